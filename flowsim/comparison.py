@@ -1,0 +1,160 @@
+"""Gradient flow and gradient descent from one initialization, on one time axis."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, Int, PyTree
+
+from .dynamics import Stopping, Trajectory, default_record_steps, descend, integrate
+from .networks import DeepLinear, split
+from .problems import LinearRegression
+from .theory import minimal_sharpness_bounds
+
+_TAIL = 32
+
+
+@dataclass(frozen=True)
+class DescentBesideFlow:
+    """One run of gradient descent, measured against the flow.
+
+    `distance` is ‖W_GD(k) − W_GF(ηk)‖ at the records of the trajectory, NaN where the flow did not get so far;
+    `distance_to_flow` is the distance of the two ends; `crossing_time` is the time ηk at which the sharpness first
+    reaches 2/η, interpolated between records, or `None` if it never does.
+    """
+
+    learning_rate: float
+    trajectory: Trajectory
+    distance: Float[np.ndarray, " records"]
+    distance_to_flow: float
+    crossing_time: float | None
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """The flow, the descents, and what theory says of the minimum that they reach.
+
+    `bounds` are those of Theorem 2 on the smallest sharpness S_min of all minimizers, and `critical_learning_rate` is
+    2 over the lower one; both are `None` where the theorem does not apply (nonlinear networks, several outputs).
+    """
+
+    flow: Trajectory
+    descents: tuple[DescentBesideFlow, ...]
+    bounds: tuple[float, float] | None
+    critical_learning_rate: float | None
+
+
+def compare(
+    network: eqx.Module,
+    problem: eqx.Module,
+    learning_rates: Sequence[float],
+    *,
+    steps: int = 4000,
+    records: int = 100,
+    stopping: Stopping | None = None,
+    **flow_options: Any,
+) -> Comparison:
+    """Run gradient flow, and gradient descent with each of `learning_rates` for `steps` steps, from `network`.
+
+    All runs share the criterion `stopping`, and record their weights and sharpness at about `records` times each; the
+    flow records at all of these times together, so that every distance is taken at equal times. That keeps
+    (number of rates + 1) × `records` copies of the weights. `flow_options` go to `integrate` (`rtol`, `solver`, …).
+    Raises as `integrate` and `descend` do.
+    """
+    marks = default_record_steps(steps, records)
+    runs = [
+        descend(
+            network,
+            problem,
+            learning_rate=learning_rate,
+            steps=steps,
+            record_steps=marks,
+            stopping=stopping,
+            sharpness=True,
+            weights=True,
+        )
+        for learning_rate in learning_rates
+    ]
+    flow = integrate(
+        network,
+        problem,
+        ts=_common_times([np.asarray(run.times) for run in runs], marks, max(learning_rates, default=1.0)),
+        stopping=stopping,
+        sharpness=True,
+        weights=True,
+        **flow_options,
+    )
+    bounds = _bounds(network, problem)
+    return Comparison(
+        flow=flow,
+        descents=tuple(_beside(flow, run, eta) for run, eta in zip(runs, learning_rates, strict=True)),
+        bounds=bounds,
+        critical_learning_rate=None if bounds is None or bounds[0] == 0 else 2 / bounds[0],
+    )
+
+
+def _common_times(times: list[np.ndarray], marks: np.ndarray, learning_rate: float) -> np.ndarray:
+    """Return the times of all descents together, and a geometric tail that fills up to a fixed number of them.
+
+    A fixed number means that another comparison with the same settings does not compile again.
+    """
+    wanted = np.unique(np.concatenate([*times, learning_rate * marks] if not times else times))
+    total = max(1, len(times)) * (len(marks) + 1) + _TAIL
+    ahead = total - len(wanted)
+    return np.concatenate([wanted, wanted[-1] * 1e4 ** (np.arange(1, ahead + 1) / ahead)])
+
+
+def _beside(flow: Trajectory, run: Trajectory, learning_rate: float) -> DescentBesideFlow:
+    flow_times, times = np.asarray(flow.times), np.asarray(run.times)
+    index = np.minimum(np.searchsorted(flow_times, times), len(flow_times) - 1)
+    distance = np.array(_distances(_weights(run.path), _weights(flow.path), jnp.asarray(index)))
+    if not flow.converged:
+        distance[times > flow_times[-1]] = np.nan
+    ends = _distances(_with_axis(run.network), _with_axis(flow.network), jnp.array([0]))
+    return DescentBesideFlow(
+        learning_rate=float(learning_rate),
+        trajectory=run,
+        distance=distance,
+        distance_to_flow=float(ends[0]),
+        crossing_time=_first_crossing(times, np.asarray(run.sharpness), 2 / learning_rate),
+    )
+
+
+@eqx.filter_jit
+def _distances(ours: PyTree, theirs: PyTree, index: Int[Array, " records"]) -> Float[Array, " records"]:
+    squares = [
+        jnp.sum((a - b[index]) ** 2, axis=tuple(range(1, a.ndim)))
+        for a, b in zip(jax.tree.leaves(ours), jax.tree.leaves(theirs), strict=True)
+    ]
+    return jnp.sqrt(sum(squares))
+
+
+def _weights(network: eqx.Module) -> PyTree:
+    return split(network)[0]
+
+
+def _with_axis(network: eqx.Module) -> PyTree:
+    return jax.tree.map(lambda leaf: leaf[None], _weights(network))
+
+
+def _first_crossing(times: np.ndarray, sharpness: np.ndarray, threshold: float) -> float | None:
+    above = np.flatnonzero(sharpness >= threshold)
+    if len(above) == 0:
+        return None
+    first = above[0]
+    if first == 0:
+        return float(times[0])
+    t, s = times[first - 1 : first + 1], sharpness[first - 1 : first + 1]
+    return float(np.interp(threshold, s, t))
+
+
+def _bounds(network: eqx.Module, problem: eqx.Module) -> tuple[float, float] | None:
+    linear = isinstance(network, DeepLinear) and isinstance(problem, LinearRegression)
+    if not linear or problem.optimum.ndim != 1 or not float(problem.squared_distance(0 * problem.optimum)) > 0:
+        return None
+    projection = 1.0 if network.projection is None else float(jnp.linalg.norm(network.projection))
+    return minimal_sharpness_bounds(problem, network.depth, projection_norm=projection)

@@ -1,0 +1,5 @@
+"""The Hessian as an operator, and its certified top eigenpair."""
+
+from .eigenpair import Eigenpair as Eigenpair
+from .hessian import dense_hessian as dense_hessian, hessian_operator as hessian_operator
+from .sharpness import sharpness as sharpness, top_eigenpair as top_eigenpair

@@ -1,0 +1,78 @@
+"""The top eigenpair of a symmetric operator, with its certificate."""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float, Int
+from matfree import decomp
+
+from .hessian import Operator
+
+_KRYLOV_DIMENSION = 32
+
+
+class Eigenpair(eqx.Module):
+    """An eigenvalue estimate that carries its own certificate.
+
+    Some eigenvalue lies within `residual` = ‖Hv − value·v‖ of `value`. `converged` says that the residual is below
+    the tolerance asked for; `products` counts the Hessian–vector products that it took.
+    """
+
+    value: Float[Array, ""]
+    vector: Float[Array, " p"]
+    residual: Float[Array, ""]
+    converged: Bool[Array, ""]
+    products: Int[Array, ""]
+
+
+def eigenpair_dense(matrix: Float[Array, "p p"]) -> Eigenpair:
+    """Return the largest algebraic eigenpair of a symmetric matrix by a full decomposition."""
+    values, vectors = jnp.linalg.eigh(matrix)
+    value, vector = values[-1], vectors[:, -1]
+    residual = jnp.linalg.norm(matrix @ vector - value * vector)
+    return Eigenpair(value, vector, residual, jnp.isfinite(value), jnp.asarray(matrix.shape[0]))
+
+
+def eigenpair_lanczos(
+    product: Operator, start: Float[Array, " p"], *, rtol: float | None = None, max_restarts: int = 100
+) -> Eigenpair:
+    """Return the largest algebraic eigenpair of a symmetric operator by restarted Lanczos.
+
+    Each round spans a Krylov space of dimension 32 with full reorthogonalization and starts from the best vector of
+    the round before. It ends when the residual is below `rtol` times the largest absolute Ritz value (default: the
+    unit roundoff to the power 2/3, near what rounding allows), or after `max_restarts` rounds.
+    """
+    dimension = min(_KRYLOV_DIMENSION, start.size)
+    tolerance = jnp.finfo(start.dtype).eps ** (2 / 3) if rtol is None else rtol
+    decompose = decomp.tridiag_sym(dimension, reortho="full", custom_vjp=False)
+
+    def unfinished(state: tuple) -> Array:
+        rounds, pair = state
+        return ~pair.converged & (rounds < max_restarts) & jnp.isfinite(pair.value)
+
+    def improve(state: tuple) -> tuple:
+        rounds, pair = state
+        vector, scale = _best_ritz_vector(*decompose(product, pair.vector)[:2])
+        image = product(vector)
+        value = vector @ image
+        residual = jnp.linalg.norm(image - value * vector)
+        products = pair.products + dimension + 1
+        return rounds + 1, Eigenpair(value, vector, residual, residual <= tolerance * scale, products)
+
+    zero = jnp.zeros((), start.dtype)
+    first = Eigenpair(zero, start, zero, jnp.array(False), jnp.array(0))
+    _, pair = jax.lax.while_loop(unfinished, improve, (0, first))
+    return pair
+
+
+def _best_ritz_vector(
+    basis: Float[Array, "k p"], tridiagonal: Float[Array, "k k"]
+) -> tuple[Float[Array, " p"], Float[Array, ""]]:
+    # Lanczos breaks down with 0/0 when the Krylov space is exhausted, as for H = 0: what came before is exact, and
+    # what comes after is put below the spectrum so that it cannot be picked.
+    exhausted = ~jnp.isfinite(jnp.diagonal(tridiagonal))
+    finite = jnp.where(jnp.isfinite(tridiagonal), tridiagonal, 0)
+    scale = jnp.max(jnp.sum(jnp.abs(finite), axis=1))
+    values, vectors = jnp.linalg.eigh(finite - jnp.diag(jnp.where(exhausted, 2 * scale + 1, 0)))
+    best = vectors[:, -1] @ jnp.where(jnp.isfinite(basis), basis, 0)
+    return best / jnp.linalg.norm(best), jnp.max(jnp.where(exhausted, 0, jnp.abs(values)))

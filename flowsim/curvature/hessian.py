@@ -1,0 +1,31 @@
+"""The Hessian of the risk as an operator on the weights."""
+
+from collections.abc import Callable
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jax.flatten_util import ravel_pytree
+from jaxtyping import Array, Float, PyTree
+
+Operator = Callable[[Float[Array, " p"]], Float[Array, " p"]]
+
+
+def hessian_operator(
+    objective: Callable[[PyTree], Float[Array, ""]], weights: PyTree
+) -> tuple[Operator, Float[Array, " p"]]:
+    """Return v ↦ ∇²objective(weights) v on flat vectors, and the weights flattened.
+
+    Forward over reverse; the linearization is done once, so each product costs about one gradient.
+    """
+    flat, unravel = ravel_pytree(weights)
+    gradient = jax.grad(lambda vector: objective(unravel(vector)))
+    _, product = jax.linearize(gradient, flat)
+    return product, flat
+
+
+def dense_hessian(objective: Callable[[PyTree], Float[Array, ""]], weights: PyTree) -> Float[Array, "p p"]:
+    """Return the Hessian as a symmetric matrix over the flattened weights, by one product for each weight."""
+    product, flat = hessian_operator(objective, weights)
+    rows = eqx.filter_vmap(product)(jnp.eye(flat.size, dtype=flat.dtype))
+    return (rows + rows.T) / 2

@@ -1,0 +1,10 @@
+"""One vector field, integrated and discretized."""
+
+from .descent import default_record_steps as default_record_steps, descend as descend
+from .flow import integrate as integrate
+from .step_control import (
+    SharpnessLimitedController as SharpnessLimitedController,
+    stability_interval as stability_interval,
+)
+from .stopping import Outcome as Outcome, Stopping as Stopping
+from .trajectory import Trajectory as Trajectory

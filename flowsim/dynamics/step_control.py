@@ -1,0 +1,201 @@
+"""Step sizes for gradient flows.
+
+Near a minimizer an explicit method is limited by its stability and not by its accuracy, and a controller that only
+sees errors lets the step creep to the edge of the stability region and stay there: the gradient norm then stalls at
+about sharpness × rtol × |weights|, and the limit is never seen. The Jacobian of a gradient flow is −Hessian,
+symmetric, so that edge is known: the spectral radius of the Hessian times the step must stay below the length of the
+method's real stability interval.
+"""
+
+import functools
+from collections.abc import Callable
+
+import diffrax
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, Int, PyTree
+
+from .field import norm
+
+
+def stability_interval(solver: diffrax.AbstractSolver) -> float:
+    """Return the length β of the real stability interval of an explicit Runge–Kutta method.
+
+    The largest β with |r(−x)| ≤ 1 for 0 ≤ x ≤ β, where r(z) = 1 + Σ_j z^{j+1} bᵀA^j 1 is the stability polynomial of
+    the tableau (A, b). Raises `TypeError` for a solver without an explicit tableau.
+    """
+    tableau = getattr(solver, "tableau", None)
+    if tableau is None or getattr(tableau, "implicit", True):
+        raise TypeError(
+            f"{type(solver).__name__} has no explicit Runge-Kutta tableau to read its stability interval from: pass "
+            "stepsize_controller=SharpnessLimitedController(..., interval=...) with the interval of your method"
+        )
+    return _stability_interval_of(type(solver))
+
+
+@functools.cache
+def _stability_interval_of(solver: type[diffrax.AbstractSolver]) -> float:
+    tableau = solver.tableau
+    stages = len(tableau.b_sol)
+    lower = np.zeros((stages, stages))
+    for row, entries in enumerate(tableau.a_lower, start=1):
+        lower[row, : len(entries)] = entries
+    powers, vector = [1.0], np.ones(stages)
+    for _ in range(stages):
+        powers.append(float(tableau.b_sol @ vector))
+        vector = lower @ vector
+    # The interval ends at the first x > 0 where r(−x) leaves [−1, 1]: a root of r(−x) − 1 or of r(−x) + 1.
+    in_x = np.array(powers) * (-1.0) ** np.arange(len(powers))
+    shifted = [np.polynomial.Polynomial(in_x - sign * (np.arange(len(in_x)) == 0)) for sign in (1, -1)]
+    roots = np.concatenate([polynomial.trim(1e-14).roots() for polynomial in shifted])
+    crossings = np.sort(roots.real[(abs(roots.imag) < 1e-6) & (roots.real > 1e-3)])
+    leaves = abs(np.polynomial.polynomial.polyval(crossings * (1 + 1e-6), in_x)) > 1
+    return float(crossings[leaves][0])
+
+
+class _LimitState(eqx.Module):
+    inner: PyTree
+    direction: PyTree
+    radius: Float[Array, ""]
+
+
+class SharpnessLimitedController(diffrax.AbstractAdaptiveStepSizeController):
+    """Limits the steps of another adaptive controller to `safety` · `interval` / ρ, with ρ the spectral radius of the
+    Hessian.
+
+    It works with any explicit Diffrax solver: `controller` is for instance a `diffrax.PIDController`, `field` the
+    vector field f(t, y, args), whose Jacobian must be symmetric, and `interval` the `stability_interval` of the solver.
+    ρ = max |eigenvalue| is followed by `iterations` steps of power iteration for each *accepted* step, each as cheap
+    as a Hessian–vector product, starting from the last direction with a little of the field itself mixed in: what
+    goes unstable shows there first.
+    """
+
+    controller: diffrax.AbstractAdaptiveStepSizeController
+    field: Callable[[object, PyTree, object], PyTree]
+    interval: float
+    safety: float = 0.75
+    iterations: int = eqx.field(static=True, default=1)
+
+    @property
+    def rtol(self):
+        """The relative tolerance of the controller inside."""
+        return self.controller.rtol
+
+    @property
+    def atol(self):
+        """The absolute tolerance of the controller inside."""
+        return self.controller.atol
+
+    @property
+    def norm(self):
+        """The norm in which the controller inside measures errors."""
+        return self.controller.norm
+
+    def wrap(self, direction):
+        """Tell the controller inside whether time runs forwards."""
+        return eqx.tree_at(lambda me: me.controller, self, self.controller.wrap(direction))
+
+    def init(self, terms, t0, t1, y0, dt0, args, func, error_order):
+        """Choose the first step, limited, after a longer power iteration from a random direction."""
+        t_next, inner = self.controller.init(terms, t0, t1, y0, dt0, args, func, error_order)
+        leaves, structure = jax.tree.flatten(y0)
+        keys = jax.random.split(jax.random.key(0), len(leaves))
+        random = [jax.random.normal(key, leaf.shape, leaf.dtype) for key, leaf in zip(keys, leaves, strict=True)]
+        direction, radius = self._power_iteration(t0, y0, args, jax.tree.unflatten(structure, random), 10)
+        return t0 + self._limited(t_next - t0, radius), _LimitState(inner, direction, radius)
+
+    def adapt_step_size(self, t0, t1, y0, y1_candidate, args, y_error, error_order, controller_state):
+        """Accept or reject as the controller inside does, and limit the next step that it proposes."""
+        keep, next_t0, next_t1, made_jump, inner, result = self.controller.adapt_step_size(
+            t0, t1, y0, y1_candidate, args, y_error, error_order, controller_state.inner
+        )
+        # A rejected candidate can be far off, where the Hessian says nothing about the path.
+        direction, radius = jax.lax.cond(
+            keep,
+            lambda: self._power_iteration(t1, y1_candidate, args, controller_state.direction, self.iterations),
+            lambda: (controller_state.direction, controller_state.radius),
+        )
+        next_t1 = next_t0 + self._limited(next_t1 - next_t0, radius)
+        return keep, next_t0, next_t1, made_jump, _LimitState(inner, direction, radius), result
+
+    def _limited(self, step, radius):
+        return jnp.minimum(step, (self.safety * self.interval / radius).astype(step.dtype))
+
+    def _power_iteration(self, t, y, args, direction, iterations):
+        def improve(_, state):
+            mixed, _ = state
+            unit = _scaled(mixed, 1 / norm(mixed))
+            drift, image = jax.jvp(lambda z: self.field(t, z, args), (y,), (unit,))
+            radius = norm(image)
+            moved = jax.tree.map(lambda a, b: jnp.where(radius > 0, a, b), _scaled(image, 1 / radius), unit)
+            tilt = 0.01 / norm(drift)
+            tilt = jnp.where(jnp.isfinite(tilt), tilt, 0)
+            return jax.tree.map(lambda a, b: a + tilt * b, moved, drift), radius
+
+        return jax.lax.fori_loop(0, iterations, improve, (direction, jnp.zeros_like(norm(y))))
+
+
+class ChainState(eqx.Module):
+    """The state of a `ChainedController`: what the next solve in the chain starts from."""
+
+    inner: PyTree
+    wanted: Float[Array, ""]
+    steps: Int[Array, ""]
+
+
+class ChainedController(diffrax.AbstractAdaptiveStepSizeController):
+    """Lets a solve end exactly at `horizon`, or after `budget` steps, and be continued by another.
+
+    `wanted` in its state is the length of the step that the next solve should start with: a step that was cut short
+    to end at the horizon says nothing about the one after it. The solve also ends where the step has become so small
+    that it is rounded when it is added to the time: the field does not depend on time, so the next solve may count
+    from zero again.
+    """
+
+    controller: diffrax.AbstractAdaptiveStepSizeController
+    horizon: Float[Array, ""]
+    budget: Int[Array, ""]
+
+    @property
+    def rtol(self):
+        """The relative tolerance of the controller inside."""
+        return self.controller.rtol
+
+    @property
+    def atol(self):
+        """The absolute tolerance of the controller inside."""
+        return self.controller.atol
+
+    @property
+    def norm(self):
+        """The norm in which the controller inside measures errors."""
+        return self.controller.norm
+
+    def wrap(self, direction):
+        """Tell the controller inside whether time runs forwards."""
+        return eqx.tree_at(lambda me: me.controller, self, self.controller.wrap(direction))
+
+    def init(self, terms, t0, t1, y0, dt0, args, func, error_order):
+        """Choose the first step, cut at the horizon."""
+        t_next, inner = self.controller.init(terms, t0, t1, y0, dt0, args, func, error_order)
+        return jnp.minimum(t_next, self.horizon), ChainState(inner, t_next - t0, jnp.array(0))
+
+    def adapt_step_size(self, t0, t1, y0, y1_candidate, args, y_error, error_order, controller_state):
+        """Accept or reject as the controller inside does, and cut the next step at the horizon."""
+        keep, next_t0, next_t1, made_jump, inner, result = self.controller.adapt_step_size(
+            t0, t1, y0, y1_candidate, args, y_error, error_order, controller_state.inner
+        )
+        proposed = next_t1 - next_t0
+        was_cut = t1 - t0 < controller_state.wanted
+        wanted = jnp.where(keep & was_cut, jnp.maximum(proposed, controller_state.wanted), proposed)
+        steps = controller_state.steps + 1
+        pause = (steps >= self.budget) | (wanted < 1e3 * jnp.finfo(wanted.dtype).eps * next_t0)
+        result = diffrax.RESULTS.where(pause, diffrax.RESULTS.event_occurred, result)
+        next_t1 = jnp.minimum(next_t0 + wanted, self.horizon)
+        return keep, next_t0, next_t1, made_jump, ChainState(inner, wanted, steps), result
+
+
+def _scaled(tree: PyTree, factor: Float[Array, ""]) -> PyTree:
+    return jax.tree.map(lambda leaf: factor * leaf, tree)

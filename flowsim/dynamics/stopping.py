@@ -1,0 +1,116 @@
+"""When a run ends, and what its end is called."""
+
+import enum
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Int, PyTree
+
+from .field import GradientField
+
+
+class Outcome(enum.IntEnum):
+    """How a run ended; `meaning` says it in a sentence."""
+
+    RUNNING = 0
+    CONVERGED = 1
+    RISK_REACHED = 2
+    FIXED_POINT = 3
+    STATIONARY = 4
+    TIME_LIMIT = 5
+    STEP_LIMIT = 6
+    DIVERGED = 7
+    STALLED = 8
+    SOLVER_FAILED = 9
+
+    def __str__(self) -> str:
+        return self.name
+
+    @property
+    def meaning(self) -> str:
+        """One sentence: what happened and, where there is one, the remedy."""
+        return _MEANINGS[self]
+
+
+_MEANINGS = {
+    Outcome.RUNNING: "the run has not ended",
+    Outcome.CONVERGED: "the gradient norm fell to its tolerance at a minimum",
+    Outcome.RISK_REACHED: "the excess risk fell to its tolerance",
+    Outcome.FIXED_POINT: "a step no longer changes any weight in floating point",
+    Outcome.STATIONARY: "the gradient vanishes at a point that is not a minimum, such as the zero network: "
+    "nothing moves; start from a larger scale",
+    Outcome.TIME_LIMIT: "the time limit t1 came first: raise t1",
+    Outcome.STEP_LIMIT: "the step limit came first: allow more steps",
+    Outcome.DIVERGED: "the risk left all bounds",
+    Outcome.STALLED: "the step size fell to nothing: loosen rtol and atol, or use float64",
+    Outcome.SOLVER_FAILED: "the solver gave up on a step: try another solver",
+}
+
+
+class Stopping(eqx.Module):
+    """The criterion at which a run counts as arrived; `None` switches a part off.
+
+    `gradient_norm`: ‖∇R(W)‖ (Euclidean, all weights together) at or below this, at a point that is not known to be a
+    saddle or a plateau. `excess_risk`: R − R_min at or below this. With both on, the first to come ends the run.
+    Raises `ValueError` for a negative number.
+    """
+
+    gradient_norm: float | Float[Array, ""] | None = 1e-8
+    excess_risk: float | Float[Array, ""] | None = None
+
+    def __check_init__(self):
+        for name in ("gradient_norm", "excess_risk"):
+            value = getattr(self, name)
+            if isinstance(value, int | float) and not value >= 0:
+                raise ValueError(f"{name} must be zero or more, or None to switch it off; got {value}")
+
+
+def stopping_for(stopping: Stopping | None, dtype: jnp.dtype) -> Stopping:
+    """Return the criterion for weights of type `dtype`, by default ‖∇R‖ ≤ 1e-8, and 1e-4 in float32.
+
+    Its numbers become arrays, so that another tolerance needs no new compilation. Raises `ValueError` for a gradient
+    norm that the precision cannot resolve.
+    """
+    if stopping is None:
+        stopping = Stopping(gradient_norm=1e-4 if dtype.itemsize < 8 else 1e-8)
+    bound, finest = stopping.gradient_norm, 8 * float(jnp.finfo(dtype).eps)
+    if isinstance(bound, int | float) and 0 < bound < finest:
+        raise ValueError(
+            f"gradient_norm={bound:g} is below what {dtype} resolves: write {finest:.1g} or more"
+            + (", or use float64 weights (jax.config.update('jax_enable_x64', True))" if dtype.itemsize < 8 else "")
+        )
+    return jax.tree.map(lambda number: jnp.asarray(number, dtype), stopping)
+
+
+def divergence_ceiling(objective: Float[Array, ""]) -> Float[Array, ""]:
+    """Return the objective above which a run has diverged: 1/ε times its first value, with ε the unit roundoff.
+
+    Beyond that nothing of the starting point is left in the digits. A gradient flow never rises at all.
+    """
+    return jnp.where(objective > 0, objective / jnp.finfo(objective.dtype).eps, jnp.inf)
+
+
+def verdict(
+    stopping: Stopping,
+    field: GradientField,
+    weights: PyTree,
+    objective: Float[Array, ""],
+    gradient_norm: Float[Array, ""],
+    ceiling: Float[Array, ""],
+) -> Int[Array, ""]:
+    """Return the `Outcome` at these weights as a number: RUNNING, or the reason to end here."""
+    tolerance = jnp.asarray(0.0 if stopping.gradient_norm is None else stopping.gradient_norm, gradient_norm.dtype)
+    still = gradient_norm == 0
+    small = (gradient_norm <= tolerance) | still
+    bound = jnp.where(still, 0, tolerance)
+    # The second look costs a forward pass, and is wanted only once the gradient is small.
+    minimum = jax.lax.cond(
+        small, lambda: jnp.asarray(field.problem.is_minimum(field.network(weights), bound)), lambda: jnp.array(False)
+    )
+    code = jnp.where(small & minimum, Outcome.CONVERGED, jnp.where(still, Outcome.STATIONARY, Outcome.RUNNING))
+    if stopping.excess_risk is not None:
+        reached = field.problem.excess_risk(field.network(weights)) <= stopping.excess_risk
+        code = jnp.where(reached, Outcome.RISK_REACHED, code)
+    lost = ~jnp.isfinite(objective) | ~jnp.isfinite(gradient_norm) | (objective > ceiling)
+    return jnp.where(lost, Outcome.DIVERGED, code).astype(jnp.int32)

@@ -1,0 +1,106 @@
+"""What a run returns."""
+
+import functools
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, Int, PyTree
+
+from ..curvature import sharpness
+from .recording import Records
+from .stopping import Outcome
+
+
+class Trajectory(eqx.Module):
+    """A run of gradient flow or gradient descent: its records, its end, and how it ended.
+
+    Along the path, one entry for each record, the last one at the end of the run: `times`, `risk`, `excess_risk`,
+    `squared_distance` (‖π − w*‖², NaN without a regressor), `gradient_norm`, `diagnostics` by name, and, if they were
+    asked for, `sharpness` and `path` (the network, with a leading axis of records in every weight). Inside `jax.jit`
+    and `jax.vmap` shapes are fixed, so entries from `count` on are NaN.
+
+    At the end: `network`, `time`, `steps` (accepted steps of the flow, steps of GD), `rejected_steps`, and `code`,
+    the number of the `outcome`.
+    """
+
+    times: Float[Array, " records"]
+    risk: Float[Array, " records"]
+    excess_risk: Float[Array, " records"]
+    squared_distance: Float[Array, " records"]
+    gradient_norm: Float[Array, " records"]
+    diagnostics: dict[str, PyTree]
+    sharpness: Float[Array, " records"] | None
+    path: eqx.Module | None
+    network: eqx.Module
+    problem: eqx.Module
+    time: Float[Array, ""]
+    steps: Int[Array, ""]
+    rejected_steps: Int[Array, ""]
+    code: Int[Array, ""]
+    count: Int[Array, ""]
+
+    @property
+    def outcome(self) -> Outcome:
+        """How the run ended. Only outside `jax.jit` and for one run; `code` works everywhere."""
+        if isinstance(self.code, jax.core.Tracer) or self.code.ndim > 0:
+            raise ValueError("outcome is for one finished run: inside jit, or for a batch of runs, read .code")
+        return Outcome(int(self.code))
+
+    @property
+    def converged(self) -> bool | Array:
+        """Whether the run reached its limit: the outcome is CONVERGED or RISK_REACHED."""
+        reached = (self.code == Outcome.CONVERGED) | (self.code == Outcome.RISK_REACHED)
+        return reached if isinstance(reached, jax.core.Tracer) or reached.ndim > 0 else bool(reached)
+
+    @functools.cached_property
+    def final_sharpness(self) -> float:
+        """The sharpness at the final weights, computed when first read; NaN if the run diverged."""
+        if self.outcome == Outcome.DIVERGED:
+            return float("nan")
+        return sharpness(self.network, self.problem)
+
+
+def trajectory_of(
+    records: Records, *, network: eqx.Module, problem: eqx.Module, rest: eqx.Module, time, steps, rejected_steps, code
+) -> Trajectory:
+    """Return the trajectory of a run, cut to the records that were made where their number is known."""
+    slots = records.slots
+    if isinstance(records.count, jax.core.Tracer):
+        reached = jnp.arange(slots["times"].size) < records.count
+        slots = jax.tree.map(lambda buffer: jnp.where(_like(reached, buffer), buffer, jnp.nan), slots)
+    else:
+        count = int(records.count)
+        slots = jax.tree.map(lambda buffer: jax.lax.slice_in_dim(buffer, 0, count), slots)
+    diagnostics = dict(slots["diagnostics"])
+    along = diagnostics.pop("sharpness", None)
+    path = None if slots["weights"] is None else eqx.combine(slots["weights"], rest)
+    names = ("times", "risk", "excess_risk", "squared_distance", "gradient_norm")
+    return Trajectory(
+        **{name: slots[name] for name in names},
+        diagnostics=diagnostics,
+        sharpness=along,
+        path=path,
+        network=network,
+        problem=problem,
+        time=time,
+        steps=steps,
+        rejected_steps=rejected_steps,
+        code=code,
+        count=records.count,
+    )
+
+
+def _like(mask: Array, buffer: Array) -> Array:
+    return mask.reshape(mask.shape + (1,) * (buffer.ndim - 1))
+
+
+def as_times(ts: object, name: str, *, whole: bool = False) -> np.ndarray:
+    """Return increasing numbers ≥ 0 as an array; `ValueError` otherwise."""
+    array = np.asarray(ts)
+    wanted = "whole numbers" if whole else "numbers"
+    good = array.ndim == 1 and array.size > 0 and array.dtype.kind in ("iu" if whole else "iuf")
+    if not good or not np.isfinite(array).all() or array[0] < 0 or (np.diff(array) <= 0).any():
+        raise ValueError(f"{name} must be a list of increasing {wanted}, zero or more, got {np.array2string(array, threshold=8)}")
+    return array

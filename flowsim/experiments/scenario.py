@@ -1,0 +1,237 @@
+"""The schema of a scenario: one reproducible experiment, every number checked before any array exists."""
+
+import math
+from collections.abc import Iterator
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic_core import PydanticCustomError
+
+from .values import Count, Depth, KeyPath, LearningRates, Names, Seed, StepLimit, Time, refusal
+
+MOST_NUMBERS = 2_000_000_000  # 16 GB in float64: an array beyond this is a typing error, not an experiment
+_FLOAT32_FLOORS = {"rtol": 4e-6, "gradient_norm": 1e-6}
+
+
+class Section(BaseModel):
+    """What every section obeys: no unknown key, no change after reading, no silent conversion, no NaN."""
+
+    model_config = ConfigDict(
+        frozen=True, extra="forbid", strict=True, allow_inf_nan=False, use_attribute_docstrings=True
+    )
+
+
+class GaussianData(Section):
+    """Inputs and noise drawn from standard Gaussians, labels from a linear teacher, with ‖w*‖ = 1."""
+
+    kind: Literal["gaussian"] = Field(examples=["gaussian"])
+    """Data drawn from a Gaussian teacher."""
+    samples: Count = Field(examples=[50])
+    """Number of samples n."""
+    features: Count = Field(examples=[5])
+    """Number of features d of one sample."""
+    noise: float = Field(default=1.0, ge=0, examples=[1.0])
+    """Standard deviation of the noise on the labels, before they are scaled."""
+    outputs: Count = Field(default=1, examples=[1])
+    """Number of labels m of one sample."""
+
+    @property
+    def inputs(self) -> int:
+        """Number of features, known before the data are."""
+        return self.features
+
+
+class FileData(Section):
+    """Data read from a CSV file (columns) or an NPZ file (arrays)."""
+
+    kind: Literal["file"] = Field(examples=["file"])
+    """Data read from a file."""
+    path: str = Field(min_length=1, examples=["data/diabetes.csv"])
+    """A .csv or .npz file; a relative path starts in the folder of the scenario file."""
+    target: Names = Field(examples=["progression"])
+    """The column to predict, or a list of columns; in an NPZ file, the name of an array."""
+    features: Names | None = Field(default=None, examples=[["age", "bmi"]])
+    """The columns to predict from; null: all the others. In an NPZ file the name of an array; null: X."""
+    standardize: bool = Field(default=True, examples=[True])
+    """Bring every feature to mean zero and variance one."""
+    unit_regressor: bool = Field(default=True, examples=[True])
+    """Scale the labels so that the least-squares regressor w* has norm one."""
+
+    @property
+    def columns(self) -> dict[str, str | tuple[str, ...] | None]:
+        """The arguments `target` and `features` of `read_table`, for which a single name stands alone."""
+        chosen = {"target": self.target, "features": self.features}
+        return {key: names[0] if names and len(names) == 1 else names for key, names in chosen.items()}
+
+    @property
+    def inputs(self) -> int | None:
+        """Number of features, or None where only the file knows."""
+        return len(self.features) if self.features and self._names_columns else None
+
+    @property
+    def outputs(self) -> int | None:
+        """Number of labels of one sample, or None where only the file knows."""
+        return len(self.target) if self._names_columns else None
+
+    @property
+    def _names_columns(self) -> bool:
+        return not self.path.lower().endswith(".npz")
+
+
+Scale = Annotated[float, Field(ge=0, examples=[0.5])]
+
+
+class ResidualNetwork(Section):
+    """A deep linear residual network: W_k = I + scale/√(depth·features)·N_k with N_k standard Gaussian."""
+
+    kind: Literal["residual"] = Field(examples=["residual"])
+    """A deep linear residual network, as wide as there are features."""
+    depth: Depth
+    """Number of weight matrices L."""
+    scale: Scale
+    """Standard deviation s of the initialization, times 1/√(depth·features); 0 is the identity."""
+
+    def count_weights(self, inputs: int, outputs: int) -> int:
+        """Count the weights; the projection onto one output is not one of them."""
+        return self.depth * inputs**2
+
+
+class PerceptronNetwork(Section):
+    """A multi-layer perceptron with independent N(0, scale²) weights and no biases."""
+
+    kind: Literal["mlp"] = Field(examples=["mlp"])
+    """A multi-layer perceptron, linear or not."""
+    depth: Depth
+    """Number of weight matrices L."""
+    scale: Scale
+    """Standard deviation of every weight at the start; from depth 2 on 0 is a saddle: no flow."""
+    width: Count | None = Field(default=None, examples=[20])
+    """Width of the hidden layers; null: as many as there are features."""
+    activation: Literal["linear", "gelu", "tanh", "softplus"] = Field(default="linear", examples=["gelu"])
+    """What stands between the weight matrices."""
+
+    def count_weights(self, inputs: int, outputs: int) -> int:
+        """Count the weights of all layers."""
+        width = self.width or inputs
+        return inputs * outputs if self.depth == 1 else width * (inputs + outputs + (self.depth - 2) * width)
+
+
+class FlowSettings(Section):
+    """How the gradient flow is integrated, and when it has reached its limit."""
+
+    # Diffrax methods with adaptive steps: Euler has no error estimate, KenCarp and Sil3 want a split field.
+    solver: Literal["Tsit5", "Dopri5", "Dopri8", "Bosh3", "Heun", "Kvaerno3", "Kvaerno4", "Kvaerno5"] = Field(
+        default="Tsit5", examples=["Tsit5"]
+    )
+    """The method, by its name in Diffrax."""
+    rtol: float | None = Field(default=None, gt=0, lt=1, examples=[1e-6])
+    """Relative tolerance of one step; null: the default for the precision."""
+    atol: float | None = Field(default=None, ge=0, examples=[1e-9])
+    """Absolute tolerance of one step; null: the default for the precision."""
+    gradient_norm: float | None = Field(default=None, gt=0, examples=[1e-8])
+    """The flow has reached its limit once the norm of the gradient is this small; null: the default."""
+    excess_risk: float | None = Field(default=None, gt=0, examples=[1e-12])
+    """The flow may stop once the excess risk is this small; null: it is not asked."""
+    t1: Time = Field(default=math.inf, examples=[100.0], json_schema_extra={"default": "inf"})
+    """The time at which the flow ends at the latest; inf: it runs to its limit."""
+    max_steps: StepLimit = Field(default=1_000_000, examples=[1_000_000])
+    """The number of steps after which the integration gives up."""
+
+
+class DescentSettings(Section):
+    """Gradient descent from the weights at which the flow starts, once for each learning rate."""
+
+    learning_rates: LearningRates = Field(default=(), examples=[[0.005, 0.02]])
+    """The learning rates η, each once; [] runs the flow alone."""
+    steps: Count = Field(default=4000, examples=[4000])
+    """Number of steps."""
+
+
+class Scenario(Section):
+    """One reproducible experiment: data, a network, its gradient flow, and gradient descent beside it."""
+
+    seed: Seed = Field(default=0, examples=[0])
+    """From which every random number derives."""
+    precision: Literal["float64", "float32"] = Field(default="float64", examples=["float64"])
+    """Of every array."""
+    data: GaussianData | FileData = Field(
+        discriminator="kind", examples=[{"kind": "gaussian", "samples": 50, "features": 5}]
+    )
+    """Where the samples come from."""
+    network: ResidualNetwork | PerceptronNetwork = Field(
+        discriminator="kind", examples=[{"kind": "residual", "depth": 10, "scale": 0.5}]
+    )
+    """What is trained."""
+    flow: FlowSettings = Field(default_factory=FlowSettings, examples=[{"rtol": 1e-6}])
+    """How the gradient flow is integrated."""
+    descent: DescentSettings = Field(default_factory=DescentSettings, examples=[{"learning_rates": [0.02]}])
+    """Gradient descent beside the flow."""
+
+    @model_validator(mode="after")
+    def _refuse_contradictions(self) -> "Scenario":
+        for error in _contradictions(self):
+            raise error
+        return self
+
+
+def shape_refusals(
+    network: ResidualNetwork | PerceptronNetwork, inputs: int | None, outputs: int | None
+) -> Iterator[PydanticCustomError]:
+    """Yield why `network` cannot be built for so many features and labels; None: not known yet.
+
+    A scenario asks about what it states itself; whoever reads a data file asks again with its sizes.
+    """
+    several = outputs is not None and outputs > 1
+    if isinstance(network, ResidualNetwork) and several and inputs is not None and inputs != outputs:
+        yield refusal(
+            found=f"a residual network for {inputs} features and {outputs} outputs",
+            expected="one output, or as many outputs as features",
+            write="kind: mlp",
+            at=("network", "kind"),
+        )
+    weights = network.count_weights(inputs or 1, outputs or 1)
+    if weights > MOST_NUMBERS:
+        yield _too_large(f"a network of {weights} weights", "depth or width", ("network", "depth"))
+
+
+def _contradictions(scenario: Scenario) -> Iterator[PydanticCustomError]:
+    data, descent = scenario.data, scenario.descent
+    if isinstance(data, GaussianData):
+        yield from _large_data(data)
+    if isinstance(data, FileData) and (shared := set(data.target).intersection(data.features or ())):
+        yield refusal(
+            found=f"{min(shared)!r}, which is also a target",
+            expected="features that are no targets",
+            write="features without it, or null for all columns but the targets",
+            at=("data", "features"),
+        )
+    yield from shape_refusals(scenario.network, data.inputs, data.outputs)
+    if (numbers := descent.steps * len(descent.learning_rates)) > MOST_NUMBERS:
+        yield _too_large(f"{numbers} steps over all learning rates", "steps", ("descent", "steps"))
+    if scenario.precision == "float32":
+        yield from _below_float32(scenario.flow)
+
+
+def _large_data(data: GaussianData) -> Iterator[PydanticCustomError]:
+    numbers = {"samples": data.samples * (data.features + data.outputs), "features": data.features**2}
+    for key, number in numbers.items():
+        if number > MOST_NUMBERS:
+            yield _too_large(f"a matrix of {number} numbers", key, ("data", key))
+
+
+def _below_float32(flow: FlowSettings) -> Iterator[PydanticCustomError]:
+    for key, floor in _FLOAT32_FLOORS.items():
+        value = getattr(flow, key)
+        if value is not None and value < floor:
+            yield refusal(
+                found=f"{value}",
+                expected=f"at least {floor}, as float32 reaches no less",
+                write="precision: float64",
+                at=("flow", key),
+            )
+
+
+def _too_large(found: str, key: str, at: KeyPath) -> PydanticCustomError:
+    return refusal(
+        found=found, expected=f"at most {MOST_NUMBERS}", write=f"a smaller number for {key}", at=at
+    )

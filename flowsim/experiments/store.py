@@ -1,0 +1,187 @@
+"""Results on disk: every file appears whole or not at all, and never in place of those of another scenario."""
+
+import json
+import math
+import os
+import secrets
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import yaml
+
+if TYPE_CHECKING:
+    import xarray
+    from matplotlib.figure import Figure
+
+SCENARIO, SUMMARY, TRAJECTORIES, FIGURES = "scenario.yaml", "summary.json", "trajectories.nc", "figures"
+
+
+class StoreError(RuntimeError):
+    """Results that cannot be written: the message says where, why, and what to do instead."""
+
+
+def write_atomically(path: Path, write: Callable[[Path], None]) -> Path:
+    """Call `write` with a temporary path, then move what it wrote to `path` in one step; return `path`.
+
+    The temporary file stands in the same folder, starts with a dot, and keeps the suffix, by which some writers
+    choose a format. Whatever stops the writing, an interrupt included, leaves neither it nor a new folder behind,
+    and an older file at `path` as it was. Raises `StoreError` where the system refuses (permission, full disk).
+    """
+    # The stem is cut because a name near the system's longest would leave no room for the random part.
+    temporary = path.with_name(f".{path.stem[:40]}-{secrets.token_hex(8)}{path.suffix}")
+    with _as_store_error(path), _folder(path.parent):
+        try:
+            write(temporary)
+            _sync(temporary)
+            os.replace(temporary, path)
+        finally:
+            temporary.unlink(missing_ok=True)
+        with suppress(OSError):  # some systems cannot sync a folder; the file itself is safe by now
+            _sync(path.parent)
+    return path
+
+
+@contextmanager
+def _as_store_error(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise StoreError(
+            f"{path}: cannot be written: {error.strerror or error}; use another --out"
+        ) from error
+
+
+@contextmanager
+def _folder(folder: Path) -> Iterator[None]:
+    """Make `folder`, and take it away again, with the parents made for it, if the body fails."""
+    missing = [place for place in (folder, *folder.parents) if not place.exists()]
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        yield
+    except BaseException:
+        for made in missing:
+            with suppress(OSError):  # another process may have written there meanwhile
+                made.rmdir()
+        raise
+
+
+def _sync(path: Path) -> None:
+    # A writable descriptor, where a file has one: Windows refuses to sync any other.
+    descriptor = os.open(path, os.O_RDONLY if path.is_dir() else os.O_RDWR)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+@dataclass
+class ResultFolder:
+    """The folder of one scenario's results; it comes into being with the first file written."""
+
+    path: Path
+    # Files of another scenario, which --overwrite gives up. They go before the first new file comes, scenario.yaml
+    # first, so that at no moment results stand beside a scenario that is not theirs.
+    _outdated: list[Path] = field(default_factory=list)
+
+    def write_scenario(self, resolved: Mapping[str, Any], environment: Mapping[str, Any]) -> Path:
+        """Write scenario.yaml: what ran, and under which versions, device and precision."""
+        content = {"scenario": _plain(resolved), "environment": _plain(environment)}
+        return self._write(SCENARIO, _yaml(content).encode())
+
+    def write_summary(self, summary: Mapping[str, Any]) -> Path:
+        """Write summary.json. JSON has neither NaN nor infinity: both become null."""
+        text = json.dumps(_finite(_plain(summary)), indent=2, ensure_ascii=False, allow_nan=False)
+        return self._write(SUMMARY, (text + "\n").encode())
+
+    def write_dataset(self, dataset: "xarray.Dataset") -> Path:
+        """Write trajectories.nc, in netCDF."""
+        # HDF5 that meets a full disk can take the process down with it: let it write to memory, and us to disk.
+        return self._write(TRAJECTORIES, dataset.to_netcdf(engine="h5netcdf"))
+
+    def write_figure(self, name: str, figure: "Figure") -> tuple[Path, Path]:
+        """Write figures/name.png and figures/name.pdf; the same figure gives the same bytes."""
+
+        def save(suffix: str, **options: Any) -> Path:
+            return self._write_by(
+                f"{FIGURES}/{name}.{suffix}", lambda path: figure.savefig(path, format=suffix, **options)
+            )
+
+        png = save("png", dpi=200, metadata={"Software": None})
+        return png, save("pdf", metadata={"CreationDate": None})
+
+    def _write(self, name: str, content: bytes | memoryview) -> Path:
+        return self._write_by(name, lambda path: _write_bytes(path, content))
+
+    def _write_by(self, name: str, write: Callable[[Path], None]) -> Path:
+        while self._outdated:
+            with _as_store_error(self._outdated[0]):
+                self._outdated[0].unlink(missing_ok=True)
+            del self._outdated[0]
+        return write_atomically(self.path / name, write)
+
+
+def open_results(out: Path, name: str, resolved: Mapping[str, Any], overwrite: bool = False) -> ResultFolder:
+    """Return the folder `out/name` for the results of the scenario `resolved`, having written nothing.
+
+    Raises `StoreError` if the folder could not be written, and, without `overwrite`, if it holds the results of a
+    different scenario.
+    """
+    if name in ("", ".", "..") or Path(name).name != name:
+        raise StoreError(f"{name!r}: is no name for a folder of results; give the scenario file another name")
+    folder = Path(out) / name
+    _refuse_unwritable(folder)
+    if not (folder / SCENARIO).exists() or _stored_scenario(folder / SCENARIO) == _plain(resolved):
+        return ResultFolder(folder)
+    if not overwrite:
+        raise StoreError(f"{folder}: holds results of a different scenario; use --overwrite or another --out")
+    return ResultFolder(folder, [folder / SCENARIO, *_results(folder)])
+
+
+def _refuse_unwritable(folder: Path) -> None:
+    nearest = next(place for place in (folder, *folder.absolute().parents) if place.exists())
+    if not nearest.is_dir():
+        raise StoreError(f"{nearest}: is a file; results need a folder: use another --out")
+    if not os.access(nearest, os.W_OK | os.X_OK):
+        raise StoreError(f"{nearest}: no permission to write there; use another --out")
+
+
+def _stored_scenario(path: Path) -> Any:
+    """Return what stands under `scenario:` in `path`, None (no scenario at all) where nothing legible does."""
+    try:
+        stored = yaml.safe_load(path.read_bytes())
+    except (OSError, ValueError, yaml.YAMLError, RecursionError):
+        return None
+    return stored.get("scenario") if isinstance(stored, dict) else None
+
+
+def _results(folder: Path) -> list[Path]:
+    figures = [path for suffix in ("png", "pdf") for path in (folder / FIGURES).glob(f"*.{suffix}")]
+    return [folder / SUMMARY, folder / TRAJECTORIES, *sorted(figures)]
+
+
+def _yaml(content: dict[str, Any]) -> str:
+    return yaml.safe_dump(content, sort_keys=False, allow_unicode=True)
+
+
+def _write_bytes(path: Path, content: bytes | memoryview) -> None:
+    path.write_bytes(content)
+
+
+def _plain(value: Any) -> Any:
+    """Return `value` in the types of YAML and JSON: arrays and their scalars become lists and numbers."""
+    if isinstance(value, Mapping):
+        return {key: _plain(entry) for key, entry in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(entry) for entry in value]
+    return value.tolist() if hasattr(value, "tolist") else value
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _finite(entry) for key, entry in value.items()}
+    if isinstance(value, list):
+        return [_finite(entry) for entry in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value

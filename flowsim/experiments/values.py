@@ -1,0 +1,65 @@
+"""The kinds of value that stand in a scenario, and the refusal of what no bound on one number expresses."""
+
+import math
+from collections import Counter
+from typing import Annotated, Any
+
+from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema
+from pydantic_core import PydanticCustomError
+
+KeyPath = tuple[str | int, ...]
+
+
+def refusal(*, found: str, expected: str, write: str, at: KeyPath | None = None) -> PydanticCustomError:
+    """Return the error of a rule that spans several values; `at` is the key path to blame."""
+    context = {"found": found, "expected": expected, "write": write, "at": at}
+    return PydanticCustomError("refused", "found {found}; expected {expected}; write {write}", context)
+
+
+def _whole(value: Any) -> Any:
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
+def _infinity(value: Any) -> Any:
+    return math.inf if isinstance(value, str) and value.removeprefix("+") in ("inf", ".inf") else value
+
+
+def _names(value: Any) -> Any:
+    return (value,) if isinstance(value, str) else value
+
+
+def _distinct(values: tuple[Any, ...]) -> tuple[Any, ...]:
+    repeated = [value for value, count in Counter(values).items() if count > 1]
+    if repeated:
+        raise refusal(found=f"{repeated[0]!r} twice", expected="no repetitions", write="every entry once")
+    return values
+
+
+# Comes before a strict int: 3.0 is a whole number; 3.5, true and "3" are not.
+WHOLE = BeforeValidator(_whole)
+
+Seed = Annotated[int, Field(ge=0, le=2**32 - 1), WHOLE]  # without x64 JAX keeps 32 bits of a seed
+Count = Annotated[int, Field(ge=1), WHOLE]
+Depth = Annotated[int, Field(ge=1, le=1_000_000, examples=[10]), WHOLE]
+StepLimit = Annotated[int, Field(ge=1, le=2**31 - 1), WHOLE]  # Diffrax counts in 32 bits
+
+# YAML has lists and a frozen model has tuples: the container alone is lax, its entries stay strict.
+LearningRates = Annotated[
+    tuple[Annotated[float, Field(gt=0)], ...], Field(strict=False), AfterValidator(_distinct)
+]
+Names = Annotated[
+    tuple[Annotated[str, Field(min_length=1)], ...],
+    Field(strict=False, min_length=1),
+    BeforeValidator(_names),
+    AfterValidator(_distinct),
+    WithJsonSchema(
+        {"anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}, "minItems": 1}]}
+    ),
+]
+# JSON has no infinity, YAML writes it .inf, and people write inf.
+Time = Annotated[
+    float,
+    Field(gt=0, allow_inf_nan=True),
+    BeforeValidator(_infinity),
+    WithJsonSchema({"anyOf": [{"type": "number", "exclusiveMinimum": 0}, {"const": "inf"}]}),
+]

@@ -1,0 +1,226 @@
+"""What is said about a scenario that breaks the schema: what was found, what is expected, what to write."""
+
+import difflib
+import math
+import reprlib
+from collections.abc import Callable, Collection, Iterable
+from dataclasses import dataclass
+from typing import Any, get_args
+
+import yaml
+from pydantic import ValidationError
+from pydantic.fields import FieldInfo
+
+from .document import Document, complaint, dotted
+from .scenario import Scenario, Section
+from .values import KeyPath
+
+
+def _models(annotation: Any) -> tuple[type[Section], ...]:
+    members = get_args(annotation) or (annotation,)
+    return tuple(model for model in members if isinstance(model, type) and issubclass(model, Section))
+
+
+_SECTIONS = {
+    name: models for name, field in Scenario.model_fields.items() if (models := _models(field.annotation))
+}
+_WITH_KINDS = [name for name, field in Scenario.model_fields.items() if field.discriminator]
+_KINDS = {
+    name: {get_args(model.model_fields["kind"].annotation)[0]: model for model in _SECTIONS[name]}
+    for name in _WITH_KINDS
+}
+_HOMES = {name: name for name in Scenario.model_fields} | {
+    key: f"{name}.{key}"
+    for name, models in _SECTIONS.items()
+    for model in models
+    for key in model.model_fields
+}
+del _HOMES["kind"]  # at home in two sections
+
+
+def keys(section: KeyPath, kind: Any = None) -> dict[str, FieldInfo]:
+    """Return the keys that may stand in `section`, those of every kind where `kind` is none of them."""
+    if not section:
+        return dict(Scenario.model_fields)
+    name = section[0] if len(section) == 1 else None
+    models = _SECTIONS.get(str(name), ())
+    chosen = [model for known, model in _KINDS.get(str(name), {}).items() if known == kind]
+    return {key: field for model in chosen or models for key, field in model.model_fields.items()}
+
+
+def unknown_key(place: str, path: KeyPath, known: Collection[str]) -> str:
+    """Return the complaint about the key at the end of `path`, in a section that has the keys `known`."""
+    expected = f"one of {', '.join(known)}" if known else f"no keys inside {dotted(path[:-1])}"
+    return complaint(
+        place, path, found="an unknown key", expected=expected, write=_remedy_for_unknown(path, known)
+    )
+
+
+def complaints(error: ValidationError, document: Document) -> list[str]:
+    """Return one line for every error that pydantic found in `document`."""
+    findings = [
+        _Finding(item["type"], _key_path(item["loc"], item), item.get("ctx", {}), document)
+        for item in error.errors(include_url=False)
+    ]
+    # A misspelled key is both unknown and missing: it is said once.
+    meant = {
+        (*finding.path[:-1], _remedy_for_unknown(finding.path, finding.siblings))
+        for finding in findings
+        if finding.kind == "extra_forbidden"
+    }
+    # And a list with a wrong entry is not wrong a second time as a list.
+    outer = {finding.path[:n] for finding in findings for n in range(1, len(finding.path))}
+    return [
+        f.describe()
+        for f in findings
+        if f.path not in outer and not (f.kind == "missing" and f.path in meant)
+    ]
+
+
+def nearest(word: str, choices: Iterable[str]) -> str | None:
+    """Return the choice that `word` is probably meant to be, in whatever case it is written."""
+    folded = {choice.casefold(): choice for choice in choices}
+    return next((folded[near] for near in difflib.get_close_matches(word.casefold(), folded, n=1)), None)
+
+
+def _key_path(location: KeyPath, item: Any) -> KeyPath:
+    """Return the key path of an error, without the kind that pydantic puts in, down to the key to blame."""
+    if item.get("ctx", {}).get("at"):
+        return item["ctx"]["at"]
+    if item["type"].startswith("union_tag"):
+        return (*location, "kind")
+    return location[:1] + location[2:] if location and location[0] in _WITH_KINDS else location
+
+
+@dataclass(frozen=True)
+class _Finding:
+    """One error of pydantic's, as it stands in the document."""
+
+    kind: str
+    path: KeyPath
+    context: dict[str, Any]
+    document: Document
+
+    @property
+    def value(self) -> Any:
+        return self.document.at(self.path)
+
+    @property
+    def key(self) -> str:
+        """The key that is concerned; for an entry of a list, that of the list."""
+        return next(part for part in reversed(self.path) if isinstance(part, str))
+
+    @property
+    def siblings(self) -> dict[str, FieldInfo]:
+        section = self.path[: self.path.index(self.key)]
+        return keys(section, self.document.at((*section, "kind")))
+
+    @property
+    def choices(self) -> list[str]:
+        """The words that may stand here, where only some may."""
+        if self.kind.startswith("union_tag"):
+            return list(_KINDS[str(self.path[0])])
+        return [word for word in get_args(self.siblings[self.key].annotation) if isinstance(word, str)]
+
+    def describe(self) -> str:
+        place = self.document.place(self.path)
+        if self.kind == "extra_forbidden":
+            return unknown_key(place, self.path, self.siblings)
+        if self.kind == "refused":
+            return complaint(place, self.path, **{part: self.context[part] for part in _PARTS})
+        found = _FOUND.get(self.kind, described(self.value))
+        expected = _EXPECTED.get(self.kind, "another value").format(
+            **self.context, choices=", ".join(self.choices)
+        )
+        return complaint(place, self.path, found=found, expected=expected, write=self._remedy())
+
+    def _remedy(self) -> str:
+        return _REMEDIES.get(self.kind, lambda finding: None)(self) or self._example()
+
+    def _example(self) -> str:
+        example = (self.siblings[self.key].examples or [None])[0]
+        return _as_yaml({self.key: example})[1:-1]
+
+
+def described(value: Any) -> str:
+    """Return what `value` is, in the words of YAML."""
+    if isinstance(value, str):
+        return f"the text {reprlib.repr(value)}"
+    if isinstance(value, list | dict):
+        return "a list" if isinstance(value, list) else "a section of keys"
+    return _as_yaml([value])[1:-1] if value is None or isinstance(value, bool) else reprlib.repr(value)
+
+
+def _as_yaml(value: Any) -> str:
+    return yaml.safe_dump(value, default_flow_style=True, sort_keys=False, width=math.inf).strip()
+
+
+def _number_in_text(finding: _Finding) -> str | None:
+    try:
+        number = float(finding.value) if isinstance(finding.value, str) else math.nan
+    except ValueError:
+        return None
+    if not math.isfinite(number) or (finding.kind == "int_type" and not number.is_integer()):
+        return None
+    return f"{finding.key}: {int(number) if number.is_integer() else number}, without quotes"
+
+
+def _nearest_choice(finding: _Finding) -> str | None:
+    near = nearest(str(finding.value), finding.choices)
+    return near and f"{finding.key}: {near}"
+
+
+def _in_brackets(finding: _Finding) -> str | None:
+    value = finding.value
+    return None if isinstance(value, dict) or value is None else _as_yaml({finding.key: [value]})[1:-1]
+
+
+def _in_quotes(finding: _Finding) -> str | None:
+    return None if isinstance(finding.value, list | dict | None) else f'"{finding.value}", in quotes'
+
+
+def _remedy_for_unknown(path: KeyPath, known: Collection[str]) -> str:
+    key = str(path[-1])
+    if not known:
+        return f"a value for {dotted(path[:-1])}"
+    if len(path) > 1 and key in keys(path[:1]):
+        kind = next(kind for kind, model in _KINDS[str(path[0])].items() if key in model.model_fields)
+        return f"kind: {kind}, which has it, or leave it out"
+    if key in _HOMES:
+        return f"it as {_HOMES[key]}"
+    if near := nearest(key, known):
+        return near
+    near = nearest(key, _HOMES)
+    return f"it as {_HOMES[near]}" if near else "one of these, or leave it out"
+
+
+_PARTS = ("found", "expected", "write")
+_FOUND = {"missing": "nothing", "union_tag_not_found": "nothing"}
+_EXPECTED = {
+    "missing": "a value, for which there is no default",
+    "union_tag_not_found": "one of {choices}",
+    "union_tag_invalid": "one of {choices}",
+    "literal_error": "one of {choices}",
+    "int_type": "a whole number",
+    "float_type": "a number",
+    "bool_type": "true or false",
+    "string_type": "text",
+    "tuple_type": "a list",
+    "model_type": "a section of keys",
+    "model_attributes_type": "a section of keys",
+    "finite_number": "a finite number",
+    "greater_than": "more than {gt:.12g}",
+    "greater_than_equal": "at least {ge:.12g}",
+    "less_than": "less than {lt:.12g}",
+    "less_than_equal": "at most {le:.12g}",
+    "string_too_short": "text that is not empty",
+    "too_short": "at least {min_length} entry",
+}
+_REMEDIES: dict[str, Callable[[_Finding], str | None]] = {
+    "union_tag_invalid": _nearest_choice,
+    "literal_error": _nearest_choice,
+    "int_type": _number_in_text,
+    "float_type": _number_in_text,
+    "string_type": _in_quotes,
+    "tuple_type": _in_brackets,
+}

@@ -1,0 +1,5 @@
+"""The weight pytrees, and how each is initialized."""
+
+from .linear import DeepLinear as DeepLinear
+from .perceptron import Perceptron as Perceptron
+from .weights import Fixed as Fixed, cast as cast, split as split, weight_dtype as weight_dtype

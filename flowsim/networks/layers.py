@@ -1,0 +1,87 @@
+"""A chain of weight matrices, stored so that depth costs neither compile time nor dispatch.
+
+Consecutive matrices of one shape are stacked into one array and visited by `jax.lax.scan`, so a network of depth
+1000 compiles to the same program as one of depth 10.
+"""
+
+from collections.abc import Callable, Sequence
+from itertools import groupby, pairwise
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+Stacks = tuple[Float[Array, "layers out in"], ...]
+
+
+def stack(weights: Sequence[Float[Array, "*layers out in"]]) -> Stacks:
+    """Stack the runs of equal shape in W_1, …, W_L; an entry of three axes is a run stacked already.
+
+    Raises `ValueError` where an entry is no matrix of floating-point numbers, or two neighbours do not fit.
+    """
+    if len(weights) == 0:
+        raise ValueError("a network needs at least one weight matrix, got an empty list")
+    runs = [_as_run(number, jnp.asarray(weight)) for number, weight in enumerate(weights, start=1)]
+    for number, (below, above) in enumerate(pairwise(runs), start=2):
+        if below.shape[1] != above.shape[2]:
+            raise ValueError(
+                f"weight {number} has shape {above.shape[1:]}, but the one before has {below.shape[1]} outputs: "
+                f"expected shape (…, {below.shape[1]})"
+            )
+    groups = [list(group) for _, group in groupby(runs, key=lambda run: run.shape[1:])]
+    return tuple(group[0] if len(group) == 1 else jnp.concatenate(group) for group in groups)
+
+
+def _as_run(number: int, weight: Array) -> Float[Array, "layers out in"]:
+    if weight.ndim not in (2, 3) or 0 in weight.shape or not jnp.issubdtype(weight.dtype, jnp.floating):
+        raise ValueError(
+            f"weight {number} must be a floating-point matrix (out, in), got shape {weight.shape} of {weight.dtype}"
+        )
+    run = weight if weight.ndim == 3 else weight[None]
+    if run.shape[0] > 1 and run.shape[1] != run.shape[2]:
+        raise ValueError(f"weight {number} stacks several layers, so it must be square, got shape {run.shape}")
+    return run
+
+
+def unstack(stacks: Stacks) -> tuple[Float[Array, "out in"], ...]:
+    """Return W_1, …, W_L as a tuple: the inverse of `stack`."""
+    return tuple(stack[layer] for stack in stacks for layer in range(stack.shape[-3]))
+
+
+def gaussian(widths: Sequence[int], scale: float, *, key: Array, dtype: jnp.dtype | None) -> Stacks:
+    """Draw stacks for widths d_0, …, d_L with independent N(0, scale²) entries."""
+    check_widths(widths)
+    if not scale >= 0:
+        raise ValueError(f"scale must be a standard deviation, zero or more, got {scale}")
+    shapes = list(zip(widths[1:], widths[:-1], strict=True))
+    runs = [(shape, len(list(run))) for shape, run in groupby(shapes)]
+    keys = jax.random.split(key, len(runs))
+    dtype = jnp.result_type(float) if dtype is None else dtype
+    return tuple(
+        scale * jax.random.normal(run_key, (count, *shape), dtype)
+        for run_key, (shape, count) in zip(keys, runs, strict=True)
+    )
+
+
+def check_widths(widths: Sequence[int]) -> None:
+    """Raise `ValueError` unless `widths` are d_0, …, d_L, positive whole numbers with L ≥ 1."""
+    if len(widths) < 2:
+        raise ValueError(f"widths are d_0, …, d_L with at least one layer, so two numbers or more; got {list(widths)}")
+    if any(not isinstance(width, int) or isinstance(width, bool) or width < 1 for width in widths):
+        raise ValueError(f"every width must be a positive whole number, got {list(widths)}")
+
+
+def depth(stacks: Stacks) -> int:
+    """Return L."""
+    return sum(stack.shape[-3] for stack in stacks)
+
+
+def scan_layers(step: Callable, start: Array, stacks: tuple, *, reverse: bool = False) -> Array:
+    """Fold `step(state, layer) -> state` over the layers of `stacks`, from the first to the last or in reverse."""
+    state = start
+    for stack in reversed(stacks) if reverse else stacks:
+        if jax.tree.leaves(stack)[0].shape[0] == 1:  # the only runs whose layers may change the width
+            state = step(state, jax.tree.map(lambda array: array[0], stack))
+        else:
+            state, _ = jax.lax.scan(lambda s, layer: (step(s, layer), None), state, stack, reverse=reverse)
+    return state

@@ -1,0 +1,97 @@
+"""Deep linear networks x ↦ pᵀ W_L ⋯ W_1 x."""
+
+from collections.abc import Sequence
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from . import layers
+from .weights import Fixed
+
+
+class DeepLinear(eqx.Module):
+    """A deep linear network x ↦ pᵀ W_L ⋯ W_1 x (Marion and Chizat 2024, equation 3).
+
+    `weights` are W_1, …, W_L, with W_k of shape (d_k, d_{k−1}); an entry of shape (n, d, d) stands for n of them,
+    which spares a deep network the list. `projection` is p, of shape (d_L,), which the flow
+    does not move. Without it the outputs are W_L ⋯ W_1 x themselves: d_L of them, or one number if d_L = 1.
+    Raises `ValueError` where shapes do not fit.
+    """
+
+    stacks: layers.Stacks
+    fixed: Fixed | None
+
+    def __init__(
+        self, weights: Sequence[Float[Array, "*layers out in"]], projection: Float[Array, " outputs"] | None = None
+    ):
+        self.stacks = layers.stack(weights)
+        self.fixed = None if projection is None else Fixed(jnp.asarray(projection, self.stacks[0].dtype))
+
+    def __check_init__(self):
+        outputs = self.stacks[-1].shape[-2]
+        if self.fixed is not None and self.fixed.value.shape[-1:] != (outputs,):
+            raise ValueError(
+                f"projection has shape {self.fixed.value.shape}, but W_L has {outputs} outputs: expected ({outputs},)"
+            )
+
+    @classmethod
+    def gaussian(
+        cls, *, widths: Sequence[int], scale: float, key: Array, dtype: jnp.dtype | None = None
+    ) -> "DeepLinear":
+        """Draw a multi-layer perceptron with independent N(0, scale²) entries; `widths` are d_0, …, d_L."""
+        return cls(layers.gaussian(widths, scale, key=key, dtype=dtype))
+
+    @classmethod
+    def residual(
+        cls,
+        *,
+        width: int,
+        depth: int,
+        scale: float,
+        projection: Float[Array, " width"] | None = None,
+        key: Array,
+        dtype: jnp.dtype | None = None,
+    ) -> "DeepLinear":
+        """Draw a residual network, W_k = I + s/√(Ld) N_k with N_k standard Gaussian.
+
+        `width` is d, `depth` is L, `scale` is s (Marion and Chizat 2024, equation 2). `projection` is p, of shape
+        (d,); without it the network has d outputs (their Theorem 5).
+        """
+        layers.check_widths([width, depth])
+        (noise,) = layers.gaussian([width] * (depth + 1), scale, key=key, dtype=dtype)
+        stack = jnp.eye(width, dtype=noise.dtype)[None] + noise / (depth * width) ** 0.5
+        return cls([stack], projection)
+
+    @property
+    def weights(self) -> tuple[Float[Array, "out in"], ...]:
+        """W_1, …, W_L."""
+        return layers.unstack(self.stacks)
+
+    @property
+    def projection(self) -> Float[Array, " outputs"] | None:
+        """The fixed vector p, or `None`."""
+        return None if self.fixed is None else self.fixed.value
+
+    @property
+    def depth(self) -> int:
+        """The number of layers, L."""
+        return layers.depth(self.stacks)
+
+    def regressor(self) -> Float[Array, " features"] | Float[Array, "features outputs"]:
+        """Return π = W_1ᵀ ⋯ W_Lᵀ p by matrix–vector products: (d_0,), or (d_0, d_L) for d_L > 1 outputs."""
+        start = self._output_directions()
+        return layers.scan_layers(lambda state, weight: weight.T @ state, start, self.stacks, reverse=True)
+
+    def __call__(self, x: Float[Array, " features"]) -> Float[Array, "*outputs"]:
+        """Return the output for one sample: a scalar, or (d_L,) for d_L > 1 outputs without projection."""
+        hidden = layers.scan_layers(lambda state, weight: weight @ state, x, self.stacks)
+        return self._output_directions().T @ hidden
+
+    def _output_directions(self) -> Array:
+        if self.fixed is not None:
+            # The flow treats p as a constant; a derivative asked for outside flowsim should agree.
+            return jax.lax.stop_gradient(self.fixed.value)
+        outputs, dtype = self.stacks[-1].shape[-2], self.stacks[-1].dtype
+        return jnp.ones(1, dtype) if outputs == 1 else jnp.eye(outputs, dtype=dtype)

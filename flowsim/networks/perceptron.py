@@ -1,0 +1,108 @@
+"""Smooth nonlinear networks."""
+
+from collections.abc import Callable, Sequence
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from . import layers
+
+ACTIVATIONS: dict[str, Callable[[Array], Array]] = {
+    "gelu": jax.nn.gelu,  # the tanh approximation, as in the experiments of Marion and Chizat (2024)
+    "tanh": jnp.tanh,
+    "softplus": jax.nn.softplus,
+}
+
+
+class Perceptron(eqx.Module):
+    """A multi-layer perceptron x ↦ W_L φ(W_{L−1} ⋯ φ(W_1 x + b_1) ⋯ + b_{L−1}) + b_L with a smooth activation φ.
+
+    `weights` are W_1, …, W_L with W_k of shape (d_k, d_{k−1}); `biases`, if given, are b_1, …, b_L. `activation` is
+    one of "gelu", "tanh", "softplus", or any smooth function on arrays. Raises `ValueError` where shapes do not fit
+    or the name is unknown.
+    """
+
+    stacks: layers.Stacks
+    bias_stacks: tuple[Float[Array, "layers out"], ...] | None
+    activation: Callable[[Array], Array] = eqx.field(static=True)
+
+    def __init__(
+        self,
+        weights: Sequence[Float[Array, "*layers out in"]],
+        biases: Sequence[Float[Array, "*layers out"]] | None = None,
+        *,
+        activation: str | Callable[[Array], Array] = "gelu",
+    ):
+        self.stacks = layers.stack(weights)
+        self.bias_stacks = None if biases is None else _stack_biases(biases, self.stacks)
+        self.activation = _activation(activation)
+
+    @classmethod
+    def gaussian(
+        cls,
+        *,
+        widths: Sequence[int],
+        scale: float,
+        activation: str | Callable[[Array], Array] = "gelu",
+        biases: bool = False,
+        key: Array,
+        dtype: jnp.dtype | None = None,
+    ) -> "Perceptron":
+        """Draw weights with independent N(0, scale²) entries; `widths` are d_0, …, d_L; biases, if any, start at 0."""
+        stacks = layers.gaussian(widths, scale, key=key, dtype=dtype)
+        zeros = [jnp.zeros(stack.shape[:2], stack.dtype) for stack in stacks] if biases else None
+        return cls(stacks, zeros, activation=activation)
+
+    @property
+    def weights(self) -> tuple[Float[Array, "out in"], ...]:
+        """W_1, …, W_L."""
+        return layers.unstack(self.stacks)
+
+    @property
+    def depth(self) -> int:
+        """The number of layers, L."""
+        return layers.depth(self.stacks)
+
+    def __call__(self, x: Float[Array, " features"]) -> Float[Array, "*outputs"]:
+        """Return the output for one sample: a scalar if d_L = 1, else (d_L,)."""
+        hidden, last = _without_last(self._layers())
+        state = layers.scan_layers(lambda s, layer: self.activation(_affine(layer, s)), x, hidden)
+        output = _affine(last, state)
+        return output[0] if output.shape == (1,) else output
+
+    def _layers(self) -> tuple:
+        if self.bias_stacks is None:
+            return tuple((stack, None) for stack in self.stacks)
+        return tuple(zip(self.stacks, self.bias_stacks, strict=True))
+
+
+def _affine(layer: tuple[Array, Array | None], state: Array) -> Array:
+    weight, bias = layer
+    return weight @ state if bias is None else weight @ state + bias
+
+
+def _without_last(stacks: tuple) -> tuple[tuple, tuple]:
+    last = jax.tree.map(lambda array: array[-1], stacks[-1])
+    if stacks[-1][0].shape[0] == 1:
+        return stacks[:-1], last
+    return (*stacks[:-1], jax.tree.map(lambda array: array[:-1], stacks[-1])), last
+
+
+def _stack_biases(biases: Sequence[Array], stacks: layers.Stacks) -> tuple[Array, ...]:
+    rows = [row for bias in biases for row in jnp.atleast_2d(jnp.asarray(bias, stacks[0].dtype))]
+    expected = [stack.shape[1] for stack in stacks for _ in range(stack.shape[0])]
+    found = [row.shape[0] for row in rows]
+    if found != expected:
+        raise ValueError(f"biases must have lengths {expected}, one for each layer; got {found}")
+    remaining = iter(rows)
+    return tuple(jnp.stack([next(remaining) for _ in range(stack.shape[0])]) for stack in stacks)
+
+
+def _activation(activation: str | Callable[[Array], Array]) -> Callable[[Array], Array]:
+    if callable(activation):
+        return activation
+    if activation not in ACTIVATIONS:
+        raise ValueError(f"unknown activation {activation!r}: expected one of {', '.join(ACTIVATIONS)}, or a function")
+    return ACTIVATIONS[activation]

@@ -1,0 +1,144 @@
+"""Least-squares regression, reduced to the few numbers on which a linear network's risk depends."""
+
+from typing import Protocol
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+from numpy.typing import ArrayLike
+
+
+class LinearNetwork(Protocol):
+    """What `LinearRegression` needs of a network: the regressor π that it implements."""
+
+    def regressor(self) -> Array:
+        """Return π, of shape (d,) or (d, m)."""
+        ...
+
+
+class LinearRegression(eqx.Module):
+    """The risk R = (1/n)‖y − Xπ‖² of a linear network with regressor π.
+
+    `X` is (n, d) and `y` is (n,) or (n, m); one column in `y` is the same as none. The data enter through
+    Σ = XᵀX/n, the least-squares regressor w* of minimal norm, and R_min alone (Marion and Chizat 2024, section 2),
+    so once reduced, no cost depends on n. Any n ≥ 1 will do, n < d, collinear and constant columns included.
+    Raises `ValueError` for shapes that do not fit, and for data that are not finite.
+
+    The reduction is a QR factorization of [X y] and a singular value decomposition of its triangle, in double
+    precision: XᵀX, whose condition number is the square of that of X, is never inverted.
+    """
+
+    root: Float[Array, "rank d"]
+    optimum: Float[Array, " d"] | Float[Array, "d m"]
+    minimal_risk: Float[Array, ""]
+    eigenvalues: Float[Array, " rank"]
+
+    def __init__(self, X: ArrayLike, y: ArrayLike):
+        X, y = _checked(X, y)
+        n, d = X.shape
+        # Householder QR keeps every least-squares quantity of [X y] in a triangle of at most d + m rows.
+        rows = np.hstack([X, y.reshape(n, -1)])
+        rows = np.linalg.qr(rows, mode="r") if n > rows.shape[1] else rows
+        left, singular, right = np.linalg.svd(rows[:, :d], full_matrices=False)
+        singular[singular <= max(n, d) * np.finfo(float).eps * singular[0]] = 0.0
+        coordinates = left.T @ rows[:, d:]
+        inverse = np.divide(1.0, singular, out=np.zeros_like(singular), where=singular > 0)
+        kept = left * (singular > 0)
+        residual = rows[:, d:] - kept @ (kept.T @ rows[:, d:])
+        optimum = right.T @ (inverse[:, None] * coordinates)
+        dtype = jnp.result_type(float)
+        self.root = jnp.asarray(singular[:, None] * right / np.sqrt(n), dtype)
+        self.optimum = jnp.asarray(optimum.reshape(d, *y.shape[1:]), dtype)
+        self.minimal_risk = jnp.asarray(np.sum(residual**2) / n, dtype)
+        self.eigenvalues = jnp.asarray(singular**2 / n, dtype)
+
+    @property
+    def features(self) -> int:
+        """The number of features, d."""
+        return self.root.shape[-1]
+
+    @property
+    def covariance(self) -> Float[Array, "d d"]:
+        """Σ = XᵀX/n."""
+        return self.root.T @ self.root
+
+    @property
+    def largest_eigenvalue(self) -> Float[Array, ""]:
+        """Λ, the largest eigenvalue of Σ."""
+        return self.eigenvalues[0]
+
+    @property
+    def smallest_eigenvalue(self) -> Float[Array, ""]:
+        """λ, the smallest nonzero eigenvalue of Σ; zero if Σ = 0."""
+        nonzero = jnp.where(self.eigenvalues > 0, self.eigenvalues, jnp.inf)
+        return jnp.minimum(jnp.min(nonzero), self.largest_eigenvalue)
+
+    def __call__(self, network: LinearNetwork | Array) -> Float[Array, ""]:
+        """Return the risk R of a network, or of a regressor π itself."""
+        return self.excess_risk(network) + self.minimal_risk
+
+    def excess_risk(self, network: LinearNetwork | Array) -> Float[Array, ""]:
+        """Return R − R_min = (π − w*)ᵀ Σ (π − w*), a sum of squares in which nothing cancels."""
+        return jnp.sum((self.root @ (self._regressor(network) - self.optimum)) ** 2)
+
+    def objective(self, network: LinearNetwork | Array) -> Float[Array, ""]:
+        """Return what the flow descends: the excess risk, which differs from the risk by a constant."""
+        return self.excess_risk(network)
+
+    def squared_distance(self, network: LinearNetwork | Array) -> Float[Array, ""]:
+        """Return ‖π − w*‖²."""
+        return jnp.sum((self._regressor(network) - self.optimum) ** 2)
+
+    def regressor_gradient(self, network: LinearNetwork | Array) -> Float[Array, " d"] | Float[Array, "d m"]:
+        """Return ∇R¹(π) = 2Σ(π − w*), the gradient of the risk with respect to the regressor."""
+        return 2 * self.root.T @ (self.root @ (self._regressor(network) - self.optimum))
+
+    def is_minimum(self, network: LinearNetwork | Array, gradient_norm: float) -> Array:
+        """Tell whether a point where ‖∇R(W)‖ ≤ `gradient_norm` is a minimizer rather than a saddle or a plateau.
+
+        Near the zero network the product of the layers vanishes, and with it ∇R(W), while ∇R¹(π) does not. A point
+        counts as a minimizer if ‖∇R¹(π)‖ ≤ √gradient_norm ‖∇R¹(0)‖, or if zero is one itself.
+        """
+        here = jnp.linalg.norm(self.regressor_gradient(network))
+        at_zero = jnp.linalg.norm(self.regressor_gradient(jnp.zeros_like(self.optimum)))
+        return (here <= jnp.sqrt(gradient_norm) * at_zero) | (at_zero == 0)
+
+    def _regressor(self, network: LinearNetwork | Array) -> Array:
+        regressor = network if isinstance(network, jax.Array | np.ndarray) else _regressor_of(network)
+        if regressor.shape != self.optimum.shape:
+            raise ValueError(
+                f"the network has a regressor of shape {regressor.shape}, but the data have {self.features} features "
+                f"and a regressor of shape {self.optimum.shape}: make the first and last widths fit"
+            )
+        return regressor
+
+
+def _regressor_of(network: LinearNetwork) -> Array:
+    if not hasattr(network, "regressor"):
+        raise TypeError(
+            f"LinearRegression needs a linear network with a regressor(), got {type(network).__name__}: "
+            "use EmpiricalRisk(X, y) for any other model"
+        )
+    return network.regressor()
+
+
+def _checked(X: ArrayLike, y: ArrayLike) -> tuple[np.ndarray, np.ndarray]:
+    if isinstance(X, jax.core.Tracer) or isinstance(y, jax.core.Tracer):
+        raise ValueError(
+            "LinearRegression reduces its data once, outside jit and vmap: build it before and pass it in"
+        )
+    X, y = np.asarray(X), np.asarray(y)
+    if X.ndim != 2 or y.ndim not in (1, 2) or X.shape[0] != y.shape[0] or 0 in (*X.shape, *y.shape):
+        raise ValueError(
+            f"expected X of shape (n, d) and y of shape (n,) or (n, m), got {X.shape} and {y.shape}"
+        )
+    X, y = X.astype(float), y.astype(float)
+    for name, array in (("X", X), ("y", y)):
+        if not np.isfinite(array).all():
+            row = int(np.argwhere(~np.isfinite(array))[0][0])
+            raise ValueError(
+                f"{name} holds a value that is not finite in row {row} (counted from 0): drop or impute it"
+            )
+    return X, y[:, 0] if y.shape[1:] == (1,) else y
