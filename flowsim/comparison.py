@@ -1,6 +1,6 @@
 """Gradient flow and gradient descent from one initialization, on one time axis."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,9 +22,9 @@ _TAIL = 32
 class DescentBesideFlow:
     """One run of gradient descent, measured against the flow.
 
-    `distance` is ‖W_GD(k) − W_GF(ηk)‖ at the records of the trajectory, NaN where the flow did not get so far;
-    `distance_to_flow` is the distance of the two ends; `crossing_time` is the time ηk at which the sharpness first
-    reaches 2/η, interpolated between records, or `None` if it never does.
+    `distance` is ‖W_GD(k) − W_GF(ηk)‖ at the records of the trajectory, NaN where the flow did not get so
+    far; `distance_to_flow` is the distance of the two ends; `crossing_time` is the time ηk at which the
+    sharpness first reaches 2/η, interpolated between records, or `None` if it never does.
     """
 
     learning_rate: float
@@ -38,8 +38,9 @@ class DescentBesideFlow:
 class Comparison:
     """The flow, the descents, and what theory says of the minimum that they reach.
 
-    `bounds` are those of Theorem 2 on the smallest sharpness S_min of all minimizers, and `critical_learning_rate` is
-    2 over the lower one; both are `None` where the theorem does not apply (nonlinear networks, several outputs).
+    `bounds` are those of Theorem 2 on the smallest sharpness S_min of all minimizers, and
+    `critical_learning_rate` is 2 over the lower one; both are `None` where the theorem does not apply
+    (nonlinear networks, several outputs).
     """
 
     flow: Trajectory
@@ -56,38 +57,27 @@ def compare(
     steps: int = 4000,
     records: int = 100,
     stopping: Stopping | None = None,
+    progress: Callable[[str], None] = lambda stage: None,
     **flow_options: Any,
 ) -> Comparison:
-    """Run gradient flow, and gradient descent with each of `learning_rates` for `steps` steps, from `network`.
+    """Run gradient flow, and gradient descent with each of `learning_rates` for `steps` steps, from
+    `network`.
 
-    All runs share the criterion `stopping`, and record their weights and sharpness at about `records` times each; the
-    flow records at all of these times together, so that every distance is taken at equal times. That keeps
-    (number of rates + 1) × `records` copies of the weights. `flow_options` go to `integrate` (`rtol`, `solver`, …).
-    Raises as `integrate` and `descend` do.
+    All runs share the criterion `stopping`, and record their weights and sharpness at about `records` times
+    each; the flow records at all of these times together, so that every distance is taken at equal times.
+    That keeps (number of rates + 1) × `records` copies of the weights. `flow_options` go to `integrate`
+    (`rtol`, `solver`, …); `progress` is called with a few words before each run. Raises as `integrate` and
+    `descend` do.
     """
     marks = default_record_steps(steps, records)
-    runs = [
-        descend(
-            network,
-            problem,
-            learning_rate=learning_rate,
-            steps=steps,
-            record_steps=marks,
-            stopping=stopping,
-            sharpness=True,
-            weights=True,
-        )
-        for learning_rate in learning_rates
-    ]
-    flow = integrate(
-        network,
-        problem,
-        ts=_common_times([np.asarray(run.times) for run in runs], marks, max(learning_rates, default=1.0)),
-        stopping=stopping,
-        sharpness=True,
-        weights=True,
-        **flow_options,
-    )
+    along = {"stopping": stopping, "sharpness": True, "weights": True}
+    runs = []
+    for eta in learning_rates:
+        progress(f"gradient descent with η = {eta:g}")
+        runs.append(descend(network, problem, learning_rate=eta, steps=steps, record_steps=marks, **along))
+    progress("gradient flow")
+    times = _common_times([np.asarray(run.times) for run in runs], len(marks)) if runs else None
+    flow = integrate(network, problem, ts=times, **along, **flow_options)
     bounds = _bounds(network, problem)
     return Comparison(
         flow=flow,
@@ -97,14 +87,14 @@ def compare(
     )
 
 
-def _common_times(times: list[np.ndarray], marks: np.ndarray, learning_rate: float) -> np.ndarray:
-    """Return the times of all descents together, and a geometric tail that fills up to a fixed number of them.
+def _common_times(times: list[np.ndarray], records: int) -> np.ndarray:
+    """Return the times of all descents together, and a geometric tail that fills up to a fixed number of
+    them.
 
     A fixed number means that another comparison with the same settings does not compile again.
     """
-    wanted = np.unique(np.concatenate([*times, learning_rate * marks] if not times else times))
-    total = max(1, len(times)) * (len(marks) + 1) + _TAIL
-    ahead = total - len(wanted)
+    wanted = np.unique(np.concatenate(times))
+    ahead = len(times) * (records + 1) + _TAIL - len(wanted)
     return np.concatenate([wanted, wanted[-1] * 1e4 ** (np.arange(1, ahead + 1) / ahead)])
 
 

@@ -6,8 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from hypothesis.extra.numpy import arrays
 
 from flowsim.problems.data import DataError, gaussian_teacher, standardize, unit_regressor
@@ -321,9 +320,7 @@ def test_an_infinite_value_is_refused_with_its_place(table, text):
 
 @pytest.mark.parametrize("text", ["high", "1,5", "1.2.3", "1_000", "0x1f", "True", "1+2j", "€5", "1 000"])
 def test_text_in_a_numeric_column_is_refused_with_its_place(table, text):
-    with refuses(
-        f"data.csv, row 3, column 'a': {text!r} is not a number: expected one written like 12.5 or 3e-4"
-    ):
+    with refuses(f"data.csv, row 3, column 'a': {text!r} is not a number: expected one written like 12.5 or 3e-4"):
         table(f'a,y\n1,2\n"{text}",4\n')
 
 
@@ -529,9 +526,7 @@ def test_a_damaged_array_is_refused(tmp_path):
     path = tmp_path / "data.npz"
     np.savez(path, X=np.full((2, 2), 7.25), y=np.ones(2))
     path.write_bytes(path.read_bytes().replace(np.float64(7.25).tobytes(), np.float64(8.25).tobytes()))
-    with refuses(
-        "array 'X': the array cannot be read (Bad CRC-32", "): expected real numbers, saved by numpy"
-    ):
+    with refuses("array 'X': the array cannot be read (Bad CRC-32", "): expected real numbers, saved by numpy"):
         read_table(path, "y")
 
 

@@ -14,8 +14,8 @@ _KRYLOV_DIMENSION = 32
 class Eigenpair(eqx.Module):
     """An eigenvalue estimate that carries its own certificate.
 
-    Some eigenvalue lies within `residual` = ‖Hv − value·v‖ of `value`. `converged` says that the residual is below
-    the tolerance asked for; `products` counts the Hessian–vector products that it took.
+    Some eigenvalue lies within `residual` = ‖Hv − value·v‖ of `value`. `converged` says that the residual is
+    below the tolerance asked for; `products` counts the Hessian–vector products that it took.
     """
 
     value: Float[Array, ""]
@@ -38,9 +38,10 @@ def eigenpair_lanczos(
 ) -> Eigenpair:
     """Return the largest algebraic eigenpair of a symmetric operator by restarted Lanczos.
 
-    Each round spans a Krylov space of dimension 32 with full reorthogonalization and starts from the best vector of
-    the round before. It ends when the residual is below `rtol` times the largest absolute Ritz value (default: the
-    unit roundoff to the power 2/3, near what rounding allows), or after `max_restarts` rounds.
+    Each round spans a Krylov space of dimension 32 with full reorthogonalization and starts from the best
+    vector of the round before. It ends when the residual is below `rtol` times the largest absolute Ritz
+    value (default: the unit roundoff to the power 2/3, near what rounding allows), or after `max_restarts`
+    rounds.
     """
     dimension = min(_KRYLOV_DIMENSION, start.size)
     tolerance = jnp.finfo(start.dtype).eps ** (2 / 3) if rtol is None else rtol
@@ -68,11 +69,13 @@ def eigenpair_lanczos(
 def _best_ritz_vector(
     basis: Float[Array, "k p"], tridiagonal: Float[Array, "k k"]
 ) -> tuple[Float[Array, " p"], Float[Array, ""]]:
-    # Lanczos breaks down with 0/0 when the Krylov space is exhausted, as for H = 0: what came before is exact, and
-    # what comes after is put below the spectrum so that it cannot be picked.
-    exhausted = ~jnp.isfinite(jnp.diagonal(tridiagonal))
+    # Once the Krylov space is exhausted, as for a Hessian of low rank, the next vector is normalized rounding noise,
+    # not orthogonal to the others (or 0/0). What came before is complete: the rest is put below the spectrum.
     finite = jnp.where(jnp.isfinite(tridiagonal), tridiagonal, 0)
     scale = jnp.max(jnp.sum(jnp.abs(finite), axis=1))
-    values, vectors = jnp.linalg.eigh(finite - jnp.diag(jnp.where(exhausted, 2 * scale + 1, 0)))
-    best = vectors[:, -1] @ jnp.where(jnp.isfinite(basis), basis, 0)
-    return best / jnp.linalg.norm(best), jnp.max(jnp.where(exhausted, 0, jnp.abs(values)))
+    coupled = jnp.abs(jnp.diagonal(tridiagonal, 1)) > jnp.sqrt(jnp.finfo(finite.dtype).eps) * scale
+    valid = jnp.concatenate([jnp.array([True]), jnp.cumsum(~coupled) == 0])
+    inside = jnp.where(valid[:, None] & valid[None, :], finite, 0)
+    values, vectors = jnp.linalg.eigh(inside - jnp.diag(jnp.where(valid, 0, 2 * scale + 1)))
+    best = vectors[:, -1] @ jnp.where(valid[:, None], basis, 0)
+    return best / jnp.linalg.norm(best), jnp.max(jnp.where(values < -2 * scale, 0, jnp.abs(values)))

@@ -15,8 +15,8 @@ _DENSE_UP_TO = 256
 def sharpness(network: eqx.Module, problem: eqx.Module) -> float | Float[Array, ""]:
     """Return the sharpness S(W), the largest *algebraic* eigenvalue of the Hessian of the risk.
 
-    A Python float; inside `jax.jit` or `jax.vmap`, a scalar array. Raises `RuntimeError` if the eigenvalue could not
-    be certified (outside jit; inside, read `top_eigenpair`, which returns the certificate).
+    A Python float; inside `jax.jit` or `jax.vmap`, a scalar array. Raises `RuntimeError` if the eigenvalue
+    could not be certified (outside jit; inside, read `top_eigenpair`, which returns the certificate).
     """
     pair = top_eigenpair(network, problem)
     if isinstance(pair.value, jax.core.Tracer):
@@ -42,9 +42,9 @@ def top_eigenpair(
 ) -> Eigenpair:
     """Return the largest algebraic eigenpair of the Hessian of the risk, with its residual.
 
-    `dense` chooses between a full decomposition and restarted Lanczos; by default, dense up to 256 weights. For
-    Lanczos, `start` is the first vector (p,), by default random, and `rtol` bounds the residual relative to the
-    largest absolute eigenvalue; in float32 expect some 1e-4.
+    `dense` chooses between a full decomposition and restarted Lanczos; by default, dense up to 256 weights.
+    For Lanczos, `start` is the first vector (p,), by default random, and `rtol` bounds the residual relative
+    to the largest absolute eigenvalue; in float32 expect some 1e-4.
     """
     weights, rest = split(network)
     problem = cast(problem, weight_dtype(network))

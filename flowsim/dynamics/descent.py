@@ -29,13 +29,14 @@ def descend(
 ) -> Trajectory:
     """Run gradient descent W ← W − η∇R(W) for at most `steps` steps with `learning_rate` η.
 
-    It ends early by the criteria of `stopping` (as in `integrate`), when the risk diverges, or when a step changes no
-    weight in floating point, where all later steps would stay. Time is η·k after k steps. Records are made at the
-    increasing step numbers `record_steps` and at the end (default: `default_record_steps(steps)`, some 200, half
-    evenly and half geometrically spread); what they hold is as in `integrate`.
+    It ends early by the criteria of `stopping` (as in `integrate`), when the risk diverges, or when a step
+    changes no weight in floating point, where all later steps would stay. Time is η·k after k steps. Records
+    are made at the increasing step numbers `record_steps` and at the end (default:
+    `default_record_steps(steps)`, some 200, half evenly and half geometrically spread); what they hold is as
+    in `integrate`.
 
-    Works under `jax.jit` and `jax.vmap`, with a traced `learning_rate` too. Raises `ValueError` or `TypeError` for
-    arguments that cannot be right; a run that diverges is returned, not raised.
+    Works under `jax.jit` and `jax.vmap`, with a traced `learning_rate` too. Raises `ValueError` or
+    `TypeError` for arguments that cannot be right; a run that diverges is returned, not raised.
     """
     field, start = gradient_field(network, problem)
     dtype = jax.tree.leaves(start)[0].dtype

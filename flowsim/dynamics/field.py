@@ -38,10 +38,16 @@ def gradient_field(network: eqx.Module, problem: eqx.Module) -> tuple[GradientFi
     dtype = weight_dtype(network)
     weights, rest = split(network)
     field = GradientField(cast(problem, dtype), rest)
-    for leaf in jax.tree.leaves(weights):
-        if not isinstance(leaf, jax.core.Tracer) and not bool(jnp.isfinite(leaf).all()):
-            raise ValueError("the network has weights that are not finite (NaN or infinity) before its first step")
+    if not all(_finite(leaf) for leaf in jax.tree.leaves(weights)):
+        raise ValueError("the network has weights that are not finite (NaN or infinity) before its first step")
     return field, weights
+
+
+def _finite(leaf: Array) -> bool:
+    if isinstance(leaf, jax.core.Tracer):
+        return True
+    with jax.ensure_compile_time_eval():  # a constant inside jit can be looked at too
+        return bool(jnp.isfinite(leaf).all())
 
 
 def norm(tree: PyTree) -> Float[Array, ""]:

@@ -35,19 +35,20 @@ def integrate(
 ) -> Trajectory:
     """Integrate the gradient flow dW/dt = −∇R(W) from `network` to its limit.
 
-    Steps adapt to `rtol` and `atol` (default 1e-6 and 1e-3·rtol; in float32, 1e-4), and never exceed what the
-    sharpness allows an explicit method (`SharpnessLimitedController`). The run ends with `stopping` (default:
-    ‖∇R‖ ≤ 1e-8; in float32, 1e-4), at time `t1`, or after `max_steps` steps, whichever comes first: see
-    `Trajectory.outcome`. `solver` is any Diffrax ODE solver with an error estimate, explicit (default `Tsit5`) or
-    implicit; `stepsize_controller` replaces the step control altogether.
+    Steps adapt to `rtol` and `atol` (default 1e-6 and 1e-3·rtol; in float32, 1e-4), and never exceed what
+    the sharpness allows an explicit method (`SharpnessLimitedController`). The run ends with `stopping`
+    (default: ‖∇R‖ ≤ 1e-8; in float32, 1e-4), at time `t1`, or after `max_steps` steps, whichever comes
+    first: see `Trajectory.outcome`. `solver` is any Diffrax ODE solver with an error estimate, explicit
+    (default `Tsit5`) or implicit; `stepsize_controller` replaces the step control altogether.
 
-    Records are made at the increasing times `ts`, reached exactly, and at the end; by default at the ends of some 200
-    steps at most, spread over plateau, fast phase and approach. Each holds the risk, excess risk, squared distance and
-    gradient norm, what the functions of the network in `diagnostics` return (floating-point arrays), and on request
-    the `sharpness` and the `weights`, both of which cost more than the flow.
+    Records are made at the increasing times `ts`, reached exactly, and at the end; by default at the ends of
+    some 200 steps at most, spread over plateau, fast phase and approach. Each holds the risk, excess risk,
+    squared distance and gradient norm, what the functions of the network in `diagnostics` return
+    (floating-point arrays), and on request the `sharpness` and the `weights`, both of which cost more than
+    the flow.
 
-    Works under `jax.jit` and `jax.vmap`. Raises `ValueError` or `TypeError` for arguments that cannot be right; a run
-    that does not converge is returned, not raised.
+    Works under `jax.jit` and `jax.vmap`. Raises `ValueError` or `TypeError` for arguments that cannot be
+    right; a run that does not converge is returned, not raised.
     """
     field, start = gradient_field(network, problem)
     dtype = jax.tree.leaves(start)[0].dtype
@@ -168,7 +169,8 @@ def _advance(run: _Run, state: _State, solves: Int[Array, ""]) -> _State:
 def _solve_to_next_record(run: _Run, state: _State) -> _State:
     """Integrate up to the next record, the end, or for 128 steps, in a time that starts from zero again.
 
-    A plateau can last longer than the inverse of the unit roundoff: on one clock the step at its end would be lost.
+    A plateau can last longer than the inverse of the unit roundoff: on one clock the step at its end would
+    be lost.
     """
     next_record = run.schedule.horizon(state.schedule_state)
     target = jnp.minimum(next_record, run.t1)

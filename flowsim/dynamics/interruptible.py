@@ -20,8 +20,8 @@ def advance_to_end(
 ) -> State:
     """Call `advance(run, state, amount) -> state` until `state.code` says that the run has ended.
 
-    `amount` begins with `first` and adapts so that one call takes about half a second. Under a transformation of JAX
-    it is one call without limit.
+    `amount` begins with `first` and adapts so that one call takes about half a second. Under a
+    transformation of JAX it is one call without limit.
     """
     if any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves((run, state))):
         return advance(run, state, jnp.array(jnp.iinfo(jnp.int32).max))

@@ -90,7 +90,10 @@ class Records(eqx.Module):
 
 def empty_records(capacity: int, record: PyTree) -> Records:
     """Return `capacity` slots for records like `record`, of arrays or their shapes, filled with NaN."""
-    return Records(jax.tree.map(lambda like: jnp.full((capacity, *like.shape), jnp.nan, like.dtype), record), jnp.array(0))
+    return Records(
+        jax.tree.map(lambda like: jnp.full((capacity, *like.shape), jnp.nan, like.dtype), record),
+        jnp.array(0),
+    )
 
 
 class Mark(eqx.Module):
@@ -111,9 +114,9 @@ class SpreadState(eqx.Module):
 class Spread(eqx.Module):
     """Records at ends of steps, some 130 to 250 in all, spread evenly over what happens.
 
-    Distance is measured along log time (a plateau), the fall of the risk (the fast phase) and the logarithm of the
-    gradient norm (the approach of the limit). When the slots are full, every second record is dropped and the spacing
-    doubled, so the end of the run need not be known.
+    Distance is measured along log time (a plateau), the fall of the risk (the fast phase) and the logarithm
+    of the gradient norm (the approach of the limit). When the slots are full, every second record is dropped
+    and the spacing doubled, so the end of the run need not be known.
     """
 
     def init(self, record: PyTree) -> SpreadState:

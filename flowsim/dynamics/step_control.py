@@ -1,10 +1,10 @@
 """Step sizes for gradient flows.
 
-Near a minimizer an explicit method is limited by its stability and not by its accuracy, and a controller that only
-sees errors lets the step creep to the edge of the stability region and stay there: the gradient norm then stalls at
-about sharpness × rtol × |weights|, and the limit is never seen. The Jacobian of a gradient flow is −Hessian,
-symmetric, so that edge is known: the spectral radius of the Hessian times the step must stay below the length of the
-method's real stability interval.
+Near a minimizer an explicit method is limited by its stability and not by its accuracy, and a controller
+that only sees errors lets the step creep to the edge of the stability region and stay there: the gradient
+norm then stalls at about sharpness × rtol × |weights|, and the limit is never seen. The Jacobian of a
+gradient flow is −Hessian, symmetric, so that edge is known: the spectral radius of the Hessian times the
+step must stay below the length of the method's real stability interval.
 """
 
 import functools
@@ -23,8 +23,8 @@ from .field import norm
 def stability_interval(solver: diffrax.AbstractSolver) -> float:
     """Return the length β of the real stability interval of an explicit Runge–Kutta method.
 
-    The largest β with |r(−x)| ≤ 1 for 0 ≤ x ≤ β, where r(z) = 1 + Σ_j z^{j+1} bᵀA^j 1 is the stability polynomial of
-    the tableau (A, b). Raises `TypeError` for a solver without an explicit tableau.
+    The largest β with |r(−x)| ≤ 1 for 0 ≤ x ≤ β, where r(z) = 1 + Σ_j z^{j+1} bᵀA^j 1 is the stability
+    polynomial of the tableau (A, b). Raises `TypeError` for a solver without an explicit tableau.
     """
     tableau = getattr(solver, "tableau", None)
     if tableau is None or getattr(tableau, "implicit", True):
@@ -62,14 +62,14 @@ class _LimitState(eqx.Module):
 
 
 class SharpnessLimitedController(diffrax.AbstractAdaptiveStepSizeController):
-    """Limits the steps of another adaptive controller to `safety` · `interval` / ρ, with ρ the spectral radius of the
-    Hessian.
+    """Limits the steps of another adaptive controller to `safety` · `interval` / ρ, with ρ the spectral
+    radius of the Hessian.
 
-    It works with any explicit Diffrax solver: `controller` is for instance a `diffrax.PIDController`, `field` the
-    vector field f(t, y, args), whose Jacobian must be symmetric, and `interval` the `stability_interval` of the solver.
-    ρ = max |eigenvalue| is followed by `iterations` steps of power iteration for each *accepted* step, each as cheap
-    as a Hessian–vector product, starting from the last direction with a little of the field itself mixed in: what
-    goes unstable shows there first.
+    It works with any explicit Diffrax solver: `controller` is for instance a `diffrax.PIDController`,
+    `field` the vector field f(t, y, args), whose Jacobian must be symmetric, and `interval` the
+    `stability_interval` of the solver. ρ = max |eigenvalue| is followed by `iterations` steps of power
+    iteration for each *accepted* step, each as cheap as a Hessian–vector product, starting from the last
+    direction with a little of the field itself mixed in: what goes unstable shows there first.
     """
 
     controller: diffrax.AbstractAdaptiveStepSizeController
@@ -148,10 +148,10 @@ class ChainState(eqx.Module):
 class ChainedController(diffrax.AbstractAdaptiveStepSizeController):
     """Lets a solve end exactly at `horizon`, or after `budget` steps, and be continued by another.
 
-    `wanted` in its state is the length of the step that the next solve should start with: a step that was cut short
-    to end at the horizon says nothing about the one after it. The solve also ends where the step has become so small
-    that it is rounded when it is added to the time: the field does not depend on time, so the next solve may count
-    from zero again.
+    `wanted` in its state is the length of the step that the next solve should start with: a step that was
+    cut short to end at the horizon says nothing about the one after it. The solve also ends where the step
+    has become so small that it is rounded when it is added to the time: the field does not depend on time,
+    so the next solve may count from zero again.
     """
 
     controller: diffrax.AbstractAdaptiveStepSizeController

@@ -51,9 +51,9 @@ _MEANINGS = {
 class Stopping(eqx.Module):
     """The criterion at which a run counts as arrived; `None` switches a part off.
 
-    `gradient_norm`: ‖∇R(W)‖ (Euclidean, all weights together) at or below this, at a point that is not known to be a
-    saddle or a plateau. `excess_risk`: R − R_min at or below this. With both on, the first to come ends the run.
-    Raises `ValueError` for a negative number.
+    `gradient_norm`: ‖∇R(W)‖ (Euclidean, all weights together) at or below this, at a point that is not known
+    to be a saddle or a plateau. `excess_risk`: R − R_min at or below this. With both on, the first to come
+    ends the run. Raises `ValueError` for a negative number.
     """
 
     gradient_norm: float | Float[Array, ""] | None = 1e-8
@@ -65,15 +65,20 @@ class Stopping(eqx.Module):
             if isinstance(value, int | float) and not value >= 0:
                 raise ValueError(f"{name} must be zero or more, or None to switch it off; got {value}")
 
+    @classmethod
+    def standard(cls, dtype: jnp.dtype) -> "Stopping":
+        """Return the criterion used when none is given: ‖∇R‖ ≤ 1e-8, or 1e-4 for weights in float32."""
+        return cls(gradient_norm=1e-4 if dtype.itemsize < 8 else 1e-8)
+
 
 def stopping_for(stopping: Stopping | None, dtype: jnp.dtype) -> Stopping:
-    """Return the criterion for weights of type `dtype`, by default ‖∇R‖ ≤ 1e-8, and 1e-4 in float32.
+    """Return the criterion for weights of type `dtype`, the standard one for `None`.
 
-    Its numbers become arrays, so that another tolerance needs no new compilation. Raises `ValueError` for a gradient
-    norm that the precision cannot resolve.
+    Its numbers become arrays, so that another tolerance needs no new compilation. Raises `ValueError` for a
+    gradient norm that the precision cannot resolve.
     """
     if stopping is None:
-        stopping = Stopping(gradient_norm=1e-4 if dtype.itemsize < 8 else 1e-8)
+        stopping = Stopping.standard(dtype)
     bound, finest = stopping.gradient_norm, 8 * float(jnp.finfo(dtype).eps)
     if isinstance(bound, int | float) and 0 < bound < finest:
         raise ValueError(
@@ -84,7 +89,8 @@ def stopping_for(stopping: Stopping | None, dtype: jnp.dtype) -> Stopping:
 
 
 def divergence_ceiling(objective: Float[Array, ""]) -> Float[Array, ""]:
-    """Return the objective above which a run has diverged: 1/ε times its first value, with ε the unit roundoff.
+    """Return the objective above which a run has diverged: 1/ε times its first value, with ε the unit
+    roundoff.
 
     Beyond that nothing of the starting point is left in the digits. A gradient flow never rises at all.
     """
@@ -106,7 +112,9 @@ def verdict(
     bound = jnp.where(still, 0, tolerance)
     # The second look costs a forward pass, and is wanted only once the gradient is small.
     minimum = jax.lax.cond(
-        small, lambda: jnp.asarray(field.problem.is_minimum(field.network(weights), bound)), lambda: jnp.array(False)
+        small,
+        lambda: jnp.asarray(field.problem.is_minimum(field.network(weights), bound)),
+        lambda: jnp.array(False),
     )
     code = jnp.where(small & minimum, Outcome.CONVERGED, jnp.where(still, Outcome.STATIONARY, Outcome.RUNNING))
     if stopping.excess_risk is not None:

@@ -16,13 +16,13 @@ from .stopping import Outcome
 class Trajectory(eqx.Module):
     """A run of gradient flow or gradient descent: its records, its end, and how it ended.
 
-    Along the path, one entry for each record, the last one at the end of the run: `times`, `risk`, `excess_risk`,
-    `squared_distance` (‖π − w*‖², NaN without a regressor), `gradient_norm`, `diagnostics` by name, and, if they were
-    asked for, `sharpness` and `path` (the network, with a leading axis of records in every weight). Inside `jax.jit`
-    and `jax.vmap` shapes are fixed, so entries from `count` on are NaN.
+    Along the path, one entry for each record, the last one at the end of the run: `times`, `risk`,
+    `excess_risk`, `squared_distance` (‖π − w*‖², NaN without a regressor), `gradient_norm`, `diagnostics` by
+    name, and, if they were asked for, `sharpness` and `path` (the network, with a leading axis of records in
+    every weight). Inside `jax.jit` and `jax.vmap` shapes are fixed, so entries from `count` on are NaN.
 
-    At the end: `network`, `time`, `steps` (accepted steps of the flow, steps of GD), `rejected_steps`, and `code`,
-    the number of the `outcome`.
+    At the end: `network`, `time`, `steps` (accepted steps of the flow, steps of GD), `rejected_steps`, and
+    `code`, the number of the `outcome`.
     """
 
     times: Float[Array, " records"]
@@ -63,7 +63,15 @@ class Trajectory(eqx.Module):
 
 
 def trajectory_of(
-    records: Records, *, network: eqx.Module, problem: eqx.Module, rest: eqx.Module, time, steps, rejected_steps, code
+    records: Records,
+    *,
+    network: eqx.Module,
+    problem: eqx.Module,
+    rest: eqx.Module,
+    time,
+    steps,
+    rejected_steps,
+    code,
 ) -> Trajectory:
     """Return the trajectory of a run, cut to the records that were made where their number is known."""
     slots = records.slots
@@ -72,7 +80,7 @@ def trajectory_of(
         slots = jax.tree.map(lambda buffer: jnp.where(_like(reached, buffer), buffer, jnp.nan), slots)
     else:
         count = int(records.count)
-        slots = jax.tree.map(lambda buffer: jax.lax.slice_in_dim(buffer, 0, count), slots)
+        slots = jax.tree.map(lambda buffer: _first(buffer, count), slots)
     diagnostics = dict(slots["diagnostics"])
     along = diagnostics.pop("sharpness", None)
     path = None if slots["weights"] is None else eqx.combine(slots["weights"], rest)
@@ -92,6 +100,11 @@ def trajectory_of(
     )
 
 
+def _first(buffer: Array, count: int) -> Array:
+    # Numbers are cut on the host, which compiles nothing; weights stay where they are.
+    return jax.device_put(np.asarray(buffer)[:count]) if buffer.ndim == 1 else buffer[:count]
+
+
 def _like(mask: Array, buffer: Array) -> Array:
     return mask.reshape(mask.shape + (1,) * (buffer.ndim - 1))
 
@@ -102,5 +115,7 @@ def as_times(ts: object, name: str, *, whole: bool = False) -> np.ndarray:
     wanted = "whole numbers" if whole else "numbers"
     good = array.ndim == 1 and array.size > 0 and array.dtype.kind in ("iu" if whole else "iuf")
     if not good or not np.isfinite(array).all() or array[0] < 0 or (np.diff(array) <= 0).any():
-        raise ValueError(f"{name} must be a list of increasing {wanted}, zero or more, got {np.array2string(array, threshold=8)}")
+        raise ValueError(
+            f"{name} must be a list of increasing {wanted}, zero or more, got {np.array2string(array, threshold=8)}"
+        )
     return array

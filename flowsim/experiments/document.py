@@ -10,6 +10,7 @@ from typing import Any
 
 import yaml
 from yaml.composer import ComposerError
+from yaml.reader import ReaderError
 
 from .values import KeyPath
 
@@ -71,9 +72,7 @@ def read_document(path: Path) -> Document:
 
 
 def _no_scenario(place: str, found: str) -> str:
-    return complaint(
-        place, found=found, expected="the keys of a scenario", write="at least data: and network:"
-    )
+    return complaint(place, found=found, expected="the keys of a scenario", write="at least data: and network:")
 
 
 def _text(path: Path) -> str:
@@ -197,18 +196,14 @@ def _construct(node: yaml.Node, path: KeyPath, lines: dict[KeyPath, int]) -> Any
         return _SCALARS[node.tag](node.value)
     except ValueError:  # Python reads no integer of more than 4300 digits
         found = f"a number of {len(node.value)} digits"
-        raise _Refused(
-            node.start_mark, path, found=found, expected="a number", write="a smaller one"
-        ) from None
+        raise _Refused(node.start_mark, path, found=found, expected="a number", write="a smaller one") from None
 
 
-def _entries(
-    node: yaml.MappingNode, path: KeyPath, lines: dict[KeyPath, int]
-) -> Iterator[tuple[str, yaml.Node]]:
+def _entries(node: yaml.MappingNode, path: KeyPath, lines: dict[KeyPath, int]) -> Iterator[tuple[str, yaml.Node]]:
     for key_node, child in node.value:
         key, mark = key_node.value, key_node.start_mark
         if key_node.tag != _TAG + "str":
-            found = f"the key {key}" if isinstance(key, str) else "a key made of brackets"
+            found = f"the key {printable(key)}" if isinstance(key, str) else "a key made of brackets"
             raise _Refused(mark, path, found=found, expected="a word as key", write="a key of the scenario")
         if (*path, key) in lines:
             found = f"the key a second time, after line {lines[(*path, key)]}"
@@ -219,14 +214,10 @@ def _entries(
 
 def _not_yaml(error: Exception, place: str) -> str:
     if isinstance(error, ComposerError):  # anchors and aliases are refused earlier, which leaves one kind
-        return complaint(
-            place, found="a second document", expected="one scenario in a file", write="no line ---"
-        )
-    problem = (
-        getattr(error, "problem", None) or getattr(error, "reason", None) or "an escape that is no character"
-    )
-    found, write = (
-        f"no valid YAML ({problem})",
-        "spaces to indent, and close every bracket and quotation mark",
-    )
-    return complaint(place, found=found, expected="key: value", write=write)
+        return complaint(place, found="a second document", expected="one scenario in a file", write="no line ---")
+    if isinstance(error, ReaderError):
+        found = f"the character U+{error.character:04X}"
+        return complaint(place, found=found, expected="text", write="nothing in its place")
+    problem = getattr(error, "problem", None) or "an escape that is no character"
+    write = "spaces to indent, and close every bracket and quotation mark"
+    return complaint(place, found=f"no valid YAML ({problem})", expected="key: value", write=write)

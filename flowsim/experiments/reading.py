@@ -8,8 +8,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from .document import Document, complaint, parse, read_document
-from .document import ScenarioError as ScenarioError
+from .document import Document, ScenarioError as ScenarioError, complaint, parse, read_document
 from .scenario import FileData, Scenario
 from .values import KeyPath
 from .wording import complaints, keys, unknown_key
@@ -99,9 +98,7 @@ def _overridden(document: Document, overrides: Iterable[Override]) -> Document:
         if key == "kind":
             _leave_out_foreign_keys(holder, tuple(sections), override.value)
         holder[key] = copy.deepcopy(override.value)
-        places = {
-            path: place for path, place in places.items() if path[: len(override.path)] != override.path
-        }
+        places = {path: place for path, place in places.items() if path[: len(override.path)] != override.path}
         places[override.path] = override.place
     return Document(value, places)
 

@@ -1,8 +1,9 @@
-"""Results on disk: every file appears whole or not at all, and never in place of those of another scenario."""
+"""Results on disk: every file appears whole or not at all, and never among those of another scenario."""
 
 import json
 import math
 import os
+import reprlib
 import secrets
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -26,9 +27,10 @@ class StoreError(RuntimeError):
 def write_atomically(path: Path, write: Callable[[Path], None]) -> Path:
     """Call `write` with a temporary path, then move what it wrote to `path` in one step; return `path`.
 
-    The temporary file stands in the same folder, starts with a dot, and keeps the suffix, by which some writers
-    choose a format. Whatever stops the writing, an interrupt included, leaves neither it nor a new folder behind,
-    and an older file at `path` as it was. Raises `StoreError` where the system refuses (permission, full disk).
+    The temporary file stands in the same folder, starts with a dot, and keeps the suffix, by which some
+    writers choose a format. Whatever stops the writing, an interrupt included, leaves neither it nor a new
+    folder behind, and an older file at `path` as it was. Raises `StoreError` where the system refuses: no
+    permission, a full disk, a folder of that name.
     """
     # The stem is cut because a name near the system's longest would leave no room for the random part.
     temporary = path.with_name(f".{path.stem[:40]}-{secrets.token_hex(8)}{path.suffix}")
@@ -49,9 +51,7 @@ def _as_store_error(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise StoreError(
-            f"{path}: cannot be written: {error.strerror or error}; use another --out"
-        ) from error
+        raise StoreError(f"{path}: cannot be written: {error.strerror or error}; use another --out") from error
 
 
 @contextmanager
@@ -82,8 +82,8 @@ class ResultFolder:
     """The folder of one scenario's results; it comes into being with the first file written."""
 
     path: Path
-    # Files of another scenario, which --overwrite gives up. They go before the first new file comes, scenario.yaml
-    # first, so that at no moment results stand beside a scenario that is not theirs.
+    # Files of another scenario, which --overwrite gives up. They go once the first new file is complete, just
+    # before it gets its name, scenario.yaml first: at no moment do results stand beside a foreign scenario.
     _outdated: list[Path] = field(default_factory=list)
 
     def write_scenario(self, resolved: Mapping[str, Any], environment: Mapping[str, Any]) -> Path:
@@ -98,7 +98,7 @@ class ResultFolder:
 
     def write_dataset(self, dataset: "xarray.Dataset") -> Path:
         """Write trajectories.nc, in netCDF."""
-        # HDF5 that meets a full disk can take the process down with it: let it write to memory, and us to disk.
+        # HDF5 that meets a full disk can take the process down with it, so it writes to memory.
         return self._write(TRAJECTORIES, dataset.to_netcdf(engine="h5netcdf"))
 
     def write_figure(self, name: str, figure: "Figure") -> tuple[Path, Path]:
@@ -116,28 +116,31 @@ class ResultFolder:
         return self._write_by(name, lambda path: _write_bytes(path, content))
 
     def _write_by(self, name: str, write: Callable[[Path], None]) -> Path:
-        while self._outdated:
-            with _as_store_error(self._outdated[0]):
-                self._outdated[0].unlink(missing_ok=True)
-            del self._outdated[0]
-        return write_atomically(self.path / name, write)
+        def write_in_place_of_outdated(temporary: Path) -> None:
+            write(temporary)
+            while self._outdated:
+                self._outdated.pop(0).unlink(missing_ok=True)
+
+        return write_atomically(self.path / name, write_in_place_of_outdated)
 
 
 def open_results(out: Path, name: str, resolved: Mapping[str, Any], overwrite: bool = False) -> ResultFolder:
     """Return the folder `out/name` for the results of the scenario `resolved`, having written nothing.
 
-    Raises `StoreError` if the folder could not be written, and, without `overwrite`, if it holds the results of a
-    different scenario.
+    Raises `StoreError` if the folder could not be written, and, without `overwrite`, if it holds the results
+    of a different scenario.
     """
     if name in ("", ".", "..") or Path(name).name != name:
         raise StoreError(f"{name!r}: is no name for a folder of results; give the scenario file another name")
     folder = Path(out) / name
     _refuse_unwritable(folder)
-    if not (folder / SCENARIO).exists() or _stored_scenario(folder / SCENARIO) == _plain(resolved):
+    if not (folder / SCENARIO).exists():
         return ResultFolder(folder)
-    if not overwrite:
-        raise StoreError(f"{folder}: holds results of a different scenario; use --overwrite or another --out")
-    return ResultFolder(folder, [folder / SCENARIO, *_results(folder)])
+    difference = _difference(_stored_scenario(folder / SCENARIO), _plain(resolved))
+    if difference and not overwrite:
+        place = f"{folder}: holds results of a different scenario ({difference})"
+        raise StoreError(f"{place}; use --overwrite or another --out")
+    return ResultFolder(folder, [folder / SCENARIO, *_results(folder)] if difference else [])
 
 
 def _refuse_unwritable(folder: Path) -> None:
@@ -149,12 +152,26 @@ def _refuse_unwritable(folder: Path) -> None:
 
 
 def _stored_scenario(path: Path) -> Any:
-    """Return what stands under `scenario:` in `path`, None (no scenario at all) where nothing legible does."""
+    """Return what stands under `scenario:` in `path`, None where nothing legible does."""
     try:
         stored = yaml.safe_load(path.read_bytes())
     except (OSError, ValueError, yaml.YAMLError, RecursionError):
         return None
     return stored.get("scenario") if isinstance(stored, dict) else None
+
+
+def _difference(stored: Any, asked: Any, key: str = "scenario") -> str | None:
+    """Return in words the first difference between two scenarios, None where there is none."""
+    if stored is None and isinstance(asked, dict):
+        return f"{key} is not legible there"
+    if not isinstance(stored, dict) or not isinstance(asked, dict):
+        there, here = reprlib.repr(stored), reprlib.repr(asked)
+        return None if stored == asked else f"{key} is {there} there and {here} here"
+    for name in {**asked, **stored}:
+        found = _difference(stored.get(name), asked.get(name), f"{key}.{name}")
+        if found:
+            return found.removeprefix("scenario.")
+    return None
 
 
 def _results(folder: Path) -> list[Path]:

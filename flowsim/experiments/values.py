@@ -44,17 +44,13 @@ Depth = Annotated[int, Field(ge=1, le=1_000_000, examples=[10]), WHOLE]
 StepLimit = Annotated[int, Field(ge=1, le=2**31 - 1), WHOLE]  # Diffrax counts in 32 bits
 
 # YAML has lists and a frozen model has tuples: the container alone is lax, its entries stay strict.
-LearningRates = Annotated[
-    tuple[Annotated[float, Field(gt=0)], ...], Field(strict=False), AfterValidator(_distinct)
-]
+LearningRates = Annotated[tuple[Annotated[float, Field(gt=0)], ...], Field(strict=False), AfterValidator(_distinct)]
 Names = Annotated[
     tuple[Annotated[str, Field(min_length=1)], ...],
     Field(strict=False, min_length=1),
     BeforeValidator(_names),
     AfterValidator(_distinct),
-    WithJsonSchema(
-        {"anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}, "minItems": 1}]}
-    ),
+    WithJsonSchema({"anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}, "minItems": 1}]}),
 ]
 # JSON has no infinity, YAML writes it .inf, and people write inf.
 Time = Annotated[

@@ -21,19 +21,14 @@ def _models(annotation: Any) -> tuple[type[Section], ...]:
     return tuple(model for model in members if isinstance(model, type) and issubclass(model, Section))
 
 
-_SECTIONS = {
-    name: models for name, field in Scenario.model_fields.items() if (models := _models(field.annotation))
-}
+_SECTIONS = {name: models for name, field in Scenario.model_fields.items() if (models := _models(field.annotation))}
 _WITH_KINDS = [name for name, field in Scenario.model_fields.items() if field.discriminator]
 _KINDS = {
     name: {get_args(model.model_fields["kind"].annotation)[0]: model for model in _SECTIONS[name]}
     for name in _WITH_KINDS
 }
 _HOMES = {name: name for name in Scenario.model_fields} | {
-    key: f"{name}.{key}"
-    for name, models in _SECTIONS.items()
-    for model in models
-    for key in model.model_fields
+    key: f"{name}.{key}" for name, models in _SECTIONS.items() for model in models for key in model.model_fields
 }
 del _HOMES["kind"]  # at home in two sections
 
@@ -51,9 +46,7 @@ def keys(section: KeyPath, kind: Any = None) -> dict[str, FieldInfo]:
 def unknown_key(place: str, path: KeyPath, known: Collection[str]) -> str:
     """Return the complaint about the key at the end of `path`, in a section that has the keys `known`."""
     expected = f"one of {', '.join(known)}" if known else f"no keys inside {dotted(path[:-1])}"
-    return complaint(
-        place, path, found="an unknown key", expected=expected, write=_remedy_for_unknown(path, known)
-    )
+    return complaint(place, path, found="an unknown key", expected=expected, write=_remedy_for_unknown(path, known))
 
 
 def complaints(error: ValidationError, document: Document) -> list[str]:
@@ -70,11 +63,7 @@ def complaints(error: ValidationError, document: Document) -> list[str]:
     }
     # And a list with a wrong entry is not wrong a second time as a list.
     outer = {finding.path[:n] for finding in findings for n in range(1, len(finding.path))}
-    return [
-        f.describe()
-        for f in findings
-        if f.path not in outer and not (f.kind == "missing" and f.path in meant)
-    ]
+    return [f.describe() for f in findings if f.path not in outer and not (f.kind == "missing" and f.path in meant)]
 
 
 def nearest(word: str, choices: Iterable[str]) -> str | None:
@@ -129,9 +118,7 @@ class _Finding:
         if self.kind == "refused":
             return complaint(place, self.path, **{part: self.context[part] for part in _PARTS})
         found = _FOUND.get(self.kind, described(self.value))
-        expected = _EXPECTED.get(self.kind, "another value").format(
-            **self.context, choices=", ".join(self.choices)
-        )
+        expected = _EXPECTED.get(self.kind, "another value").format(**self.context, choices=", ".join(self.choices))
         return complaint(place, self.path, found=found, expected=expected, write=self._remedy())
 
     def _remedy(self) -> str:

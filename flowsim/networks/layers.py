@@ -1,7 +1,7 @@
 """A chain of weight matrices, stored so that depth costs neither compile time nor dispatch.
 
-Consecutive matrices of one shape are stacked into one array and visited by `jax.lax.scan`, so a network of depth
-1000 compiles to the same program as one of depth 10.
+Consecutive matrices of one shape are stacked into one array and visited by `jax.lax.scan`, so a network of
+depth 1000 compiles to the same program as one of depth 10.
 """
 
 from collections.abc import Callable, Sequence

@@ -14,17 +14,19 @@ from .weights import Fixed
 class DeepLinear(eqx.Module):
     """A deep linear network x ↦ pᵀ W_L ⋯ W_1 x (Marion and Chizat 2024, equation 3).
 
-    `weights` are W_1, …, W_L, with W_k of shape (d_k, d_{k−1}); an entry of shape (n, d, d) stands for n of them,
-    which spares a deep network the list. `projection` is p, of shape (d_L,), which the flow
-    does not move. Without it the outputs are W_L ⋯ W_1 x themselves: d_L of them, or one number if d_L = 1.
-    Raises `ValueError` where shapes do not fit.
+    `weights` are W_1, …, W_L, with W_k of shape (d_k, d_{k−1}); an entry of shape (n, d, d) stands for n of
+    them, which spares a deep network the list. `projection` is p, of shape (d_L,), which the flow does not
+    move. Without it the outputs are W_L ⋯ W_1 x themselves: d_L of them, or one number if d_L = 1. Raises
+    `ValueError` where shapes do not fit.
     """
 
     stacks: layers.Stacks
     fixed: Fixed | None
 
     def __init__(
-        self, weights: Sequence[Float[Array, "*layers out in"]], projection: Float[Array, " outputs"] | None = None
+        self,
+        weights: Sequence[Float[Array, "*layers out in"]],
+        projection: Float[Array, " outputs"] | None = None,
     ):
         self.stacks = layers.stack(weights)
         self.fixed = None if projection is None else Fixed(jnp.asarray(projection, self.stacks[0].dtype))
@@ -56,8 +58,8 @@ class DeepLinear(eqx.Module):
     ) -> "DeepLinear":
         """Draw a residual network, W_k = I + s/√(Ld) N_k with N_k standard Gaussian.
 
-        `width` is d, `depth` is L, `scale` is s (Marion and Chizat 2024, equation 2). `projection` is p, of shape
-        (d,); without it the network has d outputs (their Theorem 5).
+        `width` is d, `depth` is L, `scale` is s (Marion and Chizat 2024, equation 2). `projection` is p, of
+        shape (d,); without it the network has d outputs (their Theorem 5).
         """
         layers.check_widths([width, depth])
         (noise,) = layers.gaussian([width] * (depth + 1), scale, key=key, dtype=dtype)

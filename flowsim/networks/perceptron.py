@@ -17,11 +17,12 @@ ACTIVATIONS: dict[str, Callable[[Array], Array]] = {
 
 
 class Perceptron(eqx.Module):
-    """A multi-layer perceptron x ↦ W_L φ(W_{L−1} ⋯ φ(W_1 x + b_1) ⋯ + b_{L−1}) + b_L with a smooth activation φ.
+    """A multi-layer perceptron x ↦ W_L φ(W_{L−1} ⋯ φ(W_1 x + b_1) ⋯ + b_{L−1}) + b_L with a smooth
+    activation φ.
 
-    `weights` are W_1, …, W_L with W_k of shape (d_k, d_{k−1}); `biases`, if given, are b_1, …, b_L. `activation` is
-    one of "gelu", "tanh", "softplus", or any smooth function on arrays. Raises `ValueError` where shapes do not fit
-    or the name is unknown.
+    `weights` are W_1, …, W_L with W_k of shape (d_k, d_{k−1}); `biases`, if given, are b_1, …, b_L.
+    `activation` is one of "gelu", "tanh", "softplus", or any smooth function on arrays. Raises `ValueError`
+    where shapes do not fit or the name is unknown.
     """
 
     stacks: layers.Stacks

@@ -20,8 +20,8 @@ class Fixed(eqx.Module):
 def split(network: Network) -> tuple[Network, Network]:
     """Split `network` into its weights and all the rest; `equinox.combine` joins them again.
 
-    The weights are its floating-point arrays that are not wrapped in `Fixed`. Both parts have the tree structure
-    of the network, with `None` where the other part has something.
+    The weights are its floating-point arrays that are not wrapped in `Fixed`. Both parts have the tree
+    structure of the network, with `None` where the other part has something.
     """
     movable = jax.tree.map(lambda leaf: eqx.is_inexact_array(leaf), network, is_leaf=_is_fixed)
     return eqx.partition(network, movable, is_leaf=_is_fixed)

@@ -82,18 +82,14 @@ def standardize(X: ArrayLike) -> Array:
     return centred / np.where(constant, 1.0, deviation)
 
 
-def paired_arrays(
-    X: ArrayLike, y: ArrayLike, *, X_place: str = "X", y_place: str = "y"
-) -> tuple[Array, Array]:
+def paired_arrays(X: ArrayLike, y: ArrayLike, *, X_place: str = "X", y_place: str = "y") -> tuple[Array, Array]:
     """Return X (n, d) and y, (n,) or (n, m), in float64; the places are what an error calls them.
 
     Raises `DataError` as `real_array` does, and for different numbers of rows.
     """
     X, y = real_array(X, (2,), place=X_place), real_array(y, (1, 2), place=y_place)
     if len(X) != len(y):
-        raise DataError(
-            f"{X_place} has {len(X)} rows and {y_place} has {len(y)}: expected one of each per sample"
-        )
+        raise DataError(f"{X_place} has {len(X)} rows and {y_place} has {len(y)}: expected one of each per sample")
     return X, y
 
 
@@ -112,9 +108,7 @@ def real_array(given: ArrayLike, dimensions: tuple[int, ...], *, place: str) -> 
     array = array.astype(np.float64)
     bad = np.argwhere(~np.isfinite(array))
     if bad.size:
-        entry = ", ".join(
-            f"{axis} {number + 1}" for axis, number in zip(("row", "column"), bad[0], strict=False)
-        )
+        entry = ", ".join(f"{axis} {number + 1}" for axis, number in zip(("row", "column"), bad[0], strict=False))
         number = float(array[tuple(bad[0])])
         raise not_finite(f"{place}, {entry} (counted from 1)", number, found=str(number))
     return array
@@ -123,6 +117,4 @@ def real_array(given: ArrayLike, dimensions: tuple[int, ...], *, place: str) -> 
 def not_finite(place: str, number: float, *, found: str) -> DataError:
     """Return the error for a `number`, written as `found`, that is missing (NaN) or infinite."""
     fault = "missing" if math.isnan(number) else "infinite"
-    return DataError(
-        f"{place}: the value is {fault} ({found!r}): expected a finite number; fill it in or drop the row"
-    )
+    return DataError(f"{place}: the value is {fault} ({found!r}): expected a finite number; fill it in or drop the row")

@@ -18,9 +18,9 @@ def squared_error(prediction: Array, target: Array) -> Float[Array, ""]:
 class EmpiricalRisk(eqx.Module):
     """The risk R = (1/n) Σ_i loss(network(x_i), y_i) of any Equinox model that maps one sample.
 
-    `X` is (n, …) and `y` is (n,) or (n, m); `loss(prediction, target)` returns a scalar for one sample. Its minimum is
-    in general unknown: then excess risks are NaN. Give `minimal_risk` where it is known. Raises `ValueError` for
-    shapes that do not fit.
+    `X` is (n, …) and `y` is (n,) or (n, m); `loss(prediction, target)` returns a scalar for one sample. Its
+    minimum is in general unknown: then excess risks are NaN. Give `minimal_risk` where it is known. Raises
+    `ValueError` for shapes that do not fit.
     """
 
     X: Float[Array, "n ..."]

@@ -9,6 +9,8 @@ import numpy as np
 from jaxtyping import Array, Float
 from numpy.typing import ArrayLike
 
+from .data import paired_arrays
+
 
 class LinearNetwork(Protocol):
     """What `LinearRegression` needs of a network: the regressor π that it implements."""
@@ -21,10 +23,11 @@ class LinearNetwork(Protocol):
 class LinearRegression(eqx.Module):
     """The risk R = (1/n)‖y − Xπ‖² of a linear network with regressor π.
 
-    `X` is (n, d) and `y` is (n,) or (n, m); one column in `y` is the same as none. The data enter through
-    Σ = XᵀX/n, the least-squares regressor w* of minimal norm, and R_min alone (Marion and Chizat 2024, section 2),
-    so once reduced, no cost depends on n. Any n ≥ 1 will do, n < d, collinear and constant columns included.
-    Raises `ValueError` for shapes that do not fit, and for data that are not finite.
+    `X` is (n, d) and `y` is (n,) or (n, m); one column in `y` is the same as none. The data enter through Σ
+    = XᵀX/n, the least-squares regressor w* of minimal norm, and R_min alone (Marion and Chizat 2024, section
+    2), so once reduced, no cost depends on n. Any n ≥ 1 will do, n < d, collinear and constant columns
+    included. Raises `DataError` (a `ValueError`) for shapes that do not fit, and for data that are not
+    finite real numbers.
 
     The reduction is a QR factorization of [X y] and a singular value decomposition of its triangle, in double
     precision: XᵀX, whose condition number is the square of that of X, is never inverted.
@@ -96,10 +99,11 @@ class LinearRegression(eqx.Module):
         return 2 * self.root.T @ (self.root @ (self._regressor(network) - self.optimum))
 
     def is_minimum(self, network: LinearNetwork | Array, gradient_norm: float) -> Array:
-        """Tell whether a point where ‖∇R(W)‖ ≤ `gradient_norm` is a minimizer rather than a saddle or a plateau.
+        """Tell whether a point where ‖∇R(W)‖ ≤ `gradient_norm` is a minimizer rather than a saddle or a
+        plateau.
 
-        Near the zero network the product of the layers vanishes, and with it ∇R(W), while ∇R¹(π) does not. A point
-        counts as a minimizer if ‖∇R¹(π)‖ ≤ √gradient_norm ‖∇R¹(0)‖, or if zero is one itself.
+        Near the zero network the product of the layers vanishes, and with it ∇R(W), while ∇R¹(π) does not. A
+        point counts as a minimizer if ‖∇R¹(π)‖ ≤ √gradient_norm ‖∇R¹(0)‖, or if zero is one itself.
         """
         here = jnp.linalg.norm(self.regressor_gradient(network))
         at_zero = jnp.linalg.norm(self.regressor_gradient(jnp.zeros_like(self.optimum)))
@@ -126,19 +130,6 @@ def _regressor_of(network: LinearNetwork) -> Array:
 
 def _checked(X: ArrayLike, y: ArrayLike) -> tuple[np.ndarray, np.ndarray]:
     if isinstance(X, jax.core.Tracer) or isinstance(y, jax.core.Tracer):
-        raise ValueError(
-            "LinearRegression reduces its data once, outside jit and vmap: build it before and pass it in"
-        )
-    X, y = np.asarray(X), np.asarray(y)
-    if X.ndim != 2 or y.ndim not in (1, 2) or X.shape[0] != y.shape[0] or 0 in (*X.shape, *y.shape):
-        raise ValueError(
-            f"expected X of shape (n, d) and y of shape (n,) or (n, m), got {X.shape} and {y.shape}"
-        )
-    X, y = X.astype(float), y.astype(float)
-    for name, array in (("X", X), ("y", y)):
-        if not np.isfinite(array).all():
-            row = int(np.argwhere(~np.isfinite(array))[0][0])
-            raise ValueError(
-                f"{name} holds a value that is not finite in row {row} (counted from 0): drop or impute it"
-            )
+        raise ValueError("LinearRegression reduces its data once, outside jit and vmap: build it before and pass it in")
+    X, y = paired_arrays(X, y)
     return X, y[:, 0] if y.shape[1:] == (1,) else y

@@ -21,15 +21,11 @@ from .data import Array, DataError, not_finite, paired_arrays
 
 Names = str | Sequence[str]
 
-_MISSING = frozenset(
-    ["", "?", "-", ".", "na", "n/a", "#n/a", "<na>", "nat", "nil", "null", "none", "missing"]
-)
+_MISSING = frozenset(["", "?", "-", ".", "na", "n/a", "#n/a", "<na>", "nat", "nil", "null", "none", "missing"])
 _CORRUPT = (zipfile.BadZipFile, zlib.error, EOFError, RuntimeError, ValueError)
 
 
-def read_table(
-    path: str | PathLike[str], target: Names, features: Names | None = None
-) -> tuple[Array, Array]:
+def read_table(path: str | PathLike[str], target: Names, features: Names | None = None) -> tuple[Array, Array]:
     """Read X (n, d) and y, (n,) or (n, m), in float64 from a `.csv` or `.npz` file.
 
     CSV: commas, UTF-8, the first row names the columns, blank rows are skipped. `target` names the column
@@ -112,9 +108,7 @@ def _header(file: Path, rows: Iterator[tuple[int, list[str]]]) -> tuple[int, lis
     return number, header
 
 
-def _numbers(
-    file: Path, header: list[str], rows: Iterator[tuple[int, list[str]]], positions: list[int]
-) -> Array:
+def _numbers(file: Path, header: list[str], rows: Iterator[tuple[int, list[str]]], positions: list[int]) -> Array:
     pick = operator.itemgetter(*positions)
     values = array("d")
     for number, cells in rows:
@@ -174,9 +168,7 @@ def _archive(file: Path) -> zipfile.ZipFile:
     try:
         return zipfile.ZipFile(file)
     except _CORRUPT as error:
-        raise DataError(
-            f"{file}: not an .npz archive ({error}): expected one saved by numpy.savez"
-        ) from error
+        raise DataError(f"{file}: not an .npz archive ({error}): expected one saved by numpy.savez") from error
 
 
 def _array(archive: zipfile.ZipFile, name: str, *, place: str) -> NDArray:

@@ -8,10 +8,11 @@ from ..problems import LinearRegression
 def minimal_sharpness_bounds(
     problem: LinearRegression, depth: int, *, projection_norm: float = 1.0
 ) -> tuple[float, float]:
-    """Return the bounds of Theorem 2 on S_min, the smallest sharpness of all minimizers of a deep linear network.
+    """Return the bounds of Theorem 2 on S_min, the smallest sharpness of all minimizers of a deep linear
+    network.
 
-    2 ‖w*‖^{2−2/L} ‖p‖^{2/L} L a  ≤  S_min  ≤  2 ‖w*‖^{2−2/L} ‖p‖^{2/L} √((2L−1) Λ² + (L−1)² a²),
-    with a = (w*/‖w*‖)ᵀ Σ (w*/‖w*‖) and L = `depth`. Raises `ValueError` if `depth` is not a positive whole number, if
+    2 ‖w*‖^{2−2/L} ‖p‖^{2/L} L a  ≤  S_min  ≤  2 ‖w*‖^{2−2/L} ‖p‖^{2/L} √((2L−1) Λ² + (L−1)² a²), with a =
+    (w*/‖w*‖)ᵀ Σ (w*/‖w*‖) and L = `depth`. Raises `ValueError` if `depth` is not a positive whole number, if
     there are several outputs, of which the theorem does not speak, or if w* = 0.
     """
     if not isinstance(depth, int) or isinstance(depth, bool) or depth < 1:
@@ -29,10 +30,11 @@ def minimal_sharpness_bounds(
 
 
 def critical_learning_rate(problem: LinearRegression, depth: int, *, projection_norm: float = 1.0) -> float:
-    """Return 2/S with S the lower bound of Theorem 2 on S_min, which is 1/(L a ‖w*‖²) for large L and ‖p‖ = 1.
+    """Return 2/S with S the lower bound of Theorem 2 on S_min, which is 1/(L a ‖w*‖²) for large L and ‖p‖ =
+    1.
 
-    Above this learning rate no minimizer is stable under gradient descent, so it cannot converge to one. The exact
-    threshold 2/S_min lies between 2/upper and 2/lower. Raises as `minimal_sharpness_bounds`.
+    Above this learning rate no minimizer is stable under gradient descent, so it cannot converge to one. The
+    exact threshold 2/S_min lies between 2/upper and 2/lower. Raises as `minimal_sharpness_bounds`.
     """
     lower, _ = minimal_sharpness_bounds(problem, depth, projection_norm=projection_norm)
     return 2 / lower

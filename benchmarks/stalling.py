@@ -1,0 +1,163 @@
+"""What the sharpness limit buys: stock Diffrax solvers with the same stopping rule, beside flowsim."""
+
+from collections.abc import Callable
+
+import diffrax
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from cases import Case, diabetes, every, perceptron, residual
+from console import begin, table
+from plain import PlainProblem, flat, relative_error
+from timing import once, warm_seconds
+
+import flowsim
+
+GRADIENT_NORM = 1e-8
+STEP_LIMIT = 400_000
+TOLERANCES = (1e-3, 1e-4, 1e-5, 1e-6, 1e-7, 1e-8)
+
+
+def main() -> None:
+    quick = begin(
+        "stalling: stock Diffrax with the event ‖∇R‖ ≤ 1e-8, and flowsim's Tsit5 with the same rule"
+    )
+    cases = [residual()] if quick else every()
+    columns = ("case", "method", "steps", "stopped", "lowest ‖∇R‖", "median ‖∇R‖, last half")
+    columns += ("error", "seconds", "time / flowsim's")
+    title = f"explicit steps, at most {STEP_LIMIT}"
+    table(title, columns, [row for case in cases for row in stalling_rows(case)])
+    cases = [residual()] if quick else [residual(), perceptron(0.35), perceptron(0.55), diabetes()]
+    columns = (
+        "case",
+        "flowsim rtol",
+        "error",
+        "steps",
+        "ms",
+        "Kvaerno5 rtol",
+        "error",
+        "steps",
+        "ms",
+        "ratio",
+    )
+    title = "flowsim's Tsit5, and the cheapest run of stock Kvaerno5 whose final weights are as exact"
+    table(title, columns, [row for case in cases for row in implicit_rows(case)])
+
+
+def stalling_rows(case: Case) -> list[tuple]:
+    limit = PlainProblem(case).limit()
+    end = flowsim.integrate(case.network, case.problem)
+    (own_seconds,) = warm_seconds(lambda: flowsim.integrate(case.network, case.problem))
+    rows = [stock_row(case, rtol, limit, own_seconds) for rtol in (1e-6, 1e-9)]
+    stopped = "yes" if end.converged else end.outcome.name
+    error = relative_error(flat(end.network), limit)
+    steps = int(end.steps + end.rejected_steps)
+    own = (steps, stopped, float(end.gradient_norm.min()), "", error, own_seconds, 1.0)
+    return [*rows, ("", "flowsim 1e-6", *own)]
+
+
+def stock_row(case: Case, rtol: float, limit: np.ndarray, own_seconds: float) -> tuple:
+    solve = stock(case, diffrax.Tsit5(), rtol, saveat=diffrax.SaveAt(steps=True, fn=gradient_norm(case)))
+    norms = np.array(solve().ys)
+    norms = norms[np.isfinite(norms)]
+    solve = stock(case, diffrax.Tsit5(), rtol)
+    solution = solve()
+    stopped = "yes" if solution.result == diffrax.RESULTS.event_occurred else "never"
+    seconds = once(solve)
+    error = relative_error(final_weights(case, solution), limit)
+    floor = (float(norms.min()), float(np.median(norms[len(norms) // 2 :])))
+    name = f"{case.name} (p = {case.size})" if rtol == 1e-6 else ""
+    steps = int(solution.stats["num_steps"])
+    return (name, f"stock Tsit5 {rtol:.0e}", steps, stopped, *floor, error, seconds, seconds / own_seconds)
+
+
+def implicit_rows(case: Case) -> list[tuple]:
+    """One row for each rtol of flowsim: the cheapest run of Kvaerno5 that is at least as exact."""
+    limit = PlainProblem(case).limit()
+    own = [measured(own_run(case, rtol), limit) for rtol in TOLERANCES]
+    repeats = 1 if case.size > 500 else 3
+    stiff = [measured(implicit_run(case, rtol), limit, repeats=repeats) for rtol in TOLERANCES]
+    rows = []
+    for rtol, (error, steps, seconds) in zip(TOLERANCES, own, strict=True):
+        rivals = [(s, r, e, n) for r, (e, n, s) in zip(TOLERANCES, stiff, strict=True) if e <= error]
+        best = min(rivals, default=(np.nan, np.nan, np.nan, "none"))
+        name = f"{case.name} (p = {case.size})" if rtol == TOLERANCES[0] else ""
+        rival = (best[1], best[2], best[3], 1e3 * best[0], best[0] / seconds)
+        rows.append((name, rtol, error, steps, 1e3 * seconds, *rival))
+    return rows
+
+
+def measured(run: Callable[[], tuple], limit: np.ndarray, repeats: int = 9) -> tuple[float, int, float]:
+    """Return the relative error of the final weights, the steps, and the time of a warm run."""
+    weights, steps = run()
+    (seconds,) = warm_seconds(run, repeats=repeats)
+    return relative_error(weights, limit), steps, seconds
+
+
+def own_run(case: Case, rtol: float) -> Callable[[], tuple[np.ndarray, int]]:
+    def run() -> tuple[np.ndarray, int]:
+        end = flowsim.integrate(case.network, case.problem, rtol=rtol)
+        return flat_stacks(end.network.stacks), int(end.steps + end.rejected_steps)
+
+    return run
+
+
+def implicit_run(case: Case, rtol: float) -> Callable[[], tuple[np.ndarray, int]]:
+    solve = stock(case, diffrax.Kvaerno5(), rtol)
+
+    def run() -> tuple[np.ndarray, int]:
+        solution = solve()
+        assert solution.result == diffrax.RESULTS.event_occurred, f"{case.name}: {solution.result}"
+        return final_weights(case, solution), int(solution.stats["num_steps"])
+
+    return run
+
+
+def stock(
+    case: Case, solver: diffrax.AbstractSolver, rtol: float, saveat: diffrax.SaveAt | None = None
+) -> Callable[[], diffrax.Solution]:
+    """Return a compiled solve to ‖∇R‖ ≤ 1e-8 as Diffrax's documentation writes it, with atol = rtol/100."""
+    size, saveat = gradient_norm(case), diffrax.SaveAt(t1=True) if saveat is None else saveat
+
+    @eqx.filter_jit
+    def solve(stacks: tuple, rtol: jax.Array) -> diffrax.Solution:
+        return diffrax.diffeqsolve(
+            diffrax.ODETerm(lambda t, y, args: jax.tree.map(jnp.negative, gradient(case, y))),
+            solver,
+            t0=0.0,
+            t1=jnp.inf,
+            dt0=None,
+            y0=stacks,
+            saveat=saveat,
+            stepsize_controller=diffrax.PIDController(rtol=rtol, atol=1e-2 * rtol),
+            event=diffrax.Event(lambda t, y, args, **_: size(t, y, args) <= GRADIENT_NORM),
+            adjoint=diffrax.ForwardMode(),
+            max_steps=STEP_LIMIT,
+            throw=False,
+        )
+
+    return lambda: jax.block_until_ready(solve(case.network.stacks, jnp.asarray(rtol)))
+
+
+def gradient(case: Case, stacks: tuple) -> tuple:
+    def objective(stacks: tuple) -> jax.Array:
+        return case.problem.objective(eqx.tree_at(lambda network: network.stacks, case.network, stacks))
+
+    return jax.grad(objective)(stacks)
+
+
+def gradient_norm(case: Case) -> Callable[..., jax.Array]:
+    return lambda t, y, args: jnp.sqrt(sum(jnp.sum(g**2) for g in jax.tree.leaves(gradient(case, y))))
+
+
+def final_weights(case: Case, solution: diffrax.Solution) -> np.ndarray:
+    return flat_stacks([leaf[-1] for leaf in solution.ys])
+
+
+def flat_stacks(stacks: list[jax.Array]) -> np.ndarray:
+    return np.concatenate([np.ravel(stack) for stack in stacks])
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,145 @@
+"""The command line: scenarios in, tables, figures and numbers out."""
+
+import argparse
+import json
+import os
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import jax
+from rich.console import Console
+
+from . import report
+from .experiments import (
+    ResultFolder,
+    Scenario,
+    ScenarioError,
+    StoreError,
+    environment,
+    open_results,
+    parse_overrides,
+    read_scenario,
+    resolved,
+    run,
+    scenario_json_schema,
+)
+from .problems.data import DataError
+
+DONE, NOT_CONVERGED, BAD_INPUT, INTERRUPTED = 0, 1, 2, 130
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run `python -m flowsim` with `arguments` (default: those of the process) and return its exit code."""
+    options = _parser().parse_args(arguments)
+    try:
+        if options.schema:
+            print(json.dumps(scenario_json_schema(), indent=2))
+            return DONE
+        jobs = _jobs(options)
+        jax.config.update("jax_enable_x64", True)
+        return max([_run_and_report(job) for job in jobs])
+    except (ScenarioError, DataError, StoreError) as error:
+        print(f"flowsim: {error}", file=sys.stderr)
+        return BAD_INPUT
+    except KeyboardInterrupt:
+        print(
+            "flowsim: interrupted; files already named above are whole, and there are no others",
+            file=sys.stderr,
+        )
+        return INTERRUPTED
+    except BrokenPipeError:
+        # Whoever read our output has gone: say no more, not even when Python flushes at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return DONE
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m flowsim",
+        description="Integrate the gradient flow of neural networks to its limit, beside gradient descent and theory.",
+        epilog="Exit codes: 0 done, 1 a flow did not reach its limit, 2 bad input, 130 interrupted.",
+    )
+    parser.add_argument("scenarios", nargs="*", type=Path, metavar="SCENARIO", help="a scenario file (YAML)")
+    parser.add_argument(
+        "--set",
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        help="replace one value in every scenario, for instance --set network.scale=0.3",
+    )
+    parser.add_argument(
+        "--out",
+        type=Path,
+        default=Path("results"),
+        metavar="DIR",
+        help="folder for the results (default: results)",
+    )
+    parser.add_argument(
+        "--overwrite",
+        action="store_true",
+        help="replace the results of a different scenario of the same name",
+    )
+    parser.add_argument("--schema", action="store_true", help="print the JSON Schema of a scenario, and end")
+    return parser
+
+
+@dataclass(frozen=True)
+class _Job:
+    path: Path
+    scenario: Scenario
+    folder: ResultFolder
+
+
+def _jobs(options: argparse.Namespace) -> list[_Job]:
+    """Read and check everything that is asked for, before anything is computed or written."""
+    if not options.scenarios:
+        raise ScenarioError("no scenario given; write for instance: python -m flowsim scenarios/residual.yaml")
+    overrides = parse_overrides(options.set)
+    scenarios = {path: read_scenario(path, overrides) for path in options.scenarios}
+    names: dict[str, Path] = {}
+    for path in options.scenarios:
+        if path.stem in names:
+            raise ScenarioError(
+                f"{path}: its results would go to the same folder as those of {names[path.stem]}; "
+                "rename one, or run them one by one with another --out"
+            )
+        names[path.stem] = path
+    return [
+        _Job(path, scenario, open_results(options.out, path.stem, resolved(scenario), options.overwrite))
+        for path, scenario in scenarios.items()
+    ]
+
+
+def _run_and_report(job: _Job) -> int:
+    console = Console()
+    with console.status("starting") as status:
+        try:
+            comparison = run(
+                job.scenario,
+                job.path.parent,
+                progress=lambda stage: status.update(f"{job.path.stem}: {stage}"),
+            )
+        except ScenarioError as error:
+            raise ScenarioError(f"{job.path}: {error}") from None
+        status.update(f"{job.path.stem}: sharpness at the end, figures")
+        table = report.render(comparison, title=job.path.stem)
+        written = _write(job, comparison)
+    console.print(table)
+    for path in written:
+        console.print(f"wrote {path}", soft_wrap=True, highlight=False)
+    return DONE if comparison.flow.converged else NOT_CONVERGED
+
+
+def _write(job: _Job, comparison: report.Comparison) -> list[Path]:
+    folder, content = job.folder, resolved(job.scenario)
+    # All that can fail for another reason than the disk comes before the first file.
+    summary = report.summary(comparison)
+    dataset = report.dataset(comparison, {"scenario": json.dumps(content)})
+    figures = report.figures(comparison)
+    paths = [folder.write_scenario(content, environment()), folder.write_summary(summary)]
+    paths.append(folder.write_dataset(dataset))
+    for name, figure in figures.items():
+        paths.extend(folder.write_figure(name, figure))
+    return paths

@@ -1,0 +1,12 @@
+"""A scenario becomes results on disk."""
+
+from .reading import (
+    ScenarioError as ScenarioError,
+    parse_overrides as parse_overrides,
+    read_scenario as read_scenario,
+    resolved as resolved,
+    scenario_json_schema as scenario_json_schema,
+)
+from .runner import build as build, environment as environment, run as run
+from .scenario import Scenario as Scenario
+from .store import ResultFolder as ResultFolder, StoreError as StoreError, open_results as open_results

@@ -1,0 +1,117 @@
+"""A scenario becomes a problem, a network and a comparison."""
+
+import platform
+import zlib
+from collections.abc import Callable
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import diffrax
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from ..comparison import Comparison, compare
+from ..dynamics import Stopping
+from ..networks import DeepLinear, Perceptron, cast
+from ..problems import EmpiricalRisk, LinearRegression
+from ..problems.data import gaussian_teacher, standardize, unit_regressor
+from ..problems.table import read_table
+from .document import ScenarioError
+from .scenario import FileData, GaussianData, PerceptronNetwork, ResidualNetwork, Scenario, shape_refusals
+
+
+def run(scenario: Scenario, folder: Path, *, progress: Callable[[str], None] = lambda stage: None) -> Comparison:
+    """Run `scenario`, whose data file, if any, is found from `folder`; `progress` hears what is being done.
+
+    Needs 64-bit JAX (`jax_enable_x64`), also for precision float32, so that both precisions start from the
+    same numbers. Raises `DataError` for data that cannot be used, and `ScenarioError` where they do not fit
+    the network.
+    """
+    progress("reading the data")
+    problem, network = build(scenario, folder)
+    flow = scenario.flow
+    return compare(
+        network,
+        problem,
+        scenario.descent.learning_rates,
+        steps=scenario.descent.steps,
+        stopping=_stopping(scenario),
+        progress=progress,
+        solver=getattr(diffrax, flow.solver)(),
+        rtol=flow.rtol,
+        atol=flow.atol,
+        t1=flow.t1,
+        max_steps=flow.max_steps,
+    )
+
+
+def build(scenario: Scenario, folder: Path) -> tuple[eqx.Module, eqx.Module]:
+    """Return the problem and the network of `scenario`. Raises as `run`."""
+    X, y = _data(scenario, folder)
+    outputs = 1 if y.ndim == 1 else y.shape[1]
+    for refusal in shape_refusals(scenario.network, X.shape[1], outputs):
+        raise ScenarioError(refusal.message())
+    nonlinear = isinstance(scenario.network, PerceptronNetwork) and scenario.network.activation != "linear"
+    problem = EmpiricalRisk(X, y) if nonlinear else LinearRegression(X, y)
+    network = _network(scenario, X.shape[1], outputs)
+    return problem, cast(network, jnp.dtype(scenario.precision))
+
+
+def environment() -> dict[str, Any]:
+    """Return what a result depends on besides its scenario: versions and device."""
+    packages = ("flowsim", "jax", "jaxlib", "diffrax", "equinox", "numpy", "matfree")
+    device = jax.devices()[0]
+    return {
+        "python": platform.python_version(),
+        **{package: version(package) for package in packages},
+        "platform": f"{platform.system()} {platform.machine()}",
+        "device": f"{device.platform}: {device.device_kind}",
+    }
+
+
+def _data(scenario: Scenario, folder: Path) -> tuple[np.ndarray, np.ndarray]:
+    data = scenario.data
+    if isinstance(data, GaussianData):
+        generator = np.random.default_rng([scenario.seed, _number("data")])
+        return gaussian_teacher(generator, data.samples, data.features, noise=data.noise, outputs=data.outputs)
+    return _file_data(data, folder)
+
+
+def _file_data(data: FileData, folder: Path) -> tuple[np.ndarray, np.ndarray]:
+    X, y = read_table(folder / data.path, **data.columns)
+    if data.standardize:
+        # The networks have no constant term: with centred features, centring y takes its place.
+        X, y = standardize(X), y - y.mean(axis=0)
+    return X, unit_regressor(X, y) if data.unit_regressor else y
+
+
+def _network(scenario: Scenario, features: int, outputs: int) -> DeepLinear | Perceptron:
+    spec, key = scenario.network, _key(scenario.seed, "network")
+    if isinstance(spec, ResidualNetwork):
+        direction = jax.random.normal(_key(scenario.seed, "projection"), (features,))
+        projection = direction / jnp.linalg.norm(direction) if outputs == 1 else None
+        return DeepLinear.residual(width=features, depth=spec.depth, scale=spec.scale, projection=projection, key=key)
+    widths = [features] + [spec.width or features] * (spec.depth - 1) + [outputs]
+    if spec.activation == "linear":
+        return DeepLinear.gaussian(widths=widths, scale=spec.scale, key=key)
+    return Perceptron.gaussian(widths=widths, scale=spec.scale, activation=spec.activation, key=key)
+
+
+def _stopping(scenario: Scenario) -> Stopping | None:
+    flow = scenario.flow
+    if flow.gradient_norm is None and flow.excess_risk is None:
+        return None
+    standard = Stopping.standard(jnp.dtype(scenario.precision)).gradient_norm
+    return Stopping(flow.gradient_norm or standard, flow.excess_risk)
+
+
+def _key(seed: int, name: str) -> jax.Array:
+    """Return the key of one random object, which depends on the seed and the name of the object alone."""
+    return jax.random.fold_in(jax.random.key(seed), _number(name))
+
+
+def _number(name: str) -> int:
+    return zlib.crc32(name.encode())

@@ -1,0 +1,57 @@
+"""How figures look: one column of a paper, readable in grey and by the colour blind."""
+
+from typing import Any
+
+import matplotlib
+
+STYLE: dict[str, Any] = {
+    "figure.figsize": (3.3, 2.5),
+    "font.size": 7.0,
+    "axes.labelsize": 8.0,
+    "xtick.labelsize": 7.0,
+    "ytick.labelsize": 7.0,
+    "legend.fontsize": 7.0,
+    "legend.frameon": False,
+    "legend.handlelength": 2.0,
+    "legend.columnspacing": 1.2,
+    "legend.labelspacing": 0.2,
+    "legend.borderpad": 0.1,
+    "axes.linewidth": 0.6,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "lines.linewidth": 1.0,
+    "lines.markersize": 3.2,
+    "lines.markeredgewidth": 0.5,
+    "mathtext.fontset": "dejavusans",
+    "axes.unicode_minus": True,
+    "axes.formatter.useoffset": False,
+}
+"""Settings for `matplotlib.rc_context`; figures made under them may be saved outside of it."""
+
+FLOW: dict[str, Any] = {"color": "black", "linewidth": 2.4, "solid_capstyle": "round", "zorder": 2.0}
+BOUND: dict[str, Any] = {"color": "black", "linewidth": 0.9, "linestyle": ":", "zorder": 1.5}
+THRESHOLD: dict[str, Any] = {"linewidth": 0.9, "linestyle": (0, (4, 2)), "zorder": 1.6}
+CROSSING: dict[str, Any] = {
+    "linestyle": "none",
+    "marker": "*",
+    "markersize": 8.0,
+    "markerfacecolor": "white",
+    "markeredgecolor": "black",
+    "markeredgewidth": 0.7,
+    "zorder": 4.0,
+}
+
+# Ticks are made when a figure is drawn, after the context has ended, so their looks are set on the axes.
+MAJOR_TICKS: dict[str, Any] = {"labelsize": 7.0, "width": 0.6, "length": 3.0, "pad": 2.0}
+MINOR_TICKS: dict[str, Any] = {"width": 0.4, "length": 1.6}
+
+_MARKERS = "os^Dv<P>X"
+# Of the colour map, the part that is neither taken for black nor lost on white.
+_DARKEST, _LIGHTEST = 0.2, 0.85
+
+
+def descent_look(index: int, count: int) -> dict[str, Any]:
+    """Return colour and marker of the `index`-th smallest of `count` learning rates: the larger, the lighter."""
+    share = index / (count - 1) if count > 1 else 0.4
+    colour = matplotlib.colormaps["viridis"](_DARKEST + share * (_LIGHTEST - _DARKEST))
+    return {"color": colour, "marker": _MARKERS[index % len(_MARKERS)], "markeredgecolor": "black", "zorder": 3.0}

@@ -1,0 +1,131 @@
+"""Which part of the runs a figure shows: the time axis, and limits that a diverged run cannot stretch."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from jaxtyping import Float
+from matplotlib.axes import Axes
+
+from ..comparison import Comparison
+from ..dynamics import Outcome, Trajectory
+
+# Beyond the flow's limit little happens; descents that converge later are followed up to three times as far.
+_BEYOND_LIMIT, _FURTHEST = 1.5, 3.0
+# A first half of the fall shorter than this part of the axis would be a vertical line on it.
+_SHORTEST_ON_LINEAR_AXIS = 1 / 300
+# Sixteen digits of the weights are twenty decades and more of their square: below is rounding.
+_DECADES = 20
+# More than a decade, so that a power of ten stands on the axis.
+_LEAST_SPAN = 20.0
+_DIVERGED_RISE = 10.0
+_TRANSIENT_RISE = 3.0
+_THRESHOLD_REACH = 1.5
+
+
+@dataclass(frozen=True)
+class TimeView:
+    """The time axis from 0 to `end`, linear, or linear up to `linear_until` and logarithmic from there."""
+
+    end: float
+    linear_until: float | None
+
+    def apply(self, axes: Axes) -> None:
+        """Set scale and limits of the horizontal axis."""
+        if self.linear_until is not None:
+            axes.set_xscale("symlog", linthresh=self.linear_until, linscale=0.4)
+        axes.set_xlim(0 if self.linear_until is not None else -0.02 * self.end, self.end)
+
+    def shown(self, times: np.ndarray) -> slice:
+        """Return the records to draw: those in view, and one more, so that a line is cut at the edge."""
+        return slice(0, int(np.searchsorted(times, self.end, side="right")) + 1)
+
+    def spread(self, count: int, shift: float) -> np.ndarray:
+        """Return `count` times that stand evenly on the axis, moved by the part `shift` of their spacing."""
+        parts = (np.arange(count) + shift) / count
+        if self.linear_until is None:
+            return self.end * parts
+        return self.linear_until * (self.end / self.linear_until) ** parts
+
+
+def time_view(comparison: Comparison) -> TimeView:
+    """Choose the time axis of a comparison.
+
+    It ends a little after the flow reached its limit; runs that go on are cut. Where the flow did not get to a
+    limit, everything is shown. It is linear unless the fast phase would be too narrow to see.
+    """
+    flow, end = comparison.flow, _last_time(comparison)
+    until = _time_of_half_fall(flow)
+    if until is None or until > _SHORTEST_ON_LINEAR_AXIS * end:
+        return TimeView(end, None)
+    return TimeView(end, float(10 ** np.floor(np.log10(until))))
+
+
+def _last_time(comparison: Comparison) -> float:
+    runs = [comparison.flow, *(descent.trajectory for descent in comparison.descents)]
+    longest, limit = max(float(run.time) for run in runs), float(comparison.flow.time)
+    if longest == 0:
+        return 1.0
+    if not comparison.flow.converged or limit == 0:
+        return 1.02 * longest
+    arrivals = 1.05 * max(float(run.time) for run in runs if run.converged)
+    return min(max(_BEYOND_LIMIT * limit, arrivals), _FURTHEST * limit, 1.02 * longest)
+
+
+def _time_of_half_fall(flow: Trajectory) -> float | None:
+    times, risk = np.asarray(flow.times), np.asarray(flow.risk)
+    fallen = np.flatnonzero(risk <= (risk[0] + risk[-1]) / 2)
+    if len(fallen) == 0 or not times[fallen[0]] > 0:
+        return None
+    return float(times[fallen[0]])
+
+
+@dataclass(frozen=True)
+class Curve:
+    """Values along one run; `bounded` says that the run did not diverge."""
+
+    times: Float[np.ndarray, " records"]
+    values: Float[np.ndarray, " records"]
+    bounded: bool
+
+
+def curve(run: Trajectory, values: object) -> Curve:
+    """Return the curve of `values` along `run`."""
+    return Curve(np.asarray(run.times), np.asarray(values, float), run.outcome != Outcome.DIVERGED)
+
+
+def log_limits(curves: Sequence[Curve], view: TimeView) -> tuple[float, float] | None:
+    """Return limits for a logarithmic axis, or `None` if nothing in view is positive.
+
+    A run that diverged raises the upper one tenfold at most; the lower one is at most 20 decades down.
+    """
+    bounded = _in_view((c for c in curves if c.bounded), view)
+    every = _in_view(curves, view)
+    bounded, every = bounded[bounded > 0], every[every > 0]
+    if len(every) == 0:
+        return None
+    reach = _DIVERGED_RISE * (bounded.max() if len(bounded) else every[0])
+    top = max(every[every <= reach])
+    bottom = max(every.min(), top * 10.0**-_DECADES)
+    margin = max(1.5, (top / bottom) ** 0.05, (_LEAST_SPAN * bottom / top) ** 0.5)
+    return float(bottom / margin), float(top * margin)
+
+
+def sharpness_limits(
+    flow: Curve, descents: Sequence[Curve], bounds: Sequence[float], thresholds: Sequence[float], view: TimeView
+) -> tuple[float, float]:
+    """Return limits for the sharpness, on a linear axis.
+
+    In view are the flow, the bounds, descents up to three times as high, and thresholds 2/η that are not far above.
+    """
+    values = np.append(_in_view([flow], view), bounds)
+    others = _in_view((c for c in descents if c.bounded), view)
+    top = max(values, default=0.0)
+    top = max([top, *others[others <= _TRANSIENT_RISE * top]]) or 1.0
+    top = max([top, *(t for t in thresholds if t <= _THRESHOLD_REACH * top)])
+    return float(min([0.0, *values, *others])), 1.06 * float(top)
+
+
+def _in_view(curves: Iterable[Curve], view: TimeView) -> np.ndarray:
+    values = np.concatenate([np.empty(0), *(c.values[c.times <= view.end] for c in curves)])
+    return values[np.isfinite(values)]

@@ -1,0 +1,146 @@
+import jax
+import numpy as np
+import pytest
+from hypothesis import given, settings, strategies as st
+
+import flowsim
+
+
+def data(n, d, m=None, seed=0):
+    generator = np.random.default_rng(seed)
+    return generator.standard_normal((n, d)), generator.standard_normal(n if m is None else (n, m))
+
+
+def plain_risk(X, y, regressor):
+    return np.sum((y - X @ regressor) ** 2) / len(X)
+
+
+@pytest.mark.parametrize(("n", "d", "m"), [(50, 5, None), (50, 5, 3), (4, 9, None), (4, 9, 2), (1, 3, None), (6, 5, 2)])
+def test_reduction_equals_numpy_least_squares(n, d, m):
+    X, y = data(n, d, m)
+    problem = flowsim.LinearRegression(X, y)
+    optimum = np.linalg.pinv(X) @ y
+    np.testing.assert_allclose(problem.optimum, optimum, atol=1e-13)
+    np.testing.assert_allclose(problem.minimal_risk, plain_risk(X, y, optimum), atol=1e-14)
+    np.testing.assert_allclose(problem.covariance, X.T @ X / n, atol=1e-13)
+
+
+@pytest.mark.parametrize("m", [None, 3])
+def test_risk_of_a_regressor_is_the_mean_squared_error(m):
+    X, y = data(40, 6, m)
+    regressor = np.random.default_rng(1).standard_normal((6,) if m is None else (6, m))
+    problem = flowsim.LinearRegression(X, y)
+    np.testing.assert_allclose(problem(regressor), plain_risk(X, y, regressor), rtol=1e-13)
+
+
+def test_excess_risk_keeps_all_its_digits_next_to_the_minimum():
+    X, y = data(50, 5)
+    problem = flowsim.LinearRegression(X, y)
+    step = 1e-12 * np.ones(5)
+    offset = np.asarray(problem.optimum + step) - np.asarray(problem.optimum)  # the step as rounding left it
+    np.testing.assert_allclose(
+        problem.excess_risk(problem.optimum + step), offset @ (X.T @ X / 50) @ offset, rtol=1e-10
+    )
+
+
+def test_one_column_of_targets_is_the_same_as_none():
+    X, y = data(20, 3)
+    assert flowsim.LinearRegression(X, y[:, None]).optimum.shape == (3,)
+
+
+def test_collinear_and_constant_columns_give_the_regressor_of_minimal_norm():
+    X, y = data(30, 3)
+    wide = np.hstack([X, X[:, :1], np.ones((30, 2)), np.zeros((30, 1))])
+    problem = flowsim.LinearRegression(wide, y)
+    np.testing.assert_allclose(problem.optimum, np.linalg.pinv(wide) @ y, atol=1e-12)
+    assert int((problem.eigenvalues > 0).sum()) == 4
+    eigenvalues = np.linalg.eigvalsh(wide.T @ wide / 30)
+    np.testing.assert_allclose(problem.smallest_eigenvalue, eigenvalues[3], rtol=1e-12)
+    np.testing.assert_allclose(problem.largest_eigenvalue, eigenvalues[-1], rtol=1e-12)
+
+
+def test_an_ill_conditioned_design_keeps_half_the_digits_that_normal_equations_lose():
+    generator = np.random.default_rng(3)
+    left, _ = np.linalg.qr(generator.standard_normal((60, 6)))
+    right, _ = np.linalg.qr(generator.standard_normal((6, 6)))
+    X = left @ np.diag(np.logspace(0, -7, 6)) @ right.T
+    w = generator.standard_normal(6)
+    # The condition number is 1e7, so least squares loses 7 of 16 digits, and normal equations 14.
+    np.testing.assert_allclose(flowsim.LinearRegression(X, X @ w).optimum, w, rtol=1e-8)
+
+
+def test_no_covariance_and_no_signal_are_ordinary_data():
+    problem = flowsim.LinearRegression(np.zeros((4, 2)), np.ones(4))
+    assert float(problem.minimal_risk) == 1.0
+    assert float(problem.smallest_eigenvalue) == float(problem.largest_eigenvalue) == 0.0
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.integers(0, 10**6))
+def test_lemma_8_bounds_the_regressor_gradient_by_the_excess_risk(seed):
+    X, y = data(20, 4, seed=seed)
+    problem = flowsim.LinearRegression(X, y)
+    regressor = np.random.default_rng(seed + 1).standard_normal(4)
+    squared = float(np.sum(np.asarray(problem.regressor_gradient(regressor)) ** 2))
+    excess = float(problem.excess_risk(regressor))
+    assert 4 * float(problem.smallest_eigenvalue) * excess <= squared * (1 + 1e-12)
+    assert squared <= 4 * float(problem.largest_eigenvalue) * excess * (1 + 1e-12)
+
+
+@pytest.mark.parametrize(
+    ("X", "y", "message"),
+    [
+        (np.ones((3, 2)), np.ones(4), "rows"),
+        (np.ones(3), np.ones(3), "shape"),
+        (np.ones((0, 2)), np.ones(0), "empty"),
+        (np.array([[1.0, np.nan], [1, 1]]), np.ones(2), "row 1, column 2"),
+        (np.ones((2, 2)), np.array([1.0, np.inf]), "infinite"),
+        (np.ones((2, 2)) * 1j, np.ones(2), "complex"),
+    ],
+)
+def test_data_that_cannot_be_right_are_refused(X, y, message):
+    with pytest.raises(ValueError, match=message):
+        flowsim.LinearRegression(X, y)
+
+
+def test_a_network_that_does_not_fit_the_data_is_refused(problem):
+    network = flowsim.DeepLinear([np.ones((1, 4))])
+    with pytest.raises(ValueError, match="5 features"):
+        problem(network)
+
+
+def test_a_nonlinear_network_is_sent_to_the_empirical_risk(problem):
+    network = flowsim.Perceptron.gaussian(widths=[5, 1], scale=1.0, key=jax.random.key(0))
+    with pytest.raises(TypeError, match="EmpiricalRisk"):
+        problem(network)
+
+
+@pytest.mark.parametrize("m", [None, 2])
+def test_empirical_risk_of_a_linear_network_equals_linear_regression(m):
+    X, y = data(20, 4, m)
+    widths = [4, 3, 1 if m is None else m]
+    network = flowsim.DeepLinear.gaussian(widths=widths, scale=0.7, key=jax.random.key(0))
+    np.testing.assert_allclose(
+        flowsim.EmpiricalRisk(X, y)(network), flowsim.LinearRegression(X, y)(network), rtol=1e-13
+    )
+
+
+def test_empirical_risk_takes_another_loss_and_whole_number_labels():
+    X, _ = data(8, 3)
+    labels = np.arange(8) % 2
+
+    def logistic(prediction, label):
+        return jax.nn.softplus(prediction) - label * prediction
+
+    network = flowsim.Perceptron.gaussian(widths=[3, 4, 1], scale=1.0, key=jax.random.key(0))
+    outputs = np.array([float(network(x)) for x in X])
+    expected = np.mean(np.log1p(np.exp(outputs)) - labels * outputs)
+    np.testing.assert_allclose(flowsim.EmpiricalRisk(X, labels, logistic)(network), expected, rtol=1e-13)
+
+
+def test_empirical_risk_knows_its_excess_only_where_the_minimum_is_given():
+    X, y = data(8, 3)
+    network = flowsim.Perceptron.gaussian(widths=[3, 4, 1], scale=1.0, key=jax.random.key(0))
+    assert np.isnan(flowsim.EmpiricalRisk(X, y).excess_risk(network))
+    known = flowsim.EmpiricalRisk(X, y, minimal_risk=0.25)
+    assert float(known.excess_risk(network)) == float(known(network)) - 0.25

@@ -1,0 +1,192 @@
+"""A scenario is read as it is meant, and overrides take the place of what it says."""
+
+import ast
+import itertools
+import json
+import math
+from pathlib import Path
+
+import pytest
+import yaml
+from pydantic import ValidationError
+
+from flowsim.experiments import document, reading, scenario, store, values, wording
+from flowsim.experiments.reading import (
+    parse_overrides,
+    read_scenario,
+    resolved,
+    scenario_json_schema,
+)
+from flowsim.experiments.scenario import Scenario, shape_refusals
+
+GOOD = """\
+seed: 3
+data: {kind: gaussian, samples: 50, features: 5}
+network:
+  kind: residual
+  depth: 10
+  scale: 0.5
+flow: {rtol: 1e-5, t1: inf}
+descent: {learning_rates: [0.005, 2e-2], steps: 4e3}
+"""
+TABLE = """\
+data: {kind: file, path: table.csv, target: y, features: [a, b]}
+network: {kind: mlp, depth: 2, scale: 0.1}
+"""
+
+
+@pytest.fixture
+def write(tmp_path):
+    (tmp_path / "table.csv").write_text("a,b,y\n1,2,3\n")
+
+    def write(content: str | bytes) -> Path:
+        path = tmp_path / "scenario.yaml"
+        path.write_bytes(content.encode() if isinstance(content, str) else content)
+        return path
+
+    return write
+
+
+def test_numbers_are_read_by_the_rules_of_yaml_1_2(write):
+    read = read_scenario(write(GOOD))
+    assert read.flow.rtol == 1e-5
+    assert read.flow.t1 == math.inf
+    assert read.descent.learning_rates == (0.005, 0.02)
+    assert (read.descent.steps, type(read.descent.steps)) == (4000, int)
+    assert type(read.network.scale) is float
+
+
+def test_what_is_left_out_has_its_default(write):
+    read = read_scenario(
+        write("data: {kind: gaussian, samples: 2, features: 1}\nnetwork: {kind: mlp, depth: 1, scale: 0}")
+    )
+    assert (read.seed, read.precision) == (0, "float64")
+    assert (read.data.noise, read.data.outputs) == (1.0, 1)
+    assert (read.network.width, read.network.activation) == (None, "linear")
+    assert (read.flow.solver, read.flow.rtol, read.flow.t1, read.flow.max_steps) == (
+        "Tsit5",
+        None,
+        math.inf,
+        10**6,
+    )
+    assert (read.descent.learning_rates, read.descent.steps) == ((), 4000)
+
+
+@pytest.mark.parametrize("infinity", [".inf", "inf", "+.inf", "+inf", ".Inf"])
+def test_the_end_of_time_may_be_written_with_and_without_a_dot(write, infinity):
+    assert read_scenario(write(GOOD.replace("t1: inf", f"t1: {infinity}"))).flow.t1 == math.inf
+
+
+def test_a_single_name_is_a_list_of_one(write):
+    data = read_scenario(write(TABLE)).data
+    assert data.target == ("y",)
+    assert data.columns == {"target": "y", "features": ("a", "b")}
+    assert (data.inputs, data.outputs) == (2, 1)
+
+
+def test_only_the_file_knows_the_sizes_of_an_archive(write, tmp_path):
+    (tmp_path / "table.npz").touch()
+    data = read_scenario(write(TABLE.replace("csv", "npz").replace("[a, b]", "a"))).data
+    assert (data.inputs, data.outputs) == (None, None)
+    assert data.columns == {"target": "y", "features": "a"}
+
+
+def test_a_byte_order_mark_is_no_part_of_the_scenario(write):
+    assert read_scenario(write("\ufeff" + GOOD)) == read_scenario(write(GOOD))
+
+
+def test_a_scenario_does_not_change(write):
+    read = read_scenario(write(GOOD))
+    with pytest.raises(ValidationError, match="frozen"):
+        read.seed = 4
+    assert hash(read) == hash(read_scenario(write(GOOD)))
+
+
+def test_a_resolved_scenario_reads_back_as_the_same(write):
+    for text in (GOOD, TABLE):
+        read = read_scenario(write(text))
+        again = read_scenario(write(yaml.safe_dump(resolved(read))))
+        assert again == read
+        assert resolved(again) == resolved(read) == yaml.safe_load(yaml.safe_dump(resolved(read)))
+
+
+def test_an_override_takes_the_place_of_the_file(write):
+    read = read_scenario(
+        write(GOOD),
+        parse_overrides(["network.scale=1e-3", "seed=7", "descent.learning_rates=[0.1, 1]", "flow.rtol=null"]),
+    )
+    assert (read.network.scale, read.seed, read.descent.learning_rates, read.flow.rtol) == (
+        1e-3,
+        7,
+        (0.1, 1.0),
+        None,
+    )
+    assert read.network.depth == 10
+
+
+def test_an_override_may_name_a_section_that_the_file_leaves_out(write):
+    path = write(GOOD[: GOOD.index("flow")])
+    assert read_scenario(path, parse_overrides(["flow.t1=3"])).flow.t1 == 3
+
+
+@pytest.mark.parametrize("order", [1, -1])
+def test_an_overridden_kind_keeps_the_keys_that_both_kinds_have(write, order):
+    overrides = ["network.kind=mlp", "network.activation=tanh", "network.width=4"][::order]
+    network = read_scenario(write(GOOD), parse_overrides(overrides)).network
+    assert (network.kind, network.depth, network.scale, network.width) == ("mlp", 10, 0.5, 4)
+    back = write(TABLE.replace("scale: 0.1", "scale: 0.1, activation: gelu"))
+    assert read_scenario(back, parse_overrides(["network.kind=residual"])).network.depth == 2
+
+
+def test_an_overridden_kind_leaves_out_a_key_that_means_something_else_there(write):
+    overrides = parse_overrides(["data.kind=file", "data.path=table.csv", "data.target=y"])
+    assert read_scenario(write(GOOD), overrides).data.features is None
+
+
+def test_a_section_is_overridden_before_its_keys(write):
+    overrides = parse_overrides(["network.depth=4", "network={kind: mlp, depth: 3, scale: 1}"])
+    assert read_scenario(write(GOOD), overrides).network.depth == 4
+
+
+def test_overrides_serve_several_files_unchanged(write):
+    overrides = parse_overrides(["network={kind: mlp, depth: 3, scale: 1}", "network.depth=4"])
+    assert read_scenario(write(GOOD), overrides) == read_scenario(write(GOOD), overrides)
+
+
+def test_shapes_are_asked_again_once_the_data_are_read(write):
+    network = read_scenario(write(GOOD)).network
+    assert not list(shape_refusals(network, 5, 1))
+    assert not list(shape_refusals(network, 5, 5))
+    assert [error.type for error in shape_refusals(network, 5, 2)] == ["refused"]
+    assert [error.type for error in shape_refusals(network, 10**5, 1)] == ["refused"]
+
+
+def test_weights_are_counted_layer_by_layer():
+    for depth, width, inputs, outputs in [(1, None, 5, 2), (2, 7, 5, 2), (4, 7, 5, 2), (3, None, 5, 1)]:
+        network = scenario.PerceptronNetwork(kind="mlp", depth=depth, scale=1.0, width=width)
+        widths = [inputs, *[width or inputs] * (depth - 1), outputs]
+        assert network.count_weights(inputs, outputs) == sum(a * b for a, b in itertools.pairwise(widths))
+
+
+def test_the_json_schema_is_json_and_describes_every_key():
+    schema = scenario_json_schema()
+    assert json.loads(json.dumps(schema, allow_nan=False)) == schema
+    for model in [schema, *schema["$defs"].values()]:
+        assert model["additionalProperties"] is False
+        assert all(key.get("description") for key in model["properties"].values()), model["title"]
+        assert not any({"ge", "le", "gt"} & set(key) for key in model["properties"].values())
+
+
+def test_every_key_has_an_example_that_an_error_can_show():
+    for models in ((Scenario,), *wording._SECTIONS.values()):
+        for model in models:
+            assert all(field.examples for field in model.model_fields.values()), model
+
+
+def test_reading_a_scenario_needs_no_jax():
+    for module in (document, reading, scenario, store, values, wording):
+        tree = ast.parse(Path(module.__file__).read_text())
+        imports = [node for node in ast.walk(tree) if isinstance(node, ast.Import | ast.ImportFrom)]
+        names = {alias.name for node in imports if isinstance(node, ast.Import) for alias in node.names}
+        names |= {node.module for node in imports if isinstance(node, ast.ImportFrom) and not node.level}
+        assert not {name.split(".")[0] for name in names} & {"jax", "jaxlib", "equinox", "diffrax"}

@@ -1,0 +1,267 @@
+"""Result files appear whole or not at all, and never among those of another scenario."""
+
+import errno
+import json
+import math
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import xarray
+import yaml
+from matplotlib.figure import Figure
+
+from flowsim.experiments.store import StoreError, open_results, write_atomically
+
+SCENARIO = {
+    "seed": 0,
+    "network": {"kind": "mlp", "scale": 1e-3},
+    "flow": {"t1": math.inf},
+    "rates": (0.1, 0.2),
+}
+OTHER = SCENARIO | {"network": {"kind": "mlp", "scale": 0.5}}
+ENVIRONMENT = {"versions": {"jax": "0.10"}, "device": "cpu"}
+DATASET = xarray.Dataset({"risk": (("time",), np.linspace(0.0, 1.0, 5))}, coords={"time": np.arange(5.0)})
+
+
+def files(folder: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def figure() -> Figure:
+    drawn = Figure(figsize=(2, 2))
+    drawn.subplots().plot([0, 1], [1, 0], label="η")
+    return drawn
+
+
+def write_all(results):
+    results.write_scenario(SCENARIO, ENVIRONMENT)
+    results.write_summary({"risk": 0.5})
+    results.write_dataset(DATASET)
+    results.write_figure("risk", figure())
+
+
+def interrupt(path: Path) -> None:
+    path.write_text("half")
+    raise KeyboardInterrupt
+
+
+def fill_disk(path: Path) -> None:
+    path.write_text("half")
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
+
+
+def test_a_file_appears_under_its_name_alone(tmp_path):
+    path = tmp_path / "deep" / "er" / "summary.json"
+    assert write_atomically(path, lambda temporary: temporary.write_text("{}") and None) == path
+    assert files(tmp_path) == {"deep/er/summary.json": b"{}"}
+
+
+def test_the_temporary_file_is_hidden_beside_its_goal_and_keeps_the_suffix(tmp_path):
+    seen = []
+
+    def write(temporary: Path) -> None:
+        seen.append(temporary)
+        temporary.touch()
+
+    path = tmp_path / ("long" * 60 + ".pdf")
+    write_atomically(path, write)
+    (temporary,) = seen
+    assert temporary.parent == tmp_path
+    assert temporary.name.startswith(".")
+    assert temporary.suffix == ".pdf"
+
+
+@pytest.mark.parametrize(("write", "error"), [(interrupt, KeyboardInterrupt), (fill_disk, StoreError)])
+def test_a_broken_write_leaves_the_older_file_as_it_was(tmp_path, write, error):
+    (tmp_path / "a.json").write_text("old")
+    with pytest.raises(error):
+        write_atomically(tmp_path / "a.json", write)
+    assert files(tmp_path) == {"a.json": b"old"}
+
+
+@pytest.mark.parametrize(("write", "error"), [(interrupt, KeyboardInterrupt), (fill_disk, StoreError)])
+def test_a_broken_write_leaves_no_new_folder(tmp_path, write, error):
+    with pytest.raises(error):
+        write_atomically(tmp_path / "results" / "mlp" / "a.json", write)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_full_disk_is_named(tmp_path):
+    with pytest.raises(StoreError, match=r"a\.json: cannot be written: No space left on device; use another --out"):
+        write_atomically(tmp_path / "a.json", fill_disk)
+
+
+def test_a_folder_in_the_place_of_a_file_is_named(tmp_path):
+    (tmp_path / "a.json").mkdir()
+    with pytest.raises(StoreError, match=r"a\.json: cannot be written: Is a directory"):
+        write_atomically(tmp_path / "a.json", lambda temporary: temporary.touch())
+    assert [path.name for path in tmp_path.iterdir()] == ["a.json"]
+
+
+def test_a_file_is_on_disk_before_it_has_its_name(tmp_path, monkeypatch):
+    calls = []
+    sync, replace = os.fsync, os.replace
+    monkeypatch.setattr(os, "fsync", lambda descriptor: (calls.append("fsync"), sync(descriptor)))
+    monkeypatch.setattr(os, "replace", lambda *names: (calls.append("replace"), replace(*names)))
+    write_atomically(tmp_path / "a.json", lambda temporary: temporary.touch())
+    assert calls == ["fsync", "replace", "fsync"]
+
+
+def test_a_system_that_syncs_no_folders_does_no_harm(tmp_path, monkeypatch):
+    sync = os.fsync
+
+    def refuse_folders(descriptor):
+        if os.path.isdir(f"/proc/self/fd/{descriptor}"):
+            raise OSError(errno.EINVAL, "Invalid argument")
+        sync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", refuse_folders)
+    assert write_atomically(tmp_path / "a.json", lambda temporary: temporary.touch()).exists()
+
+
+def test_results_lie_where_the_house_keeps_them(tmp_path):
+    write_all(open_results(tmp_path, "mlp", SCENARIO))
+    names = {"scenario.yaml", "summary.json", "trajectories.nc", "figures/risk.png", "figures/risk.pdf"}
+    assert set(files(tmp_path / "mlp")) == names
+
+
+def test_opening_results_writes_nothing(tmp_path):
+    open_results(tmp_path / "results", "mlp", SCENARIO)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_scenario_is_stored_with_its_environment(tmp_path):
+    path = open_results(tmp_path, "mlp", SCENARIO).write_scenario(SCENARIO, ENVIRONMENT | {"cores": np.int64(2)})
+    stored = yaml.safe_load(path.read_text())
+    assert stored["scenario"] == SCENARIO | {"rates": [0.1, 0.2]}
+    assert stored["environment"] == ENVIRONMENT | {"cores": 2}
+    assert list(stored["scenario"]) == list(SCENARIO)
+
+
+def test_a_summary_is_json_without_nan(tmp_path):
+    summary = {
+        "z": np.float32(0.5),
+        "a": [np.nan, math.inf, {"b": -math.inf}],
+        "n": np.arange(2),
+        "η": None,
+        "ok": True,
+    }
+    path = open_results(tmp_path, "mlp", SCENARIO).write_summary(summary)
+    read = json.loads(path.read_text(), parse_constant=pytest.fail)
+    assert read == {"z": 0.5, "a": [None, None, {"b": None}], "n": [0, 1], "η": None, "ok": True}
+    assert list(read) == list(summary)
+
+
+def test_a_dataset_reads_back_as_it_was(tmp_path):
+    path = open_results(tmp_path, "mlp", SCENARIO).write_dataset(DATASET)
+    with xarray.open_dataset(path, engine="h5netcdf") as stored:
+        xarray.testing.assert_identical(stored.load(), DATASET)
+
+
+def test_the_same_results_are_the_same_bytes(tmp_path):
+    for name in "ab":
+        write_all(open_results(tmp_path, name, SCENARIO))
+    assert files(tmp_path / "a") == files(tmp_path / "b")
+
+
+def test_figures_come_in_both_formats(tmp_path):
+    png, pdf = open_results(tmp_path, "mlp", SCENARIO).write_figure("risk", figure())
+    assert png.read_bytes().startswith(b"\x89PNG")
+    assert pdf.read_bytes().startswith(b"%PDF")
+    assert b"CreationDate" not in pdf.read_bytes()
+
+
+def test_results_of_the_same_scenario_are_written_again(tmp_path):
+    write_all(open_results(tmp_path, "mlp", SCENARIO))
+    open_results(tmp_path, "mlp", SCENARIO).write_summary({"risk": 0.25})
+    assert json.loads((tmp_path / "mlp" / "summary.json").read_text()) == {"risk": 0.25}
+    assert (tmp_path / "mlp" / "trajectories.nc").exists()
+
+
+def test_results_of_a_different_scenario_are_kept(tmp_path):
+    write_all(open_results(tmp_path, "mlp", SCENARIO))
+    before = files(tmp_path)
+    told = r"scenario \(network\.scale is 0\.001 there and 0\.5 here\); use --overwrite or another --out"
+    with pytest.raises(StoreError, match=told):
+        open_results(tmp_path, "mlp", OTHER)
+    assert files(tmp_path) == before
+
+
+@pytest.mark.parametrize("content", [b"\xff", b"[", b"5", b"", b"scenario: 3", b"[" * 5000, b"other: {}"])
+def test_results_of_an_illegible_scenario_are_kept(tmp_path, content):
+    (tmp_path / "mlp").mkdir()
+    (tmp_path / "mlp" / "scenario.yaml").write_bytes(content)
+    with pytest.raises(StoreError, match="holds results of a different scenario"):
+        open_results(tmp_path, "mlp", SCENARIO)
+    assert files(tmp_path) == {"mlp/scenario.yaml": content}
+
+
+def test_overwriting_takes_away_every_result_of_the_other_scenario_and_nothing_else(tmp_path):
+    write_all(open_results(tmp_path, "mlp", SCENARIO))
+    (tmp_path / "mlp" / "notes.txt").write_text("mine")
+    before = files(tmp_path)
+    results = open_results(tmp_path, "mlp", OTHER, overwrite=True)
+    assert files(tmp_path) == before
+    results.write_summary({"risk": 1.0})
+    assert set(files(tmp_path / "mlp")) == {"notes.txt", "summary.json"}
+    results.write_scenario(OTHER, ENVIRONMENT)
+    assert set(files(tmp_path / "mlp")) == {"notes.txt", "summary.json", "scenario.yaml"}
+
+
+def test_an_overwriting_run_that_writes_nothing_takes_nothing_away(tmp_path, monkeypatch):
+    write_all(open_results(tmp_path, "mlp", SCENARIO))
+    before = files(tmp_path)
+    results = open_results(tmp_path, "mlp", OTHER, overwrite=True)
+    monkeypatch.setattr("flowsim.experiments.store._write_bytes", lambda path, content: fill_disk(path))
+    with pytest.raises(StoreError, match="No space left on device"):
+        results.write_scenario(OTHER, ENVIRONMENT)
+    assert files(tmp_path) == before
+
+
+def test_a_file_in_the_place_of_the_output_folder_is_refused(tmp_path):
+    (tmp_path / "results").write_text("a file")
+    for out in (tmp_path / "results", tmp_path / "results" / "deeper"):
+        with pytest.raises(StoreError, match=r"results: is a file; results need a folder: use another --out"):
+            open_results(out, "mlp", SCENARIO)
+    (tmp_path / "mlp").write_text("a file")
+    with pytest.raises(StoreError, match=r"mlp: is a file"):
+        open_results(tmp_path, "mlp", SCENARIO)
+    assert files(tmp_path) == {"results": b"a file", "mlp": b"a file"}
+
+
+def test_a_folder_without_permission_is_refused_before_anything_runs(tmp_path, monkeypatch):
+    monkeypatch.setattr(os, "access", lambda place, mode: False)
+    with pytest.raises(StoreError, match="no permission to write there; use another --out"):
+        open_results(tmp_path / "results", "mlp", SCENARIO)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("name", ["", ".", "..", "a/b", "/a"])
+def test_a_name_that_leaves_the_output_folder_is_refused(tmp_path, name):
+    with pytest.raises(StoreError, match="is no name for a folder of results"):
+        open_results(tmp_path, name, SCENARIO)
+
+
+CROWDED = """
+import sys, resource, numpy, xarray, pathlib
+from flowsim.experiments.store import StoreError, open_results
+results = open_results(pathlib.Path(sys.argv[1]), "mlp", {})
+dataset = xarray.Dataset({"a": ("t", numpy.random.default_rng(0).normal(size=100_000))})
+dataset.to_netcdf(engine="h5netcdf")
+resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))
+try:
+    results.write_dataset(dataset)
+except StoreError as error:
+    print(error)
+"""
+
+
+def test_a_dataset_that_does_not_fit_on_the_disk_ends_in_one_message(tmp_path):
+    run = subprocess.run([sys.executable, "-c", CROWDED, tmp_path], capture_output=True, text=True, check=False)
+    assert (run.returncode, run.stderr) == (0, "")
+    assert "trajectories.nc: cannot be written: File too large" in run.stdout
+    assert list(tmp_path.iterdir()) == []
