@@ -19,9 +19,7 @@ LEARNING_RATES = tuple(2.0**-k for k in range(10, 15))
 
 
 def main() -> None:
-    quick = begin(
-        "accuracy: final weights of integrate against SciPy's DOP853 on a NumPy gradient, and drift"
-    )
+    quick = begin("accuracy: final weights of integrate against SciPy's DOP853 on a NumPy gradient, and drift")
     cases = [residual(), perceptron(0.3)] if quick else every()
     columns = (
         "case",
@@ -36,9 +34,7 @@ def main() -> None:
     )
     columns += ("SciPy time / time", "outcome")
     rows = [row for case in cases for row in integration_rows(case)]
-    table(
-        "integrate to ‖∇R‖ ≤ 1e-12 (default stop: 1e-8); errors relative, in the final weights", columns, rows
-    )
+    table("integrate to ‖∇R‖ ≤ 1e-12 (default stop: 1e-8); errors relative, in the final weights", columns, rows)
     columns = ("case", *(f"η = 2^{np.log2(rate):.0f}" for rate in LEARNING_RATES), "slope")
     title = f"drift of gradient descent up to time {GRADIENT_DESCENT_TIME:g} (expected slope: 1)"
     table(title, columns, [descent_row(case) for case in cases])

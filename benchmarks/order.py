@@ -17,9 +17,7 @@ EULER_STEPS = 512
 
 
 def main() -> None:
-    begin(
-        "order: GD with learning rate η against the flow at one time, and against Diffrax's Euler at dt0 = η"
-    )
+    begin("order: GD with learning rate η against the flow at one time, and against Diffrax's Euler at dt0 = η")
     cases = [residual(), perceptron(0.35), diabetes()]
     columns = ("case", *(f"η = 2^-{k}" for k in EXPONENTS), "slope", "flow against SciPy")
     title = f"‖W_GD(t/η) − W_GF(t)‖ / ‖W_GF(t)‖ at t = {TIME} (expected slope: 1)"

@@ -61,15 +61,14 @@ class PlainProblem:
 
     def flow(self, weights: np.ndarray, time: float, *, rtol: float = 1e-12) -> np.ndarray:
         """Return the weights a `time` later, by DOP853."""
-        solution = solve_ivp(
-            lambda t, w: -self.gradient(w),
-            (0.0, time),
-            weights,
-            method="DOP853",
-            rtol=rtol,
-            atol=1e-2 * rtol,
-            t_eval=[time],
-        )
+
+        def field(t: float, w: np.ndarray) -> np.ndarray:
+            # A first step that SciPy tries, and rejects, may overflow.
+            with np.errstate(over="ignore", invalid="ignore"):
+                return -self.gradient(w)
+
+        tolerances = {"rtol": rtol, "atol": 1e-2 * rtol}
+        solution = solve_ivp(field, (0.0, time), weights, method="DOP853", t_eval=[time], **tolerances)
         if not solution.success:
             raise RuntimeError(f"SciPy gave up: {solution.message}")
         return solution.y[:, -1]

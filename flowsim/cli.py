@@ -12,6 +12,7 @@ import jax
 from rich.console import Console
 
 from . import report
+from .comparison import Comparison
 from .experiments import (
     ResultFolder,
     Scenario,
@@ -132,7 +133,7 @@ def _run_and_report(job: _Job) -> int:
     return DONE if comparison.flow.converged else NOT_CONVERGED
 
 
-def _write(job: _Job, comparison: report.Comparison) -> list[Path]:
+def _write(job: _Job, comparison: Comparison) -> list[Path]:
     folder, content = job.folder, resolved(job.scenario)
     # All that can fail for another reason than the disk comes before the first file.
     summary = report.summary(comparison)

@@ -10,9 +10,10 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int, PyTree
 
+from .curvature import sharpness_along
 from .dynamics import Stopping, Trajectory, default_record_steps, descend, integrate
 from .networks import DeepLinear, split
-from .problems import LinearRegression
+from .problems import LinearRegression, Problem
 from .theory import minimal_sharpness_bounds
 
 _TAIL = 32
@@ -51,7 +52,7 @@ class Comparison:
 
 def compare(
     network: eqx.Module,
-    problem: eqx.Module,
+    problem: Problem,
     learning_rates: Sequence[float],
     *,
     steps: int = 4000,
@@ -70,14 +71,19 @@ def compare(
     `descend` do.
     """
     marks = default_record_steps(steps, records)
-    along = {"stopping": stopping, "sharpness": True, "weights": True}
     runs = []
     for eta in learning_rates:
         progress(f"gradient descent with η = {eta:g}")
-        runs.append(descend(network, problem, learning_rate=eta, steps=steps, record_steps=marks, **along))
+        runs.append(
+            descend(
+                network, problem, learning_rate=eta, steps=steps, record_steps=marks, stopping=stopping, weights=True
+            )
+        )
     progress("gradient flow")
     times = _common_times([np.asarray(run.times) for run in runs], len(marks)) if runs else None
-    flow = integrate(network, problem, ts=times, **along, **flow_options)
+    flow = integrate(network, problem, ts=times, stopping=stopping, weights=True, **flow_options)
+    progress("sharpness along the way")
+    flow, *runs = [_with_sharpness(run) for run in (flow, *runs)]
     bounds = _bounds(network, problem)
     return Comparison(
         flow=flow,
@@ -96,6 +102,13 @@ def _common_times(times: list[np.ndarray], records: int) -> np.ndarray:
     wanted = np.unique(np.concatenate(times))
     ahead = len(times) * (records + 1) + _TAIL - len(wanted)
     return np.concatenate([wanted, wanted[-1] * 1e4 ** (np.arange(1, ahead + 1) / ahead)])
+
+
+def _with_sharpness(run: Trajectory) -> Trajectory:
+    """Return the run with the sharpness of the weights that it recorded."""
+    assert run.path is not None  # every run of a comparison keeps its weights
+    values = jax.device_put(sharpness_along(run.path, run.problem))
+    return eqx.tree_at(lambda r: r.sharpness, run, values, is_leaf=lambda leaf: leaf is None)
 
 
 def _beside(flow: Trajectory, run: Trajectory, learning_rate: float) -> DescentBesideFlow:
@@ -123,8 +136,8 @@ def _distances(ours: PyTree, theirs: PyTree, index: Int[Array, " records"]) -> F
     return jnp.sqrt(sum(squares))
 
 
-def _weights(network: eqx.Module) -> PyTree:
-    return split(network)[0]
+def _weights(network: eqx.Module | None) -> PyTree:
+    return None if network is None else split(network)[0]
 
 
 def _with_axis(network: eqx.Module) -> PyTree:
@@ -142,9 +155,10 @@ def _first_crossing(times: np.ndarray, sharpness: np.ndarray, threshold: float) 
     return float(np.interp(threshold, s, t))
 
 
-def _bounds(network: eqx.Module, problem: eqx.Module) -> tuple[float, float] | None:
-    linear = isinstance(network, DeepLinear) and isinstance(problem, LinearRegression)
-    if not linear or problem.optimum.ndim != 1 or not float(problem.squared_distance(0 * problem.optimum)) > 0:
+def _bounds(network: eqx.Module, problem: Problem) -> tuple[float, float] | None:
+    if not isinstance(network, DeepLinear) or not isinstance(problem, LinearRegression):
+        return None
+    if problem.optimum.ndim != 1 or not jnp.any(problem.optimum != 0):
         return None
     projection = 1.0 if network.projection is None else float(jnp.linalg.norm(network.projection))
     return minimal_sharpness_bounds(problem, network.depth, projection_norm=projection)

@@ -80,7 +80,7 @@ def test_the_end_of_time_may_be_written_with_and_without_a_dot(write, infinity):
 def test_a_single_name_is_a_list_of_one(write):
     data = read_scenario(write(TABLE)).data
     assert data.target == ("y",)
-    assert data.columns == {"target": "y", "features": ("a", "b")}
+    assert (data.target_names, data.feature_names) == ("y", ("a", "b"))
     assert (data.inputs, data.outputs) == (2, 1)
 
 
@@ -88,7 +88,7 @@ def test_only_the_file_knows_the_sizes_of_an_archive(write, tmp_path):
     (tmp_path / "table.npz").touch()
     data = read_scenario(write(TABLE.replace("csv", "npz").replace("[a, b]", "a"))).data
     assert (data.inputs, data.outputs) == (None, None)
-    assert data.columns == {"target": "y", "features": "a"}
+    assert (data.target_names, data.feature_names) == ("y", "a")
 
 
 def test_a_byte_order_mark_is_no_part_of_the_scenario(write):

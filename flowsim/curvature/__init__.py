@@ -2,4 +2,8 @@
 
 from .eigenpair import Eigenpair as Eigenpair
 from .hessian import dense_hessian as dense_hessian, hessian_operator as hessian_operator
-from .sharpness import sharpness as sharpness, top_eigenpair as top_eigenpair
+from .sharpness import (
+    sharpness as sharpness,
+    sharpness_along as sharpness_along,
+    top_eigenpair as top_eigenpair,
+)

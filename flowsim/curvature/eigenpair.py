@@ -53,7 +53,8 @@ def eigenpair_lanczos(
 
     def improve(state: tuple) -> tuple:
         rounds, pair = state
-        vector, scale = _best_ritz_vector(*decompose(product, pair.vector)[:2])
+        basis, tridiagonal, *_ = decompose(product, pair.vector)
+        vector, scale = _best_ritz_vector(jnp.asarray(basis), jnp.asarray(tridiagonal))
         image = product(vector)
         value = vector @ image
         residual = jnp.linalg.norm(image - value * vector)

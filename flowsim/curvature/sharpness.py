@@ -3,23 +3,27 @@
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
+from jax.core import Tracer
 from jaxtyping import Array, Float
 
 from ..networks import cast, split, weight_dtype
+from ..problems import Problem
 from .eigenpair import Eigenpair, eigenpair_dense, eigenpair_lanczos
 from .hessian import dense_hessian, hessian_operator
 
 _DENSE_UP_TO = 256
+_BLOCK = 64
 
 
-def sharpness(network: eqx.Module, problem: eqx.Module) -> float | Float[Array, ""]:
+def sharpness(network: eqx.Module, problem: Problem) -> float | Float[Array, ""]:
     """Return the sharpness S(W), the largest *algebraic* eigenvalue of the Hessian of the risk.
 
     A Python float; inside `jax.jit` or `jax.vmap`, a scalar array. Raises `RuntimeError` if the eigenvalue
     could not be certified (outside jit; inside, read `top_eigenpair`, which returns the certificate).
     """
     pair = top_eigenpair(network, problem)
-    if isinstance(pair.value, jax.core.Tracer):
+    if isinstance(pair.value, Tracer):
         return pair.value
     if not bool(pair.converged):
         raise RuntimeError(
@@ -33,7 +37,7 @@ def sharpness(network: eqx.Module, problem: eqx.Module) -> float | Float[Array, 
 @eqx.filter_jit
 def top_eigenpair(
     network: eqx.Module,
-    problem: eqx.Module,
+    problem: Problem,
     *,
     dense: bool | None = None,
     start: Float[Array, " p"] | None = None,
@@ -61,3 +65,37 @@ def top_eigenpair(
     if start is None:
         start = jax.random.normal(jax.random.key(0), flat.shape, flat.dtype)
     return eigenpair_lanczos(product, jnp.asarray(start, flat.dtype), rtol=rtol, max_restarts=max_restarts)
+
+
+def sharpness_along(path: eqx.Module, problem: Problem) -> Float[np.ndarray, " records"]:
+    """Return the sharpness of every network of `path`, whose weights have a leading axis of records.
+
+    Lanczos starts from the top eigenvector of the record before. A value is NaN where it could not be certified, as
+    where the weights are not finite.
+    """
+    weights, rest = split(path)
+    leaves, structure = jax.tree.flatten(weights)
+    records = leaves[0].shape[0]
+    size = sum(leaf[0].size for leaf in leaves)
+    probe = jax.random.normal(jax.random.key(0), (size,), leaves[0].dtype)
+    vector, values = probe, []
+    for first in range(0, records, _BLOCK):
+        # Blocks of one length compile once: the last is filled up with copies of its last record.
+        index = np.minimum(np.arange(first, first + _BLOCK), records - 1)
+        block = jax.tree.unflatten(structure, [leaf[index] for leaf in leaves])
+        vector, found = _sharpness_of_block(block, rest, problem, vector, probe)
+        values.append(np.asarray(found))
+    return np.concatenate(values)[:records]
+
+
+@eqx.filter_jit
+def _sharpness_of_block(
+    block: eqx.Module, rest: eqx.Module, problem: Problem, start: Array, probe: Array
+) -> tuple[Array, Array]:
+    def next_record(vector: Array, weights: eqx.Module) -> tuple[Array, Array]:
+        pair = top_eigenpair(eqx.combine(weights, rest), problem, dense=False, start=vector)
+        # A little of everything keeps what has been at right angles to the path from staying unseen.
+        mixed = pair.vector + 1e-3 * probe / jnp.linalg.norm(probe)
+        return jnp.where(pair.converged, mixed, probe), jnp.where(pair.converged, pair.value, jnp.nan)
+
+    return jax.lax.scan(next_record, start, block)

@@ -4,8 +4,10 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.core import Tracer
 from jaxtyping import Array, ArrayLike, Bool, Float, Int, PyTree
 
+from ..problems import Problem
 from .field import GradientField, gradient_field, norm
 from .interruptible import advance_to_end
 from .recording import Diagnostics, Instruments, Records, empty_records, instruments
@@ -17,7 +19,7 @@ _RECORDS = 200
 
 def descend(
     network: eqx.Module,
-    problem: eqx.Module,
+    problem: Problem,
     *,
     learning_rate: float,
     steps: int,
@@ -40,7 +42,7 @@ def descend(
     """
     field, start = gradient_field(network, problem)
     dtype = jax.tree.leaves(start)[0].dtype
-    if not isinstance(learning_rate, jax.core.Tracer) and not 0 < float(learning_rate) < float("inf"):
+    if not isinstance(learning_rate, Tracer) and not 0 < float(learning_rate) < float("inf"):
         raise ValueError(f"learning_rate must be a positive finite number, got {learning_rate}")
     if not (isinstance(steps, int | np.integer) and steps >= 1):
         raise ValueError(f"steps must be a whole number, one or more, got {steps!r}")

@@ -3,9 +3,11 @@
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+from jax.core import Tracer
 from jaxtyping import Array, Float, PyTree
 
 from ..networks import cast, split, weight_dtype
+from ..problems import Problem
 
 
 class GradientField(eqx.Module):
@@ -14,7 +16,7 @@ class GradientField(eqx.Module):
     It is called as `field(t, weights, args)`, the form that Diffrax asks of a vector field.
     """
 
-    problem: eqx.Module
+    problem: Problem
     rest: eqx.Module
 
     def __call__(self, t: object, weights: PyTree, args: object) -> PyTree:
@@ -30,7 +32,7 @@ class GradientField(eqx.Module):
         return eqx.combine(weights, self.rest)
 
 
-def gradient_field(network: eqx.Module, problem: eqx.Module) -> tuple[GradientField, PyTree]:
+def gradient_field(network: eqx.Module, problem: Problem) -> tuple[GradientField, PyTree]:
     """Return the gradient field of `network` on `problem`, in the precision of the weights, and the weights.
 
     Raises `ValueError` if the weights are not finite or have several types.
@@ -44,7 +46,7 @@ def gradient_field(network: eqx.Module, problem: eqx.Module) -> tuple[GradientFi
 
 
 def _finite(leaf: Array) -> bool:
-    if isinstance(leaf, jax.core.Tracer):
+    if isinstance(leaf, Tracer):
         return True
     with jax.ensure_compile_time_eval():  # a constant inside jit can be looked at too
         return bool(jnp.isfinite(leaf).all())

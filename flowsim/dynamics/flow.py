@@ -1,5 +1,7 @@
 """Gradient flow, integrated to its limit."""
 
+from typing import cast
+
 import diffrax
 import equinox as eqx
 import jax
@@ -7,10 +9,11 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, ArrayLike, Float, Int, PyTree
 
+from ..problems import Problem
 from .field import GradientField, gradient_field, norm
 from .interruptible import advance_to_end
 from .recording import AtTimes, Diagnostics, Instruments, Scales, Spread, instruments
-from .step_control import ChainedController, SharpnessLimitedController, stability_interval
+from .step_control import ChainedController, ChainState, SharpnessLimitedController, stability_interval
 from .stopping import Outcome, Stopping, divergence_ceiling, stopping_for, verdict
 from .trajectory import Trajectory, as_times, trajectory_of
 
@@ -19,7 +22,7 @@ _STEPS_PER_SOLVE = 128
 
 def integrate(
     network: eqx.Module,
-    problem: eqx.Module,
+    problem: Problem,
     *,
     solver: diffrax.AbstractSolver | None = None,
     rtol: float | None = None,
@@ -124,7 +127,9 @@ class _State(eqx.Module):
 def _start(run: _Run, weights: PyTree) -> _State:
     term = diffrax.ODETerm(run.field)
     zero = jnp.zeros_like(run.t1)
-    controller = ChainedController(run.controller.wrap(1), jnp.full_like(zero, jnp.inf), jnp.array(_STEPS_PER_SOLVE))
+    controller = ChainedController(
+        run.controller, horizon=jnp.full_like(zero, jnp.inf), budget=jnp.array(_STEPS_PER_SOLVE)
+    ).wrap(1)
     order = run.solver.error_order(term)
     t_next, controller_state = controller.init(
         term, zero, controller.horizon, weights, None, None, run.solver.func, order
@@ -176,7 +181,7 @@ def _solve_to_next_record(run: _Run, state: _State) -> _State:
     target = jnp.minimum(next_record, run.t1)
     horizon = (target - state.time) - state.time_remainder
     budget = jnp.minimum(_STEPS_PER_SOLVE, run.max_steps - state.steps - state.rejected_steps)
-    controller = ChainedController(run.controller, horizon, budget)
+    controller = ChainedController(run.controller, horizon=horizon, budget=budget)
     controller_state = eqx.tree_at(lambda s: s.steps, state.controller_state, jnp.array(0))
 
     def pause(t, y, args, **_):
@@ -206,8 +211,8 @@ def _solve_to_next_record(run: _Run, state: _State) -> _State:
 
 def _settled(run: _Run, state: _State, solution: diffrax.Solution, target: Array, horizon: Array) -> _State:
     """Return the state after one solve, with its record if one is due, and its outcome if it ended."""
-    weights = jax.tree.map(lambda leaf: leaf[0], solution.ys)
-    elapsed = solution.ts[0]
+    weights, (elapsed,) = jax.tree.map(lambda leaf: leaf[0], solution.ys), cast(Array, solution.ts)
+    controller_state = cast(ChainState, solution.controller_state)
     arrived = elapsed >= horizon
     time, remainder = _add(state.time, state.time_remainder, elapsed)
     time, remainder = jnp.where(arrived, target, time), jnp.where(arrived, 0, remainder)
@@ -216,13 +221,13 @@ def _settled(run: _Run, state: _State, solution: diffrax.Solution, target: Array
     objective, gradient_norm, code = run.look(weights, state.ceiling)
     code = _or_else(code, time >= run.t1, Outcome.TIME_LIMIT)
     code = _or_else(code, steps + rejected >= run.max_steps, Outcome.STEP_LIMIT)
-    code = _or_else(code, ~(solution.controller_state.wanted > 0), Outcome.STALLED)
+    code = _or_else(code, ~(controller_state.wanted > 0), Outcome.STALLED)
     okay = solution.result == diffrax.RESULTS.event_occurred
     code = _or_else(code, ~okay, Outcome.SOLVER_FAILED)
     settled = _State(
         weights=weights,
         solver_state=solution.solver_state,
-        controller_state=solution.controller_state,
+        controller_state=controller_state,
         time=time,
         time_remainder=remainder,
         steps=steps,

@@ -2,17 +2,28 @@
 
 import time
 from collections.abc import Callable
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 import jax
 import jax.numpy as jnp
+from jax.core import Tracer
 from jaxtyping import Array, Int, PyTree
 
 from .stopping import Outcome
 
-State = TypeVar("State")
-
 _SECONDS_PER_CALL = 0.5
+
+
+class HasCode(Protocol):
+    """A state that knows the `Outcome` of its run, as a number."""
+
+    @property
+    def code(self) -> Array:
+        """The number of the outcome."""
+        ...
+
+
+State = TypeVar("State", bound="HasCode")
 
 
 def advance_to_end(
@@ -23,7 +34,7 @@ def advance_to_end(
     `amount` begins with `first` and adapts so that one call takes about half a second. Under a
     transformation of JAX it is one call without limit.
     """
-    if any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves((run, state))):
+    if any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves((run, state))):
         return advance(run, state, jnp.array(jnp.iinfo(jnp.int32).max))
     amount = first
     while int(state.code) == Outcome.RUNNING:

@@ -8,6 +8,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, PyTree
 
 from ..curvature import top_eigenpair
+from ..problems import Problem
 from .field import GradientField
 
 Diagnostics = Mapping[str, Callable[[eqx.Module], PyTree]]
@@ -44,7 +45,7 @@ class Instruments(eqx.Module):
         }
 
 
-def instruments(problem: eqx.Module, diagnostics: Diagnostics | None, *, sharpness: bool, weights: bool) -> Instruments:
+def instruments(problem: Problem, diagnostics: Diagnostics | None, *, sharpness: bool, weights: bool) -> Instruments:
     """Return the instruments asked for; `TypeError` for a diagnostic that is not a function with a name."""
     chosen = dict(diagnostics or {})
     for name, function in chosen.items():
@@ -62,7 +63,7 @@ def instruments(problem: eqx.Module, diagnostics: Diagnostics | None, *, sharpne
 class PathSharpness(eqx.Module):
     """The sharpness as a diagnostic: always by Lanczos, which is cheaper than a full decomposition."""
 
-    problem: eqx.Module
+    problem: Problem
 
     def __call__(self, network: eqx.Module) -> Float[Array, ""]:
         """Return the sharpness, NaN where it could not be certified."""

@@ -9,6 +9,7 @@ step must stay below the length of the method's real stability interval.
 
 import functools
 from collections.abc import Callable
+from typing import Any
 
 import diffrax
 import equinox as eqx
@@ -36,7 +37,7 @@ def stability_interval(solver: diffrax.AbstractSolver) -> float:
 
 
 @functools.cache
-def _stability_interval_of(solver: type[diffrax.AbstractSolver]) -> float:
+def _stability_interval_of(solver: Any) -> float:
     tableau = solver.tableau
     stages = len(tableau.b_sol)
     lower = np.zeros((stages, stages))
@@ -53,6 +54,10 @@ def _stability_interval_of(solver: type[diffrax.AbstractSolver]) -> float:
     crossings = np.sort(roots.real[(abs(roots.imag) < 1e-6) & (roots.real > 1e-3)])
     leaves = abs(np.polynomial.polynomial.polyval(crossings * (1 + 1e-6), in_x)) > 1
     return float(crossings[leaves][0])
+
+
+def _of_the_controller_inside(name: str) -> Any:
+    return property(lambda self: getattr(self.controller, name), doc=f"The `{name}` of the controller inside.")
 
 
 class _LimitState(eqx.Module):
@@ -73,25 +78,26 @@ class SharpnessLimitedController(diffrax.AbstractAdaptiveStepSizeController):
     """
 
     controller: diffrax.AbstractAdaptiveStepSizeController
-    field: Callable[[object, PyTree, object], PyTree]
+    field: Callable[[Any, PyTree, Any], PyTree]
     interval: float
-    safety: float = 0.75
-    iterations: int = eqx.field(static=True, default=1)
+    safety: float
+    iterations: int = eqx.field(static=True)
 
-    @property
-    def rtol(self):
-        """The relative tolerance of the controller inside."""
-        return self.controller.rtol
+    def __init__(
+        self,
+        controller: diffrax.AbstractAdaptiveStepSizeController,
+        field: Callable[[Any, PyTree, Any], PyTree],
+        *,
+        interval: float,
+        safety: float = 0.75,
+        iterations: int = 1,
+    ):
+        self.controller, self.field = controller, field
+        self.interval, self.safety, self.iterations = interval, safety, iterations
 
-    @property
-    def atol(self):
-        """The absolute tolerance of the controller inside."""
-        return self.controller.atol
-
-    @property
-    def norm(self):
-        """The norm in which the controller inside measures errors."""
-        return self.controller.norm
+    rtol = _of_the_controller_inside("rtol")
+    atol = _of_the_controller_inside("atol")
+    norm = _of_the_controller_inside("norm")
 
     def wrap(self, direction):
         """Tell the controller inside whether time runs forwards."""
@@ -158,20 +164,18 @@ class ChainedController(diffrax.AbstractAdaptiveStepSizeController):
     horizon: Float[Array, ""]
     budget: Int[Array, ""]
 
-    @property
-    def rtol(self):
-        """The relative tolerance of the controller inside."""
-        return self.controller.rtol
+    def __init__(
+        self,
+        controller: diffrax.AbstractAdaptiveStepSizeController,
+        *,
+        horizon: Float[Array, ""],
+        budget: Int[Array, ""],
+    ):
+        self.controller, self.horizon, self.budget = controller, horizon, budget
 
-    @property
-    def atol(self):
-        """The absolute tolerance of the controller inside."""
-        return self.controller.atol
-
-    @property
-    def norm(self):
-        """The norm in which the controller inside measures errors."""
-        return self.controller.norm
+    rtol = _of_the_controller_inside("rtol")
+    atol = _of_the_controller_inside("atol")
+    norm = _of_the_controller_inside("norm")
 
     def wrap(self, direction):
         """Tell the controller inside whether time runs forwards."""
@@ -180,7 +184,7 @@ class ChainedController(diffrax.AbstractAdaptiveStepSizeController):
     def init(self, terms, t0, t1, y0, dt0, args, func, error_order):
         """Choose the first step, cut at the horizon."""
         t_next, inner = self.controller.init(terms, t0, t1, y0, dt0, args, func, error_order)
-        return jnp.minimum(t_next, self.horizon), ChainState(inner, t_next - t0, jnp.array(0))
+        return jnp.minimum(t_next, self.horizon), ChainState(inner, jnp.asarray(t_next - t0), jnp.array(0))
 
     def adapt_step_size(self, t0, t1, y0, y1_candidate, args, y_error, error_order, controller_state):
         """Accept or reject as the controller inside does, and cut the next step at the horizon."""
@@ -189,7 +193,7 @@ class ChainedController(diffrax.AbstractAdaptiveStepSizeController):
         )
         proposed = next_t1 - next_t0
         was_cut = t1 - t0 < controller_state.wanted
-        wanted = jnp.where(keep & was_cut, jnp.maximum(proposed, controller_state.wanted), proposed)
+        wanted = jnp.where(keep & was_cut, jnp.maximum(proposed, controller_state.wanted), jnp.asarray(proposed))
         steps = controller_state.steps + 1
         pause = (steps >= self.budget) | (wanted < 1e3 * jnp.finfo(wanted.dtype).eps * next_t0)
         result = diffrax.RESULTS.where(pause, diffrax.RESULTS.event_occurred, result)

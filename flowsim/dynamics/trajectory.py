@@ -6,9 +6,11 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.core import Tracer
 from jaxtyping import Array, Float, Int, PyTree
 
 from ..curvature import sharpness
+from ..problems import Problem
 from .recording import Records
 from .stopping import Outcome
 
@@ -34,7 +36,7 @@ class Trajectory(eqx.Module):
     sharpness: Float[Array, " records"] | None
     path: eqx.Module | None
     network: eqx.Module
-    problem: eqx.Module
+    problem: Problem
     time: Float[Array, ""]
     steps: Int[Array, ""]
     rejected_steps: Int[Array, ""]
@@ -44,7 +46,7 @@ class Trajectory(eqx.Module):
     @property
     def outcome(self) -> Outcome:
         """How the run ended. Only outside `jax.jit` and for one run; `code` works everywhere."""
-        if isinstance(self.code, jax.core.Tracer) or self.code.ndim > 0:
+        if isinstance(self.code, Tracer) or self.code.ndim > 0:
             raise ValueError("outcome is for one finished run: inside jit, or for a batch of runs, read .code")
         return Outcome(int(self.code))
 
@@ -52,21 +54,26 @@ class Trajectory(eqx.Module):
     def converged(self) -> bool | Array:
         """Whether the run reached its limit: the outcome is CONVERGED or RISK_REACHED."""
         reached = (self.code == Outcome.CONVERGED) | (self.code == Outcome.RISK_REACHED)
-        return reached if isinstance(reached, jax.core.Tracer) or reached.ndim > 0 else bool(reached)
+        return reached if isinstance(reached, Tracer) or reached.ndim > 0 else bool(reached)
 
     @functools.cached_property
     def final_sharpness(self) -> float:
-        """The sharpness at the final weights, computed when first read; NaN if the run diverged."""
+        """The sharpness at the final weights, computed when first read; NaN if the run diverged.
+
+        Raises `RuntimeError` if it could not be certified.
+        """
         if self.outcome == Outcome.DIVERGED:
             return float("nan")
-        return sharpness(self.network, self.problem)
+        if self.sharpness is not None and jnp.isfinite(self.sharpness[-1]):
+            return float(self.sharpness[-1])  # the last record is the end
+        return float(sharpness(self.network, self.problem))
 
 
 def trajectory_of(
     records: Records,
     *,
     network: eqx.Module,
-    problem: eqx.Module,
+    problem: Problem,
     rest: eqx.Module,
     time,
     steps,
@@ -75,7 +82,7 @@ def trajectory_of(
 ) -> Trajectory:
     """Return the trajectory of a run, cut to the records that were made where their number is known."""
     slots = records.slots
-    if isinstance(records.count, jax.core.Tracer):
+    if isinstance(records.count, Tracer):
         reached = jnp.arange(slots["times"].size) < records.count
         slots = jax.tree.map(lambda buffer: jnp.where(_like(reached, buffer), buffer, jnp.nan), slots)
     else:

@@ -16,7 +16,7 @@ import numpy as np
 from ..comparison import Comparison, compare
 from ..dynamics import Stopping
 from ..networks import DeepLinear, Perceptron, cast
-from ..problems import EmpiricalRisk, LinearRegression
+from ..problems import EmpiricalRisk, LinearRegression, Problem
 from ..problems.data import gaussian_teacher, standardize, unit_regressor
 from ..problems.table import read_table
 from .document import ScenarioError
@@ -48,7 +48,7 @@ def run(scenario: Scenario, folder: Path, *, progress: Callable[[str], None] = l
     )
 
 
-def build(scenario: Scenario, folder: Path) -> tuple[eqx.Module, eqx.Module]:
+def build(scenario: Scenario, folder: Path) -> tuple[Problem, eqx.Module]:
     """Return the problem and the network of `scenario`. Raises as `run`."""
     X, y = _data(scenario, folder)
     outputs = 1 if y.ndim == 1 else y.shape[1]
@@ -81,7 +81,7 @@ def _data(scenario: Scenario, folder: Path) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _file_data(data: FileData, folder: Path) -> tuple[np.ndarray, np.ndarray]:
-    X, y = read_table(folder / data.path, **data.columns)
+    X, y = read_table(folder / data.path, data.target_names, data.feature_names)
     if data.standardize:
         # The networks have no constant term: with centred features, centring y takes its place.
         X, y = standardize(X), y - y.mean(axis=0)

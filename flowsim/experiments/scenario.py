@@ -62,10 +62,14 @@ class FileData(Section):
     """Scale the labels so that the least-squares regressor w* has norm one."""
 
     @property
-    def columns(self) -> dict[str, str | tuple[str, ...] | None]:
-        """The arguments `target` and `features` of `read_table`, for which a single name stands alone."""
-        chosen = {"target": self.target, "features": self.features}
-        return {key: names[0] if names and len(names) == 1 else names for key, names in chosen.items()}
+    def target_names(self) -> str | tuple[str, ...]:
+        """The argument `target` of `read_table`, for which a single name stands alone."""
+        return self.target[0] if len(self.target) == 1 else self.target
+
+    @property
+    def feature_names(self) -> str | tuple[str, ...] | None:
+        """The argument `features` of `read_table`."""
+        return self.features[0] if self.features and len(self.features) == 1 else self.features
 
     @property
     def inputs(self) -> int | None:

@@ -6,6 +6,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.core import Tracer
 from jaxtyping import Array, Float
 from numpy.typing import ArrayLike
 
@@ -43,7 +44,8 @@ class LinearRegression(eqx.Module):
         n, d = X.shape
         # Householder QR keeps every least-squares quantity of [X y] in a triangle of at most d + m rows.
         rows = np.hstack([X, y.reshape(n, -1)])
-        rows = np.linalg.qr(rows, mode="r") if n > rows.shape[1] else rows
+        if n > rows.shape[1]:
+            rows = np.asarray(np.linalg.qr(rows, mode="r"))
         left, singular, right = np.linalg.svd(rows[:, :d], full_matrices=False)
         singular[singular <= max(n, d) * np.finfo(float).eps * singular[0]] = 0.0
         coordinates = left.T @ rows[:, d:]
@@ -129,7 +131,7 @@ def _regressor_of(network: LinearNetwork) -> Array:
 
 
 def _checked(X: ArrayLike, y: ArrayLike) -> tuple[np.ndarray, np.ndarray]:
-    if isinstance(X, jax.core.Tracer) or isinstance(y, jax.core.Tracer):
+    if isinstance(X, Tracer) or isinstance(y, Tracer):
         raise ValueError("LinearRegression reduces its data once, outside jit and vmap: build it before and pass it in")
     X, y = paired_arrays(X, y)
     return X, y[:, 0] if y.shape[1:] == (1,) else y

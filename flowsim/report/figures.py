@@ -14,8 +14,8 @@ from .style import BOUND, CROSSING, FLOW, MAJOR_TICKS, MINOR_TICKS, STYLE, THRES
 from .view import Curve, TimeView, curve, log_limits, sharpness_limits, time_view
 
 _MARKS = 10
-_LEGEND_ENTRIES = 12
-_MARGIN_LABELS = 10
+_LEGEND_ENTRIES, _LEGEND_COLUMNS = 9, 5
+_MARGIN_LABELS = 6
 # The height of a line of text, in parts of the height of the axes.
 _LABEL_SPACING = 0.075
 
@@ -108,13 +108,11 @@ def _set_log_limits(axes: Axes, curves: Sequence[Curve], view: TimeView) -> None
 
 def _draw_flow(axes: Axes, flow: Curve, view: TimeView) -> None:
     times, values = _drawn(axes, flow, view)
-    lone_point = {"marker": "o"} if np.isfinite(values).sum() == 1 else {}
-    axes.plot(times, values, label="GF", **FLOW, **lone_point)
+    lone_point = "o" if np.isfinite(values).sum() == 1 else None
+    axes.plot(times, values, label="GF", marker=lone_point, **FLOW)
 
 
-def _draw_descents(
-    axes: Axes, descents: Sequence[DescentBesideFlow], curves: Sequence[Curve], view: TimeView
-) -> None:
+def _draw_descents(axes: Axes, descents: Sequence[DescentBesideFlow], curves: Sequence[Curve], view: TimeView) -> None:
     named = set(_thinned(range(len(descents)), _LEGEND_ENTRIES))
     for index, (descent, drawn) in enumerate(zip(descents, curves, strict=True)):
         times, values = _drawn(axes, drawn, view)
@@ -135,7 +133,7 @@ def _drawn(axes: Axes, drawn: Curve, view: TimeView) -> tuple[np.ndarray, np.nda
 
 def _name(descent: DescentBesideFlow) -> str:
     diverged = descent.trajectory.outcome == Outcome.DIVERGED
-    return rf"$\eta = {descent.learning_rate:.4g}$" + (", diverged" if diverged else "")
+    return rf"$\eta = {descent.learning_rate:.3g}$" + (", diverged" if diverged else "")
 
 
 def _draw_levels(axes: Axes, comparison: Comparison) -> None:
@@ -145,7 +143,7 @@ def _draw_levels(axes: Axes, comparison: Comparison) -> None:
         level, colour = 2 / descent.learning_rate, descent_look(index, len(comparison.descents))["color"]
         if level <= axes.get_ylim()[1]:
             axes.axhline(level, color=colour, **THRESHOLD)
-            levels.append((level, rf"$2/\eta,\ \eta = {descent.learning_rate:.4g}$", colour))
+            levels.append((level, rf"$2/\eta,\ \eta = {descent.learning_rate:.3g}$", colour))
     levels = _thinned(sorted(levels, key=lambda level: level[0]), _MARGIN_LABELS)
     for bound, name in zip(comparison.bounds or (), ("lower", "upper"), strict=False):
         axes.axhline(bound, **BOUND)
@@ -183,9 +181,7 @@ def _apart(heights: np.ndarray, spacing: float) -> np.ndarray:
     return np.array(fitted) + stacked
 
 
-def _mark_crossings(
-    axes: Axes, descents: Sequence[DescentBesideFlow], curves: Sequence[Curve], view: TimeView
-) -> None:
+def _mark_crossings(axes: Axes, descents: Sequence[DescentBesideFlow], curves: Sequence[Curve], view: TimeView) -> None:
     """Put a star on every curve where the sharpness first reaches 2/η, on its first point if it starts above."""
     places = []
     for descent, drawn in zip(descents, curves, strict=True):
@@ -209,6 +205,10 @@ def _thinned(entries: Sequence, most: int) -> list:
 
 
 def _add_legend(figure: Figure, axes: Axes) -> None:
+    """Put the legend above the axes, in as many columns as the figure is wide."""
     handles, labels = axes.get_legend_handles_labels()
-    widest = max(map(len, labels), default=0)
-    figure.legend(handles, labels, loc="outside upper center", ncols=min(len(labels), 4 if widest < 20 else 3) or 1)
+    for columns in range(min(len(labels), _LEGEND_COLUMNS), 0, -1):
+        legend = figure.legend(handles, labels, loc="outside upper center", ncols=columns)
+        if columns == 1 or legend.get_window_extent().width <= figure.bbox.width:
+            break
+        legend.remove()

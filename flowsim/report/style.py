@@ -4,7 +4,7 @@ from typing import Any
 
 import matplotlib
 
-STYLE: dict[str, Any] = {
+STYLE: dict[Any, Any] = {
     "figure.figsize": (3.3, 2.5),
     "font.size": 7.0,
     "axes.labelsize": 8.0,

@@ -1,0 +1,140 @@
+"""What a run costs: data, compilation, steps, import."""
+
+import statistics
+import subprocess
+import sys
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from cases import Case, residual
+from console import begin, table
+from plain import PlainProblem
+from timing import once, warm_seconds
+
+import flowsim
+
+DEPENDENCIES = "jax, diffrax, equinox, matfree.decomp, jaxtyping, numpy"
+# Six new stages of Tsit5, one gradient for the stopping rule, and a Jacobian–vector product, worth three
+# gradients, for the sharpness limit.
+GRADIENTS_PER_STEP = 6 + 1 + 3
+STEP_COUNTS = (20, 40, 60, 80, 100, 120)
+
+
+def main() -> None:
+    quick = begin("cost: gradients and samples, compilation and depth, time for each step, import")
+    columns = ("n", "reduction, ms", "gradient, µs", "ratio", "gradient through the data, µs", "ratio")
+    table("gradient of a residual network, L = 10, d = 5", columns, sample_rows())
+    columns = ("L", "first call, s", "warm call, ms", "compilation, s", "ratio", "lowered program, kB", "ratio")
+    columns += ("gradient as a Python loop, lowered, kB", "ratio")
+    table("compilation of integrate, residual network, d = 5", columns, compile_rows(1 if quick else 3))
+    columns = ("L", "d", "p", "gradient, µs", "step, µs", "gradients/step", "model", "step with record, µs")
+    columns += ("before the first step, ms", "GFLOP/s of a gradient", "of a step, by the model")
+    sizes = [(10, 5), (100, 5), (10, 50)] if quick else [(10, 5), (100, 5), (1000, 5), (10, 50), (10, 200)]
+    table("warm steps of integrate", columns, [step_row(depth, width) for depth, width in sizes])
+    columns = ("statement", "median, s", "added by flowsim, s", "ratio")
+    table("import in fresh processes", columns, import_rows(3 if quick else 11))
+
+
+def sample_rows() -> list[tuple]:
+    cases = [residual(samples=samples) for samples in (50, 1_000_000)]
+    reduction = warm_seconds(*(lambda c=c: flowsim.LinearRegression(c.X, c.y) for c in cases), repeats=5)
+    reduced = gradient_seconds(cases, [reduced_objective(case) for case in cases], count=2000)
+    unreduced = gradient_seconds(cases, [unreduced_objective(case) for case in cases], count=20)
+    rows = zip(cases, reduction, reduced, unreduced, strict=True)
+    return [(len(c.X), 1e3 * r, 1e6 * g, g / reduced[0], 1e6 * u, u / unreduced[0]) for c, r, g, u in rows]
+
+
+def reduced_objective(case: Case) -> object:
+    return lambda stacks: case.problem.objective(with_stacks(case, stacks))
+
+
+def unreduced_objective(case: Case) -> object:
+    X, y = jnp.asarray(case.X), jnp.asarray(case.y)
+    return lambda stacks: jnp.mean((y - X @ with_stacks(case, stacks).regressor()) ** 2)
+
+
+def with_stacks(case: Case, stacks: tuple) -> flowsim.DeepLinear:
+    return eqx.tree_at(lambda network: network.stacks, case.network, stacks)
+
+
+def gradient_seconds(cases: list[Case], objectives: list, *, count: int) -> list[float]:
+    """Return the time of one gradient, from `count` in a compiled loop: no dispatch is in it."""
+
+    def loop(objective: object) -> object:
+        def step(_: int, stacks: tuple) -> tuple:
+            return jax.tree.map(lambda w, g: w - 1e-9 * g, stacks, jax.grad(objective)(stacks))
+
+        return jax.jit(lambda stacks: jax.lax.fori_loop(0, count, step, stacks))
+
+    loops = [loop(objective) for objective in objectives]
+    calls = [lambda f=f, c=c: f(c.network.stacks) for f, c in zip(loops, cases, strict=True)]
+    return [seconds / count for seconds in warm_seconds(*calls)]
+
+
+def compile_rows(repeats: int) -> list[tuple]:
+    rows, first = [], None
+    for depth in (10, 100, 1000):
+        case = residual(depth=depth)
+        cold = statistics.median(cold_seconds(case) for _ in range(repeats))
+        (warm,) = warm_seconds(lambda case=case: flowsim.integrate(case.network, case.problem))
+        run = jax.jit(lambda s, case=case: flowsim.integrate(with_stacks(case, s), case.problem).network.stacks)
+        lowered = len(run.lower(case.network.stacks).as_text()) / 1e3
+        plain = PlainProblem(case)
+        unrolled = len(jax.jit(jax.grad(plain.risk)).lower(jnp.asarray(plain.start)).as_text()) / 1e3
+        sizes = np.array([cold - warm, lowered, unrolled])
+        first = sizes if first is None else first
+        ratios = (sizes / first).tolist()
+        rows.append((depth, cold, 1e3 * warm, cold - warm, ratios[0], lowered, ratios[1], unrolled, ratios[2]))
+    return rows
+
+
+def cold_seconds(case: Case) -> float:
+    """Return the time of a first call, with nothing compiled before."""
+    jax.clear_caches()
+    return once(lambda: flowsim.integrate(case.network, case.problem))
+
+
+def step_row(depth: int, width: int) -> tuple:
+    case = residual(depth=depth, width=width, samples=10 * width)
+    (gradient,) = gradient_seconds([case], [reduced_objective(case)], count=200)
+    overhead, step = fit_of_times(case, ts=[1e9])
+    _, recorded_step = fit_of_times(case, ts=None)
+    # Two matrix–vector products and an outer product for each layer.
+    flops = 5 * case.size
+    measured = (1e6 * gradient, 1e6 * step, step / gradient, GRADIENTS_PER_STEP, 1e6 * recorded_step)
+    speed = (flops / gradient / 1e9, GRADIENTS_PER_STEP * flops / step / 1e9)
+    return (depth, width, case.size, *measured, 1e3 * overhead, *speed)
+
+
+def fit_of_times(case: Case, *, ts: list[float] | None) -> tuple[float, float]:
+    """Return intercept and slope of the wall time over the number of steps, all of them before the end."""
+
+    def run(steps: int) -> flowsim.Trajectory:
+        end = flowsim.integrate(case.network, case.problem, rtol=1e-12, max_steps=steps, ts=ts)
+        assert end.outcome == flowsim.Outcome.STEP_LIMIT, f"ended after {end.steps}: {end.outcome.name}"
+        return end
+
+    times = warm_seconds(*(lambda steps=steps: run(steps) for steps in STEP_COUNTS))
+    slope, intercept = np.polyfit(STEP_COUNTS, times, 1)
+    return float(intercept), float(slope)
+
+
+def import_rows(repeats: int) -> list[tuple]:
+    rounds = [(import_seconds(DEPENDENCIES), import_seconds("flowsim")) for _ in range(repeats)]
+    dependencies, own = (statistics.median(times) for times in zip(*rounds, strict=True))
+    return [
+        (f"import {DEPENDENCIES}", dependencies, "", 1.0),
+        ("import flowsim", own, own - dependencies, own / dependencies),
+    ]
+
+
+def import_seconds(names: str) -> float:
+    code = f"import time; began = time.perf_counter(); import {names}; print(time.perf_counter() - began)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    return float(done.stdout)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,173 @@
+"""The numbers of a comparison: as rows, as a table for the terminal, and as a summary for a file."""
+
+import math
+from typing import Any
+
+from rich import box
+from rich.table import Table
+from rich.text import Text
+
+from ..comparison import Comparison, DescentBesideFlow
+from ..dynamics import Outcome, Trajectory
+
+_WIDEST = 8
+
+
+def rows(comparison: Comparison) -> list[dict[str, Any]]:
+    """Return the numbers of the printed table, the flow first.
+
+    Each row holds `method` ("GF" or "GD"), `learning_rate`, `steps`, `time`, `excess_risk`, `sharpness` (at the final
+    weights), `ratio` (sharpness over the lower bound of Theorem 2), `two_over_eta`, `distance_to_flow` and `outcome`
+    (its name). `None` is what does not apply, NaN what could not be computed.
+    """
+    flow = {
+        "method": "GF",
+        "learning_rate": None,
+        **_end(comparison.flow, comparison.bounds),
+        "two_over_eta": None,
+        "distance_to_flow": None,
+        "outcome": comparison.flow.outcome.name,
+    }
+    return [flow, *(_row(descent, comparison.bounds) for descent in comparison.descents)]
+
+
+def _row(descent: DescentBesideFlow, bounds: tuple[float, float] | None) -> dict[str, Any]:
+    return {
+        "method": "GD",
+        "learning_rate": descent.learning_rate,
+        **_end(descent.trajectory, bounds),
+        "two_over_eta": 2 / descent.learning_rate,
+        "distance_to_flow": descent.distance_to_flow,
+        "outcome": descent.trajectory.outcome.name,
+    }
+
+
+def _end(run: Trajectory, bounds: tuple[float, float] | None) -> dict[str, Any]:
+    sharpness = _final_sharpness(run)
+    return {
+        "steps": int(run.steps),
+        "time": float(run.time),
+        "excess_risk": float(run.excess_risk[-1]),
+        "sharpness": sharpness,
+        "ratio": sharpness / bounds[0] if bounds and bounds[0] > 0 else None,
+    }
+
+
+def _final_sharpness(run: Trajectory) -> float:
+    try:
+        return run.final_sharpness
+    except RuntimeError:  # not certified
+        return math.nan
+
+
+def render(comparison: Comparison, title: str) -> Table:
+    """Return the table for the terminal; in 80 columns only the verdict takes a second line."""
+    table = Table(
+        title=Text(title),
+        caption=Text("\n".join(_remarks(comparison)), style="not dim not italic"),
+        title_justify="left",
+        caption_justify="left",
+        box=box.SIMPLE_HEAD,
+        show_edge=False,
+        pad_edge=False,
+        padding=(0, 1, 0, 0),
+    )
+    limit = "to limit" if comparison.flow.converged else "to GF"
+    table.add_column("", no_wrap=True)
+    for header in ("η", "steps", "time", "excess\nrisk", "S", "S/\nlower\nbound", "2/η", f"distance\n{limit}"):
+        on_the_ground = "\n" * (2 - header.count("\n")) + header
+        table.add_column(on_the_ground, justify="right", no_wrap=True)
+    table.add_column("\n\nverdict", min_width=10)
+    for row in rows(comparison):
+        table.add_row(*_cells(row))
+    return table
+
+
+def _cells(row: dict[str, Any]) -> list[str]:
+    return [
+        row["method"],
+        _number(row["learning_rate"], 4),
+        str(row["steps"]),
+        _number(row["time"], 4),
+        _number(row["excess_risk"], 3),
+        _number(row["sharpness"], 4),
+        _number(row["ratio"], 3),
+        _number(row["two_over_eta"], 4),
+        _number(row["distance_to_flow"], 3),
+        _verdict(row),
+    ]
+
+
+def _number(value: float | None, digits: int) -> str:
+    if value is None or math.isnan(value):
+        return "–"
+    if math.isinf(value):
+        return "∞"
+    shown = f"{value:.{digits}g}"
+    if 1 <= abs(value) < 1e6:  # no exponent yet
+        shown = f"{float(shown):.10g}"
+    return shown if len(shown) <= _WIDEST else f"{value:.{digits - 1}g}"
+
+
+def _verdict(row: dict[str, Any]) -> str:
+    words = row["outcome"].lower().replace("_", " ")
+    return f"{words} at step {row['steps']}" if row["outcome"] == Outcome.DIVERGED.name else words
+
+
+def _remarks(comparison: Comparison) -> list[str]:
+    """Return the lines under the table: what Theorem 2 says, and why the flow ended if not at its limit."""
+    remarks = []
+    if comparison.bounds is not None:
+        lower, upper = comparison.bounds
+        remarks.append(f"Theorem 2: {lower:.4g} ≤ S_min ≤ {upper:.4g}")
+    if comparison.critical_learning_rate is not None:
+        remarks[-1] += f"; critical learning rate {comparison.critical_learning_rate:.4g}"
+    if not comparison.flow.converged:
+        remarks.append(f"The flow did not converge: {comparison.flow.outcome.meaning}")
+    return remarks
+
+
+def summary(comparison: Comparison) -> dict[str, Any]:
+    """Return the numbers of the comparison in the types of JSON; `None` for what is not finite or does not apply."""
+    flow, bounds = comparison.flow, comparison.bounds
+    return {
+        "flow": {
+            "outcome": flow.outcome.name,
+            "meaning": flow.outcome.meaning,
+            "time": _finite(flow.time),
+            "steps": int(flow.steps),
+            "rejected_steps": int(flow.rejected_steps),
+            "risk": _finite(flow.risk[-1]),
+            **_summary_of_end(flow),
+        },
+        "descent": [_summary_of_descent(descent) for descent in comparison.descents],
+        "bounds": None if bounds is None else {"lower": _finite(bounds[0]), "upper": _finite(bounds[1])},
+        "critical_learning_rate": _finite(comparison.critical_learning_rate),
+    }
+
+
+def _summary_of_descent(descent: DescentBesideFlow) -> dict[str, Any]:
+    run = descent.trajectory
+    return {
+        "learning_rate": _finite(descent.learning_rate),
+        "outcome": run.outcome.name,
+        "steps": int(run.steps),
+        "time": _finite(run.time),
+        **_summary_of_end(run),
+        "distance_to_flow": _finite(descent.distance_to_flow),
+        "crossing_time": _finite(descent.crossing_time),
+        "two_over_eta": _finite(2 / descent.learning_rate),
+    }
+
+
+def _summary_of_end(run: Trajectory) -> dict[str, float | None]:
+    return {
+        "excess_risk": _finite(run.excess_risk[-1]),
+        "squared_distance": _finite(run.squared_distance[-1]),
+        "gradient_norm": _finite(run.gradient_norm[-1]),
+        "sharpness": _finite(_final_sharpness(run)),
+    }
+
+
+def _finite(value: Any) -> float | None:
+    return None if value is None or not math.isfinite(value) else float(value)

@@ -1,0 +1,359 @@
+import dataclasses
+import io
+import json
+import math
+import warnings
+
+import jax
+import matplotlib
+import numpy as np
+import pytest
+from rich.console import Console
+
+import flowsim
+from flowsim import report
+from flowsim.dynamics import Outcome
+from flowsim.problems.data import gaussian_teacher
+from flowsim.report.figures import _apart
+from flowsim.report.view import Curve, TimeView, log_limits, time_view
+
+RATES = [0.4, 0.1, 1.5]
+COLUMN = (3.3, 2.5)
+
+
+@pytest.fixture(scope="module")
+def problem():
+    return flowsim.LinearRegression(*gaussian_teacher(np.random.default_rng(0), 20, 3))
+
+
+@pytest.fixture(scope="module")
+def comparison(problem):
+    network = flowsim.DeepLinear.residual(
+        width=3, depth=4, scale=0.5, projection=np.array([1.0, 0.0, 0.0]), key=jax.random.key(0)
+    )
+    return flowsim.compare(network, problem, RATES, steps=300, records=40)
+
+
+@pytest.fixture(scope="module")
+def alone(comparison):
+    return dataclasses.replace(comparison, descents=())
+
+
+@pytest.fixture(scope="module")
+def nonlinear(comparison):
+    """The same runs as a nonlinear network would show them: no regressor, no minimal risk, no theory."""
+    return dataclasses.replace(
+        comparison,
+        flow=_without_optimum(comparison.flow),
+        descents=tuple(dataclasses.replace(d, trajectory=_without_optimum(d.trajectory)) for d in comparison.descents),
+        bounds=None,
+        critical_learning_rate=None,
+    )
+
+
+@pytest.fixture(scope="module")
+def motionless(comparison):
+    """All runs end where they start, at a saddle: one record each."""
+    saddle = _ended(comparison.flow, Outcome.STATIONARY)
+    still = (
+        dataclasses.replace(d, trajectory=saddle, distance=np.zeros(1), distance_to_flow=0.0, crossing_time=None)
+        for d in comparison.descents
+    )
+    return dataclasses.replace(comparison, flow=saddle, descents=tuple(still))
+
+
+@pytest.fixture(params=["comparison", "alone", "nonlinear", "motionless"])
+def any_comparison(request):
+    return request.getfixturevalue(request.param)
+
+
+def _without_optimum(run):
+    return dataclasses.replace(
+        run, excess_risk=np.nan * run.excess_risk, squared_distance=np.nan * run.squared_distance
+    )
+
+
+def _ended(run, outcome):
+    along = ("times", "risk", "excess_risk", "squared_distance", "gradient_norm", "sharpness")
+    return dataclasses.replace(
+        run,
+        **{name: getattr(run, name)[:1] for name in along},
+        time=run.times[0],
+        steps=np.array(0),
+        code=np.array(int(outcome)),
+        count=np.array(1),
+    )
+
+
+def _by_label(axes):
+    return {line.get_label(): line for line in axes.lines}
+
+
+def _printed(comparison, width=100, title="a title"):
+    out = io.StringIO()
+    Console(file=out, width=width).print(report.render(comparison, title))
+    return out.getvalue()
+
+
+def _at_rate(comparison, learning_rate):
+    return next(d for d in comparison.descents if d.learning_rate == learning_rate)
+
+
+def test_the_scenario_holds_a_run_that_converges_and_one_that_diverges(comparison):
+    outcomes = {d.learning_rate: d.trajectory.outcome for d in comparison.descents}
+    assert comparison.flow.converged
+    assert outcomes[1.5] == Outcome.DIVERGED
+    assert outcomes[0.1] == Outcome.CONVERGED
+
+
+class TestFigures:
+    @pytest.mark.parametrize("suffix", ["png", "pdf"])
+    def test_every_figure_is_drawn_without_a_warning(self, any_comparison, suffix):
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            for figure in report.figures(any_comparison).values():
+                figure.savefig(io.BytesIO(), format=suffix)
+
+    def test_names_are_those_of_the_result_files(self, comparison, alone):
+        assert list(report.figures(comparison)) == ["squared_distance", "sharpness", "distance"]
+        assert list(report.figures(alone)) == ["squared_distance", "sharpness"]
+
+    def test_figures_fit_a_column_and_leave_global_settings_alone(self, any_comparison):
+        before = dict(matplotlib.rcParams)
+        sizes = [tuple(figure.get_size_inches()) for figure in report.figures(any_comparison).values()]
+        assert set(sizes) == {COLUMN}
+        assert dict(matplotlib.rcParams) == before
+
+    def test_text_is_between_six_and_nine_points_when_drawn_outside_the_style(self, comparison):
+        for figure in report.figures(comparison).values():
+            figure.draw_without_rendering()
+            sizes = {text.get_fontsize() for text in figure.findobj(matplotlib.text.Text) if text.get_text()}
+            assert min(sizes) >= 6
+            assert max(sizes) <= 9
+
+    def test_nothing_of_a_figure_is_cut_off_at_its_edge(self, any_comparison):
+        for figure in report.figures(any_comparison).values():
+            figure.draw_without_rendering()
+            box = figure.get_tightbbox()
+            assert box.x0 >= -0.01
+            assert box.y0 >= -0.01
+            assert box.x1 <= COLUMN[0] + 0.01
+            assert box.y1 <= COLUMN[1] + 0.01
+
+    def test_the_legend_lies_outside_of_the_data(self, comparison):
+        for figure in report.figures(comparison).values():
+            figure.draw_without_rendering()
+            assert figure.legends[0].get_window_extent().y0 >= figure.axes[0].get_window_extent().y1
+
+    def test_dashes_are_kept_for_two_over_eta_and_dots_for_bounds(self, comparison):
+        axes = report.sharpness_figure(comparison).axes[0]
+        dashed = [line.get_ydata()[0] for line in axes.lines if line.get_linestyle() == "--"]
+        dotted = [line.get_ydata()[0] for line in axes.lines if line.get_linestyle() == ":"]
+        visible = [2 / rate for rate in sorted(RATES) if 2 / rate <= axes.get_ylim()[1]]
+        assert dashed == pytest.approx(visible)
+        assert dotted == pytest.approx(comparison.bounds)
+
+    def test_every_line_of_two_over_eta_has_the_colour_of_its_run_and_a_label(self, comparison):
+        axes = report.sharpness_figure(comparison).axes[0]
+        colours = {line.get_ydata()[0]: line.get_color() for line in axes.lines if line.get_linestyle() == "--"}
+        assert colours[2 / 0.4] == _by_label(axes)[r"$\eta = 0.4$"].get_color()
+        assert r"$2/\eta,\ \eta = 0.4$" in [text.get_text() for text in axes.texts]
+
+    def test_a_larger_learning_rate_is_lighter_in_grey(self, comparison):
+        axes = report.distance_figure(comparison).axes[0]
+        luminance = [np.dot(line.get_color()[:3], [0.2126, 0.7152, 0.0722]) for line in axes.lines[:3]]
+        names = [line.get_label().removesuffix(", diverged") for line in axes.lines[:3]]
+        assert names == [rf"$\eta = {rate:g}$" for rate in sorted(RATES)]
+        assert luminance == sorted(luminance)
+
+    def test_learning_rates_have_different_markers(self, comparison):
+        axes = report.distance_figure(comparison).axes[0]
+        assert len({line.get_marker() for line in axes.lines[:3]}) == 3
+
+    def test_a_diverged_run_is_named_and_does_not_stretch_the_axes(self, comparison):
+        for name, figure in report.figures(comparison).items():
+            axes = figure.axes[0]
+            assert r"$\eta = 1.5$, diverged" in _by_label(axes), name
+            assert axes.get_ylim()[1] < 1e4, name
+            assert axes.get_xlim()[1] <= 3 * comparison.flow.time, name
+
+    def test_the_crossing_of_two_over_eta_lies_on_its_curve(self, comparison):
+        descent = _at_rate(comparison, 0.4)
+        axes = report.distance_figure(comparison).axes[0]
+        stars = np.array(_by_label(axes)[r"$S$ reaches $2/\eta$"].get_xydata())
+        times, known = np.asarray(descent.trajectory.times), descent.distance > 0
+        time = max(descent.crossing_time, times[known][0])
+        curve = np.exp(np.interp(time, times[known], np.log(descent.distance[known])))
+        assert np.abs(stars - [time, curve]).sum(axis=1).min() < 1e-12
+
+    def test_a_quantity_that_is_unknown_gives_way_to_the_next(self, comparison, nonlinear):
+        def label(of):
+            return report.squared_distance_figure(of).axes[0].get_ylabel()
+
+        no_regressor = dataclasses.replace(
+            comparison,
+            flow=dataclasses.replace(comparison.flow, squared_distance=np.nan * comparison.flow.squared_distance),
+        )
+        assert label(comparison).startswith("squared distance")
+        assert label(no_regressor).startswith("excess risk")
+        assert label(nonlinear).startswith("risk")
+
+
+class TestView:
+    def test_the_time_axis_ends_a_little_after_the_flow_has_converged(self, comparison):
+        limit = float(comparison.flow.time)
+        assert limit < time_view(comparison).end <= 3 * limit
+
+    def test_all_is_shown_if_the_flow_did_not_converge(self, comparison):
+        stopped = dataclasses.replace(comparison.flow, code=np.array(int(Outcome.TIME_LIMIT)))
+        longest = max(float(d.trajectory.time) for d in comparison.descents)
+        assert time_view(dataclasses.replace(comparison, flow=stopped)).end >= longest
+
+    def test_a_fast_phase_too_narrow_for_a_linear_axis_makes_it_logarithmic(self, comparison):
+        flow = comparison.flow
+        slow_end = dataclasses.replace(flow, time=1e4 * flow.time, times=flow.times.at[-1].multiply(1e4))
+        assert time_view(comparison).linear_until is None
+        slow = dataclasses.replace(comparison, flow=slow_end, descents=())
+        fast_phase = time_view(slow).linear_until
+        assert fast_phase is not None
+        assert fast_phase < flow.time
+        assert report.squared_distance_figure(slow).axes[0].get_xscale() == "symlog"
+
+    def test_limits_follow_the_runs_that_did_not_diverge(self):
+        times, view = np.arange(4.0), TimeView(3.0, None)
+        good = Curve(times, np.array([1.0, 1e-3, 1e-6, np.nan]), True)
+        bad = Curve(times, np.array([1.0, 5.0, 1e248, np.inf]), False)
+        bottom, top = log_limits([good, bad], view)
+        assert 1e-7 < bottom < 1e-6
+        assert 5 < top < 50
+        assert log_limits([Curve(times, np.zeros(4), True)], view) is None
+
+    def test_labels_stand_apart_and_move_only_where_they_must(self):
+        heights = np.array([0.10, 0.11, 0.12, 0.9])
+        moved = _apart(heights, 0.1)
+        assert np.diff(moved).min() >= 0.1 - 1e-12
+        assert moved[3] == 0.9
+        assert moved[:3] == pytest.approx([0.01, 0.11, 0.21])
+        assert len(_apart(np.array([]), 0.1)) == 0
+
+
+class TestTable:
+    def test_rows_are_the_flow_and_then_every_descent(self, comparison):
+        flow, *descents = report.rows(comparison)
+        assert (flow["method"], flow["learning_rate"], flow["outcome"]) == ("GF", None, "CONVERGED")
+        assert flow["two_over_eta"] is None
+        assert flow["distance_to_flow"] is None
+        assert [row["learning_rate"] for row in descents] == RATES
+        assert [row["two_over_eta"] for row in descents] == [2 / rate for rate in RATES]
+
+    def test_ratio_is_the_final_sharpness_over_the_lower_bound(self, comparison, nonlinear):
+        row = report.rows(comparison)[0]
+        assert row["sharpness"] == comparison.flow.final_sharpness
+        assert row["ratio"] == row["sharpness"] / comparison.bounds[0]
+        assert row["ratio"] >= 1
+        assert all(row["ratio"] is None for row in report.rows(nonlinear))
+
+    @pytest.mark.parametrize("width", [80, 100])
+    def test_nothing_is_cut_off_in_a_pipe_or_a_terminal(self, any_comparison, width):
+        printed = _printed(any_comparison, width)
+        assert "…" not in printed
+        assert max(map(len, printed.splitlines())) <= width
+
+    def test_the_longest_numbers_still_fit_eighty_columns(self, comparison):
+        descent = _at_rate(comparison, 1.5)
+        run = dataclasses.replace(
+            descent.trajectory,
+            steps=np.array(160000),
+            time=np.array(16000.0),
+            excess_risk=np.array([2.687679e248]),
+        )
+        wide = dataclasses.replace(descent, learning_rate=0.00125, trajectory=run, distance_to_flow=1.734e14)
+        printed = _printed(dataclasses.replace(comparison, descents=(wide,)), 80)
+        assert "…" not in printed
+        for number in ("0.00125", "160000", "16000", "2.7e+248", "1600", "1.73e+14"):
+            assert number in printed
+
+    def test_a_diverged_run_says_at_which_step_and_has_no_sharpness(self, comparison):
+        descent = _at_rate(comparison, 1.5)
+        line = next(line for line in _printed(comparison).splitlines() if "diverged" in line)
+        assert f"diverged at step {int(descent.trajectory.steps)}" in line
+        assert line.split()[5:7] == ["–", "–"]
+
+    def test_the_caption_gives_the_theory(self, comparison, nonlinear):
+        lower, upper = comparison.bounds
+        assert f"{lower:.4g} ≤ S_min ≤ {upper:.4g}" in _printed(comparison)
+        assert f"critical learning rate {comparison.critical_learning_rate:.4g}" in _printed(comparison)
+        assert "Theorem" not in _printed(nonlinear)
+
+    def test_the_caption_says_why_the_flow_did_not_converge(self, comparison, motionless):
+        words = " ".join(_printed(motionless).split())
+        assert "The flow did not converge: " + Outcome.STATIONARY.meaning in words
+        assert "did not converge" not in _printed(comparison)
+
+    def test_a_title_in_brackets_is_printed_as_it_is(self, comparison):
+        assert "runs/[bold]x.yaml" in _printed(comparison, title="runs/[bold]x.yaml")
+
+
+class TestSummary:
+    def test_it_is_strict_json_whatever_the_runs_did(self, any_comparison):
+        summary = report.summary(any_comparison)
+        assert json.loads(json.dumps(summary, allow_nan=False)) == summary
+
+    def test_it_holds_the_ends_of_all_runs(self, comparison):
+        summary, descent = report.summary(comparison), _at_rate(comparison, 0.1)
+        entry = next(run for run in summary["descent"] if run["learning_rate"] == 0.1)
+        assert summary["flow"]["outcome"] == "CONVERGED"
+        assert summary["flow"]["risk"] == float(comparison.flow.risk[-1])
+        assert summary["flow"]["sharpness"] == comparison.flow.final_sharpness
+        assert entry["distance_to_flow"] == descent.distance_to_flow
+        assert entry["squared_distance"] == float(descent.trajectory.squared_distance[-1])
+        assert entry["two_over_eta"] == 20
+        assert summary["bounds"] == {"lower": comparison.bounds[0], "upper": comparison.bounds[1]}
+
+    def test_what_does_not_apply_or_is_not_finite_is_none(self, comparison, nonlinear):
+        diverged = next(r for r in report.summary(comparison)["descent"] if r["outcome"] == "DIVERGED")
+        assert diverged["sharpness"] is None
+        summary = report.summary(nonlinear)
+        assert summary["bounds"] is None
+        assert summary["critical_learning_rate"] is None
+        assert summary["flow"]["excess_risk"] is None
+
+    def test_a_sharpness_that_is_not_certified_is_unknown_and_not_an_error(self, comparison, monkeypatch):
+        def refuse(*_):
+            raise RuntimeError("the sharpness is not certified")
+
+        flow = dataclasses.replace(comparison.flow)  # without the value that was read before
+        monkeypatch.setattr("flowsim.dynamics.trajectory.sharpness", refuse)
+        uncertain = dataclasses.replace(comparison, flow=flow, descents=())
+        assert report.summary(uncertain)["flow"]["sharpness"] is None
+        assert math.isnan(report.rows(uncertain)[0]["sharpness"])
+
+
+class TestDataset:
+    def test_descents_are_padded_with_nan_to_the_longest(self, comparison):
+        data = report.dataset(comparison)
+        lengths = [len(d.trajectory.times) for d in comparison.descents]
+        assert data.sizes == {"flow_record": len(comparison.flow.times), "learning_rate": 3, "record": max(lengths)}
+        assert np.isfinite(data.descent_time).sum("record").values.tolist() == lengths
+        for descent in comparison.descents:
+            line = data.descent_risk.sel(learning_rate=descent.learning_rate)
+            np.testing.assert_array_equal(line[: len(descent.trajectory.times)], descent.trajectory.risk)
+
+    def test_every_array_has_a_long_name_and_units(self, comparison):
+        data = report.dataset(comparison)
+        names = ["time", "risk", "excess_risk", "squared_distance", "gradient_norm", "sharpness"]
+        assert set(data) == {f"{run}_{n}" for run in ("flow", "descent") for n in names} | {"descent_distance"}
+        assert all(data[name].attrs["long_name"] and data[name].attrs["units"] == "1" for name in data.variables)
+
+    def test_it_survives_a_netcdf_file(self, any_comparison, tmp_path):
+        xarray = pytest.importorskip("xarray")
+        data = report.dataset(any_comparison, {"title": "a run"})
+        data.to_netcdf(tmp_path / "a.nc", engine="h5netcdf")
+        with xarray.open_dataset(tmp_path / "a.nc", engine="h5netcdf") as stored:
+            xarray.testing.assert_identical(stored.load(), data)
+
+    def test_theory_is_among_the_attributes(self, comparison, nonlinear):
+        data = report.dataset(comparison, {"seed": 3})
+        assert data.attrs["seed"] == 3
+        assert data.attrs["sharpness_lower_bound"] == comparison.bounds[0]
+        assert report.dataset(nonlinear).attrs == {}
