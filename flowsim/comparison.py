@@ -56,7 +56,7 @@ def compare(
     learning_rates: Sequence[float],
     *,
     steps: int = 4000,
-    records: int = 100,
+    records: int = 250,
     stopping: Stopping | None = None,
     progress: Callable[[str], None] = lambda stage: None,
     **flow_options: Any,

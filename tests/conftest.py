@@ -46,7 +46,7 @@ def mlp_flow(mlp, problem):
 @pytest.fixture(scope="session")
 def comparison(mlp, problem):
     """The perceptron's flow beside descents that converge, meet the edge of stability, and diverge."""
-    return flowsim.compare(mlp, problem, [0.02, 0.08, 0.5], steps=1000)
+    return flowsim.compare(mlp, problem, [0.02, 0.08, 0.5], steps=4000)
 
 
 @pytest.fixture(scope="session")

@@ -17,7 +17,7 @@ from flowsim.problems.data import gaussian_teacher
 from flowsim.report.figures import _apart
 from flowsim.report.view import Curve, TimeView, log_limits, time_view
 
-RATES = [0.4, 0.1, 1.5]
+RATES = [0.4, 0.1, 3.0]
 COLUMN = (3.3, 2.5)
 
 
@@ -28,9 +28,7 @@ def problem():
 
 @pytest.fixture(scope="module")
 def comparison(problem):
-    network = flowsim.DeepLinear.residual(
-        width=3, depth=4, scale=0.5, projection=np.array([1.0, 0.0, 0.0]), key=jax.random.key(0)
-    )
+    network = flowsim.DeepLinear.gaussian(widths=[3] * 4 + [1], scale=0.4, key=jax.random.key(1))
     return flowsim.compare(network, problem, RATES, steps=300, records=40)
 
 
@@ -62,7 +60,19 @@ def motionless(comparison):
     return dataclasses.replace(comparison, flow=saddle, descents=tuple(still))
 
 
-@pytest.fixture(params=["comparison", "alone", "nonlinear", "motionless"])
+@pytest.fixture(scope="module")
+def lost(comparison):
+    """The only descent leaves the range of floats with its first step."""
+    descent = _at_rate(comparison, 3.0)
+    run = descent.trajectory
+    infinite = {name: getattr(run, name).at[1:].set(np.inf) for name in ("risk", "excess_risk", "squared_distance")}
+    run = dataclasses.replace(run, **infinite, sharpness=run.sharpness.at[1:].set(np.nan))
+    distance = np.where(np.arange(len(run.times)) > 0, np.inf, 0.0)
+    descent = dataclasses.replace(descent, trajectory=run, distance=distance, distance_to_flow=np.inf)
+    return dataclasses.replace(comparison, descents=(descent,))
+
+
+@pytest.fixture(params=["comparison", "alone", "nonlinear", "motionless", "lost"])
 def any_comparison(request):
     return request.getfixturevalue(request.param)
 
@@ -99,11 +109,12 @@ def _at_rate(comparison, learning_rate):
     return next(d for d in comparison.descents if d.learning_rate == learning_rate)
 
 
-def test_the_scenario_holds_a_run_that_converges_and_one_that_diverges(comparison):
+def test_the_scenario_holds_a_run_that_converges_one_that_crosses_and_one_that_diverges(comparison):
     outcomes = {d.learning_rate: d.trajectory.outcome for d in comparison.descents}
     assert comparison.flow.converged
-    assert outcomes[1.5] == Outcome.DIVERGED
+    assert outcomes[3.0] == Outcome.DIVERGED
     assert outcomes[0.1] == Outcome.CONVERGED
+    assert _at_rate(comparison, 0.4).crossing_time > 0
 
 
 class TestFigures:
@@ -170,10 +181,16 @@ class TestFigures:
         axes = report.distance_figure(comparison).axes[0]
         assert len({line.get_marker() for line in axes.lines[:3]}) == 3
 
+    def test_only_runs_that_settle_are_drawn_over_the_flow(self, comparison):
+        lines = _by_label(report.sharpness_figure(comparison).axes[0])
+        flow = lines["GF"].get_zorder()
+        assert lines[r"$\eta = 0.1$"].get_zorder() > flow
+        assert lines[r"$\eta = 3$, diverged"].get_zorder() < flow
+
     def test_a_diverged_run_is_named_and_does_not_stretch_the_axes(self, comparison):
         for name, figure in report.figures(comparison).items():
             axes = figure.axes[0]
-            assert r"$\eta = 1.5$, diverged" in _by_label(axes), name
+            assert r"$\eta = 3$, diverged" in _by_label(axes), name
             assert axes.get_ylim()[1] < 1e4, name
             assert axes.get_xlim()[1] <= 3 * comparison.flow.time, name
 
@@ -182,9 +199,14 @@ class TestFigures:
         axes = report.distance_figure(comparison).axes[0]
         stars = np.array(_by_label(axes)[r"$S$ reaches $2/\eta$"].get_xydata())
         times, known = np.asarray(descent.trajectory.times), descent.distance > 0
-        time = max(descent.crossing_time, times[known][0])
-        curve = np.exp(np.interp(time, times[known], np.log(descent.distance[known])))
-        assert np.abs(stars - [time, curve]).sum(axis=1).min() < 1e-12
+        height = np.exp(np.interp(descent.crossing_time, times[known], np.log(descent.distance[known])))
+        assert np.abs(stars - [descent.crossing_time, height]).sum(axis=1).min() < 1e-12
+
+    def test_a_run_that_starts_above_two_over_eta_is_marked_at_its_first_point(self, comparison):
+        above = dataclasses.replace(_at_rate(comparison, 0.1), crossing_time=0.0)
+        axes = report.distance_figure(dataclasses.replace(comparison, descents=(above,))).axes[0]
+        star = _by_label(axes)[r"$S$ reaches $2/\eta$"].get_xydata()
+        np.testing.assert_allclose(star, [[above.trajectory.times[1], above.distance[1]]])
 
     def test_a_quantity_that_is_unknown_gives_way_to_the_next(self, comparison, nonlinear):
         def label(of):
@@ -260,7 +282,7 @@ class TestTable:
         assert max(map(len, printed.splitlines())) <= width
 
     def test_the_longest_numbers_still_fit_eighty_columns(self, comparison):
-        descent = _at_rate(comparison, 1.5)
+        descent = _at_rate(comparison, 3.0)
         run = dataclasses.replace(
             descent.trajectory,
             steps=np.array(160000),
@@ -274,10 +296,14 @@ class TestTable:
             assert number in printed
 
     def test_a_diverged_run_says_at_which_step_and_has_no_sharpness(self, comparison):
-        descent = _at_rate(comparison, 1.5)
+        descent = _at_rate(comparison, 3.0)
         line = next(line for line in _printed(comparison).splitlines() if "diverged" in line)
         assert f"diverged at step {int(descent.trajectory.steps)}" in line
         assert line.split()[5:7] == ["–", "–"]
+
+    def test_infinite_numbers_are_printed_as_such(self, lost):
+        line = next(line for line in _printed(lost).splitlines() if "diverged" in line)
+        assert line.split()[4] == "∞"
 
     def test_the_caption_gives_the_theory(self, comparison, nonlinear):
         lower, upper = comparison.bounds
@@ -322,7 +348,7 @@ class TestSummary:
         def refuse(*_):
             raise RuntimeError("the sharpness is not certified")
 
-        flow = dataclasses.replace(comparison.flow)  # without the value that was read before
+        flow = dataclasses.replace(comparison.flow, sharpness=None)
         monkeypatch.setattr("flowsim.dynamics.trajectory.sharpness", refuse)
         uncertain = dataclasses.replace(comparison, flow=flow, descents=())
         assert report.summary(uncertain)["flow"]["sharpness"] is None

@@ -8,8 +8,6 @@ from matfree import decomp
 
 from .hessian import Operator
 
-_KRYLOV_DIMENSION = 32
-
 
 class Eigenpair(eqx.Module):
     """An eigenvalue estimate that carries its own certificate.
@@ -34,16 +32,21 @@ def eigenpair_dense(matrix: Float[Array, "p p"]) -> Eigenpair:
 
 
 def eigenpair_lanczos(
-    product: Operator, start: Float[Array, " p"], *, rtol: float | None = None, max_restarts: int = 100
+    product: Operator,
+    start: Float[Array, " p"],
+    *,
+    dimension: int = 32,
+    rtol: float | None = None,
+    max_restarts: int = 100,
 ) -> Eigenpair:
     """Return the largest algebraic eigenpair of a symmetric operator by restarted Lanczos.
 
-    Each round spans a Krylov space of dimension 32 with full reorthogonalization and starts from the best
+    Each round spans a Krylov space of `dimension` with full reorthogonalization and starts from the best
     vector of the round before. It ends when the residual is below `rtol` times the largest absolute Ritz
     value (default: the unit roundoff to the power 2/3, near what rounding allows), or after `max_restarts`
     rounds.
     """
-    dimension = min(_KRYLOV_DIMENSION, start.size)
+    dimension = min(dimension, start.size)
     tolerance = jnp.finfo(start.dtype).eps ** (2 / 3) if rtol is None else rtol
     decompose = decomp.tridiag_sym(dimension, reortho="full", custom_vjp=False)
 

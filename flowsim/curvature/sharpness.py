@@ -14,6 +14,7 @@ from .hessian import dense_hessian, hessian_operator
 
 _DENSE_UP_TO = 256
 _BLOCK = 64
+_WARM_DIMENSION = 12
 
 
 def sharpness(network: eqx.Module, problem: Problem) -> float | Float[Array, ""]:
@@ -41,14 +42,15 @@ def top_eigenpair(
     *,
     dense: bool | None = None,
     start: Float[Array, " p"] | None = None,
+    dimension: int = 32,
     rtol: float | None = None,
     max_restarts: int = 100,
 ) -> Eigenpair:
     """Return the largest algebraic eigenpair of the Hessian of the risk, with its residual.
 
     `dense` chooses between a full decomposition and restarted Lanczos; by default, dense up to 256 weights.
-    For Lanczos, `start` is the first vector (p,), by default random, and `rtol` bounds the residual relative
-    to the largest absolute eigenvalue; in float32 expect some 1e-4.
+    For Lanczos, `start` is the first vector (p,), by default random, `dimension` that of the Krylov spaces, and
+    `rtol` bounds the residual relative to the largest absolute eigenvalue; in float32 expect some 1e-4.
     """
     weights, rest = split(network)
     problem = cast(problem, weight_dtype(network))
@@ -64,7 +66,9 @@ def top_eigenpair(
     product, flat = hessian_operator(objective, weights)
     if start is None:
         start = jax.random.normal(jax.random.key(0), flat.shape, flat.dtype)
-    return eigenpair_lanczos(product, jnp.asarray(start, flat.dtype), rtol=rtol, max_restarts=max_restarts)
+    return eigenpair_lanczos(
+        product, jnp.asarray(start, flat.dtype), dimension=dimension, rtol=rtol, max_restarts=max_restarts
+    )
 
 
 def sharpness_along(path: eqx.Module, problem: Problem) -> Float[np.ndarray, " records"]:
@@ -93,7 +97,13 @@ def _sharpness_of_block(
     block: eqx.Module, rest: eqx.Module, problem: Problem, start: Array, probe: Array
 ) -> tuple[Array, Array]:
     def next_record(vector: Array, weights: eqx.Module) -> tuple[Array, Array]:
-        pair = top_eigenpair(eqx.combine(weights, rest), problem, dense=False, start=vector)
+        network = eqx.combine(weights, rest)
+        quick = top_eigenpair(network, problem, dense=False, start=vector, dimension=_WARM_DIMENSION, max_restarts=3)
+        pair = jax.lax.cond(
+            quick.converged,
+            lambda: quick,
+            lambda: top_eigenpair(network, problem, dense=False, start=vector),
+        )
         # A little of everything keeps what has been at right angles to the path from staying unseen.
         mixed = pair.vector + 1e-3 * probe / jnp.linalg.norm(probe)
         return jnp.where(pair.converged, mixed, probe), jnp.where(pair.converged, pair.value, jnp.nan)

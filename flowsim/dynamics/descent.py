@@ -14,7 +14,7 @@ from .recording import Diagnostics, Instruments, Records, empty_records, instrum
 from .stopping import Outcome, Stopping, divergence_ceiling, stopping_for, verdict
 from .trajectory import Trajectory, as_times, trajectory_of
 
-_RECORDS = 200
+_RECORDS = 250
 
 
 def descend(
@@ -34,7 +34,7 @@ def descend(
     It ends early by the criteria of `stopping` (as in `integrate`), when the risk diverges, or when a step
     changes no weight in floating point, where all later steps would stay. Time is η·k after k steps. Records
     are made at the increasing step numbers `record_steps` and at the end (default:
-    `default_record_steps(steps)`, some 200, half evenly and half geometrically spread); what they hold is as
+    `default_record_steps(steps)`, some 250, dense at first); what they hold is as
     in `integrate`.
 
     Works under `jax.jit` and `jax.vmap`, with a traced `learning_rate` too. Raises `ValueError` or
@@ -68,10 +68,15 @@ def descend(
 
 
 def default_record_steps(steps: int, records: int = _RECORDS) -> np.ndarray:
-    """Return about `records` of the steps 0, …, `steps`: half of them evenly, half geometrically spread."""
-    even = np.linspace(0, steps, records // 2)
-    geometric = np.geomspace(1, max(steps, 1), records // 2)
-    return np.unique(np.round(np.concatenate([even, geometric])).astype(int))
+    """Return about `records` of the steps 0, …, `steps`: the first half one by one, the others geometrically spread.
+
+    At the edge of stability everything alternates from one step to the next: a coarser start would show a false beat.
+    """
+    if steps < records:
+        return np.arange(steps + 1)
+    first = records // 2
+    later = np.geomspace(first, steps, records - first)
+    return np.unique(np.concatenate([np.arange(first), np.round(later).astype(int)]))
 
 
 class _Run(eqx.Module):

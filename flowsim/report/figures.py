@@ -118,7 +118,7 @@ def _draw_descents(axes: Axes, descents: Sequence[DescentBesideFlow], curves: Se
         times, values = _drawn(axes, drawn, view)
         wanted = view.spread(_MARKS, (index + 0.5) / len(descents))
         marked = np.unique(np.minimum(np.searchsorted(times, wanted), len(times) - 1))
-        look = descent_look(index, len(descents))
+        look = descent_look(index, len(descents), settled=bool(descent.trajectory.converged))
         label = _name(descent) if index in named else None
         axes.plot(times, values, label=label, markevery=marked.tolist(), **look)
 
@@ -186,7 +186,7 @@ def _mark_crossings(axes: Axes, descents: Sequence[DescentBesideFlow], curves: S
     places = []
     for descent, drawn in zip(descents, curves, strict=True):
         times, values = _drawn(axes, drawn, view)
-        known = np.isfinite(values)
+        known = values > 0
         if descent.crossing_time is None or descent.crossing_time > view.end or not known.any():
             continue
         times, values = times[known], values[known]

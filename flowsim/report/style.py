@@ -28,9 +28,9 @@ STYLE: dict[Any, Any] = {
 }
 """Settings for `matplotlib.rc_context`; figures made under them may be saved outside of it."""
 
-FLOW: dict[str, Any] = {"color": "black", "linewidth": 2.4, "solid_capstyle": "round", "zorder": 2.0}
-BOUND: dict[str, Any] = {"color": "black", "linewidth": 0.9, "linestyle": ":", "zorder": 1.5}
-THRESHOLD: dict[str, Any] = {"linewidth": 0.9, "linestyle": (0, (4, 2)), "zorder": 1.6}
+FLOW: dict[str, Any] = {"color": "black", "linewidth": 2.4, "solid_capstyle": "round", "zorder": 2.4}
+BOUND: dict[str, Any] = {"color": "black", "linewidth": 0.9, "linestyle": ":", "zorder": 2.2}
+THRESHOLD: dict[str, Any] = {"linewidth": 0.9, "linestyle": (0, (4, 2)), "zorder": 2.1}
 CROSSING: dict[str, Any] = {
     "linestyle": "none",
     "marker": "*",
@@ -50,8 +50,12 @@ _MARKERS = "os^Dv<P>X"
 _DARKEST, _LIGHTEST = 0.2, 0.85
 
 
-def descent_look(index: int, count: int) -> dict[str, Any]:
-    """Return colour and marker of the `index`-th smallest of `count` learning rates: the larger, the lighter."""
+def descent_look(index: int, count: int, *, settled: bool = True) -> dict[str, Any]:
+    """Return the look of the `index`-th smallest of `count` learning rates: the larger, the lighter.
+
+    A run that has not settled may oscillate and fill an area: it is thinner, and lies behind the flow and all levels.
+    """
     share = index / (count - 1) if count > 1 else 0.4
     colour = matplotlib.colormaps["viridis"](_DARKEST + share * (_LIGHTEST - _DARKEST))
-    return {"color": colour, "marker": _MARKERS[index % len(_MARKERS)], "markeredgecolor": "black", "zorder": 3.0}
+    place = {"zorder": 3.0, "linewidth": 1.0} if settled else {"zorder": 2.0, "linewidth": 0.7}
+    return {"color": colour, "marker": _MARKERS[index % len(_MARKERS)], "markeredgecolor": "black", **place}
