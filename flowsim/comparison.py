@@ -101,7 +101,7 @@ def _common_times(times: list[np.ndarray], records: int) -> np.ndarray:
     """
     wanted = np.unique(np.concatenate(times))
     ahead = len(times) * (records + 1) + _TAIL - len(wanted)
-    return np.concatenate([wanted, wanted[-1] * 1e4 ** (np.arange(1, ahead + 1) / ahead)])
+    return np.concatenate([wanted, (wanted[-1] or 1.0) * 1e4 ** (np.arange(1, ahead + 1) / ahead)])
 
 
 def _with_sharpness(run: Trajectory) -> Trajectory:

@@ -1,0 +1,181 @@
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+import xarray
+
+from flowsim import cli
+
+SMALL = """
+data: {kind: gaussian, samples: 20, features: 3}
+network: {kind: mlp, depth: 3, scale: 0.5}
+descent: {learning_rates: [0.05, 5.0], steps: 300}
+"""
+SHIPPED = sorted((Path(__file__).parent.parent / "scenarios").glob("*.yaml"))
+
+
+@pytest.fixture
+def scenario(tmp_path):
+    path = tmp_path / "small.yaml"
+    path.write_text(SMALL)
+    return path
+
+
+@pytest.fixture(scope="module")
+def results(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("run")
+    (folder / "small.yaml").write_text(SMALL)
+    assert cli.main([str(folder / "small.yaml"), "--out", str(folder / "out")]) == 0
+    return folder / "out" / "small"
+
+
+def files(folder):
+    return sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file())
+
+
+def test_a_run_leaves_scenario_summary_trajectories_and_figures(results):
+    names = ["distance", "sharpness", "squared_distance"]
+    figures = [f"figures/{name}.{suffix}" for name in names for suffix in ("pdf", "png")]
+    assert files(results) == sorted([*figures, "scenario.yaml", "summary.json", "trajectories.nc"])
+
+
+def test_the_summary_holds_the_numbers_of_the_table(results):
+    summary = json.loads((results / "summary.json").read_text())
+    flow = summary["flow"]
+    assert flow["outcome"] == "CONVERGED"
+    assert flow["gradient_norm"] <= 1e-8
+    assert {"time", "steps", "excess_risk", "sharpness"} <= flow.keys()
+    gentle, wild = summary["descent"]
+    assert gentle["outcome"] == "CONVERGED"
+    assert {"learning_rate", "steps", "excess_risk", "sharpness", "distance_to_flow"} <= gentle.keys()
+    assert wild["outcome"] == "DIVERGED"
+    assert wild["sharpness"] is None
+    assert summary["bounds"]["lower"] <= flow["sharpness"]
+    assert summary["critical_learning_rate"] == 2 / summary["bounds"]["lower"]
+
+
+def test_trajectories_are_labelled_arrays(results):
+    with xarray.open_dataset(results / "trajectories.nc", engine="h5netcdf") as dataset:
+        np.testing.assert_array_equal(dataset["learning_rate"], [0.05, 5.0])
+        excess = dataset["flow_excess_risk"].values
+        assert excess[-1] < 1e-15 < excess[0]
+
+
+def test_the_same_scenario_gives_the_same_bytes(results, tmp_path):
+    path = tmp_path / "small.yaml"
+    path.write_text(SMALL)
+    assert cli.main([str(path), "--out", str(tmp_path / "again")]) == 0
+    again = tmp_path / "again" / "small"
+    assert files(again) == files(results)
+    for name in ("summary.json", "scenario.yaml", "figures/sharpness.png", "figures/distance.pdf"):
+        assert (again / name).read_bytes() == (results / name).read_bytes(), name
+
+
+def test_another_scenario_of_the_same_name_is_not_overwritten_unasked(results, tmp_path, capsys):
+    path = tmp_path / "small.yaml"
+    path.write_text(SMALL)
+    before = (results / "summary.json").read_bytes()
+    assert cli.main([str(path), "--out", str(results.parent), "--set", "seed=1"]) == 2
+    message = capsys.readouterr().err
+    assert "seed" in message
+    assert "--overwrite" in message
+    assert (results / "summary.json").read_bytes() == before
+
+
+def test_a_flow_that_does_not_reach_its_limit_says_so_everywhere(scenario, tmp_path, capsys):
+    code = cli.main([str(scenario), "--out", str(tmp_path / "out"), "--set", "flow.max_steps=5"])
+    assert code == 1
+    assert "step limit" in capsys.readouterr().out
+    summary = json.loads((tmp_path / "out" / "small" / "summary.json").read_text())
+    assert summary["flow"]["outcome"] == "STEP_LIMIT"
+
+
+def test_the_zero_network_is_reported_as_a_point_that_does_not_move(scenario, tmp_path, capsys):
+    arguments = [str(scenario), "--out", str(tmp_path / "out"), "--set", "network.scale=0"]
+    assert cli.main([*arguments, "--set", "descent.learning_rates=[]"]) == 1
+    assert cli.main([*arguments, "--overwrite"]) == 1
+    printed = " ".join(capsys.readouterr().out.split())
+    assert printed.count("nothing moves") == 2
+
+
+def test_single_precision_and_a_nonlinear_network_run(scenario, tmp_path):
+    arguments = [str(scenario), "--out", str(tmp_path / "out"), "--set", "precision=float32"]
+    options = ["network.activation=tanh", "flow.gradient_norm=1e-3", "descent.learning_rates=[0.05]"]
+    code = cli.main([*arguments, *[word for option in options for word in ("--set", option)]])
+    assert code == 0
+    summary = json.loads((tmp_path / "out" / "small" / "summary.json").read_text())
+    assert summary["bounds"] is None
+    assert summary["flow"]["excess_risk"] is None
+    assert 0 < summary["flow"]["risk"] < 2
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ([], "no scenario given"),
+        (["missing.yaml"], "missing.yaml"),
+        (["small.yaml", "--set", "network.scal=1"], "scale"),
+        (["small.yaml", "--set", "network.depth=-1"], "depth"),
+        (["small.yaml", "--set", "network.width"], "KEY=VALUE"),
+        (["small.yaml", "other/small.yaml"], "same folder"),
+        (["nan.yaml"], "row 3"),
+        (["text.yaml"], "'high'"),
+        (["column.yaml"], "'z'"),
+        (["small.yaml", "--out", "small.yaml"], "is a file"),
+    ],
+)
+def test_bad_input_gets_one_message_exit_code_2_and_writes_nothing(arguments, message, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    Path("other").mkdir()
+    for place in ("small.yaml", "other/small.yaml"):
+        Path(place).write_text(SMALL)
+    Path("nan.csv").write_text("a,b,y\n1,2,3\n4,,6\n")
+    Path("text.csv").write_text("a,b,y\n1,2,3\nhigh,5,6\n")
+    for name, target in {"nan": "y", "text": "y", "column": "z"}.items():
+        source = "text" if name == "column" else name
+        data = f"data: {{kind: file, path: {source}.csv, target: {target}}}"
+        Path(f"{name}.yaml").write_text(f"{data}\nnetwork: {{kind: mlp, depth: 2, scale: 0.5}}\n")
+    before = files(tmp_path)
+    assert cli.main(arguments) == 2
+    error = capsys.readouterr().err
+    assert message in error
+    assert "Traceback" not in error
+    assert error.startswith("flowsim: ")
+    assert files(tmp_path) == before
+
+
+def test_the_schema_is_printed_for_editors(capsys):
+    assert cli.main(["--schema"]) == 0
+    schema = json.loads(capsys.readouterr().out)
+    assert {"data", "network", "flow", "descent", "seed"} <= schema["properties"].keys()
+
+
+def test_an_interrupt_leaves_nothing_half_written_and_exit_code_130(tmp_path):
+    path = tmp_path / "long.yaml"
+    path.write_text(SMALL.replace("steps: 300", "steps: 1000000000").replace("0.05, 5.0", "1.0e-9"))
+    command = [sys.executable, "-m", "flowsim", str(path), "--out", str(tmp_path / "out")]
+    process = subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env={**os.environ, "JAX_PLATFORMS": "cpu"}
+    )
+    time.sleep(15)  # into the descent, which would take hours
+    assert process.poll() is None
+    process.send_signal(signal.SIGINT)
+    _, error = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert "interrupted" in error
+    assert "Traceback" not in error
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("path", SHIPPED, ids=lambda path: path.stem)
+def test_every_scenario_shipped_converges(path, tmp_path):
+    assert cli.main([str(path), "--out", str(tmp_path)]) == 0
+    summary = json.loads((tmp_path / path.stem / "summary.json").read_text())
+    assert summary["flow"]["outcome"] == "CONVERGED"
+    assert summary["flow"]["gradient_norm"] <= 1e-8
