@@ -3,6 +3,7 @@
 import statistics
 import subprocess
 import sys
+from collections.abc import Callable
 
 import equinox as eqx
 import jax
@@ -16,9 +17,10 @@ from timing import once, warm_seconds
 import flowsim
 
 DEPENDENCIES = "jax, diffrax, equinox, matfree.decomp, jaxtyping, numpy"
-# Six new stages of Tsit5, one gradient for the stopping rule, and a Jacobian–vector product, worth three
-# gradients, for the sharpness limit.
-GRADIENTS_PER_STEP = 6 + 1 + 3
+# Six new stages of Tsit5 and one gradient for the stopping rule, beside the Hessian–vector product of the sharpness
+# limit; in operations, that product is worth three gradients.
+GRADIENTS_PER_STEP = 6 + 1
+OPERATIONS_PER_STEP = GRADIENTS_PER_STEP + 3
 STEP_COUNTS = (20, 40, 60, 80, 100, 120)
 
 
@@ -29,8 +31,17 @@ def main() -> None:
     columns = ("L", "first call, s", "warm call, ms", "compilation, s", "ratio", "lowered program, kB", "ratio")
     columns += ("gradient as a Python loop, lowered, kB", "ratio")
     table("compilation of integrate, residual network, d = 5", columns, compile_rows(1 if quick else 3))
-    columns = ("L", "d", "p", "gradient, µs", "step, µs", "gradients/step", "model", "step with record, µs")
-    columns += ("before the first step, ms", "GFLOP/s of a gradient", "of a step, by the model")
+    columns = (
+        "L",
+        "d",
+        "p",
+        "gradient, µs",
+        "Hessian–vector product, µs",
+        "model: 7 gradients + 1 product, µs",
+        "step, µs",
+    )
+    columns += ("step / model", "step / gradient", "step with record, µs", "before the first step, ms")
+    columns += ("GFLOP/s, gradient", "step")
     sizes = [(10, 5), (100, 5), (10, 50)] if quick else [(10, 5), (100, 5), (1000, 5), (10, 50), (10, 200)]
     table("warm steps of integrate", columns, [step_row(depth, width) for depth, width in sizes])
     columns = ("statement", "median, s", "added by flowsim, s", "ratio")
@@ -46,11 +57,11 @@ def sample_rows() -> list[tuple]:
     return [(len(c.X), 1e3 * r, 1e6 * g, g / reduced[0], 1e6 * u, u / unreduced[0]) for c, r, g, u in rows]
 
 
-def reduced_objective(case: Case) -> object:
+def reduced_objective(case: Case) -> Callable:
     return lambda stacks: case.problem.objective(with_stacks(case, stacks))
 
 
-def unreduced_objective(case: Case) -> object:
+def unreduced_objective(case: Case) -> Callable:
     X, y = jnp.asarray(case.X), jnp.asarray(case.y)
     return lambda stacks: jnp.mean((y - X @ with_stacks(case, stacks).regressor()) ** 2)
 
@@ -60,15 +71,32 @@ def with_stacks(case: Case, stacks: tuple) -> flowsim.DeepLinear:
 
 
 def gradient_seconds(cases: list[Case], objectives: list, *, count: int) -> list[float]:
-    """Return the time of one gradient, from `count` in a compiled loop: no dispatch is in it."""
+    """Return the time of one gradient of each objective."""
 
-    def loop(objective: object) -> object:
-        def step(_: int, stacks: tuple) -> tuple:
-            return jax.tree.map(lambda w, g: w - 1e-9 * g, stacks, jax.grad(objective)(stacks))
+    def steps(objective: Callable) -> Callable:
+        return lambda stacks: jax.tree.map(lambda w, g: w - 1e-9 * g, stacks, jax.grad(objective)(stacks))
 
-        return jax.jit(lambda stacks: jax.lax.fori_loop(0, count, step, stacks))
+    return looped_seconds(cases, [steps(objective) for objective in objectives], count=count)
 
-    loops = [loop(objective) for objective in objectives]
+
+def product_seconds(case: Case, *, count: int) -> float:
+    """Return the time of one Hessian–vector product, forward over reverse."""
+    gradient = jax.grad(reduced_objective(case))
+
+    def step(stacks: tuple) -> tuple:
+        _, image = jax.jvp(gradient, (stacks,), (stacks,))
+        return jax.tree.map(lambda w, g: w - 1e-9 * g, stacks, image)
+
+    return looped_seconds([case], [step], count=count)[0]
+
+
+def looped_seconds(cases: list[Case], steps: list[Callable], *, count: int) -> list[float]:
+    """Return the time of one step of each, from `count` in a compiled loop: no dispatch is in it."""
+
+    def loop(step: Callable) -> Callable:
+        return jax.jit(lambda stacks: jax.lax.fori_loop(0, count, lambda _, state: step(state), stacks))
+
+    loops = [loop(step) for step in steps]
     calls = [lambda f=f, c=c: f(c.network.stacks) for f, c in zip(loops, cases, strict=True)]
     return [seconds / count for seconds in warm_seconds(*calls)]
 
@@ -99,13 +127,16 @@ def cold_seconds(case: Case) -> float:
 def step_row(depth: int, width: int) -> tuple:
     case = residual(depth=depth, width=width, samples=10 * width)
     (gradient,) = gradient_seconds([case], [reduced_objective(case)], count=200)
+    product = product_seconds(case, count=200)
+    model = GRADIENTS_PER_STEP * gradient + product
     overhead, step = fit_of_times(case, ts=[1e9])
     _, recorded_step = fit_of_times(case, ts=None)
     # Two matrix–vector products and an outer product for each layer.
-    flops = 5 * case.size
-    measured = (1e6 * gradient, 1e6 * step, step / gradient, GRADIENTS_PER_STEP, 1e6 * recorded_step)
-    speed = (flops / gradient / 1e9, GRADIENTS_PER_STEP * flops / step / 1e9)
-    return (depth, width, case.size, *measured, 1e3 * overhead, *speed)
+    operations = 5 * case.size
+    micro = tuple(1e6 * seconds for seconds in (gradient, product, model, step))
+    speed = (operations / gradient / 1e9, OPERATIONS_PER_STEP * operations / step / 1e9)
+    ratios = (step / model, step / gradient)
+    return (depth, width, case.size, *micro, *ratios, 1e6 * recorded_step, 1e3 * overhead, *speed)
 
 
 def fit_of_times(case: Case, *, ts: list[float] | None) -> tuple[float, float]:

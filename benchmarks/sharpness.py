@@ -63,8 +63,10 @@ def differences(
 
 def time_rows(depth: int, width: int) -> list[tuple]:
     """Time at the initialization of a residual network and of a perceptron, whose Hessian is indefinite."""
-    networks = residual, lambda **sizes: perceptron(1.7 / width**0.5 / 2, **sizes)
-    return [row for make in networks for row in method_rows(make(depth=depth, width=width, samples=10 * width))]
+    sizes = {"depth": depth, "width": width, "samples": 10 * width}
+    # The scale at which layers of this width keep the size of a vector, on average.
+    cases = residual(**sizes), perceptron(round(width**-0.5, 2), **sizes)
+    return [row for case in cases for row in method_rows(case)]
 
 
 def method_rows(case: Case) -> list[tuple]:

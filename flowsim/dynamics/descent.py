@@ -68,15 +68,17 @@ def descend(
 
 
 def default_record_steps(steps: int, records: int = _RECORDS) -> np.ndarray:
-    """Return about `records` of the steps 0, …, `steps`: the first half one by one, the others geometrically spread.
+    """Return about `records` of the steps 0, …, `steps`: most of them one by one, then pairs k, k + 1 spread
+    geometrically.
 
-    At the edge of stability everything alternates from one step to the next: a coarser start would show a false beat.
+    At the edge of stability everything alternates from one step to the next, and single records far apart would
+    show a beat that is not there.
     """
     if steps < records:
         return np.arange(steps + 1)
-    first = records // 2
-    later = np.geomspace(first, steps, records - first)
-    return np.unique(np.concatenate([np.arange(first), np.round(later).astype(int)]))
+    first = 3 * records // 4
+    later = np.round(np.geomspace(first, steps, (records - first) // 2)).astype(int)
+    return np.unique(np.concatenate([np.arange(first), later - 1, later]))
 
 
 class _Run(eqx.Module):

@@ -142,6 +142,8 @@ def _draw_levels(axes: Axes, comparison: Comparison) -> None:
     for index, descent in enumerate(_by_rate(comparison)):
         level, colour = 2 / descent.learning_rate, descent_look(index, len(comparison.descents))["color"]
         if level <= axes.get_ylim()[1]:
+            # White beneath keeps the dashes visible on a run that swings around its own 2/η.
+            axes.axhline(level, color="white", linewidth=2 * THRESHOLD["linewidth"], zorder=THRESHOLD["zorder"])
             axes.axhline(level, color=colour, **THRESHOLD)
             levels.append((level, rf"$2/\eta,\ \eta = {descent.learning_rate:.3g}$", colour))
     levels = _thinned(sorted(levels, key=lambda level: level[0]), _MARGIN_LABELS)
