@@ -17,6 +17,8 @@ from .problems import LinearRegression, Problem
 from .theory import minimal_sharpness_bounds
 
 _TAIL = 32
+_RECORDS = 250
+_MOST_BYTES = 2 * 10**9
 
 
 @dataclass(frozen=True)
@@ -56,7 +58,7 @@ def compare(
     learning_rates: Sequence[float],
     *,
     steps: int = 4000,
-    records: int = 250,
+    records: int | None = None,
     stopping: Stopping | None = None,
     progress: Callable[[str], None] = lambda stage: None,
     **flow_options: Any,
@@ -66,10 +68,11 @@ def compare(
 
     All runs share the criterion `stopping`, and record their weights and sharpness at about `records` times
     each; the flow records at all of these times together, so that every distance is taken at equal times.
-    That keeps (number of rates + 1) × `records` copies of the weights. `flow_options` go to `integrate`
-    (`rtol`, `solver`, …); `progress` is called with a few words before each run. Raises as `integrate` and
-    `descend` do.
+    That keeps 2 × (number of rates) × `records` copies of the weights: by default 250 records, fewer for a
+    network so large that they would take more than 4 GB. `flow_options` go to `integrate` (`rtol`, `solver`, …);
+    `progress` is called with a few words before each run. Raises as `integrate` and `descend` do.
     """
+    records = _affordable_records(network, len(learning_rates)) if records is None else records
     marks = default_record_steps(steps, records)
     runs = []
     for eta in learning_rates:
@@ -80,10 +83,13 @@ def compare(
             )
         )
     progress("gradient flow")
-    times = _common_times([np.asarray(run.times) for run in runs], len(marks)) if runs else None
-    flow = integrate(network, problem, ts=times, stopping=stopping, weights=True, **flow_options)
-    progress("sharpness along the way")
-    flow, *runs = [_with_sharpness(run) for run in (flow, *runs)]
+    if runs:
+        times = _common_times([np.asarray(run.times) for run in runs], len(marks))
+        flow = integrate(network, problem, ts=times, stopping=stopping, weights=True, **flow_options)
+        progress("sharpness along the way")
+        flow, *runs = [_with_sharpness(run) for run in (flow, *runs)]
+    else:
+        flow = integrate(network, problem, stopping=stopping, sharpness=True, **flow_options)
     bounds = _bounds(network, problem)
     return Comparison(
         flow=flow,
@@ -100,8 +106,14 @@ def _common_times(times: list[np.ndarray], records: int) -> np.ndarray:
     A fixed number means that another comparison with the same settings does not compile again.
     """
     wanted = np.unique(np.concatenate(times))
-    ahead = len(times) * (records + 1) + _TAIL - len(wanted)
+    ahead = len(times) * (records + 1) + min(_TAIL, records) - len(wanted)
     return np.concatenate([wanted, (wanted[-1] or 1.0) * 1e4 ** (np.arange(1, ahead + 1) / ahead)])
+
+
+def _affordable_records(network: eqx.Module, rates: int) -> int:
+    """Return 250, or as many as let the descents keep their weights in 2 GB, but two at least."""
+    size = sum(leaf.nbytes for leaf in jax.tree.leaves(_weights(network)))
+    return int(np.clip(_MOST_BYTES // (max(rates, 1) * max(size, 1)), 2, _RECORDS))
 
 
 def _with_sharpness(run: Trajectory) -> Trajectory:
@@ -114,10 +126,10 @@ def _with_sharpness(run: Trajectory) -> Trajectory:
 def _beside(flow: Trajectory, run: Trajectory, learning_rate: float) -> DescentBesideFlow:
     flow_times, times = np.asarray(flow.times), np.asarray(run.times)
     index = np.minimum(np.searchsorted(flow_times, times), len(flow_times) - 1)
-    distance = np.array(_distances(_weights(run.path), _weights(flow.path), jnp.asarray(index)))
+    distance = np.array(_distances(_weights(run.path), _weights(flow.path), index))
     if not flow.converged:
         distance[times > flow_times[-1]] = np.nan
-    ends = _distances(_with_axis(run.network), _with_axis(flow.network), jnp.array([0]))
+    ends = _distances(_with_axis(run.network), _with_axis(flow.network), np.array([0]))
     return DescentBesideFlow(
         learning_rate=float(learning_rate),
         trajectory=run,

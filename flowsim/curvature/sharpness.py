@@ -7,7 +7,7 @@ import numpy as np
 from jax.core import Tracer
 from jaxtyping import Array, Float
 
-from ..networks import cast, split, weight_dtype
+from ..networks import cast, records, split, weight_dtype
 from ..problems import Problem
 from .eigenpair import Eigenpair, eigenpair_dense, eigenpair_lanczos
 from .hessian import dense_hessian, hessian_operator
@@ -79,17 +79,17 @@ def sharpness_along(path: eqx.Module, problem: Problem) -> Float[np.ndarray, " r
     """
     weights, rest = split(path)
     leaves, structure = jax.tree.flatten(weights)
-    records = leaves[0].shape[0]
-    size = sum(leaf[0].size for leaf in leaves)
+    count = leaves[0].shape[0]
+    size = sum(leaf.size // count for leaf in leaves)
     probe = jax.random.normal(jax.random.key(0), (size,), leaves[0].dtype)
     vector, values = probe, []
-    for first in range(0, records, _BLOCK):
+    for first in range(0, count, _BLOCK):
         # Blocks of one length compile once: the last is filled up with copies of its last record.
-        index = np.minimum(np.arange(first, first + _BLOCK), records - 1)
-        block = jax.tree.unflatten(structure, [leaf[index] for leaf in leaves])
+        index = np.minimum(np.arange(first, first + _BLOCK), count - 1)
+        block = jax.tree.unflatten(structure, [records(leaf, index) for leaf in leaves])
         vector, found = _sharpness_of_block(block, rest, problem, vector, probe)
         values.append(np.asarray(found))
-    return np.concatenate(values)[:records]
+    return np.concatenate(values)[:count]
 
 
 @eqx.filter_jit

@@ -10,6 +10,7 @@ from jax.core import Tracer
 from jaxtyping import Array, Float, Int, PyTree
 
 from ..curvature import sharpness
+from ..networks import records as records_of
 from ..problems import Problem
 from .recording import Records
 from .stopping import Outcome
@@ -87,7 +88,7 @@ def trajectory_of(
         slots = jax.tree.map(lambda buffer: jnp.where(_like(reached, buffer), buffer, jnp.nan), slots)
     else:
         count = int(records.count)
-        slots = jax.tree.map(lambda buffer: _first(buffer, count), slots)
+        slots = jax.tree.map(lambda buffer: records_of(buffer, slice(count)), slots)
     diagnostics = dict(slots["diagnostics"])
     along = diagnostics.pop("sharpness", None)
     path = None if slots["weights"] is None else eqx.combine(slots["weights"], rest)
@@ -105,11 +106,6 @@ def trajectory_of(
         code=code,
         count=records.count,
     )
-
-
-def _first(buffer: Array, count: int) -> Array:
-    # Numbers are cut on the host, which compiles nothing; weights stay where they are.
-    return jax.device_put(np.asarray(buffer)[:count]) if buffer.ndim == 1 else buffer[:count]
 
 
 def _like(mask: Array, buffer: Array) -> Array:

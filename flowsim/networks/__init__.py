@@ -2,4 +2,4 @@
 
 from .linear import DeepLinear as DeepLinear
 from .perceptron import Perceptron as Perceptron
-from .weights import Fixed as Fixed, cast as cast, split as split, weight_dtype as weight_dtype
+from .weights import Fixed as Fixed, cast as cast, records as records, split as split, weight_dtype as weight_dtype

@@ -5,6 +5,7 @@ from typing import TypeVar
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array
 
 Network = TypeVar("Network", bound=eqx.Module)
@@ -42,6 +43,17 @@ def weight_dtype(network: eqx.Module) -> jnp.dtype:
 def cast(tree: Tree, dtype: jnp.dtype) -> Tree:
     """Return `tree` with every floating-point array in precision `dtype`."""
     return jax.tree.map(lambda leaf: leaf.astype(dtype) if eqx.is_inexact_array(leaf) else leaf, tree)
+
+
+def records(leaf: Array, index: slice | np.ndarray) -> Array:
+    """Return `leaf[index]` without compiling a program for every shape, where that is possible.
+
+    On the memory of one CPU, NumPy cuts for nothing; elsewhere the array stays on its devices.
+    """
+    (device, *others) = leaf.sharding.device_set
+    if others or device.platform != "cpu":
+        return leaf[index]
+    return jax.device_put(np.asarray(leaf)[index], leaf.sharding)
 
 
 def _is_fixed(leaf: object) -> bool:
