@@ -32,7 +32,7 @@ def main() -> None:
         "rejected",
         "ms",
     )
-    columns += ("SciPy time / time", "outcome")
+    columns += ("SciPy's time / time", "outcome")
     rows = [row for case in cases for row in integration_rows(case)]
     table("integrate to ‖∇R‖ ≤ 1e-12 (default stop: 1e-8); errors relative, in the final weights", columns, rows)
     columns = ("case", *(f"η = 2^{np.log2(rate):.0f}" for rate in LEARNING_RATES), "slope")

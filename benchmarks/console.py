@@ -4,6 +4,7 @@ import argparse
 import datetime
 import os
 import platform
+import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
@@ -15,11 +16,13 @@ def begin(what: str) -> bool:
     parser = argparse.ArgumentParser(description=what)
     parser.add_argument("--quick", action="store_true", help="fewer cases, for a run of less than a minute")
     quick = parser.parse_args().quick
+    _restart_with_one_blas_thread()
     machine = [
-        f"{len(os.sched_getaffinity(0)) if hasattr(os, 'sched_getaffinity') else os.cpu_count()} cores",
+        f"{os.cpu_count()} cores (load {os.getloadavg()[0]:.1f} before)",
         _processor(),
         f"Python {platform.python_version()}",
         f"JAX {jax.__version__} on {jax.default_backend()}",
+        f"{os.environ['OPENBLAS_NUM_THREADS']} BLAS thread",
         "float64" if jax.config.jax_enable_x64 else "float32",
         str(datetime.date.today()),
     ]
@@ -42,6 +45,14 @@ def _text(value: object) -> str:
     if value == 0 or 1e-2 <= abs(value) < 1e4:
         return f"{value:.3g}" if abs(value) < 1000 else f"{value:.0f}"
     return f"{value:.1e}"
+
+
+def _restart_with_one_blas_thread() -> None:
+    # On a machine with other work, two threads of LAPACK that wait for each other take 10 to 100 times as long as one,
+    # and a measured ratio is one of luck. OpenBLAS reads the number when NumPy is imported, so it is too late here.
+    if "OPENBLAS_NUM_THREADS" not in os.environ:
+        os.environ["OPENBLAS_NUM_THREADS"] = "1"
+        os.execv(sys.executable, [sys.executable, *sys.argv])
 
 
 def _processor() -> str:

@@ -21,7 +21,6 @@ DEPENDENCIES = "jax, diffrax, equinox, matfree.decomp, jaxtyping, numpy"
 # limit; in operations, that product is worth three gradients.
 GRADIENTS_PER_STEP = 6 + 1
 OPERATIONS_PER_STEP = GRADIENTS_PER_STEP + 3
-STEP_COUNTS = (20, 40, 60, 80, 100, 120)
 
 
 def main() -> None:
@@ -42,7 +41,7 @@ def main() -> None:
     )
     columns += ("step / model", "step / gradient", "step with record, µs", "before the first step, ms")
     columns += ("GFLOP/s, gradient", "step")
-    sizes = [(10, 5), (100, 5), (10, 50)] if quick else [(10, 5), (100, 5), (1000, 5), (10, 50), (10, 200)]
+    sizes = [(10, 5), (100, 5), (10, 50)] if quick else [(10, 5), (100, 5), (1000, 5), (10, 50), (10, 100)]
     table("warm steps of integrate", columns, [step_row(depth, width) for depth, width in sizes])
     columns = ("statement", "median, s", "added by flowsim, s", "ratio")
     table("import in fresh processes", columns, import_rows(3 if quick else 11))
@@ -105,7 +104,7 @@ def compile_rows(repeats: int) -> list[tuple]:
     rows, first = [], None
     for depth in (10, 100, 1000):
         case = residual(depth=depth)
-        cold = statistics.median(cold_seconds(case) for _ in range(repeats))
+        cold = min(cold_seconds(case) for _ in range(repeats))
         (warm,) = warm_seconds(lambda case=case: flowsim.integrate(case.network, case.problem))
         run = jax.jit(lambda s, case=case: flowsim.integrate(with_stacks(case, s), case.problem).network.stacks)
         lowered = len(run.lower(case.network.stacks).as_text()) / 1e3
@@ -129,27 +128,28 @@ def step_row(depth: int, width: int) -> tuple:
     (gradient,) = gradient_seconds([case], [reduced_objective(case)], count=200)
     product = product_seconds(case, count=200)
     model = GRADIENTS_PER_STEP * gradient + product
-    overhead, step = fit_of_times(case, ts=[1e9])
-    _, recorded_step = fit_of_times(case, ts=None)
+    call, step, recorded_step = call_and_step_seconds(case)
     # Two matrix–vector products and an outer product for each layer.
     operations = 5 * case.size
     micro = tuple(1e6 * seconds for seconds in (gradient, product, model, step))
+    ratios = (step / model, step / gradient, recorded_step / step)
     speed = (operations / gradient / 1e9, OPERATIONS_PER_STEP * operations / step / 1e9)
-    ratios = (step / model, step / gradient)
-    return (depth, width, case.size, *micro, *ratios, 1e6 * recorded_step, 1e3 * overhead, *speed)
+    return (depth, width, case.size, *micro, *ratios, 1e3 * call, *speed)
 
 
-def fit_of_times(case: Case, *, ts: list[float] | None) -> tuple[float, float]:
-    """Return intercept and slope of the wall time over the number of steps, all of them before the end."""
+def call_and_step_seconds(case: Case) -> tuple[float, float, float]:
+    """Return the time of a call that makes one step, of one more step, and of one more with records now and then."""
 
-    def run(steps: int) -> flowsim.Trajectory:
+    def run(steps: int, ts: list[float] | None) -> flowsim.Trajectory:
         end = flowsim.integrate(case.network, case.problem, rtol=1e-12, max_steps=steps, ts=ts)
         assert end.outcome == flowsim.Outcome.STEP_LIMIT, f"ended after {end.steps}: {end.outcome.name}"
         return end
 
-    times = warm_seconds(*(lambda steps=steps: run(steps) for steps in STEP_COUNTS))
-    slope, intercept = np.polyfit(STEP_COUNTS, times, 1)
-    return float(intercept), float(slope)
+    never = [1e9]
+    kinds = [(1, None), (20, never), (120, never), (20, None), (120, None)]
+    calls = [lambda steps=steps, ts=ts: run(steps, ts) for steps, ts in kinds]
+    one, few, many, few_recorded, many_recorded = warm_seconds(*calls, repeats=15)
+    return one, (many - few) / 100, (many_recorded - few_recorded) / 100
 
 
 def import_rows(repeats: int) -> list[tuple]:

@@ -85,6 +85,27 @@ def test_an_exhausted_krylov_space_is_no_obstacle(matrix):
     np.testing.assert_allclose(pair.value, matrix.max(initial=-9, where=matrix != 0) if matrix.any() else 0, atol=1e-12)
 
 
+@pytest.mark.parametrize("dimension", [12, 24])
+def test_a_crowded_top_of_the_spectrum_is_resolved(dimension):
+    """Restarts from a single vector stagnate here, at 30 eigenvalues within one hundredth and as many opposite."""
+    generator = np.random.default_rng(0)
+    values = np.concatenate([generator.uniform(0.99, 1, 30), -generator.uniform(0.99, 1, 30), np.zeros(240)])
+    vectors, _ = np.linalg.qr(generator.standard_normal((300, 300)))
+    start = jax.random.normal(jax.random.key(0), (300,))
+    pair = eigenpair_lanczos(as_operator(vectors @ np.diag(values) @ vectors.T), start, dimension=dimension)
+    assert bool(pair.converged)
+    np.testing.assert_allclose(pair.value, values.max(), rtol=1e-12)
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 10])
+def test_spaces_smaller_than_the_krylov_dimension_are_solved_at_once(size):
+    matrix = np.random.default_rng(size).standard_normal((size, size))
+    matrix = matrix + matrix.T
+    pair = eigenpair_lanczos(as_operator(matrix), jax.random.normal(jax.random.key(0), (size,)))
+    assert int(pair.products) == size + 1
+    np.testing.assert_allclose(pair.value, np.linalg.eigvalsh(matrix)[-1], rtol=1e-12)
+
+
 def test_the_residual_certifies_the_value():
     generator = np.random.default_rng(0)
     matrix = generator.standard_normal((400, 400))

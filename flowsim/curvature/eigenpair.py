@@ -4,7 +4,6 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
-from matfree import decomp
 
 from .hessian import Operator
 
@@ -31,55 +30,95 @@ def eigenpair_dense(matrix: Float[Array, "p p"]) -> Eigenpair:
     return Eigenpair(value, vector, residual, jnp.isfinite(value), jnp.asarray(matrix.shape[0]))
 
 
+class _Krylov(eqx.Module):
+    """Orthonormal vectors v_0, …, v_m as rows, and the projection VHVᵀ of the operator on the first m of them."""
+
+    basis: Float[Array, "m+1 p"]
+    projection: Float[Array, "m m"]
+
+
 def eigenpair_lanczos(
     product: Operator,
     start: Float[Array, " p"],
     *,
-    dimension: int = 32,
+    dimension: int = 24,
     rtol: float | None = None,
-    max_restarts: int = 100,
+    max_restarts: int = 500,
 ) -> Eigenpair:
-    """Return the largest algebraic eigenpair of a symmetric operator by restarted Lanczos.
+    """Return the largest algebraic eigenpair of a symmetric operator by thick-restart Lanczos.
 
-    Each round spans a Krylov space of `dimension` with full reorthogonalization and starts from the best
-    vector of the round before. It ends when the residual is below `rtol` times the largest absolute Ritz
-    value (default: the unit roundoff to the power 2/3, near what rounding allows), or after `max_restarts`
-    rounds.
+    Each round widens a Krylov space to `dimension` vectors with full reorthogonalization, and keeps the best
+    third of its Ritz vectors for the next: a single vector would stagnate where the top of the spectrum is
+    crowded (Wu and Simon 2000). It ends when the residual, computed from the vector itself, is below `rtol`
+    times the largest absolute Ritz value (default: the unit roundoff to the power 2/3, near what rounding
+    allows), or after `max_restarts` rounds.
     """
     dimension = min(dimension, start.size)
+    kept = dimension // 3
     tolerance = jnp.finfo(start.dtype).eps ** (2 / 3) if rtol is None else rtol
-    decompose = decomp.tridiag_sym(dimension, reortho="full", custom_vjp=False)
 
     def unfinished(state: tuple) -> Array:
-        rounds, pair = state
+        rounds, _, _, pair = state
         return ~pair.converged & (rounds < max_restarts) & jnp.isfinite(pair.value)
 
     def improve(state: tuple) -> tuple:
-        rounds, pair = state
-        basis, tridiagonal, *_ = decompose(product, pair.vector)
-        vector, scale = _best_ritz_vector(jnp.asarray(basis), jnp.asarray(tridiagonal))
-        image = product(vector)
-        value = vector @ image
-        residual = jnp.linalg.norm(image - value * vector)
-        products = pair.products + dimension + 1
-        return rounds + 1, Eigenpair(value, vector, residual, residual <= tolerance * scale, products)
+        rounds, filled, krylov, pair = state
+        krylov = jax.lax.fori_loop(filled, dimension, lambda j, k: _widened(product, j, k), krylov)
+        values, vectors = jnp.linalg.eigh(krylov.projection)
+        better = _certified(product, vectors[:, -1] @ krylov.basis[:-1], tolerance * jnp.max(jnp.abs(values)))
+        products = pair.products + dimension - filled + 1
+        better = eqx.tree_at(lambda p: p.products, better, products)
+        return rounds + 1, jnp.array(kept), _thinned(krylov, values, vectors, kept), better
 
     zero = jnp.zeros((), start.dtype)
-    first = Eigenpair(zero, start, zero, jnp.array(False), jnp.array(0))
-    _, pair = jax.lax.while_loop(unfinished, improve, (0, first))
-    return pair
+    basis = jnp.zeros((dimension + 1, start.size), start.dtype).at[0].set(start / jnp.linalg.norm(start))
+    krylov = _Krylov(basis, jnp.zeros((dimension, dimension), start.dtype))
+    nothing = Eigenpair(zero, start, zero, jnp.array(False), jnp.array(0))
+    return jax.lax.while_loop(unfinished, improve, (jnp.array(0), jnp.array(0), krylov, nothing))[-1]
 
 
-def _best_ritz_vector(
-    basis: Float[Array, "k p"], tridiagonal: Float[Array, "k k"]
-) -> tuple[Float[Array, " p"], Float[Array, ""]]:
-    # Once the Krylov space is exhausted, as for a Hessian of low rank, the next vector is normalized rounding noise,
-    # not orthogonal to the others (or 0/0). What came before is complete: the rest is put below the spectrum.
-    finite = jnp.where(jnp.isfinite(tridiagonal), tridiagonal, 0)
-    scale = jnp.max(jnp.sum(jnp.abs(finite), axis=1))
-    coupled = jnp.abs(jnp.diagonal(tridiagonal, 1)) > jnp.sqrt(jnp.finfo(finite.dtype).eps) * scale
-    valid = jnp.concatenate([jnp.array([True]), jnp.cumsum(~coupled) == 0])
-    inside = jnp.where(valid[:, None] & valid[None, :], finite, 0)
-    values, vectors = jnp.linalg.eigh(inside - jnp.diag(jnp.where(valid, 0, 2 * scale + 1)))
-    best = vectors[:, -1] @ jnp.where(valid[:, None], basis, 0)
-    return best / jnp.linalg.norm(best), jnp.max(jnp.where(values < -2 * scale, 0, jnp.abs(values)))
+def _widened(product: Operator, j: Int[Array, ""], krylov: _Krylov) -> _Krylov:
+    """Return the space with the column of v_j in its projection, and with v_{j+1} added."""
+    image = product(krylov.basis[j])
+    column = krylov.basis @ image
+    new = _orthogonal(image - column @ krylov.basis, krylov.basis)
+    length = jnp.linalg.norm(new)
+    # Where the space is exhausted, as for a Hessian of low rank, what is left is rounding: go on from elsewhere.
+    exhausted = length <= 100 * jnp.finfo(image.dtype).eps * jnp.linalg.norm(image)
+    new = jax.lax.cond(exhausted, lambda: _elsewhere(j, krylov.basis), lambda: new / length)
+    column = column[:-1]
+    projection = krylov.projection.at[:, j].set(column).at[j, :].set(column)
+    return _Krylov(krylov.basis.at[j + 1].set(new), projection)
+
+
+def _elsewhere(j: Int[Array, ""], basis: Float[Array, "k p"]) -> Float[Array, " p"]:
+    """Return a random unit vector orthogonal to the basis; zero if the basis spans everything."""
+    random = jax.random.normal(jax.random.fold_in(jax.random.key(1), j), basis.shape[1:], basis.dtype)
+    vector = _orthogonal(random, basis)
+    length = jnp.linalg.norm(vector)
+    spanned = length <= 1e3 * jnp.finfo(basis.dtype).eps * jnp.linalg.norm(random)
+    return jnp.where(spanned, 0, vector / jnp.where(spanned, 1, length))
+
+
+def _orthogonal(vector: Array, basis: Float[Array, "k p"]) -> Array:
+    # Twice is enough (Kahan; Parlett 1980, section 6.9).
+    for _ in range(2):
+        vector = vector - (basis @ vector) @ basis
+    return vector
+
+
+def _certified(product: Operator, vector: Float[Array, " p"], bound: Float[Array, ""]) -> Eigenpair:
+    vector = vector / jnp.linalg.norm(vector)
+    image = product(vector)
+    value = vector @ image
+    residual = jnp.linalg.norm(image - value * vector)
+    return Eigenpair(value, vector, residual, residual <= bound, jnp.array(0))
+
+
+def _thinned(krylov: _Krylov, values: Array, vectors: Array, kept: int) -> _Krylov:
+    """Return the space of the best `kept` Ritz vectors and of v_m, from which the next round goes on."""
+    size = len(values)
+    best = vectors[:, size - kept :].T @ krylov.basis[:-1]
+    basis = jnp.zeros_like(krylov.basis).at[:kept].set(best).at[kept].set(krylov.basis[-1])
+    projection = jnp.zeros_like(krylov.projection).at[:kept, :kept].set(jnp.diag(values[size - kept :]))
+    return _Krylov(basis, projection)

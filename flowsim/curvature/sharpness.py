@@ -42,9 +42,9 @@ def top_eigenpair(
     *,
     dense: bool | None = None,
     start: Float[Array, " p"] | None = None,
-    dimension: int = 32,
+    dimension: int = 24,
     rtol: float | None = None,
-    max_restarts: int = 100,
+    max_restarts: int = 500,
 ) -> Eigenpair:
     """Return the largest algebraic eigenpair of the Hessian of the risk, with its residual.
 
@@ -97,13 +97,7 @@ def _sharpness_of_block(
     block: eqx.Module, rest: eqx.Module, problem: Problem, start: Array, probe: Array
 ) -> tuple[Array, Array]:
     def next_record(vector: Array, weights: eqx.Module) -> tuple[Array, Array]:
-        network = eqx.combine(weights, rest)
-        quick = top_eigenpair(network, problem, dense=False, start=vector, dimension=_WARM_DIMENSION, max_restarts=3)
-        pair = jax.lax.cond(
-            quick.converged,
-            lambda: quick,
-            lambda: top_eigenpair(network, problem, dense=False, start=vector),
-        )
+        pair = top_eigenpair(eqx.combine(weights, rest), problem, dense=False, start=vector, dimension=_WARM_DIMENSION)
         # A little of everything keeps what has been at right angles to the path from staying unseen.
         mixed = pair.vector + 1e-3 * probe / jnp.linalg.norm(probe)
         return jnp.where(pair.converged, mixed, probe), jnp.where(pair.converged, pair.value, jnp.nan)

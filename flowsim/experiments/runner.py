@@ -62,7 +62,7 @@ def build(scenario: Scenario, folder: Path) -> tuple[Problem, eqx.Module]:
 
 def environment() -> dict[str, Any]:
     """Return what a result depends on besides its scenario: versions and device."""
-    packages = ("flowsim", "jax", "jaxlib", "diffrax", "equinox", "numpy", "matfree")
+    packages = ("flowsim", "jax", "jaxlib", "diffrax", "equinox", "numpy")
     device = jax.devices()[0]
     return {
         "python": platform.python_version(),
