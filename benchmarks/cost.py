@@ -30,16 +30,8 @@ def main() -> None:
     columns = ("L", "first call, s", "warm call, ms", "compilation, s", "ratio", "lowered program, kB", "ratio")
     columns += ("gradient as a Python loop, lowered, kB", "ratio")
     table("compilation of integrate, residual network, d = 5", columns, compile_rows(1 if quick else 3))
-    columns = (
-        "L",
-        "d",
-        "p",
-        "gradient, µs",
-        "Hessian–vector product, µs",
-        "model: 7 gradients + 1 product, µs",
-        "step, µs",
-    )
-    columns += ("step / model", "step / gradient", "step with record, µs", "before the first step, ms")
+    columns = ("L", "d", "p", "gradient, µs", "product Hv, µs", "model: 7 gradients + 1 product, µs", "step, µs")
+    columns += ("step / model", "step / gradient", "with records / without", "call with one step, ms")
     columns += ("GFLOP/s, gradient", "step")
     sizes = [(10, 5), (100, 5), (10, 50)] if quick else [(10, 5), (100, 5), (1000, 5), (10, 50), (10, 100)]
     table("warm steps of integrate", columns, [step_row(depth, width) for depth, width in sizes])

@@ -241,6 +241,33 @@ def test_a_nonlinear_network_reaches_a_minimum():
     assert np.linalg.eigvalsh(np.asarray(jax.hessian(_risk_of(flow.network, problem))(flat(flow.network))))[0] > -1e-3
 
 
+class Mixture(eqx.Module):
+    """A model of a user's own: a function, a number and a name among its leaves, and a fixed array."""
+
+    weight: jax.Array
+    offset: flowsim.Fixed
+    activation: object
+    power: int
+    name: str
+
+    def __call__(self, x):
+        return jnp.sum(self.activation(self.weight @ x) ** self.power) + self.offset.value
+
+
+def test_a_model_of_the_users_own_flows_and_what_is_fixed_stays():
+    generator = np.random.default_rng(0)
+    X = generator.standard_normal((15, 3))
+    problem = flowsim.EmpiricalRisk(X, X[:, 0] ** 2)
+    start = Mixture(0.5 * jnp.eye(3), flowsim.Fixed(jnp.array(0.25)), jnp.tanh, 2, "mine")
+    flow = flowsim.integrate(start, problem, t1=5.0, ts=[1.0], sharpness=True)
+    assert flow.outcome is Outcome.TIME_LIMIT
+    assert float(flow.risk[-1]) < float(problem(start))
+    assert float(flow.network.offset.value) == 0.25
+    assert flow.network.activation is jnp.tanh
+    gd = flowsim.descend(start, problem, learning_rate=0.01, steps=500)
+    assert abs(float(gd.risk[-1]) - float(flow.risk[-1])) < 0.01
+
+
 def _risk_of(network, problem):
     weights, rest = split(network)
     unravel = ravel_pytree(weights)[1]

@@ -108,7 +108,7 @@ def _start(run: _Run, weights: PyTree) -> _State:
     ceiling = divergence_ceiling(objective)
     code = verdict(run.stopping, run.field, weights, objective, norm(gradient), ceiling)
     zero = jnp.zeros((), run.learning_rate.dtype)
-    record = jax.eval_shape(run.instruments.measure, run.field, weights, zero, zero)
+    record = eqx.filter_eval_shape(run.instruments.measure, run.field, weights, zero, zero)
     records = empty_records(run.marks.size + 1, record)
     return _recorded(run, _State(weights, gradient, jnp.array(0), code, ceiling, records))
 

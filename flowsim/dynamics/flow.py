@@ -135,12 +135,11 @@ def _start(run: _Run, weights: PyTree) -> _State:
         term, zero, controller.horizon, weights, None, None, run.solver.func, order
     )
     solver_state = run.solver.init(term, zero, t_next, weights, None)
-    objective, _ = jax.value_and_grad(run.field.objective)(weights)
-    ceiling = divergence_ceiling(objective)
+    ceiling = divergence_ceiling(run.field.objective(weights))
     objective, gradient_norm, code = run.look(weights, ceiling)
     code = _or_else(code, run.t1 <= 0, Outcome.TIME_LIMIT)
     scales = Scales(t_next, objective)
-    record = jax.eval_shape(run.instruments.measure, run.field, weights, zero, gradient_norm)
+    record = eqx.filter_eval_shape(run.instruments.measure, run.field, weights, zero, gradient_norm)
     schedule_state = run.schedule.init(record)
     state = _State(
         weights=weights,

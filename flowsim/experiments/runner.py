@@ -30,7 +30,7 @@ def run(scenario: Scenario, folder: Path, *, progress: Callable[[str], None] = l
     same numbers. Raises `DataError` for data that cannot be used, and `ScenarioError` where they do not fit
     the network.
     """
-    progress("reading the data")
+    progress("drawing data and weights")
     problem, network = build(scenario, folder)
     flow = scenario.flow
     return compare(
