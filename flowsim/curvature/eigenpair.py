@@ -85,19 +85,22 @@ def _widened(product: Operator, j: Int[Array, ""], krylov: _Krylov) -> _Krylov:
     length = jnp.linalg.norm(new)
     # Where the space is exhausted, as for a Hessian of low rank, what is left is rounding: go on from elsewhere.
     exhausted = length <= 100 * jnp.finfo(image.dtype).eps * jnp.linalg.norm(image)
-    new = jax.lax.cond(exhausted, lambda: _elsewhere(j, krylov.basis), lambda: new / length)
+    new = jax.lax.cond(exhausted, lambda: _elsewhere(krylov.basis), lambda: new / length)
     column = column[:-1]
     projection = krylov.projection.at[:, j].set(column).at[j, :].set(column)
     return _Krylov(krylov.basis.at[j + 1].set(new), projection)
 
 
-def _elsewhere(j: Int[Array, ""], basis: Float[Array, "k p"]) -> Float[Array, " p"]:
-    """Return a random unit vector orthogonal to the basis; zero if the basis spans everything."""
-    random = jax.random.normal(jax.random.fold_in(jax.random.key(1), j), basis.shape[1:], basis.dtype)
-    vector = _orthogonal(random, basis)
-    length = jnp.linalg.norm(vector)
-    spanned = length <= 1e3 * jnp.finfo(basis.dtype).eps * jnp.linalg.norm(random)
-    return jnp.where(spanned, 0, vector / jnp.where(spanned, 1, length))
+def _elsewhere(basis: Float[Array, "k p"]) -> Float[Array, " p"]:
+    """Return a unit vector orthogonal to the basis, from the axis that it covers least; zero if it spans everything.
+
+    Any vector will do: a random start has met every eigenvalue before its Krylov space is exhausted.
+    """
+    covered = jnp.sum(basis**2, axis=0)
+    least = jnp.argmin(covered)
+    vector = _orthogonal(jnp.zeros_like(covered).at[least].set(1), basis)
+    spanned = covered[least] > 1 - 1e3 * jnp.finfo(basis.dtype).eps
+    return jnp.where(spanned, 0, vector / jnp.where(spanned, 1, jnp.linalg.norm(vector)))
 
 
 def _orthogonal(vector: Array, basis: Float[Array, "k p"]) -> Array:

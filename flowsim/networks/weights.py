@@ -53,7 +53,8 @@ def records(leaf: Array, index: slice | np.ndarray) -> Array:
     (device, *others) = leaf.sharding.device_set
     if others or device.platform != "cpu":
         return leaf[index]
-    return jax.device_put(np.asarray(leaf)[index], leaf.sharding)
+    # An array that nobody placed stays so: a change would compile every program that takes it once more.
+    return jax.device_put(np.asarray(leaf)[index], leaf.sharding if leaf.committed else None)
 
 
 def _is_fixed(leaf: object) -> bool:
