@@ -16,7 +16,7 @@ from timing import once, warm_seconds
 
 import flowsim
 
-DEPENDENCIES = "jax, diffrax, equinox, matfree.decomp, jaxtyping, numpy"
+DEPENDENCIES = "jax, diffrax, equinox, jaxtyping, numpy"
 # Six new stages of Tsit5 and one gradient for the stopping rule, beside the Hessian–vector product of the sharpness
 # limit; in operations, that product is worth three gradients.
 GRADIENTS_PER_STEP = 6 + 1
@@ -140,7 +140,7 @@ def call_and_step_seconds(case: Case) -> tuple[float, float, float]:
     never = [1e9]
     kinds = [(1, None), (20, never), (120, never), (20, None), (120, None)]
     calls = [lambda steps=steps, ts=ts: run(steps, ts) for steps, ts in kinds]
-    one, few, many, few_recorded, many_recorded = warm_seconds(*calls, repeats=15)
+    one, few, many, few_recorded, many_recorded = warm_seconds(*calls)
     return one, (many - few) / 100, (many_recorded - few_recorded) / 100
 
 
