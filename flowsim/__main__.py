@@ -1,8 +1,15 @@
 """`python -m flowsim SCENARIO …`."""
 
+import os
 import sys
 
-from .cli import main
+from .cli import INTERRUPTED, main
 
 if __name__ == "__main__":
-    sys.exit(main())
+    code = main()
+    if code == INTERRUPTED:
+        # Python's orderly exit would wait for, and can crash in, what the compiler still has running.
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
+    sys.exit(code)

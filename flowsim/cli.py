@@ -1,6 +1,7 @@
 """The command line: scenarios in, tables, figures and numbers out."""
 
 import argparse
+import io
 import json
 import os
 import sys
@@ -8,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import equinox as eqx
 import jax
 from rich.console import Console
 
@@ -18,6 +20,7 @@ from .experiments import (
     Scenario,
     ScenarioError,
     StoreError,
+    build,
     environment,
     open_results,
     parse_overrides,
@@ -26,6 +29,7 @@ from .experiments import (
     run,
     scenario_json_schema,
 )
+from .problems import Problem
 from .problems.data import DataError
 
 DONE, NOT_CONVERGED, BAD_INPUT, INTERRUPTED = 0, 1, 2, 130
@@ -34,26 +38,44 @@ DONE, NOT_CONVERGED, BAD_INPUT, INTERRUPTED = 0, 1, 2, 130
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run `python -m flowsim` with `arguments` (default: those of the process) and return its exit code."""
     options = _parser().parse_args(arguments)
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")  # η has no place in every encoding
     try:
         if options.schema:
             print(json.dumps(scenario_json_schema(), indent=2))
             return DONE
-        jobs = _jobs(options)
         jax.config.update("jax_enable_x64", True)
-        return max([_run_and_report(job) for job in jobs])
+        return max([_run_and_report(job) for job in _jobs(options)])
     except (ScenarioError, DataError, StoreError) as error:
-        print(f"flowsim: {error}", file=sys.stderr)
-        return BAD_INPUT
+        return _refuse(str(error))
     except KeyboardInterrupt:
-        print(
-            "flowsim: interrupted; files already named above are whole, and there are no others",
-            file=sys.stderr,
-        )
+        print("flowsim: interrupted; files written so far are whole, the others are missing", file=sys.stderr)
         return INTERRUPTED
     except BrokenPipeError:
         # Whoever read our output has gone: say no more, not even when Python flushes at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return DONE
+    except OSError as error:
+        return _refuse(f"{error.filename or 'output'}: {error.strerror or error}; use another file or folder")
+    except MemoryError:
+        return _refuse("not enough memory; use fewer samples or features, or a smaller network")
+    except jax.errors.JaxRuntimeError as error:
+        if "RESOURCE_EXHAUSTED" not in str(error):
+            raise
+        return _refuse("not enough memory on the device; use a smaller network, or precision: float32")
+
+
+def _refuse(message: str) -> int:
+    print(f"flowsim: {message}", file=sys.stderr)
+    return BAD_INPUT
+
+
+class _Terminal(Console):
+    """A console that lets the command line decide what a closed pipe means."""
+
+    def on_broken_pipe(self) -> None:
+        raise BrokenPipeError
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -91,6 +113,8 @@ class _Job:
     path: Path
     scenario: Scenario
     folder: ResultFolder
+    problem: Problem
+    network: eqx.Module
 
 
 def _jobs(options: argparse.Namespace) -> list[_Job]:
@@ -107,23 +131,26 @@ def _jobs(options: argparse.Namespace) -> list[_Job]:
                 "rename one, or run them one by one with another --out"
             )
         names[path.stem] = path
-    return [
-        _Job(path, scenario, open_results(options.out, path.stem, resolved(scenario), options.overwrite))
-        for path, scenario in scenarios.items()
-    ]
+    return [_job(path, scenario, options) for path, scenario in scenarios.items()]
+
+
+def _job(path: Path, scenario: Scenario, options: argparse.Namespace) -> _Job:
+    folder = open_results(options.out, path.stem, resolved(scenario), options.overwrite)
+    try:
+        return _Job(path, scenario, folder, *build(scenario, path.parent))
+    except ScenarioError as error:
+        raise ScenarioError(f"{path}: {error}") from None
 
 
 def _run_and_report(job: _Job) -> int:
-    console = Console()
-    with console.status("starting") as status:
-        try:
-            comparison = run(
-                job.scenario,
-                job.path.parent,
-                progress=lambda stage: status.update(f"{job.path.stem}: {stage}"),
-            )
-        except ScenarioError as error:
-            raise ScenarioError(f"{job.path}: {error}") from None
+    console = _Terminal()
+    with console.status(job.path.stem) as status:
+        comparison = run(
+            job.scenario,
+            job.problem,
+            job.network,
+            progress=lambda stage: status.update(f"{job.path.stem}: {stage}"),
+        )
         status.update(f"{job.path.stem}: sharpness at the end, figures")
         table = report.render(comparison, title=job.path.stem)
         written = _write(job, comparison)

@@ -16,7 +16,6 @@ from .networks import DeepLinear, split
 from .problems import LinearRegression, Problem
 from .theory import minimal_sharpness_bounds
 
-_TAIL = 32
 _RECORDS = 250
 _MOST_BYTES = 2 * 10**9
 
@@ -85,7 +84,7 @@ def compare(
     progress("gradient flow")
     if runs:
         times = _common_times([np.asarray(run.times) for run in runs], len(marks))
-        flow = integrate(network, problem, ts=times, stopping=stopping, weights=True, **flow_options)
+        flow = integrate(network, problem, ts=times, between=True, stopping=stopping, weights=True, **flow_options)
         progress("sharpness along the way")
         flow, *runs = [_with_sharpness(run) for run in (flow, *runs)]
     else:
@@ -100,14 +99,13 @@ def compare(
 
 
 def _common_times(times: list[np.ndarray], records: int) -> np.ndarray:
-    """Return the times of all descents together, and a geometric tail that fills up to a fixed number of
-    them.
+    """Return the times of all descents together, filled up to a fixed number with times that never come.
 
     A fixed number means that another comparison with the same settings does not compile again.
     """
     wanted = np.unique(np.concatenate(times))
-    ahead = len(times) * (records + 1) + min(_TAIL, records) - len(wanted)
-    return np.concatenate([wanted, (wanted[-1] or 1.0) * 1e4 ** (np.arange(1, ahead + 1) / ahead)])
+    wanted = wanted[np.isfinite(wanted)]  # a descent that diverged at once may have none
+    return np.append(wanted, np.full(len(times) * (records + 1) - len(wanted), np.inf))
 
 
 def _affordable_records(network: eqx.Module, rates: int) -> int:

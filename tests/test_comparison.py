@@ -63,6 +63,15 @@ def test_no_learning_rates_leave_the_flow_alone(mlp, problem):
     assert len(alone.flow.times) > 50
 
 
+def test_the_flow_is_drawn_in_full_beside_descents_that_end_at_once(mlp, problem):
+    short = flowsim.compare(mlp, problem, [5.0, 1e30], steps=50)
+    assert [descent.trajectory.outcome for descent in short.descents] == [Outcome.DIVERGED] * 2
+    risk = np.asarray(short.flow.excess_risk) / float(short.flow.excess_risk[0])
+    assert short.flow.converged
+    assert ((risk < 0.9) & (risk > 0.1)).sum() >= 10
+    assert len(risk) > 60
+
+
 def test_a_second_comparison_compiles_no_loop_again(mlp, problem, comparison, compiled):
     other = flowsim.DeepLinear.gaussian(widths=[5] * 10 + [1], scale=0.35, key=jax.random.key(1))
     before = compiled()

@@ -144,7 +144,7 @@ BAD_WORDS = {
 CONTRADICTIONS = {
     "target as feature": (table("[a, b]", "[a, y]"), "1: data.features: found 'y', which is also a target;"),
     "two residual outputs": (good("5}", "5, outputs: 2}"), "4: network.kind: found a residual network for 5"),
-    "too deep": (good("10", "10000000"), "5: network.depth: found 10000000; expected at most 1000000"),
+    "too deep": (good("10", "10000000"), "5: network.depth: found 10000000; expected at most 100000;"),
     "too many weights": (good("5}", "15000}"), "5: network.depth: found a network of 2250000000 weights; ex"),
     "too many samples": (good("50", "1e12"), "2: data.samples: found a matrix of 6000000000000 numbers; exp"),
     "too many features": (good("5}", "1e6}"), "2: data.features: found a matrix of 1000000000000 numbers; e"),

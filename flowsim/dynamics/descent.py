@@ -42,8 +42,8 @@ def descend(
     """
     field, start = gradient_field(network, problem)
     dtype = jax.tree.leaves(start)[0].dtype
-    if not isinstance(learning_rate, Tracer) and not 0 < float(learning_rate) < float("inf"):
-        raise ValueError(f"learning_rate must be a positive finite number, got {learning_rate}")
+    if not isinstance(learning_rate, Tracer) and not 0 < float(learning_rate) <= float(jnp.finfo(dtype).max):
+        raise ValueError(f"learning_rate must be a positive finite number of {dtype}, got {learning_rate}")
     if not (isinstance(steps, int | np.integer) and steps >= 1):
         raise ValueError(f"steps must be a whole number, one or more, got {steps!r}")
     marks = default_record_steps(steps) if record_steps is None else as_times(record_steps, "record_steps", whole=True)
@@ -54,7 +54,7 @@ def descend(
         learning_rate=jnp.asarray(learning_rate, dtype),
         marks=jnp.asarray(np.append(marks[marks < steps], steps)),
     )
-    state = advance_to_end(_advance, run, _start(run, start), first=8192)
+    state = advance_to_end(_advance, run, _start(run, start), first=256)
     return trajectory_of(
         state.records,
         network=field.network(state.weights),

@@ -30,6 +30,7 @@ def integrate(
     t1: float = float("inf"),
     max_steps: int = 1_000_000,
     ts: ArrayLike | None = None,
+    between: bool = False,
     stopping: Stopping | None = None,
     diagnostics: Diagnostics | None = None,
     sharpness: bool = False,
@@ -44,11 +45,11 @@ def integrate(
     first: see `Trajectory.outcome`. `solver` is any Diffrax ODE solver with an error estimate, explicit
     (default `Tsit5`) or implicit; `stepsize_controller` replaces the step control altogether.
 
-    Records are made at the increasing times `ts`, reached exactly, and at the end; by default at the ends of
-    some 200 steps at most, spread over plateau, fast phase and approach. Each holds the risk, excess risk,
-    squared distance and gradient norm, what the functions of the network in `diagnostics` return
-    (floating-point arrays), and on request the `sharpness` and the `weights`, both of which cost more than
-    the flow.
+    Records are made at the increasing times `ts`, reached exactly, and at the end, and with `between` also where
+    much happens between them; without `ts`, at the ends of some 200 steps at most, spread over plateau, fast phase and
+    approach. Each holds the risk, excess risk, squared distance and gradient norm, what the functions of the network in
+    `diagnostics` return (floating-point arrays), and on request the `sharpness` and the `weights`, both of which cost
+    more than the flow.
 
     Works under `jax.jit` and `jax.vmap`. Raises `ValueError` or `TypeError` for arguments that cannot be
     right; a run that does not converge is returned, not raised.
@@ -64,7 +65,7 @@ def integrate(
         raise ValueError(f"t1 must be zero or more, got {t1}")
     if not (isinstance(max_steps, int | np.integer) and max_steps >= 1):
         raise ValueError(f"max_steps must be a whole number, one or more, got {max_steps!r}")
-    schedule = Spread() if ts is None else AtTimes(jnp.asarray(as_times(ts, "ts"), dtype))
+    schedule = Spread() if ts is None else AtTimes(jnp.asarray(as_times(ts, "ts"), dtype), between)
     run = _Run(
         field=field,
         solver=solver,
@@ -75,7 +76,7 @@ def integrate(
         t1=jnp.asarray(t1, dtype),
         max_steps=jnp.asarray(max_steps),
     )
-    state = advance_to_end(_advance, run, _start(run, start), first=1024)
+    state = advance_to_end(_advance, run, _start(run, start), first=16)
     return trajectory_of(
         state.schedule_state.records,
         network=field.network(state.weights),

@@ -41,5 +41,5 @@ def advance_to_end(
         began = time.monotonic()
         state = jax.block_until_ready(advance(run, state, jnp.asarray(amount)))
         seconds = max(time.monotonic() - began, 1e-3)
-        amount = max(1, int(amount * min(2.0, _SECONDS_PER_CALL / seconds)))
+        amount = max(1, int(amount * min(4.0, _SECONDS_PER_CALL / seconds)))
     return state

@@ -145,20 +145,29 @@ class Spread(eqx.Module):
 
 
 class AtTimesState(eqx.Module):
-    """The records of an `AtTimes`, and which of its times comes next."""
+    """The records of an `AtTimes`, which of its times comes next, and what its records in between are spaced by."""
 
     records: Records
     upcoming: Int[Array, ""]
+    between: Int[Array, ""]
+    last: Float[Array, " 3"]
 
 
 class AtTimes(eqx.Module):
-    """Records at the given increasing times `ts`, to which the flow steps exactly, and one at the end."""
+    """Records at the given increasing times `ts`, to which the flow steps exactly, and one at the end.
+
+    With `between`, up to 256 more wherever enough has happened since the last record, as in `Spread`; the distance
+    that counts as enough doubles with every 64 of them.
+    """
 
     ts: Float[Array, " times"]
+    between: bool = eqx.field(static=True, default=False)
 
     def init(self, record: PyTree) -> AtTimesState:
         """Return the state before the first record."""
-        return AtTimesState(empty_records(self.ts.size + 1, record), jnp.array(0))
+        capacity = self.ts.size + 1 + (_CAPACITY if self.between else 0)
+        last = jnp.full(3, jnp.inf, record["times"].dtype)
+        return AtTimesState(empty_records(capacity, record), jnp.array(0), jnp.array(0), last)
 
     def horizon(self, state: AtTimesState) -> Float[Array, ""]:
         """Return the time of the next record, infinite after the last."""
@@ -167,11 +176,22 @@ class AtTimes(eqx.Module):
 
     def due(self, state: AtTimesState, mark: Mark) -> Bool[Array, ""]:
         """Tell whether a record should be made here."""
-        return mark.time >= self.horizon(state)
+        on_time = mark.time >= self.horizon(state)
+        if not self.between:
+            return on_time
+        spacing = _FIRST_SPACING * 2.0 ** (state.between // (_CAPACITY // 4))
+        moved = jnp.sum(jnp.abs(mark.coordinates - state.last))
+        return on_time | (~(moved < spacing) & (state.between < _CAPACITY))
 
     def add(self, state: AtTimesState, record: PyTree, mark: Mark) -> AtTimesState:
         """Return the state with one more record."""
-        return AtTimesState(state.records.add(record), state.upcoming + 1)
+        on_time = mark.time >= self.horizon(state)
+        return AtTimesState(
+            records=state.records.add(record),
+            upcoming=state.upcoming + on_time,
+            between=state.between + ~on_time,
+            last=mark.coordinates,
+        )
 
 
 class Scales(eqx.Module):

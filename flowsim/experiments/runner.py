@@ -23,15 +23,14 @@ from .document import ScenarioError
 from .scenario import FileData, GaussianData, PerceptronNetwork, ResidualNetwork, Scenario, shape_refusals
 
 
-def run(scenario: Scenario, folder: Path, *, progress: Callable[[str], None] = lambda stage: None) -> Comparison:
-    """Run `scenario`, whose data file, if any, is found from `folder`; `progress` hears what is being done.
-
-    Needs 64-bit JAX (`jax_enable_x64`), also for precision float32, so that both precisions start from the
-    same numbers. Raises `DataError` for data that cannot be used, and `ScenarioError` where they do not fit
-    the network.
-    """
-    progress("drawing data and weights")
-    problem, network = build(scenario, folder)
+def run(
+    scenario: Scenario,
+    problem: Problem,
+    network: eqx.Module,
+    *,
+    progress: Callable[[str], None] = lambda stage: None,
+) -> Comparison:
+    """Run `scenario` on what `build` made of it; `progress` hears what is being done."""
     flow = scenario.flow
     return compare(
         network,
@@ -49,7 +48,11 @@ def run(scenario: Scenario, folder: Path, *, progress: Callable[[str], None] = l
 
 
 def build(scenario: Scenario, folder: Path) -> tuple[Problem, eqx.Module]:
-    """Return the problem and the network of `scenario`. Raises as `run`."""
+    """Return the problem and the network of `scenario`, whose data file, if any, is found from `folder`.
+
+    Needs 64-bit JAX (`jax_enable_x64`), also for precision float32, so that both precisions start from the same
+    numbers. Raises `DataError` for data that cannot be used, and `ScenarioError` where they do not fit the network.
+    """
     X, y = _data(scenario, folder)
     outputs = 1 if y.ndim == 1 else y.shape[1]
     for refusal in shape_refusals(scenario.network, X.shape[1], outputs):

@@ -1,5 +1,6 @@
 """Results on disk: every file appears whole or not at all, and never among those of another scenario."""
 
+import io
 import json
 import math
 import os
@@ -105,9 +106,10 @@ class ResultFolder:
         """Write figures/name.png and figures/name.pdf; the same figure gives the same bytes."""
 
         def save(suffix: str, **options: Any) -> Path:
-            return self._write_by(
-                f"{FIGURES}/{name}.{suffix}", lambda path: figure.savefig(path, format=suffix, **options)
-            )
+            # Drawn in memory: Matplotlib's PDF writer fails in another way than the disk that it meets full.
+            drawn = io.BytesIO()
+            figure.savefig(drawn, format=suffix, **options)
+            return self._write(f"{FIGURES}/{name}.{suffix}", drawn.getvalue())
 
         png = save("png", dpi=200, metadata={"Software": None})
         return png, save("pdf", metadata={"CreationDate": None})

@@ -40,11 +40,13 @@ WHOLE = BeforeValidator(_whole)
 
 Seed = Annotated[int, Field(ge=0, le=2**32 - 1), WHOLE]  # without x64 JAX keeps 32 bits of a seed
 Count = Annotated[int, Field(ge=1), WHOLE]
-Depth = Annotated[int, Field(ge=1, le=1_000_000, examples=[10]), WHOLE]
+Depth = Annotated[int, Field(ge=1, le=100_000, examples=[10]), WHOLE]
 StepLimit = Annotated[int, Field(ge=1, le=2**31 - 1), WHOLE]  # Diffrax counts in 32 bits
 
 # YAML has lists and a frozen model has tuples: the container alone is lax, its entries stay strict.
-LearningRates = Annotated[tuple[Annotated[float, Field(gt=0)], ...], Field(strict=False), AfterValidator(_distinct)]
+LearningRates = Annotated[
+    tuple[Annotated[float, Field(gt=0, le=1e30)], ...], Field(strict=False), AfterValidator(_distinct)
+]
 Names = Annotated[
     tuple[Annotated[str, Field(min_length=1)], ...],
     Field(strict=False, min_length=1),

@@ -10,7 +10,7 @@ from jax.core import Tracer
 from jaxtyping import Array, Float
 from numpy.typing import ArrayLike
 
-from .data import paired_arrays
+from .data import DataError, paired_arrays
 
 
 class LinearNetwork(Protocol):
@@ -134,4 +134,10 @@ def _checked(X: ArrayLike, y: ArrayLike) -> tuple[np.ndarray, np.ndarray]:
     if isinstance(X, Tracer) or isinstance(y, Tracer):
         raise ValueError("LinearRegression reduces its data once, outside jit and vmap: build it before and pass it in")
     X, y = paired_arrays(X, y)
+    for name, array in (("X", X), ("y", y)):
+        largest = np.abs(array).max()
+        if not (largest == 0 or 1e-100 < largest < 1e100):
+            raise DataError(
+                f"{name} has entries of size {largest:.2g}, whose squares leave the range of floats: rescale"
+            )
     return X, y[:, 0] if y.shape[1:] == (1,) else y

@@ -16,9 +16,9 @@ _WIDEST = 8
 def rows(comparison: Comparison) -> list[dict[str, Any]]:
     """Return the numbers of the printed table, the flow first.
 
-    Each row holds `method` ("GF" or "GD"), `learning_rate`, `steps`, `time`, `excess_risk`, `sharpness` (at the final
-    weights), `ratio` (sharpness over the lower bound of Theorem 2), `two_over_eta`, `distance_to_flow` and `outcome`
-    (its name). `None` is what does not apply, NaN what could not be computed.
+    Each row holds `method` ("GF" or "GD"), `learning_rate`, `steps`, `time`, `risk`, `excess_risk`, `sharpness` (at
+    the final weights), `ratio` (sharpness over the lower bound of Theorem 2), `two_over_eta`, `distance_to_flow` and
+    `outcome` (its name). `None` is what does not apply, NaN what could not be computed.
     """
     flow = {
         "method": "GF",
@@ -47,6 +47,7 @@ def _end(run: Trajectory, bounds: tuple[float, float] | None) -> dict[str, Any]:
     return {
         "steps": int(run.steps),
         "time": float(run.time),
+        "risk": float(run.risk[-1]),
         "excess_risk": float(run.excess_risk[-1]),
         "sharpness": sharpness,
         "ratio": sharpness / bounds[0] if bounds and bounds[0] > 0 else None,
@@ -74,22 +75,33 @@ def render(comparison: Comparison, title: str) -> Table:
     )
     limit = "to limit" if comparison.flow.converged else "to GF"
     table.add_column("", no_wrap=True)
-    for header in ("η", "steps", "time", "excess\nrisk", "S", "S/\nlower\nbound", "2/η", f"distance\n{limit}"):
+    # Where the minimum of the risk is unknown, so is the excess: then the risk itself is shown.
+    measure = "risk" if math.isnan(comparison.flow.excess_risk[0]) else "excess_risk"
+    for header in (
+        "η",
+        "steps",
+        "time",
+        measure.replace("_", "\n"),
+        "S",
+        "S/\nlower\nbound",
+        "2/η",
+        f"distance\n{limit}",
+    ):
         on_the_ground = "\n" * (2 - header.count("\n")) + header
         table.add_column(on_the_ground, justify="right", no_wrap=True)
     table.add_column("\n\nverdict", min_width=10)
     for row in rows(comparison):
-        table.add_row(*_cells(row))
+        table.add_row(*_cells(row, measure))
     return table
 
 
-def _cells(row: dict[str, Any]) -> list[str]:
+def _cells(row: dict[str, Any], measure: str) -> list[str]:
     return [
         row["method"],
         _number(row["learning_rate"], 4),
         str(row["steps"]),
         _number(row["time"], 4),
-        _number(row["excess_risk"], 3),
+        _number(row[measure], 3),
         _number(row["sharpness"], 4),
         _number(row["ratio"], 3),
         _number(row["two_over_eta"], 4),
@@ -137,7 +149,6 @@ def summary(comparison: Comparison) -> dict[str, Any]:
             "time": _finite(flow.time),
             "steps": int(flow.steps),
             "rejected_steps": int(flow.rejected_steps),
-            "risk": _finite(flow.risk[-1]),
             **_summary_of_end(flow),
         },
         "descent": [_summary_of_descent(descent) for descent in comparison.descents],
@@ -162,6 +173,7 @@ def _summary_of_descent(descent: DescentBesideFlow) -> dict[str, Any]:
 
 def _summary_of_end(run: Trajectory) -> dict[str, float | None]:
     return {
+        "risk": _finite(run.risk[-1]),
         "excess_risk": _finite(run.excess_risk[-1]),
         "squared_distance": _finite(run.squared_distance[-1]),
         "gradient_norm": _finite(run.gradient_norm[-1]),
