@@ -86,6 +86,16 @@ def test_slow_divergence_is_seen_before_the_numbers_overflow(problem):
     assert np.isfinite(gd.risk).all()
 
 
+def test_descent_from_a_minimum_that_it_cannot_keep_leaves_it_and_finds_a_flatter_one(mlp_flow, problem):
+    eta = 2.5 / mlp_flow.final_sharpness
+    tight = flowsim.Stopping(gradient_norm=1e-12)
+    gd = flowsim.descend(mlp_flow.network, problem, learning_rate=eta, steps=3000, stopping=tight, weights=True)
+    assert gd.outcome is Outcome.STEP_LIMIT
+    assert float(gd.excess_risk.max()) > 1e-2
+    assert gd.final_sharpness < mlp_flow.final_sharpness
+    assert gd.path.weights[0].shape == (len(gd.times), 5, 5)
+
+
 def test_a_fixed_point_of_floating_point_ends_the_run_early_and_is_named():
     never = flowsim.Stopping(gradient_norm=None)
     problem = flowsim.LinearRegression(np.ones((1, 1)), np.ones(1))

@@ -193,6 +193,12 @@ def test_the_zero_network_is_a_saddle_and_does_not_move(run, problem):
     assert result.final_sharpness == 0
 
 
+def test_the_zero_network_does_not_move_on_an_empirical_risk_either():
+    problem = flowsim.EmpiricalRisk(np.ones((4, 3)), np.ones(4))
+    network = flowsim.Perceptron.gaussian(widths=[3, 3, 1], scale=0.0, activation="tanh", key=KEY)
+    assert flowsim.integrate(network, problem, t1=1.0).outcome is Outcome.STATIONARY
+
+
 def test_a_plateau_with_a_tiny_gradient_is_not_taken_for_the_limit(problem):
     network = flowsim.DeepLinear.gaussian(widths=[5] * 10 + [1], scale=0.01, key=KEY)
     flow = flowsim.integrate(network, problem)

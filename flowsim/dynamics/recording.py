@@ -40,7 +40,9 @@ class Instruments(eqx.Module):
             "excess_risk": problem.excess_risk(network),
             "squared_distance": problem.squared_distance(network),
             "gradient_norm": gradient_norm,
-            "diagnostics": {name: function(network) for name, function in self.diagnostics.items()},
+            "diagnostics": {
+                name: jax.tree.map(jnp.asarray, function(network)) for name, function in self.diagnostics.items()
+            },
             "weights": weights if self.weights else None,
         }
 
@@ -53,9 +55,9 @@ def instruments(problem: Problem, diagnostics: Diagnostics | None, *, sharpness:
             raise TypeError(
                 f"diagnostics maps names to functions of the network, got {name!r}: {type(function).__name__}"
             )
+    if "sharpness" in chosen:
+        raise ValueError("'sharpness' is what sharpness=True records: give the diagnostic another name")
     if sharpness:
-        if "sharpness" in chosen:
-            raise ValueError("'sharpness' is already recorded by sharpness=True: give the diagnostic another name")
         chosen["sharpness"] = PathSharpness(problem)
     return Instruments(chosen, weights)
 

@@ -89,12 +89,12 @@ def stopping_for(stopping: Stopping | None, dtype: jnp.dtype) -> Stopping:
 
 
 def divergence_ceiling(objective: Float[Array, ""]) -> Float[Array, ""]:
-    """Return the objective above which a run has diverged: 1/ε times its first value, with ε the unit
-    roundoff.
+    """Return the objective above which a run has diverged: 1/ε times its first value or one, ε the unit roundoff.
 
-    Beyond that nothing of the starting point is left in the digits. A gradient flow never rises at all.
+    Beyond that nothing of the starting point is left in the digits. A gradient flow never rises at all; descent from
+    near a minimum may rise far above where it began, and come back.
     """
-    return jnp.where(objective > 0, objective / jnp.finfo(objective.dtype).eps, jnp.inf)
+    return jnp.maximum(objective, 1) / jnp.finfo(objective.dtype).eps
 
 
 def verdict(

@@ -45,7 +45,7 @@ def _as_run(number: int, weight: Array) -> Float[Array, "layers out in"]:
 
 def unstack(stacks: Stacks) -> tuple[Float[Array, "out in"], ...]:
     """Return W_1, …, W_L as a tuple: the inverse of `stack`."""
-    return tuple(stack[layer] for stack in stacks for layer in range(stack.shape[-3]))
+    return tuple(stack[..., layer, :, :] for stack in stacks for layer in range(stack.shape[-3]))
 
 
 def gaussian(widths: Sequence[int], scale: float, *, key: Array, dtype: jnp.dtype | None) -> Stacks:

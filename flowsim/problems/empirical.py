@@ -64,8 +64,12 @@ class EmpiricalRisk(eqx.Module):
         return jnp.full((), jnp.nan, self.X.dtype)
 
     def is_minimum(self, network: Callable[[Array], Array], gradient_norm: float) -> Bool[Array, ""]:
-        """Return true: nothing tells a saddle from a minimizer by first derivatives here."""
-        return jnp.array(True)
+        """Return whether `gradient_norm` is more than zero.
+
+        First derivatives do not tell a saddle from a minimizer here, but a gradient that vanishes exactly, as that of
+        the zero network does, is not taken for a minimum.
+        """
+        return jnp.asarray(gradient_norm) > 0
 
     def _sample_loss(self, network: Callable[[Array], Array], x: Array, target: Array) -> Array:
         prediction = network(x)
