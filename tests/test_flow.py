@@ -325,7 +325,12 @@ def test_single_precision_converges_at_tolerances_of_its_own(mlp, problem, mlp_f
         ({"max_steps": 1.5}, "max_steps"),
         ({"ts": [1.0, 1.0]}, "increasing"),
         ({"ts": [-1.0]}, "zero or more"),
-        ({"ts": []}, "increasing"),
+        ({"ts": [[1.0]]}, "increasing"),
+        (
+            {"stepsize_controller": diffrax.PIDController(rtol=1e-6, atol=1e-9), "rtol": 1e-6},
+            "give rtol and atol to it",
+        ),
+        ({"stepsize_controller": diffrax.PIDController(rtol=1e-6, atol=1e-9, step_ts=[1.0])}, "ts="),
         ({"sharpness": True, "diagnostics": {"sharpness": lambda network: 0.0}}, "another name"),
     ],
 )
@@ -350,8 +355,12 @@ def test_other_misuse_is_refused(mlp, problem):
         flowsim.integrate(mlp, problem, diagnostics={"norm": 3})
     with pytest.raises(ValueError, match="gradient_norm"):
         flowsim.Stopping(gradient_norm=-1.0)
+    with pytest.raises(TypeError, match="no error estimate"):
+        flowsim.integrate(mlp, problem, solver=diffrax.Euler())
     with pytest.raises(TypeError, match="tableau"):
-        flowsim.integrate(mlp, problem, solver=diffrax.LeapfrogMidpoint())
+        flowsim.integrate(mlp, problem, solver=diffrax.HalfSolver(diffrax.Euler()))
+    with pytest.raises(TypeError, match="ConstantStepSize"):
+        flowsim.integrate(mlp, problem, stepsize_controller=diffrax.ConstantStepSize())
 
 
 def test_importing_flowsim_changes_no_setting_of_jax():

@@ -86,7 +86,7 @@ def sharpness_along(path: eqx.Module, problem: Problem) -> Float[np.ndarray, " r
     for first in range(0, count, _BLOCK):
         # Blocks of one length compile once: the last is filled up with copies of its last record.
         index = np.minimum(np.arange(first, first + _BLOCK), count - 1)
-        block = jax.tree.unflatten(structure, [records(leaf, index) for leaf in leaves])
+        block = records(jax.tree.unflatten(structure, leaves), index)
         vector, found = _sharpness_of_block(block, rest, problem, vector, probe)
         values.append(np.asarray(found))
     return np.concatenate(values)[:count]

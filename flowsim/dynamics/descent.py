@@ -8,8 +8,8 @@ from jax.core import Tracer
 from jaxtyping import Array, ArrayLike, Bool, Float, Int, PyTree
 
 from ..problems import Problem
-from .field import GradientField, gradient_field, norm
-from .interruptible import advance_to_end
+from .field import GradientField, check_weights, constant, gradient_field, norm
+from .interruptible import advance_to_end, steps_per_second
 from .recording import Diagnostics, Instruments, Records, empty_records, instruments
 from .stopping import Outcome, Stopping, divergence_ceiling, stopping_for, verdict
 from .trajectory import Trajectory, as_times, trajectory_of
@@ -40,30 +40,33 @@ def descend(
     Works under `jax.jit` and `jax.vmap`, with a traced `learning_rate` too. Raises `ValueError` or
     `TypeError` for arguments that cannot be right; a run that diverges is returned, not raised.
     """
-    field, start = gradient_field(network, problem)
-    dtype = jax.tree.leaves(start)[0].dtype
+    dtype = check_weights(network)
     if not isinstance(learning_rate, Tracer) and not 0 < float(learning_rate) <= float(jnp.finfo(dtype).max):
         raise ValueError(f"learning_rate must be a positive finite number of {dtype}, got {learning_rate}")
     if not (isinstance(steps, int | np.integer) and steps >= 1):
         raise ValueError(f"steps must be a whole number, one or more, got {steps!r}")
     marks = default_record_steps(steps) if record_steps is None else as_times(record_steps, "record_steps", whole=True)
-    run = _Run(
-        field=field,
+    request = _Request(
+        network=network,
+        problem=problem,
         stopping=stopping_for(stopping, dtype),
         instruments=instruments(problem, diagnostics, sharpness=sharpness, weights=weights),
-        learning_rate=jnp.asarray(learning_rate, dtype),
-        marks=jnp.asarray(np.append(marks[marks < steps], steps)),
+        learning_rate=constant(learning_rate, dtype),
+        marks=np.append(marks[marks < steps], steps),
     )
-    state = advance_to_end(_advance, run, _start(run, start), first=256)
+    state = advance_to_end(_begin, _advance, request, first=steps_per_second(network, problem, gradients=1))
     return trajectory_of(
         state.records,
-        network=field.network(state.weights),
+        weights=state.weights,
+        network=network,
         problem=problem,
-        rest=field.rest,
-        time=run.learning_rate * state.step.astype(dtype),
+        time=request.learning_rate * state.step.astype(dtype),
         steps=state.step,
         rejected_steps=jnp.zeros_like(state.step),
         code=state.code,
+        method="gradient descent",
+        gradients=state.step + 1,
+        products=jnp.zeros_like(state.step),
     )
 
 
@@ -79,6 +82,23 @@ def default_record_steps(steps: int, records: int = _RECORDS) -> np.ndarray:
     first = 3 * records // 4
     later = np.round(np.geomspace(first, steps, (records - first) // 2)).astype(int)
     return np.unique(np.concatenate([np.arange(first), later - 1, later]))
+
+
+class _Request(eqx.Module):
+    """The arguments of `descend`, checked."""
+
+    network: eqx.Module
+    problem: Problem
+    stopping: Stopping
+    instruments: Instruments
+    learning_rate: Float[ArrayLike, ""]
+    marks: Int[np.ndarray, " records"]
+
+    def run(self) -> tuple["_Run", PyTree]:
+        """Return the run that was asked for, and the weights that it starts from."""
+        field, weights = gradient_field(self.network, self.problem)
+        stopping, rate, marks = jax.tree.map(jnp.asarray, (self.stopping, self.learning_rate, self.marks))
+        return _Run(field, stopping, self.instruments, rate, marks), weights
 
 
 class _Run(eqx.Module):
@@ -103,18 +123,26 @@ class _State(eqx.Module):
 
 
 @eqx.filter_jit
-def _start(run: _Run, weights: PyTree) -> _State:
+def _begin(request: _Request, steps: Int[Array, ""]) -> _State:
+    """Return the state after the first `steps` steps, or at the end if that comes first."""
+    run, weights = request.run()
     objective, gradient = jax.value_and_grad(run.field.objective)(weights)
     ceiling = divergence_ceiling(objective)
     code = verdict(run.stopping, run.field, weights, objective, norm(gradient), ceiling)
     zero = jnp.zeros((), run.learning_rate.dtype)
     record = eqx.filter_eval_shape(run.instruments.measure, run.field, weights, zero, zero)
     records = empty_records(run.marks.size + 1, record)
-    return _recorded(run, _State(weights, gradient, jnp.array(0), code, ceiling, records))
+    return _looped(run, _recorded(run, _State(weights, gradient, jnp.array(0), code, ceiling, records)), steps)
 
 
 @eqx.filter_jit
-def _advance(run: _Run, state: _State, steps: Int[Array, ""]) -> _State:
+def _advance(request: _Request, state: _State, steps: Int[Array, ""]) -> _State:
+    """Return the state after `steps` more steps, or at the end if that comes first."""
+    run, _ = request.run()
+    return _looped(run, state, steps)
+
+
+def _looped(run: _Run, state: _State, steps: Int[Array, ""]) -> _State:
     last = state.step + jnp.minimum(steps, run.marks[-1])
 
     def unfinished(current: _State) -> Bool[Array, ""]:

@@ -1,11 +1,15 @@
 """The one vector field that is integrated as gradient flow and discretized as gradient descent."""
 
+from typing import Any
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax.core import Tracer
-from jaxtyping import Array, Float, PyTree
+from jaxtyping import Array, ArrayLike, Float, PyTree
 
+from ..curvature import GaussNewton, gauss_newton
 from ..networks import cast, split, weight_dtype
 from ..problems import Problem
 
@@ -31,27 +35,50 @@ class GradientField(eqx.Module):
         """Return the network that has these weights."""
         return eqx.combine(weights, self.rest)
 
+    def gauss_newton(self, weights: PyTree) -> GaussNewton:
+        """Return the Gauss–Newton matrix at `weights`."""
+        return gauss_newton(self.problem, self.network, weights)
+
+    def rank(self, weights: PyTree) -> int | None:
+        """Return the rank of that matrix at most, `None` if the problem does not know its outputs."""
+        return self.problem.rank(self.network(weights)) if hasattr(self.problem, "rank") else None
+
+    def has_gram(self) -> bool:
+        """Tell whether GGᵀ has a closed form."""
+        return hasattr(self.problem, "output_gram") and hasattr(self.rest, "regressor_gram")
+
 
 def gradient_field(network: eqx.Module, problem: Problem) -> tuple[GradientField, PyTree]:
-    """Return the gradient field of `network` on `problem`, in the precision of the weights, and the weights.
-
-    Raises `ValueError` if the weights are not finite or have several types.
-    """
-    dtype = weight_dtype(network)
+    """Return the gradient field of `network` on `problem`, in the precision of the weights, and the weights."""
     weights, rest = split(network)
-    field = GradientField(cast(problem, dtype), rest)
+    return GradientField(cast(problem, weight_dtype(network)), rest), weights
+
+
+def check_weights(network: eqx.Module) -> jnp.dtype:
+    """Return the type of the weights; `ValueError` if they have several types or are not finite."""
+    weights, _ = split(network)
     if not all(_finite(leaf) for leaf in jax.tree.leaves(weights)):
         raise ValueError("the network has weights that are not finite (NaN or infinity) before its first step")
-    return field, weights
+    return weight_dtype(network)
 
 
 def _finite(leaf: Array) -> bool:
     if isinstance(leaf, Tracer):
         return True
+    if len(leaf.sharding.device_set) == 1 and leaf.device.platform == "cpu":
+        return bool(np.isfinite(np.asarray(leaf)).all())
     with jax.ensure_compile_time_eval():  # a constant inside jit can be looked at too
         return bool(jnp.isfinite(leaf).all())
 
 
+def constant(value: ArrayLike, dtype: Any) -> Array | np.ndarray:
+    """Return a number or an array in type `dtype`, on no device yet unless it was on one."""
+    return value.astype(dtype) if isinstance(value, jax.Array) else np.asarray(value, dtype)
+
+
 def norm(tree: PyTree) -> Float[Array, ""]:
-    """Return the Euclidean norm of all entries of a pytree together."""
-    return jnp.sqrt(sum(jnp.sum(leaf**2) for leaf in jax.tree.leaves(tree)))
+    """Return the Euclidean norm of all entries of a pytree together; no square leaves the range of floats."""
+    leaves = jax.tree.leaves(tree)
+    largest = jnp.max(jnp.stack([jnp.max(jnp.abs(leaf)) for leaf in leaves]))
+    scale = jnp.where((largest > 0) & jnp.isfinite(largest), largest, 1)
+    return scale * jnp.sqrt(sum(jnp.sum((leaf / scale) ** 2) for leaf in leaves))

@@ -1,23 +1,22 @@
 """Gradient flow, integrated to its limit."""
 
-from typing import cast
-
 import diffrax
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, ArrayLike, Float, Int, PyTree
+from jaxtyping import Array, ArrayLike, Bool, Float, Int, PyTree
 
 from ..problems import Problem
-from .field import GradientField, gradient_field, norm
-from .interruptible import advance_to_end
+from .field import GradientField, check_weights, constant, gradient_field, norm
+from .interruptible import advance_to_end, steps_per_second
+from .method import Attempt, Method, MethodState, check_method, method_for, tolerances
 from .recording import AtTimes, Diagnostics, Instruments, Scales, Spread, instruments
-from .step_control import ChainedController, ChainState, SharpnessLimitedController, stability_interval
 from .stopping import Outcome, Stopping, divergence_ceiling, stopping_for, verdict
 from .trajectory import Trajectory, as_times, trajectory_of
 
-_STEPS_PER_SOLVE = 128
+# A run whose last steps, so many of them, all left the weights as they were to rounding will not move again.
+_QUIET_STEPS = 10
 
 
 def integrate(
@@ -39,62 +38,90 @@ def integrate(
 ) -> Trajectory:
     """Integrate the gradient flow dW/dt = −∇R(W) from `network` to its limit.
 
-    Steps adapt to `rtol` and `atol` (default 1e-6 and 1e-3·rtol; in float32, 1e-4), and never exceed what
-    the sharpness allows an explicit method (`SharpnessLimitedController`). The run ends with `stopping`
-    (default: ‖∇R‖ ≤ 1e-8; in float32, 1e-4), at time `t1`, or after `max_steps` steps, whichever comes
-    first: see `Trajectory.outcome`. `solver` is any Diffrax ODE solver with an error estimate, explicit
-    (default `Tsit5`) or implicit; `stepsize_controller` replaces the step control altogether.
+    Steps adapt to `rtol` and `atol` (default 1e-6 and 1e-3·rtol; in float32, 1e-4). The run ends with `stopping`
+    (default: ‖∇R‖ ≤ 1e-8; in float32, 1e-4), at time `t1`, or after `max_steps` steps, accepted and rejected, whichever
+    comes first: see `Trajectory.outcome`. `solver` is any Diffrax ODE solver with an error estimate; the default
+    follows from the problem (`flowsim.solvers.default_solver`), and `Trajectory.method` names it. The steps of
+    an explicit Diffrax solver never exceed what the sharpness allows it (`SharpnessLimitedController`).
+    `stepsize_controller` replaces the step control altogether, and then holds the tolerances.
 
     Records are made at the increasing times `ts`, reached exactly, and at the end, and with `between` also where
-    much happens between them; without `ts`, at the ends of some 200 steps at most, spread over plateau, fast phase and
-    approach. Each holds the risk, excess risk, squared distance and gradient norm, what the functions of the network in
-    `diagnostics` return (floating-point arrays), and on request the `sharpness` and the `weights`, both of which cost
-    more than the flow.
+    much happens between them; without `ts`, at the ends of some 200 steps, spread over plateau, fast phase and
+    approach. Steps are kept short enough for that: `ts=[]` leaves only the record at the end, and is the fastest way
+    to the limit. Each record holds the risk, excess risk, squared distance and gradient norm, what the functions of
+    the network in `diagnostics` return (floating-point arrays), and on request the `sharpness` and the `weights`,
+    both of which cost more than the flow.
 
     Works under `jax.jit` and `jax.vmap`. Raises `ValueError` or `TypeError` for arguments that cannot be
     right; a run that does not converge is returned, not raised.
     """
-    field, start = gradient_field(network, problem)
-    dtype = jax.tree.leaves(start)[0].dtype
-    rtol, atol = _tolerances(rtol, atol, dtype)
-    stopping = stopping_for(stopping, dtype)
-    solver = diffrax.Tsit5() if solver is None else solver
-    if stepsize_controller is None:
-        stepsize_controller = _step_control(solver, field, jnp.asarray(rtol, dtype), jnp.asarray(atol, dtype))
+    dtype = check_weights(network)
+    rtol, atol = tolerances(rtol, atol, stepsize_controller, dtype)
+    check_method(solver, stepsize_controller)
     if isinstance(t1, int | float) and not t1 >= 0:
         raise ValueError(f"t1 must be zero or more, got {t1}")
     if not (isinstance(max_steps, int | np.integer) and max_steps >= 1):
         raise ValueError(f"max_steps must be a whole number, one or more, got {max_steps!r}")
-    schedule = Spread() if ts is None else AtTimes(jnp.asarray(as_times(ts, "ts"), dtype), between)
-    run = _Run(
-        field=field,
+    request = _Request(
+        network=network,
+        problem=problem,
         solver=solver,
         controller=stepsize_controller,
-        stopping=stopping,
-        schedule=schedule,
+        rtol=rtol,
+        atol=atol,
+        stopping=stopping_for(stopping, dtype),
+        schedule=Spread() if ts is None else AtTimes(constant(as_times(ts, "ts"), dtype), between),
         instruments=instruments(problem, diagnostics, sharpness=sharpness, weights=weights),
-        t1=jnp.asarray(t1, dtype),
-        max_steps=jnp.asarray(max_steps),
+        t1=constant(t1, dtype),
+        max_steps=constant(max_steps, np.int64 if jax.config.jax_enable_x64 else np.int32),
     )
-    state = advance_to_end(_advance, run, _start(run, start), first=16)
+    state = advance_to_end(_begin, _advance, request, first=steps_per_second(network, problem, gradients=15))
     return trajectory_of(
         state.schedule_state.records,
-        network=field.network(state.weights),
+        weights=state.weights,
+        network=network,
         problem=problem,
-        rest=field.rest,
         time=state.time,
         steps=state.steps,
         rejected_steps=state.rejected_steps,
         code=state.code,
+        method=state.method.name,
+        gradients=state.gradients,
+        products=state.method.work.products,
     )
+
+
+class _Request(eqx.Module):
+    """The arguments of `integrate`, checked. All else is made of them inside the compiled program, where it is free."""
+
+    network: eqx.Module
+    problem: Problem
+    solver: diffrax.AbstractAdaptiveSolver | None
+    controller: diffrax.AbstractAdaptiveStepSizeController | None
+    rtol: Float[ArrayLike, ""]
+    atol: Float[ArrayLike, ""]
+    stopping: Stopping
+    schedule: Spread | AtTimes
+    instruments: Instruments
+    t1: Float[ArrayLike, ""]
+    max_steps: Int[ArrayLike, ""]
+
+    def run(self) -> tuple["_Run", PyTree]:
+        """Return the run that was asked for, and the weights that it starts from."""
+        field, weights = gradient_field(self.network, self.problem)
+        method = method_for(
+            field, weights, self.solver, self.controller, jnp.asarray(self.rtol), jnp.asarray(self.atol)
+        )
+        arrays = jax.tree.map(jnp.asarray, (self.stopping, self.schedule, self.t1, self.max_steps))
+        stopping, schedule, t1, max_steps = arrays
+        return _Run(field, method, stopping, schedule, self.instruments, t1, max_steps), weights
 
 
 class _Run(eqx.Module):
     """All that stays the same during one integration."""
 
     field: GradientField
-    solver: diffrax.AbstractSolver
-    controller: diffrax.AbstractAdaptiveStepSizeController
+    method: Method
     stopping: Stopping
     schedule: Spread | AtTimes
     instruments: Instruments
@@ -112,144 +139,129 @@ class _State(eqx.Module):
     """All that a run needs to go on, bit for bit, from where it is."""
 
     weights: PyTree
-    solver_state: PyTree
-    controller_state: PyTree
+    method: MethodState
     time: Float[Array, ""]
     time_remainder: Float[Array, ""]
     steps: Int[Array, ""]
     rejected_steps: Int[Array, ""]
+    quiet_steps: Int[Array, ""]
     code: Int[Array, ""]
+    gradient_norm: Float[Array, ""]
     schedule_state: PyTree
     scales: Scales
     ceiling: Float[Array, ""]
 
+    @property
+    def gradients(self) -> Int[Array, ""] | None:
+        """Evaluations of the gradient: those of the method, and one for the verdict on each accepted step."""
+        return self.method.work.gradients + self.steps + 1 if self.method.counted else None
+
 
 @eqx.filter_jit
-def _start(run: _Run, weights: PyTree) -> _State:
-    term = diffrax.ODETerm(run.field)
-    zero = jnp.zeros_like(run.t1)
-    controller = ChainedController(
-        run.controller, horizon=jnp.full_like(zero, jnp.inf), budget=jnp.array(_STEPS_PER_SOLVE)
-    ).wrap(1)
-    order = run.solver.error_order(term)
-    t_next, controller_state = controller.init(
-        term, zero, controller.horizon, weights, None, None, run.solver.func, order
-    )
-    solver_state = run.solver.init(term, zero, t_next, weights, None)
+def _begin(request: _Request, steps: Int[Array, ""]) -> _State:
+    """Return the state after the first `steps` attempted steps, or at the end if that comes first."""
+    run, weights = request.run()
+    method = run.method.init(run.field, weights)
     ceiling = divergence_ceiling(run.field.objective(weights))
     objective, gradient_norm, code = run.look(weights, ceiling)
-    code = _or_else(code, run.t1 <= 0, Outcome.TIME_LIMIT)
-    scales = Scales(t_next, objective)
+    zero = jnp.zeros_like(run.t1)
     record = eqx.filter_eval_shape(run.instruments.measure, run.field, weights, zero, gradient_norm)
-    schedule_state = run.schedule.init(record)
+    scales = Scales(method.wanted, objective)
+    none = jnp.array(0)
     state = _State(
         weights=weights,
-        solver_state=solver_state,
-        controller_state=controller_state,
+        method=method,
         time=zero,
         time_remainder=zero,
-        steps=jnp.array(0),
-        rejected_steps=jnp.array(0),
-        code=code,
-        schedule_state=schedule_state,
+        steps=none,
+        rejected_steps=none,
+        quiet_steps=none,
+        code=_or_else(code, run.t1 <= 0, Outcome.TIME_LIMIT),
+        gradient_norm=gradient_norm,
+        schedule_state=run.schedule.init(record, scales.coordinates(zero, objective, gradient_norm)),
         scales=scales,
         ceiling=ceiling,
     )
-    return _recorded(run, state, objective, gradient_norm)
+    return _looped(run, _recorded(run, state), steps)
 
 
-@eqx.filter_jit
-def _advance(run: _Run, state: _State, solves: Int[Array, ""]) -> _State:
-    def unfinished(carry: tuple) -> Array:
-        count, current = carry
-        return (current.code == Outcome.RUNNING) & (count < solves)
-
-    def body(carry: tuple) -> tuple:
-        count, current = carry
-        return count + 1, _solve_to_next_record(run, current)
-
-    return jax.lax.while_loop(unfinished, body, (jnp.array(0), state))[1]
+@eqx.filter_jit(donate="all-except-first")
+def _advance(request: _Request, state: _State, steps: Int[Array, ""]) -> _State:
+    """Return the state after `steps` more attempted steps, or at the end if that comes first."""
+    run, _ = request.run()
+    return _looped(run, state, steps)
 
 
-def _solve_to_next_record(run: _Run, state: _State) -> _State:
-    """Integrate up to the next record, the end, or for 128 steps, in a time that starts from zero again.
+def _looped(run: _Run, state: _State, steps: Int[Array, ""]) -> _State:
+    last = state.steps + state.rejected_steps + jnp.minimum(steps, run.max_steps)
 
-    A plateau can last longer than the inverse of the unit roundoff: on one clock the step at its end would
-    be lost.
-    """
-    next_record = run.schedule.horizon(state.schedule_state)
-    target = jnp.minimum(next_record, run.t1)
-    horizon = (target - state.time) - state.time_remainder
-    budget = jnp.minimum(_STEPS_PER_SOLVE, run.max_steps - state.steps - state.rejected_steps)
-    controller = ChainedController(run.controller, horizon=horizon, budget=budget)
-    controller_state = eqx.tree_at(lambda s: s.steps, state.controller_state, jnp.array(0))
+    def unfinished(current: _State) -> Bool[Array, ""]:
+        return (current.code == Outcome.RUNNING) & (current.steps + current.rejected_steps < last)
 
-    def pause(t, y, args, **_):
-        objective, gradient_norm, code = run.look(y, state.ceiling)
-        mark = state.scales.mark(state.time + t, objective, gradient_norm)
-        due = run.schedule.due(state.schedule_state, mark)
-        return (code != Outcome.RUNNING) | (t >= horizon) | ((t > 0) & due)
-
-    solution = diffrax.diffeqsolve(
-        diffrax.ODETerm(run.field),
-        run.solver,
-        t0=jnp.zeros_like(horizon),
-        t1=jnp.full_like(horizon, jnp.inf),
-        dt0=jnp.minimum(controller_state.wanted, horizon),
-        y0=state.weights,
-        saveat=diffrax.SaveAt(t1=True, solver_state=True, controller_state=True),
-        stepsize_controller=controller,
-        solver_state=state.solver_state,
-        controller_state=controller_state,
-        max_steps=None,
-        throw=False,
-        event=diffrax.Event(pause),
-        adjoint=diffrax.ForwardMode(),
-    )
-    return _settled(run, state, solution, target, horizon)
+    return jax.lax.while_loop(unfinished, lambda current: _step(run, current), state)
 
 
-def _settled(run: _Run, state: _State, solution: diffrax.Solution, target: Array, horizon: Array) -> _State:
-    """Return the state after one solve, with its record if one is due, and its outcome if it ended."""
-    weights, (elapsed,) = jax.tree.map(lambda leaf: leaf[0], solution.ys), cast(Array, solution.ts)
-    controller_state = cast(ChainState, solution.controller_state)
-    arrived = elapsed >= horizon
-    time, remainder = _add(state.time, state.time_remainder, elapsed)
+def _step(run: _Run, state: _State) -> _State:
+    """Return the state after one more attempted step."""
+    target = jnp.minimum(run.schedule.horizon(state.schedule_state), run.t1)
+    left = (target - state.time) - state.time_remainder
+    longest = jnp.minimum(left, run.schedule.longest_step(state.schedule_state))
+    attempt = run.method.attempt(run.field, state.weights, state.method, longest)
+    rejected = eqx.tree_at(lambda s: (s.method, s.rejected_steps), state, (attempt.state, state.rejected_steps + 1))
+    after = jax.lax.cond(attempt.kept, lambda: _moved(run, state, attempt, target), lambda: rejected)
+    code = _or_else(after.code, after.steps + after.rejected_steps >= run.max_steps, Outcome.STEP_LIMIT)
+    code = _or_else(code, ~(attempt.state.wanted > 0), Outcome.STALLED)
+    code = _or_else(code, ~attempt.okay, Outcome.SOLVER_FAILED)
+    return _recorded(run, eqx.tree_at(lambda s: s.code, after, code))
+
+
+def _moved(run: _Run, state: _State, attempt: Attempt, target: Array) -> _State:
+    """Return the state after an accepted step."""
+    arrived = attempt.length >= (target - state.time) - state.time_remainder
+    time, remainder = _add(state.time, state.time_remainder, attempt.length)
     time, remainder = jnp.where(arrived, target, time), jnp.where(arrived, 0, remainder)
-    steps = state.steps + solution.stats["num_accepted_steps"]
-    rejected = state.rejected_steps + solution.stats["num_rejected_steps"]
-    objective, gradient_norm, code = run.look(weights, state.ceiling)
+    objective, gradient_norm, code = run.look(attempt.weights, state.ceiling)
+    quiet = jnp.where(_is_quiet(state, attempt), state.quiet_steps + 1, 0)
     code = _or_else(code, time >= run.t1, Outcome.TIME_LIMIT)
-    code = _or_else(code, steps + rejected >= run.max_steps, Outcome.STEP_LIMIT)
-    code = _or_else(code, ~(controller_state.wanted > 0), Outcome.STALLED)
-    okay = solution.result == diffrax.RESULTS.event_occurred
-    code = _or_else(code, ~okay, Outcome.SOLVER_FAILED)
-    settled = _State(
-        weights=weights,
-        solver_state=solution.solver_state,
-        controller_state=controller_state,
+    code = _or_else(code, quiet >= _QUIET_STEPS, Outcome.FIXED_POINT)
+    coordinates = state.scales.coordinates(time, objective, gradient_norm)
+    return _State(
+        weights=attempt.weights,
+        method=attempt.state,
         time=time,
         time_remainder=remainder,
-        steps=steps,
-        rejected_steps=rejected,
+        steps=state.steps + 1,
+        rejected_steps=state.rejected_steps,
+        quiet_steps=quiet,
         code=code,
-        schedule_state=state.schedule_state,
+        gradient_norm=gradient_norm,
+        schedule_state=run.schedule.moved(state.schedule_state, coordinates, attempt.length),
         scales=state.scales,
         ceiling=state.ceiling,
     )
-    return _recorded(run, settled, objective, gradient_norm)
 
 
-def _recorded(run: _Run, state: _State, objective: Array, gradient_norm: Array) -> _State:
+def _is_quiet(state: _State, attempt: Attempt) -> Bool[Array, ""]:
+    """Tell whether an accepted step left the weights as they were, to rounding, and not only for being short.
+
+    On a plateau, too, a step may change nothing that can be seen; but there the next one is longer.
+    """
+    change = norm(jax.tree.map(jnp.subtract, attempt.weights, state.weights))
+    rounding = jnp.finfo(change.dtype).eps * norm(attempt.weights)
+    long = attempt.length * state.gradient_norm > 2 * rounding
+    settled = ~attempt.cut & (attempt.state.wanted <= 1.05 * state.method.wanted)
+    return (change <= rounding) & (long | settled)
+
+
+def _recorded(run: _Run, state: _State) -> _State:
     """Return the state with a record added if one is due, or if the run has ended."""
-    mark = state.scales.mark(state.time, objective, gradient_norm)
-    wanted = run.schedule.due(state.schedule_state, mark) | (state.code != Outcome.RUNNING)
 
     def add() -> PyTree:
-        record = run.instruments.measure(run.field, state.weights, state.time, gradient_norm)
-        return run.schedule.add(state.schedule_state, record, mark)
+        record = run.instruments.measure(run.field, state.weights, state.time, state.gradient_norm)
+        return run.schedule.add(state.schedule_state, record)
 
-    schedule_state = jax.lax.cond(wanted, add, lambda: state.schedule_state)
+    due = run.schedule.due(state.schedule_state, state.time, ended=state.code != Outcome.RUNNING)
+    schedule_state = jax.lax.cond(due, add, lambda: state.schedule_state)
     return eqx.tree_at(lambda s: s.schedule_state, state, schedule_state)
 
 
@@ -264,28 +276,3 @@ def _add(total: Array, remainder: Array, term: Array) -> tuple[Array, Array]:
     high = total + term
     shadow = high - total
     return high, (total - (high - shadow)) + (term - shadow)
-
-
-def _step_control(
-    solver: diffrax.AbstractSolver, field: GradientField, rtol: Array, atol: Array
-) -> diffrax.AbstractAdaptiveStepSizeController:
-    controller = diffrax.PIDController(rtol=rtol, atol=atol)
-    if isinstance(solver, diffrax.AbstractImplicitSolver):
-        return controller
-    return SharpnessLimitedController(controller, field, interval=stability_interval(solver))
-
-
-def _tolerances(rtol: float | None, atol: float | None, dtype: jnp.dtype) -> tuple[float, float]:
-    """Return the tolerances, filled in after the precision; `ValueError` where it cannot meet them."""
-    single = dtype.itemsize < 8
-    rtol = (1e-4 if single else 1e-6) if rtol is None else rtol
-    atol = 1e-3 * rtol if atol is None else atol
-    finest = 32 * float(jnp.finfo(dtype).eps)
-    if not 0 < rtol < 1 or not atol >= 0:
-        raise ValueError(f"expected 0 < rtol < 1 and atol ≥ 0, got rtol={rtol} and atol={atol}")
-    if rtol < finest:
-        raise ValueError(
-            f"rtol={rtol:g} is finer than {dtype} can meet: write rtol={finest:.1g} or more"
-            + (", or use float64 weights (jax.config.update('jax_enable_x64', True))" if single else "")
-        )
-    return rtol, atol

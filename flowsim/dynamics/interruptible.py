@@ -4,14 +4,19 @@ import time
 from collections.abc import Callable
 from typing import Protocol, TypeVar
 
+import equinox as eqx
 import jax
-import jax.numpy as jnp
+import numpy as np
 from jax.core import Tracer
-from jaxtyping import Array, Int, PyTree
+from jaxtyping import Array, ArrayLike, Int, PyTree
 
+from ..networks import split
+from ..problems import Problem
 from .stopping import Outcome
 
 _SECONDS_PER_CALL = 0.5
+_SECONDS_PER_GRADIENT = 2e-6
+_SECONDS_PER_WEIGHT_AND_ROW = 2e-9
 
 
 class HasCode(Protocol):
@@ -27,19 +32,35 @@ State = TypeVar("State", bound="HasCode")
 
 
 def advance_to_end(
-    advance: Callable[[PyTree, State, Int[Array, ""]], State], run: PyTree, state: State, *, first: int
+    begin: Callable[[PyTree, Int[ArrayLike, ""]], State],
+    advance: Callable[[PyTree, State, Int[ArrayLike, ""]], State],
+    request: PyTree,
+    *,
+    first: int,
 ) -> State:
-    """Call `advance(run, state, amount) -> state` until `state.code` says that the run has ended.
+    """Call `begin(request, first)`, then `advance(request, state, amount)` until `state.code` says that the run ended.
 
-    `amount` begins with `first` and adapts so that one call takes about half a second. Under a
-    transformation of JAX it is one call without limit.
+    `amount` adapts so that one call takes about half a second. Under a transformation of JAX `begin` goes to the end.
     """
-    if any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves((run, state))):
-        return advance(run, state, jnp.array(jnp.iinfo(jnp.int32).max))
+    if any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves(request)):
+        return begin(request, np.asarray(np.iinfo(np.int32).max))
     amount = first
+    state = begin(request, np.asarray(amount))
     while int(state.code) == Outcome.RUNNING:
         began = time.monotonic()
-        state = jax.block_until_ready(advance(run, state, jnp.asarray(amount)))
+        state = jax.block_until_ready(advance(request, state, np.asarray(amount)))
         seconds = max(time.monotonic() - began, 1e-3)
         amount = max(1, int(amount * min(4.0, _SECONDS_PER_CALL / seconds)))
     return state
+
+
+def steps_per_second(network: eqx.Module, problem: Problem, *, gradients: int) -> int:
+    """Return roughly how many steps of so many `gradients` a core takes in a second, one at least.
+
+    The first call makes so many: short enough to hear an interrupt, and long enough for most runs to need no other,
+    which would compile a second program.
+    """
+    size = sum(leaf.size for leaf in jax.tree.leaves(split(network)[0]))
+    shapes = [leaf.shape for leaf in jax.tree.leaves(problem) if isinstance(leaf, jax.Array)]
+    rows = max((shape[0] for shape in shapes if shape), default=1)
+    return max(1, int(1 / (gradients * (_SECONDS_PER_GRADIENT + _SECONDS_PER_WEIGHT_AND_ROW * size * rows))))

@@ -16,7 +16,7 @@ Diagnostics = Mapping[str, Callable[[eqx.Module], PyTree]]
 _CAPACITY = 256
 # Weight of the risk's own fall, against its logarithm's, in the spacing of records: both get about half of them.
 _LINEAR_WEIGHT = 40.0
-_FIRST_SPACING = 0.25
+_FIRST_SPACING = 0.5
 
 
 class Instruments(eqx.Module):
@@ -99,18 +99,43 @@ def empty_records(capacity: int, record: PyTree) -> Records:
     )
 
 
-class Mark(eqx.Module):
-    """Where a run is, in what decides whether it is time for a record."""
+class Pace(eqx.Module):
+    """Where a run is, in coordinates in which records are to be evenly spread, and how fast it moves in them."""
 
-    time: Float[Array, ""]
-    coordinates: Float[Array, " 3"]
+    recorded: Float[Array, " 3"]
+    here: Float[Array, " 3"]
+    longest: Float[Array, ""]
+
+    @classmethod
+    def at(cls, coordinates: Float[Array, " 3"]) -> "Pace":
+        """Return the pace before the first record and the first step."""
+        infinite = jnp.full_like(coordinates, jnp.inf)
+        return cls(infinite, coordinates, infinite[0])
+
+    def moved(self, coordinates: Float[Array, " 3"], length: Array, spacing: Array) -> "Pace":
+        """Return the pace after a step of a `length` in time; the next may be as long as covers `spacing`."""
+        distance = jnp.sum(jnp.abs(coordinates - self.here))
+        longest = jnp.where(distance > 0, length * spacing / distance, jnp.inf)
+        return Pace(self.recorded, coordinates, longest)
+
+    def now_recorded(self) -> "Pace":
+        """Return the pace with a record made here."""
+        return Pace(self.here, self.here, self.longest)
+
+    def due(self, spacing: Array) -> Bool[Array, ""]:
+        """Tell whether more than half of `spacing` lies between here and the last record."""
+        return ~(jnp.sum(jnp.abs(self.here - self.recorded)) < spacing / 2)
+
+    def elsewhere(self) -> Bool[Array, ""]:
+        """Tell whether the last record was made anywhere but here."""
+        return jnp.any(self.here != self.recorded)
 
 
 class SpreadState(eqx.Module):
-    """The records of a `Spread`, where the last one was made, and how far the next one is."""
+    """The records of a `Spread`, the pace of the run, and the distance between records."""
 
     records: Records
-    last: Float[Array, " 3"]
+    pace: Pace
     spacing: Float[Array, ""]
 
 
@@ -118,41 +143,45 @@ class Spread(eqx.Module):
     """Records at ends of steps, some 130 to 250 in all, spread evenly over what happens.
 
     Distance is measured along log time (a plateau), the fall of the risk (the fast phase) and the logarithm
-    of the gradient norm (the approach of the limit). When the slots are full, every second record is dropped
-    and the spacing doubled, so the end of the run need not be known.
+    of the gradient norm (the approach of the limit), and steps are kept short enough for it. When the slots are full,
+    every second record is dropped and the spacing doubled, so the end of the run need not be known.
     """
 
-    def init(self, record: PyTree) -> SpreadState:
+    def init(self, record: PyTree, coordinates: Float[Array, " 3"]) -> SpreadState:
         """Return the state before the first record, which is due at once."""
-        dtype = record["times"].dtype
-        return SpreadState(
-            empty_records(_CAPACITY, record), jnp.full(3, jnp.inf, dtype), jnp.asarray(_FIRST_SPACING, dtype)
-        )
+        spacing = jnp.asarray(_FIRST_SPACING, record["times"].dtype)
+        return SpreadState(empty_records(_CAPACITY, record), Pace.at(coordinates), spacing)
 
     def horizon(self, state: SpreadState) -> Float[Array, ""]:
         """Return the time of the next record, infinite: it is not known beforehand."""
-        return jnp.full((), jnp.inf, state.last.dtype)
+        return jnp.full_like(state.spacing, jnp.inf)
 
-    def due(self, state: SpreadState, mark: Mark) -> Bool[Array, ""]:
+    def longest_step(self, state: SpreadState) -> Float[Array, ""]:
+        """Return how long the next step may be for the records to be dense enough."""
+        return state.pace.longest
+
+    def moved(self, state: SpreadState, coordinates: Float[Array, " 3"], length: Array) -> SpreadState:
+        """Return the state after a step."""
+        return SpreadState(state.records, state.pace.moved(coordinates, length, state.spacing), state.spacing)
+
+    def due(self, state: SpreadState, time: Array, *, ended: Array) -> Bool[Array, ""]:
         """Tell whether a record should be made here."""
-        moved = jnp.sum(jnp.abs(mark.coordinates - state.last))
-        return ~(moved < state.spacing)
+        return state.pace.due(state.spacing) | (ended & state.pace.elsewhere())
 
-    def add(self, state: SpreadState, record: PyTree, mark: Mark) -> SpreadState:
+    def add(self, state: SpreadState, record: PyTree) -> SpreadState:
         """Return the state with one more record."""
         full = state.records.count == _CAPACITY
         records = jax.lax.cond(full, lambda records: records.thinned(), lambda records: records, state.records)
-        spacing = jnp.where(full, 2 * state.spacing, state.spacing)
-        return SpreadState(records.add(record), mark.coordinates, spacing)
+        return SpreadState(records.add(record), state.pace.now_recorded(), jnp.where(full, 2, 1) * state.spacing)
 
 
 class AtTimesState(eqx.Module):
-    """The records of an `AtTimes`, which of its times comes next, and what its records in between are spaced by."""
+    """The records of an `AtTimes`, which of its times comes next, how many lie in between, and the run's pace."""
 
     records: Records
     upcoming: Int[Array, ""]
     between: Int[Array, ""]
-    last: Float[Array, " 3"]
+    pace: Pace
 
 
 class AtTimes(eqx.Module):
@@ -165,35 +194,47 @@ class AtTimes(eqx.Module):
     ts: Float[Array, " times"]
     between: bool = eqx.field(static=True, default=False)
 
-    def init(self, record: PyTree) -> AtTimesState:
+    def init(self, record: PyTree, coordinates: Float[Array, " 3"]) -> AtTimesState:
         """Return the state before the first record."""
         capacity = self.ts.size + 1 + (_CAPACITY if self.between else 0)
-        last = jnp.full(3, jnp.inf, record["times"].dtype)
-        return AtTimesState(empty_records(capacity, record), jnp.array(0), jnp.array(0), last)
+        return AtTimesState(empty_records(capacity, record), jnp.array(0), jnp.array(0), Pace.at(coordinates))
 
     def horizon(self, state: AtTimesState) -> Float[Array, ""]:
         """Return the time of the next record, infinite after the last."""
         ahead = jnp.append(self.ts, jnp.inf)
         return ahead[state.upcoming]
 
-    def due(self, state: AtTimesState, mark: Mark) -> Bool[Array, ""]:
-        """Tell whether a record should be made here."""
-        on_time = mark.time >= self.horizon(state)
-        if not self.between:
-            return on_time
-        spacing = _FIRST_SPACING * 2.0 ** (state.between // (_CAPACITY // 4))
-        moved = jnp.sum(jnp.abs(mark.coordinates - state.last))
-        return on_time | (~(moved < spacing) & (state.between < _CAPACITY))
+    def longest_step(self, state: AtTimesState) -> Float[Array, ""]:
+        """Return how long the next step may be for the records in between to be dense enough."""
+        return state.pace.longest
 
-    def add(self, state: AtTimesState, record: PyTree, mark: Mark) -> AtTimesState:
+    def moved(self, state: AtTimesState, coordinates: Float[Array, " 3"], length: Array) -> AtTimesState:
+        """Return the state after a step."""
+        pace = state.pace.moved(coordinates, length, self._spacing(state))
+        return AtTimesState(state.records, state.upcoming, state.between, pace)
+
+    def due(self, state: AtTimesState, time: Array, *, ended: Array) -> Bool[Array, ""]:
+        """Tell whether a record should be made here."""
+        on_time = time >= self.horizon(state)
+        ended = ended & state.pace.elsewhere()
+        return on_time | ended | state.pace.due(self._spacing(state)) if self.between else on_time | ended
+
+    def add(self, state: AtTimesState, record: PyTree) -> AtTimesState:
         """Return the state with one more record."""
-        on_time = mark.time >= self.horizon(state)
+        on_time = record["times"] >= self.horizon(state)
         return AtTimesState(
             records=state.records.add(record),
             upcoming=state.upcoming + on_time,
             between=state.between + ~on_time,
-            last=mark.coordinates,
+            pace=state.pace.now_recorded(),
         )
+
+    def _spacing(self, state: AtTimesState) -> Float[Array, ""]:
+        dtype = self.ts.dtype
+        if not self.between:
+            return jnp.asarray(jnp.inf, dtype)
+        spacing = _FIRST_SPACING * 2.0 ** (state.between // (_CAPACITY // 4))
+        return jnp.where(state.between < _CAPACITY, spacing, jnp.inf).astype(dtype)
 
 
 class Scales(eqx.Module):
@@ -202,8 +243,7 @@ class Scales(eqx.Module):
     time: Float[Array, ""]
     objective: Float[Array, ""]
 
-    def mark(self, time: Array, objective: Array, gradient_norm: Array) -> Mark:
-        """Return where a run is."""
+    def coordinates(self, time: Array, objective: Array, gradient_norm: Array) -> Float[Array, " 3"]:
+        """Return where a run is, in coordinates in which records are to be evenly spread."""
         fall = _LINEAR_WEIGHT * objective / jnp.where(self.objective > 0, self.objective, 1)
-        coordinates = jnp.stack([jnp.log1p(time / self.time), fall, jnp.log(gradient_norm)])
-        return Mark(time, coordinates)
+        return jnp.stack([jnp.log1p(time / self.time), fall, jnp.log(gradient_norm)])

@@ -16,9 +16,10 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Int, PyTree
+from jaxtyping import Array, Int, PyTree
 
-from .field import norm
+from .spectral_radius import SpectralRadius
+from .work import Work
 
 
 def stability_interval(solver: diffrax.AbstractSolver) -> float:
@@ -62,8 +63,8 @@ def _of_the_controller_inside(name: str) -> Any:
 
 class _LimitState(eqx.Module):
     inner: PyTree
-    direction: PyTree
-    radius: Float[Array, ""]
+    radius: SpectralRadius
+    products: Int[Array, ""]
 
 
 class SharpnessLimitedController(diffrax.AbstractAdaptiveStepSizeController):
@@ -73,8 +74,7 @@ class SharpnessLimitedController(diffrax.AbstractAdaptiveStepSizeController):
     It works with any explicit Diffrax solver: `controller` is for instance a `diffrax.PIDController`,
     `field` the vector field f(t, y, args), whose Jacobian must be symmetric, and `interval` the
     `stability_interval` of the solver. ρ = max |eigenvalue| is followed by `iterations` steps of power
-    iteration for each *accepted* step, each as cheap as a Hessian–vector product, starting from the last
-    direction with a little of the field itself mixed in: what goes unstable shows there first.
+    iteration for each *accepted* step, each as cheap as a Hessian–vector product.
     """
 
     controller: diffrax.AbstractAdaptiveStepSizeController
@@ -106,11 +106,8 @@ class SharpnessLimitedController(diffrax.AbstractAdaptiveStepSizeController):
     def init(self, terms, t0, t1, y0, dt0, args, func, error_order):
         """Choose the first step, limited, after a longer power iteration from a random direction."""
         t_next, inner = self.controller.init(terms, t0, t1, y0, dt0, args, func, error_order)
-        leaves, structure = jax.tree.flatten(y0)
-        keys = jax.random.split(jax.random.key(0), len(leaves))
-        random = [jax.random.normal(key, leaf.shape, leaf.dtype) for key, leaf in zip(keys, leaves, strict=True)]
-        direction, radius = self._power_iteration(t0, y0, args, jax.tree.unflatten(structure, random), 10)
-        return t0 + self._limited(t_next - t0, radius), _LimitState(inner, direction, radius)
+        radius = SpectralRadius.first(lambda y: self.field(t0, y, args), y0)
+        return t0 + self._limited(t_next - t0, radius), _LimitState(inner, radius, jnp.array(0))
 
     def adapt_step_size(self, t0, t1, y0, y1_candidate, args, y_error, error_order, controller_state):
         """Accept or reject as the controller inside does, and limit the next step that it proposes."""
@@ -118,88 +115,18 @@ class SharpnessLimitedController(diffrax.AbstractAdaptiveStepSizeController):
             t0, t1, y0, y1_candidate, args, y_error, error_order, controller_state.inner
         )
         # A rejected candidate can be far off, where the Hessian says nothing about the path.
-        direction, radius = jax.lax.cond(
+        radius = jax.lax.cond(
             keep,
-            lambda: self._power_iteration(t1, y1_candidate, args, controller_state.direction, self.iterations),
-            lambda: (controller_state.direction, controller_state.radius),
+            lambda: controller_state.radius.followed(lambda y: self.field(t1, y, args), y1_candidate, self.iterations),
+            lambda: controller_state.radius,
         )
+        products = controller_state.products + jnp.where(keep, self.iterations, 0)
         next_t1 = next_t0 + self._limited(next_t1 - next_t0, radius)
-        return keep, next_t0, next_t1, made_jump, _LimitState(inner, direction, radius), result
+        return keep, next_t0, next_t1, made_jump, _LimitState(inner, radius, products), result
+
+    def work(self, controller_state: _LimitState) -> Work:
+        """Return the Hessian–vector products so far, beyond those at the start."""
+        return Work(jnp.zeros_like(controller_state.products), controller_state.products)
 
     def _limited(self, step, radius):
-        return jnp.minimum(step, (self.safety * self.interval / radius).astype(step.dtype))
-
-    def _power_iteration(self, t, y, args, direction, iterations):
-        def improve(_, state):
-            mixed, _ = state
-            unit = _scaled(mixed, 1 / norm(mixed))
-            drift, image = jax.jvp(lambda z: self.field(t, z, args), (y,), (unit,))
-            radius = norm(image)
-            moved = jax.tree.map(lambda a, b: jnp.where(radius > 0, a, b), _scaled(image, 1 / radius), unit)
-            tilt = 0.01 / norm(drift)
-            tilt = jnp.where(jnp.isfinite(tilt), tilt, 0)
-            return jax.tree.map(lambda a, b: a + tilt * b, moved, drift), radius
-
-        return jax.lax.fori_loop(0, iterations, improve, (direction, jnp.zeros_like(norm(y))))
-
-
-class ChainState(eqx.Module):
-    """The state of a `ChainedController`: what the next solve in the chain starts from."""
-
-    inner: PyTree
-    wanted: Float[Array, ""]
-    steps: Int[Array, ""]
-
-
-class ChainedController(diffrax.AbstractAdaptiveStepSizeController):
-    """Lets a solve end exactly at `horizon`, or after `budget` steps, and be continued by another.
-
-    `wanted` in its state is the length of the step that the next solve should start with: a step that was
-    cut short to end at the horizon says nothing about the one after it. The solve also ends where the step
-    has become so small that it is rounded when it is added to the time: the field does not depend on time,
-    so the next solve may count from zero again.
-    """
-
-    controller: diffrax.AbstractAdaptiveStepSizeController
-    horizon: Float[Array, ""]
-    budget: Int[Array, ""]
-
-    def __init__(
-        self,
-        controller: diffrax.AbstractAdaptiveStepSizeController,
-        *,
-        horizon: Float[Array, ""],
-        budget: Int[Array, ""],
-    ):
-        self.controller, self.horizon, self.budget = controller, horizon, budget
-
-    rtol = _of_the_controller_inside("rtol")
-    atol = _of_the_controller_inside("atol")
-    norm = _of_the_controller_inside("norm")
-
-    def wrap(self, direction):
-        """Tell the controller inside whether time runs forwards."""
-        return eqx.tree_at(lambda me: me.controller, self, self.controller.wrap(direction))
-
-    def init(self, terms, t0, t1, y0, dt0, args, func, error_order):
-        """Choose the first step, cut at the horizon."""
-        t_next, inner = self.controller.init(terms, t0, t1, y0, dt0, args, func, error_order)
-        return jnp.minimum(t_next, self.horizon), ChainState(inner, jnp.asarray(t_next - t0), jnp.array(0))
-
-    def adapt_step_size(self, t0, t1, y0, y1_candidate, args, y_error, error_order, controller_state):
-        """Accept or reject as the controller inside does, and cut the next step at the horizon."""
-        keep, next_t0, next_t1, made_jump, inner, result = self.controller.adapt_step_size(
-            t0, t1, y0, y1_candidate, args, y_error, error_order, controller_state.inner
-        )
-        proposed = next_t1 - next_t0
-        was_cut = t1 - t0 < controller_state.wanted
-        wanted = jnp.where(keep & was_cut, jnp.maximum(proposed, controller_state.wanted), jnp.asarray(proposed))
-        steps = controller_state.steps + 1
-        pause = (steps >= self.budget) | (wanted < 1e3 * jnp.finfo(wanted.dtype).eps * next_t0)
-        result = diffrax.RESULTS.where(pause, diffrax.RESULTS.event_occurred, result)
-        next_t1 = jnp.minimum(next_t0 + wanted, self.horizon)
-        return keep, next_t0, next_t1, made_jump, ChainState(inner, wanted, steps), result
-
-
-def _scaled(tree: PyTree, factor: Float[Array, ""]) -> PyTree:
-    return jax.tree.map(lambda leaf: factor * leaf, tree)
+        return jnp.minimum(step, (self.safety * self.interval / radius.value).astype(step.dtype))

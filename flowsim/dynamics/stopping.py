@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, PyTree
 
-from .field import GradientField
+from .field import GradientField, constant
 
 
 class Outcome(enum.IntEnum):
@@ -85,7 +85,7 @@ def stopping_for(stopping: Stopping | None, dtype: jnp.dtype) -> Stopping:
             f"gradient_norm={bound:g} is below what {dtype} resolves: write {finest:.1g} or more"
             + (", or use float64 weights (jax.config.update('jax_enable_x64', True))" if dtype.itemsize < 8 else "")
         )
-    return jax.tree.map(lambda number: jnp.asarray(number, dtype), stopping)
+    return jax.tree.map(lambda number: constant(number, dtype), stopping)
 
 
 def divergence_ceiling(objective: Float[Array, ""]) -> Float[Array, ""]:

@@ -10,7 +10,7 @@ from jax.core import Tracer
 from jaxtyping import Array, Float, Int, PyTree
 
 from ..curvature import sharpness
-from ..networks import records as records_of
+from ..networks import records as records_of, split
 from ..problems import Problem
 from .recording import Records
 from .stopping import Outcome
@@ -25,7 +25,9 @@ class Trajectory(eqx.Module):
     every weight). Inside `jax.jit` and `jax.vmap` shapes are fixed, so entries from `count` on are NaN.
 
     At the end: `network`, `time`, `steps` (accepted steps of the flow, steps of GD), `rejected_steps`, and
-    `code`, the number of the `outcome`.
+    `code`, the number of the `outcome`. What it took: `method`, the name of the solver; `gradients`, evaluations of the
+    gradient (`None` where Diffrax does not say); `products`, Hessian–vector products or, for the low-rank
+    solver, rows of the outputs' Jacobian.
     """
 
     times: Float[Array, " records"]
@@ -43,6 +45,9 @@ class Trajectory(eqx.Module):
     rejected_steps: Int[Array, ""]
     code: Int[Array, ""]
     count: Int[Array, ""]
+    gradients: Int[Array, ""] | None
+    products: Int[Array, ""]
+    method: str = eqx.field(static=True)
 
     @property
     def outcome(self) -> Outcome:
@@ -73,24 +78,28 @@ class Trajectory(eqx.Module):
 def trajectory_of(
     records: Records,
     *,
+    weights: PyTree,
     network: eqx.Module,
     problem: Problem,
-    rest: eqx.Module,
     time,
     steps,
     rejected_steps,
     code,
+    method: str,
+    gradients,
+    products,
 ) -> Trajectory:
-    """Return the trajectory of a run, cut to the records that were made where their number is known."""
+    """Return the trajectory of a run of `network` to `weights`, cut to the records made where their number is known."""
     slots = records.slots
     if isinstance(records.count, Tracer):
         reached = jnp.arange(slots["times"].size) < records.count
         slots = jax.tree.map(lambda buffer: jnp.where(_like(reached, buffer), buffer, jnp.nan), slots)
     else:
         count = int(records.count)
-        slots = jax.tree.map(lambda buffer: records_of(buffer, slice(count)), slots)
+        slots = records_of(slots, slice(count))
     diagnostics = dict(slots["diagnostics"])
     along = diagnostics.pop("sharpness", None)
+    _, rest = split(network)
     path = None if slots["weights"] is None else eqx.combine(slots["weights"], rest)
     names = ("times", "risk", "excess_risk", "squared_distance", "gradient_norm")
     return Trajectory(
@@ -98,13 +107,16 @@ def trajectory_of(
         diagnostics=diagnostics,
         sharpness=along,
         path=path,
-        network=network,
+        network=eqx.combine(weights, rest),
         problem=problem,
         time=time,
         steps=steps,
         rejected_steps=rejected_steps,
         code=code,
         count=records.count,
+        gradients=gradients,
+        products=products,
+        method=method,
     )
 
 
@@ -116,11 +128,11 @@ def as_times(ts: object, name: str, *, whole: bool = False) -> np.ndarray:
     """Return increasing numbers ≥ 0 as an array; `ValueError` otherwise."""
     array = np.asarray(ts)
     wanted = "whole numbers" if whole else "numbers"
-    if array.ndim == 1 and array.size > 0 and array.dtype.kind in ("iu" if whole else "iuf"):
+    if array.ndim == 1 and (array.size > 0 or not whole) and array.dtype.kind in ("iu" if whole else "iuf"):
         finite = array[np.isfinite(array)]
         # Times that never come may fill the end, so that lists of several lengths share one program.
         filled = np.append(finite, np.full(array.size - finite.size, np.inf))
-        if np.array_equal(array, filled) and (array[0] >= 0) and (np.diff(finite) > 0).all():
+        if np.array_equal(array, filled) and (array[:1] >= 0).all() and (np.diff(finite) > 0).all():
             return array
     shown = np.array2string(array, threshold=8)
     raise ValueError(f"{name} must be a list of increasing {wanted}, zero or more, got {shown}")

@@ -85,3 +85,19 @@ def scan_layers(step: Callable, start: Array, stacks: tuple, *, reverse: bool = 
         else:
             state, _ = jax.lax.scan(lambda s, layer: (step(s, layer), None), state, stack, reverse=reverse)
     return state
+
+
+def states(step: Callable, start: Array, stacks: tuple) -> tuple[Array, ...]:
+    """Fold `step(state, layer) -> state` from the last layer to the first, and return the state above each layer.
+
+    The states come in stacks, as the layers do.
+    """
+    state, above = start, []
+    for stack in reversed(stacks):
+        if stack.shape[0] == 1:
+            above.append(state[None])
+            state = step(state, stack[0])
+        else:
+            state, before = jax.lax.scan(lambda s, layer: (step(s, layer), s), state, stack, reverse=True)
+            above.append(before)
+    return tuple(reversed(above))

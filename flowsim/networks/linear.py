@@ -86,6 +86,25 @@ class DeepLinear(eqx.Module):
         start = self._output_directions()
         return layers.scan_layers(lambda state, weight: weight.T @ state, start, self.stacks, reverse=True)
 
+    def regressor_gram(self) -> Float[Array, "m m"]:
+        """Return JJᵀ for J = ∂π/∂W, with π flattened, by matrix products alone: no J is formed.
+
+        π = A_k W_kᵀ B_k for every k, with A_k = W_1ᵀ ⋯ W_{k−1}ᵀ and B_k = W_{k+1}ᵀ ⋯ W_Lᵀ p, so that JJᵀ is the sum
+        over k of the Kronecker products of A_kA_kᵀ and B_kᵀB_k.
+        """
+        above = layers.states(lambda state, weight: weight.T @ state, self._output_directions(), self.stacks)
+        features, dtype = self.stacks[0].shape[-1], self.stacks[0].dtype
+
+        def add_layer(state: tuple[Array, Array], layer: tuple[Array, Array]) -> tuple[Array, Array]:
+            (below, gram), (weight, direction) = state, layer
+            direction = direction.reshape(direction.shape[0], -1)
+            return weight @ below, gram + jnp.kron(below.T @ below, direction.T @ direction)
+
+        outputs = self._output_directions().reshape(self._output_directions().shape[0], -1).shape[1]
+        empty = jnp.zeros((features * outputs, features * outputs), dtype)
+        start = (jnp.eye(features, dtype=dtype), empty)
+        return layers.scan_layers(add_layer, start, tuple(zip(self.stacks, above, strict=True)))[1]
+
     def __call__(self, x: Float[Array, " features"]) -> Float[Array, "*outputs"]:
         """Return the output for one sample: a scalar, or (d_L,) for d_L > 1 outputs without projection."""
         hidden = layers.scan_layers(lambda state, weight: weight @ state, x, self.stacks)

@@ -45,16 +45,17 @@ def cast(tree: Tree, dtype: jnp.dtype) -> Tree:
     return jax.tree.map(lambda leaf: leaf.astype(dtype) if eqx.is_inexact_array(leaf) else leaf, tree)
 
 
-def records(leaf: Array, index: slice | np.ndarray) -> Array:
-    """Return `leaf[index]` without compiling a program for every shape, where that is possible.
+def records(tree: Tree, index: slice | np.ndarray) -> Tree:
+    """Return `leaf[index]` for every leaf without compiling a program for every shape, where that is possible.
 
-    On the memory of one CPU, NumPy cuts for nothing; elsewhere the array stays on its devices.
+    On the memory of one CPU, NumPy cuts for nothing; elsewhere the arrays stay on their devices.
     """
-    (device, *others) = leaf.sharding.device_set
-    if others or device.platform != "cpu":
-        return leaf[index]
+    leaves, structure = jax.tree.flatten(tree)
+    if not all(len(leaf.sharding.device_set) == 1 and leaf.device.platform == "cpu" for leaf in leaves):
+        return structure.unflatten([leaf[index] for leaf in leaves])
+    cut = [np.asarray(leaf)[index] for leaf in leaves]
     # An array that nobody placed stays so: a change would compile every program that takes it once more.
-    return jax.device_put(np.asarray(leaf)[index], leaf.sharding if leaf.committed else None)
+    return structure.unflatten(jax.device_put(cut, [leaf.sharding if leaf.committed else None for leaf in leaves]))
 
 
 def _is_fixed(leaf: object) -> bool:

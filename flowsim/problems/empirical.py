@@ -1,12 +1,13 @@
 """The empirical risk of any model."""
 
 from collections.abc import Callable
+from functools import partial
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Float
+from jaxtyping import Array, Bool, Float, PyTree
 from numpy.typing import ArrayLike
 
 
@@ -63,6 +64,42 @@ class EmpiricalRisk(eqx.Module):
         """Return NaN: there is no regressor to be at a distance from."""
         return jnp.full((), jnp.nan, self.X.dtype)
 
+    def curved_outputs(self, network: Callable[[Array], Array]) -> Callable[[Callable], Float[Array, " m"]]:
+        """Return the predictions of all samples, each scaled by a root of its loss's second derivative at `network`.
+
+        The Jacobian G of that function at `network` gives the Gauss–Newton matrix GᵀG, with one row for each
+        predicted number. Where a loss is not convex its curvature counts as zero.
+        """
+        roots = jax.vmap(partial(self._loss_root, network))(self.X, self.y)
+
+        def outputs(other: Callable[[Array], Array]) -> Array:
+            return jnp.einsum("nab,na->nb", roots, jax.vmap(lambda x: other(x).ravel())(self.X)).ravel()
+
+        return outputs
+
+    def output_jacobian(self, as_network: Callable[[PyTree], Callable], weights: PyTree) -> PyTree:
+        """Return G at `as_network(weights)`, sample by sample: the weights with a leading axis of rows."""
+        network = as_network(weights)
+
+        def rows(x: Array, target: Array) -> PyTree:
+            root = self._loss_root(network, x, target)
+            return jax.jacrev(lambda moved: root.T @ as_network(moved)(x).ravel())(weights)
+
+        by_sample = jax.vmap(rows)(self.X, self.y)
+        return jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), by_sample)
+
+    def rank(self, network: Callable[[Array], Array]) -> int:
+        """Return the number of predicted numbers, all samples together."""
+        return self.X.shape[0] * eqx.filter_eval_shape(network, self.X[0]).size
+
+    def _loss_root(self, network: Callable[[Array], Array], x: Array, target: Array) -> Float[Array, "outputs outputs"]:
+        """Return a matrix B with BBᵀ the second derivative of one sample's share of the risk in its prediction."""
+        prediction = network(x)
+        curvature = jax.hessian(lambda z: self._paired_loss(z.reshape(prediction.shape), target))(prediction.ravel())
+        slack = 10 * jnp.finfo(curvature.dtype).eps * jnp.trace(curvature)
+        root = jnp.linalg.cholesky(curvature + slack * jnp.eye(prediction.size, dtype=curvature.dtype))
+        return jnp.where(jnp.isfinite(root), root, 0) / self.X.shape[0] ** 0.5
+
     def is_minimum(self, network: Callable[[Array], Array], gradient_norm: float) -> Bool[Array, ""]:
         """Return whether `gradient_norm` is more than zero.
 
@@ -72,7 +109,9 @@ class EmpiricalRisk(eqx.Module):
         return jnp.asarray(gradient_norm) > 0
 
     def _sample_loss(self, network: Callable[[Array], Array], x: Array, target: Array) -> Array:
-        prediction = network(x)
+        return self._paired_loss(network(x), target)
+
+    def _paired_loss(self, prediction: Array, target: Array) -> Array:
         if prediction.size == 1 and target.size == 1:
             prediction = prediction.reshape(target.shape)
         return self.loss(prediction, target)

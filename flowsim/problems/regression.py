@@ -1,13 +1,14 @@
 """Least-squares regression, reduced to the few numbers on which a linear network's risk depends."""
 
-from typing import Protocol
+from collections.abc import Callable
+from typing import Any, Protocol
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, PyTree
 from numpy.typing import ArrayLike
 
 from .data import DataError, paired_arrays
@@ -99,6 +100,30 @@ class LinearRegression(eqx.Module):
     def regressor_gradient(self, network: LinearNetwork | Array) -> Float[Array, " d"] | Float[Array, "d m"]:
         """Return ∇R¹(π) = 2Σ(π − w*), the gradient of the risk with respect to the regressor."""
         return 2 * self.root.T @ (self.root @ (self._regressor(network) - self.optimum))
+
+    def curved_outputs(self, network: LinearNetwork) -> Callable[[LinearNetwork], Float[Array, " m"]]:
+        """Return W ↦ √2 Σ^½ π(W), of at most d entries for each column of y.
+
+        Its Jacobian G gives the Gauss–Newton matrix GᵀG = 2JᵀΣJ, J = ∂π/∂W, whatever n is; at a minimizer that is
+        the Hessian.
+        """
+        return lambda other: (2**0.5 * (self.root @ self._regressor(other))).ravel()
+
+    def output_jacobian(self, as_network: Callable[[PyTree], LinearNetwork], weights: PyTree) -> PyTree:
+        """Return G at `as_network(weights)`: the weights with a leading axis of rows."""
+        outputs = self.curved_outputs(as_network(weights))
+        return jax.jacrev(lambda moved: outputs(as_network(moved)))(weights)
+
+    def rank(self, network: LinearNetwork) -> int:
+        """Return the largest rank that the Gauss–Newton matrix can have."""
+        return self.root.shape[0] * (self.optimum.size // self.features)
+
+    def output_gram(self, network: Any) -> Float[Array, "m m"]:
+        """Return GGᵀ = 2 Σ^½ JJᵀ Σ^½ for a network that knows JJᵀ, by its `regressor_gram`."""
+        gram = network.regressor_gram()
+        columns = gram.shape[0] // self.features
+        root = jnp.kron(self.root, jnp.eye(columns, dtype=self.root.dtype)) if columns > 1 else self.root
+        return 2 * root @ gram @ root.T
 
     def is_minimum(self, network: LinearNetwork | Array, gradient_norm: float) -> Array:
         """Tell whether a point where ‖∇R(W)‖ ≤ `gradient_norm` is a minimizer rather than a saddle or a

@@ -1,0 +1,113 @@
+"""The Gauss–Newton matrix of a risk, a low-rank operator A = GᵀG on the weights."""
+
+from collections.abc import Callable
+from typing import Any, Protocol
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, PyTree
+
+# Beyond this many entries (32 MiB in float64) G no longer fits in a cache, and is applied without being formed.
+_STORED_ENTRIES = 2**22
+
+
+class HasOutputs(Protocol):
+    """A problem that knows the m outputs through which the weights enter its risk.
+
+    It may also know GGᵀ in closed form for some networks: `output_gram(network)`, (m, m).
+    """
+
+    def curved_outputs(self, network: Any, /) -> Callable[[Any], Float[Array, " m"]]:
+        """Return a function of networks whose Jacobian G at `network` makes GᵀG the Gauss–Newton matrix."""
+        ...
+
+    def output_jacobian(self, as_network: Callable[[PyTree], Any], weights: PyTree, /) -> PyTree:
+        """Return G itself: the weights with a leading axis of m rows."""
+        ...
+
+    def rank(self, network: Any, /) -> int:
+        """Return m."""
+        ...
+
+
+class GaussNewton:
+    """A = GᵀG, with G of shape (m, weights), as what a linearly implicit method needs of it.
+
+    `inner` is v ↦ Gv, from the weights to (m,), `outer` is c ↦ Gᵀc, and `gram` is GGᵀ, (m, m).
+    """
+
+    def __init__(
+        self,
+        inner: Callable[[PyTree], Float[Array, " m"]],
+        outer: Callable[[Float[Array, " m"]], PyTree],
+        gram: Float[Array, "m m"],
+    ):
+        self.inner, self.outer, self.gram = inner, outer, gram
+
+    @classmethod
+    def of_rows(cls, rows: PyTree) -> "GaussNewton":
+        """Return the operator for G given as the weights with a leading axis of m rows."""
+        leaves, structure = jax.tree.flatten(rows)
+        matrices = [leaf.reshape(leaf.shape[0], -1) for leaf in leaves]
+
+        def inner(vector: PyTree) -> Array:
+            return sum_of(matrix @ leaf.ravel() for matrix, leaf in zip(matrices, jax.tree.leaves(vector), strict=True))
+
+        def outer(coefficients: Array) -> PyTree:
+            flat = [coefficients @ matrix for matrix in matrices]
+            return structure.unflatten([f.reshape(leaf.shape[1:]) for f, leaf in zip(flat, leaves, strict=True)])
+
+        return cls(inner, outer, sum_of(matrix @ matrix.T for matrix in matrices))
+
+    @classmethod
+    def matrix_free(
+        cls, outputs: Callable[[PyTree], Array], weights: PyTree, gram: Float[Array, "m m"] | None
+    ) -> "GaussNewton":
+        """Return the operator for the Jacobian G of `outputs` at `weights`, applied by derivatives of it.
+
+        Without `gram`, GGᵀ is built by m products with G and with Gᵀ, one after the other.
+        """
+        value, inner = jax.linearize(outputs, weights)
+        transpose = jax.linear_transpose(inner, weights)
+
+        def outer(coefficients: Array) -> PyTree:
+            return transpose(coefficients)[0]
+
+        if gram is None:
+            gram = jax.lax.map(lambda unit: inner(outer(unit)), jnp.eye(value.size, dtype=value.dtype))
+        return cls(inner, outer, gram)
+
+    def resolvent(self, h: Float[Array, ""]) -> Callable[[PyTree], PyTree]:
+        """Return v ↦ (I + hA)⁻¹v = v − hGᵀ(I + hGGᵀ)⁻¹Gv (Woodbury), at the price of one Cholesky factorization."""
+        # Rounding may leave GGᵀ with eigenvalues a little below zero, which a very long step would blow up.
+        slack = 1 + 4 * jnp.finfo(self.gram.dtype).eps * h * jnp.trace(self.gram)
+        identity = jnp.eye(self.gram.shape[0], dtype=self.gram.dtype)
+        factor = jax.scipy.linalg.cho_factor(slack * identity + h * self.gram, lower=True)
+        core = h * jax.scipy.linalg.cho_solve(factor, identity)
+
+        def apply(vector: PyTree) -> PyTree:
+            stiff = self.outer(core @ self.inner(vector))
+            return jax.tree.map(jnp.subtract, vector, stiff)
+
+        return apply
+
+
+def gauss_newton(problem: HasOutputs, as_network: Callable[[PyTree], Any], weights: PyTree) -> GaussNewton:
+    """Return the Gauss–Newton matrix of `problem` at `weights`, where `as_network(weights)` is the network.
+
+    G is stored, m times the weights, while it has at most 2²² entries; beyond, it is applied by derivatives.
+    """
+    network = as_network(weights)
+    size = sum(leaf.size for leaf in jax.tree.leaves(weights))
+    if problem.rank(network) * size <= _STORED_ENTRIES:
+        return GaussNewton.of_rows(problem.output_jacobian(as_network, weights))
+    outputs = problem.curved_outputs(network)
+    known = hasattr(problem, "output_gram") and hasattr(network, "regressor_gram")
+    gram = problem.output_gram(network) if known else None
+    return GaussNewton.matrix_free(lambda w: outputs(as_network(w)), weights, gram)
+
+
+def sum_of(terms: Any) -> Array:
+    """Return the sum of arrays, without a zero to start from."""
+    first, *others = terms
+    return sum(others, first)

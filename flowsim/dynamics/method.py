@@ -1,0 +1,162 @@
+"""A Diffrax solver and its step-size controller, taken one step at a time."""
+
+import diffrax
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, ArrayLike, Bool, Float, PyTree
+
+from .field import GradientField, constant
+from .solvers import default_solver
+from .step_control import SharpnessLimitedController, stability_interval
+from .work import Work, work_of
+
+
+class MethodState(eqx.Module):
+    """What the next step starts from, and what all steps so far have cost.
+
+    `name` is that of the solver; `counted` says whether its gradients are known: not for Diffrax's implicit solvers.
+    """
+
+    solver: PyTree
+    controller: PyTree
+    wanted: Float[Array, ""]
+    work: Work
+    name: str = eqx.field(static=True)
+    counted: bool = eqx.field(static=True)
+
+
+class Attempt(eqx.Module):
+    """The outcome of one attempted step: whether it is `kept`, where it leads, and whether the solver is `okay`."""
+
+    kept: Bool[Array, ""]
+    okay: Bool[Array, ""]
+    cut: Bool[Array, ""]
+    length: Float[Array, ""]
+    weights: PyTree
+    state: MethodState
+
+
+class Method(eqx.Module):
+    """A solver and a step-size controller.
+
+    The field does not depend on time, so every step counts from zero: on one clock, the step at the end of a plateau
+    that lasts longer than the inverse of the unit roundoff would be lost.
+    """
+
+    solver: diffrax.AbstractAdaptiveSolver
+    controller: diffrax.AbstractAdaptiveStepSizeController
+
+    def init(self, field: GradientField, weights: PyTree) -> MethodState:
+        """Return the state before the first step."""
+        term, zero = diffrax.ODETerm(field), jnp.zeros((), jax.tree.leaves(weights)[0].dtype)
+        first, controller = self.controller.init(
+            term, zero, jnp.full_like(zero, jnp.inf), weights, None, None, self.solver.func, self.solver.order(term)
+        )
+        first = jnp.asarray(first, zero.dtype)
+        solver = self.solver.init(term, zero, first, weights, None)
+        counted = not isinstance(self.solver, diffrax.AbstractImplicitSolver)
+        work = Work(jnp.array(0), jnp.array(0))
+        return MethodState(solver, controller, first, work, type(self.solver).__name__, counted)
+
+    def attempt(self, field: GradientField, weights: PyTree, state: MethodState, longest: Float[Array, ""]) -> Attempt:
+        """Try a step of the length that the controller wants, or of `longest` where that is shorter."""
+        term, zero = diffrax.ODETerm(field), jnp.zeros_like(state.wanted)
+        length, cut = jnp.minimum(state.wanted, longest), longest < state.wanted
+        candidate, error, _, solver, solved = self.solver.step(term, zero, length, weights, None, state.solver, False)
+        # Where a field leaves its domain or a root is not found, the step is too long.
+        error = jax.tree.map(lambda leaf: jnp.where(jnp.isnan(leaf), jnp.inf, leaf), error)
+        kept, begin, end, _, controller, controlled = self.controller.adapt_step_size(
+            zero, length, weights, candidate, None, error, self.solver.error_order(term), state.controller
+        )
+        proposed = jnp.asarray(end - begin, zero.dtype)
+        # A step that was cut short says little about how long the one after it may be.
+        wanted = jnp.where(kept & cut, jnp.maximum(proposed, state.wanted), proposed)
+        spent = self._work(solver, controller) - self._work(state.solver, state.controller)
+        work = state.work + spent + Work(self._stages, jnp.array(0))
+        solver, candidate = jax.tree.map(
+            lambda new, old: jnp.where(kept, new, old), (solver, candidate), (state.solver, weights)
+        )
+        okay = (~kept | (solved == diffrax.RESULTS.successful)) & (controlled == diffrax.RESULTS.successful)
+        after = MethodState(solver, controller, wanted, work, state.name, state.counted)
+        return Attempt(jnp.asarray(kept), jnp.asarray(okay), cut, length, candidate, after)
+
+    @property
+    def _stages(self) -> Array:
+        tableau = getattr(self.solver, "tableau", None)
+        return jnp.array(0 if tableau is None else len(tableau.b_sol) - bool(tableau.fsal))
+
+    def _work(self, solver_state: PyTree, controller_state: PyTree) -> Work:
+        return work_of(self.solver, solver_state) + work_of(self.controller, controller_state)
+
+
+def method_for(
+    field: GradientField,
+    weights: PyTree,
+    solver: diffrax.AbstractAdaptiveSolver | None,
+    controller: diffrax.AbstractAdaptiveStepSizeController | None,
+    rtol: Float[Array, ""],
+    atol: Float[Array, ""],
+) -> Method:
+    """Return the method for the arguments of `integrate`, with what is left open filled in."""
+    if solver is None:
+        solver = default_solver(field, weights, rtol, atol)
+    if controller is None:
+        controller = diffrax.PIDController(rtol=rtol, atol=atol)
+        if not isinstance(solver, diffrax.AbstractImplicitSolver) and not hasattr(solver, "work"):
+            controller = SharpnessLimitedController(controller, field, interval=stability_interval(solver))
+    return Method(_with_tolerances(solver, controller), controller)
+
+
+def check_method(solver: object, controller: object) -> None:
+    """Raise `TypeError` or `ValueError` for a solver or a step-size controller that cannot be used."""
+    if solver is not None and not isinstance(solver, diffrax.AbstractAdaptiveSolver):
+        raise TypeError(
+            f"{type(solver).__name__} makes no error estimate, so its steps cannot adapt: pass a solver such as "
+            "diffrax.Tsit5(), or use flowsim.descend for steps of fixed length"
+        )
+    if controller is not None and not isinstance(controller, diffrax.AbstractAdaptiveStepSizeController):
+        raise TypeError(f"stepsize_controller must adapt its steps to an error, got {type(controller).__name__}")
+    if isinstance(controller, diffrax.ClipStepSizeController):
+        raise ValueError("times at which a step must end are given as ts=..., not to the step-size controller")
+
+
+def tolerances(
+    rtol: float | None, atol: float | None, controller: object | None, dtype: jnp.dtype
+) -> tuple[ArrayLike, ArrayLike]:
+    """Return the tolerances of a run, those of its own `controller` if it has one, or filled in after the precision.
+
+    Raises `ValueError` where they are given twice, and where the precision cannot meet them.
+    """
+    if controller is not None:
+        if rtol is not None or atol is not None:
+            raise ValueError("with a stepsize_controller of your own, give rtol and atol to it, not to integrate")
+        rtol, atol = getattr(controller, "rtol", None), getattr(controller, "atol", None)
+    single = dtype.itemsize < 8
+    rtol = (1e-4 if single else 1e-6) if rtol is None else rtol
+    atol = 1e-3 * rtol if atol is None else atol
+    if not (isinstance(rtol, jax.Array) or isinstance(atol, jax.Array)):
+        _check_tolerances(rtol, atol, dtype)
+    return constant(rtol, dtype), constant(atol, dtype)
+
+
+def _check_tolerances(rtol: float, atol: float, dtype: jnp.dtype) -> None:
+    finest = 32 * float(jnp.finfo(dtype).eps)
+    if not 0 < rtol < 1 or not atol >= 0:
+        raise ValueError(f"expected 0 < rtol < 1 and atol ≥ 0, got rtol={rtol} and atol={atol}")
+    if rtol < finest:
+        raise ValueError(
+            f"rtol={rtol:g} is finer than {dtype} can meet: write rtol={finest:.1g} or more"
+            + (", or use float64 weights (jax.config.update('jax_enable_x64', True))" if dtype.itemsize < 8 else "")
+        )
+
+
+def _with_tolerances(
+    solver: diffrax.AbstractAdaptiveSolver, controller: diffrax.AbstractAdaptiveStepSizeController
+) -> diffrax.AbstractAdaptiveSolver:
+    """Return the solver with the tolerances of its root finder, if it has one, taken from the controller."""
+    for name in ("rtol", "atol", "norm") if isinstance(solver, diffrax.AbstractImplicitSolver) else ():
+        # Diffrax puts a mark, which is no number, where diffeqsolve is to fill in its own.
+        if repr(getattr(solver.root_finder, name)).startswith("<taken from"):
+            solver = eqx.tree_at(lambda s, n=name: getattr(s.root_finder, n), solver, getattr(controller, name))
+    return solver

@@ -1,0 +1,29 @@
+"""The solver that a flow gets when none is asked for."""
+
+import diffrax
+import jax
+from jaxtyping import Array, Float, PyTree
+
+from ..field import GradientField
+from .chebyshev import RungeKuttaChebyshev
+from .low_rank import LowRankExtrapolation
+
+# Where factorizations of the outputs' matrix cost no more than the gradients of a step.
+_LARGEST_RANK = 512
+_LARGEST_RANK_IN_CLOSED_FORM = 2048
+
+
+def default_solver(
+    field: GradientField, weights: PyTree, rtol: Float[Array, ""], atol: Float[Array, ""]
+) -> diffrax.AbstractAdaptiveSolver:
+    """Return the solver for a problem: by the rank of its Gauss–Newton matrix.
+
+    Up to rank 512 it is `LowRankExtrapolation`, whose steps accuracy alone limits; up to 2048 for a linear network,
+    where GGᵀ has a closed form. Beyond, and for a problem that does not know its outputs, the stabilized explicit
+    `RungeKuttaChebyshev`.
+    """
+    rank = field.rank(weights)
+    if rank is None or rank > (_LARGEST_RANK_IN_CLOSED_FORM if field.has_gram() else _LARGEST_RANK):
+        return RungeKuttaChebyshev(rtol, atol)
+    single = jax.tree.leaves(weights)[0].dtype.itemsize < 8
+    return LowRankExtrapolation(field.gauss_newton, rtol, atol, columns=5 if single else 8, overhead=5 + rank / 16)

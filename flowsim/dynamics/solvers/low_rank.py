@@ -1,0 +1,178 @@
+"""Linearly implicit extrapolation with a low-rank curvature matrix."""
+
+from collections.abc import Callable
+from math import prod
+from typing import Any, ClassVar
+
+import diffrax
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, Int, PyTree
+
+from ...curvature import GaussNewton
+from ..work import Work
+from .error import commanded_error, scaled_norm
+
+_SAFETY = 0.8
+_LARGEST_GROWTH = 10.0
+
+
+class LowRankExtrapolation(diffrax.AbstractAdaptiveSolver):
+    """Extrapolated linearly implicit Euler steps for y' = f(y), of variable order.
+
+    For a step of length h, row j of the extrapolation table takes j substeps y ← y + (h/j)(I + (h/j)A)⁻¹ f(y), with A
+    = GᵀG the `GaussNewton` matrix `curvature(y0)`, frozen. Its rank is small, so a substep costs one evaluation of f
+    and a system of that size. Polynomial extrapolation to h/j → 0 over rows 1, …, k gives order k with *any* A (a
+    W-method); with A near −∂f/∂y in the stiff directions, accuracy alone limits the step, not stability. Rows are
+    added until the difference of the last two columns is below the tolerance, so easy steps stay cheap, and the
+    next step is as long as makes work per time least (Deuflhard 1985; Hairer and Wanner 1996, section IV.9).
+
+    `rtol` and `atol` are to be those of the step-size controller, `columns` is the largest order, and `overhead` the
+    price of G and of the factorizations of one step, in evaluations of f. The error that a step returns is scaled so
+    that the controller proposes the step that suits the order, so it is not to be read as an error beyond the
+    question whether its scaled norm is below one.
+    """
+
+    curvature: Callable[[PyTree], GaussNewton]
+    rtol: float | Float[Array, ""]
+    atol: float | Float[Array, ""]
+    columns: int = eqx.field(static=True, default=8)
+    overhead: float = eqx.field(static=True, default=6.0)
+
+    term_structure: ClassVar = diffrax.AbstractTerm
+    interpolation_cls: ClassVar[Callable[..., diffrax.LocalLinearInterpolation]] = diffrax.LocalLinearInterpolation
+
+    def __check_init__(self):
+        if not 2 <= self.columns <= 12:
+            raise ValueError(f"columns must be from 2 to 12, got {self.columns}: beyond, rounding eats the gain")
+
+    def order(self, terms: Any) -> int:
+        """Return the largest order, `columns`."""
+        return self.columns
+
+    def error_order(self, terms: Any) -> int:
+        """Return 1, the order on which the returned error is scaled."""
+        return 1
+
+    def init(self, terms: Any, t0: Any, t1: Any, y0: PyTree, args: Any) -> Work:
+        """Return the state, which is the work so far: none."""
+        return Work(jnp.array(0), jnp.array(0))
+
+    def work(self, solver_state: Work) -> Work:
+        """Return the work of all steps so far."""
+        return solver_state
+
+    def func(self, terms: Any, t0: Any, y0: PyTree, args: Any) -> PyTree:
+        """Return f(t0, y0)."""
+        return terms.vf(t0, y0, args)
+
+    def step(self, terms: Any, t0: Any, t1: Any, y0: PyTree, args: Any, solver_state: Any, made_jump: Any) -> tuple:
+        """Take one step; the order that it used is the number of rows that it needed."""
+        h = t1 - t0
+        matrix = self.curvature(y0)
+        slope = terms.vf(t0, y0, args)
+
+        def row(j: Array) -> PyTree:
+            return _substeps(lambda i, y: terms.vf(t0 + i * h / j, y, args), matrix, y0, slope, h, j)
+
+        table = _extrapolate(row, y0, self.columns, self.rtol, self.atol)
+        factor = table.best_factor(self.columns, self.overhead)
+        error = commanded_error(table.difference, table.error, factor)
+        y1 = jax.tree.map(jnp.add, y0, table.increment)
+        spent = Work(1 + table.rows * (table.rows - 1) // 2, jnp.array(matrix.gram.shape[0]))
+        return y1, error, {"y0": y0, "y1": y1}, solver_state + spent, diffrax.RESULTS.successful
+
+
+def _substeps(
+    field: Callable[[Array, PyTree], PyTree],
+    matrix: GaussNewton,
+    y0: PyTree,
+    slope: PyTree,
+    h: Float[Array, ""],
+    j: Int[Array, ""],
+) -> PyTree:
+    """Return y − y0 after j linearly implicit Euler substeps of length h/j."""
+    length = h / j
+    damp = matrix.resolvent(length)
+
+    def move(moved: PyTree, f: PyTree) -> PyTree:
+        return jax.tree.map(lambda a, b: a + length * b, moved, damp(f))
+
+    def substep(i: Array, moved: PyTree) -> PyTree:
+        return move(moved, field(i, jax.tree.map(jnp.add, y0, moved)))
+
+    return jax.lax.fori_loop(1, j, substep, jax.tree.map(lambda b: length * b, damp(slope)))
+
+
+class _Table(eqx.Module):
+    """The rows of an extrapolation table so far, as increments over y0, and what they say."""
+
+    ends: PyTree
+    rows: Int[Array, ""]
+    errors: Float[Array, " columns+1"]
+    increment: PyTree
+    difference: PyTree
+
+    @property
+    def error(self) -> Float[Array, ""]:
+        """The scaled norm of the last row's error estimate."""
+        return self.errors[self.rows]
+
+    def best_factor(self, columns: int, overhead: float) -> Float[Array, ""]:
+        """Return the factor from this step to the next that makes the work per unit of time least."""
+        order = jnp.arange(columns + 1)
+        number = order.astype(self.errors.dtype)
+        work = overhead + number**2 / 2
+        computed = (order >= 2) & (order <= self.rows)
+        growth = _SAFETY * jnp.maximum(self.errors, 1e-30) ** (-1 / jnp.maximum(number, 1))
+        growth = jnp.where(computed, jnp.minimum(growth, _LARGEST_GROWTH), 1e-10)
+        cost = work / growth
+        best = jnp.argmin(cost)
+        # Where the last row was the cheapest of all, one more may be cheaper still: try the step that it would allow.
+        last = jnp.minimum(self.rows, columns - 1)
+        rising = (best == self.rows) & (self.rows < columns) & (self.error <= 1)
+        return jnp.where(rising, growth[last] * work[last + 1] / work[last], growth[best])
+
+
+def _extrapolate(row: Callable[[Array], PyTree], y0: PyTree, columns: int, rtol: Any, atol: Any) -> _Table:
+    """Add rows to the table until its error estimate is below one, it stops falling, or there are `columns` rows."""
+    weights, differences = map(jnp.asarray, _extrapolation_weights(columns))
+    zeros = jax.tree.map(jnp.zeros_like, y0)
+    dtype = jax.tree.leaves(y0)[0].dtype
+    ends = jax.tree.map(lambda leaf: jnp.zeros((columns, *leaf.shape), leaf.dtype), y0)
+    empty = _Table(ends, jnp.array(0), jnp.full(columns + 1, jnp.inf, dtype), zeros, zeros)
+
+    def unfinished(table: _Table) -> Array:
+        falling = (table.rows < 4) | (table.errors[table.rows] < table.errors[table.rows - 1])
+        return (table.rows < 2) | ((table.error > 1) & (table.rows < columns) & falling)
+
+    def add_row(table: _Table) -> _Table:
+        rows = table.rows + 1
+        ends = jax.tree.map(lambda buffer, end: buffer.at[rows - 1].set(end), table.ends, row(rows))
+        increment, difference = (_combination(table[rows], ends) for table in (weights, differences))
+        error = scaled_norm(difference, y0, jax.tree.map(jnp.add, y0, increment), rtol, atol)
+        error = jnp.where((rows >= 2) & jnp.isfinite(error), error, jnp.inf).astype(dtype)
+        return _Table(ends, rows, table.errors.at[rows].set(error), increment, difference)
+
+    return jax.lax.while_loop(unfinished, add_row, empty)
+
+
+def _combination(weights: Float[Array, " columns"], rows: PyTree) -> PyTree:
+    return jax.tree.map(lambda buffer: jnp.tensordot(weights.astype(buffer.dtype), buffer, 1), rows)
+
+
+def _extrapolation_weights(columns: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return for k = 0, …, `columns` the weights of rows 1, …, k in T_kk, and those in T_kk − T_k,k−1.
+
+    T_kk is the value at zero of the polynomial in h/j through rows 1, …, k; T_k,k−1 leaves the first row out.
+    """
+
+    def lagrange(first: int, last: int) -> np.ndarray:
+        nodes = range(first, last + 1)
+        weights = [prod(j / (j - i) for i in nodes if i != j) if j in nodes else 0.0 for j in range(1, columns + 1)]
+        return np.array(weights)
+
+    best = np.stack([lagrange(1, k) for k in range(columns + 1)])
+    return best, best - np.stack([lagrange(2, k) for k in range(columns + 1)])
