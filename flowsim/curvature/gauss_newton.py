@@ -1,14 +1,17 @@
 """The Gauss–Newton matrix of a risk, a low-rank operator A = GᵀG on the weights."""
 
-from collections.abc import Callable
-from typing import Any, Protocol
+import functools
+from collections.abc import Callable, Iterable
+from typing import Any, Protocol, cast
 
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PyTree
 
-# Beyond this many entries (32 MiB in float64) G no longer fits in a cache, and is applied without being formed.
+# Beyond this many entries (32 MiB in float64) G no longer fits in a cache, and is applied without being formed; where
+# GGᵀ has a closed form, that is faster much earlier.
 _STORED_ENTRIES = 2**22
+_STORED_ENTRIES_BESIDE_A_GRAM = 2**12
 
 
 class HasOutputs(Protocol):
@@ -73,9 +76,11 @@ class GaussNewton:
         def outer(coefficients: Array) -> PyTree:
             return transpose(coefficients)[0]
 
-        if gram is None:
-            gram = jax.lax.map(lambda unit: inner(outer(unit)), jnp.eye(value.size, dtype=value.dtype))
-        return cls(inner, outer, gram)
+        def column(unit: Array) -> Array:
+            return inner(outer(unit))
+
+        units = jnp.eye(value.size, dtype=value.dtype)
+        return cls(inner, outer, jax.lax.map(column, units) if gram is None else gram)
 
     def resolvent(self, h: Float[Array, ""]) -> Callable[[PyTree], PyTree]:
         """Return v ↦ (I + hA)⁻¹v = v − hGᵀ(I + hGGᵀ)⁻¹Gv (Woodbury), at the price of one Cholesky factorization."""
@@ -95,19 +100,19 @@ class GaussNewton:
 def gauss_newton(problem: HasOutputs, as_network: Callable[[PyTree], Any], weights: PyTree) -> GaussNewton:
     """Return the Gauss–Newton matrix of `problem` at `weights`, where `as_network(weights)` is the network.
 
-    G is stored, m times the weights, while it has at most 2²² entries; beyond, it is applied by derivatives.
+    G is stored, m times the weights, while it has at most 2²² entries, or 2¹² where GGᵀ has a closed form; beyond, it
+    is applied by derivatives.
     """
     network = as_network(weights)
     size = sum(leaf.size for leaf in jax.tree.leaves(weights))
-    if problem.rank(network) * size <= _STORED_ENTRIES:
+    known = hasattr(problem, "output_gram") and hasattr(network, "regressor_gram")
+    if problem.rank(network) * size <= (_STORED_ENTRIES_BESIDE_A_GRAM if known else _STORED_ENTRIES):
         return GaussNewton.of_rows(problem.output_jacobian(as_network, weights))
     outputs = problem.curved_outputs(network)
-    known = hasattr(problem, "output_gram") and hasattr(network, "regressor_gram")
-    gram = problem.output_gram(network) if known else None
+    gram = cast(Any, problem).output_gram(network) if known else None
     return GaussNewton.matrix_free(lambda w: outputs(as_network(w)), weights, gram)
 
 
-def sum_of(terms: Any) -> Array:
+def sum_of(terms: Iterable[Array]) -> Array:
     """Return the sum of arrays, without a zero to start from."""
-    first, *others = terms
-    return sum(others, first)
+    return functools.reduce(jnp.add, terms)

@@ -1,6 +1,6 @@
 """The one vector field that is integrated as gradient flow and discretized as gradient descent."""
 
-from typing import Any
+from typing import Any, cast as cast_type
 
 import equinox as eqx
 import jax
@@ -9,7 +9,7 @@ import numpy as np
 from jax.core import Tracer
 from jaxtyping import Array, ArrayLike, Float, PyTree
 
-from ..curvature import GaussNewton, gauss_newton
+from ..curvature import GaussNewton, HasOutputs, gauss_newton
 from ..networks import cast, split, weight_dtype
 from ..problems import Problem
 
@@ -37,11 +37,12 @@ class GradientField(eqx.Module):
 
     def gauss_newton(self, weights: PyTree) -> GaussNewton:
         """Return the Gauss–Newton matrix at `weights`."""
-        return gauss_newton(self.problem, self.network, weights)
+        return gauss_newton(cast_type(HasOutputs, self.problem), self.network, weights)
 
     def rank(self, weights: PyTree) -> int | None:
         """Return the rank of that matrix at most, `None` if the problem does not know its outputs."""
-        return self.problem.rank(self.network(weights)) if hasattr(self.problem, "rank") else None
+        known = hasattr(self.problem, "rank")
+        return cast_type(HasOutputs, self.problem).rank(self.network(weights)) if known else None
 
     def has_gram(self) -> bool:
         """Tell whether GGᵀ has a closed form."""

@@ -1,5 +1,7 @@
 """A Diffrax solver and its step-size controller, taken one step at a time."""
 
+from typing import cast
+
 import diffrax
 import equinox as eqx
 import jax
@@ -67,7 +69,7 @@ class Method(eqx.Module):
         # Where a field leaves its domain or a root is not found, the step is too long.
         error = jax.tree.map(lambda leaf: jnp.where(jnp.isnan(leaf), jnp.inf, leaf), error)
         kept, begin, end, _, controller, controlled = self.controller.adapt_step_size(
-            zero, length, weights, candidate, None, error, self.solver.error_order(term), state.controller
+            zero, length, weights, candidate, None, error, cast(int, self.solver.error_order(term)), state.controller
         )
         proposed = jnp.asarray(end - begin, zero.dtype)
         # A step that was cut short says little about how long the one after it may be.
@@ -155,8 +157,9 @@ def _with_tolerances(
     solver: diffrax.AbstractAdaptiveSolver, controller: diffrax.AbstractAdaptiveStepSizeController
 ) -> diffrax.AbstractAdaptiveSolver:
     """Return the solver with the tolerances of its root finder, if it has one, taken from the controller."""
-    for name in ("rtol", "atol", "norm") if isinstance(solver, diffrax.AbstractImplicitSolver) else ():
+    finder = getattr(solver, "root_finder", None)
+    for name in ("rtol", "atol", "norm") if finder is not None else ():
         # Diffrax puts a mark, which is no number, where diffeqsolve is to fill in its own.
-        if repr(getattr(solver.root_finder, name)).startswith("<taken from"):
+        if repr(getattr(finder, name)).startswith("<taken from"):
             solver = eqx.tree_at(lambda s, n=name: getattr(s.root_finder, n), solver, getattr(controller, name))
     return solver

@@ -87,17 +87,17 @@ def scan_layers(step: Callable, start: Array, stacks: tuple, *, reverse: bool = 
     return state
 
 
-def states(step: Callable, start: Array, stacks: tuple) -> tuple[Array, ...]:
-    """Fold `step(state, layer) -> state` from the last layer to the first, and return the state above each layer.
+def states(step: Callable, start: Array, stacks: Stacks, *, reverse: bool = False) -> tuple[Array, ...]:
+    """Fold `step(state, layer) -> state` over the layers, and return the state before each, in stacks as the layers.
 
-    The states come in stacks, as the layers do.
+    "Before" is below the layer, or above it in reverse.
     """
-    state, above = start, []
-    for stack in reversed(stacks):
+    state, before = start, []
+    for stack in reversed(stacks) if reverse else stacks:
         if stack.shape[0] == 1:
-            above.append(state[None])
+            before.append(state[None])
             state = step(state, stack[0])
         else:
-            state, before = jax.lax.scan(lambda s, layer: (step(s, layer), s), state, stack, reverse=True)
-            above.append(before)
-    return tuple(reversed(above))
+            state, entered = jax.lax.scan(lambda s, layer: (step(s, layer), s), state, stack, reverse=reverse)
+            before.append(entered)
+    return tuple(reversed(before)) if reverse else tuple(before)

@@ -86,24 +86,38 @@ class DeepLinear(eqx.Module):
         start = self._output_directions()
         return layers.scan_layers(lambda state, weight: weight.T @ state, start, self.stacks, reverse=True)
 
-    def regressor_gram(self) -> Float[Array, "m m"]:
-        """Return JJᵀ for J = ∂π/∂W, with π flattened, by matrix products alone: no J is formed.
+    def regressor_jacobian(self) -> "DeepLinear":
+        """Return J = ∂π/∂W as the weights with a leading axis, one row for each entry of π.
 
-        π = A_k W_kᵀ B_k for every k, with A_k = W_1ᵀ ⋯ W_{k−1}ᵀ and B_k = W_{k+1}ᵀ ⋯ W_Lᵀ p, so that JJᵀ is the sum
-        over k of the Kronecker products of A_kA_kᵀ and B_kᵀB_k.
+        π = A_k W_kᵀ B_k for every k, with A_k = W_1ᵀ ⋯ W_{k−1}ᵀ and B_k = W_{k+1}ᵀ ⋯ W_Lᵀ p.
         """
-        above = layers.states(lambda state, weight: weight.T @ state, self._output_directions(), self.stacks)
-        features, dtype = self.stacks[0].shape[-1], self.stacks[0].dtype
+        rows = [
+            jnp.einsum("lao,lbi->iolab", above, below).reshape(-1, *stack.shape)
+            for stack, above, below in zip(self.stacks, *self._partial_products(), strict=True)
+        ]
+        return eqx.tree_at(lambda n: (n.stacks, n.fixed), self, (tuple(rows), None), is_leaf=lambda leaf: leaf is None)
 
-        def add_layer(state: tuple[Array, Array], layer: tuple[Array, Array]) -> tuple[Array, Array]:
-            (below, gram), (weight, direction) = state, layer
-            direction = direction.reshape(direction.shape[0], -1)
-            return weight @ below, gram + jnp.kron(below.T @ below, direction.T @ direction)
+    def regressor_gram(self) -> Float[Array, "m m"]:
+        """Return JJᵀ for J = ∂π/∂W, by matrix products alone and without forming J.
 
-        outputs = self._output_directions().reshape(self._output_directions().shape[0], -1).shape[1]
-        empty = jnp.zeros((features * outputs, features * outputs), dtype)
-        start = (jnp.eye(features, dtype=dtype), empty)
-        return layers.scan_layers(add_layer, start, tuple(zip(self.stacks, above, strict=True)))[1]
+        It is the sum over k of the Kronecker products of A_kA_kᵀ and B_kᵀB_k.
+        """
+        above, below = self._partial_products()
+        layers_of = [
+            jnp.einsum("lbi,lbj,lao,lap->iojp", low, low, high, high, optimize="optimal")
+            for high, low in zip(above, below, strict=True)
+        ]
+        size = layers_of[0].shape[0] * layers_of[0].shape[1]
+        return sum(layers_of[1:], layers_of[0]).reshape(size, size)
+
+    def _partial_products(self) -> tuple[tuple[Array, ...], tuple[Array, ...]]:
+        """Return B_k, (layers, d_k, outputs), and A_kᵀ, (layers, d_{k−1}, d_0), in stacks as the weights."""
+        directions = self._output_directions()
+        directions = directions.reshape(directions.shape[0], -1)
+        features = jnp.eye(self.stacks[0].shape[-1], dtype=self.stacks[0].dtype)
+        above = layers.states(lambda state, weight: weight.T @ state, directions, self.stacks, reverse=True)
+        below = layers.states(lambda state, weight: weight @ state, features, self.stacks)
+        return above, below
 
     def __call__(self, x: Float[Array, " features"]) -> Float[Array, "*outputs"]:
         """Return the output for one sample: a scalar, or (d_L,) for d_L > 1 outputs without projection."""

@@ -109,10 +109,14 @@ class LinearRegression(eqx.Module):
         """
         return lambda other: (2**0.5 * (self.root @ self._regressor(other))).ravel()
 
-    def output_jacobian(self, as_network: Callable[[PyTree], LinearNetwork], weights: PyTree) -> PyTree:
+    def output_jacobian(self, as_network: Callable[[PyTree], Any], weights: PyTree) -> PyTree:
         """Return G at `as_network(weights)`: the weights with a leading axis of rows."""
-        outputs = self.curved_outputs(as_network(weights))
-        return jax.jacrev(lambda moved: outputs(as_network(moved)))(weights)
+        network = as_network(weights)
+        if not hasattr(network, "regressor_jacobian"):
+            outputs = self.curved_outputs(network)
+            return jax.jacrev(lambda moved: outputs(as_network(moved)))(weights)
+        root = 2**0.5 * self._flat_root()
+        return jax.tree.map(lambda rows: jnp.tensordot(root, rows, 1), network.regressor_jacobian())
 
     def rank(self, network: LinearNetwork) -> int:
         """Return the largest rank that the Gauss–Newton matrix can have."""
@@ -120,10 +124,8 @@ class LinearRegression(eqx.Module):
 
     def output_gram(self, network: Any) -> Float[Array, "m m"]:
         """Return GGᵀ = 2 Σ^½ JJᵀ Σ^½ for a network that knows JJᵀ, by its `regressor_gram`."""
-        gram = network.regressor_gram()
-        columns = gram.shape[0] // self.features
-        root = jnp.kron(self.root, jnp.eye(columns, dtype=self.root.dtype)) if columns > 1 else self.root
-        return 2 * root @ gram @ root.T
+        root = self._flat_root()
+        return 2 * root @ network.regressor_gram() @ root.T
 
     def is_minimum(self, network: LinearNetwork | Array, gradient_norm: float) -> Array:
         """Tell whether a point where ‖∇R(W)‖ ≤ `gradient_norm` is a minimizer rather than a saddle or a
@@ -135,6 +137,11 @@ class LinearRegression(eqx.Module):
         here = jnp.linalg.norm(self.regressor_gradient(network))
         at_zero = jnp.linalg.norm(self.regressor_gradient(jnp.zeros_like(self.optimum)))
         return (here <= jnp.sqrt(gradient_norm) * at_zero) | (at_zero == 0)
+
+    def _flat_root(self) -> Float[Array, "rank*m d*m"]:
+        """Return the root of Σ as it acts on a regressor written as one vector."""
+        columns = self.optimum.size // self.features
+        return jnp.kron(self.root, jnp.eye(columns, dtype=self.root.dtype)) if columns > 1 else self.root
 
     def _regressor(self, network: LinearNetwork | Array) -> Array:
         regressor = network if isinstance(network, jax.Array | np.ndarray) else _regressor_of(network)

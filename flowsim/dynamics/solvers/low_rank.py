@@ -17,14 +17,17 @@ from .error import commanded_error, scaled_norm
 
 _SAFETY = 0.8
 _LARGEST_GROWTH = 10.0
+# Stiff directions turn as the solution moves. A step of length h with hλ beyond this feels it, λ being the largest
+# curvature, and takes A anew in each substep.
+_FROZEN_UP_TO = 100.0
 
 
 class LowRankExtrapolation(diffrax.AbstractAdaptiveSolver):
     """Extrapolated linearly implicit Euler steps for y' = f(y), of variable order.
 
     For a step of length h, row j of the extrapolation table takes j substeps y ← y + (h/j)(I + (h/j)A)⁻¹ f(y), with A
-    = GᵀG the `GaussNewton` matrix `curvature(y0)`, frozen. Its rank is small, so a substep costs one evaluation of f
-    and a system of that size. Polynomial extrapolation to h/j → 0 over rows 1, …, k gives order k with *any* A (a
+    = GᵀG the `GaussNewton` matrix `curvature(y0)`, frozen, or in very stiff steps `curvature(y)` of each substep. Its
+    rank is small, so a substep costs one evaluation of f and a system of that size. Polynomial extrapolation to h/j → 0 over rows 1, …, k gives order k with *any* A (a
     W-method); with A near −∂f/∂y in the stiff directions, accuracy alone limits the step, not stability. Rows are
     added until the difference of the last two columns is below the tolerance, so easy steps stay cheap, and the
     next step is as long as makes work per time least (Deuflhard 1985; Hairer and Wanner 1996, section IV.9).
@@ -74,8 +77,16 @@ class LowRankExtrapolation(diffrax.AbstractAdaptiveSolver):
         matrix = self.curvature(y0)
         slope = terms.vf(t0, y0, args)
 
+        stiff = h * jnp.trace(matrix.gram) > _FROZEN_UP_TO
+
         def row(j: Array) -> PyTree:
-            return _substeps(lambda i, y: terms.vf(t0 + i * h / j, y, args), matrix, y0, slope, h, j)
+            frozen = matrix.resolvent(h / j)
+
+            def direction(i: Array, y: PyTree) -> PyTree:
+                f = terms.vf(t0 + i * h / j, y, args)
+                return jax.lax.cond(stiff, lambda: self.curvature(y).resolvent(h / j)(f), lambda: frozen(f))
+
+            return _substeps(direction, y0, frozen(slope), h / j, j)
 
         table = _extrapolate(row, y0, self.columns, self.rtol, self.atol)
         factor = table.best_factor(self.columns, self.overhead)
@@ -86,24 +97,19 @@ class LowRankExtrapolation(diffrax.AbstractAdaptiveSolver):
 
 
 def _substeps(
-    field: Callable[[Array, PyTree], PyTree],
-    matrix: GaussNewton,
+    direction: Callable[[Array, PyTree], PyTree],
     y0: PyTree,
-    slope: PyTree,
-    h: Float[Array, ""],
-    j: Int[Array, ""],
+    first: PyTree,
+    length: Float[Array, ""],
+    count: Int[Array, ""],
 ) -> PyTree:
-    """Return y − y0 after j linearly implicit Euler substeps of length h/j."""
-    length = h / j
-    damp = matrix.resolvent(length)
-
-    def move(moved: PyTree, f: PyTree) -> PyTree:
-        return jax.tree.map(lambda a, b: a + length * b, moved, damp(f))
+    """Return y − y0 after `count` substeps of one `length`, the first of them in direction `first`."""
 
     def substep(i: Array, moved: PyTree) -> PyTree:
-        return move(moved, field(i, jax.tree.map(jnp.add, y0, moved)))
+        toward = direction(i, jax.tree.map(jnp.add, y0, moved))
+        return jax.tree.map(lambda a, b: a + length * b, moved, toward)
 
-    return jax.lax.fori_loop(1, j, substep, jax.tree.map(lambda b: length * b, damp(slope)))
+    return jax.lax.fori_loop(1, count, substep, jax.tree.map(lambda b: length * b, first))
 
 
 class _Table(eqx.Module):
