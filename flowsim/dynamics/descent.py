@@ -123,7 +123,7 @@ class _State(eqx.Module):
 
 
 @eqx.filter_jit
-def _begin(request: _Request, steps: Int[Array, ""]) -> _State:
+def _begin(request: _Request, steps: Int[ArrayLike, ""]) -> _State:
     """Return the state after the first `steps` steps, or at the end if that comes first."""
     run, weights = request.run()
     objective, gradient = jax.value_and_grad(run.field.objective)(weights)
@@ -136,13 +136,13 @@ def _begin(request: _Request, steps: Int[Array, ""]) -> _State:
 
 
 @eqx.filter_jit
-def _advance(request: _Request, state: _State, steps: Int[Array, ""]) -> _State:
+def _advance(request: _Request, state: _State, steps: Int[ArrayLike, ""]) -> _State:
     """Return the state after `steps` more steps, or at the end if that comes first."""
     run, _ = request.run()
     return _looped(run, state, steps)
 
 
-def _looped(run: _Run, state: _State, steps: Int[Array, ""]) -> _State:
+def _looped(run: _Run, state: _State, steps: Int[ArrayLike, ""]) -> _State:
     last = state.step + jnp.minimum(steps, run.marks[-1])
 
     def unfinished(current: _State) -> Bool[Array, ""]:

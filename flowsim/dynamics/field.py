@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
-from jaxtyping import Array, ArrayLike, Float, PyTree
+from jaxtyping import Array, Float, PyTree
 
 from ..curvature import GaussNewton, HasOutputs, gauss_newton
 from ..networks import cast, split, weight_dtype
@@ -66,13 +66,13 @@ def check_weights(network: eqx.Module) -> jnp.dtype:
 def _finite(leaf: Array) -> bool:
     if isinstance(leaf, Tracer):
         return True
-    if len(leaf.sharding.device_set) == 1 and leaf.device.platform == "cpu":
+    if {device.platform for device in leaf.sharding.device_set} == {"cpu"}:
         return bool(np.isfinite(np.asarray(leaf)).all())
     with jax.ensure_compile_time_eval():  # a constant inside jit can be looked at too
         return bool(jnp.isfinite(leaf).all())
 
 
-def constant(value: ArrayLike, dtype: Any) -> Array | np.ndarray:
+def constant(value: Any, dtype: Any) -> Any:
     """Return a number or an array in type `dtype`, on no device yet unless it was on one."""
     return value.astype(dtype) if isinstance(value, jax.Array) else np.asarray(value, dtype)
 

@@ -1,5 +1,7 @@
 """Gradient flow, integrated to its limit."""
 
+import os
+
 import diffrax
 import equinox as eqx
 import jax
@@ -8,6 +10,7 @@ import numpy as np
 from jaxtyping import Array, ArrayLike, Bool, Float, Int, PyTree
 
 from ..problems import Problem
+from .checkpoint import Checkpoint
 from .field import GradientField, check_weights, constant, gradient_field, norm
 from .interruptible import advance_to_end, steps_per_second
 from .method import Attempt, Method, MethodState, check_method, method_for, tolerances
@@ -23,7 +26,7 @@ def integrate(
     network: eqx.Module,
     problem: Problem,
     *,
-    solver: diffrax.AbstractSolver | None = None,
+    solver: diffrax.AbstractAdaptiveSolver | None = None,
     rtol: float | None = None,
     atol: float | None = None,
     t1: float = float("inf"),
@@ -35,6 +38,8 @@ def integrate(
     sharpness: bool = False,
     weights: bool = False,
     stepsize_controller: diffrax.AbstractAdaptiveStepSizeController | None = None,
+    checkpoint: str | os.PathLike | None = None,
+    checkpoint_seconds: float = 60.0,
 ) -> Trajectory:
     """Integrate the gradient flow dW/dt = −∇R(W) from `network` to its limit.
 
@@ -52,11 +57,14 @@ def integrate(
     the network in `diagnostics` return (floating-point arrays), and on request the `sharpness` and the `weights`,
     both of which cost more than the flow.
 
-    Works under `jax.jit` and `jax.vmap`. Raises `ValueError` or `TypeError` for arguments that cannot be
-    right; a run that does not converge is returned, not raised.
+    With `checkpoint`, a path, the state is written to that file every `checkpoint_seconds` and at the end. Where the
+    file exists, the run goes on from it and ends, bit for bit, as without the interruption.
+
+    Works under `jax.jit` and `jax.vmap` without `checkpoint`. Raises `ValueError` or `TypeError` for arguments that
+    cannot be right; a run that does not converge is returned, not raised.
     """
     dtype = check_weights(network)
-    rtol, atol = tolerances(rtol, atol, stepsize_controller, dtype)
+    relative, absolute = tolerances(rtol, atol, stepsize_controller, dtype)
     check_method(solver, stepsize_controller)
     if isinstance(t1, int | float) and not t1 >= 0:
         raise ValueError(f"t1 must be zero or more, got {t1}")
@@ -67,15 +75,21 @@ def integrate(
         problem=problem,
         solver=solver,
         controller=stepsize_controller,
-        rtol=rtol,
-        atol=atol,
+        rtol=relative,
+        atol=absolute,
         stopping=stopping_for(stopping, dtype),
         schedule=Spread() if ts is None else AtTimes(constant(as_times(ts, "ts"), dtype), between),
         instruments=instruments(problem, diagnostics, sharpness=sharpness, weights=weights),
         t1=constant(t1, dtype),
-        max_steps=constant(max_steps, np.int64 if jax.config.jax_enable_x64 else np.int32),
+        max_steps=constant(max_steps, jnp.result_type(int)),
     )
-    state = advance_to_end(_begin, _advance, request, first=steps_per_second(network, problem, gradients=15))
+    state = advance_to_end(
+        _begin,
+        _advance,
+        request,
+        first=steps_per_second(network, problem, gradients=15),
+        checkpoint=None if checkpoint is None else Checkpoint(checkpoint, request, checkpoint_seconds),
+    )
     return trajectory_of(
         state.schedule_state.records,
         weights=state.weights,
@@ -158,7 +172,7 @@ class _State(eqx.Module):
 
 
 @eqx.filter_jit
-def _begin(request: _Request, steps: Int[Array, ""]) -> _State:
+def _begin(request: _Request, steps: Int[ArrayLike, ""]) -> _State:
     """Return the state after the first `steps` attempted steps, or at the end if that comes first."""
     run, weights = request.run()
     method = run.method.init(run.field, weights)
@@ -186,13 +200,13 @@ def _begin(request: _Request, steps: Int[Array, ""]) -> _State:
 
 
 @eqx.filter_jit(donate="all-except-first")
-def _advance(request: _Request, state: _State, steps: Int[Array, ""]) -> _State:
+def _advance(request: _Request, state: _State, steps: Int[ArrayLike, ""]) -> _State:
     """Return the state after `steps` more attempted steps, or at the end if that comes first."""
     run, _ = request.run()
     return _looped(run, state, steps)
 
 
-def _looped(run: _Run, state: _State, steps: Int[Array, ""]) -> _State:
+def _looped(run: _Run, state: _State, steps: Int[ArrayLike, ""]) -> _State:
     last = state.steps + state.rejected_steps + jnp.minimum(steps, run.max_steps)
 
     def unfinished(current: _State) -> Bool[Array, ""]:

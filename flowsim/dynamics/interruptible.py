@@ -12,6 +12,7 @@ from jaxtyping import Array, ArrayLike, Int, PyTree
 
 from ..networks import split
 from ..problems import Problem
+from .checkpoint import Checkpoint
 from .stopping import Outcome
 
 _SECONDS_PER_CALL = 0.5
@@ -37,20 +38,26 @@ def advance_to_end(
     request: PyTree,
     *,
     first: int,
+    checkpoint: Checkpoint | None = None,
 ) -> State:
     """Call `begin(request, first)`, then `advance(request, state, amount)` until `state.code` says that the run ended.
 
-    `amount` adapts so that one call takes about half a second. Under a transformation of JAX `begin` goes to the end.
+    `amount` adapts so that one call takes about half a second. With a `checkpoint`, the run begins with the state in
+    it, if there is one, and all steps are taken by `advance`: another program might round otherwise. Under a
+    transformation of JAX `begin` goes to the end.
     """
     if any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves(request)):
         return begin(request, np.asarray(np.iinfo(np.int32).max))
     amount = first
-    state = begin(request, np.asarray(amount))
+    state = begin(request, np.asarray(amount if checkpoint is None else 0))
+    state = state if checkpoint is None else checkpoint.load(state)
     while int(state.code) == Outcome.RUNNING:
         began = time.monotonic()
         state = jax.block_until_ready(advance(request, state, np.asarray(amount)))
         seconds = max(time.monotonic() - began, 1e-3)
         amount = max(1, int(amount * min(4.0, _SECONDS_PER_CALL / seconds)))
+        if checkpoint is not None:
+            checkpoint.save_if_due(state, ended=int(state.code) != Outcome.RUNNING)
     return state
 
 

@@ -11,12 +11,10 @@ from jaxtyping import Array, Float, Int, PyTree
 
 from ..spectral_radius import SpectralRadius
 from ..work import Work
-from .error import commanded_error, scaled_norm
+from .error import commanded_error, growth, scaled_norm
 
-_SAFETY = 0.8
-_LARGEST_GROWTH = 10.0
 # The estimate of ρ comes from below, and ρ may rise within a step.
-_RADIUS_MARGIN = 1.2
+RADIUS_MARGIN = 1.2
 
 
 class _State(eqx.Module):
@@ -45,7 +43,7 @@ class RungeKuttaChebyshev(diffrax.AbstractAdaptiveSolver):
 
     term_structure: ClassVar = diffrax.AbstractTerm
     interpolation_cls: ClassVar[Callable[..., diffrax.ThirdOrderHermitePolynomialInterpolation]] = (
-        diffrax.ThirdOrderHermitePolynomialInterpolation.from_k
+        diffrax.ThirdOrderHermitePolynomialInterpolation
     )
 
     def __check_init__(self):
@@ -77,27 +75,39 @@ class RungeKuttaChebyshev(diffrax.AbstractAdaptiveSolver):
         """Take one step, with as many stages as stability asks."""
         h = t1 - t0
         radius = solver_state.radius.followed(lambda y: terms.vf(t0, y, args), y0, self.iterations)
-        bound = _RADIUS_MARGIN * radius.value
-        wanted = jnp.ceil(jnp.sqrt(1 + 1.54 * h * bound))
-        stages = jnp.clip(wanted, 2, self.max_stages).astype(int)
-        moved = _stages(lambda c, y: terms.vf(t0 + c * h, y, args), y0, solver_state.slope, h, stages)
-        y1 = jax.tree.map(jnp.add, y0, moved)
+        bound = RADIUS_MARGIN * radius.value
+        stages = stages_for(h * bound, self.max_stages)
+        y1 = chebyshev_step(lambda c, y: terms.vf(t0 + c * h, y, args), y0, solver_state.slope, h, stages)
         slope = terms.vf(t1, y1, args)
-        error = jax.tree.map(lambda m, a, b: 0.4 * h * (a + b) - 0.8 * m, moved, solver_state.slope, slope)
         longest = (self.max_stages**2 - 1) / (1.54 * bound)
-        size = scaled_norm(error, y0, y1, self.rtol, self.atol)
-        size = jnp.where(h <= longest, size, jnp.inf)
-        growth = jnp.minimum(_SAFETY * jnp.maximum(size, 1e-30) ** (-1 / 3), _LARGEST_GROWTH)
-        error = commanded_error(error, size, jnp.minimum(growth, longest / h))
+        size = jnp.where(h <= longest, defect(y0, y1, solver_state.slope, slope, h, self.rtol, self.atol), jnp.inf)
+        factor = jnp.minimum(growth(size, 3), longest / h)
+        error = commanded_error(size, factor, y0, y1, self.rtol, self.atol)
         state = _State(slope, radius, solver_state.work + Work(stages, jnp.array(self.iterations)))
         dense = {"y0": y0, "y1": y1, "k0": _times(h, solver_state.slope), "k1": _times(h, slope)}
         return y1, error, dense, state, diffrax.RESULTS.successful
 
 
-def _stages(
+def stages_for(reach: Float[Array, ""], largest: int) -> Int[Array, ""]:
+    """Return the number of stages, `largest` at most, whose stability interval covers `reach` = hρ."""
+    return jnp.clip(jnp.ceil(jnp.sqrt(1 + 1.54 * reach)), 2, largest).astype(int)
+
+
+def defect(
+    y0: PyTree, y1: PyTree, slope0: PyTree, slope1: PyTree, h: Float[Array, ""], rtol: Any, atol: Any
+) -> Float[Array, ""]:
+    """Return the scaled error of the second-order method over a step, from the defect of the trapezoidal rule."""
+    error = jax.tree.map(lambda a, b, f0, f1: 0.8 * (a - b) + 0.4 * h * (f0 + f1), y0, y1, slope0, slope1)
+    return scaled_norm(error, y0, y1, rtol, atol)
+
+
+def chebyshev_step(
     field: Callable[[Array, PyTree], PyTree], y0: PyTree, slope: PyTree, h: Float[Array, ""], s: Int[Array, ""]
 ) -> PyTree:
-    """Return y1 − y0 by the three-term recurrence of the s stages, in increments over y0."""
+    """Return y1 after one step of s stages, from the field at (c, y), c the fraction of the step, and its first value.
+
+    The three-term recurrence of the stages runs in increments over y0.
+    """
     w0, w1 = _shift_and_scale(s.astype(h.dtype))
     one, zero = jnp.ones_like(w0), jnp.zeros_like(w0)
     first, second = jnp.stack([w0, one, zero]), jnp.stack([2 * w0**2 - 1, 4 * w0, 4 * one])
@@ -117,7 +127,8 @@ def _stages(
         return (here, after), (b, b_after), w1 * after[2] / after[1], (moved, new)
 
     start = (jnp.stack([one, zero, zero]), first), (b1, b1), c1, (_times(zero, slope), _times(b1 * w1 * h, slope))
-    return jax.lax.fori_loop(2, s + 1, stage, start)[-1][1]
+    moved = jax.lax.fori_loop(2, s + 1, stage, start)[-1][1]
+    return jax.tree.map(jnp.add, y0, moved)
 
 
 def _shift_and_scale(s: Float[Array, ""]) -> tuple[Float[Array, ""], Float[Array, ""]]:

@@ -5,8 +5,8 @@ import jax
 from jaxtyping import Array, Float, PyTree
 
 from ..field import GradientField
-from .chebyshev import RungeKuttaChebyshev
 from .low_rank import LowRankExtrapolation
+from .switching import StabilitySwitching
 
 # Where factorizations of the outputs' matrix cost no more than the gradients of a step.
 _LARGEST_RANK = 512
@@ -19,11 +19,11 @@ def default_solver(
     """Return the solver for a problem: by the rank of its Gauss–Newton matrix.
 
     Up to rank 512 it is `LowRankExtrapolation`, whose steps accuracy alone limits; up to 2048 for a linear network,
-    where GGᵀ has a closed form. Beyond, and for a problem that does not know its outputs, the stabilized explicit
-    `RungeKuttaChebyshev`.
+    where GGᵀ has a closed form. Beyond, and for a problem that does not know its outputs, it is `StabilitySwitching`,
+    explicit, which changes its formula with what limits its step.
     """
     rank = field.rank(weights)
     if rank is None or rank > (_LARGEST_RANK_IN_CLOSED_FORM if field.has_gram() else _LARGEST_RANK):
-        return RungeKuttaChebyshev(rtol, atol)
+        return StabilitySwitching(rtol, atol)
     single = jax.tree.leaves(weights)[0].dtype.itemsize < 8
     return LowRankExtrapolation(field.gauss_newton, rtol, atol, columns=5 if single else 8, overhead=5 + rank / 16)

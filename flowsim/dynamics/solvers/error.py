@@ -6,28 +6,43 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PyTree
 
-# The safety factor of Diffrax's PIDController.
+_LARGEST_GROWTH = 10.0
+_SAFETY = 0.8
+# That of Diffrax's PIDController.
 _CONTROLLER_SAFETY = 0.9
 
 
 def scaled_norm(error: PyTree, y0: PyTree, y1: PyTree, rtol: Any, atol: Any) -> Float[Array, ""]:
-    """Return the root mean square of error / (atol + rtol max(|y0|, |y1|)), as Diffrax's PIDController does."""
+    """Return the root mean square of error / (atol + rtol max(|y0|, |y1|)), as Diffrax's PIDController does.
 
-    def squares(e: Array, a: Array, b: Array) -> Array:
-        return jnp.sum((e / (atol + rtol * jnp.maximum(jnp.abs(a), jnp.abs(b)))) ** 2)
-
-    total = sum(jax.tree.leaves(jax.tree.map(squares, error, y0, y1)))
-    return jnp.sqrt(total / sum(leaf.size for leaf in jax.tree.leaves(y0)))
-
-
-def commanded_error(error: PyTree, size: Float[Array, ""], factor: Float[Array, ""]) -> PyTree:
-    """Return `error`, of scaled norm `size`, scaled so that a controller multiplies its step by `factor`.
-
-    That is the proposal of a `diffrax.PIDController` with its standard coefficients for an error of order 1. A step
-    with `size` below one stays accepted, and any other rejected.
+    It is infinite where the error is not finite.
     """
-    accepted = size <= 1
+    squares = jax.tree.map(lambda e, unit: jnp.sum((e / unit) ** 2), error, _units(y0, y1, rtol, atol))
+    size = jnp.sqrt(sum(jax.tree.leaves(squares)) / sum(leaf.size for leaf in jax.tree.leaves(y0)))
+    return jnp.where(jnp.isfinite(size), size, jnp.inf)
+
+
+def growth(size: Float[Array, "..."], order: Any) -> Float[Array, "..."]:
+    """Return the factor to the step at which an error of scaled norm `size`, of this order in h, is just allowed."""
+    return jnp.minimum(_SAFETY * jnp.maximum(size, 1e-30) ** (-1 / order), _LARGEST_GROWTH)
+
+
+def commanded_error(
+    size: Float[Array, ""], factor: Float[Array, ""], y0: PyTree, y1: PyTree, rtol: Any, atol: Any
+) -> PyTree:
+    """Return an error for which a controller accepts or rejects as `size` says, and multiplies its step by `factor`.
+
+    That is how a `diffrax.PIDController` with its standard coefficients takes an error of order 1, evenly spread over
+    all entries. An accepted step has `size` up to one. Such a controller does not shorten a step after an accepted one.
+    """
     wanted = _CONTROLLER_SAFETY / factor
-    wanted = jnp.where(accepted, jnp.minimum(wanted, 0.99), jnp.maximum(wanted, 1.01))
-    scale = jnp.where(jnp.isfinite(size), wanted / jnp.maximum(size, jnp.finfo(size.dtype).tiny), jnp.inf)
-    return jax.tree.map(lambda leaf: jnp.where(jnp.isfinite(size), scale * leaf, jnp.inf), error)
+    wanted = jnp.where(size <= 1, jnp.minimum(wanted, 0.99), jnp.maximum(wanted, 1.01))
+    return jax.tree.map(lambda unit: wanted * unit, _units(y0, y1, rtol, atol))
+
+
+def _units(y0: PyTree, y1: PyTree, rtol: Any, atol: Any) -> PyTree:
+    def unit(a: Array, b: Array) -> Array:
+        # A candidate that is not finite is judged by where it came from.
+        return atol + rtol * jnp.maximum(jnp.abs(a), jnp.where(jnp.isfinite(b), jnp.abs(b), 0))
+
+    return jax.tree.map(unit, y0, y1)

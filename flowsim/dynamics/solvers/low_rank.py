@@ -13,10 +13,8 @@ from jaxtyping import Array, Float, Int, PyTree
 
 from ...curvature import GaussNewton
 from ..work import Work
-from .error import commanded_error, scaled_norm
+from .error import commanded_error, growth, scaled_norm
 
-_SAFETY = 0.8
-_LARGEST_GROWTH = 10.0
 # Stiff directions turn as the solution moves. A step of length h with hλ beyond this feels it, λ being the largest
 # curvature, and takes A anew in each substep.
 _FROZEN_UP_TO = 100.0
@@ -25,17 +23,17 @@ _FROZEN_UP_TO = 100.0
 class LowRankExtrapolation(diffrax.AbstractAdaptiveSolver):
     """Extrapolated linearly implicit Euler steps for y' = f(y), of variable order.
 
-    For a step of length h, row j of the extrapolation table takes j substeps y ← y + (h/j)(I + (h/j)A)⁻¹ f(y), with A
-    = GᵀG the `GaussNewton` matrix `curvature(y0)`, frozen, or in very stiff steps `curvature(y)` of each substep. Its
-    rank is small, so a substep costs one evaluation of f and a system of that size. Polynomial extrapolation to h/j → 0 over rows 1, …, k gives order k with *any* A (a
-    W-method); with A near −∂f/∂y in the stiff directions, accuracy alone limits the step, not stability. Rows are
-    added until the difference of the last two columns is below the tolerance, so easy steps stay cheap, and the
-    next step is as long as makes work per time least (Deuflhard 1985; Hairer and Wanner 1996, section IV.9).
+    For a step of length h, row j of the extrapolation table takes j substeps y ← y + (h/j)(I + (h/j)A)⁻¹ f(y). A = GᵀG
+    is the `GaussNewton` matrix `curvature(y0)`, frozen, or in very stiff steps `curvature(y)` of each substep. Its rank
+    is small, so a substep costs one evaluation of f and a system of that size. Polynomial extrapolation to h/j → 0
+    over rows 1, …, k gives order k with *any* A (a W-method); with A near −∂f/∂y in the stiff directions, accuracy
+    alone limits the step, not stability. Rows are added until the difference of the last two columns is below the
+    tolerance, so easy steps stay cheap, and the next step is as long as makes work per time least (Deuflhard 1985;
+    Hairer and Wanner 1996, section IV.9). Memory: y0 and `columns` + 6 arrays of its size, and G where it is stored.
 
     `rtol` and `atol` are to be those of the step-size controller, `columns` is the largest order, and `overhead` the
-    price of G and of the factorizations of one step, in evaluations of f. The error that a step returns is scaled so
-    that the controller proposes the step that suits the order, so it is not to be read as an error beyond the
-    question whether its scaled norm is below one.
+    price of G and of the factorizations of one step, in evaluations of f. The error that a step returns tells the
+    controller which step suits the order; as an error, only whether its scaled norm is below one has a meaning.
     """
 
     curvature: Callable[[PyTree], GaussNewton]
@@ -77,7 +75,7 @@ class LowRankExtrapolation(diffrax.AbstractAdaptiveSolver):
         matrix = self.curvature(y0)
         slope = terms.vf(t0, y0, args)
 
-        stiff = h * jnp.trace(matrix.gram) > _FROZEN_UP_TO
+        stiff = h * jnp.max(jnp.linalg.norm(matrix.gram, axis=0)) > _FROZEN_UP_TO
 
         def row(j: Array) -> PyTree:
             frozen = matrix.resolvent(h / j)
@@ -90,8 +88,8 @@ class LowRankExtrapolation(diffrax.AbstractAdaptiveSolver):
 
         table = _extrapolate(row, y0, self.columns, self.rtol, self.atol)
         factor = table.best_factor(self.columns, self.overhead)
-        error = commanded_error(table.difference, table.error, factor)
         y1 = jax.tree.map(jnp.add, y0, table.increment)
+        error = commanded_error(table.error, factor, y0, y1, self.rtol, self.atol)
         spent = Work(1 + table.rows * (table.rows - 1) // 2, jnp.array(matrix.gram.shape[0]))
         return y1, error, {"y0": y0, "y1": y1}, solver_state + spent, diffrax.RESULTS.successful
 
@@ -119,7 +117,6 @@ class _Table(eqx.Module):
     rows: Int[Array, ""]
     errors: Float[Array, " columns+1"]
     increment: PyTree
-    difference: PyTree
 
     @property
     def error(self) -> Float[Array, ""]:
@@ -132,14 +129,13 @@ class _Table(eqx.Module):
         number = order.astype(self.errors.dtype)
         work = overhead + number**2 / 2
         computed = (order >= 2) & (order <= self.rows)
-        growth = _SAFETY * jnp.maximum(self.errors, 1e-30) ** (-1 / jnp.maximum(number, 1))
-        growth = jnp.where(computed, jnp.minimum(growth, _LARGEST_GROWTH), 1e-10)
-        cost = work / growth
+        factors = jnp.where(computed, growth(self.errors, jnp.maximum(number, 1)), 1e-10)
+        cost = work / factors
         best = jnp.argmin(cost)
         # Where the last row was the cheapest of all, one more may be cheaper still: try the step that it would allow.
         last = jnp.minimum(self.rows, columns - 1)
         rising = (best == self.rows) & (self.rows < columns) & (self.error <= 1)
-        return jnp.where(rising, growth[last] * work[last + 1] / work[last], growth[best])
+        return jnp.where(rising, factors[last] * work[last + 1] / work[last], factors[best])
 
 
 def _extrapolate(row: Callable[[Array], PyTree], y0: PyTree, columns: int, rtol: Any, atol: Any) -> _Table:
@@ -148,7 +144,7 @@ def _extrapolate(row: Callable[[Array], PyTree], y0: PyTree, columns: int, rtol:
     zeros = jax.tree.map(jnp.zeros_like, y0)
     dtype = jax.tree.leaves(y0)[0].dtype
     ends = jax.tree.map(lambda leaf: jnp.zeros((columns, *leaf.shape), leaf.dtype), y0)
-    empty = _Table(ends, jnp.array(0), jnp.full(columns + 1, jnp.inf, dtype), zeros, zeros)
+    empty = _Table(ends, jnp.array(0), jnp.full(columns + 1, jnp.inf, dtype), zeros)
 
     def unfinished(table: _Table) -> Array:
         falling = (table.rows < 4) | (table.errors[table.rows] < table.errors[table.rows - 1])
@@ -157,10 +153,11 @@ def _extrapolate(row: Callable[[Array], PyTree], y0: PyTree, columns: int, rtol:
     def add_row(table: _Table) -> _Table:
         rows = table.rows + 1
         ends = jax.tree.map(lambda buffer, end: buffer.at[rows - 1].set(end), table.ends, row(rows))
-        increment, difference = (_combination(table[rows], ends) for table in (weights, differences))
+        increment = _combination(weights[rows], ends)
+        difference = _combination(differences[rows], ends)
         error = scaled_norm(difference, y0, jax.tree.map(jnp.add, y0, increment), rtol, atol)
-        error = jnp.where((rows >= 2) & jnp.isfinite(error), error, jnp.inf).astype(dtype)
-        return _Table(ends, rows, table.errors.at[rows].set(error), increment, difference)
+        error = jnp.where(rows >= 2, error, jnp.inf).astype(dtype)
+        return _Table(ends, rows, table.errors.at[rows].set(error), increment)
 
     return jax.lax.while_loop(unfinished, add_row, empty)
 
