@@ -12,7 +12,7 @@ from jaxtyping import Array, ArrayLike, Bool, Float, Int, PyTree
 from ..problems import Problem
 from .checkpoint import Checkpoint
 from .field import GradientField, check_weights, constant, gradient_field, norm
-from .interruptible import advance_to_end, steps_per_second
+from .interruptible import advance_to_end, is_traced, steps_per_second
 from .method import Attempt, Method, MethodState, check_method, method_for, tolerances
 from .recording import AtTimes, Diagnostics, Instruments, Scales, Spread, instruments
 from .stopping import Outcome, Stopping, divergence_ceiling, stopping_for, verdict
@@ -83,6 +83,8 @@ def integrate(
         t1=constant(t1, dtype),
         max_steps=constant(max_steps, jnp.result_type(int)),
     )
+    if checkpoint is not None and is_traced(request):
+        raise ValueError("a checkpoint is a file of one run: call integrate outside jit and vmap to keep one")
     state = advance_to_end(
         _begin,
         _advance,

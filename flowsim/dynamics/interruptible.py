@@ -46,7 +46,7 @@ def advance_to_end(
     it, if there is one, and all steps are taken by `advance`: another program might round otherwise. Under a
     transformation of JAX `begin` goes to the end.
     """
-    if any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves(request)):
+    if is_traced(request):
         return begin(request, np.asarray(np.iinfo(np.int32).max))
     amount = first
     state = begin(request, np.asarray(amount if checkpoint is None else 0))
@@ -59,6 +59,11 @@ def advance_to_end(
         if checkpoint is not None:
             checkpoint.save_if_due(state, ended=int(state.code) != Outcome.RUNNING)
     return state
+
+
+def is_traced(tree: PyTree) -> bool:
+    """Tell whether a transformation of JAX, such as jit or vmap, is looking at `tree`."""
+    return any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves(tree))
 
 
 def steps_per_second(network: eqx.Module, problem: Problem, *, gradients: int) -> int:

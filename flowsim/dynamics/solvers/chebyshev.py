@@ -15,6 +15,8 @@ from .error import commanded_error, growth, scaled_norm
 
 # The estimate of ρ comes from below, and ρ may rise within a step.
 RADIUS_MARGIN = 1.2
+# How much of the longest step that the stages allow is asked for: ρ may have risen by the next one.
+CAP_MARGIN = 0.8
 
 
 class _State(eqx.Module):
@@ -79,13 +81,18 @@ class RungeKuttaChebyshev(diffrax.AbstractAdaptiveSolver):
         stages = stages_for(h * bound, self.max_stages)
         y1 = chebyshev_step(lambda c, y: terms.vf(t0 + c * h, y, args), y0, solver_state.slope, h, stages)
         slope = terms.vf(t1, y1, args)
-        longest = (self.max_stages**2 - 1) / (1.54 * bound)
+        longest = reach_of(self.max_stages) / bound
         size = jnp.where(h <= longest, defect(y0, y1, solver_state.slope, slope, h, self.rtol, self.atol), jnp.inf)
-        factor = jnp.minimum(growth(size, 3), longest / h)
+        factor = jnp.minimum(growth(size, 3), CAP_MARGIN * longest / h)
         error = commanded_error(size, factor, y0, y1, self.rtol, self.atol)
         state = _State(slope, radius, solver_state.work + Work(stages, jnp.array(self.iterations)))
         dense = {"y0": y0, "y1": y1, "k0": _times(h, solver_state.slope), "k1": _times(h, slope)}
         return y1, error, dense, state, diffrax.RESULTS.successful
+
+
+def reach_of(stages: int) -> float:
+    """Return the length of the stability interval."""
+    return (stages**2 - 1) / 1.54
 
 
 def stages_for(reach: Float[Array, ""], largest: int) -> Int[Array, ""]:

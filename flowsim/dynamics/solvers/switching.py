@@ -11,7 +11,7 @@ from jaxtyping import Array, Bool, Float, PyTree
 
 from ..spectral_radius import SpectralRadius, scaled
 from ..work import Work
-from .chebyshev import RADIUS_MARGIN, chebyshev_step, defect, stages_for
+from .chebyshev import CAP_MARGIN, RADIUS_MARGIN, chebyshev_step, defect, reach_of, stages_for
 from .error import commanded_error, growth, scaled_norm
 
 # Evaluations of a step, the first being the last of the step before.
@@ -100,7 +100,7 @@ class StabilitySwitching(diffrax.AbstractAdaptiveSolver):
     def _next(self, h: Array, bound: Array, size5: Array, size2: Array, stabilized: Array) -> tuple[Array, Array]:
         """Return whether the next step is to be stabilized, and its length."""
         stable = _TSIT5_INTERVAL / bound
-        longest2 = jnp.minimum(h * growth(size2, 3), (self.max_stages**2 - 1) / (1.54 * bound))
+        longest2 = jnp.minimum(h * growth(size2, 3), CAP_MARGIN * reach_of(self.max_stages) / bound)
         longest5 = jnp.minimum(h * growth(size5, 5), stable)
         pays = longest2 / stages_for(longest2 * bound, self.max_stages) > longest5 / _TSIT5_EVALUATIONS
         # After a stabilized step the error of Tsit5 is not known; far inside its stability interval it is tried again.

@@ -1,0 +1,143 @@
+"""Runs that are killed and go on, and runs on several devices."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import diffrax
+import jax
+import numpy as np
+import pytest
+
+import flowsim
+
+_LONG_RUN = """
+import sys, jax
+jax.config.update("jax_enable_x64", True)
+import diffrax, numpy as np, flowsim
+from flowsim.problems.data import gaussian_teacher
+
+problem = flowsim.LinearRegression(*gaussian_teacher(np.random.default_rng(0), 50, 5))
+network = flowsim.DeepLinear.gaussian(widths=[5] * 10 + [1], scale=0.35, key=jax.random.key(0))
+flow = flowsim.integrate(
+    network, problem, solver=diffrax.Heun(), rtol=3e-13, max_steps=MAX_STEPS,
+    checkpoint=sys.argv[1], checkpoint_seconds=0.0,
+)
+arrays = jax.tree.leaves((flow.network.weights, flow.times, flow.excess_risk, flow.steps, flow.time))
+np.savez(sys.argv[2], *arrays, outcome=str(flow.outcome))
+"""
+
+
+def _long_run(path, result, steps):
+    code = _LONG_RUN.replace("MAX_STEPS", str(steps))
+    return subprocess.Popen([sys.executable, "-c", code, str(path), str(result)])
+
+
+def test_a_run_that_was_killed_goes_on_to_the_same_end_bit_for_bit(tmp_path):
+    steps = 100_000
+    killed = _long_run(tmp_path / "run", tmp_path / "never.npz", steps)
+    deadline = time.monotonic() + 120
+    while not (tmp_path / "run").exists():
+        assert killed.poll() is None
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    os.kill(killed.pid, signal.SIGKILL)
+    killed.wait()
+    assert not (tmp_path / "never.npz").exists()
+    assert _long_run(tmp_path / "run", tmp_path / "resumed.npz", steps).wait() == 0
+    assert _long_run(tmp_path / "other", tmp_path / "whole.npz", steps).wait() == 0
+    with np.load(tmp_path / "resumed.npz") as resumed, np.load(tmp_path / "whole.npz") as whole:
+        assert sorted(resumed) == sorted(whole)
+        for name in whole:
+            np.testing.assert_array_equal(resumed[name], whole[name], strict=True)
+
+
+def test_a_checkpoint_is_of_one_run_only(tmp_path, mlp, problem):
+    path = tmp_path / "run"
+    first = flowsim.integrate(mlp, problem, checkpoint=path)
+    again = flowsim.integrate(mlp, problem, checkpoint=path)
+    np.testing.assert_array_equal(first.times, again.times)
+    plain = flowsim.integrate(mlp, problem)
+    np.testing.assert_allclose(plain.network.weights[0], first.network.weights[0], rtol=1e-9)
+    with pytest.raises(ValueError, match="another network"):
+        flowsim.integrate(mlp, problem, checkpoint=path, rtol=1e-5)
+    with pytest.raises(ValueError, match="another network"):
+        flowsim.integrate(flowsim.DeepLinear([2 * w for w in mlp.weights]), problem, checkpoint=path)
+    assert [file.name for file in tmp_path.iterdir()] == ["run"]
+
+
+def test_what_is_no_checkpoint_is_refused(tmp_path, mlp, problem):
+    path = tmp_path / "run"
+    path.write_text("something else")
+    with pytest.raises(ValueError, match="not a checkpoint"):
+        flowsim.integrate(mlp, problem, checkpoint=path)
+    path.unlink()
+    flowsim.integrate(mlp, problem, checkpoint=path)
+    path.write_bytes(path.read_bytes()[:-100])
+    with pytest.raises(ValueError, match="damaged"):
+        flowsim.integrate(mlp, problem, checkpoint=path)
+
+
+_SHARDED = """
+import jax
+jax.config.update("jax_enable_x64", True)
+import numpy as np, flowsim, equinox as eqx
+from jax.sharding import NamedSharding, PartitionSpec as P
+from flowsim.dynamics.solvers import StabilitySwitching
+
+mesh = jax.make_mesh((2,), ("devices",), axis_types=(jax.sharding.AxisType.Auto,))
+
+def spread(tree, *spec):
+    place = lambda leaf: jax.device_put(leaf, NamedSharding(mesh, P(*spec[: leaf.ndim])))
+    return jax.tree.map(lambda leaf: place(leaf) if eqx.is_array(leaf) else leaf, tree)
+
+rng = np.random.default_rng(0)
+X, y = rng.standard_normal((64, 6)), rng.standard_normal(64)
+linear = flowsim.DeepLinear.residual(width=6, depth=8, scale=0.5, projection=np.ones(6) / 6**0.5, key=jax.random.key(0))
+columns = eqx.tree_at(lambda n: n.stacks, linear, spread(linear.stacks, None, None, "devices"))
+tanh = flowsim.Perceptron.gaussian(widths=[6, 6, 1], scale=0.5, activation="tanh", key=jax.random.key(0))
+data = flowsim.EmpiricalRisk(X, y)
+rows = eqx.tree_at(lambda p: (p.X, p.y), data, (spread(data.X, "devices"), spread(data.y, "devices")))
+least_squares = flowsim.LinearRegression(X, y)
+everywhere = spread(tanh)
+
+for network, problem, placed, where, options in [
+    (linear, least_squares, columns, spread(least_squares), {}),
+    (linear, least_squares, columns, spread(least_squares), {"solver": StabilitySwitching(1e-6, 1e-9)}),
+    (tanh, data, everywhere, rows, {"t1": 5.0}),
+]:
+    one = flowsim.integrate(network, problem, **options)
+    two = flowsim.integrate(placed, where, **options)
+    devices = {len(stack.sharding.device_set) for stack in two.network.stacks}
+    assert devices == {2}, devices
+    assert one.outcome == two.outcome and one.steps == two.steps, (one.steps, two.steps)
+    np.testing.assert_allclose(one.times, two.times, rtol=1e-6)
+    np.testing.assert_allclose(one.risk, two.risk, rtol=1e-8)
+    for ours, theirs in zip(one.network.weights, two.network.weights):
+        np.testing.assert_allclose(ours, theirs, atol=1e-9)
+assert columns.stacks[0].sharding.spec == P(None, None, "devices")
+print("same")
+"""
+
+
+def test_sharded_weights_and_data_give_the_same_trajectory():
+    flags = os.environ.get("XLA_FLAGS", "") + " --xla_force_host_platform_device_count=2"
+    environment = os.environ | {"XLA_FLAGS": flags, "JAX_PLATFORMS": "cpu"}
+    run = subprocess.run([sys.executable, "-c", _SHARDED], env=environment, capture_output=True, text=True, check=False)
+    assert run.stdout == "same\n", run.stderr[-2000:]
+
+
+def test_a_flow_that_rounding_has_stopped_says_so(mlp, problem):
+    never = flowsim.Stopping(gradient_norm=None)
+    for solver in (None, diffrax.Tsit5()):
+        flow = flowsim.integrate(mlp, problem, stopping=never, solver=solver, max_steps=5000)
+        assert flow.outcome is flowsim.Outcome.FIXED_POINT
+        assert flow.gradient_norm[-1] < 1e-12
+        assert flow.steps < 1500
+
+
+def test_a_checkpoint_needs_a_run_outside_jit(tmp_path, mlp, problem):
+    with pytest.raises(ValueError, match="checkpoint"):
+        jax.jit(lambda scale: flowsim.integrate(mlp, problem, t1=scale, checkpoint=tmp_path / "run").risk)(1.0)

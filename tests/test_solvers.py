@@ -1,0 +1,218 @@
+"""The solvers made for gradient flows, inside and outside flowsim."""
+
+import diffrax
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import flowsim
+from flowsim.dynamics.field import gradient_field
+from flowsim.dynamics.solvers import LowRankExtrapolation, RungeKuttaChebyshev, StabilitySwitching, default_solver
+
+KEY = jax.random.key(0)
+RATES = jnp.logspace(0, 4, 30)
+
+
+def stiff_field(t, y, args):
+    """Return y' for a stiff system with solution cos t in every component, rates up to 1e4 and a nonlinear term."""
+    return -RATES * (y - jnp.cos(t)) - jnp.sin(t) + 0.1 * (jnp.sin(y) - jnp.sin(jnp.cos(t)))
+
+
+def fixed_steps(solver, field, y0, end, count):
+    """Return the state and the solver's state after `count` equal steps."""
+    term, h = diffrax.ODETerm(field), end / count
+
+    @jax.jit
+    def run(y, state):
+        def body(i, carry):
+            y, state = carry
+            y, _, _, state, _ = solver.step(term, i * h, (i + 1) * h, y, None, state, False)
+            return y, state
+
+        return jax.lax.fori_loop(0, count, body, (y, state))
+
+    return run(y0, solver.init(term, 0.0, h, y0, None))
+
+
+def conditioned(kappa, *, width=5, depth=10):
+    """Return a residual network and noiseless data whose covariance has this condition number."""
+    rng = np.random.default_rng(3)
+    left, _, right = np.linalg.svd(rng.standard_normal((50, width)), full_matrices=False)
+    X = left @ np.diag(np.sqrt(50 * np.geomspace(1, 1 / kappa, width))) @ right
+    projection, optimum = (vector / np.linalg.norm(vector) for vector in rng.standard_normal((2, width)))
+    network = flowsim.DeepLinear.residual(width=width, depth=depth, scale=0.5, projection=projection, key=KEY)
+    return network, flowsim.LinearRegression(X, X @ optimum)
+
+
+def flat(network):
+    return np.concatenate([np.ravel(leaf) for leaf in jax.tree.leaves(eqx.filter(network, eqx.is_inexact_array))])
+
+
+def test_chebyshev_has_order_two_where_the_problem_is_stiff():
+    errors, counts = [], [20, 40, 80]
+    for count in counts:
+        solver = RungeKuttaChebyshev(1e-6, 1e-6)
+        y, state = fixed_steps(solver, stiff_field, jnp.ones(30), 2.0, count)
+        assert state.work.gradients / count >= 20  # stages
+        errors.append(float(jnp.abs(y - jnp.cos(2.0)).max()))
+    assert 2.0 / counts[-1] * 1e4 >= 250
+    orders = np.log2(np.array(errors[:-1]) / errors[1:])
+    np.testing.assert_allclose(orders, 2, atol=0.1)
+
+
+@pytest.mark.parametrize("columns", [2, 3, 4])
+def test_extrapolation_has_the_order_of_its_columns_where_the_problem_is_stiff(columns):
+    network, problem = conditioned(1e4)
+    settled = flowsim.integrate(network, problem, t1=30.0, ts=[], rtol=1e-10).network
+    field, weights = gradient_field(settled, problem)
+    exact = fixed_steps(_all_rows(field, 6), field, weights, 100.0, 256)[0]
+    counts, errors = np.array([4, 8, 16]), []
+    for count in counts:
+        found, _ = fixed_steps(_all_rows(field, columns), field, weights, 100.0, int(count))
+        errors.append(np.linalg.norm(flat(found) - flat(exact)))
+    assert 100.0 / counts[-1] * flowsim.sharpness(settled, problem) > 100
+    orders = np.log2(np.array(errors[:-1]) / errors[1:])
+    assert orders[-1] > columns - 0.5
+
+
+def _all_rows(field, columns):
+    """Return the solver with a tolerance that it never meets, so that it always uses all of its columns."""
+    return LowRankExtrapolation(field.gauss_newton, 1e-30, 1e-30, columns=columns)
+
+
+@pytest.mark.parametrize("columns", [2, 4, 6])
+def test_extrapolation_has_its_order_with_a_matrix_that_is_far_off(columns):
+    nothing = lambda y: flowsim.curvature.GaussNewton.of_rows(jnp.zeros((1, 2)))  # noqa: E731
+    swing = lambda t, y, args: jnp.stack([y[1], -y[0]])  # noqa: E731
+    errors = []
+    for count in (8, 16):
+        solver = LowRankExtrapolation(nothing, 1e-30, 1e-30, columns=columns)
+        y, _ = fixed_steps(solver, swing, jnp.array([1.0, 0.0]), 2.0, count)
+        errors.append(float(jnp.hypot(y[0] - jnp.cos(2.0), y[1] + jnp.sin(2.0))))
+    assert np.log2(errors[0] / errors[1]) == pytest.approx(columns, abs=0.6)
+
+
+@pytest.mark.parametrize("make", [RungeKuttaChebyshev, StabilitySwitching, "low rank"])
+def test_solvers_work_in_diffeqsolve(make, problem):
+    network = flowsim.DeepLinear.gaussian(widths=[5, 5, 1], scale=0.5, key=KEY)
+    field, weights = gradient_field(network, problem)
+    solver = LowRankExtrapolation(field.gauss_newton, 1e-6, 1e-9) if make == "low rank" else make(1e-6, 1e-9)
+    solution = diffrax.diffeqsolve(
+        diffrax.ODETerm(field),
+        solver,
+        0.0,
+        20.0,
+        None,
+        weights,
+        stepsize_controller=diffrax.PIDController(rtol=1e-6, atol=1e-9),
+        saveat=diffrax.SaveAt(t1=True, ts=[5.0]),
+    )
+    end = jax.tree.map(lambda leaf: leaf[-1], solution.ys)
+    expected = flowsim.integrate(network, problem, t1=20.0, stopping=flowsim.Stopping(None), rtol=1e-10)
+    np.testing.assert_allclose(flat(end), flat(expected.network), atol=1e-5)
+
+
+def test_the_cap_on_stages_shortens_the_step_and_keeps_the_result():
+    network, problem = conditioned(1e3)
+    options = {"rtol": 1e-4, "t1": 50.0, "ts": []}
+    few = flowsim.integrate(network, problem, solver=RungeKuttaChebyshev(1e-4, 1e-7, max_stages=4), **options)
+    many = flowsim.integrate(network, problem, solver=RungeKuttaChebyshev(1e-4, 1e-7), **options)
+    assert few.steps > many.steps
+    assert few.rejected_steps < few.steps / 4
+    np.testing.assert_allclose(flat(few.network), flat(many.network), atol=1e-3)
+
+
+def test_switching_begins_explicit_and_stabilizes_when_the_flow_is_stiff():
+    network, problem = conditioned(1e4)
+    stopping = flowsim.Stopping(gradient_norm=None, excess_risk=1e-9)
+    switching = flowsim.integrate(network, problem, solver=StabilitySwitching(1e-6, 1e-9), stopping=stopping, ts=[])
+    explicit = flowsim.integrate(network, problem, solver=diffrax.Tsit5(), stopping=stopping, ts=[])
+    assert switching.converged
+    assert explicit.converged
+    assert switching.gradients < explicit.gradients / 5
+    np.testing.assert_allclose(flat(switching.network), flat(explicit.network), atol=2e-4)
+    start = flowsim.integrate(network, problem, solver=StabilitySwitching(1e-6, 1e-9), t1=0.05, ts=[])
+    assert start.gradients == 6 * (start.steps + start.rejected_steps) + start.steps + 1
+
+
+def test_steps_of_the_default_hardly_depend_on_the_condition_number():
+    runs = []
+    for kappa in (1e2, 1e8):
+        network, problem = conditioned(kappa)
+        stopping = flowsim.Stopping(gradient_norm=None, excess_risk=1e-12 / kappa)
+        runs.append(flowsim.integrate(network, problem, stopping=stopping, rtol=1e-5, ts=[]))
+    assert all(run.converged for run in runs)
+    assert runs[1].steps < 3 * runs[0].steps
+    assert runs[1].rejected_steps <= 5
+
+
+@pytest.mark.parametrize("kappa", [1e4, 1e6])
+def test_stiff_limits_get_closer_with_the_tolerance(kappa):
+    network, problem = conditioned(kappa)
+    stopping = flowsim.Stopping(gradient_norm=None, excess_risk=1e-12 / kappa)
+    errors = []
+    exact = flat(flowsim.integrate(network, problem, stopping=stopping, rtol=1e-11, ts=[]).network)
+    for rtol in (1e-4, 1e-6, 1e-8):
+        run = flowsim.integrate(network, problem, stopping=stopping, rtol=rtol, ts=[])
+        errors.append(np.linalg.norm(flat(run.network) - exact) / np.linalg.norm(exact))
+    assert errors[0] < 1e-4
+    assert errors[0] > errors[1] > errors[2]
+
+
+def test_the_default_follows_the_rank_of_the_problem(problem):
+    network = flowsim.DeepLinear.gaussian(widths=[5, 5, 1], scale=0.5, key=KEY)
+    model = flowsim.Perceptron.gaussian(widths=[5, 4, 1], scale=0.5, activation="tanh", key=KEY)
+
+    class Opaque(eqx.Module):
+        inner: flowsim.EmpiricalRisk
+
+        def __call__(self, network):
+            return self.inner(network)
+
+        objective = __call__
+
+        def excess_risk(self, network):
+            return jnp.array(jnp.nan)
+
+        squared_distance = excess_risk
+
+        def is_minimum(self, network, gradient_norm):
+            return jnp.array(True)
+
+    def chosen(network, problem):
+        field, weights = gradient_field(network, problem)
+        return type(default_solver(field, weights, jnp.array(1e-6), jnp.array(1e-9)))
+
+    rng = np.random.default_rng(0)
+    small, large = (flowsim.EmpiricalRisk(rng.standard_normal((n, 5)), rng.standard_normal(n)) for n in (50, 600))
+    assert chosen(network, problem) is LowRankExtrapolation
+    assert chosen(model, small) is LowRankExtrapolation
+    assert chosen(model, large) is StabilitySwitching
+    assert chosen(model, Opaque(small)) is StabilitySwitching
+    flow = flowsim.integrate(model, Opaque(small), t1=3.0)
+    assert flow.method == "StabilitySwitching"
+    np.testing.assert_allclose(flow.risk[-1], flowsim.integrate(model, small, t1=3.0).risk[-1], rtol=1e-5)
+
+
+def test_a_run_says_what_it_took(mlp, problem):
+    flow = flowsim.integrate(mlp, problem, ts=[])
+    assert flow.method == "LowRankExtrapolation"
+    assert 3 * flow.steps < flow.gradients < 40 * flow.steps
+    assert flow.products == 5 * (flow.steps + flow.rejected_steps)
+    assert flowsim.integrate(mlp, problem, solver=diffrax.Kvaerno5(), t1=0.1).gradients is None
+    tsit5 = flowsim.integrate(mlp, problem, solver=diffrax.Tsit5(), t1=1.0)
+    assert tsit5.gradients == 6 * (tsit5.steps + tsit5.rejected_steps) + tsit5.steps + 1
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: RungeKuttaChebyshev(1e-6, 1e-9, max_stages=1), "max_stages"),
+        (lambda: LowRankExtrapolation(None, 1e-6, 1e-9, columns=20), "columns"),
+    ],
+)
+def test_options_that_cannot_be_right_are_refused(make, message):
+    with pytest.raises(ValueError, match=message):
+        make()
