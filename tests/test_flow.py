@@ -199,6 +199,23 @@ def test_the_zero_network_does_not_move_on_an_empirical_risk_either():
     assert flowsim.integrate(network, problem, t1=1.0).outcome is Outcome.STATIONARY
 
 
+def test_a_plateau_of_a_nonlinear_network_is_not_taken_for_the_limit():
+    X = np.random.default_rng(0).standard_normal((20, 3))
+    problem = flowsim.EmpiricalRisk(X, np.tanh(X @ [0.5, -0.3, 0.2]))
+    network = flowsim.Perceptron.gaussian(widths=[3, 4, 4, 4, 1], scale=0.01, activation="tanh", key=KEY)
+    flow = flowsim.integrate(network, problem, stopping=flowsim.Stopping(gradient_norm=1e-4))
+    assert flow.gradient_norm[0] < 1e-4
+    assert flow.converged
+    assert flow.risk[-1] < flow.risk[0] / 50
+
+
+def test_an_unknown_minimum_is_no_criterion():
+    problem = flowsim.EmpiricalRisk(np.ones((2, 1)), np.ones(2))
+    network = flowsim.Perceptron.gaussian(widths=[1, 1, 1], scale=1.0, activation="tanh", key=KEY)
+    with pytest.raises(ValueError, match="minimal_risk"):
+        flowsim.integrate(network, problem, stopping=flowsim.Stopping(excess_risk=1e-3))
+
+
 def test_a_plateau_with_a_tiny_gradient_is_not_taken_for_the_limit(problem):
     network = flowsim.DeepLinear.gaussian(widths=[5] * 10 + [1], scale=0.01, key=KEY)
     flow = flowsim.integrate(network, problem)

@@ -49,7 +49,7 @@ def descend(
     request = _Request(
         network=network,
         problem=problem,
-        stopping=stopping_for(stopping, dtype),
+        stopping=stopping_for(stopping, problem, dtype),
         instruments=instruments(problem, diagnostics, sharpness=sharpness, weights=weights),
         learning_rate=constant(learning_rate, dtype),
         marks=np.append(marks[marks < steps], steps),

@@ -77,7 +77,7 @@ def integrate(
         controller=stepsize_controller,
         rtol=relative,
         atol=absolute,
-        stopping=stopping_for(stopping, dtype),
+        stopping=stopping_for(stopping, problem, dtype),
         schedule=Spread() if ts is None else AtTimes(constant(as_times(ts, "ts"), dtype), between),
         instruments=instruments(problem, diagnostics, sharpness=sharpness, weights=weights),
         t1=constant(t1, dtype),

@@ -5,8 +5,11 @@ import enum
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
+from jax.core import Tracer
 from jaxtyping import Array, Float, Int, PyTree
 
+from ..problems import Problem
 from .field import GradientField, constant
 
 
@@ -71,14 +74,21 @@ class Stopping(eqx.Module):
         return cls(gradient_norm=1e-4 if dtype.itemsize < 8 else 1e-8)
 
 
-def stopping_for(stopping: Stopping | None, dtype: jnp.dtype) -> Stopping:
-    """Return the criterion for weights of type `dtype`, the standard one for `None`.
+def stopping_for(stopping: Stopping | None, problem: Problem, dtype: jnp.dtype) -> Stopping:
+    """Return the criterion for a problem and weights of type `dtype`, the standard one for `None`.
 
     Its numbers become arrays, so that another tolerance needs no new compilation. Raises `ValueError` for a
-    gradient norm that the precision cannot resolve.
+    gradient norm that the precision cannot resolve, and for an excess risk where the minimum is not known.
     """
     if stopping is None:
         stopping = Stopping.standard(dtype)
+    minimum = getattr(problem, "minimal_risk", None)
+    unknown = minimum is not None and not isinstance(minimum, Tracer) and np.isnan(minimum).any()
+    if stopping.excess_risk is not None and unknown:
+        raise ValueError(
+            "excess_risk cannot fall to a tolerance where the minimum is not known: give the problem its minimal_risk, "
+            "or stop at a gradient_norm"
+        )
     bound, finest = stopping.gradient_norm, 8 * float(jnp.finfo(dtype).eps)
     if isinstance(bound, int | float) and 0 < bound < finest:
         raise ValueError(

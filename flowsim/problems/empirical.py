@@ -73,7 +73,7 @@ class EmpiricalRisk(eqx.Module):
         roots = jax.vmap(partial(self._loss_root, network))(self.X, self.y)
 
         def outputs(other: Callable[[Array], Array]) -> Array:
-            return jnp.einsum("nab,na->nb", roots, jax.vmap(lambda x: other(x).ravel())(self.X)).ravel()
+            return jnp.einsum("nab,na->nb", roots, self._predictions(other)).ravel()
 
         return outputs
 
@@ -101,12 +101,27 @@ class EmpiricalRisk(eqx.Module):
         return jnp.where(jnp.isfinite(root), root, 0) / self.X.shape[0] ** 0.5
 
     def is_minimum(self, network: Callable[[Array], Array], gradient_norm: float) -> Bool[Array, ""]:
-        """Return whether `gradient_norm` is more than zero.
+        """Tell whether a point where ‖∇R(W)‖ ≤ `gradient_norm` is a minimizer rather than a saddle or a plateau.
 
-        First derivatives do not tell a saddle from a minimizer here, but a gradient that vanishes exactly, as that of
-        the zero network does, is not taken for a minimum.
+        Near the zero network the Jacobian J of the predictions vanishes, and with it ∇R = Jᵀg, while the slope g of the
+        risk in the predictions does not. A point counts as a minimizer if ‖g‖ ≤ √gradient_norm ‖g(0)‖, g(0) being the
+        slope at zero predictions, or if ‖Jᵀg‖ ≤ √gradient_norm ‖Jᵀu‖ for a random u as long as g.
         """
-        return jnp.asarray(gradient_norm) > 0
+        arrays, rest = eqx.partition(network, eqx.is_inexact_array)
+        outputs, pull = jax.vjp(lambda moved: self._predictions(eqx.combine(moved, rest)), arrays)
+        slope = jax.grad(self._risk_of)(outputs)
+        random = jax.random.normal(jax.random.key(0), outputs.shape, outputs.dtype)
+        random = random * jnp.linalg.norm(slope) / jnp.linalg.norm(random)
+        here, usual = (_length(pull(direction)) for direction in (slope, random))
+        allowed = jnp.minimum(jnp.sqrt(gradient_norm), 0.1)
+        at_zero = jnp.linalg.norm(jax.grad(self._risk_of)(jnp.zeros_like(outputs)))
+        return (jnp.linalg.norm(slope) <= allowed * at_zero) | ((usual > 0) & (here <= allowed * usual))
+
+    def _predictions(self, network: Callable[[Array], Array]) -> Float[Array, "n outputs"]:
+        return jax.vmap(lambda x: network(x).ravel())(self.X)
+
+    def _risk_of(self, predictions: Float[Array, "n outputs"]) -> Float[Array, ""]:
+        return jnp.mean(jax.vmap(self._paired_loss)(predictions, self.y))
 
     def _sample_loss(self, network: Callable[[Array], Array], x: Array, target: Array) -> Array:
         return self._paired_loss(network(x), target)
@@ -115,3 +130,7 @@ class EmpiricalRisk(eqx.Module):
         if prediction.size == 1 and target.size == 1:
             prediction = prediction.reshape(target.shape)
         return self.loss(prediction, target)
+
+
+def _length(tree: PyTree) -> Float[Array, ""]:
+    return jnp.sqrt(sum(jnp.sum(leaf**2) for leaf in jax.tree.leaves(tree)))

@@ -136,7 +136,7 @@ class LinearRegression(eqx.Module):
         """
         here = jnp.linalg.norm(self.regressor_gradient(network))
         at_zero = jnp.linalg.norm(self.regressor_gradient(jnp.zeros_like(self.optimum)))
-        return (here <= jnp.sqrt(gradient_norm) * at_zero) | (at_zero == 0)
+        return (here <= jnp.minimum(jnp.sqrt(gradient_norm), 0.1) * at_zero) | (at_zero == 0)
 
     def _flat_root(self) -> Float[Array, "rank*m d*m"]:
         """Return the root of Σ as it acts on a regressor written as one vector."""
