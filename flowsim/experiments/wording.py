@@ -109,7 +109,8 @@ class _Finding:
         """The words that may stand here, where only some may."""
         if self.kind.startswith("union_tag"):
             return list(_KINDS[str(self.path[0])])
-        return [word for word in get_args(self.siblings[self.key].annotation) if isinstance(word, str)]
+        entries = get_args(self.siblings[self.key].annotation)
+        return [word for entry in entries for word in (entry, *get_args(entry)) if isinstance(word, str)]
 
     def describe(self) -> str:
         place = self.document.place(self.path)

@@ -74,7 +74,7 @@ class DeepLinear(eqx.Module):
         """
         if not 1 <= layer <= self.depth:
             raise ValueError(f"layer is {layer}: expected one of 1, …, {self.depth}")
-        weights = [0 * weight if k == layer else weight for k, weight in enumerate(self.weights, start=1)]
+        weights = [jnp.zeros_like(weight) if k == layer else weight for k, weight in enumerate(self.weights, start=1)]
         return DeepLinear(weights, self.projection)
 
     @property

@@ -94,13 +94,14 @@ class FlowPath:
 
     @cached_property
     def integration_error(self) -> float:
-        """A bound on the error of W_{k+1}ᵀW_{k+1} − W_kW_kᵀ along the path, in the spectral norm.
+        """The error to expect in W_{k+1}ᵀW_{k+1} − W_kW_kᵀ along the path, in the spectral norm.
 
-        Every step may change W_k by rtol·‖W_k‖_F, which changes W_kW_kᵀ by twice that times ‖W_k‖_F. The flow
-        conserves the difference exactly, so that the errors of all steps add up and none of them grows.
+        A step may change W_k by rtol·‖W_k‖_F, hence W_kW_kᵀ by twice that times ‖W_k‖_F, and so the difference of two
+        by four times. The flow conserves the difference, so that the errors of the steps add up without growing: as a
+        random walk, like the root of their number.
         """
         squares = [np.max(np.sum(weight**2, axis=(1, 2))) for weight in self.weights]
-        return float(self.steps * self.rtol * 4 * max(squares))
+        return float(self.steps**0.5 * self.rtol * 4 * max(squares))
 
 
 def follow(

@@ -6,6 +6,7 @@ import numpy as np
 from jaxtyping import Float
 
 from .gradients import GradientsAlong, Matrices, eigenvalue_range, norm, products_below
+from .large_products import binomial_interval
 from .path import FlowPath
 from .sharpness_bounds import minimal_sharpness_bounds
 from .small_scale import has_full_rank
@@ -60,6 +61,19 @@ def residual_statements(path: FlowPath) -> list[Statement]:
     return [*_gradient_statements(path), *_displacement_statements(path), *_sharpness_statements(path)]
 
 
+def convergence_statement(converged: Sequence[bool]) -> Statement:
+    """Return Theorem 4 as the frequency with which flows from random residual initializations converge.
+
+    Its note has the 95 % confidence interval of the probability, which the theorem bounds below by 1 − 16 exp(−C_3 d)
+    with a constant that is not known. Raises `ValueError` for no flow.
+    """
+    count, total = sum(converged), len(converged)
+    low, high = binomial_interval(count, total)
+    note = f"{count} of {total} flows converged, 95 % in [{low:.2g}, {high:.2g}]"
+    name, claim = "Theorem 4, probability", "P(the flow does not converge) ≤ 16 exp(−C_3 d)"
+    return measured(name, claim, 1 - count / total, unknown="the constants C_1, …, C_4", note=note)
+
+
 def _gradient_statements(path: FlowPath) -> list[Statement]:
     lower, upper = gradient_bounds(path.gradients)
     reached = path.gradients.total_norm
@@ -76,7 +90,7 @@ def _displacement_statements(path: FlowPath) -> list[Statement]:
         return [elsewhere, not_applicable(name, _CLAIMS[name], "the layers are not square")]
     displacements = np.max(residual_displacements(path.weights), axis=1)
     note = f"measured C_5 ≥ {np.max(displacements):.3g}"
-    unknown = "C_1, …, C_5"
+    unknown = "the constants C_1, …, C_5"
     return [
         elsewhere,
         measured(
@@ -115,5 +129,5 @@ def _sharpness_statements(path: FlowPath) -> list[Statement]:
     )
     constant = reached / lower * smallest / largest
     note = f"measured C ≥ {constant:.3g}, S/lower bound = {reached / lower:.4g}"
-    upper = measured(names[1], _CLAIMS[names[1]], constant, unknown="C", assumptions=assumptions, note=note)
+    upper = measured(names[1], _CLAIMS[names[1]], constant, unknown="the constants C, C_1, …, C_4", assumptions=assumptions, note=note)
     return [sides, upper]

@@ -101,10 +101,9 @@ class Statement:
         return smaller, larger
 
     @property
-    def explanation(self) -> str:
-        """The assumptions that were not met or not checked, and the note."""
-        unmet = [str(assumption) for assumption in self.assumptions if assumption.met is not True]
-        return "; ".join([*unmet, self.note] if self.note else unmet)
+    def unmet(self) -> str:
+        """The assumptions that were not met or not checked, in words."""
+        return "; ".join(str(assumption) for assumption in self.assumptions if assumption.met is not True)
 
 
 def judge(
@@ -170,6 +169,6 @@ def measured(
     note: str = "",
 ) -> Statement:
     """Return a statement with an `unknown` constant, of which only one side can be measured: it never "holds"."""
-    missing = Assumption(f"{unknown}: known to exist, not known", None)
+    missing = Assumption(f"{unknown}, which are known to exist only", None)
     values = np.asarray(values, float)
     return Statement(name, claim, Verdict.ASSUMPTION_NOT_MET, values, None, times, (*assumptions, missing), note)
