@@ -1,7 +1,9 @@
 """The theory section of a scenario: the statements checked on a grid of flows, and Lemma 3 by Monte Carlo."""
 
+import os
 import zlib
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
@@ -143,11 +145,20 @@ def _convergence(scenario: Scenario, checked: list[CheckedCell]) -> dict[int, St
 
 
 def _large_products(scenario: Scenario, progress: Callable[[str], None]) -> Iterator[LargeProductsSample]:
+    """Draw what Lemma 3 asks for, one case on each core: NumPy's linear algebra runs beside other threads."""
     asked = scenario.lemma_3
     if asked is None:
         return
-    for case in product(asked.deviations, asked.scales, asked.widths, asked.depths):
-        products = LargeProducts(*case)
-        progress(f"Lemma 3, {products}")
-        rng = np.random.default_rng([scenario.seed, zlib.crc32(f"lemma 3, {products}".encode())])
-        yield sample_large_products(products, asked.initializations, rng=rng)
+
+    def sample(case: LargeProducts) -> LargeProductsSample:
+        rng = np.random.default_rng([scenario.seed, zlib.crc32(f"lemma 3, {case}".encode())])
+        return sample_large_products(case, asked.initializations, rng=rng)
+
+    cases = [LargeProducts(*case) for case in product(asked.deviations, asked.scales, asked.widths, asked.depths)]
+    pool = ThreadPoolExecutor(os.cpu_count())
+    try:
+        for number, drawn in enumerate(pool.map(sample, cases), start=1):
+            progress(f"Lemma 3, case {number} of {len(cases)}")
+            yield drawn
+    finally:
+        pool.shutdown(cancel_futures=True)  # an interrupt does not wait for cases that have not begun

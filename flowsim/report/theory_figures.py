@@ -128,11 +128,13 @@ def _set_time_axis(axes: Axes, times: np.ndarray) -> None:
     if before <= _LONGEST_BEFORE * after:
         axes.set_xlim(min(times[0], 0), after)
         return
-    axes.set_xscale("symlog", linthresh=1.0, linscale=0.5)
+    threshold = 10.0 ** np.ceil(np.log10(after))
+    decades = np.log10(before / threshold)
+    axes.set_xscale("symlog", linthresh=threshold, linscale=decades / 3)
     axes.set_xlim(times[0], after)
-    decades = np.floor(np.log10(before))
-    ticks = [-(10.0**decades), -(10.0 ** np.round(decades / 2)), 0, 10.0 ** max(0, np.floor(np.log10(max(after, 1))))]
-    axes.xaxis.set_major_locator(FixedLocator(ticks))
+    far = 10.0 ** np.floor(np.log10(before))
+    middle = 10.0 ** np.round(np.log10(far * threshold) / 2)
+    axes.xaxis.set_major_locator(FixedLocator([-far, -middle, 0, threshold / 2]))
     axes.xaxis.set_minor_locator(NullLocator())
 
 

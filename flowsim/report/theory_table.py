@@ -97,9 +97,9 @@ def _remarks(shown: Sequence[Statement], silent: Sequence[str]) -> list[str]:
 def _large_products_table(samples: Sequence[LargeProductsSample], title: str) -> Table:
     total = sum(sample.initializations for sample in samples)
     table = _table(title, [f"{total} initializations; a failure is a θ, random or adversarial, that breaks a bound"])
-    for header in ("u", "s", "d", "L", "failures\nrandom θ", "failures\nany θ", "95 % interval", "bound"):
+    for header in ("u", "s", "d", "L", "fail at\nrandom θ", "fail at\nsome θ", "95 %\ninterval", "bound"):
         table.add_column(header, justify="right", no_wrap=True)
-    table.add_column("verdict")
+    table.add_column("verdict", min_width=18)
     for sample in samples:
         case, (low, high) = sample.case, sample.interval
         table.add_row(

@@ -16,7 +16,8 @@ from ..problems import LinearRegression
 from .gradients import GradientsAlong, Matrices
 from .statement import ROUNDING, Assumption
 
-_ESCAPED = 0.999
+# The part of the excess risk that is lost where a new clock starts. The last is the escape.
+_CLOCKS = (1e-14, 1e-10, 1e-6, 1e-3)
 _SINGLE_PRECISION_ROUNDING = 1e-3
 
 
@@ -115,10 +116,11 @@ def follow(
 ) -> FlowPath:
     """Integrate the flow from `network` to its limit, and return its path.
 
-    The run is made in two parts, up to the escape from the plateau (where the excess risk has lost one part in a
-    thousand) and from there, so that each has a clock of its own. `atol` (default: 1e-3·rtol times the largest weight
-    at the start, one at most) must be small beside the weights. `options` go to `integrate`. Raises `TypeError` for
-    other networks and problems than deep linear networks on a least-squares regression, and as `integrate` does.
+    The run is made in parts, the last of them from the escape from the plateau, where the excess risk has lost one
+    part in a thousand. Each has a clock of its own: on one clock, the last 10¹² of a plateau that lasts 10²⁸ would be
+    one moment. `t1` and `max_steps` are for each part. `atol` (default: 1e-3·rtol times the largest weight at the
+    start, one at most) must be small beside the weights. `options` go to `integrate`. Raises `TypeError` for other
+    networks and problems than deep linear networks on a least-squares regression, and as `integrate` does.
     """
     _check(network, problem)
     dtype = network.stacks[0].dtype
@@ -127,27 +129,29 @@ def follow(
     atol = 1e-3 * rtol * min(1.0, largest or 1.0) if atol is None else atol
     stopping = Stopping.standard(dtype) if stopping is None else stopping
     options |= {"rtol": rtol, "atol": atol, "weights": True}
-    enough = stopping.excess_risk or 0.0
-    escaped = max(_ESCAPED * float(problem.excess_risk(network)), enough)
-    plateau = integrate(network, problem, stopping=Stopping(stopping.gradient_norm, escaped), **options)
-    phases = [plateau]
-    if plateau.outcome == Outcome.RISK_REACHED and escaped > enough:
-        rest = Stopping(stopping.gradient_norm, enough)
-        phases.append(integrate(plateau.network, problem, stopping=rest, **options))
+    enough, start = stopping.excess_risk or 0.0, float(problem.excess_risk(network))
+    levels = [(1 - lost) * start for lost in _CLOCKS if lost > 8 * jnp.finfo(dtype).eps]
+    phases, current = [], network
+    for level in [*(level for level in levels if level > enough), enough]:
+        phases.append(integrate(current, problem, stopping=Stopping(stopping.gradient_norm, level), **options))
+        current = phases[-1].network
+        if phases[-1].outcome != Outcome.RISK_REACHED:
+            break
     return path_of(phases, network, rtol=rtol)
 
 
 def path_of(phases: Sequence[Trajectory], initial: DeepLinear, *, rtol: float) -> FlowPath:
-    """Return the path of a run in one part, or in two of which the second starts where the first ended.
+    """Return the path of a run in parts, each of which starts where the one before ended, the last at the escape.
 
-    Each must have recorded its weights. The first part alone is its own escape, at time zero. `rtol` is what each step
+    Each must have recorded its weights. A single part counts as its own escape, at time zero. `rtol` is what each step
     was allowed to err by; for gradient descent, what it would be allowed as an integration of the flow. Raises
     `ValueError` if the weights were not recorded.
     """
     if any(phase.path is None for phase in phases):
         raise ValueError("the theory looks at the weights along the path: integrate(..., weights=True)")
-    escape_time = float(phases[0].time) if len(phases) > 1 else 0.0
-    shifts = [-escape_time, 0.0] if len(phases) > 1 else [0.0]
+    durations = [float(phase.time) for phase in phases[:-1]]
+    # From the end, so that the short parts before the escape are not lost beside the long ones.
+    shifts = [-total for total in np.cumsum(durations[::-1])[::-1]] + [0.0]
     weights = [[np.asarray(w, np.float64) for w in phase.path.weights] for phase in phases]  # pyright: ignore
     return FlowPath(
         problem=phases[-1].problem,  # pyright: ignore[reportArgumentType]
@@ -157,7 +161,7 @@ def path_of(phases: Sequence[Trajectory], initial: DeepLinear, *, rtol: float) -
         times=np.concatenate(
             [np.asarray(phase.times, np.float64) + shift for phase, shift in zip(phases, shifts, strict=True)]
         ),
-        escape_time=escape_time,
+        escape_time=sum(durations),
         rtol=rtol,
         steps=sum(int(phase.steps) for phase in phases),
     )

@@ -129,5 +129,6 @@ def _sharpness_statements(path: FlowPath) -> list[Statement]:
     )
     constant = reached / lower * smallest / largest
     note = f"measured C ≥ {constant:.3g}, S/lower bound = {reached / lower:.4g}"
-    upper = measured(names[1], _CLAIMS[names[1]], constant, unknown="the constants C, C_1, …, C_4", assumptions=assumptions, note=note)
+    unknown = "the constants C, C_1, …, C_4"
+    upper = measured(names[1], _CLAIMS[names[1]], constant, unknown=unknown, assumptions=assumptions, note=note)
     return [sides, upper]
