@@ -32,27 +32,31 @@ def _statement_table(results: TheoryResults, title: str) -> Table:
     groups, silent = _grouped(results)
     shown = [statement for group in groups.values() for statement in group]
     table = _table(title, _remarks(shown, silent))
+    several = len({checked.cell.features for checked in results.cells}) > 1
     table.add_column("statement")
-    for header in ("L", "smaller", "larger", "margin"):
+    for header in ("L", *(["d"] if several else []), "smaller", "larger", "margin"):
         table.add_column(header, justify="right", no_wrap=True)
     table.add_column("verdict")
-    for (name, depth), group in groups.items():
+    for (name, depth, features), group in groups.items():
         tightest = _tightest(group)
         smaller, larger = tightest.sides
         cells = (format_number(value, 4) for value in (smaller, larger, tightest.margin))
-        table.add_row(name, str(depth), *cells, _verdicts(group))
+        table.add_row(name, str(depth), *([str(features or "")] if several else []), *cells, _verdicts(group))
     return table
 
 
-def _grouped(results: TheoryResults) -> tuple[dict[tuple[str, int], list[Statement]], list[str]]:
-    """Return the statements by name and depth, and the names of those that apply nowhere."""
-    by_name: dict[str, dict[tuple[str, int], list[Statement]]] = {}
+_Key = tuple[str, int, int | None]
+
+
+def _grouped(results: TheoryResults) -> tuple[dict[_Key, list[Statement]], list[str]]:
+    """Return the statements by name, depth and features, and the names of those that apply nowhere."""
+    by_name: dict[str, dict[_Key, list[Statement]]] = {}
     for checked in results.cells:
         for statement in checked.statements:
-            groups = by_name.setdefault(statement.name, {})
-            groups.setdefault((statement.name, checked.cell.depth), []).append(statement)
+            key = (statement.name, checked.cell.depth, checked.cell.features)
+            by_name.setdefault(statement.name, {}).setdefault(key, []).append(statement)
     for depth, statement in results.convergence.items():
-        by_name.setdefault(statement.name, {})[statement.name, depth] = [statement]
+        by_name.setdefault(statement.name, {})[statement.name, depth, None] = [statement]
     silent = [name for name, groups in by_name.items() if _silent(groups.values())]
     return {key: group for name in by_name if name not in silent for key, group in by_name[name].items()}, silent
 

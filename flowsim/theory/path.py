@@ -149,19 +149,20 @@ def path_of(phases: Sequence[Trajectory], initial: DeepLinear, *, rtol: float) -
     """
     if any(phase.path is None for phase in phases):
         raise ValueError("the theory looks at the weights along the path: integrate(..., weights=True)")
-    durations = [float(phase.time) for phase in phases[:-1]]
-    # From the end, so that the short parts before the escape are not lost beside the long ones.
-    shifts = [-total for total in np.cumsum(durations[::-1])[::-1]] + [0.0]
+    durations = [float(phase.time) for phase in phases]
+    clocks, ahead = [np.asarray(phases[-1].times, np.float64)], 0.0
+    for phase, duration in zip(phases[-2::-1], durations[-2::-1], strict=True):
+        # Each part from its own end, so that a short one is not lost beside a long one before it.
+        clocks.insert(0, (np.asarray(phase.times, np.float64) - duration) - ahead)
+        ahead += duration
     weights = [[np.asarray(w, np.float64) for w in phase.path.weights] for phase in phases]  # pyright: ignore
     return FlowPath(
         problem=phases[-1].problem,  # pyright: ignore[reportArgumentType]
         initial=initial,
         end=phases[-1],
         weights=tuple(np.concatenate(parts) for parts in zip(*weights, strict=True)),
-        times=np.concatenate(
-            [np.asarray(phase.times, np.float64) + shift for phase, shift in zip(phases, shifts, strict=True)]
-        ),
-        escape_time=sum(durations),
+        times=np.concatenate(clocks),
+        escape_time=sum(durations[:-1]),
         rtol=rtol,
         steps=sum(int(phase.steps) for phase in phases),
     )
