@@ -177,8 +177,8 @@ def test_an_interrupt_leaves_nothing_half_written_and_exit_code_130(tmp_path):
 LIGHTER = {
     "lemma3": ["lemma_3.initializations=20", "lemma_3.widths=[5, 10]"],
     "theory_conditioning": ["theory.repetitions=1", "theory.conditions=[1.0, 250.0]"],
-    "theory_residual": ["theory.depths=[5, 320]", "theory.subjects=[residual, conservation]"],
-    "theory_small_scale": ["theory.depths=[10]"],
+    "theory_residual": ["theory.depths=[5]"],
+    "theory_small_scale": ["theory.depths=[3]"],
 }
 
 

@@ -32,7 +32,9 @@ def by_name(path):
 
 def autodiff_norm(path, record):
     network = flowsim.DeepLinear([jnp.asarray(along[record]) for along in path.weights], path.network.projection)
-    gradient = jax.grad(lambda weights: path.problem.excess_risk(flowsim.DeepLinear(weights, network.projection)))
+    gradient = jax.jit(
+        jax.grad(lambda weights: path.problem.excess_risk(flowsim.DeepLinear(weights, network.projection)))
+    )
     return [float(jnp.linalg.norm(g)) for g in gradient(list(network.weights))]
 
 

@@ -1,8 +1,11 @@
 import json
 
+import numpy as np
 import pytest
 
 from flowsim import cli
+from flowsim.experiments import check_theory, read_scenario, theory_cells
+from flowsim.theory import Verdict
 
 DATA = "data: {kind: gaussian, samples: 20, features: 3}\n"
 SMALL = DATA + "network: {kind: mlp, depth: 2, scale: 1.0e-3, zero_layer: 1}\n"
@@ -21,7 +24,7 @@ def summary(tmp_path):
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     folder = tmp_path_factory.mktemp("theory")
-    text = SMALL + "theory: {depths: [2, 3], conditions: [1, 50], repetitions: 2}\n"
+    text = SMALL + "theory: {conditions: [1, 50], repetitions: 2}\n"
     assert run(text, folder) == 0
     return folder
 
@@ -29,7 +32,7 @@ def folder(tmp_path_factory):
 def test_every_cell_of_the_grid_is_in_the_summary(folder):
     flows = summary(folder)["flows"]
     cells = {(flow["depth"], flow["condition"], flow["repetition"]) for flow in flows}
-    assert cells == {(d, c, r) for d in (2, 3) for c in (1.0, 50.0) for r in (0, 1)}
+    assert cells == {(2, c, r) for c in (1.0, 50.0) for r in (0, 1)}
     assert {flow["outcome"] for flow in flows} == {"CONVERGED"}
     for flow in flows:
         found = {statement["name"]: statement for statement in flow["statements"]}
@@ -55,12 +58,29 @@ def test_the_second_table_counts_verdicts(tmp_path, capsys):
     assert "holds" in printed
 
 
-def test_residual_flows_are_counted_for_theorem_4(tmp_path, capsys):
-    text = DATA + "network: {kind: residual, depth: 4, scale: 0.3}\ntheory: {subjects: [residual], repetitions: 3}\n"
-    assert run(text, tmp_path) == 0
-    (found,) = summary(tmp_path)["convergence"]
-    assert "3 of 3 flows converged" in found["note"]
-    assert "assumption not met" in capsys.readouterr().out
+def checked(text, tmp_path):
+    path = tmp_path / "theory.yaml"
+    path.write_text(text)
+    scenario = read_scenario(path)
+    return check_theory(scenario, theory_cells(scenario, tmp_path))
+
+
+def test_residual_flows_are_counted_for_theorem_4(tmp_path):
+    text = DATA + "network: {kind: residual, depth: 4, scale: 0.3}\n"
+    results = checked(text + "theory: {subjects: [residual], repetitions: 3}\n", tmp_path)
+    assert list(results.convergence) == [4]
+    assert "3 of 3 flows converged" in results.convergence[4].note
+    assert not results.failed
+
+
+def test_a_flow_depends_on_its_own_cell_alone(tmp_path):
+    text = SMALL + "theory: {subjects: [rates], depths: DEPTHS, repetitions: 2}\n"
+    alone, among = (checked(text.replace("DEPTHS", depths), tmp_path).cells for depths in ("[2]", "[3, 2]"))
+    for one, other in zip(alone, among[2:], strict=True):
+        assert one.cell.repetition == other.cell.repetition
+        assert one.steps == other.steps
+        np.testing.assert_array_equal(one.statements[1].smaller, other.statements[1].smaller)
+    assert not np.array_equal(alone[0].cell.problem.optimum, alone[1].cell.problem.optimum)
 
 
 def test_a_statement_that_fails_is_exit_code_1(tmp_path, capsys):
@@ -80,7 +100,9 @@ def test_without_a_theory_section_nothing_is_checked(tmp_path, capsys):
 
 def test_single_precision_is_checked_with_what_it_resolves(tmp_path):
     text = SMALL.replace("1.0e-3, zero_layer: 1", "0.5") + "precision: float32\ntheory: {}\n"
-    assert run(text, tmp_path) == 0
+    (cell,) = checked(text, tmp_path).cells
+    assert cell.arrived
+    assert not [statement.name for statement in cell.statements if statement.verdict is Verdict.FAILS]
 
 
 @pytest.mark.parametrize(
