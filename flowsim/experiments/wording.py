@@ -28,7 +28,10 @@ _KINDS = {
     for name in _WITH_KINDS
 }
 _HOMES = {name: name for name in Scenario.model_fields} | {
-    key: f"{name}.{key}" for name, models in _SECTIONS.items() for model in models for key in model.model_fields
+    key: f"{name}.{key}"
+    for name, models in reversed(_SECTIONS.items())  # of a key in several sections, the first is its home
+    for model in models
+    for key in model.model_fields
 }
 del _HOMES["kind"]  # at home in two sections
 

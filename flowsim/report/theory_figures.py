@@ -57,9 +57,10 @@ def conditioning_figure(cells: Sequence[CheckedCell]) -> Figure:
         figure = Figure(layout="constrained")
         axes = figure.add_subplot()
         _set_ticks(axes)
-        for index, depth in enumerate(sorted({depth for depth, _, _ in found})):
+        depths = sorted({depth for depth, _, _ in found})
+        for index, depth in enumerate(depths):
             points = [(condition, ratio) for d, condition, ratio in found if d == depth]
-            colour = matplotlib.colormaps["viridis"](0.2 + 0.6 * index / max(1, len(found)))
+            colour = matplotlib.colormaps["viridis"](0.2 + 0.6 * index / max(1, len(depths) - 1))
             axes.plot(*zip(*points, strict=True), "o", color=colour, markersize=2.5, label=f"$L = {depth}$")
         conditions = np.array(sorted({condition for _, condition, _ in found}))
         if any(statement.name == "Corollary 2" and statement.smaller is not None for statement in cells[0].statements):

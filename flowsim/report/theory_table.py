@@ -31,7 +31,8 @@ def theory_tables(results: TheoryResults, title: str) -> list[Table]:
 def _statement_table(results: TheoryResults, title: str) -> Table:
     groups, silent = _grouped(results)
     shown = [statement for group in groups.values() for statement in group]
-    table = _table(title, _remarks(shown, silent))
+    counts = [f"L = {depth}: {statement.note}" for depth, statement in results.convergence.items()]
+    table = _table(title, [*counts, *_remarks(shown, silent)])
     several = len({checked.cell.features for checked in results.cells}) > 1
     table.add_column("statement")
     for header in ("L", *(["d"] if several else []), "smaller", "larger", "margin"):

@@ -90,7 +90,7 @@ class Statement:
     def margin(self) -> float | None:
         """The least of `margins`; zero where both sides are zero throughout."""
         margins = self.margins
-        return None if margins is None else float(np.nan_to_num(margins.flat[self.tightest]))
+        return None if margins is None else float(np.nan_to_num(margins.flat[self.tightest])) + 0.0
 
     @property
     def sides(self) -> tuple[float | None, float | None]:
