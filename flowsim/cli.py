@@ -16,11 +16,14 @@ from rich.console import Console
 from . import report
 from .comparison import Comparison
 from .experiments import (
+    Cell,
     ResultFolder,
     Scenario,
     ScenarioError,
     StoreError,
+    TheoryResults,
     build,
+    check_theory,
     environment,
     open_results,
     parse_overrides,
@@ -28,11 +31,12 @@ from .experiments import (
     resolved,
     run,
     scenario_json_schema,
+    theory_cells,
 )
 from .problems import Problem
 from .problems.data import DataError
 
-DONE, NOT_CONVERGED, BAD_INPUT, INTERRUPTED = 0, 1, 2, 130
+DONE, FAILED, BAD_INPUT, INTERRUPTED = 0, 1, 2, 130
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -82,7 +86,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m flowsim",
         description="Integrate the gradient flow of neural networks to its limit, beside gradient descent and theory.",
-        epilog="Exit codes: 0 done, 1 a flow did not reach its limit, 2 bad input, 130 interrupted.",
+        epilog="Exit codes: 0 done, 1 no limit reached or a statement fails, 2 bad input, 130 interrupted.",
     )
     parser.add_argument("scenarios", nargs="*", type=Path, metavar="SCENARIO", help="a scenario file (YAML)")
     parser.add_argument(
@@ -115,6 +119,7 @@ class _Job:
     folder: ResultFolder
     problem: Problem
     network: eqx.Module
+    cells: tuple[Cell, ...]
 
 
 def _jobs(options: argparse.Namespace) -> list[_Job]:
@@ -137,7 +142,8 @@ def _jobs(options: argparse.Namespace) -> list[_Job]:
 def _job(path: Path, scenario: Scenario, options: argparse.Namespace) -> _Job:
     folder = open_results(options.out, path.stem, resolved(scenario), options.overwrite)
     try:
-        return _Job(path, scenario, folder, *build(scenario, path.parent))
+        made = build(scenario, path.parent)
+        return _Job(path, scenario, folder, *made, theory_cells(scenario, path.parent))
     except ScenarioError as error:
         raise ScenarioError(f"{path}: {error}") from None
 
@@ -145,27 +151,31 @@ def _job(path: Path, scenario: Scenario, options: argparse.Namespace) -> _Job:
 def _run_and_report(job: _Job) -> int:
     console = _Terminal()
     with console.status(job.path.stem) as status:
-        comparison = run(
-            job.scenario,
-            job.problem,
-            job.network,
-            progress=lambda stage: status.update(f"{job.path.stem}: {stage}"),
-        )
-        status.update(f"{job.path.stem}: sharpness at the end, figures")
-        table = report.render(comparison, title=job.path.stem)
-        written = _write(job, comparison)
-    console.print(table)
+
+        def progress(stage: str) -> None:
+            status.update(f"{job.path.stem}: {stage}")
+
+        comparison = run(job.scenario, job.problem, job.network, progress=progress)
+        theory = check_theory(job.scenario, job.cells, progress=progress)
+        progress("sharpness at the end, figures")
+        tables = [report.render(comparison, title=job.path.stem)]
+        if theory is not None:
+            tables += report.theory_tables(theory, title=job.path.stem)
+        written = _write(job, comparison, theory)
+    for table in tables:
+        console.print(table)
     for path in written:
         console.print(f"wrote {path}", soft_wrap=True, highlight=False)
-    return DONE if comparison.flow.converged else NOT_CONVERGED
+    failed = theory is not None and theory.failed
+    return DONE if comparison.flow.converged and not failed else FAILED
 
 
-def _write(job: _Job, comparison: Comparison) -> list[Path]:
+def _write(job: _Job, comparison: Comparison, theory: TheoryResults | None) -> list[Path]:
     folder, content = job.folder, resolved(job.scenario)
     # All that can fail for another reason than the disk comes before the first file.
-    summary = report.summary(comparison)
+    summary = report.summary(comparison) | {"theory": None if theory is None else report.theory_summary(theory)}
     dataset = report.dataset(comparison, {"scenario": json.dumps(content)})
-    figures = report.figures(comparison)
+    figures = report.figures(comparison) | ({} if theory is None else report.theory_figures(theory))
     paths = [folder.write_scenario(content, environment()), folder.write_summary(summary)]
     paths.append(folder.write_dataset(dataset))
     for name, figure in figures.items():

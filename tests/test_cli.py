@@ -173,9 +173,19 @@ def test_an_interrupt_leaves_nothing_half_written_and_exit_code_130(tmp_path):
     assert not (tmp_path / "out").exists()
 
 
+# Of what takes minutes, a part that visits every branch.
+LIGHTER = {
+    "lemma3": ["lemma_3.initializations=20", "lemma_3.widths=[5, 10]"],
+    "theory_conditioning": ["theory.repetitions=1", "theory.conditions=[1.0, 250.0]"],
+    "theory_residual": ["theory.depths=[5]"],
+    "theory_small_scale": ["theory.depths=[3]"],
+}
+
+
 @pytest.mark.parametrize("path", SHIPPED, ids=lambda path: path.stem)
 def test_every_scenario_shipped_converges(path, tmp_path):
-    assert cli.main([str(path), "--out", str(tmp_path)]) == 0
+    options = [word for option in LIGHTER.get(path.stem, []) for word in ("--set", option)]
+    assert cli.main([str(path), "--out", str(tmp_path), *options]) == 0
     summary = json.loads((tmp_path / path.stem / "summary.json").read_text())
     assert summary["flow"]["outcome"] == "CONVERGED"
     assert summary["flow"]["gradient_norm"] <= 1e-8

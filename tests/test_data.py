@@ -538,3 +538,18 @@ def test_an_entry_that_is_not_an_array_is_refused(tmp_path):
         archive.writestr("y.npy", y.getvalue())
     with refuses("array 'X': the array cannot be read (", "): expected real numbers"):
         read_table(path, "y")
+
+
+@pytest.mark.parametrize(("samples", "features"), [(30, 5), (4, 6)])
+def test_a_condition_sets_the_eigenvalues_of_the_covariance(samples, features):
+    X, y = gaussian_teacher(np.random.default_rng(0), samples, features, condition=100.0)
+    rank = min(samples, features)
+    eigenvalues = np.linalg.eigvalsh(X.T @ X / samples)[::-1][:rank]
+    np.testing.assert_allclose(eigenvalues, np.geomspace(1, 0.01, rank), rtol=1e-10)
+    np.testing.assert_allclose(np.linalg.norm(np.linalg.pinv(X) @ y), 1, rtol=1e-9)
+
+
+@pytest.mark.parametrize(("features", "condition"), [(3, 0.5), (3, np.inf), (3, np.nan), (1, 2.0)])
+def test_a_condition_that_no_covariance_has_is_refused(features, condition):
+    with pytest.raises(DataError, match="condition is"):
+        gaussian_teacher(np.random.default_rng(0), 9, features, condition=condition)

@@ -88,7 +88,7 @@ BAD_KEYS = {
     "unknown": (GOOD + "colour: red", "9: colour: found an unknown key; expected one of seed, precision, da"),
     "a merge key": (good("rtol", "<<: {}, rtol"), "7: flow.'<<': found an unknown key"),
     "a control code": (GOOD + '"\\e[31m": 1', "9: '\\x1b[31m': found an unknown key"),
-    "of another section": (GOOD + "learning_rates: [1]", "flow, descent; write it as descent.learning_rates"),
+    "of another section": (GOOD + "learning_rates: [1]", "lemma_3; write it as descent.learning_rates"),
     "of another kind": (good("0.5", "0.5\n  width: 3"), "7: network.width: found an unknown key; expected o"),
     "of the top": (good("rtol", "seed: 1, rtol"), "t1, max_steps; write it as seed"),
     "no network": (TABLE[: TABLE.index("network")], "1: network: found nothing; expected a value, for which"),
@@ -158,7 +158,7 @@ CONTRADICTIONS = {
 BAD_OVERRIDES = {
     "network.scal=1": "network.scal: found an unknown key; expected one of kind, depth, scale",
     "networ.scale=1": "networ: found an unknown key; expected one of seed, precision, data, network, flow, d",
-    "scale=1": "scale: found an unknown key; expected one of seed, precision, data, network, flow, descent;",
+    "scale=1": "scale: found an unknown key; expected one of seed, precision, data, network, flow, descent, theory, l",
     "seed.x=1": "seed.x: found an unknown key; expected no keys inside seed; write a value for seed",
     "network.scale.x=1": "network.scale.x: found an unknown key; expected no keys inside network.scale",
     "=1": "'': found an unknown key",

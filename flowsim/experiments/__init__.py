@@ -10,3 +10,10 @@ from .reading import (
 from .runner import build as build, environment as environment, run as run
 from .scenario import Scenario as Scenario
 from .store import ResultFolder as ResultFolder, StoreError as StoreError, open_results as open_results
+from .theory import (
+    Cell as Cell,
+    CheckedCell as CheckedCell,
+    TheoryResults as TheoryResults,
+    check_theory as check_theory,
+    theory_cells as theory_cells,
+)

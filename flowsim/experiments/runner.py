@@ -31,20 +31,27 @@ def run(
     progress: Callable[[str], None] = lambda stage: None,
 ) -> Comparison:
     """Run `scenario` on what `build` made of it; `progress` hears what is being done."""
-    flow = scenario.flow
     return compare(
         network,
         problem,
         scenario.descent.learning_rates,
         steps=scenario.descent.steps,
-        stopping=_stopping(scenario),
         progress=progress,
-        solver=getattr(diffrax, flow.solver)(),
-        rtol=flow.rtol,
-        atol=flow.atol,
-        t1=flow.t1,
-        max_steps=flow.max_steps,
+        **flow_options(scenario),
     )
+
+
+def flow_options(scenario: Scenario) -> dict[str, Any]:
+    """Return the arguments of `integrate` that `scenario` sets."""
+    flow = scenario.flow
+    return {
+        "solver": getattr(diffrax, flow.solver)(),
+        "rtol": flow.rtol,
+        "atol": flow.atol,
+        "t1": flow.t1,
+        "max_steps": flow.max_steps,
+        "stopping": _stopping(scenario),
+    }
 
 
 def build(scenario: Scenario, folder: Path) -> tuple[Problem, eqx.Module]:
@@ -79,7 +86,14 @@ def _data(scenario: Scenario, folder: Path) -> tuple[np.ndarray, np.ndarray]:
     data = scenario.data
     if isinstance(data, GaussianData):
         generator = np.random.default_rng([scenario.seed, _number("data")])
-        return gaussian_teacher(generator, data.samples, data.features, noise=data.noise, outputs=data.outputs)
+        return gaussian_teacher(
+            generator,
+            data.samples,
+            data.features,
+            noise=data.noise,
+            outputs=data.outputs,
+            condition=data.condition,
+        )
     return _file_data(data, folder)
 
 
@@ -99,7 +113,8 @@ def _network(scenario: Scenario, features: int, outputs: int) -> DeepLinear | Pe
         return DeepLinear.residual(width=features, depth=spec.depth, scale=spec.scale, projection=projection, key=key)
     widths = [features] + [spec.width or features] * (spec.depth - 1) + [outputs]
     if spec.activation == "linear":
-        return DeepLinear.gaussian(widths=widths, scale=spec.scale, key=key)
+        network = DeepLinear.gaussian(widths=widths, scale=spec.scale, key=key)
+        return network if spec.zero_layer is None else network.with_zero_layer(spec.zero_layer)
     return Perceptron.gaussian(widths=widths, scale=spec.scale, activation=spec.activation, key=key)
 
 

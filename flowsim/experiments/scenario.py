@@ -2,12 +2,28 @@
 
 import math
 from collections.abc import Iterator
-from typing import Annotated, Literal
+from typing import Annotated, Literal, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 from pydantic_core import PydanticCustomError
 
-from .values import Count, Depth, KeyPath, LearningRates, Names, Seed, StepLimit, Time, refusal
+from .values import (
+    Condition,
+    Conditions,
+    Count,
+    Counts,
+    Depth,
+    KeyPath,
+    LearningRates,
+    Names,
+    Positives,
+    Seed,
+    StepLimit,
+    Subject,
+    Subjects,
+    Time,
+    refusal,
+)
 
 MOST_NUMBERS = 2_000_000_000  # 16 GB in float64: an array beyond this is a typing error, not an experiment
 # What rounding leaves of either precision; the library refuses much the same, but knows no file and line.
@@ -38,6 +54,8 @@ class GaussianData(Section):
     """Standard deviation of the noise on the labels, before they are scaled."""
     outputs: Count = Field(default=1, examples=[1])
     """Number of labels m of one sample."""
+    condition: Condition | None = Field(default=None, examples=[100.0])
+    """Condition number Λ/λ of the covariance, with Λ = 1; null: as the inputs are drawn."""
 
     @property
     def inputs(self) -> int:
@@ -117,6 +135,8 @@ class PerceptronNetwork(Section):
     """Width of the hidden layers; null: as many as there are features."""
     activation: Literal["linear", "gelu", "tanh", "softplus"] = Field(default="linear", examples=["gelu"])
     """What stands between the weight matrices."""
+    zero_layer: Count | None = Field(default=None, examples=[2])
+    """The weight matrix that starts at zero, counted from 1; null: none. Only for activation linear."""
 
     def count_weights(self, inputs: int, outputs: int) -> int:
         """Count the weights of all layers."""
@@ -155,6 +175,36 @@ class DescentSettings(Section):
     """Number of steps."""
 
 
+class TheorySettings(Section):
+    """Which statements of the theory are checked, on the flow of this network and of others like it."""
+
+    subjects: Subjects = Field(default=get_args(Subject), examples=[["small_scale"]])
+    """What to check; by default all, of which those that apply are."""
+    depths: Counts = Field(default=(), examples=[[3, 5, 10]])
+    """Depths L to check, in place of that of the network; []: that one."""
+    features: Counts = Field(default=(), examples=[[5, 10]])
+    """Numbers of features d to check, in place of those of the data; []: that one."""
+    conditions: Conditions = Field(default=(), examples=[[1.0, 100.0]])
+    """Condition numbers Λ/λ to check, in place of that of the data; []: that one."""
+    repetitions: Count = Field(default=1, examples=[20])
+    """Number of independent data sets and initializations for each depth, features and condition."""
+
+
+class LargeProductsSettings(Section):
+    """Lemma 3 by Monte Carlo, over a grid of all combinations."""
+
+    deviations: Positives = Field(examples=[[1.0, 2.0]])
+    """Values of u, by which bounds and probability are widened."""
+    scales: Positives = Field(examples=[[0.25, 0.5]])
+    """Values of s, the scale of the initialization."""
+    widths: Counts = Field(min_length=1, examples=[[5, 10]])
+    """Values of d."""
+    depths: Counts = Field(min_length=1, examples=[[5, 20]])
+    """Values of L."""
+    initializations: Count = Field(default=2000, examples=[2000])
+    """Number of initializations for each combination."""
+
+
 class Scenario(Section):
     """One reproducible experiment: data, a network, its gradient flow, and gradient descent beside it."""
 
@@ -174,6 +224,12 @@ class Scenario(Section):
     """How the gradient flow is integrated."""
     descent: DescentSettings = Field(default_factory=DescentSettings, examples=[{"learning_rates": [0.02]}])
     """Gradient descent beside the flow."""
+    theory: TheorySettings | None = Field(default=None, examples=[{"depths": [3, 5, 10]}])
+    """The statements of the theory to check; null: none."""
+    lemma_3: LargeProductsSettings | None = Field(
+        default=None, examples=[{"deviations": [1.0], "scales": [0.5], "widths": [5], "depths": [20]}]
+    )
+    """Products of many random matrices; null: none."""
 
     @model_validator(mode="after")
     def _refuse_contradictions(self) -> "Scenario":
@@ -214,9 +270,51 @@ def _contradictions(scenario: Scenario) -> Iterator[PydanticCustomError]:
             at=("data", "features"),
         )
     yield from shape_refusals(scenario.network, data.inputs, data.outputs)
+    yield from _zero_layer_refusals(scenario)
+    yield from _theory_refusals(scenario)
     if (numbers := descent.steps * len(descent.learning_rates)) > MOST_NUMBERS:
         yield _too_large(f"{numbers} steps over all learning rates", "steps", ("descent", "steps"))
     yield from _finer_than_rounding(scenario)
+
+
+def _zero_layer_refusals(scenario: Scenario) -> Iterator[PydanticCustomError]:
+    network = scenario.network
+    if not isinstance(network, PerceptronNetwork) or network.zero_layer is None:
+        return
+    least = min([network.depth, *(scenario.theory.depths if scenario.theory else ())])
+    wording = {"found": f"{network.zero_layer}", "at": ("network", "zero_layer")}
+    if network.zero_layer > least:
+        yield refusal(expected=f"one of the {least} layers", write=f"zero_layer: {least}", **wording)
+    if network.activation != "linear":
+        yield refusal(expected="null for a nonlinear network", write="activation: linear", **wording)
+
+
+def _theory_refusals(scenario: Scenario) -> Iterator[PydanticCustomError]:
+    theory, network, data = scenario.theory, scenario.network, scenario.data
+    if theory is None:
+        return
+    if isinstance(network, PerceptronNetwork) and network.activation != "linear":
+        yield refusal(
+            found=f"a network with activation {network.activation}",
+            expected="a linear network, which the theory is about",
+            write="activation: linear, or no theory",
+            at=("theory",),
+        )
+    for key in ("features", "conditions"):
+        if getattr(theory, key) and isinstance(data, FileData):
+            yield refusal(
+                found="a list of them for data from a file",
+                expected="data that are drawn",
+                write="data of kind: gaussian",
+                at=("theory", key),
+            )
+    if isinstance(data, GaussianData) and theory.features and data.outputs > 1:
+        yield refusal(
+            found=f"a list of them for {data.outputs} outputs",
+            expected="as many features as the data have",
+            write="features: []",
+            at=("theory", "features"),
+        )
 
 
 def _large_data(data: GaussianData) -> Iterator[PydanticCustomError]:

@@ -2,7 +2,7 @@
 
 import math
 from collections import Counter
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema
 from pydantic_core import PydanticCustomError
@@ -47,6 +47,16 @@ StepLimit = Annotated[int, Field(ge=1, le=2**31 - 1), WHOLE]  # Diffrax counts i
 LearningRates = Annotated[
     tuple[Annotated[float, Field(gt=0, le=1e30)], ...], Field(strict=False), AfterValidator(_distinct)
 ]
+Positives = Annotated[
+    tuple[Annotated[float, Field(gt=0, le=1e3)], ...], Field(strict=False, min_length=1), AfterValidator(_distinct)
+]
+Counts = Annotated[
+    tuple[Annotated[int, Field(ge=1, le=100_000), WHOLE], ...], Field(strict=False), AfterValidator(_distinct)
+]
+Condition = Annotated[float, Field(ge=1, le=1e12)]
+Conditions = Annotated[tuple[Condition, ...], Field(strict=False), AfterValidator(_distinct)]
+Subject = Literal["minimizers", "conservation", "small_scale", "residual", "rates"]
+Subjects = Annotated[tuple[Subject, ...], Field(strict=False, min_length=1), AfterValidator(_distinct)]
 Names = Annotated[
     tuple[Annotated[str, Field(min_length=1)], ...],
     Field(strict=False, min_length=1),

@@ -28,7 +28,10 @@ _KINDS = {
     for name in _WITH_KINDS
 }
 _HOMES = {name: name for name in Scenario.model_fields} | {
-    key: f"{name}.{key}" for name, models in _SECTIONS.items() for model in models for key in model.model_fields
+    key: f"{name}.{key}"
+    for name, models in reversed(_SECTIONS.items())  # of a key in several sections, the first is its home
+    for model in models
+    for key in model.model_fields
 }
 del _HOMES["kind"]  # at home in two sections
 
@@ -109,7 +112,8 @@ class _Finding:
         """The words that may stand here, where only some may."""
         if self.kind.startswith("union_tag"):
             return list(_KINDS[str(self.path[0])])
-        return [word for word in get_args(self.siblings[self.key].annotation) if isinstance(word, str)]
+        entries = get_args(self.siblings[self.key].annotation)
+        return [word for entry in entries for word in (entry, *get_args(entry)) if isinstance(word, str)]
 
     def describe(self) -> str:
         place = self.document.place(self.path)

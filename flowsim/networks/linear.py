@@ -66,6 +66,17 @@ class DeepLinear(eqx.Module):
         stack = jnp.eye(width, dtype=noise.dtype)[None] + noise / (depth * width) ** 0.5
         return cls([stack], projection)
 
+    def with_zero_layer(self, layer: int) -> "DeepLinear":
+        """Return the network with W_k = 0 for k = `layer`, counted from one, and all other weights as they are.
+
+        From such a start the risk is that of the zero network, and its gradient is not zero if no other layer is
+        (assumption A1 of Marion and Chizat 2024). Raises `ValueError` for a layer that the network does not have.
+        """
+        if not 1 <= layer <= self.depth:
+            raise ValueError(f"layer is {layer}: expected one of 1, …, {self.depth}")
+        weights = [jnp.zeros_like(weight) if k == layer else weight for k, weight in enumerate(self.weights, start=1)]
+        return DeepLinear(weights, self.projection)
+
     @property
     def weights(self) -> tuple[Float[Array, "out in"], ...]:
         """W_1, …, W_L."""

@@ -18,15 +18,23 @@ class DataError(ValueError):
 
 
 def gaussian_teacher(
-    rng: np.random.Generator, samples: int, features: int, *, noise: float = 1.0, outputs: int = 1
+    rng: np.random.Generator,
+    samples: int,
+    features: int,
+    *,
+    noise: float = 1.0,
+    outputs: int = 1,
+    condition: float | None = None,
 ) -> tuple[Array, Array]:
     """Draw y = X w_true + noise·ζ with X, w_true and ζ standard Gaussian, then divide y by ‖w*‖.
 
     `samples` is n, `features` is d, `noise` the standard deviation of the noise. w* is the least-squares
     regressor of minimal norm (Frobenius norm for several outputs), so that the y returned has ‖w*‖ = 1
     (Marion and Chizat 2024, experiments). Returns X (n, d) and y: (n,), or (n, m) for m = `outputs` > 1.
-    The draws do not depend on `noise`. Raises `DataError` for sizes that are not positive whole numbers and
-    a `noise` that is negative or not finite.
+    With `condition`, X keeps its singular vectors and gets singular values for which the eigenvalues of XᵀX/n fall
+    geometrically from 1 to 1/`condition`. The draws do not depend on `noise` and `condition`. Raises `DataError` for
+    sizes that are not positive whole numbers, a `noise` that is negative or not finite, and a `condition` below one,
+    infinite, or other than one where there is one eigenvalue only.
     """
     for name, size in {"samples": samples, "features": features, "outputs": outputs}.items():
         if not isinstance(size, Integral) or size < 1:
@@ -34,9 +42,19 @@ def gaussian_teacher(
     if not 0 <= noise < math.inf:
         raise DataError(f"noise is {noise!r}: expected a finite standard deviation, at least 0")
     X = rng.standard_normal((samples, features))
+    if condition is not None:
+        X = _conditioned(X, condition)
     teacher = rng.standard_normal((features, outputs))
     y = X @ teacher + noise * rng.standard_normal((samples, outputs))
     return X, unit_regressor(X, y[:, 0] if outputs == 1 else y)
+
+
+def _conditioned(X: Array, condition: float) -> Array:
+    left, singular, right = np.linalg.svd(X, full_matrices=False)
+    if not 1 <= condition < math.inf or (singular.size == 1 and condition != 1):
+        expected = "one, as there is one eigenvalue" if singular.size == 1 else "a finite number, at least one"
+        raise DataError(f"condition is {condition!r}: expected {expected}")
+    return left * np.sqrt(len(X) * np.geomspace(1, 1 / condition, singular.size)) @ right
 
 
 def unit_regressor(X: ArrayLike, y: ArrayLike) -> Array:

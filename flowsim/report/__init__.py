@@ -9,3 +9,5 @@ from .figures import (
 )
 from .style import STYLE as STYLE
 from .table import render as render, rows as rows, summary as summary
+from .theory_figures import theory_figures as theory_figures
+from .theory_table import theory_summary as theory_summary, theory_tables as theory_tables

@@ -98,19 +98,20 @@ def render(comparison: Comparison, title: str) -> Table:
 def _cells(row: dict[str, Any], measure: str) -> list[str]:
     return [
         row["method"],
-        _number(row["learning_rate"], 4),
+        format_number(row["learning_rate"], 4),
         str(row["steps"]),
-        _number(row["time"], 4),
-        _number(row[measure], 3),
-        _number(row["sharpness"], 4),
-        _number(row["ratio"], 3),
-        _number(row["two_over_eta"], 4),
-        _number(row["distance_to_flow"], 3),
+        format_number(row["time"], 4),
+        format_number(row[measure], 3),
+        format_number(row["sharpness"], 4),
+        format_number(row["ratio"], 3),
+        format_number(row["two_over_eta"], 4),
+        format_number(row["distance_to_flow"], 3),
         _verdict(row),
     ]
 
 
-def _number(value: float | None, digits: int) -> str:
+def format_number(value: float | None, digits: int) -> str:
+    """Return `value` to so many significant digits in at most eight characters; a dash for `None` and NaN."""
     if value is None or math.isnan(value):
         return "–"
     if math.isinf(value):
@@ -146,40 +147,41 @@ def summary(comparison: Comparison) -> dict[str, Any]:
         "flow": {
             "outcome": flow.outcome.name,
             "meaning": flow.outcome.meaning,
-            "time": _finite(flow.time),
+            "time": finite_or_none(flow.time),
             "steps": int(flow.steps),
             "rejected_steps": int(flow.rejected_steps),
             **_summary_of_end(flow),
         },
         "descent": [_summary_of_descent(descent) for descent in comparison.descents],
-        "bounds": None if bounds is None else {"lower": _finite(bounds[0]), "upper": _finite(bounds[1])},
-        "critical_learning_rate": _finite(comparison.critical_learning_rate),
+        "bounds": None if bounds is None else {"lower": finite_or_none(bounds[0]), "upper": finite_or_none(bounds[1])},
+        "critical_learning_rate": finite_or_none(comparison.critical_learning_rate),
     }
 
 
 def _summary_of_descent(descent: DescentBesideFlow) -> dict[str, Any]:
     run = descent.trajectory
     return {
-        "learning_rate": _finite(descent.learning_rate),
+        "learning_rate": finite_or_none(descent.learning_rate),
         "outcome": run.outcome.name,
         "steps": int(run.steps),
-        "time": _finite(run.time),
+        "time": finite_or_none(run.time),
         **_summary_of_end(run),
-        "distance_to_flow": _finite(descent.distance_to_flow),
-        "crossing_time": _finite(descent.crossing_time),
-        "two_over_eta": _finite(2 / descent.learning_rate),
+        "distance_to_flow": finite_or_none(descent.distance_to_flow),
+        "crossing_time": finite_or_none(descent.crossing_time),
+        "two_over_eta": finite_or_none(2 / descent.learning_rate),
     }
 
 
 def _summary_of_end(run: Trajectory) -> dict[str, float | None]:
     return {
-        "risk": _finite(run.risk[-1]),
-        "excess_risk": _finite(run.excess_risk[-1]),
-        "squared_distance": _finite(run.squared_distance[-1]),
-        "gradient_norm": _finite(run.gradient_norm[-1]),
-        "sharpness": _finite(_final_sharpness(run)),
+        "risk": finite_or_none(run.risk[-1]),
+        "excess_risk": finite_or_none(run.excess_risk[-1]),
+        "squared_distance": finite_or_none(run.squared_distance[-1]),
+        "gradient_norm": finite_or_none(run.gradient_norm[-1]),
+        "sharpness": finite_or_none(_final_sharpness(run)),
     }
 
 
-def _finite(value: Any) -> float | None:
+def finite_or_none(value: Any) -> float | None:
+    """Return `value` as a float, `None` for what JSON has no number for."""
     return None if value is None or not math.isfinite(value) else float(value)

@@ -1,6 +1,34 @@
 """The statements of Marion and Chizat (2024) as measurable quantities."""
 
+from .check import SUBJECTS as SUBJECTS, check as check, statements as statements
+from .gradients import GradientsAlong as GradientsAlong
+from .large_products import (
+    LargeProducts as LargeProducts,
+    LargeProductsSample as LargeProductsSample,
+    binomial_interval as binomial_interval,
+    sample_large_products as sample_large_products,
+)
+from .minimizers import (
+    flat_minimizer as flat_minimizer,
+    layer_norm_bound as layer_norm_bound,
+    sharp_minimizer as sharp_minimizer,
+    sharp_minimizer_bound as sharp_minimizer_bound,
+)
+from .path import FlowPath as FlowPath, follow as follow, path_of as path_of
+from .residual import (
+    convergence_statement as convergence_statement,
+    gradient_bounds as gradient_bounds,
+    residual_displacements as residual_displacements,
+)
 from .sharpness_bounds import (
     critical_learning_rate as critical_learning_rate,
     minimal_sharpness_bounds as minimal_sharpness_bounds,
 )
+from .small_scale import (
+    LeadingSingular as LeadingSingular,
+    assumption_1 as assumption_1,
+    assumption_2 as assumption_2,
+    conservation_drift as conservation_drift,
+    initialization_epsilon as initialization_epsilon,
+)
+from .statement import Assumption as Assumption, Statement as Statement, Verdict as Verdict, judge as judge

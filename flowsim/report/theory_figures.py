@@ -1,0 +1,144 @@
+"""Figures of the theory: both sides of the statements along the flow, and the sharpness against conditioning."""
+
+from collections.abc import Sequence
+
+import matplotlib
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import FixedLocator, LogLocator, NullFormatter, NullLocator
+
+from ..experiments import CheckedCell, TheoryResults
+from ..theory import Statement
+from .style import BOUND, FLOW, MAJOR_TICKS, MINOR_TICKS, STYLE
+
+_PANEL = (1.7, 1.15)
+_LONGEST_BEFORE = 10.0
+_MOST_DECADES = 18.0
+
+
+def theory_figures(results: TheoryResults) -> dict[str, Figure]:
+    """Return the figures by name: "theory", where statements depend on time, and "conditioning", for several Λ/λ."""
+    made = {}
+    columns = _first_at_each_depth(results.cells)
+    if any(_series(checked) for checked in columns):
+        made["theory"] = sides_figure(columns)
+    if len({checked.cell.condition for checked in results.cells}) > 1 and _ratios(results.cells):
+        made["conditioning"] = conditioning_figure(results.cells)
+    return made
+
+
+def sides_figure(columns: Sequence[CheckedCell]) -> Figure:
+    """Return both sides of every time-dependent statement, a row for each, with a column for each flow.
+
+    Time counts from the escape from the initial plateau; where that lasted long, it is logarithmic either way.
+    """
+    names = list(dict.fromkeys(name for checked in columns for name in _series(checked)))
+    with matplotlib.rc_context(STYLE):
+        size = (0.9 + _PANEL[0] * len(columns), 0.5 + _PANEL[1] * len(names))
+        figure = Figure(figsize=size, layout="constrained")
+        panels = figure.subplots(len(names), len(columns), squeeze=False, sharex="col")
+        for column, checked in zip(panels.T, columns, strict=True):
+            column[0].set_title(f"$L = {checked.cell.depth}$", fontsize=8)
+            column[-1].set_xlabel("time since the escape")
+            for axes, name in zip(column, names, strict=True):
+                _draw_sides(axes, _series(checked).get(name))
+        for row, name in zip(panels, names, strict=True):
+            row[0].set_ylabel(name.replace(", ", ",\n"), fontsize=7)
+        handles, labels = panels[0, 0].get_legend_handles_labels()
+        figure.legend(handles, labels, loc="outside upper center", ncols=2)
+    return figure
+
+
+def conditioning_figure(cells: Sequence[CheckedCell]) -> Figure:
+    """Return S over the lower bound on S_min against Λ/λ, with the bound 4Λ/λ of Corollary 2 where it applies."""
+    found = _ratios(cells)
+    with matplotlib.rc_context(STYLE):
+        figure = Figure(layout="constrained")
+        axes = figure.add_subplot()
+        _set_ticks(axes)
+        depths = sorted({depth for depth, _, _ in found})
+        for index, depth in enumerate(depths):
+            points = [(condition, ratio) for d, condition, ratio in found if d == depth]
+            colour = matplotlib.colormaps["viridis"](0.2 + 0.6 * index / max(1, len(depths) - 1))
+            axes.plot(*zip(*points, strict=True), "o", color=colour, markersize=2.5, label=f"$L = {depth}$")
+        conditions = np.array(sorted({condition for _, condition, _ in found}))
+        if any(statement.name == "Corollary 2" and statement.smaller is not None for statement in cells[0].statements):
+            axes.plot(conditions, 4 * conditions, label=r"$4\Lambda/\lambda$", **{**BOUND, "linestyle": "--"})
+        axes.axhline(1, **BOUND)
+        axes.set_xscale("log")
+        axes.set_yscale("log")
+        axes.set_xlabel(r"$\Lambda/\lambda$")
+        axes.set_ylabel(r"$S$ / lower bound on $S_\mathrm{min}$")
+        axes.legend(loc="upper left")
+    return figure
+
+
+def _first_at_each_depth(cells: Sequence[CheckedCell]) -> list[CheckedCell]:
+    first: dict[int, CheckedCell] = {}
+    for checked in cells:
+        first.setdefault(checked.cell.depth, checked)
+    return list(first.values())
+
+
+def _series(checked: CheckedCell) -> dict[str, Statement]:
+    return {statement.name: statement for statement in checked.statements if statement.times is not None}
+
+
+def _ratios(cells: Sequence[CheckedCell]) -> list[tuple[int, float, float]]:
+    """Return depth, Λ/λ, and sharpness over the lower bound of Theorem 2, of the flows that converged."""
+    found = []
+    for checked in cells:
+        for statement in checked.statements:
+            if statement.name == "Theorem 1" and checked.arrived and statement.smaller is not None:
+                smaller, larger = statement.sides
+                if smaller and larger and np.isfinite(checked.cell.condition):
+                    found.append((checked.cell.depth, checked.cell.condition, larger / smaller))
+    return found
+
+
+def _draw_sides(axes: Axes, statement: Statement | None) -> None:
+    _set_ticks(axes)
+    if statement is None or statement.times is None:
+        axes.set_axis_off()
+        return
+    times = statement.times
+    for side, label, look in ((statement.larger, "larger side", BOUND), (statement.smaller, "smaller side", FLOW)):
+        if side is not None:
+            drawn = np.where(np.isfinite(side) & (side > 0), side, np.nan)
+            axes.plot(times, drawn, label=label, **{**look, "linewidth": 1.2})
+    _set_vertical_limits(axes, statement)
+    _set_time_axis(axes, times)
+
+
+def _set_vertical_limits(axes: Axes, statement: Statement) -> None:
+    sides = [side.ravel() for side in (statement.smaller, statement.larger) if side is not None]
+    values = np.concatenate(sides)
+    values = values[np.isfinite(values) & (values > 0)]
+    axes.set_yscale("log")
+    if len(values):
+        top = values.max()
+        bottom = max(values.min(), top * 10.0**-_MOST_DECADES)
+        axes.set_ylim(bottom / 3, top * 3)
+    axes.yaxis.set_major_locator(LogLocator(numticks=4))
+    axes.yaxis.set_minor_formatter(NullFormatter())
+
+
+def _set_time_axis(axes: Axes, times: np.ndarray) -> None:
+    before, after = -times[0], times[-1]
+    if before <= _LONGEST_BEFORE * after:
+        axes.set_xlim(min(times[0], 0), after)
+        return
+    threshold = 10.0 ** np.ceil(np.log10(after))
+    decades = np.log10(before / threshold)
+    axes.set_xscale("symlog", linthresh=threshold, linscale=decades / 3)
+    axes.set_xlim(times[0], after)
+    far = 10.0 ** np.floor(np.log10(before))
+    middle = 10.0 ** np.round(np.log10(far * threshold) / 2)
+    axes.xaxis.set_major_locator(FixedLocator([-far, -middle, 0, threshold / 2]))
+    axes.xaxis.set_minor_locator(NullLocator())
+
+
+def _set_ticks(axes: Axes) -> None:
+    axes.tick_params(which="major", **MAJOR_TICKS)
+    axes.tick_params(which="minor", **MINOR_TICKS)

@@ -1,0 +1,191 @@
+"""What the statements of the theory came to: as tables for the terminal, and as a summary for a file."""
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from rich import box
+from rich.table import Table
+from rich.text import Text
+
+from ..experiments import CheckedCell, TheoryResults
+from ..theory import LargeProductsSample, Statement, Verdict
+from .table import finite_or_none, format_number
+
+_MOST_REMARKS = 12
+
+
+def theory_tables(results: TheoryResults, title: str) -> list[Table]:
+    """Return the table of the statements, and that of Lemma 3, as far as there is something in them.
+
+    A row is a statement at one depth, with the least margin of all flows and the sides where it is met.
+    """
+    tables = []
+    if results.cells:
+        tables.append(_statement_table(results, f"{title}: the theory"))
+    if results.large_products:
+        tables.append(_large_products_table(results.large_products, f"{title}: Lemma 3"))
+    return tables
+
+
+def _statement_table(results: TheoryResults, title: str) -> Table:
+    groups, silent = _grouped(results)
+    shown = [statement for group in groups.values() for statement in group]
+    counts = [f"L = {depth}: {statement.note}" for depth, statement in results.convergence.items()]
+    table = _table(title, [*counts, *_remarks(shown, silent)])
+    several = len({checked.cell.features for checked in results.cells}) > 1
+    table.add_column("statement")
+    for header in ("L", *(["d"] if several else []), "smaller", "larger", "margin"):
+        table.add_column(header, justify="right", no_wrap=True)
+    table.add_column("verdict")
+    for (name, depth, features), group in groups.items():
+        tightest = _tightest(group)
+        smaller, larger = tightest.sides
+        cells = (format_number(value, 4) for value in (smaller, larger, tightest.margin))
+        table.add_row(name, str(depth), *([str(features or "")] if several else []), *cells, _verdicts(group))
+    return table
+
+
+_Key = tuple[str, int, int | None]
+
+
+def _grouped(results: TheoryResults) -> tuple[dict[_Key, list[Statement]], list[str]]:
+    """Return the statements by name, depth and features, and the names of those that apply nowhere."""
+    by_name: dict[str, dict[_Key, list[Statement]]] = {}
+    for checked in results.cells:
+        for statement in checked.statements:
+            key = (statement.name, checked.cell.depth, checked.cell.features)
+            by_name.setdefault(statement.name, {}).setdefault(key, []).append(statement)
+    for depth, statement in results.convergence.items():
+        by_name.setdefault(statement.name, {})[statement.name, depth, None] = [statement]
+    silent = [name for name, groups in by_name.items() if _silent(groups.values())]
+    return {key: group for name in by_name if name not in silent for key, group in by_name[name].items()}, silent
+
+
+def _silent(groups: Iterable[Sequence[Statement]]) -> bool:
+    return all(statement.verdict is Verdict.NOT_APPLICABLE for group in groups for statement in group)
+
+
+def _tightest(group: Sequence[Statement]) -> Statement:
+    """Return the statement with the least margin, or the largest value where there is no other side."""
+    judged = [statement for statement in group if statement.margin is not None]
+    if judged:
+        return min(judged, key=lambda statement: statement.margin or 0.0)
+    return max(group, key=lambda statement: -1.0 if statement.sides[0] is None else statement.sides[0])
+
+
+def _verdicts(group: Sequence[Statement]) -> str:
+    counts = Counter(statement.verdict for statement in group)
+    if len(group) == 1:
+        return str(group[0].verdict)
+    return ", ".join(f"{counts[verdict]} {_PLURALS[verdict]}" for verdict in Verdict if counts[verdict])
+
+
+_PLURALS = {
+    Verdict.HOLDS: "hold",
+    Verdict.FAILS: "fail",
+    Verdict.ASSUMPTION_NOT_MET: "assumption not met",
+    Verdict.NOT_APPLICABLE: "not applicable",
+}
+
+
+def _remarks(shown: Sequence[Statement], silent: Sequence[str]) -> list[str]:
+    """Return the lines under the table: what is known of statements that do not hold, each once."""
+    failed = [f"{s.name} fails: {s.claim}" for s in shown if s.verdict is Verdict.FAILS]
+    unmet = [f"{s.name}: {s.unmet}" for s in shown if s.verdict is Verdict.ASSUMPTION_NOT_MET]
+    remarks = list(dict.fromkeys([*failed, *unmet]))
+    if len(remarks) > _MOST_REMARKS:
+        remarks = [*remarks[:_MOST_REMARKS], f"and {len(remarks) - _MOST_REMARKS} more, in summary.json"]
+    return [*remarks, f"Not applicable: {', '.join(silent)}"] if silent else remarks
+
+
+def _large_products_table(samples: Sequence[LargeProductsSample], title: str) -> Table:
+    total = sum(sample.initializations for sample in samples)
+    table = _table(title, [f"{total} initializations; a failure is a θ, random or adversarial, that breaks a bound"])
+    for header in ("u", "s", "d", "L", "fail at\nrandom θ", "fail at\nsome θ", "95 %\ninterval", "bound"):
+        table.add_column(header, justify="right", no_wrap=True)
+    table.add_column("verdict", min_width=18)
+    for sample in samples:
+        case, (low, high) = sample.case, sample.interval
+        table.add_row(
+            *(f"{value:g}" for value in (case.deviation, case.scale, case.width, case.depth)),
+            str(sample.random_failures),
+            f"{sample.failures}",
+            f"[{format_number(low, 2)}, {format_number(high, 2)}]",
+            format_number(case.failure_bound, 3),
+            str(sample.statement().verdict),
+        )
+    return table
+
+
+def _table(title: str, remarks: Sequence[str]) -> Table:
+    return Table(
+        title=Text(title),
+        caption=Text("\n".join(remarks), style="not dim not italic"),
+        title_justify="left",
+        caption_justify="left",
+        box=box.SIMPLE_HEAD,
+        show_edge=False,
+        pad_edge=False,
+        padding=(0, 1, 0, 0),
+    )
+
+
+def theory_summary(results: TheoryResults) -> dict[str, Any]:
+    """Return everything that was checked in the types of JSON; sides are those where the margin is least."""
+    return {
+        "flows": [_summary_of_cell(checked) for checked in results.cells],
+        "convergence": [
+            {"depth": depth, **_summary_of_statement(statement)} for depth, statement in results.convergence.items()
+        ],
+        "lemma_3": [_summary_of_sample(sample) for sample in results.large_products],
+    }
+
+
+def _summary_of_cell(checked: CheckedCell) -> dict[str, Any]:
+    cell = checked.cell
+    return {
+        "depth": cell.depth,
+        "features": cell.features,
+        "condition": finite_or_none(cell.condition),
+        "repetition": cell.repetition,
+        "outcome": checked.outcome.name,
+        "steps": checked.steps,
+        "time": finite_or_none(checked.time),
+        "statements": [_summary_of_statement(statement) for statement in checked.statements],
+    }
+
+
+def _summary_of_statement(statement: Statement) -> dict[str, Any]:
+    smaller, larger = statement.sides
+    return {
+        "name": statement.name,
+        "claim": statement.claim,
+        "verdict": str(statement.verdict),
+        "smaller": finite_or_none(smaller),
+        "larger": finite_or_none(larger),
+        "margin": finite_or_none(statement.margin),
+        "assumptions": [
+            {"name": assumption.name, "met": assumption.met, "found": assumption.found}
+            for assumption in statement.assumptions
+        ],
+        "note": statement.note,
+    }
+
+
+def _summary_of_sample(sample: LargeProductsSample) -> dict[str, Any]:
+    case = sample.case
+    return {
+        "deviation": case.deviation,
+        "scale": case.scale,
+        "width": case.width,
+        "depth": case.depth,
+        "initializations": sample.initializations,
+        "random_failures": sample.random_failures,
+        "failures": sample.failures,
+        "interval": list(sample.interval),
+        "bound": case.failure_bound,
+        "largest_over_bound": sample.largest,
+        "least_over_bound": sample.least,
+        "verdict": str(sample.statement().verdict),
+    }

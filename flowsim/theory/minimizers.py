@@ -1,0 +1,181 @@
+"""Theorems 1 and 2 of Marion and Chizat (2024), measured: how flat and how sharp a minimizer can be."""
+
+from collections.abc import Sequence
+from itertools import pairwise
+
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from ..curvature import sharpness
+from ..networks import DeepLinear
+from ..problems import LinearRegression
+from .path import FlowPath
+from .sharpness_bounds import minimal_sharpness_bounds
+from .statement import ROUNDING, Assumption, Statement, judge, not_applicable
+
+FACTORS = (10.0, 100.0, 1000.0)
+"""The factors C of the family (C W_1, W_2/C, W_3, …) at which its sharpness is measured."""
+
+# A point at relative distance δ from a minimizer has a sharpness that differs by a few L·δ: every one of the L layers
+# enters to first order.
+_SENSITIVITY = 10.0
+
+
+def layer_norm_bound(network: DeepLinear, problem: LinearRegression) -> float:
+    """Return 2 a ‖w*‖^{2−1/L} ‖p‖^{1/L} Σ_k 1/‖W_k‖_F, the least sharpness of a minimizer with these layer norms.
+
+    First line of Theorem 2 of Marion and Chizat (2024). Raises `ValueError` for several outputs and for w* = 0.
+    """
+    lower, _ = minimal_sharpness_bounds(problem, network.depth, projection_norm=_projection_norm(network))
+    least_norm = (float(jnp.linalg.norm(problem.optimum)) / _projection_norm(network)) ** (1 / network.depth)
+    norms = np.array([jnp.linalg.norm(weight) for weight in network.weights])
+    with np.errstate(divide="ignore"):
+        return float(lower * np.mean(least_norm / norms))
+
+
+def flat_minimizer(
+    problem: LinearRegression, widths: Sequence[int], *, projection: Float[Array, " outputs"] | None = None
+) -> DeepLinear:
+    """Return the minimizer by which the proof of Theorem 2 bounds S_min from above.
+
+    Every W_k is of rank one and norm (‖w*‖/‖p‖)^{1/L}, the first right singular vector along w*, the last left one
+    along p, consecutive ones aligned. `widths` are d_0, …, d_L, with d_L = 1 if there is no `projection`. Raises
+    `ValueError` for several outputs, for p = 0, for w* = 0 from depth 2 on, and for widths that do not fit.
+    """
+    last = np.ones(1) if projection is None else np.asarray(projection, float)
+    optimum = np.asarray(problem.optimum, float)
+    if optimum.ndim != 1:
+        raise ValueError(f"Theorem 2 is about one output, the data have {optimum.shape[1]}")
+    if (widths[0], widths[-1]) != (optimum.size, last.size):
+        raise ValueError(
+            f"the data have {optimum.size} features and the projection {last.size} entries: expected widths "
+            f"[{optimum.size}, …, {last.size}], got {list(widths)}"
+        )
+    if not (np.linalg.norm(last) > 0 and np.linalg.norm(optimum) > 0):
+        raise ValueError("the construction needs a regressor w* and a projection p other than zero")
+    norm = (np.linalg.norm(optimum) / np.linalg.norm(last)) ** (1 / (len(widths) - 1))
+    directions = [optimum, *(np.eye(width)[0] for width in widths[1:-1]), last]
+    units = [direction / np.linalg.norm(direction) for direction in directions]
+    weights = [jnp.asarray(norm * np.outer(above, below)) for below, above in pairwise(units)]
+    return DeepLinear(weights, projection)
+
+
+def sharp_minimizer(network: DeepLinear, factor: float) -> DeepLinear:
+    """Return (C W_1, W_2/C, W_3, …), which implements the same regressor; `factor` is C > 0.
+
+    Of a minimizer it makes one as sharp as one likes (section 3 of Marion and Chizat 2024). Raises `ValueError` for
+    one layer only, and for a factor that is not positive.
+    """
+    if network.depth < 2 or not factor > 0:
+        raise ValueError(f"expected two layers or more and a factor C > 0, got {network.depth} and C = {factor}")
+    first, second, *others = network.weights
+    return DeepLinear([factor * first, second / factor, *others], network.projection)
+
+
+def sharp_minimizer_bound(network: DeepLinear, problem: LinearRegression, factor: float) -> float:
+    """Return 2 λ ‖w*‖^{2−1/L} ‖p‖^{1/L} C/‖W_2‖_F, below the sharpness of `sharp_minimizer(network, factor)`.
+
+    Section 3 of Marion and Chizat (2024), for a minimizer `network`; λ is the smallest nonzero eigenvalue of Σ.
+    """
+    size = float(jnp.linalg.norm(problem.optimum))
+    scale = size ** (2 - 1 / network.depth) * _projection_norm(network) ** (1 / network.depth)
+    return 2 * float(problem.smallest_eigenvalue) * scale * factor / float(jnp.linalg.norm(network.weights[1]))
+
+
+def minimizer_statements(path: FlowPath) -> list[Statement]:
+    """Return Theorems 1 and 2 at the end of the flow, at the flat minimizer, and along the sharp family."""
+    if not path.single_output or not jnp.any(path.problem.optimum != 0):
+        reason = "the theorem is about one output and a regressor w* other than zero"
+        return [not_applicable(name, claim, reason) for name, claim in _CLAIMS.items()]
+    return [*_at_the_limit(path), *_at_the_flat_minimizer(path), _one_dimension(path), _sharp_family(path)]
+
+
+_CLAIMS = {
+    "Theorem 1": "2La‖w*‖^{2−2/L}‖p‖^{2/L} ≤ S(W) at the limit",
+    "Theorem 2, layer norms": "2a‖w*‖^{2−1/L}‖p‖^{1/L} Σ_k 1/‖W_k‖_F ≤ S(W) at the limit",
+    "Theorem 2, flat minimizer": "R = R_min for the rank-one aligned network",
+    "Theorem 2, lower bound": "lower bound on S_min ≤ S(flat minimizer)",
+    "Theorem 2, upper bound": "S(flat minimizer) ≤ upper bound on S_min",
+    "Theorem 2, one dimension": "|S(flat minimizer) − 2LΣ‖w*‖^{2−2/L}| = 0",
+    "Theorem 2, sharp family": "2λ‖w*‖^{2−1/L}‖p‖^{1/L}C/‖W_2‖_F ≤ S(CW_1, W_2/C, …)",
+}
+
+
+def _at_the_limit(path: FlowPath) -> list[Statement]:
+    lower, _ = minimal_sharpness_bounds(path.problem, path.depth, projection_norm=path.projection_norm)
+    bounds = {"Theorem 1": lower, "Theorem 2, layer norms": layer_norm_bound(path.network, path.problem)}
+    reached = path.final_sharpness
+    error = _SENSITIVITY * path.depth * path.relative_residual * reached
+    return [
+        judge(name, _CLAIMS[name], bound, reached, assumptions=[path.converged], error=error, rounding=path.rounding)
+        for name, bound in bounds.items()
+    ]
+
+
+def _at_the_flat_minimizer(path: FlowPath) -> list[Statement]:
+    lower, upper = minimal_sharpness_bounds(path.problem, path.depth, projection_norm=path.projection_norm)
+    flat = _flat(path)
+    reached = float(sharpness(flat, path.problem))
+    residual = _relative_residual(flat, path.problem)
+    minimizer = Assumption("the network is a minimizer", residual <= ROUNDING, f"‖X(π − w*)‖/‖Xw*‖ = {residual:.1g}")
+    note = f"S/2La‖w*‖² = {reached / _leading_order(path):.6g}, which tends to one with L"
+    sides = {"Theorem 2, lower bound": (lower, reached), "Theorem 2, upper bound": (reached, upper)}
+    name = "Theorem 2, flat minimizer"
+    given = Assumption("w* ≠ 0, p ≠ 0", True)
+    return [
+        judge(name, _CLAIMS[name], residual, ROUNDING, assumptions=[given], note="‖X(π − w*)‖/‖Xw*‖ up to rounding"),
+        *(judge(name, _CLAIMS[name], *pair, assumptions=[minimizer], note=note) for name, pair in sides.items()),
+    ]
+
+
+def _one_dimension(path: FlowPath) -> Statement:
+    name = "Theorem 2, one dimension"
+    flat = _flat(path)
+    if any(weight.shape != (1, 1) for weight in flat.weights):
+        return not_applicable(name, _CLAIMS[name], "the widths are not all one")
+    expected, _ = minimal_sharpness_bounds(path.problem, path.depth, projection_norm=path.projection_norm)
+    distance = abs(float(sharpness(flat, path.problem)) - expected)
+    given = Assumption("all widths are one", True)
+    note = "up to rounding"
+    return judge(name, _CLAIMS[name], distance, ROUNDING * expected, assumptions=[given], note=note)
+
+
+def _sharp_family(path: FlowPath) -> Statement:
+    name = "Theorem 2, sharp family"
+    if path.depth < 2:
+        return not_applicable(name, _CLAIMS[name], "the family needs two layers")
+    network, problem = path.network, path.problem
+    bounds = np.array([sharp_minimizer_bound(network, problem, factor) for factor in FACTORS])
+    reached = np.array([float(sharpness(sharp_minimizer(network, factor), problem)) for factor in FACTORS])
+    error = _SENSITIVITY * path.depth * path.relative_residual * reached
+    note = "S = " + ", ".join(f"{value:.4g} at C = {factor:g}" for value, factor in zip(reached, FACTORS, strict=True))
+    return judge(
+        name,
+        _CLAIMS[name],
+        bounds,
+        reached,
+        assumptions=[path.converged],
+        error=error,
+        rounding=path.rounding,
+        note=note,
+    )
+
+
+def _flat(path: FlowPath) -> DeepLinear:
+    widths = [path.problem.features, *(weight.shape[1] for weight in path.weights)]
+    return flat_minimizer(path.problem, widths, projection=path.network.projection)
+
+
+def _leading_order(path: FlowPath) -> float:
+    """Return 2 L a ‖w*‖² = 2 L w*ᵀΣw*."""
+    return 2 * path.depth * float(path.problem.excess_risk(jnp.zeros_like(path.problem.optimum)))
+
+
+def _relative_residual(network: DeepLinear, problem: LinearRegression) -> float:
+    at_zero = float(problem.excess_risk(jnp.zeros_like(problem.optimum)))
+    return float(np.sqrt(float(problem.excess_risk(network)) / at_zero))
+
+
+def _projection_norm(network: DeepLinear) -> float:
+    return 1.0 if network.projection is None else float(jnp.linalg.norm(network.projection))

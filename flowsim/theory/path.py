@@ -1,0 +1,176 @@
+"""The flow as the theory looks at it: weights along the path, and a clock that is exact where things happen."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Float
+
+from ..dynamics import Outcome, Stopping, Trajectory, integrate
+from ..networks import DeepLinear
+from ..problems import LinearRegression
+from .gradients import GradientsAlong, Matrices
+from .statement import ROUNDING, Assumption
+
+# The part of the excess risk that is lost where a new clock starts. The last is the escape.
+_CLOCKS = (1e-14, 1e-10, 1e-6, 1e-3)
+_SINGLE_PRECISION_ROUNDING = 1e-3
+
+
+@dataclass(frozen=True, eq=False)
+class FlowPath:
+    """The weights of a deep linear network along a run, in float64 on the host.
+
+    `weights` are W_1, …, W_L, each with a leading axis of records; `times` counts from the escape: negative on the
+    plateau before it, where a clock from the start would keep no digit of what follows. `escape_time` is the time of
+    the escape on that clock from the start. `rtol` is the relative tolerance of each of the `steps` of the integration.
+    """
+
+    problem: LinearRegression
+    initial: DeepLinear
+    end: Trajectory
+    weights: tuple[Matrices, ...]
+    times: Float[np.ndarray, " records"]
+    escape_time: float
+    rtol: float
+    steps: int
+
+    @property
+    def depth(self) -> int:
+        """The number of layers, L."""
+        return len(self.weights)
+
+    @property
+    def network(self) -> DeepLinear:
+        """The network at the end of the run."""
+        return self.end.network  # pyright: ignore[reportReturnType]
+
+    @property
+    def rounding(self) -> float:
+        """The relative rounding error of both sides of a statement, in the precision of the weights."""
+        double = jax.tree.leaves(self.end.network)[0].dtype.itemsize == 8
+        return ROUNDING if double else _SINGLE_PRECISION_ROUNDING
+
+    @property
+    def projection_norm(self) -> float:
+        """‖p‖, which is one for a multi-layer perceptron."""
+        projection = self.network.projection
+        return 1.0 if projection is None else float(jnp.linalg.norm(projection))
+
+    @property
+    def single_output(self) -> bool:
+        """Whether there is one output, with or without a projection."""
+        return self.problem.optimum.ndim == 1
+
+    @property
+    def converged(self) -> Assumption:
+        """That the flow reached a minimizer."""
+        return Assumption("the flow reached its limit", bool(self.end.converged), self.end.outcome.meaning)
+
+    @cached_property
+    def final_sharpness(self) -> float:
+        """The sharpness at the end of the run, NaN where it could not be certified."""
+        try:
+            return self.end.final_sharpness
+        except RuntimeError:
+            return float("nan")
+
+    @cached_property
+    def relative_residual(self) -> float:
+        """‖X(π − w*)‖/‖Xw*‖ at the end: how far the end is from being a minimizer."""
+        at_zero = float(self.problem.excess_risk(jnp.zeros_like(self.problem.optimum)))
+        return float(np.sqrt(float(self.end.excess_risk[-1]) / at_zero)) if at_zero > 0 else 0.0
+
+    @cached_property
+    def gradients(self) -> GradientsAlong:
+        """The gradients along the path."""
+        projection = self.network.projection
+        return GradientsAlong(
+            self.problem, self.weights, None if projection is None else np.asarray(projection, np.float64)
+        )
+
+    @cached_property
+    def integration_error(self) -> float:
+        """The error to expect in W_{k+1}ᵀW_{k+1} − W_kW_kᵀ along the path, in the spectral norm.
+
+        A step may change W_k by rtol·‖W_k‖_F, hence W_kW_kᵀ by twice that times ‖W_k‖_F, and so the difference of two
+        by four times. The flow conserves the difference, so that the errors of the steps add up without growing: as a
+        random walk, like the root of their number.
+        """
+        squares = [np.max(np.sum(weight**2, axis=(1, 2))) for weight in self.weights]
+        return float(self.steps**0.5 * self.rtol * 4 * max(squares))
+
+
+def follow(
+    network: DeepLinear,
+    problem: LinearRegression,
+    *,
+    rtol: float | None = None,
+    atol: float | None = None,
+    stopping: Stopping | None = None,
+    **options: Any,
+) -> FlowPath:
+    """Integrate the flow from `network` to its limit, and return its path.
+
+    The run is made in parts, the last of them from the escape from the plateau, where the excess risk has lost one
+    part in a thousand. Each has a clock of its own: on one clock, the last 10¹² of a plateau that lasts 10²⁸ would be
+    one moment. `t1` and `max_steps` are for each part. `atol` (default: 1e-3·rtol times the largest weight at the
+    start, one at most) must be small beside the weights. `options` go to `integrate`. Raises `TypeError` for other
+    networks and problems than deep linear networks on a least-squares regression, and as `integrate` does.
+    """
+    _check(network, problem)
+    dtype = network.stacks[0].dtype
+    rtol = (1e-4 if dtype.itemsize < 8 else 1e-6) if rtol is None else rtol
+    largest = max(float(jnp.max(jnp.abs(stack))) for stack in network.stacks)
+    atol = 1e-3 * rtol * min(1.0, largest or 1.0) if atol is None else atol
+    stopping = Stopping.standard(dtype) if stopping is None else stopping
+    options |= {"rtol": rtol, "atol": atol, "weights": True}
+    enough, start = stopping.excess_risk or 0.0, float(problem.excess_risk(network))
+    levels = [(1 - lost) * start for lost in _CLOCKS if lost > 8 * jnp.finfo(dtype).eps]
+    phases, current = [], network
+    for level in [*(level for level in levels if level > enough), enough]:
+        phases.append(integrate(current, problem, stopping=Stopping(stopping.gradient_norm, level), **options))
+        current = phases[-1].network
+        if phases[-1].outcome != Outcome.RISK_REACHED:
+            break
+    return path_of(phases, network, rtol=rtol)
+
+
+def path_of(phases: Sequence[Trajectory], initial: DeepLinear, *, rtol: float) -> FlowPath:
+    """Return the path of a run in parts, each of which starts where the one before ended, the last at the escape.
+
+    Each must have recorded its weights. A single part counts as its own escape, at time zero. `rtol` is what each step
+    was allowed to err by; for gradient descent, what it would be allowed as an integration of the flow. Raises
+    `ValueError` if the weights were not recorded.
+    """
+    if any(phase.path is None for phase in phases):
+        raise ValueError("the theory looks at the weights along the path: integrate(..., weights=True)")
+    durations = [float(phase.time) for phase in phases]
+    clocks, ahead = [np.asarray(phases[-1].times, np.float64)], 0.0
+    for phase, duration in zip(phases[-2::-1], durations[-2::-1], strict=True):
+        # Each part from its own end, so that a short one is not lost beside a long one before it.
+        clocks.insert(0, (np.asarray(phase.times, np.float64) - duration) - ahead)
+        ahead += duration
+    weights = [[np.asarray(w, np.float64) for w in phase.path.weights] for phase in phases]  # pyright: ignore
+    return FlowPath(
+        problem=phases[-1].problem,  # pyright: ignore[reportArgumentType]
+        initial=initial,
+        end=phases[-1],
+        weights=tuple(np.concatenate(parts) for parts in zip(*weights, strict=True)),
+        times=np.concatenate(clocks),
+        escape_time=sum(durations[:-1]),
+        rtol=rtol,
+        steps=sum(int(phase.steps) for phase in phases),
+    )
+
+
+def _check(network: object, problem: object) -> None:
+    if not isinstance(network, DeepLinear) or not isinstance(problem, LinearRegression):
+        raise TypeError(
+            "the theory is about DeepLinear networks on LinearRegression, got "
+            f"{type(network).__name__} on {type(problem).__name__}"
+        )

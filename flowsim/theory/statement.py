@@ -1,0 +1,174 @@
+"""What a statement of the paper came to when it was measured: two sides, a margin, and one of four verdicts."""
+
+import enum
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+from jaxtyping import Float
+from numpy.typing import ArrayLike
+
+Side = Float[np.ndarray, "*records"]
+
+ROUNDING = 1e-9
+"""How far one side may pass the other, relative to the larger, before the two differ by more than rounding: chains
+of thousands of float64 products lose some 1e-12, and a sharpness is certified to 4e-11."""
+
+
+class Verdict(enum.Enum):
+    """What became of a statement."""
+
+    HOLDS = "holds"
+    FAILS = "fails"
+    ASSUMPTION_NOT_MET = "assumption not met"
+    NOT_APPLICABLE = "not applicable"
+
+    def __str__(self) -> str:
+        return self.value
+
+
+@dataclass(frozen=True)
+class Assumption:
+    """What a statement asks for; `met` is `None` where it could not be checked, `found` says what was seen."""
+
+    name: str
+    met: bool | None
+    found: str = ""
+
+    def __post_init__(self):
+        if self.met is not None:
+            object.__setattr__(self, "met", bool(self.met))
+
+    def __str__(self) -> str:
+        words = {True: "", False: "not met: ", None: "not checked: "}[self.met]
+        return words + self.name + (f" ({self.found})" if self.found else "")
+
+
+@dataclass(frozen=True, eq=False)
+class Statement:
+    """One statement, "smaller ≤ larger", as numbers (arrays without axes) or as series over `times`.
+
+    `times` is time since the escape, as in `FlowPath`. `larger` is `None` where the theory names a constant without
+    its value, and both sides are where the statement does not apply. "Holds" cannot be said without assumptions, nor
+    with one that is not met: `ValueError`.
+    """
+
+    name: str
+    claim: str
+    verdict: Verdict
+    smaller: Side | None = None
+    larger: Side | None = None
+    times: Float[np.ndarray, " records"] | None = None
+    assumptions: tuple[Assumption, ...] = ()
+    note: str = ""
+    source: str = field(default="Marion and Chizat (2024)")
+
+    def __post_init__(self):
+        unchecked = [assumption for assumption in self.assumptions if assumption.met is not True]
+        if self.verdict is Verdict.HOLDS and (unchecked or not self.assumptions):
+            raise ValueError(f"{self.name} cannot hold: its assumptions were not all checked and met: {unchecked}")
+
+    @property
+    def margins(self) -> Side | None:
+        """(larger − smaller) / max(|larger|, |smaller|) at every record: 0 is tight, negative is violated.
+
+        NaN where both sides are zero and nothing is said.
+        """
+        if self.smaller is None or self.larger is None:
+            return None
+        return -_relative_excess(self.smaller, self.larger)
+
+    @property
+    def tightest(self) -> int:
+        """The index of the record at which the margin is least, or of the largest value where no margin is known."""
+        margins = self.margins
+        if margins is None:
+            return -1 if self.smaller is None else int(np.argmax(self.smaller))
+        return int(np.argmin(np.where(np.isnan(margins), np.inf, margins)))
+
+    @property
+    def margin(self) -> float | None:
+        """The least of `margins`; zero where both sides are zero throughout."""
+        margins = self.margins
+        return None if margins is None else float(np.nan_to_num(margins.flat[self.tightest])) + 0.0
+
+    @property
+    def sides(self) -> tuple[float | None, float | None]:
+        """Both sides at the tightest record."""
+        smaller, larger = (
+            None if side is None else float(side.flat[self.tightest]) for side in (self.smaller, self.larger)
+        )
+        return smaller, larger
+
+    @property
+    def unmet(self) -> str:
+        """The assumptions that were not met or not checked, in words."""
+        return "; ".join(str(assumption) for assumption in self.assumptions if assumption.met is not True)
+
+
+def judge(
+    name: str,
+    claim: str,
+    smaller: ArrayLike,
+    larger: ArrayLike,
+    *,
+    assumptions: Sequence[Assumption],
+    error: ArrayLike = 0.0,
+    rounding: float = ROUNDING,
+    times: Float[np.ndarray, " records"] | None = None,
+    note: str = "",
+) -> Statement:
+    """Return the verdict on `smaller` ≤ `larger`.
+
+    It *holds* if every assumption is met and no record has `smaller` above `larger` by more than `rounding` times the
+    larger of the two; it *fails* if one does by more than that and `error`, a bound on the numerical error of the
+    sides. What lies between, and sides that are no numbers, are beyond what this run resolves: an assumption of its
+    own, which is not met. Raises `ValueError` without assumptions: a theorem has some.
+    """
+    if not assumptions:
+        raise ValueError(f"{name} needs its assumptions, as checked; got none")
+    low, high = np.broadcast_arrays(np.asarray(smaller, float), np.asarray(larger, float))
+    checked = (*assumptions, *_limits_of_resolution(low, high, np.asarray(error, float), rounding))
+    met = all(assumption.met for assumption in checked)
+    holds = not np.any(_relative_excess(low, high) > rounding)
+    verdict = (Verdict.HOLDS if holds else Verdict.FAILS) if met else Verdict.ASSUMPTION_NOT_MET
+    return Statement(name, claim, verdict, low, high, times, checked, note)
+
+
+def _relative_excess(low: Side, high: Side) -> Side:
+    """Return (low − high) / max(|low|, |high|): minus or plus one where one is infinite, NaN where both are zero."""
+    with np.errstate(invalid="ignore", over="ignore"):
+        relative = (low - high) / np.maximum(np.abs(low), np.abs(high))
+    return np.where(np.isinf(high), -np.sign(high), np.where(np.isinf(low), np.sign(low), relative))
+
+
+def _limits_of_resolution(low: Side, high: Side, error: Side, rounding: float) -> list[Assumption]:
+    if np.isnan(low).any() or np.isnan(high).any() or np.isinf(low).any():
+        return [Assumption("both sides are finite numbers", False)]
+    beyond = _relative_excess(low, high) > rounding
+    clear = beyond & (low - high > error)
+    if beyond.any() and not clear.any():
+        found = f"one side passes the other by {np.max(np.where(beyond, low - high, 0)):.2g}"
+        return [Assumption(f"the run resolves it (numerical error {np.max(error):.2g})", False, found)]
+    return []
+
+
+def not_applicable(name: str, claim: str, reason: str) -> Statement:
+    """Return a statement that does not speak of what was run, for the given reason."""
+    return Statement(name, claim, Verdict.NOT_APPLICABLE, note=reason)
+
+
+def measured(
+    name: str,
+    claim: str,
+    values: ArrayLike,
+    *,
+    unknown: str,
+    assumptions: Sequence[Assumption] = (),
+    times: Float[np.ndarray, " records"] | None = None,
+    note: str = "",
+) -> Statement:
+    """Return a statement with an `unknown` constant, of which only one side can be measured: it never "holds"."""
+    missing = Assumption(f"{unknown}, which are known to exist only", None)
+    values = np.asarray(values, float)
+    return Statement(name, claim, Verdict.ASSUMPTION_NOT_MET, values, None, times, (*assumptions, missing), note)
