@@ -10,6 +10,7 @@ from .dynamics import (
     Trajectory as Trajectory,
     descend as descend,
     integrate as integrate,
+    solvers as solvers,
 )
 from .networks import DeepLinear as DeepLinear, Fixed as Fixed, Perceptron as Perceptron
 from .problems import EmpiricalRisk as EmpiricalRisk, LinearRegression as LinearRegression

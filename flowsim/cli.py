@@ -50,6 +50,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             print(json.dumps(scenario_json_schema(), indent=2))
             return DONE
         jax.config.update("jax_enable_x64", True)
+        _choose_device(options.device)
         return max([_run_and_report(job) for job in _jobs(options)])
     except (ScenarioError, DataError, StoreError) as error:
         return _refuse(str(error))
@@ -68,6 +69,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if "RESOURCE_EXHAUSTED" not in str(error):
             raise
         return _refuse("not enough memory on the device; use a smaller network, or precision: float32")
+
+
+def _choose_device(kind: str | None) -> None:
+    if kind is None:
+        return
+    try:
+        device, *_ = jax.devices(kind)
+    except RuntimeError as error:
+        reason = str(error).splitlines()[0]
+        raise ScenarioError(f"--device {kind}: there is none here ({reason}); leave the option out") from None
+    jax.config.update("jax_default_device", device)
 
 
 def _refuse(message: str) -> int:
@@ -107,6 +119,11 @@ def _parser() -> argparse.ArgumentParser:
         "--overwrite",
         action="store_true",
         help="replace the results of a different scenario of the same name",
+    )
+    parser.add_argument(
+        "--device",
+        choices=["cpu", "gpu", "tpu"],
+        help="where to compute (default: what JAX finds best); gpu needs pip install 'flowsim[cuda]'",
     )
     parser.add_argument("--schema", action="store_true", help="print the JSON Schema of a scenario, and end")
     return parser

@@ -105,7 +105,7 @@ everywhere = spread(tanh)
 
 for network, problem, placed, where, options in [
     (linear, least_squares, columns, spread(least_squares), {}),
-    (linear, least_squares, columns, spread(least_squares), {"solver": StabilitySwitching(1e-6, 1e-9)}),
+    (linear, least_squares, columns, spread(least_squares), {"solver": StabilitySwitching()}),
     (tanh, data, everywhere, rows, {"t1": 5.0}),
 ]:
     one = flowsim.integrate(network, problem, **options)

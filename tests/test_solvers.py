@@ -117,8 +117,8 @@ def test_solvers_work_in_diffeqsolve(make, problem):
 def test_the_cap_on_stages_shortens_the_step_and_keeps_the_result():
     network, problem = conditioned(1e3)
     options = {"rtol": 1e-4, "t1": 50.0, "ts": []}
-    few = flowsim.integrate(network, problem, solver=RungeKuttaChebyshev(1e-4, 1e-7, max_stages=4), **options)
-    many = flowsim.integrate(network, problem, solver=RungeKuttaChebyshev(1e-4, 1e-7), **options)
+    few = flowsim.integrate(network, problem, solver=RungeKuttaChebyshev(max_stages=4), **options)
+    many = flowsim.integrate(network, problem, solver=RungeKuttaChebyshev(), **options)
     assert few.steps > many.steps
     assert few.rejected_steps < few.steps / 4
     np.testing.assert_allclose(flat(few.network), flat(many.network), atol=1e-3)
@@ -127,13 +127,13 @@ def test_the_cap_on_stages_shortens_the_step_and_keeps_the_result():
 def test_switching_begins_explicit_and_stabilizes_when_the_flow_is_stiff():
     network, problem = conditioned(1e4)
     stopping = flowsim.Stopping(gradient_norm=None, excess_risk=1e-9)
-    switching = flowsim.integrate(network, problem, solver=StabilitySwitching(1e-6, 1e-9), stopping=stopping, ts=[])
+    switching = flowsim.integrate(network, problem, solver=StabilitySwitching(), stopping=stopping, ts=[])
     explicit = flowsim.integrate(network, problem, solver=diffrax.Tsit5(), stopping=stopping, ts=[])
     assert switching.converged
     assert explicit.converged
     assert switching.gradients < explicit.gradients / 5
     np.testing.assert_allclose(flat(switching.network), flat(explicit.network), atol=2e-4)
-    start = flowsim.integrate(network, problem, solver=StabilitySwitching(1e-6, 1e-9), t1=0.05, ts=[])
+    start = flowsim.integrate(network, problem, solver=StabilitySwitching(), t1=0.05, ts=[])
     assert start.gradients == 6 * (start.steps + start.rejected_steps) + start.steps + 1
 
 

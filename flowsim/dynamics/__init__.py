@@ -1,5 +1,6 @@
 """One vector field, integrated and discretized."""
 
+from . import solvers as solvers
 from .descent import default_record_steps as default_record_steps, descend as descend
 from .flow import integrate as integrate
 from .step_control import (

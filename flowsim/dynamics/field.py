@@ -39,10 +39,14 @@ class GradientField(eqx.Module):
         """Return the Gauss–Newton matrix at `weights`."""
         return gauss_newton(cast_type(HasOutputs, self.problem), self.network, weights)
 
+    @property
+    def knows_outputs(self) -> bool:
+        """Whether the problem knows the outputs through which the weights enter its risk."""
+        return all(hasattr(self.problem, name) for name in ("curved_outputs", "output_jacobian", "rank"))
+
     def rank(self, weights: PyTree) -> int | None:
-        """Return the rank of that matrix at most, `None` if the problem does not know its outputs."""
-        known = hasattr(self.problem, "rank")
-        return cast_type(HasOutputs, self.problem).rank(self.network(weights)) if known else None
+        """Return the largest rank that the Gauss–Newton matrix can have, `None` if the problem does not know."""
+        return cast_type(HasOutputs, self.problem).rank(self.network(weights)) if self.knows_outputs else None
 
     def has_gram(self) -> bool:
         """Tell whether GGᵀ has a closed form."""

@@ -1,5 +1,6 @@
 """A Diffrax solver and its step-size controller, taken one step at a time."""
 
+import dataclasses
 from typing import cast
 
 import diffrax
@@ -9,7 +10,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, ArrayLike, Bool, Float, PyTree
 
 from .field import GradientField, constant
-from .solvers import default_solver
+from .solvers import LowRankExtrapolation, default_solver
 from .step_control import SharpnessLimitedController, stability_interval
 from .work import Work, work_of
 
@@ -107,7 +108,7 @@ def method_for(
         controller = diffrax.PIDController(rtol=rtol, atol=atol)
         if not isinstance(solver, diffrax.AbstractImplicitSolver) and not hasattr(solver, "work"):
             controller = SharpnessLimitedController(controller, field, interval=stability_interval(solver))
-    return Method(_with_tolerances(solver, controller), controller)
+    return Method(_with_curvature(_with_tolerances(solver, controller, rtol, atol), field), controller)
 
 
 def check_method(solver: object, controller: object) -> None:
@@ -154,12 +155,28 @@ def _check_tolerances(rtol: float, atol: float, dtype: jnp.dtype) -> None:
 
 
 def _with_tolerances(
-    solver: diffrax.AbstractAdaptiveSolver, controller: diffrax.AbstractAdaptiveStepSizeController
+    solver: diffrax.AbstractAdaptiveSolver,
+    controller: diffrax.AbstractAdaptiveStepSizeController,
+    rtol: Float[Array, ""],
+    atol: Float[Array, ""],
 ) -> diffrax.AbstractAdaptiveSolver:
-    """Return the solver with the tolerances of its root finder, if it has one, taken from the controller."""
+    """Return the solver with the tolerances that it leaves open, its own or those of its root finder, filled in."""
     finder = getattr(solver, "root_finder", None)
     for name in ("rtol", "atol", "norm") if finder is not None else ():
         # Diffrax puts a mark, which is no number, where diffeqsolve is to fill in its own.
         if repr(getattr(finder, name)).startswith("<taken from"):
             solver = eqx.tree_at(lambda s, n=name: getattr(s.root_finder, n), solver, getattr(controller, name))
-    return solver
+    if getattr(solver, "rtol", 0) is None:
+        solver = dataclasses.replace(solver, rtol=rtol)
+    return dataclasses.replace(solver, atol=atol) if getattr(solver, "atol", 0) is None else solver
+
+
+def _with_curvature(solver: diffrax.AbstractAdaptiveSolver, field: GradientField) -> diffrax.AbstractAdaptiveSolver:
+    if not isinstance(solver, LowRankExtrapolation) or solver.curvature is not None:
+        return solver
+    if not field.knows_outputs:
+        raise TypeError(
+            f"LowRankExtrapolation needs a problem with curved_outputs, output_jacobian and rank; "
+            f"{type(field.problem).__name__} has none: use StabilitySwitching"
+        )
+    return dataclasses.replace(solver, curvature=field.gauss_newton)

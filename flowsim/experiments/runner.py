@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from ..comparison import Comparison, compare
-from ..dynamics import Stopping
+from ..dynamics import Stopping, solvers
 from ..networks import DeepLinear, Perceptron, cast
 from ..problems import EmpiricalRisk, LinearRegression, Problem
 from ..problems.data import gaussian_teacher, standardize, unit_regressor
@@ -45,13 +45,17 @@ def flow_options(scenario: Scenario) -> dict[str, Any]:
     """Return the arguments of `integrate` that `scenario` sets."""
     flow = scenario.flow
     return {
-        "solver": getattr(diffrax, flow.solver)(),
+        "solver": None if flow.solver == "auto" else _solver(flow.solver),
         "rtol": flow.rtol,
         "atol": flow.atol,
         "t1": flow.t1,
         "max_steps": flow.max_steps,
         "stopping": _stopping(scenario),
     }
+
+
+def _solver(name: str) -> diffrax.AbstractAdaptiveSolver:
+    return getattr(solvers if hasattr(solvers, name) else diffrax, name)()
 
 
 def build(scenario: Scenario, folder: Path) -> tuple[Problem, eqx.Module]:

@@ -148,10 +148,21 @@ class FlowSettings(Section):
     """How the gradient flow is integrated, and when it has reached its limit."""
 
     # Diffrax methods with adaptive steps: Euler has no error estimate, KenCarp and Sil3 want a split field.
-    solver: Literal["Tsit5", "Dopri5", "Dopri8", "Bosh3", "Heun", "Kvaerno3", "Kvaerno4", "Kvaerno5"] = Field(
-        default="Tsit5", examples=["Tsit5"]
-    )
-    """The method, by its name in Diffrax."""
+    solver: Literal[
+        "auto",
+        "LowRankExtrapolation",
+        "RungeKuttaChebyshev",
+        "StabilitySwitching",
+        "Tsit5",
+        "Dopri5",
+        "Dopri8",
+        "Bosh3",
+        "Heun",
+        "Kvaerno3",
+        "Kvaerno4",
+        "Kvaerno5",
+    ] = Field(default="auto", examples=["auto"])
+    """The method, by its name in flowsim.solvers or in Diffrax; auto: by the structure of the problem."""
     rtol: float | None = Field(default=None, gt=0, lt=1, examples=[1e-6])
     """Relative tolerance of one step; null: the default for the precision."""
     atol: float | None = Field(default=None, ge=0, examples=[1e-9])

@@ -128,8 +128,10 @@ def _verdict(row: dict[str, Any]) -> str:
 
 
 def _remarks(comparison: Comparison) -> list[str]:
-    """Return the lines under the table: what Theorem 2 says, and why the flow ended if not at its limit."""
-    remarks = []
+    """Return the lines under the table: how the flow was integrated, what Theorem 2 says, and why it ended early."""
+    flow = comparison.flow
+    gradients = "" if flow.gradients is None else f"{int(flow.gradients)} gradients, "
+    remarks = [f"GF by {flow.method}: {gradients}{int(flow.products)} products"]
     if comparison.bounds is not None:
         lower, upper = comparison.bounds
         remarks.append(f"Theorem 2: {lower:.4g} ≤ S_min ≤ {upper:.4g}")
@@ -150,6 +152,9 @@ def summary(comparison: Comparison) -> dict[str, Any]:
             "time": finite_or_none(flow.time),
             "steps": int(flow.steps),
             "rejected_steps": int(flow.rejected_steps),
+            "method": flow.method,
+            "gradients": None if flow.gradients is None else int(flow.gradients),
+            "products": int(flow.products),
             **_summary_of_end(flow),
         },
         "descent": [_summary_of_descent(descent) for descent in comparison.descents],

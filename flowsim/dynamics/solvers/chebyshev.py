@@ -34,12 +34,13 @@ class RungeKuttaChebyshev(diffrax.AbstractAdaptiveSolver):
     those of the step before. Where it would pass `max_stages`, the step is shortened instead. Memory: y0 and six
     arrays of its size, for any number of stages.
 
-    `rtol` and `atol` are to be those of the step-size controller. The error that a step returns is scaled so that the
-    controller proposes the step that suits order 2 and the cap on the stages.
+    `rtol` and `atol` are to be those of the step-size controller; `flowsim.integrate` fills them in. The error that a
+    step returns tells the controller which step to take next; as an error, only whether its scaled norm is below one
+    has a meaning.
     """
 
-    rtol: float | Float[Array, ""]
-    atol: float | Float[Array, ""]
+    rtol: float | Float[Array, ""] | None = None
+    atol: float | Float[Array, ""] | None = None
     max_stages: int = eqx.field(static=True, default=500)
     iterations: int = eqx.field(static=True, default=2)
 

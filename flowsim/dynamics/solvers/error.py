@@ -41,6 +41,9 @@ def commanded_error(
 
 
 def _units(y0: PyTree, y1: PyTree, rtol: Any, atol: Any) -> PyTree:
+    if rtol is None or atol is None:
+        raise ValueError("this solver chooses its steps by rtol and atol: give it those of the step-size controller")
+
     def unit(a: Array, b: Array) -> Array:
         # A candidate that is not finite is judged by where it came from.
         return atol + rtol * jnp.maximum(jnp.abs(a), jnp.where(jnp.isfinite(b), jnp.abs(b), 0))

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from math import prod
-from typing import Any, ClassVar
+from typing import Any, ClassVar, cast
 
 import diffrax
 import equinox as eqx
@@ -31,14 +31,15 @@ class LowRankExtrapolation(diffrax.AbstractAdaptiveSolver):
     tolerance, so easy steps stay cheap, and the next step is as long as makes work per time least (Deuflhard 1985;
     Hairer and Wanner 1996, section IV.9). Memory: y0 and `columns` + 6 arrays of its size, and G where it is stored.
 
-    `rtol` and `atol` are to be those of the step-size controller, `columns` is the largest order, and `overhead` the
-    price of G and of the factorizations of one step, in evaluations of f. The error that a step returns tells the
-    controller which step suits the order; as an error, only whether its scaled norm is below one has a meaning.
+    `rtol` and `atol` are to be those of the step-size controller; `flowsim.integrate` fills them in, and `curvature`
+    too, for a problem that knows its outputs. `columns` is the largest order, and `overhead` the price of G and of the
+    factorizations of one step, in evaluations of f. The error that a step returns tells the controller which step suits
+    the order; as an error, only whether its scaled norm is below one has a meaning.
     """
 
-    curvature: Callable[[PyTree], GaussNewton]
-    rtol: float | Float[Array, ""]
-    atol: float | Float[Array, ""]
+    curvature: Callable[[PyTree], GaussNewton] | None = None
+    rtol: float | Float[Array, ""] | None = None
+    atol: float | Float[Array, ""] | None = None
     columns: int = eqx.field(static=True, default=8)
     overhead: float = eqx.field(static=True, default=6.0)
 
@@ -72,7 +73,8 @@ class LowRankExtrapolation(diffrax.AbstractAdaptiveSolver):
     def step(self, terms: Any, t0: Any, t1: Any, y0: PyTree, args: Any, solver_state: Any, made_jump: Any) -> tuple:
         """Take one step; the order that it used is the number of rows that it needed."""
         h = t1 - t0
-        matrix = self.curvature(y0)
+        curvature = cast(Callable[[PyTree], GaussNewton], self.curvature)
+        matrix = curvature(y0)
         slope = terms.vf(t0, y0, args)
 
         stiff = h * jnp.max(jnp.linalg.norm(matrix.gram, axis=0)) > _FROZEN_UP_TO
@@ -82,7 +84,7 @@ class LowRankExtrapolation(diffrax.AbstractAdaptiveSolver):
 
             def direction(i: Array, y: PyTree) -> PyTree:
                 f = terms.vf(t0 + i * h / j, y, args)
-                return jax.lax.cond(stiff, lambda: self.curvature(y).resolvent(h / j)(f), lambda: frozen(f))
+                return jax.lax.cond(stiff, lambda: curvature(y).resolvent(h / j)(f), lambda: frozen(f))
 
             return _substeps(direction, y0, frozen(slope), h / j, j)
 

@@ -35,12 +35,13 @@ class StabilitySwitching(diffrax.AbstractAdaptiveSolver):
     which is followed by `iterations` steps of power iteration. The next step is taken by the method that covers more
     time per evaluation of f. Memory: y0 and twelve arrays of its size.
 
-    `rtol` and `atol` are to be those of the step-size controller. The error that a step returns is scaled so that the
-    controller proposes the step that was chosen.
+    `rtol` and `atol` are to be those of the step-size controller; `flowsim.integrate` fills them in. The error that a
+    step returns tells the controller which step to take next; as an error, only whether its scaled norm is below one
+    has a meaning.
     """
 
-    rtol: float | Float[Array, ""]
-    atol: float | Float[Array, ""]
+    rtol: float | Float[Array, ""] | None = None
+    atol: float | Float[Array, ""] | None = None
     max_stages: int = eqx.field(static=True, default=500)
     iterations: int = eqx.field(static=True, default=2)
 
