@@ -119,7 +119,7 @@ def test_where_the_bound_means_something_it_holds_at_a_small_scale():
 def test_at_a_large_scale_the_simplified_statement_fails():
     """With s = 3 and u = 4 the least singular value is below its bound far more often than 8 exp(−du²/(32s²)).
 
-    The slides call their form simplified; the paper has conditions on L, d and u, which depend on s.
+    The slides call their form simplified; the paper has conditions besides, with constants that depend on s.
     """
     case = LargeProducts(deviation=4.0, scale=3.0, width=60, depth=20)
     sample = sample_large_products(case, 12, rng=np.random.default_rng(0))

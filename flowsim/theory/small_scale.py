@@ -51,8 +51,9 @@ def _risk_terms(network: DeepLinear, problem: LinearRegression) -> tuple[float, 
 def assumption_2(network: DeepLinear, problem: LinearRegression) -> Assumption:
     """Check A2 of Marion and Chizat (2024): Σ has full rank, and 32 L √ε ≤ 1.
 
-    The form is that of the slides; the paper's has further conditions, which ‖w*‖ ≥ 1 meets. For a smaller w* the
-    statement is taken at unit ‖w*‖, to which W_k ↦ W_k/‖w*‖^{1/L} brings every flow: 32 L √ε ≤ ‖w*‖^{1/L}.
+    The form is that of the slides, by which the corollaries are judged; the paper's has technical conditions besides,
+    which are not checked. For ‖w*‖ < 1 the statement is taken at unit ‖w*‖, to which W_k ↦ W_k/‖w*‖^{1/L} brings every
+    flow: 32 L √ε ≤ ‖w*‖^{1/L}, which is stricter.
     """
     left = 32 * network.depth * initialization_epsilon(network.weights) ** 0.5
     full = has_full_rank(problem)
