@@ -37,11 +37,11 @@ def residual(*, depth: int = 10, width: int = 5, samples: int = 50) -> Case:
     return _case("residual 0.5", _residual_network(depth, width), X, y)
 
 
-def perceptron(scale: float, *, depth: int = 10, width: int = 5, samples: int = 50) -> Case:
+def perceptron(scale: float, *, depth: int = 10, width: int = 5, samples: int = 50, seed: int = 0) -> Case:
     """A deep linear perceptron with entries N(0, scale²) on the same data."""
     X, y = gaussian_teacher(np.random.default_rng(0), samples, width)
     widths = [width] * depth + [1]
-    network = flowsim.DeepLinear.gaussian(widths=widths, scale=scale, key=jax.random.key(0))
+    network = flowsim.DeepLinear.gaussian(widths=widths, scale=scale, key=jax.random.key(seed))
     return _case(f"MLP {scale}", network, X, y)
 
 
