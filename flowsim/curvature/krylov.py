@@ -111,9 +111,11 @@ def restarted(
     """
     kept, block = len(values), space.block
     remainder = jax.lax.dynamic_slice_in_dim(space.coupling @ ritz, space.filled, block)
-    waiting = jax.tree.map(lambda leaf: jax.lax.dynamic_slice_in_dim(leaf, space.filled, block), space.basis)
     filled = jnp.arange(ritz.shape[0]) < space.filled
     basis, signs = _turned(space.basis, jnp.where(filled[:, None], ritz, 0), count)
+    waiting = jax.tree.map(lambda leaf: jax.lax.dynamic_slice_in_dim(leaf, space.filled, block), basis)
+    # A fusion of reading and writing would have XLA copy the basis.
+    waiting, basis = jax.lax.optimization_barrier((waiting, basis))
     basis = jax.tree.map(lambda leaf, entries: leaf.at[kept : kept + block].set(entries), basis, waiting)
     coupling = jnp.zeros_like(space.coupling).at[jnp.arange(kept), jnp.arange(kept)].set(values)
     coupling = coupling.at[kept : kept + block, :kept].set(remainder * signs[None])
