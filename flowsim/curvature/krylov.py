@@ -47,8 +47,8 @@ def begin(start: PyTree, dimension: int) -> Krylov:
     block = jax.tree.leaves(start)[0].shape[0]
     rows, dtype = dimension + block, vectors.dtype_of(start)
     # Padded rather than new, so that the basis is sharded as the start.
-    empty = jax.tree.map(lambda leaf: jnp.pad(0 * leaf[:1], [(0, rows - 1)] + [(0, 0)] * (leaf.ndim - 1)), start)
-    empty = jax.tree.map(lambda leaf: jnp.where(jnp.isnan(leaf), 0, leaf), empty)
+    zeros = jax.tree.map(lambda leaf: jnp.where(jnp.isfinite(leaf[:1]), 0 * leaf[:1], 0), start)
+    empty = jax.tree.map(lambda leaf: jnp.pad(leaf, [(0, rows - 1)] + [(0, 0)] * (leaf.ndim - 1)), zeros)
 
     def add(index: Array, basis: PyTree) -> PyTree:
         vector = vectors.row(start, index)
