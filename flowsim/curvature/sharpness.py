@@ -89,9 +89,9 @@ def top_eigenpairs(
 
     `vectors` are weights, as the network, with a leading axis of `count`. An eigenvalue is returned as often as it
     occurs, if not more often than `block`, the number of random vectors that Lanczos starts from: by default `count`,
-    which is always enough. Fewer take fewer products where eigenvalues are simple. Memory: some
-    2(dimension + block) + 5 times the weights, with a dimension of 24, or 3 count + 2 block if that is more. Raises `ValueError` for a count
-    beyond the number of weights, a block below one, and as `top_eigenpair`.
+    which is always enough. Fewer take fewer products where eigenvalues are simple. Memory:
+    some 2(dimension + block) + 5 times the weights, with a dimension of 24, or 3 count + 2 block if that is more.
+    Raises `ValueError` for a count beyond the number of weights, a block below one, and as `top_eigenpair`.
     """
     if block is not None and block < 1:
         raise ValueError(f"block={block}: expected one vector or more to start from")
