@@ -1,6 +1,10 @@
-"""The sharpness against an explicit Hessian, and its cost against SciPy's ARPACK."""
+"""The sharpness against an explicit Hessian, and its cost against SciPy's ARPACK and power iteration."""
 
+import multiprocessing
+import resource
+import time
 from collections.abc import Callable
+from functools import partial
 
 import equinox as eqx
 import jax
@@ -14,12 +18,14 @@ from scipy.sparse.linalg import LinearOperator, eigsh
 from timing import warm_seconds
 
 import flowsim
-from flowsim.curvature import top_eigenpair
+from flowsim.curvature import hessian_product, top_eigenpair, top_eigenpairs
+from flowsim.networks import split
 
 # The residual at which flowsim's Lanczos stops, relative to the eigenvalue.
 TOLERANCE = np.finfo(float).eps ** (2 / 3)
 DENSE_UP_TO = 2_500
 POINTS_ON_PATH = 8
+LARGE_TOLERANCE, MOST_POWERS = 1e-6, 1000
 
 
 def main() -> None:
@@ -32,6 +38,10 @@ def main() -> None:
     columns = ("p", "network", "method", "ms", "time / Lanczos", "products", "difference to Lanczos")
     rows = [row for depth, width in sizes for row in time_rows(depth, width)]
     table("time of one sharpness, warm", columns, rows)
+    width = 100 if quick else 1000
+    columns = ("method", "sharpness", "relative residual", "products", "s", "peak memory / weights")
+    rows = [in_own_process(method, width) for method in ("flowsim", "SciPy eigsh", "power iteration")]
+    table(f"residual network with {10 * width**2:.0e} weights in float64, to a residual of 1e-6", columns, rows)
 
 
 def accuracy_row(case: Case) -> tuple:
@@ -77,9 +87,9 @@ def method_rows(case: Case) -> list[tuple]:
     seconds = warm_seconds(*methods.values(), repeats=3 if case.size > 1000 else 9)
     value, _ = results["Lanczos"]
     rows = []
-    for (name, (found, products)), time in zip(results.items(), seconds, strict=True):
+    for (name, (found, products)), spent in zip(results.items(), seconds, strict=True):
         first = (case.size, case.name) if name == "Lanczos" else ("", "")
-        rows.append((*first, name, 1e3 * time, time / seconds[0], products, abs(found / value - 1)))
+        rows.append((*first, name, 1e3 * spent, spent / seconds[0], products, abs(found / value - 1)))
     return rows
 
 
@@ -116,6 +126,71 @@ def scipy_pair(case: Case) -> Callable[[], tuple[float, int]]:
         return float(value), len(counted)
 
     return run
+
+
+def in_own_process(method: str, width: int) -> tuple:
+    """Return a row of the last table: a peak of memory is that of a process."""
+    with multiprocessing.get_context("spawn").Pool(1) as pool:
+        return pool.apply(large_row, (method, width))
+
+
+def large_row(method: str, width: int) -> tuple:
+    case = residual(width=width, samples=2 * width)
+    weights, rest = split(case.network)
+    product = jax.jit(lambda w, v: hessian_product(lambda m: case.problem.objective(eqx.combine(m, rest)), w)(v))
+    apply = partial(product, weights)
+    jax.block_until_ready(apply(weights))
+    before, began = peak_bytes(), time.perf_counter()
+    value, residue, products = LARGE[method](case, apply, weights)
+    seconds = time.perf_counter() - began
+    used = (peak_bytes() - before) / (8 * case.size)
+    return method, f"{value:.9f}", residue / value, products, seconds, used
+
+
+def peak_bytes() -> int:
+    return 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+
+
+def large_lanczos(case: Case, product: Callable, weights: flowsim.DeepLinear) -> tuple[float, float, int]:
+    pair = top_eigenpairs(case.network, case.problem, count=1, rtol=LARGE_TOLERANCE, dense=False)
+    assert bool(pair.converged.all())
+    return float(pair.values[0]), float(pair.residuals[0]), int(pair.products)
+
+
+def large_arpack(case: Case, product: Callable, weights: flowsim.DeepLinear) -> tuple[float, float, int]:
+    matvec, counted = counted_matvec(product, weights)
+    operator = LinearOperator((case.size, case.size), matvec=matvec, dtype=float)
+    start = np.random.default_rng(0).standard_normal(case.size)
+    values, found = eigsh(operator, k=1, which="LA", tol=LARGE_TOLERANCE, v0=start)
+    products = len(counted)
+    return float(values[0]), float(np.linalg.norm(matvec(found[:, 0]) - values[0] * found[:, 0])), products
+
+
+def large_power(case: Case, product: Callable, weights: flowsim.DeepLinear) -> tuple[float, float, int]:
+    matvec, counted = counted_matvec(product, weights)
+    vector = np.random.default_rng(0).standard_normal(case.size)
+    vector /= np.linalg.norm(vector)
+    value, residue = 1.0, np.inf
+    while residue > LARGE_TOLERANCE * value and len(counted) < MOST_POWERS:
+        image = matvec(vector)
+        value = float(vector @ image)
+        residue = float(np.linalg.norm(image - value * vector))
+        vector = image / np.linalg.norm(image)
+    return value, residue, len(counted)
+
+
+def counted_matvec(product: Callable, weights: flowsim.DeepLinear) -> tuple[Callable, list]:
+    counted, shape = [], weights.stacks[0].shape
+
+    def matvec(vector: np.ndarray) -> np.ndarray:
+        counted.append(1)
+        as_weights = eqx.tree_at(lambda w: w.stacks, weights, (jnp.asarray(vector.reshape(shape)),))
+        return np.asarray(product(as_weights).stacks[0]).ravel()
+
+    return matvec, counted
+
+
+LARGE = {"flowsim": large_lanczos, "SciPy eigsh": large_arpack, "power iteration": large_power}
 
 
 if __name__ == "__main__":

@@ -1,3 +1,9 @@
+import os
+import subprocess
+import sys
+from functools import partial
+from pathlib import Path
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -7,8 +13,15 @@ from jax.flatten_util import ravel_pytree
 from scipy.sparse.linalg import LinearOperator, eigsh
 
 import flowsim
-from flowsim.curvature import hessian_operator, top_eigenpair
-from flowsim.curvature.eigenpair import eigenpair_lanczos
+from flowsim.curvature import (
+    eigenpair_lanczos,
+    eigenpairs_lanczos,
+    hessian_operator,
+    sharpness_along,
+    spectral_bounds,
+    top_eigenpair,
+    top_eigenpairs,
+)
 from flowsim.networks import split
 
 
@@ -137,3 +150,173 @@ def test_sharpness_works_under_jit_and_vmap(problem):
         return flowsim.sharpness(flowsim.DeepLinear.gaussian(widths=[5, 5, 1], scale=0.5, key=key), problem)
 
     np.testing.assert_allclose(jax.jit(jax.vmap(one))(keys), [one(key) for key in keys], rtol=1e-12)
+
+
+@pytest.fixture(scope="module")
+def indefinite(problem):
+    """A network whose Hessian has both signs, and its eigenvalues in increasing order."""
+    network = flowsim.DeepLinear.gaussian(widths=[5, 9, 9, 9, 1], scale=0.5, key=jax.random.key(4))
+    return network, np.linalg.eigvalsh(plain_hessian(network, problem))
+
+
+@partial(jax.jit, static_argnames=("largest", "smallest", "dimension", "rtol"))
+def of_diagonal(values, start, **options):
+    """Lanczos on a diagonal matrix, compiled once for each shape."""
+    return eigenpairs_lanczos(lambda vector: values * vector, start, **options)
+
+
+def normal(block, size, dtype=float):
+    return jax.random.normal(jax.random.key(0), (block, size), dtype)
+
+
+@pytest.mark.parametrize("dense", [True, False])
+def test_several_top_eigenpairs_equal_numpy(dense, indefinite, problem):
+    network, values = indefinite
+    pairs = top_eigenpairs(network, problem, count=4, dense=dense)
+    assert bool(pairs.converged.all())
+    np.testing.assert_allclose(pairs.values, values[:-5:-1], rtol=1e-10)
+    assert pairs.vectors.stacks[1].shape == (4, *network.stacks[1].shape)
+    rows = np.hstack([leaf.reshape(4, -1) for leaf in jax.tree.leaves(pairs.vectors)])
+    np.testing.assert_allclose(rows @ rows.T, np.eye(4), atol=1e-12)
+    np.testing.assert_allclose(rows @ plain_hessian(network, problem) @ rows.T, np.diag(pairs.values), atol=1e-9)
+
+
+@pytest.mark.parametrize("dense", [True, False])
+def test_both_ends_of_an_indefinite_spectrum_equal_numpy(dense, indefinite, problem):
+    network, values = indefinite
+    bounds = spectral_bounds(network, problem, dense=dense)
+    assert bool(bounds.converged)
+    assert values[0] < 0 < values[-1]
+    np.testing.assert_allclose([bounds.smallest, bounds.largest], values[[0, -1]], rtol=1e-10)
+    assert max(bounds.smallest_residual, bounds.largest_residual) < 1e-10 * np.abs(values).max()
+
+
+def test_a_network_of_one_weight_has_one_eigenvalue_at_both_ends():
+    problem = flowsim.LinearRegression(np.ones((1, 1)), np.ones(1))
+    bounds = spectral_bounds(flowsim.DeepLinear([np.ones((1, 1))]), problem)
+    np.testing.assert_allclose([bounds.smallest, bounds.largest], 2.0)
+
+
+def test_a_block_finds_every_copy_of_a_multiple_eigenvalue():
+    values = np.concatenate([[2.0] * 3, [1.5] * 2, np.linspace(-1, 1, 295)])
+    pairs = of_diagonal(values, normal(3, 300), largest=5, dimension=24)
+    assert bool(pairs.converged.all())
+    np.testing.assert_allclose(pairs.values, [2, 2, 2, 1.5, 1.5], rtol=1e-12)
+
+
+def test_outputs_that_do_not_interact_give_every_eigenvalue_twice():
+    X = np.random.default_rng(0).standard_normal((50, 40))
+    network = flowsim.DeepLinear([np.zeros((2, 40))])
+    problem = flowsim.LinearRegression(X, np.ones((50, 2)))
+    pairs = top_eigenpairs(network, problem, count=4, dense=False)
+    expected = np.repeat(2 * np.linalg.eigvalsh(X.T @ X / 50)[[-1, -2]], 2)
+    np.testing.assert_allclose(pairs.values, expected, rtol=1e-10)
+
+
+def test_eigenvalues_within_a_millionth_are_told_apart():
+    generator = np.random.default_rng(0)
+    values = np.concatenate([1 - 1e-6 * generator.uniform(size=10), generator.uniform(-0.9, 0.9, 290)])
+    pairs = of_diagonal(values, normal(1, 300), dimension=48)
+    assert bool(pairs.converged[0])
+    np.testing.assert_allclose(pairs.values[0], values.max(), rtol=1e-12)
+
+
+@pytest.mark.parametrize("scale", [1e-200, 1e-160, 1e160, 1e200])
+def test_no_scale_of_the_operator_or_of_the_start_is_too_extreme(scale):
+    values = np.linspace(-1, 1, 300) ** 3
+    pairs = of_diagonal(scale * values, normal(1, 300) / scale, largest=1, smallest=1, dimension=24)
+    assert bool(pairs.converged.all())
+    np.testing.assert_allclose(pairs.values / scale, [1, -1], rtol=1e-12)
+    assert (pairs.residuals < 1e-10 * scale).all()
+
+
+def test_lanczos_under_vmap_and_jit_is_lanczos_one_by_one(problem, indefinite):
+    network, _ = indefinite
+    lanes = jax.tree.map(lambda leaf: jnp.stack([leaf, 0.5 * leaf, -leaf]), network)
+
+    def ends(one):
+        bounds = spectral_bounds(one, problem, dense=False)
+        return bounds.smallest, bounds.largest
+
+    batch = jax.jit(jax.vmap(ends))(lanes)
+    for lane in range(3):
+        alone = ends(jax.tree.map(lambda leaf, lane=lane: leaf[lane], lanes))
+        np.testing.assert_allclose([end[lane] for end in batch], alone, rtol=1e-11)
+
+
+@pytest.mark.parametrize("dense", [True, False])
+def test_no_batch_of_matrices_reaches_lapack(dense, problem, indefinite):
+    lanes = jax.tree.map(lambda leaf: jnp.stack([leaf] * 3), indefinite[0])
+    batched = jax.jit(jax.vmap(lambda one: top_eigenpair(one, problem, dense=dense).value)).lower(lanes).as_text()
+    calls = [line for line in batched.splitlines() if "syevd" in line]
+    assert calls
+    assert not any("tensor<3x" in line for line in calls)
+
+
+def test_inside_jit_a_sharpness_that_is_not_certified_is_nan(mlp, problem):
+    broken = eqx.tree_at(lambda n: n.stacks[-1], mlp, replace_fn=lambda last: last * jnp.inf)
+    assert np.isnan(jax.jit(lambda network: flowsim.sharpness(network, problem))(broken))
+
+
+@pytest.mark.parametrize("depth", [10, 300])
+def test_single_precision_claims_no_more_than_it_knows(depth, problem):
+    network = flowsim.DeepLinear.residual(
+        width=5, depth=depth, scale=0.5, projection=np.ones(5), key=jax.random.key(depth)
+    )
+    truth = top_eigenpairs(network, problem, count=3, dense=False).values
+    found = top_eigenpairs(flowsim.networks.cast(network, jnp.float32), problem, count=3, dense=False)
+    assert bool(found.converged.all())
+    assert (np.abs(found.values.astype(float) - truth) <= found.residuals).all()
+    assert (found.residuals > np.finfo(np.float32).eps * truth).all()
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("gap", [3e-3, 0.1])
+def test_a_warm_start_sees_the_eigenvalue_that_has_overtaken(dtype, gap):
+    """On the path, the top eigenvector changes from the first axis to the second between the records 3 and 4."""
+    rest = np.linspace(0.0, 0.95, 998)
+    times = np.arange(8)[:, None] - 3.5
+    diagonals = np.concatenate([1 - gap * times / 3.5, 1 + gap * times / 3.5, np.tile(rest, (8, 1))], axis=1)
+    path = Diagonal(jnp.asarray(np.sqrt(diagonals), dtype))
+    rtol = 1e-4 if dtype is np.float32 else 1e-10
+    np.testing.assert_allclose(sharpness_along(path, Quartic()), diagonals.max(axis=1), rtol=rtol)
+
+
+class Diagonal(eqx.Module):
+    roots: jax.Array
+
+
+class Quartic(eqx.Module):
+    """The risk Σ w⁴/12, whose Hessian is the diagonal matrix of w²."""
+
+    def objective(self, network):
+        return jnp.sum(network.roots**4) / 12
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"dimension": 2}, "dimension=2 is too small"),
+        ({"start": np.ones(3)}, r"expected \(230,\)"),
+        ({"start": np.zeros(230)}, "zero or not finite"),
+        ({"start": np.full(230, np.nan)}, "zero or not finite"),
+        ({"rtol": 1e-17}, "rtol=1e-17 is out of reach in float64"),
+        ({"rtol": 1e-17, "dense": True}, "rtol=1e-17 is out of reach in float64"),
+    ],
+)
+def test_options_that_cannot_be_are_refused(options, message, mlp, problem):
+    assert sum(stack.size for stack in mlp.stacks) == 230
+    with pytest.raises(ValueError, match=message):
+        top_eigenpair(mlp, problem, **{"dense": False, **options})
+
+
+def test_more_eigenpairs_than_weights_are_refused(problem):
+    with pytest.raises(ValueError, match="6 largest and 0 smallest eigenvalues of 5"):
+        top_eigenpairs(flowsim.DeepLinear([np.ones((1, 5))]), problem, count=6)
+
+
+def test_weights_on_two_devices_stay_there_and_have_the_same_eigenpairs():
+    environment = {**os.environ, "XLA_FLAGS": "--xla_force_host_platform_device_count=2", "JAX_PLATFORMS": "cpu"}
+    script = Path(__file__).with_name("sharded_lanczos.py")
+    done = subprocess.run([sys.executable, str(script)], env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr[-2000:]

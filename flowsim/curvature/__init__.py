@@ -1,10 +1,22 @@
-"""The Hessian as an operator, and its certified top eigenpair."""
+"""The Hessian as an operator, and certified eigenpairs at the ends of its spectrum."""
 
-from .eigenpair import Eigenpair as Eigenpair
+from .eigenpair import (
+    Eigenpair as Eigenpair,
+    Eigenpairs as Eigenpairs,
+    eigenpair_lanczos as eigenpair_lanczos,
+    eigenpairs_lanczos as eigenpairs_lanczos,
+)
 from .gauss_newton import GaussNewton as GaussNewton, HasOutputs as HasOutputs, gauss_newton as gauss_newton
-from .hessian import dense_hessian as dense_hessian, hessian_operator as hessian_operator
+from .hessian import (
+    dense_hessian as dense_hessian,
+    hessian_operator as hessian_operator,
+    hessian_product as hessian_product,
+)
 from .sharpness import (
+    SpectralBounds as SpectralBounds,
     sharpness as sharpness,
     sharpness_along as sharpness_along,
+    spectral_bounds as spectral_bounds,
     top_eigenpair as top_eigenpair,
+    top_eigenpairs as top_eigenpairs,
 )

@@ -1,18 +1,27 @@
-"""The top eigenpair of a symmetric operator, with its certificate."""
+"""Eigenpairs at the ends of the spectrum of a symmetric operator, with their certificates."""
+
+from collections.abc import Callable
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float, Int
+from jax.core import Tracer
+from jax.custom_batching import sequential_vmap
+from jaxtyping import Array, Bool, Float, Int, PyTree
 
+from . import krylov, vectors
 from .hessian import Operator
+
+# Products between two looks at the Ritz values; a look costs more than a product of few weights.
+_STRIDE = 4
+_MANY_WEIGHTS = 2**16
 
 
 class Eigenpair(eqx.Module):
     """An eigenvalue estimate that carries its own certificate.
 
-    Some eigenvalue lies within `residual` = ‖Hv − value·v‖ of `value`. `converged` says that the residual is
-    below the tolerance asked for; `products` counts the Hessian–vector products that it took.
+    Some eigenvalue lies within `residual` of `value`: it is ‖Hv − value·v‖ plus the rounding of Hv. `converged` says
+    that it is below the tolerance asked for; `products` counts the Hessian–vector products that it took.
     """
 
     value: Float[Array, ""]
@@ -22,19 +31,75 @@ class Eigenpair(eqx.Module):
     products: Int[Array, ""]
 
 
-def eigenpair_dense(matrix: Float[Array, "p p"]) -> Eigenpair:
+class Eigenpairs(eqx.Module):
+    """Several eigenvalue estimates in decreasing order, each with its own certificate.
+
+    `vectors` are orthonormal: the weights with a leading axis of k. Some eigenvalue lies within `residuals[i]` of
+    `values[i]`: it is ‖Hv − value·v‖ plus the rounding of Hv, which is measured. `converged[i]` says that it is below
+    the tolerance asked for. `products` counts the products with the operator that all took together.
+    """
+
+    values: Float[Array, " k"]
+    vectors: PyTree
+    residuals: Float[Array, " k"]
+    converged: Bool[Array, " k"]
+    products: Int[Array, ""]
+
+    def pair(self, index: int) -> Eigenpair:
+        """Return one of them, its vector a pytree as the weights."""
+        vector = jax.tree.map(lambda leaf: leaf[index], self.vectors)
+        return Eigenpair(self.values[index], vector, self.residuals[index], self.converged[index], self.products)
+
+
+# LAPACK under vmap, a batch of matrices at once, corrupts memory on hosts of many cores (jax issue 39292): one by one.
+@sequential_vmap
+def decomposition(matrix: Float[Array, "n n"]) -> tuple[Float[Array, " n"], Float[Array, "n n"]]:
+    """Return the eigenvalues of a symmetric matrix in increasing order, and the eigenvectors as columns."""
+    values, columns = jnp.linalg.eigh(matrix)
+    return values, columns
+
+
+def default_rtol(dtype: jnp.dtype) -> float:
+    """Return the tolerance that rounding leaves within reach: ε^(2/3), which is 4e-11 in float64, 2e-5 in float32."""
+    return float(jnp.finfo(dtype).eps) ** (2 / 3)
+
+
+def checked_rtol(rtol: float | None, dtype: jnp.dtype) -> float | Array:
+    """Return the tolerance asked for or the default; raise `ValueError` for one that the precision cannot meet."""
+    if rtol is None:
+        return default_rtol(dtype)
+    if isinstance(rtol, Tracer):
+        return rtol
+    least = 10 * float(jnp.finfo(dtype).eps)
+    if not rtol >= least:
+        raise ValueError(
+            f"rtol={rtol} is out of reach in {jnp.dtype(dtype).name}: give {least:.1e} or more, or weights in float64"
+        )
+    return float(rtol)
+
+
+def eigenpair_dense(matrix: Float[Array, "p p"], rtol: float | None = None) -> Eigenpair:
     """Return the largest algebraic eigenpair of a symmetric matrix by a full decomposition."""
-    values, vectors = jnp.linalg.eigh(matrix)
-    value, vector = values[-1], vectors[:, -1]
-    residual = jnp.linalg.norm(matrix @ vector - value * vector)
-    return Eigenpair(value, vector, residual, jnp.isfinite(value), jnp.asarray(matrix.shape[0]))
+    found = eigenpairs_dense(matrix, largest=1, rtol=rtol)
+    return found.pair(0)
 
 
-class _Krylov(eqx.Module):
-    """Orthonormal vectors v_0, …, v_m as rows, and the projection VHVᵀ of the operator on the first m of them."""
+def eigenpairs_dense(
+    matrix: Float[Array, "p p"], *, largest: int = 1, smallest: int = 0, rtol: float | None = None
+) -> Eigenpairs:
+    """Return eigenpairs at the ends of the spectrum of a matrix by a full decomposition of its symmetric part.
 
-    basis: Float[Array, "m+1 p"]
-    projection: Float[Array, "m m"]
+    Its antisymmetric part, which is nothing but rounding in a Hessian, counts as a residual.
+    """
+    tolerance = checked_rtol(rtol, matrix.dtype)
+    wanted = jnp.array(_ends(matrix.shape[0], largest, smallest))
+    symmetric, skew = (matrix + matrix.T) / 2, (matrix - matrix.T) / 2
+    values, columns = decomposition(symmetric)
+    chosen, rows = values[wanted], columns[:, wanted].T
+    norms = jax.vmap(vectors.norm)
+    residuals = norms(rows @ symmetric - chosen[:, None] * rows) + norms(rows @ skew)
+    converged = residuals <= tolerance * jnp.max(jnp.abs(values))
+    return Eigenpairs(chosen, rows, residuals, converged, jnp.asarray(matrix.shape[0]))
 
 
 def eigenpair_lanczos(
@@ -45,83 +110,143 @@ def eigenpair_lanczos(
     rtol: float | None = None,
     max_restarts: int = 500,
 ) -> Eigenpair:
-    """Return the largest algebraic eigenpair of a symmetric operator by thick-restart Lanczos.
+    """Return the largest algebraic eigenpair of a symmetric operator on flat vectors: see `eigenpairs_lanczos`."""
+    found = eigenpairs_lanczos(product, start[None], dimension=dimension, rtol=rtol, max_restarts=max_restarts)
+    return found.pair(0)
 
-    Each round widens a Krylov space to `dimension` vectors with full reorthogonalization, and keeps the best
-    third of its Ritz vectors for the next: a single vector would stagnate where the top of the spectrum is
-    crowded (Wu and Simon 2000). It ends when the residual, computed from the vector itself, is below `rtol`
-    times the largest absolute Ritz value (default: the unit roundoff to the power 2/3, near what rounding
-    allows), or after `max_restarts` rounds.
+
+def eigenpairs_lanczos(
+    product: Callable[[PyTree], PyTree],
+    start: PyTree,
+    *,
+    largest: int = 1,
+    smallest: int = 0,
+    dimension: int | None = None,
+    rtol: float | None = None,
+    max_restarts: int = 500,
+) -> Eigenpairs:
+    """Return the `largest` and the `smallest` eigenpairs of a symmetric operator by thick-restart Lanczos.
+
+    `product` maps a pytree to one of the same structure; `start` is such a pytree with a leading axis of one or more
+    first vectors, the block. Nothing is flattened, so sharded leaves stay where they are. Works under `jax.jit` and
+    `jax.vmap`.
+
+    Each round widens a Krylov space to `dimension` vectors with full reorthogonalization, and keeps the wanted Ritz
+    vectors and a third of the others for the next: a single vector would stagnate where the ends of the spectrum are
+    crowded (Wu and Simon 2000). Rounds end when the residuals that the recurrence predicts are below a quarter of
+    `rtol` (default: 4e-11 in float64, 2e-5 in float32) times the largest absolute Ritz value, or after `max_restarts`.
+    The certificate is then computed from one more product for each pair, and counts as rounding what differs from the
+    prediction: Lanczos vectors that fail it come back with `converged` false, as they do where H is not finite.
+
+    A residual certifies that *an* eigenvalue is there, not that none is further out. A block of b random vectors has
+    every eigenvalue up to b times almost surely; further copies of one can be missed.
+
+    Memory: some 2(dimension + block) + 5 vectors on a CPU, where XLA holds the basis twice, besides what `product`
+    needs. The default dimension is 24, or
+    3(largest + smallest) + 2 block if that is more. Raises `ValueError` for a dimension, a number of pairs or a
+    tolerance that cannot be.
     """
-    dimension = min(dimension, start.size)
-    kept = dimension // 3
-    tolerance = jnp.finfo(start.dtype).eps ** (2 / 3) if rtol is None else rtol
-
-    def unfinished(state: tuple) -> Array:
-        rounds, _, _, pair = state
-        return ~pair.converged & (rounds < max_restarts) & jnp.isfinite(pair.value)
-
-    def improve(state: tuple) -> tuple:
-        rounds, filled, krylov, pair = state
-        krylov = jax.lax.fori_loop(filled, dimension, lambda j, k: _widened(product, j, k), krylov)
-        values, vectors = jnp.linalg.eigh(krylov.projection)
-        better = _certified(product, vectors[:, -1] @ krylov.basis[:-1], tolerance * jnp.max(jnp.abs(values)))
-        products = pair.products + dimension - filled + 1
-        better = eqx.tree_at(lambda p: p.products, better, products)
-        return rounds + 1, jnp.array(kept), _thinned(krylov, values, vectors, kept), better
-
-    zero = jnp.zeros((), start.dtype)
-    basis = jnp.zeros((dimension + 1, start.size), start.dtype).at[0].set(start / jnp.linalg.norm(start))
-    krylov = _Krylov(basis, jnp.zeros((dimension, dimension), start.dtype))
-    nothing = Eigenpair(zero, start, zero, jnp.array(False), jnp.array(0))
-    return jax.lax.while_loop(unfinished, improve, (jnp.array(0), jnp.array(0), krylov, nothing))[-1]
+    block = jax.tree.leaves(start)[0].shape[0]
+    size = vectors.size_of(start) // block
+    tolerance = checked_rtol(rtol, vectors.dtype_of(start))
+    dimension = _checked_dimension(dimension, size, largest + smallest, block)
+    keep = _Keep(dimension, largest, smallest)
+    rounds = 1 if dimension == size else max_restarts
+    space, values, products = _search(product, krylov.begin(start, dimension), keep, tolerance / 4, rounds)
+    pairs = _certified(product, space, len(keep.wanted), tolerance * jnp.max(jnp.abs(values)))
+    return eqx.tree_at(lambda p: p.products, pairs, products + len(keep.wanted))
 
 
-def _widened(product: Operator, j: Int[Array, ""], krylov: _Krylov) -> _Krylov:
-    """Return the space with the column of v_j in its projection, and with v_{j+1} added."""
-    image = product(krylov.basis[j])
-    column = krylov.basis @ image
-    new = _orthogonal(image - column @ krylov.basis, krylov.basis)
-    length = jnp.linalg.norm(new)
-    # Where the space is exhausted, as for a Hessian of low rank, what is left is rounding: go on from elsewhere.
-    exhausted = length <= 100 * jnp.finfo(image.dtype).eps * jnp.linalg.norm(image)
-    new = jax.lax.cond(exhausted, lambda: _elsewhere(krylov.basis), lambda: new / length)
-    column = column[:-1]
-    projection = krylov.projection.at[:, j].set(column).at[j, :].set(column)
-    return _Krylov(krylov.basis.at[j + 1].set(new), projection)
+class _Keep:
+    """Which of the Ritz values, in increasing order, are wanted, and which are kept for the next round."""
+
+    def __init__(self, dimension: int, largest: int, smallest: int):
+        self.wanted = _ends(dimension, largest, smallest)
+        spare = (dimension - largest - smallest) // 3
+        below = spare * smallest // (largest + smallest)
+        both = _ends(dimension, largest + spare - below, smallest + below)
+        self.kept = [*self.wanted, *[index for index in both if index not in self.wanted]]
 
 
-def _elsewhere(basis: Float[Array, "k p"]) -> Float[Array, " p"]:
-    """Return a unit vector orthogonal to the basis, from the axis that it covers least; zero if it spans everything.
-
-    Any vector will do: a random start has met every eigenvalue before its Krylov space is exhausted.
-    """
-    covered = jnp.sum(basis**2, axis=0)
-    least = jnp.argmin(covered)
-    vector = _orthogonal(jnp.zeros_like(covered).at[least].set(1), basis)
-    spanned = covered[least] > 1 - 1e3 * jnp.finfo(basis.dtype).eps
-    return jnp.where(spanned, 0, vector / jnp.where(spanned, 1, jnp.linalg.norm(vector)))
+def _ends(size: int, largest: int, smallest: int) -> list[int]:
+    """Return the indices of the ends of an increasing sequence, from the largest to the smallest."""
+    if min(largest, smallest) < 0 or not 1 <= largest + smallest <= size:
+        raise ValueError(
+            f"asked for {largest} largest and {smallest} smallest eigenvalues of {size}: expected 1 to {size}"
+        )
+    return [*range(size - 1, size - 1 - largest, -1), *range(smallest - 1, -1, -1)]
 
 
-def _orthogonal(vector: Array, basis: Float[Array, "k p"]) -> Array:
-    # Twice is enough (Kahan; Parlett 1980, section 6.9).
-    for _ in range(2):
-        vector = vector - (basis @ vector) @ basis
-    return vector
+def _checked_dimension(dimension: int | None, size: int, wanted: int, block: int) -> int:
+    if dimension is None:
+        dimension = max(24, 3 * wanted + 2 * block)
+    least = min(wanted + max(2, block), size)
+    if dimension < least:
+        raise ValueError(
+            f"dimension={dimension} leaves no room for {wanted} eigenpairs and a block of {block}: give {least} or more"
+        )
+    return min(dimension, size)
 
 
-def _certified(product: Operator, vector: Float[Array, " p"], bound: Float[Array, ""]) -> Eigenpair:
-    vector = vector / jnp.linalg.norm(vector)
-    image = product(vector)
-    value = vector @ image
-    residual = jnp.linalg.norm(image - value * vector)
-    return Eigenpair(value, vector, residual, residual <= bound, jnp.array(0))
+class _Search(eqx.Module):
+    """A space, its Ritz pairs and their residuals as predicted; `done` if these are small or not numbers."""
+
+    space: krylov.Krylov
+    values: Float[Array, " dimension"]
+    ritz: Float[Array, "dimension dimension"]
+    done: Bool[Array, ""]
+    rounds: Int[Array, ""]
+    products: Int[Array, ""]
 
 
-def _thinned(krylov: _Krylov, values: Array, vectors: Array, kept: int) -> _Krylov:
-    """Return the space of the best `kept` Ritz vectors and of v_m, from which the next round goes on."""
-    size = len(values)
-    best = vectors[:, size - kept :].T @ krylov.basis[:-1]
-    basis = jnp.zeros_like(krylov.basis).at[:kept].set(best).at[kept].set(krylov.basis[-1])
-    projection = jnp.zeros_like(krylov.projection).at[:kept, :kept].set(jnp.diag(values[size - kept :]))
-    return _Krylov(basis, projection)
+def _search(
+    product: Callable, space: krylov.Krylov, keep: _Keep, tolerance: float | Array, rounds: int
+) -> tuple[krylov.Krylov, Array, Array]:
+    """Return a space whose first rows are the Ritz vectors wanted, all Ritz values, and the number of products."""
+    dimension = space.coupling.shape[1]
+    stride = _STRIDE if vectors.size_of(space.basis) > space.coupling.shape[0] * _MANY_WEIGHTS else dimension
+    wanted, kept = jnp.array(keep.wanted), jnp.array(keep.kept)
+
+    def widen(state: _Search) -> _Search:
+        last = jnp.minimum(state.space.filled + stride, dimension)
+        wider = jax.lax.fori_loop(state.space.filled, last, lambda _, s: krylov.widened(product, s), state.space)
+        values, ritz = decomposition(wider.projection())
+        done = _settled(wider, values, ritz[:, wanted], tolerance)
+        return _Search(wider, values, ritz, done, state.rounds, state.products + last - state.space.filled)
+
+    def improve(state: _Search) -> _Search:
+        state = jax.lax.while_loop(lambda s: ~s.done & (s.space.filled < dimension), widen, state)
+        turn = jnp.where(state.done | (state.rounds + 1 >= rounds), len(wanted), len(kept))
+        space = krylov.restarted(state.space, state.values[kept], state.ritz[:, kept], turn)
+        return _Search(space, state.values, state.ritz, state.done, state.rounds + 1, state.products)
+
+    zeros = jnp.zeros((dimension, dimension), space.coupling.dtype)
+    first = _Search(space, zeros[0], zeros, jnp.array(False), jnp.array(0), jnp.array(0))
+    last = jax.lax.while_loop(lambda s: ~s.done & (s.rounds < rounds), improve, first)
+    return last.space, last.values, last.products
+
+
+def _settled(space: krylov.Krylov, values: Array, ritz: Float[Array, "dimension k"], tolerance: float | Array) -> Array:
+    """Tell whether the Ritz pairs need no further round, being good enough or no numbers."""
+    predicted = jax.vmap(vectors.norm, in_axes=1)(space.remainders(ritz))
+    void = (jnp.arange(len(values)) >= space.filled)[:, None] & (jnp.abs(ritz) > jnp.finfo(ritz.dtype).eps)
+    settled = jnp.all(predicted <= tolerance * jnp.max(jnp.abs(values))) & ~jnp.any(void)
+    return settled | ~jnp.all(jnp.isfinite(values))
+
+
+def _certified(product: Callable, space: krylov.Krylov, count: int, bound: Float[Array, ""]) -> Eigenpairs:
+    """Return the first rows as eigenpairs, with residuals computed from the vectors themselves."""
+    rows = jax.tree.map(lambda leaf: leaf[:count], space.basis)
+    remainders = jnp.where(jnp.arange(space.coupling.shape[0])[:, None] >= space.filled, space.coupling[:, :count], 0)
+
+    def certify(index: Array) -> tuple:
+        vector = vectors.row(rows, index)
+        image = product(vector)
+        unit = vectors.peak(image)
+        value = unit * vectors.inner_product(vector, vectors.divided(image, unit))
+        left = vectors.difference(image, vectors.scaled(value, vector))
+        rounding = vectors.difference(left, vectors.combination(remainders[:, index], space.basis))
+        return value, vectors.norm(left) + vectors.norm(rounding)
+
+    values, residuals = jax.lax.map(certify, jnp.arange(count))
+    return Eigenpairs(values, rows, residuals, residuals <= bound, jnp.array(0))

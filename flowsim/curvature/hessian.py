@@ -24,8 +24,21 @@ def hessian_operator(
     return product, flat
 
 
+def hessian_product(objective: Callable[[PyTree], Float[Array, ""]], weights: PyTree) -> Callable[[PyTree], PyTree]:
+    """Return v ↦ ∇²objective(weights) v on pytrees as the weights, each leaf shaped and sharded as its weights.
+
+    Forward over reverse, linearized once, as `hessian_operator`.
+    """
+    return jax.linearize(jax.grad(objective), weights)[1]
+
+
 def dense_hessian(objective: Callable[[PyTree], Float[Array, ""]], weights: PyTree) -> Float[Array, "p p"]:
     """Return the Hessian as a symmetric matrix over the flattened weights, by one product for each weight."""
-    product, flat = hessian_operator(objective, weights)
-    rows = eqx.filter_vmap(product)(jnp.eye(flat.size, dtype=flat.dtype))
+    rows = hessian_rows(objective, weights)
     return (rows + rows.T) / 2
+
+
+def hessian_rows(objective: Callable[[PyTree], Float[Array, ""]], weights: PyTree) -> Float[Array, "p p"]:
+    """Return the Hessian as computed, row by row: symmetric up to rounding."""
+    product, flat = hessian_operator(objective, weights)
+    return eqx.filter_vmap(product)(jnp.eye(flat.size, dtype=flat.dtype))

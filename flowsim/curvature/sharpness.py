@@ -1,41 +1,54 @@
 """The sharpness: the largest eigenvalue of the Hessian of the risk over all weights together."""
 
+from collections.abc import Callable
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
-from jaxtyping import Array, Float
+from jax.flatten_util import ravel_pytree
+from jaxtyping import Array, Bool, Float, Int, PyTree
 
 from ..networks import cast, records, split, weight_dtype
 from ..problems import Problem
-from .eigenpair import Eigenpair, eigenpair_dense, eigenpair_lanczos
-from .hessian import dense_hessian, hessian_operator
+from . import vectors
+from .eigenpair import Eigenpair, Eigenpairs, checked_rtol, eigenpairs_dense, eigenpairs_lanczos
+from .hessian import hessian_product, hessian_rows
 
 _DENSE_UP_TO = 256
 _BLOCK = 64
 _WARM_DIMENSION = 12
+_WIDER, _WIDER_UP_TO = 96, 2**20
+_FIRST_SEED = 2**20
+_SHARE_SINGLE, _SHARE_DOUBLE = 0.3, 1e-2
 
 
-def sharpness(network: eqx.Module, problem: Problem) -> float | Float[Array, ""]:
+def sharpness(network: eqx.Module, problem: Problem, *, rtol: float | None = None) -> float | Float[Array, ""]:
     """Return the sharpness S(W), the largest *algebraic* eigenvalue of the Hessian of the risk.
 
-    A Python float; inside `jax.jit` or `jax.vmap`, a scalar array. Raises `RuntimeError` if the eigenvalue
-    could not be certified (outside jit; inside, read `top_eigenpair`, which returns the certificate).
+    A Python float; inside `jax.jit` or `jax.vmap`, a scalar array. `rtol` bounds the residual relative to the largest
+    absolute eigenvalue, by default 4e-11 in float64 and 2e-5 in float32. Where the eigenvalue could not be certified,
+    raises `RuntimeError`; inside jit and vmap, which cannot raise, the value is NaN: read `top_eigenpair` for the
+    certificate.
     """
-    pair = top_eigenpair(network, problem)
-    if isinstance(pair.value, Tracer):
-        return pair.value
-    if not bool(pair.converged):
+    found = _end_pairs(network, problem, rtol=rtol)
+    value, residual, converged = found.values[0], found.residuals[0], found.converged[0]
+    if isinstance(value, Tracer):
+        return jnp.where(converged, value, jnp.nan)
+    if not bool(converged) and np.isfinite(value) and _size(network) <= _WIDER_UP_TO:
+        # Where many eigenvalues lie within 1e-6 of the largest, wider spaces tell them apart sooner.
+        found = _end_pairs(network, problem, dense=False, dimension=_WIDER, rtol=rtol)
+        value, residual, converged = found.values[0], found.residuals[0], found.converged[0]
+    if not bool(converged):
         raise RuntimeError(
-            f"the sharpness is not certified: best value {float(pair.value):.6g} with residual "
-            f"{float(pair.residual):.2g} after {int(pair.products)} Hessian-vector products. Are the weights finite? "
-            "flowsim.curvature.top_eigenpair(..., max_restarts=...) takes more rounds"
+            f"the sharpness is not certified: best value {float(value):.6g} with residual {float(residual):.2g} after "
+            f"{int(found.products)} Hessian-vector products. Are the weights finite? rtol=... asks for less; "
+            "flowsim.curvature.top_eigenpair(..., max_restarts=..., dimension=...) takes more rounds, or wider ones"
         )
-    return float(pair.value)
+    return float(value)
 
 
-@eqx.filter_jit
 def top_eigenpair(
     network: eqx.Module,
     problem: Problem,
@@ -48,58 +61,181 @@ def top_eigenpair(
 ) -> Eigenpair:
     """Return the largest algebraic eigenpair of the Hessian of the risk, with its residual.
 
-    `dense` chooses between a full decomposition and restarted Lanczos; by default, dense up to 256 weights.
-    For Lanczos, `start` is the first vector (p,), by default random, `dimension` that of the Krylov spaces, and
-    `rtol` bounds the residual relative to the largest absolute eigenvalue; in float32 expect some 1e-4.
+    `dense` chooses between a full decomposition and restarted Lanczos; by default, dense up to 256 weights. `rtol`
+    bounds the residual relative to the largest absolute eigenvalue. For Lanczos (`eigenpairs_lanczos`), `start` is the
+    first vector (p,), by default random, and `dimension` that of the Krylov spaces. Raises `ValueError` for a start of
+    another shape, and outside jit for one that is zero or not finite; for a dimension below 3; for an `rtol` that
+    the precision of the weights cannot meet.
     """
+    block = None if start is None else _checked_start(network, start)
+    found = _end_pairs(
+        network, problem, dense=dense, start=block, dimension=dimension, rtol=rtol, max_restarts=max_restarts
+    )
+    return eqx.tree_at(lambda pair: pair.vector, found.pair(0), replace_fn=lambda vector: ravel_pytree(vector)[0])
+
+
+def top_eigenpairs(
+    network: eqx.Module,
+    problem: Problem,
+    *,
+    count: int,
+    block: int | None = None,
+    dense: bool | None = None,
+    dimension: int | None = None,
+    rtol: float | None = None,
+    max_restarts: int = 500,
+) -> Eigenpairs:
+    """Return the `count` largest eigenpairs of the Hessian of the risk, in decreasing order, each with its residual.
+
+    `vectors` are weights, as the network, with a leading axis of `count`. An eigenvalue is returned as often as it
+    occurs, if not more often than `block`, the number of random vectors that Lanczos starts from: by default `count`,
+    which is always enough. Fewer take fewer products where eigenvalues are simple. Memory:
+    some 2(dimension + block) + 5 times the weights, with a dimension of 24, or 3 count + 2 block if that is more.
+    Raises `ValueError` for a count beyond the number of weights, a block below one, and as `top_eigenpair`.
+    """
+    if block is not None and block < 1:
+        raise ValueError(f"block={block}: expected one vector or more to start from")
+    options = {"dense": dense, "dimension": dimension, "rtol": rtol, "max_restarts": max_restarts}
+    return _end_pairs(network, problem, largest=count, block=count if block is None else block, **options)
+
+
+class SpectralBounds(eqx.Module):
+    """Both ends of a spectrum: an eigenvalue lies within each residual of each value, none (almost surely) outside.
+
+    `converged` says that both residuals are below the tolerance asked for.
+    """
+
+    smallest: Float[Array, ""]
+    largest: Float[Array, ""]
+    smallest_residual: Float[Array, ""]
+    largest_residual: Float[Array, ""]
+    converged: Bool[Array, ""]
+    products: Int[Array, ""]
+
+
+def spectral_bounds(
+    network: eqx.Module,
+    problem: Problem,
+    *,
+    dense: bool | None = None,
+    dimension: int = 24,
+    rtol: float | None = None,
+    max_restarts: int = 500,
+) -> SpectralBounds:
+    """Return the smallest and the largest algebraic eigenvalue of the Hessian of the risk, from one Lanczos run.
+
+    Options and errors as for `top_eigenpair`. For a network of one weight the two are the same.
+    """
+    both = _size(network) > 1
+    options = {"dense": dense, "dimension": dimension, "rtol": rtol, "max_restarts": max_restarts}
+    found = _end_pairs(network, problem, smallest=int(both), **options)
+    (low, high), residuals = found.values[jnp.array([-1, 0])], found.residuals
+    return SpectralBounds(low, high, residuals[-1], residuals[0], jnp.all(found.converged), found.products)
+
+
+def _size(network: eqx.Module) -> int:
+    return vectors.size_of(split(network)[0])
+
+
+def _checked_start(network: eqx.Module, start: Float[Array, " p"]) -> PyTree:
+    """Return the start as weights with a leading axis of one."""
+    size, start = _size(network), jnp.asarray(start, weight_dtype(network))
+    if start.shape != (size,):
+        raise ValueError(f"start has shape {start.shape}, but the network has {size} weights: expected ({size},)")
+    if not isinstance(start, Tracer) and not (bool(jnp.all(jnp.isfinite(start))) and bool(jnp.any(start != 0))):
+        raise ValueError("start is zero or not finite: give a direction in which to begin, or none")
+    weights, _ = split(network)
+    return _as_block(weights, start)
+
+
+def _as_block(weights: PyTree, start: Float[Array, " p"]) -> PyTree:
+    leaves, structure = jax.tree.flatten(weights)
+    ends = np.cumsum([leaf.size for leaf in leaves])[:-1]
+    pieces = jnp.split(start, ends)
+    return structure.unflatten([piece.reshape(1, *leaf.shape) for piece, leaf in zip(pieces, leaves, strict=True)])
+
+
+@eqx.filter_jit
+def _end_pairs(
+    network: eqx.Module,
+    problem: Problem,
+    *,
+    largest: int = 1,
+    smallest: int = 0,
+    block: int = 1,
+    dense: bool | None = None,
+    start: PyTree = None,
+    dimension: int | None = 24,
+    rtol: float | None = None,
+    max_restarts: int = 500,
+) -> Eigenpairs:
+    """Return eigenpairs at the ends of the spectrum of the Hessian, the vectors as weights."""
     weights, rest = split(network)
     problem = cast(problem, weight_dtype(network))
+    checked_rtol(rtol, weight_dtype(network))
+    if dimension is not None and dimension < 3:
+        raise ValueError(f"dimension={dimension} is too small a Krylov space to restart from: give 3 or more")
 
     def objective(moving: eqx.Module) -> Array:
         return problem.objective(eqx.combine(moving, rest))
 
-    size = sum(leaf.size for leaf in jax.tree.leaves(weights))
-    if dense is None:
-        dense = size <= _DENSE_UP_TO
-    if dense:
-        return eigenpair_dense(dense_hessian(objective, weights))
-    product, flat = hessian_operator(objective, weights)
-    if start is None:
-        start = jax.random.normal(jax.random.key(0), flat.shape, flat.dtype)
-    return eigenpair_lanczos(
-        product, jnp.asarray(start, flat.dtype), dimension=dimension, rtol=rtol, max_restarts=max_restarts
-    )
+    if dense or (dense is None and vectors.size_of(weights) <= _DENSE_UP_TO):
+        return _dense_pairs(objective, weights, largest, smallest, rtol)
+    start = _starts(weights, block) if start is None else start
+    options = {"dimension": dimension, "rtol": rtol, "max_restarts": max_restarts}
+    return eigenpairs_lanczos(hessian_product(objective, weights), start, largest=largest, smallest=smallest, **options)
+
+
+def _dense_pairs(
+    objective: Callable[[PyTree], Array], weights: PyTree, largest: int, smallest: int, rtol: float | None
+) -> Eigenpairs:
+    found = eigenpairs_dense(hessian_rows(objective, weights), largest=largest, smallest=smallest, rtol=rtol)
+    unravel = ravel_pytree(weights)[1]
+    return eqx.tree_at(lambda pairs: pairs.vectors, found, jax.vmap(unravel)(found.vectors))
+
+
+def _starts(weights: PyTree, block: int) -> PyTree:
+    drawn = [vectors.scattered_like(weights, _FIRST_SEED + number) for number in range(block)]
+    return jax.tree.map(lambda *rows: jnp.stack(rows), *drawn)
 
 
 def sharpness_along(path: eqx.Module, problem: Problem) -> Float[np.ndarray, " records"]:
     """Return the sharpness of every network of `path`, whose weights have a leading axis of records.
 
-    Lanczos starts from the top eigenvector of the record before. A value is NaN where it could not be certified, as
-    where the weights are not finite.
+    Lanczos starts from the top eigenvector of the record before, with a share of everything else. A value is NaN where
+    it could not be certified, as where the weights are not finite.
     """
     weights, rest = split(path)
     leaves, structure = jax.tree.flatten(weights)
     count = leaves[0].shape[0]
-    size = sum(leaf.size // count for leaf in leaves)
-    probe = jax.random.normal(jax.random.key(0), (size,), leaves[0].dtype)
-    vector, values = probe, []
+    start, values = eqx.filter_jit(_starts)(records(weights, np.array(0)), 1), []
     for first in range(0, count, _BLOCK):
         # Blocks of one length compile once: the last is filled up with copies of its last record.
         index = np.minimum(np.arange(first, first + _BLOCK), count - 1)
         block = records(jax.tree.unflatten(structure, leaves), index)
-        vector, found = _sharpness_of_block(block, rest, problem, vector, probe)
+        start, found = _sharpness_of_block(block, rest, problem, start)
         values.append(np.asarray(found))
     return np.concatenate(values)[:count]
 
 
 @eqx.filter_jit
-def _sharpness_of_block(
-    block: eqx.Module, rest: eqx.Module, problem: Problem, start: Array, probe: Array
-) -> tuple[Array, Array]:
-    def next_record(vector: Array, weights: eqx.Module) -> tuple[Array, Array]:
-        pair = top_eigenpair(eqx.combine(weights, rest), problem, dense=False, start=vector, dimension=_WARM_DIMENSION)
-        # A little of everything keeps what has been at right angles to the path from staying unseen.
-        mixed = pair.vector + 1e-3 * probe / jnp.linalg.norm(probe)
-        return jnp.where(pair.converged, mixed, probe), jnp.where(pair.converged, pair.value, jnp.nan)
+def _sharpness_of_block(block: eqx.Module, rest: eqx.Module, problem: Problem, start: PyTree) -> tuple[PyTree, Array]:
+    def next_record(start: PyTree, weights: eqx.Module) -> tuple[PyTree, Array]:
+        network = eqx.combine(weights, rest)
+        found = _end_pairs(network, problem, dense=False, start=start, dimension=_WARM_DIMENSION)
+        converged = found.converged[0]
+        return _warm_start(found.vectors, converged), jnp.where(converged, found.values[0], jnp.nan)
 
     return jax.lax.scan(next_record, start, block)
+
+
+def _warm_start(rows: PyTree, converged: Bool[Array, ""]) -> PyTree:
+    """Return the eigenvector with a share of everything else, so that what has been at right angles comes into sight.
+
+    Where eigenvalues cross, the eigenvector of before still is one, and is certified at once unless its rival weighs
+    more in the start than the tolerance forgives. So the lower the precision, the larger the share.
+    """
+    probe = _starts(vectors.row(rows, 0), 1)
+    share = jnp.where(converged, _SHARE_SINGLE if vectors.dtype_of(rows) == jnp.float32 else _SHARE_DOUBLE, 1)
+    probe = vectors.scaled(share / vectors.norm(probe), probe)
+    return jax.tree.map(lambda old, new: jnp.where(converged, old, 0) + new, rows, probe)

@@ -1,0 +1,148 @@
+"""An orthonormal basis that a symmetric operator widens, and that is rotated in place to be restarted."""
+
+from collections.abc import Callable
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Int, PyTree
+
+from . import vectors
+
+
+class Krylov(eqx.Module):
+    """Orthonormal rows v_0, v_1, … of which the first `filled` have been multiplied by the operator H.
+
+    The next `block` rows wait for it; those behind are void. `coupling[i, j]` = ⟨v_i, Hv_j⟩ for j < filled and every
+    row i that was there when v_j was multiplied: those up to j + block.
+    """
+
+    basis: PyTree
+    coupling: Float[Array, "dimension+block dimension"]
+    filled: Int[Array, ""]
+
+    @property
+    def block(self) -> int:
+        """The number of rows that wait."""
+        return self.coupling.shape[0] - self.coupling.shape[1]
+
+    def projection(self) -> Float[Array, "dimension dimension"]:
+        """Return VHVᵀ for the rows multiplied so far, the others as if they had the first Rayleigh quotient.
+
+        That lies within the spectrum of VHVᵀ, so it is never mistaken for an end.
+        """
+        dimension = self.coupling.shape[1]
+        upper = jnp.triu(self.coupling[:dimension])
+        void = jnp.arange(dimension) >= self.filled
+        return upper + jnp.triu(upper, 1).T + jnp.diag(jnp.where(void, upper[0, 0], 0))
+
+    def remainders(self, ritz: Float[Array, "dimension k"]) -> Float[Array, "dimension+block k"]:
+        """Return what the operator makes of Ritz vectors outside the space, in terms of the rows that wait."""
+        waiting = jnp.arange(self.coupling.shape[0]) >= self.filled
+        return jnp.where(waiting[:, None], self.coupling @ ritz, 0)
+
+
+def begin(start: PyTree, dimension: int) -> Krylov:
+    """Return the space of the rows of `start`, with room for `dimension` products."""
+    block = jax.tree.leaves(start)[0].shape[0]
+    rows, dtype = dimension + block, vectors.dtype_of(start)
+    # Padded rather than new, so that the basis is sharded as the start.
+    zeros = jax.tree.map(lambda leaf: jnp.where(jnp.isfinite(leaf[:1]), 0 * leaf[:1], 0), start)
+    empty = jax.tree.map(lambda leaf: jnp.pad(leaf, [(0, rows - 1)] + [(0, 0)] * (leaf.ndim - 1)), zeros)
+
+    def add(index: Array, basis: PyTree) -> PyTree:
+        vector = vectors.row(start, index)
+        return _appended(basis, vectors.divided(vector, vectors.peak(vector)), index)[0]
+
+    basis = jax.lax.fori_loop(0, block, add, empty)
+    return Krylov(basis, jnp.zeros((rows, dimension), dtype), jnp.array(0))
+
+
+def widened(product: Callable[[PyTree], PyTree], space: Krylov) -> Krylov:
+    """Return the space with one more row multiplied, and what is new in its image added to the rows that wait."""
+    image = product(vectors.row(space.basis, space.filled))
+    unit = vectors.peak(image)
+    basis, column = _appended(space.basis, vectors.divided(image, unit), space.filled + space.block)
+    return Krylov(basis, space.coupling.at[:, space.filled].set(unit * column), space.filled + 1)
+
+
+def _appended(basis: PyTree, vector: PyTree, index: Int[Array, ""]) -> tuple[PyTree, Float[Array, " rows"]]:
+    """Return the basis with a row made of `vector`, and the coefficients of `vector` in the rows."""
+    remainder, coefficients = _orthogonal(vector, basis, index)
+    length = vectors.norm(remainder)
+    # Where the space is exhausted, as for a Hessian of low rank, what is left is rounding: go on from elsewhere.
+    exhausted = length <= 100 * jnp.finfo(length.dtype).eps * vectors.norm(vector)
+    new = jax.lax.cond(exhausted, lambda: _elsewhere(basis, index), lambda: vectors.divided(remainder, length))
+    basis = jax.tree.map(lambda leaf, entries: leaf.at[index].set(entries), basis, new)
+    return basis, coefficients.at[index].set(jnp.where(exhausted, 0, length))
+
+
+def _elsewhere(basis: PyTree, index: Int[Array, ""]) -> PyTree:
+    """Return a random unit vector at right angles to the first `index` rows; zero if they span everything.
+
+    Whatever the exhausted space has left out, as the second copy of an eigenvalue, comes in from there.
+    """
+    like = vectors.row(basis, 0)
+    remainder, _ = _orthogonal(vectors.scattered_like(like, index), basis, index)
+    spanned = index >= vectors.size_of(like)
+    length = jnp.where(spanned, 1, vectors.norm(remainder))
+    return vectors.scaled(jnp.where(spanned, 0, 1 / length), remainder)
+
+
+def _orthogonal(vector: PyTree, basis: PyTree, index: Int[Array, ""]) -> tuple[PyTree, Float[Array, " rows"]]:
+    """Return the part of `vector` at right angles to the first `index` rows, and its coefficients in them."""
+    rows = jax.tree.leaves(basis)[0].shape[0]
+    total = jnp.zeros(rows, vectors.dtype_of(vector))
+    # Twice is enough (Kahan; Parlett 1980, section 6.9).
+    for _ in range(2):
+        coefficients = jnp.where(jnp.arange(rows) < index, vectors.inner_products(basis, vector), 0)
+        vector = vectors.difference(vector, vectors.combination(coefficients, basis))
+        total = total + coefficients
+    return vector, total
+
+
+def restarted(
+    space: Krylov, values: Float[Array, " k"], ritz: Float[Array, "dimension k"], count: Int[Array, ""]
+) -> Krylov:
+    """Return the space of k Ritz vectors, of which the first `count` are worked out, followed by the rows that wait.
+
+    The basis is turned by Householder reflections, each of which updates it in place with one vector to spare: a matrix
+    product would need k of them.
+    """
+    kept, block = len(values), space.block
+    remainder = jax.lax.dynamic_slice_in_dim(space.coupling @ ritz, space.filled, block)
+    filled = jnp.arange(ritz.shape[0]) < space.filled
+    basis, signs = _turned(space.basis, jnp.where(filled[:, None], ritz, 0), count)
+    waiting = jax.tree.map(lambda leaf: jax.lax.dynamic_slice_in_dim(leaf, space.filled, block), basis)
+    # A fusion of reading and writing would have XLA copy the basis.
+    waiting, basis = jax.lax.optimization_barrier((waiting, basis))
+    basis = jax.tree.map(lambda leaf, entries: leaf.at[kept : kept + block].set(entries), basis, waiting)
+    coupling = jnp.zeros_like(space.coupling).at[jnp.arange(kept), jnp.arange(kept)].set(values)
+    coupling = coupling.at[kept : kept + block, :kept].set(remainder * signs[None])
+    return Krylov(basis, coupling, jnp.array(kept))
+
+
+def _turned(basis: PyTree, ritz: Float[Array, "dimension k"], count: Int[Array, ""]) -> tuple[PyTree, Array]:
+    """Return the basis turned so that its first `count` rows are Ritz vectors times the signs also returned."""
+    dimension = ritz.shape[0]
+    behind = jax.tree.leaves(basis)[0].shape[0] - dimension
+
+    def reflect(index: Array, state: tuple) -> tuple:
+        basis, ritz, signs = state
+        column = jnp.where(jnp.arange(dimension) >= index, ritz[:, index], 0)
+        length = jnp.linalg.norm(column)
+        image = jnp.where(column[index] > 0, -length, length)
+        normal = column.at[index].add(-image)
+        normal = normal / jnp.linalg.norm(normal)
+        ritz = ritz - 2 * jnp.outer(normal, normal @ ritz)
+        return _reflected(basis, jnp.pad(normal, (0, behind))), ritz, signs.at[index].set(jnp.sign(image))
+
+    basis, _, signs = jax.lax.fori_loop(0, count, reflect, (basis, ritz, jnp.ones(ritz.shape[1], ritz.dtype)))
+    return basis, signs
+
+
+def _reflected(basis: PyTree, normal: Float[Array, " rows"]) -> PyTree:
+    def of_leaf(leaf: Array, along: Array) -> Array:
+        return leaf - 2 * jnp.expand_dims(normal.astype(leaf.dtype), range(1, leaf.ndim)) * along[None]
+
+    return jax.tree.map(of_leaf, basis, vectors.combination(normal, basis))
