@@ -21,6 +21,11 @@ EXCESS_RISK = 1e-12
 _FINE = 1e-11
 
 Stacks = tuple[jax.Array, ...]
+Run = Callable[[], np.ndarray]
+
+
+class NoResultError(Exception):
+    """A peer that gives no weights to compare; the message is the entry of the table."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -103,6 +108,11 @@ def with_stacks(case: Case, stacks: Stacks) -> eqx.Module:
 def gradient(case: Case) -> Callable[[Stacks], Stacks]:
     """Return ∇R in JAX, as anybody would write it."""
     return jax.grad(lambda stacks: case.problem.objective(with_stacks(case, stacks)))
+
+
+def flat_stacks(stacks: Stacks) -> np.ndarray:
+    """Return weights in stacks as one vector."""
+    return np.concatenate([np.ravel(stack) for stack in stacks])
 
 
 def arrived(course: Course, stacks: Stacks) -> jax.Array:

@@ -11,8 +11,8 @@ from pathlib import Path
 import diagrams
 import scaling
 from console import options, start, table
-from courses import COURSES, Course, course
-from rivals import RIVALS, NoResultError, Rival, Run
+from courses import COURSES, Course, NoResultError, Run, course
+from rivals import RIVALS, Rival
 
 ACCURACIES = (1e-4, 1e-6, 1e-8)
 ROUNDS = 6

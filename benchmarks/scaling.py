@@ -3,11 +3,12 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from adaptive import scipy
 from cases import Case, conditioned, residual
 from console import table
-from courses import Course, ending, faster_gradient, scipy_solve, stopping_of
+from courses import Course, NoResultError, ending, faster_gradient, scipy_solve, stopping_of
 from plain import flat, relative_error
-from rivals import LARGEST_LSODA, NoResultError, flowsim_run, scipy
+from rivals import LARGEST_LSODA, flowsim_run
 from timing import warm_seconds
 
 ACCURACY = 1e-5
