@@ -11,6 +11,7 @@ from flowsim.report.style import FLOW, MAJOR_TICKS, MINOR_TICKS, STYLE, descent_
 
 Curves = dict[str, list[tuple[float, float]]]
 _OWN = "flowsim, default"
+_PACKAGES = ["flowsim", "Diffrax", "SciPy", "others"]
 _COLUMNS, _PANEL = 3, (2.2, 1.9)
 
 
@@ -29,7 +30,7 @@ def work_precision(races: dict[str, Curves]) -> Figure:
     figure, panels = _panels(len(races), "error of the final weights", "seconds")
     for axes, (case, curves) in zip(panels, races.items(), strict=True):
         for name, points in curves.items():
-            axes.plot(*zip(*sorted(points), strict=True), label=name, **_look(name, names))
+            axes.plot(*zip(*_efficient(points), strict=True), label=name, **_look(name, names))
         axes.set_title(case, fontsize=7.0)
         axes.invert_xaxis()
     _legend(figure, panels)
@@ -47,8 +48,8 @@ def against_kappa(costs: Sequence[Cost]) -> Figure:
         seconds.plot([c.x for c in own], [c.seconds for c in own], label=name, **_look(name, names))
         counted = [(c.x, c.gradients + c.products) for c in own if c.gradients is not None]
         if counted:
-            counts.plot(*zip(*counted, strict=True), **_look(name, names))
-    _legend(figure, [seconds])
+            counts.plot(*zip(*counted, strict=True), label=name, **_look(name, names))
+    _legend(figure, [seconds, counts])
     return figure
 
 
@@ -69,7 +70,7 @@ def _panels(count: int, x: str, y: str) -> tuple[Figure, list[Axes]]:
     columns = min(_COLUMNS, count)
     rows = -(-count // columns)
     with matplotlib.rc_context(STYLE):
-        figure = Figure(figsize=(_PANEL[0] * columns, _PANEL[1] * rows + 0.5), layout="constrained")
+        figure = Figure(figsize=(_PANEL[0] * columns, _PANEL[1] * rows + 0.6), layout="constrained")
         panels = [figure.add_subplot(rows, columns, index + 1) for index in range(count)]
         for axes in panels:
             axes.set(xscale="log", yscale="log", xlabel=x, ylabel=y)
@@ -78,12 +79,27 @@ def _panels(count: int, x: str, y: str) -> tuple[Figure, list[Axes]]:
     return figure, panels
 
 
+def _efficient(points: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
+    """Return the points than which no other one is both more exact and faster."""
+    return [(e, s) for e, s in sorted(points) if not any(f < e and r < s for f, r in points)]
+
+
 def _look(name: str, names: Sequence[str]) -> dict[str, object]:
+    """Return the look of a method: one colour for each package, one marker for each of its methods."""
     if name in (_OWN, "default"):
         return {**FLOW, "marker": "o", "markersize": 3.2}
-    others = [other for other in names if other not in (_OWN, "default")]
-    look = descent_look(others.index(name), len(others))
-    return {**look, "markersize": 3.2, "markeredgewidth": 0.5, "linewidth": 1.0}
+    mates = [other for other in names if _package(other) == _package(name)]
+    colour = descent_look(_PACKAGES.index(_package(name)), len(_PACKAGES))["color"]
+    marker = descent_look(mates.index(name), len(mates))["marker"]
+    told = {"linestyle": "--"} if name.endswith("told") else {}
+    shape = {"marker": marker, "markersize": 3.6, "markeredgecolor": "black", "markeredgewidth": 0.4}
+    return {"color": colour, "linewidth": 1.0, **shape, **told}
+
+
+def _package(name: str) -> str:
+    if name == "RungeKuttaChebyshev":
+        return "flowsim"
+    return next((package for package in _PACKAGES if name.startswith(package)), _PACKAGES[-1])
 
 
 def _legend(figure: Figure, panels: Sequence[Axes]) -> None:
@@ -91,4 +107,5 @@ def _legend(figure: Figure, panels: Sequence[Axes]) -> None:
         label: handle for axes in panels for handle, label in zip(*axes.get_legend_handles_labels(), strict=True)
     }
     with matplotlib.rc_context(STYLE):
-        figure.legend(handles.values(), handles, loc="outside lower center", ncols=4)
+        columns = round(1.4 * min(_COLUMNS, len(panels))) if len(panels) > 1 else 1
+        figure.legend(handles.values(), handles, loc="outside lower center", ncols=columns)

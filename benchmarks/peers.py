@@ -119,7 +119,7 @@ def first_run(raced: Course, entry: Entry, cap: float) -> None:
         return
     entry.error = raced.error(weights)
     if not entry.error < 1:
-        entry.note, entry.seconds = "no limit", []
+        entry.note, entry.seconds = "diverged", []
     elif entry.rival.what == "η =":
         sharpness = raced.sharpness(raced.limit)
         entry.sharpness_error = abs(raced.sharpness(weights) - sharpness) / sharpness
@@ -149,7 +149,8 @@ def show(raced: Course, finished: Sequence[Entry]) -> None:
     rows = []
     for entry in finished:
         name = (entry.rival.name, f"{entry.rival.what} {entry.setting:.2g}")
-        known = (entry.error, 1e3 * entry.best, ratio(finished, entry))
+        compared = ratio(finished, entry)
+        known = (entry.error, 1e3 * entry.best, "–" if math.isnan(compared) else compared)
         sharpness = "" if math.isnan(entry.sharpness_error) else entry.sharpness_error
         rows.append((*name, *(known if entry.seconds else (entry.note, "", "")), sharpness))
     title = f"{raced.name}: {raced.case.name}, p = {raced.case.size}, to time {raced.end:.4g}; limit: {raced.reference}"
@@ -161,13 +162,12 @@ def summary(races: dict[str, list[Entry]], accuracy: float) -> None:
     title = (
         f"time / flowsim's of the fastest run with an error ≤ {accuracy:.0e}; in brackets: its error, if all are larger"
     )
-    rivals = list({entry.rival.name: entry.rival for finished in races.values() for entry in finished}.values())
-    rows = []
-    for name, finished in races.items():
-        ours = fastest([entry for entry in finished if entry.rival.own], accuracy)
-        cells = [cell(finished, rival, accuracy) for rival in rivals if not rival.own]
-        rows.append((name, math.nan if ours is None else 1e3 * ours.best, *cells))
-    table(title, ("case", "flowsim, ms", *(rival.name for rival in rivals if not rival.own)), rows)
+    ours = [fastest([entry for entry in finished if entry.rival.own], accuracy) for finished in races.values()]
+    rows = [("flowsim, default: ms", *("" if entry is None else 1e3 * entry.best for entry in ours))]
+    for rival in {entry.rival.name: entry.rival for finished in races.values() for entry in finished}.values():
+        if not rival.own:
+            rows.append((rival.name, *(cell(finished, rival, accuracy) for finished in races.values())))
+    table(title, ("method", *races), rows)
 
 
 def cell(finished: Sequence[Entry], rival: Rival, accuracy: float) -> object:
