@@ -95,8 +95,8 @@ def entries(given: argparse.Namespace) -> list[Entry]:
 def race(raced: Course, started: list[Entry], cap: float) -> list[Entry]:
     """Run every entry once for its error, then all in turns for their times."""
     for before, entry in zip([None, *started], started, strict=False):
-        if before is not None and before.rival is entry.rival and before.note.startswith(">"):
-            entry.note = before.note
+        if before is not None and before.rival is entry.rival and too_long(before, cap):
+            entry.note = f"> {cap:g} s"
         else:
             first_run(raced, entry, cap)
     for _ in range(ROUNDS):
@@ -104,6 +104,11 @@ def race(raced: Course, started: list[Entry], cap: float) -> list[Entry]:
             if entry.seconds and sum(entry.seconds) < _ENOUGH:
                 timed(entry)
     return started
+
+
+def too_long(entry: Entry, cap: float) -> bool:
+    """Tell whether the settings after this one, which take longer, are not to be tried."""
+    return entry.note.startswith(">") or (bool(entry.seconds) and entry.best > cap)
 
 
 def first_run(raced: Course, entry: Entry, cap: float) -> None:
