@@ -163,9 +163,9 @@ def show(raced: Course, finished: Sequence[Entry]) -> None:
 
 
 def summary(races: dict[str, list[Entry]], accuracy: float) -> None:
-    """Print the time of each peer's fastest run with that accuracy over flowsim's that is at least as exact."""
+    """Print the time of each method's fastest run with that accuracy over that of flowsim's default."""
     title = (
-        f"time / flowsim's of the fastest run with an error ≤ {accuracy:.0e}; in brackets: its error, if all are larger"
+        f"fastest run with an error ≤ {accuracy:.0e}, its time / flowsim's; in brackets: the error, if all are larger"
     )
     ours = [fastest([entry for entry in finished if entry.rival.own], accuracy) for finished in races.values()]
     rows = [("flowsim, default: ms", *("" if entry is None else 1e3 * entry.best for entry in ours))]
@@ -178,8 +178,9 @@ def summary(races: dict[str, list[Entry]], accuracy: float) -> None:
 def cell(finished: Sequence[Entry], rival: Rival, accuracy: float) -> object:
     tried = [entry for entry in finished if entry.rival is rival]
     found = fastest(tried, accuracy)
+    ours = fastest([entry for entry in finished if entry.rival.own], accuracy)
     if found is not None:
-        return ratio(finished, found)
+        return found.best / ours.best if ours is not None else math.nan
     coarse = [entry for entry in tried if entry.seconds]
     if coarse:
         best = min(coarse, key=lambda entry: entry.error)
