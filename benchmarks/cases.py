@@ -20,10 +20,10 @@ class Case:
     """A network to start from, and the data that it regresses on."""
 
     name: str
-    network: flowsim.DeepLinear
+    network: flowsim.DeepLinear | flowsim.Perceptron
     X: np.ndarray
     y: np.ndarray
-    problem: flowsim.LinearRegression
+    problem: flowsim.LinearRegression | flowsim.EmpiricalRisk
 
     @property
     def size(self) -> int:
@@ -50,6 +50,26 @@ def diabetes(*, depth: int = 10) -> Case:
     X, y = read_table(_DIABETES, "progression")
     X = standardize(X)
     return _case("diabetes", _residual_network(depth, X.shape[1]), X, unit_regressor(X, y))
+
+
+def conditioned(kappa: float, *, depth: int = 10, width: int = 5, samples: int = 50) -> Case:
+    """A residual network on noiseless data whose covariance has the eigenvalues 1, …, 1/κ, evenly spaced in log."""
+    rng = np.random.default_rng(0)
+    left, right = (np.linalg.qr(rng.standard_normal((rows, width)))[0] for rows in (samples, width))
+    X = samples**0.5 * left * np.logspace(0, -np.log10(kappa) / 2, width) @ right.T
+    regressor = rng.standard_normal(width)
+    name = f"κ = 1e{np.log10(kappa):.0f}"
+    return _case(name, _residual_network(depth, width), X, X @ (regressor / np.linalg.norm(regressor)))
+
+
+def gelu(scale: float, *, depth: int = 4, width: int = 5, samples: int = 10) -> Case:
+    """A perceptron with GELU on the noiseless outputs of another one, which it has the weights to fit exactly."""
+    widths = [width] * depth + [1]
+    teacher = flowsim.Perceptron.gaussian(widths=widths, scale=0.6, key=jax.random.key(1))
+    network = flowsim.Perceptron.gaussian(widths=widths, scale=scale, key=jax.random.key(0))
+    X = np.random.default_rng(0).standard_normal((samples, width))
+    y = np.asarray(jax.vmap(teacher)(X))
+    return Case("GELU", network, X, y, flowsim.EmpiricalRisk(X, y, minimal_risk=0.0))
 
 
 def every() -> list[Case]:

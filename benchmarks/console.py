@@ -13,9 +13,19 @@ import jax
 
 def begin(what: str) -> bool:
     """Print what is measured and on what machine; return whether `--quick` was asked for."""
+    return start(options(what)).quick
+
+
+def options(what: str) -> argparse.ArgumentParser:
+    """Return the options that every benchmark has, to which it may add its own."""
     parser = argparse.ArgumentParser(description=what)
     parser.add_argument("--quick", action="store_true", help="fewer cases, for a run of less than a minute")
-    quick = parser.parse_args().quick
+    return parser
+
+
+def start(parser: argparse.ArgumentParser) -> argparse.Namespace:
+    """Print what is measured and on what machine; return the options given."""
+    given = parser.parse_args()
     _restart_with_one_blas_thread()
     machine = [
         f"{os.cpu_count()} cores (load {os.getloadavg()[0]:.1f} before)",
@@ -26,8 +36,8 @@ def begin(what: str) -> bool:
         "float64" if jax.config.jax_enable_x64 else "float32",
         str(datetime.date.today()),
     ]
-    print(f"{what} [{', '.join(machine)}{', --quick' if quick else ''}]", flush=True)
-    return quick
+    print(f"{parser.description} [{', '.join(machine)}{', --quick' if given.quick else ''}]", flush=True)
+    return given
 
 
 def table(title: str, columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:

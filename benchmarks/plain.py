@@ -3,6 +3,8 @@
 Weights are one vector here: W_1, …, W_L, row after row, one behind the other.
 """
 
+import functools
+
 import jax.numpy as jnp
 import numpy as np
 from cases import Case
@@ -45,6 +47,10 @@ class PlainProblem:
         for shape, part in reversed(list(zip(self.shapes, jnp.split(weights, ends), strict=True))):
             state = part.reshape(shape).T @ state
         return jnp.mean((self.y - self.X @ state) ** 2)
+
+    def regressor(self, weights: np.ndarray) -> np.ndarray:
+        """Return π = W_1ᵀ ⋯ W_Lᵀ p, in NumPy."""
+        return functools.reduce(lambda state, matrix: matrix.T @ state, self.matrices(weights)[::-1], self.projection)
 
     def gradient(self, weights: np.ndarray) -> np.ndarray:
         """Return ∇_{W_k} R = (W_{k+1}ᵀ ⋯ W_Lᵀ p)(W_{k−1} ⋯ W_1 ∇R¹(π))ᵀ for all k, in NumPy."""

@@ -11,7 +11,7 @@ from jaxtyping import Array, Bool, Float, PyTree
 
 from ..spectral_radius import SpectralRadius, scaled
 from ..work import Work
-from .chebyshev import CAP_MARGIN, RADIUS_MARGIN, chebyshev_step, defect, reach_of, stages_for
+from .chebyshev import CAP_MARGIN, RADIUS_MARGIN, chebyshev_step, defect, reach_of, stages_for, worthwhile
 from .error import commanded_error, growth, scaled_norm
 
 # Evaluations of a step, the first being the last of the step before.
@@ -93,7 +93,8 @@ class StabilitySwitching(diffrax.AbstractAdaptiveSolver):
         size2 = jnp.where(stabilized & (stages >= self.max_stages), jnp.inf, size2)
         next_stabilized, longest = self._next(h, bound, size5, size2, stabilized)
         size = jnp.where(stabilized, size2, size5)
-        error = commanded_error(size, longest / h, y0, y1, self.rtol, self.atol)
+        factor = jnp.where(stabilized, worthwhile(longest / h, slope, last), longest / h)
+        error = commanded_error(size, factor, y0, y1, self.rtol, self.atol)
         state = _State(last, radius, next_stabilized, solver_state.work + Work(evaluations, jnp.array(self.iterations)))
         dense = {"y0": y0, "y1": y1, "k0": scaled(slope, h), "k1": scaled(last, h)}
         return y1, error, dense, state, diffrax.RESULTS.successful
