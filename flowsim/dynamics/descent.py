@@ -8,7 +8,7 @@ from jax.core import Tracer
 from jaxtyping import Array, ArrayLike, Bool, Float, Int, PyTree
 
 from ..problems import Problem
-from .field import GradientField, check_weights, constant, gradient_field, norm
+from .field import GradientField, checked_parts, constant, gradient_field, norm
 from .interruptible import advance_to_end, steps_per_second
 from .recording import Diagnostics, Instruments, Records, empty_records, instruments
 from .stopping import Outcome, Stopping, divergence_ceiling, stopping_for, verdict
@@ -40,7 +40,7 @@ def descend(
     Works under `jax.jit` and `jax.vmap`, with a traced `learning_rate` too. Raises `ValueError` or
     `TypeError` for arguments that cannot be right; a run that diverges is returned, not raised.
     """
-    dtype = check_weights(network)
+    start, rest, dtype = checked_parts(network)
     if not isinstance(learning_rate, Tracer) and not 0 < float(learning_rate) <= float(jnp.finfo(dtype).max):
         raise ValueError(f"learning_rate must be a positive finite number of {dtype}, got {learning_rate}")
     if not (isinstance(steps, int | np.integer) and steps >= 1):
@@ -54,11 +54,11 @@ def descend(
         learning_rate=constant(learning_rate, dtype),
         marks=np.append(marks[marks < steps], steps),
     )
-    state = advance_to_end(_begin, _advance, request, first=steps_per_second(network, problem, gradients=1))
+    state = advance_to_end(_begin, _advance, request, first=steps_per_second(start, problem, gradients=1))
     return trajectory_of(
         state.records,
-        weights=state.weights,
-        network=network,
+        network=eqx.combine(state.weights, rest),
+        rest=rest,
         problem=problem,
         time=request.learning_rate * state.step.astype(dtype),
         steps=state.step,

@@ -59,12 +59,16 @@ def gradient_field(network: eqx.Module, problem: Problem) -> tuple[GradientField
     return GradientField(cast(problem, weight_dtype(network)), rest), weights
 
 
-def check_weights(network: eqx.Module) -> jnp.dtype:
-    """Return the type of the weights; `ValueError` if they have several types or are not finite."""
-    weights, _ = split(network)
+def checked_parts(network: eqx.Module) -> tuple[PyTree, eqx.Module, jnp.dtype]:
+    """Return the weights of a network, all the rest of it, and the type of the weights.
+
+    Raises `ValueError` if they have several types or are not finite.
+    """
+    dtype = weight_dtype(network)
+    weights, rest = split(network)
     if not all(_finite(leaf) for leaf in jax.tree.leaves(weights)):
         raise ValueError("the network has weights that are not finite (NaN or infinity) before its first step")
-    return weight_dtype(network)
+    return weights, rest, dtype
 
 
 def _finite(leaf: Array) -> bool:

@@ -11,7 +11,7 @@ from jaxtyping import Array, ArrayLike, Bool, Float, Int, PyTree
 
 from ..problems import Problem
 from .checkpoint import Checkpoint
-from .field import GradientField, check_weights, constant, gradient_field, norm
+from .field import GradientField, checked_parts, constant, gradient_field, norm
 from .interruptible import advance_to_end, is_traced, steps_per_second
 from .method import Attempt, Method, MethodState, check_method, method_for, tolerances
 from .recording import AtTimes, Diagnostics, Instruments, Scales, Spread, instruments
@@ -63,7 +63,7 @@ def integrate(
     Works under `jax.jit` and `jax.vmap` without `checkpoint`. Raises `ValueError` or `TypeError` for arguments that
     cannot be right; a run that does not converge is returned, not raised.
     """
-    dtype = check_weights(network)
+    start, rest, dtype = checked_parts(network)
     relative, absolute = tolerances(rtol, atol, stepsize_controller, dtype)
     check_method(solver, stepsize_controller)
     if isinstance(t1, int | float) and not t1 >= 0:
@@ -89,13 +89,13 @@ def integrate(
         _begin,
         _advance,
         request,
-        first=steps_per_second(network, problem, gradients=15),
+        first=steps_per_second(start, problem, gradients=15),
         checkpoint=None if checkpoint is None else Checkpoint(checkpoint, request, checkpoint_seconds),
     )
     return trajectory_of(
         state.schedule_state.records,
-        weights=state.weights,
-        network=network,
+        network=eqx.combine(state.weights, rest),
+        rest=rest,
         problem=problem,
         time=state.time,
         steps=state.steps,

@@ -4,13 +4,11 @@ import time
 from collections.abc import Callable
 from typing import Protocol, TypeVar
 
-import equinox as eqx
 import jax
 import numpy as np
 from jax.core import Tracer
 from jaxtyping import Array, ArrayLike, Int, PyTree
 
-from ..networks import split
 from ..problems import Problem
 from .checkpoint import Checkpoint
 from .stopping import Outcome
@@ -66,13 +64,13 @@ def is_traced(tree: PyTree) -> bool:
     return any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves(tree))
 
 
-def steps_per_second(network: eqx.Module, problem: Problem, *, gradients: int) -> int:
+def steps_per_second(weights: PyTree, problem: Problem, *, gradients: int) -> int:
     """Return roughly how many steps of so many `gradients` a core takes in a second, one at least.
 
     The first call makes so many: short enough to hear an interrupt, and long enough for most runs to need no other,
     which would compile a second program.
     """
-    size = sum(leaf.size for leaf in jax.tree.leaves(split(network)[0]))
+    size = sum(leaf.size for leaf in jax.tree.leaves(weights))
     shapes = [leaf.shape for leaf in jax.tree.leaves(problem) if isinstance(leaf, jax.Array)]
     rows = max((shape[0] for shape in shapes if shape), default=1)
     return max(1, int(1 / (gradients * (_SECONDS_PER_GRADIENT + _SECONDS_PER_WEIGHT_AND_ROW * size * rows))))

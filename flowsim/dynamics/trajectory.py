@@ -10,7 +10,7 @@ from jax.core import Tracer
 from jaxtyping import Array, Float, Int, PyTree
 
 from ..curvature import sharpness
-from ..networks import records as records_of, split
+from ..networks import records as records_of
 from ..problems import Problem
 from .recording import Records
 from .stopping import Outcome
@@ -78,8 +78,8 @@ class Trajectory(eqx.Module):
 def trajectory_of(
     records: Records,
     *,
-    weights: PyTree,
     network: eqx.Module,
+    rest: eqx.Module,
     problem: Problem,
     time,
     steps,
@@ -89,7 +89,7 @@ def trajectory_of(
     gradients,
     products,
 ) -> Trajectory:
-    """Return the trajectory of a run of `network` to `weights`, cut to the records made where their number is known."""
+    """Return the trajectory of a run that ends at `network`, cut to the records made where their number is known."""
     slots = records.slots
     if isinstance(records.count, Tracer):
         reached = jnp.arange(slots["times"].size) < records.count
@@ -99,7 +99,6 @@ def trajectory_of(
         slots = records_of(slots, slice(count))
     diagnostics = dict(slots["diagnostics"])
     along = diagnostics.pop("sharpness", None)
-    _, rest = split(network)
     path = None if slots["weights"] is None else eqx.combine(slots["weights"], rest)
     names = ("times", "risk", "excess_risk", "squared_distance", "gradient_norm")
     return Trajectory(
@@ -107,7 +106,7 @@ def trajectory_of(
         diagnostics=diagnostics,
         sharpness=along,
         path=path,
-        network=eqx.combine(weights, rest),
+        network=network,
         problem=problem,
         time=time,
         steps=steps,
