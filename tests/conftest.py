@@ -11,6 +11,13 @@ jax.config.update("jax_enable_x64", True)
 jax.config.update("jax_numpy_rank_promotion", "raise")
 
 
+@pytest.fixture(scope="module", autouse=True)
+def _compiled_programs_are_let_go():
+    """Let go of each module's compiled programs: a process may hold only so many (65 530 memory maps under Linux)."""
+    yield
+    jax.clear_caches()
+
+
 @pytest.fixture(scope="session")
 def problem():
     """The paper's data: 50 samples, 5 features, ‖w*‖ = 1."""

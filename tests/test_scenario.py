@@ -64,7 +64,7 @@ def test_what_is_left_out_has_its_default(write):
     assert (read.data.noise, read.data.outputs) == (1.0, 1)
     assert (read.network.width, read.network.activation) == (None, "linear")
     assert (read.flow.solver, read.flow.rtol, read.flow.t1, read.flow.max_steps) == (
-        "Tsit5",
+        "auto",
         None,
         math.inf,
         10**6,

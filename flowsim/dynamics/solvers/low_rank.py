@@ -18,6 +18,8 @@ from .error import commanded_error, growth, scaled_norm
 # Stiff directions turn as the solution moves. A step of length h with hλ beyond this feels it, λ being the largest
 # curvature, and takes A anew in each substep.
 _FROZEN_UP_TO = 100.0
+# The next row of a table is trusted to lengthen the step by as much as the last one did, but not beyond this.
+_LARGEST_RISE = 3.0
 
 
 class LowRankExtrapolation(diffrax.AbstractAdaptiveSolver):
@@ -134,10 +136,12 @@ class _Table(eqx.Module):
         factors = jnp.where(computed, growth(self.errors, jnp.maximum(number, 1)), 1e-10)
         cost = work / factors
         best = jnp.argmin(cost)
-        # Where the last row was the cheapest of all, one more may be cheaper still: try the step that it would allow.
+        # Where the last row was the cheapest of all, one more may be cheaper still: try the step that it would allow,
+        # by the growth from the row before to the last, or at least the step that pays for one more row.
         last = jnp.minimum(self.rows, columns - 1)
         rising = (best == self.rows) & (self.rows < columns) & (self.error <= 1)
-        return jnp.where(rising, factors[last] * work[last + 1] / work[last], factors[best])
+        trend = jnp.where(last > 2, jnp.clip(factors[last] / factors[last - 1], 1, _LARGEST_RISE), 1)
+        return jnp.where(rising, factors[last] * jnp.maximum(trend, work[last + 1] / work[last]), factors[best])
 
 
 def _extrapolate(row: Callable[[Array], PyTree], y0: PyTree, columns: int, rtol: Any, atol: Any) -> _Table:
