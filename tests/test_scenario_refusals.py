@@ -88,7 +88,7 @@ BAD_KEYS = {
     "unknown": (GOOD + "colour: red", "9: colour: found an unknown key; expected one of seed, precision, da"),
     "a merge key": (good("rtol", "<<: {}, rtol"), "7: flow.'<<': found an unknown key"),
     "a control code": (GOOD + '"\\e[31m": 1', "9: '\\x1b[31m': found an unknown key"),
-    "of another section": (GOOD + "learning_rates: [1]", "lemma_3; write it as descent.learning_rates"),
+    "of another section": (GOOD + "learning_rates: [1]", "lemma_3, sweep, figure; write it as descent.learning_rates"),
     "of another kind": (good("0.5", "0.5\n  width: 3"), "7: network.width: found an unknown key; expected o"),
     "of the top": (good("rtol", "seed: 1, rtol"), "t1, max_steps; write it as seed"),
     "no network": (TABLE[: TABLE.index("network")], "1: network: found nothing; expected a value, for which"),

@@ -9,7 +9,17 @@ from .reading import (
 )
 from .runner import build as build, environment as environment, run as run
 from .scenario import Scenario as Scenario
-from .store import ResultFolder as ResultFolder, StoreError as StoreError, open_results as open_results
+from .store import SWEEP as SWEEP, ResultFolder as ResultFolder, StoreError as StoreError, open_results as open_results
+from .sweep import (
+    FOLDER as FOLDER,
+    BlockStore as BlockStore,
+    Progress as Progress,
+    SweepResults as SweepResults,
+    Workers as Workers,
+    default_jobs as default_jobs,
+    run_sweep as run_sweep,
+    workers as workers,
+)
 from .theory import (
     Cell as Cell,
     CheckedCell as CheckedCell,

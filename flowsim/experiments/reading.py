@@ -1,7 +1,8 @@
 """From a YAML file and `--set` options to a scenario that keeps the schema, or to one clear message."""
 
 import copy
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from itertools import product
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,9 @@ from .document import Document, ScenarioError as ScenarioError, complaint, parse
 from .scenario import FileData, Scenario
 from .values import KeyPath
 from .wording import complaints, keys, unknown_key
+
+
+_AXES = ("sweep", "over")
 
 
 @dataclass(frozen=True)
@@ -52,7 +56,19 @@ def read_scenario(path: str | Path, overrides: Iterable[Override] = ()) -> Scena
     except ValidationError as error:
         raise ScenarioError("\n".join(complaints(error, document))) from None
     _refuse_absent_data(scenario, Path(path).parent, document)
+    _refuse_bad_points(scenario, document)
     return scenario
+
+
+def with_values(scenario: Scenario, values: Mapping[str, Any]) -> Scenario:
+    """Return `scenario` with other `values` for some of its keys, written network.scale, and without its sweep.
+
+    A key that another `kind` does not have is left out. Raises `pydantic.ValidationError` for values that break the
+    schema, together or with the rest.
+    """
+    plain = scenario.model_dump(exclude_unset=True, exclude={"sweep", "figure"})
+    overrides = [Override(tuple(key.split(".")), value, key) for key, value in values.items()]
+    return Scenario.model_validate(_overridden(Document(plain, {(): ""}), overrides).value)
 
 
 def resolved(scenario: Scenario) -> dict[str, Any]:
@@ -75,6 +91,8 @@ def _override(text: str) -> Override:
     place = f"--set {text if text.isprintable() else repr(text)}"
     key, equals, value = text.partition("=")
     path = tuple(key.strip().split("."))
+    if path[:2] == _AXES and len(path) > 3:
+        path = (*_AXES, ".".join(path[2:]))
     for n in range(len(path)):
         if path[n] not in (known := keys(path[:n])):
             raise ScenarioError(unknown_key(place, path[: n + 1], known))
@@ -109,6 +127,28 @@ def _leave_out_foreign_keys(section: dict[str, Any], path: KeyPath, kind: Any) -
         # `features` is a number for one kind of data and names for another: same word, different key.
         if key not in after or before[key].annotation != after[key].annotation:
             del section[key]
+
+
+def _refuse_bad_points(scenario: Scenario, document: Document) -> None:
+    """Refuse an axis of the sweep that is no key, a value that its key does not take, and values that do not fit."""
+    axes = scenario.sweep.over if scenario.sweep else {}
+    for axis, values in axes.items():
+        place = document.place((*_AXES, axis))
+        if axis not in (known := keys(_AXES)):
+            raise ScenarioError(unknown_key(place, (*_AXES, axis), known))
+        for value in values:
+            changed = _overridden(document, [Override(tuple(axis.split(".")), value, f"{place} {'.'.join(_AXES)}")])
+            try:
+                Scenario.model_validate(changed.value)
+            except ValidationError as error:
+                raise ScenarioError("\n".join(complaints(error, changed))) from None
+    for values in product(*axes.values()):
+        try:
+            with_values(scenario, dict(zip(axes, values, strict=True)))
+        except ValidationError:
+            found = ", ".join(f"{axis}={value}" for axis, value in zip(axes, values, strict=True))
+            wording = {"expected": "values that fit together", "write": "axes without this combination"}
+            raise ScenarioError(complaint(document.place(_AXES), _AXES, found=found, **wording)) from None
 
 
 def _refuse_absent_data(scenario: Scenario, folder: Path, document: Document) -> None:

@@ -3,6 +3,7 @@
 import platform
 import zlib
 from collections.abc import Callable
+from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -17,10 +18,10 @@ from ..comparison import Comparison, compare
 from ..dynamics import Stopping, solvers
 from ..networks import DeepLinear, Perceptron, cast
 from ..problems import EmpiricalRisk, LinearRegression, Problem
-from ..problems.data import gaussian_teacher, standardize, unit_regressor
+from ..problems.data import gaussian_teacher_with_test, standardize, unit_regressor
 from ..problems.table import read_table
 from .document import ScenarioError
-from .scenario import FileData, GaussianData, PerceptronNetwork, ResidualNetwork, Scenario, shape_refusals
+from .scenario import FileData, PerceptronNetwork, ResidualNetwork, Scenario, shape_refusals
 
 
 def run(
@@ -64,14 +65,55 @@ def build(scenario: Scenario, folder: Path) -> tuple[Problem, eqx.Module]:
     Needs 64-bit JAX (`jax_enable_x64`), also for precision float32, so that both precisions start from the same
     numbers. Raises `DataError` for data that cannot be used, and `ScenarioError` where they do not fit the network.
     """
-    X, y = _data(scenario, folder)
-    outputs = 1 if y.ndim == 1 else y.shape[1]
-    for refusal in shape_refusals(scenario.network, X.shape[1], outputs):
+    data = read_data(scenario, folder)
+    return build_problem(scenario, *data.training), build_network(scenario, data.features, data.outputs)
+
+
+@dataclass(frozen=True)
+class Data:
+    """The samples (X, y) to train on, and those that training does not see, if there are any."""
+
+    training: tuple[np.ndarray, np.ndarray]
+    held_out: tuple[np.ndarray, np.ndarray] | None
+
+    @property
+    def features(self) -> int:
+        """The number of features d."""
+        return self.training[0].shape[1]
+
+    @property
+    def outputs(self) -> int:
+        """The number of labels of one sample."""
+        return 1 if self.training[1].ndim == 1 else self.training[1].shape[1]
+
+
+def read_data(scenario: Scenario, folder: Path) -> Data:
+    """Draw or read the data of `scenario`. Raises as `build` does."""
+    data = scenario.data
+    if isinstance(data, FileData):
+        found = Data(_file_data(data, folder), None)
+    else:
+        generator = np.random.default_rng([scenario.seed, _number("data")])
+        sizes = (data.samples, data.features)
+        options = {"noise": data.noise, "outputs": data.outputs, "condition": data.condition}
+        drawn = gaussian_teacher_with_test(generator, *sizes, test_samples=data.test_samples, **options)
+        found = Data(drawn[:2], drawn[2:] if data.test_samples else None)
+    for refusal in shape_refusals(scenario.network, found.features, found.outputs):
         raise ScenarioError(refusal.message())
-    nonlinear = isinstance(scenario.network, PerceptronNetwork) and scenario.network.activation != "linear"
-    problem = EmpiricalRisk(X, y) if nonlinear else LinearRegression(X, y)
-    network = _network(scenario, X.shape[1], outputs)
-    return problem, cast(network, jnp.dtype(scenario.precision))
+    return found
+
+
+def build_problem(scenario: Scenario, X: np.ndarray, y: np.ndarray) -> Problem:
+    """Return the risk of the network of `scenario` on these samples."""
+    spec = scenario.network
+    nonlinear = isinstance(spec, PerceptronNetwork) and spec.activation != "linear"
+    return EmpiricalRisk(X, y) if nonlinear else LinearRegression(X, y)
+
+
+def build_network(scenario: Scenario, features: int, outputs: int, key: jax.Array | None = None) -> eqx.Module:
+    """Return the network of `scenario` with weights drawn from `key`, by default that of its seed."""
+    key = _key(scenario.seed, "network") if key is None else key
+    return cast(_network(scenario, features, outputs, key), jnp.dtype(scenario.precision))
 
 
 def environment() -> dict[str, Any]:
@@ -86,21 +128,6 @@ def environment() -> dict[str, Any]:
     }
 
 
-def _data(scenario: Scenario, folder: Path) -> tuple[np.ndarray, np.ndarray]:
-    data = scenario.data
-    if isinstance(data, GaussianData):
-        generator = np.random.default_rng([scenario.seed, _number("data")])
-        return gaussian_teacher(
-            generator,
-            data.samples,
-            data.features,
-            noise=data.noise,
-            outputs=data.outputs,
-            condition=data.condition,
-        )
-    return _file_data(data, folder)
-
-
 def _file_data(data: FileData, folder: Path) -> tuple[np.ndarray, np.ndarray]:
     X, y = read_table(folder / data.path, data.target_names, data.feature_names)
     if data.standardize:
@@ -109,8 +136,8 @@ def _file_data(data: FileData, folder: Path) -> tuple[np.ndarray, np.ndarray]:
     return X, unit_regressor(X, y) if data.unit_regressor else y
 
 
-def _network(scenario: Scenario, features: int, outputs: int) -> DeepLinear | Perceptron:
-    spec, key = scenario.network, _key(scenario.seed, "network")
+def _network(scenario: Scenario, features: int, outputs: int, key: jax.Array) -> DeepLinear | Perceptron:
+    spec = scenario.network
     if isinstance(spec, ResidualNetwork):
         direction = jax.random.normal(_key(scenario.seed, "projection"), (features,))
         projection = direction / jnp.linalg.norm(direction) if outputs == 1 else None

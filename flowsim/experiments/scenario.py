@@ -4,9 +4,11 @@ import math
 from collections.abc import Iterator
 from typing import Annotated, Literal, get_args
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import Field, model_validator
 from pydantic_core import PydanticCustomError
 
+from .section import Section
+from .sweep_settings import SweepSettings
 from .values import (
     Condition,
     Conditions,
@@ -21,6 +23,7 @@ from .values import (
     StepLimit,
     Subject,
     Subjects,
+    TestCount,
     Time,
     refusal,
 )
@@ -31,14 +34,6 @@ _FINEST = {
     "float64": {"rtol": 1e-14, "gradient_norm": 2e-15},
     "float32": {"rtol": 4e-6, "gradient_norm": 1e-6},
 }
-
-
-class Section(BaseModel):
-    """What every section obeys: no unknown key, no change after reading, no silent conversion, no NaN."""
-
-    model_config = ConfigDict(
-        frozen=True, extra="forbid", strict=True, allow_inf_nan=False, use_attribute_docstrings=True
-    )
 
 
 class GaussianData(Section):
@@ -56,6 +51,8 @@ class GaussianData(Section):
     """Number of labels m of one sample."""
     condition: Condition | None = Field(default=None, examples=[100.0])
     """Condition number Λ/λ of the covariance, with Λ = 1; null: as the inputs are drawn."""
+    test_samples: TestCount = Field(default=0, examples=[50])
+    """Number of further samples of the same teacher, on which a sweep measures the risk of what was trained."""
 
     @property
     def inputs(self) -> int:
@@ -241,6 +238,12 @@ class Scenario(Section):
         default=None, examples=[{"deviations": [1.0], "scales": [0.5], "widths": [5], "depths": [20]}]
     )
     """Products of many random matrices; null: none."""
+    sweep: SweepSettings | None = Field(
+        default=None, examples=[{"over": {"network.scale": [0.3, 0.5]}, "repetitions": 20}]
+    )
+    """The same experiment for every point of a grid, with repetitions; null: none."""
+    figure: Literal[1, 2, 3, 4, 5, 6, 7] | None = Field(default=None, examples=[1])
+    """The figure of Marion and Chizat (2024) that the sweep is to be drawn as, with its claims checked; null: none."""
 
     @model_validator(mode="after")
     def _refuse_contradictions(self) -> "Scenario":
@@ -283,6 +286,7 @@ def _contradictions(scenario: Scenario) -> Iterator[PydanticCustomError]:
     yield from shape_refusals(scenario.network, data.inputs, data.outputs)
     yield from _zero_layer_refusals(scenario)
     yield from _theory_refusals(scenario)
+    yield from _sweep_refusals(scenario)
     if (numbers := descent.steps * len(descent.learning_rates)) > MOST_NUMBERS:
         yield _too_large(f"{numbers} steps over all learning rates", "steps", ("descent", "steps"))
     yield from _finer_than_rounding(scenario)
@@ -325,6 +329,24 @@ def _theory_refusals(scenario: Scenario) -> Iterator[PydanticCustomError]:
             expected="as many features as the data have",
             write="features: []",
             at=("theory", "features"),
+        )
+
+
+def _sweep_refusals(scenario: Scenario) -> Iterator[PydanticCustomError]:
+    data = scenario.data
+    if scenario.figure is not None and scenario.sweep is None:
+        yield refusal(
+            found=f"{scenario.figure} in a scenario without a sweep",
+            expected="a sweep, which the figure shows",
+            write="a section sweep:, or figure: null",
+            at=("figure",),
+        )
+    if isinstance(data, GaussianData) and data.test_samples and data.condition is not None:
+        yield refusal(
+            found=f"{data.test_samples} beside a condition number",
+            expected="0, as the condition number is that of the drawn samples",
+            write="test_samples: 0, or condition: null",
+            at=("data", "test_samples"),
         )
 
 

@@ -13,12 +13,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import yaml
+from filelock import FileLock, Timeout
 
 if TYPE_CHECKING:
     import xarray
     from matplotlib.figure import Figure
 
 SCENARIO, SUMMARY, TRAJECTORIES, FIGURES = "scenario.yaml", "summary.json", "trajectories.nc", "figures"
+SWEEP, _LOCK = "sweep.nc", ".lock"
 
 
 class StoreError(RuntimeError):
@@ -97,10 +99,32 @@ class ResultFolder:
         text = json.dumps(_finite(_plain(summary)), indent=2, ensure_ascii=False, allow_nan=False)
         return self._write(SUMMARY, (text + "\n").encode())
 
-    def write_dataset(self, dataset: "xarray.Dataset") -> Path:
-        """Write trajectories.nc, in netCDF."""
+    def write_dataset(self, dataset: "xarray.Dataset", name: str = TRAJECTORIES) -> Path:
+        """Write trajectories.nc, or sweep.nc, in netCDF."""
         # HDF5 that meets a full disk can take the process down with it, so it writes to memory.
-        return self._write(TRAJECTORIES, dataset.to_netcdf(engine="h5netcdf"))
+        return self._write(name, dataset.to_netcdf(engine="h5netcdf"))
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """Keep other runs out of the folder meanwhile. Raises `StoreError` where one is in it already.
+
+        The system opens the lock when the process ends, however it ends.
+        """
+        path = self.path / _LOCK
+        with _as_store_error(path), _folder(self.path):
+            lock = FileLock(path, timeout=0)
+            try:
+                lock.acquire()
+            except Timeout:
+                raise StoreError(f"{self.path}: another run is at work there; wait for it, or use another --out") from None
+        try:
+            yield
+        finally:
+            path.unlink(missing_ok=True)
+            lock.release()
+            for place in (self.path, self.path.parent):
+                with suppress(OSError):  # not empty: there are results
+                    place.rmdir()
 
     def write_figure(self, name: str, figure: "Figure") -> tuple[Path, Path]:
         """Write figures/name.png and figures/name.pdf; the same figure gives the same bytes."""
@@ -178,7 +202,7 @@ def _difference(stored: Any, asked: Any, key: str = "scenario") -> str | None:
 
 def _results(folder: Path) -> list[Path]:
     figures = [path for suffix in ("png", "pdf") for path in (folder / FIGURES).glob(f"*.{suffix}")]
-    return [folder / SUMMARY, folder / TRAJECTORIES, *sorted(figures)]
+    return [folder / SUMMARY, folder / TRAJECTORIES, folder / SWEEP, *sorted(figures)]
 
 
 def _yaml(content: dict[str, Any]) -> str:

@@ -4,9 +4,11 @@ import math
 from collections import Counter
 from typing import Annotated, Any, Literal
 
+import numpy as np
 from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema
 from pydantic_core import PydanticCustomError
 
+MOST_VALUES = 10_000
 KeyPath = tuple[str | int, ...]
 
 
@@ -35,6 +37,28 @@ def _distinct(values: tuple[Any, ...]) -> tuple[Any, ...]:
     return values
 
 
+def _spaced(value: Any) -> Any:
+    """Return the numbers that {start, stop, count, spacing} stands for; anything else as it is."""
+    if not isinstance(value, dict):
+        return value
+    start, stop, count = (value.get(key) for key in ("start", "stop", "count"))
+    spacing = value.get("spacing", "linear")
+    numbers = all(isinstance(end, int | float) and not isinstance(end, bool) and math.isfinite(end) for end in (start, stop))
+    whole = isinstance(count, int) and not isinstance(count, bool) and 2 <= count <= MOST_VALUES
+    if set(value) - {"start", "stop", "count", "spacing"} or not numbers or not whole or spacing not in ("linear", "log"):
+        raise refusal(
+            found=f"the keys {', '.join(map(str, value)) or 'none'}",
+            expected=f"finite numbers start and stop, a count from 2 to {MOST_VALUES}, and a spacing, linear or log",
+            write="{start: 0.25, stop: 0.6, count: 10}, or a list",
+        )
+    if spacing == "log" and not (start > 0 and stop > 0):
+        raise refusal(
+            found=f"a logarithmic spacing from {start} to {stop}", expected="positive ends", write="spacing: linear"
+        )
+    space = np.geomspace if spacing == "log" else np.linspace
+    return space(start, stop, count).tolist()
+
+
 # Comes before a strict int: 3.0 is a whole number; 3.5, true and "3" are not.
 WHOLE = BeforeValidator(_whole)
 
@@ -46,6 +70,38 @@ StepLimit = Annotated[int, Field(ge=1, le=2**31 - 1), WHOLE]  # Diffrax counts i
 # YAML has lists and a frozen model has tuples: the container alone is lax, its entries stay strict.
 LearningRates = Annotated[
     tuple[Annotated[float, Field(gt=0, le=1e30)], ...], Field(strict=False), AfterValidator(_distinct)
+]
+_RANGE = {
+    "type": "object",
+    "properties": {
+        "start": {"type": "number"},
+        "stop": {"type": "number"},
+        "count": {"type": "integer", "minimum": 2, "maximum": MOST_VALUES},
+        "spacing": {"enum": ["linear", "log"], "default": "linear"},
+    },
+    "required": ["start", "stop", "count"],
+    "additionalProperties": False,
+}
+
+
+def _list_or_range(entry: dict[str, Any]) -> WithJsonSchema:
+    return WithJsonSchema({"anyOf": [{"type": "array", "items": entry, "minItems": 1}, _RANGE]})
+
+
+# Written as a list, or as {start, stop, count, spacing}; a scenario holds the list.
+Axis = Annotated[
+    tuple[float | int | str | bool | None, ...],
+    Field(strict=False, min_length=1, max_length=MOST_VALUES),
+    BeforeValidator(_spaced),
+    AfterValidator(_distinct),
+    _list_or_range({}),
+]
+SpacedLearningRates = Annotated[
+    tuple[Annotated[float, Field(gt=0, le=1e30)], ...],
+    Field(strict=False, min_length=1, max_length=MOST_VALUES),
+    BeforeValidator(_spaced),
+    AfterValidator(_distinct),
+    _list_or_range({"type": "number", "exclusiveMinimum": 0}),
 ]
 Positives = Annotated[
     tuple[Annotated[float, Field(gt=0, le=1e3)], ...], Field(strict=False, min_length=1), AfterValidator(_distinct)
@@ -64,6 +120,7 @@ Names = Annotated[
     AfterValidator(_distinct),
     WithJsonSchema({"anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}, "minItems": 1}]}),
 ]
+TestCount = Annotated[int, Field(ge=0), WHOLE]
 # JSON has no infinity, YAML writes it .inf, and people write inf.
 Time = Annotated[
     float,

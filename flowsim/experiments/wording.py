@@ -17,8 +17,10 @@ from .values import KeyPath
 
 
 def _models(annotation: Any) -> tuple[type[Section], ...]:
-    members = get_args(annotation) or (annotation,)
-    return tuple(model for model in members if isinstance(model, type) and issubclass(model, Section))
+    """Return the sections that an annotation speaks of, inside unions and lists too."""
+    if isinstance(annotation, type) and issubclass(annotation, Section):
+        return (annotation,)
+    return tuple(model for member in get_args(annotation) for model in _models(member))
 
 
 _SECTIONS = {name: models for name, field in Scenario.model_fields.items() if (models := _models(field.annotation))}
@@ -34,16 +36,28 @@ _HOMES = {name: name for name in Scenario.model_fields} | {
     for key in model.model_fields
 }
 del _HOMES["kind"]  # at home in two sections
+# What a sweep may run over: single values of these sections.
+_SWEPT = ("data", "network", "flow")
+_AXES = {key: Scenario.model_fields[key] for key in ("seed", "precision")} | {
+    f"{name}.{key}": field
+    for name in _SWEPT
+    for model in _SECTIONS[name]
+    for key, field in model.model_fields.items()
+    if not key.startswith(("target", "path"))
+}
 
 
 def keys(section: KeyPath, kind: Any = None) -> dict[str, FieldInfo]:
     """Return the keys that may stand in `section`, those of every kind where `kind` is none of them."""
-    if not section:
-        return dict(Scenario.model_fields)
-    name = section[0] if len(section) == 1 else None
-    models = _SECTIONS.get(str(name), ())
-    chosen = [model for known, model in _KINDS.get(str(name), {}).items() if known == kind]
-    return {key: field for model in chosen or models for key, field in model.model_fields.items()}
+    names = [part for part in section if isinstance(part, str)]
+    if names[:2] == ["sweep", "over"]:
+        return _AXES
+    fields = dict(Scenario.model_fields)
+    for number, name in enumerate(names):
+        models = _models(fields[name].annotation) if name in fields else ()
+        chosen = [model for known, model in _KINDS.get(name, {}).items() if known == kind] if number == 0 else []
+        fields = {key: field for model in chosen or models for key, field in model.model_fields.items()}
+    return fields
 
 
 def unknown_key(place: str, path: KeyPath, known: Collection[str]) -> str:
@@ -174,7 +188,7 @@ def _remedy_for_unknown(path: KeyPath, known: Collection[str]) -> str:
     key = str(path[-1])
     if not known:
         return f"a value for {dotted(path[:-1])}"
-    if len(path) > 1 and key in keys(path[:1]):
+    if len(path) == 2 and path[0] in _KINDS and key in keys(path[:1]):
         kind = next(kind for kind, model in _KINDS[str(path[0])].items() if key in model.model_fields)
         return f"kind: {kind}, which has it, or leave it out"
     if key in _HOMES:

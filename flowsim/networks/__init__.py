@@ -2,4 +2,12 @@
 
 from .linear import DeepLinear as DeepLinear
 from .perceptron import Perceptron as Perceptron
-from .weights import Fixed as Fixed, cast as cast, records as records, split as split, weight_dtype as weight_dtype
+from .weights import (
+    Fixed as Fixed,
+    cast as cast,
+    records as records,
+    split as split,
+    stacked as stacked,
+    unstacked as unstacked,
+    weight_dtype as weight_dtype,
+)

@@ -1,5 +1,6 @@
 """What the flow moves in a network, and what it leaves alone."""
 
+from collections.abc import Sequence
 from typing import TypeVar
 
 import equinox as eqx
@@ -56,6 +57,17 @@ def records(tree: Tree, index: slice | np.ndarray) -> Tree:
     cut = [np.asarray(leaf)[index] for leaf in leaves]
     # An array that nobody placed stays so: a change would compile every program that takes it once more.
     return structure.unflatten(jax.device_put(cut, [leaf.sharding if leaf.committed else None for leaf in leaves]))
+
+
+def stacked(networks: Sequence[Network]) -> Network:
+    """Return networks of one shape as one, with a leading axis in every array."""
+    return jax.tree.map(lambda *leaves: jnp.asarray(np.stack(leaves)), *networks)
+
+
+def unstacked(network: Network, count: int) -> list[Network]:
+    """Return the first `count` networks of a stack: the inverse of `stacked`."""
+    on_host = jax.tree.map(np.asarray, network)
+    return [jax.tree.map(lambda leaf, n=number: jnp.asarray(leaf[n]), on_host) for number in range(count)]
 
 
 def _is_fixed(leaf: object) -> bool:

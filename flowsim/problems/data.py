@@ -36,6 +36,25 @@ def gaussian_teacher(
     sizes that are not positive whole numbers, a `noise` that is negative or not finite, and a `condition` below one,
     infinite, or other than one where there is one eigenvalue only.
     """
+    options = {"noise": noise, "outputs": outputs, "condition": condition}
+    return gaussian_teacher_with_test(rng, samples, features, test_samples=0, **options)[:2]
+
+
+def gaussian_teacher_with_test(
+    rng: np.random.Generator,
+    samples: int,
+    features: int,
+    *,
+    test_samples: int,
+    noise: float = 1.0,
+    outputs: int = 1,
+    condition: float | None = None,
+) -> tuple[Array, Array, Array, Array]:
+    """Draw X and y as `gaussian_teacher` does, and `test_samples` more, of the same teacher and in the same units.
+
+    Returns X, y, X_test and y_test; X and y do not depend on the number of test samples, whose inputs are standard
+    Gaussian whatever the `condition`. Raises as `gaussian_teacher`.
+    """
     for name, size in {"samples": samples, "features": features, "outputs": outputs}.items():
         if not isinstance(size, Integral) or size < 1:
             raise DataError(f"{name} is {size!r}: expected a whole number, at least 1")
@@ -46,7 +65,13 @@ def gaussian_teacher(
         X = _conditioned(X, condition)
     teacher = rng.standard_normal((features, outputs))
     y = X @ teacher + noise * rng.standard_normal((samples, outputs))
-    return X, unit_regressor(X, y[:, 0] if outputs == 1 else y)
+    X_test = rng.standard_normal((test_samples, features))
+    y_test = X_test @ teacher + noise * rng.standard_normal((test_samples, outputs))
+    if outputs == 1:
+        y, y_test = y[:, 0], y_test[:, 0]
+    scaled = unit_regressor(X, y)
+    largest = np.abs(y).argmax()
+    return X, scaled, X_test, y_test * (scaled.flat[largest] / y.flat[largest])
 
 
 def _conditioned(X: Array, condition: float) -> Array:

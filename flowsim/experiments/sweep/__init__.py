@@ -1,0 +1,6 @@
+"""Sweeps: a scenario at every point of a grid, in blocks that any worker can compute and that are never lost."""
+
+from .block import plan as plan
+from .run import Progress as Progress, SweepResults as SweepResults, run_sweep as run_sweep
+from .store import FOLDER as FOLDER, BlockStore as BlockStore
+from .workers import Workers as Workers, default_jobs as default_jobs, workers as workers

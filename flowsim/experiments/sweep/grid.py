@@ -1,0 +1,52 @@
+"""The points of a sweep, and the initializations at each of them."""
+
+import hashlib
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import product
+from typing import Any
+
+import jax
+import numpy as np
+
+from ..reading import with_values
+from ..scenario import Scenario
+
+RESERVED = ("repetition", "learning_rate")
+
+
+@dataclass(frozen=True)
+class Point:
+    """One combination of the values of all axes: its place in the grid, and the scenario that it stands for."""
+
+    index: tuple[int, ...]
+    values: dict[str, Any]
+    scenario: Scenario
+
+    @property
+    def name(self) -> str:
+        """The coordinates in words, the same whatever order the axes have: network.depth=10, network.scale=0.3."""
+        return ", ".join(f"{key}={self.values[key]!r}" for key in sorted(self.values))
+
+
+def points(scenario: Scenario) -> Iterator[Point]:
+    """Yield every point of the sweep of `scenario`, the last axis running fastest."""
+    axes = scenario.sweep.over if scenario.sweep else {}
+    for index in product(*(range(len(values)) for values in axes.values())):
+        values = {key: axes[key][i] for key, i in zip(axes, index, strict=True)}
+        yield Point(index, values, with_values(scenario, values))
+
+
+def axis_names(scenario: Scenario) -> dict[str, str]:
+    """Return for every axis its short name: the last part of its key, or all of it where that is taken."""
+    axes = scenario.sweep.over if scenario.sweep else {}
+    short = {key: key.rpartition(".")[2] for key in axes}
+    count = Counter([*short.values(), *RESERVED])
+    return {key: name if count[name] == 1 else key.replace(".", "_") for key, name in short.items()}
+
+
+def start_key(seed: int, name: str, repetition: int) -> jax.Array:
+    """Return the key of one initialization, which depends on its own coordinates alone."""
+    digest = hashlib.sha256(f"{seed} | {name} | repetition {repetition}".encode()).digest()
+    return jax.random.wrap_key_data(np.frombuffer(digest[:8], np.uint32), impl="threefry2x32")

@@ -1,0 +1,174 @@
+"""A sweep from its plan to one labelled data set."""
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ...networks import DeepLinear
+from ...problems import LinearRegression
+from ...theory import minimal_sharpness_bounds
+from ..reading import resolved
+from ..runner import build_network, environment, read_data
+from ..scenario import Scenario
+from .block import Placed, plan
+from .compute import NO_OUTCOME, Arrays, Failure
+from .grid import Point, axis_names, points
+from .store import BlockStore
+from .workers import Workers
+
+if TYPE_CHECKING:
+    import xarray
+
+
+@dataclass(frozen=True)
+class SweepResults:
+    """What a sweep found: the data set, and the cells that could not be computed."""
+
+    dataset: "xarray.Dataset"
+    failures: tuple[Failure, ...]
+
+    @property
+    def unconverged(self) -> int:
+        """The number of flows that did not reach their limit."""
+        if "flow_outcome" not in self.dataset:
+            return 0
+        from ...dynamics import Outcome
+
+        reached = self.dataset.flow_outcome.isin([Outcome.CONVERGED, Outcome.RISK_REACHED])
+        return int((~reached).sum())
+
+
+@dataclass(frozen=True)
+class Progress:
+    """Where a sweep stands: estimated seconds of work done here, of all that was to be done, and blocks found stored."""
+
+    done: float
+    total: float
+
+
+def run_sweep(
+    scenario: Scenario,
+    folder: Path,
+    store: BlockStore,
+    workers: Workers,
+    *,
+    progress: Callable[[Progress], None] = lambda progress: None,
+) -> SweepResults:
+    """Compute what is not in `store` yet, and put all of it together.
+
+    Every block is stored as soon as it is done. Raises `StoreError` where it cannot be.
+    """
+    assert scenario.sweep is not None
+    placed, here = plan(scenario, folder), environment()
+    addresses = [part.block.address(here) for part in placed]
+    found: dict[str, Arrays] = {}
+    missing: dict[str, Placed] = {}
+    for address, part in zip(addresses, placed, strict=True):
+        arrays = store.load(address)
+        if arrays is None:
+            missing[address] = part
+        else:
+            found[address] = arrays
+    failures = _computed(missing, found, store, workers, progress)
+    tables = _assembled(scenario, placed, [found.get(address, {}) for address in addresses])
+    return SweepResults(_dataset(scenario, tables, folder), tuple(failures))
+
+
+def _computed(
+    missing: dict[str, Placed],
+    found: dict[str, Arrays],
+    store: BlockStore,
+    workers: Workers,
+    progress: Callable[[Progress], None],
+) -> list[Failure]:
+    """Fill `found` with what is `missing`, and return the failures, of which no file is made."""
+    total, done = sum(part.block.cost for part in missing.values()), 0.0
+    by_block = {id(part.block): address for address, part in missing.items()}
+    failures: list[Failure] = []
+    progress(Progress(done, total))
+    for block, result in workers.results([part.block for part in missing.values()]):
+        address = by_block[id(block)]
+        found[address] = result.arrays
+        failures += result.failures
+        if not result.failures:
+            store.save(address, result.arrays)
+        done += block.cost
+        progress(Progress(done, total))
+    return failures
+
+
+def _assembled(scenario: Scenario, placed: tuple[Placed, ...], results: list[Arrays]) -> Arrays:
+    """Return every quantity over (grid, repetition), or over (grid, repetition, learning rate)."""
+    sweep = scenario.sweep
+    assert sweep is not None
+    grid = tuple(len(values) for values in sweep.over.values())
+    tables: Arrays = {}
+    for part, arrays in zip(placed, results, strict=True):
+        for row, (start, index) in enumerate(zip(part.block.starts, part.indices, strict=True)):
+            for name, values in arrays.items():
+                if name not in tables:
+                    empty = NO_OUTCOME if np.issubdtype(values.dtype, np.integer) else np.nan
+                    tables[name] = np.full((*grid, sweep.starts, *values.shape[1:]), empty, values.dtype)
+                tables[name][(*index, start.repetition)] = values[row]
+    return tables
+
+
+def _dataset(scenario: Scenario, tables: Arrays, folder: Path) -> "xarray.Dataset":
+    import xarray
+
+    sweep = scenario.sweep
+    assert sweep is not None
+    names = axis_names(scenario)
+    rates = np.array([rate for entry in sweep.descent for rate in entry.learning_rates])
+    order = np.argsort(rates)
+    grid = tuple(names.values())
+    variables: dict[str, Any] = {}
+    for name, values in sorted(tables.items()):
+        per_rate = name.startswith("descent_")
+        dims = (*grid, "repetition", *(("learning_rate",) if per_rate else ()))
+        variables[name] = (dims, values[..., order] if per_rate else values)
+    variables |= {name: (grid, values) for name, values in _of_points(scenario, folder).items()}
+    coordinates: dict[str, Any] = {names[key]: _coordinate(values) for key, values in sweep.over.items()}
+    coordinates["repetition"] = np.arange(sweep.starts)
+    if rates.size:
+        coordinates["learning_rate"] = rates[order]
+        steps = np.array([entry.steps for entry in sweep.descent for _ in entry.learning_rates])
+        variables["descent_steps_asked"] = ("learning_rate", steps[order])
+    return xarray.Dataset(variables, coordinates, {"scenario": json.dumps(resolved(scenario))})
+
+
+def _coordinate(values: tuple[Any, ...]) -> list[Any]:
+    numbers = all(isinstance(value, int | float) and not isinstance(value, bool) for value in values)
+    return list(values) if numbers else ["null" if value is None else str(value) for value in values]
+
+
+def _of_points(scenario: Scenario, folder: Path) -> Arrays:
+    """Return what the data and the depth of every point say before anything moves."""
+    rows = [_of_point(point, folder) for point in points(scenario)]
+    assert scenario.sweep is not None
+    grid = tuple(len(values) for values in scenario.sweep.over.values())
+    return {name: np.array([row[name] for row in rows]).reshape(grid) for name in rows[0]}
+
+
+def _of_point(point: Point, folder: Path) -> dict[str, float]:
+    data = read_data(point.scenario, folder)
+    linear = LinearRegression(*data.training)
+    lower = upper = np.nan
+    norm = float(np.linalg.norm(linear.optimum))
+    if linear.optimum.ndim == 1 and norm > 0:
+        network = build_network(point.scenario, data.features, data.outputs)
+        projection = network.projection if isinstance(network, DeepLinear) else None
+        length = 1.0 if projection is None else float(np.linalg.norm(projection))
+        lower, upper = minimal_sharpness_bounds(linear, point.scenario.network.depth, projection_norm=length)
+    return {
+        "minimal_risk": float(linear.minimal_risk),
+        "largest_eigenvalue": float(linear.largest_eigenvalue),
+        "smallest_eigenvalue": float(linear.smallest_eigenvalue),
+        "optimum_norm": norm,
+        "sharpness_lower_bound": lower,
+        "sharpness_upper_bound": upper,
+    }

@@ -1,0 +1,167 @@
+"""Who computes the blocks: this process, spawned processes on this machine, or a Dask cluster."""
+
+import multiprocessing
+import os
+import signal
+import threading
+from collections.abc import Iterable, Iterator
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Protocol
+
+import jax
+
+from .block import Block
+from .compute import BlockResult, Failure, compute
+
+if TYPE_CHECKING:
+    from distributed import Client
+
+# A block whose worker died so often is given up: it may be the one that kills.
+_ATTEMPTS = 3
+
+
+class Workers(Protocol):
+    """Something that computes blocks."""
+
+    def results(self, blocks: Iterable[Block]) -> Iterator[tuple[Block, BlockResult]]:
+        """Yield every block with its result, in the order in which they are ready."""
+        ...
+
+
+class InProcess:
+    """Computes the blocks one after the other, here."""
+
+    def results(self, blocks: Iterable[Block]) -> Iterator[tuple[Block, BlockResult]]:
+        """Yield every block with its result."""
+        for block in blocks:
+            yield block, compute(block)
+
+
+class Spawned:
+    """Spawned processes, each with one block at a time; one that dies is replaced, and its block tried again."""
+
+    def __init__(self, count: int, device: str | None = None):
+        self._device = device
+        self._pools = [_pool(device) for _ in range(count)]
+        self._warm = [""] * count
+
+    def results(self, blocks: Iterable[Block]) -> Iterator[tuple[Block, BlockResult]]:
+        """Yield every block with its result, in the order in which they are ready."""
+        waiting = sorted(blocks, key=lambda block: -block.cost)
+        attempts: dict[int, int] = {}
+        running: dict[Future, tuple[int, Block]] = {}
+        while waiting or running:
+            for worker in set(range(len(self._pools))) - {worker for worker, _ in running.values()}:
+                if waiting:
+                    block = self._take(waiting, worker)
+                    running[self._submit(worker, block)] = (worker, block)
+            done, _ = wait(running, return_when=FIRST_COMPLETED)
+            for future in done:
+                worker, block = running.pop(future)
+                try:
+                    yield block, future.result()
+                except BrokenProcessPool:
+                    attempts[id(block)] = attempts.get(id(block), 0) + 1
+                    if attempts[id(block)] < _ATTEMPTS:
+                        waiting.insert(0, block)
+                    else:
+                        yield block, _given_up(block, f"its worker died {_ATTEMPTS} times")
+                except Exception as error:
+                    yield block, _given_up(block, f"{type(error).__name__}: {error}".splitlines()[0])
+
+    def close(self) -> None:
+        """End the processes, whatever they are doing."""
+        for pool in self._pools:
+            # From Python 3.14 on this is ProcessPoolExecutor.kill_workers.
+            processes = list((getattr(pool, "_processes", None) or {}).values())
+            pool.shutdown(wait=False, cancel_futures=True)
+            for process in processes:
+                process.kill()
+
+    def _submit(self, worker: int, block: Block) -> Future:
+        try:
+            return self._pools[worker].submit(compute, block)
+        except BrokenProcessPool:  # it died with its last block, or since
+            self._pools[worker] = _pool(self._device)
+            return self._pools[worker].submit(compute, block)
+
+    def _take(self, waiting: list[Block], worker: int) -> Block:
+        """Take the block that suits a worker best: one whose programs it has compiled, or else the most costly of a
+        structure that no other worker has."""
+        mine, others = self._warm[worker], set(self._warm)
+        order = sorted(waiting, key=lambda b: (b.structure != mine, b.structure in others, -b.cost))
+        waiting.remove(order[0])
+        self._warm[worker] = order[0].structure
+        return order[0]
+
+
+class OnDask:
+    """The workers of a Dask cluster, which see to their own deaths."""
+
+    def __init__(self, client: "Client"):
+        self._client = client
+
+    def results(self, blocks: Iterable[Block]) -> Iterator[tuple[Block, BlockResult]]:
+        """Yield every block with its result, in the order in which they are ready."""
+        from distributed import as_completed
+
+        futures = {self._client.submit(compute, block, pure=False, retries=_ATTEMPTS - 1): block for block in blocks}
+        for future in as_completed(futures):
+            block = futures[future]
+            error = future.exception()
+            yield block, future.result() if error is None else _given_up(block, f"{type(error).__name__}: {error}")
+            future.release()
+
+
+@contextmanager
+def workers(jobs: int, *, dask: str | None = None, device: str | None = None) -> Iterator[Workers]:
+    """Provide workers: a Dask cluster by its address, else `jobs` processes on a kind of `device`, one meaning this one.
+
+    Raises `ConnectionError` where the cluster does not answer, `ModuleNotFoundError` without the package.
+    """
+    if dask is not None:
+        from distributed import Client
+
+        try:
+            client = Client(dask, timeout=10, set_as_default=False)
+        except (OSError, ValueError) as error:
+            raise ConnectionError(str(error)) from error
+        with client:
+            yield OnDask(client)
+    elif jobs == 1:
+        yield InProcess()
+    else:
+        spawned = Spawned(jobs, device)
+        try:
+            yield spawned
+        finally:
+            spawned.close()
+
+
+def default_jobs() -> int:
+    """Return one job for each core that this process may use, one in all where an accelerator computes."""
+    if jax.default_backend() != "cpu":
+        return 1
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def _pool(device: str | None) -> ProcessPoolExecutor:
+    # Never fork: JAX has threads by now.
+    spawn = multiprocessing.get_context("spawn")
+    return ProcessPoolExecutor(1, mp_context=spawn, initializer=_begin_worker, initargs=(device,))
+
+
+def _begin_worker(device: str | None) -> None:
+    """Leave the keyboard to the main process, and end with it, however it ends."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    if device is not None:
+        jax.config.update("jax_default_device", jax.devices(device)[0])
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        threading.Thread(target=lambda: (parent.join(), os._exit(1)), daemon=True).start()
+
+
+def _given_up(block: Block, message: str) -> BlockResult:
+    return BlockResult({}, [Failure(block.describe(start), message) for start in block.starts])

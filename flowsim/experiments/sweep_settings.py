@@ -1,0 +1,109 @@
+"""The schema of a sweep: a grid over fields of a scenario, repetitions, and what runs at every point."""
+
+from collections import Counter
+from collections.abc import Iterator
+
+from pydantic import Field, model_validator
+from pydantic_core import PydanticCustomError
+
+from .section import Section
+from .values import Axis, Count, SpacedLearningRates, refusal
+
+MOST_CELLS = 10_000_000
+_QUICK_STEPS, _QUICK_REPETITIONS = 10, 3
+
+
+class SweepDescent(Section):
+    """Gradient descent from every initialization, at learning rates that share a number of steps."""
+
+    learning_rates: SpacedLearningRates = Field(examples=[[0.005, 0.02]])
+    """The learning rates η: a list, or start, stop, count and spacing."""
+    steps: Count = Field(examples=[4000])
+    """Number of steps."""
+    repetitions: Count | None = Field(default=None, examples=[80])
+    """Number of initializations at every point, the first of them those of the sweep; null: as many as it has."""
+
+
+class CriticalSettings(Section):
+    """The largest learning rate at which gradient descent reaches the minimum, by bisection."""
+
+    lowest: float = Field(default=1e-3, gt=0, le=1e6, examples=[0.001])
+    """A learning rate that is small enough."""
+    highest: float = Field(default=2.0, gt=0, le=1e6, examples=[2.0])
+    """A learning rate that is too large."""
+    steps: Count = Field(default=10_000, examples=[10_000])
+    """Number of steps within which the minimum is to be reached."""
+    excess_risk: float = Field(default=1e-6, gt=0, examples=[1e-6])
+    """The minimum is reached where the excess risk at the end is at most this."""
+    precision: float = Field(default=0.01, ge=1e-6, le=1, examples=[0.01])
+    """The bisection ends when the bracket is this narrow, relative to the learning rate."""
+
+    @model_validator(mode="after")
+    def _refuse_an_empty_bracket(self) -> "CriticalSettings":
+        if self.lowest >= self.highest:
+            raise refusal(
+                found=f"{self.highest}, not above lowest",
+                expected=f"more than {self.lowest}",
+                write=f"highest: {10 * self.lowest:g}",
+                at=("sweep", "critical", "highest"),
+            )
+        return self
+
+
+class SweepSettings(Section):
+    """The flow, and gradient descent beside it, at every point of a grid and for several initializations."""
+
+    over: dict[str, Axis] = Field(default_factory=dict, examples=[{"network.scale": [0.3, 0.5]}])
+    """Keys of the scenario, each with its values: a list, or start, stop, count and spacing."""
+    repetitions: Count = Field(default=1, examples=[20])
+    """Number of independent initializations at every point of the grid."""
+    flow: bool = Field(default=True, examples=[True])
+    """Integrate the gradient flow from every initialization."""
+    descent: tuple[SweepDescent, ...] = Field(
+        default=(), strict=False, examples=[[{"learning_rates": [0.02], "steps": 10_000}]]
+    )
+    """Gradient descent: learning rates with their numbers of steps."""
+    critical: CriticalSettings | None = Field(default=None, examples=[{"steps": 10_000}])
+    """Look for the critical learning rate of every initialization; null: do not."""
+
+    @property
+    def starts(self) -> int:
+        """Number of initializations at every point of the grid, whatever runs from them."""
+        return max([self.repetitions, *(entry.repetitions or 0 for entry in self.descent)])
+
+    def quick(self) -> "SweepSettings":
+        """Return the same sweep with a tenth of the steps, and three repetitions at most."""
+        descent = tuple(
+            entry.model_copy(
+                update={
+                    "steps": max(1, entry.steps // _QUICK_STEPS),
+                    "repetitions": entry.repetitions and min(entry.repetitions, _QUICK_REPETITIONS),
+                }
+            )
+            for entry in self.descent
+        )
+        repetitions = min(self.repetitions, _QUICK_REPETITIONS)
+        return self.model_copy(update={"repetitions": repetitions, "descent": descent})
+
+    @model_validator(mode="after")
+    def _refuse_contradictions(self) -> "SweepSettings":
+        for error in self._contradictions():
+            raise error
+        return self
+
+    def _contradictions(self) -> Iterator[PydanticCustomError]:
+        rates = Counter(rate for entry in self.descent for rate in entry.learning_rates)
+        if twice := [rate for rate, count in rates.items() if count > 1]:
+            yield refusal(
+                found=f"{twice[0]} twice", expected="every learning rate once", write="it once", at=("sweep", "descent")
+            )
+        cells = self.starts * (1 + len(rates))
+        for values in self.over.values():
+            cells *= len(values)
+        if cells > MOST_CELLS:
+            yield refusal(
+                found=f"a sweep of {cells} runs",
+                expected=f"at most {MOST_CELLS}",
+                write="fewer values or repetitions",
+                at=("sweep",),
+            )
