@@ -1,0 +1,29 @@
+"""One legend for a whole figure."""
+
+from matplotlib.artist import Artist
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+
+from .style import BOUND, THRESHOLD
+
+_COLUMNS = 7
+
+
+def legend_above(figure: Figure, *, thresholds: bool = False, bounds: bool = False) -> None:
+    """Put one legend of all panels above them, in as many columns as the figure is wide.
+
+    `thresholds` and `bounds` add an entry for the dashed lines 2/η and for the dotted bounds on the sharpness.
+    """
+    entries: dict[str, Artist] = {}
+    for axes in figure.axes:
+        for handle, label in zip(*axes.get_legend_handles_labels(), strict=True):
+            entries.setdefault(label, handle)
+    if thresholds:
+        entries[r"$2/\eta$"] = Line2D([], [], color="0.4", **THRESHOLD)
+    if bounds:
+        entries["bounds"] = Line2D([], [], **BOUND)
+    for columns in range(min(len(entries), _COLUMNS), 0, -1):
+        legend = figure.legend(list(entries.values()), list(entries), loc="outside upper center", ncols=columns)
+        if columns == 1 or legend.get_window_extent().width <= figure.bbox.width:
+            break
+        legend.remove()

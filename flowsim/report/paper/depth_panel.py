@@ -1,0 +1,36 @@
+"""Figure 2: the learning rate at which training begins to fail, for several depths."""
+
+import matplotlib
+import numpy as np
+import xarray
+from matplotlib.axes import Axes
+
+from ..style import MAJOR_TICKS, MINOR_TICKS, THRESHOLD
+from ..sweeps import runs
+from ..sweeps.intervals import mean_interval
+from ..sweeps.panels import LABELS, draw_interval
+
+_MARKERS = "os^DvP"
+# The zero network is at squared distance ‖w*‖² = 1; the authors draw −0.01 to 0.21 of this divided by d = 5.
+_LIMITS = (-0.05, 1.05)
+
+
+def draw_critical_rates(axes: Axes, dataset: xarray.Dataset) -> None:
+    """Draw the squared distance after training against η, a curve for each depth, and 1/(La) dashed.
+
+    Means are over the runs that did not diverge; where all did, the curve ends.
+    """
+    depths, rates = dataset["depth"].values, dataset["learning_rate"].values
+    for index, depth in enumerate(depths):
+        part = dataset.isel(depth=index)
+        values = np.stack([runs.final(part, m, "squared_distance").values for m in runs.descents(dataset)])
+        colour = matplotlib.colormaps["plasma"](0.8 * index / max(1, len(depths) - 1))
+        look = {"color": colour, "marker": _MARKERS[index % len(_MARKERS)], "markeredgecolor": "black", "zorder": 3.0}
+        draw_interval(axes, rates, mean_interval(values), rf"$L = {depth}$", look)
+        axes.axvline(2 / part["sharpness_lower_bound"].item(), color=colour, **THRESHOLD)
+    axes.set_xscale("log")
+    axes.set_ylim(*_LIMITS)
+    axes.set_xlabel(r"learning rate $\eta$")
+    axes.set_ylabel(LABELS["squared_distance"])
+    axes.tick_params(which="major", **MAJOR_TICKS)
+    axes.tick_params(which="minor", **MINOR_TICKS)

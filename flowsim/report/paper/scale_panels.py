@@ -1,0 +1,93 @@
+"""The panels of Figures 1, 3–7 that go over the scale of the initialization."""
+
+import numpy as np
+import xarray
+from matplotlib.axes import Axes
+
+from ..sweeps import runs
+from ..sweeps.intervals import median
+from ..sweeps.panels import (
+    LABELS,
+    draw_bound,
+    draw_divergence,
+    draw_final,
+    draw_initial,
+    draw_thresholds,
+    positions,
+    set_axis,
+)
+from ..sweeps.runs import Method
+
+# The sharpness has the same axis in all figures of the paper.
+SHARPNESS_LIMITS = (0.1, 3e4)
+# Panel b leaves out the learning rates from here on: near the critical one and beyond, they find no minimum.
+_FIRST_RATE_LEFT_OUT = 0.09
+_HIGHEST_DECADE = 8
+
+
+def drawn_rates(dataset: xarray.Dataset) -> tuple[Method, ...]:
+    """Return the descents whose sharpness the paper shows: those with η < 0.09."""
+    return tuple(m for m in runs.descents(dataset) if m.learning_rate and m.learning_rate < _FIRST_RATE_LEFT_OUT)
+
+
+def draw_squared_distance(axes: Axes, dataset: xarray.Dataset) -> None:
+    """Draw panel a of Figures 1 and 4: squared distance after training against the scale, for every method."""
+    draw_initial(axes, dataset, "squared_distance")
+    draw_final(axes, dataset, runs.methods(dataset), "squared_distance")
+    axes.set_yscale("log")
+    axes.set_ylabel(LABELS["squared_distance"])
+    set_axis(axes, dataset)
+
+
+def draw_sharpness(axes: Axes, dataset: xarray.Dataset) -> None:
+    """Draw panel b of Figures 1, 4 and 6 and Figure 7: sharpness at initialization and after training, and bounds.
+
+    The lower bound is that of Theorem 2, which is 2La for ‖w*‖ = 1; perceptrons of overdetermined data have the upper
+    one 8LΛ of Corollary 2, too. For a nonlinear network these are the bounds of the linear one on the same data.
+    """
+    shown = drawn_rates(dataset)
+    flow = tuple(method for method in runs.methods(dataset) if method.learning_rate is None)
+    draw_initial(axes, dataset, "sharpness")
+    draw_final(axes, dataset, (*flow, *shown), "sharpness")
+    draw_thresholds(axes, shown)
+    draw_bounds(axes, dataset)
+    axes.set_yscale("log")
+    bottom, top = SHARPNESS_LIMITS
+    axes.set_ylim(bottom, max(top, _highest_median(dataset)))
+    axes.set_ylabel(LABELS["sharpness"])
+    set_axis(axes, dataset)
+
+
+def draw_bounds(axes: Axes, dataset: xarray.Dataset) -> None:
+    """Draw the dotted bounds: 2La, and 8LΛ where Corollary 2 applies."""
+    x = positions(dataset)
+    draw_bound(axes, x, dataset["sharpness_lower_bound"].values, r"$2La$")
+    upper = upper_bound(dataset)
+    if upper is not None:
+        draw_bound(axes, x, upper, r"$8L\Lambda$")
+
+
+def upper_bound(dataset: xarray.Dataset) -> np.ndarray | None:
+    """Return 8LΛ, the bound of Corollary 2 for ‖w*‖ = 1 on the limit of the flow from a small scale, or `None`.
+
+    It is about perceptrons on data whose covariance has full rank.
+    """
+    content = runs.scenario(dataset)
+    network, data = content.get("network", {}), content.get("data", {})
+    if network.get("kind") != "mlp" or data.get("samples", 0) < data.get("features", 0):
+        return None
+    return 8 * network["depth"] * dataset["largest_eigenvalue"].values
+
+
+def _highest_median(dataset: xarray.Dataset) -> float:
+    """Return a little more than the highest median, below which all curves are mostly to be seen."""
+    medians = [median(dataset["initial_sharpness"])]
+    medians += [median(runs.final(dataset, method, "sharpness")) for method in runs.methods(dataset)]
+    highest = max((float(m.max()) for m in medians if m.notnull().any()), default=0.0)
+    return min(2 * highest, 10.0**_HIGHEST_DECADE)
+
+
+def draw_divergence_probability(axes: Axes, dataset: xarray.Dataset) -> None:
+    """Draw Figures 3 and 5: the share of the runs that diverged, against the scale, for every learning rate."""
+    draw_divergence(axes, dataset, runs.descents(dataset))
+    set_axis(axes, dataset)

@@ -1,0 +1,133 @@
+"""Panels that show something against one dimension of a sweep, a curve for each method."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import xarray
+from matplotlib.axes import Axes
+from matplotlib.ticker import NullFormatter, NullLocator
+
+from ..style import BOUND, FLOW as FLOW_LOOK, MAJOR_TICKS, MINOR_TICKS, THRESHOLD, descent_look
+from . import runs
+from .intervals import Interval, mean_interval, share_interval
+from .runs import Method
+
+LABELS = {
+    "squared_distance": r"squared distance $\Vert \pi - w^\star \Vert^2$",
+    "excess_risk": r"excess risk $R - R_\mathrm{min}$",
+    "risk": r"risk $R$",
+    "sharpness": r"sharpness $S$",
+}
+AXIS_NAMES = {
+    "scale": "scale of the initialization",
+    "depth": r"depth $L$",
+    "condition": r"condition number $\Lambda/\lambda$",
+    "samples": r"samples $n$",
+    "features": r"features $d$",
+}
+INITIAL: dict[str, Any] = {"color": "0.45", "linewidth": 1.0, "linestyle": (0, (6, 1.5, 1, 1.5)), "zorder": 2.6}
+_BAND_ALPHA, _FLOW_BAND_ALPHA = 0.22, 0.14
+_MOST_TICKS = 6
+
+
+def name_of(method: Method) -> str:
+    """Return what a legend calls `method`."""
+    return "GF" if method.learning_rate is None else rf"$\eta = {method.learning_rate:.3g}$"
+
+
+def look(method: Method) -> dict[str, Any]:
+    """Return how the curve of `method` looks, the same in all panels of a sweep."""
+    return FLOW_LOOK if method.learning_rate is None else descent_look(method.index, method.count)
+
+
+def draw_final(axes: Axes, part: xarray.Dataset, methods: Sequence[Method], quantity: str) -> None:
+    """Draw the mean of `quantity` at the end of the runs of each method, over those that did not diverge.
+
+    `part` has one dimension besides those of repetitions and learning rates. Descents that all diverged, and flows
+    that all missed their limit, leave a gap.
+    """
+    for method in methods:
+        values = runs.final(part, method, quantity).transpose(..., runs.REPETITION).values
+        draw_interval(axes, positions(part), mean_interval(values), name_of(method), look(method))
+
+
+def draw_initial(axes: Axes, part: xarray.Dataset, quantity: str) -> None:
+    """Draw the mean of `quantity` at initialization."""
+    values = part[f"initial_{quantity}"].transpose(..., runs.REPETITION).values
+    draw_interval(axes, positions(part), mean_interval(values), "initialization", INITIAL)
+
+
+def draw_divergence(axes: Axes, part: xarray.Dataset, methods: Sequence[Method]) -> None:
+    """Draw the share of the runs of each method that diverged."""
+    for method in methods:
+        events = runs.diverged(part, method).sum(runs.REPETITION).values
+        trials = runs.asked(part, method).sum(runs.REPETITION).values
+        draw_interval(axes, positions(part), share_interval(events, trials), name_of(method), look(method))
+    axes.set_ylim(-0.03, 1.03)
+    axes.set_ylabel("probability of divergence")
+
+
+def draw_interval(axes: Axes, x: np.ndarray, drawn: Interval, label: str, curve: dict[str, Any]) -> None:
+    """Draw a curve and, lighter, its band; a band of no width is left out."""
+    alpha = _FLOW_BAND_ALPHA if curve is FLOW_LOOK else _BAND_ALPHA
+    lone = {"marker": "o"} if np.isfinite(drawn.estimate).sum() == 1 and "marker" not in curve else {}
+    axes.plot(x, drawn.estimate, label=label, **{**curve, **lone})
+    if np.any(drawn.high > drawn.low):
+        order = {"zorder": curve["zorder"] - 1, "linewidth": 0}
+        axes.fill_between(x, drawn.low, drawn.high, color=curve["color"], alpha=alpha, **order)
+
+
+def draw_thresholds(axes: Axes, methods: Sequence[Method]) -> None:
+    """Draw 2/η of every learning rate, dashed and in its colour."""
+    for method in methods:
+        if np.isfinite(method.threshold):
+            axes.axhline(method.threshold, color=look(method)["color"], **THRESHOLD)
+
+
+def draw_bound(axes: Axes, x: np.ndarray, bound: np.ndarray, name: str) -> None:
+    """Draw a bound, dotted, across the panel where it is the same everywhere, with its name beside it."""
+    bound = np.broadcast_to(bound, x.shape)
+    if not np.isfinite(bound).any():
+        return
+    if np.allclose(bound, bound[0], rtol=1e-9):
+        axes.axhline(bound[0], **BOUND)
+    else:
+        axes.plot(x, bound, **BOUND)
+    place = {"xycoords": axes.get_yaxis_transform(), "textcoords": "offset points", "annotation_clip": False}
+    axes.annotate(name, xy=(1.0, bound[-1]), xytext=(2, 0), va="center", fontsize=6.5, **place)
+
+
+def axis_name(part: xarray.Dataset) -> str:
+    """Return the one dimension of `part` along which a panel goes."""
+    return runs.grid(part)[0]
+
+
+def positions(part: xarray.Dataset) -> np.ndarray:
+    """Return where the points stand: at the values of the dimension, or evenly where those are no numbers."""
+    values = part[axis_name(part)].values
+    return values.astype(float) if values.dtype.kind in "iuf" else np.arange(len(values), dtype=float)
+
+
+def set_axis(axes: Axes, part: xarray.Dataset) -> None:
+    """Set scale, ticks and name of the horizontal axis; the scale is logarithmic where values are spaced so."""
+    name, x = axis_name(part), positions(part)
+    axes.tick_params(which="major", **MAJOR_TICKS)
+    axes.tick_params(which="minor", **MINOR_TICKS)
+    axes.set_xlabel(AXIS_NAMES.get(name, name.replace("_", " ")))
+    values = part[name].values
+    if values.dtype.kind not in "iuf":
+        axes.set_xticks(x, [str(value) for value in values])
+    elif _spaced_logarithmically(x):
+        axes.set_xscale("log")
+        if len(x) <= _MOST_TICKS:
+            axes.set_xticks(x, [f"{value:g}" for value in x])
+            axes.xaxis.set_minor_locator(NullLocator())
+        axes.xaxis.set_minor_formatter(NullFormatter())
+
+
+def _spaced_logarithmically(x: np.ndarray) -> bool:
+    if len(x) < 3 or not np.all(x > 0):
+        return False
+    steps, ratios = np.diff(x), np.diff(np.log(x))
+    return float(np.ptp(ratios) / np.abs(ratios).mean()) < float(np.ptp(steps) / np.abs(steps).mean())
