@@ -5,33 +5,45 @@ import io
 import json
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import equinox as eqx
 import jax
 from rich.console import Console
+from rich.progress import BarColumn, Progress as ProgressBar, TextColumn, TimeRemainingColumn
 
 from . import report
 from .comparison import Comparison
 from .experiments import (
+    FOLDER,
+    SWEEP,
+    BlockStore,
     Cell,
+    Progress,
     ResultFolder,
     Scenario,
     ScenarioError,
     StoreError,
+    SweepResults,
     TheoryResults,
+    Workers,
     build,
     check_theory,
+    default_jobs,
     environment,
     open_results,
     parse_overrides,
     read_scenario,
     resolved,
     run,
+    run_sweep,
     scenario_json_schema,
     theory_cells,
+    workers,
 )
 from .problems import Problem
 from .problems.data import DataError
@@ -51,7 +63,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
             return DONE
         jax.config.update("jax_enable_x64", True)
         _choose_device(options.device)
-        return max([_run_and_report(job) for job in _jobs(options)])
+        jobs = _jobs(options)
+        with _workers(options, jobs) as crew:
+            return max([_run_and_report(job, crew) for job in jobs])
     except (ScenarioError, DataError, StoreError) as error:
         return _refuse(str(error))
     except KeyboardInterrupt:
@@ -80,6 +94,24 @@ def _choose_device(kind: str | None) -> None:
         reason = str(error).splitlines()[0]
         raise ScenarioError(f"--device {kind}: there is none here ({reason}); leave the option out") from None
     jax.config.update("jax_default_device", device)
+
+
+@contextmanager
+def _workers(options: argparse.Namespace, jobs: list["_Job"]) -> Iterator[Workers | None]:
+    """Provide who computes the blocks of the sweeps among the jobs, `None` where there are none."""
+    if not any(job.scenario.sweep for job in jobs):
+        yield None
+        return
+    count = options.jobs or default_jobs()
+    try:
+        with workers(count, dask=options.dask, device=options.device) as crew:
+            yield crew
+    except ConnectionError as error:
+        raise ScenarioError(f"--dask {options.dask}: no answer ({error}); start a scheduler, or leave it out") from None
+    except ModuleNotFoundError as error:
+        if error.name != "distributed":
+            raise
+        raise ScenarioError("--dask: needs Dask's distributed; write pip install 'flowsim[dask]'") from None
 
 
 def _refuse(message: str) -> int:
@@ -125,18 +157,62 @@ def _parser() -> argparse.ArgumentParser:
         choices=["cpu", "gpu", "tpu"],
         help="where to compute (default: what JAX finds best); gpu needs pip install 'flowsim[cuda]'",
     )
+    parser.add_argument(
+        "--jobs",
+        type=_positive,
+        metavar="N",
+        help="processes that share the work of a sweep (default: the cores; 1: no other process)",
+    )
+    parser.add_argument(
+        "--dask",
+        metavar="ADDRESS",
+        help="give the work of a sweep to the Dask cluster at this address; needs pip install 'flowsim[dask]'",
+    )
+    parser.add_argument(
+        "--quick",
+        action="store_true",
+        help="sweeps with a tenth of the steps and three repetitions at most, into folders of their own",
+    )
     parser.add_argument("--schema", action="store_true", help="print the JSON Schema of a scenario, and end")
     return parser
+
+
+def _positive(text: str) -> int:
+    number = int(text)
+    if number < 1:
+        raise argparse.ArgumentTypeError(f"{number} is not a positive number")
+    return number
 
 
 @dataclass(frozen=True)
 class _Job:
     path: Path
+    name: str
     scenario: Scenario
     folder: ResultFolder
     problem: Problem
     network: eqx.Module
     cells: tuple[Cell, ...]
+
+    @property
+    def compares(self) -> bool:
+        """Whether the scenario itself is run: a sweep without learning rates of its own is only a grid."""
+        return self.scenario.sweep is None or bool(self.scenario.descent.learning_rates)
+
+
+@dataclass(frozen=True)
+class _Findings:
+    comparison: Comparison | None
+    theory: TheoryResults | None
+    sweep: SweepResults | None
+
+    @property
+    def code(self) -> int:
+        """The exit code that says whether everything arrived where it should."""
+        lost = self.comparison is not None and not self.comparison.flow.converged
+        failed = self.theory is not None and self.theory.failed
+        incomplete = self.sweep is not None and bool(self.sweep.failures or self.sweep.unconverged)
+        return FAILED if lost or failed or incomplete else DONE
 
 
 def _jobs(options: argparse.Namespace) -> list[_Job]:
@@ -157,44 +233,110 @@ def _jobs(options: argparse.Namespace) -> list[_Job]:
 
 
 def _job(path: Path, scenario: Scenario, options: argparse.Namespace) -> _Job:
-    folder = open_results(options.out, path.stem, resolved(scenario), options.overwrite)
+    name = path.stem
+    if options.quick and scenario.sweep is not None:
+        scenario, name = scenario.model_copy(update={"sweep": scenario.sweep.quick()}), f"{name}-quick"
+    folder = open_results(options.out, name, resolved(scenario), options.overwrite)
     try:
         made = build(scenario, path.parent)
-        return _Job(path, scenario, folder, *made, theory_cells(scenario, path.parent))
+        return _Job(path, name, scenario, folder, *made, theory_cells(scenario, path.parent))
     except ScenarioError as error:
         raise ScenarioError(f"{path}: {error}") from None
 
 
-def _run_and_report(job: _Job) -> int:
+def _run_and_report(job: _Job, crew: Workers | None) -> int:
     console = _Terminal()
-    with console.status(job.path.stem) as status:
-
-        def progress(stage: str) -> None:
-            status.update(f"{job.path.stem}: {stage}")
-
-        comparison = run(job.scenario, job.problem, job.network, progress=progress)
-        theory = check_theory(job.scenario, job.cells, progress=progress)
-        progress("sharpness at the end, figures")
-        tables = [report.render(comparison, title=job.path.stem)]
-        if theory is not None:
-            tables += report.theory_tables(theory, title=job.path.stem)
-        written = _write(job, comparison, theory)
+    with job.folder.locked():
+        found = _found(job, crew, console)
+        with console.status(f"{job.name}: sharpness at the end, figures"):
+            tables, written = _tables(job, found), _write(job, found)
     for table in tables:
         console.print(table)
     for path in written:
         console.print(f"wrote {path}", soft_wrap=True, highlight=False)
-    failed = theory is not None and theory.failed
-    return DONE if comparison.flow.converged and not failed else FAILED
+    return found.code
 
 
-def _write(job: _Job, comparison: Comparison, theory: TheoryResults | None) -> list[Path]:
+def _found(job: _Job, crew: Workers | None, console: Console) -> _Findings:
+    with console.status(job.name) as status:
+
+        def progress(stage: str) -> None:
+            status.update(f"{job.name}: {stage}")
+
+        comparison = None
+        if job.compares:
+            comparison = run(job.scenario, job.problem, job.network, progress=progress)
+        theory = check_theory(job.scenario, job.cells, progress=progress)
+    sweep = None
+    if job.scenario.sweep is not None and crew is not None:
+        store = BlockStore(job.folder.path.parent / FOLDER)
+        with _bar(job.name, console) as advance:
+            sweep = run_sweep(job.scenario, job.path.parent, store, crew, progress=advance)
+    return _Findings(comparison, theory, sweep)
+
+
+@contextmanager
+def _bar(name: str, console: Console) -> Iterator[Callable[[Progress], None]]:
+    """Show a bar with the time left, on a terminal only."""
+    columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.percentage:>3.0f} %"))
+    with ProgressBar(*columns, TimeRemainingColumn(), console=console, transient=True) as bar:
+        task = bar.add_task(name)
+        if not console.is_terminal:
+            bar.stop()
+        yield lambda progress: bar.update(task, completed=progress.done, total=progress.total or 1)
+
+
+def _tables(job: _Job, found: _Findings) -> list[Any]:
+    tables = []
+    if found.comparison is not None:
+        tables.append(report.render(found.comparison, title=job.name))
+    if found.theory is not None:
+        tables += report.theory_tables(found.theory, title=job.name)
+    if found.sweep is not None:
+        tables.append(report.sweep_table(found.sweep.dataset, title=job.name))
+        if job.scenario.figure is not None:
+            claims = report.claims(job.scenario.figure, found.sweep.dataset, found.comparison)
+            tables.append(report.claims_table(claims, title=f"{job.name}: what the paper says, and what was measured"))
+        tables += [f"failed: {failure.cell}: {failure.message}" for failure in found.sweep.failures]
+        if found.sweep.unconverged:
+            tables.append(f"{found.sweep.unconverged} flows did not reach their limit")
+    return tables
+
+
+def _write(job: _Job, found: _Findings) -> list[Path]:
     folder, content = job.folder, resolved(job.scenario)
+    attributes = {"scenario": json.dumps(content)}
     # All that can fail for another reason than the disk comes before the first file.
-    summary = report.summary(comparison) | {"theory": None if theory is None else report.theory_summary(theory)}
-    dataset = report.dataset(comparison, {"scenario": json.dumps(content)})
-    figures = report.figures(comparison) | ({} if theory is None else report.theory_figures(theory))
+    summary, figures = _summary(job, found), _figures(job, found)
+    trajectories = None if found.comparison is None else report.dataset(found.comparison, attributes)
     paths = [folder.write_scenario(content, environment()), folder.write_summary(summary)]
-    paths.append(folder.write_dataset(dataset))
+    if trajectories is not None:
+        paths.append(folder.write_dataset(trajectories))
+    if found.sweep is not None:
+        paths.append(folder.write_dataset(found.sweep.dataset, SWEEP))
     for name, figure in figures.items():
         paths.extend(folder.write_figure(name, figure))
     return paths
+
+
+def _summary(job: _Job, found: _Findings) -> dict[str, Any]:
+    summary = {} if found.comparison is None else report.summary(found.comparison)
+    summary["theory"] = None if found.theory is None else report.theory_summary(found.theory)
+    if found.sweep is not None:
+        failures = [{"cell": failure.cell, "message": failure.message} for failure in found.sweep.failures]
+        summary["sweep"] = report.sweep_summary(found.sweep.dataset) | {"failures": failures}
+        if job.scenario.figure is not None:
+            claims = report.claims(job.scenario.figure, found.sweep.dataset, found.comparison)
+            summary["claims"] = report.claims_summary(claims)
+    return summary
+
+
+def _figures(job: _Job, found: _Findings) -> dict[str, Any]:
+    figures = {} if found.comparison is None else report.figures(found.comparison)
+    if found.theory is not None:
+        figures |= report.theory_figures(found.theory)
+    if found.sweep is not None:
+        figures |= report.sweep_figures(found.sweep.dataset)
+        if (number := job.scenario.figure) is not None:
+            figures[f"figure{number}"] = report.paper_figure(number, found.sweep.dataset, found.comparison)
+    return figures

@@ -2,8 +2,8 @@
 
 import copy
 from collections.abc import Iterable, Mapping
-from itertools import product
 from dataclasses import dataclass
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,6 @@ from .document import Document, ScenarioError as ScenarioError, complaint, parse
 from .scenario import FileData, Scenario
 from .values import KeyPath
 from .wording import complaints, keys, unknown_key
-
 
 _AXES = ("sweep", "over")
 

@@ -116,7 +116,8 @@ class ResultFolder:
             try:
                 lock.acquire()
             except Timeout:
-                raise StoreError(f"{self.path}: another run is at work there; wait for it, or use another --out") from None
+                busy = f"{self.path}: another run is at work there; wait for it, or use another --out"
+                raise StoreError(busy) from None
         try:
             yield
         finally:

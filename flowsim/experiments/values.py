@@ -2,7 +2,7 @@
 
 import math
 from collections import Counter
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeGuard
 
 import numpy as np
 from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema
@@ -43,9 +43,8 @@ def _spaced(value: Any) -> Any:
         return value
     start, stop, count = (value.get(key) for key in ("start", "stop", "count"))
     spacing = value.get("spacing", "linear")
-    numbers = all(isinstance(end, int | float) and not isinstance(end, bool) and math.isfinite(end) for end in (start, stop))
-    whole = isinstance(count, int) and not isinstance(count, bool) and 2 <= count <= MOST_VALUES
-    if set(value) - {"start", "stop", "count", "spacing"} or not numbers or not whole or spacing not in ("linear", "log"):
+    known = spacing in ("linear", "log") and set(value) <= {"start", "stop", "count", "spacing"}
+    if not (known and _is_number(start) and _is_number(stop) and type(count) is int and 2 <= count <= MOST_VALUES):
         raise refusal(
             found=f"the keys {', '.join(map(str, value)) or 'none'}",
             expected=f"finite numbers start and stop, a count from 2 to {MOST_VALUES}, and a spacing, linear or log",
@@ -57,6 +56,10 @@ def _spaced(value: Any) -> Any:
         )
     space = np.geomspace if spacing == "log" else np.linspace
     return space(start, stop, count).tolist()
+
+
+def _is_number(value: Any) -> TypeGuard[int | float]:
+    return type(value) in (int, float) and math.isfinite(value)
 
 
 # Comes before a strict int: 3.0 is a whole number; 3.5, true and "3" are not.

@@ -1,6 +1,6 @@
 """What a block is worth: the flow and the descents from all of its starts, measured at their ends."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -83,7 +83,7 @@ class _Work:
         for start, network in zip(self.block.starts, self.networks, strict=True):
             run = self._attempt(
                 f"{self.block.describe(start)}, flow",
-                lambda network=network: integrate(network, self.problem, ts=[], **options),
+                lambda network=network: integrate(network, self.problem, ts=np.empty(0), **options),
             )
             ends.append(None if run is None else run.network)
             facts = (NO_OUTCOME, np.nan, 0) if run is None else (int(run.code), float(run.time), int(run.steps))
@@ -104,10 +104,7 @@ class _Work:
         ends = [] if run is None else run[1]
         measured = self._measured(ends, [flow_ends[number] for number, _ in lanes[: len(ends)]])
         places = tuple(np.array(lanes[: len(ends)], int).reshape(-1, 2).T)
-        return {
-            name: _scattered(values[: len(ends)], places, shape)
-            for name, values in (found | measured).items()
-        }
+        return {name: _scattered(values[: len(ends)], places, shape) for name, values in (found | measured).items()}
 
     def _descended(self, lanes: list[tuple[int, int]]) -> tuple[Arrays, list[eqx.Module | None]]:
         asked = [self.block.descents[index] for _, index in lanes]
@@ -124,9 +121,9 @@ class _Work:
         ]
         return {"outcome": outcomes, "steps": np.asarray(run.steps)}, ends
 
-    def _measured(self, networks: list[eqx.Module | None], references: list[eqx.Module | None] | None = None) -> Arrays:
+    def _measured(self, networks: Sequence[eqx.Module | None], references: Sequence[eqx.Module | None] = ()) -> Arrays:
         """Return what is known of these networks, NaN for a network that is `None`."""
-        nothing = {name: np.nan for name in _MEASURES}
+        nothing = dict.fromkeys(_MEASURES, np.nan)
         rows = []
         for number, network in enumerate(networks):
             reference = references[number] if references else None

@@ -8,6 +8,7 @@ from itertools import product
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from ..reading import with_values
@@ -49,4 +50,4 @@ def axis_names(scenario: Scenario) -> dict[str, str]:
 def start_key(seed: int, name: str, repetition: int) -> jax.Array:
     """Return the key of one initialization, which depends on its own coordinates alone."""
     digest = hashlib.sha256(f"{seed} | {name} | repetition {repetition}".encode()).digest()
-    return jax.random.wrap_key_data(np.frombuffer(digest[:8], np.uint32), impl="threefry2x32")
+    return jax.random.wrap_key_data(jnp.asarray(np.frombuffer(digest[:8], "<u4")), impl="threefry2x32")

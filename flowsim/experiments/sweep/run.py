@@ -44,7 +44,7 @@ class SweepResults:
 
 @dataclass(frozen=True)
 class Progress:
-    """Where a sweep stands: estimated seconds of work done here, of all that was to be done, and blocks found stored."""
+    """Where a sweep stands: estimated seconds of work done, of all that was not found stored."""
 
     done: float
     total: float

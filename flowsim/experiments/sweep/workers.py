@@ -117,7 +117,7 @@ class OnDask:
 
 @contextmanager
 def workers(jobs: int, *, dask: str | None = None, device: str | None = None) -> Iterator[Workers]:
-    """Provide workers: a Dask cluster by its address, else `jobs` processes on a kind of `device`, one meaning this one.
+    """Provide workers: a Dask cluster by its address, else `jobs` processes on a kind of `device`; one is this one.
 
     Raises `ConnectionError` where the cluster does not answer, `ModuleNotFoundError` without the package.
     """
