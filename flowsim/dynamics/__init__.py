@@ -3,6 +3,7 @@
 from . import solvers as solvers
 from .descent import default_record_steps as default_record_steps, descend as descend
 from .flow import integrate as integrate
+from .lanes import Ends as Ends, descend_lanes as descend_lanes
 from .step_control import (
     SharpnessLimitedController as SharpnessLimitedController,
     stability_interval as stability_interval,

@@ -1,0 +1,80 @@
+"""Many gradient descents on one problem, run in groups through one compiled program."""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import ArrayLike, Int
+
+from ...networks import cast
+from ...problems import Problem
+from ..field import checked_parts
+from .form import form_for
+from .march import Lanes, march
+
+
+class Ends(eqx.Module):
+    """How many descents ended: one lane for each, in the order in which they were given.
+
+    `networks`: the last state of each, the lane axis first. `outcomes`: the numbers of its `Outcome`. `steps`: the
+    steps that it took; for a fixed point, a step at which it is known to have been there.
+    """
+
+    networks: eqx.Module
+    outcomes: Int[np.ndarray, " lanes"]
+    steps: Int[np.ndarray, " lanes"]
+
+
+def descend_lanes(networks: eqx.Module, problem: Problem, *, learning_rates: ArrayLike, steps: ArrayLike) -> Ends:
+    """Run gradient descent W ← W − η∇R(W) from each of many networks on one problem.
+
+    `networks` is one network whose arrays all have a leading axis of lanes, as from `jax.vmap` of a constructor.
+    `learning_rates` holds η for each lane, `steps` one number of steps, or one for each lane. The precision is that
+    of the weights.
+
+    Each lane does what `descend` does without a `stopping`, and its end does not depend, to the last bit, on the lanes
+    beside it. It leaves before its last step if its risk diverges (DIVERGED, with the state in which that showed) or
+    if a step changes no weight (FIXED_POINT, with the state that it would have at the last step); else it ends at
+    STEP_LIMIT. Raises `ValueError` or `TypeError` for arguments that cannot be right.
+    """
+    weights, rest, dtype = checked_parts(networks)
+    lanes = _lane_count(networks)
+    fixed, static = eqx.partition(rest, eqx.is_array)
+    rates = _for_each_lane(learning_rates, lanes, "learning_rates")
+    with np.errstate(over="ignore"):
+        rates = rates.astype(dtype)
+    if not np.all(np.isfinite(rates) & (rates > 0)):
+        raise ValueError(f"learning_rates must be positive finite numbers of {dtype}, got {learning_rates}")
+    one = jax.eval_shape(lambda tree: jax.tree.map(lambda leaf: leaf[0], tree), eqx.filter(networks, eqx.is_array))
+    form = form_for(eqx.combine(one, static), cast(problem, dtype))
+    end = march(form, Lanes.starting(weights, fixed, rates, _limits(steps, lanes)))
+    return Ends(eqx.combine(jax.tree.map(jnp.asarray, end.weights), rest), end.codes, end.steps)
+
+
+def _lane_count(networks: eqx.Module) -> int:
+    """Return the length of the leading axis that all arrays share."""
+    arrays = jax.tree_util.tree_leaves_with_path(eqx.filter(networks, eqx.is_array))
+    found = {f"{jax.tree_util.keystr(path)}: {array.shape}" for path, array in arrays}
+    lengths = {array.shape[:1] for _, array in arrays}
+    if len(lengths) != 1 or lengths & {(), (0,)}:
+        raise ValueError(
+            f"every array of the networks needs the same leading axis of lanes, got {', '.join(sorted(found))}: "
+            "build them by jax.vmap of a constructor, or stack them by jax.tree.map"
+        )
+    return lengths.pop()[0]
+
+
+def _for_each_lane(values: ArrayLike, lanes: int, name: str) -> np.ndarray:
+    array = np.asarray(values)
+    if array.shape != (lanes,):
+        raise ValueError(f"{name} has shape {array.shape}: expected ({lanes},), one for each lane")
+    return array
+
+
+def _limits(steps: ArrayLike, lanes: int) -> np.ndarray:
+    limits = np.asarray(steps)
+    limits = np.full(lanes, limits) if limits.ndim == 0 else _for_each_lane(limits, lanes, "steps")
+    whole = np.issubdtype(limits.dtype, np.integer)
+    if not whole or limits.min() < 1 or limits.max() > np.iinfo(np.int32).max // 2:
+        raise ValueError(f"steps must be whole numbers from one to {np.iinfo(np.int32).max // 2}, got {steps!r}")
+    return limits.astype(np.int32)

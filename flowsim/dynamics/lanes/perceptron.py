@@ -1,0 +1,99 @@
+"""Perceptrons without biases and with one output on squared errors, forward and backward written out."""
+
+from collections.abc import Callable
+from typing import Any
+
+import equinox as eqx
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float, PyTree
+
+from ...networks import Perceptron
+from ...problems import EmpiricalRisk, Problem
+from ...problems.empirical import squared_error
+from .activations import WITH_SLOPE
+from .layout import apply, apply_transposed, fold, lanes_first, lanes_last, moved, power_of_two, unchanged
+
+_BYTES_OF_STATES = 1 << 19
+
+
+class PerceptronForm(eqx.Module):
+    """The chain rule of R = (1/n) Σ_i (f(x_i) − y_i)² by hand, each activation and its slope computed together."""
+
+    X: Float[Array, "n d"]
+    y: Float[Array, " n"]
+    activation: Callable = eqx.field(static=True)
+    width: int = eqx.field(static=True)
+
+    @staticmethod
+    def fits(network: eqx.Module, problem: Problem) -> bool:
+        """Tell whether this form can take the network and the problem."""
+        if not (type(network) is Perceptron and type(problem) is EmpiricalRisk and problem.loss is squared_error):
+            return False
+        plain = network.bias_stacks is None and network.activation in WITH_SLOPE
+        one_output = network.stacks[-1].shape[-2] == 1 and problem.y.size == problem.X.shape[0]
+        floating = jnp.issubdtype(problem.y.dtype, jnp.floating)
+        return plain and one_output and floating and problem.X.shape[1:] == network.stacks[0].shape[-1:]
+
+    @classmethod
+    def of(cls, network: Any, problem: Any) -> "PerceptronForm":
+        """Return the form for lanes like `network`."""
+        units = sum(stack.shape[0] * stack.shape[1] for stack in network.stacks)
+        size = 2 * units * problem.X.shape[0] * network.stacks[0].dtype.itemsize
+        width = power_of_two(_BYTES_OF_STATES / size, least=16, most=64)
+        return cls(problem.X, problem.y.reshape(-1), network.activation, width)
+
+    def enter(self, weights: Perceptron, fixed: Perceptron) -> PyTree:
+        """Return the hidden stacks, (layers, out, in, lanes), with the last matrix, (in, lanes); and nothing."""
+        *stacks, last = lanes_last(weights.stacks)
+        hidden = [*stacks, last[:-1]] if last.shape[0] > 1 else stacks
+        return (tuple(hidden), last[-1, 0]), None
+
+    def leave(self, weights: PyTree) -> PyTree:
+        """Return the stacks as the network holds them, with the lane axis first."""
+        hidden, last = weights
+        last = last[None, None]
+        if hidden and hidden[-1].shape[1:] == last.shape[1:]:
+            hidden, last = hidden[:-1], jnp.concatenate([hidden[-1], last])
+        return lanes_first((*hidden, last))
+
+    def unchanged(self, before: PyTree, after: PyTree) -> Bool[Array, " lanes"]:
+        """Tell for each lane whether all its weights are the same."""
+        return unchanged(before, after)
+
+    def evaluate(self, weights: PyTree, fixed: None) -> tuple:
+        """Return the risks, and the function (rates, moving) ↦ weights after a step."""
+        hidden, last = weights
+        state, entered = jnp.broadcast_to(self.X.T[:, :, None], (*self.X.T.shape, last.shape[-1])), []
+        for stack in hidden:
+            state, kept = fold(_forward(self.activation), state, stack)
+            entered.append(kept)
+        errors = jnp.sum(last[:, None] * state, axis=0) - self.y[:, None]
+
+        def move(rates: Array, moving: Array) -> PyTree:
+            slope = errors * (2 / self.y.size)
+            last_after = moved(last, rates, jnp.sum(state * slope[None], axis=1), moving)
+            backward, after = last[:, None] * slope[None], []
+            for stack, kept in zip(reversed(hidden), reversed(entered), strict=True):
+                backward, stack_after = fold(_backward(rates, moving), backward, (stack, *kept), reverse=True)
+                after.append(stack_after)
+            return tuple(reversed(after)), last_after
+
+        return jnp.mean(errors**2, axis=0), move
+
+
+def _forward(activation: Callable) -> Callable:
+    def forward(state: Float[Array, "d_in n lanes"], weight: Float[Array, "d_out d_in lanes"]) -> tuple[Array, tuple]:
+        value, slope = WITH_SLOPE[activation](apply(weight[:, :, None], state))
+        return value, (state, slope)
+
+    return forward
+
+
+def _backward(rates: Array, moving: Array) -> Callable:
+    def back(backward: Float[Array, "d_out n lanes"], layer: tuple[Array, Array, Array]) -> tuple[Array, Array]:
+        weight, state, slope = layer
+        inner = backward * slope
+        gradient = jnp.sum(inner[:, None] * state[None], axis=2)
+        return apply_transposed(weight[:, :, None], inner), moved(weight, rates, gradient, moving)
+
+    return back

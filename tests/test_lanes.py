@@ -1,0 +1,184 @@
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.flatten_util import ravel_pytree
+
+import flowsim
+from flowsim import Outcome, Stopping
+from flowsim.dynamics import descend_lanes
+from flowsim.dynamics.lanes.activations import WITH_SLOPE
+from flowsim.dynamics.lanes.form import form_for
+from flowsim.dynamics.lanes.linear import LinearForm
+from flowsim.dynamics.lanes.model import ModelForm
+from flowsim.dynamics.lanes.perceptron import PerceptronForm
+from flowsim.problems.data import gaussian_teacher
+
+DATA = gaussian_teacher(np.random.default_rng(0), 20, 3)
+NEVER = Stopping(gradient_norm=None)
+
+
+def linear(key, dtype=None):
+    return flowsim.DeepLinear.gaussian(widths=[3, 3, 3, 3, 1], scale=0.6, key=key, dtype=dtype)
+
+
+def residual(key, dtype=None):
+    return flowsim.DeepLinear.residual(width=3, depth=3, scale=0.3, projection=jnp.ones(3), key=key, dtype=dtype)
+
+
+def several(key, dtype=None):
+    return flowsim.DeepLinear.gaussian(widths=[3, 4, 2], scale=0.6, key=key, dtype=dtype)
+
+
+def gelu(key, dtype=None, activation="gelu"):
+    return flowsim.Perceptron.gaussian(widths=[3, 3, 3, 1], scale=0.6, activation=activation, key=key, dtype=dtype)
+
+
+def biased(key, dtype=None):
+    return flowsim.Perceptron.gaussian(widths=[3, 4, 1], scale=0.6, biases=True, key=key, dtype=dtype)
+
+
+def tapering(key, dtype=None):
+    return flowsim.Perceptron.gaussian(widths=[3, 4, 2, 1, 1, 1], scale=0.8, activation="tanh", key=key, dtype=dtype)
+
+
+def softplus(key, dtype=None):
+    return gelu(key, dtype, "softplus")
+
+
+REGRESSION, RISK = flowsim.LinearRegression(*DATA), flowsim.EmpiricalRisk(*DATA)
+OUTPUTS = flowsim.LinearRegression(DATA[0], np.stack([DATA[1], -2 * DATA[1]], 1))
+EVERY = {
+    "linear": (linear, REGRESSION, LinearForm),
+    "residual": (residual, REGRESSION, LinearForm),
+    "gelu": (gelu, RISK, PerceptronForm),
+    "softplus": (softplus, RISK, PerceptronForm),
+    "tapering": (tapering, RISK, PerceptronForm),
+    "several outputs": (several, OUTPUTS, ModelForm),
+    "biases": (biased, RISK, ModelForm),
+    "linear on samples": (linear, RISK, ModelForm),
+}
+
+
+def start(build, lanes, dtype=None):
+    return jax.vmap(lambda key: build(key, dtype))(jax.random.split(jax.random.key(3), lanes))
+
+
+def lane(networks, index):
+    return jax.tree.map(lambda leaf: leaf[index] if eqx.is_array(leaf) else leaf, networks)
+
+
+def flat(networks, index=...):
+    return np.asarray(ravel_pytree(eqx.filter(lane(networks, index), eqx.is_array))[0])
+
+
+def alone(networks, problem, index, rate, steps):
+    return flowsim.descend(
+        lane(networks, index), problem, learning_rate=rate, steps=steps, stopping=NEVER, record_steps=[0]
+    )
+
+
+@pytest.mark.parametrize("name", EVERY)
+def test_each_lane_is_the_descent_from_its_network(name):
+    build, problem, form = EVERY[name]
+    networks, rates = start(build, 3), [0.01, 0.02, 0.04]
+    assert isinstance(form_for(lane(networks, 0), problem), form)
+    ends = descend_lanes(networks, problem, learning_rates=rates, steps=300)
+    np.testing.assert_array_equal(ends.steps, 300)
+    np.testing.assert_array_equal(ends.outcomes, Outcome.STEP_LIMIT)
+    for index, rate in enumerate(rates):
+        end = alone(networks, problem, index, rate, 300)
+        np.testing.assert_allclose(flat(ends.networks, index), flat(end.network), rtol=1e-11, atol=1e-13)
+
+
+@pytest.mark.parametrize(("build", "rate"), [(linear, 8.0), (gelu, 3.0), (biased, 2.0)])
+def test_diverging_lanes_end_at_the_same_step_as_alone(build, rate):
+    problem = REGRESSION if build is linear else RISK
+    networks, rates = start(build, 3), [rate, 0.02, rate / 4]
+    ends = descend_lanes(networks, problem, learning_rates=rates, steps=40)
+    for index, rate in enumerate(rates):
+        end = alone(networks, problem, index, rate, 40)
+        assert (ends.outcomes[index], ends.steps[index]) == (int(end.outcome), int(end.steps))
+    assert Outcome.DIVERGED in ends.outcomes
+
+
+def test_lanes_at_a_fixed_point_leave_with_the_state_of_the_last_step():
+    networks, rates = start(residual, 4), [0.02, 0.03, 0.04, 0.05]
+    ends = descend_lanes(networks, REGRESSION, learning_rates=rates, steps=20_000)
+    assert Outcome.FIXED_POINT in ends.outcomes
+    for index, rate in enumerate(rates):
+        end = alone(networks, REGRESSION, index, rate, 20_000)
+        np.testing.assert_allclose(flat(ends.networks, index), flat(end.network), rtol=0, atol=1e-12)
+        if end.outcome == ends.outcomes[index] == Outcome.FIXED_POINT:
+            assert abs(int(end.steps) - int(ends.steps[index])) < 500
+
+
+@pytest.mark.parametrize("dtype", [jnp.float32, jnp.float64])
+@pytest.mark.parametrize("name", ["linear", "gelu", "several outputs", "biases"])
+def test_a_lane_is_the_same_to_the_last_bit_in_every_batch(name, dtype):
+    build, problem, _ = EVERY[name]
+    networks, rates = start(build, 200, dtype), np.geomspace(0.01, 3, 200)
+    whole = descend_lanes(networks, problem, learning_rates=rates, steps=700)
+    order = np.random.default_rng(0).permutation(200)
+    for chosen in (np.array([3]), np.array([199]), order[:7], order[:50], order):
+        part = descend_lanes(lane(networks, chosen), problem, learning_rates=rates[chosen], steps=700)
+        np.testing.assert_array_equal(part.outcomes, whole.outcomes[chosen])
+        np.testing.assert_array_equal(part.steps, whole.steps[chosen])
+        for mine, theirs in zip(jax.tree.leaves(part.networks), jax.tree.leaves(whole.networks), strict=True):
+            assert mine.dtype == dtype
+            np.testing.assert_array_equal(mine, theirs[chosen])
+
+
+def test_lanes_with_different_numbers_of_steps_are_sorted_back():
+    steps = np.random.default_rng(1).integers(1, 900, size=90)
+    networks, rates = start(linear, 90), np.full(90, 1e-3)
+    ends = descend_lanes(networks, REGRESSION, learning_rates=rates, steps=steps)
+    np.testing.assert_array_equal(ends.steps, steps)
+    for index in (0, 31, 89):
+        same = descend_lanes(
+            lane(networks, np.array([index])), REGRESSION, learning_rates=[1e-3], steps=int(steps[index])
+        )
+        np.testing.assert_array_equal(flat(same.networks, 0), flat(ends.networks, index))
+
+
+def test_a_cycle_of_rounding_is_cut_short_without_changing_its_end(monkeypatch):
+    """Lanes that come back to where they were, to the bit, end as if they had gone on."""
+    networks, rates = start(linear, 64, jnp.float32), np.geomspace(0.01, 0.12, 64)
+    steps = 6007
+    cut = descend_lanes(networks, REGRESSION, learning_rates=rates, steps=steps)
+    monkeypatch.setattr(flowsim.dynamics.lanes.march, "_settle", _settle_nothing)
+    full = descend_lanes(networks, REGRESSION, learning_rates=rates, steps=steps)
+    for mine, theirs in zip(jax.tree.leaves(cut.networks), jax.tree.leaves(full.networks), strict=True):
+        np.testing.assert_array_equal(mine, theirs)
+
+
+def _settle_nothing(form, lanes):
+    lanes.returned[:] = False
+
+
+@pytest.mark.parametrize("activation", WITH_SLOPE)
+def test_written_out_activations_agree_with_automatic_differentiation(activation):
+    z = jnp.linspace(-12, 12, 4001)
+    value, slope = WITH_SLOPE[activation](z)
+    # JAX's own GELU adds 1 and a number close to −1, and multiplies what is left by z: up to 12 ε.
+    np.testing.assert_allclose(value, activation(z), rtol=1e-15, atol=5e-15)
+    np.testing.assert_allclose(slope, jax.vmap(jax.grad(activation))(z), rtol=1e-15, atol=5e-14)
+
+
+def test_arguments_that_cannot_be_right_are_refused_with_what_was_found_and_what_is_expected():
+    networks, good = start(linear, 4), {"learning_rates": [0.1] * 4, "steps": 10}
+    for change, message in [
+        ({"learning_rates": 0.1}, r"learning_rates has shape \(\): expected \(4,\), one for each lane"),
+        ({"learning_rates": [0.1, 0.1, -0.1, 0.1]}, "learning_rates must be positive finite numbers of float64"),
+        ({"learning_rates": [0.1, 0.1, np.inf, 0.1]}, "learning_rates must be positive finite numbers of float64"),
+        ({"steps": [10] * 3}, r"steps has shape \(3,\): expected \(4,\), one for each lane"),
+        ({"steps": 2.5}, "steps must be whole numbers from one"),
+        ({"steps": [10, 0, 10, 10]}, "steps must be whole numbers from one"),
+    ]:
+        with pytest.raises(ValueError, match=message):
+            descend_lanes(networks, REGRESSION, **(good | change))
+    with pytest.raises(ValueError, match=r"same leading axis of lanes, got .*: build them by jax.vmap"):
+        descend_lanes(linear(jax.random.key(0)), REGRESSION, **good)
+    with pytest.raises(ValueError, match="make the first and last widths fit"):
+        descend_lanes(networks, OUTPUTS, **good)
