@@ -48,8 +48,6 @@ def _correlation(dataset: xarray.Dataset, method: runs.Method) -> Claim:
     if found is None:
         return unmeasured(text, expected, "too few runs")
     left_out = f", {found.left_out} without a positive gap left out" if found.left_out else ""
-    words = (
-        f"slope {found.slope:.3g}, R² = {found.r_squared:.3g}, p = {found.p_value:.2g}, {found.count} runs{left_out}"
-    )
+    words = f"slope {found.slope:.3g}, R² = {found.r_squared:.3g}, p = {found.p_value:.2g}, {found.count} runs"
     numbers = {"slope": found.slope, "r_squared": found.r_squared, "p_value": found.p_value, "runs": found.count}
-    return Claim(text, expected, words, found.slope > 0 and found.p_value < _SIGNIFICANT, numbers)
+    return Claim(text, expected, words + left_out, found.slope > 0 and found.p_value < _SIGNIFICANT, numbers)

@@ -7,15 +7,26 @@ from ..sweeps import runs
 from ..sweeps.runs import Method
 from .claim import Claim, listed, unmeasured
 
-# The zero network is at squared distance 1, the limit of the flow at 1e-16 or less: a run below this has learned.
+# The zero network is at squared distance 1 and excess risk a, the limit of the flow at 1e-16 or less in both.
 LEARNED = 1e-2
 _WIDE = 0.5
 _RATIO = (0.8, 1.25)
 
 
 def learned(dataset: xarray.Dataset, method: Method) -> xarray.DataArray:
-    """Tell of every run whether it learned: ‖π − w*‖² < 0.01 at its end."""
-    return runs.final(dataset, method, "squared_distance") < LEARNED
+    """Tell of every run whether it learned: its squared distance, or else its excess risk, ended below 0.01.
+
+    Where the minimum of the risk is unknown, every run counts that did not diverge.
+    """
+    measure = runs.progress_measure(dataset)
+    values = runs.final(dataset, method, measure)
+    return values.notnull() if measure == "risk" else values < LEARNED
+
+
+def criterion(dataset: xarray.Dataset) -> str:
+    """Return in symbols what a run must do to count as having learned."""
+    symbols = {"squared_distance": f"‖π − w*‖² < {LEARNED:g}", "excess_risk": f"R − R_min < {LEARNED:g}"}
+    return symbols.get(runs.progress_measure(dataset), "no divergence")
 
 
 def critical_rate(dataset: xarray.Dataset) -> float:
@@ -30,7 +41,7 @@ def learning_claims(dataset: xarray.Dataset) -> list[Claim]:
     below = {method.name: float((share > 0.5).mean()) for method, share in shares.items() if _below(method, critical)}
     above = {method.name: float(share.max()) for method, share in shares.items() if not _below(method, critical)}
     wide = f"‖π − w*‖² < {LEARNED:g} in most runs, at {_WIDE:.0%} of the scales or more"
-    none = f"‖π − w*‖² < {LEARNED:g} in at most 5 % of the runs at every scale"
+    none = f"‖π − w*‖² < {LEARNED:g} in at most 10 % of the runs at every scale"
     texts = (
         f"below 1/(La) = {critical:.3g}, learning succeeds over a wide range of scales",
         f"above 1/(La) = {critical:.3g}, learning fails at every scale",
@@ -39,7 +50,7 @@ def learning_claims(dataset: xarray.Dataset) -> list[Claim]:
         Claim(texts[0], wide, "share of scales: " + listed(below), min(below.values()) >= _WIDE, below)
         if below
         else unmeasured(texts[0], wide, "no such learning rate"),
-        Claim(texts[1], none, "largest share of runs: " + listed(above), max(above.values()) <= 0.05, above)
+        Claim(texts[1], none, "largest share of runs: " + listed(above), max(above.values()) <= 0.1, above)
         if above
         else unmeasured(texts[1], none, "no such learning rate"),
     ]
@@ -57,12 +68,10 @@ def _learned_share(dataset: xarray.Dataset, method: Method) -> xarray.DataArray:
 
 def flow_claim(dataset: xarray.Dataset) -> Claim:
     """Return how many of the flows reached their limit, and whether that is a minimizer of the risk."""
-    text, expected = "the gradient flow reaches a global minimum from every initialization", "all flows converge"
-    asked, arrived = runs.asked(dataset, runs.FLOW), runs.arrived(dataset, runs.FLOW)
-    if runs.knows(dataset, "squared_distance"):
-        expected += f", with ‖π − w*‖² < {LEARNED:g}"
-        arrived = arrived & learned(dataset, runs.FLOW)
-    count, total = int((arrived & asked).sum()), int(asked.sum())
+    known = runs.progress_measure(dataset) != "risk"
+    text = f"the gradient flow reaches a {'global minimum' if known else 'limit'} from every initialization"
+    expected = "all flows converge" + (f", with {criterion(dataset)}" if known else "")
+    count, total = int(learned(dataset, runs.FLOW).sum()), int(runs.asked(dataset, runs.FLOW).sum())
     if total == 0:
         return unmeasured(text, expected, "no flows")
     return Claim(text, expected, f"{count} of {total}", count == total, {"reached": count, "flows": total})
