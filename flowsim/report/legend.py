@@ -8,7 +8,7 @@ from matplotlib.lines import Line2D
 
 from .style import BOUND, THRESHOLD
 
-_COLUMNS = 7
+_COLUMNS, _WIDEST = 7, 0.97
 
 
 def legend_above(figure: Figure, *, thresholds: bool = False, bounds: bool = False) -> None:
@@ -27,6 +27,6 @@ def legend_above(figure: Figure, *, thresholds: bool = False, bounds: bool = Fal
     for rows in range(math.ceil(len(entries) / _COLUMNS), len(entries) + 1):
         columns = math.ceil(len(entries) / rows)
         legend = figure.legend(list(entries.values()), list(entries), loc="outside upper center", ncols=columns)
-        if columns == 1 or legend.get_window_extent().width <= figure.bbox.width:
+        if columns == 1 or legend.get_window_extent().width <= _WIDEST * figure.bbox.width:
             break
         legend.remove()

@@ -89,6 +89,9 @@ def draw_thresholds(axes: Axes, methods: Sequence[Method]) -> None:
     """Draw 2/η of every learning rate, dashed and in its colour."""
     for method in methods:
         if np.isfinite(method.threshold):
+            # White beneath keeps the dashes visible on a run that swings around its own 2/η.
+            beneath = {"linewidth": 2 * THRESHOLD["linewidth"], "zorder": THRESHOLD["zorder"]}
+            axes.axhline(method.threshold, color="white", **beneath)
             axes.axhline(method.threshold, color=look(method)["color"], **THRESHOLD)
 
 
