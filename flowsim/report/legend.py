@@ -1,16 +1,18 @@
 """One legend for a whole figure."""
 
+import math
+
 from matplotlib.artist import Artist
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from .style import BOUND, THRESHOLD
 
-_COLUMNS = 7
+_COLUMNS, _WIDEST = 7, 0.97
 
 
 def legend_above(figure: Figure, *, thresholds: bool = False, bounds: bool = False) -> None:
-    """Put one legend of all panels above them, in as many columns as the figure is wide.
+    """Put one legend of all panels above them, in as few rows as the figure is wide.
 
     `thresholds` and `bounds` add an entry for the dashed lines 2/η and for the dotted bounds on the sharpness.
     """
@@ -22,8 +24,9 @@ def legend_above(figure: Figure, *, thresholds: bool = False, bounds: bool = Fal
         entries[r"$2/\eta$"] = Line2D([], [], color="0.4", **THRESHOLD)
     if bounds:
         entries["bounds"] = Line2D([], [], **BOUND)
-    for columns in range(min(len(entries), _COLUMNS), 0, -1):
+    for rows in range(math.ceil(len(entries) / _COLUMNS), len(entries) + 1):
+        columns = math.ceil(len(entries) / rows)
         legend = figure.legend(list(entries.values()), list(entries), loc="outside upper center", ncols=columns)
-        if columns == 1 or legend.get_window_extent().width <= figure.bbox.width:
+        if columns == 1 or legend.get_window_extent().width <= _WIDEST * figure.bbox.width:
             break
         legend.remove()

@@ -8,8 +8,7 @@ from dataclasses import dataclass, field
 class Claim:
     """What a figure is said to show (`text`), the criterion (`expected`), and what was found.
 
-    `measured` is for reading, `numbers` has the same by name. `holds` is `None` where nothing could be measured, or
-    where the number is reported without a criterion.
+    `measured` is for reading, `numbers` has the same by name. `holds` is `None` where nothing could be measured.
     """
 
     text: str
@@ -17,3 +16,13 @@ class Claim:
     measured: str
     holds: bool | None
     numbers: Mapping[str, float] = field(default_factory=dict)
+
+
+def unmeasured(text: str, expected: str, reason: str) -> Claim:
+    """Return a claim about which these runs say nothing, and why."""
+    return Claim(text, expected, reason, None)
+
+
+def listed(numbers: Mapping[str, float], form: str = ".3g") -> str:
+    """Return numbers by name in one line: "η = 0.02: 0.97, η = 0.07: 1"."""
+    return ", ".join(f"{name}: {value:{form}}" for name, value in numbers.items())

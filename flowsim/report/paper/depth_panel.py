@@ -5,7 +5,7 @@ import numpy as np
 import xarray
 from matplotlib.axes import Axes
 
-from ..style import MAJOR_TICKS, MINOR_TICKS, THRESHOLD
+from ..style import FLOW as FLOW_LOOK, MAJOR_TICKS, MINOR_TICKS, THRESHOLD
 from ..sweeps import runs
 from ..sweeps.intervals import mean_interval
 from ..sweeps.panels import LABELS, draw_interval
@@ -13,6 +13,7 @@ from ..sweeps.panels import LABELS, draw_interval
 _MARKERS = "os^DvP"
 # The zero network is at squared distance ‖w*‖² = 1; the authors draw −0.01 to 0.21 of this divided by d = 5.
 _LIMITS = (-0.05, 1.05)
+_FLOW_REACH = 1.25
 
 
 def draw_critical_rates(axes: Axes, dataset: xarray.Dataset) -> None:
@@ -28,9 +29,18 @@ def draw_critical_rates(axes: Axes, dataset: xarray.Dataset) -> None:
         look = {"color": colour, "marker": _MARKERS[index % len(_MARKERS)], "markeredgecolor": "black", "zorder": 3.0}
         draw_interval(axes, rates, mean_interval(values), rf"$L = {depth}$", look)
         axes.axvline(2 / part["sharpness_lower_bound"].item(), color=colour, **THRESHOLD)
+    _draw_flow(axes, dataset, rates[0])
     axes.set_xscale("log")
     axes.set_ylim(*_LIMITS)
     axes.set_xlabel(r"learning rate $\eta$")
     axes.set_ylabel(LABELS["squared_distance"])
     axes.tick_params(which="major", **MAJOR_TICKS)
     axes.tick_params(which="minor", **MINOR_TICKS)
+
+
+def _draw_flow(axes: Axes, dataset: xarray.Dataset, smallest_rate: float) -> None:
+    """Draw the limit of the flow, η → 0, over all depths, to the left of the smallest learning rate."""
+    if "flow_outcome" in dataset:
+        distance = float(runs.final(dataset, runs.FLOW, "squared_distance").mean())
+        ends = [smallest_rate / _FLOW_REACH, smallest_rate]
+        axes.plot(ends, [distance] * 2, label=r"GF ($\eta \to 0$)", **FLOW_LOOK)

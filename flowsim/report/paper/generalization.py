@@ -50,8 +50,7 @@ def regress(points: Points) -> Regression | None:
     x, y = np.log10(sharpness[kept]), np.log10(gap[kept])
     if len(x) < 3 or np.ptp(x) == 0:
         return None
-    found = linregress(x, y, alternative="greater")
-    slope, intercept, r, p = (float(v) for v in (found.slope, found.intercept, found.rvalue, found.pvalue))
+    slope, intercept, r, p, _ = map(float, linregress(x, y, alternative="greater"))
     return Regression(slope, intercept, r**2, p, len(x), int((~kept).sum()))
 
 

@@ -1,9 +1,123 @@
 """Figures of any sweep."""
 
+from collections.abc import Callable
+
+import matplotlib
+import numpy as np
 import xarray
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+
+from ..legend import legend_above
+from ..style import BOUND, STYLE
+from . import runs
+from .intervals import Interval
+from .panels import (
+    LABELS,
+    draw_bound,
+    draw_divergence,
+    draw_final,
+    draw_initial,
+    draw_interval,
+    draw_thresholds,
+    look,
+    positions,
+    set_axis,
+)
+
+_PANEL = (3.3, 2.25)
+_LEGEND_HEIGHT = 0.4
+_MOST_FACETS, _MOST_RATES = 4, 6
+Draw = Callable[[Axes, xarray.Dataset], None]
 
 
 def sweep_figures(dataset: xarray.Dataset) -> dict[str, Figure]:
-    """Return figures of a sweep by name."""
-    raise NotImplementedError
+    """Return the figures of a sweep by name: "sharpness", that of how far runs came, "divergence", "critical".
+
+    They go along the first dimension of the sweep, with a panel for each of up to four combinations of the values of
+    the others, and a curve for each of up to six learning rates, spread over all there are. "squared_distance" is
+    called "excess_risk" or "risk" where that is what is known; "divergence" is there if a run diverged, and "critical"
+    if critical learning rates were searched for. Bands are 95 % confidence intervals, as in `paper_figure`.
+    """
+    measure = runs.progress_measure(dataset)
+    made = {
+        "sharpness": _facets(dataset, _draw_sharpness, levels=True),
+        measure: _facets(dataset, lambda axes, part: _draw_progress(axes, part, measure)),
+    }
+    if any(bool(runs.diverged(dataset, method).any()) for method in runs.descents(dataset)):
+        made["divergence"] = _facets(dataset, lambda axes, part: draw_divergence(axes, part, runs.descents(part)))
+    if "critical_learning_rate_lower" in dataset:
+        made["critical"] = _facets(dataset, _draw_critical)
+    return made
+
+
+def _facets(dataset: xarray.Dataset, draw: Draw, *, levels: bool = False) -> Figure:
+    facets = thinned(list(runs.cells(dataset, runs.grid(dataset)[1:])), _MOST_FACETS)
+    columns, rows = min(len(facets), 2), (len(facets) + 1) // 2
+    with matplotlib.rc_context(STYLE):
+        size = (_PANEL[0] * columns, _PANEL[1] * rows + _LEGEND_HEIGHT)
+        figure = Figure(figsize=size, layout="constrained")
+        panels = figure.subplots(rows, columns, squeeze=False, sharey=True).ravel()
+        for axes in panels[len(facets) :]:
+            axes.remove()
+        for axes, (values, part) in zip(panels, facets, strict=False):
+            draw(axes, part)
+            set_axis(axes, part)
+            title = ", ".join(f"{name.replace('_', ' ')} = {_shown(value)}" for name, value in values.items())
+            axes.set_title(title, fontsize=8)
+            axes.label_outer(remove_inner_ticks=False)
+        legend_above(figure, thresholds=levels and bool(runs.descents(dataset)), bounds=levels)
+    return figure
+
+
+def _draw_sharpness(axes: Axes, part: xarray.Dataset) -> None:
+    methods = _methods(part)
+    draw_initial(axes, part, "sharpness")
+    draw_final(axes, part, methods, "sharpness")
+    draw_thresholds(axes, methods)
+    if "sharpness_lower_bound" in part:
+        draw_bound(axes, positions(part), part["sharpness_lower_bound"].values, "")
+    axes.set_yscale("log")
+    axes.set_ylabel(LABELS["sharpness"])
+
+
+def _draw_progress(axes: Axes, part: xarray.Dataset, measure: str) -> None:
+    draw_initial(axes, part, measure)
+    draw_final(axes, part, _methods(part), measure)
+    axes.set_yscale("log")
+    axes.set_ylabel(LABELS[measure])
+
+
+def _draw_critical(axes: Axes, part: xarray.Dataset) -> None:
+    """Draw the middle of the brackets of every initialization, their median, and 2 over the bound of Theorem 2."""
+    x = positions(part)
+    found = critical_rates(part)
+    axes.plot(x, found.values, "o", color="0.6", markersize=2.2, zorder=2.3)
+    middle = found.median(runs.REPETITION).values
+    nothing = Interval(middle, middle, middle)
+    draw_interval(axes, x, nothing, "critical learning rate, median", look(runs.Method(1.0)))
+    axes.plot(x, 2 / part["sharpness_lower_bound"].values, label=r"$1/(La \Vert w^\star \Vert^{2-2/L})$", **BOUND)
+    axes.set_yscale("log")
+    axes.set_ylabel(r"critical learning rate $\eta$")
+
+
+def critical_rates(dataset: xarray.Dataset) -> xarray.DataArray:
+    """Return the geometric middle of the brackets of the critical learning rate, repetitions last."""
+    product = dataset["critical_learning_rate_lower"] * dataset["critical_learning_rate_upper"]
+    return np.sqrt(product).transpose(..., runs.REPETITION)
+
+
+def _methods(part: xarray.Dataset) -> tuple[runs.Method, ...]:
+    flow = tuple(method for method in runs.methods(part) if method.learning_rate is None)
+    return (*flow, *thinned(list(runs.descents(part)), _MOST_RATES))
+
+
+def thinned(entries: list, most: int) -> list:
+    """Return at most so many entries, spread evenly, with the first and the last."""
+    if len(entries) <= most:
+        return entries
+    return [entries[i] for i in np.linspace(0, len(entries) - 1, most).round().astype(int)]
+
+
+def _shown(value: object) -> str:
+    return f"{value:g}" if isinstance(value, int | float) else str(value)

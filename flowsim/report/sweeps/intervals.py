@@ -11,6 +11,7 @@ from .runs import REPETITION
 
 _LEVEL = 0.95
 _RESAMPLES = 2000
+_NOTHING = (np.nan, np.nan, np.nan)
 
 
 @dataclass(frozen=True)
@@ -33,7 +34,7 @@ def mean_interval(values: Float[np.ndarray, "points repetition"]) -> Interval:
 
 def _mean_interval(values: np.ndarray) -> tuple[float, float, float]:
     if len(values) == 0:
-        return (np.nan,) * 3
+        return _NOTHING
     drawn = np.random.default_rng(0).integers(len(values), size=(_RESAMPLES, len(values)))
     tails = (1 - _LEVEL) / 2
     low, high = np.quantile(values[drawn].mean(axis=1), [tails, 1 - tails])
@@ -47,7 +48,7 @@ def share_interval(events: Int[np.ndarray, " points"], trials: Int[np.ndarray, "
 
 def _share_interval(events: int, trials: int) -> tuple[float, float, float]:
     if trials == 0:
-        return (np.nan,) * 3
+        return _NOTHING
     found = binomtest(events, trials).proportion_ci(_LEVEL, method="wilson")
     return events / trials, float(found.low), float(found.high)
 

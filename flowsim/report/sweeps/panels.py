@@ -29,6 +29,8 @@ AXIS_NAMES = {
 INITIAL: dict[str, Any] = {"color": "0.45", "linewidth": 1.0, "linestyle": (0, (6, 1.5, 1, 1.5)), "zorder": 2.6}
 _BAND_ALPHA, _FLOW_BAND_ALPHA = 0.22, 0.14
 _MOST_TICKS = 6
+# Between neighbouring learning rates, in parts of the distance between points.
+_WHISKER_SPACING = 0.07
 
 
 def name_of(method: Method) -> str:
@@ -59,11 +61,16 @@ def draw_initial(axes: Axes, part: xarray.Dataset, quantity: str) -> None:
 
 
 def draw_divergence(axes: Axes, part: xarray.Dataset, methods: Sequence[Method]) -> None:
-    """Draw the share of the runs of each method that diverged."""
+    """Draw the share of the runs of each method that diverged, with whiskers moved aside where they would overlap."""
+    x = positions(part)
+    aside = _WHISKER_SPACING * (x[-1] - x[0]) / max(1, len(x) - 1)
     for method in methods:
         events = runs.diverged(part, method).sum(runs.REPETITION).values
         trials = runs.asked(part, method).sum(runs.REPETITION).values
-        draw_interval(axes, positions(part), share_interval(events, trials), name_of(method), look(method))
+        found, curve = share_interval(events, trials), look(method)
+        places = x + aside * (method.index - (method.count - 1) / 2)
+        axes.vlines(places, found.low, found.high, color=curve["color"], linewidth=1.0, zorder=2.2)
+        axes.plot(places, found.estimate, label=name_of(method), **curve)
     axes.set_ylim(-0.03, 1.03)
     axes.set_ylabel("probability of divergence")
 
@@ -82,6 +89,9 @@ def draw_thresholds(axes: Axes, methods: Sequence[Method]) -> None:
     """Draw 2/η of every learning rate, dashed and in its colour."""
     for method in methods:
         if np.isfinite(method.threshold):
+            # White beneath keeps the dashes visible on a run that swings around its own 2/η.
+            beneath = {"linewidth": 2 * THRESHOLD["linewidth"], "zorder": THRESHOLD["zorder"]}
+            axes.axhline(method.threshold, color="white", **beneath)
             axes.axhline(method.threshold, color=look(method)["color"], **THRESHOLD)
 
 

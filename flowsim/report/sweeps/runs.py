@@ -97,8 +97,14 @@ def knows(dataset: xarray.Dataset, quantity: str) -> bool:
 
 
 def progress_measure(dataset: xarray.Dataset) -> str:
-    """Return what tells how far runs have come: the squared distance, else the excess risk, else the risk."""
-    known = (quantity for quantity in ("squared_distance", "excess_risk") if knows(dataset, quantity))
+    """Return what tells how far runs have come: the squared distance, else the excess risk, else the risk.
+
+    With fewer samples than features, minimizers implement many regressors, and the distance to one of them says little.
+    """
+    data = scenario(dataset).get("data", {})
+    many = data.get("samples", 1) < data.get("features", 1)
+    measures = ("excess_risk",) if many else ("squared_distance", "excess_risk")
+    known = (quantity for quantity in measures if knows(dataset, quantity))
     return next(known, "risk")
 
 

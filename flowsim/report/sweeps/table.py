@@ -1,16 +1,162 @@
-"""The numbers of a sweep."""
+"""The numbers of a sweep: as rows, as a table for the terminal, and as a summary for a file."""
 
+import math
 from typing import Any
 
+import numpy as np
 import xarray
+from rich import box
 from rich.table import Table
+from rich.text import Text
+
+from ..table import finite_or_none, format_number
+from . import runs
+from .figures import critical_rates, thinned
+from .runs import Method
+
+_MOST_ROWS = 24
+_LEAST_CELLS = 4
+
+
+def sweep_rows(dataset: xarray.Dataset) -> list[dict[str, Any]]:
+    """Return the numbers of every combination of the grid and every method, the flow first.
+
+    Each row holds the values of the grid by name, `method`, `learning_rate` (`None` for the flow), `runs` (asked for
+    and not failed), `converged` and `diverged` (shares of the runs), `progress`, the median of the squared
+    distance, or of the excess risk or the risk where that is what is known, `sharpness` (median), `over_threshold`
+    (that over 2/η) and `over_lower_bound`. Medians are over the runs that did not diverge, of the flow over its limits.
+    """
+    measure = runs.progress_measure(dataset)
+    return [
+        {**values, **_row(part, method, measure)}
+        for values, part in runs.cells(dataset, runs.grid(dataset))
+        for method in runs.methods(dataset)
+    ]
+
+
+def _row(part: xarray.Dataset, method: Method, measure: str) -> dict[str, Any]:
+    asked = runs.asked(part, method)
+    count = int(asked.sum())
+    sharpness = _median(runs.final(part, method, "sharpness"))
+    lower = part["sharpness_lower_bound"].item() if "sharpness_lower_bound" in part else math.nan
+    return {
+        "method": method.name,
+        "learning_rate": method.learning_rate,
+        "runs": count,
+        "converged": int((runs.arrived(part, method) & asked).sum()) / count if count else math.nan,
+        "diverged": int((runs.diverged(part, method) & asked).sum()) / count if count else math.nan,
+        "progress": _median(runs.final(part, method, measure)),
+        "sharpness": sharpness,
+        "over_threshold": sharpness / method.threshold if method.learning_rate else math.nan,
+        "over_lower_bound": sharpness / lower if lower > 0 else math.nan,
+    }
+
+
+def _median(values: xarray.DataArray) -> float:
+    known = values.values[np.isfinite(values.values)]
+    return float(np.median(known)) if len(known) else math.nan
 
 
 def sweep_table(dataset: xarray.Dataset, title: str) -> Table:
-    """Return the table of a sweep for the terminal."""
-    raise NotImplementedError
+    """Return the table for the terminal, of at most 24 rows: a choice of learning rates and combinations of the grid.
+
+    Both are spread evenly over all there are, which the summary holds.
+    """
+    names, measure = runs.grid(dataset), runs.progress_measure(dataset)
+    every = sweep_rows(dataset)
+    shown = _chosen(every, len(runs.methods(dataset)))
+    table = Table(
+        title=Text(title),
+        caption=Text("\n".join(_remarks(dataset, len(shown), len(every))), style="not dim not italic"),
+        title_justify="left",
+        caption_justify="left",
+        box=box.SIMPLE_HEAD,
+        show_edge=False,
+        pad_edge=False,
+        padding=(0, 1, 0, 0),
+    )
+    for name in names:
+        table.add_column(name.replace("_", " "), justify="right", no_wrap=True)
+    table.add_column("", no_wrap=True)
+    headers = ("runs", "con-\nverged", "di-\nverged", measure.replace("_", "\n"), "S", "S/\n(2/η)", "S/\nlower\nbound")
+    for header in headers:
+        table.add_column(header, justify="right", no_wrap=True)
+    for row in shown:
+        table.add_row(*(_shown(row[name]) for name in names), *_cells(row), end_section=row["last"])
+    return table
+
+
+def _chosen(every: list[dict[str, Any]], methods: int) -> list[dict[str, Any]]:
+    """Return the rows to print, each with `last`: whether it is the last of its combination of the grid."""
+    combinations = [every[start : start + methods] for start in range(0, len(every), methods)]
+    most = max(min(len(combinations), _LEAST_CELLS), _MOST_ROWS // methods)
+    chosen = [thinned(group, _MOST_ROWS // min(most, len(combinations))) for group in thinned(combinations, most)]
+    return [{**row, "last": row is group[-1]} for group in chosen for row in group]
+
+
+def _cells(row: dict[str, Any]) -> list[str]:
+    return [
+        row["method"],
+        str(row["runs"]),
+        _percent(row["converged"]),
+        _percent(row["diverged"]),
+        format_number(row["progress"], 3),
+        format_number(row["sharpness"], 4),
+        format_number(row["over_threshold"], 3),
+        format_number(row["over_lower_bound"], 3),
+    ]
+
+
+def _percent(share: float) -> str:
+    return "–" if math.isnan(share) else f"{share:.0%}"
+
+
+def _shown(value: Any) -> str:
+    return format_number(value, 4) if isinstance(value, float) else str(value)
+
+
+def _remarks(dataset: xarray.Dataset, shown: int, every: int) -> list[str]:
+    remarks = ["Medians over the runs that did not diverge; of GF, over its limits"]
+    if shown < every:
+        remarks.append(f"{shown} of {every} rows; all are in summary.json")
+    failed = _failed_flows(dataset)
+    if failed:
+        remarks.append(f"{failed} cells failed")
+    if "critical_learning_rate_lower" in dataset:
+        ratios = critical_rates(dataset) * dataset["sharpness_lower_bound"] / 2
+        low, middle, high = (format_number(float(value), 3) for value in np.nanquantile(ratios, [0, 0.5, 1]))
+        remarks.append(f"Critical learning rate over 1/(La‖w*‖²): median {middle}, from {low} to {high}")
+    return remarks
+
+
+def _failed_flows(dataset: xarray.Dataset) -> int:
+    return int((~runs.asked(dataset, runs.FLOW)).sum()) if "flow_outcome" in dataset else 0
 
 
 def sweep_summary(dataset: xarray.Dataset) -> dict[str, Any]:
-    """Return the numbers of a sweep in the types of JSON."""
-    raise NotImplementedError
+    """Return all rows in the types of JSON, and the critical learning rates where they were searched for."""
+    summary: dict[str, Any] = {
+        "grid": {name: dataset[name].values.tolist() for name in runs.grid(dataset)},
+        "progress": runs.progress_measure(dataset),
+        "rows": [{name: _plain(value) for name, value in row.items()} for row in sweep_rows(dataset)],
+    }
+    if "critical_learning_rate_lower" in dataset:
+        summary["critical"] = [_critical(values, part) for values, part in runs.cells(dataset, runs.grid(dataset))]
+    return summary
+
+
+def _critical(values: dict[str, Any], part: xarray.Dataset) -> dict[str, Any]:
+    found = critical_rates(part)
+    predicted = 2 / part["sharpness_lower_bound"].item()
+    return {
+        **values,
+        "median": finite_or_none(_median(found)),
+        "least": finite_or_none(found.min().item()),
+        "most": finite_or_none(found.max().item()),
+        "one_over_La": finite_or_none(predicted),
+        "ratio": finite_or_none(_median(found) / predicted),
+    }
+
+
+def _plain(value: Any) -> Any:
+    return finite_or_none(value) if isinstance(value, float) else value
