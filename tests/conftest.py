@@ -1,5 +1,10 @@
 """Strict settings for every test, and the problems and runs that many tests look at."""
 
+import os
+
+# Decompositions of small matrices: more threads than one only wait for each other.
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+
 import jax
 import numpy as np
 import pytest

@@ -9,6 +9,8 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+import scipy.linalg  # noqa: F401  brings the BLAS whose threads are limited
+from threadpoolctl import threadpool_limits
 
 from ...curvature import sharpness
 from ...dynamics import Outcome, descend_lanes, integrate
@@ -45,7 +47,10 @@ def compute(block: Block) -> BlockResult:
     Turns on 64-bit JAX. A cell that raises is reported in `failures`, and the others go on.
     """
     jax.config.update("jax_enable_x64", True)
-    return _Work(block).done()
+    # Several processes that each have their matrices decomposed by all cores wait for one another a hundred times as
+    # long as the decompositions take.
+    with threadpool_limits(1, "blas"):
+        return _Work(block).done()
 
 
 class _Work:
