@@ -104,7 +104,7 @@ def _draw_critical(axes: Axes, part: xarray.Dataset) -> None:
 def critical_rates(dataset: xarray.Dataset) -> xarray.DataArray:
     """Return the geometric middle of the brackets of the critical learning rate, repetitions last."""
     product = dataset["critical_learning_rate_lower"] * dataset["critical_learning_rate_upper"]
-    return np.sqrt(product).transpose(..., runs.REPETITION)
+    return (product**0.5).transpose(..., runs.REPETITION)
 
 
 def _methods(part: xarray.Dataset) -> tuple[runs.Method, ...]:
