@@ -113,6 +113,12 @@ def axis_name(part: xarray.Dataset) -> str:
     return runs.grid(part)[0]
 
 
+def label_of_axis(part: xarray.Dataset) -> str:
+    """Return how the horizontal axis is called."""
+    name = axis_name(part)
+    return AXIS_NAMES.get(name, name.replace("_", " "))
+
+
 def positions(part: xarray.Dataset) -> np.ndarray:
     """Return where the points stand: at the values of the dimension, or evenly where those are no numbers."""
     values = part[axis_name(part)].values
@@ -124,7 +130,7 @@ def set_axis(axes: Axes, part: xarray.Dataset) -> None:
     name, x = axis_name(part), positions(part)
     axes.tick_params(which="major", **MAJOR_TICKS)
     axes.tick_params(which="minor", **MINOR_TICKS)
-    axes.set_xlabel(AXIS_NAMES.get(name, name.replace("_", " ")))
+    axes.set_xlabel(label_of_axis(part))
     values = part[name].values
     if values.dtype.kind not in "iuf":
         axes.set_xticks(x, [str(value) for value in values])
