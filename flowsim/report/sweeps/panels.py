@@ -85,13 +85,13 @@ def draw_interval(axes: Axes, x: np.ndarray, drawn: Interval, label: str, curve:
         axes.fill_between(x, drawn.low, drawn.high, color=curve["color"], alpha=alpha, **order)
 
 
-def draw_thresholds(axes: Axes, methods: Sequence[Method]) -> None:
-    """Draw 2/η of every learning rate, dashed and in its colour."""
+def draw_thresholds(axes: Axes, methods: Sequence[Method], *, on_white: bool = False) -> None:
+    """Draw 2/η of every learning rate, dashed and in its colour; `on_white` cuts it out of what lies beneath."""
     for method in methods:
         if np.isfinite(method.threshold):
-            # White beneath keeps the dashes visible on a run that swings around its own 2/η.
-            beneath = {"linewidth": 2 * THRESHOLD["linewidth"], "zorder": THRESHOLD["zorder"]}
-            axes.axhline(method.threshold, color="white", **beneath)
+            if on_white:
+                beneath = {"linewidth": 2 * THRESHOLD["linewidth"], "zorder": THRESHOLD["zorder"]}
+                axes.axhline(method.threshold, color="white", **beneath)
             axes.axhline(method.threshold, color=look(method)["color"], **THRESHOLD)
 
 
