@@ -6,6 +6,7 @@ from ...comparison import Comparison, DescentBesideFlow
 from .claim import Claim
 
 _EDGE = (0.9, 1.1)
+_LAST = 2 / 3
 
 
 def course_claims(comparison: Comparison) -> list[Claim]:
@@ -25,8 +26,10 @@ def _stays_below(descent: DescentBesideFlow) -> Claim:
 
 def _meets_edge(descent: DescentBesideFlow) -> Claim:
     along = _over_threshold(descent)
-    last, largest = along[2 * len(along) // 3 :], float(np.nanmax(along))
-    mean, least, most = (float(of(last)) for of in (np.nanmean, np.nanmin, np.nanmax))
+    times = np.asarray(descent.trajectory.times, float)
+    late, largest = times >= _LAST * times[-1], float(np.nanmax(along))
+    last = along[late]
+    mean, least, most = _time_mean(times[late], last), float(np.nanmin(last)), float(np.nanmax(last))
     low, high = _EDGE
     return Claim(
         text=f"with η = {descent.learning_rate:.3g} the sharpness rises to 2/η and stays there",
@@ -37,6 +40,14 @@ def _meets_edge(descent: DescentBesideFlow) -> Claim:
     )
 
 
+def _time_mean(times: np.ndarray, values: np.ndarray) -> float:
+    """Return the mean over time, for records that need not be evenly spaced."""
+    return float(np.trapezoid(values, times) / np.ptp(times)) if len(times) > 1 else float(values[0])
+
+
 def _over_threshold(descent: DescentBesideFlow) -> np.ndarray:
-    """Return S·η/2 at the records of the run, which are evenly spaced or dense at first."""
+    """Return S·η/2 at the records of the run.
+
+    Where the sharpness swings from step to step, only a run that was recorded at every step shows it.
+    """
     return np.asarray(descent.trajectory.sharpness, float) * descent.learning_rate / 2

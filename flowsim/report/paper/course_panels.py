@@ -37,7 +37,7 @@ def draw_course(
         axes.set_ylabel(LABELS[quantity])
         axes.tick_params(which="major", **MAJOR_TICKS)
         axes.tick_params(which="minor", **MINOR_TICKS)
-    draw_thresholds(sharpness, [method])
+    draw_thresholds(sharpness, [method], on_white=True)  # a run may swing around its own 2/η
     draw_bounds(sharpness, dataset)
     sharpness.set_ylim(*SHARPNESS_LIMITS)
 

@@ -20,6 +20,7 @@ from .panels import (
     draw_initial,
     draw_interval,
     draw_thresholds,
+    label_of_axis,
     look,
     positions,
     set_axis,
@@ -28,6 +29,8 @@ from .panels import (
 _PANEL = (3.3, 2.25)
 _LEGEND_HEIGHT = 0.4
 _MOST_FACETS, _MOST_RATES = 4, 6
+# Networks that were thrown back to zero have next to no sharpness, and would squeeze all others.
+_MOST_SPAN = 1e6
 Draw = Callable[[Axes, xarray.Dataset], None]
 
 
@@ -65,7 +68,10 @@ def _facets(dataset: xarray.Dataset, draw: Draw, *, levels: bool = False) -> Fig
             set_axis(axes, part)
             title = ", ".join(f"{name.replace('_', ' ')} = {_shown(value)}" for name, value in values.items())
             axes.set_title(title, fontsize=8)
-            axes.label_outer(remove_inner_ticks=False)
+            axes.label_outer()
+        for axes in panels[max(0, len(facets) - columns) : len(facets)]:  # nothing stands below these
+            axes.tick_params(labelbottom=True)
+            axes.set_xlabel(label_of_axis(facets[0][1]))
         legend_above(figure, thresholds=levels and bool(runs.descents(dataset)), bounds=levels)
     return figure
 
@@ -78,6 +84,8 @@ def _draw_sharpness(axes: Axes, part: xarray.Dataset) -> None:
     if "sharpness_lower_bound" in part:
         draw_bound(axes, positions(part), part["sharpness_lower_bound"].values, "")
     axes.set_yscale("log")
+    bottom, top = axes.get_ylim()
+    axes.set_ylim(max(bottom, top / _MOST_SPAN), top)
     axes.set_ylabel(LABELS["sharpness"])
 
 
@@ -92,7 +100,8 @@ def _draw_critical(axes: Axes, part: xarray.Dataset) -> None:
     """Draw the middle of the brackets of every initialization, their median, and 2 over the bound of Theorem 2."""
     x = positions(part)
     found = critical_rates(part)
-    axes.plot(x, found.values, "o", color="0.6", markersize=2.2, zorder=2.3)
+    places = np.broadcast_to(x[:, None], found.shape)
+    axes.plot(places.ravel(), found.values.ravel(), "o", color="0.6", markersize=2.2, zorder=2.3)
     middle = found.median(runs.REPETITION).values
     nothing = Interval(middle, middle, middle)
     draw_interval(axes, x, nothing, "critical learning rate, median", look(runs.Method(1.0)))
@@ -104,7 +113,7 @@ def _draw_critical(axes: Axes, part: xarray.Dataset) -> None:
 def critical_rates(dataset: xarray.Dataset) -> xarray.DataArray:
     """Return the geometric middle of the brackets of the critical learning rate, repetitions last."""
     product = dataset["critical_learning_rate_lower"] * dataset["critical_learning_rate_upper"]
-    return np.sqrt(product).transpose(..., runs.REPETITION)
+    return (product**0.5).transpose(..., runs.REPETITION)
 
 
 def _methods(part: xarray.Dataset) -> tuple[runs.Method, ...]:

@@ -85,13 +85,13 @@ def draw_interval(axes: Axes, x: np.ndarray, drawn: Interval, label: str, curve:
         axes.fill_between(x, drawn.low, drawn.high, color=curve["color"], alpha=alpha, **order)
 
 
-def draw_thresholds(axes: Axes, methods: Sequence[Method]) -> None:
-    """Draw 2/η of every learning rate, dashed and in its colour."""
+def draw_thresholds(axes: Axes, methods: Sequence[Method], *, on_white: bool = False) -> None:
+    """Draw 2/η of every learning rate, dashed and in its colour; `on_white` cuts it out of what lies beneath."""
     for method in methods:
         if np.isfinite(method.threshold):
-            # White beneath keeps the dashes visible on a run that swings around its own 2/η.
-            beneath = {"linewidth": 2 * THRESHOLD["linewidth"], "zorder": THRESHOLD["zorder"]}
-            axes.axhline(method.threshold, color="white", **beneath)
+            if on_white:
+                beneath = {"linewidth": 2 * THRESHOLD["linewidth"], "zorder": THRESHOLD["zorder"]}
+                axes.axhline(method.threshold, color="white", **beneath)
             axes.axhline(method.threshold, color=look(method)["color"], **THRESHOLD)
 
 
@@ -113,6 +113,12 @@ def axis_name(part: xarray.Dataset) -> str:
     return runs.grid(part)[0]
 
 
+def label_of_axis(part: xarray.Dataset) -> str:
+    """Return how the horizontal axis is called."""
+    name = axis_name(part)
+    return AXIS_NAMES.get(name, name.replace("_", " "))
+
+
 def positions(part: xarray.Dataset) -> np.ndarray:
     """Return where the points stand: at the values of the dimension, or evenly where those are no numbers."""
     values = part[axis_name(part)].values
@@ -124,7 +130,7 @@ def set_axis(axes: Axes, part: xarray.Dataset) -> None:
     name, x = axis_name(part), positions(part)
     axes.tick_params(which="major", **MAJOR_TICKS)
     axes.tick_params(which="minor", **MINOR_TICKS)
-    axes.set_xlabel(AXIS_NAMES.get(name, name.replace("_", " ")))
+    axes.set_xlabel(label_of_axis(part))
     values = part[name].values
     if values.dtype.kind not in "iuf":
         axes.set_xticks(x, [str(value) for value in values])

@@ -119,18 +119,11 @@ def _remarks(dataset: xarray.Dataset, shown: int, every: int) -> list[str]:
     remarks = ["Medians over the runs that did not diverge; of GF, over its limits"]
     if shown < every:
         remarks.append(f"{shown} of {every} rows; all are in summary.json")
-    failed = _failed_flows(dataset)
-    if failed:
-        remarks.append(f"{failed} cells failed")
     if "critical_learning_rate_lower" in dataset:
         ratios = critical_rates(dataset) * dataset["sharpness_lower_bound"] / 2
         low, middle, high = (format_number(float(value), 3) for value in np.nanquantile(ratios, [0, 0.5, 1]))
         remarks.append(f"Critical learning rate over 1/(La‖w*‖²): median {middle}, from {low} to {high}")
     return remarks
-
-
-def _failed_flows(dataset: xarray.Dataset) -> int:
-    return int((~runs.asked(dataset, runs.FLOW)).sum()) if "flow_outcome" in dataset else 0
 
 
 def sweep_summary(dataset: xarray.Dataset) -> dict[str, Any]:
