@@ -77,10 +77,12 @@ def sharp_minimizer_bound(network: DeepLinear, problem: LinearRegression, factor
     """Return 2 λ ‖w*‖^{2−1/L} ‖p‖^{1/L} C/‖W_2‖_F, below the sharpness of `sharp_minimizer(network, factor)`.
 
     Section 3 of Marion and Chizat (2024), for a minimizer `network`; λ is the smallest nonzero eigenvalue of Σ.
+    Infinite for W_2 = 0, which no minimizer has unless w* = 0.
     """
     size = float(jnp.linalg.norm(problem.optimum))
     scale = size ** (2 - 1 / network.depth) * _projection_norm(network) ** (1 / network.depth)
-    return 2 * float(problem.smallest_eigenvalue) * scale * factor / float(jnp.linalg.norm(network.weights[1]))
+    with np.errstate(divide="ignore"):
+        return float(2 * problem.smallest_eigenvalue * scale * factor / np.linalg.norm(network.weights[1]))
 
 
 def minimizer_statements(path: FlowPath) -> list[Statement]:
