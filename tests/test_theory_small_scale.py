@@ -28,20 +28,15 @@ def by_name(path, *subjects):
     return {statement.name: statement for statement in theory.statements(path, subjects=chosen)}
 
 
-def with_end(path, network):
-    """The path with other weights at its last record, and at its end."""
-    weights = [
-        np.concatenate([along[:-1], np.asarray(weight)[None]])
-        for along, weight in zip(path.weights, network.weights, strict=True)
-    ]
-    end = eqx.tree_at(lambda run: run.network, path.end, network)
-    return dataclasses.replace(path, weights=tuple(weights), end=end)
+@pytest.fixture(scope="module")
+def deep(problem):
+    """A plateau of more than 10²⁷ units of time; what happens after it takes some 40."""
+    return theory.follow(small(10), problem, rtol=1e-10)
 
 
 @pytest.mark.parametrize("depth", [3, 10])
-def test_under_a1_and_a2_every_statement_of_section_4_holds(problem, depth, path):
-    """At depth 10 the plateau lasts more than 10²⁷, and what happens after it takes some 40."""
-    run = path if depth == 3 else theory.follow(small(depth), problem, rtol=1e-10)
+def test_under_a1_and_a2_every_statement_of_section_4_holds(depth, path, deep):
+    run = path if depth == 3 else deep
     assert run.end.converged
     assert {name: s.verdict for name, s in by_name(run).items()} == dict.fromkeys(by_name(run), Verdict.HOLDS)
     if depth == 10:
@@ -50,6 +45,22 @@ def test_under_a1_and_a2_every_statement_of_section_4_holds(problem, depth, path
     assert 1 < run.times[-1] < 100
     after = run.times >= 0
     assert np.sum(np.diff(run.times[after]) > 0) > 20
+
+
+def test_the_clock_keeps_its_digits_from_the_plateau_to_the_escape(deep):
+    """Against d‖W_1‖_F²/dt = −2⟨π, ∇R¹(π)⟩, whose right side is a power of the left in between: from 10¹⁷ before the
+    escape to 10³ before it, where one clock from the start would tick every 10¹².
+    """
+    size, gradients = np.sum(deep.weights[0] ** 2, axis=(1, 2)), deep.gradients
+    speed = -2 * np.sum(gradients.above[0] * gradients.regressor_gradient, axis=(1, 2))
+    among = np.flatnonzero((deep.times > -1e17) & (deep.times < -1e3))
+    moved = np.diff(np.log(size[among])) > 1e-6
+    first, last = among[:-1][moved], among[1:][moved]
+    grown = np.log(size[last] / size[first])
+    power = np.log(speed[last] / speed[first]) / grown
+    expected = size[first] / speed[first] * np.expm1((1 - power) * grown) / (1 - power)
+    assert len(first) > 30
+    np.testing.assert_allclose(deep.times[last] - deep.times[first], expected, rtol=1e-3)
 
 
 def test_epsilon_is_that_of_the_paper():
@@ -95,48 +106,6 @@ def test_descent_with_a_large_step_breaks_the_conservation_law(problem, mlp, mlp
 def test_a_tighter_tolerance_drifts_less(problem, mlp):
     drifts = [theory.conservation_drift(theory.follow(mlp, problem, rtol=r).weights)[-1] for r in (1e-5, 1e-8)]
     assert drifts[1] < 0.01 * drifts[0]
-
-
-def test_weights_off_the_flow_break_lemma_2(path):
-    generator = np.random.default_rng(0)
-    strangers = flowsim.DeepLinear([generator.standard_normal(w.shape) for w in path.network.weights])
-    found = by_name(with_end(path, strangers))
-    for name in ("Lemma 1", "Lemma 2 (i)", "Lemma 2 (ii)", "Lemma 2 (iii)"):
-        assert found[name].verdict is Verdict.FAILS
-
-
-def test_a_sharp_minimizer_breaks_corollaries_1_and_2(path):
-    found = by_name(with_end(path, theory.sharp_minimizer(path.network, 10.0)))
-    failing = ("Corollary 1, lower", "Corollary 1, upper", "Corollary 2", "Corollary 2, absolute")
-    assert {found[name].verdict for name in failing} == {Verdict.FAILS}
-
-
-def test_a_misaligned_minimizer_breaks_corollary_1(path):
-    """Between two layers goes a rotation and its inverse, the second spread over the next layer by its null space."""
-    first, second, third = (np.asarray(weight) for weight in path.network.weights)
-    v = np.linalg.svd(second)[2][0]
-    w = np.linalg.svd(second)[2][1]
-    shear = np.eye(5) + np.outer(w, v)
-    moved = flowsim.DeepLinear([shear @ first, second @ np.linalg.inv(shear), third])
-    assert by_name(with_end(path, moved))["Corollary 1, alignment"].verdict is Verdict.FAILS
-
-
-def test_a_stationary_point_breaks_theorem_3(path):
-    nothing = flowsim.DeepLinear([0 * weight for weight in path.network.weights])
-    assert by_name(with_end(path, nothing))["Theorem 3"].verdict is Verdict.FAILS
-
-
-def test_a_wrong_smallest_eigenvalue_breaks_the_first_step_of_theorem_3_and_lemma_8(path):
-    steep = eqx.tree_at(lambda p: p.eigenvalues, path.problem, 10 * path.problem.eigenvalues)
-    found = by_name(dataclasses.replace(path, problem=steep))
-    assert found["Theorem 3, first step"].verdict is Verdict.FAILS
-    assert found["Lemma 8, lower"].verdict is Verdict.FAILS
-    flat = eqx.tree_at(lambda p: p.eigenvalues, path.problem, 0.01 * path.problem.eigenvalues)
-    assert by_name(dataclasses.replace(path, problem=flat))["Lemma 8, upper"].verdict is Verdict.FAILS
-
-
-def test_a_slower_clock_breaks_lemma_7(path):
-    assert by_name(dataclasses.replace(path, times=2 * path.times))["Lemma 7"].verdict is Verdict.FAILS
 
 
 def test_without_a1_nothing_that_rests_on_it_holds(problem, path):

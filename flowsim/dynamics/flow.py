@@ -273,7 +273,9 @@ def _recorded(run: _Run, state: _State) -> _State:
     """Return the state with a record added if one is due, or if the run has ended."""
 
     def add() -> PyTree:
-        record = run.instruments.measure(run.field, state.weights, state.time, state.gradient_norm)
+        record = run.instruments.measure(
+            run.field, state.weights, state.time, state.gradient_norm, time_remainder=state.time_remainder
+        )
         return run.schedule.add(state.schedule_state, record)
 
     due = run.schedule.due(state.schedule_state, state.time, ended=state.code != Outcome.RUNNING)

@@ -31,11 +31,14 @@ class Instruments(eqx.Module):
         weights: PyTree,
         time: Float[Array, ""],
         gradient_norm: Float[Array, ""],
+        *,
+        time_remainder: Float[Array, ""] | None = None,
     ) -> dict[str, PyTree]:
-        """Return one record of the run."""
+        """Return one record of the run, at the time `time` + `time_remainder`."""
         network, problem = field.network(weights), field.problem
         return {
             "times": time,
+            "time_remainders": jnp.zeros_like(time) if time_remainder is None else time_remainder,
             "risk": problem(network),
             "excess_risk": problem.excess_risk(network),
             "squared_distance": problem.squared_distance(network),

@@ -22,7 +22,9 @@ class Trajectory(eqx.Module):
     Along the path, one entry for each record, the last one at the end of the run: `times`, `risk`,
     `excess_risk`, `squared_distance` (‖π − w*‖², NaN without a regressor), `gradient_norm`, `diagnostics` by
     name, and, if they were asked for, `sharpness` and `path` (the network, with a leading axis of records in
-    every weight). Inside `jax.jit` and `jax.vmap` shapes are fixed, so entries from `count` on are NaN.
+    every weight). A record is made at `times` + `time_remainders`, a sum of two numbers that keeps the digits for which
+    one has no room at the end of a long plateau. Inside `jax.jit` and `jax.vmap` shapes are fixed, so entries from
+    `count` on are NaN.
 
     At the end: `network`, `time`, `steps` (accepted steps of the flow, steps of GD), `rejected_steps`, and
     `code`, the number of the `outcome`. What it took: `method`, the name of the solver; `gradients`, evaluations of the
@@ -31,6 +33,7 @@ class Trajectory(eqx.Module):
     """
 
     times: Float[Array, " records"]
+    time_remainders: Float[Array, " records"]
     risk: Float[Array, " records"]
     excess_risk: Float[Array, " records"]
     squared_distance: Float[Array, " records"]
@@ -100,7 +103,7 @@ def trajectory_of(
     diagnostics = dict(slots["diagnostics"])
     along = diagnostics.pop("sharpness", None)
     path = None if slots["weights"] is None else eqx.combine(slots["weights"], rest)
-    names = ("times", "risk", "excess_risk", "squared_distance", "gradient_norm")
+    names = ("times", "time_remainders", "risk", "excess_risk", "squared_distance", "gradient_norm")
     return Trajectory(
         **{name: slots[name] for name in names},
         diagnostics=diagnostics,

@@ -1,20 +1,26 @@
 """Figures of the theory: both sides of the statements along the flow, and the sharpness against conditioning."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import matplotlib
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import FixedLocator, LogLocator, NullFormatter, NullLocator
+from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, NullFormatter, NullLocator
 
 from ..experiments import CheckedCell, TheoryResults
 from ..theory import Statement
-from .style import BOUND, FLOW, MAJOR_TICKS, MINOR_TICKS, STYLE
+from .style import BOUND, MAJOR_TICKS, MINOR_TICKS, STYLE
 
 _PANEL = (1.7, 1.15)
 _LONGEST_BEFORE = 10.0
-_MOST_DECADES = 18.0
+_MOST_DECADES = 24.0
+# How far above all of the smaller side the larger one is still shown.
+_MOST_ABOVE = 1e8
+# Sides that agree lie on one another: the smaller one is drawn inside the larger.
+_LARGER: dict[str, Any] = {"color": "0.72", "linewidth": 2.6, "zorder": 2.2}
+_SMALLER: dict[str, Any] = {"color": "black", "linewidth": 0.9, "zorder": 2.4}
 
 
 def theory_figures(results: TheoryResults) -> dict[str, Figure]:
@@ -103,21 +109,25 @@ def _draw_sides(axes: Axes, statement: Statement | None) -> None:
         axes.set_axis_off()
         return
     times = statement.times
-    for side, label, look in ((statement.larger, "larger side", BOUND), (statement.smaller, "smaller side", FLOW)):
+    for side, label, look in (
+        (statement.larger, "larger side", _LARGER),
+        (statement.smaller, "smaller side", _SMALLER),
+    ):
         if side is not None:
-            drawn = np.where(np.isfinite(side) & (side > 0), side, np.nan)
-            axes.plot(times, drawn, label=label, **{**look, "linewidth": 1.2})
+            axes.plot(times, np.where(np.isfinite(side) & (side > 0), side, np.nan), label=label, **look)
     _set_vertical_limits(axes, statement)
     _set_time_axis(axes, times)
 
 
 def _set_vertical_limits(axes: Axes, statement: Statement) -> None:
-    sides = [side.ravel() for side in (statement.smaller, statement.larger) if side is not None]
-    values = np.concatenate(sides)
-    values = values[np.isfinite(values) & (values > 0)]
+    smaller, larger = (
+        np.zeros(0) if side is None else side[np.isfinite(side) & (side > 0)]
+        for side in (statement.smaller, statement.larger)
+    )
+    values = np.concatenate([smaller, larger])
     axes.set_yscale("log")
     if len(values):
-        top = values.max()
+        top = min(values.max(), _MOST_ABOVE * smaller.max()) if len(smaller) else values.max()
         bottom = max(values.min(), top * 10.0**-_MOST_DECADES)
         axes.set_ylim(bottom / 3, top * 3)
     axes.yaxis.set_major_locator(LogLocator(numticks=4))
@@ -129,14 +139,25 @@ def _set_time_axis(axes: Axes, times: np.ndarray) -> None:
     if before <= _LONGEST_BEFORE * after:
         axes.set_xlim(min(times[0], 0), after)
         return
-    threshold = 10.0 ** np.ceil(np.log10(after))
-    decades = np.log10(before / threshold)
-    axes.set_xscale("symlog", linthresh=threshold, linscale=decades / 3)
+    # Logarithmic on half of the width, then linear, with the time since the escape on a quarter.
+    axes.set_xscale("symlog", linthresh=after, linscale=np.log10(before / after) / 2)
     axes.set_xlim(times[0], after)
     far = 10.0 ** np.floor(np.log10(before))
-    middle = 10.0 ** np.round(np.log10(far * threshold) / 2)
-    axes.xaxis.set_major_locator(FixedLocator([-far, -middle, 0, threshold / 2]))
+    middle = 10.0 ** np.round(np.log10(far * after) / 2)
+    axes.xaxis.set_major_locator(FixedLocator([-far, *([-middle] if middle < far / 80 else []), 0, _round_down(after)]))
+    axes.xaxis.set_major_formatter(FuncFormatter(_time_label))
     axes.xaxis.set_minor_locator(NullLocator())
+
+
+def _round_down(number: float) -> float:
+    """Return the largest of 1, 2 and 5 times a power of ten up to a number."""
+    power = 10.0 ** np.floor(np.log10(number))
+    return power * max(digit for digit in (1, 2, 5) if digit * power <= number)
+
+
+def _time_label(time: float, position: int | None = None) -> str:
+    """Write times of thousands and more, which are powers of ten, as such."""
+    return f"{time:g}" if abs(time) < 1000 else f"${'-' if time < 0 else ''}10^{{{np.log10(abs(time)):.0f}}}$"
 
 
 def _set_ticks(axes: Axes) -> None:

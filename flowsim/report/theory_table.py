@@ -101,11 +101,18 @@ def _remarks(shown: Sequence[Statement], silent: Sequence[str]) -> list[str]:
 
 def _large_products_table(samples: Sequence[LargeProductsSample], title: str) -> Table:
     total = sum(sample.initializations for sample in samples)
-    table = _table(title, [f"{total} initializations; a failure is a θ, random or adversarial, that breaks a bound"])
+    found = [sample.statement() for sample in samples]
+    undecided = sum(statement.verdict is Verdict.ASSUMPTION_NOT_MET for statement in found)
+    remarks = [f"{total} initializations; a failure is a θ, random or adversarial, that breaks a bound"]
+    if any(statement.verdict is Verdict.NOT_APPLICABLE for statement in found):
+        remarks.append("Not applicable: the bound is one or more, no probability")
+    if undecided:
+        remarks.append(f"Assumption not met, {undecided} times: so many initializations do not decide it")
+    table = _table(title, remarks, gap=0)
     for header in ("u", "s", "d", "L", "fail at\nrandom θ", "fail at\nsome θ", "95 %\ninterval", "bound"):
         table.add_column(header, justify="right", no_wrap=True)
     table.add_column("verdict", min_width=18)
-    for sample in samples:
+    for sample, statement in zip(samples, found, strict=True):
         case, (low, high) = sample.case, sample.interval
         table.add_row(
             *(f"{value:g}" for value in (case.deviation, case.scale, case.width, case.depth)),
@@ -113,12 +120,12 @@ def _large_products_table(samples: Sequence[LargeProductsSample], title: str) ->
             f"{sample.failures}",
             f"[{format_number(low, 2)}, {format_number(high, 2)}]",
             format_number(case.failure_bound, 3),
-            str(sample.statement().verdict),
+            str(statement.verdict),
         )
     return table
 
 
-def _table(title: str, remarks: Sequence[str]) -> Table:
+def _table(title: str, remarks: Sequence[str], *, gap: int = 1) -> Table:
     return Table(
         title=Text(title),
         caption=Text("\n".join(remarks), style="not dim not italic"),
@@ -127,7 +134,7 @@ def _table(title: str, remarks: Sequence[str]) -> Table:
         box=box.SIMPLE_HEAD,
         show_edge=False,
         pad_edge=False,
-        padding=(0, 1, 0, 0),
+        padding=(0, gap, 0, 0),
     )
 
 

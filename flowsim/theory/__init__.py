@@ -10,6 +10,7 @@ from .large_products import (
 )
 from .minimizers import (
     flat_minimizer as flat_minimizer,
+    flat_minimizer_statements as flat_minimizer_statements,
     layer_norm_bound as layer_norm_bound,
     sharp_minimizer as sharp_minimizer,
     sharp_minimizer_bound as sharp_minimizer_bound,

@@ -77,10 +77,12 @@ def sharp_minimizer_bound(network: DeepLinear, problem: LinearRegression, factor
     """Return 2 λ ‖w*‖^{2−1/L} ‖p‖^{1/L} C/‖W_2‖_F, below the sharpness of `sharp_minimizer(network, factor)`.
 
     Section 3 of Marion and Chizat (2024), for a minimizer `network`; λ is the smallest nonzero eigenvalue of Σ.
+    Infinite for W_2 = 0, which no minimizer has unless w* = 0.
     """
     size = float(jnp.linalg.norm(problem.optimum))
     scale = size ** (2 - 1 / network.depth) * _projection_norm(network) ** (1 / network.depth)
-    return 2 * float(problem.smallest_eigenvalue) * scale * factor / float(jnp.linalg.norm(network.weights[1]))
+    with np.errstate(divide="ignore"):
+        return float(2 * problem.smallest_eigenvalue * scale * factor / np.linalg.norm(network.weights[1]))
 
 
 def minimizer_statements(path: FlowPath) -> list[Statement]:
@@ -88,7 +90,10 @@ def minimizer_statements(path: FlowPath) -> list[Statement]:
     if not path.single_output or not jnp.any(path.problem.optimum != 0):
         reason = "the theorem is about one output and a regressor w* other than zero"
         return [not_applicable(name, claim, reason) for name, claim in _CLAIMS.items()]
-    return [*_at_the_limit(path), *_at_the_flat_minimizer(path), _one_dimension(path), _sharp_family(path)]
+    flat = _flat(path)
+    bounds = minimal_sharpness_bounds(path.problem, path.depth, projection_norm=path.projection_norm)
+    at_flat = flat_minimizer_statements(flat, path.problem, bounds, rounding=path.rounding)
+    return [*_at_the_limit(path), *at_flat, _sharp_family(path)]
 
 
 _CLAIMS = {
@@ -113,32 +118,47 @@ def _at_the_limit(path: FlowPath) -> list[Statement]:
     ]
 
 
-def _at_the_flat_minimizer(path: FlowPath) -> list[Statement]:
-    lower, upper = minimal_sharpness_bounds(path.problem, path.depth, projection_norm=path.projection_norm)
-    flat = _flat(path)
-    reached = float(sharpness(flat, path.problem))
-    residual = _relative_residual(flat, path.problem)
-    minimizer = Assumption("the network is a minimizer", residual <= ROUNDING, f"‖X(π − w*)‖/‖Xw*‖ = {residual:.1g}")
-    note = f"S/2La‖w*‖² = {reached / _leading_order(path):.6g}, which tends to one with L"
-    sides = {"Theorem 2, lower bound": (lower, reached), "Theorem 2, upper bound": (reached, upper)}
+def flat_minimizer_statements(
+    network: DeepLinear, problem: LinearRegression, bounds: tuple[float, float], *, rounding: float = ROUNDING
+) -> list[Statement]:
+    """Return what Theorem 2 says of its construction, for a `network` that is said to be that flat minimizer.
+
+    `bounds` are those on S_min (`minimal_sharpness_bounds`). That R = R_min is a statement of its own, and what the
+    others rest on.
+    """
+    residual = _relative_residual(network, problem)
+    minimizer = Assumption("the network is a minimizer", residual <= rounding, f"‖X(π − w*)‖/‖Xw*‖ = {residual:.1g}")
     name = "Theorem 2, flat minimizer"
     given = Assumption("w* ≠ 0, p ≠ 0", True)
+    note = "‖X(π − w*)‖/‖Xw*‖ up to rounding"
+    reached = float(sharpness(network, problem))
     return [
-        judge(name, _CLAIMS[name], residual, ROUNDING, assumptions=[given], note="‖X(π − w*)‖/‖Xw*‖ up to rounding"),
-        *(judge(name, _CLAIMS[name], *pair, assumptions=[minimizer], note=note) for name, pair in sides.items()),
+        judge(name, _CLAIMS[name], residual, rounding, assumptions=[given], note=note),
+        *_between_bounds(reached, bounds, minimizer, _leading_order(network, problem), rounding),
+        _one_dimension(network, reached, bounds, minimizer, rounding),
     ]
 
 
-def _one_dimension(path: FlowPath) -> Statement:
+def _between_bounds(
+    reached: float, bounds: tuple[float, float], minimizer: Assumption, leading_order: float, rounding: float
+) -> list[Statement]:
+    lower, upper = bounds
+    note = f"S/2La‖w*‖² = {reached / leading_order:.6g}, which tends to one with L"
+    sides = {"Theorem 2, lower bound": (lower, reached), "Theorem 2, upper bound": (reached, upper)}
+    options = {"assumptions": [minimizer], "rounding": rounding, "note": note}
+    return [judge(name, _CLAIMS[name], *pair, **options) for name, pair in sides.items()]
+
+
+def _one_dimension(
+    network: DeepLinear, reached: float, bounds: tuple[float, float], minimizer: Assumption, rounding: float
+) -> Statement:
+    """Return that in one dimension the lower bound is attained, by layers of equal size."""
     name = "Theorem 2, one dimension"
-    flat = _flat(path)
-    if any(weight.shape != (1, 1) for weight in flat.weights):
+    if any(weight.shape != (1, 1) for weight in network.weights):
         return not_applicable(name, _CLAIMS[name], "the widths are not all one")
-    expected, _ = minimal_sharpness_bounds(path.problem, path.depth, projection_norm=path.projection_norm)
-    distance = abs(float(sharpness(flat, path.problem)) - expected)
-    given = Assumption("all widths are one", True)
-    note = "up to rounding"
-    return judge(name, _CLAIMS[name], distance, ROUNDING * expected, assumptions=[given], note=note)
+    given, expected = Assumption("all widths are one", True), bounds[0]
+    distance, allowed = abs(reached - expected), rounding * expected
+    return judge(name, _CLAIMS[name], distance, allowed, assumptions=[given, minimizer], note="up to rounding")
 
 
 def _sharp_family(path: FlowPath) -> Statement:
@@ -167,9 +187,9 @@ def _flat(path: FlowPath) -> DeepLinear:
     return flat_minimizer(path.problem, widths, projection=path.network.projection)
 
 
-def _leading_order(path: FlowPath) -> float:
+def _leading_order(network: DeepLinear, problem: LinearRegression) -> float:
     """Return 2 L a ‖w*‖² = 2 L w*ᵀΣw*."""
-    return 2 * path.depth * float(path.problem.excess_risk(jnp.zeros_like(path.problem.optimum)))
+    return 2 * network.depth * float(problem.excess_risk(jnp.zeros_like(problem.optimum)))
 
 
 def _relative_residual(network: DeepLinear, problem: LinearRegression) -> float:

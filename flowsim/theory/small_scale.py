@@ -1,7 +1,7 @@
 """Section 4 of Marion and Chizat (2024), measured: gradient flow from a small-scale initialization."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
 
@@ -212,8 +212,9 @@ def _gradient_domination(path: FlowPath, first: Assumption) -> list[Statement]:
         return [step, not_applicable(name, _CLAIMS[name], "the run ended before t = 1")]
     least = float(np.min(gradients.root_rate[late]))
     note = f"least from t = 1 on; at the limit μ = {gradients.root_rate[-1] ** 2:.3g}"
-    positive = np.nextafter(0, 1)
-    return [step, judge(name, _CLAIMS[name], positive, least, assumptions=[first, path.converged], note=note)]
+    # The statement is "less than", the verdict is on "at most": the two agree for the smallest number above zero.
+    found = judge(name, _CLAIMS[name], np.nextafter(0, 1), least, assumptions=[first, path.converged], note=note)
+    return [step, replace(found, smaller=np.zeros(()))]
 
 
 def _limit(path: FlowPath, singular: LeadingSingular, assumptions: list[Assumption]) -> list[Statement]:
