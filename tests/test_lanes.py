@@ -10,6 +10,7 @@ from flowsim import Outcome, Stopping
 from flowsim.dynamics import descend_lanes
 from flowsim.dynamics.lanes.activations import WITH_SLOPE
 from flowsim.dynamics.lanes.form import form_for
+from flowsim.dynamics.lanes.layout import sum_over_samples
 from flowsim.dynamics.lanes.linear import LinearForm
 from flowsim.dynamics.lanes.model import ModelForm
 from flowsim.dynamics.lanes.perceptron import PerceptronForm
@@ -164,6 +165,14 @@ def test_written_out_activations_agree_with_automatic_differentiation(activation
     # JAX's own GELU adds 1 and a number close to −1, and multiplies what is left by z: up to 12 ε.
     np.testing.assert_allclose(value, activation(z), rtol=1e-15, atol=5e-15)
     np.testing.assert_allclose(slope, jax.vmap(jax.grad(activation))(z), rtol=1e-15, atol=5e-14)
+
+
+@pytest.mark.parametrize("samples", [1, 50, 51, 137])
+def test_sum_over_samples_is_the_sum_of_outer_products(samples):
+    rng = np.random.default_rng(0)
+    left, right = rng.standard_normal((4, samples, 8)), rng.standard_normal((3, samples, 8))
+    found = sum_over_samples(jnp.asarray(left), jnp.asarray(right))
+    np.testing.assert_allclose(found, np.einsum("onl,inl->oil", left, right), rtol=0, atol=1e-13)
 
 
 def test_arguments_that_cannot_be_right_are_refused_with_what_was_found_and_what_is_expected():

@@ -11,12 +11,11 @@ _CUBIC = 0.044715
 
 
 def gelu(z: Array) -> tuple[Array, Array]:
-    """Return z σ(2u), u = √(2/π)(z + 0.044715 z³), and its derivative; 1 + tanh u = 2σ(2u), digits kept."""
+    """Return z (1 + t)/2, t = tanh u, u = √(2/π)(z + 0.044715 z³), and its derivative (1 + t)(1 + z (1 − t) u′)/2."""
     square = z * z
-    gate = 1 / (1 + jnp.exp(z * (-2 * _ROOT * (1 + _CUBIC * square))))
-    steepness = 2 * _ROOT * (1 + 3 * _CUBIC * square)
-    value = z * gate
-    return value, gate + value * (1 - gate) * steepness
+    t = jnp.tanh(z * (_ROOT + (_ROOT * _CUBIC) * square))
+    gate = 0.5 + 0.5 * t
+    return z * gate, gate * (1 + z * (1 - t) * (_ROOT + (3 * _ROOT * _CUBIC) * square))
 
 
 def tanh(z: Array) -> tuple[Array, Array]:

@@ -8,9 +8,9 @@ from jaxtyping import Array, Bool, Float, PyTree
 
 from ...networks import DeepLinear
 from ...problems import LinearRegression, Problem
-from .layout import apply, apply_transposed, fold, lanes_first, lanes_last, power_of_two, unchanged
+from .layout import apply, apply_transposed, fold, lanes_first, lanes_for, lanes_last, unchanged
 
-_BYTES_OF_WEIGHTS = 1 << 17
+_CACHE = 1 << 19
 
 
 class LinearForm(eqx.Module):
@@ -34,8 +34,9 @@ class LinearForm(eqx.Module):
     @classmethod
     def of(cls, network: Any, problem: Any) -> "LinearForm":
         """Return the form for lanes like `network`."""
-        size = sum(stack.size for stack in network.stacks) * network.stacks[0].dtype.itemsize
-        return cls(problem.root, problem.optimum, power_of_two(_BYTES_OF_WEIGHTS / size, least=16, most=64))
+        itemsize = network.stacks[0].dtype.itemsize
+        size = itemsize * sum(stack.size for stack in network.stacks)
+        return cls(problem.root, problem.optimum, lanes_for(size, itemsize, cache=_CACHE))
 
     def enter(self, weights: DeepLinear, fixed: DeepLinear) -> PyTree:
         """Return the stacks, (layers, out, in, lanes), and p, (d_L, lanes)."""

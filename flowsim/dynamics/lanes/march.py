@@ -3,7 +3,9 @@
 All groups have the same width and go through the same machine code, so a lane's numbers cannot depend on the others.
 """
 
+import functools
 import time
+from collections.abc import Callable
 from typing import NamedTuple
 
 import equinox as eqx
@@ -19,8 +21,12 @@ _BLOCK = 32  # steps between two looks at whether a lane is back where it was
 _FIRST_BLOCKS = 8
 _MOST_BLOCKS = 1 << 20
 _SECONDS_PER_CALL = 0.3
-# XLA halves the vectors of processors with AVX-512 unless told; others know no such vectors, and it does no harm.
-_OPTIONS = {"xla_cpu_prefer_vector_width": 512}
+_OPTIONS = {
+    # XLA halves the vectors of processors with AVX-512 unless told; others know no such vectors, and it does no harm.
+    "xla_cpu_prefer_vector_width": 512,
+    # YNNPACK takes sums of products over, and writes all the products to memory first: up to four times the time.
+    "xla_cpu_experimental_ynn_fusion_type": "",
+}
 
 
 class Lanes(NamedTuple):
@@ -89,7 +95,7 @@ def _settle(form: Form, lanes: Lanes) -> None:
 
 def _advance_group(form: Form, lanes: Lanes, indices: np.ndarray, *, blocks: int, block: int) -> None:
     padded = np.concatenate([indices, np.full(form.width - indices.size, indices[0])])
-    lanes.put(indices, jax.device_get(_advance(form, lanes.taken(padded), np.int32(blocks), np.int32(block))))
+    lanes.put(indices, jax.device_get(_advance()(form, lanes.taken(padded), np.int32(blocks), np.int32(block))))
 
 
 def _advanced(form: Form, lanes: Lanes, blocks: Int[ArrayLike, ""], block: Int[ArrayLike, ""]) -> Lanes:
@@ -113,7 +119,21 @@ def _advanced(form: Form, lanes: Lanes, blocks: Int[ArrayLike, ""], block: Int[A
     return lanes._replace(weights=_like(given.weights, form.leave(lanes.weights)), fixed=given.fixed)
 
 
-_advance = eqx.filter_jit(_advanced, compiler_options=_OPTIONS)  # pyright: ignore[reportCallIssue]
+@functools.cache
+def _advance() -> Callable[..., Lanes]:
+    return eqx.filter_jit(_advanced, compiler_options=_known_options())  # pyright: ignore[reportCallIssue]
+
+
+def _known_options() -> dict[str, int | str]:
+    """Return those options that this version of XLA knows."""
+    known = {}
+    for name, value in _OPTIONS.items():
+        try:
+            jax.jit(jnp.negative, compiler_options={name: value}).lower(1.0).compile()
+        except jax.errors.JaxRuntimeError:
+            continue
+        known[name] = value
+    return known
 
 
 def _step(form: Form, fixed: PyTree, lanes: Lanes) -> Lanes:

@@ -11,9 +11,19 @@ from ...networks import Perceptron
 from ...problems import EmpiricalRisk, Problem
 from ...problems.empirical import squared_error
 from .activations import WITH_SLOPE
-from .layout import apply, apply_transposed, fold, lanes_first, lanes_last, moved, power_of_two, unchanged
+from .layout import (
+    apply,
+    apply_transposed,
+    fold,
+    lanes_first,
+    lanes_for,
+    lanes_last,
+    moved,
+    sum_over_samples,
+    unchanged,
+)
 
-_BYTES_OF_STATES = 1 << 19
+_CACHE = 1 << 21
 
 
 class PerceptronForm(eqx.Module):
@@ -37,9 +47,10 @@ class PerceptronForm(eqx.Module):
     @classmethod
     def of(cls, network: Any, problem: Any) -> "PerceptronForm":
         """Return the form for lanes like `network`."""
+        itemsize = network.stacks[0].dtype.itemsize
         units = sum(stack.shape[0] * stack.shape[1] for stack in network.stacks)
-        size = 2 * units * problem.X.shape[0] * network.stacks[0].dtype.itemsize
-        width = power_of_two(_BYTES_OF_STATES / size, least=16, most=64)
+        size = 2 * itemsize * units * problem.X.shape[0]
+        width = lanes_for(size, itemsize, cache=_CACHE)
         return cls(problem.X, problem.y.reshape(-1), network.activation, width)
 
     def enter(self, weights: Perceptron, fixed: Perceptron) -> PyTree:
@@ -71,7 +82,7 @@ class PerceptronForm(eqx.Module):
 
         def move(rates: Array, moving: Array) -> PyTree:
             slope = errors * (2 / self.y.size)
-            last_after = moved(last, rates, jnp.sum(state * slope[None], axis=1), moving)
+            last_after = moved(last, rates, sum_over_samples(slope[None], state)[0], moving)
             backward, after = last[:, None] * slope[None], []
             for stack, kept in zip(reversed(hidden), reversed(entered), strict=True):
                 backward, stack_after = fold(_backward(rates, moving), backward, (stack, *kept), reverse=True)
@@ -93,7 +104,7 @@ def _backward(rates: Array, moving: Array) -> Callable:
     def back(backward: Float[Array, "d_out n lanes"], layer: tuple[Array, Array, Array]) -> tuple[Array, Array]:
         weight, state, slope = layer
         inner = backward * slope
-        gradient = jnp.sum(inner[:, None] * state[None], axis=2)
+        gradient = sum_over_samples(inner, state)
         return apply_transposed(weight[:, :, None], inner), moved(weight, rates, gradient, moving)
 
     return back
