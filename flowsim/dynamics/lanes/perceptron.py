@@ -54,14 +54,18 @@ class PerceptronForm(eqx.Module):
         return cls(problem.X, problem.y.reshape(-1), network.activation, width)
 
     def enter(self, weights: Perceptron, fixed: Perceptron) -> PyTree:
-        """Return the hidden stacks, (layers, out, in, lanes), with the last matrix, (in, lanes); and nothing."""
+        """Return the hidden stacks, (layers, out, in, lanes), the last matrix, (in, lanes), and memory; and nothing.
+
+        The memory is for what a step keeps of every layer: its inputs, (layers, in, n, lanes), and its slopes.
+        """
         *stacks, last = lanes_last(weights.stacks)
         hidden = [*stacks, last[:-1]] if last.shape[0] > 1 else stacks
-        return (tuple(hidden), last[-1, 0]), None
+        memory = tuple(self._memory(stack) for stack in hidden)
+        return (tuple(hidden), last[-1, 0], memory), None
 
     def leave(self, weights: PyTree) -> PyTree:
         """Return the stacks as the network holds them, with the lane axis first."""
-        hidden, last = weights
+        hidden, last, _ = weights
         last = last[None, None]
         if hidden and hidden[-1].shape[1:] == last.shape[1:]:
             hidden, last = hidden[:-1], jnp.concatenate([hidden[-1], last])
@@ -69,14 +73,14 @@ class PerceptronForm(eqx.Module):
 
     def unchanged(self, before: PyTree, after: PyTree) -> Bool[Array, " lanes"]:
         """Tell for each lane whether all its weights are the same."""
-        return unchanged(before, after)
+        return unchanged(before[:2], after[:2])
 
     def evaluate(self, weights: PyTree, fixed: None) -> tuple:
         """Return the risks, and the function (rates, moving) ↦ weights after a step."""
-        hidden, last = weights
+        hidden, last, memory = weights
         state, entered = jnp.broadcast_to(self.X.T[:, :, None], (*self.X.T.shape, last.shape[-1])), []
-        for stack in hidden:
-            state, kept = fold(_forward(self.activation), state, stack)
+        for stack, kept in zip(hidden, memory, strict=True):
+            state, kept = fold(_forward(self.activation), state, stack, memory=kept)
             entered.append(kept)
         errors = jnp.sum(last[:, None] * state, axis=0) - self.y[:, None]
 
@@ -87,9 +91,15 @@ class PerceptronForm(eqx.Module):
             for stack, kept in zip(reversed(hidden), reversed(entered), strict=True):
                 backward, stack_after = fold(_backward(rates, moving), backward, (stack, *kept), reverse=True)
                 after.append(stack_after)
-            return tuple(reversed(after)), last_after
+            return tuple(reversed(after)), last_after, tuple(entered)
 
         return jnp.mean(errors**2, axis=0), move
+
+    def _memory(self, stack: Float[Array, "layers d_out d_in lanes"]) -> tuple[Array, Array]:
+        count, above, below, lanes = stack.shape
+        shapes = ((count, width, self.y.size, lanes) for width in (below, above))
+        inputs, slopes = (jnp.zeros(shape, stack.dtype) for shape in shapes)
+        return inputs, slopes
 
 
 def _forward(activation: Callable) -> Callable:
