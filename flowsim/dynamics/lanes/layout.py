@@ -68,28 +68,12 @@ def moved(weight: Array, rates: Float[Array, " lanes"], gradient: Array, moving:
     return jnp.where(moving.reshape(lanes), weight - rates.reshape(lanes) * gradient, weight)
 
 
-def fold(
-    step: Callable, start: Array, stack: PyTree, *, reverse: bool = False, memory: PyTree | None = None
-) -> tuple[Array, PyTree]:
-    """Scan `step(state, layer) -> (state, output)` over the layers of a stack, of which one alone may change shapes.
-
-    The outputs are written into `memory`, if there is one: what `jax.lax.scan` takes is cleared each time.
-    """
-    count = jax.tree.leaves(stack)[0].shape[0]
-    if count == 1:
-        state, output = step(start, jax.tree.map(lambda array: array[0], stack))
-        return state, jax.tree.map(lambda array: array[None], output)
-    if memory is None:
+def fold(step: Callable, start: Array, stack: PyTree, *, reverse: bool = False) -> tuple[Array, PyTree]:
+    """Scan `step(state, layer) -> (state, output)` over the layers of a stack, of which one alone may change shapes."""
+    if jax.tree.leaves(stack)[0].shape[0] > 1:
         return jax.lax.scan(step, start, stack, reverse=reverse)
-
-    def write(number: Array, carry: tuple[Array, PyTree]) -> tuple[Array, PyTree]:
-        index = count - 1 - number if reverse else number
-        layer = jax.tree.map(lambda array: jax.lax.dynamic_index_in_dim(array, index, keepdims=False), stack)
-        state, output = step(carry[0], layer)
-        put = jax.lax.dynamic_update_index_in_dim
-        return state, jax.tree.map(lambda kept, new: put(kept, new, index, axis=0), carry[1], output)
-
-    return jax.lax.fori_loop(0, count, write, (start, memory))
+    state, output = step(start, jax.tree.map(lambda array: array[0], stack))
+    return state, jax.tree.map(lambda array: array[None], output)
 
 
 def lanes_for(bytes_of_a_lane: int, itemsize: int, *, cache: int) -> int:
