@@ -51,7 +51,7 @@ def main() -> None:
 def _figures() -> Iterator[Figure]:
     yield Figure("1: MLP, L = 10, d = 5, n = 50", perceptron(0.35), 200)
     yield Figure("6: MLP, L = 5, d = 20, n = 15", perceptron(0.2, depth=5, width=20, samples=15), 180)
-    yield Figure("7: GELU, L = 10, d = 5, n = 50", gelu(0.5, depth=10, samples=50), 160)
+    yield Figure("7: GELU, L = 10, d = 5, n = 50", gelu(0.5, depth=10, samples=50), 480)
 
 
 def _row(figure: Figure, *, quick: bool) -> list[object]:

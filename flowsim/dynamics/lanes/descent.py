@@ -17,7 +17,7 @@ class Ends(eqx.Module):
     """How many descents ended: one lane for each, in the order in which they were given.
 
     `networks`: the last state of each, the lane axis first. `outcomes`: the numbers of its `Outcome`. `steps`: the
-    steps that it took; for a fixed point, a step at which it is known to have been there.
+    steps that it took; a fixed point is looked for every 32 steps, and its number is that of the look.
     """
 
     networks: eqx.Module

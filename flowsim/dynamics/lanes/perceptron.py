@@ -4,6 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, PyTree
 
@@ -54,14 +55,18 @@ class PerceptronForm(eqx.Module):
         return cls(problem.X, problem.y.reshape(-1), network.activation, width)
 
     def enter(self, weights: Perceptron, fixed: Perceptron) -> PyTree:
-        """Return the hidden stacks, (layers, out, in, lanes), with the last matrix, (in, lanes); and nothing."""
+        """Return the hidden stacks, (layers, out, in, lanes), the last matrix, (in, lanes), and memory; and nothing.
+
+        The memory is for what a step keeps of every layer: its inputs, (layers, in, n, lanes), and its slopes.
+        """
         *stacks, last = lanes_last(weights.stacks)
         hidden = [*stacks, last[:-1]] if last.shape[0] > 1 else stacks
-        return (tuple(hidden), last[-1, 0]), None
+        memory = tuple(self._memory(stack, first=number == 0) for number, stack in enumerate(hidden))
+        return (tuple(hidden), last[-1, 0], memory), None
 
     def leave(self, weights: PyTree) -> PyTree:
         """Return the stacks as the network holds them, with the lane axis first."""
-        hidden, last = weights
+        hidden, last, _ = weights
         last = last[None, None]
         if hidden and hidden[-1].shape[1:] == last.shape[1:]:
             hidden, last = hidden[:-1], jnp.concatenate([hidden[-1], last])
@@ -69,14 +74,14 @@ class PerceptronForm(eqx.Module):
 
     def unchanged(self, before: PyTree, after: PyTree) -> Bool[Array, " lanes"]:
         """Tell for each lane whether all its weights are the same."""
-        return unchanged(before, after)
+        return unchanged(before[:2], after[:2])
 
     def evaluate(self, weights: PyTree, fixed: None) -> tuple:
         """Return the risks, and the function (rates, moving) ↦ weights after a step."""
-        hidden, last = weights
-        state, entered = jnp.broadcast_to(self.X.T[:, :, None], (*self.X.T.shape, last.shape[-1])), []
-        for stack in hidden:
-            state, kept = fold(_forward(self.activation), state, stack)
+        hidden, last, memory = weights
+        state, entered = self._inputs(last.shape[-1]), []
+        for number, (stack, kept) in enumerate(zip(hidden, memory, strict=True)):
+            state, kept = _forward(self.activation, stack, state, kept, first=number == 0)
             entered.append(kept)
         errors = jnp.sum(last[:, None] * state, axis=0) - self.y[:, None]
 
@@ -85,26 +90,47 @@ class PerceptronForm(eqx.Module):
             last_after = moved(last, rates, sum_over_samples(slope[None], state)[0], moving)
             backward, after = last[:, None] * slope[None], []
             for stack, kept in zip(reversed(hidden), reversed(entered), strict=True):
-                backward, stack_after = fold(_backward(rates, moving), backward, (stack, *kept), reverse=True)
+                layers = (stack, jnp.arange(stack.shape[0]))
+                backward, stack_after = fold(_backward(rates, moving, *kept), backward, layers, reverse=True)
                 after.append(stack_after)
-            return tuple(reversed(after)), last_after
+            return tuple(reversed(after)), last_after, tuple(entered)
 
         return jnp.mean(errors**2, axis=0), move
 
+    def _inputs(self, lanes: int) -> Float[Array, "d n lanes"]:
+        return jnp.broadcast_to(self.X.T[:, :, None], (*self.X.T.shape, lanes))
 
-def _forward(activation: Callable) -> Callable:
-    def forward(state: Float[Array, "d_in n lanes"], weight: Float[Array, "d_out d_in lanes"]) -> tuple[Array, tuple]:
-        value, slope = WITH_SLOPE[activation](apply(weight[:, :, None], state))
-        return value, (state, slope)
+    def _memory(self, stack: Float[Array, "layers d_out d_in lanes"], *, first: bool) -> tuple[Array, Array]:
+        count, above, below, lanes = stack.shape
+        shape = (above, self.y.size, lanes)
+        start = self._inputs(lanes) if first else jnp.zeros((below, *shape[1:]), stack.dtype)
+        states = start[None] if count == 1 else jnp.concatenate([start[None], jnp.zeros((count, *shape), stack.dtype)])
+        return states, jnp.zeros((count, *shape), stack.dtype)
 
-    return forward
+
+def _forward(activation: Callable, stack: Array, state: Array, memory: tuple[Array, Array], *, first: bool) -> tuple:
+    """Return the state above a stack, and the memory: the states below each layer and above, and the slopes."""
+    both = WITH_SLOPE[activation]
+    if stack.shape[0] == 1:
+        above, slope = both(apply(stack[0, :, :, None], state))
+        return above, (state[None], slope[None])
+    put = jax.lax.dynamic_update_index_in_dim
+    states, slopes = memory
+
+    def layer(number: Array, memory: tuple[Array, Array]) -> tuple[Array, Array]:
+        above, slope = both(apply(stack[number][:, :, None], memory[0][number]))
+        return put(memory[0], above, number + 1, axis=0), put(memory[1], slope, number, axis=0)
+
+    memory = (states if first else put(states, state, 0, axis=0)), slopes
+    states, slopes = jax.lax.fori_loop(0, stack.shape[0], layer, memory)
+    return states[-1], (states, slopes)
 
 
-def _backward(rates: Array, moving: Array) -> Callable:
-    def back(backward: Float[Array, "d_out n lanes"], layer: tuple[Array, Array, Array]) -> tuple[Array, Array]:
-        weight, state, slope = layer
-        inner = backward * slope
-        gradient = sum_over_samples(inner, state)
+def _backward(rates: Array, moving: Array, states: Array, slopes: Array) -> Callable:
+    def back(backward: Float[Array, "d_out n lanes"], layer: tuple[Array, Array]) -> tuple[Array, Array]:
+        weight, number = layer
+        inner = backward * slopes[number]
+        gradient = sum_over_samples(inner, states[number])
         return apply_transposed(weight[:, :, None], inner), moved(weight, rates, gradient, moving)
 
     return back
