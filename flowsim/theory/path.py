@@ -101,9 +101,9 @@ class FlowPath:
 
         A step may change W_k by rtol·‖W_k‖_F + atol·√(entries), hence W_kW_kᵀ by twice that times ‖W_k‖_F, and so the
         difference of two by four times. The flow conserves the difference, so that the errors of the steps add up
-        without growing. That they do so like the root of their number is no theorem, but leaves room: over the shipped
-        scenarios at rtol 1e-4, 1e-6, 1e-8 and 1e-10 the default solver drifted by at most 1/20 of this, mostly by
-        1/1000, and six other solvers by at most 1/15.
+        without growing. That they do so like the root of their number is no theorem, but leaves room: over the
+        theory scenarios (16 flows of theory_conditioning) at rtol 1e-4, 1e-6, 1e-8 and 1e-10 the default solver drifted
+        by at most 1/20 of this, mostly by 1/1000, and five other solvers by at most 1/15.
         """
         sizes = [float(np.max(norm(weight, (1, 2)))) for weight in self.weights]
         absolute = [self.atol * weight[0].size ** 0.5 for weight in self.weights]
