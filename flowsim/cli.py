@@ -335,8 +335,8 @@ def _figures(job: _Job, found: _Findings) -> dict[str, Any]:
     figures = {} if found.comparison is None else report.figures(found.comparison)
     if found.theory is not None:
         figures |= report.theory_figures(found.theory)
-    if found.sweep is not None:
-        figures |= report.sweep_figures(found.sweep.dataset)
-        if (number := job.scenario.figure) is not None:
-            figures[f"figure{number}"] = report.paper_figure(number, found.sweep.dataset, found.comparison)
-    return figures
+    if found.sweep is None:
+        return figures
+    if (number := job.scenario.figure) is not None:
+        return figures | {f"figure{number}": report.paper_figure(number, found.sweep.dataset, found.comparison)}
+    return figures | {f"sweep_{name}": figure for name, figure in report.sweep_figures(found.sweep.dataset).items()}

@@ -39,7 +39,7 @@ class Outcome(enum.IntEnum):
 _MEANINGS = {
     Outcome.RUNNING: "the run has not ended",
     Outcome.CONVERGED: "the gradient norm fell to its tolerance at a minimum",
-    Outcome.RISK_REACHED: "the excess risk fell to its tolerance",
+    Outcome.RISK_REACHED: "the risk, or the excess risk, fell to its tolerance",
     Outcome.FIXED_POINT: "a step no longer changes any weight in floating point",
     Outcome.STATIONARY: "the gradient vanishes at a point that is not a minimum, such as the zero network: "
     "nothing moves; start from a larger scale",
@@ -55,15 +55,17 @@ class Stopping(eqx.Module):
     """The criterion at which a run counts as arrived; `None` switches a part off.
 
     `gradient_norm`: ‖∇R(W)‖ (Euclidean, all weights together) at or below this, at a point that is not known
-    to be a saddle or a plateau. `excess_risk`: R − R_min at or below this. With both on, the first to come
-    ends the run. Raises `ValueError` for a negative number.
+    to be a saddle or a plateau. `excess_risk`: R − R_min at or below this. `risk`: R at or below this, for a network
+    that can fit its data while R_min is not known. With several on, the first to come ends the run. Raises
+    `ValueError` for a negative number.
     """
 
     gradient_norm: float | Float[Array, ""] | None = 1e-8
     excess_risk: float | Float[Array, ""] | None = None
+    risk: float | Float[Array, ""] | None = None
 
     def __check_init__(self):
-        for name in ("gradient_norm", "excess_risk"):
+        for name in ("gradient_norm", "excess_risk", "risk"):
             value = getattr(self, name)
             if isinstance(value, int | float) and not value >= 0:
                 raise ValueError(f"{name} must be zero or more, or None to switch it off; got {value}")
@@ -87,7 +89,7 @@ def stopping_for(stopping: Stopping | None, problem: Problem, dtype: jnp.dtype) 
     if stopping.excess_risk is not None and unknown:
         raise ValueError(
             "excess_risk cannot fall to a tolerance where the minimum is not known: give the problem its minimal_risk, "
-            "or stop at a gradient_norm"
+            "or stop at a risk or a gradient_norm"
         )
     bound, finest = stopping.gradient_norm, 8 * float(jnp.finfo(dtype).eps)
     if isinstance(bound, int | float) and 0 < bound < finest:
@@ -130,5 +132,7 @@ def verdict(
     if stopping.excess_risk is not None:
         reached = field.problem.excess_risk(field.network(weights)) <= stopping.excess_risk
         code = jnp.where(reached, Outcome.RISK_REACHED, code)
+    if stopping.risk is not None:
+        code = jnp.where(field.problem(field.network(weights)) <= stopping.risk, Outcome.RISK_REACHED, code)
     lost = ~jnp.isfinite(objective) | ~jnp.isfinite(gradient_norm) | (objective > ceiling)
     return jnp.where(lost, Outcome.DIVERGED, code).astype(jnp.int32)

@@ -151,10 +151,10 @@ def _network(scenario: Scenario, features: int, outputs: int, key: jax.Array) ->
 
 def _stopping(scenario: Scenario) -> Stopping | None:
     flow = scenario.flow
-    if flow.gradient_norm is None and flow.excess_risk is None:
+    if flow.gradient_norm is None and flow.excess_risk is None and flow.risk is None:
         return None
     standard = Stopping.standard(jnp.dtype(scenario.precision)).gradient_norm
-    return Stopping(flow.gradient_norm or standard, flow.excess_risk)
+    return Stopping(flow.gradient_norm or standard, flow.excess_risk, flow.risk)
 
 
 def _key(seed: int, name: str) -> jax.Array:

@@ -168,6 +168,8 @@ class FlowSettings(Section):
     """The flow has reached its limit once the norm of the gradient is this small; null: the default."""
     excess_risk: float | None = Field(default=None, gt=0, examples=[1e-12])
     """The flow may stop once the excess risk is this small; null: it is not asked."""
+    risk: float | None = Field(default=None, gt=0, examples=[1e-9])
+    """The flow may stop once the risk is this small, for networks that fit their data; null: it is not asked."""
     t1: Time = Field(default=math.inf, examples=[100.0], json_schema_extra={"default": "inf"})
     """The time at which the flow ends at the latest; inf: it runs to its limit."""
     max_steps: StepLimit = Field(default=1_000_000, examples=[1_000_000])

@@ -17,14 +17,15 @@ from .layout import (
     apply_transposed,
     fold,
     lanes_first,
-    lanes_for,
     lanes_last,
     moved,
     sum_over_samples,
     unchanged,
 )
 
-_CACHE = 1 << 21
+# One vector of the widest kind for each number: wider groups were measured to be slower, in either precision, once the
+# states of all samples in all layers stand beside the weights.
+_WIDTH = 8
 
 
 class PerceptronForm(eqx.Module):
@@ -48,11 +49,7 @@ class PerceptronForm(eqx.Module):
     @classmethod
     def of(cls, network: Any, problem: Any) -> "PerceptronForm":
         """Return the form for lanes like `network`."""
-        itemsize = network.stacks[0].dtype.itemsize
-        units = sum(stack.shape[0] * stack.shape[1] for stack in network.stacks)
-        size = 2 * itemsize * units * problem.X.shape[0]
-        width = lanes_for(size, itemsize, cache=_CACHE)
-        return cls(problem.X, problem.y.reshape(-1), network.activation, width)
+        return cls(problem.X, problem.y.reshape(-1), network.activation, _WIDTH)
 
     def enter(self, weights: Perceptron, fixed: Perceptron) -> PyTree:
         """Return the hidden stacks, (layers, out, in, lanes), the last matrix, (in, lanes), and memory; and nothing.
