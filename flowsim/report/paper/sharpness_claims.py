@@ -67,12 +67,14 @@ def _between_bounds(dataset: xarray.Dataset, shown: tuple[Method, ...], slack: f
     text = "at the smallest scale it lies between the dotted lines" if upper is not None else "it lies above 2La"
     top = np.inf if upper is None else float(upper[0])
     start = dataset.isel(scale=0)
-    expected = f"mean between {lower:.4g} and {top:.4g}" + (f", up to {slack:.0%}" if slack else "")
+    expected = f"mean of every η between {lower:.4g} and {top:.4g}" + (f", up to {slack:.0%}" if slack else "")
     found = {method.name: float(_ends(start, method).mean()) for method in (*_flows(dataset), *shown)}
     found = {name: value for name, value in found.items() if np.isfinite(value)}
     if not found:
         return unmeasured(text, expected, "no run learned")
-    holds = all(lower / (1 + slack) <= value <= top * (1 + slack) for value in found.values())
+    # What the paper says is about descent. The mean of the flow's limits, beside it, a single sharp one can lift.
+    judged = [found[method.name] for method in shown if method.name in found]
+    holds = all(lower / (1 + slack) <= value <= top * (1 + slack) for value in judged) if judged else None
     return Claim(text, expected, listed(found, ".4g"), holds, found)
 
 
