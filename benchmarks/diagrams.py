@@ -13,7 +13,8 @@ from flowsim.report.style import BOUND, FLOW, MAJOR_TICKS, MINOR_TICKS, STYLE, d
 Curves = dict[str, list[tuple[float, float]]]
 _OWN = "flowsim, default"
 _PACKAGES = ["flowsim", "Diffrax", "SciPy", "others"]
-_COLUMNS, _PANEL = 3, (2.3, 1.9)
+# Inches: a panel, and a line of the legend.
+_COLUMNS, _PANEL, _LINE = 3, (2.3, 1.9), 0.17
 _TITLES = {
     "mlp-0.3": "MLP, scale 0.3",
     "mlp-0.6": "MLP, scale 0.6",
@@ -136,8 +137,11 @@ def _legend(figure: Figure, panels: Sequence[Axes]) -> None:
     handles = {name: found[name] for name in _in_order(found)}
     columns = min(_COLUMNS, len(panels))
     free = -len(panels) % columns
-    room = {"loc": "outside lower center", "ncols": len(handles) if len(handles) < 5 else columns}
     if free > 1:
         room = {"loc": "lower right", "ncols": free}
+    else:
+        room = {"loc": "outside lower center", "ncols": len(handles) if columns > 1 and len(handles) < 5 else columns}
+        lines = -(-len(handles) // room["ncols"])
+        figure.set_figheight(figure.get_figheight() + _LINE * (lines - 1))
     with matplotlib.rc_context({**STYLE, "legend.labelspacing": 0.6}):
         figure.legend(handles.values(), handles, **room)

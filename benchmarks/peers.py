@@ -41,7 +41,10 @@ class Entry:
 
 
 def main() -> None:
-    given = start(arguments())
+    parser = arguments()
+    given = start(parser)
+    if given.redraw and given.figures is None:
+        parser.error("--redraw needs --figures DIR, a folder that holds peers.json")
     if given.redraw:
         draw(given.figures)
         return
