@@ -1,4 +1,4 @@
-"""What a run costs: data, compilation, steps, import."""
+"""What a run costs: data, compilation, arithmetic, import."""
 
 import statistics
 import subprocess
@@ -17,10 +17,6 @@ from timing import once, warm_seconds
 import flowsim
 
 DEPENDENCIES = "jax, diffrax, equinox, jaxtyping, numpy"
-# Six new stages of Tsit5 and one gradient for the stopping rule, beside the Hessian–vector product of the sharpness
-# limit; in operations, that product is worth three gradients.
-GRADIENTS_PER_STEP = 6 + 1
-OPERATIONS_PER_STEP = GRADIENTS_PER_STEP + 3
 
 
 def main() -> None:
@@ -30,11 +26,20 @@ def main() -> None:
     columns = ("L", "first call, s", "warm call, ms", "compilation, s", "ratio", "lowered program, kB", "ratio")
     columns += ("gradient as a Python loop, lowered, kB", "ratio")
     table("compilation of integrate, residual network, d = 5", columns, compile_rows(1 if quick else 3))
-    columns = ("L", "d", "p", "gradient, µs", "product Hv, µs", "model: 7 gradients + 1 product, µs", "step, µs")
-    columns += ("step / model", "step / gradient", "with records / without", "call with one step, ms")
-    columns += ("GFLOP/s, gradient", "step")
+    columns = (
+        "L",
+        "d",
+        "p",
+        "gradient, µs",
+        "gradients",
+        "products",
+        "their sum · a gradient, ms",
+        "run, ms",
+        "run / sum",
+    )
+    columns += ("with records, ms", "with records / without", "call with one step, ms")
     sizes = [(10, 5), (100, 5), (10, 50)] if quick else [(10, 5), (100, 5), (1000, 5), (10, 50), (10, 100)]
-    table("warm steps of integrate", columns, [step_row(depth, width) for depth, width in sizes])
+    table("warm runs of integrate to the limit", columns, [run_row(depth, width) for depth, width in sizes])
     columns = ("statement", "median, s", "added by flowsim, s", "ratio")
     table("import in fresh processes", columns, import_rows(3 if quick else 11))
 
@@ -68,17 +73,6 @@ def gradient_seconds(cases: list[Case], objectives: list, *, count: int) -> list
         return lambda stacks: jax.tree.map(lambda w, g: w - 1e-9 * g, stacks, jax.grad(objective)(stacks))
 
     return looped_seconds(cases, [steps(objective) for objective in objectives], count=count)
-
-
-def product_seconds(case: Case, *, count: int) -> float:
-    """Return the time of one Hessian–vector product, forward over reverse."""
-    gradient = jax.grad(reduced_objective(case))
-
-    def step(stacks: tuple) -> tuple:
-        _, image = jax.jvp(gradient, (stacks,), (stacks,))
-        return jax.tree.map(lambda w, g: w - 1e-9 * g, stacks, image)
-
-    return looped_seconds([case], [step], count=count)[0]
 
 
 def looped_seconds(cases: list[Case], steps: list[Callable], *, count: int) -> list[float]:
@@ -115,33 +109,20 @@ def cold_seconds(case: Case) -> float:
     return once(lambda: flowsim.integrate(case.network, case.problem))
 
 
-def step_row(depth: int, width: int) -> tuple:
+def run_row(depth: int, width: int) -> tuple:
+    """Compare a run with its gradients and products, each at the price of a gradient."""
     case = residual(depth=depth, width=width, samples=10 * width)
     (gradient,) = gradient_seconds([case], [reduced_objective(case)], count=200)
-    product = product_seconds(case, count=200)
-    model = GRADIENTS_PER_STEP * gradient + product
-    call, step, recorded_step = call_and_step_seconds(case)
-    # Two matrix–vector products and an outer product for each layer.
-    operations = 5 * case.size
-    micro = tuple(1e6 * seconds for seconds in (gradient, product, model, step))
-    ratios = (step / model, step / gradient, recorded_step / step)
-    speed = (operations / gradient / 1e9, OPERATIONS_PER_STEP * operations / step / 1e9)
-    return (depth, width, case.size, *micro, *ratios, 1e3 * call, *speed)
 
+    def run(**options: object) -> flowsim.Trajectory:
+        return flowsim.integrate(case.network, case.problem, **options)
 
-def call_and_step_seconds(case: Case) -> tuple[float, float, float]:
-    """Return the time of a call that makes one step, of one more step, and of one more with records now and then."""
-
-    def run(steps: int, ts: list[float] | None) -> flowsim.Trajectory:
-        end = flowsim.integrate(case.network, case.problem, rtol=1e-12, max_steps=steps, ts=ts)
-        assert end.outcome == flowsim.Outcome.STEP_LIMIT, f"ended after {end.steps}: {end.outcome.name}"
-        return end
-
-    never = [1e9]
-    kinds = [(1, None), (20, never), (120, never), (20, None), (120, None)]
-    calls = [lambda steps=steps, ts=ts: run(steps, ts) for steps, ts in kinds]
-    one, few, many, few_recorded, many_recorded = warm_seconds(*calls)
-    return one, (many - few) / 100, (many_recorded - few_recorded) / 100
+    end = run(ts=[])
+    counts = int(end.gradients), int(end.products)
+    model = sum(counts) * gradient
+    seconds, recorded, one = warm_seconds(lambda: run(ts=[]), run, lambda: run(ts=[], max_steps=1))
+    ratios = (1e3 * recorded, recorded / seconds, 1e3 * one)
+    return (depth, width, case.size, 1e6 * gradient, *counts, 1e3 * model, 1e3 * seconds, seconds / model, *ratios)
 
 
 def import_rows(repeats: int) -> list[tuple]:

@@ -18,6 +18,7 @@ ACCURACIES = (1e-4, 1e-6, 1e-8)
 ROUNDS = 6
 # Seconds after which one method at one setting has been timed often enough.
 _ENOUGH = 0.6
+_NUMBERS = "peers.json"
 _QUICK_CASES, _QUICK_SETTINGS, _QUICK_CAP = ["residual"], 2, 1.0
 
 
@@ -40,7 +41,13 @@ class Entry:
 
 
 def main() -> None:
-    given = start(arguments())
+    parser = arguments()
+    given = start(parser)
+    if given.redraw and given.figures is None:
+        parser.error("--redraw needs --figures DIR, a folder that holds peers.json")
+    if given.redraw:
+        draw(given.figures)
+        return
     cap = _QUICK_CAP if given.quick else given.cap
     races = {}
     for name in _QUICK_CASES if given.quick else given.cases:
@@ -55,13 +62,20 @@ def main() -> None:
 
 
 def write(folder: Path, curves: dict[str, diagrams.Curves], swept: dict[str, list[scaling.Cost]]) -> None:
-    """Write the figures, and the numbers that they show."""
+    """Write the numbers that the figures show, and the figures."""
     folder.mkdir(parents=True, exist_ok=True)
     numbers = {"races": curves, "sweeps": {name: [vars(cost) for cost in costs] for name, costs in swept.items()}}
-    (folder / "peers.json").write_text(json.dumps(numbers, indent=1))
-    for name, figure in diagrams.figures(curves, swept).items():
+    (folder / _NUMBERS).write_text(json.dumps(numbers, indent=1))
+    draw(folder)
+
+
+def draw(folder: Path) -> None:
+    """Draw the figures of the numbers in a folder."""
+    numbers = json.loads((folder / _NUMBERS).read_text())
+    swept = {name: [scaling.Cost(**cost) for cost in costs] for name, costs in numbers["sweeps"].items()}
+    for name, figure in diagrams.figures(numbers["races"], swept).items():
         figure.savefig(folder / f"{name}.pdf")
-        figure.savefig(folder / f"{name}.png", dpi=300)
+        figure.savefig(folder / f"{name}.png", dpi=150)
 
 
 def arguments() -> argparse.ArgumentParser:
@@ -75,6 +89,7 @@ def arguments() -> argparse.ArgumentParser:
     parser.add_argument("--tolerances", nargs="+", type=float, help="rtol of every method that has one")
     parser.add_argument("--cap", type=float, default=10.0, help="seconds that one run of a peer may take (default: 10)")
     parser.add_argument("--figures", type=Path, metavar="DIR", help="where to write the figures, as PDF and PNG")
+    parser.add_argument("--redraw", action="store_true", help="only draw again what --figures DIR holds the numbers of")
     parser.add_argument("--no-sweeps", action="store_true", help="leave out the cost against κ and p")
     return parser
 

@@ -62,7 +62,7 @@ def costs(x: float, case: Case) -> list[Cost]:
 
 
 def _own_cost(course: Course, x: float, chebyshev: bool) -> Cost | None:
-    name = "RungeKuttaChebyshev" if chebyshev else "default"
+    name = "flowsim, RungeKuttaChebyshev" if chebyshev else "flowsim, default"
     flowsim_run(course, _RTOLS[0], chebyshev=chebyshev)  # compiles
     best = None
     for rtol in _RTOLS:

@@ -1,4 +1,4 @@
-"""What the sharpness limit buys: stock Diffrax solvers with the same stopping rule, beside flowsim."""
+"""Where stock explicit steps end: Diffrax's Tsit5 with the same stopping rule, beside flowsim."""
 
 from collections.abc import Callable
 
@@ -7,7 +7,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from cases import Case, diabetes, every, perceptron, residual
+from cases import Case, every, residual
 from console import begin, table
 from plain import PlainProblem, flat, relative_error
 from timing import once, warm_seconds
@@ -16,32 +16,15 @@ import flowsim
 
 GRADIENT_NORM = 1e-8
 STEP_LIMIT = 400_000
-TOLERANCES = (1e-4, 1e-6, 1e-8)
-IMPLICIT_TOLERANCES = (1e-2, 1e-3, 1e-4, 1e-5, 1e-6, 1e-7, 1e-8)
 
 
 def main() -> None:
-    quick = begin("stalling: stock Diffrax with the event ‖∇R‖ ≤ 1e-8, and flowsim's Tsit5 with the same rule")
+    quick = begin("stalling: stock Tsit5 with the event ‖∇R‖ ≤ 1e-8, and flowsim with the same rule")
     cases = [residual()] if quick else every()
     columns = ("case", "method", "steps", "stopped", "lowest ‖∇R‖", "median ‖∇R‖, last half")
     columns += ("error", "seconds", "time / flowsim's")
     title = f"explicit steps, at most {STEP_LIMIT}"
     table(title, columns, [row for case in cases for row in stalling_rows(case)])
-    cases = [residual()] if quick else [residual(), perceptron(0.35), perceptron(0.55), diabetes()]
-    columns = (
-        "case",
-        "flowsim rtol",
-        "error",
-        "steps",
-        "ms",
-        "Kvaerno5 rtol",
-        "error",
-        "steps",
-        "ms",
-        "ratio",
-    )
-    title = "flowsim's Tsit5, and the cheapest run of stock Kvaerno5 whose final weights are as exact"
-    table(title, columns, [row for case in cases for row in implicit_rows(case)])
 
 
 def stalling_rows(case: Case) -> list[tuple]:
@@ -57,68 +40,21 @@ def stalling_rows(case: Case) -> list[tuple]:
 
 
 def stock_row(case: Case, rtol: float, limit: np.ndarray, own_seconds: float) -> tuple:
-    solve = stock(case, diffrax.Tsit5(), rtol, saveat=diffrax.SaveAt(steps=True, fn=gradient_norm(case)))
+    solve = stock(case, rtol, saveat=diffrax.SaveAt(steps=True, fn=gradient_norm(case)))
     norms = np.array(solve().ys)
     norms = norms[np.isfinite(norms)]
-    solve = stock(case, diffrax.Tsit5(), rtol)
+    solve = stock(case, rtol)
     solution = solve()
     stopped = "yes" if solution.result == diffrax.RESULTS.event_occurred else "never"
     seconds = once(solve)
-    error = relative_error(final_weights(case, solution), limit)
+    error = relative_error(final_weights(solution), limit)
     floor = (float(norms.min()), float(np.median(norms[len(norms) // 2 :])))
     name = f"{case.name} (p = {case.size})" if rtol == 1e-6 else ""
     steps = int(solution.stats["num_steps"])
     return (name, f"stock Tsit5 {rtol:.0e}", steps, stopped, *floor, error, seconds, seconds / own_seconds)
 
 
-def implicit_rows(case: Case) -> list[tuple]:
-    """One row for each rtol of flowsim: the cheapest run of Kvaerno5 that is at least as exact."""
-    small = case.size < 500
-    limit = PlainProblem(case).limit()
-    runs = {rtol: implicit_run(case, rtol) for rtol in (IMPLICIT_TOLERANCES if small else IMPLICIT_TOLERANCES[2:5:2])}
-    rivals = {rtol: (*outcome(run, limit), once(run)) for rtol, run in runs.items()}
-    rows = []
-    for rtol in TOLERANCES if small else TOLERANCES[:2]:
-        own = own_run(case, rtol)
-        error, steps = outcome(own, limit)
-        exact_enough = [rival for rival in rivals if rivals[rival][0] <= error]
-        assert exact_enough, f"{case.name}, rtol {rtol}: no run of Kvaerno5 is as exact as {error:.1e}"
-        best = min(exact_enough, key=lambda rival: rivals[rival][2])
-        seconds, rival_seconds = warm_seconds(own, runs[best], repeats=4 if small else 1)
-        name = f"{case.name} (p = {case.size})" if rtol == TOLERANCES[0] else ""
-        rival = (best, *rivals[best][:2], 1e3 * rival_seconds, rival_seconds / seconds)
-        rows.append((name, rtol, error, steps, 1e3 * seconds, *rival))
-    return rows
-
-
-def outcome(run: Callable[[], tuple], limit: np.ndarray) -> tuple[float, int]:
-    """Return the relative error of the final weights, and the steps."""
-    weights, steps = run()
-    return relative_error(weights, limit), steps
-
-
-def own_run(case: Case, rtol: float) -> Callable[[], tuple[np.ndarray, int]]:
-    def run() -> tuple[np.ndarray, int]:
-        end = flowsim.integrate(case.network, case.problem, rtol=rtol)
-        return flat_stacks(end.network.stacks), int(end.steps + end.rejected_steps)
-
-    return run
-
-
-def implicit_run(case: Case, rtol: float) -> Callable[[], tuple[np.ndarray, int]]:
-    solve = stock(case, diffrax.Kvaerno5(), rtol)
-
-    def run() -> tuple[np.ndarray, int]:
-        solution = solve()
-        assert solution.result == diffrax.RESULTS.event_occurred, f"{case.name}: {solution.result}"
-        return final_weights(case, solution), int(solution.stats["num_steps"])
-
-    return run
-
-
-def stock(
-    case: Case, solver: diffrax.AbstractSolver, rtol: float, saveat: diffrax.SaveAt | None = None
-) -> Callable[[], diffrax.Solution]:
+def stock(case: Case, rtol: float, saveat: diffrax.SaveAt | None = None) -> Callable[[], diffrax.Solution]:
     """Return a compiled solve to ‖∇R‖ ≤ 1e-8 as Diffrax's documentation writes it, with atol = rtol/100."""
     size, saveat = gradient_norm(case), diffrax.SaveAt(t1=True) if saveat is None else saveat
 
@@ -126,7 +62,7 @@ def stock(
     def solve(stacks: tuple, rtol: jax.Array) -> diffrax.Solution:
         return diffrax.diffeqsolve(
             diffrax.ODETerm(lambda t, y, args: jax.tree.map(jnp.negative, gradient(case, y))),
-            solver,
+            diffrax.Tsit5(),
             t0=0.0,
             t1=jnp.inf,
             dt0=None,
@@ -153,12 +89,8 @@ def gradient_norm(case: Case) -> Callable[..., jax.Array]:
     return lambda t, y, args: jnp.sqrt(sum(jnp.sum(g**2) for g in jax.tree.leaves(gradient(case, y))))
 
 
-def final_weights(case: Case, solution: diffrax.Solution) -> np.ndarray:
-    return flat_stacks([leaf[-1] for leaf in solution.ys])
-
-
-def flat_stacks(stacks: list[jax.Array]) -> np.ndarray:
-    return np.concatenate([np.ravel(stack) for stack in stacks])
+def final_weights(solution: diffrax.Solution) -> np.ndarray:
+    return np.concatenate([np.ravel(leaf[-1]) for leaf in solution.ys])
 
 
 if __name__ == "__main__":
