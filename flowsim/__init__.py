@@ -1,6 +1,6 @@
 """Gradient flow of neural networks, integrated to its limit, beside gradient descent and theory."""
 
-from . import theory as theory
+from . import solvers as solvers, theory as theory
 from .comparison import Comparison as Comparison, compare as compare
 from .curvature import sharpness as sharpness
 from .dynamics import (
@@ -10,7 +10,6 @@ from .dynamics import (
     Trajectory as Trajectory,
     descend as descend,
     integrate as integrate,
-    solvers as solvers,
 )
 from .networks import DeepLinear as DeepLinear, Fixed as Fixed, Perceptron as Perceptron
 from .problems import EmpiricalRisk as EmpiricalRisk, LinearRegression as LinearRegression
