@@ -114,6 +114,11 @@ class ResidualNetwork(Section):
     scale: Scale
     """Standard deviation s of the initialization, times 1/√(depth·features); 0 is the identity."""
 
+    @property
+    def linear(self) -> bool:
+        """Whether the network is a linear map."""
+        return True
+
     def count_weights(self, inputs: int, outputs: int) -> int:
         """Count the weights; the projection onto one output is not one of them."""
         return self.depth * inputs**2
@@ -134,6 +139,11 @@ class PerceptronNetwork(Section):
     """What stands between the weight matrices."""
     zero_layer: Count | None = Field(default=None, examples=[2])
     """The weight matrix that starts at zero, counted from 1; null: none. Only for activation linear."""
+
+    @property
+    def linear(self) -> bool:
+        """Whether the network is a linear map."""
+        return self.activation == "linear"
 
     def count_weights(self, inputs: int, outputs: int) -> int:
         """Count the weights of all layers."""
