@@ -310,7 +310,7 @@ def _zero_layer_refusals(scenario: Scenario) -> Iterator[PydanticCustomError]:
     wording = {"found": f"{network.zero_layer}", "at": ("network", "zero_layer")}
     if network.zero_layer > least:
         yield refusal(expected=f"one of the {least} layers", write=f"zero_layer: {least}", **wording)
-    if network.activation != "linear":
+    if not network.linear:
         yield refusal(expected="null for a nonlinear network", write="activation: linear", **wording)
 
 
@@ -318,7 +318,7 @@ def _theory_refusals(scenario: Scenario) -> Iterator[PydanticCustomError]:
     theory, network, data = scenario.theory, scenario.network, scenario.data
     if theory is None:
         return
-    if isinstance(network, PerceptronNetwork) and network.activation != "linear":
+    if isinstance(network, PerceptronNetwork) and not network.linear:
         yield refusal(
             found=f"a network with activation {network.activation}",
             expected="a linear network, which the theory is about",

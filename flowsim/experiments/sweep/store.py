@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from ..store import write_atomically
+from ..store import remove_temporaries, write_atomically
 from .compute import Arrays
 
 FOLDER = ".blocks"
@@ -20,6 +20,10 @@ class BlockStore:
     """A folder of block results, which scenarios and runs may share: equal addresses have equal contents."""
 
     folder: Path
+
+    def tidy(self) -> None:
+        """Remove what killed runs left half written. Others may be at work: what is young may be theirs."""
+        remove_temporaries(self.folder, seconds=3600)
 
     def load(self, address: str) -> Arrays | None:
         """Return the arrays of a block, `None` where there is no file, or not the one that was written."""
