@@ -91,7 +91,7 @@ def test_a_broken_write_leaves_no_new_folder(tmp_path, write, error):
 
 
 def test_a_full_disk_is_named(tmp_path):
-    with pytest.raises(StoreError, match=r"a\.json: cannot be written: No space left on device; make room and run this"):
+    with pytest.raises(StoreError, match=r"a\.json: cannot be written: No space left on device; make room and run"):
         write_atomically(tmp_path / "a.json", fill_disk)
 
 
