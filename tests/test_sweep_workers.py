@@ -2,6 +2,7 @@
 
 import contextlib
 import hashlib
+import json
 import os
 import signal
 import subprocess
@@ -195,18 +196,61 @@ def test_a_killed_run_goes_on_where_it_stopped(undisturbed, tmp_path, monkeypatc
 
 
 @pytest.fixture
-def scheduler(tmp_path):
-    """A Dask scheduler and two workers, each a process of its own; return its address and the workers."""
+def cluster(tmp_path):
+    """A Dask scheduler and two workers, each a process of its own; return their address and the workers."""
     pytest.importorskip("distributed")
-    file = tmp_path / "scheduler.json"
-    options = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL, "cwd": tmp_path}
-    environment = {**os.environ, "JAX_PLATFORMS": "cpu", "PYTHONWARNINGS": "default"}
-    dask = [sys.executable, "-m", "distributed.cli"]
+    file = tmp_path / "cluster" / "scheduler.json"
+    file.parent.mkdir()
+    options = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL, "cwd": file.parent}
+    environment = {**os.environ, "JAX_PLATFORMS": "cpu"}
+    common = ["--scheduler-file", str(file), "--no-dashboard"]
+    commands = [["scheduler", "--port", "0", *common]]
+    commands += 2 * [["worker", "--nthreads", "1", "--no-nanny", "--host", "127.0.0.1", *common]]
     processes = [
-        subprocess.Popen([*dask, *words, "--scheduler-file", str(file), "--no-dashboard"], **options, env=environment)
-        for words in (["dask_scheduler", "--port", "0"], *[["dask_worker", "--nthreads", "1"]] * 2)
+        subprocess.Popen([sys.executable, "-m", "dask", *command], **options, env=environment) for command in commands
     ]
-    yield file, processes
+    until(lambda: file.exists() and file.read_text().endswith("}"))
+    yield json.loads(file.read_text())["address"], processes[1:]
     for process in processes:
         process.kill()
         process.wait()
+
+
+def test_a_dask_cluster_of_which_a_worker_is_killed_gives_the_same_files(undisturbed, tmp_path, cluster):
+    address, workers = cluster
+    stored = tmp_path / "out" / ".blocks"
+
+    def kill():
+        until(lambda: list(stored.glob("*/*.block")))
+        workers[0].kill()
+
+    killer = threading.Thread(target=kill)
+    killer.start()
+    assert cli.main([*write(tmp_path), "--dask", address]) == 0
+    killer.join()
+    assert files(tmp_path / "out") == undisturbed
+
+
+@pytest.mark.parametrize(
+    ("address", "message"),
+    [
+        ("tcp://127.0.0.1:9", "no answer (Timed out trying to connect to tcp://127.0.0.1:9"),
+        ("nowhere", "no address (missing port number in address 'nowhere'); write for instance tcp://localhost:8786"),
+        ("post://here:1", "no address (unknown address scheme 'post'"),
+    ],
+)
+def test_a_cluster_that_does_not_answer_is_one_message_within_seconds(tmp_path, capsys, address, message):
+    pytest.importorskip("distributed")
+    started = time.monotonic()
+    assert cli.main([*write(tmp_path), "--dask", address]) == 2
+    assert time.monotonic() - started < 20
+    said = capsys.readouterr().err
+    assert said.startswith(f"flowsim: --dask {address}: {message}")
+    assert said.count("\n") == 1
+    assert not (tmp_path / "out").exists()
+
+
+def test_without_the_package_the_remedy_is_named(tmp_path, monkeypatch, capsys):
+    monkeypatch.setitem(sys.modules, "distributed", None)
+    assert cli.main([*write(tmp_path), "--dask", "tcp://127.0.0.1:9"]) == 2
+    assert "--dask: needs Dask's distributed; write pip install 'flowsim[dask]'" in capsys.readouterr().err

@@ -1,5 +1,6 @@
 """Who computes the blocks: this process, spawned processes on this machine, or a Dask cluster."""
 
+import logging
 import multiprocessing
 import os
 import signal
@@ -80,10 +81,10 @@ class Spawned:
         """End the processes, whatever they are doing."""
         for pool in self._pools:
             # From Python 3.14 on this is ProcessPoolExecutor.kill_workers.
-            processes = list((getattr(pool, "_processes", None) or {}).values())
-            pool.shutdown(wait=False, cancel_futures=True)
-            for process in processes:
+            for process in list((getattr(pool, "_processes", None) or {}).values()):
                 process.kill()
+        while self._pools:
+            self._pools.pop().shutdown(cancel_futures=True)  # at once, as they are dead
 
     def _submit(self, worker: int, block: Block) -> Future:
         with _keyboard_held():
@@ -115,7 +116,7 @@ class OnDask:
 
         here = environment()
         futures = {self._client.submit(compute, block, here, pure=False): block for block in blocks}
-        for future in as_completed(futures):
+        for future in as_completed(futures, loop=self._client.loop):
             block = futures[future]
             try:
                 result = future.result()
@@ -135,14 +136,7 @@ def workers(jobs: int, *, dask: str | None = None, device: str | None = None) ->
     Raises `ClusterError` where the cluster does not answer, `ModuleNotFoundError` without the package.
     """
     if dask is not None:
-        from distributed import Client
-
-        try:
-            client = Client(dask, timeout=10, set_as_default=False)
-        except (OSError, ValueError) as error:
-            reason = in_one_line(error)
-            raise ClusterError(f"no answer ({reason}); start a scheduler, or leave the option out") from None
-        with client:
+        with _client(dask) as client:
             yield OnDask(client)
     elif jobs == 1:
         yield InProcess()
@@ -152,6 +146,22 @@ def workers(jobs: int, *, dask: str | None = None, device: str | None = None) ->
             yield spawned
         finally:
             spawned.close()
+
+
+def _client(address: str) -> "Client":
+    from distributed import Client
+    from distributed.comm import get_address_host_port
+
+    try:
+        get_address_host_port(address)
+    except ValueError as error:
+        raise ClusterError(f"no address ({error}); write for instance tcp://localhost:8786") from None
+    # What becomes of the connection is said in one message, not in tracebacks on the way.
+    logging.getLogger("distributed.client").setLevel(logging.CRITICAL)
+    try:
+        return Client(address, timeout=10, set_as_default=False)
+    except OSError as error:
+        raise ClusterError(f"no answer ({error}); start a scheduler, or leave the option out") from None
 
 
 def default_jobs() -> int:
