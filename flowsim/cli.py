@@ -3,6 +3,7 @@
 import argparse
 import io
 import json
+import math
 import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -15,6 +16,7 @@ import equinox as eqx
 import jax
 from rich.console import Console
 from rich.progress import BarColumn, Progress as ProgressBar, TextColumn, TimeRemainingColumn
+from rich.text import Text
 
 from . import report
 from .comparison import Comparison
@@ -23,6 +25,7 @@ from .experiments import (
     SWEEP,
     BlockStore,
     Cell,
+    ClusterError,
     Progress,
     ResultFolder,
     Scenario,
@@ -33,11 +36,13 @@ from .experiments import (
     Workers,
     build,
     check_theory,
+    default_device,
     default_jobs,
     environment,
     open_results,
     parse_overrides,
     read_scenario,
+    refuse_unwritable,
     resolved,
     run,
     run_sweep,
@@ -49,6 +54,7 @@ from .problems import Problem
 from .problems.data import DataError
 
 DONE, FAILED, BAD_INPUT, INTERRUPTED = 0, 1, 2, 130
+_MOST_FAILURES = 10
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -103,11 +109,14 @@ def _workers(options: argparse.Namespace, jobs: list["_Job"]) -> Iterator[Worker
         yield None
         return
     count = options.jobs or default_jobs()
+    platform = default_device().platform
+    if count > 1 and platform != "cpu":
+        raise ScenarioError(f"--jobs {count}: one process has all of a {platform}; write --jobs 1, or --device cpu")
     try:
         with workers(count, dask=options.dask, device=options.device) as crew:
             yield crew
-    except ConnectionError as error:
-        raise ScenarioError(f"--dask {options.dask}: no answer ({error}); start a scheduler, or leave it out") from None
+    except ClusterError as error:
+        raise ScenarioError(f"--dask {options.dask}: {error}") from None
     except ModuleNotFoundError as error:
         if error.name != "distributed":
             raise
@@ -157,13 +166,14 @@ def _parser() -> argparse.ArgumentParser:
         choices=["cpu", "gpu", "tpu"],
         help="where to compute (default: what JAX finds best); gpu needs pip install 'flowsim[cuda]'",
     )
-    parser.add_argument(
+    workers = parser.add_mutually_exclusive_group()
+    workers.add_argument(
         "--jobs",
         type=_positive,
         metavar="N",
         help="processes that share the work of a sweep (default: the cores; 1: no other process)",
     )
-    parser.add_argument(
+    workers.add_argument(
         "--dask",
         metavar="ADDRESS",
         help="give the work of a sweep to the Dask cluster at this address; needs pip install 'flowsim[dask]'",
@@ -178,10 +188,9 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _positive(text: str) -> int:
-    number = int(text)
-    if number < 1:
-        raise argparse.ArgumentTypeError(f"{number} is not a positive number")
-    return number
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"found {text!r}; expected a whole number, one or more; write --jobs 2")
+    return int(text)
 
 
 @dataclass(frozen=True)
@@ -220,23 +229,30 @@ def _jobs(options: argparse.Namespace) -> list[_Job]:
     if not options.scenarios:
         raise ScenarioError("no scenario given; write for instance: python -m flowsim scenarios/residual.yaml")
     overrides = parse_overrides(options.set)
-    scenarios = {path: read_scenario(path, overrides) for path in options.scenarios}
+    scenarios = [(path, read_scenario(path, overrides)) for path in options.scenarios]
     names: dict[str, Path] = {}
-    for path in options.scenarios:
-        if path.stem in names:
+    for path, scenario in scenarios:
+        name = _name(path, scenario, options)
+        if name in names:
             raise ScenarioError(
-                f"{path}: its results would go to the same folder as those of {names[path.stem]}; "
+                f"{path}: its results would go to the same folder as those of {names[name]}; "
                 "rename one, or run them one by one with another --out"
             )
-        names[path.stem] = path
-    return [_job(path, scenario, options) for path, scenario in scenarios.items()]
+        names[name] = path
+    return [_job(path, scenario, options) for path, scenario in scenarios]
+
+
+def _name(path: Path, scenario: Scenario, options: argparse.Namespace) -> str:
+    return f"{path.stem}-quick" if options.quick and scenario.sweep else path.stem
 
 
 def _job(path: Path, scenario: Scenario, options: argparse.Namespace) -> _Job:
-    name = path.stem
+    name = _name(path, scenario, options)
     if options.quick and scenario.sweep is not None:
-        scenario, name = scenario.model_copy(update={"sweep": scenario.sweep.quick()}), f"{name}-quick"
+        scenario = scenario.model_copy(update={"sweep": scenario.sweep.quick()})
     folder = open_results(options.out, name, resolved(scenario), options.overwrite)
+    if scenario.sweep is not None:
+        refuse_unwritable(options.out / FOLDER)
     try:
         made = build(scenario, path.parent)
         return _Job(path, name, scenario, folder, *made, theory_cells(scenario, path.parent))
@@ -253,7 +269,7 @@ def _run_and_report(job: _Job, crew: Workers | None) -> int:
     for table in tables:
         console.print(table)
     for path in written:
-        console.print(f"wrote {path}", soft_wrap=True, highlight=False)
+        console.print(f"wrote {path}", soft_wrap=True, highlight=False, markup=False)
     return found.code
 
 
@@ -279,7 +295,9 @@ def _found(job: _Job, crew: Workers | None, console: Console) -> _Findings:
 def _bar(name: str, console: Console) -> Iterator[Callable[[Progress], None]]:
     """Show a bar with the time left, on a terminal only."""
     columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.percentage:>3.0f} %"))
-    with ProgressBar(*columns, TimeRemainingColumn(), console=console, transient=True) as bar:
+    # Blocks may take half a minute each: the speed is that of the whole run, not of the last moments.
+    options = {"console": console, "transient": True, "speed_estimate_period": math.inf}
+    with ProgressBar(*columns, TimeRemainingColumn(), **options) as bar:
         task = bar.add_task(name)
         if not console.is_terminal:
             bar.stop()
@@ -297,10 +315,18 @@ def _tables(job: _Job, found: _Findings) -> list[Any]:
         if job.scenario.figure is not None:
             claims = report.claims(job.scenario.figure, found.sweep.dataset, found.comparison)
             tables.append(report.claims_table(claims, title=f"{job.name}: what the paper says, and what was measured"))
-        tables += [f"failed: {failure.cell}: {failure.message}" for failure in found.sweep.failures]
-        if found.sweep.unconverged:
-            tables.append(f"{found.sweep.unconverged} flows did not reach their limit")
+        tables += _complaints(found.sweep)
     return tables
+
+
+def _complaints(sweep: SweepResults) -> Iterator[Text]:
+    """Say what a sweep lacks."""
+    for failure in sweep.failures[:_MOST_FAILURES]:
+        yield Text(f"failed: {failure.cell}: {failure.message}")
+    if (more := len(sweep.failures) - _MOST_FAILURES) > 0:
+        yield Text(f"failed: {more} more, which are in summary.json")
+    if sweep.unconverged:
+        yield Text(f"{sweep.unconverged} flows did not reach their limit")
 
 
 def _write(job: _Job, found: _Findings) -> list[Path]:

@@ -91,8 +91,43 @@ def test_a_broken_write_leaves_no_new_folder(tmp_path, write, error):
 
 
 def test_a_full_disk_is_named(tmp_path):
-    with pytest.raises(StoreError, match=r"a\.json: cannot be written: No space left on device; use another --out"):
+    with pytest.raises(StoreError, match=r"a\.json: cannot be written: No space left on device; make room and run"):
         write_atomically(tmp_path / "a.json", fill_disk)
+
+
+def test_a_new_run_clears_away_what_a_killed_one_left_half_written(tmp_path):
+    results = open_results(tmp_path, "mlp", SCENARIO)
+    write_all(results)
+    before = files(tmp_path)
+    left = [".sweep-0123456789abcdef.nc", "figures/.risk-0123456789abcdef.png", ".lock"]
+    for name in left:
+        (tmp_path / "mlp" / name).write_text("half")
+    (tmp_path / "mlp" / ".my-notes.txt").write_text("mine")
+    with results.locked():
+        pass
+    assert files(tmp_path) == before | {"mlp/.my-notes.txt": b"mine"}
+
+
+def test_a_folder_that_is_at_work_is_refused_and_free_again_afterwards(tmp_path):
+    with open_results(tmp_path, "mlp", SCENARIO).locked():
+        with (
+            pytest.raises(StoreError, match="mlp: another run is at work there; wait for it, or use another --out"),
+            open_results(tmp_path, "mlp", SCENARIO).locked(),
+        ):
+            pass
+        assert (tmp_path / "mlp" / ".lock").exists()
+    with open_results(tmp_path, "mlp", SCENARIO).locked():
+        pass
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_results_that_appeared_since_the_folder_was_opened_are_kept(tmp_path):
+    late = open_results(tmp_path, "mlp", OTHER)
+    write_all(open_results(tmp_path, "mlp", SCENARIO))
+    before = files(tmp_path)
+    with pytest.raises(StoreError, match="holds results of a different scenario"), late.locked():
+        late.write_scenario(OTHER, ENVIRONMENT)
+    assert files(tmp_path) == before
 
 
 def test_a_folder_in_the_place_of_a_file_is_named(tmp_path):

@@ -7,12 +7,24 @@ from .reading import (
     resolved as resolved,
     scenario_json_schema as scenario_json_schema,
 )
-from .runner import build as build, environment as environment, run as run
+from .runner import (
+    build as build,
+    default_device as default_device,
+    environment as environment,
+    run as run,
+)
 from .scenario import Scenario as Scenario
-from .store import SWEEP as SWEEP, ResultFolder as ResultFolder, StoreError as StoreError, open_results as open_results
+from .store import (
+    SWEEP as SWEEP,
+    ResultFolder as ResultFolder,
+    StoreError as StoreError,
+    open_results as open_results,
+    refuse_unwritable as refuse_unwritable,
+)
 from .sweep import (
     FOLDER as FOLDER,
     BlockStore as BlockStore,
+    ClusterError as ClusterError,
     Progress as Progress,
     SweepResults as SweepResults,
     Workers as Workers,

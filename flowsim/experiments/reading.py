@@ -131,23 +131,31 @@ def _leave_out_foreign_keys(section: dict[str, Any], path: KeyPath, kind: Any) -
 def _refuse_bad_points(scenario: Scenario, document: Document) -> None:
     """Refuse an axis of the sweep that is no key, a value that its key does not take, and values that do not fit."""
     axes = scenario.sweep.over if scenario.sweep else {}
-    for axis, values in axes.items():
+    for axis in axes:
         place = document.place((*_AXES, axis))
         if axis not in (known := keys(_AXES)):
             raise ScenarioError(unknown_key(place, (*_AXES, axis), known))
-        for value in values:
-            changed = _overridden(document, [Override(tuple(axis.split(".")), value, f"{place} {'.'.join(_AXES)}")])
-            try:
-                Scenario.model_validate(changed.value)
-            except ValidationError as error:
-                raise ScenarioError("\n".join(complaints(error, changed))) from None
-    for values in product(*axes.values()):
+    for combination in product(*axes.values()):
+        values = dict(zip(axes, combination, strict=True))
         try:
-            with_values(scenario, dict(zip(axes, values, strict=True)))
-        except ValidationError:
-            found = ", ".join(f"{axis}={value}" for axis, value in zip(axes, values, strict=True))
-            wording = {"expected": "values that fit together", "write": "axes without this combination"}
-            raise ScenarioError(complaint(document.place(_AXES), _AXES, found=found, **wording)) from None
+            point = with_values(scenario, values)
+        except ValidationError as error:
+            raise ScenarioError(_bad_point(values, error, document)) from None
+        if scenario.sweep and scenario.sweep.critical and not point.network.linear:
+            path = ("sweep", "critical")
+            wording = {"expected": "a linear one, whose minimum is known", "write": "critical: null"}
+            raise ScenarioError(complaint(document.place(path), path, found="a nonlinear network", **wording))
+
+
+def _bad_point(values: Mapping[str, Any], error: ValidationError, document: Document) -> str:
+    """Return what is wrong with one value of an axis, or else with the combination of the values of several."""
+    places = {axis: f"{document.place((*_AXES, axis))} {'.'.join(_AXES)}" for axis in values}
+    overrides = [Override(tuple(axis.split(".")), value, places[axis]) for axis, value in values.items()]
+    if len(values) == 1 or any(item["type"] != "refused" for item in error.errors()):
+        return "\n".join(complaints(error, _overridden(document, overrides)))
+    found = ", ".join(f"{axis}={value}" for axis, value in values.items())
+    wording = {"expected": "values that fit together", "write": "axes without this combination"}
+    return complaint(document.place(_AXES), _AXES, found=found, **wording)
 
 
 def _refuse_absent_data(scenario: Scenario, folder: Path, document: Document) -> None:

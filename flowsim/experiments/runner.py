@@ -21,7 +21,7 @@ from ..problems import EmpiricalRisk, LinearRegression, Problem
 from ..problems.data import gaussian_teacher_with_test, standardize, unit_regressor
 from ..problems.table import read_table
 from .document import ScenarioError
-from .scenario import FileData, PerceptronNetwork, ResidualNetwork, Scenario, shape_refusals
+from .scenario import FileData, ResidualNetwork, Scenario, shape_refusals
 
 
 def run(
@@ -106,8 +106,7 @@ def read_data(scenario: Scenario, folder: Path) -> Data:
 def build_problem(scenario: Scenario, X: np.ndarray, y: np.ndarray) -> Problem:
     """Return the risk of the network of `scenario` on these samples."""
     spec = scenario.network
-    nonlinear = isinstance(spec, PerceptronNetwork) and spec.activation != "linear"
-    return EmpiricalRisk(X, y) if nonlinear else LinearRegression(X, y)
+    return LinearRegression(X, y) if spec.linear else EmpiricalRisk(X, y)
 
 
 def build_network(scenario: Scenario, features: int, outputs: int, key: jax.Array | None = None) -> eqx.Module:
@@ -119,13 +118,18 @@ def build_network(scenario: Scenario, features: int, outputs: int, key: jax.Arra
 def environment() -> dict[str, Any]:
     """Return what a result depends on besides its scenario: versions and device."""
     packages = ("flowsim", "jax", "jaxlib", "diffrax", "equinox", "numpy")
-    device = jax.devices()[0]
+    device = default_device()
     return {
         "python": platform.python_version(),
         **{package: version(package) for package in packages},
         "platform": f"{platform.system()} {platform.machine()}",
         "device": f"{device.platform}: {device.device_kind}",
     }
+
+
+def default_device() -> Any:
+    """Return the device on which this process computes."""
+    return next(iter(jnp.empty(0).devices()))
 
 
 def _file_data(data: FileData, folder: Path) -> tuple[np.ndarray, np.ndarray]:

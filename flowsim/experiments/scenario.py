@@ -114,6 +114,11 @@ class ResidualNetwork(Section):
     scale: Scale
     """Standard deviation s of the initialization, times 1/√(depth·features); 0 is the identity."""
 
+    @property
+    def linear(self) -> bool:
+        """Whether the network is a linear map."""
+        return True
+
     def count_weights(self, inputs: int, outputs: int) -> int:
         """Count the weights; the projection onto one output is not one of them."""
         return self.depth * inputs**2
@@ -134,6 +139,11 @@ class PerceptronNetwork(Section):
     """What stands between the weight matrices."""
     zero_layer: Count | None = Field(default=None, examples=[2])
     """The weight matrix that starts at zero, counted from 1; null: none. Only for activation linear."""
+
+    @property
+    def linear(self) -> bool:
+        """Whether the network is a linear map."""
+        return self.activation == "linear"
 
     def count_weights(self, inputs: int, outputs: int) -> int:
         """Count the weights of all layers."""
@@ -302,7 +312,7 @@ def _zero_layer_refusals(scenario: Scenario) -> Iterator[PydanticCustomError]:
     wording = {"found": f"{network.zero_layer}", "at": ("network", "zero_layer")}
     if network.zero_layer > least:
         yield refusal(expected=f"one of the {least} layers", write=f"zero_layer: {least}", **wording)
-    if network.activation != "linear":
+    if not network.linear:
         yield refusal(expected="null for a nonlinear network", write="activation: linear", **wording)
 
 
@@ -310,7 +320,7 @@ def _theory_refusals(scenario: Scenario) -> Iterator[PydanticCustomError]:
     theory, network, data = scenario.theory, scenario.network, scenario.data
     if theory is None:
         return
-    if isinstance(network, PerceptronNetwork) and network.activation != "linear":
+    if isinstance(network, PerceptronNetwork) and not network.linear:
         yield refusal(
             found=f"a network with activation {network.activation}",
             expected="a linear network, which the theory is about",

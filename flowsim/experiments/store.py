@@ -1,11 +1,14 @@
 """Results on disk: every file appears whole or not at all, and never among those of another scenario."""
 
+import errno
 import io
 import json
 import math
 import os
+import re
 import reprlib
 import secrets
+import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
@@ -21,6 +24,7 @@ if TYPE_CHECKING:
 
 SCENARIO, SUMMARY, TRAJECTORIES, FIGURES = "scenario.yaml", "summary.json", "trajectories.nc", "figures"
 SWEEP, _LOCK = "sweep.nc", ".lock"
+_TEMPORARY = re.compile(r"\..*-[0-9a-f]{16}(\.\w+)?", re.DOTALL)
 
 
 class StoreError(RuntimeError):
@@ -49,12 +53,23 @@ def write_atomically(path: Path, write: Callable[[Path], None]) -> Path:
     return path
 
 
+def remove_temporaries(folder: Path, *, seconds: float = 0) -> None:
+    """Remove what runs that were killed in the middle of a write left in `folder`, if it is older than so long."""
+    for path in folder.rglob(".*-*"):
+        if _TEMPORARY.fullmatch(path.name):
+            with suppress(OSError):  # another run may have been faster
+                if time.time() - path.stat().st_mtime >= seconds:
+                    path.unlink()
+
+
 @contextmanager
 def _as_store_error(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise StoreError(f"{path}: cannot be written: {error.strerror or error}; use another --out") from error
+        full = error.errno in (errno.ENOSPC, errno.EDQUOT)
+        remedy = "make room and run this again, or use another --out" if full else "use another --out"
+        raise StoreError(f"{path}: cannot be written: {error.strerror or error}; {remedy}") from error
 
 
 @contextmanager
@@ -88,6 +103,8 @@ class ResultFolder:
     # Files of another scenario, which --overwrite gives up. They go once the first new file is complete, just
     # before it gets its name, scenario.yaml first: at no moment do results stand beside a foreign scenario.
     _outdated: list[Path] = field(default_factory=list)
+    # Looks for results of another scenario, and refuses them or returns the files to give up.
+    _look: Callable[[], list[Path]] = field(default=list)
 
     def write_scenario(self, resolved: Mapping[str, Any], environment: Mapping[str, Any]) -> Path:
         """Write scenario.yaml: what ran, and under which versions, device and precision."""
@@ -119,6 +136,9 @@ class ResultFolder:
                 busy = f"{self.path}: another run is at work there; wait for it, or use another --out"
                 raise StoreError(busy) from None
         try:
+            # Whoever held the lock since the folder was opened may have left results.
+            self._outdated = self._look()
+            remove_temporaries(self.path)
             yield
         finally:
             path.unlink(missing_ok=True)
@@ -160,17 +180,27 @@ def open_results(out: Path, name: str, resolved: Mapping[str, Any], overwrite: b
     if name in ("", ".", "..") or Path(name).name != name:
         raise StoreError(f"{name!r}: is no name for a folder of results; give the scenario file another name")
     folder = Path(out) / name
-    _refuse_unwritable(folder)
+    refuse_unwritable(folder)
+
+    def look() -> list[Path]:
+        return _outdated(folder, resolved, overwrite)
+
+    return ResultFolder(folder, look(), look)
+
+
+def _outdated(folder: Path, resolved: Mapping[str, Any], overwrite: bool) -> list[Path]:
+    """Return the files of a different scenario, none where there are none; refuse them without `overwrite`."""
     if not (folder / SCENARIO).exists():
-        return ResultFolder(folder)
+        return []
     difference = _difference(_stored_scenario(folder / SCENARIO), _plain(resolved))
     if difference and not overwrite:
         place = f"{folder}: holds results of a different scenario ({difference})"
         raise StoreError(f"{place}; use --overwrite or another --out")
-    return ResultFolder(folder, [folder / SCENARIO, *_results(folder)] if difference else [])
+    return [folder / SCENARIO, *_results(folder)] if difference else []
 
 
-def _refuse_unwritable(folder: Path) -> None:
+def refuse_unwritable(folder: Path) -> None:
+    """Raise `StoreError` if `folder` could not be made, or no file written there."""
     nearest = next(place for place in (folder, *folder.absolute().parents) if place.exists())
     if not nearest.is_dir():
         raise StoreError(f"{nearest}: is a file; results need a folder: use another --out")

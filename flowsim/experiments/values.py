@@ -30,6 +30,12 @@ def _names(value: Any) -> Any:
     return (value,) if isinstance(value, str) else value
 
 
+def _single(value: Any) -> Any:
+    if isinstance(value, list | dict):
+        raise refusal(found="brackets", expected="a single value", write="a number, a word, true, false or null")
+    return value
+
+
 def _distinct(values: tuple[Any, ...]) -> tuple[Any, ...]:
     repeated = [value for value, count in Counter(values).items() if count > 1]
     if repeated:
@@ -93,7 +99,7 @@ def _list_or_range(entry: dict[str, Any]) -> WithJsonSchema:
 
 # Written as a list, or as {start, stop, count, spacing}; a scenario holds the list.
 Axis = Annotated[
-    tuple[float | int | str | bool | None, ...],
+    tuple[Annotated[Any, BeforeValidator(_single)], ...],
     Field(strict=False, min_length=1, max_length=MOST_VALUES),
     BeforeValidator(_spaced),
     AfterValidator(_distinct),

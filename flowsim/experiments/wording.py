@@ -43,7 +43,8 @@ _AXES = {key: Scenario.model_fields[key] for key in ("seed", "precision")} | {
     for name in _SWEPT
     for model in _SECTIONS[name]
     for key, field in model.model_fields.items()
-    if not key.startswith(("target", "path"))
+    # Nor does data of one kind say what data of the other kind need.
+    if not key.startswith(("target", "path")) and f"{name}.{key}" != "data.kind"
 }
 
 
@@ -69,7 +70,7 @@ def unknown_key(place: str, path: KeyPath, known: Collection[str]) -> str:
 def complaints(error: ValidationError, document: Document) -> list[str]:
     """Return one line for every error that pydantic found in `document`."""
     findings = [
-        _Finding(item["type"], _key_path(item["loc"], item), item.get("ctx", {}), document)
+        _Finding(item["type"], _key_path(item["loc"], item), item.get("ctx", {}), item["input"], document)
         for item in error.errors(include_url=False)
     ]
     # A misspelled key is both unknown and missing: it is said once.
@@ -105,11 +106,14 @@ class _Finding:
     kind: str
     path: KeyPath
     context: dict[str, Any]
+    checked: Any
     document: Document
 
     @property
     def value(self) -> Any:
-        return self.document.at(self.path)
+        written = self.document.at(self.path)
+        # Numbers that {start, stop, count} stands for are not written anywhere.
+        return self.checked if written is None else written
 
     @property
     def key(self) -> str:
@@ -127,7 +131,7 @@ class _Finding:
         if self.kind.startswith("union_tag"):
             return list(_KINDS[str(self.path[0])])
         entries = get_args(self.siblings[self.key].annotation)
-        return [word for entry in entries for word in (entry, *get_args(entry)) if isinstance(word, str)]
+        return [str(word) for entry in entries for word in (entry, *get_args(entry)) if isinstance(word, str | int)]
 
     def describe(self) -> str:
         place = self.document.place(self.path)
@@ -211,6 +215,7 @@ _EXPECTED = {
     "bool_type": "true or false",
     "string_type": "text",
     "tuple_type": "a list",
+    "dict_type": "a section of keys",
     "model_type": "a section of keys",
     "model_attributes_type": "a section of keys",
     "finite_number": "a finite number",

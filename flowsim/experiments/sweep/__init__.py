@@ -3,4 +3,9 @@
 from .block import plan as plan
 from .run import Progress as Progress, SweepResults as SweepResults, run_sweep as run_sweep
 from .store import FOLDER as FOLDER, BlockStore as BlockStore
-from .workers import Workers as Workers, default_jobs as default_jobs, workers as workers
+from .workers import (
+    ClusterError as ClusterError,
+    Workers as Workers,
+    default_jobs as default_jobs,
+    workers as workers,
+)

@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any
 
 from ..reading import resolved
-from ..scenario import FileData, PerceptronNetwork, Scenario
+from ..scenario import FileData, Scenario
 from .grid import Point, points
 
 # The results of blocks change with this number: raise it with every change of what a block computes.
-FORMAT = 1
+FORMAT = 2
 # A block takes about so long on one core, which is what a kill can cost, and holds at least and at most so many starts.
 _SECONDS = 20.0
 _LEAST, _MOST = 16, 64
@@ -102,8 +102,8 @@ def _blocks_of(scenario: Scenario, group: list[Point], folder: Path) -> Iterator
         for rate in entry.learning_rates
     )
     critical = sweep.critical.model_dump() if sweep.critical else None
-    digest = _digest(group[0].scenario, folder)
-    common = (descents, sweep.flow, critical, str(folder.resolve()) if digest else "", digest)
+    found = digest(group[0].scenario, folder)
+    common = (descents, sweep.flow, critical, str(folder.resolve()) if found else "", found)
     # Repetitions outermost: starts of the same number of descents stand together.
     starts = [
         (Start(point.scenario.network.scale, point.name, repetition), point.index)
@@ -136,7 +136,7 @@ def _cost_of_start(block: Block, repetition: int) -> float:
     samples, features, outputs = _sizes(block.scenario)
     network = Scenario.model_validate(block.scenario).network
     numbers = 6 * network.count_weights(features, outputs)
-    if isinstance(network, PerceptronNetwork) and network.activation != "linear":
+    if not network.linear:
         numbers *= samples / 2
     return _SECONDS_PER_START + steps * numbers * _SECONDS_PER_NUMBER
 
@@ -159,7 +159,8 @@ def resolved_default(section: str) -> Any:
     return Scenario.model_fields[section].get_default(call_default_factory=True).model_dump(mode="json")
 
 
-def _digest(scenario: Scenario, folder: Path) -> str | None:
+def digest(scenario: Scenario, folder: Path) -> str | None:
+    """Return the SHA-256 of the data file of `scenario`, `None` where the data are drawn."""
     if not isinstance(scenario.data, FileData):
         return None
     return hashlib.sha256((folder / scenario.data.path).read_bytes()).hexdigest()

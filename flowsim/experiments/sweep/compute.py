@@ -1,6 +1,7 @@
 """What a block is worth: the flow and the descents from all of its starts, measured at their ends."""
 
-from collections.abc import Callable, Sequence
+import math
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -16,13 +17,14 @@ from ...curvature import sharpness
 from ...dynamics import Outcome, descend_lanes, integrate
 from ...networks import split, stacked, unstacked
 from ...problems import Problem
-from ..runner import build_network, build_problem, flow_options, read_data
+from ..runner import build_network, build_problem, environment, flow_options, read_data
 from ..scenario import Scenario
-from .block import Block
+from .block import Block, digest
 from .grid import start_key
 
 Arrays = dict[str, np.ndarray]
 NO_OUTCOME = -1
+_MEASURES = ("risk", "excess_risk", "squared_distance", "gradient_norm", "sharpness")
 
 
 @dataclass(frozen=True)
@@ -41,16 +43,62 @@ class BlockResult:
     failures: list[Failure] = field(default_factory=list)
 
 
-def compute(block: Block) -> BlockResult:
-    """Compute a block: a pure function, which may run in any process on any machine.
+def compute(block: Block, expected: dict[str, Any]) -> BlockResult:
+    """Compute a block: a pure function, which may run in any process on any machine of the `expected` environment.
 
     Turns on 64-bit JAX. A cell that raises is reported in `failures`, and the others go on.
     """
     jax.config.update("jax_enable_x64", True)
-    # Several processes that each have their matrices decomposed by all cores wait for one another a hundred times as
-    # long as the decompositions take.
-    with threadpool_limits(1, "blas"):
-        return _Work(block).done()
+    try:
+        _refuse_another_place(block, expected)
+        # Several processes that each have their matrices decomposed by all cores wait for one another a hundred times
+        # as long as the decompositions take.
+        with threadpool_limits(1, "blas"):
+            return _Work(block).done()
+    except Exception as error:
+        return given_up(block, in_one_line(error))
+
+
+def given_up(block: Block, message: str) -> BlockResult:
+    """Return the result of a block of which nothing could be computed."""
+    return BlockResult(_nothing(block), [Failure(block.describe(start), message) for start in block.starts])
+
+
+def _refuse_another_place(block: Block, expected: dict[str, Any]) -> None:
+    """Refuse to compute what would be stored under the name of something else."""
+    for name, value in environment().items():
+        if value != expected.get(name):
+            raise RuntimeError(f"the worker has {name} {value}, and the run was started with {expected.get(name)}")
+    if digest(Scenario.model_validate(block.scenario), Path(block.folder)) != block.digest:
+        raise RuntimeError("the data file is another one than when the run was started")
+
+
+def _nothing(block: Block) -> Arrays:
+    """Return the arrays of a block before anything is known: NaN, `NO_OUTCOME` and no steps."""
+    count, rates = len(block.starts), len(block.descents)
+    known = (*_MEASURES, "test_risk") if block.scenario["data"].get("test_samples") else _MEASURES
+    quantities: dict[str, tuple[tuple[int, ...], tuple[str, ...]]] = {"initial": ((count,), known)}
+    if block.flow:
+        quantities["flow"] = ((count,), ("outcome", "steps", "time", *known))
+    if rates:
+        quantities["descent"] = ((count, rates), ("outcome", "steps", "distance_to_flow", *known))
+    if block.critical is not None:
+        quantities["critical_learning_rate"] = ((count,), ("lower", "upper"))
+    whole = {"outcome": NO_OUTCOME, "steps": 0}
+    return {
+        f"{kind}_{name}": np.full(shape, whole.get(name, np.nan))
+        for kind, (shape, names) in quantities.items()
+        for name in names
+    }
+
+
+@dataclass(frozen=True)
+class _End:
+    """The end of one descent: its start and learning rate by number, what is known, and the network if there is one."""
+
+    lane: tuple[int, int]
+    facts: dict[str, Any]
+    network: eqx.Module | None
 
 
 class _Work:
@@ -58,106 +106,100 @@ class _Work:
 
     def __init__(self, block: Block):
         self.block = block
+        self.arrays = _nothing(block)
+        self.failures: list[Failure] = []
         self.scenario = Scenario.model_validate(block.scenario)
         data = read_data(self.scenario, Path(block.folder))
         self.problem = build_problem(self.scenario, *data.training)
         self.held_out = build_problem(self.scenario, *data.held_out) if data.held_out else None
         self.networks = [self._network(start, data.features, data.outputs) for start in block.starts]
-        self.failures: list[Failure] = []
 
     def done(self) -> BlockResult:
-        arrays = _named("initial", self._measured(self.networks))
-        ends: list[eqx.Module | None] = [None] * len(self.networks)
-        if self.block.flow:
-            flows, ends = self._flows()
-            arrays |= _named("flow", flows)
-        if self.block.descents:
-            arrays |= _named("descent", self._descents(ends))
+        """Compute everything that the block asks for."""
+        for row, network in enumerate(self.networks):
+            self._attempt(
+                f"{self._cell(row)}, start", lambda row=row, network=network: self._note("initial", row, {}, network)
+            )
+        ends = [self._flow(row) if self.block.flow else None for row in range(len(self.networks))]
+        for end in self._descents():
+            self._attempt(
+                self._cell_of_descent(end.lane),
+                lambda end=end: self._note("descent", end.lane, end.facts, end.network, ends[end.lane[0]]),
+            )
         if self.block.critical is not None:
-            arrays |= _named("critical_learning_rate", self._guarded_bracket(self.block.critical))
-        return BlockResult(arrays, self.failures)
+            self._critical_rates(self.block.critical)
+        return BlockResult(self.arrays, self.failures)
 
     def _network(self, start: Any, features: int, outputs: int) -> eqx.Module:
         network = self.scenario.network.model_copy(update={"scale": start.scale})
         scenario = self.scenario.model_copy(update={"network": network})
         return build_network(scenario, features, outputs, start_key(scenario.seed, start.name, start.repetition))
 
-    def _flows(self) -> tuple[Arrays, list[eqx.Module | None]]:
-        options = flow_options(self.scenario)
-        rows, ends = [], []
-        for start, network in zip(self.block.starts, self.networks, strict=True):
-            run = self._attempt(
-                f"{self.block.describe(start)}, flow",
-                lambda network=network: integrate(network, self.problem, ts=np.empty(0), **options),
-            )
-            ends.append(None if run is None else run.network)
-            facts = (NO_OUTCOME, np.nan, 0) if run is None else (int(run.code), float(run.time), int(run.steps))
-            rows.append(dict(zip(("outcome", "time", "steps"), facts, strict=True)))
-        return _columns(rows) | self._measured(ends), ends
+    def _cell(self, row: int) -> str:
+        return self.block.describe(self.block.starts[row])
 
-    def _descents(self, flow_ends: list[eqx.Module | None]) -> Arrays:
+    def _flow(self, row: int) -> eqx.Module | None:
+        """Integrate the flow from one start; return its end, `None` where there is none."""
+        return self._attempt(f"{self._cell(row)}, flow", lambda: self._flowed(row))
+
+    def _flowed(self, row: int) -> eqx.Module | None:
+        options = flow_options(self.scenario)
+        run = integrate(self.networks[row], self.problem, ts=np.empty(0), **options)
+        end = None if run.outcome == Outcome.DIVERGED else run.network
+        self._note("flow", row, {"outcome": run.outcome, "steps": run.steps, "time": run.time}, end)
+        return end
+
+    def _descents(self) -> list[_End]:
+        """Run gradient descent for every start and learning rate that goes with it."""
         lanes = [
-            (number, index)
-            for index, descent in enumerate(self.block.descents)
-            for number, start in enumerate(self.block.starts)
+            (row, column)
+            for column, descent in enumerate(self.block.descents)
+            for row, start in enumerate(self.block.starts)
             if start.repetition < descent.repetitions
         ]
-        shape = (len(self.block.starts), len(self.block.descents))
-        name = f"{self.block.describe(self.block.starts[0])} and {len(lanes) - 1} more, descent"
-        run = self._attempt(name, lambda: self._descended(lanes)) if lanes else None
-        found = _columns([{"outcome": NO_OUTCOME, "steps": 0}]) if run is None else run[0]
-        ends = [] if run is None else run[1]
-        measured = self._measured(ends, [flow_ends[number] for number, _ in lanes[: len(ends)]])
-        places = tuple(np.array(lanes[: len(ends)], int).reshape(-1, 2).T)
-        return {name: _scattered(values[: len(ends)], places, shape) for name, values in (found | measured).items()}
+        return self._together_or_alone(self._descended, lanes, self._cell_of_descent) if lanes else []
 
-    def _descended(self, lanes: list[tuple[int, int]]) -> tuple[Arrays, list[eqx.Module | None]]:
-        asked = [self.block.descents[index] for _, index in lanes]
+    def _cell_of_descent(self, lane: tuple[int, int]) -> str:
+        return f"{self._cell(lane[0])}, learning rate {self.block.descents[lane[1]].learning_rate}"
+
+    def _descended(self, lanes: list[tuple[int, int]]) -> list[_End]:
+        asked = [self.block.descents[column] for _, column in lanes]
         run = descend_lanes(
-            stacked([self.networks[number] for number, _ in lanes]),
+            stacked([self.networks[row] for row, _ in lanes]),
             self.problem,
             learning_rates=np.array([descent.learning_rate for descent in asked]),
             steps=np.array([descent.steps for descent in asked]),
         )
-        outcomes = np.asarray(run.outcomes)
-        ends = [
-            None if outcome == Outcome.DIVERGED else network
-            for outcome, network in zip(outcomes, unstacked(run.networks, len(lanes)), strict=True)
+        outcomes, steps = np.asarray(run.outcomes), np.asarray(run.steps)
+        ends = unstacked(run.networks, len(lanes))
+        return [
+            _End(lane, {"outcome": outcome, "steps": count}, None if outcome == Outcome.DIVERGED else end)
+            for lane, outcome, count, end in zip(lanes, outcomes, steps, ends, strict=True)
         ]
-        return {"outcome": outcomes, "steps": np.asarray(run.steps)}, ends
 
-    def _measured(self, networks: Sequence[eqx.Module | None], references: Sequence[eqx.Module | None] = ()) -> Arrays:
-        """Return what is known of these networks, NaN for a network that is `None`."""
-        nothing = dict.fromkeys(_MEASURES, np.nan)
-        rows = []
-        for number, network in enumerate(networks):
-            reference = references[number] if references else None
-            if network is None:
-                rows.append(nothing | {"test_risk": np.nan, "distance_to_flow": np.nan})
-                continue
-            row = {name: float(value) for name, value in _measure(network, self.problem).items()}
-            row["test_risk"] = np.nan if self.held_out is None else float(_risk(network, self.held_out))
-            row["distance_to_flow"] = np.nan if reference is None else float(_distance(network, reference))
-            rows.append(row | {"sharpness": _sharpness(network, self.problem)})
-        columns = _columns(rows) if rows else {}
-        dropped = [] if self.held_out else ["test_risk"]
-        dropped += [] if references else ["distance_to_flow"]
-        return {name: values for name, values in columns.items() if name not in dropped}
+    def _together_or_alone(self, run: Callable[[list], list], entries: list, cell: Callable[[Any], str]) -> list:
+        """Return `run(entries)`; where that raises, the same one by one, which shows whose fault it is."""
+        try:
+            return run(entries)
+        except Exception:
+            found = [self._attempt(cell(entry), lambda entry=entry: run([entry])) for entry in entries]
+            return [result for results in found if results is not None for result in results]
 
-    def _guarded_bracket(self, asked: dict[str, Any]) -> Arrays:
-        name = f"{self.block.describe(self.block.starts[0])} and {len(self.networks) - 1} more, critical learning rate"
-        nothing = np.full(len(self.networks), np.nan)
-        found = self._attempt(name, lambda: self._bracket(asked))
-        lower, upper = (nothing, nothing) if found is None else found
-        return {"lower": lower, "upper": upper}
+    def _critical_rates(self, asked: dict[str, Any]) -> None:
+        rows = list(range(len(self.networks)))
+        found = self._together_or_alone(
+            lambda rows: self._brackets(rows, asked), rows, lambda row: f"{self._cell(row)}, critical learning rate"
+        )
+        for row, lower, upper in found:
+            self._set("critical_learning_rate", row, {"lower": lower, "upper": upper})
 
-    def _bracket(self, asked: dict[str, Any]) -> tuple[np.ndarray, np.ndarray]:
+    def _brackets(self, rows: list[int], asked: dict[str, Any]) -> list[tuple[int, float, float]]:
         """Return for every start the learning rates between which reaching the minimum turns into missing it.
 
         Bisection of the logarithm, all starts in step. Where the lowest rate already misses, both are zero and it;
         where the highest reaches, it and infinity.
         """
-        networks, count = stacked(self.networks), len(self.networks)
+        networks, count = stacked([self.networks[row] for row in rows]), len(rows)
 
         def reaches(rates: np.ndarray) -> np.ndarray:
             run = descend_lanes(networks, self.problem, learning_rates=rates, steps=asked["steps"])
@@ -166,23 +208,45 @@ class _Work:
 
         lower, upper = np.full(count, asked["lowest"]), np.full(count, asked["highest"])
         fails, succeeds = ~reaches(lower), reaches(upper)
-        while np.any(upper > lower * (1 + asked["precision"])):
+        # A number of halvings that is the same for all, so that none depends on the others.
+        halvings = math.log2(math.log(asked["highest"] / asked["lowest"]) / math.log1p(asked["precision"]))
+        for _ in range(max(0, math.ceil(halvings))):
             middle = np.sqrt(lower * upper)
             reached = reaches(middle)
             lower, upper = np.where(reached, middle, lower), np.where(reached, upper, middle)
         lower, upper = np.where(fails, 0.0, lower), np.where(fails, asked["lowest"], upper)
-        return np.where(succeeds, asked["highest"], lower), np.where(succeeds, np.inf, upper)
+        lower, upper = np.where(succeeds, asked["highest"], lower), np.where(succeeds, np.inf, upper)
+        return list(zip(rows, lower, upper, strict=True))
+
+    def _note(
+        self, kind: str, place: Any, facts: dict[str, Any], network: eqx.Module | None, reference: Any = None
+    ) -> None:
+        """Write down the `facts` about a run, and the measures of its end, NaN without one."""
+        values = {} if network is None else self._measured(network)
+        if network is not None and reference is not None:
+            values["distance_to_flow"] = _distance(network, reference)
+        self._set(kind, place, facts | values)
+
+    def _set(self, kind: str, place: Any, values: dict[str, Any]) -> None:
+        for name, value in values.items():
+            self.arrays[f"{kind}_{name}"][place] = value
+
+    def _measured(self, network: eqx.Module) -> dict[str, Any]:
+        values = _measure(network, self.problem) | {"sharpness": _sharpness(network, self.problem)}
+        return values if self.held_out is None else values | {"test_risk": _risk(network, self.held_out)}
 
     def _attempt(self, cell: str, run: Callable[[], Any]) -> Any:
         """Return what `run` returns; `None`, and a failure on record, where it raises."""
         try:
             return run()
         except Exception as error:
-            self.failures.append(Failure(cell, f"{type(error).__name__}: {error}".splitlines()[0]))
+            self.failures.append(Failure(cell, in_one_line(error)))
             return None
 
 
-_MEASURES = ("risk", "excess_risk", "squared_distance", "gradient_norm", "sharpness")
+def in_one_line(error: Exception) -> str:
+    """Return what kind of error this is, and the first line of what it says."""
+    return f"{type(error).__name__}: {error}".splitlines()[0]
 
 
 @eqx.filter_jit
@@ -217,18 +281,3 @@ def _sharpness(network: eqx.Module, problem: Problem) -> float:
         return float(sharpness(network, problem))
     except RuntimeError:
         return float("nan")
-
-
-def _columns(rows: list[dict[str, Any]]) -> Arrays:
-    return {name: np.array([row[name] for row in rows]) for name in rows[0]}
-
-
-def _named(prefix: str, arrays: Arrays) -> Arrays:
-    return {f"{prefix}_{name}": values for name, values in arrays.items()}
-
-
-def _scattered(values: np.ndarray, places: tuple[np.ndarray, ...], shape: tuple[int, int]) -> np.ndarray:
-    whole = np.issubdtype(values.dtype, np.integer)
-    table = np.full(shape, NO_OUTCOME if whole else np.nan, values.dtype)
-    table[places] = values
-    return table

@@ -28,7 +28,13 @@ class Point:
     @property
     def name(self) -> str:
         """The coordinates in words, the same whatever order the axes have: network.depth=10, network.scale=0.3."""
-        return ", ".join(f"{key}={self.values[key]!r}" for key in sorted(self.values))
+        return ", ".join(f"{key}={self._checked(key)!r}" for key in sorted(self.values))
+
+    def _checked(self, key: str) -> Any:
+        """Return the value of an axis as the scenario holds it: 1.0 where it was written 1."""
+        *sections, name = key.split(".")
+        holder = getattr(self.scenario, sections[0]) if sections else self.scenario
+        return getattr(holder, name, self.values[key])
 
 
 def points(scenario: Scenario) -> Iterator[Point]:

@@ -38,8 +38,9 @@ class SweepResults:
             return 0
         from ...dynamics import Outcome
 
-        reached = self.dataset.flow_outcome.isin([Outcome.CONVERGED, Outcome.RISK_REACHED])
-        return int((~reached).sum())
+        # A flow that could not be computed is among the failures.
+        arrived = self.dataset.flow_outcome.isin([Outcome.CONVERGED, Outcome.RISK_REACHED, NO_OUTCOME])
+        return int((~arrived).sum())
 
 
 @dataclass(frozen=True)
@@ -63,7 +64,9 @@ def run_sweep(
     Every block is stored as soon as it is done. Raises `StoreError` where it cannot be.
     """
     assert scenario.sweep is not None
+    known = _of_points(scenario, folder)  # first, as it finds data that cannot be used
     placed, here = plan(scenario, folder), environment()
+    store.tidy()
     addresses = [part.block.address(here) for part in placed]
     found: dict[str, Arrays] = {}
     missing: dict[str, Placed] = {}
@@ -74,8 +77,8 @@ def run_sweep(
         else:
             found[address] = arrays
     failures = _computed(missing, found, store, workers, progress)
-    tables = _assembled(scenario, placed, [found.get(address, {}) for address in addresses])
-    return SweepResults(_dataset(scenario, tables, folder), tuple(failures))
+    tables = _assembled(scenario, placed, [found[address] for address in addresses])
+    return SweepResults(_dataset(scenario, tables, known), tuple(failures))
 
 
 def _computed(
@@ -117,7 +120,7 @@ def _assembled(scenario: Scenario, placed: tuple[Placed, ...], results: list[Arr
     return tables
 
 
-def _dataset(scenario: Scenario, tables: Arrays, folder: Path) -> "xarray.Dataset":
+def _dataset(scenario: Scenario, tables: Arrays, known: Arrays) -> "xarray.Dataset":
     import xarray
 
     sweep = scenario.sweep
@@ -131,7 +134,7 @@ def _dataset(scenario: Scenario, tables: Arrays, folder: Path) -> "xarray.Datase
         per_rate = name.startswith("descent_")
         dims = (*grid, "repetition", *(("learning_rate",) if per_rate else ()))
         variables[name] = (dims, values[..., order] if per_rate else values)
-    variables |= {name: (grid, values) for name, values in _of_points(scenario, folder).items()}
+    variables |= {name: (grid, values) for name, values in known.items()}
     coordinates: dict[str, Any] = {names[key]: _coordinate(values) for key, values in sweep.over.items()}
     coordinates["repetition"] = np.arange(sweep.starts)
     if rates.size:

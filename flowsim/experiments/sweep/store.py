@@ -1,16 +1,18 @@
 """Results of blocks on disk: one file each, whole or absent, named by what determines its content."""
 
+import hashlib
 import io
-import zipfile
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
-from ..store import write_atomically
+from ..store import remove_temporaries, write_atomically
 from .compute import Arrays
 
 FOLDER = ".blocks"
+# Every file starts with the SHA-256 of the rest, an NPZ archive.
+_DIGEST = hashlib.sha256().digest_size
 
 
 @dataclass(frozen=True)
@@ -19,22 +21,32 @@ class BlockStore:
 
     folder: Path
 
+    def tidy(self) -> None:
+        """Remove what killed runs left half written. Others may be at work: what is young may be theirs."""
+        remove_temporaries(self.folder, seconds=3600)
+
     def load(self, address: str) -> Arrays | None:
-        """Return the arrays of a block, `None` where there is no file, or none that can be read."""
+        """Return the arrays of a block, `None` where there is no file, or not the one that was written."""
         try:
-            with np.load(self._path(address), allow_pickle=False) as file:
-                return dict(file)
-        except (OSError, ValueError, EOFError, zipfile.BadZipFile):
+            content = self._path(address).read_bytes()
+        except OSError:
             return None
+        digest, arrays = content[:_DIGEST], content[_DIGEST:]
+        # NumPy would read an archive that lost some of its arrays.
+        if digest != hashlib.sha256(arrays).digest():
+            return None
+        with np.load(io.BytesIO(arrays), allow_pickle=False) as file:
+            return dict(file)
 
     def save(self, address: str, arrays: Arrays) -> None:
         """Write the arrays of a block. Raises `StoreError` where the system refuses."""
         written = io.BytesIO()
         np.savez(written, allow_pickle=False, **arrays)
-        write_atomically(self._path(address), lambda path: _write(path, written.getvalue()))
+        content = hashlib.sha256(written.getvalue()).digest() + written.getvalue()
+        write_atomically(self._path(address), lambda path: _write(path, content))
 
     def _path(self, address: str) -> Path:
-        return self.folder / address[:2] / f"{address[2:]}.npz"
+        return self.folder / address[:2] / f"{address[2:]}.block"
 
 
 def _write(path: Path, content: bytes) -> None:

@@ -1,25 +1,31 @@
 """Who computes the blocks: this process, spawned processes on this machine, or a Dask cluster."""
 
+import logging
 import multiprocessing
 import os
 import signal
 import threading
 from collections.abc import Iterable, Iterator
-from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from concurrent.futures import FIRST_COMPLETED, CancelledError, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Protocol
 
 import jax
 
+from ..runner import default_device, environment
 from .block import Block
-from .compute import BlockResult, Failure, compute
+from .compute import BlockResult, compute, given_up, in_one_line
 
 if TYPE_CHECKING:
     from distributed import Client
 
 # A block whose worker died so often is given up: it may be the one that kills.
 _ATTEMPTS = 3
+
+
+class ClusterError(RuntimeError):
+    """A Dask cluster that cannot be used: the message says why, and what to do instead."""
 
 
 class Workers(Protocol):
@@ -36,7 +42,7 @@ class InProcess:
     def results(self, blocks: Iterable[Block]) -> Iterator[tuple[Block, BlockResult]]:
         """Yield every block with its result."""
         for block in blocks:
-            yield block, compute(block)
+            yield block, compute(block, environment())
 
 
 class Spawned:
@@ -67,25 +73,26 @@ class Spawned:
                     if attempts[id(block)] < _ATTEMPTS:
                         waiting.insert(0, block)
                     else:
-                        yield block, _given_up(block, f"its worker died {_ATTEMPTS} times")
+                        yield block, given_up(block, f"its worker died {_ATTEMPTS} times")
                 except Exception as error:
-                    yield block, _given_up(block, f"{type(error).__name__}: {error}".splitlines()[0])
+                    yield block, given_up(block, in_one_line(error))
 
     def close(self) -> None:
         """End the processes, whatever they are doing."""
         for pool in self._pools:
             # From Python 3.14 on this is ProcessPoolExecutor.kill_workers.
-            processes = list((getattr(pool, "_processes", None) or {}).values())
-            pool.shutdown(wait=False, cancel_futures=True)
-            for process in processes:
+            for process in list((getattr(pool, "_processes", None) or {}).values()):
                 process.kill()
+        while self._pools:
+            self._pools.pop().shutdown(cancel_futures=True)  # at once, as they are dead
 
     def _submit(self, worker: int, block: Block) -> Future:
-        try:
-            return self._pools[worker].submit(compute, block)
-        except BrokenProcessPool:  # it died with its last block, or since
-            self._pools[worker] = _pool(self._device)
-            return self._pools[worker].submit(compute, block)
+        with _keyboard_held():
+            try:
+                return self._pools[worker].submit(compute, block, environment())
+            except BrokenProcessPool:  # it died with its last block, or since
+                self._pools[worker] = _pool(self._device)
+                return self._pools[worker].submit(compute, block, environment())
 
     def _take(self, waiting: list[Block], worker: int) -> Block:
         """Take the block that suits a worker best: one whose programs it has compiled, or else the most costly of a
@@ -107,11 +114,18 @@ class OnDask:
         """Yield every block with its result, in the order in which they are ready."""
         from distributed import as_completed
 
-        futures = {self._client.submit(compute, block, pure=False, retries=_ATTEMPTS - 1): block for block in blocks}
-        for future in as_completed(futures):
+        here = environment()
+        futures = {self._client.submit(compute, block, here, pure=False): block for block in blocks}
+        for future in as_completed(futures, loop=self._client.loop):
             block = futures[future]
-            error = future.exception()
-            yield block, future.result() if error is None else _given_up(block, f"{type(error).__name__}: {error}")
+            try:
+                result = future.result()
+            except CancelledError:
+                message = "the scheduler has gone; start one and run this again, which goes on where it stopped"
+                raise ClusterError(message) from None
+            except Exception as error:
+                result = given_up(block, in_one_line(error))
+            yield block, result
             future.release()
 
 
@@ -119,16 +133,10 @@ class OnDask:
 def workers(jobs: int, *, dask: str | None = None, device: str | None = None) -> Iterator[Workers]:
     """Provide workers: a Dask cluster by its address, else `jobs` processes on a kind of `device`; one is this one.
 
-    Raises `ConnectionError` where the cluster does not answer, `ModuleNotFoundError` without the package.
+    Raises `ClusterError` where the cluster does not answer, `ModuleNotFoundError` without the package.
     """
     if dask is not None:
-        from distributed import Client
-
-        try:
-            client = Client(dask, timeout=10, set_as_default=False)
-        except (OSError, ValueError) as error:
-            raise ConnectionError(str(error)) from error
-        with client:
+        with _client(dask) as client:
             yield OnDask(client)
     elif jobs == 1:
         yield InProcess()
@@ -140,9 +148,25 @@ def workers(jobs: int, *, dask: str | None = None, device: str | None = None) ->
             spawned.close()
 
 
+def _client(address: str) -> "Client":
+    from distributed import Client
+    from distributed.comm import get_address_host_port
+
+    try:
+        get_address_host_port(address)
+    except ValueError as error:
+        raise ClusterError(f"no address ({error}); write for instance tcp://localhost:8786") from None
+    # What becomes of the connection is said in one message, not in tracebacks on the way.
+    logging.getLogger("distributed.client").setLevel(logging.CRITICAL)
+    try:
+        return Client(address, timeout=10, set_as_default=False)
+    except OSError as error:
+        raise ClusterError(f"no answer ({error}); start a scheduler, or leave the option out") from None
+
+
 def default_jobs() -> int:
     """Return one job for each core that this process may use, one in all where an accelerator computes."""
-    if jax.default_backend() != "cpu":
+    if default_device().platform != "cpu":
         return 1
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
@@ -153,6 +177,22 @@ def _pool(device: str | None) -> ProcessPoolExecutor:
     return ProcessPoolExecutor(1, mp_context=spawn, initializer=_begin_worker, initargs=(device,))
 
 
+@contextmanager
+def _keyboard_held() -> Iterator[None]:
+    """Hold back Ctrl-C while processes are started: they start with the signals that are held back, and keep them so.
+
+    Else one that is still at its imports would print a traceback.
+    """
+    if not hasattr(signal, "pthread_sigmask"):
+        yield
+        return
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
 def _begin_worker(device: str | None) -> None:
     """Leave the keyboard to the main process, and end with it, however it ends."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -161,7 +201,3 @@ def _begin_worker(device: str | None) -> None:
     parent = multiprocessing.parent_process()
     if parent is not None:
         threading.Thread(target=lambda: (parent.join(), os._exit(1)), daemon=True).start()
-
-
-def _given_up(block: Block, message: str) -> BlockResult:
-    return BlockResult({}, [Failure(block.describe(start), message) for start in block.starts])

@@ -43,6 +43,8 @@ def sweep_figures(dataset: xarray.Dataset) -> dict[str, Figure]:
     if critical learning rates were searched for. Bands are 95 % confidence intervals, as in `paper_figure`.
     """
     measure = runs.progress_measure(dataset)
+    if not runs.grid(dataset):
+        dataset = dataset.expand_dims(point=["the only one"])
     made = {
         "sharpness": _facets(dataset, _draw_sharpness, levels=True),
         measure: _facets(dataset, lambda axes, part: _draw_progress(axes, part, measure)),

@@ -121,9 +121,15 @@ def _remarks(dataset: xarray.Dataset, shown: int, every: int) -> list[str]:
         remarks.append(f"{shown} of {every} rows; all are in summary.json")
     if "critical_learning_rate_lower" in dataset:
         ratios = critical_rates(dataset) * dataset["sharpness_lower_bound"] / 2
-        low, middle, high = (format_number(float(value), 3) for value in np.nanquantile(ratios, [0, 0.5, 1]))
+        known = ratios.values[~np.isnan(ratios.values)]
+        low, middle, high = (format_number(value, 3) for value in _quantiles(known))
         remarks.append(f"Critical learning rate over 1/(La‖w*‖²): median {middle}, from {low} to {high}")
     return remarks
+
+
+def _quantiles(values: np.ndarray) -> list[float]:
+    """Return the least, the median and the largest of `values`, NaN where there are none."""
+    return np.quantile(values, [0, 0.5, 1]).tolist() if len(values) else [math.nan] * 3
 
 
 def sweep_summary(dataset: xarray.Dataset) -> dict[str, Any]:

@@ -1,0 +1,503 @@
+"""What a sweep computes: every cell is what the library computes for it alone, whatever runs beside it."""
+
+import errno
+import json
+import os
+import shutil
+from dataclasses import replace
+from importlib import import_module
+
+import jax
+import numpy as np
+import pytest
+import xarray
+
+import flowsim
+from flowsim import Outcome, Stopping, cli
+from flowsim.experiments import BlockStore, Scenario, StoreError, environment, read_scenario, run_sweep
+from flowsim.experiments.runner import build_network, build_problem, read_data
+from flowsim.experiments.sweep import block, compute, plan
+from flowsim.experiments.sweep.grid import axis_names, points, start_key
+from flowsim.experiments.sweep.workers import InProcess
+
+# Not by its name, which is that of a function too.
+WORKERS = import_module("flowsim.experiments.sweep.workers")
+DATA = "data: {kind: gaussian, samples: 20, features: 3, test_samples: 7}"
+NETWORK = "network: {kind: mlp, depth: 3, scale: 0.5}"
+SWEEP = """
+sweep:
+  over: {network.scale: [0.4, 0.6], data.noise: [0.5, 1.0]}
+  repetitions: 2
+  descent:
+    - {learning_rates: [0.1, 0.05], steps: 100}
+    - {learning_rates: [5.0], steps: 30, repetitions: 3}
+"""
+CRITICAL = """
+sweep:
+  repetitions: 3
+  flow: false
+  critical: {lowest: 0.01, highest: 2.0, steps: 400, excess_risk: 1.0e-3, precision: 0.02}
+"""
+
+
+def scenario(folder, sweep=SWEEP, data=DATA, name="tiny", network=NETWORK):
+    path = folder / f"{name}.yaml"
+    path.write_text(f"seed: 3\n{data}\n{network}\n{sweep}")
+    return read_scenario(path)
+
+
+def swept(folder, sweep=SWEEP, **options):
+    found = run_sweep(scenario(folder, sweep, **options), folder, BlockStore(folder / "blocks"), InProcess())
+    assert found.failures == ()
+    return found.dataset
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return tmp_path_factory.mktemp("sweep")
+
+
+@pytest.fixture(scope="module")
+def whole(folder):
+    return swept(folder)
+
+
+@pytest.fixture(scope="module")
+def critical(tmp_path_factory):
+    return swept(tmp_path_factory.mktemp("critical"), CRITICAL)
+
+
+def cells(whole):
+    """Yield the place of every start in the grid, with its problem, its network and its scenario."""
+    specification = read_scenario_of(whole)
+    for point in points(specification):
+        data = read_data(point.scenario, None)
+        problem = build_problem(point.scenario, *data.training)
+        for repetition in range(whole.sizes["repetition"]):
+            key = start_key(3, point.name, repetition)
+            network = build_network(point.scenario, data.features, data.outputs, key)
+            yield (*point.index, repetition), problem, network, data
+
+
+def read_scenario_of(dataset):
+    return Scenario.model_validate(json.loads(dataset.attrs["scenario"]))
+
+
+def count_computed(monkeypatch):
+    """Return a list that grows by every block that this process computes."""
+    done = []
+    really = compute.compute
+    monkeypatch.setattr(WORKERS, "compute", lambda b, e: (done.append(b), really(b, e))[1])
+    return done
+
+
+def test_a_range_stands_for_the_numbers_between_its_ends(tmp_path):
+    sweep = """
+sweep:
+  over: {network.scale: {start: 0.2, stop: 0.6, count: 3}, data.noise: {start: 1, stop: 100, count: 3, spacing: log}}
+  descent: [{learning_rates: {start: 0.001, stop: 0.1, count: 3, spacing: log}, steps: 5}]
+"""
+    found = scenario(tmp_path, sweep).sweep
+    np.testing.assert_allclose(found.over["network.scale"], [0.2, 0.4, 0.6], rtol=1e-15)
+    np.testing.assert_allclose(found.over["data.noise"], [1, 10, 100], rtol=1e-15)
+    np.testing.assert_allclose(found.descent[0].learning_rates, [1e-3, 1e-2, 1e-1], rtol=1e-14)
+
+
+def test_the_grid_is_every_combination_of_the_axes_the_last_one_fastest(tmp_path):
+    found = list(points(scenario(tmp_path)))
+    assert [point.index for point in found] == [(0, 0), (0, 1), (1, 0), (1, 1)]
+    assert [point.name for point in found][:2] == [
+        "data.noise=0.5, network.scale=0.4",
+        "data.noise=1.0, network.scale=0.4",
+    ]
+    assert [(point.scenario.network.scale, point.scenario.data.noise) for point in found][2] == (0.6, 0.5)
+
+
+def test_a_coordinate_is_named_by_its_value_however_it_is_written(tmp_path):
+    whole, broken = (
+        [point.name for point in points(scenario(tmp_path, f"sweep: {{over: {{network.scale: [{value}]}}}}"))]
+        for value in ("1", "1.0")
+    )
+    assert whole == broken == ["network.scale=1.0"]
+
+
+def test_axes_are_named_by_their_last_part_and_by_all_of_it_where_two_agree(tmp_path):
+    sweep = "sweep: {over: {network.scale: [1], flow.gradient_norm: [1.0e-6], flow.excess_risk: [1.0e-6]}}"
+    assert list(axis_names(scenario(tmp_path, sweep)).values()) == ["scale", "gradient_norm", "excess_risk"]
+    sweep = "sweep: {over: {network.kind: [mlp], seed: [1, 2], precision: [float32]}}"
+    assert list(axis_names(scenario(tmp_path, sweep)).values()) == ["kind", "seed", "precision"]
+
+
+def test_the_data_set_is_labelled_by_grid_repetition_and_learning_rate(whole):
+    assert dict(whole.sizes) == {"scale": 2, "noise": 2, "repetition": 3, "learning_rate": 3}
+    np.testing.assert_array_equal(whole.scale, [0.4, 0.6])
+    np.testing.assert_array_equal(whole.learning_rate, [0.05, 0.1, 5.0])  # sorted, as curves are drawn
+    np.testing.assert_array_equal(whole.descent_steps_asked, [100, 100, 30])
+    assert whole.initial_risk.dims == ("scale", "noise", "repetition")
+    assert whole.descent_risk.dims == ("scale", "noise", "repetition", "learning_rate")
+
+
+def test_a_descent_with_fewer_repetitions_is_not_run_for_the_others(whole):
+    asked = whole.descent_outcome != compute.NO_OUTCOME
+    assert not asked.sel(repetition=2, learning_rate=[0.05, 0.1]).any()
+    assert asked.sel(repetition=[0, 1]).all()
+    assert asked.sel(learning_rate=5.0).all()
+    assert (whole.flow_outcome == Outcome.CONVERGED).all()
+
+
+def test_a_flow_of_the_sweep_is_the_flow_of_its_network_alone(whole):
+    for place, problem, network, _ in cells(whole):
+        alone = flowsim.integrate(network, problem, ts=[])
+        at = whole.isel(scale=place[0], noise=place[1], repetition=place[2])
+        assert at.flow_outcome == Outcome.CONVERGED
+        np.testing.assert_allclose(at.initial_sharpness, flowsim.sharpness(network, problem), rtol=1e-10)
+        np.testing.assert_allclose(at.flow_sharpness, alone.final_sharpness, rtol=1e-10)
+        np.testing.assert_allclose(at.flow_risk, problem(alone.network), rtol=1e-12)
+        assert at.flow_gradient_norm <= 1e-8
+
+
+def test_a_descent_of_the_sweep_is_the_descent_of_its_network_alone(whole):
+    never = Stopping(gradient_norm=None)
+    for place, problem, network, _ in cells(whole):
+        at = whole.isel(scale=place[0], noise=place[1], repetition=place[2])
+        for rate, steps in ((0.05, 100), (5.0, 30)):
+            here = at.sel(learning_rate=rate)
+            if here.descent_outcome == compute.NO_OUTCOME:
+                continue
+            alone = flowsim.descend(network, problem, learning_rate=rate, steps=steps, stopping=never, record_steps=[0])
+            assert here.descent_outcome == alone.outcome
+            assert here.descent_steps == alone.steps
+            if alone.outcome == Outcome.DIVERGED:
+                assert np.isnan(here.descent_sharpness)
+                continue
+            np.testing.assert_allclose(here.descent_sharpness, alone.final_sharpness, rtol=1e-9)
+            np.testing.assert_allclose(here.descent_risk, problem(alone.network), rtol=1e-12)
+            flow = flowsim.integrate(network, problem, ts=[]).network
+            apart = [a - b for a, b in zip(alone.network.weights, flow.weights, strict=True)]
+            distance = np.sqrt(sum(float((part**2).sum()) for part in apart))
+            np.testing.assert_allclose(here.descent_distance_to_flow, distance, rtol=1e-8)
+
+
+def test_the_risk_on_held_out_samples_is_their_mean_squared_error(whole):
+    for place, problem, network, data in cells(whole):
+        at = whole.isel(scale=place[0], noise=place[1], repetition=place[2])
+        (X, y), (X_test, y_test) = data.training, data.held_out
+        regressor = np.asarray(network.regressor())
+        np.testing.assert_allclose(at.initial_test_risk, np.mean((y_test - X_test @ regressor) ** 2), rtol=1e-12)
+        np.testing.assert_allclose(at.initial_risk, np.mean((y - X @ regressor) ** 2), rtol=1e-12)
+        limit = np.asarray(problem.optimum)
+        np.testing.assert_allclose(at.flow_test_risk, np.mean((y_test - X_test @ limit) ** 2), rtol=1e-6)
+
+
+def test_held_out_samples_are_scaled_like_the_others(folder):
+    # Without noise all labels are those of w*, whose norm is one: also those that training does not see.
+    data = read_data(scenario(folder, "", DATA.replace("test", "noise: 0, test"), "noiseless"), folder)
+    regressor = np.linalg.lstsq(*data.training, rcond=None)[0]
+    np.testing.assert_allclose(np.linalg.norm(regressor), 1, rtol=1e-12)
+    np.testing.assert_allclose(data.held_out[0] @ regressor, data.held_out[1], rtol=1e-10)
+
+
+def test_initializations_differ_between_points_and_repetitions_and_agree_across_learning_rates(whole):
+    starts = whole.initial_risk.values.ravel()
+    assert len(np.unique(starts)) == starts.size
+    # One start for all learning rates: the test of each descent alone builds it once.
+
+
+def test_the_key_of_a_start_follows_from_seed_point_and_repetition_alone():
+    every = [(seed, name, repetition) for seed in (0, 1) for name in ("a", "b") for repetition in range(3)]
+    keys = [tuple(np.asarray(jax.random.key_data(start_key(*coordinates)))) for coordinates in every]
+    assert len(set(keys)) == len(every)
+    np.testing.assert_array_equal(jax.random.key_data(start_key(1, "b", 2)), keys[-1])
+
+
+# fmt: off
+OTHERS = {
+    "another value": SWEEP.replace("[0.4, 0.6]", "[0.4, 0.5, 0.6]"),
+    "another order": SWEEP.replace("[0.4, 0.6]", "[0.6, 0.4]").replace("[0.5, 1.0]", "[1.0, 0.5]"),
+    "axes turned": SWEEP.replace("network.scale: [0.4, 0.6], data.noise: [0.5, 1.0]",
+                                 "data.noise: [0.5, 1.0], network.scale: [0.4, 0.6]"),
+    "more repetitions": SWEEP.replace("repetitions: 2", "repetitions: 3").replace("repetitions: 3}", "repetitions: 5}"),
+    "another learning rate": SWEEP.replace("[0.1, 0.05]", "[0.02, 0.05, 0.1]"),
+    "other steps elsewhere": SWEEP.replace("steps: 30", "steps: 60"),
+}
+# fmt: on
+
+
+@pytest.mark.parametrize("other", OTHERS.values(), ids=OTHERS.keys())
+def test_a_cell_does_not_depend_on_the_cells_beside_it(whole, tmp_path, other):
+    found = swept(tmp_path, other)
+    shared = {name: whole[name] for name in ("scale", "noise", "repetition")}
+    for name in whole:
+        at = shared | ({"learning_rate": [0.05, 0.1]} if "learning_rate" in whole[name].dims else {})
+        at = {dimension: labels for dimension, labels in at.items() if dimension in whole[name].dims}
+        mine, its = whole[name].sel(at), found[name].sel(at).transpose(*whole[name].dims)
+        if "learning_rate" in mine.dims and "repetition" in mine.dims:  # with more repetitions a third one runs there
+            mine, its = mine.sel(repetition=[0, 1]), its.sel(repetition=[0, 1])
+        np.testing.assert_array_equal(its.values, mine.values, err_msg=name)
+
+
+@pytest.mark.parametrize(("least", "most"), [(1, 1), (2, 5), (3, 3)])
+def test_a_cell_does_not_depend_on_the_block_that_it_is_in(whole, critical, tmp_path, monkeypatch, least, most):
+    monkeypatch.setattr(block, "_LEAST", least)
+    monkeypatch.setattr(block, "_MOST", most)
+    monkeypatch.setattr(block, "_SECONDS", 0.0)
+    xarray.testing.assert_identical(swept(tmp_path), whole)
+    xarray.testing.assert_identical(swept(tmp_path, CRITICAL), critical)
+
+
+def test_what_is_stored_is_not_computed_again(whole, folder, monkeypatch):
+    done = count_computed(monkeypatch)
+    xarray.testing.assert_identical(swept(folder), whole)
+    assert done == []
+
+
+def test_sweeps_that_share_cells_share_their_blocks(whole, folder, monkeypatch):
+    done = count_computed(monkeypatch)
+    theory = "theory: {subjects: [minimizers]}\ndescent: {learning_rates: [0.3]}"
+    swept(folder, theory + SWEEP, name="other")  # other things beside the same sweep
+    assert done == []
+    swept(folder, SWEEP.replace("[0.5, 1.0]", "[1.0, 2.0]"), name="another")
+    assert [entry.scenario["data"]["noise"] for entry in done] == [2.0]
+
+
+def damaged(content):
+    yield b""
+    yield content[:10]
+    yield content[: len(content) // 2]
+    yield content[:-1]
+    yield content + b"\0"
+    for place in np.linspace(0, len(content) - 1, 40).astype(int):
+        yield content[:place] + bytes([content[place] ^ 1]) + content[place + 1 :]
+
+
+def test_a_damaged_block_file_is_as_good_as_none(tmp_path):
+    store, address = BlockStore(tmp_path), "ab" * 32
+    store.save(address, {"risk": np.arange(3.0), "steps": np.arange(4).reshape(2, 2)})
+    (path,) = [path for path in tmp_path.rglob("*") if path.is_file()]
+    whole = path.read_bytes()
+    for content in damaged(whole):
+        path.write_bytes(content)
+        assert store.load(address) is None
+    path.write_bytes(whole)
+    np.testing.assert_array_equal(store.load(address)["steps"], [[0, 1], [2, 3]])
+    assert store.load("cd" * 32) is None
+
+
+def test_a_damaged_block_is_computed_again(whole, folder, tmp_path, monkeypatch):
+    shutil.copytree(folder / "blocks", tmp_path / "blocks")
+    files = sorted(path for path in (tmp_path / "blocks").rglob("*") if path.is_file())
+    for path in files[:1]:
+        path.write_bytes(path.read_bytes()[:100])
+    done = count_computed(monkeypatch)
+    xarray.testing.assert_identical(swept(tmp_path), whole)
+    assert len(done) <= 1
+    assert {path: path.read_bytes() for path in files}
+
+
+def test_another_data_file_is_another_block(tmp_path):
+    generator = np.random.default_rng(0)
+    data = "data: {kind: file, path: table.csv, target: y}"
+    sweep = "sweep: {over: {network.scale: [0.4, 0.6]}}"
+    addresses = []
+    for _ in range(2):
+        rows = [",".join(map(str, row)) for row in generator.standard_normal((9, 4))]
+        (tmp_path / "table.csv").write_text("\n".join(["a,b,c,y", *rows]))
+        (placed,) = plan(scenario(tmp_path, sweep, data), tmp_path)
+        addresses.append(placed.block.address({}))
+    assert addresses[0] != addresses[1]
+    # The folder is not part of the name, the environment is.
+    assert replace(placed.block, folder="elsewhere").address({}) == addresses[1]
+    assert placed.block.address({"jax": "0"}) != addresses[1]
+
+
+def test_a_data_file_that_changes_during_the_run_is_not_stored_under_its_old_name(tmp_path):
+    (tmp_path / "table.csv").write_text("a,b,y\n1,2,3\n2,1,5\n4,4,1\n")
+    (placed,) = plan(scenario(tmp_path, "sweep: {}", "data: {kind: file, path: table.csv, target: y}"), tmp_path)
+    assert compute.compute(placed.block, environment()).failures == []
+    (tmp_path / "table.csv").write_text("a,b,y\n1,2,3\n2,1,5\n4,4,2\n")
+    (failure,) = compute.compute(placed.block, environment()).failures
+    assert "the data file is another one than when the run was started" in failure.message
+
+
+def test_a_worker_with_other_versions_computes_nothing(tmp_path):
+    (placed,) = plan(scenario(tmp_path, "sweep: {}"), tmp_path)
+    (failure,) = compute.compute(placed.block, environment() | {"jax": "0.1"}).failures
+    assert "the worker has jax" in failure.message
+    assert failure.message.endswith("and the run was started with 0.1")
+
+
+def test_the_critical_learning_rate_lies_in_a_narrow_bracket_that_gradient_descent_confirms(critical):
+    lower, upper = (critical[f"critical_learning_rate_{end}"].values for end in ("lower", "upper"))
+    assert np.all((lower > 0.01) & (upper < 2.0))
+    assert np.all(upper / lower <= 1.02 * (1 + 1e-12))
+    for place, problem, network, _ in cells(critical):
+        for rate, reaches in ((lower[place], True), (upper[place], False)):
+            run = flowsim.descend(
+                network,
+                problem,
+                learning_rate=float(rate),
+                steps=400,
+                stopping=Stopping(gradient_norm=None),
+                record_steps=[0],
+            )
+            reached = run.outcome != Outcome.DIVERGED and problem.excess_risk(run.network) <= 1e-3
+            assert bool(reached) is reaches
+
+
+def test_a_critical_learning_rate_outside_the_range_is_said_to_be_there(tmp_path):
+    def bracket(**settings):
+        asked = ", ".join(f"{key}: {value}" for key, value in settings.items())
+        found = swept(tmp_path, f"sweep: {{flow: false, critical: {{{asked}}}}}")
+        return [found[f"critical_learning_rate_{end}"].item() for end in ("lower", "upper")]
+
+    assert bracket(lowest=1e-3, highest=1e-2, steps=2000, excess_risk=1.0) == [1e-2, np.inf]
+    assert bracket(lowest=5.0, highest=50.0, steps=50) == [0.0, 5.0]
+
+
+def fail_for(monkeypatch, name, wrong):
+    """Make a function that `compute` calls raise where `wrong` says so of its first argument."""
+    really = getattr(compute, name)
+
+    def sometimes(network, *arguments, **options):
+        if wrong(network, options):
+            raise ValueError(f"{name} went wrong\nand said more")
+        return really(network, *arguments, **options)
+
+    monkeypatch.setattr(compute, name, sometimes)
+
+
+def is_start(scale, noise, repetition, specification):
+    (point,) = [p for p in points(specification) if p.values == {"network.scale": scale, "data.noise": noise}]
+    weight = build_network(point.scenario, 3, 1, start_key(3, point.name, repetition)).weights[0]
+    return lambda network: np.array_equal(network.weights[0], weight)
+
+
+def test_a_flow_that_raises_is_named_and_the_rest_goes_on_and_is_not_stored(whole, tmp_path, monkeypatch):
+    chosen = is_start(0.6, 0.5, 1, scenario(tmp_path))
+    with monkeypatch.context() as patch:
+        fail_for(patch, "integrate", lambda network, options: chosen(network))
+        found = run_sweep(scenario(tmp_path), tmp_path, BlockStore(tmp_path / "blocks"), InProcess())
+    (failure,) = found.failures
+    assert failure.cell == "data.noise=0.5, network.scale=0.6, repetition 1, flow"
+    assert failure.message == "ValueError: integrate went wrong"
+    assert found.unconverged == 0
+    missing = np.zeros((2, 2, 3), bool)
+    missing[1, 0, 1] = True
+    np.testing.assert_array_equal(found.dataset.flow_outcome == compute.NO_OUTCOME, missing)
+    np.testing.assert_array_equal(found.dataset.flow_risk, whole.flow_risk.where(~missing))
+    np.testing.assert_array_equal(found.dataset.descent_risk, whole.descent_risk)
+    done = count_computed(monkeypatch)
+    xarray.testing.assert_identical(swept(tmp_path), whole)
+    assert [entry.scenario["data"]["noise"] for entry in done] == [0.5]
+
+
+def test_a_descent_that_raises_is_named_and_those_beside_it_are_as_ever(whole, tmp_path, monkeypatch):
+    fail_for(monkeypatch, "descend_lanes", lambda _, options: 0.1 in options["learning_rates"])
+    found = run_sweep(scenario(tmp_path), tmp_path, BlockStore(tmp_path / "blocks"), InProcess())
+    assert len(found.failures) == 2 * 2 * 2
+    assert found.failures[0].cell == "data.noise=0.5, network.scale=0.4, repetition 0, learning rate 0.1"
+    assert (found.dataset.descent_outcome.sel(learning_rate=0.1) == compute.NO_OUTCOME).all()
+    for rate in (0.05, 5.0):
+        np.testing.assert_array_equal(
+            found.dataset.descent_risk.sel(learning_rate=rate), whole.descent_risk.sel(learning_rate=rate)
+        )
+
+
+def test_a_bisection_that_raises_is_named(tmp_path, monkeypatch):
+    fail_for(monkeypatch, "descend_lanes", lambda *_: True)
+    found = run_sweep(scenario(tmp_path, CRITICAL), tmp_path, BlockStore(tmp_path / "blocks"), InProcess())
+    cells = [f"the only point, repetition {n}, critical learning rate" for n in range(3)]
+    assert [failure.cell for failure in found.failures] == cells
+    assert np.isnan(found.dataset.critical_learning_rate_lower).all()
+
+
+def test_a_sweep_of_which_everything_fails_is_reported_all_the_same(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(compute, "_Work", lambda block: 1 / 0)
+    scenario(tmp_path, CRITICAL + "  descent: [{learning_rates: [0.1], steps: 5}]\n  over: {network.scale: [1, 2]}\n")
+    assert cli.main([str(tmp_path / "tiny.yaml"), "--out", str(tmp_path / "out"), "--jobs", "1"]) == 1
+    printed = " ".join(capsys.readouterr().out.split())
+    assert "failed: network.scale=1.0, repetition 0: ZeroDivisionError: division by zero" in printed
+    summary = json.loads((tmp_path / "out" / "tiny" / "summary.json").read_text())
+    assert len(summary["sweep"]["failures"]) == 6
+    assert not [path for path in (tmp_path / "out" / ".blocks").rglob("*") if path.is_file()]
+
+
+def test_only_the_first_of_many_failures_are_printed(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(compute, "_Work", lambda block: 1 / 0)
+    scenario(tmp_path, "sweep: {repetitions: 30}")
+    assert cli.main([str(tmp_path / "tiny.yaml"), "--out", str(tmp_path / "out"), "--jobs", "1"]) == 1
+    printed = capsys.readouterr().out
+    assert printed.count("ZeroDivisionError") == 10
+    assert "failed: 20 more, which are in summary.json" in printed
+
+
+def test_flows_that_do_not_converge_are_counted_and_the_exit_code_is_1(tmp_path, capsys):
+    scenario(tmp_path, "sweep: {repetitions: 3}\nflow: {max_steps: 2}")
+    assert cli.main([str(tmp_path / "tiny.yaml"), "--out", str(tmp_path / "out"), "--jobs", "1"]) == 1
+    assert "3 flows did not reach their limit" in capsys.readouterr().out
+
+
+def test_data_that_cannot_be_used_are_refused_before_anything_is_computed(tmp_path, monkeypatch, capsys):
+    (tmp_path / "table.csv").write_text("a,b,y\n1,2,3\n2,,5\n4,4,1\n")
+    scenario(tmp_path, "sweep: {}", "data: {kind: file, path: table.csv, target: y}")
+    done = count_computed(monkeypatch)
+    assert cli.main([str(tmp_path / "tiny.yaml"), "--out", str(tmp_path / "out"), "--jobs", "1"]) == 2
+    assert "row 3" in capsys.readouterr().err
+    assert done == []
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_folder_of_blocks_that_cannot_be_written_is_refused_first(tmp_path, capsys):
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / ".blocks").write_text("a file")
+    scenario(tmp_path, "sweep: {}")
+    assert cli.main([str(tmp_path / "tiny.yaml"), "--out", str(tmp_path / "out"), "--jobs", "1"]) == 2
+    assert ".blocks: is a file" in capsys.readouterr().err
+
+
+def test_a_full_disk_ends_in_one_message_and_the_run_goes_on_when_there_is_room(whole, tmp_path, monkeypatch):
+    writes = []
+
+    def write(path, content):
+        path.write_bytes(content[:50])
+        writes.append(path)
+        if len(writes) > 1:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        path.write_bytes(content)
+
+    with monkeypatch.context() as patch:
+        patch.setattr("flowsim.experiments.sweep.store._write", write)
+        with pytest.raises(StoreError, match=r"No space left on device; make room and run this again"):
+            swept(tmp_path)
+    assert len([path for path in (tmp_path / "blocks").rglob("*") if path.is_file()]) == 1
+    done = count_computed(monkeypatch)
+    xarray.testing.assert_identical(swept(tmp_path), whole)
+    assert len(done) == 1
+
+
+def test_a_quick_sweep_has_a_tenth_of_the_steps_and_three_repetitions_at_most(tmp_path):
+    quick = scenario(tmp_path, SWEEP.replace("repetitions: 2", "repetitions: 20")).sweep.quick()
+    assert quick.repetitions == 3
+    assert [(entry.steps, entry.repetitions) for entry in quick.descent] == [(10, None), (3, 3)]
+
+
+def test_a_quick_sweep_goes_to_a_folder_of_its_own(tmp_path):
+    scenario(tmp_path, "sweep: {repetitions: 5}")
+    arguments = [str(tmp_path / "tiny.yaml"), "--out", str(tmp_path / "out"), "--jobs", "1"]
+    assert cli.main([*arguments, "--quick"]) == 0
+    assert cli.main(arguments) == 0
+    for name, repetitions in {"tiny": 5, "tiny-quick": 3}.items():
+        with xarray.open_dataset(tmp_path / "out" / name / "sweep.nc", engine="h5netcdf") as dataset:
+            assert dataset.sizes["repetition"] == repetitions
+
+
+def test_an_accelerator_is_for_one_process(tmp_path, monkeypatch, capsys):
+    class Accelerator:
+        platform = "gpu"
+
+    for module in (cli, WORKERS):
+        monkeypatch.setattr(module, "default_device", Accelerator)
+    scenario(tmp_path, "sweep: {}")
+    assert cli.default_jobs() == 1
+    assert cli.main([str(tmp_path / "tiny.yaml"), "--out", str(tmp_path / "out"), "--jobs", "2"]) == 2
+    assert "--jobs 2: one process has all of a gpu; write --jobs 1, or --device cpu" in capsys.readouterr().err

@@ -1,0 +1,256 @@
+"""Whoever computes a sweep, and whatever befalls them, its files are the same to the last bit."""
+
+import contextlib
+import hashlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from flowsim import cli
+from flowsim.experiments import open_results, read_scenario, resolved
+from flowsim.experiments.sweep import plan
+from flowsim.experiments.sweep.workers import InProcess, Spawned
+
+SCENARIO = """
+data: {kind: gaussian, samples: 20, features: 3}
+network: {kind: mlp, depth: 3, scale: 0.5}
+sweep:
+  over: {data.noise: [0.5, 1.0, 1.5, 2.0]}
+  repetitions: 2
+  descent: [{learning_rates: [0.05, 5.0], steps: 100}]
+"""
+LONG = SCENARIO.replace("steps: 100", "steps: 1000000000").replace("5.0", "1.0e-9")
+
+
+def write(folder, content=SCENARIO):
+    (folder / "tiny.yaml").write_text(content)
+    return [str(folder / "tiny.yaml"), "--out", str(folder / "out")]
+
+
+def files(folder):
+    return {
+        str(path.relative_to(folder)): hashlib.sha256(path.read_bytes()).hexdigest()
+        for path in folder.rglob("*")
+        if path.is_file()
+    }
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory):
+    """The files of a sweep that this process computed alone."""
+    folder = tmp_path_factory.mktemp("undisturbed")
+    assert cli.main([*write(folder), "--jobs", "1"]) == 0
+    return files(folder / "out")
+
+
+@pytest.fixture
+def blocks(tmp_path):
+    write(tmp_path)
+    return [placed.block for placed in plan(read_scenario(tmp_path / "tiny.yaml"), tmp_path)]
+
+
+def children(pid):
+    """Return the processes that descend from `pid`, as far as Linux tells."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError):
+            words = path.read_text().rpartition(")")[2].split()
+            if int(words[1]) == pid:
+                found += [int(path.parent.name), *children(int(path.parent.name))]
+    return found
+
+
+def workers_of(pid):
+    def is_worker(child):
+        with contextlib.suppress(OSError):
+            return b"spawn_main" in Path(f"/proc/{child}/cmdline").read_bytes()
+        return False
+
+    return [child for child in children(pid) if is_worker(child)]
+
+
+def is_alive(pid):
+    with contextlib.suppress(OSError):
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    return False
+
+
+def until(condition, seconds=60):
+    end = time.monotonic() + seconds
+    while not (found := condition()):
+        assert time.monotonic() < end, "it took too long"
+        time.sleep(0.05)
+    return found
+
+
+def start(arguments):
+    """Start flowsim as a terminal does: in a group of processes of its own."""
+    return subprocess.Popen(
+        [sys.executable, "-m", "flowsim", *arguments],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "JAX_PLATFORMS": "cpu"},
+        start_new_session=True,
+    )
+
+
+def kill_a_worker():
+    """Kill the first worker of this process that lives for a moment."""
+    pid = until(lambda: workers_of(os.getpid()))[0]
+    time.sleep(0.5)
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(pid, signal.SIGKILL)
+
+
+def test_two_processes_one_of_them_killed_give_the_same_files_as_one(undisturbed, tmp_path):
+    killer = threading.Thread(target=kill_a_worker)
+    killer.start()
+    assert cli.main([*write(tmp_path), "--jobs", "2"]) == 0
+    killer.join()
+    assert files(tmp_path / "out") == undisturbed
+    assert workers_of(os.getpid()) == []
+
+
+class Deadly:
+    """What kills whoever reads it from a pipe."""
+
+    def __reduce__(self):
+        return os._exit, (1,)
+
+
+def test_a_block_that_kills_every_worker_is_given_up_after_three(blocks):
+    deadly = replace(blocks[0], folder=Deadly())
+    workers = Spawned(1)
+    try:
+        found = list(workers.results([deadly, blocks[1]]))
+    finally:
+        workers.close()
+    results = {id(block): result for block, result in found}
+    assert {failure.message for failure in results[id(deadly)].failures} == {"its worker died 3 times"}
+    assert [failure.cell for failure in results[id(deadly)].failures] == [
+        "data.noise=0.5, repetition 0",
+        "data.noise=0.5, repetition 1",
+    ]
+    ((_, alone),) = InProcess().results([blocks[1]])
+    assert results[id(blocks[1])].failures == []
+    assert all(
+        (alone.arrays[name] == found).all() or name.startswith("descent")
+        for name, found in results[id(blocks[1])].arrays.items()
+    )
+
+
+def test_two_runs_in_one_folder_at_a_time_are_refused(tmp_path, capsys):
+    arguments = write(tmp_path)
+    specification = read_scenario(tmp_path / "tiny.yaml")
+    with open_results(tmp_path / "out", "tiny", resolved(specification)).locked():
+        assert cli.main([*arguments, "--jobs", "1"]) == 2
+    assert "tiny: another run is at work there; wait for it, or use another --out" in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
+
+
+def test_ctrl_c_ends_everything_with_exit_code_130_and_leaves_nothing_half_written(tmp_path):
+    process = start([*write(tmp_path, LONG), "--jobs", "2"])
+    workers = until(lambda: len(found := workers_of(process.pid)) == 2 and found)
+    os.killpg(process.pid, signal.SIGINT)  # the workers are at their imports: the worst moment
+    printed, said = process.communicate(timeout=30)
+    assert process.returncode == 130
+    assert said == "flowsim: interrupted; files written so far are whole, the others are missing\n"
+    assert printed.strip() == ""
+    until(lambda: not any(is_alive(pid) for pid in workers), 10)
+    assert not (tmp_path / "out").exists()
+
+
+def test_workers_end_with_the_main_process_however_it_ends(tmp_path):
+    arguments = write(tmp_path, LONG)
+    process = start([*arguments, "--jobs", "2"])
+    workers = until(lambda: len(found := workers_of(process.pid)) == 2 and found)
+    second = subprocess.run([sys.executable, "-m", "flowsim", *arguments], capture_output=True, text=True, check=False)
+    process.kill()
+    process.communicate()
+    assert second.returncode == 2
+    assert "another run is at work there" in second.stderr
+    until(lambda: not any(is_alive(pid) for pid in workers), 10)
+
+
+def test_a_killed_run_goes_on_where_it_stopped(undisturbed, tmp_path, monkeypatch):
+    process = start([*write(tmp_path), "--jobs", "1"])
+    until(lambda: list((tmp_path / "out" / ".blocks").glob("*/*.block")))
+    process.kill()
+    process.communicate()
+    stored = len(list((tmp_path / "out" / ".blocks").glob("*/*.block")))
+    computed = []
+    results = InProcess.results
+    monkeypatch.setattr(InProcess, "results", lambda self, blocks: results(self, computed.extend(blocks) or computed))
+    assert cli.main([*write(tmp_path), "--jobs", "1"]) == 0
+    assert len(computed) == 4 - stored
+    assert files(tmp_path / "out") == undisturbed
+
+
+@pytest.fixture
+def cluster(tmp_path):
+    """A Dask scheduler and two workers, each a process of its own; return their address and the workers."""
+    pytest.importorskip("distributed")
+    file = tmp_path / "cluster" / "scheduler.json"
+    file.parent.mkdir()
+    options = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL, "cwd": file.parent}
+    environment = {**os.environ, "JAX_PLATFORMS": "cpu"}
+    common = ["--scheduler-file", str(file), "--no-dashboard"]
+    commands = [["scheduler", "--port", "0", *common]]
+    commands += 2 * [["worker", "--nthreads", "1", "--no-nanny", "--host", "127.0.0.1", *common]]
+    processes = [
+        subprocess.Popen([sys.executable, "-m", "dask", *command], **options, env=environment) for command in commands
+    ]
+    until(lambda: file.exists() and file.read_text().endswith("}"))
+    yield json.loads(file.read_text())["address"], processes[1:]
+    for process in processes:
+        process.kill()
+        process.wait()
+
+
+def test_a_dask_cluster_of_which_a_worker_is_killed_gives_the_same_files(undisturbed, tmp_path, cluster):
+    address, workers = cluster
+    stored = tmp_path / "out" / ".blocks"
+
+    def kill():
+        until(lambda: list(stored.glob("*/*.block")))
+        workers[0].kill()
+
+    killer = threading.Thread(target=kill)
+    killer.start()
+    assert cli.main([*write(tmp_path), "--dask", address]) == 0
+    killer.join()
+    assert files(tmp_path / "out") == undisturbed
+
+
+@pytest.mark.parametrize(
+    ("address", "message"),
+    [
+        ("tcp://127.0.0.1:9", "no answer (Timed out trying to connect to tcp://127.0.0.1:9"),
+        ("nowhere", "no address (missing port number in address 'nowhere'); write for instance tcp://localhost:8786"),
+        ("post://here:1", "no address (unknown address scheme 'post'"),
+    ],
+)
+def test_a_cluster_that_does_not_answer_is_one_message_within_seconds(tmp_path, capsys, address, message):
+    pytest.importorskip("distributed")
+    started = time.monotonic()
+    assert cli.main([*write(tmp_path), "--dask", address]) == 2
+    assert time.monotonic() - started < 20
+    said = capsys.readouterr().err
+    assert said.startswith(f"flowsim: --dask {address}: {message}")
+    assert said.count("\n") == 1
+    assert not (tmp_path / "out").exists()
+
+
+def test_without_the_package_the_remedy_is_named(tmp_path, monkeypatch, capsys):
+    monkeypatch.setitem(sys.modules, "distributed", None)
+    assert cli.main([*write(tmp_path), "--dask", "tcp://127.0.0.1:9"]) == 2
+    assert "--dask: needs Dask's distributed; write pip install 'flowsim[dask]'" in capsys.readouterr().err
