@@ -7,7 +7,7 @@ import math
 import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -26,11 +26,13 @@ from .experiments import (
     BlockStore,
     Cell,
     ClusterError,
+    PendingSweep,
     Progress,
     ResultFolder,
     Scenario,
     ScenarioError,
     StoreError,
+    Submit,
     SweepResults,
     TheoryResults,
     Workers,
@@ -45,8 +47,8 @@ from .experiments import (
     refuse_unwritable,
     resolved,
     run,
-    run_sweep,
     scenario_json_schema,
+    sweeps_ahead,
     theory_cells,
     workers,
 )
@@ -71,7 +73,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         _choose_device(options.device)
         jobs = _jobs(options)
         with _workers(options, jobs) as crew:
-            return max([_run_and_report(job, crew) for job in jobs])
+            return _run_all(jobs, crew)
     except (ScenarioError, DataError, StoreError) as error:
         return _refuse(str(error))
     except KeyboardInterrupt:
@@ -260,12 +262,29 @@ def _job(path: Path, scenario: Scenario, options: argparse.Namespace) -> _Job:
         raise ScenarioError(f"{path}: {error}") from None
 
 
-def _run_and_report(job: _Job, crew: Workers | None) -> int:
+def _run_all(jobs: list[_Job], crew: Workers | None) -> int:
+    """Run and report job after job, while the workers are ahead with the sweeps; return the worst exit code."""
+    with ExitStack() as stack:
+        for job in jobs:
+            stack.enter_context(job.folder.locked())
+        pending: list[PendingSweep | None] = [None] * len(jobs)
+        if crew is not None:
+            submit = stack.enter_context(sweeps_ahead(crew))
+            pending = [_asked(job, submit) for job in jobs]
+        return max([_run_and_report(job, sweep) for job, sweep in zip(jobs, pending, strict=True)])
+
+
+def _asked(job: _Job, submit: Submit) -> PendingSweep | None:
+    if job.scenario.sweep is None:
+        return None
+    return submit(job.scenario, job.path.parent, BlockStore(job.folder.path.parent / FOLDER))
+
+
+def _run_and_report(job: _Job, pending: PendingSweep | None) -> int:
     console = _Terminal()
-    with job.folder.locked():
-        found = _found(job, crew, console)
-        with console.status(f"{job.name}: sharpness at the end, figures"):
-            tables, written = _tables(job, found), _write(job, found)
+    found = _found(job, pending, console)
+    with console.status(f"{job.name}: sharpness at the end, figures"):
+        tables, written = _tables(job, found), _write(job, found)
     for table in tables:
         console.print(table)
     for path in written:
@@ -273,7 +292,7 @@ def _run_and_report(job: _Job, crew: Workers | None) -> int:
     return found.code
 
 
-def _found(job: _Job, crew: Workers | None, console: Console) -> _Findings:
+def _found(job: _Job, pending: PendingSweep | None, console: Console) -> _Findings:
     with console.status(job.name) as status:
 
         def progress(stage: str) -> None:
@@ -284,10 +303,9 @@ def _found(job: _Job, crew: Workers | None, console: Console) -> _Findings:
             comparison = run(job.scenario, job.problem, job.network, progress=progress)
         theory = check_theory(job.scenario, job.cells, progress=progress)
     sweep = None
-    if job.scenario.sweep is not None and crew is not None:
-        store = BlockStore(job.folder.path.parent / FOLDER)
+    if pending is not None:
         with _bar(job.name, console) as advance:
-            sweep = run_sweep(job.scenario, job.path.parent, store, crew, progress=advance)
+            sweep = pending.result(advance)
     return _Findings(comparison, theory, sweep)
 
 

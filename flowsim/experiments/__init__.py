@@ -25,11 +25,14 @@ from .sweep import (
     FOLDER as FOLDER,
     BlockStore as BlockStore,
     ClusterError as ClusterError,
+    PendingSweep as PendingSweep,
     Progress as Progress,
+    Submit as Submit,
     SweepResults as SweepResults,
     Workers as Workers,
     default_jobs as default_jobs,
     run_sweep as run_sweep,
+    sweeps_ahead as sweeps_ahead,
     workers as workers,
 )
 from .theory import (

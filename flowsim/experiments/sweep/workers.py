@@ -29,7 +29,9 @@ class ClusterError(RuntimeError):
 
 
 class Workers(Protocol):
-    """Something that computes blocks."""
+    """Something that computes blocks, `elsewhere` or in this process."""
+
+    elsewhere: bool
 
     def results(self, blocks: Iterable[Block]) -> Iterator[tuple[Block, BlockResult]]:
         """Yield every block with its result, in the order in which they are ready."""
@@ -38,6 +40,8 @@ class Workers(Protocol):
 
 class InProcess:
     """Computes the blocks one after the other, here."""
+
+    elsewhere = False
 
     def results(self, blocks: Iterable[Block]) -> Iterator[tuple[Block, BlockResult]]:
         """Yield every block with its result."""
@@ -48,10 +52,14 @@ class InProcess:
 class Spawned:
     """Spawned processes, each with one block at a time; one that dies is replaced, and its block tried again."""
 
+    elsewhere = True
+
     def __init__(self, count: int, device: str | None = None):
         self._device = device
         self._pools = [_pool(device) for _ in range(count)]
         self._warm = [""] * count
+        self._closing = threading.Lock()
+        self._closed = False
 
     def results(self, blocks: Iterable[Block]) -> Iterator[tuple[Block, BlockResult]]:
         """Yield every block with its result, in the order in which they are ready."""
@@ -78,7 +86,9 @@ class Spawned:
                     yield block, given_up(block, in_one_line(error))
 
     def close(self) -> None:
-        """End the processes, whatever they are doing."""
+        """End the processes, whatever they are doing, and with them `results`, whoever waits for it."""
+        with self._closing:
+            self._closed = True
         for pool in self._pools:
             # From Python 3.14 on this is ProcessPoolExecutor.kill_workers.
             for process in list((getattr(pool, "_processes", None) or {}).values()):
@@ -87,7 +97,9 @@ class Spawned:
             self._pools.pop().shutdown(cancel_futures=True)  # at once, as they are dead
 
     def _submit(self, worker: int, block: Block) -> Future:
-        with _keyboard_held():
+        with self._closing, _keyboard_held():
+            if self._closed:
+                raise RuntimeError("the workers have been sent away")
             try:
                 return self._pools[worker].submit(compute, block, environment())
             except BrokenProcessPool:  # it died with its last block, or since
@@ -106,6 +118,8 @@ class Spawned:
 
 class OnDask:
     """The workers of a Dask cluster, which see to their own deaths."""
+
+    elsewhere = True
 
     def __init__(self, client: "Client"):
         self._client = client
@@ -150,7 +164,7 @@ def workers(jobs: int, *, dask: str | None = None, device: str | None = None) ->
 
 def _client(address: str) -> "Client":
     from distributed import Client
-    from distributed.comm import get_address_host_port
+    from distributed.comm.addressing import get_address_host_port
 
     try:
         get_address_host_port(address)
