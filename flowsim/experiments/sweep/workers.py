@@ -150,7 +150,7 @@ def workers(jobs: int, *, dask: str | None = None, device: str | None = None) ->
 
 def _client(address: str) -> "Client":
     from distributed import Client
-    from distributed.comm import get_address_host_port
+    from distributed.comm.addressing import get_address_host_port
 
     try:
         get_address_host_port(address)
