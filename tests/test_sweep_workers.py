@@ -175,10 +175,10 @@ def test_workers_end_with_the_main_process_however_it_ends(tmp_path):
     workers = until(lambda: len(found := workers_of(process.pid)) == 2 and found)
     second = subprocess.run([sys.executable, "-m", "flowsim", *arguments], capture_output=True, text=True, check=False)
     process.kill()
-    process.communicate()
     assert second.returncode == 2
     assert "another run is at work there" in second.stderr
     until(lambda: not any(is_alive(pid) for pid in workers), 10)
+    process.communicate()
 
 
 def test_a_killed_run_goes_on_where_it_stopped(undisturbed, tmp_path, monkeypatch):

@@ -75,7 +75,7 @@ def _as_store_error(path: Path) -> Iterator[None]:
 @contextmanager
 def _folder(folder: Path) -> Iterator[None]:
     """Make `folder`, and take it away again, with the parents made for it, if the body fails."""
-    missing = [place for place in (folder, *folder.parents) if not place.exists()]
+    missing = _missing(folder)
     try:
         folder.mkdir(parents=True, exist_ok=True)
         yield
@@ -84,6 +84,11 @@ def _folder(folder: Path) -> Iterator[None]:
             with suppress(OSError):  # another process may have written there meanwhile
                 made.rmdir()
         raise
+
+
+def _missing(folder: Path) -> list[Path]:
+    """Return `folder` and its parents, the innermost first, as far as they do not exist."""
+    return [place for place in (folder, *folder.parents) if not place.exists()]
 
 
 def _sync(path: Path) -> None:
@@ -127,7 +132,7 @@ class ResultFolder:
 
         The system opens the lock when the process ends, however it ends.
         """
-        path = self.path / _LOCK
+        path, missing = self.path / _LOCK, _missing(self.path)
         with _as_store_error(path), _folder(self.path):
             lock = FileLock(path, timeout=0)
             try:
@@ -143,9 +148,9 @@ class ResultFolder:
         finally:
             path.unlink(missing_ok=True)
             lock.release()
-            for place in (self.path, self.path.parent):
+            for made in missing:
                 with suppress(OSError):  # not empty: there are results
-                    place.rmdir()
+                    made.rmdir()
 
     def write_figure(self, name: str, figure: "Figure") -> tuple[Path, Path]:
         """Write figures/name.png and figures/name.pdf; the same figure gives the same bytes."""
