@@ -353,6 +353,14 @@ def _sweep_refusals(scenario: Scenario) -> Iterator[PydanticCustomError]:
             write="a section sweep:, or figure: null",
             at=("figure",),
         )
+    axis = "network.depth" if scenario.figure == 2 else "network.scale"
+    if scenario.figure is not None and scenario.sweep is not None and set(scenario.sweep.over) != {axis}:
+        yield refusal(
+            found=f"a sweep over {', '.join(scenario.sweep.over) or 'nothing'}",
+            expected=f"one over {axis} alone, which figure {scenario.figure} shows",
+            write=f"over: {{{axis}: […]}}, or figure: null",
+            at=("sweep", "over"),
+        )
     if isinstance(data, GaussianData) and data.test_samples and data.condition is not None:
         yield refusal(
             found=f"{data.test_samples} beside a condition number",

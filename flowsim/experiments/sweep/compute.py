@@ -24,6 +24,7 @@ from .grid import start_key
 
 Arrays = dict[str, np.ndarray]
 NO_OUTCOME = -1
+_MOST_STRUCTURES = 16
 _MEASURES = ("risk", "excess_risk", "squared_distance", "gradient_norm", "sharpness")
 
 
@@ -49,6 +50,7 @@ def compute(block: Block, expected: dict[str, Any]) -> BlockResult:
     Turns on 64-bit JAX. A cell that raises is reported in `failures`, and the others go on.
     """
     jax.config.update("jax_enable_x64", True)
+    _make_room(block.structure)
     try:
         _refuse_another_place(block, expected)
         # Several processes that each have their matrices decomposed by all cores wait for one another a hundred times
@@ -99,6 +101,20 @@ class _End:
     lane: tuple[int, int]
     facts: dict[str, Any]
     network: eqx.Module | None
+
+
+_compiled: set[str] = set()
+
+
+def _make_room(structure: str) -> None:
+    """Let go of compiled programs before there are more of them than a process may hold.
+
+    Each takes hundreds of memory maps, of which Linux allows 65 530; beyond, the compiler takes the process down.
+    """
+    if structure not in _compiled and len(_compiled) >= _MOST_STRUCTURES:
+        jax.clear_caches()
+        _compiled.clear()
+    _compiled.add(structure)
 
 
 class _Work:
