@@ -18,6 +18,8 @@ network: {kind: mlp, depth: 3, scale: 0.5}
 descent: {learning_rates: [0.05, 5.0], steps: 300}
 """
 SHIPPED = sorted((Path(__file__).parent.parent / "scenarios").glob("*.yaml"))
+SWEEPS = [path for path in SHIPPED if "\nsweep:" in path.read_text()]
+SINGLE = [path for path in SHIPPED if path not in SWEEPS]
 
 
 @pytest.fixture
@@ -175,6 +177,7 @@ def test_an_interrupt_leaves_nothing_half_written_and_exit_code_130(tmp_path):
 
 # Of what takes minutes, a part that visits every branch.
 LIGHTER = {
+    "critical_learning_rate": ["sweep.over={network.depth: [5], data.condition: [1, 100]}", "sweep.repetitions=2"],
     "lemma3": ["lemma_3.initializations=20", "lemma_3.widths=[5, 10]"],
     "theory_conditioning": ["theory.repetitions=1", "theory.conditions=[1.0, 250.0]"],
     "theory_residual": ["theory.depths=[5]"],
@@ -182,10 +185,20 @@ LIGHTER = {
 }
 
 
-@pytest.mark.parametrize("path", SHIPPED, ids=lambda path: path.stem)
-def test_every_scenario_shipped_converges(path, tmp_path):
+def run_lightly(path, folder):
     options = [word for option in LIGHTER.get(path.stem, []) for word in ("--set", option)]
-    assert cli.main([str(path), "--out", str(tmp_path), *options]) == 0
-    summary = json.loads((tmp_path / path.stem / "summary.json").read_text())
-    assert summary["flow"]["outcome"] == "CONVERGED"
-    assert summary["flow"]["gradient_norm"] <= 1e-8
+    assert cli.main([str(path), "--out", str(folder), *options]) == 0
+    return json.loads((folder / path.stem / "summary.json").read_text())
+
+
+@pytest.mark.parametrize("path", SINGLE, ids=lambda path: path.stem)
+def test_every_scenario_shipped_converges(path, tmp_path):
+    flow = run_lightly(path, tmp_path)["flow"]
+    assert flow["outcome"] == "CONVERGED"
+    assert flow["gradient_norm"] <= 1e-8
+
+
+@pytest.mark.parametrize("path", SWEEPS, ids=lambda path: path.stem)
+def test_every_flow_of_a_sweep_shipped_converges(path, tmp_path):
+    rows = run_lightly(path, tmp_path)["sweep"]["rows"]
+    assert [(row["method"], row["converged"]) for row in rows] == [("GF", 1.0)] * 2

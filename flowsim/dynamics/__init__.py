@@ -8,5 +8,5 @@ from .step_control import (
     SharpnessLimitedController as SharpnessLimitedController,
     stability_interval as stability_interval,
 )
-from .stopping import Outcome as Outcome, Stopping as Stopping
+from .stopping import Outcome as Outcome, Stopping as Stopping, arrival as arrival
 from .trajectory import Trajectory as Trajectory

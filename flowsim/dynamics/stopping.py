@@ -9,8 +9,9 @@ import numpy as np
 from jax.core import Tracer
 from jaxtyping import Array, Float, Int, PyTree
 
+from ..networks import weight_dtype
 from ..problems import Problem
-from .field import GradientField, constant
+from .field import GradientField, constant, gradient_field, norm
 
 
 class Outcome(enum.IntEnum):
@@ -136,3 +137,14 @@ def verdict(
         code = jnp.where(field.problem(field.network(weights)) <= stopping.risk, Outcome.RISK_REACHED, code)
     lost = ~jnp.isfinite(objective) | ~jnp.isfinite(gradient_norm) | (objective > ceiling)
     return jnp.where(lost, Outcome.DIVERGED, code).astype(jnp.int32)
+
+
+def arrival(network: eqx.Module, problem: Problem, stopping: Stopping | None = None) -> Int[Array, ""]:
+    """Return as a number the `Outcome` that `stopping` sees at `network`: RUNNING where a run would go on from there.
+
+    `stopping` is as in `integrate`. Works under `jax.jit` and `jax.vmap`.
+    """
+    field, weights = gradient_field(network, problem)
+    objective, gradient = jax.value_and_grad(field.objective)(weights)
+    criterion = stopping_for(stopping, problem, weight_dtype(network))
+    return verdict(criterion, field, weights, objective, norm(gradient), jnp.full_like(objective, jnp.inf))

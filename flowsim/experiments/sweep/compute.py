@@ -14,7 +14,7 @@ import scipy.linalg  # noqa: F401  brings the BLAS whose threads are limited
 from threadpoolctl import threadpool_limits
 
 from ...curvature import sharpness
-from ...dynamics import Outcome, descend_lanes, integrate
+from ...dynamics import Outcome, Stopping, arrival, descend_lanes, integrate
 from ...networks import split, stacked, unstacked
 from ...problems import Problem
 from ..runner import build_network, build_problem, environment, flow_options, read_data
@@ -128,6 +128,7 @@ class _Work:
         data = read_data(self.scenario, Path(block.folder))
         self.problem = build_problem(self.scenario, *data.training)
         self.held_out = build_problem(self.scenario, *data.held_out) if data.held_out else None
+        self.stopping = flow_options(self.scenario)["stopping"]
         self.networks = [self._network(start, data.features, data.outputs) for start in block.starts]
 
     def done(self) -> BlockResult:
@@ -219,7 +220,7 @@ class _Work:
 
         def reaches(rates: np.ndarray) -> np.ndarray:
             run = descend_lanes(networks, self.problem, learning_rates=rates, steps=asked["steps"])
-            excess = [_measure(end, self.problem)["excess_risk"] for end in unstacked(run.networks, count)]
+            excess = [self._measures(end)["excess_risk"] for end in unstacked(run.networks, count)]
             return (np.asarray(run.outcomes) != Outcome.DIVERGED) & (np.array(excess) <= asked["excess_risk"])
 
         lower, upper = np.full(count, asked["lowest"]), np.full(count, asked["highest"])
@@ -241,6 +242,9 @@ class _Work:
         values = {} if network is None else self._measured(network)
         if network is not None and reference is not None:
             values["distance_to_flow"] = _distance(network, reference)
+        arrived = values.pop("arrival", Outcome.RUNNING)
+        if kind == "descent" and arrived != Outcome.RUNNING:
+            facts = facts | {"outcome": arrived}
         self._set(kind, place, facts | values)
 
     def _set(self, kind: str, place: Any, values: dict[str, Any]) -> None:
@@ -248,8 +252,11 @@ class _Work:
             self.arrays[f"{kind}_{name}"][place] = value
 
     def _measured(self, network: eqx.Module) -> dict[str, Any]:
-        values = _measure(network, self.problem) | {"sharpness": _sharpness(network, self.problem)}
+        values = self._measures(network) | {"sharpness": _sharpness(network, self.problem)}
         return values if self.held_out is None else values | {"test_risk": _risk(network, self.held_out)}
+
+    def _measures(self, network: eqx.Module) -> dict[str, Any]:
+        return _measure(network, self.problem, self.stopping)
 
     def _attempt(self, cell: str, run: Callable[[], Any]) -> Any:
         """Return what `run` returns; `None`, and a failure on record, where it raises."""
@@ -266,7 +273,7 @@ def in_one_line(error: Exception) -> str:
 
 
 @eqx.filter_jit
-def _measure(network: eqx.Module, problem: Problem) -> dict[str, jax.Array]:
+def _measure(network: eqx.Module, problem: Problem, stopping: Stopping | None) -> dict[str, jax.Array]:
     weights, rest = split(network)
     gradient = jax.grad(lambda moved: problem.objective(eqx.combine(moved, rest)))(weights)
     return {
@@ -274,6 +281,7 @@ def _measure(network: eqx.Module, problem: Problem) -> dict[str, jax.Array]:
         "excess_risk": problem.excess_risk(network),
         "squared_distance": problem.squared_distance(network),
         "gradient_norm": _length(gradient),
+        "arrival": arrival(network, problem, stopping),
     }
 
 
