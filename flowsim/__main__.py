@@ -4,9 +4,10 @@ import gc
 import os
 import sys
 
-from .cli import INTERRUPTED, main
-
 if __name__ == "__main__":
+    # Not above: workers import this module too, and have no use for tables and figures.
+    from .cli import INTERRUPTED, main
+
     code = main()
     if code == INTERRUPTED:
         gc.collect()  # gives back the semaphores of workers, which their tracker would complain about

@@ -32,7 +32,6 @@ from .experiments import (
     Scenario,
     ScenarioError,
     StoreError,
-    Submit,
     SweepResults,
     TheoryResults,
     Workers,
@@ -41,6 +40,7 @@ from .experiments import (
     default_device,
     default_jobs,
     environment,
+    keep_compiled_programs,
     open_results,
     parse_overrides,
     read_scenario,
@@ -70,6 +70,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             print(json.dumps(scenario_json_schema(), indent=2))
             return DONE
         jax.config.update("jax_enable_x64", True)
+        keep_compiled_programs()
         _choose_device(options.device)
         jobs = _jobs(options)
         with _workers(options, jobs) as crew:
@@ -216,6 +217,7 @@ class _Findings:
     comparison: Comparison | None
     theory: TheoryResults | None
     sweep: SweepResults | None
+    claims: tuple[report.Claim, ...] = ()
 
     @property
     def code(self) -> int:
@@ -267,17 +269,16 @@ def _run_all(jobs: list[_Job], crew: Workers | None) -> int:
     with ExitStack() as stack:
         for job in jobs:
             stack.enter_context(job.folder.locked())
-        pending: list[PendingSweep | None] = [None] * len(jobs)
+        pending = [_asked(job, crew) for job in jobs]
         if crew is not None:
-            submit = stack.enter_context(sweeps_ahead(crew))
-            pending = [_asked(job, submit) for job in jobs]
+            sweeps_ahead([sweep for sweep in pending if sweep is not None], crew)
         return max([_run_and_report(job, sweep) for job, sweep in zip(jobs, pending, strict=True)])
 
 
-def _asked(job: _Job, submit: Submit) -> PendingSweep | None:
-    if job.scenario.sweep is None:
+def _asked(job: _Job, crew: Workers | None) -> PendingSweep | None:
+    if job.scenario.sweep is None or crew is None:
         return None
-    return submit(job.scenario, job.path.parent, BlockStore(job.folder.path.parent / FOLDER))
+    return PendingSweep(job.scenario, job.path.parent, BlockStore(job.folder.path.parent / FOLDER), crew)
 
 
 def _run_and_report(job: _Job, pending: PendingSweep | None) -> int:
@@ -306,7 +307,10 @@ def _found(job: _Job, pending: PendingSweep | None, console: Console) -> _Findin
     if pending is not None:
         with _bar(job.name, console) as advance:
             sweep = pending.result(advance)
-    return _Findings(comparison, theory, sweep)
+    claims: tuple[report.Claim, ...] = ()
+    if sweep is not None and job.scenario.figure is not None:
+        claims = report.claims(job.scenario.figure, sweep.dataset, comparison)
+    return _Findings(comparison, theory, sweep, claims)
 
 
 @contextmanager
@@ -330,9 +334,9 @@ def _tables(job: _Job, found: _Findings) -> list[Any]:
         tables += report.theory_tables(found.theory, title=job.name)
     if found.sweep is not None:
         tables.append(report.sweep_table(found.sweep.dataset, title=job.name))
-        if job.scenario.figure is not None:
-            claims = report.claims(job.scenario.figure, found.sweep.dataset, found.comparison)
-            tables.append(report.claims_table(claims, title=f"{job.name}: what the paper says, and what was measured"))
+        if found.claims:
+            title = f"{job.name}: what the paper says, and what was measured"
+            tables.append(report.claims_table(found.claims, title=title))
         tables += _complaints(found.sweep)
     return tables
 
@@ -369,9 +373,8 @@ def _summary(job: _Job, found: _Findings) -> dict[str, Any]:
     if found.sweep is not None:
         failures = [{"cell": failure.cell, "message": failure.message} for failure in found.sweep.failures]
         summary["sweep"] = report.sweep_summary(found.sweep.dataset) | {"failures": failures}
-        if job.scenario.figure is not None:
-            claims = report.claims(job.scenario.figure, found.sweep.dataset, found.comparison)
-            summary["claims"] = report.claims_summary(claims)
+        if found.claims:
+            summary["claims"] = report.claims_summary(found.claims)
     return summary
 
 

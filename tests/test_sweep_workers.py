@@ -15,9 +15,10 @@ from pathlib import Path
 import pytest
 
 from flowsim import cli
-from flowsim.experiments import open_results, read_scenario, resolved
+from flowsim.experiments import BlockStore, PendingSweep, open_results, read_scenario, resolved, sweeps_ahead
 from flowsim.experiments.sweep import plan
 from flowsim.experiments.sweep.workers import InProcess, Spawned
+from flowsim.problems.data import DataError
 
 SCENARIO = """
 data: {kind: gaussian, samples: 20, features: 3}
@@ -131,7 +132,7 @@ def test_a_block_that_kills_every_worker_is_given_up_after_three(blocks):
     deadly = replace(blocks[0], folder=Deadly())
     workers = Spawned(1)
     try:
-        found = list(workers.results([deadly, blocks[1]]))
+        found = list(workers.results([[deadly, blocks[1]]]))
     finally:
         workers.close()
     results = {id(block): result for block, result in found}
@@ -140,12 +141,55 @@ def test_a_block_that_kills_every_worker_is_given_up_after_three(blocks):
         "data.noise=0.5, repetition 0",
         "data.noise=0.5, repetition 1",
     ]
-    ((_, alone),) = InProcess().results([blocks[1]])
+    ((_, alone),) = InProcess().results([[blocks[1]]])
     assert results[id(blocks[1])].failures == []
     assert all(
         (alone.arrays[name] == found).all() or name.startswith("descent")
         for name, found in results[id(blocks[1])].arrays.items()
     )
+
+
+class Eager(InProcess):
+    """Asks for all blocks before it computes the first, as a cluster does."""
+
+    elsewhere = True
+
+    def __init__(self):
+        self.asked = []
+
+    def results(self, groups):
+        for group in groups:
+            self.asked += group
+        yield from super().results([self.asked])
+
+
+def asked_for(folder, crew, content, name):
+    path = folder / f"{name}.yaml"
+    path.write_text(content)
+    return PendingSweep(read_scenario(path), folder, BlockStore(folder / "blocks"), crew)
+
+
+def test_what_two_sweeps_miss_is_computed_once(tmp_path):
+    crew = Eager()
+    wider = SCENARIO.replace("[0.5, 1.0, 1.5, 2.0]", "[0.5, 2.5]")
+    sweeps = [asked_for(tmp_path, crew, content, f"sweep{i}") for i, content in enumerate((SCENARIO, wider))]
+    sweeps_ahead(sweeps, crew)
+    both = [sweep.result(lambda progress: None).dataset for sweep in sweeps]
+    assert len(crew.asked) == 5
+    shared = [dataset.drop_attrs().sel(noise=[0.5]) for dataset in both]
+    assert shared[0].identical(shared[1])
+
+
+def test_a_sweep_that_cannot_be_planned_leaves_the_others_alone(tmp_path):
+    crew = Eager()
+    (tmp_path / "data.csv").write_text("a,y\n1,2\n3,\n")
+    broken = SCENARIO.replace("{kind: gaussian, samples: 20, features: 3}", "{kind: file, path: data.csv, target: y}")
+    broken = broken.replace("data.noise: [0.5, 1.0, 1.5, 2.0]", "network.scale: [0.5]")
+    sweeps = [asked_for(tmp_path, crew, content, f"sweep{i}") for i, content in enumerate((broken, SCENARIO))]
+    sweeps_ahead(sweeps, crew)
+    with pytest.raises(DataError, match=r"data\.csv"):
+        sweeps[0].result(lambda progress: None)
+    assert sweeps[1].result(lambda progress: None).failures == ()
 
 
 def test_two_runs_in_one_folder_at_a_time_are_refused(tmp_path, capsys):
@@ -183,13 +227,19 @@ def test_workers_end_with_the_main_process_however_it_ends(tmp_path):
 
 def test_a_killed_run_goes_on_where_it_stopped(undisturbed, tmp_path, monkeypatch):
     process = start([*write(tmp_path), "--jobs", "1"])
-    until(lambda: list((tmp_path / "out" / ".blocks").glob("*/*.block")))
+    until(lambda: list((tmp_path / "out" / ".blocks").glob("*/[!.]*.block")))
     process.kill()
     process.communicate()
-    stored = len(list((tmp_path / "out" / ".blocks").glob("*/*.block")))
+    stored = len(list((tmp_path / "out" / ".blocks").glob("*/[!.]*.block")))
     computed = []
     results = InProcess.results
-    monkeypatch.setattr(InProcess, "results", lambda self, blocks: results(self, computed.extend(blocks) or computed))
+
+    def recorded(self, groups):
+        for found in results(self, groups):
+            computed.append(found)
+            yield found
+
+    monkeypatch.setattr(InProcess, "results", recorded)
     assert cli.main([*write(tmp_path), "--jobs", "1"]) == 0
     assert len(computed) == 4 - stored
     assert files(tmp_path / "out") == undisturbed
@@ -221,7 +271,7 @@ def test_a_dask_cluster_of_which_a_worker_is_killed_gives_the_same_files(undistu
     stored = tmp_path / "out" / ".blocks"
 
     def kill():
-        until(lambda: list(stored.glob("*/*.block")))
+        until(lambda: list(stored.glob("*/[!.]*.block")))
         workers[0].kill()
 
     killer = threading.Thread(target=kill)

@@ -1,5 +1,6 @@
 """A scenario becomes results on disk."""
 
+from .compiled import keep_compiled_programs as keep_compiled_programs
 from .reading import (
     ScenarioError as ScenarioError,
     parse_overrides as parse_overrides,
@@ -27,7 +28,6 @@ from .sweep import (
     ClusterError as ClusterError,
     PendingSweep as PendingSweep,
     Progress as Progress,
-    Submit as Submit,
     SweepResults as SweepResults,
     Workers as Workers,
     default_jobs as default_jobs,

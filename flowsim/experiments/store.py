@@ -162,6 +162,7 @@ class ResultFolder:
             return self._write(f"{FIGURES}/{name}.{suffix}", drawn.getvalue())
 
         png = save("png", dpi=200, metadata={"Software": None})
+        figure.set_layout_engine("none")  # as it is laid out by now
         return png, save("pdf", metadata={"CreationDate": None})
 
     def _write(self, name: str, content: bytes | memoryview) -> Path:

@@ -1,6 +1,6 @@
 """Sweeps: a scenario at every point of a grid, in blocks that any worker can compute and that are never lost."""
 
-from .ahead import PendingSweep as PendingSweep, Submit as Submit, sweeps_ahead as sweeps_ahead
+from .ahead import PendingSweep as PendingSweep, sweeps_ahead as sweeps_ahead
 from .block import plan as plan
 from .run import Progress as Progress, SweepResults as SweepResults, run_sweep as run_sweep
 from .store import FOLDER as FOLDER, BlockStore as BlockStore

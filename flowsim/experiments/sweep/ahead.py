@@ -1,14 +1,13 @@
 """Sweeps that are computed elsewhere while this process goes on with the rest."""
 
-from collections.abc import Callable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Protocol
 
 from ..scenario import Scenario
-from .run import Progress, SweepResults, run_sweep
+from .run import Progress, SweepResults, SweepRun, run_sweep, run_sweeps
 from .store import BlockStore
 from .workers import Workers
 
@@ -16,26 +15,21 @@ _POLL_SECONDS = 0.1
 Listener = Callable[[Progress], None]
 
 
-class Submit(Protocol):
-    """Asks for a sweep; its arguments are those of `run_sweep`."""
-
-    def __call__(self, scenario: Scenario, folder: Path, store: BlockStore) -> "PendingSweep":
-        """Return the sweep that was asked for, which may have begun."""
-        ...
-
-
-@dataclass
+@dataclass(eq=False)
 class PendingSweep:
-    """A sweep that was asked for: running in the background, or to be run when its result is wanted."""
+    """A sweep that was asked for: under way in the background, or to be run when its result is wanted."""
 
-    run: Callable[[Listener], SweepResults]
-    future: Future[SweepResults] | None = None
+    scenario: Scenario
+    folder: Path
+    store: BlockStore
+    crew: Workers
+    future: Future[SweepResults] = field(default_factory=Future)
     latest: Progress = field(default_factory=lambda: Progress(0.0, 0.0))
 
     def result(self, progress: Listener) -> SweepResults:
         """Wait for the results, and raise what `run_sweep` raises; `progress` hears of it meanwhile."""
-        if self.future is None:
-            return self.run(progress)
+        if not self.crew.elsewhere:
+            return run_sweep(self.scenario, self.folder, self.store, self.crew, progress=progress)
         while True:
             try:
                 return self.future.result(timeout=_POLL_SECONDS)
@@ -44,28 +38,39 @@ class PendingSweep:
                     raise
                 progress(self.latest)
 
-    def hear(self, progress: Progress) -> None:
-        """Remember where the sweep stands."""
-        self.latest = progress
 
+def sweeps_ahead(asked: Sequence[PendingSweep], crew: Workers) -> None:
+    """Have sweeps computed in their order while this process goes on, by workers outside of it.
 
-@contextmanager
-def sweeps_ahead(crew: Workers) -> Iterator[Submit]:
-    """Provide a function that asks for sweeps.
-
-    Workers outside of this process begin at once, sweep after sweep; this process begins when a result is wanted. Who
-    leaves early does not wait: the workers' own end is what stops a sweep under way.
+    Who leaves early does not wait: the workers' own end is what stops a sweep under way. Without such workers nothing
+    begins before a result is wanted.
     """
-    background = ThreadPoolExecutor(1) if crew.elsewhere else None
+    if crew.elsewhere and asked:
+        threading.Thread(target=_compute, args=(asked, crew)).start()
 
-    def submit(scenario: Scenario, folder: Path, store: BlockStore) -> PendingSweep:
-        pending = PendingSweep(lambda heard: run_sweep(scenario, folder, store, crew, progress=heard))
-        if background is not None:
-            pending.future = background.submit(pending.run, pending.hear)
-        return pending
+
+def _compute(asked: Sequence[PendingSweep], crew: Workers) -> None:
+    """Compute all sweeps and settle each as soon as it is complete, or cannot be."""
+    pending: dict[SweepRun, PendingSweep] = {}
+
+    def planned() -> Iterator[SweepRun]:
+        for sweep in asked:
+            try:
+                run = SweepRun(sweep.scenario, sweep.folder, sweep.store)
+            except Exception as error:
+                sweep.future.set_exception(error)
+            else:
+                pending[run] = sweep
+                yield run
+
+    def advanced(run: SweepRun) -> None:
+        pending[run].latest = run.progress
+        if not run.missing:
+            pending[run].future.set_result(run.results())
 
     try:
-        yield submit
-    finally:
-        if background is not None:
-            background.shutdown(wait=False, cancel_futures=True)
+        run_sweeps(planned(), crew, advanced)
+    except BaseException as error:
+        for sweep in asked:
+            if not sweep.future.done():
+                sweep.future.set_exception(error)

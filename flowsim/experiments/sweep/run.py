@@ -1,7 +1,7 @@
 """A sweep from its plan to one labelled data set."""
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,8 +14,8 @@ from ...theory import minimal_sharpness_bounds
 from ..reading import resolved
 from ..runner import build_network, environment, read_data
 from ..scenario import Scenario
-from .block import Placed, plan
-from .compute import NO_OUTCOME, Arrays, Failure
+from .block import Block, Placed, plan
+from .compute import NO_OUTCOME, Arrays, BlockResult, Failure
 from .grid import Point, axis_names, points
 from .store import BlockStore
 from .workers import Workers
@@ -51,6 +51,72 @@ class Progress:
     total: float
 
 
+class SweepRun:
+    """A sweep under way: what is found of it, and what is `missing`, the blocks by their addresses.
+
+    Raises `DataError` for data that cannot be used.
+    """
+
+    def __init__(self, scenario: Scenario, folder: Path, store: BlockStore):
+        self._scenario, self._store = scenario, store
+        self._known = _of_points(scenario, folder)  # first, as it finds data that cannot be used
+        self._placed, here = plan(scenario, folder), environment()
+        store.tidy()
+        self._addresses = [part.block.address(here) for part in self._placed]
+        stored = {address: store.load(address) for address in self._addresses}
+        self._found = {address: arrays for address, arrays in stored.items() if arrays is not None}
+        blocks = zip(self._addresses, self._placed, strict=True)
+        self.missing = {address: part.block for address, part in blocks if address not in self._found}
+        self._total = sum(block.cost for block in self.missing.values())
+        self._failures: list[Failure] = []
+
+    @property
+    def progress(self) -> Progress:
+        """Where it stands."""
+        return Progress(self._total - sum(block.cost for block in self.missing.values()), self._total)
+
+    def receive(self, address: str, result: BlockResult) -> None:
+        """Take in what was missing, and store it unless a cell of it failed.
+
+        Raises `StoreError` where it cannot be stored.
+        """
+        self._found[address] = result.arrays
+        self._failures += result.failures
+        if not result.failures:
+            self._store.save(address, result.arrays)
+        del self.missing[address]
+
+    def results(self) -> SweepResults:
+        """Return the results, once nothing is missing."""
+        tables = _assembled(self._scenario, self._placed, [self._found[address] for address in self._addresses])
+        return SweepResults(_dataset(self._scenario, tables, self._known), tuple(self._failures))
+
+
+def run_sweeps(sweeps: Iterable[SweepRun], workers: Workers, advanced: Callable[[SweepRun], None]) -> None:
+    """Compute what is missing of `sweeps`, those that come first first, and what several of them miss only once.
+
+    `advanced` hears of a sweep when it begins, and whenever it came on. Raises `StoreError` as `SweepRun.receive`.
+    """
+    under_way: list[SweepRun] = []
+    addresses: dict[int, str] = {}
+
+    def groups() -> Iterator[list[Block]]:
+        for sweep in sweeps:
+            under_way.append(sweep)
+            wanted = set(sweep.missing) - set(addresses.values())
+            group = [block for address, block in sweep.missing.items() if address in wanted]
+            addresses.update({id(block): address for address, block in sweep.missing.items() if address in wanted})
+            advanced(sweep)
+            yield group
+
+    for block, result in workers.results(groups()):
+        address = addresses.pop(id(block))
+        for sweep in under_way:
+            if address in sweep.missing:
+                sweep.receive(address, result)
+                advanced(sweep)
+
+
 def run_sweep(
     scenario: Scenario,
     folder: Path,
@@ -63,45 +129,9 @@ def run_sweep(
 
     Every block is stored as soon as it is done. Raises `StoreError` where it cannot be.
     """
-    assert scenario.sweep is not None
-    known = _of_points(scenario, folder)  # first, as it finds data that cannot be used
-    placed, here = plan(scenario, folder), environment()
-    store.tidy()
-    addresses = [part.block.address(here) for part in placed]
-    found: dict[str, Arrays] = {}
-    missing: dict[str, Placed] = {}
-    for address, part in zip(addresses, placed, strict=True):
-        arrays = store.load(address)
-        if arrays is None:
-            missing[address] = part
-        else:
-            found[address] = arrays
-    failures = _computed(missing, found, store, workers, progress)
-    tables = _assembled(scenario, placed, [found[address] for address in addresses])
-    return SweepResults(_dataset(scenario, tables, known), tuple(failures))
-
-
-def _computed(
-    missing: dict[str, Placed],
-    found: dict[str, Arrays],
-    store: BlockStore,
-    workers: Workers,
-    progress: Callable[[Progress], None],
-) -> list[Failure]:
-    """Fill `found` with what is `missing`, and return the failures, of which no file is made."""
-    total, done = sum(part.block.cost for part in missing.values()), 0.0
-    by_block = {id(part.block): address for address, part in missing.items()}
-    failures: list[Failure] = []
-    progress(Progress(done, total))
-    for block, result in workers.results([part.block for part in missing.values()]):
-        address = by_block[id(block)]
-        found[address] = result.arrays
-        failures += result.failures
-        if not result.failures:
-            store.save(address, result.arrays)
-        done += block.cost
-        progress(Progress(done, total))
-    return failures
+    sweep = SweepRun(scenario, folder, store)
+    run_sweeps([sweep], workers, lambda sweep: progress(sweep.progress))
+    return sweep.results()
 
 
 def _assembled(scenario: Scenario, placed: tuple[Placed, ...], results: list[Arrays]) -> Arrays:

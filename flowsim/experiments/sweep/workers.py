@@ -5,14 +5,16 @@ import multiprocessing
 import os
 import signal
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, CancelledError, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
+from itertools import chain
 from typing import TYPE_CHECKING, Protocol
 
 import jax
 
+from ..compiled import keep_compiled_programs
 from ..runner import default_device, environment
 from .block import Block
 from .compute import BlockResult, compute, given_up, in_one_line
@@ -33,8 +35,11 @@ class Workers(Protocol):
 
     elsewhere: bool
 
-    def results(self, blocks: Iterable[Block]) -> Iterator[tuple[Block, BlockResult]]:
-        """Yield every block with its result, in the order in which they are ready."""
+    def results(self, groups: Iterable[Sequence[Block]]) -> Iterator[tuple[Block, BlockResult]]:
+        """Yield every block with its result, in the order in which they are ready.
+
+        Blocks of a group are begun before those of the next, which is asked for when it is needed.
+        """
         ...
 
 
@@ -43,9 +48,9 @@ class InProcess:
 
     elsewhere = False
 
-    def results(self, blocks: Iterable[Block]) -> Iterator[tuple[Block, BlockResult]]:
+    def results(self, groups: Iterable[Sequence[Block]]) -> Iterator[tuple[Block, BlockResult]]:
         """Yield every block with its result."""
-        for block in blocks:
+        for block in chain.from_iterable(groups):
             yield block, compute(block, environment())
 
 
@@ -60,17 +65,25 @@ class Spawned:
         self._warm = [""] * count
         self._closing = threading.Lock()
         self._closed = False
+        with _keyboard_held():
+            for pool in self._pools:
+                pool.submit(os.getpid)  # they do their imports while the blocks are planned
 
-    def results(self, blocks: Iterable[Block]) -> Iterator[tuple[Block, BlockResult]]:
+    def results(self, groups: Iterable[Sequence[Block]]) -> Iterator[tuple[Block, BlockResult]]:
         """Yield every block with its result, in the order in which they are ready."""
-        waiting = sorted(blocks, key=lambda block: -block.cost)
+        coming = iter(groups)
+        waiting: list[Block] = []
         attempts: dict[int, int] = {}
         running: dict[Future, tuple[int, Block]] = {}
-        while waiting or running:
+        while True:
             for worker in set(range(len(self._pools))) - {worker for worker, _ in running.values()}:
+                while not waiting and (group := next(coming, None)) is not None:
+                    waiting += group
                 if waiting:
                     block = self._take(waiting, worker)
                     running[self._submit(worker, block)] = (worker, block)
+            if not running:
+                return
             done, _ = wait(running, return_when=FIRST_COMPLETED)
             for future in done:
                 worker, block = running.pop(future)
@@ -110,10 +123,10 @@ class Spawned:
         """Take the block that suits a worker best: one whose programs it has compiled, or else the most costly of a
         structure that no other worker has."""
         mine, others = self._warm[worker], set(self._warm)
-        order = sorted(waiting, key=lambda b: (b.structure != mine, b.structure in others, -b.cost))
-        waiting.remove(order[0])
-        self._warm[worker] = order[0].structure
-        return order[0]
+        block = min(waiting, key=lambda b: (b.structure != mine, b.structure in others, -b.cost))
+        waiting.remove(block)
+        self._warm[worker] = block.structure
+        return block
 
 
 class OnDask:
@@ -124,12 +137,16 @@ class OnDask:
     def __init__(self, client: "Client"):
         self._client = client
 
-    def results(self, blocks: Iterable[Block]) -> Iterator[tuple[Block, BlockResult]]:
+    def results(self, groups: Iterable[Sequence[Block]]) -> Iterator[tuple[Block, BlockResult]]:
         """Yield every block with its result, in the order in which they are ready."""
         from distributed import as_completed
 
         here = environment()
-        futures = {self._client.submit(compute, block, here, pure=False): block for block in blocks}
+        futures = {
+            self._client.submit(compute, block, here, pure=False, priority=-number): block
+            for number, group in enumerate(groups)
+            for block in group
+        }
         for future in as_completed(futures, loop=self._client.loop):
             block = futures[future]
             try:
@@ -210,6 +227,7 @@ def _keyboard_held() -> Iterator[None]:
 def _begin_worker(device: str | None) -> None:
     """Leave the keyboard to the main process, and end with it, however it ends."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    keep_compiled_programs()
     if device is not None:
         jax.config.update("jax_default_device", jax.devices(device)[0])
     parent = multiprocessing.parent_process()

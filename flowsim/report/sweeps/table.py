@@ -1,6 +1,8 @@
 """The numbers of a sweep: as rows, as a table for the terminal, and as a summary for a file."""
 
 import math
+from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -27,33 +29,65 @@ def sweep_rows(dataset: xarray.Dataset) -> list[dict[str, Any]]:
     (that over 2/η) and `over_lower_bound`. Medians are over the runs that did not diverge, of the flow over its limits.
     """
     measure = runs.progress_measure(dataset)
+    methods = [(method, _Ends.of(dataset, method, measure)) for method in runs.methods(dataset)]
     return [
-        {**values, **_row(part, method, measure)}
-        for values, part in runs.cells(dataset, runs.grid(dataset))
-        for method in runs.methods(dataset)
+        {**values, **_row(method, ends, index, lower)}
+        for index, values, lower in _combinations(dataset)
+        for method, ends in methods
     ]
 
 
-def _row(part: xarray.Dataset, method: Method, measure: str) -> dict[str, Any]:
-    asked = runs.asked(part, method)
+@dataclass(frozen=True)
+class _Ends:
+    """What is known of the ends of all runs by one method, each over (grid, repetition)."""
+
+    asked: np.ndarray
+    arrived: np.ndarray
+    diverged: np.ndarray
+    progress: np.ndarray
+    sharpness: np.ndarray
+
+    @classmethod
+    def of(cls, dataset: xarray.Dataset, method: Method, measure: str) -> "_Ends":
+        order = (*runs.grid(dataset), runs.REPETITION)
+        known = (
+            runs.asked(dataset, method),
+            runs.arrived(dataset, method),
+            runs.diverged(dataset, method),
+            runs.final(dataset, method, measure),
+            runs.final(dataset, method, "sharpness"),
+        )
+        return cls(*(values.transpose(*order).values for values in known))
+
+
+def _combinations(dataset: xarray.Dataset) -> Iterator[tuple[tuple[int, ...], dict[str, Any], float]]:
+    """Yield every place in the grid, the values there, and the lower bound on the sharpness, NaN if not known."""
+    names = runs.grid(dataset)
+    bounds = dataset["sharpness_lower_bound"].transpose(*names).values if "sharpness_lower_bound" in dataset else None
+    for index in np.ndindex(*(dataset.sizes[name] for name in names)):
+        values = {name: dataset[name].values[i].item() for name, i in zip(names, index, strict=True)}
+        yield index, values, math.nan if bounds is None else float(bounds[index])
+
+
+def _row(method: Method, ends: _Ends, index: tuple[int, ...], lower: float) -> dict[str, Any]:
+    asked = ends.asked[index]
     count = int(asked.sum())
-    sharpness = _median(runs.final(part, method, "sharpness"))
-    lower = part["sharpness_lower_bound"].item() if "sharpness_lower_bound" in part else math.nan
+    sharpness = _median(ends.sharpness[index])
     return {
         "method": method.name,
         "learning_rate": method.learning_rate,
         "runs": count,
-        "converged": int((runs.arrived(part, method) & asked).sum()) / count if count else math.nan,
-        "diverged": int((runs.diverged(part, method) & asked).sum()) / count if count else math.nan,
-        "progress": _median(runs.final(part, method, measure)),
+        "converged": int((ends.arrived[index] & asked).sum()) / count if count else math.nan,
+        "diverged": int((ends.diverged[index] & asked).sum()) / count if count else math.nan,
+        "progress": _median(ends.progress[index]),
         "sharpness": sharpness,
         "over_threshold": sharpness / method.threshold if method.learning_rate else math.nan,
         "over_lower_bound": sharpness / lower if lower > 0 else math.nan,
     }
 
 
-def _median(values: xarray.DataArray) -> float:
-    known = values.values[np.isfinite(values.values)]
+def _median(values: np.ndarray) -> float:
+    known = values[np.isfinite(values)]
     return float(np.median(known)) if len(known) else math.nan
 
 
@@ -149,11 +183,11 @@ def _critical(values: dict[str, Any], part: xarray.Dataset) -> dict[str, Any]:
     predicted = 2 / part["sharpness_lower_bound"].item()
     return {
         **values,
-        "median": finite_or_none(_median(found)),
+        "median": finite_or_none(_median(found.values)),
         "least": finite_or_none(found.min().item()),
         "most": finite_or_none(found.max().item()),
         "one_over_La": finite_or_none(predicted),
-        "ratio": finite_or_none(_median(found) / predicted),
+        "ratio": finite_or_none(_median(found.values) / predicted),
     }
 
 
