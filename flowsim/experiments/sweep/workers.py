@@ -62,7 +62,6 @@ class Spawned:
     def __init__(self, count: int, device: str | None = None):
         self._device = device
         self._pools = [_pool(device) for _ in range(count)]
-        self._warm = [""] * count
         self._closing = threading.Lock()
         self._closed = False
         with _keyboard_held():
@@ -71,16 +70,13 @@ class Spawned:
 
     def results(self, groups: Iterable[Sequence[Block]]) -> Iterator[tuple[Block, BlockResult]]:
         """Yield every block with its result, in the order in which they are ready."""
-        coming = iter(groups)
-        waiting: list[Block] = []
+        queue = _Queue(groups)
         attempts: dict[int, int] = {}
         running: dict[Future, tuple[int, Block]] = {}
         while True:
             for worker in set(range(len(self._pools))) - {worker for worker, _ in running.values()}:
-                while not waiting and (group := next(coming, None)) is not None:
-                    waiting += group
-                if waiting:
-                    block = self._take(waiting, worker)
+                block = queue.next_for(worker)
+                if block is not None:
                     running[self._submit(worker, block)] = (worker, block)
             if not running:
                 return
@@ -88,11 +84,13 @@ class Spawned:
             for future in done:
                 worker, block = running.pop(future)
                 try:
-                    yield block, future.result()
+                    result = future.result()
+                    queue.compiled.add(block.structure)
+                    yield block, result
                 except BrokenProcessPool:
                     attempts[id(block)] = attempts.get(id(block), 0) + 1
                     if attempts[id(block)] < _ATTEMPTS:
-                        waiting.insert(0, block)
+                        queue.put_back(block)
                     else:
                         yield block, given_up(block, f"its worker died {_ATTEMPTS} times")
                 except Exception as error:
@@ -119,14 +117,46 @@ class Spawned:
                 self._pools[worker] = _pool(self._device)
                 return self._pools[worker].submit(compute, block, environment())
 
-    def _take(self, waiting: list[Block], worker: int) -> Block:
-        """Take the block that suits a worker best: one whose programs it has compiled, or else the most costly of a
-        structure that no other worker has."""
-        mine, others = self._warm[worker], set(self._warm)
-        block = min(waiting, key=lambda b: (b.structure != mine, b.structure in others, -b.cost))
-        waiting.remove(block)
-        self._warm[worker] = block.structure
-        return block
+
+class _Queue:
+    """The blocks that wait for a worker, those of the first group first, and what has been compiled for others.
+
+    Programs that one worker has compiled are kept on disk, so the next comes by them soon. While they are being
+    compiled, another worker does better to go on with other blocks, of a later group if need be.
+    """
+
+    def __init__(self, groups: Iterable[Sequence[Block]]):
+        self._coming = enumerate(groups)
+        self._waiting: list[tuple[int, Block]] = []
+        self._latest: dict[int, str] = {}
+        self.compiled: set[str] = set()
+
+    def next_for(self, worker: int) -> Block | None:
+        """Take the block that suits a worker best, `None` if there is none."""
+        others = {structure for one, structure in self._latest.items() if one != worker}
+        being_compiled = others - self.compiled
+        while all(block.structure in being_compiled for _, block in self._waiting):
+            number, group = next(self._coming, (0, None))
+            if group is None:
+                break
+            self._waiting += [(number, block) for block in group]
+        if not self._waiting:
+            return None
+        mine = self._latest.get(worker)
+
+        def preference(entry: tuple[int, Block]) -> tuple:
+            number, block = entry
+            structure = block.structure
+            return structure in being_compiled, number, structure != mine, structure in others, -block.cost
+
+        best = min(self._waiting, key=preference)
+        self._waiting.remove(best)
+        self._latest[worker] = best[1].structure
+        return best[1]
+
+    def put_back(self, block: Block) -> None:
+        """Have a block done again, before all others."""
+        self._waiting.append((-1, block))
 
 
 class OnDask:
