@@ -200,9 +200,9 @@ def test_figure_2_has_a_curve_and_a_critical_line_for_each_depth(by_depth):
 
 def test_figure_6_regresses_the_gap_on_the_sharpness(with_test_set):
     _, scatter = report.paper_figure(6, with_test_set).axes
-    descent, flow = scatter.collections
-    assert (len(flow.get_offsets()), flow.get_label()) == (len(SCALES) * REPETITIONS, "GF")
-    assert descent.get_label() == r"$\eta = 0.02$"
+    flow, descent = scatter.collections
+    assert (len(flow.get_offsets()), flow.get_label()) == (len(SCALES) * REPETITIONS, "limit of GF")
+    assert descent.get_label() == r"GD, $\eta = 0.02$"
     assert "slope 0.5" in scatter.get_title()
 
 

@@ -12,12 +12,14 @@ _COLUMNS, _WIDEST = 7, 0.97
 
 
 def legend_above(figure: Figure, *, thresholds: bool = False, bounds: bool = False) -> None:
-    """Put one legend of all panels above them, in as few rows as the figure is wide.
+    """Put one legend of all panels above them, in as few rows as the figure is wide; not of panels that have their own.
 
     `thresholds` and `bounds` add an entry for the dashed lines 2/η and for the dotted bounds on the sharpness.
     """
     entries: dict[str, Artist] = {}
     for axes in figure.axes:
+        if axes.get_legend() is not None:
+            continue
         for handle, label in zip(*axes.get_legend_handles_labels(), strict=True):
             entries.setdefault(label, handle)
     if thresholds:

@@ -6,6 +6,7 @@ import numpy as np
 import xarray
 from jaxtyping import Float
 from matplotlib.axes import Axes
+from matplotlib.patheffects import Normal, Stroke
 from scipy.stats import linregress
 
 from ..style import MAJOR_TICKS, MINOR_TICKS
@@ -13,7 +14,10 @@ from ..sweeps import runs
 from ..sweeps.panels import look, name_of
 from ..sweeps.runs import Method
 
-_FLOW_MARKS = {"marker": "x", "color": "black", "linewidths": 0.6, "s": 9, "zorder": 2.5}
+_FLOW_MARKS = {"marker": "x", "color": "0.45", "linewidths": 0.5, "s": 8, "zorder": 2.3}
+_LINE = {"color": "black", "linewidth": 1.4, "zorder": 3}
+# A white rim, by which the line stands out from the points.
+_RIM = [Stroke(linewidth=3, foreground="white"), Normal()]
 
 
 @dataclass(frozen=True)
@@ -63,21 +67,23 @@ def draw_generalization(axes: Axes, dataset: xarray.Dataset) -> None:
     """Draw the gap against the sharpness after training with the smallest η and, as crosses, at the flow's limits."""
     method = regressed_method(dataset)
     points = gaps(dataset, method)
-    dots = {"color": look(method)["color"], "marker": look(method)["marker"], "edgecolors": "none", "alpha": 0.55}
-    axes.scatter(*_positive(points), label=name_of(method), s=8, zorder=2.4, **dots)
+    dots = {"color": look(method)["color"], "marker": look(method)["marker"], "edgecolors": "none", "alpha": 0.7}
     if "flow_test_risk" in dataset:
-        axes.scatter(*_positive(gaps(dataset, runs.FLOW)), label="GF", **_FLOW_MARKS)
+        axes.scatter(*_positive(gaps(dataset, runs.FLOW)), label="limit of GF", **_FLOW_MARKS)
+    axes.scatter(*_positive(points), label=f"GD, {name_of(method)}", s=6, zorder=2.4, **dots)
     axes.set_xscale("log")
     axes.set_yscale("log")
     found = regress(points)
     if found is not None:
         x = np.array([np.min(_positive(points)[0]), np.max(_positive(points)[0])])
-        axes.plot(x, 10**found.intercept * x**found.slope, color="black", linewidth=1.2, zorder=3)
+        line = 10**found.intercept * x**found.slope
+        axes.plot(x, line, label="regression of GD", path_effects=_RIM, **_LINE)
         axes.set_title(_description(found), fontsize=7)
     axes.set_xlabel(r"sharpness $S$ after training")
     axes.set_ylabel("test risk − training risk")
     axes.tick_params(which="major", **MAJOR_TICKS)
     axes.tick_params(which="minor", **MINOR_TICKS)
+    axes.legend(loc="upper left", handletextpad=0.4)
 
 
 def _positive(points: Points) -> Points:
