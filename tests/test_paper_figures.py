@@ -198,6 +198,15 @@ def test_figure_2_has_a_curve_and_a_critical_line_for_each_depth(by_depth):
     assert axes.get_xscale() == "log"
 
 
+def test_figure_7_has_the_median_of_the_flow_besides_its_mean(sweep):
+    rare = sweep.copy(deep=True)
+    rare["flow_sharpness"][:, 0] = 1e6
+    (axes,) = report.paper_figure(7, rare).axes
+    curves = {line.get_label(): line.get_ydata() for line in axes.lines}
+    np.testing.assert_allclose(curves["GF, median"], rare["flow_sharpness"].median("repetition"))
+    np.testing.assert_allclose(curves["GF"], rare["flow_sharpness"].mean("repetition"))
+
+
 def test_figure_6_regresses_the_gap_on_the_sharpness(with_test_set):
     _, scatter = report.paper_figure(6, with_test_set).axes
     flow, descent = scatter.collections

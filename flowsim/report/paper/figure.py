@@ -13,7 +13,12 @@ from ..style import STYLE
 from .course_panels import draw_course
 from .depth_panel import draw_critical_rates
 from .generalization import draw_generalization
-from .scale_panels import draw_divergence_probability, draw_sharpness, draw_squared_distance
+from .scale_panels import (
+    draw_divergence_probability,
+    draw_nonlinear_sharpness,
+    draw_sharpness,
+    draw_squared_distance,
+)
 
 _COLUMN_WIDTH, _PANEL_HEIGHT, _LEGEND_HEIGHT = 3.3, 2.25, 0.35
 Panel = Callable[[Axes, xarray.Dataset], None]
@@ -24,7 +29,7 @@ _PANELS: dict[int, tuple[Panel, ...]] = {
     4: (draw_squared_distance, draw_sharpness),
     5: (draw_divergence_probability,),
     6: (draw_sharpness, draw_generalization),
-    7: (draw_sharpness,),
+    7: (draw_nonlinear_sharpness,),
 }
 FIGURES = tuple(_PANELS)
 
@@ -50,7 +55,7 @@ def paper_figure(number: int, dataset: xarray.Dataset, comparison: Comparison | 
                 draw_course(axes[2 * row], axes[2 * row + 1], dataset, comparison.flow, descent)
         if count > 1:
             _letter(axes, len(panels))
-        sharpness = draw_sharpness in panels
+        sharpness = draw_sharpness in panels or draw_nonlinear_sharpness in panels
         legend_above(figure, thresholds=sharpness, bounds=sharpness)
     return figure
 

@@ -23,6 +23,7 @@ SHARPNESS_LIMITS = (0.1, 3e4)
 # Panel b leaves out the learning rates from here on: near the critical one and beyond, they find no minimum.
 _FIRST_RATE_LEFT_OUT = 0.09
 _HIGHEST_DECADE = 8
+_MEDIAN_LOOK = {"color": "black", "linewidth": 0.9, "marker": "x", "markersize": 3.5, "zorder": 2.6}
 
 
 def drawn_rates(dataset: xarray.Dataset) -> tuple[Method, ...]:
@@ -56,6 +57,14 @@ def draw_sharpness(axes: Axes, dataset: xarray.Dataset) -> None:
     axes.set_ylim(bottom, max(top, _highest_median(dataset)))
     axes.set_ylabel(LABELS["sharpness"])
     set_axis(axes, dataset)
+
+
+def draw_nonlinear_sharpness(axes: Axes, dataset: xarray.Dataset) -> None:
+    """Draw Figure 7: as `draw_sharpness`, and the median of the flow, whose mean a few very sharp limits make."""
+    draw_sharpness(axes, dataset)
+    if "flow_sharpness" in dataset:
+        typical = median(runs.final(dataset, runs.FLOW, "sharpness"))
+        axes.plot(positions(dataset), typical.values, label="GF, median", **_MEDIAN_LOOK)
 
 
 def draw_bounds(axes: Axes, dataset: xarray.Dataset) -> None:
