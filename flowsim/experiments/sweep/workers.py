@@ -18,6 +18,7 @@ from ..compiled import keep_compiled_programs
 from ..runner import default_device, environment
 from .block import Block
 from .compute import BlockResult, compute, given_up, in_one_line
+from .queue import BlockQueue
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -70,7 +71,7 @@ class Spawned:
 
     def results(self, groups: Iterable[Sequence[Block]]) -> Iterator[tuple[Block, BlockResult]]:
         """Yield every block with its result, in the order in which they are ready."""
-        queue = _Queue(groups)
+        queue = BlockQueue(groups)
         attempts: dict[int, int] = {}
         running: dict[Future, tuple[int, Block]] = {}
         while True:
@@ -116,47 +117,6 @@ class Spawned:
             except BrokenProcessPool:  # it died with its last block, or since
                 self._pools[worker] = _pool(self._device)
                 return self._pools[worker].submit(compute, block, environment())
-
-
-class _Queue:
-    """The blocks that wait for a worker, those of the first group first, and what has been compiled for others.
-
-    Programs that one worker has compiled are kept on disk, so the next comes by them soon. While they are being
-    compiled, another worker does better to go on with other blocks, of a later group if need be.
-    """
-
-    def __init__(self, groups: Iterable[Sequence[Block]]):
-        self._coming = enumerate(groups)
-        self._waiting: list[tuple[int, Block]] = []
-        self._latest: dict[int, str] = {}
-        self.compiled: set[str] = set()
-
-    def next_for(self, worker: int) -> Block | None:
-        """Take the block that suits a worker best, `None` if there is none."""
-        others = {structure for one, structure in self._latest.items() if one != worker}
-        being_compiled = others - self.compiled
-        while all(block.structure in being_compiled for _, block in self._waiting):
-            number, group = next(self._coming, (0, None))
-            if group is None:
-                break
-            self._waiting += [(number, block) for block in group]
-        if not self._waiting:
-            return None
-        mine = self._latest.get(worker)
-
-        def preference(entry: tuple[int, Block]) -> tuple:
-            number, block = entry
-            structure = block.structure
-            return structure in being_compiled, number, structure != mine, structure in others, -block.cost
-
-        best = min(self._waiting, key=preference)
-        self._waiting.remove(best)
-        self._latest[worker] = best[1].structure
-        return best[1]
-
-    def put_back(self, block: Block) -> None:
-        """Have a block done again, before all others."""
-        self._waiting.append((-1, block))
 
 
 class OnDask:
