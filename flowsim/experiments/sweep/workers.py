@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 # A block whose worker died so often is given up: it may be the one that kills.
 _ATTEMPTS = 3
+# So many do their imports while the blocks are planned. There may be fewer blocks than workers: the others wait.
+_STARTED_EARLY = 4
 
 
 class ClusterError(RuntimeError):
@@ -66,8 +68,8 @@ class Spawned:
         self._closing = threading.Lock()
         self._closed = False
         with _keyboard_held():
-            for pool in self._pools:
-                pool.submit(os.getpid)  # they do their imports while the blocks are planned
+            for pool in self._pools[:_STARTED_EARLY]:
+                pool.submit(os.getpid)
 
     def results(self, groups: Iterable[Sequence[Block]]) -> Iterator[tuple[Block, BlockResult]]:
         """Yield every block with its result, in the order in which they are ready."""
@@ -86,8 +88,6 @@ class Spawned:
                 worker, block = running.pop(future)
                 try:
                     result = future.result()
-                    queue.compiled.add(block.structure)
-                    yield block, result
                 except BrokenProcessPool:
                     attempts[id(block)] = attempts.get(id(block), 0) + 1
                     if attempts[id(block)] < _ATTEMPTS:
@@ -96,6 +96,9 @@ class Spawned:
                         yield block, given_up(block, f"its worker died {_ATTEMPTS} times")
                 except Exception as error:
                     yield block, given_up(block, in_one_line(error))
+                else:
+                    queue.compiled.add(block.structure)
+                    yield block, result
 
     def close(self) -> None:
         """End the processes, whatever they are doing, and with them `results`, whoever waits for it."""
