@@ -99,7 +99,7 @@ def trajectory_of(
         slots = jax.tree.map(lambda buffer: jnp.where(_like(reached, buffer), buffer, jnp.nan), slots)
     else:
         count = int(records.count)
-        slots = records_of(slots, slice(count))
+        slots = slots if count == slots["times"].size else records_of(slots, slice(count))
     diagnostics = dict(slots["diagnostics"])
     along = diagnostics.pop("sharpness", None)
     path = None if slots["weights"] is None else eqx.combine(slots["weights"], rest)
