@@ -11,13 +11,14 @@ import yaml
 from pydantic import ValidationError
 
 from flowsim.experiments import document, reading, scenario, store, values, wording
+from flowsim.experiments.contradictions import shape_refusals
 from flowsim.experiments.reading import (
     parse_overrides,
     read_scenario,
     resolved,
     scenario_json_schema,
 )
-from flowsim.experiments.scenario import Scenario, shape_refusals
+from flowsim.experiments.scenario import Scenario
 
 GOOD = """\
 seed: 3

@@ -14,7 +14,7 @@ import xarray
 
 import flowsim
 from flowsim import Outcome, Stopping, cli
-from flowsim.experiments import BlockStore, Scenario, StoreError, environment, read_scenario, run_sweep
+from flowsim.experiments import BlockStore, Scenario, StoreError, default_jobs, environment, read_scenario, run_sweep
 from flowsim.experiments.runner import build_network, build_problem, read_data
 from flowsim.experiments.sweep import block, compute, plan
 from flowsim.experiments.sweep.grid import axis_names, points, start_key
@@ -506,9 +506,9 @@ def test_an_accelerator_is_for_one_process(tmp_path, monkeypatch, capsys):
     class Accelerator:
         platform = "gpu"
 
-    for module in (cli, WORKERS):
+    for module in (import_module("flowsim.cli.crew"), WORKERS):
         monkeypatch.setattr(module, "default_device", Accelerator)
     scenario(tmp_path, "sweep: {}")
-    assert cli.default_jobs() == 1
+    assert default_jobs() == 1
     assert cli.main([str(tmp_path / "tiny.yaml"), "--out", str(tmp_path / "out"), "--jobs", "2"]) == 2
     assert "--jobs 2: one process has all of a gpu; write --jobs 1, or --device cpu" in capsys.readouterr().err

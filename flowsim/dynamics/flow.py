@@ -92,6 +92,11 @@ def integrate(
         first=steps_per_second(start, problem, gradients=15),
         checkpoint=None if checkpoint is None else Checkpoint(checkpoint, request, checkpoint_seconds),
     )
+    return _trajectory(state, rest, problem)
+
+
+def _trajectory(state: "_State", rest: eqx.Module, problem: Problem) -> Trajectory:
+    """Return what a run that ended in `state` found."""
     return trajectory_of(
         state.schedule_state.records,
         network=eqx.combine(state.weights, rest),

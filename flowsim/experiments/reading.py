@@ -10,7 +10,8 @@ from typing import Any
 from pydantic import ValidationError
 
 from .document import Document, ScenarioError as ScenarioError, complaint, parse, read_document
-from .scenario import FileData, Scenario
+from .scenario import Scenario
+from .settings import FileData
 from .values import KeyPath
 from .wording import complaints, keys, unknown_key
 

@@ -20,8 +20,10 @@ from ..networks import DeepLinear, Perceptron, cast
 from ..problems import EmpiricalRisk, LinearRegression, Problem
 from ..problems.data import gaussian_teacher_with_test, standardize, unit_regressor
 from ..problems.table import read_table
+from .contradictions import shape_refusals
 from .document import ScenarioError
-from .scenario import FileData, ResidualNetwork, Scenario, shape_refusals
+from .scenario import Scenario
+from .settings import FileData, ResidualNetwork
 
 
 def run(

@@ -24,7 +24,8 @@ from ..theory import (
     statements,
 )
 from .runner import build, flow_options
-from .scenario import GaussianData, ResidualNetwork, Scenario
+from .scenario import Scenario
+from .settings import GaussianData, ResidualNetwork
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,8 @@ from pydantic import ValidationError
 from pydantic.fields import FieldInfo
 
 from .document import Document, complaint, dotted
-from .scenario import Scenario, Section
+from .scenario import Scenario
+from .section import Section
 from .values import KeyPath
 
 

@@ -3,12 +3,11 @@
 import math
 from typing import Any
 
-from rich import box
 from rich.table import Table
-from rich.text import Text
 
 from ..comparison import Comparison, DescentBesideFlow
 from ..dynamics import Outcome, Trajectory
+from .terminal import empty_table
 
 _WIDEST = 8
 
@@ -63,16 +62,7 @@ def _final_sharpness(run: Trajectory) -> float:
 
 def render(comparison: Comparison, title: str) -> Table:
     """Return the table for the terminal; in 80 columns only the verdict takes a second line."""
-    table = Table(
-        title=Text(title),
-        caption=Text("\n".join(_remarks(comparison)), style="not dim not italic"),
-        title_justify="left",
-        caption_justify="left",
-        box=box.SIMPLE_HEAD,
-        show_edge=False,
-        pad_edge=False,
-        padding=(0, 1, 0, 0),
-    )
+    table = empty_table(title, _remarks(comparison))
     limit = "to limit" if comparison.flow.converged else "to GF"
     table.add_column("", no_wrap=True)
     # Where the minimum of the risk is unknown, so is the excess: then the risk itself is shown.

@@ -4,13 +4,12 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from rich import box
 from rich.table import Table
-from rich.text import Text
 
 from ..experiments import CheckedCell, TheoryResults
 from ..theory import LargeProductsSample, Statement, Verdict
 from .table import finite_or_none, format_number
+from .terminal import empty_table
 
 _MOST_REMARKS = 12
 
@@ -32,7 +31,7 @@ def _statement_table(results: TheoryResults, title: str) -> Table:
     groups, silent = _grouped(results)
     shown = [statement for group in groups.values() for statement in group]
     counts = [f"L = {depth}: {statement.note}" for depth, statement in results.convergence.items()]
-    table = _table(title, [*counts, *_remarks(shown, silent)])
+    table = empty_table(title, [*counts, *_remarks(shown, silent)])
     several = len({checked.cell.features for checked in results.cells}) > 1
     table.add_column("statement")
     for header in ("L", *(["d"] if several else []), "smaller", "larger", "margin"):
@@ -108,7 +107,7 @@ def _large_products_table(samples: Sequence[LargeProductsSample], title: str) ->
         remarks.append("Not applicable: the bound is one or more, no probability")
     if undecided:
         remarks.append(f"Assumption not met, {undecided} times: so many initializations do not decide it")
-    table = _table(title, remarks, gap=0)
+    table = empty_table(title, remarks, gap=0)
     for header in ("u", "s", "d", "L", "fail at\nrandom θ", "fail at\nsome θ", "95 %\ninterval", "bound"):
         table.add_column(header, justify="right", no_wrap=True)
     table.add_column("verdict", min_width=18)
@@ -123,19 +122,6 @@ def _large_products_table(samples: Sequence[LargeProductsSample], title: str) ->
             str(statement.verdict),
         )
     return table
-
-
-def _table(title: str, remarks: Sequence[str], *, gap: int = 1) -> Table:
-    return Table(
-        title=Text(title),
-        caption=Text("\n".join(remarks), style="not dim not italic"),
-        title_justify="left",
-        caption_justify="left",
-        box=box.SIMPLE_HEAD,
-        show_edge=False,
-        pad_edge=False,
-        padding=(0, gap, 0, 0),
-    )
 
 
 def theory_summary(results: TheoryResults) -> dict[str, Any]:

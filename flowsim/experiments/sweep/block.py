@@ -4,11 +4,13 @@ import hashlib
 import json
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from ..reading import resolved
-from ..scenario import FileData, Scenario
+from ..scenario import Scenario
+from ..settings import FileData
 from .grid import Point, points
 
 # The results of blocks change with this number: raise it with every change of what a block computes.
@@ -60,12 +62,12 @@ class Block:
         content = {**asdict(self), "folder": None, "environment": environment, "format": FORMAT}
         return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
-    @property
+    @cached_property
     def structure(self) -> str:
         """What a compiled program depends on: blocks that agree in it run one after the other in one process."""
         return json.dumps([self.scenario[key] for key in ("precision", "network")] + [_sizes(self.scenario)])
 
-    @property
+    @cached_property
     def cost(self) -> float:
         """A rough estimate of the seconds that the block takes."""
         return sum(_cost_of_start(self, start.repetition) for start in self.starts)

@@ -3,11 +3,11 @@
 from collections.abc import Sequence
 from typing import Any
 
-from rich import box
 from rich.table import Table
 from rich.text import Text
 
 from ..table import finite_or_none
+from ..terminal import empty_table
 from .claim import Claim
 
 _VERDICTS = {True: "holds", False: "fails", None: "not measured"}
@@ -15,16 +15,7 @@ _VERDICTS = {True: "holds", False: "fails", None: "not measured"}
 
 def claims_table(found: Sequence[Claim], title: str) -> Table:
     """Return the table of claims for the terminal: what is said and expected, what was measured, and the verdict."""
-    table = Table(
-        title=Text(title),
-        caption=Text(_counts(found), style="not dim not italic"),
-        title_justify="left",
-        caption_justify="left",
-        box=box.SIMPLE_HEAD,
-        show_edge=False,
-        pad_edge=False,
-        padding=(0, 1, 0, 0),
-    )
+    table = empty_table(title, [_counts(found)])
     table.add_column("claim", ratio=4)
     table.add_column("measured", ratio=4)
     table.add_column("verdict", min_width=8)

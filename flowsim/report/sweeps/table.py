@@ -7,11 +7,10 @@ from typing import Any
 
 import numpy as np
 import xarray
-from rich import box
 from rich.table import Table
-from rich.text import Text
 
 from ..table import finite_or_none, format_number
+from ..terminal import empty_table
 from . import runs
 from .figures import critical_rates, thinned
 from .runs import Method
@@ -99,16 +98,7 @@ def sweep_table(dataset: xarray.Dataset, title: str) -> Table:
     names, measure = runs.grid(dataset), runs.progress_measure(dataset)
     every = sweep_rows(dataset)
     shown = _chosen(every, len(runs.methods(dataset)))
-    table = Table(
-        title=Text(title),
-        caption=Text("\n".join(_remarks(dataset, len(shown), len(every))), style="not dim not italic"),
-        title_justify="left",
-        caption_justify="left",
-        box=box.SIMPLE_HEAD,
-        show_edge=False,
-        pad_edge=False,
-        padding=(0, 1, 0, 0),
-    )
+    table = empty_table(title, _remarks(dataset, len(shown), len(every)))
     for name in names:
         table.add_column(name.replace("_", " "), justify="right", no_wrap=True)
     table.add_column("", no_wrap=True)

@@ -1,0 +1,69 @@
+"""From the words of a command line to its exit code."""
+
+import io
+import json
+import os
+import sys
+from collections.abc import Sequence
+
+import jax
+
+from ..experiments import ScenarioError, StoreError, keep_compiled_programs, scenario_json_schema
+from ..problems.data import DataError
+from .crew import crew_for
+from .jobs import read_jobs
+from .options import parser
+from .run import run_all
+
+DONE, BAD_INPUT, INTERRUPTED = 0, 2, 130
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run `python -m flowsim` with `arguments` (default: those of the process) and return its exit code."""
+    options = parser().parse_args(arguments)
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")  # η has no place in every encoding
+    try:
+        if options.schema:
+            print(json.dumps(scenario_json_schema(), indent=2))
+            return DONE
+        jax.config.update("jax_enable_x64", True)
+        keep_compiled_programs()
+        _choose_device(options.device)
+        jobs = read_jobs(options)
+        with crew_for(jobs, options) as crew:
+            return run_all(jobs, crew)
+    except (ScenarioError, DataError, StoreError) as error:
+        return _refuse(str(error))
+    except KeyboardInterrupt:
+        print("flowsim: interrupted; files written so far are whole, the others are missing", file=sys.stderr)
+        return INTERRUPTED
+    except BrokenPipeError:
+        # Whoever read our output has gone: say no more, not even when Python flushes at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return DONE
+    except OSError as error:
+        return _refuse(f"{error.filename or 'output'}: {error.strerror or error}; use another file or folder")
+    except MemoryError:
+        return _refuse("not enough memory; use fewer samples or features, or a smaller network")
+    except jax.errors.JaxRuntimeError as error:
+        if "RESOURCE_EXHAUSTED" not in str(error):
+            raise
+        return _refuse("not enough memory on the device; use a smaller network, or precision: float32")
+
+
+def _choose_device(kind: str | None) -> None:
+    if kind is None:
+        return
+    try:
+        device, *_ = jax.devices(kind)
+    except RuntimeError as error:
+        reason = str(error).splitlines()[0]
+        raise ScenarioError(f"--device {kind}: there is none here ({reason}); leave the option out") from None
+    jax.config.update("jax_default_device", device)
+
+
+def _refuse(message: str) -> int:
+    print(f"flowsim: {message}", file=sys.stderr)
+    return BAD_INPUT

@@ -1,0 +1,77 @@
+"""What is asked for: scenarios, read and checked before anything is computed or written."""
+
+import argparse
+from dataclasses import dataclass
+from pathlib import Path
+
+import equinox as eqx
+
+from ..experiments import (
+    FOLDER,
+    Cell,
+    ResultFolder,
+    Scenario,
+    ScenarioError,
+    build,
+    open_results,
+    parse_overrides,
+    read_scenario,
+    refuse_unwritable,
+    resolved,
+    theory_cells,
+)
+from ..problems import Problem
+
+
+@dataclass(frozen=True)
+class Job:
+    """A scenario, where its results go, and what is made of it."""
+
+    path: Path
+    name: str
+    scenario: Scenario
+    folder: ResultFolder
+    problem: Problem
+    network: eqx.Module
+    cells: tuple[Cell, ...]
+
+    @property
+    def compares(self) -> bool:
+        """Whether the scenario itself is run: a sweep without learning rates of its own is only a grid."""
+        return self.scenario.sweep is None or bool(self.scenario.descent.learning_rates)
+
+
+def read_jobs(options: argparse.Namespace) -> list[Job]:
+    """Read and check everything that is asked for, before anything is computed or written."""
+    if not options.scenarios:
+        raise ScenarioError("no scenario given; write for instance: python -m flowsim scenarios/residual.yaml")
+    overrides = parse_overrides(options.set)
+    scenarios = [(path, read_scenario(path, overrides)) for path in options.scenarios]
+    names: dict[str, Path] = {}
+    for path, scenario in scenarios:
+        name = _name(path, scenario, options)
+        if name in names:
+            raise ScenarioError(
+                f"{path}: its results would go to the same folder as those of {names[name]}; "
+                "rename one, or run them one by one with another --out"
+            )
+        names[name] = path
+    return [_job(path, scenario, options) for path, scenario in scenarios]
+
+
+def _name(path: Path, scenario: Scenario, options: argparse.Namespace) -> str:
+    return f"{path.stem}-quick" if options.quick and scenario.sweep else path.stem
+
+
+def _job(path: Path, scenario: Scenario, options: argparse.Namespace) -> Job:
+    name = _name(path, scenario, options)
+    if options.quick and scenario.sweep is not None:
+        scenario = scenario.model_copy(update={"sweep": scenario.sweep.quick()})
+    folder = open_results(options.out, name, resolved(scenario), options.overwrite)
+    if scenario.sweep is not None:
+        refuse_unwritable(options.out / FOLDER)
+    try:
+        made = build(scenario, path.parent)
+        return Job(path, name, scenario, folder, *made, theory_cells(scenario, path.parent))
+    except ScenarioError as error:
+        raise ScenarioError(f"{path}: {error}") from None

@@ -1,0 +1,63 @@
+"""The options of the command line."""
+
+import argparse
+from pathlib import Path
+
+
+def parser() -> argparse.ArgumentParser:
+    """Return the parser of the command line."""
+    made = argparse.ArgumentParser(
+        prog="python -m flowsim",
+        description="Integrate the gradient flow of neural networks to its limit, beside gradient descent and theory.",
+        epilog="Exit codes: 0 done, 1 no limit reached or a statement fails, 2 bad input, 130 interrupted.",
+    )
+    made.add_argument("scenarios", nargs="*", type=Path, metavar="SCENARIO", help="a scenario file (YAML)")
+    made.add_argument(
+        "--set",
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        help="replace one value in every scenario, for instance --set network.scale=0.3",
+    )
+    made.add_argument(
+        "--out",
+        type=Path,
+        default=Path("results"),
+        metavar="DIR",
+        help="folder for the results (default: results)",
+    )
+    made.add_argument(
+        "--overwrite",
+        action="store_true",
+        help="replace the results of a different scenario of the same name",
+    )
+    made.add_argument(
+        "--device",
+        choices=["cpu", "gpu", "tpu"],
+        help="where to compute (default: what JAX finds best); gpu needs pip install 'flowsim[cuda]'",
+    )
+    workers = made.add_mutually_exclusive_group()
+    workers.add_argument(
+        "--jobs",
+        type=_positive,
+        metavar="N",
+        help="processes that share the work of a sweep (default: the cores; 1: no other process)",
+    )
+    workers.add_argument(
+        "--dask",
+        metavar="ADDRESS",
+        help="give the work of a sweep to the Dask cluster at this address; needs pip install 'flowsim[dask]'",
+    )
+    made.add_argument(
+        "--quick",
+        action="store_true",
+        help="sweeps with a tenth of the steps and three repetitions at most, into folders of their own",
+    )
+    made.add_argument("--schema", action="store_true", help="print the JSON Schema of a scenario, and end")
+    return made
+
+
+def _positive(text: str) -> int:
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"found {text!r}; expected a whole number, one or more; write --jobs 2")
+    return int(text)
