@@ -1,11 +1,7 @@
 """Strict settings for every test, and the problems and runs that many tests look at."""
 
 import os
-import shutil
-import tempfile
 
-# What the command line compiles is kept for the rest of the tests, and not in the cache of whoever runs them.
-os.environ["JAX_COMPILATION_CACHE_DIR"] = tempfile.mkdtemp(prefix="flowsim-tests-")
 # Decompositions of small matrices: more threads than one only wait for each other.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
@@ -25,12 +21,6 @@ def _compiled_programs_are_let_go():
     """Let go of each module's compiled programs: a process may hold only so many (65 530 memory maps under Linux)."""
     yield
     jax.clear_caches()
-
-
-@pytest.fixture(scope="session", autouse=True)
-def _kept_programs_are_removed_in_the_end():
-    yield
-    shutil.rmtree(os.environ["JAX_COMPILATION_CACHE_DIR"], ignore_errors=True)
 
 
 @pytest.fixture(scope="session")

@@ -19,23 +19,14 @@ B1, B2 = Work("b", 2.0), Work("b", 1.0)
 
 def test_a_worker_stays_with_its_structure_and_takes_the_most_costly_block_first():
     queue = BlockQueue([[B2, A3, A1, A2, B1]])
-    assert queue.next_for(0) == A1
-    queue.compiled.add("a")
-    assert [queue.next_for(0) for _ in range(4)] == [A2, A3, B1, B2]
-    assert queue.next_for(0) is None
+    assert [queue.next_for(0) for _ in range(6)] == [A1, A2, A3, B1, B2, None]
 
 
-def test_what_another_is_compiling_waits_for_it_and_comes_before_later_groups_after():
+def test_a_worker_leaves_a_structure_to_another_while_there_is_anything_else():
     queue = BlockQueue([[A1, A2, A3], [B1, B2]])
     assert queue.next_for(0) == A1
-    assert queue.next_for(1) == B1
-    queue.compiled |= {"a", "b"}
-    assert queue.next_for(1) == A2
-
-
-def test_rather_than_nothing_a_worker_compiles_what_another_is_compiling():
-    queue = BlockQueue([[A1, A2]])
-    assert [queue.next_for(worker) for worker in (0, 1, 2)] == [A1, A2, None]
+    assert [queue.next_for(1) for _ in range(3)] == [B1, B2, A2]
+    assert queue.next_for(0) == A3
 
 
 def test_a_group_is_asked_for_when_it_is_needed():
@@ -54,6 +45,5 @@ def test_a_group_is_asked_for_when_it_is_needed():
 def test_a_block_that_was_put_back_comes_first():
     queue = BlockQueue([[A1, A2], [B1]])
     first = queue.next_for(0)
-    queue.compiled.add("a")
     queue.put_back(first)
-    assert queue.next_for(1) == A1
+    assert queue.next_for(0) == A1

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 import jax
 
-from ..experiments import ScenarioError, StoreError, keep_compiled_programs, scenario_json_schema
+from ..experiments import ScenarioError, StoreError, scenario_json_schema
 from ..problems.data import DataError
 from .crew import crew_for
 from .jobs import read_jobs
@@ -29,7 +29,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
             print(json.dumps(scenario_json_schema(), indent=2))
             return DONE
         jax.config.update("jax_enable_x64", True)
-        keep_compiled_programs()
         _choose_device(options.device)
         jobs = read_jobs(options)
         with crew_for(jobs, options) as crew:

@@ -1,6 +1,5 @@
 """A scenario becomes results on disk."""
 
-from .compiled import keep_compiled_programs as keep_compiled_programs
 from .reading import (
     ScenarioError as ScenarioError,
     parse_overrides as parse_overrides,

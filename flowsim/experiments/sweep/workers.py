@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Protocol
 
 import jax
 
-from ..compiled import keep_compiled_programs
 from ..runner import default_device, environment
 from .block import Block
 from .compute import BlockResult, compute, given_up, in_one_line
@@ -97,7 +96,6 @@ class Spawned:
                 except Exception as error:
                     yield block, given_up(block, in_one_line(error))
                 else:
-                    queue.compiled.add(block.structure)
                     yield block, result
 
     def close(self) -> None:
@@ -220,7 +218,6 @@ def _keyboard_held() -> Iterator[None]:
 def _begin_worker(device: str | None) -> None:
     """Leave the keyboard to the main process, and end with it, however it ends."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    keep_compiled_programs()
     if device is not None:
         jax.config.update("jax_default_device", jax.devices(device)[0])
     parent = multiprocessing.parent_process()

@@ -22,7 +22,7 @@ def claims(number: int, dataset: xarray.Dataset, comparison: Comparison | None =
     """
     if number not in FIGURES:
         raise ValueError(f"figure is {number!r}: expected one of {', '.join(map(str, FIGURES))}")
-    flows = [flow_claim(dataset)] if "flow_outcome" in dataset else []
+    flows = [flow_claim(dataset)] if runs.flows(dataset) else []
     if number in (3, 5):
         return tuple(divergence_claims(dataset))
     if number == 2:

@@ -40,7 +40,7 @@ def draw_critical_rates(axes: Axes, dataset: xarray.Dataset) -> None:
 
 def _draw_flow(axes: Axes, dataset: xarray.Dataset, smallest_rate: float) -> None:
     """Draw the limit of the flow, η → 0, over all depths, to the left of the smallest learning rate."""
-    if "flow_outcome" in dataset:
+    if runs.flows(dataset):
         distance = float(runs.final(dataset, runs.FLOW, "squared_distance").mean())
         ends = [smallest_rate / _FLOW_REACH, smallest_rate]
         axes.plot(ends, [distance] * 2, label=r"GF ($\eta \to 0$)", **FLOW_LOOK)

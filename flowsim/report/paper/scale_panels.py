@@ -47,9 +47,8 @@ def draw_sharpness(axes: Axes, dataset: xarray.Dataset) -> None:
     one 8LΛ of Corollary 2, too. For a nonlinear network these are the bounds of the linear one on the same data.
     """
     shown = drawn_rates(dataset)
-    flow = tuple(method for method in runs.methods(dataset) if method.learning_rate is None)
     draw_initial(axes, dataset, "sharpness")
-    draw_final(axes, dataset, (*flow, *shown), "sharpness")
+    draw_final(axes, dataset, runs.flows(dataset) + shown, "sharpness")
     draw_thresholds(axes, shown)
     draw_bounds(axes, dataset)
     axes.set_yscale("log")
@@ -62,7 +61,7 @@ def draw_sharpness(axes: Axes, dataset: xarray.Dataset) -> None:
 def draw_nonlinear_sharpness(axes: Axes, dataset: xarray.Dataset) -> None:
     """Draw Figure 7: as `draw_sharpness`, and the median of the flow, whose mean a few very sharp limits make."""
     draw_sharpness(axes, dataset)
-    if "flow_sharpness" in dataset:
+    if runs.flows(dataset):
         typical = median(runs.final(dataset, runs.FLOW, "sharpness"))
         axes.plot(positions(dataset), typical.values, label="GF, median", **_MEDIAN_LOOK)
 

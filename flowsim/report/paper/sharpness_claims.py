@@ -45,7 +45,7 @@ def _smallest_scale_means(dataset: xarray.Dataset, shown: tuple[Method, ...]) ->
     Learning rates for which 2/η is not above the limit of the flow are left out: they cannot follow it.
     """
     start = dataset.isel(scale=0)
-    limit = float(_ends(start, runs.FLOW).mean()) if "flow_outcome" in dataset else 0.0
+    limit = float(_ends(start, runs.FLOW).mean()) if runs.flows(dataset) else 0.0
     free = [method for method in shown if method.threshold > (1 + _SPREAD) * limit or np.isnan(limit)]
     ends = {method.name: _ends(start, method).values for method in free}
     common = np.all([np.isfinite(values) for values in ends.values()], axis=0)
@@ -68,7 +68,7 @@ def _between_bounds(dataset: xarray.Dataset, shown: tuple[Method, ...], slack: f
     top = np.inf if upper is None else float(upper[0])
     start = dataset.isel(scale=0)
     expected = f"mean of every η between {lower:.4g} and {top:.4g}" + (f", up to {slack:.0%}" if slack else "")
-    found = {method.name: float(_ends(start, method).mean()) for method in (*_flows(dataset), *shown)}
+    found = {method.name: float(_ends(start, method).mean()) for method in (*runs.flows(dataset), *shown)}
     found = {name: value for name, value in found.items() if np.isfinite(value)}
     if not found:
         return unmeasured(text, expected, "no run learned")
@@ -120,7 +120,7 @@ def _of_runs_beyond(dataset: xarray.Dataset, method: Method) -> dict[str, float]
 
     At large scales the runs that do not diverge are often those that start flat; this choice does not depend on it.
     """
-    if not _flows(dataset):
+    if not runs.flows(dataset):
         return {}
     ends = _ends(dataset, method).where(_ends(dataset, runs.FLOW) > method.threshold).values
     ends = ends[np.isfinite(ends)]
@@ -129,7 +129,7 @@ def _of_runs_beyond(dataset: xarray.Dataset, method: Method) -> dict[str, float]
 
 def _beyond(dataset: xarray.Dataset, method: Method) -> np.ndarray:
     """Tell of every scale whether the flow's median limit is sharper than 2/η; without flows, of the larger half."""
-    limits = median(_ends(dataset, runs.FLOW)).values if "flow_outcome" in dataset else np.full(1, np.nan)
+    limits = median(_ends(dataset, runs.FLOW)).values if runs.flows(dataset) else np.full(1, np.nan)
     if np.isnan(limits).all():
         return np.arange(dataset.sizes["scale"]) >= dataset.sizes["scale"] / 2
     return limits > method.threshold
@@ -153,7 +153,7 @@ def _trained_from_above(dataset: xarray.Dataset, shown: tuple[Method, ...]) -> C
 def _flow_agrees(dataset: xarray.Dataset, shown: tuple[Method, ...]) -> Claim:
     text = "at the smallest scale the flow's limit is as sharp as what descent with small steps finds"
     expected = f"mean of the flow over that of the smallest η, from the same initializations: within {_SPREAD:.0%} of 1"
-    if not _flows(dataset) or not shown:
+    if not runs.flows(dataset) or not shown:
         return unmeasured(text, expected, "no flows")
     start = dataset.isel(scale=0)
     limit, end = _ends(start, runs.FLOW), _ends(start, shown[0])
@@ -167,7 +167,7 @@ def _flow_agrees(dataset: xarray.Dataset, shown: tuple[Method, ...]) -> Claim:
 def _flow_beyond(dataset: xarray.Dataset, shown: tuple[Method, ...]) -> Claim:
     text = "the flow has no plateau: the sharpness of its limit keeps rising with the scale, beyond 2/η"
     expected = "median at the largest scale above that at every other, and above 2/η of the largest η drawn"
-    limits = median(_ends(dataset, runs.FLOW)).dropna("scale").values if _flows(dataset) else np.empty(0)
+    limits = median(_ends(dataset, runs.FLOW)).dropna("scale").values if runs.flows(dataset) else np.empty(0)
     if len(limits) < 2 or not shown:
         return unmeasured(text, expected, "too few flows reached their limit")
     last = float(limits[-1])
@@ -175,7 +175,3 @@ def _flow_beyond(dataset: xarray.Dataset, shown: tuple[Method, ...]) -> Claim:
     holds = bool(last >= limits.max()) and last > shown[-1].threshold
     measured = f"{limits[0]:.4g} at the smallest scale, {last:.4g} at the largest; {listed(numbers)}"
     return Claim(text, expected, measured, holds, {"first": float(limits[0]), "last": last, **numbers})
-
-
-def _flows(dataset: xarray.Dataset) -> tuple[Method, ...]:
-    return (runs.FLOW,) if "flow_outcome" in dataset else ()

@@ -119,8 +119,7 @@ def critical_rates(dataset: xarray.Dataset) -> xarray.DataArray:
 
 
 def _methods(part: xarray.Dataset) -> tuple[runs.Method, ...]:
-    flow = tuple(method for method in runs.methods(part) if method.learning_rate is None)
-    return (*flow, *thinned(list(runs.descents(part)), _MOST_RATES))
+    return (*runs.flows(part), *thinned(list(runs.descents(part)), _MOST_RATES))
 
 
 def thinned(entries: list, most: int) -> list:

@@ -56,10 +56,14 @@ def descents(dataset: xarray.Dataset) -> tuple[Method, ...]:
     return tuple(Method(float(rate), index, len(rates)) for index, rate in enumerate(rates))
 
 
+def flows(dataset: xarray.Dataset) -> tuple[Method, ...]:
+    """Return the gradient flow, where the sweep has it."""
+    return (FLOW,) if "flow_outcome" in dataset else ()
+
+
 def methods(dataset: xarray.Dataset) -> tuple[Method, ...]:
     """Return the flow, where the sweep has it, and all descents."""
-    flow = (FLOW,) if "flow_outcome" in dataset else ()
-    return flow + descents(dataset)
+    return flows(dataset) + descents(dataset)
 
 
 def outcomes(dataset: xarray.Dataset, method: Method) -> xarray.DataArray:
