@@ -1,0 +1,123 @@
+"""The kinds of one thing, by the names that YAML and the command line use for them."""
+
+import difflib
+import importlib
+import re
+from collections.abc import Callable, Iterator
+from typing import Any, Generic, TypeVar
+
+Kind = TypeVar("Kind")
+
+_OUTSIDE = re.compile(r"(?P<module>[A-Za-z_]\w*(\.[A-Za-z_]\w*)*):(?P<name>[A-Za-z_]\w*)")
+
+
+class UnknownKindError(ValueError):
+    """A name under which there is no kind: what was `found`, what is `expected`, and what to `write` instead."""
+
+    def __init__(self, found: str, expected: str, write: str):
+        super().__init__(f"found {found}; expected {expected}; write {write}")
+        self.found, self.expected, self.write = found, expected, write
+
+
+class Registry(Generic[Kind]):
+    """The kinds of a `thing`, such as "a network": those registered, and any other by its place, `my_module:MyKind`.
+
+    `accepts` tells whether an object is a kind of the thing at all, and `expected` says in words what is. A kind is
+    registered where it is defined, with the decorator `register`, and nothing else lists the kinds:
+
+        NETWORKS = Registry("a network", accepts=is_recipe, expected="a subclass of flowsim.networks.Recipe")
+
+        @NETWORKS.register("residual")
+        class Residual(Recipe): ...
+    """
+
+    def __init__(self, thing: str, *, accepts: Callable[[Any], bool], expected: str):
+        self.thing, self._accepts, self._expected = thing, accepts, expected
+        self._kinds: dict[str, Kind] = {}
+
+    def register(self, name: str) -> Callable[[Kind], Kind]:
+        """Return a decorator that makes a kind known as `name`. Raises `ValueError` for a name that is taken."""
+
+        def enter(kind: Kind) -> Kind:
+            if name in self._kinds:
+                raise ValueError(f"{self.thing} named {name!r} is registered already: choose another name")
+            if not self._accepts(kind):
+                raise TypeError(f"{kind!r} is not {self.thing}: expected {self._expected}")
+            self._kinds[name] = kind
+            return kind
+
+        return enter
+
+    def __iter__(self) -> Iterator[str]:
+        """Yield the registered names."""
+        return iter(self._kinds)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._kinds
+
+    def __getitem__(self, name: str) -> Kind:
+        """Return the kind that is registered as `name`, or that stands at `my_module:MyKind`.
+
+        Raises `UnknownKindError` where there is none: an unknown word, a module that is not found or cannot be
+        imported, a name that the module does not have, or an object that is no kind of this thing.
+        """
+        if name in self._kinds:
+            return self._kinds[name]
+        place = _OUTSIDE.fullmatch(name)
+        if place is None:
+            near = difflib.get_close_matches(name.casefold(), self._kinds, n=1)
+            raise UnknownKindError(
+                f"{name!r}", self._choices(), near[0] if near else f"{self._any()}, or my_module:MyKind"
+            )
+        return self._checked(name, _imported(name, place["module"], place["name"]))
+
+    def name_of(self, kind: Kind) -> str:
+        """Return the name under which YAML knows `kind`: the registered one, else `module:Name`."""
+        registered = (name for name, known in self._kinds.items() if known is kind)
+        return next(registered, f"{kind.__module__}:{kind.__qualname__}")  # pyright: ignore[reportAttributeAccessIssue]
+
+    def _checked(self, name: str, kind: Any) -> Kind:
+        if not self._accepts(kind):
+            raise UnknownKindError(f"{name!r}, which is not {self.thing}", self._expected, self._any())
+        return kind
+
+    def _choices(self) -> str:
+        return f"one of {', '.join(self._kinds)}, or {self.thing} of your own as my_module:MyKind"
+
+    def _any(self) -> str:
+        return next(iter(self._kinds), "my_module:MyKind")
+
+
+def _imported(place: str, module: str, name: str) -> Any:
+    """Return what stands at `module:name`. A module is looked for as Python's own `import` does."""
+    try:
+        home = importlib.import_module(module)
+    except ModuleNotFoundError as error:
+        if error.name is None or not (module == error.name or module.startswith(f"{error.name}.")):
+            raise UnknownKindError(
+                f"{place!r}, whose module needs {error.name}",
+                "a module that can be imported",
+                f"pip install {error.name}",
+            ) from None
+        folder = "the folder of the scenario, or the one you are in"
+        raise UnknownKindError(
+            f"{place!r}, but no module {error.name}",
+            f"{module.split('.')[0]}.py in {folder}",
+            "the name of a module that is there",
+        ) from None
+    except Exception as error:  # whatever a user's module does when it is run
+        reason = f"{type(error).__name__}: {error}".splitlines()[0]
+        raise UnknownKindError(
+            f"{place!r}, whose module fails ({reason})",
+            "a module that can be imported",
+            f"python -c 'import {module}' to see where",
+        ) from error
+    if not hasattr(home, name):
+        public = [word for word in vars(home) if not word.startswith("_")]
+        near = difflib.get_close_matches(name, public, n=1)
+        raise UnknownKindError(
+            f"{place!r}, but no {name} in {module}",
+            "a name that the module defines",
+            f"{module}:{near[0] if near else 'MyKind'}",
+        )
+    return getattr(home, name)
