@@ -7,6 +7,7 @@ from jax.sharding import NamedSharding, PartitionSpec
 
 import flowsim
 from flowsim.curvature import eigenpairs_lanczos, spectral_bounds, top_eigenpairs
+from flowsim.curvature.vectors import scattered_like
 from flowsim.problems.data import gaussian_teacher
 
 jax.config.update("jax_enable_x64", True)
@@ -26,7 +27,19 @@ def main():
     (vectors,) = both.vectors.stacks
     assert vectors.addressable_shards[0].data.shape == (2, 10, 4, 8), vectors.sharding
     np.testing.assert_allclose(spectral_bounds(sharded, problem).smallest, spectral_bounds(network, problem).smallest)
+    scattered_entries_lie_where_the_vector_does(sharding)
     nothing_is_gathered(sharding)
+
+
+def scattered_entries_lie_where_the_vector_does(sharding):
+    """Operation by operation and compiled: each device makes its own part, and the parts are what one would make."""
+    alone = np.zeros((10, 8, 8))
+    vector = jax.device_put(alone, sharding)
+    compiled = jax.jit(scattered_like).lower(vector, 1).compile()
+    assert "all-" not in compiled.as_text()
+    for drawn in (scattered_like(vector, 1), compiled(vector, 1)):
+        assert drawn.sharding.is_equivalent_to(sharding, 3), drawn.sharding
+        np.testing.assert_array_equal(drawn, scattered_like(jax.numpy.asarray(alone), 1))
 
 
 def nothing_is_gathered(sharding):

@@ -151,14 +151,17 @@ def test_steps_of_the_default_hardly_depend_on_the_condition_number():
 @pytest.mark.parametrize("kappa", [1e4, 1e6])
 def test_stiff_limits_get_closer_with_the_tolerance(kappa):
     network, problem = conditioned(kappa)
-    stopping = flowsim.Stopping(gradient_norm=None, excess_risk=1e-12 / kappa)
+    # The smallest eigenvalue of Σ is 1/κ, so the regressor is within √(1e-20) of its limit at the end, and the weights,
+    # in relative terms, nearer still. At 1e-12 what the runs left to go hid the error of the smallest tolerance, by an
+    # amount that rounding decided.
+    stopping = flowsim.Stopping(gradient_norm=None, excess_risk=1e-20 / kappa)
     errors = []
     exact = flat(flowsim.integrate(network, problem, stopping=stopping, rtol=1e-11, ts=[]).network)
     for rtol in (1e-4, 1e-6, 1e-8):
         run = flowsim.integrate(network, problem, stopping=stopping, rtol=rtol, ts=[])
         errors.append(np.linalg.norm(flat(run.network) - exact) / np.linalg.norm(exact))
     assert errors[0] < 1e-4
-    assert errors[0] > errors[1] > errors[2]
+    assert errors[0] > 10 * errors[1] > 100 * errors[2]
 
 
 def test_the_default_follows_the_rank_of_the_problem(problem):

@@ -8,7 +8,6 @@ import functools
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.experimental.shard_alike import shard_alike
 from jaxtyping import Array, Float, Int, PyTree
 
 
@@ -82,11 +81,19 @@ def norm(vector: PyTree) -> Float[Array, ""]:
 def scattered_like(vector: PyTree, seed: int | Int[Array, ""]) -> PyTree:
     """Return pseudo-random entries in [−1, 1), a fixed function of their place, shaped and sharded as the vector.
 
+    Where the vector is not a number, neither is what is returned.
+
     An integer hash (Wellons 2018, "lowbias32") compiles in a fraction of the time of `jax.random`, and needs no key.
     """
     leaves, structure = jax.tree.flatten(vector)
     drawn = [_scattered(leaf, seed, number) for number, leaf in enumerate(leaves)]
-    return structure.unflatten([shard_alike(new, leaf)[0] for new, leaf in zip(drawn, leaves, strict=True)])
+    return structure.unflatten([_placed_like(leaf, new) for new, leaf in zip(drawn, leaves, strict=True)])
+
+
+def _placed_like(leaf: Array, entries: Array) -> Array:
+    # XLA gives the operands of one operation on entries one sharding. The operation must use the leaf, or it is
+    # simplified away before shardings are chosen; of all uses this one changes nothing that a result depends on.
+    return jnp.where(jnp.isnan(leaf), leaf, entries)
 
 
 def _scattered(leaf: Array, seed: int | Array, number: int) -> Array:

@@ -124,7 +124,10 @@ class ResultFolder:
     def write_dataset(self, dataset: "xarray.Dataset", name: str = TRAJECTORIES) -> Path:
         """Write trajectories.nc, or sweep.nc, in netCDF."""
         # HDF5 that meets a full disk can take the process down with it, so it writes to memory.
-        return self._write(name, dataset.to_netcdf(engine="h5netcdf"))
+        # Let go of at once, also where writing fails: Python 3.12 and 3.13 meet a view that a traceback kept with a
+        # complaint at exit, or a crash.
+        with memoryview(dataset.to_netcdf(engine="h5netcdf")) as content:
+            return self._write(name, content)
 
     @contextmanager
     def locked(self) -> Iterator[None]:
@@ -247,7 +250,8 @@ def _yaml(content: dict[str, Any]) -> str:
 
 
 def _write_bytes(path: Path, content: bytes | memoryview) -> None:
-    path.write_bytes(content)
+    with path.open("wb") as file:  # `Path.write_bytes` makes a view of its own, and a traceback would keep it
+        file.write(content)
 
 
 def _plain(value: Any) -> Any:

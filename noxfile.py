@@ -1,0 +1,98 @@
+"""The checks of flowsim, each in a new environment: `nox` runs all, `nox -s tests-3.12` one.
+
+A Python that is not there is passed over. What stands behind `--` goes on to pytest.
+"""
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import nox
+
+ROOT = Path(__file__).parent
+PYTHONS = nox.project.python_versions(nox.project.load_toml(ROOT / "pyproject.toml"))  # its classifiers
+
+nox.options.default_venv_backend = "uv"
+nox.options.download_python = "never"
+nox.options.error_on_missing_interpreters = False  # nox would have it so where CI=true
+
+
+def _show_pyenv_versions() -> None:
+    """Have pyenv's `python3.x` start each version it has, not only the one that is chosen in this folder."""
+    if shutil.which("pyenv"):
+        listed = subprocess.run(["pyenv", "versions", "--bare"], capture_output=True, text=True, check=False)
+        versions = [version for version in listed.stdout.split() if version.startswith(tuple(PYTHONS))]
+        os.environ["PYENV_VERSION"] = ":".join([*versions, "system"])
+
+
+def _newest_python() -> str:
+    """Return the newest of the Pythons that starts: pyenv has a name even for those that it lacks."""
+    for python in reversed(PYTHONS):
+        program = shutil.which(f"python{python}")
+        if program and not subprocess.run([program, "--version"], capture_output=True, check=False).returncode:
+            return python
+    return _this_python()
+
+
+def _this_python() -> str:
+    return f"{sys.version_info.major}.{sys.version_info.minor}"
+
+
+_show_pyenv_versions()
+
+
+def _run_main_job(session: nox.Session) -> None:
+    """Run the scenario of the README away from the repository, so with the package as it is installed."""
+    out = session.create_tmp()
+    with session.chdir(out):
+        session.run("python", "-m", "flowsim", str(ROOT / "scenarios" / "residual.yaml"), "--out", out, "--overwrite")
+
+
+@nox.session(python=PYTHONS)
+def tests(session: nox.Session) -> None:
+    """The fast tests, with the newest dependencies."""
+    session.install(".[test]")
+    session.run("python", "-m", "pytest", *session.posargs)
+
+
+@nox.session
+def slow(session: nox.Session) -> None:
+    """The tests that take minutes."""
+    session.install(".[test]")
+    session.run("python", "-m", "pytest", "-m", "slow", *session.posargs)
+
+
+@nox.session(python=PYTHONS[0])
+def oldest(session: nox.Session) -> None:
+    """The fast tests, with the oldest dependencies that pyproject.toml declares."""
+    session.install("--resolution", "lowest-direct", ".[test]")
+    session.run("python", "-m", "pytest", *session.posargs)
+
+
+@nox.session
+def main_job(session: nox.Session) -> None:
+    """The first command of the README, in an environment that has nothing but the package."""
+    session.install(".")
+    _run_main_job(session)
+
+
+@nox.session(python=_newest_python(), default=False)
+def newest(session: nox.Session) -> None:
+    """The main job and the fast tests under the newest Python, if that is another than the one which runs nox."""
+    if session.python == _this_python():
+        session.skip(f"no newer Python than {session.python} is here")
+    session.install(".")
+    _run_main_job(session)
+    session.install(".[test]")
+    session.run("python", "-m", "pytest", *session.posargs)
+
+
+@nox.session
+def lint(session: nox.Session) -> None:
+    """Ruff's rules and format, and the types."""
+    session.install(".[dev]")
+    session.run("ruff", "check", ".")
+    session.run("ruff", "format", "--check", ".")
+    session.run("basedpyright", "--pythonpath", f"{session.virtualenv.location}/bin/python")
