@@ -67,10 +67,10 @@ def descend(
 
 def _optimizer(learning_rate: float | None, optimizer: Descent | None) -> Descent:
     """Return the dynamics of a run: gradient descent with the learning rate, or the optimizer, which has its own."""
-    if (learning_rate is None) == (optimizer is None):
+    if optimizer is None and learning_rate is not None:
+        return GradientDescent(learning_rate)
+    if optimizer is None or learning_rate is not None:
         raise ValueError("give either a learning_rate, for gradient descent, or an optimizer, which holds its own")
-    if optimizer is None:
-        return GradientDescent(learning_rate=learning_rate)
     if not isinstance(optimizer, Descent):
         found = type(optimizer).__name__
         raise TypeError(f"optimizer must be a flowsim.Descent, such as flowsim.GradientDescent(0.02), got {found}")

@@ -9,7 +9,7 @@ solver takes, go through the same loop.
 """
 
 import dataclasses
-from typing import cast
+from typing import Any, cast
 
 import diffrax
 import equinox as eqx
@@ -22,6 +22,10 @@ from .field import GradientField, constant
 from .solvers import LowRankExtrapolation, default_solver
 from .step_control import SharpnessLimitedController, stability_interval
 from .work import Work, work_of
+
+
+# Diffrax puts this mark, which is no number, where diffeqsolve is to fill in the tolerances of the step control.
+_LEFT_OPEN: Any = diffrax.Kvaerno3().root_finder.rtol
 
 
 class StepperState(eqx.Module):
@@ -174,8 +178,7 @@ def _with_tolerances(
     """Return the solver with the tolerances that it leaves open, its own or those of its root finder, filled in."""
     finder = getattr(solver, "root_finder", None)
     for name in ("rtol", "atol", "norm") if finder is not None else ():
-        # Diffrax puts a mark, which is no number, where diffeqsolve is to fill in its own.
-        if repr(getattr(finder, name)).startswith("<taken from"):
+        if getattr(finder, name) is _LEFT_OPEN:
             solver = eqx.tree_at(lambda s, n=name: getattr(s.root_finder, n), solver, getattr(controller, name))
     if getattr(solver, "rtol", 0) is None:
         solver = dataclasses.replace(solver, rtol=rtol)
