@@ -23,7 +23,6 @@ from .solvers import LowRankExtrapolation, default_solver
 from .step_control import SharpnessLimitedController, stability_interval
 from .work import Work, work_of
 
-
 # Diffrax puts this mark, which is no number, where diffeqsolve is to fill in the tolerances of the step control.
 _LEFT_OPEN: Any = diffrax.Kvaerno3().root_finder.rtol
 
