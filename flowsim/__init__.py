@@ -4,6 +4,10 @@ from . import solvers as solvers, theory as theory
 from .comparison import Comparison as Comparison, compare as compare
 from .curvature import sharpness as sharpness
 from .dynamics import (
+    Descent as Descent,
+    Dynamics as Dynamics,
+    GradientDescent as GradientDescent,
+    GradientFlow as GradientFlow,
     Outcome as Outcome,
     SharpnessLimitedController as SharpnessLimitedController,
     Stopping as Stopping,
@@ -12,4 +16,5 @@ from .dynamics import (
     integrate as integrate,
 )
 from .networks import DeepLinear as DeepLinear, Fixed as Fixed, Perceptron as Perceptron
+from .probes import Label as Label, Moment as Moment, Probe as Probe
 from .problems import EmpiricalRisk as EmpiricalRisk, LinearRegression as LinearRegression

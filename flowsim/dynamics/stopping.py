@@ -148,3 +148,8 @@ def arrival(network: eqx.Module, problem: Problem, stopping: Stopping | None = N
     objective, gradient = jax.value_and_grad(field.objective)(weights)
     criterion = stopping_for(stopping, problem, weight_dtype(network))
     return verdict(criterion, field, weights, objective, norm(gradient), jnp.full_like(objective, jnp.inf))
+
+
+def or_else(code: Array, condition: Array, outcome: Outcome) -> Array:
+    """Return `outcome` where `condition` holds and no earlier reason ended the run."""
+    return jnp.where((code == Outcome.RUNNING) & condition, jnp.asarray(outcome, code.dtype), code)

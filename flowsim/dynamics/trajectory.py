@@ -11,8 +11,11 @@ from jaxtyping import Array, Float, Int, PyTree
 
 from ..curvature import sharpness
 from ..networks import records as records_of
+from ..probes import Label
 from ..problems import Problem
-from .recording import Records
+from .driver import Request, RunState
+from .dynamics import DYNAMICS
+from .records import STANDARD
 from .stopping import Outcome
 
 
@@ -21,15 +24,16 @@ class Trajectory(eqx.Module):
 
     Along the path, one entry for each record, the last one at the end of the run: `times`, `risk`,
     `excess_risk`, `squared_distance` (‖π − w*‖², NaN without a regressor), `gradient_norm`, `diagnostics` by
-    name, and, if they were asked for, `sharpness` and `path` (the network, with a leading axis of records in
-    every weight). A record is made at `times` + `time_remainders`, a sum of two numbers that keeps the digits for which
-    one has no room at the end of a long plateau. Inside `jax.jit` and `jax.vmap` shapes are fixed, so entries from
-    `count` on are NaN.
+    name, which holds what further probes measured too, and `labels` says what they call it, and, if they were asked
+    for, `sharpness` and `path` (the network, with a leading axis of records in every weight). A record is made at
+    `times` + `time_remainders`, a sum of two numbers that keeps the digits for which one has no room at the end of a
+    long plateau. Inside `jax.jit` and `jax.vmap` shapes are fixed, so entries from `count` on are NaN.
 
-    At the end: `network`, `time`, `steps` (accepted steps of the flow, steps of GD), `rejected_steps`, and
-    `code`, the number of the `outcome`. What it took: `method`, the name of the solver; `gradients`, evaluations of the
-    gradient (`None` where Diffrax does not say); `products`, Hessian–vector products or, for the low-rank
-    solver, rows of the outputs' Jacobian.
+    At the end: `network`, `time`, `steps` (accepted steps of a flow, steps of a descent), `rejected_steps`, and
+    `code`, the number of the `outcome`. What it took: `dynamics`, the name of what moved the weights
+    ("gradient_flow", "gradient_descent", or `my_module:MyKind`); `method`, that of the solver; `gradients`,
+    evaluations of the gradient (`None` where Diffrax does not say); `products`, Hessian–vector products or, for the
+    low-rank solver, rows of the outputs' Jacobian.
     """
 
     times: Float[Array, " records"]
@@ -51,6 +55,8 @@ class Trajectory(eqx.Module):
     gradients: Int[Array, ""] | None
     products: Int[Array, ""]
     method: str = eqx.field(static=True)
+    dynamics: str = eqx.field(static=True)
+    labels: dict[str, Label] = eqx.field(static=True)
 
     @property
     def outcome(self) -> Outcome:
@@ -78,21 +84,9 @@ class Trajectory(eqx.Module):
         return float(sharpness(self.network, self.problem))
 
 
-def trajectory_of(
-    records: Records,
-    *,
-    network: eqx.Module,
-    rest: eqx.Module,
-    problem: Problem,
-    time,
-    steps,
-    rejected_steps,
-    code,
-    method: str,
-    gradients,
-    products,
-) -> Trajectory:
-    """Return the trajectory of a run that ends at `network`, cut to the records made where their number is known."""
+def trajectory_of(state: RunState, request: Request, rest: eqx.Module) -> Trajectory:
+    """Return the trajectory of a run that ended in `state`, cut to the records made where their number is known."""
+    dynamics, records = request.dynamics, state.schedule.records
     slots = records.slots
     if isinstance(records.count, Tracer):
         reached = jnp.arange(slots["times"].size) < records.count
@@ -100,25 +94,29 @@ def trajectory_of(
     else:
         count = int(records.count)
         slots = slots if count == slots["times"].size else records_of(slots, slice(count))
-    diagnostics = dict(slots["diagnostics"])
-    along = diagnostics.pop("sharpness", None)
-    path = None if slots["weights"] is None else eqx.combine(slots["weights"], rest)
-    names = ("times", "time_remainders", "risk", "excess_risk", "squared_distance", "gradient_norm")
+    measured = dict(slots["probes"])
+    standard = {probe.label.name: measured.pop(probe.label.name) for probe in STANDARD}
+    along = measured.pop("sharpness", None)
+    gradients, products = dynamics.work(state.dynamics, state.steps)
     return Trajectory(
-        **{name: slots[name] for name in names},
-        diagnostics=diagnostics,
+        times=slots["times"],
+        time_remainders=slots["time_remainders"],
+        **standard,
+        diagnostics=measured,
         sharpness=along,
-        path=path,
-        network=network,
-        problem=problem,
-        time=time,
-        steps=steps,
-        rejected_steps=rejected_steps,
-        code=code,
+        path=None if slots["weights"] is None else eqx.combine(slots["weights"], rest),
+        network=eqx.combine(dynamics.weights(state.dynamics), rest),
+        problem=request.problem,
+        time=state.clock.time,
+        steps=state.steps,
+        rejected_steps=state.rejected_steps,
+        code=state.code,
         count=records.count,
         gradients=gradients,
         products=products,
-        method=method,
+        method=dynamics.method(state.dynamics),
+        dynamics=DYNAMICS.name_of(type(dynamics)),
+        labels={probe.label.name: probe.label for probe in request.instruments.probes},
     )
 
 

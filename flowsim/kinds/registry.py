@@ -4,9 +4,10 @@ import difflib
 import importlib
 import re
 from collections.abc import Callable, Iterator
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, TypeVar, cast
 
 Kind = TypeVar("Kind")
+Entered = TypeVar("Entered")
 
 _OUTSIDE = re.compile(r"(?P<module>[A-Za-z_]\w*(\.[A-Za-z_]\w*)*):(?P<name>[A-Za-z_]\w*)")
 
@@ -35,15 +36,15 @@ class Registry(Generic[Kind]):
         self.thing, self._accepts, self._expected = thing, accepts, expected
         self._kinds: dict[str, Kind] = {}
 
-    def register(self, name: str) -> Callable[[Kind], Kind]:
+    def register(self, name: str) -> Callable[[Entered], Entered]:
         """Return a decorator that makes a kind known as `name`. Raises `ValueError` for a name that is taken."""
 
-        def enter(kind: Kind) -> Kind:
+        def enter(kind: Entered) -> Entered:
             if name in self._kinds:
                 raise ValueError(f"{self.thing} named {name!r} is registered already: choose another name")
             if not self._accepts(kind):
                 raise TypeError(f"{kind!r} is not {self.thing}: expected {self._expected}")
-            self._kinds[name] = kind
+            self._kinds[name] = cast(Kind, kind)
             return kind
 
         return enter

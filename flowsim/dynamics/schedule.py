@@ -1,17 +1,15 @@
-"""What is written down along a run, and when."""
+"""When records are made along a run: at steps, at times, or spread evenly over what happens."""
 
-from collections.abc import Callable, Mapping
+import abc
+from typing import Any
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float, Int, PyTree
+from jaxtyping import Array, ArrayLike, Bool, Float, Int, PyTree
 
-from ..curvature import top_eigenpair
-from ..problems import Problem
-from .field import GradientField
-
-Diagnostics = Mapping[str, Callable[[eqx.Module], PyTree]]
+from .dynamics import Clock
+from .records import Records, empty_records
 
 _CAPACITY = 256
 # Weight of the risk's own fall, against its logarithm's, in the spacing of records: both get about half of them.
@@ -19,87 +17,32 @@ _LINEAR_WEIGHT = 40.0
 _FIRST_SPACING = 0.5
 
 
-class Instruments(eqx.Module):
-    """What to measure: `diagnostics` maps names to functions of the network; `weights` keeps the weights too."""
+class Schedule(eqx.Module):
+    """When records are made. Its state holds them, in `records`, and whatever decides about the next."""
 
-    diagnostics: dict[str, Callable[[eqx.Module], PyTree]]
-    weights: bool = eqx.field(static=True)
+    @abc.abstractmethod
+    def init(self, record: PyTree, coordinates: Float[Array, " 3"]) -> Any:
+        """Return the state before the first record, from the shapes of one."""
 
-    def measure(
-        self,
-        field: GradientField,
-        weights: PyTree,
-        time: Float[Array, ""],
-        gradient_norm: Float[Array, ""],
-        *,
-        time_remainder: Float[Array, ""] | None = None,
-    ) -> dict[str, PyTree]:
-        """Return one record of the run, at the time `time` + `time_remainder`."""
-        network, problem = field.network(weights), field.problem
-        return {
-            "times": time,
-            "time_remainders": jnp.zeros_like(time) if time_remainder is None else time_remainder,
-            "risk": problem(network),
-            "excess_risk": problem.excess_risk(network),
-            "squared_distance": problem.squared_distance(network),
-            "gradient_norm": gradient_norm,
-            "diagnostics": {
-                name: jax.tree.map(jnp.asarray, function(network)) for name, function in self.diagnostics.items()
-            },
-            "weights": weights if self.weights else None,
-        }
+    @abc.abstractmethod
+    def horizon(self, state: Any) -> Float[Array, ""]:
+        """Return the time at which a step must end, infinite where none must."""
 
+    @abc.abstractmethod
+    def longest_step(self, state: Any) -> Float[Array, ""]:
+        """Return how long the next step may be for the records to be dense enough."""
 
-def instruments(problem: Problem, diagnostics: Diagnostics | None, *, sharpness: bool, weights: bool) -> Instruments:
-    """Return the instruments asked for; `TypeError` for a diagnostic that is not a function with a name."""
-    chosen = dict(diagnostics or {})
-    for name, function in chosen.items():
-        if not isinstance(name, str) or not callable(function):
-            raise TypeError(
-                f"diagnostics maps names to functions of the network, got {name!r}: {type(function).__name__}"
-            )
-    if "sharpness" in chosen:
-        raise ValueError("'sharpness' is what sharpness=True records: give the diagnostic another name")
-    if sharpness:
-        chosen["sharpness"] = PathSharpness(problem)
-    return Instruments(chosen, weights)
+    @abc.abstractmethod
+    def moved(self, state: Any, coordinates: Float[Array, " 3"], length: Array) -> Any:
+        """Return the state after a step that counts, of a `length` in time."""
 
+    @abc.abstractmethod
+    def due(self, state: Any, clock: Clock, steps: Int[Array, ""], *, ended: Array) -> Bool[Array, ""]:
+        """Tell whether a record should be made here."""
 
-class PathSharpness(eqx.Module):
-    """The sharpness as a diagnostic: always by Lanczos, which is cheaper than a full decomposition."""
-
-    problem: Problem
-
-    def __call__(self, network: eqx.Module) -> Float[Array, ""]:
-        """Return the sharpness, NaN where it could not be certified."""
-        pair = top_eigenpair(network, self.problem, dense=False)
-        return jnp.where(pair.converged, pair.value, jnp.nan)
-
-
-class Records(eqx.Module):
-    """A fixed number of slots, filled one after the other."""
-
-    slots: PyTree
-    count: Int[Array, ""]
-
-    def add(self, record: PyTree) -> "Records":
-        """Return the records with one more."""
-        slots = jax.tree.map(lambda buffer, value: buffer.at[self.count].set(value), self.slots, record)
-        return Records(slots, self.count + 1)
-
-    def thinned(self) -> "Records":
-        """Return every second record: the first, the third, ….  The slots behind them keep stale values."""
-        capacity = jax.tree.leaves(self.slots)[0].shape[0]
-        kept = jax.tree.map(lambda buffer: buffer.at[: capacity // 2].set(buffer[::2]), self.slots)
-        return Records(kept, self.count // 2)
-
-
-def empty_records(capacity: int, record: PyTree) -> Records:
-    """Return `capacity` slots for records like `record`, of arrays or their shapes, filled with NaN."""
-    return Records(
-        jax.tree.map(lambda like: jnp.full((capacity, *like.shape), jnp.nan, like.dtype), record),
-        jnp.array(0),
-    )
+    @abc.abstractmethod
+    def add(self, state: Any, record: PyTree) -> Any:
+        """Return the state with one more record."""
 
 
 class Pace(eqx.Module):
@@ -142,7 +85,7 @@ class SpreadState(eqx.Module):
     spacing: Float[Array, ""]
 
 
-class Spread(eqx.Module):
+class Spread(Schedule):
     """Records at ends of steps, some 130 to 250 in all, spread evenly over what happens.
 
     Distance is measured along log time (a plateau), the fall of the risk (the fast phase) and the logarithm
@@ -167,7 +110,7 @@ class Spread(eqx.Module):
         """Return the state after a step."""
         return SpreadState(state.records, state.pace.moved(coordinates, length, state.spacing), state.spacing)
 
-    def due(self, state: SpreadState, time: Array, *, ended: Array) -> Bool[Array, ""]:
+    def due(self, state: SpreadState, clock: Clock, steps: Int[Array, ""], *, ended: Array) -> Bool[Array, ""]:
         """Tell whether a record should be made here."""
         return state.pace.due(state.spacing) | (ended & state.pace.elsewhere())
 
@@ -187,7 +130,7 @@ class AtTimesState(eqx.Module):
     pace: Pace
 
 
-class AtTimes(eqx.Module):
+class AtTimes(Schedule):
     """Records at the given increasing times `ts`, to which the flow steps exactly, and one at the end.
 
     With `between`, up to 256 more wherever enough has happened since the last record, as in `Spread`; the distance
@@ -216,9 +159,9 @@ class AtTimes(eqx.Module):
         pace = state.pace.moved(coordinates, length, self._spacing(state))
         return AtTimesState(state.records, state.upcoming, state.between, pace)
 
-    def due(self, state: AtTimesState, time: Array, *, ended: Array) -> Bool[Array, ""]:
+    def due(self, state: AtTimesState, clock: Clock, steps: Int[Array, ""], *, ended: Array) -> Bool[Array, ""]:
         """Tell whether a record should be made here."""
-        on_time = time >= self.horizon(state)
+        on_time = clock.time >= self.horizon(state)
         ended = ended & state.pace.elsewhere()
         return on_time | ended | state.pace.due(self._spacing(state)) if self.between else on_time | ended
 
@@ -238,6 +181,48 @@ class AtTimes(eqx.Module):
             return jnp.asarray(jnp.inf, dtype)
         spacing = _FIRST_SPACING * 2.0 ** (state.between // (_CAPACITY // 4))
         return jnp.where(state.between < _CAPACITY, spacing, jnp.inf).astype(dtype)
+
+
+class AtStepsState(eqx.Module):
+    """The records of an `AtSteps`, which of its marks comes next, and the step that it stands for."""
+
+    records: Records
+    upcoming: Int[Array, ""]
+    next: Int[Array, ""]
+
+
+class AtSteps(Schedule):
+    """Records after so many steps, the increasing numbers `marks`, and one at the end."""
+
+    marks: Int[ArrayLike, " marks"]
+
+    def init(self, record: PyTree, coordinates: Float[Array, " 3"]) -> AtStepsState:
+        """Return the state before the first record."""
+        marks = jnp.asarray(self.marks)
+        return AtStepsState(empty_records(marks.size + 1, record), jnp.array(0), marks[0])
+
+    def horizon(self, state: AtStepsState) -> Float[Array, ""]:
+        """Return infinity: steps are counted, not timed."""
+        return jnp.asarray(jnp.inf)
+
+    def longest_step(self, state: AtStepsState) -> Float[Array, ""]:
+        """Return infinity."""
+        return jnp.asarray(jnp.inf)
+
+    def moved(self, state: AtStepsState, coordinates: Float[Array, " 3"], length: Array) -> AtStepsState:
+        """Return the state as it is."""
+        return state
+
+    def due(self, state: AtStepsState, clock: Clock, steps: Int[Array, ""], *, ended: Array) -> Bool[Array, ""]:
+        """Tell whether a record should be made here."""
+        return ended | (steps == state.next)
+
+    def add(self, state: AtStepsState, record: PyTree) -> AtStepsState:
+        """Return the state with one more record."""
+        marks = jnp.asarray(self.marks)
+        upcoming = jnp.minimum(state.upcoming + 1, marks.size)
+        after = jnp.append(marks, -1)[upcoming]
+        return AtStepsState(state.records.add(record), upcoming, after)
 
 
 class Scales(eqx.Module):

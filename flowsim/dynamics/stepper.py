@@ -1,12 +1,21 @@
-"""A Diffrax solver and its step-size controller, taken one step at a time."""
+"""A Diffrax solver and its step-size controller, taken one step at a time.
+
+The loop around it is the driver's and not `diffrax.diffeqsolve`, for five reasons. Every step counts from time zero:
+on one clock, steps at the end of a plateau that lasts longer than 1/ε would be lost. Records are spread over what
+happens, and a step that a record cuts short must not shorten the ones after it. The verdict on a step sees objective,
+gradient and change of the weights together. A run is a state that can be left and taken up again, bit for bit, between
+any two steps: for interrupts, checkpoints and progress. And descents and flows other than this one, whose steps no ODE
+solver takes, go through the same loop.
+"""
 
 import dataclasses
-from typing import cast
+from typing import Any, cast
 
 import diffrax
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, ArrayLike, Bool, Float, PyTree
 
 from .field import GradientField, constant
@@ -14,8 +23,11 @@ from .solvers import LowRankExtrapolation, default_solver
 from .step_control import SharpnessLimitedController, stability_interval
 from .work import Work, work_of
 
+# Diffrax puts this mark, which is no number, where diffeqsolve is to fill in the tolerances of the step control.
+_LEFT_OPEN: Any = diffrax.Kvaerno3().root_finder.rtol
 
-class MethodState(eqx.Module):
+
+class StepperState(eqx.Module):
     """What the next step starts from, and what all steps so far have cost.
 
     `name` is that of the solver; `counted` says whether its gradients are known: not for Diffrax's implicit solvers.
@@ -29,7 +41,7 @@ class MethodState(eqx.Module):
     counted: bool = eqx.field(static=True)
 
 
-class Attempt(eqx.Module):
+class TriedStep(eqx.Module):
     """The outcome of one attempted step: whether it is `kept`, where it leads, and whether the solver is `okay`."""
 
     kept: Bool[Array, ""]
@@ -37,10 +49,10 @@ class Attempt(eqx.Module):
     cut: Bool[Array, ""]
     length: Float[Array, ""]
     weights: PyTree
-    state: MethodState
+    state: StepperState
 
 
-class Method(eqx.Module):
+class Stepper(eqx.Module):
     """A solver and a step-size controller.
 
     The field does not depend on time, so every step counts from zero: on one clock, the step at the end of a plateau
@@ -50,7 +62,7 @@ class Method(eqx.Module):
     solver: diffrax.AbstractAdaptiveSolver
     controller: diffrax.AbstractAdaptiveStepSizeController
 
-    def init(self, field: GradientField, weights: PyTree) -> MethodState:
+    def init(self, field: GradientField, weights: PyTree) -> StepperState:
         """Return the state before the first step."""
         term, zero = diffrax.ODETerm(field), jnp.zeros((), jax.tree.leaves(weights)[0].dtype)
         first, controller = self.controller.init(
@@ -60,9 +72,11 @@ class Method(eqx.Module):
         solver = self.solver.init(term, zero, first, weights, None)
         counted = not isinstance(self.solver, diffrax.AbstractImplicitSolver)
         work = Work(jnp.array(0), jnp.array(0))
-        return MethodState(solver, controller, first, work, type(self.solver).__name__, counted)
+        return StepperState(solver, controller, first, work, type(self.solver).__name__, counted)
 
-    def attempt(self, field: GradientField, weights: PyTree, state: MethodState, longest: Float[Array, ""]) -> Attempt:
+    def attempt(
+        self, field: GradientField, weights: PyTree, state: StepperState, longest: Float[Array, ""]
+    ) -> TriedStep:
         """Try a step of the length that the controller wants, or of `longest` where that is shorter."""
         term, zero = diffrax.ODETerm(field), jnp.zeros_like(state.wanted)
         length, cut = jnp.minimum(state.wanted, longest), longest < state.wanted
@@ -81,8 +95,8 @@ class Method(eqx.Module):
             lambda new, old: jnp.where(kept, new, old), (solver, candidate), (state.solver, weights)
         )
         okay = (~kept | (solved == diffrax.RESULTS.successful)) & (controlled == diffrax.RESULTS.successful)
-        after = MethodState(solver, controller, wanted, work, state.name, state.counted)
-        return Attempt(jnp.asarray(kept), jnp.asarray(okay), cut, length, candidate, after)
+        after = StepperState(solver, controller, wanted, work, state.name, state.counted)
+        return TriedStep(jnp.asarray(kept), jnp.asarray(okay), cut, length, candidate, after)
 
     @property
     def _stages(self) -> Array:
@@ -93,25 +107,25 @@ class Method(eqx.Module):
         return work_of(self.solver, solver_state) + work_of(self.controller, controller_state)
 
 
-def method_for(
+def stepper_for(
     field: GradientField,
     weights: PyTree,
     solver: diffrax.AbstractAdaptiveSolver | None,
     controller: diffrax.AbstractAdaptiveStepSizeController | None,
     rtol: Float[Array, ""],
     atol: Float[Array, ""],
-) -> Method:
-    """Return the method for the arguments of `integrate`, with what is left open filled in."""
+) -> Stepper:
+    """Return the stepper for the options of a gradient flow, with what is left open filled in."""
     if solver is None:
         solver = default_solver(field, weights, rtol, atol)
     if controller is None:
         controller = diffrax.PIDController(rtol=rtol, atol=atol)
         if not isinstance(solver, diffrax.AbstractImplicitSolver) and not hasattr(solver, "work"):
             controller = SharpnessLimitedController(controller, field, interval=stability_interval(solver))
-    return Method(_with_curvature(_with_tolerances(solver, controller, rtol, atol), field), controller)
+    return Stepper(_with_curvature(_with_tolerances(solver, controller, rtol, atol), field), controller)
 
 
-def check_method(solver: object, controller: object) -> None:
+def check_solver(solver: object, controller: object) -> None:
     """Raise `TypeError` or `ValueError` for a solver or a step-size controller that cannot be used."""
     if solver is not None and not isinstance(solver, diffrax.AbstractAdaptiveSolver):
         raise TypeError(
@@ -125,7 +139,7 @@ def check_method(solver: object, controller: object) -> None:
 
 
 def tolerances(
-    rtol: float | None, atol: float | None, controller: object | None, dtype: jnp.dtype
+    rtol: ArrayLike | None, atol: ArrayLike | None, controller: object | None, dtype: jnp.dtype
 ) -> tuple[ArrayLike, ArrayLike]:
     """Return the tolerances of a run, those of its own `controller` if it has one, or filled in after the precision.
 
@@ -139,7 +153,7 @@ def tolerances(
     rtol = (1e-4 if single else 1e-6) if rtol is None else rtol
     atol = 1e-3 * rtol if atol is None else atol
     if not (isinstance(rtol, jax.Array) or isinstance(atol, jax.Array)):
-        _check_tolerances(rtol, atol, dtype)
+        _check_tolerances(float(np.asarray(rtol)), float(np.asarray(atol)), dtype)
     return constant(rtol, dtype), constant(atol, dtype)
 
 
@@ -163,8 +177,7 @@ def _with_tolerances(
     """Return the solver with the tolerances that it leaves open, its own or those of its root finder, filled in."""
     finder = getattr(solver, "root_finder", None)
     for name in ("rtol", "atol", "norm") if finder is not None else ():
-        # Diffrax puts a mark, which is no number, where diffeqsolve is to fill in its own.
-        if repr(getattr(finder, name)).startswith("<taken from"):
+        if getattr(finder, name) is _LEFT_OPEN:
             solver = eqx.tree_at(lambda s, n=name: getattr(s.root_finder, n), solver, getattr(controller, name))
     if getattr(solver, "rtol", 0) is None:
         solver = dataclasses.replace(solver, rtol=rtol)

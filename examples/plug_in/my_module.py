@@ -1,0 +1,143 @@
+"""A kind of everything that flowsim lets a module of one's own bring: named in scenario.yaml as my_module:Name."""
+
+from typing import ClassVar
+
+import equinox as eqx
+import flowsim
+import jax
+import jax.numpy as jnp
+import numpy as np
+from flowsim.data import Data, DataSource
+from flowsim.experiments import Figure
+from flowsim.networks import NetworkRecipe
+from jaxtyping import ArrayLike
+from pydantic import Field
+
+
+class Waves(DataSource):
+    """Samples of a sine wave over a few random directions, with outliers among the labels."""
+
+    samples: int = Field(default=40, ge=2, examples=[40])
+    """Number of samples."""
+    features: int = Field(default=3, ge=1, examples=[3])
+    """Number of features."""
+    outliers: float = Field(default=0.1, ge=0, le=1, examples=[0.1])
+    """The share of the labels that are far off."""
+
+    def load(self, rng, folder):
+        """Draw X (samples, features) and y (samples,)."""
+        X = rng.standard_normal((self.samples, self.features))
+        y = np.sin(X @ rng.standard_normal(self.features))
+        far_off = rng.random(self.samples) < self.outliers
+        return Data((X, y + 5 * far_off * rng.standard_normal(self.samples)))
+
+    def dimensions(self):
+        """Return the numbers of features and labels of a sample."""
+        return self.features, 1
+
+
+class TanhBlocks(eqx.Module):
+    """x ↦ pᵀh_L with h_k = h_{k−1} + W_k tanh(h_{k−1}) and h_0 = W_0 x."""
+
+    first: jax.Array
+    blocks: jax.Array
+    last: jax.Array
+
+    def __call__(self, x):
+        """Return the output for one sample, a scalar."""
+        hidden, _ = jax.lax.scan(lambda h, w: (h + w @ jnp.tanh(h), None), self.first @ x, self.blocks)
+        return self.last @ hidden
+
+
+class ResidualTanh(NetworkRecipe):
+    """A small residual network with tanh."""
+
+    depth: int = Field(default=3, ge=1, examples=[3])
+    """Number of blocks."""
+    width: int = Field(default=5, ge=1, examples=[5])
+    """Width of the hidden layers."""
+    scale: float = Field(default=0.5, gt=0, examples=[0.5])
+    """Standard deviation of the weights at the start, times one over the root of the width."""
+
+    start_options: ClassVar[frozenset[str]] = frozenset({"scale"})
+
+    def build(self, inputs, outputs, *, key, shared):
+        """Draw the network."""
+        size = self.scale / self.width**0.5
+        keys = jax.random.split(key, 3)
+        return TanhBlocks(
+            first=size * jax.random.normal(keys[0], (self.width, inputs)),
+            blocks=size * jax.random.normal(keys[1], (self.depth, self.width, self.width)),
+            last=size * jax.random.normal(keys[2], (self.width,)),
+        )
+
+
+class Huber(flowsim.losses.Loss):
+    """r²/2 for |r| ≤ δ, and δ(|r| − δ/2) beyond, with r = prediction − target (Huber 1964)."""
+
+    delta: float = 1.0
+
+    infimum: ClassVar[float] = 0.0
+    attained: ClassVar[bool] = True
+
+    def __call__(self, prediction, target):
+        """Return the loss of one sample."""
+        size = jnp.abs(prediction - target)
+        return jnp.sum(jnp.where(size <= self.delta, size**2 / 2, self.delta * (size - self.delta / 2)))
+
+    def curvature(self, prediction, target):
+        """Return the second derivative: one inside, zero outside."""
+        inside = jnp.abs(prediction - target).ravel() <= self.delta
+        return jnp.diag(inside.astype(prediction.dtype))
+
+
+class HeavyBall(flowsim.Descent):
+    """W ← W + v with v ← βv − η∇R(W), β the `momentum` (Polyak 1964)."""
+
+    learning_rate: ArrayLike
+    momentum: float = 0.9
+
+    def remember(self, weights):
+        """Return the velocity at the start, zero."""
+        return jax.tree.map(jnp.zeros_like, weights)
+
+    def step(self, weights, gradient, memory):
+        """Return the weights after a step, and the velocity."""
+        velocity = jax.tree.map(lambda v, g: self.momentum * v - self.learning_rate * g, memory, gradient)
+        return jax.tree.map(jnp.add, weights, velocity), velocity
+
+
+class LayerNorms(flowsim.Probe):
+    """‖W_k‖_F of every block."""
+
+    label = flowsim.Label("layer_norms", "norm of each block", r"$\Vert W_k \Vert_F$", logarithmic=False)
+
+    def measure(self, moment):
+        """Return one number for each block."""
+        return jnp.sqrt(jnp.sum(moment.network.blocks**2, axis=(1, 2)))
+
+
+class NormsFigure(Figure):
+    """The norm of every block, along single runs or at the end of those of a sweep."""
+
+    name = "layer_norms"
+
+    def draw(self, results):
+        """Return the figure, from the stored numbers alone."""
+        from matplotlib.figure import Figure as Canvas
+
+        figure = Canvas(figsize=(3.3, 2.5), layout="constrained")
+        axes = figure.add_subplot()
+        if results.sweep is None:
+            runs = results.trajectories
+            for run in range(runs.sizes["run"]):
+                one = runs.isel(run=run)
+                axes.plot(one["time"], one["layer_norms"], label=str(one["dynamics"].item()))
+            axes.set_xlabel("time")
+        else:
+            ends = results.sweep["layer_norms"].mean("repetition")
+            for run in range(ends.sizes["run"]):
+                axes.plot(results.sweep["scale"], ends.isel(run=run).transpose("scale", ...), "o-")
+            axes.set_xlabel("scale of the initialization")
+        axes.set_ylabel(LayerNorms.label.symbol)
+        return figure

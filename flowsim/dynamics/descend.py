@@ -1,0 +1,91 @@
+"""Gradient descent and its kin: the gradient field discretized in steps of a learning rate."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import equinox as eqx
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import ArrayLike
+
+from ..probes import Probe
+from ..problems import Problem
+from .descent import Descent
+from .driver import Request, drive
+from .field import checked_parts, constant
+from .gradient_descent import GradientDescent
+from .records import instruments
+from .schedule import AtSteps
+from .stopping import Stopping, stopping_for
+from .trajectory import Trajectory, as_times, trajectory_of
+
+_RECORDS = 250
+
+
+def descend(
+    network: eqx.Module,
+    problem: Problem,
+    *,
+    learning_rate: float | None = None,
+    optimizer: Descent | None = None,
+    steps: int,
+    record_steps: ArrayLike | None = None,
+    stopping: Stopping | None = None,
+    diagnostics: Mapping[str, Callable[[Any], Any]] | None = None,
+    probes: Sequence[Probe | Callable[[Any], Any]] = (),
+    sharpness: bool = False,
+    weights: bool = False,
+) -> Trajectory:
+    """Run gradient descent W ← W − η∇R(W) for at most `steps` steps with `learning_rate` η, or another `optimizer`.
+
+    It ends early by the criteria of `stopping` (as in `integrate`), when the risk diverges, or when a step
+    changes no weight in floating point, where all later steps would stay. Time is η·k after k steps. Records
+    are made at the increasing step numbers `record_steps` and at the end (default:
+    `default_record_steps(steps)`, some 250, dense at first); what they hold is as
+    in `integrate`. An `optimizer` is a `flowsim.Descent`, which holds its learning rate itself.
+
+    Works under `jax.jit` and `jax.vmap`, with a traced `learning_rate` too. Raises `ValueError` or
+    `TypeError` for arguments that cannot be right; a run that diverges is returned, not raised.
+    """
+    _, rest, dtype = checked_parts(network)
+    dynamics = _optimizer(learning_rate, optimizer).checked(dtype)
+    if not (isinstance(steps, int | np.integer) and steps >= 1):
+        raise ValueError(f"steps must be a whole number, one or more, got {steps!r}")
+    marks = default_record_steps(steps) if record_steps is None else as_times(record_steps, "record_steps", whole=True)
+    request = Request(
+        network=network,
+        problem=problem,
+        dynamics=dynamics,
+        stopping=stopping_for(stopping, problem, dtype),
+        schedule=AtSteps(np.append(marks[marks < steps], steps)),
+        instruments=instruments(diagnostics, probes, sharpness=sharpness, weights=weights),
+        t1=constant(np.inf, dtype),
+        max_steps=constant(steps, jnp.result_type(int)),
+    )
+    return trajectory_of(drive(request), request, rest)
+
+
+def _optimizer(learning_rate: float | None, optimizer: Descent | None) -> Descent:
+    """Return the dynamics of a run: gradient descent with the learning rate, or the optimizer, which has its own."""
+    if optimizer is None and learning_rate is not None:
+        return GradientDescent(learning_rate)
+    if optimizer is None or learning_rate is not None:
+        raise ValueError("give either a learning_rate, for gradient descent, or an optimizer, which holds its own")
+    if not isinstance(optimizer, Descent):
+        found = type(optimizer).__name__
+        raise TypeError(f"optimizer must be a flowsim.Descent, such as flowsim.GradientDescent(0.02), got {found}")
+    return optimizer
+
+
+def default_record_steps(steps: int, records: int = _RECORDS) -> np.ndarray:
+    """Return about `records` of the steps 0, …, `steps`: most of them one by one, then pairs k, k + 1 spread
+    geometrically.
+
+    At the edge of stability everything alternates from one step to the next, and single records far apart would
+    show a beat that is not there.
+    """
+    if steps < records:
+        return np.arange(steps + 1)
+    first = 3 * records // 4
+    later = np.round(np.geomspace(first, steps, (records - first) // 2)).astype(int)
+    return np.unique(np.concatenate([np.arange(first), later - 1, later]))

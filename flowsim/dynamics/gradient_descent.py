@@ -1,0 +1,21 @@
+"""Gradient descent: the gradient flow discretized by explicit Euler steps."""
+
+import jax
+from jaxtyping import ArrayLike, PyTree
+
+from .descent import Descent
+from .dynamics import DYNAMICS
+
+
+@DYNAMICS.register("gradient_descent")
+class GradientDescent(Descent):
+    """W ← W − η∇R(W)."""
+
+    learning_rate: ArrayLike
+
+    def remember(self, weights: PyTree) -> None:
+        """Return nothing."""
+
+    def step(self, weights: PyTree, gradient: PyTree, memory: None) -> tuple[PyTree, None]:
+        """Return W − η∇R(W)."""
+        return jax.tree.map(lambda w, g: w - self.learning_rate * g, weights, gradient), None

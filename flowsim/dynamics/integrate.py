@@ -1,0 +1,102 @@
+"""Flows, integrated to their limit."""
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import diffrax
+import equinox as eqx
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import ArrayLike
+
+from ..probes import Probe
+from ..problems import Problem
+from .descent import Descent
+from .driver import Request, drive
+from .dynamics import Dynamics
+from .field import checked_parts, constant
+from .gradient_flow import GradientFlow
+from .records import instruments
+from .schedule import AtTimes, Spread
+from .stopping import Stopping, stopping_for
+from .trajectory import Trajectory, as_times, trajectory_of
+
+
+def integrate(
+    network: eqx.Module,
+    problem: Problem,
+    *,
+    model: Dynamics | None = None,
+    solver: diffrax.AbstractAdaptiveSolver | None = None,
+    rtol: float | None = None,
+    atol: float | None = None,
+    t1: float = float("inf"),
+    max_steps: int = 1_000_000,
+    ts: ArrayLike | None = None,
+    between: bool = False,
+    stopping: Stopping | None = None,
+    diagnostics: Mapping[str, Callable[[Any], Any]] | None = None,
+    probes: Sequence[Probe | Callable[[Any], Any]] = (),
+    sharpness: bool = False,
+    weights: bool = False,
+    stepsize_controller: diffrax.AbstractAdaptiveStepSizeController | None = None,
+    checkpoint: str | os.PathLike | None = None,
+    checkpoint_seconds: float = 60.0,
+) -> Trajectory:
+    """Integrate a flow from `network` to its limit: the gradient flow dW/dt = −∇R(W), or another `model`.
+
+    Steps adapt to `rtol` and `atol` (default 1e-6 and 1e-3·rtol; in float32, 1e-4). The run ends with `stopping`
+    (default: ‖∇R‖ ≤ 1e-8; in float32, 1e-4), at time `t1`, or after `max_steps` steps, accepted and rejected, whichever
+    comes first: see `Trajectory.outcome`. `solver` is any Diffrax ODE solver with an error estimate; the default
+    follows from the problem (`flowsim.solvers.default_solver`), and `Trajectory.method` names it. The steps of
+    an explicit Diffrax solver never exceed what the sharpness allows it (`SharpnessLimitedController`).
+    `stepsize_controller` replaces the step control altogether, and then holds the tolerances.
+
+    Records are made at the increasing times `ts`, reached exactly, and at the end, and with `between` also where
+    much happens between them; without `ts`, at the ends of some 200 steps, spread over plateau, fast phase and
+    approach. Steps are kept short enough for that: `ts=[]` leaves only the record at the end, and is the fastest way
+    to the limit. Each record holds the risk, excess risk, squared distance and gradient norm, what the functions of
+    the network in `diagnostics` return (floating-point arrays), what the `probes` measure (`flowsim.Probe`, or
+    functions of the network), and on request the `sharpness` and the `weights`, both of which cost more than the flow.
+
+    With `checkpoint`, a path, the state is written to that file every `checkpoint_seconds` and at the end. Where the
+    file exists, the run goes on from it and ends, bit for bit, as without the interruption.
+
+    `model` is a dynamics with adaptive steps (`flowsim.Dynamics`), which holds its solver and tolerances itself.
+
+    Works under `jax.jit` and `jax.vmap` without `checkpoint`. Raises `ValueError` or `TypeError` for arguments that
+    cannot be right; a run that does not converge is returned, not raised.
+    """
+    _, rest, dtype = checked_parts(network)
+    dynamics = _model(model, solver, stepsize_controller, rtol, atol).checked(dtype)
+    if isinstance(t1, int | float) and not t1 >= 0:
+        raise ValueError(f"t1 must be zero or more, got {t1}")
+    if not (isinstance(max_steps, int | np.integer) and max_steps >= 1):
+        raise ValueError(f"max_steps must be a whole number, one or more, got {max_steps!r}")
+    request = Request(
+        network=network,
+        problem=problem,
+        dynamics=dynamics,
+        stopping=stopping_for(stopping, problem, dtype),
+        schedule=Spread() if ts is None else AtTimes(constant(as_times(ts, "ts"), dtype), between),
+        instruments=instruments(diagnostics, probes, sharpness=sharpness, weights=weights),
+        t1=constant(t1, dtype),
+        max_steps=constant(max_steps, jnp.result_type(int)),
+    )
+    state = drive(request, checkpoint=checkpoint, checkpoint_seconds=checkpoint_seconds)
+    return trajectory_of(state, request, rest)
+
+
+def _model(model: Dynamics | None, *options: Any) -> Dynamics:
+    """Return the dynamics of a run: the gradient flow with its `options`, or the `model`, which has its own."""
+    if model is None:
+        return GradientFlow(*options)
+    if not isinstance(model, Dynamics) or isinstance(model, Descent):
+        raise TypeError(
+            f"model must be a flow, such as flowsim.GradientFlow(), got {type(model).__name__}: "
+            "use flowsim.descend(..., optimizer=...) for steps of a learning rate"
+        )
+    if any(option is not None for option in options):
+        raise ValueError("with a model, give solver, stepsize_controller, rtol and atol to it, not to integrate")
+    return model

@@ -1,0 +1,94 @@
+"""What is written down along a run, and the slots that hold it."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Int, PyTree
+
+from ..probes import (
+    ExcessRisk,
+    GradientNorm,
+    Moment,
+    Probe,
+    Risk,
+    Sharpness,
+    SquaredDistance,
+    probe_of,
+)
+from .dynamics import Clock, Dynamics
+from .field import GradientField
+
+STANDARD = (Risk(), ExcessRisk(), SquaredDistance(), GradientNorm())
+
+
+class Instruments(eqx.Module):
+    """What to measure: `probes` beside the standard ones; `weights` keeps the weights too."""
+
+    probes: tuple[Probe, ...]
+    weights: bool = eqx.field(static=True)
+
+    def measure(
+        self, dynamics: Dynamics, field: GradientField, state: PyTree, clock: Clock, gradient_norm: Float[Array, ""]
+    ) -> dict[str, PyTree]:
+        """Return one record of a run in `state` of its `dynamics`."""
+        weights = dynamics.weights(state)
+        moment = Moment(field.network(weights), field.problem, state, clock.time, gradient_norm)
+        return {
+            "times": clock.time,
+            "time_remainders": clock.remainder,
+            "probes": {probe.label.name: probe.measure(moment) for probe in (*STANDARD, *self.probes)},
+            "weights": weights if self.weights else None,
+        }
+
+
+def instruments(
+    diagnostics: Mapping[str, Any] | None, probes: Sequence[Any], *, sharpness: bool, weights: bool
+) -> Instruments:
+    """Return the instruments asked for.
+
+    Raises `TypeError` for a diagnostic that is not a function with a name, and for what is no probe; `ValueError` for a
+    name that is taken.
+    """
+    chosen = [_diagnostic(name, function) for name, function in (diagnostics or {}).items()]
+    chosen += [probe_of(entry) for entry in probes]
+    if sharpness:
+        chosen.append(Sharpness())
+    names = [probe.label.name for probe in (*STANDARD, *chosen)]
+    if twice := [name for name in names if names.count(name) > 1]:
+        raise ValueError(f"{twice[0]!r} is recorded already: give the diagnostic another name, or leave it out")
+    return Instruments(tuple(chosen), weights)
+
+
+def _diagnostic(name: object, function: object) -> Probe:
+    if not isinstance(name, str) or not callable(function) or isinstance(function, Probe):
+        raise TypeError(f"diagnostics maps names to functions of the network, got {name!r}: {type(function).__name__}")
+    return probe_of(function, name)
+
+
+class Records(eqx.Module):
+    """A fixed number of slots, filled one after the other."""
+
+    slots: PyTree
+    count: Int[Array, ""]
+
+    def add(self, record: PyTree) -> "Records":
+        """Return the records with one more."""
+        slots = jax.tree.map(lambda buffer, value: buffer.at[self.count].set(value), self.slots, record)
+        return Records(slots, self.count + 1)
+
+    def thinned(self) -> "Records":
+        """Return every second record: the first, the third, ….  The slots behind them keep stale values."""
+        capacity = jax.tree.leaves(self.slots)[0].shape[0]
+        kept = jax.tree.map(lambda buffer: buffer.at[: capacity // 2].set(buffer[::2]), self.slots)
+        return Records(kept, self.count // 2)
+
+
+def empty_records(capacity: int, record: PyTree) -> Records:
+    """Return `capacity` slots for records like `record`, of arrays or their shapes, filled with NaN."""
+    return Records(
+        jax.tree.map(lambda like: jnp.full((capacity, *like.shape), jnp.nan, like.dtype), record),
+        jnp.array(0),
+    )

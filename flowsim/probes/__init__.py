@@ -1,0 +1,14 @@
+"""What can be recorded along a run."""
+
+from .gradient import GradientNorm as GradientNorm
+from .probe import (
+    PROBES as PROBES,
+    FunctionProbe as FunctionProbe,
+    Label as Label,
+    Moment as Moment,
+    Probe as Probe,
+    probe_of as probe_of,
+)
+from .regressor import SquaredDistance as SquaredDistance
+from .risk import ExcessRisk as ExcessRisk, Risk as Risk
+from .sharpness import Sharpness as Sharpness

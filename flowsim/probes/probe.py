@@ -1,0 +1,97 @@
+"""A probe: a number, or an array of them, that is taken of a run wherever a record is made."""
+
+import abc
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, PyTree
+
+from ..kinds import Registry
+from ..problems import Problem
+
+
+@dataclass(frozen=True)
+class Label:
+    """What tables, figures and stored arrays call what a probe measures.
+
+    `name` is a word without spaces, `meaning` a phrase, `symbol` for the axis of a figure (TeX between dollars),
+    `unit` that of UDUNITS, and `logarithmic` says which axis suits it.
+    """
+
+    name: str
+    meaning: str
+    symbol: str
+    unit: str = "1"
+    logarithmic: bool = True
+
+
+class Moment(eqx.Module):
+    """A run at one time, as a probe sees it.
+
+    `state` is the dynamics' own, whose weights are those of `network`.
+    """
+
+    network: eqx.Module
+    problem: Problem
+    state: PyTree
+    time: Float[Array, ""]
+    gradient_norm: Float[Array, ""]
+
+
+class Probe(eqx.Module):
+    """Something that can be recorded along a run. To add one, say what it is called and how it is measured:
+
+        class Depth(flowsim.Probe):
+            label = flowsim.Label("weight", "norm of the first layer", r"$\\Vert W_1 \\Vert$")
+
+            def measure(self, moment):
+                return jnp.linalg.norm(moment.network.weights[0])
+
+    Pass it as `probes=[Depth()]`, or write `record: [my_module:Depth]` in a scenario. A probe has no state: it is
+    evaluated inside the compiled run, and must return floating-point arrays of the same shapes each time.
+    """
+
+    label: eqx.AbstractVar[Label]
+
+    @abc.abstractmethod
+    def measure(self, moment: Moment) -> Float[Array, "..."]:
+        """Return what is to be recorded of this moment."""
+
+
+class FunctionProbe(Probe):
+    """A function of the network as a probe, under a name."""
+
+    function: Callable[[Any], PyTree]
+    label: Label = eqx.field(static=True)
+
+    def measure(self, moment: Moment) -> PyTree:
+        """Return the function's value."""
+        return jax.tree.map(jnp.asarray, self.function(moment.network))
+
+
+def _is_probe(kind: object) -> bool:
+    return issubclass(kind, Probe) if isinstance(kind, type) else callable(kind)
+
+
+PROBES: Registry[Any] = Registry(
+    "a probe", accepts=_is_probe, expected="a subclass of flowsim.Probe, or a function of the network"
+)
+
+
+def probe_of(entry: Probe | Callable[[Any], PyTree], name: str | None = None) -> Probe:
+    """Return a probe as it is, and a function of the network as one, called `name` or else as the function is.
+
+    Raises `TypeError` for anything else.
+    """
+    if isinstance(entry, Probe):
+        return entry
+    name = getattr(entry, "__name__", None) if name is None else name
+    if not callable(entry) or not isinstance(name, str):
+        raise TypeError(
+            f"a probe is a flowsim.Probe, or a function of the network with a name, got {type(entry).__name__}"
+        )
+    return FunctionProbe(function=entry, label=Label(name, name.replace("_", " "), name.replace("_", " ")))
