@@ -1,6 +1,9 @@
 """Strict settings for every test, and the problems and runs that many tests look at."""
 
 import os
+import subprocess
+import sys
+from pathlib import Path
 
 # Decompositions of small matrices: more threads than one only wait for each other.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
@@ -16,11 +19,35 @@ jax.config.update("jax_enable_x64", True)
 jax.config.update("jax_numpy_rank_promotion", "raise")
 
 
+# Nearly all the time of a test goes into compiling programs that then run for milliseconds.
+_QUICK_COMPILATION = [
+    "--xla_backend_optimization_level=0",
+    "--xla_cpu_parallel_codegen_split_count=1",
+    "--xla_cpu_use_fusion_emitters=false",
+]
+
+
+def pytest_configure(config):
+    """Compile quickly where the slow tests are left out: they, in a run of their own, compile as users do.
+
+    Workers and the processes that tests start inherit the setting. XLA reads it when the first program is compiled,
+    and ends a process that names an option it does not know: which ones it knows is found out in another.
+    """
+    if config.option.markexpr == "not slow" and "XLA_FLAGS" not in os.environ:
+        code = "from jaxlib import xla_client; xla_client.make_cpu_client()"
+        environment = os.environ | {"XLA_FLAGS": " ".join(_QUICK_COMPILATION)}
+        tried = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, check=False)
+        known = [flag for flag in _QUICK_COMPILATION if flag.encode() not in tried.stderr]
+        os.environ["XLA_FLAGS"] = " ".join(known)
+
+
 @pytest.fixture(scope="module", autouse=True)
 def _compiled_programs_are_let_go():
-    """Let go of each module's compiled programs: a process may hold only so many (65 530 memory maps under Linux)."""
+    """Let go of compiled programs before they are too many for a process (65 530 memory maps under Linux)."""
     yield
-    jax.clear_caches()
+    maps = Path("/proc/self/maps")
+    if not maps.exists() or maps.read_bytes().count(b"\n") > 20_000:
+        jax.clear_caches()
 
 
 @pytest.fixture(scope="session")
