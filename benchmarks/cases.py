@@ -7,8 +7,7 @@ import jax
 import numpy as np
 
 import flowsim
-from flowsim.problems.data import gaussian_teacher, standardize, unit_regressor
-from flowsim.problems.table import read_table
+from flowsim.data import gaussian_teacher, read_table, standardize, unit_regressor
 
 jax.config.update("jax_enable_x64", True)
 

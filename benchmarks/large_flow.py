@@ -14,8 +14,8 @@ import numpy as np
 from console import options, start, table
 
 import flowsim
+from flowsim.data import gaussian_teacher
 from flowsim.networks import split
-from flowsim.problems.data import gaussian_teacher
 
 PLANNED_WIDTH, PLANNED_DEPTH = 200, 20
 SOLVERS = {

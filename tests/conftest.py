@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import flowsim
-from flowsim.problems.data import gaussian_teacher
+from flowsim.data import gaussian_teacher
 
 jax.config.update("jax_enable_x64", True)
 jax.config.update("jax_numpy_rank_promotion", "raise")

@@ -8,7 +8,7 @@ from jax.sharding import NamedSharding, PartitionSpec
 import flowsim
 from flowsim.curvature import eigenpairs_lanczos, spectral_bounds, top_eigenpairs
 from flowsim.curvature.vectors import scattered_like
-from flowsim.problems.data import gaussian_teacher
+from flowsim.data import gaussian_teacher
 
 jax.config.update("jax_enable_x64", True)
 

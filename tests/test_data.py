@@ -9,8 +9,7 @@ import pytest
 from hypothesis import given, settings, strategies as st
 from hypothesis.extra.numpy import arrays
 
-from flowsim.problems.data import DataError, gaussian_teacher, standardize, unit_regressor
-from flowsim.problems.table import read_table
+from flowsim.data import DataError, gaussian_teacher, read_table, standardize, unit_regressor
 
 DIABETES = Path(__file__).parents[1] / "scenarios" / "data" / "diabetes.csv"
 FINITE = st.floats(allow_nan=False, allow_infinity=False)

@@ -7,6 +7,7 @@ from jax.flatten_util import ravel_pytree
 
 import flowsim
 from flowsim import Outcome, Stopping
+from flowsim.data import gaussian_teacher
 from flowsim.dynamics import descend_lanes
 from flowsim.dynamics.lanes.activations import WITH_SLOPE
 from flowsim.dynamics.lanes.form import form_for
@@ -14,7 +15,6 @@ from flowsim.dynamics.lanes.layout import sum_over_samples
 from flowsim.dynamics.lanes.linear import LinearForm
 from flowsim.dynamics.lanes.model import ModelForm
 from flowsim.dynamics.lanes.perceptron import PerceptronForm
-from flowsim.problems.data import gaussian_teacher
 
 DATA = gaussian_teacher(np.random.default_rng(0), 20, 3)
 NEVER = Stopping(gradient_norm=None)

@@ -17,7 +17,7 @@ _LONG_RUN = """
 import sys, jax
 jax.config.update("jax_enable_x64", True)
 import diffrax, numpy as np, flowsim
-from flowsim.problems.data import gaussian_teacher
+from flowsim.data import gaussian_teacher
 
 problem = flowsim.LinearRegression(*gaussian_teacher(np.random.default_rng(0), 50, 5))
 network = flowsim.DeepLinear.gaussian(widths=[5] * 10 + [1], scale=0.35, key=jax.random.key(0))

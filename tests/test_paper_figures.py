@@ -13,8 +13,8 @@ from scipy import stats
 
 import flowsim
 from flowsim import report
+from flowsim.data import gaussian_teacher
 from flowsim.dynamics import Outcome
-from flowsim.problems.data import gaussian_teacher
 from flowsim.report.paper.generalization import gaps, regress
 from flowsim.report.paper.learning_claims import LEARNED
 from flowsim.report.sweeps import runs

@@ -12,8 +12,8 @@ from rich.console import Console
 
 import flowsim
 from flowsim import report
+from flowsim.data import gaussian_teacher
 from flowsim.dynamics import Outcome
-from flowsim.problems.data import gaussian_teacher
 from flowsim.report.figures import _apart
 from flowsim.report.view import Curve, TimeView, log_limits, time_view
 

@@ -75,7 +75,7 @@ def cells(whole):
         problem = build_problem(point.scenario, *data.training)
         for repetition in range(whole.sizes["repetition"]):
             key = start_key(3, point.name, repetition)
-            network = build_network(point.scenario, data.features, data.outputs, key)
+            network = build_network(point.scenario, data.inputs, data.outputs, key)
             yield (*point.index, repetition), problem, network, data
 
 
@@ -327,7 +327,7 @@ def test_a_data_file_that_changes_during_the_run_is_not_stored_under_its_old_nam
     assert compute.compute(placed.block, environment()).failures == []
     (tmp_path / "table.csv").write_text("a,b,y\n1,2,3\n2,1,5\n4,4,2\n")
     (failure,) = compute.compute(placed.block, environment()).failures
-    assert "the data file is another one than when the run was started" in failure.message
+    assert "table.csv is another one than when the run was started" in failure.message
 
 
 def test_a_worker_with_other_versions_computes_nothing(tmp_path):

@@ -15,10 +15,10 @@ from pathlib import Path
 import pytest
 
 from flowsim import cli
+from flowsim.data import DataError
 from flowsim.experiments import BlockStore, PendingSweep, open_results, read_scenario, resolved, sweeps_ahead
 from flowsim.experiments.sweep import plan
 from flowsim.experiments.sweep.workers import InProcess, Spawned
-from flowsim.problems.data import DataError
 
 SCENARIO = """
 data: {kind: gaussian, samples: 20, features: 3}

@@ -8,7 +8,7 @@ import pytest
 
 import flowsim
 from flowsim import theory
-from flowsim.problems.data import gaussian_teacher
+from flowsim.data import gaussian_teacher
 from flowsim.theory import Verdict
 
 

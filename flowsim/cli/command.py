@@ -8,8 +8,8 @@ from collections.abc import Sequence
 
 import jax
 
+from ..data import DataError
 from ..experiments import ScenarioError, StoreError, scenario_json_schema
-from ..problems.data import DataError
 from .crew import crew_for
 from .jobs import read_jobs
 from .options import parser

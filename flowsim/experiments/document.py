@@ -12,7 +12,7 @@ import yaml
 from yaml.composer import ComposerError
 from yaml.reader import ReaderError
 
-from .values import KeyPath
+from ..kinds import KeyPath
 
 LARGEST_FILE = 2**20
 DEEPEST_NESTING = 10

@@ -8,14 +8,14 @@ from pathlib import Path
 from typing import Any
 
 from pydantic import ValidationError
+from pydantic_core import PydanticCustomError
 
+from ..kinds import KeyPath, within
+from ..kinds.outside import look_in, shadowed
 from .document import Document, ScenarioError as ScenarioError, complaint, parse, read_document
+from .keys import AXES, choices, keys, named_kinds
 from .scenario import Scenario
-from .settings import FileData
-from .values import KeyPath
-from .wording import complaints, keys, unknown_key
-
-_AXES = ("sweep", "over")
+from .wording import complaints, refused, unknown_key
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,8 @@ class Override:
 def parse_overrides(texts: Iterable[str]) -> tuple[Override, ...]:
     """Read overrides written `key.path=VALUE`, the value in YAML: `descent.learning_rates=[0.1, 0.2]`.
 
-    Raises `ScenarioError` for what has no value, is no key of a scenario, is not YAML, or is set twice.
+    Raises `ScenarioError` for what has no value, is not YAML, or is set twice. Whether there is such a key depends on
+    the scenario.
     """
     overrides: dict[tuple[str, ...], Override] = {}
     for text in texts:
@@ -46,16 +47,20 @@ def parse_overrides(texts: Iterable[str]) -> tuple[Override, ...]:
 def read_scenario(path: str | Path, overrides: Iterable[Override] = ()) -> Scenario:
     """Read the scenario in the YAML file `path`, with `overrides` in place of what the file says.
 
-    A key of the file that an overridden `kind` does not have is left out. Raises `ScenarioError`, one line
-    for each thing wrong, for a file that cannot be read, is not YAML, or breaks the schema, and for a data
-    file that is not there.
+    A key of the file that an overridden `kind` does not have is left out. Modules that it names are looked for in its
+    folder too, from now on. Raises `ScenarioError`, one line for each thing wrong, for a file that cannot be read, is
+    not YAML, or breaks the schema, and for a data file that is not there.
     """
-    document = _overridden(read_document(Path(path)), overrides)
+    look_in(Path(path).parent)
+    written, overrides = read_document(Path(path)), tuple(overrides)
+    document = _overridden(written, overrides)
+    _refuse_unknown_keys(overrides, document)
+    _refuse_shadowed_modules(document, Path(path).parent)
     try:
         scenario = Scenario.model_validate(document.value)
     except ValidationError as error:
         raise ScenarioError("\n".join(complaints(error, document))) from None
-    _refuse_absent_data(scenario, Path(path).parent, document)
+    _refuse(within(("data",), scenario.data.absences(Path(path).parent)), document)
     _refuse_bad_points(scenario, document)
     return scenario
 
@@ -91,11 +96,8 @@ def _override(text: str) -> Override:
     place = f"--set {text if text.isprintable() else repr(text)}"
     key, equals, value = text.partition("=")
     path = tuple(key.strip().split("."))
-    if path[:2] == _AXES and len(path) > 3:
-        path = (*_AXES, ".".join(path[2:]))
-    for n in range(len(path)):
-        if path[n] not in (known := keys(path[:n])):
-            raise ScenarioError(unknown_key(place, path[: n + 1], known))
+    if path[:2] == AXES and len(path) > 3:
+        path = (*AXES, ".".join(path[2:]))
     if not equals or not value.strip():
         write = f"{key.strip()}=VALUE, with null for no value"
         raise ScenarioError(complaint(place, found="no value", expected="KEY=VALUE", write=write))
@@ -109,7 +111,7 @@ def _overridden(document: Document, overrides: Iterable[Override]) -> Document:
         *sections, key = override.path
         holder = value
         for section in sections:
-            holder = holder.setdefault(section, {})
+            holder = _entered(holder, section)
             places.setdefault((section,), override.place)
         if not isinstance(holder, dict):
             continue  # the file has no section here, which is reported with its line
@@ -121,8 +123,17 @@ def _overridden(document: Document, overrides: Iterable[Override]) -> Document:
     return Document(value, places)
 
 
+def _entered(holder: Any, section: str) -> Any:
+    """Return what stands in a section of `holder`, which is made if need be, or None where there can be none."""
+    if not isinstance(holder, dict):
+        return None
+    if isinstance(holder.get(section), str) and section in choices() and choices()[section].word:
+        holder[section] = {"kind": holder[section]}  # a kind without options, written as its name alone
+    return holder.setdefault(section, {})
+
+
 def _leave_out_foreign_keys(section: dict[str, Any], path: KeyPath, kind: Any) -> None:
-    before, after = keys(path, section.get("kind")), keys(path, kind)
+    before, after = (keys(path, {path[0]: {"kind": name}}) for name in (section.get("kind"), kind))
     for key in set(section).intersection(before):
         # `features` is a number for one kind of data and names for another: same word, different key.
         if key not in after or before[key].annotation != after[key].annotation:
@@ -133,16 +144,16 @@ def _refuse_bad_points(scenario: Scenario, document: Document) -> None:
     """Refuse an axis of the sweep that is no key, a value that its key does not take, and values that do not fit."""
     axes = scenario.sweep.over if scenario.sweep else {}
     for axis in axes:
-        place = document.place((*_AXES, axis))
-        if axis not in (known := keys(_AXES)):
-            raise ScenarioError(unknown_key(place, (*_AXES, axis), known))
+        place = document.place((*AXES, axis))
+        if axis not in (known := keys(AXES, document.value)):
+            raise ScenarioError(unknown_key(place, (*AXES, axis), known))
     for combination in product(*axes.values()):
         values = dict(zip(axes, combination, strict=True))
         try:
             point = with_values(scenario, values)
         except ValidationError as error:
             raise ScenarioError(_bad_point(values, error, document)) from None
-        if scenario.sweep and scenario.sweep.critical and not point.network.linear:
+        if scenario.sweep and scenario.sweep.critical and not point.network.is_linear():
             path = ("sweep", "critical")
             wording = {"expected": "a linear one, whose minimum is known", "write": "critical: null"}
             raise ScenarioError(complaint(document.place(path), path, found="a nonlinear network", **wording))
@@ -150,19 +161,37 @@ def _refuse_bad_points(scenario: Scenario, document: Document) -> None:
 
 def _bad_point(values: Mapping[str, Any], error: ValidationError, document: Document) -> str:
     """Return what is wrong with one value of an axis, or else with the combination of the values of several."""
-    places = {axis: f"{document.place((*_AXES, axis))} {'.'.join(_AXES)}" for axis in values}
+    places = {axis: f"{document.place((*AXES, axis))} {'.'.join(AXES)}" for axis in values}
     overrides = [Override(tuple(axis.split(".")), value, places[axis]) for axis, value in values.items()]
     if len(values) == 1 or any(item["type"] != "refused" for item in error.errors()):
         return "\n".join(complaints(error, _overridden(document, overrides)))
     found = ", ".join(f"{axis}={value}" for axis, value in values.items())
     wording = {"expected": "values that fit together", "write": "axes without this combination"}
-    return complaint(document.place(_AXES), _AXES, found=found, **wording)
+    return complaint(document.place(AXES), AXES, found=found, **wording)
 
 
-def _refuse_absent_data(scenario: Scenario, folder: Path, document: Document) -> None:
-    if not isinstance(scenario.data, FileData) or (folder / scenario.data.path).is_file():
-        return
-    path = ("data", "path")
-    found = f"{scenario.data.path!r}, which is no file in {folder.resolve()}"
-    wording = {"expected": "a .csv or .npz file", "write": "its path as seen from the folder of the scenario"}
-    raise ScenarioError(complaint(document.place(path), path, found=found, **wording))
+def _refuse_unknown_keys(overrides: Iterable[Override], document: Document) -> None:
+    for override in overrides:
+        path = override.path
+        for n in range(len(path)):
+            if path[n] not in (known := keys(path[:n], document.value)):
+                raise ScenarioError(unknown_key(override.place, path[: n + 1], known))
+
+
+def _refuse_shadowed_modules(document: Document, folder: Path) -> None:
+    """Refuse a module beside the scenario in whose place Python takes another one of the same name."""
+    for section in choices():
+        for name in named_kinds(section, document.value):
+            try:
+                found = shadowed(name, folder) if isinstance(name, str) else None
+            except Exception:  # a module that cannot be imported, which is said where the section is checked
+                found = None
+            if found is not None:
+                wording = {"expected": f"the one in {found[0].parent}", "write": "a name that no other module has"}
+                path = (section, "kind")
+                raise ScenarioError(complaint(document.place(path), path, found=f"{name!r} in {found[1]}", **wording))
+
+
+def _refuse(refusals: Iterable[PydanticCustomError], document: Document) -> None:
+    for error in refusals:
+        raise ScenarioError(refused(error, document))

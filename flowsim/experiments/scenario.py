@@ -1,21 +1,15 @@
 """The schema of a scenario: one reproducible experiment, every number checked before any array exists."""
 
-from typing import Literal
+from collections.abc import Iterator
+from typing import Annotated, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field
+from pydantic_core import PydanticCustomError
 
-from .contradictions import contradictions
-from .section import Section
-from .settings import (
-    DescentSettings,
-    FileData,
-    FlowSettings,
-    GaussianData,
-    LargeProductsSettings,
-    PerceptronNetwork,
-    ResidualNetwork,
-    TheorySettings,
-)
+from ..data import SOURCES, DataSource
+from ..kinds import Chosen, Section, refusal, within
+from ..networks import NETWORKS, NetworkRecipe, shape_refusals
+from .settings import DescentSettings, FlowSettings, LargeProductsSettings, TheorySettings
 from .sweep_settings import SweepSettings
 from .values import Seed
 
@@ -27,12 +21,10 @@ class Scenario(Section):
     """From which every random number derives."""
     precision: Literal["float64", "float32"] = Field(default="float64", examples=["float64"])
     """Of every array."""
-    data: GaussianData | FileData = Field(
-        discriminator="kind", examples=[{"kind": "gaussian", "samples": 50, "features": 5}]
-    )
+    data: Annotated[DataSource, Chosen(SOURCES)] = Field(examples=[{"kind": "gaussian", "samples": 50, "features": 5}])
     """Where the samples come from."""
-    network: ResidualNetwork | PerceptronNetwork = Field(
-        discriminator="kind", examples=[{"kind": "residual", "depth": 10, "scale": 0.5}]
+    network: Annotated[NetworkRecipe, Chosen(NETWORKS)] = Field(
+        examples=[{"kind": "residual", "depth": 10, "scale": 0.5}]
     )
     """What is trained."""
     flow: FlowSettings = Field(default_factory=FlowSettings, examples=[{"rtol": 1e-6}])
@@ -52,8 +44,27 @@ class Scenario(Section):
     figure: Literal[1, 2, 3, 4, 5, 6, 7] | None = Field(default=None, examples=[1])
     """The figure of Marion and Chizat (2024) that the sweep is to be drawn as, with its claims checked; null: none."""
 
-    @model_validator(mode="after")
-    def _refusecontradictions(self) -> "Scenario":
-        for error in contradictions(self):
-            raise error
-        return self
+    def refusals(self) -> Iterator[PydanticCustomError]:
+        """Yield why the sections do not go together."""
+        yield from within(("network",), shape_refusals(self.network, *self.data.dimensions()))
+        if self.theory is not None:
+            yield from self.theory.refusals_for(self.data, self.network)
+        yield from self._figure_refusals()
+        yield from within(("flow",), self.flow.refusals_at(self.precision))
+
+    def _figure_refusals(self) -> Iterator[PydanticCustomError]:
+        if self.figure is not None and self.sweep is None:
+            yield refusal(
+                found=f"{self.figure} in a scenario without a sweep",
+                expected="a sweep, which the figure shows",
+                write="a section sweep:, or figure: null",
+                at=("figure",),
+            )
+        axis = "network.depth" if self.figure == 2 else "network.scale"
+        if self.figure is not None and self.sweep is not None and set(self.sweep.over) != {axis}:
+            yield refusal(
+                found=f"a sweep over {', '.join(self.sweep.over) or 'nothing'}",
+                expected=f"one over {axis} alone, which figure {self.figure} shows",
+                write=f"over: {{{axis}: […]}}, or figure: null",
+                at=("sweep", "over"),
+            )

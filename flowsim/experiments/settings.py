@@ -1,141 +1,23 @@
 """The sections of a scenario: what each holds, and what of it is wrong on its own."""
 
 import math
-from typing import Annotated, Literal, get_args
+from collections.abc import Iterator
+from typing import Literal, get_args
 
 from pydantic import Field
+from pydantic_core import PydanticCustomError
 
-from .section import Section
-from .values import (
-    Condition,
-    Conditions,
-    Count,
-    Counts,
-    Depth,
-    LearningRates,
-    Names,
-    Positives,
-    StepLimit,
-    Subject,
-    Subjects,
-    TestCount,
-    Time,
-)
+from ..data import DataSource
+from ..kinds import Section, refusal, too_large, within
+from ..kinds.values import MOST_NUMBERS, Count
+from ..networks import NetworkRecipe
+from .values import Conditions, Counts, LearningRates, Positives, StepLimit, Subject, Subjects, Time
 
-
-class GaussianData(Section):
-    """Inputs and noise drawn from standard Gaussians, labels from a linear teacher, with ‖w*‖ = 1."""
-
-    kind: Literal["gaussian"] = Field(examples=["gaussian"])
-    """Data drawn from a Gaussian teacher."""
-    samples: Count = Field(examples=[50])
-    """Number of samples n."""
-    features: Count = Field(examples=[5])
-    """Number of features d of one sample."""
-    noise: float = Field(default=1.0, ge=0, examples=[1.0])
-    """Standard deviation of the noise on the labels, before they are scaled."""
-    outputs: Count = Field(default=1, examples=[1])
-    """Number of labels m of one sample."""
-    condition: Condition | None = Field(default=None, examples=[100.0])
-    """Condition number Λ/λ of the covariance, with Λ = 1; null: as the inputs are drawn."""
-    test_samples: TestCount = Field(default=0, examples=[50])
-    """Number of further samples of the same teacher, on which a sweep measures the risk of what was trained."""
-
-    @property
-    def inputs(self) -> int:
-        """Number of features, known before the data are."""
-        return self.features
-
-
-class FileData(Section):
-    """Data read from a CSV file (columns) or an NPZ file (arrays)."""
-
-    kind: Literal["file"] = Field(examples=["file"])
-    """Data read from a file."""
-    path: str = Field(min_length=1, examples=["data/diabetes.csv"])
-    """A .csv or .npz file; a relative path starts in the folder of the scenario file."""
-    target: Names = Field(examples=["progression"])
-    """The column to predict, or a list of columns; in an NPZ file, the name of an array."""
-    features: Names | None = Field(default=None, examples=[["age", "bmi"]])
-    """The columns to predict from; null: all the others. In an NPZ file the name of an array; null: X."""
-    standardize: bool = Field(default=True, examples=[True])
-    """Bring every feature to mean zero and variance one."""
-    unit_regressor: bool = Field(default=True, examples=[True])
-    """Scale the labels so that the least-squares regressor w* has norm one."""
-
-    @property
-    def target_names(self) -> str | tuple[str, ...]:
-        """The argument `target` of `read_table`, for which a single name stands alone."""
-        return self.target[0] if len(self.target) == 1 else self.target
-
-    @property
-    def feature_names(self) -> str | tuple[str, ...] | None:
-        """The argument `features` of `read_table`."""
-        return self.features[0] if self.features and len(self.features) == 1 else self.features
-
-    @property
-    def inputs(self) -> int | None:
-        """Number of features, or None where only the file knows."""
-        return len(self.features) if self.features and self._names_columns else None
-
-    @property
-    def outputs(self) -> int | None:
-        """Number of labels of one sample, or None where only the file knows."""
-        return len(self.target) if self._names_columns else None
-
-    @property
-    def _names_columns(self) -> bool:
-        return not self.path.lower().endswith(".npz")
-
-
-Scale = Annotated[float, Field(ge=0, examples=[0.5])]
-
-
-class ResidualNetwork(Section):
-    """A deep linear residual network: W_k = I + scale/√(depth·features)·N_k with N_k standard Gaussian."""
-
-    kind: Literal["residual"] = Field(examples=["residual"])
-    """A deep linear residual network, as wide as there are features."""
-    depth: Depth
-    """Number of weight matrices L."""
-    scale: Scale
-    """Standard deviation s of the initialization, times 1/√(depth·features); 0 is the identity."""
-
-    @property
-    def linear(self) -> bool:
-        """Whether the network is a linear map."""
-        return True
-
-    def count_weights(self, inputs: int, outputs: int) -> int:
-        """Count the weights; the projection onto one output is not one of them."""
-        return self.depth * inputs**2
-
-
-class PerceptronNetwork(Section):
-    """A multi-layer perceptron with independent N(0, scale²) weights and no biases."""
-
-    kind: Literal["mlp"] = Field(examples=["mlp"])
-    """A multi-layer perceptron, linear or not."""
-    depth: Depth
-    """Number of weight matrices L."""
-    scale: Scale
-    """Standard deviation of every weight at the start; from depth 2 on 0 is a saddle: no flow."""
-    width: Count | None = Field(default=None, examples=[20])
-    """Width of the hidden layers; null: as many as there are features."""
-    activation: Literal["linear", "gelu", "tanh", "softplus"] = Field(default="linear", examples=["gelu"])
-    """What stands between the weight matrices."""
-    zero_layer: Count | None = Field(default=None, examples=[2])
-    """The weight matrix that starts at zero, counted from 1; null: none. Only for activation linear."""
-
-    @property
-    def linear(self) -> bool:
-        """Whether the network is a linear map."""
-        return self.activation == "linear"
-
-    def count_weights(self, inputs: int, outputs: int) -> int:
-        """Count the weights of all layers."""
-        width = self.width or inputs
-        return inputs * outputs if self.depth == 1 else width * (inputs + outputs + (self.depth - 2) * width)
+# What rounding leaves of either precision; the library refuses much the same, but knows no file and line.
+_FINEST = {
+    "float64": {"rtol": 1e-14, "gradient_norm": 2e-15},
+    "float32": {"rtol": 4e-6, "gradient_norm": 1e-6},
+}
 
 
 class FlowSettings(Section):
@@ -172,6 +54,19 @@ class FlowSettings(Section):
     max_steps: StepLimit = Field(default=1_000_000, examples=[1_000_000])
     """The number of steps after which the integration gives up."""
 
+    def refusals_at(self, precision: str) -> Iterator[PydanticCustomError]:
+        """Yield what is finer than the rounding of `precision`."""
+        for key, finest in _FINEST[precision].items():
+            value = getattr(self, key)
+            if value is not None and value < finest:
+                enough = "precision: float64" if value >= _FINEST["float64"][key] else f"{key}: {finest}"
+                yield refusal(
+                    found=f"{value}",
+                    expected=f"at least {finest}, as {precision} resolves no less",
+                    write=enough,
+                    at=(key,),
+                )
+
 
 class DescentSettings(Section):
     """Gradient descent from the weights at which the flow starts, once for each learning rate."""
@@ -180,6 +75,11 @@ class DescentSettings(Section):
     """The learning rates η, each once; [] runs the flow alone."""
     steps: Count = Field(default=4000, examples=[4000])
     """Number of steps."""
+
+    def refusals(self) -> Iterator[PydanticCustomError]:
+        """Yield that there are more steps than could be recorded."""
+        if (numbers := self.steps * len(self.learning_rates)) > MOST_NUMBERS:
+            yield too_large(f"{numbers} steps over all learning rates", "steps", ("steps",))
 
 
 class TheorySettings(Section):
@@ -195,6 +95,44 @@ class TheorySettings(Section):
     """Condition numbers Λ/λ to check, in place of that of the data; []: that one."""
     repetitions: Count = Field(default=1, examples=[20])
     """Number of independent data sets and initializations for each depth, features and condition."""
+
+    def refusals_for(self, data: DataSource, network: NetworkRecipe) -> Iterator[PydanticCustomError]:
+        """Yield what the theory does not speak of, and what it cannot vary, as seen from the scenario."""
+        if not network.is_linear():
+            yield refusal(
+                found="a nonlinear network",
+                expected="a linear network, which the theory is about",
+                write=f"{network.linear_if}, or no theory",
+                at=("theory",),
+            )
+        yield from within(("theory",), self._refusals_to_vary(data, network))
+        if self.depths and "depth" in network.varied:
+            yield from within(("network",), network.model_copy(update={"depth": min(self.depths)}).refusals())
+
+    def _refusals_to_vary(self, data: DataSource, network: NetworkRecipe) -> Iterator[PydanticCustomError]:
+        if self.depths and "depth" not in network.varied:
+            yield refusal(
+                found=f"a list of them for a network of kind {network.kind}",
+                expected="a network whose depth can be set",
+                write="depths: []",
+                at=("depths",),
+            )
+        for key, option in {"features": "features", "conditions": "condition"}.items():
+            if getattr(self, key) and option not in data.varied:
+                yield refusal(
+                    found=f"a list of them for data of kind {data.kind}",
+                    expected="data that are drawn",
+                    write="data of kind: gaussian",
+                    at=(key,),
+                )
+        _, outputs = data.dimensions()
+        if self.features and outputs is not None and outputs > 1:
+            yield refusal(
+                found=f"a list of them for {outputs} outputs",
+                expected="as many features as the data have",
+                write="features: []",
+                at=("features",),
+            )
 
 
 class LargeProductsSettings(Section):

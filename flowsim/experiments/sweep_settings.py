@@ -3,11 +3,12 @@
 from collections import Counter
 from collections.abc import Iterator
 
-from pydantic import Field, model_validator
+from pydantic import Field
 from pydantic_core import PydanticCustomError
 
-from .section import Section
-from .values import Axis, Count, SpacedLearningRates, refusal
+from ..kinds import Section, refusal
+from ..kinds.values import Count
+from .values import Axis, SpacedLearningRates
 
 MOST_CELLS = 10_000_000
 _QUICK_STEPS, _QUICK_REPETITIONS = 10, 3
@@ -38,16 +39,15 @@ class CriticalSettings(Section):
     precision: float = Field(default=0.01, ge=1e-6, le=1, examples=[0.01])
     """The bisection ends when the bracket is this narrow, relative to the learning rate."""
 
-    @model_validator(mode="after")
-    def _refuse_an_empty_bracket(self) -> "CriticalSettings":
+    def refusals(self) -> Iterator[PydanticCustomError]:
+        """Yield that the bracket is empty."""
         if self.lowest >= self.highest:
-            raise refusal(
+            yield refusal(
                 found=f"{self.highest}, not above lowest",
                 expected=f"more than {self.lowest}",
                 write=f"highest: {10 * self.lowest:g}",
-                at=("sweep", "critical", "highest"),
+                at=("highest",),
             )
-        return self
 
 
 class SweepSettings(Section):
@@ -85,17 +85,12 @@ class SweepSettings(Section):
         repetitions = min(self.repetitions, _QUICK_REPETITIONS)
         return self.model_copy(update={"repetitions": repetitions, "descent": descent})
 
-    @model_validator(mode="after")
-    def _refuse_contradictions(self) -> "SweepSettings":
-        for error in self._contradictions():
-            raise error
-        return self
-
-    def _contradictions(self) -> Iterator[PydanticCustomError]:
+    def refusals(self) -> Iterator[PydanticCustomError]:
+        """Yield that a learning rate stands there twice, or that there are too many runs."""
         rates = Counter(rate for entry in self.descent for rate in entry.learning_rates)
         if twice := [rate for rate, count in rates.items() if count > 1]:
             yield refusal(
-                found=f"{twice[0]} twice", expected="every learning rate once", write="it once", at=("sweep", "descent")
+                found=f"{twice[0]} twice", expected="every learning rate once", write="it once", at=("descent",)
             )
         cells = self.starts * (1 + len(rates))
         for values in self.over.values():
@@ -105,5 +100,4 @@ class SweepSettings(Section):
                 found=f"a sweep of {cells} runs",
                 expected=f"at most {MOST_CELLS}",
                 write="fewer values or repetitions",
-                at=("sweep",),
             )

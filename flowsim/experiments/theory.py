@@ -23,9 +23,9 @@ from ..theory import (
     sample_large_products,
     statements,
 )
+from .document import ScenarioError
 from .runner import build, flow_options
 from .scenario import Scenario
-from .settings import GaussianData, ResidualNetwork
 
 
 @dataclass(frozen=True)
@@ -119,13 +119,13 @@ def _seed(seed: int, repetition: int) -> int:
 
 def _cell(scenario: Scenario, repetition: int, folder: Path) -> Cell:
     problem, network = build(scenario, folder)
-    assert isinstance(problem, LinearRegression)  # the schema admits linear networks only
-    assert isinstance(network, DeepLinear)
+    if not (isinstance(problem, LinearRegression) and isinstance(network, DeepLinear)):
+        found = f"theory: found a network of kind {scenario.network.kind}, which builds a {type(network).__name__}"
+        raise ScenarioError(f"{found}; expected a flowsim.DeepLinear, which the theory is about; write no theory")
     smallest = float(problem.smallest_eigenvalue)
     condition = float(problem.largest_eigenvalue) / smallest if smallest > 0 else np.inf
-    if isinstance(scenario.data, GaussianData) and scenario.data.condition is not None:
-        condition = scenario.data.condition
-    return Cell(network.depth, problem.features, condition, repetition, problem, network)
+    stated = scenario.data.stated_condition()
+    return Cell(network.depth, problem.features, stated or condition, repetition, problem, network)
 
 
 def _checked(cell: Cell, scenario: Scenario) -> CheckedCell:
@@ -137,7 +137,7 @@ def _checked(cell: Cell, scenario: Scenario) -> CheckedCell:
 
 def _convergence(scenario: Scenario, checked: list[CheckedCell]) -> dict[int, Statement]:
     """Return how often flows from a residual initialization reach their limit, by depth."""
-    if not isinstance(scenario.network, ResidualNetwork):
+    if not scenario.network.starts_near_identity():
         return {}
     arrived: dict[int, list[bool]] = {}
     for one in checked:

@@ -1,46 +1,25 @@
-"""The kinds of value that stand in a scenario, and the refusal of what no bound on one number expresses."""
+"""The kinds of value that stand in a scenario alone."""
 
 import math
-from collections import Counter
 from typing import Annotated, Any, Literal, TypeGuard
 
 import numpy as np
 from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema
-from pydantic_core import PydanticCustomError
+
+from ..kinds import refusal
+from ..kinds.values import WHOLE, Condition, distinct
 
 MOST_VALUES = 10_000
-KeyPath = tuple[str | int, ...]
-
-
-def refusal(*, found: str, expected: str, write: str, at: KeyPath | None = None) -> PydanticCustomError:
-    """Return the error of a rule that spans several values; `at` is the key path to blame."""
-    context = {"found": found, "expected": expected, "write": write, "at": at}
-    return PydanticCustomError("refused", "found {found}; expected {expected}; write {write}", context)
-
-
-def _whole(value: Any) -> Any:
-    return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
 def _infinity(value: Any) -> Any:
     return math.inf if isinstance(value, str) and value.removeprefix("+") in ("inf", ".inf") else value
 
 
-def _names(value: Any) -> Any:
-    return (value,) if isinstance(value, str) else value
-
-
 def _single(value: Any) -> Any:
     if isinstance(value, list | dict):
         raise refusal(found="brackets", expected="a single value", write="a number, a word, true, false or null")
     return value
-
-
-def _distinct(values: tuple[Any, ...]) -> tuple[Any, ...]:
-    repeated = [value for value, count in Counter(values).items() if count > 1]
-    if repeated:
-        raise refusal(found=f"{repeated[0]!r} twice", expected="no repetitions", write="every entry once")
-    return values
 
 
 def _spaced(value: Any) -> Any:
@@ -68,17 +47,12 @@ def _is_number(value: Any) -> TypeGuard[int | float]:
     return type(value) in (int, float) and math.isfinite(value)
 
 
-# Comes before a strict int: 3.0 is a whole number; 3.5, true and "3" are not.
-WHOLE = BeforeValidator(_whole)
-
 Seed = Annotated[int, Field(ge=0, le=2**32 - 1), WHOLE]  # without x64 JAX keeps 32 bits of a seed
-Count = Annotated[int, Field(ge=1), WHOLE]
-Depth = Annotated[int, Field(ge=1, le=100_000, examples=[10]), WHOLE]
 StepLimit = Annotated[int, Field(ge=1, le=2**31 - 1), WHOLE]  # Diffrax counts in 32 bits
 
 # YAML has lists and a frozen model has tuples: the container alone is lax, its entries stay strict.
 LearningRates = Annotated[
-    tuple[Annotated[float, Field(gt=0, le=1e30)], ...], Field(strict=False), AfterValidator(_distinct)
+    tuple[Annotated[float, Field(gt=0, le=1e30)], ...], Field(strict=False), AfterValidator(distinct)
 ]
 _RANGE = {
     "type": "object",
@@ -102,34 +76,25 @@ Axis = Annotated[
     tuple[Annotated[Any, BeforeValidator(_single)], ...],
     Field(strict=False, min_length=1, max_length=MOST_VALUES),
     BeforeValidator(_spaced),
-    AfterValidator(_distinct),
+    AfterValidator(distinct),
     _list_or_range({}),
 ]
 SpacedLearningRates = Annotated[
     tuple[Annotated[float, Field(gt=0, le=1e30)], ...],
     Field(strict=False, min_length=1, max_length=MOST_VALUES),
     BeforeValidator(_spaced),
-    AfterValidator(_distinct),
+    AfterValidator(distinct),
     _list_or_range({"type": "number", "exclusiveMinimum": 0}),
 ]
 Positives = Annotated[
-    tuple[Annotated[float, Field(gt=0, le=1e3)], ...], Field(strict=False, min_length=1), AfterValidator(_distinct)
+    tuple[Annotated[float, Field(gt=0, le=1e3)], ...], Field(strict=False, min_length=1), AfterValidator(distinct)
 ]
 Counts = Annotated[
-    tuple[Annotated[int, Field(ge=1, le=100_000), WHOLE], ...], Field(strict=False), AfterValidator(_distinct)
+    tuple[Annotated[int, Field(ge=1, le=100_000), WHOLE], ...], Field(strict=False), AfterValidator(distinct)
 ]
-Condition = Annotated[float, Field(ge=1, le=1e12)]
-Conditions = Annotated[tuple[Condition, ...], Field(strict=False), AfterValidator(_distinct)]
+Conditions = Annotated[tuple[Condition, ...], Field(strict=False), AfterValidator(distinct)]
 Subject = Literal["minimizers", "conservation", "small_scale", "residual", "rates"]
-Subjects = Annotated[tuple[Subject, ...], Field(strict=False, min_length=1), AfterValidator(_distinct)]
-Names = Annotated[
-    tuple[Annotated[str, Field(min_length=1)], ...],
-    Field(strict=False, min_length=1),
-    BeforeValidator(_names),
-    AfterValidator(_distinct),
-    WithJsonSchema({"anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}, "minItems": 1}]}),
-]
-TestCount = Annotated[int, Field(ge=0), WHOLE]
+Subjects = Annotated[tuple[Subject, ...], Field(strict=False, min_length=1), AfterValidator(distinct)]
 # JSON has no infinity, YAML writes it .inf, and people write inf.
 Time = Annotated[
     float,

@@ -10,56 +10,11 @@ from typing import Any, get_args
 import yaml
 from pydantic import ValidationError
 from pydantic.fields import FieldInfo
+from pydantic_core import PydanticCustomError
 
+from ..kinds import UNKNOWN_KIND, KeyPath
 from .document import Document, complaint, dotted
-from .scenario import Scenario
-from .section import Section
-from .values import KeyPath
-
-
-def _models(annotation: Any) -> tuple[type[Section], ...]:
-    """Return the sections that an annotation speaks of, inside unions and lists too."""
-    if isinstance(annotation, type) and issubclass(annotation, Section):
-        return (annotation,)
-    return tuple(model for member in get_args(annotation) for model in _models(member))
-
-
-_SECTIONS = {name: models for name, field in Scenario.model_fields.items() if (models := _models(field.annotation))}
-_WITH_KINDS = [name for name, field in Scenario.model_fields.items() if field.discriminator]
-_KINDS = {
-    name: {get_args(model.model_fields["kind"].annotation)[0]: model for model in _SECTIONS[name]}
-    for name in _WITH_KINDS
-}
-_HOMES = {name: name for name in Scenario.model_fields} | {
-    key: f"{name}.{key}"
-    for name, models in reversed(_SECTIONS.items())  # of a key in several sections, the first is its home
-    for model in models
-    for key in model.model_fields
-}
-del _HOMES["kind"]  # at home in two sections
-# What a sweep may run over: single values of these sections.
-_SWEPT = ("data", "network", "flow")
-_AXES = {key: Scenario.model_fields[key] for key in ("seed", "precision")} | {
-    f"{name}.{key}": field
-    for name in _SWEPT
-    for model in _SECTIONS[name]
-    for key, field in model.model_fields.items()
-    # Nor does data of one kind say what data of the other kind need.
-    if not key.startswith(("target", "path")) and f"{name}.{key}" != "data.kind"
-}
-
-
-def keys(section: KeyPath, kind: Any = None) -> dict[str, FieldInfo]:
-    """Return the keys that may stand in `section`, those of every kind where `kind` is none of them."""
-    names = [part for part in section if isinstance(part, str)]
-    if names[:2] == ["sweep", "over"]:
-        return _AXES
-    fields = dict(Scenario.model_fields)
-    for number, name in enumerate(names):
-        models = _models(fields[name].annotation) if name in fields else ()
-        chosen = [model for known, model in _KINDS.get(name, {}).items() if known == kind] if number == 0 else []
-        fields = {key: field for model in chosen or models for key, field in model.model_fields.items()}
-    return fields
+from .keys import choices, homes, keys, kinds_with
 
 
 def unknown_key(place: str, path: KeyPath, known: Collection[str]) -> str:
@@ -71,7 +26,7 @@ def unknown_key(place: str, path: KeyPath, known: Collection[str]) -> str:
 def complaints(error: ValidationError, document: Document) -> list[str]:
     """Return one line for every error that pydantic found in `document`."""
     findings = [
-        _Finding(item["type"], _key_path(item["loc"], item), item.get("ctx", {}), item["input"], document)
+        _Finding(item["type"], _key_path(item), item.get("ctx", {}), item["msg"], item["input"], document)
         for item in error.errors(include_url=False)
     ]
     # A misspelled key is both unknown and missing: it is said once.
@@ -85,19 +40,21 @@ def complaints(error: ValidationError, document: Document) -> list[str]:
     return [f.describe() for f in findings if f.path not in outer and not (f.kind == "missing" and f.path in meant)]
 
 
+def refused(error: PydanticCustomError, document: Document) -> str:
+    """Return the complaint about a refusal, as seen from the whole scenario."""
+    said = error.context or {}
+    return complaint(document.place(said["at"]), said["at"], **{part: said[part] for part in _PARTS})
+
+
 def nearest(word: str, choices: Iterable[str]) -> str | None:
     """Return the choice that `word` is probably meant to be, in whatever case it is written."""
     folded = {choice.casefold(): choice for choice in choices}
     return next((folded[near] for near in difflib.get_close_matches(word.casefold(), folded, n=1)), None)
 
 
-def _key_path(location: KeyPath, item: Any) -> KeyPath:
-    """Return the key path of an error, without the kind that pydantic puts in, down to the key to blame."""
-    if item.get("ctx", {}).get("at"):
-        return item["ctx"]["at"]
-    if item["type"].startswith("union_tag"):
-        return (*location, "kind")
-    return location[:1] + location[2:] if location and location[0] in _WITH_KINDS else location
+def _key_path(item: Any) -> KeyPath:
+    """Return the key path of an error, down to the key to blame."""
+    return (*item["loc"], *item.get("ctx", {}).get("at", ()))
 
 
 @dataclass(frozen=True)
@@ -107,6 +64,7 @@ class _Finding:
     kind: str
     path: KeyPath
     context: dict[str, Any]
+    message: str
     checked: Any
     document: Document
 
@@ -124,13 +82,11 @@ class _Finding:
     @property
     def siblings(self) -> dict[str, FieldInfo]:
         section = self.path[: self.path.index(self.key)]
-        return keys(section, self.document.at((*section, "kind")))
+        return keys(section, self.document.value)
 
     @property
     def choices(self) -> list[str]:
         """The words that may stand here, where only some may."""
-        if self.kind.startswith("union_tag"):
-            return list(_KINDS[str(self.path[0])])
         entries = get_args(self.siblings[self.key].annotation)
         return [str(word) for entry in entries for word in (entry, *get_args(entry)) if isinstance(word, str | int)]
 
@@ -138,18 +94,25 @@ class _Finding:
         place = self.document.place(self.path)
         if self.kind == "extra_forbidden":
             return unknown_key(place, self.path, self.siblings)
-        if self.kind == "refused":
+        if self.kind in ("refused", UNKNOWN_KIND):
             return complaint(place, self.path, **{part: self.context[part] for part in _PARTS})
         found = _FOUND.get(self.kind, described(self.value))
-        expected = _EXPECTED.get(self.kind, "another value").format(**self.context, choices=", ".join(self.choices))
+        expected = _EXPECTED.get(self.kind, self._in_words()).format(**self.context, choices=", ".join(self.choices))
         return complaint(place, self.path, found=found, expected=expected, write=self._remedy())
+
+    def _in_words(self) -> str:
+        """Return what pydantic says, where a rule is not one of ours."""
+        said = self.message.removeprefix("Input should be ").removeprefix("Value error, ").splitlines()[0]
+        return said.replace("{", "{{").replace("}", "}}")
 
     def _remedy(self) -> str:
         return _REMEDIES.get(self.kind, lambda finding: None)(self) or self._example()
 
     def _example(self) -> str:
-        example = (self.siblings[self.key].examples or [None])[0]
-        return _as_yaml({self.key: example})[1:-1]
+        field = self.siblings[self.key]
+        if field.examples:
+            return _as_yaml({self.key: field.examples[0]})[1:-1]
+        return f"{self.key}: {'VALUE' if field.is_required() else _as_yaml([field.default])[1:-1]}"
 
 
 def described(value: Any) -> str:
@@ -190,26 +153,23 @@ def _in_quotes(finding: _Finding) -> str | None:
 
 
 def _remedy_for_unknown(path: KeyPath, known: Collection[str]) -> str:
-    key = str(path[-1])
+    key, section = str(path[-1]), str(path[0])
     if not known:
         return f"a value for {dotted(path[:-1])}"
-    if len(path) == 2 and path[0] in _KINDS and key in keys(path[:1]):
-        kind = next(kind for kind, model in _KINDS[str(path[0])].items() if key in model.model_fields)
-        return f"kind: {kind}, which has it, or leave it out"
-    if key in _HOMES:
-        return f"it as {_HOMES[key]}"
+    if len(path) == 2 and section in choices() and (having := kinds_with(key, choices()[section])):
+        return f"kind: {next(iter(having))}, which has it, or leave it out"
+    if key in homes():
+        return f"it as {homes()[key]}"
     if near := nearest(key, known):
         return near
-    near = nearest(key, _HOMES)
-    return f"it as {_HOMES[near]}" if near else "one of these, or leave it out"
+    near = nearest(key, homes())
+    return f"it as {homes()[near]}" if near else "one of these, or leave it out"
 
 
 _PARTS = ("found", "expected", "write")
-_FOUND = {"missing": "nothing", "union_tag_not_found": "nothing"}
+_FOUND = {"missing": "nothing"}
 _EXPECTED = {
     "missing": "a value, for which there is no default",
-    "union_tag_not_found": "one of {choices}",
-    "union_tag_invalid": "one of {choices}",
     "literal_error": "one of {choices}",
     "int_type": "a whole number",
     "float_type": "a number",
@@ -228,7 +188,6 @@ _EXPECTED = {
     "too_short": "at least {min_length} entry",
 }
 _REMEDIES: dict[str, Callable[[_Finding], str | None]] = {
-    "union_tag_invalid": _nearest_choice,
     "literal_error": _nearest_choice,
     "int_type": _number_in_text,
     "float_type": _number_in_text,

@@ -1,3 +1,6 @@
-"""How a kind of something is found by its name: the built-in ones, and those of a user's own modules."""
+"""How a kind of something is found by its name, and what YAML says of it."""
 
+from .chosen import UNKNOWN_KIND as UNKNOWN_KIND, Chosen as Chosen, is_recipe_of as is_recipe_of
 from .registry import Registry as Registry, UnknownKindError as UnknownKindError
+from .section import Recipe as Recipe, Section as Section
+from .values import KeyPath as KeyPath, refusal as refusal, too_large as too_large, within as within

@@ -9,7 +9,8 @@ from typing import Any, Generic, TypeVar, cast
 Kind = TypeVar("Kind")
 Entered = TypeVar("Entered")
 
-_OUTSIDE = re.compile(r"(?P<module>[A-Za-z_]\w*(\.[A-Za-z_]\w*)*):(?P<name>[A-Za-z_]\w*)")
+# A module and a name in it, as my_module:MyKind.
+OUTSIDE = r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*"
 
 
 class UnknownKindError(ValueError):
@@ -64,13 +65,12 @@ class Registry(Generic[Kind]):
         """
         if name in self._kinds:
             return self._kinds[name]
-        place = _OUTSIDE.fullmatch(name)
-        if place is None:
+        if not re.fullmatch(OUTSIDE, name):
             near = difflib.get_close_matches(name.casefold(), self._kinds, n=1)
             raise UnknownKindError(
-                f"{name!r}", self._choices(), near[0] if near else f"{self._any()}, or my_module:MyKind"
+                f"{name!r}", self.expected_names(), near[0] if near else f"{self._any()}, or my_module:MyKind"
             )
-        return self._checked(name, _imported(name, place["module"], place["name"]))
+        return self._checked(name, _imported(name, *name.split(":")))
 
     def name_of(self, kind: Kind) -> str:
         """Return the name under which YAML knows `kind`: the registered one, else `module:Name`."""
@@ -82,7 +82,8 @@ class Registry(Generic[Kind]):
             raise UnknownKindError(f"{name!r}, which is not {self.thing}", self._expected, self._any())
         return kind
 
-    def _choices(self) -> str:
+    def expected_names(self) -> str:
+        """Return in words which names there are."""
         return f"one of {', '.join(self._kinds)}, or {self.thing} of your own as my_module:MyKind"
 
     def _any(self) -> str:

@@ -11,7 +11,7 @@ from jax.core import Tracer
 from jaxtyping import Array, Float, PyTree
 from numpy.typing import ArrayLike
 
-from .data import DataError, paired_arrays
+from ..data import DataError, paired_arrays
 
 
 class LinearNetwork(Protocol):

@@ -2,19 +2,21 @@
 
 import hashlib
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from ...kinds.outside import look_in, sha256, source_of
+from ..keys import choices
 from ..reading import resolved
 from ..scenario import Scenario
-from ..settings import FileData
+from ..sweep_settings import SweepSettings
 from .grid import Point, points
 
 # The results of blocks change with this number: raise it with every change of what a block computes.
-FORMAT = 3
+FORMAT = 4
 # A block takes about so long on one core, which is what a kill can cost, and holds at least and at most so many starts.
 _SECONDS = 20.0
 _LEAST, _MOST = 16, 64
@@ -25,11 +27,11 @@ _SECONDS_PER_START = 0.02
 
 @dataclass(frozen=True)
 class Start:
-    """One initialization: the scale of its network, the name of its point of the grid, and its repetition."""
+    """One initialization: the name of its point of the grid, its repetition, and the `start_options` of its network."""
 
-    scale: float
     name: str
     repetition: int
+    options: dict[str, Any]
 
 
 @dataclass(frozen=True)
@@ -45,8 +47,10 @@ class Descent:
 class Block:
     """Some starts that share data and shape of network, with the flow and all descents from them.
 
-    `scenario` is resolved, with scale 0 in its network; `folder` is where its data file is looked for, and `digest`
-    the SHA-256 of that file.
+    `scenario` is resolved, without the `start_options` of its network; `folder` is where its files are looked for,
+    and `digests` holds the SHA-256 of those that the result depends on. `sizes` are samples, inputs and outputs,
+    roughly; `holds_out` tells whether there are samples that training does not see; `cost` is a rough estimate of the
+    seconds that it takes.
     """
 
     scenario: dict[str, Any]
@@ -55,22 +59,27 @@ class Block:
     flow: bool
     critical: dict[str, Any] | None
     folder: str
-    digest: str | None
+    digests: dict[str, str]
+    sizes: tuple[int, int, int]
+    holds_out: bool
+    cost: float
+
+    def scenario_of(self, start: Start) -> Scenario:
+        """Return the scenario of one start. Modules that it names are looked for in the folder too, from now on."""
+        look_in(Path(self.folder))
+        network = self.scenario["network"] | start.options
+        return Scenario.model_validate(self.scenario | {"network": network})
 
     def address(self, environment: dict[str, Any]) -> str:
         """Return the SHA-256 of everything that determines the result, the folder not among it."""
-        content = {**asdict(self), "folder": None, "environment": environment, "format": FORMAT}
+        unimportant = {"folder": None, "cost": None}
+        content = {**asdict(self), **unimportant, "environment": environment, "format": FORMAT}
         return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
     @cached_property
     def structure(self) -> str:
         """What a compiled program depends on: blocks that agree in it run one after the other in one process."""
-        return json.dumps([self.scenario[key] for key in ("precision", "network")] + [_sizes(self.scenario)])
-
-    @cached_property
-    def cost(self) -> float:
-        """A rough estimate of the seconds that the block takes."""
-        return sum(_cost_of_start(self, start.repetition) for start in self.starts)
+        return json.dumps([self.scenario[key] for key in ("precision", "network")] + [self.sizes])
 
     def describe(self, start: Start) -> str:
         """Return the coordinates of one start, in words."""
@@ -90,40 +99,48 @@ def plan(scenario: Scenario, folder: Path) -> tuple[Placed, ...]:
     assert scenario.sweep is not None
     groups: dict[str, list[Point]] = {}
     for point in points(scenario):
-        groups.setdefault(json.dumps(_without_scale(point.scenario)), []).append(point)
-    return tuple(placed for group in groups.values() for placed in _blocks_of(scenario, group, folder))
+        groups.setdefault(json.dumps(_without_start_options(point.scenario)), []).append(point)
+    return tuple(placed for group in groups.values() for placed in _blocks_of(scenario.sweep, group, folder))
 
 
-def _blocks_of(scenario: Scenario, group: list[Point], folder: Path) -> Iterator[Placed]:
-    sweep = scenario.sweep
-    assert sweep is not None
-    content = _without_scale(group[0].scenario)
+def _blocks_of(sweep: SweepSettings, group: list[Point], folder: Path) -> Iterator[Placed]:
+    shared = group[0].scenario
     descents = tuple(
         Descent(rate, entry.steps, entry.repetitions or sweep.repetitions)
         for entry in sweep.descent
         for rate in entry.learning_rates
     )
-    critical = sweep.critical.model_dump() if sweep.critical else None
-    found = digest(group[0].scenario, folder)
-    common = (descents, sweep.flow, critical, str(folder.resolve()) if found else "", found)
+    found = digests(shared, folder)
+    common = {
+        "scenario": _without_start_options(shared),
+        "descents": descents,
+        "flow": sweep.flow,
+        "critical": sweep.critical.model_dump() if sweep.critical else None,
+        "folder": str(folder.resolve()) if found else "",
+        "digests": found,
+        "sizes": shared.data.rough_sizes(),
+        "holds_out": shared.data.holds_out(),
+    }
+    costs = [_cost_of_start(shared, sweep, descents, repetition) for repetition in range(sweep.starts)]
     # Repetitions outermost: starts of the same number of descents stand together.
     starts = [
-        (Start(point.scenario.network.scale, point.name, repetition), point.index)
+        (Start(point.name, repetition, _start_options(point.scenario)), point.index)
         for repetition in range(sweep.starts)
         for point in group
     ]
-    probe = Block(content, (), *common)
-    for part in _parts(probe, starts):
-        yield Placed(Block(content, tuple(start for start, _ in part), *common), tuple(index for _, index in part))
+    for part in _parts(starts, costs):
+        chosen = tuple(start for start, _ in part)
+        block = Block(starts=chosen, cost=sum(costs[start.repetition] for start in chosen), **common)
+        yield Placed(block, tuple(index for _, index in part))
 
 
-def _parts(probe: Block, starts: Iterable[tuple[Start, tuple[int, ...]]]) -> Iterator[list]:
+def _parts(starts: Iterable[tuple[Start, tuple[int, ...]]], costs: Sequence[float]) -> Iterator[list]:
     """Cut starts into parts of about equal cost, of `_LEAST` to `_MOST` starts."""
     part: list = []
     seconds = 0.0
     for entry in starts:
         part.append(entry)
-        seconds += _cost_of_start(probe, entry[0].repetition)
+        seconds += costs[entry[0].repetition]
         if len(part) == _MOST or (len(part) >= _LEAST and seconds >= _SECONDS):
             yield part
             part, seconds = [], 0.0
@@ -131,27 +148,26 @@ def _parts(probe: Block, starts: Iterable[tuple[Start, tuple[int, ...]]]) -> Ite
         yield part
 
 
-def _cost_of_start(block: Block, repetition: int) -> float:
-    steps = sum(descent.steps for descent in block.descents if repetition < descent.repetitions)
-    if block.critical is not None:
-        steps += 10 * block.critical["steps"]
-    samples, features, outputs = _sizes(block.scenario)
-    network = Scenario.model_validate(block.scenario).network
-    numbers = 6 * network.count_weights(features, outputs)
-    if not network.linear:
+def _cost_of_start(scenario: Scenario, sweep: SweepSettings, descents: Iterable[Descent], repetition: int) -> float:
+    steps = sum(descent.steps for descent in descents if repetition < descent.repetitions)
+    if sweep.critical is not None:
+        steps += 10 * sweep.critical.steps
+    samples, inputs, outputs = scenario.data.rough_sizes()
+    numbers = 6 * (scenario.network.count_weights(inputs, outputs) or 0)
+    if not scenario.network.is_linear():
         numbers *= samples / 2
     return _SECONDS_PER_START + steps * numbers * _SECONDS_PER_NUMBER
 
 
-def _sizes(scenario: dict[str, Any]) -> tuple[int, int, int]:
-    """Return samples, features and outputs, rough numbers in place of those that only a file knows."""
-    data = scenario["data"]
-    return (data["samples"], data["features"], data["outputs"]) if data["kind"] == "gaussian" else (100, 10, 1)
+def _start_options(scenario: Scenario) -> dict[str, Any]:
+    chosen = scenario.network.start_options
+    return {key: value for key, value in resolved(scenario)["network"].items() if key in chosen}
 
 
-def _without_scale(scenario: Scenario) -> dict[str, Any]:
+def _without_start_options(scenario: Scenario) -> dict[str, Any]:
     content = resolved(scenario)
-    content["network"]["scale"] = 0.0
+    for option in scenario.network.start_options:
+        content["network"].pop(option, None)
     # What the result of a block does not depend on.
     return content | {"descent": resolved_default("descent"), "theory": None, "lemma_3": None}
 
@@ -161,8 +177,8 @@ def resolved_default(section: str) -> Any:
     return Scenario.model_fields[section].get_default(call_default_factory=True).model_dump(mode="json")
 
 
-def digest(scenario: Scenario, folder: Path) -> str | None:
-    """Return the SHA-256 of the data file of `scenario`, `None` where the data are drawn."""
-    if not isinstance(scenario.data, FileData):
-        return None
-    return hashlib.sha256((folder / scenario.data.path).read_bytes()).hexdigest()
+def digests(scenario: Scenario, folder: Path) -> dict[str, str]:
+    """Return the SHA-256 of the files that results depend on: those of the data, and modules of a user's own."""
+    files = {name: folder / name for name in scenario.data.files_read()}
+    modules = {kind: source_of(kind) for kind in (getattr(scenario, name).kind for name in choices())}
+    return {name: sha256(file) for name, file in (files | modules).items() if file is not None}

@@ -11,6 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import scipy.linalg  # noqa: F401  brings the BLAS whose threads are limited
+from pydantic import ValidationError
 from threadpoolctl import threadpool_limits
 
 from ...curvature import sharpness
@@ -18,8 +19,7 @@ from ...dynamics import Outcome, Stopping, arrival, descend_lanes, integrate
 from ...networks import split, stacked, unstacked
 from ...problems import Problem
 from ..runner import build_network, build_problem, environment, flow_options, read_data
-from ..scenario import Scenario
-from .block import Block, digest
+from .block import Block, Start, digests
 from .grid import start_key
 
 Arrays = dict[str, np.ndarray]
@@ -71,14 +71,19 @@ def _refuse_another_place(block: Block, expected: dict[str, Any]) -> None:
     for name, value in environment().items():
         if value != expected.get(name):
             raise RuntimeError(f"the worker has {name} {value}, and the run was started with {expected.get(name)}")
-    if digest(Scenario.model_validate(block.scenario), Path(block.folder)) != block.digest:
-        raise RuntimeError("the data file is another one than when the run was started")
+    try:
+        found = digests(block.scenario_of(block.starts[0]), Path(block.folder))
+    except ValidationError as error:  # of a module that is not there, most of all
+        raise RuntimeError(f"the worker cannot read the scenario: {error.errors()[0]['msg']}") from None
+    for name in block.digests:
+        if found.get(name) != block.digests[name]:
+            raise RuntimeError(f"{name} is another one than when the run was started")
 
 
 def _nothing(block: Block) -> Arrays:
     """Return the arrays of a block before anything is known: NaN, `NO_OUTCOME` and no steps."""
     count, rates = len(block.starts), len(block.descents)
-    known = (*_MEASURES, "test_risk") if block.scenario["data"].get("test_samples") else _MEASURES
+    known = (*_MEASURES, "test_risk") if block.holds_out else _MEASURES
     quantities: dict[str, tuple[tuple[int, ...], tuple[str, ...]]] = {"initial": ((count,), known)}
     if block.flow:
         quantities["flow"] = ((count,), ("outcome", "steps", "time", *known))
@@ -124,12 +129,13 @@ class _Work:
         self.block = block
         self.arrays = _nothing(block)
         self.failures: list[Failure] = []
-        self.scenario = Scenario.model_validate(block.scenario)
+        self.scenario = block.scenario_of(block.starts[0])
         data = read_data(self.scenario, Path(block.folder))
         self.problem = build_problem(self.scenario, *data.training)
-        self.held_out = build_problem(self.scenario, *data.held_out) if data.held_out else None
+        held_out = data.held_out if block.holds_out else None
+        self.held_out = build_problem(self.scenario, *held_out) if held_out else None
         self.stopping = flow_options(self.scenario)["stopping"]
-        self.networks = [self._network(start, data.features, data.outputs) for start in block.starts]
+        self.networks = [self._network(start, data.inputs, data.outputs) for start in block.starts]
 
     def done(self) -> BlockResult:
         """Compute everything that the block asks for."""
@@ -147,10 +153,9 @@ class _Work:
             self._critical_rates(self.block.critical)
         return BlockResult(self.arrays, self.failures)
 
-    def _network(self, start: Any, features: int, outputs: int) -> eqx.Module:
-        network = self.scenario.network.model_copy(update={"scale": start.scale})
-        scenario = self.scenario.model_copy(update={"network": network})
-        return build_network(scenario, features, outputs, start_key(scenario.seed, start.name, start.repetition))
+    def _network(self, start: Start, inputs: int, outputs: int) -> eqx.Module:
+        key = start_key(self.scenario.seed, start.name, start.repetition)
+        return build_network(self.block.scenario_of(start), inputs, outputs, key)
 
     def _cell(self, row: int) -> str:
         return self.block.describe(self.block.starts[row])

@@ -192,11 +192,12 @@ def _of_point(point: Point, folder: Path) -> dict[str, float]:
     linear = LinearRegression(*data.training)
     lower = upper = np.nan
     norm = float(np.linalg.norm(linear.optimum))
-    if linear.optimum.ndim == 1 and norm > 0:
-        network = build_network(point.scenario, data.features, data.outputs)
+    depth = point.scenario.network.count_matrices()
+    if depth is not None and linear.optimum.ndim == 1 and norm > 0:
+        network = build_network(point.scenario, data.inputs, data.outputs)
         projection = network.projection if isinstance(network, DeepLinear) else None
         length = 1.0 if projection is None else float(np.linalg.norm(projection))
-        lower, upper = minimal_sharpness_bounds(linear, point.scenario.network.depth, projection_norm=length)
+        lower, upper = minimal_sharpness_bounds(linear, depth, projection_norm=length)
     return {
         "minimal_risk": float(linear.minimal_risk),
         "largest_eigenvalue": float(linear.largest_eigenvalue),

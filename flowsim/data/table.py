@@ -17,7 +17,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from .data import Array, DataError, not_finite, paired_arrays
+from .arrays import Array, DataError, not_finite, paired_arrays
 
 Names = str | Sequence[str]
 

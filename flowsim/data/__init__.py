@@ -1,0 +1,12 @@
+"""Where samples come from."""
+
+from .arrays import DataError as DataError, paired_arrays as paired_arrays, real_array as real_array
+from .gaussian import (
+    GaussianData as GaussianData,
+    gaussian_teacher as gaussian_teacher,
+    gaussian_teacher_with_test as gaussian_teacher_with_test,
+)
+from .scaling import standardize as standardize, unit_regressor as unit_regressor
+from .source import SOURCES as SOURCES, Data as Data, DataSource as DataSource
+from .table import read_table as read_table
+from .table_file import FileData as FileData

@@ -1,0 +1,53 @@
+"""Data brought to a common scale: standardized inputs, labels of unit regressor."""
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from .arrays import Array, DataError, paired_arrays, real_array
+
+# A column that varies by no more than this many rounding errors of its largest entry is constant: a computed
+# constant (0.1 + 0.2 beside 0.3) differs from itself by one or two, and its spread means nothing.
+_ROUNDING_ERRORS = 8
+
+
+def unit_regressor(X: ArrayLike, y: ArrayLike) -> Array:
+    """Return y / ‖w*‖, for which the least-squares regressor of minimal norm has norm one.
+
+    With X = U S Vᵀ over its nonzero singular values, ‖w*‖ = ‖S⁻¹ Uᵀ y‖. `X` is (n, d), `y` is (n,) or (n,
+    m), and so is the result. Raises `DataError` for shapes that do not fit, entries that are not finite
+    real numbers, and w* = 0 up to rounding.
+    """
+    X, y = paired_arrays(X, y)
+    left, singular, _ = np.linalg.svd(X, full_matrices=False)
+    rounding = max(X.shape) * np.finfo(float).eps
+    # Sizes are divided out: squares of very large or small entries would leave the range of floats.
+    y = y / (np.abs(y).max() or 1.0)
+    relative = singular / (singular[0] or 1.0)
+    kept = relative > rounding
+    explained = left[:, kept].T @ y
+    if np.linalg.norm(explained) <= rounding * np.linalg.norm(y):
+        raise DataError(
+            "the least-squares regressor w* of y on X is zero, so y cannot be scaled to ‖w*‖ = 1: "
+            "expected a y that is not orthogonal to every column of X"
+        )
+    return y * (singular[0] / np.linalg.norm(explained.T / relative[kept]))
+
+
+def standardize(X: ArrayLike) -> Array:
+    """Return X with every column at mean zero and variance one: (x − mean x) / std x.
+
+    `X` is (n, d), and so is the result. The variance is that of the population (a mean over n, not n − 1),
+    so that the covariance XᵀX/n has a unit diagonal. A column that is constant, up to a few rounding errors
+    of its largest entry, becomes zero: nothing in it could be scaled. Raises `DataError` for entries that
+    are not finite real numbers and for a shape other than (n, d).
+    """
+    X = real_array(X, (2,), place="X")
+    # Taking off a row loses nothing where a column varies little around a large value; its mean would.
+    centred = X - X[0]
+    constant = np.ptp(centred, axis=0) <= _ROUNDING_ERRORS * np.finfo(float).eps * np.abs(X).max(axis=0)
+    centred[:, constant] = 0.0
+    largest = np.abs(centred).max(axis=0)
+    centred /= np.where(constant, 1.0, largest)
+    centred -= centred.mean(axis=0)
+    deviation = np.sqrt(np.mean(centred**2, axis=0))
+    return centred / np.where(constant, 1.0, deviation)

@@ -1,0 +1,81 @@
+"""The kind of data called file: a table or archive of numbers."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import ClassVar
+
+import numpy as np
+from pydantic import Field
+from pydantic_core import PydanticCustomError
+
+from ..kinds import refusal
+from ..kinds.values import Names
+from .scaling import standardize, unit_regressor
+from .source import SOURCES, Data, DataSource
+from .table import read_table
+
+
+@SOURCES.register("file")
+class FileData(DataSource):
+    """Data read from a CSV file (columns) or an NPZ file (arrays)."""
+
+    unswept: ClassVar[frozenset[str]] = frozenset({"kind", "path", "target"})
+
+    path: str = Field(min_length=1, examples=["data/diabetes.csv"])
+    """A .csv or .npz file; a relative path starts in the folder of the scenario file."""
+    target: Names = Field(examples=["progression"])
+    """The column to predict, or a list of columns; in an NPZ file, the name of an array."""
+    features: Names | None = Field(default=None, examples=[["age", "bmi"]])
+    """The columns to predict from; null: all the others. In an NPZ file the name of an array; null: X."""
+    standardize: bool = Field(default=True, examples=[True])
+    """Bring every feature to mean zero and variance one."""
+    unit_regressor: bool = Field(default=True, examples=[True])
+    """Scale the labels so that the least-squares regressor w* has norm one."""
+
+    def load(self, rng: np.random.Generator, folder: Path) -> Data:
+        """Read the file, and bring its columns to the scales asked for."""
+        X, y = read_table(folder / self.path, self.target_names, self.feature_names)
+        if self.standardize:
+            # The networks have no constant term: with centred features, centring y takes its place.
+            X, y = standardize(X), y - y.mean(axis=0)
+        return Data((X, unit_regressor(X, y) if self.unit_regressor else y))
+
+    @property
+    def target_names(self) -> str | tuple[str, ...]:
+        """The argument `target` of `read_table`, for which a single name stands alone."""
+        return self.target[0] if len(self.target) == 1 else self.target
+
+    @property
+    def feature_names(self) -> str | tuple[str, ...] | None:
+        """The argument `features` of `read_table`."""
+        return self.features[0] if self.features and len(self.features) == 1 else self.features
+
+    def dimensions(self) -> tuple[int | None, int | None]:
+        """Return the numbers of features and targets, where columns are named: an array may have any number."""
+        if self.path.lower().endswith(".npz"):
+            return None, None
+        return len(self.features) if self.features else None, len(self.target)
+
+    def files_read(self) -> tuple[str, ...]:
+        """Return the one file."""
+        return (self.path,)
+
+    def refusals(self) -> Iterator[PydanticCustomError]:
+        """Yield that a column is to be predicted from itself."""
+        if shared := set(self.target).intersection(self.features or ()):
+            yield refusal(
+                found=f"{min(shared)!r}, which is also a target",
+                expected="features that are no targets",
+                write="features without it, or null for all columns but the targets",
+                at=("features",),
+            )
+
+    def absences(self, folder: Path) -> Iterator[PydanticCustomError]:
+        """Yield that there is no such file."""
+        if not (folder / self.path).is_file():
+            yield refusal(
+                found=f"{self.path!r}, which is no file in {folder.resolve()}",
+                expected="a .csv or .npz file",
+                write="its path as seen from the folder of the scenario",
+                at=("path",),
+            )

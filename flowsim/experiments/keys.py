@@ -1,0 +1,116 @@
+"""Which keys a scenario may have, which depends on the kinds that it chooses."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any, get_args
+
+from pydantic.fields import FieldInfo
+
+from ..kinds import Chosen, KeyPath, Section, UnknownKindError
+from .scenario import Scenario
+
+AXES = ("sweep", "over")
+
+
+def keys(section: KeyPath, content: Any) -> dict[str, FieldInfo]:
+    """Return the keys that may stand in `section` of a scenario with this plain `content`.
+
+    In a section with a `kind` they are those of that kind, and of every registered one where there is none of that
+    name.
+    """
+    names = [part for part in section if isinstance(part, str)]
+    if tuple(names[:2]) == AXES:
+        return axes(content)
+    fields = dict(Scenario.model_fields)
+    inside = content
+    for name in names:
+        inside = inside.get(name) if isinstance(inside, dict) else None
+        models = _models(fields[name], inside) if name in fields else ()
+        fields = {key: field for model in models for key, field in model.model_fields.items()}
+    return fields
+
+
+def axes(content: Any) -> dict[str, FieldInfo]:
+    """Return what a sweep may run over: the single values of the sections with a kind, and of the flow."""
+    found = {key: Scenario.model_fields[key] for key in ("seed", "precision")}
+    for name, field in Scenario.model_fields.items():
+        for model in _swept(name, field, content):
+            unswept = getattr(model, "unswept", ())
+            found |= {f"{name}.{key}": inner for key, inner in model.model_fields.items() if key not in unswept}
+    return found
+
+
+def choices() -> dict[str, Chosen]:
+    """Return what may be chosen in the sections with a kind, by their names."""
+    return {name: chosen for name, field in Scenario.model_fields.items() if (chosen := choice(field))}
+
+
+def choice(field: FieldInfo) -> Chosen | None:
+    """Return what may be chosen in a field, None where it has no kinds."""
+    return next((mark for mark in field.metadata if isinstance(mark, Chosen)), None)
+
+
+def sections() -> dict[str, tuple[type[Section], ...]]:
+    """Return the sections of a scenario by their names, of every registered kind where there are several."""
+    return {name: found for name, field in Scenario.model_fields.items() if (found := _models(field, None))}
+
+
+def homes() -> dict[str, str]:
+    """Return for every key of a scenario where it stands; of one in several sections, the first is its home."""
+    inner = {
+        key: f"{name}.{key}"
+        for name, models in reversed(sections().items())
+        for model in models
+        for key in model.model_fields
+        if key != "kind"  # at home in two sections
+    }
+    return {name: name for name in Scenario.model_fields} | inner
+
+
+def named_kinds(name: str, content: Any) -> Iterator[Any]:
+    """Yield the names of the kinds that section `name` of a plain scenario chooses, in itself and in its sweep."""
+    content = content if isinstance(content, dict) else {}
+    if name in content:
+        yield choices()[name].named(content[name])
+    over: Any = content
+    for part in AXES:
+        over = over.get(part) if isinstance(over, dict) else None
+    values = over.get(f"{name}.kind") if isinstance(over, dict) else None
+    yield from values if isinstance(values, list | tuple) else ()
+
+
+def _swept(name: str, field: FieldInfo, content: Any) -> Iterator[type[Section]]:
+    chosen = choice(field)
+    if chosen is None:
+        yield from _models(field, None) if name == "flow" else ()
+        return
+    yield from chosen.registered().values()
+    for kind in named_kinds(name, content):
+        yield from _known(chosen, kind)
+
+
+def _models(field: FieldInfo, content: Any) -> tuple[type[Section], ...]:
+    """Return the sections that may stand in a field with this plain `content`."""
+    chosen = choice(field)
+    if chosen is None:
+        return tuple(_sections_in(field.annotation))
+    return _known(chosen, chosen.named(content)) or tuple(chosen.registered().values())
+
+
+def _known(chosen: Chosen, kind: Any) -> tuple[type[Section], ...]:
+    try:
+        return (chosen.recipe(kind),) if isinstance(kind, str) else ()
+    except UnknownKindError:  # which is said where the section is checked
+        return ()
+
+
+def _sections_in(annotation: Any) -> Iterator[type[Section]]:
+    """Yield the sections that an annotation speaks of, inside unions and lists too."""
+    if isinstance(annotation, type) and issubclass(annotation, Section):
+        yield annotation
+    for member in get_args(annotation):
+        yield from _sections_in(member)
+
+
+def kinds_with(key: str, chosen: Chosen) -> Mapping[str, type[Section]]:
+    """Return the registered kinds that have an option `key`, by their names."""
+    return {name: recipe for name, recipe in chosen.registered().items() if key in recipe.model_fields}

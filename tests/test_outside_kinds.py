@@ -1,0 +1,190 @@
+"""A data source and a network of a user's own module stand in a scenario exactly as those of the package do."""
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+import xarray
+
+from flowsim import cli
+from flowsim.experiments import parse_overrides, read_scenario, scenario_json_schema
+from flowsim.experiments.sweep import plan
+
+MODULE = """
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from flowsim.data import Data, DataSource
+from flowsim.networks import NetworkRecipe
+
+
+class Wave(DataSource):
+    samples: int = 12
+    period: float
+    centres: tuple[float, ...] = (0.0, 1.0)
+
+    def load(self, rng, folder):
+        X = rng.standard_normal((self.samples, len(self.centres))) + np.array(self.centres)
+        return Data((X, np.sin(2 * np.pi * X.sum(axis=1) / self.period)))
+
+
+class Net(eqx.Module):
+    inner: jax.Array
+    outer: jax.Array
+
+    def __call__(self, x):
+        return self.outer @ jnp.tanh(self.inner @ x)
+
+
+class Shallow(NetworkRecipe):
+    width: int = 3
+    size: float = 0.5
+    start_options = frozenset({"size"})
+
+    def build(self, inputs, outputs, *, key, shared):
+        if self.width == 13:
+            raise ValueError("not so many")
+        one, two = jax.random.split(key)
+        inner = self.size * jax.random.normal(one, (self.width, inputs))
+        return Net(inner, self.size * jax.random.normal(two, (self.width,)))
+"""
+SCENARIO = """\
+seed: 3
+data: {kind: mine:Wave, period: 4.0}
+network: {kind: mine:Shallow, width: 2}
+flow: {gradient_norm: 1.0e-2, max_steps: 30}
+descent: {learning_rates: [0.05], steps: 20}
+"""
+SWEEP = """\
+sweep:
+  over: {network.size: [0.4, 0.6], data.period: [3.0, 5.0]}
+  repetitions: 2
+  descent: [{learning_rates: [0.05], steps: 20}]
+"""
+
+
+@pytest.fixture(autouse=True)
+def _modules_are_forgotten(monkeypatch):
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    monkeypatch.delitem(sys.modules, "mine", raising=False)
+    yield
+    sys.modules.pop("mine", None)
+
+
+@pytest.fixture
+def write(tmp_path):
+    (tmp_path / "mine.py").write_text(MODULE)
+
+    def write(content=SCENARIO):
+        (tmp_path / "own.yaml").write_text(content)
+        return tmp_path / "own.yaml"
+
+    return write
+
+
+def run(path, *options):
+    return cli.main([str(path), "--out", str(path.parent / "out"), "--jobs", "1", *options])
+
+
+def test_a_scenario_of_ones_own_kinds_runs_and_is_stored_with_all_their_options(write, tmp_path):
+    assert run(write(), "--set", "network.width=4") in (0, 1)
+    summary = json.loads((tmp_path / "out" / "own" / "summary.json").read_text())
+    assert summary["descent"][0]["steps"] == 20
+    stored = (tmp_path / "out" / "own" / "scenario.yaml").read_text()
+    for line in ("kind: mine:Wave", "period: 4.0", "samples: 12", "kind: mine:Shallow", "width: 4", "size: 0.5"):
+        assert f"    {line}\n" in stored
+
+
+def test_a_sweep_runs_over_options_of_ones_own_kinds(write, tmp_path):
+    assert run(write(SCENARIO + SWEEP), "--set", "descent.learning_rates=[]") in (0, 1)
+    with xarray.open_dataset(tmp_path / "out" / "own" / "sweep.nc", engine="h5netcdf") as dataset:
+        assert dict(dataset.sizes) == {"size": 2, "period": 2, "repetition": 2, "learning_rate": 1}
+        assert (dataset.descent_steps == 20).all()
+        assert dataset.initial_risk.notnull().all()
+        assert dataset.sharpness_lower_bound.isnull().all()  # no chain of matrices
+
+
+def test_starts_that_differ_in_start_options_alone_share_a_block(write, tmp_path):
+    blocks = [placed.block for placed in plan(read_scenario(write(SCENARIO + SWEEP)), tmp_path)]
+    assert [sorted({start.options["size"] for start in block.starts}) for block in blocks] == 2 * [[0.4, 0.6]]
+
+
+@pytest.mark.slow
+def test_spawned_workers_find_the_module_beside_the_scenario_wherever_they_are_started(write, tmp_path):
+    path = write(SCENARIO + SWEEP)
+    (tmp_path / "elsewhere").mkdir()
+    command = [sys.executable, "-m", "flowsim", str(path), "--out", str(tmp_path / "out"), "--jobs", "2"]
+    command += ["--set", "descent.learning_rates=[]"]
+    environment = {**os.environ, "JAX_PLATFORMS": "cpu", "PYTHONPATH": os.pathsep.join(entry for entry in sys.path)}
+    done = subprocess.run(
+        command, cwd=tmp_path / "elsewhere", env=environment, capture_output=True, text=True, check=False
+    )
+    assert done.returncode in (0, 1), done.stderr
+    assert json.loads((tmp_path / "out" / "own" / "summary.json").read_text())["sweep"]["failures"] == []
+
+
+def test_a_module_that_is_edited_has_other_blocks(write, tmp_path):
+    def address():
+        (placed,) = plan(read_scenario(write(SCENARIO + "sweep: {}")), tmp_path)
+        return placed.block.address({})
+
+    first = address()
+    assert address() == first
+    (tmp_path / "mine.py").write_text(MODULE + "# edited\n")
+    assert address() != first
+
+
+# fmt: off
+WRONG = {
+    "misspelled option": ("network.widht=3", "network.widht: found an unknown key; expected one of kind, width, size; wr"),
+    "wrong type": ("network.width=many", "network.width: found the text 'many'; expected a whole number; write width: 3"),
+    "wrong entry": ("data.centres=[1, x]", "data.centres[1]: found the text 'x'; expected a number; write centres: "),
+    "no value": ("data={kind: mine:Wave}", "data.period: found nothing; expected a value, for which there is no defau"),
+    "option of another kind": ("network.depth=3", "network.depth: found an unknown key; expected one of kind, width"),
+    "no module": ("network.kind=mein:Shallow", "network.kind: found the text 'mein:Shallow', but no module mein; expec"),
+    "no such name": ("network.kind=mine:Shalow", "but no Shalow in mine; expected a name that the module defines; write"
+        " kind: mine:Shallow"),
+    "not a network": ("network.kind=mine:Wave", "network.kind: found the text 'mine:Wave', which is not a network; expe"
+        "cted a subclass of flowsim.networks.NetworkRecipe with a method build; write kind: residual"),
+    "an abstract one": ("data.kind=mine:DataSource", "which is not a data source; expected a subclass of flowsim.data.D"),
+    "one that cannot be built": ("network.width=13", "ValueError: not so many"),
+    "one that cannot be loaded": ("data.samples=-1", "data of kind mine:Wave fails: ValueError: negative dimensions"),
+    "a theory of it": ("theory={}", "theory: found a nonlinear network; expected a linear network, which the theory is"),
+    "depths of it": ("theory={depths: [3]}", "theory: found a nonlinear network"),
+}
+# fmt: on
+
+
+@pytest.mark.parametrize(("option", "message"), WRONG.values(), ids=WRONG)
+def test_what_is_wrong_with_ones_own_kinds_is_one_message_and_exit_code_2(write, tmp_path, capsys, option, message):
+    assert run(write(), "--set", option) == 2
+    said = capsys.readouterr().err
+    assert message in said
+    assert said.count("\n") == 1
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_module_that_another_one_shadows_is_refused(write, tmp_path):
+    read_scenario(write())
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "mine.py").write_text(MODULE)
+    (tmp_path / "other" / "own.yaml").write_text(SCENARIO)
+    with pytest.raises(
+        Exception, match=r"own\.yaml:2: data\.kind: found 'mine:Wave' in .*; expected the one in .*other"
+    ):
+        read_scenario(tmp_path / "other" / "own.yaml")
+
+
+def test_an_overridden_kind_keeps_the_options_that_it_has_too(write):
+    read = read_scenario(write(), parse_overrides(["network.kind=mlp", "network.depth=2", "network.scale=1"]))
+    assert (read.network.kind, read.network.width) == ("mlp", None)  # a width of another meaning: one may be null
+
+
+def test_the_json_schema_admits_kinds_of_ones_own():
+    *known, outside = scenario_json_schema()["properties"]["network"]["oneOf"]
+    assert [kind["properties"]["kind"]["const"] for kind in known] == ["residual", "mlp"]
+    assert all(kind["required"][0] == "kind" for kind in known)
+    assert outside["required"] == ["kind"]
