@@ -3,15 +3,16 @@
 from typing import ClassVar
 
 import equinox as eqx
-import flowsim
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import ArrayLike
+from pydantic import Field
+
+import flowsim
 from flowsim.data import Data, DataSource
 from flowsim.experiments import Figure
 from flowsim.networks import NetworkRecipe
-from jaxtyping import ArrayLike
-from pydantic import Field
 
 
 class Waves(DataSource):
