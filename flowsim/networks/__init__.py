@@ -1,6 +1,7 @@
 """The weight pytrees, and how each is initialized."""
 
 from .linear import DeepLinear as DeepLinear
+from .linear_network import LinearNetwork as LinearNetwork
 from .perceptron import Perceptron as Perceptron
 from .weights import (
     Fixed as Fixed,

@@ -194,8 +194,7 @@ def _of_point(point: Point, folder: Path) -> dict[str, float]:
     norm = float(np.linalg.norm(linear.optimum))
     if linear.optimum.ndim == 1 and norm > 0:
         network = build_network(point.scenario, data.features, data.outputs)
-        projection = network.projection if isinstance(network, DeepLinear) else None
-        length = 1.0 if projection is None else float(np.linalg.norm(projection))
+        length = float(network.projection_norm) if isinstance(network, DeepLinear) else 1.0
         lower, upper = minimal_sharpness_bounds(linear, point.scenario.network.depth, projection_norm=length)
     return {
         "minimal_risk": float(linear.minimal_risk),
