@@ -1,13 +1,13 @@
 """One vector field, integrated and discretized."""
 
 from . import solvers as solvers
+from .batch import Ends as Ends, descend_lanes as descend_lanes
 from .descend import default_record_steps as default_record_steps, descend as descend
 from .descent import Descent as Descent
 from .dynamics import DYNAMICS as DYNAMICS, Attempt as Attempt, Clock as Clock, Dynamics as Dynamics
 from .gradient_descent import GradientDescent as GradientDescent
 from .gradient_flow import GradientFlow as GradientFlow
 from .integrate import integrate as integrate
-from .lanes import Ends as Ends, descend_lanes as descend_lanes
 from .step_control import (
     SharpnessLimitedController as SharpnessLimitedController,
     stability_interval as stability_interval,
