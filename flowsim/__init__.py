@@ -1,6 +1,6 @@
 """Gradient flow of neural networks, integrated to its limit, beside gradient descent and theory."""
 
-from . import solvers as solvers, theory as theory
+from . import losses as losses, solvers as solvers, theory as theory
 from .comparison import Comparison as Comparison, compare as compare
 from .curvature import sharpness as sharpness
 from .dynamics import (
@@ -12,4 +12,4 @@ from .dynamics import (
     integrate as integrate,
 )
 from .networks import DeepLinear as DeepLinear, Fixed as Fixed, Perceptron as Perceptron
-from .problems import EmpiricalRisk as EmpiricalRisk, LinearRegression as LinearRegression
+from .problems import EmpiricalRisk as EmpiricalRisk, LinearRegression as LinearRegression, Problem as Problem

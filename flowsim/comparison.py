@@ -170,5 +170,4 @@ def _bounds(network: eqx.Module, problem: Problem) -> tuple[float, float] | None
         return None
     if problem.optimum.ndim != 1 or not jnp.any(problem.optimum != 0):
         return None
-    projection = 1.0 if network.projection is None else float(jnp.linalg.norm(network.projection))
-    return minimal_sharpness_bounds(problem, network.depth, projection_norm=projection)
+    return minimal_sharpness_bounds(problem, network.depth, projection_norm=float(network.projection_norm))

@@ -286,10 +286,10 @@ class Diagonal(eqx.Module):
     roots: jax.Array
 
 
-class Quartic(eqx.Module):
+class Quartic(flowsim.Problem):
     """The risk Σ w⁴/12, whose Hessian is the diagonal matrix of w²."""
 
-    def objective(self, network):
+    def __call__(self, network):
         return jnp.sum(network.roots**4) / 12
 
 

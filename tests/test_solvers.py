@@ -165,21 +165,11 @@ def test_the_default_follows_the_rank_of_the_problem(problem):
     network = flowsim.DeepLinear.gaussian(widths=[5, 5, 1], scale=0.5, key=KEY)
     model = flowsim.Perceptron.gaussian(widths=[5, 4, 1], scale=0.5, activation="tanh", key=KEY)
 
-    class Opaque(eqx.Module):
+    class Opaque(flowsim.Problem):
         inner: flowsim.EmpiricalRisk
 
         def __call__(self, network):
             return self.inner(network)
-
-        objective = __call__
-
-        def excess_risk(self, network):
-            return jnp.array(jnp.nan)
-
-        squared_distance = excess_risk
-
-        def is_minimum(self, network, gradient_norm):
-            return jnp.array(True)
 
     def chosen(network, problem):
         field, weights = gradient_field(network, problem)

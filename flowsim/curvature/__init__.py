@@ -6,7 +6,7 @@ from .eigenpair import (
     eigenpair_lanczos as eigenpair_lanczos,
     eigenpairs_lanczos as eigenpairs_lanczos,
 )
-from .gauss_newton import GaussNewton as GaussNewton, HasOutputs as HasOutputs, gauss_newton as gauss_newton
+from .gauss_newton import GaussNewton as GaussNewton, gauss_newton as gauss_newton
 from .hessian import (
     dense_hessian as dense_hessian,
     hessian_operator as hessian_operator,

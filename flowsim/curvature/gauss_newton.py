@@ -2,35 +2,18 @@
 
 import functools
 from collections.abc import Callable, Iterable
-from typing import Any, Protocol, cast
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PyTree
 
+from ..problems import Problem
+
 # Beyond this many entries (32 MiB in float64) G no longer fits in a cache, and is applied without being formed; where
 # GGᵀ has a closed form, that is faster much earlier.
 _STORED_ENTRIES = 2**22
 _STORED_ENTRIES_BESIDE_A_GRAM = 2**12
-
-
-class HasOutputs(Protocol):
-    """A problem that knows the m outputs through which the weights enter its risk.
-
-    It may also know GGᵀ in closed form for some networks: `output_gram(network)`, (m, m).
-    """
-
-    def curved_outputs(self, network: Any, /) -> Callable[[Any], Float[Array, " m"]]:
-        """Return a function of networks whose Jacobian G at `network` makes GᵀG the Gauss–Newton matrix."""
-        ...
-
-    def output_jacobian(self, as_network: Callable[[PyTree], Any], weights: PyTree, /) -> PyTree:
-        """Return G itself: the weights with a leading axis of m rows."""
-        ...
-
-    def rank(self, network: Any, /) -> int:
-        """Return m."""
-        ...
 
 
 class GaussNewton:
@@ -97,20 +80,41 @@ class GaussNewton:
         return apply
 
 
-def gauss_newton(problem: HasOutputs, as_network: Callable[[PyTree], Any], weights: PyTree) -> GaussNewton:
+def gauss_newton(problem: Problem, as_network: Callable[[PyTree], Any], weights: PyTree) -> GaussNewton:
     """Return the Gauss–Newton matrix of `problem` at `weights`, where `as_network(weights)` is the network.
 
     G is stored, m times the weights, while it has at most 2²² entries, or 2¹² where GGᵀ has a closed form; beyond, it
-    is applied by derivatives.
+    is applied by derivatives. Raises `TypeError` for a problem without `curved_outputs`.
     """
     network = as_network(weights)
-    size = sum(leaf.size for leaf in jax.tree.leaves(weights))
-    known = hasattr(problem, "output_gram") and hasattr(network, "regressor_gram")
-    if problem.rank(network) * size <= (_STORED_ENTRIES_BESIDE_A_GRAM if known else _STORED_ENTRIES):
-        return GaussNewton.of_rows(problem.output_jacobian(as_network, weights))
-    outputs = problem.curved_outputs(network)
-    gram = cast(Any, problem).output_gram(network) if known else None
-    return GaussNewton.matrix_free(lambda w: outputs(as_network(w)), weights, gram)
+    rank = problem.rank(network)
+    if rank is None:
+        raise TypeError(
+            "the Gauss-Newton matrix, which LowRankExtrapolation steps with, is made of the curved_outputs of the "
+            f"problem; {type(problem).__name__} has none: use StabilitySwitching"
+        )
+    entries = rank * sum(leaf.size for leaf in jax.tree.leaves(weights))
+    if entries <= _STORED_ENTRIES_BESIDE_A_GRAM:
+        return GaussNewton.of_rows(_jacobian(problem, as_network, weights))
+    gram = problem.output_gram(network)
+    if gram is None and entries <= _STORED_ENTRIES:
+        return GaussNewton.of_rows(_jacobian(problem, as_network, weights))
+    return GaussNewton.matrix_free(_outputs(problem, as_network, weights), weights, gram)
+
+
+def _jacobian(problem: Problem, as_network: Callable[[PyTree], Any], weights: PyTree) -> PyTree:
+    """Return G as the weights with a leading axis of rows."""
+    known = problem.output_jacobian(as_network, weights)
+    return jax.jacrev(_outputs(problem, as_network, weights))(weights) if known is None else known
+
+
+def _outputs(
+    problem: Problem, as_network: Callable[[PyTree], Any], weights: PyTree
+) -> Callable[[PyTree], Float[Array, " m"]]:
+    """Return the curved outputs as a function of the weights, the curvature being that at `weights`."""
+    outputs = problem.curved_outputs(as_network(weights))
+    assert outputs is not None  # as the rank is known
+    return lambda moved: outputs(as_network(moved))
 
 
 def sum_of(terms: Iterable[Array]) -> Array:

@@ -11,6 +11,8 @@ import numpy as np
 from jax.experimental.shard_alike import shard_alike
 from jaxtyping import Array, Float, Int, PyTree
 
+from ..norms import norm as norm
+
 
 def size_of(vector: PyTree) -> int:
     """Return the number of entries, p."""
@@ -70,13 +72,6 @@ def peak(vector: PyTree) -> Float[Array, ""]:
     largest = [jnp.max(jnp.abs(leaf), initial=0) for leaf in jax.tree.leaves(vector)]
     found = jnp.max(jnp.stack([value.astype(dtype_of(vector)) for value in largest]))
     return jnp.where(found == 0, 1, found)
-
-
-def norm(vector: PyTree) -> Float[Array, ""]:
-    """Return the Euclidean norm, whose square need not be a number that floats can hold."""
-    unit = peak(vector)
-    small = divided(vector, unit)
-    return unit * jnp.sqrt(inner_product(small, small))
 
 
 def scattered_like(vector: PyTree, seed: int | Int[Array, ""]) -> PyTree:

@@ -1,9 +1,9 @@
 """One vector field, integrated and discretized."""
 
 from . import solvers as solvers
+from .batch import Ends as Ends, descend_lanes as descend_lanes
 from .descent import default_record_steps as default_record_steps, descend as descend
 from .flow import integrate as integrate
-from .lanes import Ends as Ends, descend_lanes as descend_lanes
 from .step_control import (
     SharpnessLimitedController as SharpnessLimitedController,
     stability_interval as stability_interval,

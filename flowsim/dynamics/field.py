@@ -1,6 +1,6 @@
 """The one vector field that is integrated as gradient flow and discretized as gradient descent."""
 
-from typing import Any, cast as cast_type
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -9,8 +9,9 @@ import numpy as np
 from jax.core import Tracer
 from jaxtyping import Array, Float, PyTree
 
-from ..curvature import GaussNewton, HasOutputs, gauss_newton
+from ..curvature import GaussNewton, gauss_newton
 from ..networks import cast, split, weight_dtype
+from ..norms import norm as norm
 from ..problems import Problem
 
 
@@ -37,20 +38,15 @@ class GradientField(eqx.Module):
 
     def gauss_newton(self, weights: PyTree) -> GaussNewton:
         """Return the Gauss–Newton matrix at `weights`."""
-        return gauss_newton(cast_type(HasOutputs, self.problem), self.network, weights)
-
-    @property
-    def knows_outputs(self) -> bool:
-        """Whether the problem knows the outputs through which the weights enter its risk."""
-        return all(hasattr(self.problem, name) for name in ("curved_outputs", "output_jacobian", "rank"))
+        return gauss_newton(self.problem, self.network, weights)
 
     def rank(self, weights: PyTree) -> int | None:
         """Return the largest rank that the Gauss–Newton matrix can have, `None` if the problem does not know."""
-        return cast_type(HasOutputs, self.problem).rank(self.network(weights)) if self.knows_outputs else None
+        return self.problem.rank(self.network(weights))
 
-    def has_gram(self) -> bool:
-        """Tell whether GGᵀ has a closed form."""
-        return hasattr(self.problem, "output_gram") and hasattr(self.rest, "regressor_gram")
+    def knows_gram(self, weights: PyTree) -> bool:
+        """Tell whether GGᵀ has a closed form, without computing it."""
+        return eqx.filter_eval_shape(self.problem.output_gram, self.network(weights)) is not None
 
 
 def gradient_field(network: eqx.Module, problem: Problem) -> tuple[GradientField, PyTree]:
@@ -83,11 +79,3 @@ def _finite(leaf: Array) -> bool:
 def constant(value: Any, dtype: Any) -> Any:
     """Return a number or an array in type `dtype`, on no device yet unless it was on one."""
     return value.astype(dtype) if isinstance(value, jax.Array) else np.asarray(value, dtype)
-
-
-def norm(tree: PyTree) -> Float[Array, ""]:
-    """Return the Euclidean norm of all entries of a pytree together; no square leaves the range of floats."""
-    leaves = jax.tree.leaves(tree)
-    largest = jnp.max(jnp.stack([jnp.max(jnp.abs(leaf)) for leaf in leaves]))
-    scale = jnp.where((largest > 0) & jnp.isfinite(largest), largest, 1)
-    return scale * jnp.sqrt(sum(jnp.sum((leaf / scale) ** 2) for leaf in leaves))

@@ -174,9 +174,4 @@ def _with_tolerances(
 def _with_curvature(solver: diffrax.AbstractAdaptiveSolver, field: GradientField) -> diffrax.AbstractAdaptiveSolver:
     if not isinstance(solver, LowRankExtrapolation) or solver.curvature is not None:
         return solver
-    if not field.knows_outputs:
-        raise TypeError(
-            f"LowRankExtrapolation needs a problem with curved_outputs, output_jacobian and rank; "
-            f"{type(field.problem).__name__} has none: use StabilitySwitching"
-        )
     return dataclasses.replace(solver, curvature=field.gauss_newton)

@@ -10,7 +10,7 @@ from jax.core import Tracer
 from jaxtyping import Array, Float, Int, PyTree
 
 from ..networks import weight_dtype
-from ..problems import Problem
+from ..problems import Problem, check_problem
 from .field import GradientField, constant, gradient_field, norm
 
 
@@ -81,16 +81,16 @@ def stopping_for(stopping: Stopping | None, problem: Problem, dtype: jnp.dtype) 
     """Return the criterion for a problem and weights of type `dtype`, the standard one for `None`.
 
     Its numbers become arrays, so that another tolerance needs no new compilation. Raises `ValueError` for a
-    gradient norm that the precision cannot resolve, and for an excess risk where the minimum is not known.
+    gradient norm that the precision cannot resolve, and for an excess risk where the minimum is not known; `TypeError`
+    for what is no problem.
     """
+    check_problem(problem)
     if stopping is None:
         stopping = Stopping.standard(dtype)
-    minimum = getattr(problem, "minimal_risk", None)
-    unknown = minimum is not None and not isinstance(minimum, Tracer) and np.isnan(minimum).any()
-    if stopping.excess_risk is not None and unknown:
+    if stopping.excess_risk is not None and _is_unknown(problem.infimum):
         raise ValueError(
-            "excess_risk cannot fall to a tolerance where the minimum is not known: give the problem its minimal_risk, "
-            "or stop at a risk or a gradient_norm"
+            "excess_risk cannot fall to a tolerance where the minimum is not known: give EmpiricalRisk its "
+            "minimal_risk, or a problem of your own its infimum; or stop at a risk or a gradient_norm"
         )
     bound, finest = stopping.gradient_norm, 8 * float(jnp.finfo(dtype).eps)
     if isinstance(bound, int | float) and 0 < bound < finest:
@@ -99,6 +99,10 @@ def stopping_for(stopping: Stopping | None, problem: Problem, dtype: jnp.dtype) 
             + (", or use float64 weights (jax.config.update('jax_enable_x64', True))" if dtype.itemsize < 8 else "")
         )
     return jax.tree.map(lambda number: constant(number, dtype), stopping)
+
+
+def _is_unknown(infimum: Float[Array, ""] | float) -> bool:
+    return not isinstance(infimum, Tracer) and bool(np.isnan(infimum).any())
 
 
 def divergence_ceiling(objective: Float[Array, ""]) -> Float[Array, ""]:

@@ -2,6 +2,7 @@
 
 from .deep_residual import ResidualNetwork as ResidualNetwork
 from .linear import DeepLinear as DeepLinear
+from .linear_network import LinearNetwork as LinearNetwork
 from .mlp import PerceptronNetwork as PerceptronNetwork
 from .perceptron import Perceptron as Perceptron
 from .recipe import NETWORKS as NETWORKS, NetworkRecipe as NetworkRecipe, shape_refusals as shape_refusals

@@ -8,10 +8,11 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from . import layers
+from .linear_network import LinearNetwork
 from .weights import Fixed
 
 
-class DeepLinear(eqx.Module):
+class DeepLinear(LinearNetwork):
     """A deep linear network x ↦ pᵀ W_L ⋯ W_1 x (Marion and Chizat 2024, equation 3).
 
     `weights` are W_1, …, W_L, with W_k of shape (d_k, d_{k−1}); an entry of shape (n, d, d) stands for n of
@@ -86,6 +87,11 @@ class DeepLinear(eqx.Module):
     def projection(self) -> Float[Array, " outputs"] | None:
         """The fixed vector p, or `None`."""
         return None if self.fixed is None else self.fixed.value
+
+    @property
+    def projection_norm(self) -> Float[Array, ""]:
+        """‖p‖, which is one for a network without projection."""
+        return jnp.ones((), self.stacks[0].dtype) if self.fixed is None else jnp.linalg.norm(self.fixed.value)
 
     @property
     def depth(self) -> int:

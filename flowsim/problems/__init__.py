@@ -1,5 +1,5 @@
 """What is minimized."""
 
-from .empirical import EmpiricalRisk as EmpiricalRisk, squared_error as squared_error
-from .protocol import Problem as Problem
+from .empirical import EmpiricalRisk as EmpiricalRisk
+from .problem import Problem as Problem, check_problem as check_problem
 from .regression import LinearRegression as LinearRegression

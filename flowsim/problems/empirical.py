@@ -7,33 +7,36 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.core import Tracer
 from jaxtyping import Array, Bool, Float, PyTree
 from numpy.typing import ArrayLike
 
+from ..norms import norm
+from .losses import Loss, SquaredError, as_loss
+from .problem import Outputs, Problem
 
-def squared_error(prediction: Array, target: Array) -> Float[Array, ""]:
-    """Return ‖prediction − target‖² of one sample, with no factor ½."""
-    return jnp.sum((prediction - target) ** 2)
+_SQUARED_ERROR = SquaredError()
 
 
-class EmpiricalRisk(eqx.Module):
+class EmpiricalRisk(Problem):
     """The risk R = (1/n) Σ_i loss(network(x_i), y_i) of any Equinox model that maps one sample.
 
-    `X` is (n, …) and `y` is (n,) or (n, m); `loss(prediction, target)` returns a scalar for one sample. Its
-    minimum is in general unknown: then excess risks are NaN. Give `minimal_risk` where it is known. Raises
-    `ValueError` for shapes that do not fit.
+    `X` is (n, …) and `y` is (n,) or (n, m); `loss` is one of `flowsim.losses`, or any function (prediction, target)
+    that returns a scalar for one sample. Its minimum is in general unknown: then excess risks are NaN. Give
+    `minimal_risk` where it is known. Raises `ValueError` for shapes that do not fit and entries that are not finite;
+    when it is called, for a network whose predictions do not have the shape of their targets.
     """
 
     X: Float[Array, "n ..."]
     y: Array
     minimal_risk: Float[Array, ""]
-    loss: Callable[[Array, Array], Array] = eqx.field(static=True)
+    loss: Loss
 
     def __init__(
         self,
         X: ArrayLike,
         y: ArrayLike,
-        loss: Callable[[Array, Array], Array] = squared_error,
+        loss: Loss | Callable[[Array, Array], Array] = _SQUARED_ERROR,
         *,
         minimal_risk: float = float("nan"),
     ):
@@ -42,29 +45,24 @@ class EmpiricalRisk(eqx.Module):
             raise ValueError(
                 f"expected X of shape (n, …) and y of shape (n, …) with n ≥ 1, got {X.shape} and {y.shape}"
             )
+        _check_finite("X", X)
+        _check_finite("y", y)
         dtype = jnp.result_type(float)
         self.X = jnp.asarray(X, dtype)
         self.y = jnp.asarray(y, dtype) if jnp.issubdtype(y.dtype, jnp.floating) else jnp.asarray(y)
         self.minimal_risk = jnp.asarray(minimal_risk, dtype)
-        self.loss = loss
+        self.loss = as_loss(loss)
+
+    @property
+    def infimum(self) -> Float[Array, ""]:
+        """The `minimal_risk`: NaN unless it was given."""
+        return self.minimal_risk
 
     def __call__(self, network: Callable[[Array], Array]) -> Float[Array, ""]:
         """Return the risk R of a network."""
         return jnp.mean(jax.vmap(self._sample_loss, in_axes=(None, 0, 0))(network, self.X, self.y))
 
-    def excess_risk(self, network: Callable[[Array], Array]) -> Float[Array, ""]:
-        """Return R − R_min, NaN if the minimum is unknown."""
-        return self(network) - self.minimal_risk
-
-    def objective(self, network: Callable[[Array], Array]) -> Float[Array, ""]:
-        """Return what the flow descends: the risk."""
-        return self(network)
-
-    def squared_distance(self, network: Callable[[Array], Array]) -> Float[Array, ""]:
-        """Return NaN: there is no regressor to be at a distance from."""
-        return jnp.full((), jnp.nan, self.X.dtype)
-
-    def curved_outputs(self, network: Callable[[Array], Array]) -> Callable[[Callable], Float[Array, " m"]]:
+    def curved_outputs(self, network: Callable[[Array], Array]) -> Outputs:
         """Return the predictions of all samples, each scaled by a root of its loss's second derivative at `network`.
 
         The Jacobian G of that function at `network` gives the Gauss–Newton matrix GᵀG, with one row for each
@@ -73,7 +71,8 @@ class EmpiricalRisk(eqx.Module):
         roots = jax.vmap(partial(self._loss_root, network))(self.X, self.y)
 
         def outputs(other: Callable[[Array], Array]) -> Array:
-            return jnp.einsum("nab,na->nb", roots, self._predictions(other)).ravel()
+            predictions = self._predictions(other).reshape(*roots.shape[:2])
+            return jnp.einsum("nab,na->nb", roots, predictions).ravel()
 
         return outputs
 
@@ -92,14 +91,6 @@ class EmpiricalRisk(eqx.Module):
         """Return the number of predicted numbers, all samples together."""
         return self.X.shape[0] * eqx.filter_eval_shape(network, self.X[0]).size
 
-    def _loss_root(self, network: Callable[[Array], Array], x: Array, target: Array) -> Float[Array, "outputs outputs"]:
-        """Return a matrix B with BBᵀ the second derivative of one sample's share of the risk in its prediction."""
-        prediction = network(x)
-        curvature = jax.hessian(lambda z: self._paired_loss(z.reshape(prediction.shape), target))(prediction.ravel())
-        slack = 10 * jnp.finfo(curvature.dtype).eps * jnp.trace(curvature)
-        root = jnp.linalg.cholesky(curvature + slack * jnp.eye(prediction.size, dtype=curvature.dtype))
-        return jnp.where(jnp.isfinite(root), root, 0) / self.X.shape[0] ** 0.5
-
     def is_minimum(self, network: Callable[[Array], Array], gradient_norm: float) -> Bool[Array, ""]:
         """Tell whether a point where ‖∇R(W)‖ ≤ `gradient_norm` is a minimizer rather than a saddle or a plateau.
 
@@ -111,26 +102,51 @@ class EmpiricalRisk(eqx.Module):
         outputs, pull = jax.vjp(lambda moved: self._predictions(eqx.combine(moved, rest)), arrays)
         slope = jax.grad(self._risk_of)(outputs)
         random = jax.random.normal(jax.random.key(0), outputs.shape, outputs.dtype)
-        random = random * jnp.linalg.norm(slope) / jnp.linalg.norm(random)
-        here, usual = (_length(pull(direction)) for direction in (slope, random))
+        random = random * norm(slope) / norm(random)
+        here, usual = (norm(pull(direction)) for direction in (slope, random))
         allowed = jnp.minimum(jnp.sqrt(gradient_norm), 0.1)
-        at_zero = jnp.linalg.norm(jax.grad(self._risk_of)(jnp.zeros_like(outputs)))
-        return (jnp.linalg.norm(slope) <= allowed * at_zero) | ((usual > 0) & (here <= allowed * usual))
+        at_zero = norm(jax.grad(self._risk_of)(jnp.zeros_like(outputs)))
+        return (norm(slope) <= allowed * at_zero) | ((usual > 0) & (here <= allowed * usual))
 
-    def _predictions(self, network: Callable[[Array], Array]) -> Float[Array, "n outputs"]:
-        return jax.vmap(lambda x: network(x).ravel())(self.X)
+    def _loss_root(self, network: Callable[[Array], Array], x: Array, target: Array) -> Float[Array, "outputs outputs"]:
+        """Return a matrix B with BBᵀ the second derivative of one sample's share of the risk in its prediction."""
+        prediction = self._paired(network(x), target)
+        curvature = self.loss.curvature(prediction, target)
+        slack = 10 * jnp.finfo(curvature.dtype).eps * jnp.trace(curvature)
+        root = jnp.linalg.cholesky(curvature + slack * jnp.eye(prediction.size, dtype=curvature.dtype))
+        return jnp.where(jnp.isfinite(root), root, 0) / self.X.shape[0] ** 0.5
 
-    def _risk_of(self, predictions: Float[Array, "n outputs"]) -> Float[Array, ""]:
+    def _predictions(self, network: Callable[[Array], Array]) -> Float[Array, "n ..."]:
+        return jax.vmap(network)(self.X)
+
+    def _risk_of(self, predictions: Float[Array, "n ..."]) -> Float[Array, ""]:
         return jnp.mean(jax.vmap(self._paired_loss)(predictions, self.y))
 
     def _sample_loss(self, network: Callable[[Array], Array], x: Array, target: Array) -> Array:
         return self._paired_loss(network(x), target)
 
     def _paired_loss(self, prediction: Array, target: Array) -> Array:
+        return self.loss(self._paired(prediction, target), target)
+
+    def _paired(self, prediction: Array, target: Array) -> Array:
+        """Return the prediction in the shape in which the loss compares it: one number has that of its target."""
         if prediction.size == 1 and target.size == 1:
             prediction = prediction.reshape(target.shape)
-        return self.loss(prediction, target)
+        if not self.loss.compares(prediction, target):
+            raise ValueError(
+                f"for one sample the network predicts shape {prediction.shape} and y holds shape {target.shape} of "
+                f"{target.dtype}, which {type(self.loss).__name__} does not compare: give the network as many outputs "
+                "as y has columns"
+            )
+        return prediction
 
 
-def _length(tree: PyTree) -> Float[Array, ""]:
-    return jnp.sqrt(sum(jnp.sum(leaf**2) for leaf in jax.tree.leaves(tree)))
+def _check_finite(name: str, array: np.ndarray | jax.Array) -> None:
+    """Raise `ValueError` for an entry that is not finite, with its place, unless the array is traced."""
+    if isinstance(array, Tracer) or not jnp.issubdtype(array.dtype, jnp.floating) or bool(np.isfinite(array).all()):
+        return
+    bad = tuple(int(number) for number in np.argwhere(~np.isfinite(array))[0])
+    raise ValueError(
+        f"{name}[{', '.join(map(str, bad))}] is {float(array[bad])}: expected finite numbers; fill it in, or drop the "
+        "sample"
+    )

@@ -1,9 +1,8 @@
 """Least-squares regression, reduced to the few numbers on which a linear network's risk depends."""
 
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -12,17 +11,12 @@ from jaxtyping import Array, Float, PyTree
 from numpy.typing import ArrayLike
 
 from ..data import DataError, paired_arrays
+from ..networks import LinearNetwork
+from ..norms import norm
+from .problem import Outputs, Problem
 
 
-class LinearNetwork(Protocol):
-    """What `LinearRegression` needs of a network: the regressor π that it implements."""
-
-    def regressor(self) -> Array:
-        """Return π, of shape (d,) or (d, m)."""
-        ...
-
-
-class LinearRegression(eqx.Module):
+class LinearRegression(Problem):
     """The risk R = (1/n)‖y − Xπ‖² of a linear network with regressor π.
 
     `X` is (n, d) and `y` is (n,) or (n, m); one column in `y` is the same as none. The data enter through Σ
@@ -59,6 +53,11 @@ class LinearRegression(eqx.Module):
         self.optimum = jnp.asarray(optimum.reshape(d, *y.shape[1:]), dtype)
         self.minimal_risk = jnp.asarray(np.sum(residual**2) / n, dtype)
         self.eigenvalues = jnp.asarray(singular**2 / n, dtype)
+
+    @property
+    def infimum(self) -> Float[Array, ""]:
+        """R_min, the risk of the least-squares regressor."""
+        return self.minimal_risk
 
     @property
     def features(self) -> int:
@@ -101,7 +100,7 @@ class LinearRegression(eqx.Module):
         """Return ∇R¹(π) = 2Σ(π − w*), the gradient of the risk with respect to the regressor."""
         return 2 * self.root.T @ (self.root @ (self._regressor(network) - self.optimum))
 
-    def curved_outputs(self, network: LinearNetwork) -> Callable[[LinearNetwork], Float[Array, " m"]]:
+    def curved_outputs(self, network: LinearNetwork) -> Outputs:
         """Return W ↦ √2 Σ^½ π(W), of at most d entries for each column of y.
 
         Its Jacobian G gives the Gauss–Newton matrix GᵀG = 2JᵀΣJ, J = ∂π/∂W, whatever n is; at a minimizer that is
@@ -109,23 +108,20 @@ class LinearRegression(eqx.Module):
         """
         return lambda other: (2**0.5 * (self.root @ self._regressor(other))).ravel()
 
-    def output_jacobian(self, as_network: Callable[[PyTree], Any], weights: PyTree) -> PyTree:
-        """Return G at `as_network(weights)`: the weights with a leading axis of rows."""
-        network = as_network(weights)
-        if not hasattr(network, "regressor_jacobian"):
-            outputs = self.curved_outputs(network)
-            return jax.jacrev(lambda moved: outputs(as_network(moved)))(weights)
+    def output_jacobian(self, as_network: Callable[[PyTree], Any], weights: PyTree) -> PyTree | None:
+        """Return G at `as_network(weights)`, `None` for a network that does not know the Jacobian of its regressor."""
+        jacobian = _linear(as_network(weights)).regressor_jacobian()
         root = 2**0.5 * self._flat_root()
-        return jax.tree.map(lambda rows: jnp.tensordot(root, rows, 1), network.regressor_jacobian())
+        return None if jacobian is None else jax.tree.map(lambda rows: jnp.tensordot(root, rows, 1), jacobian)
 
     def rank(self, network: LinearNetwork) -> int:
         """Return the largest rank that the Gauss–Newton matrix can have."""
         return self.root.shape[0] * (self.optimum.size // self.features)
 
-    def output_gram(self, network: Any) -> Float[Array, "m m"]:
-        """Return GGᵀ = 2 Σ^½ JJᵀ Σ^½ for a network that knows JJᵀ, by its `regressor_gram`."""
-        root = self._flat_root()
-        return 2 * root @ network.regressor_gram() @ root.T
+    def output_gram(self, network: LinearNetwork) -> Float[Array, "m m"] | None:
+        """Return GGᵀ = 2 Σ^½ JJᵀ Σ^½ for a network that knows JJᵀ, `None` for others."""
+        gram, root = _linear(network).regressor_gram(), self._flat_root()
+        return None if gram is None else 2 * root @ gram @ root.T
 
     def is_minimum(self, network: LinearNetwork | Array, gradient_norm: float) -> Array:
         """Tell whether a point where ‖∇R(W)‖ ≤ `gradient_norm` is a minimizer rather than a saddle or a
@@ -134,8 +130,8 @@ class LinearRegression(eqx.Module):
         Near the zero network the product of the layers vanishes, and with it ∇R(W), while ∇R¹(π) does not. A
         point counts as a minimizer if ‖∇R¹(π)‖ ≤ √gradient_norm ‖∇R¹(0)‖, or if zero is one itself.
         """
-        here = jnp.linalg.norm(self.regressor_gradient(network))
-        at_zero = jnp.linalg.norm(self.regressor_gradient(jnp.zeros_like(self.optimum)))
+        here = norm(self.regressor_gradient(network))
+        at_zero = norm(self.regressor_gradient(jnp.zeros_like(self.optimum)))
         return (here <= jnp.minimum(jnp.sqrt(gradient_norm), 0.1) * at_zero) | (at_zero == 0)
 
     def _flat_root(self) -> Float[Array, "rank*m d*m"]:
@@ -144,7 +140,7 @@ class LinearRegression(eqx.Module):
         return jnp.kron(self.root, jnp.eye(columns, dtype=self.root.dtype)) if columns > 1 else self.root
 
     def _regressor(self, network: LinearNetwork | Array) -> Array:
-        regressor = network if isinstance(network, jax.Array | np.ndarray) else _regressor_of(network)
+        regressor = network if isinstance(network, jax.Array | np.ndarray) else _linear(network).regressor()
         if regressor.shape != self.optimum.shape:
             raise ValueError(
                 f"the network has a regressor of shape {regressor.shape}, but the data have {self.features} features "
@@ -153,13 +149,13 @@ class LinearRegression(eqx.Module):
         return regressor
 
 
-def _regressor_of(network: LinearNetwork) -> Array:
-    if not hasattr(network, "regressor"):
+def _linear(network: object) -> LinearNetwork:
+    if not isinstance(network, LinearNetwork):
         raise TypeError(
             f"LinearRegression needs a linear network with a regressor(), got {type(network).__name__}: "
-            "use EmpiricalRisk(X, y) for any other model"
+            "use EmpiricalRisk(X, y) for any other model, or make yours a subclass of flowsim.networks.LinearNetwork"
         )
-    return network.regressor()
+    return network
 
 
 def _checked(X: ArrayLike, y: ArrayLike) -> tuple[np.ndarray, np.ndarray]:

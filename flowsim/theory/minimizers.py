@@ -27,8 +27,8 @@ def layer_norm_bound(network: DeepLinear, problem: LinearRegression) -> float:
 
     First line of Theorem 2 of Marion and Chizat (2024). Raises `ValueError` for several outputs and for w* = 0.
     """
-    lower, _ = minimal_sharpness_bounds(problem, network.depth, projection_norm=_projection_norm(network))
-    least_norm = (float(jnp.linalg.norm(problem.optimum)) / _projection_norm(network)) ** (1 / network.depth)
+    lower, _ = minimal_sharpness_bounds(problem, network.depth, projection_norm=float(network.projection_norm))
+    least_norm = (float(jnp.linalg.norm(problem.optimum)) / float(network.projection_norm)) ** (1 / network.depth)
     norms = np.array([jnp.linalg.norm(weight) for weight in network.weights])
     with np.errstate(divide="ignore"):
         return float(lower * np.mean(least_norm / norms))
@@ -80,7 +80,7 @@ def sharp_minimizer_bound(network: DeepLinear, problem: LinearRegression, factor
     Infinite for W_2 = 0, which no minimizer has unless w* = 0.
     """
     size = float(jnp.linalg.norm(problem.optimum))
-    scale = size ** (2 - 1 / network.depth) * _projection_norm(network) ** (1 / network.depth)
+    scale = size ** (2 - 1 / network.depth) * float(network.projection_norm) ** (1 / network.depth)
     with np.errstate(divide="ignore"):
         return float(2 * problem.smallest_eigenvalue * scale * factor / np.linalg.norm(network.weights[1]))
 
@@ -195,7 +195,3 @@ def _leading_order(network: DeepLinear, problem: LinearRegression) -> float:
 def _relative_residual(network: DeepLinear, problem: LinearRegression) -> float:
     at_zero = float(problem.excess_risk(jnp.zeros_like(problem.optimum)))
     return float(np.sqrt(float(problem.excess_risk(network)) / at_zero))
-
-
-def _projection_norm(network: DeepLinear) -> float:
-    return 1.0 if network.projection is None else float(jnp.linalg.norm(network.projection))

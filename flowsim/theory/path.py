@@ -60,8 +60,7 @@ class FlowPath:
     @property
     def projection_norm(self) -> float:
         """‖p‖, which is one for a multi-layer perceptron."""
-        projection = self.network.projection
-        return 1.0 if projection is None else float(jnp.linalg.norm(projection))
+        return float(self.network.projection_norm)
 
     @property
     def single_output(self) -> bool:

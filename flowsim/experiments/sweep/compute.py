@@ -17,6 +17,7 @@ from threadpoolctl import threadpool_limits
 from ...curvature import sharpness
 from ...dynamics import Outcome, Stopping, arrival, descend_lanes, integrate
 from ...networks import split, stacked, unstacked
+from ...norms import norm
 from ...problems import Problem
 from ..runner import build_network, build_problem, environment, flow_options, read_data
 from .block import Block, Start, digests
@@ -285,7 +286,7 @@ def _measure(network: eqx.Module, problem: Problem, stopping: Stopping | None) -
         "risk": problem(network),
         "excess_risk": problem.excess_risk(network),
         "squared_distance": problem.squared_distance(network),
-        "gradient_norm": _length(gradient),
+        "gradient_norm": norm(gradient),
         "arrival": arrival(network, problem, stopping),
     }
 
@@ -297,11 +298,7 @@ def _risk(network: eqx.Module, problem: Problem) -> jax.Array:
 
 @eqx.filter_jit
 def _distance(network: eqx.Module, other: eqx.Module) -> jax.Array:
-    return _length(jax.tree.map(jnp.subtract, split(network)[0], split(other)[0]))
-
-
-def _length(tree: Any) -> jax.Array:
-    return jnp.sqrt(sum(jnp.sum(leaf**2) for leaf in jax.tree.leaves(tree)))
+    return norm(jax.tree.map(jnp.subtract, split(network)[0], split(other)[0]))
 
 
 def _sharpness(network: eqx.Module, problem: Problem) -> float:

@@ -195,8 +195,7 @@ def _of_point(point: Point, folder: Path) -> dict[str, float]:
     depth = point.scenario.network.count_matrices()
     if depth is not None and linear.optimum.ndim == 1 and norm > 0:
         network = build_network(point.scenario, data.inputs, data.outputs)
-        projection = network.projection if isinstance(network, DeepLinear) else None
-        length = 1.0 if projection is None else float(np.linalg.norm(projection))
+        length = float(network.projection_norm) if isinstance(network, DeepLinear) else 1.0
         lower, upper = minimal_sharpness_bounds(linear, depth, projection_norm=length)
     return {
         "minimal_risk": float(linear.minimal_risk),

@@ -7,10 +7,10 @@ import numpy as np
 from jaxtyping import ArrayLike, Int
 
 from ...networks import cast
-from ...problems import Problem
+from ...problems import Problem, check_problem
 from ..field import checked_parts
-from .form import form_for
-from .march import Lanes, march
+from .groups import Lanes, run_to_ends
+from .registry import kernel_for
 
 
 class Ends(eqx.Module):
@@ -37,6 +37,7 @@ def descend_lanes(networks: eqx.Module, problem: Problem, *, learning_rates: Arr
     if a step changes no weight (FIXED_POINT, with the state that it would have at the last step); else it ends at
     STEP_LIMIT. Raises `ValueError` or `TypeError` for arguments that cannot be right.
     """
+    check_problem(problem)
     weights, rest, dtype = checked_parts(networks)
     lanes = _lane_count(networks)
     fixed, static = eqx.partition(rest, eqx.is_array)
@@ -46,8 +47,8 @@ def descend_lanes(networks: eqx.Module, problem: Problem, *, learning_rates: Arr
     if not np.all(np.isfinite(rates) & (rates > 0)):
         raise ValueError(f"learning_rates must be positive finite numbers of {dtype}, got {learning_rates}")
     one = jax.eval_shape(lambda tree: jax.tree.map(lambda leaf: leaf[0], tree), eqx.filter(networks, eqx.is_array))
-    form = form_for(eqx.combine(one, static), cast(problem, dtype))
-    end = march(form, Lanes.starting(weights, fixed, rates, _limits(steps, lanes)))
+    kernel = kernel_for(eqx.combine(one, static), cast(problem, dtype))
+    end = run_to_ends(kernel, Lanes.starting(weights, fixed, rates, _limits(steps, lanes)))
     return Ends(eqx.combine(jax.tree.map(jnp.asarray, end.weights), rest), end.codes, end.steps)
 
 

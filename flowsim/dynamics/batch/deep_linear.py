@@ -1,19 +1,20 @@
 """Deep linear networks with one output on least squares: two chains of matrix–vector products a step."""
 
-from typing import Any
-
 import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, PyTree
 
 from ...networks import DeepLinear
-from ...problems import LinearRegression, Problem
+from ...problems import LinearRegression
+from .kernel import Kernel, Move
 from .layout import apply, apply_transposed, fold, lanes_first, lanes_for, lanes_last, unchanged
+from .registry import register
 
 _CACHE = 1 << 19
 
 
-class LinearForm(eqx.Module):
+@register(network=DeepLinear, problem=LinearRegression)
+class DeepLinearKernel(Kernel):
     """∇_{W_k} R = b_k a_{k−1}ᵀ with b_{k−1} = W_kᵀ b_k, b_L = p, and a_k = W_k a_{k−1}, a_0 = 2Σ(b_0 − w*).
 
     Marion and Chizat (2024), equation 5. Any number of samples costs the same.
@@ -23,22 +24,18 @@ class LinearForm(eqx.Module):
     optimum: Float[Array, " d"]
     width: int = eqx.field(static=True)
 
-    @staticmethod
-    def fits(network: eqx.Module, problem: Problem) -> bool:
-        """Tell whether this form can take the network and the problem."""
-        if not (type(network) is DeepLinear and type(problem) is LinearRegression and problem.optimum.ndim == 1):
-            return False
-        one_output = network.fixed is not None or network.stacks[-1].shape[-2] == 1
-        return one_output and network.stacks[0].shape[-1] == problem.features
-
     @classmethod
-    def of(cls, network: Any, problem: Any) -> "LinearForm":
-        """Return the form for lanes like `network`."""
+    def of(cls, network: DeepLinear, problem: LinearRegression) -> "DeepLinearKernel | None":
+        """Return the kernel for lanes like `network`, `None` for several outputs and features that do not fit."""
+        one_output = network.fixed is not None or network.stacks[-1].shape[-2] == 1
+        if not (problem.optimum.ndim == 1 and one_output and network.stacks[0].shape[-1] == problem.features):
+            return None
         itemsize = network.stacks[0].dtype.itemsize
         size = itemsize * sum(stack.size for stack in network.stacks)
-        return cls(problem.root, problem.optimum, lanes_for(size, itemsize, cache=_CACHE))
+        width = lanes_for(size, itemsize, cache=_CACHE)
+        return cls(root=problem.root, optimum=problem.optimum, width=width)
 
-    def enter(self, weights: DeepLinear, fixed: DeepLinear) -> PyTree:
+    def enter(self, weights: DeepLinear, fixed: DeepLinear) -> tuple[PyTree, PyTree]:
         """Return the stacks, (layers, out, in, lanes), and p, (d_L, lanes)."""
         stacks = lanes_last(weights.stacks)
         if fixed.fixed is not None:
@@ -53,7 +50,7 @@ class LinearForm(eqx.Module):
         """Tell for each lane whether all its weights are the same."""
         return unchanged(before, after)
 
-    def evaluate(self, weights: PyTree, fixed: Float[Array, "outputs lanes"]) -> tuple:
+    def evaluate(self, weights: PyTree, fixed: Float[Array, "outputs lanes"]) -> tuple[Float[Array, " lanes"], Move]:
         """Return the excess risks, and the function (rates, moving) ↦ weights after a step."""
         state, above = fixed, []
         for stack in reversed(weights):

@@ -9,12 +9,12 @@ import flowsim
 from flowsim import Outcome, Stopping
 from flowsim.data import gaussian_teacher
 from flowsim.dynamics import descend_lanes
-from flowsim.dynamics.lanes.activations import WITH_SLOPE
-from flowsim.dynamics.lanes.form import form_for
-from flowsim.dynamics.lanes.layout import sum_over_samples
-from flowsim.dynamics.lanes.linear import LinearForm
-from flowsim.dynamics.lanes.model import ModelForm
-from flowsim.dynamics.lanes.perceptron import PerceptronForm
+from flowsim.dynamics.batch.activations import WITH_SLOPE
+from flowsim.dynamics.batch.automatic import AutomaticKernel
+from flowsim.dynamics.batch.deep_linear import DeepLinearKernel
+from flowsim.dynamics.batch.layout import sum_over_samples
+from flowsim.dynamics.batch.perceptron import PerceptronKernel
+from flowsim.dynamics.batch.registry import kernel_for, register
 
 DATA = gaussian_teacher(np.random.default_rng(0), 20, 3)
 NEVER = Stopping(gradient_norm=None)
@@ -51,14 +51,14 @@ def softplus(key, dtype=None):
 REGRESSION, RISK = flowsim.LinearRegression(*DATA), flowsim.EmpiricalRisk(*DATA)
 OUTPUTS = flowsim.LinearRegression(DATA[0], np.stack([DATA[1], -2 * DATA[1]], 1))
 EVERY = {
-    "linear": (linear, REGRESSION, LinearForm),
-    "residual": (residual, REGRESSION, LinearForm),
-    "gelu": (gelu, RISK, PerceptronForm),
-    "softplus": (softplus, RISK, PerceptronForm),
-    "tapering": (tapering, RISK, PerceptronForm),
-    "several outputs": (several, OUTPUTS, ModelForm),
-    "biases": (biased, RISK, ModelForm),
-    "linear on samples": (linear, RISK, ModelForm),
+    "linear": (linear, REGRESSION, DeepLinearKernel),
+    "residual": (residual, REGRESSION, DeepLinearKernel),
+    "gelu": (gelu, RISK, PerceptronKernel),
+    "softplus": (softplus, RISK, PerceptronKernel),
+    "tapering": (tapering, RISK, PerceptronKernel),
+    "several outputs": (several, OUTPUTS, AutomaticKernel),
+    "biases": (biased, RISK, AutomaticKernel),
+    "linear on samples": (linear, RISK, AutomaticKernel),
 }
 
 
@@ -82,15 +82,53 @@ def alone(networks, problem, index, rate, steps):
 
 @pytest.mark.parametrize("name", EVERY)
 def test_each_lane_is_the_descent_from_its_network(name):
-    build, problem, form = EVERY[name]
+    build, problem, kernel = EVERY[name]
     networks, rates = start(build, 3), [0.01, 0.02, 0.04]
-    assert isinstance(form_for(lane(networks, 0), problem), form)
+    assert isinstance(kernel_for(lane(networks, 0), problem), kernel)
     ends = descend_lanes(networks, problem, learning_rates=rates, steps=300)
     np.testing.assert_array_equal(ends.steps, 300)
     np.testing.assert_array_equal(ends.outcomes, Outcome.STEP_LIMIT)
     for index, rate in enumerate(rates):
         end = alone(networks, problem, index, rate, 300)
         np.testing.assert_allclose(flat(ends.networks, index), flat(end.network), rtol=1e-11, atol=1e-13)
+
+
+class Shifted(flowsim.Perceptron):
+    """A perceptron that is something else in the end."""
+
+    def __call__(self, x):
+        return super().__call__(x) + 1
+
+
+def mean_absolute(prediction, target):
+    return jnp.sum(jnp.abs(prediction - target))
+
+
+def test_a_subclass_and_another_loss_are_left_to_automatic_differentiation():
+    one = gelu(jax.random.key(0))
+    shifted = Shifted(one.weights, activation=one.activation)
+    assert isinstance(kernel_for(one, RISK), PerceptronKernel)
+    assert isinstance(kernel_for(shifted, RISK), AutomaticKernel)
+    assert isinstance(kernel_for(one, flowsim.EmpiricalRisk(*DATA, mean_absolute)), AutomaticKernel)
+    ends = descend_lanes(lane(shifted, None), RISK, learning_rates=[0.02], steps=50)
+    np.testing.assert_allclose(flat(ends.networks, 0), flat(alone(lane(shifted, None), RISK, 0, 0.02, 50).network))
+
+
+def test_a_kernel_registered_for_a_pair_of_ones_own_is_found():
+    class Risk(flowsim.EmpiricalRisk):
+        pass
+
+    @register(network=Shifted, problem=Risk)
+    class Mine(AutomaticKernel):
+        @classmethod
+        def of(cls, network, problem):
+            found = AutomaticKernel.of(network, problem)
+            return cls(found.problem, found.static, 8) if network.depth == 3 else None
+
+    fitting, other = (Shifted([np.ones((3, 3))] * layers + [np.ones((1, 3))]) for layers in (2, 3))
+    assert isinstance(kernel_for(fitting, Risk(*DATA)), Mine)
+    assert not isinstance(kernel_for(other, Risk(*DATA)), Mine)
+    assert not isinstance(kernel_for(fitting, RISK), Mine)
 
 
 @pytest.mark.parametrize(("build", "rate"), [(linear, 8.0), (gelu, 3.0), (biased, 2.0)])
@@ -148,13 +186,13 @@ def test_a_cycle_of_rounding_is_cut_short_without_changing_its_end(monkeypatch):
     networks, rates = start(linear, 64, jnp.float32), np.geomspace(0.01, 0.12, 64)
     steps = 6007
     cut = descend_lanes(networks, REGRESSION, learning_rates=rates, steps=steps)
-    monkeypatch.setattr(flowsim.dynamics.lanes.march, "_settle", _settle_nothing)
+    monkeypatch.setattr(flowsim.dynamics.batch.groups, "_settle", _settle_nothing)
     full = descend_lanes(networks, REGRESSION, learning_rates=rates, steps=steps)
     for mine, theirs in zip(jax.tree.leaves(cut.networks), jax.tree.leaves(full.networks), strict=True):
         np.testing.assert_array_equal(mine, theirs)
 
 
-def _settle_nothing(form, lanes):
+def _settle_nothing(kernel, lanes):
     lanes.returned[:] = False
 
 

@@ -6,26 +6,22 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, PyTree
 
 from ...problems import Problem
+from .kernel import Kernel, Move
 
 _WIDTH = 16
 
 
-class ModelForm(eqx.Module):
+class AutomaticKernel(Kernel):
     """∇R by `jax.grad` of the problem's objective, mapped over the lanes."""
 
     problem: Problem
     static: eqx.Module
     width: int = eqx.field(static=True)
 
-    @staticmethod
-    def fits(network: eqx.Module, problem: Problem) -> bool:
-        """Return True: this form can take everything."""
-        return True
-
     @classmethod
-    def of(cls, network: eqx.Module, problem: Problem) -> "ModelForm":
-        """Return the form for lanes like `network`."""
-        return cls(problem, eqx.partition(network, _is_array)[1], _WIDTH)
+    def of(cls, network: eqx.Module, problem: Problem) -> "AutomaticKernel":
+        """Return the kernel for lanes like `network`: there is nothing that does not fit."""
+        return cls(problem=problem, static=eqx.partition(network, _is_array)[1], width=_WIDTH)
 
     def enter(self, weights: PyTree, fixed: PyTree) -> tuple[PyTree, PyTree]:
         """Return both as they are, the lane axis first."""
@@ -41,7 +37,7 @@ class ModelForm(eqx.Module):
         same = [jnp.all((old == new).reshape(old.shape[0], -1), axis=1) for old, new in pairs]
         return jnp.all(jnp.stack(same), axis=0)
 
-    def evaluate(self, weights: PyTree, fixed: PyTree) -> tuple:
+    def evaluate(self, weights: PyTree, fixed: PyTree) -> tuple[Float[Array, " lanes"], Move]:
         """Return the objectives, and the function (rates, moving) ↦ weights after a step."""
         objectives, gradients = jax.vmap(jax.value_and_grad(self._objective))(weights, fixed)
 

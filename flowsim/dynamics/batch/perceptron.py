@@ -1,7 +1,6 @@
 """Perceptrons without biases and with one output on squared errors, forward and backward written out."""
 
 from collections.abc import Callable
-from typing import Any
 
 import equinox as eqx
 import jax
@@ -9,9 +8,10 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, PyTree
 
 from ...networks import Perceptron
-from ...problems import EmpiricalRisk, Problem
-from ...problems.empirical import squared_error
+from ...problems import EmpiricalRisk
+from ...problems.losses import SquaredError
 from .activations import WITH_SLOPE
+from .kernel import Kernel, Move
 from .layout import (
     apply,
     apply_transposed,
@@ -22,13 +22,15 @@ from .layout import (
     sum_over_samples,
     unchanged,
 )
+from .registry import register
 
 # One vector of the widest kind for each number: wider groups were measured to be slower, in either precision, once the
 # states of all samples in all layers stand beside the weights.
 _WIDTH = 8
 
 
-class PerceptronForm(eqx.Module):
+@register(network=Perceptron, problem=EmpiricalRisk)
+class PerceptronKernel(Kernel):
     """The chain rule of R = (1/n) Σ_i (f(x_i) − y_i)² by hand, each activation and its slope computed together."""
 
     X: Float[Array, "n d"]
@@ -36,22 +38,18 @@ class PerceptronForm(eqx.Module):
     activation: Callable = eqx.field(static=True)
     width: int = eqx.field(static=True)
 
-    @staticmethod
-    def fits(network: eqx.Module, problem: Problem) -> bool:
-        """Tell whether this form can take the network and the problem."""
-        if not (type(network) is Perceptron and type(problem) is EmpiricalRisk and problem.loss is squared_error):
-            return False
+    @classmethod
+    def of(cls, network: Perceptron, problem: EmpiricalRisk) -> "PerceptronKernel | None":
+        """Return the kernel for lanes like `network`, `None` for another loss, other activations, biases or outputs."""
         plain = network.bias_stacks is None and network.activation in WITH_SLOPE
         one_output = network.stacks[-1].shape[-2] == 1 and problem.y.size == problem.X.shape[0]
         floating = jnp.issubdtype(problem.y.dtype, jnp.floating)
-        return plain and one_output and floating and problem.X.shape[1:] == network.stacks[0].shape[-1:]
+        same_features = problem.X.shape[1:] == network.stacks[0].shape[-1:]
+        if not (plain and one_output and floating and same_features and problem.loss == SquaredError()):
+            return None
+        return cls(X=problem.X, y=problem.y.reshape(-1), activation=network.activation, width=_WIDTH)
 
-    @classmethod
-    def of(cls, network: Any, problem: Any) -> "PerceptronForm":
-        """Return the form for lanes like `network`."""
-        return cls(problem.X, problem.y.reshape(-1), network.activation, _WIDTH)
-
-    def enter(self, weights: Perceptron, fixed: Perceptron) -> PyTree:
+    def enter(self, weights: Perceptron, fixed: Perceptron) -> tuple[PyTree, PyTree]:
         """Return the hidden stacks, (layers, out, in, lanes), the last matrix, (in, lanes), and memory; and nothing.
 
         The memory is for what a step keeps of every layer: its inputs, (layers, in, n, lanes), and its slopes.
@@ -73,7 +71,7 @@ class PerceptronForm(eqx.Module):
         """Tell for each lane whether all its weights are the same."""
         return unchanged(before[:2], after[:2])
 
-    def evaluate(self, weights: PyTree, fixed: None) -> tuple:
+    def evaluate(self, weights: PyTree, fixed: None) -> tuple[Float[Array, " lanes"], Move]:
         """Return the risks, and the function (rates, moving) ↦ weights after a step."""
         hidden, last, memory = weights
         state, entered = self._inputs(last.shape[-1]), []

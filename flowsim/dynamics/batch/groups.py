@@ -1,4 +1,4 @@
-"""The march of many lanes through one compiled program: in groups of one width, lanes that ended left out.
+"""Many lanes through one compiled program: in groups of one width, lanes that ended left out.
 
 All groups have the same width and go through the same machine code, so a lane's numbers cannot depend on the others.
 """
@@ -15,7 +15,7 @@ import numpy as np
 from jaxtyping import Array, ArrayLike, Bool, Float, Int, PyTree
 
 from ..stopping import Outcome, divergence_ceiling
-from .form import Form
+from .kernel import Kernel
 
 _BLOCK = 32  # steps between two looks at whether a lane is back where it was
 _FIRST_BLOCKS = 8
@@ -62,61 +62,61 @@ class Lanes(NamedTuple):
             mine[indices] = np.asarray(theirs)[: indices.size]
 
 
-def march(form: Form, lanes: Lanes) -> Lanes:
+def run_to_ends(kernel: Kernel, lanes: Lanes) -> Lanes:
     """Return the lanes at their ends."""
     lanes = jax.tree.map(np.array, lanes)
     limits, blocks = lanes.limits.copy(), _FIRST_BLOCKS
     while (running := np.flatnonzero(lanes.codes == Outcome.RUNNING)).size:
         slowest = 0.0
-        for start in range(0, running.size, form.width):
+        for start in range(0, running.size, kernel.width):
             began = time.monotonic()
-            _advance_group(form, lanes, running[start : start + form.width], blocks=blocks, block=_BLOCK)
+            _advance_group(kernel, lanes, running[start : start + kernel.width], blocks=blocks, block=_BLOCK)
             slowest = max(slowest, time.monotonic() - began)
-        _settle(form, lanes)
+        _settle(kernel, lanes)
         blocks = min(max(1, int(blocks * min(2.0, _SECONDS_PER_CALL / max(slowest, 1e-3)))), _MOST_BLOCKS)
     steps = np.where(lanes.codes == Outcome.STEP_LIMIT, limits, lanes.steps)
     return lanes._replace(limits=limits, steps=steps)
 
 
-def _settle(form: Form, lanes: Lanes) -> None:
+def _settle(kernel: Kernel, lanes: Lanes) -> None:
     """End the lanes at a fixed point, and let those on a cycle jump to their last turn of it.
 
     A block of steps that led back to where it began will do so for ever: what is left of whole blocks changes nothing.
     """
     returned = np.flatnonzero(lanes.returned)
     lanes.returned[:] = False
-    for start in range(0, returned.size, form.width):
-        _advance_group(form, lanes, returned[start : start + form.width], blocks=1, block=1)
+    for start in range(0, returned.size, kernel.width):
+        _advance_group(kernel, lanes, returned[start : start + kernel.width], blocks=1, block=1)
     lanes.codes[lanes.returned] = Outcome.FIXED_POINT
     cycling = returned[~lanes.returned[returned]]
     lanes.limits[cycling] = lanes.steps[cycling] + (lanes.limits[cycling] - lanes.steps[cycling]) % _BLOCK
     lanes.returned[:] = False
 
 
-def _advance_group(form: Form, lanes: Lanes, indices: np.ndarray, *, blocks: int, block: int) -> None:
-    padded = np.concatenate([indices, np.full(form.width - indices.size, indices[0])])
-    lanes.put(indices, jax.device_get(_advance()(form, lanes.taken(padded), np.int32(blocks), np.int32(block))))
+def _advance_group(kernel: Kernel, lanes: Lanes, indices: np.ndarray, *, blocks: int, block: int) -> None:
+    padded = np.concatenate([indices, np.full(kernel.width - indices.size, indices[0])])
+    lanes.put(indices, jax.device_get(_advance()(kernel, lanes.taken(padded), np.int32(blocks), np.int32(block))))
 
 
-def _advanced(form: Form, lanes: Lanes, blocks: Int[ArrayLike, ""], block: Int[ArrayLike, ""]) -> Lanes:
+def _advanced(kernel: Kernel, lanes: Lanes, blocks: Int[ArrayLike, ""], block: Int[ArrayLike, ""]) -> Lanes:
     """Return a group after so many blocks of so many steps, or when all of its lanes have ended."""
-    weights, fixed = form.enter(lanes.weights, lanes.fixed)
+    weights, fixed = kernel.enter(lanes.weights, lanes.fixed)
     given, lanes = lanes, lanes._replace(weights=weights, fixed=None)
 
     def step(_: Array, current: Lanes) -> Lanes:
-        return _step(form, fixed, current)
+        return _step(kernel, fixed, current)
 
     def next_block(carry: tuple[Array, Lanes]) -> tuple[Array, Lanes]:
         count, before = carry
         after = jax.lax.fori_loop(0, block, step, before)
-        unchanged = form.unchanged(before.weights, after.weights) & (after.codes == Outcome.RUNNING)
+        unchanged = kernel.unchanged(before.weights, after.weights) & (after.codes == Outcome.RUNNING)
         return count + 1, after._replace(returned=before.returned | unchanged)
 
     def unfinished(carry: tuple[Array, Lanes]) -> Bool[Array, ""]:
         return (carry[0] < blocks) & jnp.any(_moving(carry[1]))
 
     _, lanes = jax.lax.while_loop(unfinished, next_block, (jnp.zeros_like(blocks), lanes))
-    return lanes._replace(weights=_like(given.weights, form.leave(lanes.weights)), fixed=given.fixed)
+    return lanes._replace(weights=_like(given.weights, kernel.leave(lanes.weights)), fixed=given.fixed)
 
 
 @functools.cache
@@ -136,9 +136,9 @@ def _known_options() -> dict[str, int | str]:
     return known
 
 
-def _step(form: Form, fixed: PyTree, lanes: Lanes) -> Lanes:
+def _step(kernel: Kernel, fixed: PyTree, lanes: Lanes) -> Lanes:
     """Return the lanes after one step, with the verdict on the objective before it."""
-    objectives, move = form.evaluate(lanes.weights, fixed)
+    objectives, move = kernel.evaluate(lanes.weights, fixed)
     ceilings = jnp.where(lanes.steps == 0, divergence_ceiling(objectives), lanes.ceilings)
     lost = ~jnp.isfinite(objectives) | (objectives > ceilings)
     verdict = jnp.where(lost, Outcome.DIVERGED, jnp.where(lanes.steps >= lanes.limits, Outcome.STEP_LIMIT, 0))

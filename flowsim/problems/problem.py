@@ -1,0 +1,86 @@
+"""What the flow asks of a problem, and nothing more."""
+
+import abc
+from collections.abc import Callable
+from typing import Any
+
+import equinox as eqx
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float, PyTree
+
+Outputs = Callable[[Any], Float[Array, " m"]]
+
+
+class Problem(eqx.Module):
+    """A risk to be descended. A network may be any pytree that the problem understands.
+
+    To add one, subclass it, put the data into its fields as JAX arrays, and define `__call__`:
+
+        class Quartic(flowsim.Problem):
+            target: jax.Array
+
+            def __call__(self, network):
+                return jnp.mean((network.weight - self.target) ** 4)
+
+    All else is an ability that a problem may have. Here stands what is done without it: a risk alone is descended all
+    the same. `infimum` makes excess risks known, `is_minimum` tells a limit from a saddle, and `curved_outputs`
+    lets `integrate` take the steps of a linearly implicit method, which stiffness does not limit.
+    """
+
+    @abc.abstractmethod
+    def __call__(self, network: Any, /) -> Float[Array, ""]:
+        """Return the risk R, a scalar."""
+
+    @property
+    def infimum(self) -> Float[Array, ""] | float:
+        """The infimum of the risk, R_min; NaN where it is not known."""
+        return float("nan")
+
+    def objective(self, network: Any, /) -> Float[Array, ""]:
+        """Return what is descended: the risk up to a constant, so computed that it keeps its digits near the limit."""
+        return self(network)
+
+    def excess_risk(self, network: Any, /) -> Float[Array, ""]:
+        """Return R − R_min, NaN where R_min is not known."""
+        return self(network) - self.infimum
+
+    def squared_distance(self, network: Any, /) -> Float[Array, ""]:
+        """Return ‖π − w*‖², π the network's regressor and w* the optimal one; NaN for a problem that has none."""
+        return jnp.full_like(self(network), jnp.nan)
+
+    def is_minimum(self, network: Any, gradient_norm: Any, /) -> Bool[Array, ""]:
+        """Tell whether a point where ‖∇R‖ ≤ `gradient_norm` counts as a minimum; as far as is known here, any does."""
+        return jnp.array(True)
+
+    def curved_outputs(self, network: Any, /) -> Outputs | None:
+        """Return a function of networks whose Jacobian G at `network` makes GᵀG the Gauss–Newton matrix of the risk.
+
+        `None` where the weights do not enter through a number m of outputs that is known.
+        """
+        return None
+
+    def rank(self, network: Any, /) -> int | None:
+        """Return m, the largest rank that the Gauss–Newton matrix can have; `None` where `curved_outputs` is."""
+        outputs = self.curved_outputs(network)
+        return None if outputs is None else eqx.filter_eval_shape(outputs, network).size
+
+    def output_jacobian(self, as_network: Callable[[PyTree], Any], weights: PyTree, /) -> PyTree | None:
+        """Return G at `as_network(weights)` as the weights with a leading axis of m rows.
+
+        `None` where nothing does that sooner than `jax.jacrev` of the curved outputs.
+        """
+        return None
+
+    def output_gram(self, network: Any, /) -> Float[Array, "m m"] | None:
+        """Return GGᵀ at `network` in closed form, `None` where there is none."""
+        return None
+
+
+def check_problem(problem: object) -> None:
+    """Raise `TypeError` for what is not a `Problem`."""
+    if not isinstance(problem, Problem):
+        given = f"the class {problem.__name__} itself" if isinstance(problem, type) else f"a {type(problem).__name__}"
+        raise TypeError(
+            f"the problem is {given}: expected a flowsim.LinearRegression, a flowsim.EmpiricalRisk, or an object of a "
+            "class of your own that subclasses flowsim.Problem and defines __call__(network), the risk"
+        )

@@ -1,0 +1,133 @@
+"""What a problem must have, and what it may have besides."""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import flowsim
+from flowsim.curvature import gauss_newton
+from flowsim.dynamics import descend_lanes
+from flowsim.dynamics.field import gradient_field
+from flowsim.networks import LinearNetwork
+
+
+class Point(eqx.Module):
+    weight: jax.Array
+
+
+class Quartic(flowsim.Problem):
+    """(w − target)⁴/4 for one weight w, and nothing else."""
+
+    target: jax.Array
+
+    def __call__(self, network):
+        return (network.weight - self.target) ** 4 / 4
+
+
+class KnownQuartic(Quartic):
+    """The same risk with all that is known about it."""
+
+    @property
+    def infimum(self):
+        return 0.0
+
+    def curved_outputs(self, network):
+        slope = jax.lax.stop_gradient(3**0.5 * (network.weight - self.target))
+        return lambda other: (slope * other.weight)[None]
+
+
+START = Point(jnp.array(3.0))
+
+
+def quartic_at(t):
+    """Return w with w(0) = 3 and target 1: (w − 1)⁻² grows from ¼ at rate 2."""
+    return 1 + (0.25 + 2 * t) ** -0.5
+
+
+@pytest.mark.parametrize(("kind", "method"), [(Quartic, "StabilitySwitching"), (KnownQuartic, "LowRankExtrapolation")])
+def test_a_risk_alone_is_integrated_and_more_knowledge_gives_the_same_flow(kind, method):
+    flow = flowsim.integrate(START, kind(jnp.array(1.0)), ts=[1.0, 4.0], t1=4.0, rtol=1e-9)
+    assert flow.method == method
+    # At the times of the records the risk is known; relative errors of w − 1 count four times.
+    np.testing.assert_allclose(flow.risk, (quartic_at(np.array([1.0, 4.0])) - 1) ** 4 / 4, rtol=1e-6)
+    np.testing.assert_allclose(flow.network.weight, quartic_at(4.0), rtol=1e-7)
+    assert np.isnan(flow.squared_distance).all()
+    assert np.isnan(flow.excess_risk).all() == (kind is Quartic)
+
+
+def test_a_risk_alone_is_descended():
+    weight = 3.0
+    for _ in range(20):
+        weight -= 0.05 * (weight - 1) ** 3
+    descent = flowsim.descend(START, Quartic(jnp.array(1.0)), learning_rate=0.05, steps=20)
+    np.testing.assert_allclose(descent.network.weight, weight, rtol=1e-13)
+    assert flowsim.sharpness(START, Quartic(jnp.array(1.0))) == pytest.approx(12.0)
+
+
+def test_a_point_of_no_slope_counts_as_a_minimum_where_nothing_is_known_against_it():
+    flow = flowsim.integrate(Point(jnp.array(1.0)), Quartic(jnp.array(1.0)))
+    assert flow.outcome is flowsim.Outcome.CONVERGED
+
+
+def test_an_excess_risk_can_be_a_criterion_once_the_infimum_is_declared():
+    stopping = flowsim.Stopping(gradient_norm=None, excess_risk=1e-2)
+    assert flowsim.integrate(START, KnownQuartic(jnp.array(1.0)), stopping=stopping).converged
+    with pytest.raises(ValueError, match="a problem of your own its infimum"):
+        flowsim.integrate(START, Quartic(jnp.array(1.0)), stopping=stopping)
+
+
+class Duck:
+    """A risk that is no `Problem`."""
+
+    def __call__(self, network):
+        return network.weight**2
+
+    objective = __call__
+
+
+@pytest.mark.parametrize(
+    ("problem", "given"), [(Duck(), "a Duck"), (Quartic, "the class Quartic itself"), (Duck.__call__, "a function")]
+)
+def test_what_is_no_problem_is_refused_with_what_to_subclass(problem, given):
+    lanes = Point(jnp.ones(2))
+    for run in (
+        lambda: flowsim.integrate(START, problem),
+        lambda: flowsim.descend(START, problem, learning_rate=0.1, steps=3),
+        lambda: descend_lanes(lanes, problem, learning_rates=[0.1, 0.1], steps=3),
+    ):
+        with pytest.raises(TypeError, match=rf"the problem is {given}: expected .* subclasses flowsim.Problem"):
+            run()
+
+
+def test_a_problem_without_outputs_is_refused_by_the_solver_that_needs_them():
+    with pytest.raises(TypeError, match="curved_outputs of the problem; Quartic has none: use StabilitySwitching"):
+        flowsim.integrate(START, Quartic(jnp.array(1.0)), solver=flowsim.solvers.LowRankExtrapolation())
+
+
+class Product(LinearNetwork):
+    """A linear network with no ability but its regressor: the entrywise product of two vectors."""
+
+    first: jax.Array
+    second: jax.Array
+
+    def __call__(self, x):
+        return self.regressor() @ x
+
+    def regressor(self):
+        return self.first * self.second
+
+
+def test_a_linear_network_of_ones_own_needs_its_regressor_only(problem):
+    network = Product(jnp.linspace(0.5, 1.5, 5), jnp.linspace(1.0, -1.0, 5))
+    field, weights = gradient_field(network, problem)
+    assert problem.output_jacobian(field.network, weights) is None
+    assert problem.output_gram(network) is None
+    outputs = 2**0.5 * np.asarray(problem.root)
+    expected = np.hstack([outputs * np.asarray(network.second), outputs * np.asarray(network.first)])
+    np.testing.assert_allclose(gauss_newton(problem, field.network, weights).gram, expected @ expected.T, atol=1e-13)
+    flow = flowsim.integrate(network, problem)
+    assert flow.converged
+    assert flow.method == "LowRankExtrapolation"
+    assert float(problem.squared_distance(flow.network)) < 1e-12
