@@ -139,20 +139,20 @@ def test_a_module_that_is_edited_has_other_blocks(write, tmp_path):
 
 # fmt: off
 WRONG = {
-    "misspelled option": ("network.widht=3", "network.widht: found an unknown key; expected one of kind, width, size; wr"),
-    "wrong type": ("network.width=many", "network.width: found the text 'many'; expected a whole number; write width: 3"),
+    "misspelled option": ("network.widht=3", "network.widht: found an unknown key; expected one of kind, width, size;"),
+    "wrong type": ("network.width=many", "network.width: found the text 'many'; expected a whole number; write width"),
     "wrong entry": ("data.centres=[1, x]", "data.centres[1]: found the text 'x'; expected a number; write centres: "),
     "no value": ("data={kind: mine:Wave}", "data.period: found nothing; expected a value, for which there is no defau"),
     "option of another kind": ("network.depth=3", "network.depth: found an unknown key; expected one of kind, width"),
-    "no module": ("network.kind=mein:Shallow", "network.kind: found the text 'mein:Shallow', but no module mein; expec"),
+    "no module": ("network.kind=mein:Shallow", "network.kind: found the text 'mein:Shallow', but no module mein; ex"),
     "no such name": ("network.kind=mine:Shalow", "but no Shalow in mine; expected a name that the module defines; write"
         " kind: mine:Shallow"),
     "not a network": ("network.kind=mine:Wave", "network.kind: found the text 'mine:Wave', which is not a network; expe"
         "cted a subclass of flowsim.networks.NetworkRecipe with a method build; write kind: residual"),
-    "an abstract one": ("data.kind=mine:DataSource", "which is not a data source; expected a subclass of flowsim.data.D"),
+    "an abstract one": ("data.kind=mine:DataSource", "which is not a data source; expected a subclass of flow"),
     "one that cannot be built": ("network.width=13", "ValueError: not so many"),
     "one that cannot be loaded": ("data.samples=-1", "data of kind mine:Wave fails: ValueError: negative dimensions"),
-    "a theory of it": ("theory={}", "theory: found a nonlinear network; expected a linear network, which the theory is"),
+    "a theory of it": ("theory={}", "theory: found a nonlinear network; expected a linear network, which the the"),
     "depths of it": ("theory={depths: [3]}", "theory: found a nonlinear network"),
 }
 # fmt: on

@@ -1,0 +1,101 @@
+"""The options of any class or function, as YAML may write them: its parameters, with their types and defaults."""
+
+import inspect
+import types
+import typing
+from collections.abc import Callable, Iterator
+from functools import cache
+from typing import Annotated, Any, ClassVar, Literal, get_args, get_origin
+
+from pydantic import Field, create_model
+from pydantic_core import PydanticCustomError
+
+from .registry import UnknownKindError
+from .section import Recipe
+from .values import WHOLE, refusal
+
+_EXAMPLES: dict[Any, Any] = {float: 1.0, int: 1, bool: True, str: "word"}
+_NOTHING = inspect.Parameter.empty
+
+
+class Made(Recipe):
+    """A recipe whose options are the parameters of a class or function, which it calls."""
+
+    makes: ClassVar[Callable[..., Any]]
+
+    def make(self) -> Any:
+        """Call the class or function with the options."""
+        return type(self).makes(**{key: getattr(self, key) for key in type(self).model_fields if key != "kind"})
+
+    def refusals(self) -> Iterator[PydanticCustomError]:
+        """Yield what the class or function itself refuses."""
+        try:
+            self.make()
+        except Exception as error:  # whatever the code of a user does
+            yield refusal(
+                found=f"options that it refuses ({type(error).__name__}: {error})".splitlines()[0],
+                expected="options that fit it",
+                write="others",
+            )
+
+
+@cache
+def recipe_of(kind: Callable[..., Any]) -> type[Made]:
+    """Return the recipe that calls `kind`, with a field for each of its parameters.
+
+    An Equinox module or dataclass will do, and any class or function with annotated parameters. A parameter that YAML
+    cannot write keeps its default. Raises `UnknownKindError` where it has none.
+    """
+    hints = _hints(kind)
+    fields: dict[str, Any] = {}
+    for parameter in inspect.signature(kind).parameters.values():
+        if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
+            continue
+        annotation = hints.get(parameter.name, type(parameter.default))
+        if is_plain(annotation) and parameter.kind is not parameter.POSITIONAL_ONLY:
+            fields[parameter.name] = (_strict(annotation), _field(annotation, parameter.default))
+        elif parameter.default is _NOTHING:
+            raise _cannot_be_written(kind, parameter.name)
+    made = create_model(kind.__name__, __base__=Made, __doc__=inspect.getdoc(kind), **fields)
+    made.makes = staticmethod(kind)
+    return made
+
+
+def is_plain(annotation: Any) -> bool:
+    """Return whether YAML can write every value of a type: numbers, words, true, false and null, and tuples of them."""
+    if annotation in (int, float, bool, str, type(None)) or get_origin(annotation) is Literal:
+        return True
+    if get_origin(annotation) is Annotated:
+        return is_plain(get_args(annotation)[0])
+    if get_origin(annotation) in (typing.Union, types.UnionType, tuple):
+        return all(member is Ellipsis or is_plain(member) for member in get_args(annotation))
+    return False
+
+
+def _hints(kind: Callable[..., Any]) -> dict[str, Any]:
+    """Return the annotations of the parameters, resolved where they are text."""
+    hints: dict[str, Any] = {}
+    for holder in (kind, kind.__init__) if inspect.isclass(kind) else (kind,):
+        try:
+            hints |= typing.get_type_hints(holder, include_extras=True)
+        except Exception:  # a name that is there for type checkers alone
+            hints |= getattr(holder, "__annotations__", {})
+    return hints
+
+
+def _strict(annotation: Any) -> Any:
+    return Annotated[int, WHOLE] if annotation is int else annotation
+
+
+def _field(annotation: Any, default: Any) -> Any:
+    if default is not _NOTHING:
+        return Field(default=default, examples=[default])
+    return Field(examples=[_EXAMPLES[annotation]] if annotation in _EXAMPLES else None)
+
+
+def _cannot_be_written(kind: Callable[..., Any], parameter: str) -> UnknownKindError:
+    return UnknownKindError(
+        f"{kind.__name__!r}, whose parameter {parameter} YAML cannot write",
+        "parameters that are annotated as numbers, words, true or false, or tuples of them, or have defaults",
+        f"a class of your own that chooses {parameter}",
+    )

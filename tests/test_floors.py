@@ -1,0 +1,81 @@
+"""The folders are the architecture: a file imports from floors that are not above its own, and nothing in a circle."""
+
+import ast
+from collections.abc import Iterator
+from graphlib import CycleError, TopologicalSorter
+from pathlib import Path
+
+import pytest
+
+import flowsim
+
+ROOT = Path(flowsim.__file__).parent
+FLOORS = {
+    "kinds": 0,
+    "norms": 0,
+    "data": 1,
+    "networks": 1,
+    "problems": 1,
+    "curvature": 2,
+    "dynamics": 3,
+    "probes": 4,
+    "theory": 5,
+    "comparison": 6,
+    "experiments": 7,
+    "report": 8,
+    "papers": 9,
+    "cli": 10,
+}
+# Fronts that hand names on to users: nothing in the house imports them.
+FRONTS = {"flowsim", "flowsim.__main__", "flowsim.solvers", "flowsim.losses", "flowsim.probes"}
+
+
+def module_name(path: Path) -> str:
+    parts = path.relative_to(ROOT.parent).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+FILES = {module_name(path): path for path in sorted(ROOT.rglob("*.py"))}
+FRONTS = {name for name in FRONTS if name in FILES and FILES[name].parent == ROOT}
+
+
+def imports(name: str) -> Iterator[str]:
+    """Yield the modules of the package that a module imports, wherever in its text it does."""
+    package = name if FILES[name].name == "__init__.py" else name.rpartition(".")[0]
+    for node in ast.walk(ast.parse(FILES[name].read_text())):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names if alias.name in FILES)
+        if isinstance(node, ast.ImportFrom):
+            base = package.split(".")[: len(package.split(".")) + 1 - node.level] if node.level else []
+            home = ".".join([*base, *([node.module] if node.module else [])])
+            for alias in node.names:
+                inner = f"{home}.{alias.name}"
+                if inner in FILES or home in FILES:
+                    yield inner if inner in FILES else home
+
+
+IMPORTS = {name: set(imports(name)) - {name} for name in FILES}
+
+
+def floor(name: str) -> int:
+    return FLOORS[name.split(".")[1]]
+
+
+def test_the_imports_are_seen():
+    assert {"flowsim.experiments.scenario", "flowsim.kinds"} <= IMPORTS["flowsim.experiments.keys"]
+    assert "flowsim.dynamics" in IMPORTS["flowsim.experiments.sweep.run"]
+    assert "flowsim.networks.layers" in IMPORTS["flowsim.networks.linear"]
+    assert IMPORTS["flowsim"] & FRONTS
+
+
+@pytest.mark.parametrize("name", sorted(set(FILES) - FRONTS))
+def test_a_file_imports_only_from_floors_that_are_not_above_its_own(name):
+    above = {other for other in IMPORTS[name] if other in FRONTS or floor(other) > floor(name)}
+    assert not above
+
+
+def test_no_module_imports_itself_through_others():
+    try:
+        tuple(TopologicalSorter(IMPORTS).static_order())
+    except CycleError as error:
+        pytest.fail(" imports ".join(reversed(error.args[1])))

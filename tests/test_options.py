@@ -1,0 +1,107 @@
+"""The parameters of any class are its options in YAML: strict, documented by their types, and refused by place."""
+
+from collections.abc import Callable
+from typing import Annotated, Literal
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import pytest
+from pydantic import Field, ValidationError
+
+from flowsim.kinds import Chosen, Made, Registry, Section, UnknownKindError, recipe_of
+
+
+class Cost(eqx.Module):
+    pass
+
+
+COSTS = Registry("a cost", accepts=lambda kind: issubclass(kind, Cost), expected="a subclass of Cost")
+
+
+@COSTS.register("plain")
+class Plain(Cost):
+    pass
+
+
+@COSTS.register("huber")
+class Huber(Cost):
+    """Quadratic near zero, linear far away."""
+
+    delta: float = 1.0
+    power: int = 2
+    side: Literal["left", "right"] | None = None
+    knots: tuple[float, ...] = (1.0, 2.0)
+    activation: Callable = jnp.tanh
+    scale: jax.Array = eqx.field(default_factory=lambda: jnp.ones(2))
+
+    def __check_init__(self):
+        if self.delta <= 0:
+            raise ValueError(f"delta is {self.delta}: expected more than 0")
+
+
+class Needy(Cost):
+    function: Callable
+
+
+class Holder(Section):
+    cost: Annotated[Made, Chosen(COSTS, recipe=recipe_of, word=True)] = Field(examples=["huber"])
+
+
+def test_a_kind_may_be_written_as_its_name_or_with_its_options():
+    assert Holder.model_validate({"cost": "plain"}).cost.make() == Plain()
+    made = Holder.model_validate({"cost": {"kind": "huber", "delta": 3, "power": 3.0, "knots": [4]}}).cost.make()
+    assert (made.delta, made.power, made.side, made.knots) == (3.0, 3, None, (4.0,))
+    assert made.activation is jnp.tanh  # which YAML cannot write
+
+
+def test_the_options_are_dumped_with_the_name_of_the_kind_and_read_back():
+    held = Holder.model_validate({"cost": "huber"})
+    dumped = held.model_dump()["cost"]
+    assert dumped == {"kind": "huber", "delta": 1.0, "power": 2, "side": None, "knots": (1.0, 2.0)}
+    assert Holder.model_validate({"cost": dumped}) == held
+
+
+def test_a_recipe_made_in_python_is_told_its_name():
+    assert Holder(cost=recipe_of(Huber)(delta=2.0)).cost.delta == 2.0
+
+
+@pytest.mark.parametrize(
+    ("value", "place", "kind"),
+    [
+        ({"kind": "huber", "detla": 1}, ("cost", "detla"), "extra_forbidden"),
+        ({"kind": "huber", "delta": "1"}, ("cost", "delta"), "float_type"),
+        ({"kind": "huber", "power": 2.5}, ("cost", "power"), "int_type"),
+        ({"kind": "huber", "side": "up"}, ("cost", "side"), "literal_error"),
+        ({"kind": "huber", "knots": [1, "x"]}, ("cost", "knots", 1), "float_type"),
+        ({"kind": "huber", "delta": -1}, ("cost",), "refused"),
+        ({"kind": "hubr"}, ("cost", "kind"), "unknown_kind"),
+        ("hubr", ("cost",), "unknown_kind"),
+        ({}, ("cost", "kind"), "unknown_kind"),
+        (3, ("cost",), "dict_type"),
+    ],
+)
+def test_a_wrong_option_is_refused_at_its_place(value, place, kind):
+    with pytest.raises(ValidationError) as caught:
+        Holder.model_validate({"cost": value})
+    (found,) = caught.value.errors()
+    assert (found["loc"], found["type"]) == (place, kind)
+
+
+def test_the_message_of_an_unknown_kind_names_the_nearest():
+    with pytest.raises(ValidationError, match="found the text 'hubr'; expected one of plain, huber, or a cost of your"):
+        Holder.model_validate({"cost": "hubr"})
+
+
+def test_a_parameter_that_yaml_cannot_write_needs_a_default():
+    with pytest.raises(UnknownKindError, match=r"'Needy', whose parameter function YAML cannot write; .* a class of"):
+        recipe_of(Needy)
+
+
+def test_the_json_schema_holds_every_kind_with_its_options():
+    plain, huber, outside, word = Holder.model_json_schema()["properties"]["cost"]["oneOf"]
+    assert plain["properties"]["kind"]["const"] == "plain"
+    assert set(huber["properties"]) == {"kind", "delta", "power", "side", "knots"}
+    assert huber["description"] == "Quadratic near zero, linear far away."
+    assert outside["required"] == ["kind"]
+    assert word["anyOf"][0] == {"enum": ["plain", "huber"]}
