@@ -6,7 +6,7 @@ import pytest
 from jax.flatten_util import ravel_pytree
 
 import flowsim
-from flowsim import Outcome, Stopping
+from flowsim import GradientDescent, Outcome, Stopping
 from flowsim.data import gaussian_teacher
 from flowsim.dynamics import descend_lanes
 from flowsim.dynamics.batch.activations import WITH_SLOPE
@@ -84,7 +84,7 @@ def alone(networks, problem, index, rate, steps):
 def test_each_lane_is_the_descent_from_its_network(name):
     build, problem, kernel = EVERY[name]
     networks, rates = start(build, 3), [0.01, 0.02, 0.04]
-    assert isinstance(kernel_for(lane(networks, 0), problem), kernel)
+    assert isinstance(kernel_for(lane(networks, 0), problem, GradientDescent(0.1)), kernel)
     ends = descend_lanes(networks, problem, learning_rates=rates, steps=300)
     np.testing.assert_array_equal(ends.steps, 300)
     np.testing.assert_array_equal(ends.outcomes, Outcome.STEP_LIMIT)
@@ -107,9 +107,11 @@ def mean_absolute(prediction, target):
 def test_a_subclass_and_another_loss_are_left_to_automatic_differentiation():
     one = gelu(jax.random.key(0))
     shifted = Shifted(one.weights, activation=one.activation)
-    assert isinstance(kernel_for(one, RISK), PerceptronKernel)
-    assert isinstance(kernel_for(shifted, RISK), AutomaticKernel)
-    assert isinstance(kernel_for(one, flowsim.EmpiricalRisk(*DATA, mean_absolute)), AutomaticKernel)
+    assert isinstance(kernel_for(one, RISK, GradientDescent(0.1)), PerceptronKernel)
+    assert isinstance(kernel_for(shifted, RISK, GradientDescent(0.1)), AutomaticKernel)
+    assert isinstance(
+        kernel_for(one, flowsim.EmpiricalRisk(*DATA, mean_absolute), GradientDescent(0.1)), AutomaticKernel
+    )
     ends = descend_lanes(lane(shifted, None), RISK, learning_rates=[0.02], steps=50)
     np.testing.assert_allclose(flat(ends.networks, 0), flat(alone(lane(shifted, None), RISK, 0, 0.02, 50).network))
 
@@ -118,7 +120,7 @@ def test_a_kernel_registered_for_a_pair_of_ones_own_is_found():
     class Risk(flowsim.EmpiricalRisk):
         pass
 
-    @register(network=Shifted, problem=Risk)
+    @register(network=Shifted, problem=Risk, dynamics=GradientDescent)
     class Mine(AutomaticKernel):
         @classmethod
         def of(cls, network, problem):
@@ -126,9 +128,9 @@ def test_a_kernel_registered_for_a_pair_of_ones_own_is_found():
             return cls(found.problem, found.static, 8) if network.depth == 3 else None
 
     fitting, other = (Shifted([np.ones((3, 3))] * layers + [np.ones((1, 3))]) for layers in (2, 3))
-    assert isinstance(kernel_for(fitting, Risk(*DATA)), Mine)
-    assert not isinstance(kernel_for(other, Risk(*DATA)), Mine)
-    assert not isinstance(kernel_for(fitting, RISK), Mine)
+    assert isinstance(kernel_for(fitting, Risk(*DATA), GradientDescent(0.1)), Mine)
+    assert not isinstance(kernel_for(other, Risk(*DATA), GradientDescent(0.1)), Mine)
+    assert not isinstance(kernel_for(fitting, RISK, GradientDescent(0.1)), Mine)
 
 
 @pytest.mark.parametrize(("build", "rate"), [(linear, 8.0), (gelu, 3.0), (biased, 2.0)])

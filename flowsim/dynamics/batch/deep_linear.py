@@ -6,6 +6,7 @@ from jaxtyping import Array, Bool, Float, PyTree
 
 from ...networks import DeepLinear
 from ...problems import LinearRegression
+from ..gradient_descent import GradientDescent
 from .kernel import Kernel, Move
 from .layout import apply, apply_transposed, fold, lanes_first, lanes_for, lanes_last, unchanged
 from .registry import register
@@ -13,7 +14,7 @@ from .registry import register
 _CACHE = 1 << 19
 
 
-@register(network=DeepLinear, problem=LinearRegression)
+@register(dynamics=GradientDescent, network=DeepLinear, problem=LinearRegression)
 class DeepLinearKernel(Kernel):
     """∇_{W_k} R = b_k a_{k−1}ᵀ with b_{k−1} = W_kᵀ b_k, b_L = p, and a_k = W_k a_{k−1}, a_0 = 2Σ(b_0 − w*).
 
@@ -25,7 +26,7 @@ class DeepLinearKernel(Kernel):
     width: int = eqx.field(static=True)
 
     @classmethod
-    def of(cls, network: DeepLinear, problem: LinearRegression) -> "DeepLinearKernel | None":
+    def of(cls, network: DeepLinear, problem: LinearRegression, dynamics: GradientDescent) -> "DeepLinearKernel | None":
         """Return the kernel for lanes like `network`, `None` for several outputs and features that do not fit."""
         one_output = network.fixed is not None or network.stacks[-1].shape[-2] == 1
         if not (problem.optimum.ndim == 1 and one_output and network.stacks[0].shape[-1] == problem.features):
@@ -34,6 +35,14 @@ class DeepLinearKernel(Kernel):
         size = itemsize * sum(stack.size for stack in network.stacks)
         width = lanes_for(size, itemsize, cache=_CACHE)
         return cls(root=problem.root, optimum=problem.optimum, width=width)
+
+    def start(self, weights: DeepLinear) -> DeepLinear:
+        """Return the weights: a step remembers nothing else."""
+        return weights
+
+    def end(self, weights: DeepLinear) -> DeepLinear:
+        """Return the weights."""
+        return weights
 
     def enter(self, weights: DeepLinear, fixed: DeepLinear) -> tuple[PyTree, PyTree]:
         """Return the stacks, (layers, out, in, lanes), and p, (d_L, lanes)."""

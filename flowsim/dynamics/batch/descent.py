@@ -1,5 +1,7 @@
 """Many gradient descents on one problem, run in groups through one compiled program."""
 
+from collections.abc import Callable
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -8,7 +10,9 @@ from jaxtyping import ArrayLike, Int
 
 from ...networks import cast
 from ...problems import Problem, check_problem
+from ..descent import Descent
 from ..field import checked_parts
+from ..gradient_descent import GradientDescent
 from .groups import Lanes, run_to_ends
 from .registry import kernel_for
 
@@ -25,12 +29,19 @@ class Ends(eqx.Module):
     steps: Int[np.ndarray, " lanes"]
 
 
-def descend_lanes(networks: eqx.Module, problem: Problem, *, learning_rates: ArrayLike, steps: ArrayLike) -> Ends:
-    """Run gradient descent W ← W − η∇R(W) from each of many networks on one problem.
+def descend_lanes(
+    networks: eqx.Module,
+    problem: Problem,
+    *,
+    learning_rates: ArrayLike,
+    steps: ArrayLike,
+    optimizer: Callable[[float], Descent] = GradientDescent,
+) -> Ends:
+    """Run gradient descent W ← W − η∇R(W), or another descent, from each of many networks on one problem.
 
     `networks` is one network whose arrays all have a leading axis of lanes, as from `jax.vmap` of a constructor.
     `learning_rates` holds η for each lane, `steps` one number of steps, or one for each lane. The precision is that
-    of the weights.
+    of the weights. `optimizer` makes the descent with a learning rate.
 
     Each lane does what `descend` does without a `stopping`, and its end does not depend, to the last bit, on the lanes
     beside it. It leaves before its last step if its risk diverges (DIVERGED, with the state in which that showed) or
@@ -47,9 +58,11 @@ def descend_lanes(networks: eqx.Module, problem: Problem, *, learning_rates: Arr
     if not np.all(np.isfinite(rates) & (rates > 0)):
         raise ValueError(f"learning_rates must be positive finite numbers of {dtype}, got {learning_rates}")
     one = jax.eval_shape(lambda tree: jax.tree.map(lambda leaf: leaf[0], tree), eqx.filter(networks, eqx.is_array))
-    kernel = kernel_for(eqx.combine(one, static), cast(problem, dtype))
-    end = run_to_ends(kernel, Lanes.starting(weights, fixed, rates, _limits(steps, lanes)))
-    return Ends(eqx.combine(jax.tree.map(jnp.asarray, end.weights), rest), end.codes, end.steps)
+    dynamics = optimizer(float(rates[0])).checked(dtype)
+    kernel = kernel_for(eqx.combine(one, static), cast(problem, dtype), dynamics)
+    end = run_to_ends(kernel, Lanes.starting(kernel.start(weights), fixed, rates, _limits(steps, lanes)))
+    found = jax.tree.map(jnp.asarray, kernel.end(end.weights))
+    return Ends(eqx.combine(found, rest), end.codes, end.steps)
 
 
 def _lane_count(networks: eqx.Module) -> int:

@@ -10,6 +10,7 @@ from jaxtyping import Array, Bool, Float, PyTree
 from ...networks import Perceptron
 from ...problems import EmpiricalRisk
 from ...problems.losses import SquaredError
+from ..gradient_descent import GradientDescent
 from .activations import WITH_SLOPE
 from .kernel import Kernel, Move
 from .layout import (
@@ -29,7 +30,7 @@ from .registry import register
 _WIDTH = 8
 
 
-@register(network=Perceptron, problem=EmpiricalRisk)
+@register(dynamics=GradientDescent, network=Perceptron, problem=EmpiricalRisk)
 class PerceptronKernel(Kernel):
     """The chain rule of R = (1/n) Σ_i (f(x_i) − y_i)² by hand, each activation and its slope computed together."""
 
@@ -39,7 +40,7 @@ class PerceptronKernel(Kernel):
     width: int = eqx.field(static=True)
 
     @classmethod
-    def of(cls, network: Perceptron, problem: EmpiricalRisk) -> "PerceptronKernel | None":
+    def of(cls, network: Perceptron, problem: EmpiricalRisk, dynamics: GradientDescent) -> "PerceptronKernel | None":
         """Return the kernel for lanes like `network`, `None` for another loss, other activations, biases or outputs."""
         plain = network.bias_stacks is None and network.activation in WITH_SLOPE
         one_output = network.stacks[-1].shape[-2] == 1 and problem.y.size == problem.X.shape[0]
@@ -48,6 +49,14 @@ class PerceptronKernel(Kernel):
         if not (plain and one_output and floating and same_features and problem.loss == SquaredError()):
             return None
         return cls(X=problem.X, y=problem.y.reshape(-1), activation=network.activation, width=_WIDTH)
+
+    def start(self, weights: Perceptron) -> Perceptron:
+        """Return the weights: a step remembers nothing else."""
+        return weights
+
+    def end(self, weights: Perceptron) -> Perceptron:
+        """Return the weights."""
+        return weights
 
     def enter(self, weights: Perceptron, fixed: Perceptron) -> tuple[PyTree, PyTree]:
         """Return the hidden stacks, (layers, out, in, lanes), the last matrix, (in, lanes), and memory; and nothing.

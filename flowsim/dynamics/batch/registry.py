@@ -6,33 +6,36 @@ from typing import TypeVar
 import equinox as eqx
 
 from ...problems import Problem
+from ..descent import Descent
 from .automatic import AutomaticKernel
 from .kernel import Kernel
 
 Registered = TypeVar("Registered", bound=type[Kernel])
 
-_KERNELS: dict[tuple[type, type], list[type[Kernel]]] = {}
+_KERNELS: dict[tuple[type, type, type], list[type[Kernel]]] = {}
 
 
-def register(*, network: type[eqx.Module], problem: type[Problem]) -> Callable[[Registered], Registered]:
-    """Return a decorator that makes a kernel known for networks and problems of exactly these types.
+def register(
+    *, network: type[eqx.Module], problem: type[Problem], dynamics: type[Descent]
+) -> Callable[[Registered], Registered]:
+    """Return a decorator that makes a kernel known for networks, problems and dynamics of exactly these types.
 
-    A subclass may compute something else, so it is not covered. Of several kernels for one pair, the first that fits
-    is taken.
+    A subclass may compute something else, so it is not covered. Of several kernels for the same three, the first that
+    fits is taken.
     """
 
     def enter(kernel: Registered) -> Registered:
-        _KERNELS.setdefault((network, problem), []).append(kernel)
+        _KERNELS.setdefault((network, problem, dynamics), []).append(kernel)
         return kernel
 
     return enter
 
 
-def kernel_for(network: eqx.Module, problem: Problem) -> Kernel:
-    """Return the kernel that fits one `network` of the lanes (shapes will do) and the `problem`.
+def kernel_for(network: eqx.Module, problem: Problem, dynamics: Descent) -> Kernel:
+    """Return the kernel that fits one `network` of the lanes (shapes will do), the `problem` and the `dynamics`.
 
     Where none is registered that does, it is automatic differentiation.
     """
-    registered = _KERNELS.get((type(network), type(problem)), [])
-    fitting = (found for kernel in registered if (found := kernel.of(network, problem)) is not None)
-    return next(fitting, AutomaticKernel.of(network, problem))
+    registered = _KERNELS.get((type(network), type(problem), type(dynamics)), [])
+    fitting = (found for kernel in registered if (found := kernel.of(network, problem, dynamics)) is not None)
+    return next(fitting, AutomaticKernel.of(network, problem, dynamics))
