@@ -11,5 +11,6 @@ from .dynamics import (
     descend as descend,
     integrate as integrate,
 )
+from .experiments import open_results as open_results
 from .networks import DeepLinear as DeepLinear, Fixed as Fixed, Perceptron as Perceptron
 from .problems import EmpiricalRisk as EmpiricalRisk, LinearRegression as LinearRegression

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 
 from pydantic_core import PydanticCustomError
 
+from .figure import figures_of
 from .settings import FileData, GaussianData, PerceptronNetwork, ResidualNetwork
 from .values import KeyPath, refusal
 
@@ -55,6 +56,8 @@ def contradictions(scenario: "Scenario") -> Iterator[PydanticCustomError]:
     yield from _zero_layer_refusals(scenario)
     yield from _theory_refusals(scenario)
     yield from _sweep_refusals(scenario)
+    for figure in figures_of(scenario.figure):
+        yield from figure.refusals(scenario)
     if (numbers := descent.steps * len(descent.learning_rates)) > MOST_NUMBERS:
         yield _too_large(f"{numbers} steps over all learning rates", "steps", ("descent", "steps"))
     yield from _finer_than_rounding(scenario)
@@ -102,21 +105,6 @@ def _theory_refusals(scenario: "Scenario") -> Iterator[PydanticCustomError]:
 
 def _sweep_refusals(scenario: "Scenario") -> Iterator[PydanticCustomError]:
     data = scenario.data
-    if scenario.figure is not None and scenario.sweep is None:
-        yield refusal(
-            found=f"{scenario.figure} in a scenario without a sweep",
-            expected="a sweep, which the figure shows",
-            write="a section sweep:, or figure: null",
-            at=("figure",),
-        )
-    axis = "network.depth" if scenario.figure == 2 else "network.scale"
-    if scenario.figure is not None and scenario.sweep is not None and set(scenario.sweep.over) != {axis}:
-        yield refusal(
-            found=f"a sweep over {', '.join(scenario.sweep.over) or 'nothing'}",
-            expected=f"one over {axis} alone, which figure {scenario.figure} shows",
-            write=f"over: {{{axis}: […]}}, or figure: null",
-            at=("sweep", "over"),
-        )
     if isinstance(data, GaussianData) and data.test_samples and data.condition is not None:
         yield refusal(
             found=f"{data.test_samples} beside a condition number",

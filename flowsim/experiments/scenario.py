@@ -5,6 +5,7 @@ from typing import Literal
 from pydantic import Field, model_validator
 
 from .contradictions import contradictions
+from .figure import FigureNames
 from .section import Section
 from .settings import (
     DescentSettings,
@@ -49,8 +50,8 @@ class Scenario(Section):
         default=None, examples=[{"over": {"network.scale": [0.3, 0.5]}, "repetitions": 20}]
     )
     """The same experiment for every point of a grid, with repetitions; null: none."""
-    figure: Literal[1, 2, 3, 4, 5, 6, 7] | None = Field(default=None, examples=[1])
-    """The figure of Marion and Chizat (2024) that the sweep is to be drawn as, with its claims checked; null: none."""
+    figure: FigureNames = Field(default=None, examples=["my_module:MyFigure"])
+    """The figure, or a list of them, that the results are to be drawn as, with its claims checked; null: none."""
 
     @model_validator(mode="after")
     def _refusecontradictions(self) -> "Scenario":
