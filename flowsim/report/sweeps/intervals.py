@@ -36,7 +36,7 @@ def _mean_interval(values: np.ndarray) -> tuple[float, float, float]:
     if len(values) == 0:
         return _NOTHING
     if len(values) == 1:
-        return (float(values[0]),) * 3
+        return float(values[0]), float(values[0]), float(values[0])
     # By its older name, which SciPy before 1.15 knows too.
     options = {"n_resamples": _RESAMPLES, "method": "percentile", "random_state": np.random.default_rng(0)}
     found = bootstrap((values,), np.mean, confidence_level=_LEVEL, **options).confidence_interval
