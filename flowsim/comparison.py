@@ -1,8 +1,9 @@
 """Gradient flow and gradient descent from one initialization, on one time axis."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import equinox as eqx
 import jax
@@ -14,26 +15,34 @@ from .curvature import sharpness_along
 from .dynamics import Stopping, Trajectory, default_record_steps, descend, integrate
 from .networks import DeepLinear, split
 from .problems import LinearRegression, Problem
+from .runs import GRADIENT_DESCENT
 from .theory import minimal_sharpness_bounds
+from .trajectories import trajectories_of
+
+if TYPE_CHECKING:
+    import xarray
+    from matplotlib.figure import Figure
 
 _RECORDS = 250
 _MOST_BYTES = 2 * 10**9
 
 
 @dataclass(frozen=True)
-class DescentBesideFlow:
-    """One run of gradient descent, measured against the flow.
+class RunBesideFlow:
+    """One run of gradient descent, or of other `dynamics`, measured against the flow.
 
-    `distance` is ‖W_GD(k) − W_GF(ηk)‖ at the records of the trajectory, NaN where the flow did not get so
-    far; `distance_to_flow` is the distance of the two ends; `crossing_time` is the time ηk at which the
-    sharpness first reaches 2/η, interpolated between records, or `None` if it never does.
+    `learning_rate` is `None` for dynamics without one, and `dynamics` the name under which YAML knows them.
+    `distance` is ‖W_GD(k) − W_GF(ηk)‖ at the records of the trajectory, NaN where the flow did not get so far;
+    `distance_to_flow` is the distance of the two ends; `crossing_time` is the time ηk at which the sharpness first
+    reaches 2/η, interpolated between records, or `None` if it never does.
     """
 
-    learning_rate: float
+    learning_rate: float | None
     trajectory: Trajectory
     distance: Float[np.ndarray, " records"]
     distance_to_flow: float
     crossing_time: float | None
+    dynamics: str = GRADIENT_DESCENT
 
 
 @dataclass(frozen=True)
@@ -42,13 +51,45 @@ class Comparison:
 
     `bounds` are those of Theorem 2 on the smallest sharpness S_min of all minimizers, and
     `critical_learning_rate` is 2 over the lower one; both are `None` where the theorem does not apply
-    (nonlinear networks, several outputs).
+    (nonlinear networks, several outputs). Printed, it is the table of the command line.
     """
 
     flow: Trajectory
-    descents: tuple[DescentBesideFlow, ...]
+    descents: tuple[RunBesideFlow, ...]
     bounds: tuple[float, float] | None
     critical_learning_rate: float | None
+
+    def to_dataset(self, attrs: Mapping[str, Any] | None = None) -> "xarray.Dataset":
+        """Return all runs as labelled arrays over (run, record), with `attrs` among the attributes."""
+        return trajectories_of(self, attrs)
+
+    # What draws, prints and writes stands on a floor above this one, and is asked for when it is wanted.
+
+    def figures(self) -> "dict[str, Figure]":
+        """Return the figures by name: "squared_distance", "sharpness", and beside descents "distance"."""
+        from .report import figures
+
+        return figures(self.to_dataset())
+
+    def save(self, folder: str | Path, *, overwrite: bool = False) -> list[Path]:
+        """Write the data set, the summary and the figures into `folder`, and return their paths.
+
+        `flowsim.open_results` reads them back. Raises `StoreError` where the folder holds other results, which
+        `overwrite` gives up, and where it cannot be written.
+        """
+        from .report import save
+
+        return save(self.to_dataset(), Path(folder), overwrite=overwrite)
+
+    def __str__(self) -> str:
+        from .report import printed, render
+
+        return printed(render(self.to_dataset(), ""))
+
+    def _repr_html_(self) -> str:
+        from .report import render, table_as_html
+
+        return table_as_html(render(self.to_dataset(), ""))
 
 
 def compare(
@@ -121,14 +162,14 @@ def _with_sharpness(run: Trajectory) -> Trajectory:
     return eqx.tree_at(lambda r: r.sharpness, run, values, is_leaf=lambda leaf: leaf is None)
 
 
-def _beside(flow: Trajectory, run: Trajectory, learning_rate: float) -> DescentBesideFlow:
+def _beside(flow: Trajectory, run: Trajectory, learning_rate: float) -> RunBesideFlow:
     flow_times, times = np.asarray(flow.times), np.asarray(run.times)
     index = np.minimum(np.searchsorted(flow_times, times), len(flow_times) - 1)
     distance = np.array(_distances(_weights(run.path), _weights(flow.path), index))
     if not flow.converged:
         distance[times > flow_times[-1]] = np.nan
     ends = _distances(_with_axis(run.network), _with_axis(flow.network), np.array([0]))
-    return DescentBesideFlow(
+    return RunBesideFlow(
         learning_rate=float(learning_rate),
         trajectory=run,
         distance=distance,

@@ -64,8 +64,9 @@ def test_the_summary_holds_the_numbers_of_the_table(results):
 
 def test_trajectories_are_labelled_arrays(results):
     with xarray.open_dataset(results / "trajectories.nc", engine="h5netcdf") as dataset:
-        np.testing.assert_array_equal(dataset["learning_rate"], [0.05, 5.0])
-        excess = dataset["flow_excess_risk"].values
+        np.testing.assert_array_equal(dataset["learning_rate"], [np.nan, 0.05, 5.0])
+        assert dataset["dynamics"].values.tolist() == ["gradient_flow", "gradient_descent", "gradient_descent"]
+        excess = dataset["excess_risk"].isel(run=0)[: int(dataset["records"][0])]
         assert excess[-1] < 1e-15 < excess[0]
 
 

@@ -2,6 +2,7 @@
 
 import io
 import json
+from pathlib import Path
 
 import jax
 import jax.numpy as jnp
@@ -15,10 +16,12 @@ import flowsim
 from flowsim import report
 from flowsim.data import gaussian_teacher
 from flowsim.dynamics import Outcome
-from flowsim.report.paper.generalization import gaps, regress
-from flowsim.report.paper.learning_claims import LEARNED
+from flowsim.experiments import FIGURES, Results, StoreError
+from flowsim.papers.marion_chizat_2024.generalization import gaps, regress
+from flowsim.papers.marion_chizat_2024.measures import LEARNED
 from flowsim.report.sweeps import runs
 from flowsim.report.sweeps.intervals import mean_interval, share_interval
+from flowsim.runs import FLOW, GRADIENT_DESCENT, RUN, Run, run_coordinates
 from flowsim.theory import minimal_sharpness_bounds
 
 SCALES, RATES, REPETITIONS = [0.3, 0.6, 0.9], [0.02, 0.06], 3
@@ -39,13 +42,12 @@ def sweep(regression):
         key = jax.random.key(10 * index[0] + index[1])
         widths = [FEATURES] * DEPTH + [1]
         network = flowsim.DeepLinear.gaussian(widths=widths, scale=SCALES[index[0]], key=key)
-        starts = {"initial": (), "flow": (), "descent": (len(RATES),)}
         for name, value in _start(network, regression).items():
             _put(found, f"initial_{name}", shape, index, value)
-        _put_run(found, "flow", shape, index, flowsim.integrate(network, regression, ts=[]))
-        for number, rate in enumerate(RATES):
+        _put_run(found, (*shape, 1 + len(RATES)), (*index, 0), flowsim.integrate(network, regression, ts=[]))
+        for number, rate in enumerate(RATES, start=1):
             run = flowsim.descend(network, regression, learning_rate=rate, steps=400, record_steps=[0])
-            _put_run(found, "descent", (*shape, *starts["descent"]), (*index, number), run)
+            _put_run(found, (*shape, 1 + len(RATES)), (*index, number), run)
     return _dataset(found, regression, SCALES)
 
 
@@ -55,21 +57,21 @@ def _start(network, problem):
     return at | {"sharpness": flowsim.sharpness(network, problem)}
 
 
-def _put_run(found, kind, shape, index, run):
+def _put_run(found, shape, index, run):
     lost = run.outcome == Outcome.DIVERGED
-    _put(found, f"{kind}_outcome", shape, index, int(run.code))
-    _put(found, f"{kind}_steps", shape, index, int(run.steps))
+    _put(found, "outcome", shape, index, int(run.code))
+    _put(found, "steps", shape, index, int(run.steps))
     for name in ("risk", "excess_risk", "squared_distance", "gradient_norm"):
-        _put(found, f"{kind}_{name}", shape, index, np.nan if lost else getattr(run, name)[-1])
-    _put(found, f"{kind}_sharpness", shape, index, run.final_sharpness)
+        _put(found, f"final_{name}", shape, index, np.nan if lost else getattr(run, name)[-1])
+    _put(found, "final_sharpness", shape, index, run.final_sharpness)
 
 
 def _put(found, name, shape, index, value):
-    found.setdefault(name, np.full(shape, -1 if name.endswith("outcome") else np.nan))[index] = value
+    found.setdefault(name, np.full(shape, -1 if name == "outcome" else np.nan))[index] = value
 
 
 def _dataset(found, problem, scales, *, kind="mlp"):
-    dims = ("scale", "repetition", "learning_rate")
+    dims = ("scale", "repetition", RUN)
     variables = {name: (dims[: values.ndim], values) for name, values in found.items()}
     lower, upper = minimal_sharpness_bounds(problem, DEPTH)
     known = {
@@ -78,15 +80,19 @@ def _dataset(found, problem, scales, *, kind="mlp"):
         "sharpness_upper_bound": upper,
     }
     variables |= {name: ("scale", np.full(len(scales), float(value))) for name, value in known.items()}
-    coordinates = {"scale": scales, "repetition": np.arange(REPETITIONS), "learning_rate": RATES}
+    coordinates = {"scale": scales, "repetition": np.arange(REPETITIONS), **_runs(RATES)}
     content = {"network": {"kind": kind, "depth": DEPTH}, "data": {"samples": SAMPLES, "features": FEATURES}}
     return xarray.Dataset(variables, coordinates, {"scenario": json.dumps(content)})
+
+
+def _runs(rates):
+    return run_coordinates([FLOW, *(Run(GRADIENT_DESCENT, rate) for rate in rates)])
 
 
 @pytest.fixture(scope="module")
 def courses(regression):
     network = flowsim.DeepLinear.gaussian(widths=[FEATURES] * DEPTH + [1], scale=0.4, key=jax.random.key(1))
-    return flowsim.compare(network, regression, RATES, steps=200, records=200)
+    return flowsim.compare(network, regression, RATES, steps=200, records=200).to_dataset()
 
 
 @pytest.fixture(scope="module")
@@ -98,11 +104,8 @@ def by_depth(sweep):
 @pytest.fixture(scope="module")
 def with_test_set(sweep):
     """The generalization gap is S^½ for descent and S for the flow."""
-    test = {
-        "descent_test_risk": sweep["descent_risk"] + sweep["descent_sharpness"] ** 0.5,
-        "flow_test_risk": sweep["flow_risk"] + sweep["flow_sharpness"],
-    }
-    return sweep.assign(test)
+    gap = sweep["final_sharpness"] ** xarray.where(sweep["dynamics"] == GRADIENT_DESCENT, 0.5, 1.0)
+    return sweep.assign(final_test_risk=sweep["final_risk"] + gap)
 
 
 def _labels(axes):
@@ -125,73 +128,113 @@ def _all_alike(sweep, **values):
     return sweep.assign({name: xarray.full_like(sweep[name], value) for name, value in values.items()})
 
 
+def _put_into(sweep, dynamics, **values):
+    """Return the sweep with other values for the runs of some dynamics: numbers, or arrays that broadcast."""
+    return sweep.assign(
+        {name: sweep[name].where(sweep["dynamics"] != dynamics, value) for name, value in values.items()}
+    )
+
+
+def _descents(sweep, **values):
+    return _put_into(sweep, GRADIENT_DESCENT, **values)
+
+
+def _flows(sweep, **values):
+    return _put_into(sweep, FLOW.dynamics, **values)
+
+
+def _of_descents(sweep, name):
+    return sweep[name].isel(run=slice(1, None))
+
+
+def _of_flow(sweep, name):
+    return sweep[name].isel(run=0)
+
+
+def _results(sweep, trajectories=None):
+    return Results(Path("results"), trajectories, sweep, None)
+
+
+def _kind(number):
+    return FIGURES[f"flowsim.papers.marion_chizat_2024:Figure{number}"]()
+
+
+def _drawn(number, sweep, trajectories=None):
+    return _kind(number).draw(_results(sweep, trajectories))
+
+
+def _claims(number, sweep, trajectories=None):
+    return _kind(number).claims(_results(sweep, trajectories))
+
+
 @pytest.mark.parametrize("number", [1, 4])
 def test_panels_a_and_b_show_the_start_the_flow_and_every_descent(sweep, number):
-    distance, sharpness = report.paper_figure(number, sweep).axes
+    distance, sharpness = _drawn(number, sweep).axes
     assert _labels(distance) == ["initialization", "GF", r"$\eta = 0.02$", r"$\eta = 0.06$"]
     assert _labels(sharpness) == _labels(distance)
     assert distance.get_yscale() == sharpness.get_yscale() == "log"
 
 
 def test_curves_are_means_over_the_runs_that_did_not_diverge(sweep):
-    sharpness = report.paper_figure(1, sweep).axes[1]
+    sharpness = _drawn(1, sweep).axes[1]
     drawn = {line.get_label(): line.get_ydata() for line in sharpness.lines}
-    kept = np.where(sweep["descent_outcome"] == Outcome.DIVERGED, np.nan, sweep["descent_sharpness"])
+    ended = _of_descents(sweep, "outcome") != Outcome.DIVERGED
+    kept = _of_descents(sweep, "final_sharpness").where(ended).values
     for column, rate in enumerate(RATES):
         rows = [row[np.isfinite(row)] for row in kept[:, :, column]]
         expected = [row.mean() if len(row) else np.nan for row in rows]
         np.testing.assert_allclose(drawn[rf"$\eta = {rate}$"], expected)
-    np.testing.assert_allclose(drawn["GF"], sweep["flow_sharpness"].mean("repetition"))
+    np.testing.assert_allclose(drawn["GF"], _of_flow(sweep, "final_sharpness").mean("repetition"))
 
 
 def test_the_sharpness_stands_beside_two_over_eta_and_the_bounds(sweep):
-    levels = _levels(report.paper_figure(1, sweep).axes[1])
+    levels = _levels(_drawn(1, sweep).axes[1])
     lower, top = float(sweep["sharpness_lower_bound"][0]), 8 * DEPTH * float(sweep["largest_eigenvalue"][0])
     assert {2 / rate for rate in RATES} | {lower, top} == set(levels)
 
 
 def test_a_residual_network_has_no_upper_line(sweep):
     content = {"network": {"kind": "residual", "depth": DEPTH}, "data": {"samples": SAMPLES, "features": FEATURES}}
-    levels = _levels(report.paper_figure(4, sweep.assign_attrs(scenario=json.dumps(content))).axes[1])
+    levels = _levels(_drawn(4, sweep.assign_attrs(scenario=json.dumps(content))).axes[1])
     assert 8 * DEPTH * float(sweep["largest_eigenvalue"][0]) not in levels
 
 
 def test_panel_b_leaves_out_large_learning_rates(sweep):
-    sharpness = report.paper_figure(1, sweep.assign_coords(learning_rate=[0.02, 0.1])).axes[1]
+    sharpness = _drawn(1, sweep.assign_coords(_runs([0.02, 0.1]))).axes[1]
     assert _labels(sharpness) == ["initialization", "GF", r"$\eta = 0.02$"]
 
 
 def test_one_learning_rate_looks_the_same_in_all_panels(sweep, courses):
-    panels = report.paper_figure(1, sweep, courses).axes
+    panels = _drawn(1, sweep, courses).axes
     looks = [line for axes in panels for line in axes.lines if line.get_label() == r"$\eta = 0.06$"]
     assert len(looks) == 4
     assert len({(line.get_color(), line.get_marker()) for line in looks}) == 1
 
 
 def test_courses_show_steps_of_descent_and_the_flow_at_equal_times(sweep, courses):
-    panels = report.paper_figure(1, sweep, courses).axes
+    panels = _drawn(1, sweep, courses).axes
     assert [axes.get_title(loc="left") for axes in panels] == ["(a)", "(b)", "(c)", "(c)", "(d)", "(d)"]
     flow, descent = (line for line in panels[3].lines if line.get_label() in ("GF", r"$\eta = 0.02$"))
     steps = np.asarray(descent.get_xdata())
     np.testing.assert_allclose(steps, steps.round(), atol=1e-9)
-    assert steps[-1] == pytest.approx(int(courses.descents[0].trajectory.steps))
+    assert steps[-1] == pytest.approx(int(courses["steps"][1]))
     inner = np.interp(100.0, flow.get_xdata(), flow.get_ydata())
-    expected = np.interp(100.0 * RATES[0], courses.flow.times, courses.flow.sharpness)
+    expected = np.interp(100.0 * RATES[0], *(courses[name][0].dropna("record") for name in ("time", "sharpness")))
     assert inner == pytest.approx(expected)
     assert 2 / RATES[0] in _levels(panels[3])
 
 
 @pytest.mark.parametrize("number", [3, 5])
 def test_the_probability_of_divergence_is_the_share_of_the_runs(sweep, number):
-    (axes,) = report.paper_figure(number, sweep).axes
+    (axes,) = _drawn(number, sweep).axes
     assert _labels(axes) == [r"$\eta = 0.02$", r"$\eta = 0.06$"]
-    expected = (sweep["descent_outcome"] == Outcome.DIVERGED).mean("repetition")
+    expected = (_of_descents(sweep, "outcome") == Outcome.DIVERGED).mean("repetition")
     for line, column in zip(axes.lines, expected.T, strict=True):
         np.testing.assert_allclose(line.get_ydata(), column)
 
 
 def test_figure_2_has_a_curve_and_a_critical_line_for_each_depth(by_depth):
-    (axes,) = report.paper_figure(2, by_depth).axes
+    (axes,) = _drawn(2, by_depth).axes
     assert _labels(axes) == ["$L = 5$", "$L = 10$", "$L = 20$", r"GF ($\eta \to 0$)"]
     lines = [line.get_xdata()[0] for line in axes.lines if list(line.get_ydata()) == [0, 1]]
     np.testing.assert_allclose(lines, 2 / by_depth["sharpness_lower_bound"])
@@ -200,15 +243,15 @@ def test_figure_2_has_a_curve_and_a_critical_line_for_each_depth(by_depth):
 
 def test_figure_7_has_the_median_of_the_flow_besides_its_mean(sweep):
     rare = sweep.copy(deep=True)
-    rare["flow_sharpness"][:, 0] = 1e6
-    (axes,) = report.paper_figure(7, rare).axes
+    rare["final_sharpness"][:, 0, 0] = 1e6
+    (axes,) = _drawn(7, rare).axes
     curves = {line.get_label(): line.get_ydata() for line in axes.lines}
-    np.testing.assert_allclose(curves["GF, median"], rare["flow_sharpness"].median("repetition"))
-    np.testing.assert_allclose(curves["GF"], rare["flow_sharpness"].mean("repetition"))
+    np.testing.assert_allclose(curves["GF, median"], _of_flow(rare, "final_sharpness").median("repetition"))
+    np.testing.assert_allclose(curves["GF"], _of_flow(rare, "final_sharpness").mean("repetition"))
 
 
 def test_figure_6_regresses_the_gap_on_the_sharpness(with_test_set):
-    _, scatter = report.paper_figure(6, with_test_set).axes
+    _, scatter = _drawn(6, with_test_set).axes
     flow, descent = scatter.collections
     assert (len(flow.get_offsets()), flow.get_label()) == (len(SCALES) * REPETITIONS, "limit of GF")
     assert descent.get_label() == r"GD, $\eta = 0.02$"
@@ -229,16 +272,14 @@ def test_the_regression_is_that_of_scipy():
 
 
 def test_gaps_leave_out_runs_that_diverged(with_test_set):
-    lost = with_test_set.assign(descent_outcome=with_test_set["descent_outcome"].copy(data=np.full((3, 3, 2), 7)))
+    lost = _descents(with_test_set, outcome=int(Outcome.DIVERGED))
     assert len(gaps(lost, runs.descents(lost)[0])[0]) == 0
     assert regress(gaps(lost, runs.descents(lost)[0])) is None
 
 
-def test_a_figure_that_the_paper_does_not_have_is_refused(sweep):
-    with pytest.raises(ValueError, match="figure is 8: expected one of 1, 2, 3, 4, 5, 6, 7"):
-        report.paper_figure(8, sweep)
-    with pytest.raises(ValueError, match="figure is 0"):
-        report.claims(0, sweep)
+def test_a_figure_without_its_sweep_says_what_is_missing(courses):
+    with pytest.raises(StoreError, match=r"sweep\.nc: is missing, and needed for what is asked; run the scen"):
+        _drawn(1, None, courses)
 
 
 def test_bands_of_means_are_percentile_bootstrap_intervals():
@@ -277,23 +318,25 @@ def _claim(found, words):
 @pytest.mark.parametrize(("distance", "holds"), [(LEARNED / 2, True), (2 * LEARNED, False)])
 def test_success_below_the_critical_rate_is_measured(sweep, distance, holds):
     ended = int(Outcome.STEP_LIMIT)
-    made = _all_alike(sweep, descent_squared_distance=distance, descent_outcome=ended, sharpness_lower_bound=20.0)
-    found = report.claims(1, made)
+    made = _descents(sweep, final_squared_distance=distance, outcome=ended)
+    made = _all_alike(made, sharpness_lower_bound=20.0)
+    found = _claims(1, made)
     assert _claim(found, "below 1/(La) = 0.1, learning succeeds").holds is holds
     assert _claim(found, "learning fails at every scale").holds is None
 
 
 def test_success_above_the_critical_rate_breaks_a_claim(sweep):
     ended = int(Outcome.CONVERGED)
-    made = _all_alike(sweep, descent_squared_distance=0.0, descent_outcome=ended, sharpness_lower_bound=2000.0)
-    assert _claim(report.claims(1, made), "learning fails at every scale").holds is False
+    made = _descents(sweep, final_squared_distance=0.0, outcome=ended)
+    made = _all_alike(made, sharpness_lower_bound=2000.0)
+    assert _claim(_claims(1, made), "learning fails at every scale").holds is False
 
 
 @pytest.mark.parametrize(("share", "holds"), [(0.99, True), (0.5, False)])
 def test_the_plateau_is_measured_where_the_flow_ends_beyond_it(sweep, share, holds):
-    made = _all_alike(sweep, descent_squared_distance=0.0, descent_outcome=1, flow_sharpness=1000.0)
-    made = made.assign(descent_sharpness=xarray.zeros_like(made["descent_sharpness"]) + share * 2 / made.learning_rate)
-    plateaus = [claim for claim in report.claims(1, made) if "plateaus at 2/η" in claim.text]
+    made = _flows(_descents(sweep, final_squared_distance=0.0, outcome=1), final_sharpness=1000.0)
+    made = _descents(made, final_sharpness=share * 2 / made["learning_rate"])
+    plateaus = [claim for claim in _claims(1, made) if "plateaus at 2/η" in claim.text]
     assert [claim.holds for claim in plateaus] == [holds, holds]
     assert plateaus[0].numbers["median"] == pytest.approx(share)
     assert plateaus[0].numbers["scales"] == len(SCALES)
@@ -301,18 +344,16 @@ def test_the_plateau_is_measured_where_the_flow_ends_beyond_it(sweep, share, hol
 
 @pytest.mark.parametrize(("other", "holds"), [(20.5, True), (30.0, False)])
 def test_independence_of_the_learning_rate_is_measured_at_the_smallest_scale(sweep, other, holds):
-    made = _all_alike(sweep, descent_squared_distance=0.0, descent_outcome=1, flow_sharpness=20.0, flow_outcome=1)
-    made = made.assign(
-        descent_sharpness=xarray.zeros_like(made["descent_sharpness"])
-        + xarray.DataArray([20.0, other], dims="learning_rate")
-    )
-    found = _claim(report.claims(1, made), "does not depend on the learning rate")
+    made = _descents(sweep, final_squared_distance=0.0, outcome=1)
+    made = _descents(made, final_sharpness=xarray.DataArray([np.nan, 20.0, other], dims=RUN))
+    made = _flows(made, final_sharpness=20.0, outcome=1)
+    found = _claim(_claims(1, made), "does not depend on the learning rate")
     assert found.holds is holds
     assert found.numbers == {"η = 0.02": pytest.approx(20.0), "η = 0.06": pytest.approx(other)}
 
 
 def test_the_real_sweep_confirms_what_small_scales_show(sweep):
-    found = report.claims(1, sweep)
+    found = _claims(1, sweep)
     assert _claim(found, "the gradient flow reaches a global minimum").holds is True
     assert _claim(found, "no minimum that descent finds is sharper than 2/η").holds is True
     assert _claim(found, "at the smallest scale it lies between the dotted lines").holds is True
@@ -320,32 +361,30 @@ def test_the_real_sweep_confirms_what_small_scales_show(sweep):
 
 
 def test_courses_are_claims_too(sweep, courses):
-    text = [claim.text for claim in report.claims(1, sweep, courses)]
+    text = [claim.text for claim in _claims(1, sweep, courses)]
     assert "η = 0.02 never meets 2/η" in text
     assert "with η = 0.06 the sharpness rises to 2/η and stays there" in text
 
 
 @pytest.mark.parametrize(("jump", "holds"), [(0.0346, True), (0.1, False)])
 def test_the_jump_of_figure_2_is_found_between_two_learning_rates(by_depth, jump, holds):
-    distance = xarray.zeros_like(by_depth["descent_squared_distance"]) + (by_depth.learning_rate > 0.05)
-    made = _all_alike(by_depth, descent_outcome=1, sharpness_lower_bound=2 / jump)
-    first = report.claims(2, made.assign(descent_squared_distance=distance))[0]
+    made = _descents(by_depth, outcome=1, final_squared_distance=1.0 * (by_depth["learning_rate"] > 0.05))
+    first = _claims(2, _all_alike(made, sharpness_lower_bound=2 / jump))[0]
     assert first.numbers["jump"] == pytest.approx(np.sqrt(0.02 * 0.06))
     assert first.holds is holds
 
 
 @pytest.mark.parametrize(("outcomes", "holds"), [([1, 6, 7], [True, True, True]), ([7, 1, 1], [False, False, True])])
 def test_divergence_belongs_to_large_scales(sweep, outcomes, holds):
-    codes = xarray.DataArray(outcomes, dims="scale")
-    made = sweep.assign(descent_outcome=xarray.zeros_like(sweep["descent_outcome"]) + codes)
-    assert [claim.holds for claim in report.claims(3, made)] == holds
+    made = _descents(sweep, outcome=xarray.DataArray(outcomes, dims="scale"))
+    assert [claim.holds for claim in _claims(3, made)] == holds
 
 
 @pytest.mark.parametrize(("sign", "holds"), [(1, True), (-1, False)])
 def test_figure_6_claims_a_positive_slope(with_test_set, sign, holds):
-    gap = with_test_set["descent_sharpness"] ** (0.5 * sign)
-    made = with_test_set.assign(descent_test_risk=with_test_set["descent_risk"] + gap)
-    found = report.claims(6, made)[0]
+    gap = with_test_set["final_sharpness"] ** (0.5 * sign)
+    made = _descents(with_test_set, final_test_risk=with_test_set["final_risk"] + gap)
+    found = _claims(6, made)[0]
     assert found.holds is holds
     assert found.numbers["slope"] == pytest.approx(0.5 * sign)
 
@@ -354,9 +393,9 @@ def test_a_network_without_a_regressor_is_judged_by_its_sharpness_alone(sweep):
     unknown = {name: np.nan for name in sweep.data_vars if name.endswith(("squared_distance", "excess_risk"))}
     made = _all_alike(sweep, **unknown)
     assert runs.progress_measure(made) == "risk"
-    found = report.claims(7, made)
+    found = _claims(7, made)
     assert _claim(found, "the gradient flow reaches a limit").holds is True
-    assert _labels(report.paper_figure(7, made).axes[0])[1] == "GF"
+    assert _labels(_drawn(7, made).axes[0])[1] == "GF"
     assert "risk" in report.sweep_figures(made)
 
 
@@ -376,12 +415,12 @@ def test_claims_are_printed_and_summarized(sweep):
         "holds": False,
         "numbers": {"x": None},
     }
-    assert _text(report.claims_table(report.claims(1, sweep), "figure 1"))
+    assert _text(report.claims_table(_claims(1, sweep), "figure 1"))
 
 
 def test_any_sweep_has_figures_along_its_first_dimension(sweep):
     made = report.sweep_figures(sweep)
-    diverged = bool((sweep["descent_outcome"] == Outcome.DIVERGED).any())
+    diverged = bool((sweep["outcome"] == Outcome.DIVERGED).any())
     assert set(made) == {"sharpness", "squared_distance"} | ({"divergence"} if diverged else set())
     (axes,) = made["sharpness"].axes
     assert _labels(axes) == ["initialization", "GF", r"$\eta = 0.02$", r"$\eta = 0.06$"]
@@ -392,7 +431,7 @@ def test_any_sweep_has_figures_along_its_first_dimension(sweep):
 def bisected(sweep):
     """A sweep over two dimensions, with critical learning rates twice as large as predicted."""
     several = xarray.concat([sweep, sweep], "condition", data_vars="all").assign_coords(condition=[1.0, 10.0])
-    several = several.transpose("scale", "condition", "repetition", "learning_rate")
+    several = several.transpose("scale", "condition", "repetition", RUN)
     critical = 4 / several["sharpness_lower_bound"] * xarray.ones_like(several["initial_risk"])
     return several.assign(critical_learning_rate_lower=critical / 1.01, critical_learning_rate_upper=critical * 1.01)
 
@@ -416,23 +455,23 @@ def test_the_table_of_a_sweep_fits_a_screen_and_its_summary_has_all(bisected):
 
 def test_rows_of_a_sweep_are_medians_and_shares(sweep):
     row = report.sweep_summary(sweep)["rows"][1]
-    part = sweep.isel(scale=0, learning_rate=0)
+    part = sweep.isel(scale=0, run=1)
     assert row["scale"] == SCALES[0]
     assert row["runs"] == REPETITIONS
-    assert row["sharpness"] == pytest.approx(float(part["descent_sharpness"].median()))
+    assert row["sharpness"] == pytest.approx(float(part["final_sharpness"].median()))
     assert row["over_threshold"] == pytest.approx(row["sharpness"] * RATES[0] / 2)
-    assert row["converged"] == float((part["descent_outcome"] == Outcome.CONVERGED).mean())
+    assert row["converged"] == float((part["outcome"] == Outcome.CONVERGED).mean())
 
 
 def test_runs_that_nobody_asked_for_do_not_count(sweep):
-    codes = sweep["descent_outcome"].copy()
-    codes[:, 1:, 0] = runs.NOT_ASKED
-    row = report.sweep_summary(sweep.assign(descent_outcome=codes))["rows"][1]
+    codes = sweep["outcome"].copy()
+    codes[:, 1:, 1] = runs.NOT_ASKED
+    row = report.sweep_summary(sweep.assign(outcome=codes))["rows"][1]
     assert row["runs"] == 1
 
 
 def test_a_sweep_of_flows_alone_has_figures_and_a_table(sweep):
-    alone = sweep.drop_dims("learning_rate")
+    alone = sweep.isel(run=[0])
     assert set(report.sweep_figures(alone)) == {"sharpness", "squared_distance"}
     assert "GF" in _text(report.sweep_table(alone, "flows"))
 
@@ -442,3 +481,19 @@ def test_dimensions_that_are_no_numbers_stand_evenly(sweep):
     (axes,) = report.sweep_figures(named)["sharpness"].axes
     assert [label.get_text() for label in axes.get_xticklabels()] == ["a", "b", "c"]
     assert jnp.ndim(axes.get_xticks()) == 1
+
+
+def test_other_dynamics_have_a_curve_and_rows_of_their_own_in_any_sweep(sweep):
+    names = ["gradient_flow", "gradient_descent", "my_module:HeavyBall"]
+    foreign = sweep.assign_coords(dynamics=(RUN, names))
+    (axes,) = report.sweep_figures(foreign)["sharpness"].axes
+    assert _labels(axes)[1:] == ["GF", r"$\eta = 0.02$", r"HeavyBall, $\eta = 0.06$"]
+    rows = report.sweep_summary(foreign)["rows"]
+    assert [row["method"] for row in rows[:3]] == ["GF", "η = 0.02", "HeavyBall, η = 0.06"]
+
+
+def test_a_sweep_counts_flows_that_missed_their_limit_but_not_those_that_failed(sweep):
+    missed = sweep["outcome"].copy()
+    missed[0, 0, 0], missed[1, 0, 0], missed[2, 0, 0] = Outcome.TIME_LIMIT, runs.NOT_ASKED, Outcome.FIXED_POINT
+    assert runs.unconverged(sweep) == 0
+    assert runs.unconverged(sweep.assign(outcome=missed)) == 2

@@ -14,8 +14,11 @@ import flowsim
 from flowsim import report
 from flowsim.data import gaussian_teacher
 from flowsim.dynamics import Outcome
+from flowsim.experiments import StoreError
 from flowsim.report.figures import _apart
+from flowsim.report.recorded import recorded
 from flowsim.report.view import Curve, TimeView, log_limits, time_view
+from flowsim.runs import runs_of
 
 RATES = [0.4, 0.1, 3.0]
 COLUMN = (3.3, 2.5)
@@ -72,6 +75,14 @@ def lost(comparison):
     return dataclasses.replace(comparison, descents=(descent,))
 
 
+@pytest.fixture(scope="module")
+def foreign(comparison):
+    """Two runs more, by dynamics of which no file of the package knows, one without a learning rate."""
+    descent = dataclasses.replace(_at_rate(comparison, 0.1), dynamics="my_module:HeavyBall")
+    free = dataclasses.replace(descent, dynamics="my_flow", learning_rate=None, crossing_time=None)
+    return dataclasses.replace(comparison, descents=(*comparison.descents, descent, free))
+
+
 @pytest.fixture(params=["comparison", "alone", "nonlinear", "motionless", "lost"])
 def any_comparison(request):
     return request.getfixturevalue(request.param)
@@ -101,7 +112,7 @@ def _by_label(axes):
 
 def _printed(comparison, width=100, title="a title"):
     out = io.StringIO()
-    Console(file=out, width=width).print(report.render(comparison, title))
+    Console(file=out, width=width).print(report.render(comparison.to_dataset(), title))
     return out.getvalue()
 
 
@@ -122,28 +133,28 @@ class TestFigures:
     def test_every_figure_is_drawn_without_a_warning(self, any_comparison, suffix):
         with warnings.catch_warnings():
             warnings.simplefilter("error")
-            for figure in report.figures(any_comparison).values():
+            for figure in report.figures(any_comparison.to_dataset()).values():
                 figure.savefig(io.BytesIO(), format=suffix)
 
     def test_names_are_those_of_the_result_files(self, comparison, alone):
-        assert list(report.figures(comparison)) == ["squared_distance", "sharpness", "distance"]
-        assert list(report.figures(alone)) == ["squared_distance", "sharpness"]
+        assert list(report.figures(comparison.to_dataset())) == ["squared_distance", "sharpness", "distance"]
+        assert list(report.figures(alone.to_dataset())) == ["squared_distance", "sharpness"]
 
     def test_figures_fit_a_column_and_leave_global_settings_alone(self, any_comparison):
         before = dict(matplotlib.rcParams)
-        sizes = [tuple(figure.get_size_inches()) for figure in report.figures(any_comparison).values()]
+        sizes = [tuple(figure.get_size_inches()) for figure in report.figures(any_comparison.to_dataset()).values()]
         assert set(sizes) == {COLUMN}
         assert dict(matplotlib.rcParams) == before
 
     def test_text_is_between_six_and_nine_points_when_drawn_outside_the_style(self, comparison):
-        for figure in report.figures(comparison).values():
+        for figure in report.figures(comparison.to_dataset()).values():
             figure.draw_without_rendering()
             sizes = {text.get_fontsize() for text in figure.findobj(matplotlib.text.Text) if text.get_text()}
             assert min(sizes) >= 6
             assert max(sizes) <= 9
 
     def test_nothing_of_a_figure_is_cut_off_at_its_edge(self, any_comparison):
-        for figure in report.figures(any_comparison).values():
+        for figure in report.figures(any_comparison.to_dataset()).values():
             figure.draw_without_rendering()
             box = figure.get_tightbbox()
             assert box.x0 >= -0.01
@@ -152,12 +163,12 @@ class TestFigures:
             assert box.y1 <= COLUMN[1] + 0.01
 
     def test_the_legend_lies_outside_of_the_data(self, comparison):
-        for figure in report.figures(comparison).values():
+        for figure in report.figures(comparison.to_dataset()).values():
             figure.draw_without_rendering()
             assert figure.legends[0].get_window_extent().y0 >= figure.axes[0].get_window_extent().y1
 
     def test_dashes_are_kept_for_two_over_eta_and_dots_for_bounds(self, comparison):
-        axes = report.sharpness_figure(comparison).axes[0]
+        axes = report.sharpness_figure(comparison.to_dataset()).axes[0]
         dashed = [line.get_ydata()[0] for line in axes.lines if line.get_linestyle() == "--"]
         dotted = [line.get_ydata()[0] for line in axes.lines if line.get_linestyle() == ":"]
         visible = [2 / rate for rate in sorted(RATES) if 2 / rate <= axes.get_ylim()[1]]
@@ -165,30 +176,30 @@ class TestFigures:
         assert dotted == pytest.approx(comparison.bounds)
 
     def test_every_line_of_two_over_eta_has_the_colour_of_its_run_and_a_label(self, comparison):
-        axes = report.sharpness_figure(comparison).axes[0]
+        axes = report.sharpness_figure(comparison.to_dataset()).axes[0]
         colours = {line.get_ydata()[0]: line.get_color() for line in axes.lines if line.get_linestyle() == "--"}
         assert colours[2 / 0.4] == _by_label(axes)[r"$\eta = 0.4$"].get_color()
         assert r"$2/\eta,\ \eta = 0.4$" in [text.get_text() for text in axes.texts]
 
     def test_a_larger_learning_rate_is_lighter_in_grey(self, comparison):
-        axes = report.distance_figure(comparison).axes[0]
+        axes = report.distance_figure(comparison.to_dataset()).axes[0]
         luminance = [np.dot(line.get_color()[:3], [0.2126, 0.7152, 0.0722]) for line in axes.lines[:3]]
         names = [line.get_label().removesuffix(", diverged") for line in axes.lines[:3]]
         assert names == [rf"$\eta = {rate:g}$" for rate in sorted(RATES)]
         assert luminance == sorted(luminance)
 
     def test_learning_rates_have_different_markers(self, comparison):
-        axes = report.distance_figure(comparison).axes[0]
+        axes = report.distance_figure(comparison.to_dataset()).axes[0]
         assert len({line.get_marker() for line in axes.lines[:3]}) == 3
 
     def test_only_runs_that_settle_are_drawn_over_the_flow(self, comparison):
-        lines = _by_label(report.sharpness_figure(comparison).axes[0])
+        lines = _by_label(report.sharpness_figure(comparison.to_dataset()).axes[0])
         flow = lines["GF"].get_zorder()
         assert lines[r"$\eta = 0.1$"].get_zorder() > flow
         assert lines[r"$\eta = 3$, diverged"].get_zorder() < flow
 
     def test_a_diverged_run_is_named_and_does_not_stretch_the_axes(self, comparison):
-        for name, figure in report.figures(comparison).items():
+        for name, figure in report.figures(comparison.to_dataset()).items():
             axes = figure.axes[0]
             assert r"$\eta = 3$, diverged" in _by_label(axes), name
             assert axes.get_ylim()[1] < 1e4, name
@@ -196,7 +207,7 @@ class TestFigures:
 
     def test_the_crossing_of_two_over_eta_lies_on_its_curve(self, comparison):
         descent = _at_rate(comparison, 0.4)
-        axes = report.distance_figure(comparison).axes[0]
+        axes = report.distance_figure(comparison.to_dataset()).axes[0]
         stars = np.array(_by_label(axes)[r"$S$ reaches $2/\eta$"].get_xydata())
         times, known = np.asarray(descent.trajectory.times), descent.distance > 0
         height = np.exp(np.interp(descent.crossing_time, times[known], np.log(descent.distance[known])))
@@ -204,13 +215,13 @@ class TestFigures:
 
     def test_a_run_that_starts_above_two_over_eta_is_marked_at_its_first_point(self, comparison):
         above = dataclasses.replace(_at_rate(comparison, 0.1), crossing_time=0.0)
-        axes = report.distance_figure(dataclasses.replace(comparison, descents=(above,))).axes[0]
+        axes = report.distance_figure(dataclasses.replace(comparison, descents=(above,)).to_dataset()).axes[0]
         star = _by_label(axes)[r"$S$ reaches $2/\eta$"].get_xydata()
         np.testing.assert_allclose(star, [[above.trajectory.times[1], above.distance[1]]])
 
     def test_a_quantity_that_is_unknown_gives_way_to_the_next(self, comparison, nonlinear):
         def label(of):
-            return report.squared_distance_figure(of).axes[0].get_ylabel()
+            return report.squared_distance_figure(of.to_dataset()).axes[0].get_ylabel()
 
         no_regressor = dataclasses.replace(
             comparison,
@@ -224,22 +235,22 @@ class TestFigures:
 class TestView:
     def test_the_time_axis_ends_a_little_after_the_flow_has_converged(self, comparison):
         limit = float(comparison.flow.time)
-        assert limit < time_view(comparison).end <= 3 * limit
+        assert limit < time_view(recorded(comparison.to_dataset())).end <= 3 * limit
 
     def test_all_is_shown_if_the_flow_did_not_converge(self, comparison):
         stopped = dataclasses.replace(comparison.flow, code=np.array(int(Outcome.TIME_LIMIT)))
         longest = max(float(d.trajectory.time) for d in comparison.descents)
-        assert time_view(dataclasses.replace(comparison, flow=stopped)).end >= longest
+        assert time_view(recorded(dataclasses.replace(comparison, flow=stopped).to_dataset())).end >= longest
 
     def test_a_fast_phase_too_narrow_for_a_linear_axis_makes_it_logarithmic(self, comparison):
         flow = comparison.flow
         slow_end = dataclasses.replace(flow, time=1e4 * flow.time, times=flow.times.at[-1].multiply(1e4))
-        assert time_view(comparison).linear_until is None
+        assert time_view(recorded(comparison.to_dataset())).linear_until is None
         slow = dataclasses.replace(comparison, flow=slow_end, descents=())
-        fast_phase = time_view(slow).linear_until
+        fast_phase = time_view(recorded(slow.to_dataset())).linear_until
         assert fast_phase is not None
         assert fast_phase < flow.time
-        assert report.squared_distance_figure(slow).axes[0].get_xscale() == "symlog"
+        assert report.squared_distance_figure(slow.to_dataset()).axes[0].get_xscale() == "symlog"
 
     def test_limits_follow_the_runs_that_did_not_diverge(self):
         times, view = np.arange(4.0), TimeView(3.0, None)
@@ -261,7 +272,7 @@ class TestView:
 
 class TestTable:
     def test_rows_are_the_flow_and_then_every_descent(self, comparison):
-        flow, *descents = report.rows(comparison)
+        flow, *descents = report.rows(comparison.to_dataset())
         assert (flow["method"], flow["learning_rate"], flow["outcome"]) == ("GF", None, "CONVERGED")
         assert flow["two_over_eta"] is None
         assert flow["distance_to_flow"] is None
@@ -269,11 +280,11 @@ class TestTable:
         assert [row["two_over_eta"] for row in descents] == [2 / rate for rate in RATES]
 
     def test_ratio_is_the_final_sharpness_over_the_lower_bound(self, comparison, nonlinear):
-        row = report.rows(comparison)[0]
+        row = report.rows(comparison.to_dataset())[0]
         assert row["sharpness"] == comparison.flow.final_sharpness
         assert row["ratio"] == row["sharpness"] / comparison.bounds[0]
         assert row["ratio"] >= 1
-        assert all(row["ratio"] is None for row in report.rows(nonlinear))
+        assert all(row["ratio"] is None for row in report.rows(nonlinear.to_dataset()))
 
     @pytest.mark.parametrize("width", [80, 100])
     def test_nothing_is_cut_off_in_a_pipe_or_a_terminal(self, any_comparison, width):
@@ -322,11 +333,11 @@ class TestTable:
 
 class TestSummary:
     def test_it_is_strict_json_whatever_the_runs_did(self, any_comparison):
-        summary = report.summary(any_comparison)
+        summary = report.summary(any_comparison.to_dataset())
         assert json.loads(json.dumps(summary, allow_nan=False)) == summary
 
     def test_it_holds_the_ends_of_all_runs(self, comparison):
-        summary, descent = report.summary(comparison), _at_rate(comparison, 0.1)
+        summary, descent = report.summary(comparison.to_dataset()), _at_rate(comparison, 0.1)
         entry = next(run for run in summary["descent"] if run["learning_rate"] == 0.1)
         assert summary["flow"]["outcome"] == "CONVERGED"
         assert summary["flow"]["risk"] == float(comparison.flow.risk[-1])
@@ -337,9 +348,9 @@ class TestSummary:
         assert summary["bounds"] == {"lower": comparison.bounds[0], "upper": comparison.bounds[1]}
 
     def test_what_does_not_apply_or_is_not_finite_is_none(self, comparison, nonlinear):
-        diverged = next(r for r in report.summary(comparison)["descent"] if r["outcome"] == "DIVERGED")
+        diverged = next(r for r in report.summary(comparison.to_dataset())["descent"] if r["outcome"] == "DIVERGED")
         assert diverged["sharpness"] is None
-        summary = report.summary(nonlinear)
+        summary = report.summary(nonlinear.to_dataset())
         assert summary["bounds"] is None
         assert summary["critical_learning_rate"] is None
         assert summary["flow"]["excess_risk"] is None
@@ -351,35 +362,114 @@ class TestSummary:
         flow = dataclasses.replace(comparison.flow, sharpness=None)
         monkeypatch.setattr("flowsim.dynamics.trajectory.sharpness", refuse)
         uncertain = dataclasses.replace(comparison, flow=flow, descents=())
-        assert report.summary(uncertain)["flow"]["sharpness"] is None
-        assert math.isnan(report.rows(uncertain)[0]["sharpness"])
+        assert report.summary(uncertain.to_dataset())["flow"]["sharpness"] is None
+        assert math.isnan(report.rows(uncertain.to_dataset())[0]["sharpness"])
 
 
 class TestDataset:
-    def test_descents_are_padded_with_nan_to_the_longest(self, comparison):
-        data = report.dataset(comparison)
-        lengths = [len(d.trajectory.times) for d in comparison.descents]
-        assert data.sizes == {"flow_record": len(comparison.flow.times), "learning_rate": 3, "record": max(lengths)}
-        assert np.isfinite(data.descent_time).sum("record").values.tolist() == lengths
-        for descent in comparison.descents:
-            line = data.descent_risk.sel(learning_rate=descent.learning_rate)
-            np.testing.assert_array_equal(line[: len(descent.trajectory.times)], descent.trajectory.risk)
+    def test_runs_have_their_dynamics_and_learning_rate_as_coordinates(self, comparison):
+        data = comparison.to_dataset()
+        assert data["dynamics"].values.tolist() == ["gradient_flow"] + ["gradient_descent"] * 3
+        np.testing.assert_array_equal(data["learning_rate"], [np.nan, *RATES])
+        labels = [run.name for run in runs_of(data)]
+        assert labels == ["GF", "η = 0.4", "η = 0.1", "η = 3"]
+        assert [(run.index, run.count) for run in runs_of(data)[1:]] == [(1, 3), (0, 3), (2, 3)]
+
+    def test_runs_are_padded_with_nan_to_the_longest(self, comparison):
+        data = comparison.to_dataset()
+        runs = [comparison.flow, *(d.trajectory for d in comparison.descents)]
+        lengths = [len(run.times) for run in runs]
+        assert data.sizes == {"run": 4, "record": max(lengths)}
+        assert data["records"].values.tolist() == lengths
+        for place, run in enumerate(runs):
+            line = data["risk"].isel(run=place).values
+            np.testing.assert_array_equal(line[: lengths[place]], run.risk)
+            assert np.isnan(line[lengths[place] :]).all()
 
     def test_every_array_has_a_long_name_and_units(self, comparison):
-        data = report.dataset(comparison)
-        names = ["time", "risk", "excess_risk", "squared_distance", "gradient_norm", "sharpness"]
-        assert set(data) == {f"{run}_{n}" for run in ("flow", "descent") for n in names} | {"descent_distance"}
+        data = comparison.to_dataset()
+        along = {"time", "risk", "excess_risk", "squared_distance", "gradient_norm", "sharpness", "distance"}
+        assert {name for name in data if "record" in data[name].dims} == along
         assert all(data[name].attrs["long_name"] and data[name].attrs["units"] == "1" for name in data.variables)
+
+    def test_outcomes_say_what_their_codes_mean(self, comparison):
+        attrs = comparison.to_dataset()["outcome"].attrs
+        meanings = dict(zip(attrs["flag_values"].tolist(), attrs["flag_meanings"].split(), strict=True))
+        assert meanings == {-1: "NOT_ASKED"} | {int(outcome): outcome.name for outcome in Outcome}
 
     def test_it_survives_a_netcdf_file(self, any_comparison, tmp_path):
         xarray = pytest.importorskip("xarray")
-        data = report.dataset(any_comparison, {"title": "a run"})
+        data = any_comparison.to_dataset({"title": "a run"})
         data.to_netcdf(tmp_path / "a.nc", engine="h5netcdf")
         with xarray.open_dataset(tmp_path / "a.nc", engine="h5netcdf") as stored:
             xarray.testing.assert_identical(stored.load(), data)
 
     def test_theory_is_among_the_attributes(self, comparison, nonlinear):
-        data = report.dataset(comparison, {"seed": 3})
+        data = comparison.to_dataset({"seed": 3, "scenario": {"seed": 3}})
         assert data.attrs["seed"] == 3
+        assert json.loads(data.attrs["scenario"]) == {"seed": 3}
         assert data.attrs["sharpness_lower_bound"] == comparison.bounds[0]
-        assert report.dataset(nonlinear).attrs == {}
+        assert nonlinear.to_dataset().attrs == {}
+
+    def test_further_diagnostics_are_stored_with_their_own_dimensions(self, comparison):
+        counted = len(comparison.flow.times)
+        extra = {"eigenvalues": np.arange(2.0 * counted).reshape(counted, 2), "parts": {"a": np.ones(counted)}}
+        data = dataclasses.replace(
+            comparison, flow=dataclasses.replace(comparison.flow, diagnostics=extra)
+        ).to_dataset()
+        assert data["eigenvalues"].dims == ("run", "record", "eigenvalues_0")
+        np.testing.assert_array_equal(data["eigenvalues"].isel(run=0)[:counted], extra["eigenvalues"])
+        assert np.isnan(data["eigenvalues"].isel(run=1)).all()
+        assert data["parts_a"].isel(run=0)[:counted].values.tolist() == [1.0] * counted
+
+
+class TestOtherDynamics:
+    def test_they_have_a_line_and_a_label_in_every_figure(self, foreign):
+        for name, figure in report.figures(foreign.to_dataset()).items():
+            lines = _by_label(figure.axes[0])
+            assert {r"HeavyBall, $\eta = 0.1$", "my flow"} <= set(lines), name
+            ball, descent = lines[r"HeavyBall, $\eta = 0.1$"], lines[r"$\eta = 0.1$"]
+            assert ball.get_linestyle() == "--"
+            assert descent.get_linestyle() == "-"
+            assert ball.get_color() != descent.get_color()
+            figure.savefig(io.BytesIO(), format="png")
+
+    def test_they_do_not_change_the_looks_of_gradient_descent(self, comparison, foreign):
+        before, after = (_by_label(report.sharpness_figure(c.to_dataset()).axes[0]) for c in (comparison, foreign))
+        for label in (r"$\eta = 0.1$", r"$\eta = 0.4$"):
+            assert before[label].get_color() == after[label].get_color()
+
+    def test_they_have_a_row_in_the_table_and_an_entry_in_the_summary(self, foreign):
+        printed = _printed(foreign)
+        assert "HeavyBall" in printed
+        assert "my flow" in printed
+        entry = report.summary(foreign.to_dataset())["descent"][-2]
+        assert (entry["dynamics"], entry["learning_rate"]) == ("my_module:HeavyBall", 0.1)
+        assert "dynamics" not in report.summary(foreign.to_dataset())["descent"][0]
+
+
+class TestComparison:
+    def test_printed_it_is_its_table(self, comparison):
+        assert "GF by" in str(comparison)
+        assert "0.1" in str(comparison)
+        assert "verdict" in comparison._repr_html_()
+
+    def test_it_is_saved_and_read_back(self, comparison, tmp_path):
+        xarray = pytest.importorskip("xarray")
+        written = comparison.save(tmp_path / "mine")
+        assert {path.name for path in written} >= {"trajectories.nc", "summary.json", "sharpness.png"}
+        found = flowsim.open_results(tmp_path / "mine")
+        xarray.testing.assert_identical(found.trajectories, comparison.to_dataset())
+        assert found.summary == report.summary(comparison.to_dataset()) | {"theory": None}
+        assert found.scenario == {}
+        assert (found.sweep, found.theory) == (None, None)
+
+    def test_other_results_are_not_overwritten_unasked(self, comparison, alone, tmp_path):
+        comparison.save(tmp_path / "mine")
+        comparison.save(tmp_path / "mine")  # the same once more
+        before = (tmp_path / "mine" / "summary.json").read_bytes()
+        with pytest.raises(StoreError, match="holds other results; write overwrite=True"):
+            alone.save(tmp_path / "mine")
+        assert (tmp_path / "mine" / "summary.json").read_bytes() == before
+        alone.save(tmp_path / "mine", overwrite=True)
+        assert flowsim.open_results(tmp_path / "mine").summary["descent"] == []

@@ -14,7 +14,7 @@ import xarray
 import yaml
 from matplotlib.figure import Figure
 
-from flowsim.experiments.store import StoreError, open_results, write_atomically
+from flowsim.experiments.store import StoreError, result_folder, write_atomically
 
 SCENARIO = {
     "seed": 0,
@@ -96,7 +96,7 @@ def test_a_full_disk_is_named(tmp_path):
 
 
 def test_a_new_run_clears_away_what_a_killed_one_left_half_written(tmp_path):
-    results = open_results(tmp_path, "mlp", SCENARIO)
+    results = result_folder(tmp_path, "mlp", SCENARIO)
     write_all(results)
     before = files(tmp_path)
     left = [".sweep-0123456789abcdef.nc", "figures/.risk-0123456789abcdef.png", ".lock"]
@@ -109,21 +109,21 @@ def test_a_new_run_clears_away_what_a_killed_one_left_half_written(tmp_path):
 
 
 def test_a_folder_that_is_at_work_is_refused_and_free_again_afterwards(tmp_path):
-    with open_results(tmp_path, "mlp", SCENARIO).locked():
+    with result_folder(tmp_path, "mlp", SCENARIO).locked():
         with (
             pytest.raises(StoreError, match="mlp: another run is at work there; wait for it, or use another --out"),
-            open_results(tmp_path, "mlp", SCENARIO).locked(),
+            result_folder(tmp_path, "mlp", SCENARIO).locked(),
         ):
             pass
         assert (tmp_path / "mlp" / ".lock").exists()
-    with open_results(tmp_path, "mlp", SCENARIO).locked():
+    with result_folder(tmp_path, "mlp", SCENARIO).locked():
         pass
     assert list(tmp_path.iterdir()) == []
 
 
 def test_results_that_appeared_since_the_folder_was_opened_are_kept(tmp_path):
-    late = open_results(tmp_path, "mlp", OTHER)
-    write_all(open_results(tmp_path, "mlp", SCENARIO))
+    late = result_folder(tmp_path, "mlp", OTHER)
+    write_all(result_folder(tmp_path, "mlp", SCENARIO))
     before = files(tmp_path)
     with pytest.raises(StoreError, match="holds results of a different scenario"), late.locked():
         late.write_scenario(OTHER, ENVIRONMENT)
@@ -159,18 +159,18 @@ def test_a_system_that_syncs_no_folders_does_no_harm(tmp_path, monkeypatch):
 
 
 def test_results_lie_where_the_house_keeps_them(tmp_path):
-    write_all(open_results(tmp_path, "mlp", SCENARIO))
+    write_all(result_folder(tmp_path, "mlp", SCENARIO))
     names = {"scenario.yaml", "summary.json", "trajectories.nc", "figures/risk.png", "figures/risk.pdf"}
     assert set(files(tmp_path / "mlp")) == names
 
 
 def test_opening_results_writes_nothing(tmp_path):
-    open_results(tmp_path / "results", "mlp", SCENARIO)
+    result_folder(tmp_path / "results", "mlp", SCENARIO)
     assert list(tmp_path.iterdir()) == []
 
 
 def test_a_scenario_is_stored_with_its_environment(tmp_path):
-    path = open_results(tmp_path, "mlp", SCENARIO).write_scenario(SCENARIO, ENVIRONMENT | {"cores": np.int64(2)})
+    path = result_folder(tmp_path, "mlp", SCENARIO).write_scenario(SCENARIO, ENVIRONMENT | {"cores": np.int64(2)})
     stored = yaml.safe_load(path.read_text())
     assert stored["scenario"] == SCENARIO | {"rates": [0.1, 0.2]}
     assert stored["environment"] == ENVIRONMENT | {"cores": 2}
@@ -185,44 +185,44 @@ def test_a_summary_is_json_without_nan(tmp_path):
         "η": None,
         "ok": True,
     }
-    path = open_results(tmp_path, "mlp", SCENARIO).write_summary(summary)
+    path = result_folder(tmp_path, "mlp", SCENARIO).write_summary(summary)
     read = json.loads(path.read_text(), parse_constant=pytest.fail)
     assert read == {"z": 0.5, "a": [None, None, {"b": None}], "n": [0, 1], "η": None, "ok": True}
     assert list(read) == list(summary)
 
 
 def test_a_dataset_reads_back_as_it_was(tmp_path):
-    path = open_results(tmp_path, "mlp", SCENARIO).write_dataset(DATASET)
+    path = result_folder(tmp_path, "mlp", SCENARIO).write_dataset(DATASET)
     with xarray.open_dataset(path, engine="h5netcdf") as stored:
         xarray.testing.assert_identical(stored.load(), DATASET)
 
 
 def test_the_same_results_are_the_same_bytes(tmp_path):
     for name in "ab":
-        write_all(open_results(tmp_path, name, SCENARIO))
+        write_all(result_folder(tmp_path, name, SCENARIO))
     assert files(tmp_path / "a") == files(tmp_path / "b")
 
 
 def test_figures_come_in_both_formats(tmp_path):
-    png, pdf = open_results(tmp_path, "mlp", SCENARIO).write_figure("risk", figure())
+    png, pdf = result_folder(tmp_path, "mlp", SCENARIO).write_figure("risk", figure())
     assert png.read_bytes().startswith(b"\x89PNG")
     assert pdf.read_bytes().startswith(b"%PDF")
     assert b"CreationDate" not in pdf.read_bytes()
 
 
 def test_results_of_the_same_scenario_are_written_again(tmp_path):
-    write_all(open_results(tmp_path, "mlp", SCENARIO))
-    open_results(tmp_path, "mlp", SCENARIO).write_summary({"risk": 0.25})
+    write_all(result_folder(tmp_path, "mlp", SCENARIO))
+    result_folder(tmp_path, "mlp", SCENARIO).write_summary({"risk": 0.25})
     assert json.loads((tmp_path / "mlp" / "summary.json").read_text()) == {"risk": 0.25}
     assert (tmp_path / "mlp" / "trajectories.nc").exists()
 
 
 def test_results_of_a_different_scenario_are_kept(tmp_path):
-    write_all(open_results(tmp_path, "mlp", SCENARIO))
+    write_all(result_folder(tmp_path, "mlp", SCENARIO))
     before = files(tmp_path)
     told = r"scenario \(network\.scale is 0\.001 there and 0\.5 here\); use --overwrite or another --out"
     with pytest.raises(StoreError, match=told):
-        open_results(tmp_path, "mlp", OTHER)
+        result_folder(tmp_path, "mlp", OTHER)
     assert files(tmp_path) == before
 
 
@@ -231,15 +231,15 @@ def test_results_of_an_illegible_scenario_are_kept(tmp_path, content):
     (tmp_path / "mlp").mkdir()
     (tmp_path / "mlp" / "scenario.yaml").write_bytes(content)
     with pytest.raises(StoreError, match="holds results of a different scenario"):
-        open_results(tmp_path, "mlp", SCENARIO)
+        result_folder(tmp_path, "mlp", SCENARIO)
     assert files(tmp_path) == {"mlp/scenario.yaml": content}
 
 
 def test_overwriting_takes_away_every_result_of_the_other_scenario_and_nothing_else(tmp_path):
-    write_all(open_results(tmp_path, "mlp", SCENARIO))
+    write_all(result_folder(tmp_path, "mlp", SCENARIO))
     (tmp_path / "mlp" / "notes.txt").write_text("mine")
     before = files(tmp_path)
-    results = open_results(tmp_path, "mlp", OTHER, overwrite=True)
+    results = result_folder(tmp_path, "mlp", OTHER, overwrite=True)
     assert files(tmp_path) == before
     results.write_summary({"risk": 1.0})
     assert set(files(tmp_path / "mlp")) == {"notes.txt", "summary.json"}
@@ -248,9 +248,9 @@ def test_overwriting_takes_away_every_result_of_the_other_scenario_and_nothing_e
 
 
 def test_an_overwriting_run_that_writes_nothing_takes_nothing_away(tmp_path, monkeypatch):
-    write_all(open_results(tmp_path, "mlp", SCENARIO))
+    write_all(result_folder(tmp_path, "mlp", SCENARIO))
     before = files(tmp_path)
-    results = open_results(tmp_path, "mlp", OTHER, overwrite=True)
+    results = result_folder(tmp_path, "mlp", OTHER, overwrite=True)
     monkeypatch.setattr("flowsim.experiments.store._write_bytes", lambda path, content: fill_disk(path))
     with pytest.raises(StoreError, match="No space left on device"):
         results.write_scenario(OTHER, ENVIRONMENT)
@@ -261,30 +261,30 @@ def test_a_file_in_the_place_of_the_output_folder_is_refused(tmp_path):
     (tmp_path / "results").write_text("a file")
     for out in (tmp_path / "results", tmp_path / "results" / "deeper"):
         with pytest.raises(StoreError, match=r"results: is a file; results need a folder: use another --out"):
-            open_results(out, "mlp", SCENARIO)
+            result_folder(out, "mlp", SCENARIO)
     (tmp_path / "mlp").write_text("a file")
     with pytest.raises(StoreError, match=r"mlp: is a file"):
-        open_results(tmp_path, "mlp", SCENARIO)
+        result_folder(tmp_path, "mlp", SCENARIO)
     assert files(tmp_path) == {"results": b"a file", "mlp": b"a file"}
 
 
 def test_a_folder_without_permission_is_refused_before_anything_runs(tmp_path, monkeypatch):
     monkeypatch.setattr(os, "access", lambda place, mode: False)
     with pytest.raises(StoreError, match="no permission to write there; use another --out"):
-        open_results(tmp_path / "results", "mlp", SCENARIO)
+        result_folder(tmp_path / "results", "mlp", SCENARIO)
     assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize("name", ["", ".", "..", "a/b", "/a"])
 def test_a_name_that_leaves_the_output_folder_is_refused(tmp_path, name):
     with pytest.raises(StoreError, match="is no name for a folder of results"):
-        open_results(tmp_path, name, SCENARIO)
+        result_folder(tmp_path, name, SCENARIO)
 
 
 CROWDED = """
 import sys, resource, numpy, xarray, pathlib
-from flowsim.experiments.store import StoreError, open_results
-results = open_results(pathlib.Path(sys.argv[1]), "mlp", {})
+from flowsim.experiments.store import StoreError, result_folder
+results = result_folder(pathlib.Path(sys.argv[1]), "mlp", {})
 dataset = xarray.Dataset({"a": ("t", numpy.random.default_rng(0).normal(size=100_000))})
 dataset.to_netcdf(engine="h5netcdf")
 resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))

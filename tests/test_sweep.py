@@ -67,6 +67,16 @@ def critical(tmp_path_factory):
     return swept(tmp_path_factory.mktemp("critical"), CRITICAL)
 
 
+def of_flow(dataset):
+    return dataset.isel(run=dataset["dynamics"].values == "gradient_flow").squeeze("run")
+
+
+def of_descent(dataset, *rates):
+    """Return the runs of gradient descent, of some learning rates or of all."""
+    found = dataset.isel(run=dataset["dynamics"].values == "gradient_descent")
+    return found.isel(run=np.isin(found["learning_rate"], rates)) if rates else found
+
+
 def cells(whole):
     """Yield the place of every start in the grid, with its problem, its network and its scenario."""
     specification = read_scenario_of(whole)
@@ -128,32 +138,48 @@ def test_axes_are_named_by_their_last_part_and_by_all_of_it_where_two_agree(tmp_
     assert list(axis_names(scenario(tmp_path, sweep)).values()) == ["kind", "seed", "precision"]
 
 
-def test_the_data_set_is_labelled_by_grid_repetition_and_learning_rate(whole):
-    assert dict(whole.sizes) == {"scale": 2, "noise": 2, "repetition": 3, "learning_rate": 3}
+def test_the_data_set_is_labelled_by_grid_repetition_and_run(whole):
+    assert dict(whole.sizes) == {"scale": 2, "noise": 2, "repetition": 3, "run": 4}
     np.testing.assert_array_equal(whole.scale, [0.4, 0.6])
-    np.testing.assert_array_equal(whole.learning_rate, [0.05, 0.1, 5.0])  # sorted, as curves are drawn
-    np.testing.assert_array_equal(whole.descent_steps_asked, [100, 100, 30])
+    assert whole.dynamics.values.tolist() == ["gradient_flow"] + 3 * ["gradient_descent"]
+    np.testing.assert_array_equal(whole.learning_rate, [np.nan, 0.05, 0.1, 5.0])  # sorted, as curves are drawn
+    np.testing.assert_array_equal(whole.steps_asked, [-1, 100, 100, 30])
     assert whole.initial_risk.dims == ("scale", "noise", "repetition")
-    assert whole.descent_risk.dims == ("scale", "noise", "repetition", "learning_rate")
+    assert whole.final_risk.dims == whole.outcome.dims == ("scale", "noise", "repetition", "run")
+
+
+def test_every_array_of_a_sweep_says_what_it_is(whole, critical):
+    for dataset in (whole, critical):
+        for name in dataset.variables:
+            assert dataset[name].attrs["long_name"], name
+            assert dataset[name].attrs["units"] == "1", name
+    flags = whole.outcome.attrs
+    assert dict(zip(flags["flag_values"].tolist(), flags["flag_meanings"].split(), strict=True))[-1] == "NOT_ASKED"
+
+
+def test_the_time_of_a_descent_is_its_learning_rate_times_its_steps(whole):
+    descent = of_descent(whole, 0.05).isel(repetition=[0, 1])
+    np.testing.assert_allclose(descent.end_time, 0.05 * descent.steps)
+    assert np.isnan(of_flow(whole).distance_to_flow).all()
 
 
 def test_a_descent_with_fewer_repetitions_is_not_run_for_the_others(whole):
-    asked = whole.descent_outcome != compute.NO_OUTCOME
-    assert not asked.sel(repetition=2, learning_rate=[0.05, 0.1]).any()
+    asked = whole.outcome != compute.NO_OUTCOME
+    assert not of_descent(asked, 0.05, 0.1).sel(repetition=2).any()
     assert asked.sel(repetition=[0, 1]).all()
-    assert asked.sel(learning_rate=5.0).all()
-    assert (whole.flow_outcome == Outcome.CONVERGED).all()
+    assert of_descent(asked, 5.0).all()
+    assert (of_flow(whole).outcome == Outcome.CONVERGED).all()
 
 
 def test_a_flow_of_the_sweep_is_the_flow_of_its_network_alone(whole):
     for place, problem, network, _ in cells(whole):
         alone = flowsim.integrate(network, problem, ts=[])
-        at = whole.isel(scale=place[0], noise=place[1], repetition=place[2])
-        assert at.flow_outcome == Outcome.CONVERGED
+        at = of_flow(whole.isel(scale=place[0], noise=place[1], repetition=place[2]))
+        assert at.outcome == Outcome.CONVERGED
         np.testing.assert_allclose(at.initial_sharpness, flowsim.sharpness(network, problem), rtol=1e-10)
-        np.testing.assert_allclose(at.flow_sharpness, alone.final_sharpness, rtol=1e-10)
-        np.testing.assert_allclose(at.flow_risk, problem(alone.network), rtol=1e-12)
-        assert at.flow_gradient_norm <= 1e-8
+        np.testing.assert_allclose(at.final_sharpness, alone.final_sharpness, rtol=1e-10)
+        np.testing.assert_allclose(at.final_risk, problem(alone.network), rtol=1e-12)
+        assert at.final_gradient_norm <= 1e-8
 
 
 def test_a_descent_of_the_sweep_is_the_descent_of_its_network_alone(whole):
@@ -161,22 +187,22 @@ def test_a_descent_of_the_sweep_is_the_descent_of_its_network_alone(whole):
     for place, problem, network, _ in cells(whole):
         at = whole.isel(scale=place[0], noise=place[1], repetition=place[2])
         for rate, steps in ((0.05, 100), (5.0, 30)):
-            here = at.sel(learning_rate=rate)
-            if here.descent_outcome == compute.NO_OUTCOME:
+            here = of_descent(at, rate).squeeze("run")
+            if here.outcome == compute.NO_OUTCOME:
                 continue
             alone = flowsim.descend(network, problem, learning_rate=rate, steps=steps, stopping=never, record_steps=[0])
             arrived = alone.gradient_norm[-1] <= 1e-8
-            assert here.descent_outcome == (Outcome.CONVERGED if arrived else alone.outcome)
-            assert here.descent_steps == alone.steps
+            assert here.outcome == (Outcome.CONVERGED if arrived else alone.outcome)
+            assert here.steps == alone.steps
             if alone.outcome == Outcome.DIVERGED:
-                assert np.isnan(here.descent_sharpness)
+                assert np.isnan(here.final_sharpness)
                 continue
-            np.testing.assert_allclose(here.descent_sharpness, alone.final_sharpness, rtol=1e-9)
-            np.testing.assert_allclose(here.descent_risk, problem(alone.network), rtol=1e-12)
+            np.testing.assert_allclose(here.final_sharpness, alone.final_sharpness, rtol=1e-9)
+            np.testing.assert_allclose(here.final_risk, problem(alone.network), rtol=1e-12)
             flow = flowsim.integrate(network, problem, ts=[]).network
             apart = [a - b for a, b in zip(alone.network.weights, flow.weights, strict=True)]
             distance = np.sqrt(sum(float((part**2).sum()) for part in apart))
-            np.testing.assert_allclose(here.descent_distance_to_flow, distance, rtol=1e-8)
+            np.testing.assert_allclose(here.distance_to_flow, distance, rtol=1e-8)
 
 
 def test_a_descent_that_is_still_at_the_saddle_has_not_converged(tmp_path):
@@ -185,8 +211,8 @@ def test_a_descent_that_is_still_at_the_saddle_has_not_converged(tmp_path):
         "sweep: {flow: false, descent: [{learning_rates: [0.1], steps: 5}]}",
         network="network: {kind: mlp, depth: 3, scale: 1.0e-6}",
     )
-    assert found.descent_gradient_norm.item() <= 1e-8
-    assert found.descent_outcome.item() == Outcome.STEP_LIMIT
+    assert found.final_gradient_norm.item() <= 1e-8
+    assert found.outcome.item() == Outcome.STEP_LIMIT
 
 
 def test_the_risk_on_held_out_samples_is_their_mean_squared_error(whole):
@@ -197,7 +223,7 @@ def test_the_risk_on_held_out_samples_is_their_mean_squared_error(whole):
         np.testing.assert_allclose(at.initial_test_risk, np.mean((y_test - X_test @ regressor) ** 2), rtol=1e-12)
         np.testing.assert_allclose(at.initial_risk, np.mean((y - X @ regressor) ** 2), rtol=1e-12)
         limit = np.asarray(problem.optimum)
-        np.testing.assert_allclose(at.flow_test_risk, np.mean((y_test - X_test @ limit) ** 2), rtol=1e-6)
+        np.testing.assert_allclose(of_flow(at).final_test_risk, np.mean((y_test - X_test @ limit) ** 2), rtol=1e-6)
 
 
 def test_held_out_samples_are_scaled_like_the_others(folder):
@@ -237,14 +263,14 @@ OTHERS = {
 @pytest.mark.parametrize("other", OTHERS.values(), ids=OTHERS.keys())
 def test_a_cell_does_not_depend_on_the_cells_beside_it(whole, tmp_path, other):
     found = swept(tmp_path, other)
-    shared = {name: whole[name] for name in ("scale", "noise", "repetition")}
-    for name in whole:
-        at = shared | ({"learning_rate": [0.05, 0.1]} if "learning_rate" in whole[name].dims else {})
-        at = {dimension: labels for dimension, labels in at.items() if dimension in whole[name].dims}
-        mine, its = whole[name].sel(at), found[name].sel(at).transpose(*whole[name].dims)
-        if "learning_rate" in mine.dims and "repetition" in mine.dims:  # with more repetitions a third one runs there
-            mine, its = mine.sel(repetition=[0, 1]), its.sel(repetition=[0, 1])
-        np.testing.assert_array_equal(its.values, mine.values, err_msg=name)
+    common = of_descent(whole, 0.05, 0.1).learning_rate.values
+    for mine, its in ((of_flow(whole), of_flow(found)), (of_descent(whole, *common), of_descent(found, *common))):
+        for name in whole:
+            shared = {axis: whole[axis] for axis in ("scale", "noise", "repetition") if axis in whole[name].dims}
+            if "run" in mine[name].dims and "repetition" in mine[name].dims:  # a third repetition may run there
+                shared["repetition"] = [0, 1]
+            one, other = mine[name].sel(shared), its[name].sel(shared).transpose(*mine[name].dims)
+            np.testing.assert_array_equal(other.values, one.values, err_msg=name)
 
 
 @pytest.mark.parametrize(("least", "most"), [(1, 1), (2, 5), (3, 3)])
@@ -391,12 +417,13 @@ def test_a_flow_that_raises_is_named_and_the_rest_goes_on_and_is_not_stored(whol
     (failure,) = found.failures
     assert failure.cell == "data.noise=0.5, network.scale=0.6, repetition 1, flow"
     assert failure.message == "ValueError: integrate went wrong"
-    assert found.unconverged == 0
     missing = np.zeros((2, 2, 3), bool)
     missing[1, 0, 1] = True
-    np.testing.assert_array_equal(found.dataset.flow_outcome == compute.NO_OUTCOME, missing)
-    np.testing.assert_array_equal(found.dataset.flow_risk, whole.flow_risk.where(~missing))
-    np.testing.assert_array_equal(found.dataset.descent_risk, whole.descent_risk)
+    flow, descent = of_flow(found.dataset), of_descent(found.dataset)
+    np.testing.assert_array_equal(flow.outcome == compute.NO_OUTCOME, missing)
+    np.testing.assert_array_equal(flow.final_risk, of_flow(whole).final_risk.where(~missing))
+    np.testing.assert_array_equal(descent.final_risk, of_descent(whole).final_risk)
+    assert json.loads(found.dataset.attrs["failures"]) == [{"cell": failure.cell, "message": failure.message}]
     done = count_computed(monkeypatch)
     xarray.testing.assert_identical(swept(tmp_path), whole)
     assert [entry.scenario["data"]["noise"] for entry in done] == [0.5]
@@ -407,11 +434,9 @@ def test_a_descent_that_raises_is_named_and_those_beside_it_are_as_ever(whole, t
     found = run_sweep(scenario(tmp_path), tmp_path, BlockStore(tmp_path / "blocks"), InProcess())
     assert len(found.failures) == 2 * 2 * 2
     assert found.failures[0].cell == "data.noise=0.5, network.scale=0.4, repetition 0, learning rate 0.1"
-    assert (found.dataset.descent_outcome.sel(learning_rate=0.1) == compute.NO_OUTCOME).all()
-    for rate in (0.05, 5.0):
-        np.testing.assert_array_equal(
-            found.dataset.descent_risk.sel(learning_rate=rate), whole.descent_risk.sel(learning_rate=rate)
-        )
+    assert (of_descent(found.dataset, 0.1).outcome == compute.NO_OUTCOME).all()
+    kept = (of_descent(dataset, 0.05, 5.0).final_risk for dataset in (found.dataset, whole))
+    np.testing.assert_array_equal(*kept)
 
 
 def test_a_bisection_that_raises_is_named(tmp_path, monkeypatch):

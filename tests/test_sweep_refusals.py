@@ -5,6 +5,7 @@ import pytest
 from flowsim import cli
 from flowsim.experiments import ScenarioError, parse_overrides, read_scenario
 
+PAPER = "flowsim.papers.marion_chizat_2024"
 HEAD = """\
 data: {kind: gaussian, samples: 20, features: 3}
 network: {kind: mlp, depth: 3, scale: 0.5}
@@ -61,8 +62,18 @@ BAD = {
         "5: sweep.critical: found a nonlinear network; expected a linear one, whose minimum is known; write critical"),
     "too many runs": (over("network.scale: {start: 1, stop: 2, count: 10000}") + "\n  repetitions: 10000",
         "3: sweep: found a sweep of 100000000 runs; expected at most 10000000; write fewer values or repetitions"),
-    "a figure without a sweep": ("figure: 1", "3: figure: found 1 in a scenario without a sweep; expected a sweep, w"),
-    "no figure of the paper": ("sweep: {}\nfigure: 9", "4: figure: found 9; expected one of 1, 2, 3, 4, 5, 6, 7; "),
+    "a figure without a sweep": (f"figure: {PAPER}:Figure1",
+        "3: figure: found a scenario without a sweep; expected a sweep, which the figure shows; write a section sw"),
+    "a figure of another sweep": (f"sweep: {{over: {{network.depth: [2, 3]}}}}\nfigure: {PAPER}:Figure1",
+        "3: sweep.over: found a sweep over network.depth; expected one over network.scale alone, which the figure s"),
+    "a figure by its number": ("figure: 1", "3: figure: found 1; expected the place of a figure, or a list of them "
+        f"(flowsim has those of {PAPER}); write figure: my_module:MyFigure"),
+    "no figure of the paper": (f"sweep: {{}}\nfigure: {PAPER}:Figure9", f"4: figure: found '{PAPER}:Figure9', but no "
+        f"Figure9 in {PAPER}; expected a name that the module defines; write {PAPER}:Figure"),
+    "a figure in no module": ("figure: my_figures:Mine", "3: figure: found 'my_figures:Mine', but no module my_figu"),
+    "no kind of figure": ("figure: json:JSONDecoder", "3: figure: found 'json:JSONDecoder', which is not a figure; ex"),
+    "the same figure twice": (f"sweep: {{over: {{network.scale: [1]}}}}\nfigure: [{PAPER}:Figure1, {PAPER}:Figure1]",
+        "4: figure: found two figures called figure1; expected different names"),
 }
 # fmt: on
 

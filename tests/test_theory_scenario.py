@@ -75,12 +75,12 @@ def test_residual_flows_are_counted_for_theorem_4(tmp_path):
 
 def test_a_flow_depends_on_its_own_cell_alone(tmp_path):
     text = SMALL + "theory: {subjects: [rates], depths: DEPTHS, repetitions: 2}\n"
-    alone, among = (checked(text.replace("DEPTHS", depths), tmp_path).cells for depths in ("[2]", "[3, 2]"))
+    alone, among = (checked(text.replace("DEPTHS", depths), tmp_path).flows for depths in ("[2]", "[3, 2]"))
     for one, other in zip(alone, among[2:], strict=True):
-        assert one.cell.repetition == other.cell.repetition
+        assert one.repetition == other.repetition
         assert one.steps == other.steps
         np.testing.assert_array_equal(one.statements[1].smaller, other.statements[1].smaller)
-    assert not np.array_equal(alone[0].cell.problem.optimum, alone[1].cell.problem.optimum)
+    assert alone[0].condition != alone[1].condition  # of data of their own
 
 
 def test_a_statement_that_fails_is_exit_code_1(tmp_path, capsys):
@@ -100,9 +100,9 @@ def test_without_a_theory_section_nothing_is_checked(tmp_path, capsys):
 
 def test_single_precision_is_checked_with_what_it_resolves(tmp_path):
     text = SMALL.replace("1.0e-3, zero_layer: 1", "0.5") + "precision: float32\ntheory: {}\n"
-    (cell,) = checked(text, tmp_path).cells
-    assert cell.arrived
-    assert not [statement.name for statement in cell.statements if statement.verdict is Verdict.FAILS]
+    (flow,) = checked(text, tmp_path).flows
+    assert flow.outcome.arrived
+    assert not [statement.name for statement in flow.statements if statement.verdict is Verdict.FAILS]
 
 
 @pytest.mark.parametrize(

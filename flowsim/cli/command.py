@@ -1,5 +1,6 @@
 """From the words of a command line to its exit code."""
 
+import argparse
 import io
 import json
 import os
@@ -13,6 +14,7 @@ from ..experiments import ScenarioError, StoreError, scenario_json_schema
 from .crew import crew_for
 from .jobs import read_jobs
 from .options import parser
+from .redraw import WORD as REPORT, redraw
 from .run import run_all
 
 DONE, BAD_INPUT, INTERRUPTED = 0, 2, 130
@@ -20,19 +22,13 @@ DONE, BAD_INPUT, INTERRUPTED = 0, 2, 130
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run `python -m flowsim` with `arguments` (default: those of the process) and return its exit code."""
-    options = parser().parse_args(arguments)
+    words = list(sys.argv[1:] if arguments is None else arguments)
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")  # η has no place in every encoding
     try:
-        if options.schema:
-            print(json.dumps(scenario_json_schema(), indent=2))
-            return DONE
-        jax.config.update("jax_enable_x64", True)
-        _choose_device(options.device)
-        jobs = read_jobs(options)
-        with crew_for(jobs, options) as crew:
-            return run_all(jobs, crew)
+        # A scenario file of that name would be ./report.
+        return redraw(words[1:]) if words[:1] == [REPORT] else _run(parser().parse_args(words))
     except (ScenarioError, DataError, StoreError) as error:
         return _refuse(str(error))
     except KeyboardInterrupt:
@@ -50,6 +46,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if "RESOURCE_EXHAUSTED" not in str(error):
             raise
         return _refuse("not enough memory on the device; use a smaller network, or precision: float32")
+
+
+def _run(options: argparse.Namespace) -> int:
+    if options.schema:
+        print(json.dumps(scenario_json_schema(), indent=2))
+        return DONE
+    jax.config.update("jax_enable_x64", True)
+    _choose_device(options.device)
+    jobs = read_jobs(options)
+    with crew_for(jobs, options) as crew:
+        return run_all(jobs, crew)
 
 
 def _choose_device(kind: str | None) -> None:

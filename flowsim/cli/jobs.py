@@ -13,11 +13,11 @@ from ..experiments import (
     Scenario,
     ScenarioError,
     build,
-    open_results,
     parse_overrides,
     read_scenario,
     refuse_unwritable,
     resolved,
+    result_folder,
     theory_cells,
 )
 from ..problems import Problem
@@ -67,7 +67,7 @@ def _job(path: Path, scenario: Scenario, options: argparse.Namespace) -> Job:
     name = _name(path, scenario, options)
     if options.quick and scenario.sweep is not None:
         scenario = scenario.model_copy(update={"sweep": scenario.sweep.quick()})
-    folder = open_results(options.out, name, resolved(scenario), options.overwrite)
+    folder = result_folder(options.out, name, resolved(scenario), options.overwrite)
     if scenario.sweep is not None:
         refuse_unwritable(options.out / FOLDER)
     try:

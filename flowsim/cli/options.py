@@ -9,7 +9,8 @@ def parser() -> argparse.ArgumentParser:
     made = argparse.ArgumentParser(
         prog="python -m flowsim",
         description="Integrate the gradient flow of neural networks to its limit, beside gradient descent and theory.",
-        epilog="Exit codes: 0 done, 1 no limit reached or a statement fails, 2 bad input, 130 interrupted.",
+        epilog="python -m flowsim report DIR redraws stored results. "
+        "Exit codes: 0 done, 1 no limit reached or a statement fails, 2 bad input, 130 interrupted.",
     )
     made.add_argument("scenarios", nargs="*", type=Path, metavar="SCENARIO", help="a scenario file (YAML)")
     made.add_argument(

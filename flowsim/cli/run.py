@@ -7,16 +7,16 @@ from contextlib import ExitStack, contextmanager
 from rich.console import Console
 from rich.progress import BarColumn, Progress as ProgressBar, TextColumn, TimeRemainingColumn
 
-from .. import report
 from ..experiments import FOLDER, BlockStore, PendingSweep, Progress, Workers, check_theory, run, sweeps_ahead
-from .findings import Findings, tables, write
+from .findings import Findings, report, store
 from .jobs import Job
 
 
-class _Terminal(Console):
+class Terminal(Console):
     """A console that lets the command line decide what a closed pipe means."""
 
     def on_broken_pipe(self) -> None:
+        """Raise what the command line takes for the end of whoever read it."""
         raise BrokenPipeError
 
 
@@ -38,15 +38,11 @@ def _asked(job: Job, crew: Workers | None) -> PendingSweep | None:
 
 
 def _run_and_report(job: Job, pending: PendingSweep | None) -> int:
-    console = _Terminal()
+    console = Terminal()
     found = _found(job, pending, console)
-    with console.status(f"{job.name}: sharpness at the end, figures"):
-        printed, written = tables(job, found), write(job, found)
-    for table in printed:
-        console.print(table)
-    for path in written:
-        console.print(f"wrote {path}", soft_wrap=True, highlight=False, markup=False)
-    return found.code
+    with console.status(f"{job.name}: sharpness at the end"):
+        written = store(job, found)
+    return report(job.folder, job.name, written, console)
 
 
 def _found(job: Job, pending: PendingSweep | None, console: Console) -> Findings:
@@ -63,10 +59,7 @@ def _found(job: Job, pending: PendingSweep | None, console: Console) -> Findings
     if pending is not None:
         with _bar(job.name, console) as advance:
             sweep = pending.result(advance)
-    claims: tuple[report.Claim, ...] = ()
-    if sweep is not None and job.scenario.figure is not None:
-        claims = report.claims(job.scenario.figure, sweep.dataset, comparison)
-    return Findings(comparison, theory, sweep, claims)
+    return Findings(comparison, theory, sweep)
 
 
 @contextmanager

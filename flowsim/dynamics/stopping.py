@@ -36,6 +36,20 @@ class Outcome(enum.IntEnum):
         """One sentence: what happened and, where there is one, the remedy."""
         return _MEANINGS[self]
 
+    @property
+    def arrived(self) -> bool:
+        """Whether the run reached its limit, by the criterion at which it was to stop."""
+        return self in (Outcome.CONVERGED, Outcome.RISK_REACHED)
+
+    @property
+    def settled(self) -> bool:
+        """Whether the run stands still: it arrived, or rounding holds it.
+
+        Descent with a step too large to arrive may come to rest on a cycle or at a point where no weight changes; its
+        end counts as one to be shown, although it is not the limit that was looked for.
+        """
+        return self.arrived or self is Outcome.FIXED_POINT
+
 
 _MEANINGS = {
     Outcome.RUNNING: "the run has not ended",

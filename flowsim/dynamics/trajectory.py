@@ -1,6 +1,7 @@
 """What a run returns."""
 
 import functools
+import operator
 
 import equinox as eqx
 import jax
@@ -67,8 +68,8 @@ class Trajectory(eqx.Module):
 
     @property
     def converged(self) -> bool | Array:
-        """Whether the run reached its limit: the outcome is CONVERGED or RISK_REACHED."""
-        reached = (self.code == Outcome.CONVERGED) | (self.code == Outcome.RISK_REACHED)
+        """Whether the run reached its limit: its outcome is one that has `arrived`."""
+        reached = functools.reduce(operator.or_, (self.code == outcome for outcome in Outcome if outcome.arrived))
         return reached if isinstance(reached, Tracer) or reached.ndim > 0 else bool(reached)
 
     @functools.cached_property

@@ -1,5 +1,7 @@
 """A scenario becomes results on disk."""
 
+from ..kinds import refusal as refusal
+from .figure import FIGURES as FIGURES, Figure as Figure, figures_of as figures_of
 from .reading import (
     ScenarioError as ScenarioError,
     parse_overrides as parse_overrides,
@@ -7,6 +9,7 @@ from .reading import (
     resolved as resolved,
     scenario_json_schema as scenario_json_schema,
 )
+from .results import Results as Results, open_results as open_results
 from .runner import (
     build as build,
     default_device as default_device,
@@ -16,10 +19,11 @@ from .runner import (
 from .scenario import Scenario as Scenario
 from .store import (
     SWEEP as SWEEP,
+    THEORY as THEORY,
     ResultFolder as ResultFolder,
     StoreError as StoreError,
-    open_results as open_results,
     refuse_unwritable as refuse_unwritable,
+    result_folder as result_folder,
 )
 from .sweep import (
     FOLDER as FOLDER,
@@ -36,8 +40,8 @@ from .sweep import (
 )
 from .theory import (
     Cell as Cell,
-    CheckedCell as CheckedCell,
-    TheoryResults as TheoryResults,
     check_theory as check_theory,
     theory_cells as theory_cells,
 )
+from .theory_dataset import theory_from_dataset as theory_from_dataset, theory_to_dataset as theory_to_dataset
+from .theory_results import CheckedFlow as CheckedFlow, TheoryResults as TheoryResults

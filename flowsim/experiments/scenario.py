@@ -7,8 +7,9 @@ from pydantic import Field
 from pydantic_core import PydanticCustomError
 
 from ..data import SOURCES, DataSource
-from ..kinds import Chosen, Section, refusal, within
+from ..kinds import Chosen, Section, within
 from ..networks import NETWORKS, NetworkRecipe, shape_refusals
+from .figure import FigureNames, figures_of
 from .settings import DescentSettings, FlowSettings, LargeProductsSettings, TheorySettings
 from .sweep_settings import SweepSettings
 from .values import Seed
@@ -41,30 +42,14 @@ class Scenario(Section):
         default=None, examples=[{"over": {"network.scale": [0.3, 0.5]}, "repetitions": 20}]
     )
     """The same experiment for every point of a grid, with repetitions; null: none."""
-    figure: Literal[1, 2, 3, 4, 5, 6, 7] | None = Field(default=None, examples=[1])
-    """The figure of Marion and Chizat (2024) that the sweep is to be drawn as, with its claims checked; null: none."""
+    figure: FigureNames = Field(default=None, examples=["my_module:MyFigure"])
+    """The figure, or a list of them, that the results are to be drawn as, with its claims checked; null: none."""
 
     def refusals(self) -> Iterator[PydanticCustomError]:
         """Yield why the sections do not go together."""
         yield from within(("network",), shape_refusals(self.network, *self.data.dimensions()))
         if self.theory is not None:
             yield from self.theory.refusals_for(self.data, self.network)
-        yield from self._figure_refusals()
+        for figure in figures_of(self.figure):
+            yield from figure.refusals(self)
         yield from within(("flow",), self.flow.refusals_at(self.precision))
-
-    def _figure_refusals(self) -> Iterator[PydanticCustomError]:
-        if self.figure is not None and self.sweep is None:
-            yield refusal(
-                found=f"{self.figure} in a scenario without a sweep",
-                expected="a sweep, which the figure shows",
-                write="a section sweep:, or figure: null",
-                at=("figure",),
-            )
-        axis = "network.depth" if self.figure == 2 else "network.scale"
-        if self.figure is not None and self.sweep is not None and set(self.sweep.over) != {axis}:
-            yield refusal(
-                found=f"a sweep over {', '.join(self.sweep.over) or 'nothing'}",
-                expected=f"one over {axis} alone, which figure {self.figure} shows",
-                write=f"over: {{{axis}: […]}}, or figure: null",
-                at=("sweep", "over"),
-            )

@@ -23,12 +23,12 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 SCENARIO, SUMMARY, TRAJECTORIES, FIGURES = "scenario.yaml", "summary.json", "trajectories.nc", "figures"
-SWEEP, _LOCK = "sweep.nc", ".lock"
+SWEEP, THEORY, _LOCK = "sweep.nc", "theory.nc", ".lock"
 _TEMPORARY = re.compile(r"\..*-[0-9a-f]{16}(\.\w+)?", re.DOTALL)
 
 
 class StoreError(RuntimeError):
-    """Results that cannot be written: the message says where, why, and what to do instead."""
+    """Results that cannot be written or read: the message says where, why, and what to do instead."""
 
 
 def write_atomically(path: Path, write: Callable[[Path], None]) -> Path:
@@ -122,7 +122,7 @@ class ResultFolder:
         return self._write(SUMMARY, (text + "\n").encode())
 
     def write_dataset(self, dataset: "xarray.Dataset", name: str = TRAJECTORIES) -> Path:
-        """Write trajectories.nc, or sweep.nc, in netCDF."""
+        """Write trajectories.nc, sweep.nc or theory.nc, in netCDF."""
         # HDF5 that meets a full disk can take the process down with it, so it writes to memory.
         # Let go of at once, also where writing fails: Python 3.12 and 3.13 meet a view that a traceback kept with a
         # complaint at exit, or a crash.
@@ -180,7 +180,7 @@ class ResultFolder:
         return write_atomically(self.path / name, write_in_place_of_outdated)
 
 
-def open_results(out: Path, name: str, resolved: Mapping[str, Any], overwrite: bool = False) -> ResultFolder:
+def result_folder(out: Path, name: str, resolved: Mapping[str, Any], overwrite: bool = False) -> ResultFolder:
     """Return the folder `out/name` for the results of the scenario `resolved`, having written nothing.
 
     Raises `StoreError` if the folder could not be written, and, without `overwrite`, if it holds the results
@@ -242,7 +242,7 @@ def _difference(stored: Any, asked: Any, key: str = "scenario") -> str | None:
 
 def _results(folder: Path) -> list[Path]:
     figures = [path for suffix in ("png", "pdf") for path in (folder / FIGURES).glob(f"*.{suffix}")]
-    return [folder / SUMMARY, folder / TRAJECTORIES, folder / SWEEP, *sorted(figures)]
+    return [folder / SUMMARY, folder / TRAJECTORIES, folder / SWEEP, folder / THEORY, *sorted(figures)]
 
 
 def _yaml(content: dict[str, Any]) -> str:

@@ -10,14 +10,12 @@ from pathlib import Path
 
 import numpy as np
 
-from ..dynamics import Outcome
 from ..networks import DeepLinear
 from ..problems import LinearRegression
 from ..theory import (
     LargeProducts,
     LargeProductsSample,
     Statement,
-    Verdict,
     convergence_statement,
     follow,
     sample_large_products,
@@ -26,6 +24,7 @@ from ..theory import (
 from .document import ScenarioError
 from .runner import build, flow_options
 from .scenario import Scenario
+from .theory_results import CheckedFlow, TheoryResults
 
 
 @dataclass(frozen=True)
@@ -38,41 +37,6 @@ class Cell:
     repetition: int
     problem: LinearRegression
     network: DeepLinear
-
-
-@dataclass(frozen=True)
-class CheckedCell:
-    """What the statements came to on the flow of one cell."""
-
-    cell: Cell
-    outcome: Outcome
-    steps: int
-    time: float
-    statements: tuple[Statement, ...]
-
-    @property
-    def arrived(self) -> bool:
-        """Whether the flow reached its limit."""
-        return self.outcome in (Outcome.CONVERGED, Outcome.RISK_REACHED)
-
-
-@dataclass(frozen=True)
-class TheoryResults:
-    """Everything that the theory sections of a scenario ask for.
-
-    `convergence` is Theorem 4 as a frequency, one statement for each depth at which there are several flows.
-    """
-
-    cells: tuple[CheckedCell, ...]
-    convergence: dict[int, Statement]
-    large_products: tuple[LargeProductsSample, ...]
-
-    @property
-    def failed(self) -> bool:
-        """Whether a statement fails."""
-        found = [statement for checked in self.cells for statement in checked.statements]
-        found += [sample.statement() for sample in self.large_products]
-        return any(statement.verdict is Verdict.FAILS for statement in found)
 
 
 def theory_cells(scenario: Scenario, folder: Path) -> tuple[Cell, ...]:
@@ -128,20 +92,29 @@ def _cell(scenario: Scenario, repetition: int, folder: Path) -> Cell:
     return Cell(network.depth, problem.features, stated or condition, repetition, problem, network)
 
 
-def _checked(cell: Cell, scenario: Scenario) -> CheckedCell:
+def _checked(cell: Cell, scenario: Scenario) -> CheckedFlow:
     assert scenario.theory is not None
     path = follow(cell.network, cell.problem, **flow_options(scenario))
     found = statements(path, subjects=scenario.theory.subjects)
-    return CheckedCell(cell, path.end.outcome, path.steps, path.escape_time + float(path.times[-1]), tuple(found))
+    return CheckedFlow(
+        depth=cell.depth,
+        features=cell.features,
+        condition=cell.condition,
+        repetition=cell.repetition,
+        outcome=path.end.outcome,
+        steps=path.steps,
+        time=path.escape_time + float(path.times[-1]),
+        statements=tuple(found),
+    )
 
 
-def _convergence(scenario: Scenario, checked: list[CheckedCell]) -> dict[int, Statement]:
+def _convergence(scenario: Scenario, checked: list[CheckedFlow]) -> dict[int, Statement]:
     """Return how often flows from a residual initialization reach their limit, by depth."""
     if not scenario.network.starts_near_identity():
         return {}
     arrived: dict[int, list[bool]] = {}
     for one in checked:
-        arrived.setdefault(one.cell.depth, []).append(one.arrived)
+        arrived.setdefault(one.depth, []).append(one.outcome.arrived)
     return {depth: convergence_statement(found) for depth, found in arrived.items() if len(found) > 1}
 
 

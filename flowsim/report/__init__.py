@@ -1,18 +1,14 @@
-"""Tables and figures of comparisons, of sweeps, of the theory, and of the paper."""
+"""Stored data sets become documents: tables, summaries and figures of runs, of sweeps, and of the theory."""
 
-from .dataset import dataset as dataset
+from ..experiments import FIGURES as FIGURES, Figure as Figure
+from ..theory import Claim as Claim
+from .claims_table import claims_summary as claims_summary, claims_table as claims_table
+from .document import Document as Document, document as document, save as save
 from .figures import (
     distance_figure as distance_figure,
     figures as figures,
     sharpness_figure as sharpness_figure,
     squared_distance_figure as squared_distance_figure,
-)
-from .paper import (
-    Claim as Claim,
-    claims as claims,
-    claims_summary as claims_summary,
-    claims_table as claims_table,
-    paper_figure as paper_figure,
 )
 from .style import STYLE as STYLE
 from .sweeps import (
@@ -21,5 +17,6 @@ from .sweeps import (
     sweep_table as sweep_table,
 )
 from .table import render as render, rows as rows, summary as summary
+from .terminal import printed as printed, table_as_html as table_as_html
 from .theory_figures import theory_figures as theory_figures
 from .theory_table import theory_summary as theory_summary, theory_tables as theory_tables

@@ -1,8 +1,11 @@
 """How figures look: one column of a paper, readable in grey and by the colour blind."""
 
+import zlib
 from typing import Any
 
 import matplotlib
+
+from ..runs import Run
 
 STYLE: dict[Any, Any] = {
     "figure.figsize": (3.3, 2.5),
@@ -46,16 +49,38 @@ MAJOR_TICKS: dict[str, Any] = {"labelsize": 7.0, "width": 0.6, "length": 3.0, "p
 MINOR_TICKS: dict[str, Any] = {"width": 0.4, "length": 1.6}
 
 _MARKERS = "os^Dv<P>X"
+# Of dynamics other than gradient descent: their colours, and dashes that are not those of 2/η.
+_OTHER_MAPS = ("plasma", "cividis", "cool")
+_OTHER_DASHES = ((0, (5, 1, 1, 1)), (0, (3, 1, 1, 1, 1, 1)), (0, (7, 1)))
 # Of the colour map, the part that is neither taken for black nor lost on white.
 _DARKEST, _LIGHTEST = 0.2, 0.85
 
 
-def descent_look(index: int, count: int, *, settled: bool = True) -> dict[str, Any]:
+def run_look(run: Run, *, calm: bool = True) -> dict[str, Any]:
+    """Return the look of the curve of `run`, the same in all figures.
+
+    Dynamics other than gradient descent have dashes and colours of their own, by their name.
+    """
+    if run.is_flow:
+        return FLOW
+    look = descent_look(run.index, run.count, calm=calm)
+    if run.is_descent:
+        return look
+    number = zlib.crc32(run.dynamics.encode())
+    colour = _shade(_OTHER_MAPS[number % len(_OTHER_MAPS)], run.index, run.count)
+    return look | {"color": colour, "linestyle": _OTHER_DASHES[number // 7 % len(_OTHER_DASHES)]}
+
+
+def descent_look(index: int, count: int, *, calm: bool = True) -> dict[str, Any]:
     """Return the look of the `index`-th smallest of `count` learning rates: the larger, the lighter.
 
-    A run that has not settled may oscillate and fill an area: it is thinner, and lies behind the flow and all levels.
+    A run that is not calm may oscillate and fill an area: it is thinner, and lies behind the flow and all levels.
     """
-    share = index / (count - 1) if count > 1 else 0.4
-    colour = matplotlib.colormaps["viridis"](_DARKEST + share * (_LIGHTEST - _DARKEST))
-    place = {"zorder": 3.0, "linewidth": 1.0} if settled else {"zorder": 2.0, "linewidth": 0.7}
+    colour = _shade("viridis", index, count)
+    place = {"zorder": 3.0, "linewidth": 1.0} if calm else {"zorder": 2.0, "linewidth": 0.7}
     return {"color": colour, "marker": _MARKERS[index % len(_MARKERS)], "markeredgecolor": "black", **place}
+
+
+def _shade(colours: str, index: int, count: int) -> Any:
+    share = index / (count - 1) if count > 1 else 0.4
+    return matplotlib.colormaps[colours](_DARKEST + share * (_LIGHTEST - _DARKEST))

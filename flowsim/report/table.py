@@ -1,72 +1,55 @@
-"""The numbers of a comparison: as rows, as a table for the terminal, and as a summary for a file."""
+"""The numbers of runs beside a flow: as rows, as a table for the terminal, and as a summary for a file."""
 
 import math
 from typing import Any
 
+import xarray
 from rich.table import Table
 
-from ..comparison import Comparison, DescentBesideFlow
-from ..dynamics import Outcome, Trajectory
+from ..dynamics import Outcome
+from .recorded import Recorded, RecordedRun, recorded
 from .terminal import empty_table
 
 _WIDEST = 8
 
 
-def rows(comparison: Comparison) -> list[dict[str, Any]]:
+def rows(dataset: xarray.Dataset) -> list[dict[str, Any]]:
     """Return the numbers of the printed table, the flow first.
 
-    Each row holds `method` ("GF" or "GD"), `learning_rate`, `steps`, `time`, `risk`, `excess_risk`, `sharpness` (at
-    the final weights), `ratio` (sharpness over the lower bound of Theorem 2), `two_over_eta`, `distance_to_flow` and
-    `outcome` (its name). `None` is what does not apply, NaN what could not be computed.
+    Each row holds `method` ("GF", "GD", or the name of other dynamics), `learning_rate`, `steps`, `time`, `risk`,
+    `excess_risk`, `sharpness` (at the final weights), `ratio` (sharpness over the lower bound of Theorem 2),
+    `two_over_eta`, `distance_to_flow` and `outcome` (its name). `None` is what does not apply, NaN what could not be
+    computed.
     """
-    flow = {
-        "method": "GF",
-        "learning_rate": None,
-        **_end(comparison.flow, comparison.bounds),
-        "two_over_eta": None,
-        "distance_to_flow": None,
-        "outcome": comparison.flow.outcome.name,
-    }
-    return [flow, *(_row(descent, comparison.bounds) for descent in comparison.descents)]
+    shown = recorded(dataset)
+    return [_row(run, shown.bounds) for run in shown.runs]
 
 
-def _row(descent: DescentBesideFlow, bounds: tuple[float, float] | None) -> dict[str, Any]:
+def _row(run: RecordedRun, bounds: tuple[float, float] | None) -> dict[str, Any]:
+    sharpness, rate = run.number("final_sharpness"), run.run.learning_rate
     return {
-        "method": "GD",
-        "learning_rate": descent.learning_rate,
-        **_end(descent.trajectory, bounds),
-        "two_over_eta": 2 / descent.learning_rate,
-        "distance_to_flow": descent.distance_to_flow,
-        "outcome": descent.trajectory.outcome.name,
-    }
-
-
-def _end(run: Trajectory, bounds: tuple[float, float] | None) -> dict[str, Any]:
-    sharpness = _final_sharpness(run)
-    return {
-        "steps": int(run.steps),
-        "time": float(run.time),
-        "risk": float(run.risk[-1]),
-        "excess_risk": float(run.excess_risk[-1]),
+        "method": run.run.method,
+        "learning_rate": rate,
+        "steps": run.steps,
+        "time": run.end_time,
+        "risk": run.number("final_risk"),
+        "excess_risk": run.number("final_excess_risk"),
         "sharpness": sharpness,
         "ratio": sharpness / bounds[0] if bounds and bounds[0] > 0 else None,
+        "two_over_eta": None if rate is None else 2 / rate,
+        "distance_to_flow": None if run.run.is_flow else run.number("distance_to_flow"),
+        "outcome": run.outcome.name,
     }
 
 
-def _final_sharpness(run: Trajectory) -> float:
-    try:
-        return run.final_sharpness
-    except RuntimeError:  # not certified
-        return math.nan
-
-
-def render(comparison: Comparison, title: str) -> Table:
+def render(dataset: xarray.Dataset, title: str) -> Table:
     """Return the table for the terminal; in 80 columns only the verdict takes a second line."""
-    table = empty_table(title, _remarks(comparison))
-    limit = "to limit" if comparison.flow.converged else "to GF"
+    shown = recorded(dataset)
+    table = empty_table(title, _remarks(shown))
+    limit = "to limit" if shown.flow.outcome.arrived else "to GF"
     table.add_column("", no_wrap=True)
     # Where the minimum of the risk is unknown, so is the excess: then the risk itself is shown.
-    measure = "risk" if math.isnan(comparison.flow.excess_risk[0]) else "excess_risk"
+    measure = "risk" if math.isnan(shown.flow.along("excess_risk")[0]) else "excess_risk"
     for header in (
         "η",
         "steps",
@@ -80,7 +63,7 @@ def render(comparison: Comparison, title: str) -> Table:
         on_the_ground = "\n" * (2 - header.count("\n")) + header
         table.add_column(on_the_ground, justify="right", no_wrap=True)
     table.add_column("\n\nverdict", min_width=10)
-    for row in rows(comparison):
+    for row in rows(dataset):
         table.add_row(*_cells(row, measure))
     return table
 
@@ -117,64 +100,67 @@ def _verdict(row: dict[str, Any]) -> str:
     return f"{words} at step {row['steps']}" if row["outcome"] == Outcome.DIVERGED.name else words
 
 
-def _remarks(comparison: Comparison) -> list[str]:
+def _remarks(shown: Recorded) -> list[str]:
     """Return the lines under the table: how the flow was integrated, what Theorem 2 says, and why it ended early."""
-    flow = comparison.flow
-    gradients = "" if flow.gradients is None else f"{int(flow.gradients)} gradients, "
-    remarks = [f"GF by {flow.method}: {gradients}{int(flow.products)} products"]
-    if comparison.bounds is not None:
-        lower, upper = comparison.bounds
+    flow = shown.flow
+    count = flow.number("gradients")
+    gradients = "" if math.isnan(count) else f"{int(count)} gradients, "
+    remarks = [f"GF by {flow.part['solver'].item()}: {gradients}{int(flow.number('products'))} products"]
+    if shown.bounds is not None:
+        lower, upper = shown.bounds
         remarks.append(f"Theorem 2: {lower:.4g} ≤ S_min ≤ {upper:.4g}")
-    if comparison.critical_learning_rate is not None:
-        remarks[-1] += f"; critical learning rate {comparison.critical_learning_rate:.4g}"
-    if not comparison.flow.converged:
-        remarks.append(f"The flow did not converge: {comparison.flow.outcome.meaning}")
+    if shown.critical_learning_rate is not None:
+        remarks[-1] += f"; critical learning rate {shown.critical_learning_rate:.4g}"
+    if not flow.outcome.arrived:
+        remarks.append(f"The flow did not converge: {flow.outcome.meaning}")
     return remarks
 
 
-def summary(comparison: Comparison) -> dict[str, Any]:
-    """Return the numbers of the comparison in the types of JSON; `None` for what is not finite or does not apply."""
-    flow, bounds = comparison.flow, comparison.bounds
+def summary(dataset: xarray.Dataset) -> dict[str, Any]:
+    """Return the numbers of the runs in the types of JSON; `None` for what is not finite or does not apply."""
+    shown = recorded(dataset)
+    bounds = shown.bounds
     return {
-        "flow": {
-            "outcome": flow.outcome.name,
-            "meaning": flow.outcome.meaning,
-            "time": finite_or_none(flow.time),
-            "steps": int(flow.steps),
-            "rejected_steps": int(flow.rejected_steps),
-            "method": flow.method,
-            "gradients": None if flow.gradients is None else int(flow.gradients),
-            "products": int(flow.products),
-            **_summary_of_end(flow),
-        },
-        "descent": [_summary_of_descent(descent) for descent in comparison.descents],
+        "flow": _summary_of_flow(shown.flow),
+        "descent": [_summary_beside_flow(run) for run in shown.others],
         "bounds": None if bounds is None else {"lower": finite_or_none(bounds[0]), "upper": finite_or_none(bounds[1])},
-        "critical_learning_rate": finite_or_none(comparison.critical_learning_rate),
+        "critical_learning_rate": finite_or_none(shown.critical_learning_rate),
     }
 
 
-def _summary_of_descent(descent: DescentBesideFlow) -> dict[str, Any]:
-    run = descent.trajectory
+def _summary_of_flow(flow: RecordedRun) -> dict[str, Any]:
+    gradients = flow.number("gradients")
     return {
-        "learning_rate": finite_or_none(descent.learning_rate),
+        "outcome": flow.outcome.name,
+        "meaning": flow.outcome.meaning,
+        "time": finite_or_none(flow.end_time),
+        "steps": flow.steps,
+        "rejected_steps": int(flow.number("rejected_steps")),
+        "method": str(flow.part["solver"].item()),
+        "gradients": None if math.isnan(gradients) else int(gradients),
+        "products": int(flow.number("products")),
+        **_summary_of_end(flow),
+    }
+
+
+def _summary_beside_flow(run: RecordedRun) -> dict[str, Any]:
+    rate = run.run.learning_rate
+    return {
+        **({} if run.run.is_descent else {"dynamics": run.run.dynamics}),
+        "learning_rate": finite_or_none(rate),
         "outcome": run.outcome.name,
-        "steps": int(run.steps),
-        "time": finite_or_none(run.time),
+        "steps": run.steps,
+        "time": finite_or_none(run.end_time),
         **_summary_of_end(run),
-        "distance_to_flow": finite_or_none(descent.distance_to_flow),
-        "crossing_time": finite_or_none(descent.crossing_time),
-        "two_over_eta": finite_or_none(2 / descent.learning_rate),
+        "distance_to_flow": finite_or_none(run.number("distance_to_flow")),
+        "crossing_time": finite_or_none(run.number("crossing_time")),
+        "two_over_eta": None if rate is None else finite_or_none(2 / rate),
     }
 
 
-def _summary_of_end(run: Trajectory) -> dict[str, float | None]:
-    return {
-        "risk": finite_or_none(run.risk[-1]),
-        "excess_risk": finite_or_none(run.excess_risk[-1]),
-        "squared_distance": finite_or_none(run.squared_distance[-1]),
-        "gradient_norm": finite_or_none(run.gradient_norm[-1]),
-        "sharpness": finite_or_none(_final_sharpness(run)),
-    }
+def _summary_of_end(run: RecordedRun) -> dict[str, float | None]:
+    names = ("risk", "excess_risk", "squared_distance", "gradient_norm", "sharpness")
+    return {name: finite_or_none(run.number(f"final_{name}")) for name in names}
 
 
 def finite_or_none(value: Any) -> float | None:

@@ -9,7 +9,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, NullFormatter, NullLocator
 
-from ..experiments import CheckedCell, TheoryResults
+from ..experiments import CheckedFlow, TheoryResults
 from ..theory import Statement
 from .style import BOUND, MAJOR_TICKS, MINOR_TICKS, STYLE
 
@@ -26,15 +26,15 @@ _SMALLER: dict[str, Any] = {"color": "black", "linewidth": 0.9, "zorder": 2.4}
 def theory_figures(results: TheoryResults) -> dict[str, Figure]:
     """Return the figures by name: "theory", where statements depend on time, and "conditioning", for several Λ/λ."""
     made = {}
-    columns = _first_at_each_depth(results.cells)
+    columns = _first_at_each_depth(results.flows)
     if any(_series(checked) for checked in columns):
         made["theory"] = sides_figure(columns)
-    if len({checked.cell.condition for checked in results.cells}) > 1 and _ratios(results.cells):
-        made["conditioning"] = conditioning_figure(results.cells)
+    if len({checked.condition for checked in results.flows}) > 1 and _ratios(results.flows):
+        made["conditioning"] = conditioning_figure(results.flows)
     return made
 
 
-def sides_figure(columns: Sequence[CheckedCell]) -> Figure:
+def sides_figure(columns: Sequence[CheckedFlow]) -> Figure:
     """Return both sides of every time-dependent statement, a row for each, with a column for each flow.
 
     Time counts from the escape from the initial plateau; where that lasted long, it is logarithmic either way.
@@ -45,7 +45,7 @@ def sides_figure(columns: Sequence[CheckedCell]) -> Figure:
         figure = Figure(figsize=size, layout="constrained")
         panels = figure.subplots(len(names), len(columns), squeeze=False, sharex="col")
         for column, checked in zip(panels.T, columns, strict=True):
-            column[0].set_title(f"$L = {checked.cell.depth}$", fontsize=8)
+            column[0].set_title(f"$L = {checked.depth}$", fontsize=8)
             column[-1].set_xlabel("time since the escape")
             for axes, name in zip(column, names, strict=True):
                 _draw_sides(axes, _series(checked).get(name))
@@ -56,9 +56,9 @@ def sides_figure(columns: Sequence[CheckedCell]) -> Figure:
     return figure
 
 
-def conditioning_figure(cells: Sequence[CheckedCell]) -> Figure:
+def conditioning_figure(flows: Sequence[CheckedFlow]) -> Figure:
     """Return S over the lower bound on S_min against Λ/λ, with the bound 4Λ/λ of Corollary 2 where it applies."""
-    found = _ratios(cells)
+    found = _ratios(flows)
     with matplotlib.rc_context(STYLE):
         figure = Figure(layout="constrained")
         axes = figure.add_subplot()
@@ -69,7 +69,7 @@ def conditioning_figure(cells: Sequence[CheckedCell]) -> Figure:
             colour = matplotlib.colormaps["viridis"](0.2 + 0.6 * index / max(1, len(depths) - 1))
             axes.plot(*zip(*points, strict=True), "o", color=colour, markersize=2.5, label=f"$L = {depth}$")
         conditions = np.array(sorted({condition for _, condition, _ in found}))
-        if any(statement.name == "Corollary 2" and statement.smaller is not None for statement in cells[0].statements):
+        if any(statement.name == "Corollary 2" and statement.smaller is not None for statement in flows[0].statements):
             axes.plot(conditions, 4 * conditions, label=r"$4\Lambda/\lambda$", **{**BOUND, "linestyle": "--"})
         axes.axhline(1, **BOUND)
         axes.set_xscale("log")
@@ -80,26 +80,26 @@ def conditioning_figure(cells: Sequence[CheckedCell]) -> Figure:
     return figure
 
 
-def _first_at_each_depth(cells: Sequence[CheckedCell]) -> list[CheckedCell]:
-    first: dict[int, CheckedCell] = {}
-    for checked in cells:
-        first.setdefault(checked.cell.depth, checked)
+def _first_at_each_depth(flows: Sequence[CheckedFlow]) -> list[CheckedFlow]:
+    first: dict[int, CheckedFlow] = {}
+    for checked in flows:
+        first.setdefault(checked.depth, checked)
     return list(first.values())
 
 
-def _series(checked: CheckedCell) -> dict[str, Statement]:
+def _series(checked: CheckedFlow) -> dict[str, Statement]:
     return {statement.name: statement for statement in checked.statements if statement.times is not None}
 
 
-def _ratios(cells: Sequence[CheckedCell]) -> list[tuple[int, float, float]]:
+def _ratios(flows: Sequence[CheckedFlow]) -> list[tuple[int, float, float]]:
     """Return depth, Λ/λ, and sharpness over the lower bound of Theorem 2, of the flows that converged."""
     found = []
-    for checked in cells:
+    for checked in flows:
         for statement in checked.statements:
-            if statement.name == "Theorem 1" and checked.arrived and statement.smaller is not None:
+            if statement.name == "Theorem 1" and checked.outcome.arrived and statement.smaller is not None:
                 smaller, larger = statement.sides
-                if smaller and larger and np.isfinite(checked.cell.condition):
-                    found.append((checked.cell.depth, checked.cell.condition, larger / smaller))
+                if smaller and larger and np.isfinite(checked.condition):
+                    found.append((checked.depth, checked.condition, larger / smaller))
     return found
 
 

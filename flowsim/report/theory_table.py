@@ -6,7 +6,7 @@ from typing import Any
 
 from rich.table import Table
 
-from ..experiments import CheckedCell, TheoryResults
+from ..experiments import CheckedFlow, TheoryResults
 from ..theory import LargeProductsSample, Statement, Verdict
 from .table import finite_or_none, format_number
 from .terminal import empty_table
@@ -20,7 +20,7 @@ def theory_tables(results: TheoryResults, title: str) -> list[Table]:
     A row is a statement at one depth, with the least margin of all flows and the sides where it is met.
     """
     tables = []
-    if results.cells:
+    if results.flows:
         tables.append(_statement_table(results, f"{title}: the theory"))
     if results.large_products:
         tables.append(_large_products_table(results.large_products, f"{title}: Lemma 3"))
@@ -32,7 +32,7 @@ def _statement_table(results: TheoryResults, title: str) -> Table:
     shown = [statement for group in groups.values() for statement in group]
     counts = [f"L = {depth}: {statement.note}" for depth, statement in results.convergence.items()]
     table = empty_table(title, [*counts, *_remarks(shown, silent)])
-    several = len({checked.cell.features for checked in results.cells}) > 1
+    several = len({checked.features for checked in results.flows}) > 1
     table.add_column("statement")
     for header in ("L", *(["d"] if several else []), "smaller", "larger", "margin"):
         table.add_column(header, justify="right", no_wrap=True)
@@ -51,9 +51,9 @@ _Key = tuple[str, int, int | None]
 def _grouped(results: TheoryResults) -> tuple[dict[_Key, list[Statement]], list[str]]:
     """Return the statements by name, depth and features, and the names of those that apply nowhere."""
     by_name: dict[str, dict[_Key, list[Statement]]] = {}
-    for checked in results.cells:
+    for checked in results.flows:
         for statement in checked.statements:
-            key = (statement.name, checked.cell.depth, checked.cell.features)
+            key = (statement.name, checked.depth, checked.features)
             by_name.setdefault(statement.name, {}).setdefault(key, []).append(statement)
     for depth, statement in results.convergence.items():
         by_name.setdefault(statement.name, {})[statement.name, depth, None] = [statement]
@@ -85,6 +85,7 @@ _PLURALS = {
     Verdict.FAILS: "fail",
     Verdict.ASSUMPTION_NOT_MET: "assumption not met",
     Verdict.NOT_APPLICABLE: "not applicable",
+    Verdict.NOT_MEASURED: "not measured",
 }
 
 
@@ -127,7 +128,7 @@ def _large_products_table(samples: Sequence[LargeProductsSample], title: str) ->
 def theory_summary(results: TheoryResults) -> dict[str, Any]:
     """Return everything that was checked in the types of JSON; sides are those where the margin is least."""
     return {
-        "flows": [_summary_of_cell(checked) for checked in results.cells],
+        "flows": [_summary_of_flow(checked) for checked in results.flows],
         "convergence": [
             {"depth": depth, **_summary_of_statement(statement)} for depth, statement in results.convergence.items()
         ],
@@ -135,13 +136,12 @@ def theory_summary(results: TheoryResults) -> dict[str, Any]:
     }
 
 
-def _summary_of_cell(checked: CheckedCell) -> dict[str, Any]:
-    cell = checked.cell
+def _summary_of_flow(checked: CheckedFlow) -> dict[str, Any]:
     return {
-        "depth": cell.depth,
-        "features": cell.features,
-        "condition": finite_or_none(cell.condition),
-        "repetition": cell.repetition,
+        "depth": checked.depth,
+        "features": checked.features,
+        "condition": finite_or_none(checked.condition),
+        "repetition": checked.repetition,
         "outcome": checked.outcome.name,
         "steps": checked.steps,
         "time": finite_or_none(checked.time),

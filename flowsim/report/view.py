@@ -7,8 +7,8 @@ import numpy as np
 from jaxtyping import Float
 from matplotlib.axes import Axes
 
-from ..comparison import Comparison
-from ..dynamics import Outcome, Trajectory
+from ..dynamics import Outcome
+from .recorded import Recorded, RecordedRun
 
 # Beyond the flow's limit little happens; descents that converge later are followed up to three times as far.
 _BEYOND_LIMIT, _FURTHEST = 1.5, 3.0
@@ -48,32 +48,30 @@ class TimeView:
         return self.linear_until * (self.end / self.linear_until) ** parts
 
 
-def time_view(comparison: Comparison) -> TimeView:
-    """Choose the time axis of a comparison.
+def time_view(shown: Recorded) -> TimeView:
+    """Choose the time axis of runs beside a flow.
 
     It ends a little after the flow reached its limit; runs that go on are cut. Where the flow did not get to a
     limit, everything is shown. It is linear unless the fast phase would be too narrow to see.
     """
-    flow, end = comparison.flow, _last_time(comparison)
-    until = _time_of_half_fall(flow)
+    end, until = _last_time(shown), _time_of_half_fall(shown.flow)
     if until is None or until > _SHORTEST_ON_LINEAR_AXIS * end:
         return TimeView(end, None)
     return TimeView(end, float(10 ** np.floor(np.log10(until))))
 
 
-def _last_time(comparison: Comparison) -> float:
-    runs = [comparison.flow, *(descent.trajectory for descent in comparison.descents)]
-    longest, limit = max(float(run.time) for run in runs), float(comparison.flow.time)
+def _last_time(shown: Recorded) -> float:
+    longest, limit = max(run.end_time for run in shown.runs), shown.flow.end_time
     if longest == 0:
         return 1.0
-    if not comparison.flow.converged or limit == 0:
+    if not shown.flow.outcome.arrived or limit == 0:
         return 1.02 * longest
-    arrivals = 1.05 * max(float(run.time) for run in runs if run.converged)
+    arrivals = 1.05 * max(run.end_time for run in shown.runs if run.outcome.arrived)
     return min(max(_BEYOND_LIMIT * limit, arrivals), _FURTHEST * limit, 1.02 * longest)
 
 
-def _time_of_half_fall(flow: Trajectory) -> float | None:
-    times, risk = np.asarray(flow.times), np.asarray(flow.risk)
+def _time_of_half_fall(flow: RecordedRun) -> float | None:
+    times, risk = flow.along("time"), flow.along("risk")
     fallen = np.flatnonzero(risk <= (risk[0] + risk[-1]) / 2)
     if len(fallen) == 0 or not times[fallen[0]] > 0:
         return None
@@ -89,9 +87,9 @@ class Curve:
     bounded: bool
 
 
-def curve(run: Trajectory, values: object) -> Curve:
-    """Return the curve of `values` along `run`."""
-    return Curve(np.asarray(run.times), np.asarray(values, float), run.outcome != Outcome.DIVERGED)
+def curve(run: RecordedRun, quantity: str) -> Curve:
+    """Return the curve of `quantity` along `run`."""
+    return Curve(run.along("time"), run.along(quantity).astype(float), run.outcome != Outcome.DIVERGED)
 
 
 def log_limits(curves: Sequence[Curve], view: TimeView) -> tuple[float, float] | None:

@@ -1,6 +1,7 @@
 """The statements of Marion and Chizat (2024) as measurable quantities."""
 
 from .check import SUBJECTS as SUBJECTS, check as check, statements as statements
+from .claim import Claim as Claim, listed as listed, unmeasured as unmeasured
 from .gradients import GradientsAlong as GradientsAlong
 from .large_products import (
     LargeProducts as LargeProducts,

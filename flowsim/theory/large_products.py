@@ -95,6 +95,7 @@ class LargeProductsSample:
 def binomial_interval(successes: int, trials: int, confidence: float = _CONFIDENCE) -> tuple[float, float]:
     """Return the exact two-sided confidence interval of a probability (Clopper and Pearson 1934).
 
+    Its ends are quantiles of beta distributions; SciPy's `binomtest` finds the same by bisection, to nine digits.
     Raises `ValueError` unless 0 ≤ successes ≤ trials with one trial or more.
     """
     if not 0 <= successes <= trials or trials < 1:

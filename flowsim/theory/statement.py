@@ -1,4 +1,4 @@
-"""What a statement of the paper came to when it was measured: two sides, a margin, and one of four verdicts."""
+"""What a statement of the paper came to when it was measured: two sides, a margin, and a verdict."""
 
 import enum
 from collections.abc import Sequence
@@ -16,12 +16,16 @@ of thousands of float64 products lose some 1e-12, and a sharpness is certified t
 
 
 class Verdict(enum.Enum):
-    """What became of a statement."""
+    """What became of a statement of a theorem, or of a claim about a figure.
+
+    A statement has assumptions, which may not be met or not apply; a claim may be one that these runs do not measure.
+    """
 
     HOLDS = "holds"
     FAILS = "fails"
     ASSUMPTION_NOT_MET = "assumption not met"
     NOT_APPLICABLE = "not applicable"
+    NOT_MEASURED = "not measured"
 
     def __str__(self) -> str:
         return self.value

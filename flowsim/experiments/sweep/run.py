@@ -1,22 +1,21 @@
 """A sweep from its plan to one labelled data set."""
 
-import json
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from ...networks import DeepLinear
 from ...problems import LinearRegression
 from ...theory import minimal_sharpness_bounds
-from ..reading import resolved
 from ..runner import build_network, environment, read_data
 from ..scenario import Scenario
 from .block import Block, Placed, plan
 from .compute import NO_OUTCOME, Arrays, BlockResult, Failure
-from .grid import Point, axis_names, points
+from .dataset import sweep_dataset
+from .grid import Point, points
 from .store import BlockStore
 from .workers import Workers
 
@@ -30,17 +29,6 @@ class SweepResults:
 
     dataset: "xarray.Dataset"
     failures: tuple[Failure, ...]
-
-    @property
-    def unconverged(self) -> int:
-        """The number of flows that did not reach their limit."""
-        if "flow_outcome" not in self.dataset:
-            return 0
-        from ...dynamics import Outcome
-
-        # A flow that could not be computed is among the failures.
-        arrived = self.dataset.flow_outcome.isin([Outcome.CONVERGED, Outcome.RISK_REACHED, NO_OUTCOME])
-        return int((~arrived).sum())
 
 
 @dataclass(frozen=True)
@@ -89,7 +77,8 @@ class SweepRun:
     def results(self) -> SweepResults:
         """Return the results, once nothing is missing."""
         tables = _assembled(self._scenario, self._placed, [self._found[address] for address in self._addresses])
-        return SweepResults(_dataset(self._scenario, tables, self._known), tuple(self._failures))
+        failures = tuple(self._failures)
+        return SweepResults(sweep_dataset(self._scenario, tables, self._known, failures), failures)
 
 
 def run_sweeps(sweeps: Iterable[SweepRun], workers: Workers, advanced: Callable[[SweepRun], None]) -> None:
@@ -148,35 +137,6 @@ def _assembled(scenario: Scenario, placed: tuple[Placed, ...], results: list[Arr
                     tables[name] = np.full((*grid, sweep.starts, *values.shape[1:]), empty, values.dtype)
                 tables[name][(*index, start.repetition)] = values[row]
     return tables
-
-
-def _dataset(scenario: Scenario, tables: Arrays, known: Arrays) -> "xarray.Dataset":
-    import xarray
-
-    sweep = scenario.sweep
-    assert sweep is not None
-    names = axis_names(scenario)
-    rates = np.array([rate for entry in sweep.descent for rate in entry.learning_rates])
-    order = np.argsort(rates)
-    grid = tuple(names.values())
-    variables: dict[str, Any] = {}
-    for name, values in sorted(tables.items()):
-        per_rate = name.startswith("descent_")
-        dims = (*grid, "repetition", *(("learning_rate",) if per_rate else ()))
-        variables[name] = (dims, values[..., order] if per_rate else values)
-    variables |= {name: (grid, values) for name, values in known.items()}
-    coordinates: dict[str, Any] = {names[key]: _coordinate(values) for key, values in sweep.over.items()}
-    coordinates["repetition"] = np.arange(sweep.starts)
-    if rates.size:
-        coordinates["learning_rate"] = rates[order]
-        steps = np.array([entry.steps for entry in sweep.descent for _ in entry.learning_rates])
-        variables["descent_steps_asked"] = ("learning_rate", steps[order])
-    return xarray.Dataset(variables, coordinates, {"scenario": json.dumps(resolved(scenario))})
-
-
-def _coordinate(values: tuple[Any, ...]) -> list[Any]:
-    numbers = all(isinstance(value, int | float) and not isinstance(value, bool) for value in values)
-    return list(values) if numbers else ["null" if value is None else str(value) for value in values]
 
 
 def _of_points(scenario: Scenario, folder: Path) -> Arrays:

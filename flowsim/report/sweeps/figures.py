@@ -8,9 +8,12 @@ import xarray
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from ...runs import GRADIENT_DESCENT, Run
 from ..legend import legend_above
-from ..style import BOUND, STYLE
+from ..style import BOUND, STYLE, run_look
+from ..thinning import thinned
 from . import runs
+from .critical import critical_rates
 from .intervals import Interval
 from .panels import (
     LABELS,
@@ -21,7 +24,6 @@ from .panels import (
     draw_interval,
     draw_thresholds,
     label_of_axis,
-    look,
     positions,
     set_axis,
 )
@@ -40,7 +42,7 @@ def sweep_figures(dataset: xarray.Dataset) -> dict[str, Figure]:
     They go along the first dimension of the sweep, with a panel for each of up to four combinations of the values of
     the others, and a curve for each of up to six learning rates, spread over all there are. "squared_distance" is
     called "excess_risk" or "risk" where that is what is known; "divergence" is there if a run diverged, and "critical"
-    if critical learning rates were searched for. Bands are 95 % confidence intervals, as in `paper_figure`.
+    if critical learning rates were searched for. Bands are 95 % confidence intervals.
     """
     measure = runs.progress_measure(dataset)
     if not runs.grid(dataset):
@@ -49,8 +51,8 @@ def sweep_figures(dataset: xarray.Dataset) -> dict[str, Figure]:
         "sharpness": _facets(dataset, _draw_sharpness, levels=True),
         measure: _facets(dataset, lambda axes, part: _draw_progress(axes, part, measure)),
     }
-    if any(bool(runs.diverged(dataset, method).any()) for method in runs.descents(dataset)):
-        made["divergence"] = _facets(dataset, lambda axes, part: draw_divergence(axes, part, runs.descents(part)))
+    if any(bool(runs.diverged(dataset, run).any()) for run in runs.others(dataset)):
+        made["divergence"] = _facets(dataset, lambda axes, part: draw_divergence(axes, part, runs.others(part)))
     if "critical_learning_rate_lower" in dataset:
         made["critical"] = _facets(dataset, _draw_critical)
     return made
@@ -74,15 +76,15 @@ def _facets(dataset: xarray.Dataset, draw: Draw, *, levels: bool = False) -> Fig
         for axes in panels[max(0, len(facets) - columns) : len(facets)]:  # nothing stands below these
             axes.tick_params(labelbottom=True)
             axes.set_xlabel(label_of_axis(facets[0][1]))
-        legend_above(figure, thresholds=levels and bool(runs.descents(dataset)), bounds=levels)
+        legend_above(figure, thresholds=levels and bool(runs.others(dataset)), bounds=levels)
     return figure
 
 
 def _draw_sharpness(axes: Axes, part: xarray.Dataset) -> None:
-    methods = _methods(part)
+    shown = _shown_runs(part)
     draw_initial(axes, part, "sharpness")
-    draw_final(axes, part, methods, "sharpness")
-    draw_thresholds(axes, methods)
+    draw_final(axes, part, shown, "sharpness")
+    draw_thresholds(axes, shown)
     if "sharpness_lower_bound" in part:
         draw_bound(axes, positions(part), part["sharpness_lower_bound"].values, "")
     axes.set_yscale("log")
@@ -93,7 +95,7 @@ def _draw_sharpness(axes: Axes, part: xarray.Dataset) -> None:
 
 def _draw_progress(axes: Axes, part: xarray.Dataset, measure: str) -> None:
     draw_initial(axes, part, measure)
-    draw_final(axes, part, _methods(part), measure)
+    draw_final(axes, part, _shown_runs(part), measure)
     axes.set_yscale("log")
     axes.set_ylabel(LABELS[measure])
 
@@ -106,27 +108,14 @@ def _draw_critical(axes: Axes, part: xarray.Dataset) -> None:
     axes.plot(places.ravel(), found.values.ravel(), "o", color="0.6", markersize=2.2, zorder=2.3)
     middle = found.median(runs.REPETITION).values
     nothing = Interval(middle, middle, middle)
-    draw_interval(axes, x, nothing, "critical learning rate, median", look(runs.Method(1.0)))
+    draw_interval(axes, x, nothing, "critical learning rate, median", run_look(Run(GRADIENT_DESCENT)))
     axes.plot(x, 2 / part["sharpness_lower_bound"].values, label=r"$1/(La \Vert w^\star \Vert^{2-2/L})$", **BOUND)
     axes.set_yscale("log")
     axes.set_ylabel(r"critical learning rate $\eta$")
 
 
-def critical_rates(dataset: xarray.Dataset) -> xarray.DataArray:
-    """Return the geometric middle of the brackets of the critical learning rate, repetitions last."""
-    product = dataset["critical_learning_rate_lower"] * dataset["critical_learning_rate_upper"]
-    return (product**0.5).transpose(..., runs.REPETITION)
-
-
-def _methods(part: xarray.Dataset) -> tuple[runs.Method, ...]:
-    return (*runs.flows(part), *thinned(list(runs.descents(part)), _MOST_RATES))
-
-
-def thinned(entries: list, most: int) -> list:
-    """Return at most so many entries, spread evenly, with the first and the last."""
-    if len(entries) <= most:
-        return entries
-    return [entries[i] for i in np.linspace(0, len(entries) - 1, most).round().astype(int)]
+def _shown_runs(part: xarray.Dataset) -> tuple[Run, ...]:
+    return (*runs.flows(part), *thinned(runs.others(part), _MOST_RATES))
 
 
 def _shown(value: object) -> str:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 import xarray
 from jaxtyping import Float, Int
-from scipy.stats import binomtest
+from scipy.stats import binomtest, bootstrap
 
 from .runs import REPETITION
 
@@ -35,10 +35,12 @@ def mean_interval(values: Float[np.ndarray, "points repetition"]) -> Interval:
 def _mean_interval(values: np.ndarray) -> tuple[float, float, float]:
     if len(values) == 0:
         return _NOTHING
-    drawn = np.random.default_rng(0).integers(len(values), size=(_RESAMPLES, len(values)))
-    tails = (1 - _LEVEL) / 2
-    low, high = np.quantile(values[drawn].mean(axis=1), [tails, 1 - tails])
-    return float(values.mean()), float(low), float(high)
+    if len(values) == 1:
+        return float(values[0]), float(values[0]), float(values[0])
+    # By its older name, which SciPy before 1.15 knows too.
+    options = {"n_resamples": _RESAMPLES, "method": "percentile", "random_state": np.random.default_rng(0)}
+    found = bootstrap((values,), np.mean, confidence_level=_LEVEL, **options).confidence_interval
+    return float(values.mean()), float(found.low), float(found.high)
 
 
 def share_interval(events: Int[np.ndarray, " points"], trials: Int[np.ndarray, " points"]) -> Interval:

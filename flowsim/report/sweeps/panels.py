@@ -1,4 +1,4 @@
-"""Panels that show something against one dimension of a sweep, a curve for each method."""
+"""Panels that show something against one dimension of a sweep, a curve for each run."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -8,10 +8,10 @@ import xarray
 from matplotlib.axes import Axes
 from matplotlib.ticker import NullFormatter, NullLocator
 
-from ..style import BOUND, FLOW as FLOW_LOOK, MAJOR_TICKS, MINOR_TICKS, THRESHOLD, descent_look
+from ...runs import Run
+from ..style import BOUND, FLOW as FLOW_LOOK, MAJOR_TICKS, MINOR_TICKS, THRESHOLD, run_look
 from . import runs
 from .intervals import Interval, mean_interval, share_interval
-from .runs import Method
 
 LABELS = {
     "squared_distance": r"squared distance $\Vert \pi - w^\star \Vert^2$",
@@ -33,25 +33,15 @@ _MOST_TICKS = 6
 _WHISKER_SPACING = 0.07
 
 
-def name_of(method: Method) -> str:
-    """Return what a legend calls `method`."""
-    return "GF" if method.learning_rate is None else rf"$\eta = {method.learning_rate:.3g}$"
-
-
-def look(method: Method) -> dict[str, Any]:
-    """Return how the curve of `method` looks, the same in all panels of a sweep."""
-    return FLOW_LOOK if method.learning_rate is None else descent_look(method.index, method.count)
-
-
-def draw_final(axes: Axes, part: xarray.Dataset, methods: Sequence[Method], quantity: str) -> None:
-    """Draw the mean of `quantity` at the end of the runs of each method, over those that did not diverge.
+def draw_final(axes: Axes, part: xarray.Dataset, shown: Sequence[Run], quantity: str) -> None:
+    """Draw the mean of `quantity` at the end of each run, over those that did not diverge.
 
     `part` has one dimension besides those of repetitions and learning rates. Descents that all diverged, and flows
     that all missed their limit, leave a gap.
     """
-    for method in methods:
-        values = runs.final(part, method, quantity).transpose(..., runs.REPETITION).values
-        draw_interval(axes, positions(part), mean_interval(values), name_of(method), look(method))
+    for run in shown:
+        values = runs.final(part, run, quantity).transpose(..., runs.REPETITION).values
+        draw_interval(axes, positions(part), mean_interval(values), run.label, run_look(run))
 
 
 def draw_initial(axes: Axes, part: xarray.Dataset, quantity: str) -> None:
@@ -60,17 +50,17 @@ def draw_initial(axes: Axes, part: xarray.Dataset, quantity: str) -> None:
     draw_interval(axes, positions(part), mean_interval(values), "initialization", INITIAL)
 
 
-def draw_divergence(axes: Axes, part: xarray.Dataset, methods: Sequence[Method]) -> None:
-    """Draw the share of the runs of each method that diverged, with whiskers moved aside where they would overlap."""
+def draw_divergence(axes: Axes, part: xarray.Dataset, shown: Sequence[Run]) -> None:
+    """Draw the share of each run that diverged, with whiskers moved aside where they would overlap."""
     x = positions(part)
     aside = _WHISKER_SPACING * (x[-1] - x[0]) / max(1, len(x) - 1)
-    for method in methods:
-        events = runs.diverged(part, method).sum(runs.REPETITION).values
-        trials = runs.asked(part, method).sum(runs.REPETITION).values
-        found, curve = share_interval(events, trials), look(method)
-        places = x + aside * (method.index - (method.count - 1) / 2)
+    for number, run in enumerate(shown):
+        events = runs.diverged(part, run).sum(runs.REPETITION).values
+        trials = runs.asked(part, run).sum(runs.REPETITION).values
+        found, curve = share_interval(events, trials), run_look(run)
+        places = x + aside * (number - (len(shown) - 1) / 2)
         axes.vlines(places, found.low, found.high, color=curve["color"], linewidth=1.0, zorder=2.2)
-        axes.plot(places, found.estimate, label=name_of(method), **curve)
+        axes.plot(places, found.estimate, label=run.label, **curve)
     axes.set_ylim(-0.03, 1.03)
     axes.set_ylabel("probability of divergence")
 
@@ -85,14 +75,14 @@ def draw_interval(axes: Axes, x: np.ndarray, drawn: Interval, label: str, curve:
         axes.fill_between(x, drawn.low, drawn.high, color=curve["color"], alpha=alpha, **order)
 
 
-def draw_thresholds(axes: Axes, methods: Sequence[Method], *, on_white: bool = False) -> None:
+def draw_thresholds(axes: Axes, shown: Sequence[Run], *, on_white: bool = False) -> None:
     """Draw 2/η of every learning rate, dashed and in its colour; `on_white` cuts it out of what lies beneath."""
-    for method in methods:
-        if np.isfinite(method.threshold):
+    for run in shown:
+        if np.isfinite(run.threshold):
             if on_white:
                 beneath = {"linewidth": 2 * THRESHOLD["linewidth"], "zorder": THRESHOLD["zorder"]}
-                axes.axhline(method.threshold, color="white", **beneath)
-            axes.axhline(method.threshold, color=look(method)["color"], **THRESHOLD)
+                axes.axhline(run.threshold, color="white", **beneath)
+            axes.axhline(run.threshold, color=run_look(run)["color"], **THRESHOLD)
 
 
 def draw_bound(axes: Axes, x: np.ndarray, bound: np.ndarray, name: str) -> None:

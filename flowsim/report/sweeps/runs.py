@@ -1,40 +1,19 @@
-"""Which runs of a sweep a number is about: its grid, its learning rates, and the runs that came to an end."""
+"""Which runs of a sweep a number is about: its grid, its dynamics, and the runs that came to an end."""
 
 import json
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import xarray
 
 from ...dynamics import Outcome
+from ...quantities import NOT_ASKED
+from ...runs import FLOW as FLOW, RUN, Run, place_of, runs_of as runs_of
 
-REPETITION, LEARNING_RATE = "repetition", "learning_rate"
-NOT_ASKED = -1
-_LIMITS = (Outcome.CONVERGED, Outcome.RISK_REACHED, Outcome.FIXED_POINT)
-
-
-@dataclass(frozen=True)
-class Method:
-    """Gradient descent with one learning rate, or for `None` the gradient flow; `index` is its place among `count`."""
-
-    learning_rate: float | None
-    index: int = 0
-    count: int = 1
-
-    @property
-    def name(self) -> str:
-        """What tables call it."""
-        return "GF" if self.learning_rate is None else f"η = {self.learning_rate:.3g}"
-
-    @property
-    def threshold(self) -> float:
-        """The sharpness 2/η at which descent leaves a minimum, infinite for the flow."""
-        return np.inf if self.learning_rate is None else 2 / self.learning_rate
-
-
-FLOW = Method(None)
+REPETITION = "repetition"
+_ARRIVED = [outcome for outcome in Outcome if outcome.arrived]
+_SETTLED = [outcome for outcome in Outcome if outcome.settled]
 
 
 def grid(dataset: xarray.Dataset) -> tuple[str, ...]:
@@ -50,49 +29,58 @@ def cells(dataset: xarray.Dataset, names: tuple[str, ...]) -> Iterator[tuple[dic
         yield {name: part[name].item() for name in names}, part
 
 
-def descents(dataset: xarray.Dataset) -> tuple[Method, ...]:
-    """Return gradient descent with every learning rate of the sweep, from the smallest to the largest."""
-    rates = dataset[LEARNING_RATE].values if LEARNING_RATE in dataset.coords else []
-    return tuple(Method(float(rate), index, len(rates)) for index, rate in enumerate(rates))
-
-
-def flows(dataset: xarray.Dataset) -> tuple[Method, ...]:
+def flows(dataset: xarray.Dataset) -> tuple[Run, ...]:
     """Return the gradient flow, where the sweep has it."""
-    return (FLOW,) if "flow_outcome" in dataset else ()
+    return tuple(run for run in runs_of(dataset) if run.is_flow)
 
 
-def methods(dataset: xarray.Dataset) -> tuple[Method, ...]:
-    """Return the flow, where the sweep has it, and all descents."""
-    return flows(dataset) + descents(dataset)
+def descents(dataset: xarray.Dataset) -> tuple[Run, ...]:
+    """Return gradient descent with every learning rate of the sweep, from the smallest to the largest."""
+    return tuple(run for run in runs_of(dataset) if run.is_descent)
 
 
-def outcomes(dataset: xarray.Dataset, method: Method) -> xarray.DataArray:
-    """Return the outcome of every run by `method`, `NOT_ASKED` where there was none."""
-    return _of(dataset, method, "outcome")
+def others(dataset: xarray.Dataset) -> tuple[Run, ...]:
+    """Return every run but the gradient flow: gradient descent, and other dynamics."""
+    return tuple(run for run in runs_of(dataset) if not run.is_flow)
 
 
-def asked(dataset: xarray.Dataset, method: Method) -> xarray.DataArray:
-    """Tell of every run whether it was asked for and did not fail."""
-    return outcomes(dataset, method) != NOT_ASKED
+def outcomes(dataset: xarray.Dataset, run: Run) -> xarray.DataArray:
+    """Return the outcome of `run` from every start, `NOT_ASKED` where there was none."""
+    return _of(dataset, run, "outcome")
 
 
-def diverged(dataset: xarray.Dataset, method: Method) -> xarray.DataArray:
-    """Tell of every run whether it diverged."""
-    return outcomes(dataset, method) == Outcome.DIVERGED
+def asked(dataset: xarray.Dataset, run: Run) -> xarray.DataArray:
+    """Tell of every start whether `run` was asked for and did not fail."""
+    return outcomes(dataset, run) != NOT_ASKED
 
 
-def arrived(dataset: xarray.Dataset, method: Method) -> xarray.DataArray:
-    """Tell of every run whether it reached a limit: a small gradient, a small risk, or a step that changes nothing."""
-    return outcomes(dataset, method).isin(_LIMITS)
+def diverged(dataset: xarray.Dataset, run: Run) -> xarray.DataArray:
+    """Tell of every start whether `run` diverged."""
+    return outcomes(dataset, run) == Outcome.DIVERGED
 
 
-def final(dataset: xarray.Dataset, method: Method, quantity: str) -> xarray.DataArray:
-    """Return `quantity` at the end of every run by `method`: at the limit of the flow, after training for descent.
+def settled(dataset: xarray.Dataset, run: Run) -> xarray.DataArray:
+    """Tell of every start whether `run` came to stand still: at its limit, or where a step changes nothing."""
+    return outcomes(dataset, run).isin(_SETTLED)
+
+
+def unconverged(dataset: xarray.Dataset) -> int:
+    """Return the number of flows that did not reach their limit; those that could not be computed are failures."""
+    return sum(int((~outcomes(dataset, run).isin([*_ARRIVED, NOT_ASKED])).sum()) for run in flows(dataset))
+
+
+def failures(dataset: xarray.Dataset) -> list[dict[str, str]]:
+    """Return the cells that could not be computed, each with its coordinates and what happened."""
+    return json.loads(dataset.attrs.get("failures", "[]"))
+
+
+def final(dataset: xarray.Dataset, run: Run, quantity: str) -> xarray.DataArray:
+    """Return `quantity` at the end of `run` from every start: at the limit of the flow, after training for others.
 
     It is NaN for runs that diverged or were not asked for, and for flows that did not reach their limit.
     """
-    counted = arrived(dataset, method) if method.learning_rate is None else ~diverged(dataset, method)
-    return _of(dataset, method, quantity).where(counted & asked(dataset, method))
+    counted = settled(dataset, run) if run.is_flow else ~diverged(dataset, run)
+    return _of(dataset, run, f"final_{quantity}").where(counted & asked(dataset, run))
 
 
 def knows(dataset: xarray.Dataset, quantity: str) -> bool:
@@ -117,7 +105,5 @@ def scenario(dataset: xarray.Dataset) -> dict[str, Any]:
     return json.loads(dataset.attrs.get("scenario", "{}"))
 
 
-def _of(dataset: xarray.Dataset, method: Method, quantity: str) -> xarray.DataArray:
-    if method.learning_rate is None:
-        return dataset[f"flow_{quantity}"]
-    return dataset[f"descent_{quantity}"].isel({LEARNING_RATE: method.index}, drop=True)
+def _of(dataset: xarray.Dataset, run: Run, quantity: str) -> xarray.DataArray:
+    return dataset[quantity].isel({RUN: place_of(dataset, run)}, drop=True)

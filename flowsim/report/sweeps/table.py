@@ -9,18 +9,19 @@ import numpy as np
 import xarray
 from rich.table import Table
 
+from ...runs import Run
 from ..table import finite_or_none, format_number
 from ..terminal import empty_table
+from ..thinning import thinned
 from . import runs
-from .figures import critical_rates, thinned
-from .runs import Method
+from .critical import critical_rates
 
 _MOST_ROWS = 24
 _LEAST_CELLS = 4
 
 
 def sweep_rows(dataset: xarray.Dataset) -> list[dict[str, Any]]:
-    """Return the numbers of every combination of the grid and every method, the flow first.
+    """Return the numbers of every combination of the grid and every run, the flow first.
 
     Each row holds the values of the grid by name, `method`, `learning_rate` (`None` for the flow), `runs` (asked for
     and not failed), `converged` and `diverged` (shares of the runs), `progress`, the median of the squared
@@ -28,33 +29,33 @@ def sweep_rows(dataset: xarray.Dataset) -> list[dict[str, Any]]:
     (that over 2/η) and `over_lower_bound`. Medians are over the runs that did not diverge, of the flow over its limits.
     """
     measure = runs.progress_measure(dataset)
-    methods = [(method, _Ends.of(dataset, method, measure)) for method in runs.methods(dataset)]
+    known = [(run, _Ends.of(dataset, run, measure)) for run in runs.runs_of(dataset)]
     return [
-        {**values, **_row(method, ends, index, lower)}
+        {**values, **_row(run, ends, index, lower)}
         for index, values, lower in _combinations(dataset)
-        for method, ends in methods
+        for run, ends in known
     ]
 
 
 @dataclass(frozen=True)
 class _Ends:
-    """What is known of the ends of all runs by one method, each over (grid, repetition)."""
+    """What is known of the ends of one run from all starts, each over (grid, repetition)."""
 
     asked: np.ndarray
-    arrived: np.ndarray
+    settled: np.ndarray
     diverged: np.ndarray
     progress: np.ndarray
     sharpness: np.ndarray
 
     @classmethod
-    def of(cls, dataset: xarray.Dataset, method: Method, measure: str) -> "_Ends":
+    def of(cls, dataset: xarray.Dataset, run: Run, measure: str) -> "_Ends":
         order = (*runs.grid(dataset), runs.REPETITION)
         known = (
-            runs.asked(dataset, method),
-            runs.arrived(dataset, method),
-            runs.diverged(dataset, method),
-            runs.final(dataset, method, measure),
-            runs.final(dataset, method, "sharpness"),
+            runs.asked(dataset, run),
+            runs.settled(dataset, run),
+            runs.diverged(dataset, run),
+            runs.final(dataset, run, measure),
+            runs.final(dataset, run, "sharpness"),
         )
         return cls(*(values.transpose(*order).values for values in known))
 
@@ -68,19 +69,19 @@ def _combinations(dataset: xarray.Dataset) -> Iterator[tuple[tuple[int, ...], di
         yield index, values, math.nan if bounds is None else float(bounds[index])
 
 
-def _row(method: Method, ends: _Ends, index: tuple[int, ...], lower: float) -> dict[str, Any]:
+def _row(run: Run, ends: _Ends, index: tuple[int, ...], lower: float) -> dict[str, Any]:
     asked = ends.asked[index]
     count = int(asked.sum())
     sharpness = _median(ends.sharpness[index])
     return {
-        "method": method.name,
-        "learning_rate": method.learning_rate,
+        "method": run.name,
+        "learning_rate": run.learning_rate,
         "runs": count,
-        "converged": int((ends.arrived[index] & asked).sum()) / count if count else math.nan,
+        "converged": int((ends.settled[index] & asked).sum()) / count if count else math.nan,
         "diverged": int((ends.diverged[index] & asked).sum()) / count if count else math.nan,
         "progress": _median(ends.progress[index]),
         "sharpness": sharpness,
-        "over_threshold": sharpness / method.threshold if method.learning_rate else math.nan,
+        "over_threshold": sharpness / run.threshold if run.learning_rate else math.nan,
         "over_lower_bound": sharpness / lower if lower > 0 else math.nan,
     }
 
@@ -97,7 +98,7 @@ def sweep_table(dataset: xarray.Dataset, title: str) -> Table:
     """
     names, measure = runs.grid(dataset), runs.progress_measure(dataset)
     every = sweep_rows(dataset)
-    shown = _chosen(every, len(runs.methods(dataset)))
+    shown = _chosen(every, max(1, len(runs.runs_of(dataset))))
     table = empty_table(title, _remarks(dataset, len(shown), len(every)))
     for name in names:
         table.add_column(name.replace("_", " "), justify="right", no_wrap=True)
@@ -110,10 +111,10 @@ def sweep_table(dataset: xarray.Dataset, title: str) -> Table:
     return table
 
 
-def _chosen(every: list[dict[str, Any]], methods: int) -> list[dict[str, Any]]:
+def _chosen(every: list[dict[str, Any]], count: int) -> list[dict[str, Any]]:
     """Return the rows to print, each with `last`: whether it is the last of its combination of the grid."""
-    combinations = [every[start : start + methods] for start in range(0, len(every), methods)]
-    most = max(min(len(combinations), _LEAST_CELLS), _MOST_ROWS // methods)
+    combinations = [every[start : start + count] for start in range(0, len(every), count)]
+    most = max(min(len(combinations), _LEAST_CELLS), _MOST_ROWS // count)
     chosen = [thinned(group, _MOST_ROWS // min(most, len(combinations))) for group in thinned(combinations, most)]
     return [{**row, "last": row is group[-1]} for group in chosen for row in group]
 

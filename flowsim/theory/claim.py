@@ -1,7 +1,9 @@
-"""One thing that the paper says a figure shows, and what was measured."""
+"""One thing that a figure is said to show, and what was measured."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+
+from .statement import Verdict
 
 
 @dataclass(frozen=True)
@@ -16,6 +18,11 @@ class Claim:
     measured: str
     holds: bool | None
     numbers: Mapping[str, float] = field(default_factory=dict)
+
+    @property
+    def verdict(self) -> Verdict:
+        """What became of the claim; unlike a theorem it has no assumptions to be met, but may go unmeasured."""
+        return {True: Verdict.HOLDS, False: Verdict.FAILS, None: Verdict.NOT_MEASURED}[self.holds]
 
 
 def unmeasured(text: str, expected: str, reason: str) -> Claim:

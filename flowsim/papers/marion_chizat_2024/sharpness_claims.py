@@ -3,12 +3,11 @@
 import numpy as np
 import xarray
 
-from ..sweeps import runs
-from ..sweeps.intervals import median
-from ..sweeps.runs import Method
-from .claim import Claim, listed, unmeasured
-from .learning_claims import learned
-from .scale_panels import drawn_rates, upper_bound
+from ...report.sweeps import runs
+from ...report.sweeps.intervals import median
+from ...runs import Run
+from ...theory import Claim, listed, unmeasured
+from .measures import drawn_rates, learned, upper_bound
 
 _SPREAD = 0.05
 _PLATEAU = (0.8, 1.02)
@@ -25,7 +24,7 @@ def sharpness_claims(dataset: xarray.Dataset) -> list[Claim]:
     Of a nonlinear network the paper says less: its runs are not known to have reached a minimum.
     """
     shown = drawn_rates(dataset)
-    plateaus = [_plateau(dataset, method) for method in shown]
+    plateaus = [_plateau(dataset, run) for run in shown]
     if runs.progress_measure(dataset) == "risk":
         small = [_below_threshold(dataset, shown), _between_bounds(dataset, shown, _CLOSE - 1)]
         return [*small, *plateaus, _flow_beyond(dataset, shown)]
@@ -34,25 +33,25 @@ def sharpness_claims(dataset: xarray.Dataset) -> list[Claim]:
     return [*small, *large, _flow_beyond(dataset, shown)]
 
 
-def _ends(dataset: xarray.Dataset, method: Method) -> xarray.DataArray:
+def _ends(dataset: xarray.Dataset, run: Run) -> xarray.DataArray:
     """Return the sharpness at the end of the runs that learned."""
-    return runs.final(dataset, method, "sharpness").where(learned(dataset, method))
+    return runs.final(dataset, run, "sharpness").where(learned(dataset, run))
 
 
-def _smallest_scale_means(dataset: xarray.Dataset, shown: tuple[Method, ...]) -> dict[str, float]:
+def _smallest_scale_means(dataset: xarray.Dataset, shown: tuple[Run, ...]) -> dict[str, float]:
     """Return the mean sharpness at the smallest scale, over the initializations from which all methods came to an end.
 
     Learning rates for which 2/η is not above the limit of the flow are left out: they cannot follow it.
     """
     start = dataset.isel(scale=0)
     limit = float(_ends(start, runs.FLOW).mean()) if runs.flows(dataset) else 0.0
-    free = [method for method in shown if method.threshold > (1 + _SPREAD) * limit or np.isnan(limit)]
-    ends = {method.name: _ends(start, method).values for method in free}
+    free = [run for run in shown if run.threshold > (1 + _SPREAD) * limit or np.isnan(limit)]
+    ends = {run.name: _ends(start, run).values for run in free}
     common = np.all([np.isfinite(values) for values in ends.values()], axis=0)
     return {name: float(values[common].mean()) for name, values in ends.items()} if common.any() else {}
 
 
-def _independence(dataset: xarray.Dataset, shown: tuple[Method, ...]) -> Claim:
+def _independence(dataset: xarray.Dataset, shown: tuple[Run, ...]) -> Claim:
     text = "at the smallest scale the sharpness after training does not depend on the learning rate"
     expected = f"means from the same initializations, for 2/η above the flow's limit: within {_SPREAD:.0%}"
     means = _smallest_scale_means(dataset, shown)
@@ -62,33 +61,33 @@ def _independence(dataset: xarray.Dataset, shown: tuple[Method, ...]) -> Claim:
     return Claim(text, expected, f"{listed(means, '.4g')}; spread {spread:.2%}", spread <= _SPREAD, means)
 
 
-def _between_bounds(dataset: xarray.Dataset, shown: tuple[Method, ...], slack: float) -> Claim:
+def _between_bounds(dataset: xarray.Dataset, shown: tuple[Run, ...], slack: float) -> Claim:
     lower, upper = float(dataset["sharpness_lower_bound"][0]), upper_bound(dataset)
     text = "at the smallest scale it lies between the dotted lines" if upper is not None else "it lies above 2La"
     top = np.inf if upper is None else float(upper[0])
     start = dataset.isel(scale=0)
     expected = f"mean of every η between {lower:.4g} and {top:.4g}" + (f", up to {slack:.0%}" if slack else "")
-    found = {method.name: float(_ends(start, method).mean()) for method in (*runs.flows(dataset), *shown)}
+    found = {run.name: float(_ends(start, run).mean()) for run in (*runs.flows(dataset), *shown)}
     found = {name: value for name, value in found.items() if np.isfinite(value)}
     if not found:
         return unmeasured(text, expected, "no run learned")
     # What the paper says is about descent. The mean of the flow's limits, beside it, a single sharp one can lift.
-    judged = [found[method.name] for method in shown if method.name in found]
+    judged = [found[run.name] for run in shown if run.name in found]
     holds = all(lower / (1 + slack) <= value <= top * (1 + slack) for value in judged) if judged else None
     return Claim(text, expected, listed(found, ".4g"), holds, found)
 
 
-def _below_threshold(dataset: xarray.Dataset, shown: tuple[Method, ...]) -> Claim:
+def _below_threshold(dataset: xarray.Dataset, shown: tuple[Run, ...]) -> Claim:
     text, expected = "at the smallest scale the sharpness after training is below 2/η", "mean of S/(2/η) below 1"
     start = dataset.isel(scale=0)
-    found = {method.name: float(_ends(start, method).mean()) / method.threshold for method in shown}
+    found = {run.name: float(_ends(start, run).mean()) / run.threshold for run in shown}
     found = {name: value for name, value in found.items() if np.isfinite(value)}
     if not found:
         return unmeasured(text, expected, "every run diverged")
     return Claim(text, expected, listed(found), max(found.values()) < 1, found)
 
 
-def _never_beyond(dataset: xarray.Dataset, shown: tuple[Method, ...]) -> Claim:
+def _never_beyond(dataset: xarray.Dataset, shown: tuple[Run, ...]) -> Claim:
     text, expected = "no minimum that descent finds is sharper than 2/η", f"largest S/(2/η) at most {1 + _SLACK:g}"
     found = {m.name: float(_ends(dataset, m).max()) / m.threshold for m in shown}
     found = {name: value for name, value in found.items() if np.isfinite(value)}
@@ -97,60 +96,60 @@ def _never_beyond(dataset: xarray.Dataset, shown: tuple[Method, ...]) -> Claim:
     return Claim(text, expected, listed(found), max(found.values()) <= 1 + _SLACK, found)
 
 
-def _plateau(dataset: xarray.Dataset, method: Method) -> Claim:
+def _plateau(dataset: xarray.Dataset, run: Run) -> Claim:
     """The scales of the plateau are those where descent cannot follow the flow, whose limit is sharper than 2/η."""
-    text = f"at large scales the sharpness after training plateaus at 2/η = {method.threshold:.4g} ({method.name})"
+    text = f"at large scales the sharpness after training plateaus at 2/η = {run.threshold:.4g} ({run.name})"
     low, high = _PLATEAU
     expected = f"median of S/(2/η), over the scales where the flow's limit is sharper than 2/η: {low} to {high}"
-    ratios = median(_ends(dataset, method)) / method.threshold
-    ratios = ratios[_beyond(dataset, method)]
+    ratios = median(_ends(dataset, run)) / run.threshold
+    ratios = ratios[_beyond(dataset, run)]
     ratios = ratios[ratios.notnull()]
     if ratios.size == 0:
         return unmeasured(text, expected, "no such scale at which runs learned")
     value = float(ratios.median())
     measured = f"{value:.3g} over {ratios.size} scales ({float(ratios.min()):.3g} to {float(ratios.max()):.3g})"
-    numbers = {"median": value, "scales": float(ratios.size), **_of_runs_beyond(dataset, method)}
+    numbers = {"median": value, "scales": float(ratios.size), **_of_runs_beyond(dataset, run)}
     if "runs" in numbers:
         measured += f"; {numbers['of_runs']:.3g} over the {numbers['runs']:g} runs whose own flow ends beyond 2/η"
     return Claim(text, expected, measured, low <= value <= high, numbers)
 
 
-def _of_runs_beyond(dataset: xarray.Dataset, method: Method) -> dict[str, float]:
+def _of_runs_beyond(dataset: xarray.Dataset, run: Run) -> dict[str, float]:
     """Return the median of S/(2/η) over the runs from initializations whose flow ends beyond 2/η, and their number.
 
     At large scales the runs that do not diverge are often those that start flat; this choice does not depend on it.
     """
     if not runs.flows(dataset):
         return {}
-    ends = _ends(dataset, method).where(_ends(dataset, runs.FLOW) > method.threshold).values
+    ends = _ends(dataset, run).where(_ends(dataset, runs.FLOW) > run.threshold).values
     ends = ends[np.isfinite(ends)]
-    return {"of_runs": float(np.median(ends)) / method.threshold, "runs": float(len(ends))} if len(ends) else {}
+    return {"of_runs": float(np.median(ends)) / run.threshold, "runs": float(len(ends))} if len(ends) else {}
 
 
-def _beyond(dataset: xarray.Dataset, method: Method) -> np.ndarray:
+def _beyond(dataset: xarray.Dataset, run: Run) -> np.ndarray:
     """Tell of every scale whether the flow's median limit is sharper than 2/η; without flows, of the larger half."""
     limits = median(_ends(dataset, runs.FLOW)).values if runs.flows(dataset) else np.full(1, np.nan)
     if np.isnan(limits).all():
         return np.arange(dataset.sizes["scale"]) >= dataset.sizes["scale"] / 2
-    return limits > method.threshold
+    return limits > run.threshold
 
 
-def _trained_from_above(dataset: xarray.Dataset, shown: tuple[Method, ...]) -> Claim:
+def _trained_from_above(dataset: xarray.Dataset, shown: tuple[Run, ...]) -> Claim:
     text = "networks initialized far above 2/η still train"
     expected = f"runs with initial sharpness above {_FAR_ABOVE:g}·2/η that learn, for every η"
     counts, words = {}, []
-    for method in shown:
-        above = (dataset["initial_sharpness"] > _FAR_ABOVE * method.threshold) & runs.asked(dataset, method)
-        count, total = int((above & learned(dataset, method)).sum()), int(above.sum())
+    for run in shown:
+        above = (dataset["initial_sharpness"] > _FAR_ABOVE * run.threshold) & runs.asked(dataset, run)
+        count, total = int((above & learned(dataset, run)).sum()), int(above.sum())
         if total:
-            counts[method.name] = count
-            words.append(f"{method.name}: {count} of {total}")
+            counts[run.name] = count
+            words.append(f"{run.name}: {count} of {total}")
     if not counts:
         return unmeasured(text, expected, "no run starts there")
     return Claim(text, expected, ", ".join(words), min(counts.values()) > 0, counts)
 
 
-def _flow_agrees(dataset: xarray.Dataset, shown: tuple[Method, ...]) -> Claim:
+def _flow_agrees(dataset: xarray.Dataset, shown: tuple[Run, ...]) -> Claim:
     text = "at the smallest scale the flow's limit is as sharp as what descent with small steps finds"
     expected = f"mean of the flow over that of the smallest η, from the same initializations: within {_SPREAD:.0%} of 1"
     if not runs.flows(dataset) or not shown:
@@ -164,14 +163,14 @@ def _flow_agrees(dataset: xarray.Dataset, shown: tuple[Method, ...]) -> Claim:
     return Claim(text, expected, f"{ratio:.4f}", abs(ratio - 1) <= _SPREAD, {"ratio": ratio})
 
 
-def _flow_beyond(dataset: xarray.Dataset, shown: tuple[Method, ...]) -> Claim:
+def _flow_beyond(dataset: xarray.Dataset, shown: tuple[Run, ...]) -> Claim:
     text = "the flow has no plateau: the sharpness of its limit keeps rising with the scale, beyond 2/η"
     expected = "median at the largest scale above that at every other, and above 2/η of the largest η drawn"
     limits = median(_ends(dataset, runs.FLOW)).dropna("scale").values if runs.flows(dataset) else np.empty(0)
     if len(limits) < 2 or not shown:
         return unmeasured(text, expected, "too few flows reached their limit")
     last = float(limits[-1])
-    numbers = {f"over 2/η, {method.name}": last / method.threshold for method in shown}
+    numbers = {f"over 2/η, {run.name}": last / run.threshold for run in shown}
     holds = bool(last >= limits.max()) and last > shown[-1].threshold
     measured = f"{limits[0]:.4g} at the smallest scale, {last:.4g} at the largest; {listed(numbers)}"
     return Claim(text, expected, measured, holds, {"first": float(limits[0]), "last": last, **numbers})

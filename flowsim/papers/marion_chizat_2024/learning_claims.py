@@ -3,43 +3,21 @@
 import numpy as np
 import xarray
 
-from ..sweeps import runs
-from ..sweeps.runs import Method
-from .claim import Claim, listed, unmeasured
+from ...report.sweeps import runs
+from ...runs import Run
+from ...theory import Claim, listed, unmeasured
+from .measures import LEARNED, criterion, critical_rate, learned
 
-# The zero network is at squared distance 1 and excess risk a, the limit of the flow at 1e-16 or less in both.
-LEARNED = 1e-2
 _WIDE = 0.5
 _RATIO = (0.8, 1.25)
-
-
-def learned(dataset: xarray.Dataset, method: Method) -> xarray.DataArray:
-    """Tell of every run whether it learned: its squared distance, or else its excess risk, ended below 0.01.
-
-    Where the minimum of the risk is unknown, every run counts that did not diverge.
-    """
-    measure = runs.progress_measure(dataset)
-    values = runs.final(dataset, method, measure)
-    return values.notnull() if measure == "risk" else values < LEARNED
-
-
-def criterion(dataset: xarray.Dataset) -> str:
-    """Return in symbols what a run must do to count as having learned."""
-    symbols = {"squared_distance": f"‖π − w*‖² < {LEARNED:g}", "excess_risk": f"R − R_min < {LEARNED:g}"}
-    return symbols.get(runs.progress_measure(dataset), "no divergence")
-
-
-def critical_rate(dataset: xarray.Dataset) -> float:
-    """Return 2 over the lower bound of Theorem 2, the least of the grid: 1/(La‖w*‖²) for large L."""
-    return float(2 / dataset["sharpness_lower_bound"].max())
 
 
 def learning_claims(dataset: xarray.Dataset) -> list[Claim]:
     """Return the claims of panel a: success over many scales below the critical learning rate, none above."""
     critical = critical_rate(dataset)
-    shares = {method: _learned_share(dataset, method) for method in runs.descents(dataset)}
-    below = {method.name: float((share > 0.5).mean()) for method, share in shares.items() if _below(method, critical)}
-    above = {method.name: float(share.max()) for method, share in shares.items() if not _below(method, critical)}
+    shares = {run: _learned_share(dataset, run) for run in runs.descents(dataset)}
+    below = {run.name: float((share > 0.5).mean()) for run, share in shares.items() if _below(run, critical)}
+    above = {run.name: float(share.max()) for run, share in shares.items() if not _below(run, critical)}
     wide = f"‖π − w*‖² < {LEARNED:g} in most runs, at {_WIDE:.0%} of the scales or more"
     none = f"‖π − w*‖² < {LEARNED:g} in at most 10 % of the runs at every scale"
     texts = (
@@ -56,14 +34,14 @@ def learning_claims(dataset: xarray.Dataset) -> list[Claim]:
     ]
 
 
-def _below(method: Method, critical: float) -> bool:
-    return method.learning_rate is not None and method.learning_rate < critical
+def _below(run: Run, critical: float) -> bool:
+    return run.learning_rate is not None and run.learning_rate < critical
 
 
-def _learned_share(dataset: xarray.Dataset, method: Method) -> xarray.DataArray:
+def _learned_share(dataset: xarray.Dataset, run: Run) -> xarray.DataArray:
     """Return the share of the runs asked for that learned; a run that diverged did not."""
-    asked = runs.asked(dataset, method).sum(runs.REPETITION)
-    return learned(dataset, method).sum(runs.REPETITION) / asked.where(asked > 0)
+    asked = runs.asked(dataset, run).sum(runs.REPETITION)
+    return learned(dataset, run).sum(runs.REPETITION) / asked.where(asked > 0)
 
 
 def flow_claim(dataset: xarray.Dataset) -> Claim:
@@ -86,8 +64,8 @@ def _jump_claim(part: xarray.Dataset) -> Claim:
     line = critical_rate(part)
     text = f"L = {part['depth'].item()}: the squared distance jumps at η = 1/(La) = {line:.3g}"
     expected = f"η where half of the runs fail (‖π − w*‖² ≥ {LEARNED:g}), over 1/(La): {_RATIO[0]} to {_RATIO[1]}"
-    rates = part["learning_rate"].values
-    shares = np.array([_learned_share(part, method).item() for method in runs.descents(part)])
+    rates = np.array([run.learning_rate for run in runs.descents(part)])
+    shares = np.array([_learned_share(part, run).item() for run in runs.descents(part)])
     failing = np.flatnonzero(shares < 0.5)
     if len(failing) == 0 or failing[0] == 0:
         return unmeasured(text, expected, "the learning rates do not reach across the jump")
@@ -99,10 +77,10 @@ def _jump_claim(part: xarray.Dataset) -> Claim:
 
 def divergence_claims(dataset: xarray.Dataset) -> list[Claim]:
     """Return the claims of Figures 3 and 5: descent may diverge at large scales, more so with large steps."""
-    shares = {method: _diverged_share(dataset, method) for method in runs.descents(dataset)}
-    first = {method.name: float(share[0]) for method, share in shares.items()}
-    last = {method.name: float(share[-1]) for method, share in shares.items()}
-    mean = {method.name: float(share.mean()) for method, share in shares.items()}
+    shares = {run: _diverged_share(dataset, run) for run in runs.descents(dataset)}
+    first = {run.name: float(share[0]) for run, share in shares.items()}
+    last = {run.name: float(share[-1]) for run, share in shares.items()}
+    mean = {run.name: float(share.mean()) for run, share in shares.items()}
     ordered = np.array(list(mean.values()))
     some = max(last.values(), default=0.0) > 0
     return [
@@ -118,6 +96,6 @@ def divergence_claims(dataset: xarray.Dataset) -> list[Claim]:
     ]
 
 
-def _diverged_share(dataset: xarray.Dataset, method: Method) -> np.ndarray:
-    asked = runs.asked(dataset, method).sum(runs.REPETITION)
-    return (runs.diverged(dataset, method).sum(runs.REPETITION) / asked.where(asked > 0)).values
+def _diverged_share(dataset: xarray.Dataset, run: Run) -> np.ndarray:
+    asked = runs.asked(dataset, run).sum(runs.REPETITION)
+    return (runs.diverged(dataset, run).sum(runs.REPETITION) / asked.where(asked > 0)).values

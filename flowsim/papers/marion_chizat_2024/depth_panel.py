@@ -5,10 +5,10 @@ import numpy as np
 import xarray
 from matplotlib.axes import Axes
 
-from ..style import FLOW as FLOW_LOOK, MAJOR_TICKS, MINOR_TICKS, THRESHOLD
-from ..sweeps import runs
-from ..sweeps.intervals import mean_interval
-from ..sweeps.panels import LABELS, draw_interval
+from ...report.style import FLOW as FLOW_LOOK, MAJOR_TICKS, MINOR_TICKS, THRESHOLD
+from ...report.sweeps import runs
+from ...report.sweeps.intervals import mean_interval
+from ...report.sweeps.panels import LABELS, draw_interval
 
 _MARKERS = "os^DvP"
 # The zero network is at squared distance ‖w*‖² = 1; the authors draw −0.01 to 0.21 of this divided by d = 5.
@@ -21,7 +21,7 @@ def draw_critical_rates(axes: Axes, dataset: xarray.Dataset) -> None:
 
     Means are over the runs that did not diverge; where all did, the curve ends.
     """
-    depths, rates = dataset["depth"].values, dataset["learning_rate"].values
+    depths, rates = dataset["depth"].values, np.array([run.learning_rate for run in runs.descents(dataset)])
     for index, depth in enumerate(depths):
         part = dataset.isel(depth=index)
         values = np.stack([runs.final(part, m, "squared_distance").values for m in runs.descents(dataset)])

@@ -1,16 +1,15 @@
 """Claims as a table for the terminal, and as a summary for a file."""
 
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
 from rich.table import Table
 from rich.text import Text
 
-from ..table import finite_or_none
-from ..terminal import empty_table
-from .claim import Claim
-
-_VERDICTS = {True: "holds", False: "fails", None: "not measured"}
+from ..theory import Claim, Verdict
+from .table import finite_or_none
+from .terminal import empty_table
 
 
 def claims_table(found: Sequence[Claim], title: str) -> Table:
@@ -21,17 +20,17 @@ def claims_table(found: Sequence[Claim], title: str) -> Table:
     table.add_column("verdict", min_width=8)
     for claim in found:
         said = Text.assemble(claim.text, "\n", (claim.expected, "dim"))
-        table.add_row(said, Text(claim.measured), Text(_VERDICTS[claim.holds], style=_style(claim)))
+        table.add_row(said, Text(claim.measured), Text(str(claim.verdict), style=_style(claim)))
     return table
 
 
 def _counts(found: Sequence[Claim]) -> str:
-    counts = {word: sum(claim.holds is verdict for claim in found) for verdict, word in _VERDICTS.items()}
-    return ", ".join(f"{count} {word}" for word, count in counts.items() if count)
+    counts = Counter(claim.verdict for claim in found)
+    return ", ".join(f"{counts[verdict]} {verdict}" for verdict in Verdict if counts[verdict])
 
 
 def _style(claim: Claim) -> str:
-    return "bold" if claim.holds is False else ""
+    return "bold" if claim.verdict is Verdict.FAILS else ""
 
 
 def claims_summary(found: Sequence[Claim]) -> list[dict[str, Any]]:

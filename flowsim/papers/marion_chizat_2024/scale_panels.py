@@ -1,12 +1,11 @@
 """The panels of Figures 1, 3–7 that go over the scale of the initialization."""
 
-import numpy as np
 import xarray
 from matplotlib.axes import Axes
 
-from ..sweeps import runs
-from ..sweeps.intervals import median
-from ..sweeps.panels import (
+from ...report.sweeps import runs
+from ...report.sweeps.intervals import median
+from ...report.sweeps.panels import (
     LABELS,
     draw_bound,
     draw_divergence,
@@ -16,25 +15,18 @@ from ..sweeps.panels import (
     positions,
     set_axis,
 )
-from ..sweeps.runs import Method
+from .measures import drawn_rates, upper_bound
 
 # The sharpness has the same axis in all figures of the paper.
 SHARPNESS_LIMITS = (0.1, 3e4)
-# Panel b leaves out the learning rates from here on: near the critical one and beyond, they find no minimum.
-_FIRST_RATE_LEFT_OUT = 0.09
 _HIGHEST_DECADE = 8
 _MEDIAN_LOOK = {"color": "black", "linewidth": 0.9, "marker": "x", "markersize": 3.5, "zorder": 2.6}
 
 
-def drawn_rates(dataset: xarray.Dataset) -> tuple[Method, ...]:
-    """Return the descents whose sharpness the paper shows: those with η < 0.09."""
-    return tuple(m for m in runs.descents(dataset) if m.learning_rate and m.learning_rate < _FIRST_RATE_LEFT_OUT)
-
-
 def draw_squared_distance(axes: Axes, dataset: xarray.Dataset) -> None:
-    """Draw panel a of Figures 1 and 4: squared distance after training against the scale, for every method."""
+    """Draw panel a of Figures 1 and 4: squared distance after training against the scale, for every run."""
     draw_initial(axes, dataset, "squared_distance")
-    draw_final(axes, dataset, runs.methods(dataset), "squared_distance")
+    draw_final(axes, dataset, runs.runs_of(dataset), "squared_distance")
     axes.set_yscale("log")
     axes.set_ylabel(LABELS["squared_distance"])
     set_axis(axes, dataset)
@@ -75,22 +67,10 @@ def draw_bounds(axes: Axes, dataset: xarray.Dataset) -> None:
         draw_bound(axes, x, upper, r"$8L\Lambda$")
 
 
-def upper_bound(dataset: xarray.Dataset) -> np.ndarray | None:
-    """Return 8LΛ, the bound of Corollary 2 for ‖w*‖ = 1 on the limit of the flow from a small scale, or `None`.
-
-    It is about perceptrons on data whose covariance has full rank.
-    """
-    content = runs.scenario(dataset)
-    network, data = content.get("network", {}), content.get("data", {})
-    if network.get("kind") != "mlp" or data.get("samples", 0) < data.get("features", 0):
-        return None
-    return 8 * network["depth"] * dataset["largest_eigenvalue"].values
-
-
 def _highest_median(dataset: xarray.Dataset) -> float:
     """Return a little more than the highest median, below which all curves are mostly to be seen."""
     medians = [median(dataset["initial_sharpness"])]
-    medians += [median(runs.final(dataset, method, "sharpness")) for method in runs.methods(dataset)]
+    medians += [median(runs.final(dataset, run, "sharpness")) for run in runs.runs_of(dataset)]
     highest = max((float(m.max()) for m in medians if m.notnull().any()), default=0.0)
     return min(2 * highest, 10.0**_HIGHEST_DECADE)
 

@@ -1,0 +1,106 @@
+"""Figures that a scenario asks for by name: the kind of thing that they are, and how they stand in a scenario."""
+
+import importlib.util
+import inspect
+import pkgutil
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
+
+from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema
+from pydantic_core import PydanticCustomError
+
+from ..kinds import Registry, UnknownKindError, refusal
+
+if TYPE_CHECKING:
+    import matplotlib.figure
+
+    from ..theory import Claim
+    from .results import Results
+    from .scenario import Scenario
+
+
+class Figure(ABC):
+    """A figure of stored results, which a scenario asks for as `figure: my_module:MyFigure`.
+
+    To add one, write a subclass that can be made without arguments, with a `name` and `draw`; whatever it shows stands
+    in the stored data sets. Import Matplotlib inside `draw`, so that a scenario can be checked without it.
+    """
+
+    name: ClassVar[str]
+    """What its files are called, without suffix."""
+
+    @abstractmethod
+    def draw(self, results: "Results") -> "matplotlib.figure.Figure":
+        """Return the figure, from the data sets of `results` alone."""
+
+    def refusals(self, scenario: "Scenario") -> Iterable[PydanticCustomError]:
+        """Return why `scenario` does not make what the figure shows, each a `refusal`; by default nothing is asked."""
+        return ()
+
+    def claims(self, results: "Results") -> "Sequence[Claim]":
+        """Return what the figure is said to show, with the numbers measured; by default nothing is."""
+        return ()
+
+
+def _is_figure(kind: Any) -> bool:
+    drawn = isinstance(kind, type) and issubclass(kind, Figure) and not inspect.isabstract(kind)
+    return drawn and isinstance(getattr(kind, "name", None), str)
+
+
+FIGURES: Registry[type[Figure]] = Registry(
+    "a figure", accepts=_is_figure, expected="a subclass of flowsim.report.Figure with a name and draw"
+)
+
+
+def figures_of(names: Iterable[str] | None) -> tuple[Figure, ...]:
+    """Return the figures of these names. Raises `UnknownKindError` for a name without one."""
+    return tuple(FIGURES[name]() for name in names or ())
+
+
+def _as_names(value: Any) -> Any:
+    if isinstance(value, str):
+        return (value,)
+    if value is None or isinstance(value, list | tuple):
+        return value
+    raise _no_figure(f"{value!r}")
+
+
+def _known(names: tuple[str, ...] | None) -> tuple[str, ...] | None:
+    files: set[str] = set()
+    for name in names or ():
+        try:
+            figure = FIGURES[name]()
+        except UnknownKindError as error:
+            raise refusal(found=error.found, expected=error.expected, write=error.write) from None
+        if figure.name in files:
+            raise refusal(found=f"two figures called {figure.name}", expected="different names", write="one of them")
+        files.add(figure.name)
+    return names
+
+
+def _no_figure(found: str) -> PydanticCustomError:
+    shipped = ", ".join(_papers())
+    return refusal(
+        found=found,
+        expected="the place of a figure, or a list of them" + (f" (flowsim has those of {shipped})" if shipped else ""),
+        write="figure: my_module:MyFigure",
+    )
+
+
+def _papers() -> list[str]:
+    """Return the plug-ins that come with flowsim, by the names of their modules."""
+    home = "flowsim.papers"
+    found = importlib.util.find_spec(home)
+    places = found.submodule_search_locations if found else None
+    return [f"{home}.{module.name}" for module in pkgutil.iter_modules(places)] if places else []
+
+
+FigureNames = Annotated[
+    tuple[Annotated[str, Field(min_length=1)], ...] | None,
+    Field(strict=False),
+    BeforeValidator(_as_names),
+    AfterValidator(_known),
+    WithJsonSchema({"anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}}, {"type": "null"}]}),
+]
+"""One figure or several, by their names; `None` for none."""

@@ -1,0 +1,118 @@
+"""Results read back from the folder that a run left: the data sets, the scenario and the summary."""
+
+import io
+import json
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import yaml
+
+from .store import SCENARIO, SUMMARY, SWEEP, THEORY, TRAJECTORIES, StoreError
+
+if TYPE_CHECKING:
+    import xarray
+
+_DATASETS = {"trajectories": TRAJECTORIES, "sweep": SWEEP, "theory": THEORY}
+# Variables of data sets before runs were a dimension.
+_OLD_FORM = {TRAJECTORIES: ("flow_", "descent_"), SWEEP: ("flow_", "descent_")}
+_AGAIN = "run the scenario again, with --overwrite"
+
+
+@dataclass(frozen=True)
+class Results:
+    """What stands in a folder of results; a data set that the run did not make is `None`.
+
+    `trajectories` holds the runs from one initialization over (run, record), `sweep` those of a grid over (grid,
+    repetition, run), `theory` the statements that were checked.
+    """
+
+    folder: Path
+    trajectories: "xarray.Dataset | None"
+    sweep: "xarray.Dataset | None"
+    theory: "xarray.Dataset | None"
+
+    @property
+    def scenario(self) -> dict[str, Any]:
+        """The scenario that ran, every default filled in; empty for results that no scenario made."""
+        return self._run.get("scenario") or {}
+
+    @property
+    def environment(self) -> dict[str, Any]:
+        """The versions, the device and the platform that it ran on."""
+        return self._run.get("environment") or {}
+
+    @cached_property
+    def summary(self) -> dict[str, Any]:
+        """The numbers of the tables. Raises `StoreError` where there is no legible summary."""
+        path = self.folder / SUMMARY
+        try:
+            return json.loads(_content(path))
+        except ValueError as error:
+            raise _damaged(path, error) from None
+
+    def required(self, name: str) -> "xarray.Dataset":
+        """Return the data set `name`: trajectories, sweep or theory. Raises `StoreError` where there is none."""
+        found = {"trajectories": self.trajectories, "sweep": self.sweep, "theory": self.theory}[name]
+        if found is None:
+            raise StoreError(f"{self.folder / _DATASETS[name]}: is missing, and needed for what is asked; {_AGAIN}")
+        return found
+
+    @cached_property
+    def _run(self) -> dict[str, Any]:
+        path = self.folder / SCENARIO
+        if not path.exists():
+            return {}
+        try:
+            stored = yaml.safe_load(_content(path))
+        except (ValueError, yaml.YAMLError, RecursionError) as error:
+            raise _damaged(path, error) from None
+        if not isinstance(stored, dict):
+            raise _damaged(path, ValueError("it holds no keys"))
+        return stored
+
+
+def open_results(folder: str | Path) -> Results:
+    """Read the results in `folder`, as `python -m flowsim` and `Comparison.save` leave them.
+
+    Raises `StoreError`, with one line that says what to do, for a folder without results, for files that are damaged,
+    and for data sets in the form of an earlier version.
+    """
+    folder = Path(folder)
+    if not folder.is_dir():
+        found = "is a file" if folder.exists() else "there is no such folder"
+        raise StoreError(f"{folder}: {found}; give the folder of one scenario's results, such as results/residual")
+    found = {name: _dataset(folder / file) for name, file in _DATASETS.items()}
+    if not any(dataset is not None for dataset in found.values()):
+        names = ", ".join(_DATASETS.values())
+        raise StoreError(f"{folder}: holds none of {names}; give the folder of one scenario's results, or {_AGAIN}")
+    return Results(folder, **found)
+
+
+def _dataset(path: Path) -> "xarray.Dataset | None":
+    import xarray
+
+    if not path.exists():
+        return None
+    content = _content(path)
+    try:
+        with xarray.open_dataset(io.BytesIO(content), engine="h5netcdf") as stored:
+            found = stored.load()
+    except Exception as error:  # whatever HDF5 and its readers say of bytes that are not what they should be
+        raise _damaged(path, error) from None
+    if any(str(name).startswith(_OLD_FORM.get(path.name, ())) for name in found.variables):
+        raise StoreError(f"{path}: has the form of an earlier version of flowsim; {_AGAIN}")
+    return found
+
+
+def _content(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise StoreError(f"{path}: cannot be read: {error.strerror or error}; {_AGAIN}") from None
+
+
+def _damaged(path: Path, error: Exception) -> StoreError:
+    reason = f"{type(error).__name__}: {error}".splitlines()[0]
+    return StoreError(f"{path}: is damaged ({reason}); {_AGAIN}")

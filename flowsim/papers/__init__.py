@@ -1,0 +1,1 @@
+"""Papers whose figures and claims flowsim makes, each a plug-in of its own."""

@@ -1,0 +1,59 @@
+"""The panels of a figure, put together as the paper has them."""
+
+from collections.abc import Callable, Sequence
+
+import matplotlib
+import xarray
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from ...report.legend import legend_above
+from ...report.recorded import recorded
+from ...report.style import STYLE
+from .single_run_panels import draw_single_run
+
+_COLUMN_WIDTH, _PANEL_HEIGHT, _LEGEND_HEIGHT = 3.3, 2.25, 0.35
+Panel = Callable[[Axes, xarray.Dataset], None]
+
+
+def drawn(
+    sweep: xarray.Dataset,
+    panels: Sequence[Panel],
+    *,
+    single_runs: xarray.Dataset | None = None,
+    sharpness: bool = False,
+) -> Figure:
+    """Return the figure of some panels of a sweep, with the gradient flow in them.
+
+    Bands are 95 % confidence intervals over repetitions: for means, of the runs that did not diverge, by the percentile
+    bootstrap as in the paper; for the probability of divergence, Wilson's. The trajectories `single_runs` give a row of
+    two more panels for each of their learning rates. With `sharpness` the legend names the lines 2/η and the bounds.
+    """
+    shown = None if single_runs is None else recorded(single_runs)
+    descents = () if shown is None else tuple(run for run in shown.others if run.run.is_descent)
+    count = len(panels) + 2 * len(descents)
+    with matplotlib.rc_context(STYLE):
+        figure, axes = _empty_figure(count)
+        for panel, ax in zip(panels, axes, strict=False):
+            panel(ax, sweep)
+        if shown is not None:
+            for row, descent in enumerate(descents, start=1):
+                draw_single_run(axes[2 * row], axes[2 * row + 1], sweep, shown.flow, descent)
+        if count > 1:
+            _letter(axes, len(panels))
+        legend_above(figure, thresholds=sharpness, bounds=sharpness)
+    return figure
+
+
+def _empty_figure(count: int) -> tuple[Figure, list[Axes]]:
+    columns, rows = min(count, 2), (count + 1) // 2
+    size = (_COLUMN_WIDTH * columns, _PANEL_HEIGHT * rows + _LEGEND_HEIGHT)
+    figure = Figure(figsize=size, layout="constrained")
+    return figure, list(figure.subplots(rows, columns, squeeze=False).ravel())
+
+
+def _letter(axes: list[Axes], panels: int) -> None:
+    """Write the paper's letter of each panel at its top left; a row of a single run is one panel."""
+    for index, ax in enumerate(axes):
+        letter = chr(ord("a") + index) if index < panels else chr(ord("a") + panels + (index - panels) // 2)
+        ax.set_title(f"({letter})", loc="left", fontsize=8)

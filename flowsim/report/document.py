@@ -1,0 +1,165 @@
+"""Stored results become a document: tables to print, numbers and figures to write. Nothing here computes a run."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import xarray
+from matplotlib.figure import Figure
+from rich.text import Text
+
+from ..experiments import (
+    Figure as AskedFigure,
+    ResultFolder,
+    Results,
+    StoreError,
+    figures_of,
+    open_results,
+    refuse_unwritable,
+    theory_from_dataset,
+)
+from ..experiments.store import SCENARIO, SUMMARY, SWEEP, THEORY, TRAJECTORIES
+from ..kinds import UnknownKindError
+from .claims_table import claims_summary, claims_table
+from .figures import figures as trajectories_figures
+from .recorded import recorded
+from .sweeps import runs, sweep_figures, sweep_summary, sweep_table
+from .table import render, summary as trajectories_summary
+from .theory_figures import theory_figures
+from .theory_table import theory_summary, theory_tables
+
+_MOST_FAILURES = 10
+
+
+@dataclass(frozen=True)
+class Document:
+    """What is made of stored results: tables for the terminal, the summary, figures by name.
+
+    `complete` tells whether everything arrived where it should: the flows at their limits, the statements at no
+    failure, and every cell of a sweep at an end.
+    """
+
+    tables: tuple[Any, ...]
+    summary: dict[str, Any]
+    figures: dict[str, Figure]
+    complete: bool
+
+    def write(self, folder: ResultFolder) -> list[Path]:
+        """Write summary and figures, and return their paths. Raises `StoreError` as the folder does."""
+        paths = [folder.write_summary(self.summary)]
+        for name, figure in self.figures.items():
+            paths.extend(folder.write_figure(name, figure))
+        return paths
+
+
+@dataclass(frozen=True)
+class _Part:
+    """What one data set gives to a document; `complaints` stand below all tables."""
+
+    tables: tuple[Any, ...] = ()
+    summary: dict[str, Any] = field(default_factory=dict)
+    figures: dict[str, Figure] = field(default_factory=dict)
+    complaints: tuple[Text, ...] = ()
+    complete: bool = True
+
+
+def document(results: Results, title: str) -> Document:
+    """Return the document of `results`, with the figures that their scenario asks for.
+
+    Raises `StoreError` where a figure is asked for that is not there, or lacks a data set.
+    """
+    asked = _asked(results)
+    claims = [claim for figure in asked for claim in figure.claims(results)]
+    # Drawn as it was asked for, a sweep needs no other figures.
+    parts = [_of_trajectories(results, title), _of_theory(results, title), _of_sweep(results, title, drawn=not asked)]
+    summary: dict[str, Any] = {}
+    figures = {}
+    for part in parts:
+        summary |= part.summary
+        figures |= part.figures
+    judged = [claims_table(claims, title=f"{title}: what is said, and what was measured")] if claims else []
+    return Document(
+        tables=(
+            *(table for part in parts for table in part.tables),
+            *judged,
+            *(complaint for part in parts for complaint in part.complaints),
+        ),
+        summary=summary | ({"claims": claims_summary(claims)} if claims else {}),
+        figures=figures | {figure.name: figure.draw(results) for figure in asked},
+        complete=all(part.complete for part in parts),
+    )
+
+
+def _asked(results: Results) -> tuple[AskedFigure, ...]:
+    names = results.scenario.get("figure")
+    try:
+        return figures_of([names] if isinstance(names, str) else names)
+    except UnknownKindError as error:
+        raise StoreError(f"{results.folder / SCENARIO}: figure: {error}") from None
+
+
+def _of_trajectories(results: Results, title: str) -> _Part:
+    found = results.trajectories
+    if found is None:
+        return _Part()
+    arrived = recorded(found).flow.outcome.arrived
+    return _Part((render(found, title),), trajectories_summary(found), trajectories_figures(found), complete=arrived)
+
+
+def _of_theory(results: Results, title: str) -> _Part:
+    if results.theory is None:
+        return _Part(summary={"theory": None})
+    found = theory_from_dataset(results.theory)
+    tables, figures = theory_tables(found, title), theory_figures(found)
+    return _Part(tuple(tables), {"theory": theory_summary(found)}, figures, complete=not found.failed)
+
+
+def _of_sweep(results: Results, title: str, *, drawn: bool) -> _Part:
+    found = results.sweep
+    if found is None:
+        return _Part()
+    figures = {f"sweep_{name}": figure for name, figure in sweep_figures(found).items()} if drawn else {}
+    failures, unconverged = runs.failures(found), runs.unconverged(found)
+    return _Part(
+        tables=(sweep_table(found, title=title),),
+        summary={"sweep": sweep_summary(found) | {"failures": failures}},
+        figures=figures,
+        complaints=tuple(_complaints(failures, unconverged)),
+        complete=not failures and not unconverged,
+    )
+
+
+def _complaints(failures: list[dict[str, str]], unconverged: int) -> Iterator[Text]:
+    """Say what a sweep lacks."""
+    for failure in failures[:_MOST_FAILURES]:
+        yield Text(f"failed: {failure['cell']}: {failure['message']}")
+    if (more := len(failures) - _MOST_FAILURES) > 0:
+        yield Text(f"failed: {more} more, which are in summary.json")
+    if unconverged:
+        yield Text(f"{unconverged} flows did not reach their limit")
+
+
+def save(dataset: xarray.Dataset, folder: Path, *, overwrite: bool = False) -> list[Path]:
+    """Write a data set of trajectories with its summary and figures into `folder`, and return the paths.
+
+    Raises `StoreError` where `folder` holds other results, unless `overwrite`, and where it cannot be written.
+    """
+    refuse_unwritable(folder)
+    with ResultFolder(folder).locked():
+        here = ResultFolder(folder, _others(folder, bytes(dataset.to_netcdf(engine="h5netcdf")), overwrite))
+        written = [here.write_dataset(dataset)]
+        return written + document(open_results(folder), folder.resolve().name).write(here)
+
+
+def _others(folder: Path, content: bytes, overwrite: bool) -> list[Path]:
+    """Return the files of other results; refuse them without `overwrite`."""
+    stored = folder / TRAJECTORIES
+    others = [path for path in (folder / name for name in (SCENARIO, SUMMARY, SWEEP, THEORY)) if path.exists()]
+    if not stored.exists() or stored.read_bytes() != content:
+        others += [stored] if stored.exists() else []
+    elif others == [folder / SUMMARY]:
+        return []
+    if others and not overwrite:
+        raise StoreError(f"{folder}: holds other results; write overwrite=True, or give another folder")
+    return others

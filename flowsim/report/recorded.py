@@ -1,0 +1,77 @@
+"""Runs as they are stored: the records of each without their padding, and what is known of its end."""
+
+from dataclasses import dataclass
+
+import numpy as np
+import xarray
+from jaxtyping import Float
+
+from ..dynamics import Outcome
+from ..runs import RUN, Run, runs_of
+
+
+@dataclass(frozen=True)
+class RecordedRun:
+    """One run of a data set of trajectories; `part` is what the data set holds of it."""
+
+    run: Run
+    part: xarray.Dataset
+
+    def along(self, quantity: str) -> Float[np.ndarray, "records ..."]:
+        """Return `quantity` at the records of the run, NaN where it was not recorded."""
+        count = int(self.part["records"].item())
+        return self.part[quantity].values[:count] if quantity in self.part else np.full(count, np.nan)
+
+    def number(self, quantity: str) -> float:
+        """Return a quantity of the whole run, NaN where it does not apply."""
+        return float(self.part[quantity].item())
+
+    @property
+    def outcome(self) -> Outcome:
+        """How the run ended."""
+        return Outcome(int(self.part["outcome"].item()))
+
+    @property
+    def steps(self) -> int:
+        """The number of steps made."""
+        return int(self.part["steps"].item())
+
+    @property
+    def end_time(self) -> float:
+        """The time at the end."""
+        return self.number("end_time")
+
+
+@dataclass(frozen=True)
+class Recorded:
+    """A data set of trajectories: the flow, the other runs as they were asked for, and what theory says of the end."""
+
+    flow: RecordedRun
+    others: tuple[RecordedRun, ...]
+    bounds: tuple[float, float] | None
+    critical_learning_rate: float | None
+
+    @property
+    def runs(self) -> tuple[RecordedRun, ...]:
+        """All runs, the flow first."""
+        return (self.flow, *self.others)
+
+    @property
+    def by_rate(self) -> list[RecordedRun]:
+        """The other runs, those of one dynamics together, from the smallest learning rate to the largest."""
+        order = list(dict.fromkeys(other.run.dynamics for other in self.others))
+        return sorted(self.others, key=lambda other: (order.index(other.run.dynamics), other.run.learning_rate or 0.0))
+
+
+def recorded(dataset: xarray.Dataset) -> Recorded:
+    """Return what a data set of trajectories holds, as `Comparison.to_dataset` makes it."""
+    runs = [RecordedRun(run, dataset.isel({RUN: place})) for place, run in enumerate(runs_of(dataset))]
+    (flow,) = (run for run in runs if run.run.is_flow)
+    bounds = [dataset.attrs.get(f"sharpness_{side}_bound") for side in ("lower", "upper")]
+    critical = dataset.attrs.get("critical_learning_rate")
+    return Recorded(
+        flow=flow,
+        others=tuple(run for run in runs if not run.run.is_flow),
+        bounds=None if None in bounds else (float(bounds[0]), float(bounds[1])),  # pyright: ignore[reportArgumentType]
+        critical_learning_rate=None if critical is None else float(critical),
+    )

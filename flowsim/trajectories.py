@@ -1,0 +1,122 @@
+"""Runs from one initialization as one labelled data set, over (run, record)."""
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import jax
+import numpy as np
+
+from .dynamics import Trajectory
+from .quantities import attributes
+from .runs import FLOW, RUN, Run, run_coordinates
+
+if TYPE_CHECKING:
+    import xarray
+
+    from .comparison import Comparison, RunBesideFlow
+
+RECORD = "record"
+_ALONG = ("risk", "excess_risk", "squared_distance", "gradient_norm", "sharpness")
+Columns = dict[str, np.ndarray]
+
+
+def trajectories_of(comparison: "Comparison", attrs: Mapping[str, Any] | None = None) -> "xarray.Dataset":
+    """Return all runs of a comparison, the flow first, and everything that tables and figures show of them.
+
+    Along the path, over (run, record): time, risk, excess risk, squared distance, gradient norm, sharpness, distance to
+    the flow, and the other diagnostics of the runs, padded with NaN after the number of `records` of each. At the end,
+    over run: outcome, steps, times, `final_*`, distance to the flow, crossing of 2/η, and what the run took. `attrs`
+    become attributes of the data set, mappings among them as JSON, beside the bounds of Theorem 2 and the critical
+    learning rate where they apply. The sharpness at the final weights is computed here, where it is not known yet.
+    """
+    import xarray
+
+    beside = comparison.descents
+    runs = [FLOW, *(Run(other.dynamics, other.learning_rate) for other in beside)]
+    paths = [_path(comparison.flow, None), *(_path(other.trajectory, other.distance) for other in beside)]
+    ends = [_end(comparison.flow), *(_end(other.trajectory) | _beside_flow(other) for other in beside)]
+    variables = _over_records(paths) | _over_runs(ends)
+    known = {name: json.dumps(value) if isinstance(value, Mapping) else value for name, value in (attrs or {}).items()}
+    return xarray.Dataset(variables, run_coordinates(runs), {**_theory(comparison), **known})
+
+
+def _path(run: Trajectory, distance: np.ndarray | None) -> Columns:
+    """Return what is known along one run, each with its records first."""
+    columns = {"time": np.asarray(run.times)}
+    for name in _ALONG:
+        values = getattr(run, name)
+        columns[name] = _unknown(columns["time"]) if values is None else np.asarray(values)
+    columns["distance"] = _unknown(columns["time"]) if distance is None else np.asarray(distance)
+    for path, values in jax.tree_util.tree_leaves_with_path(run.diagnostics):
+        columns[jax.tree_util.keystr(path, simple=True, separator="_")] = np.asarray(values)
+    return columns
+
+
+def _unknown(times: np.ndarray) -> np.ndarray:
+    return np.full(len(times), np.nan)
+
+
+def _over_records(paths: Sequence[Columns]) -> dict[str, Any]:
+    """Return the columns of all runs over (run, record, …), NaN where a run has no value."""
+    variables: dict[str, Any] = {}
+    for name in dict.fromkeys(name for path in paths for name in path):
+        columns = [path.get(name, np.empty(0)) for path in paths]
+        inner = max(column.ndim for column in columns) - 1
+        dims = (RUN, RECORD, *(f"{name}_{axis}" for axis in range(inner)))
+        variables[name] = (dims, _padded(columns, len(dims) - 1), attributes(name))
+    variables["records"] = (RUN, np.array([len(path["time"]) for path in paths]), attributes("records"))
+    return variables
+
+
+def _padded(columns: Sequence[np.ndarray], dimensions: int) -> np.ndarray:
+    sizes = np.zeros((len(columns), dimensions), int)
+    for size, column in zip(sizes, columns, strict=True):
+        size[: column.ndim] = column.shape
+    known = [column.dtype for column in columns if column.size]
+    padded = np.full((len(columns), *sizes.max(axis=0)), np.nan, np.result_type(np.float32, *known))
+    for row, column in zip(padded, columns, strict=True):
+        row[tuple(slice(size) for size in column.shape)] = column if column.size else np.nan
+    return padded
+
+
+def _end(run: Trajectory) -> dict[str, Any]:
+    return {
+        "outcome": int(run.outcome),
+        "steps": int(run.steps),
+        "rejected_steps": int(run.rejected_steps),
+        "end_time": float(run.time),
+        **{f"final_{name}": float(getattr(run, name)[-1]) for name in _ALONG if name != "sharpness"},
+        "final_sharpness": _final_sharpness(run),
+        "distance_to_flow": math.nan,
+        "crossing_time": math.nan,
+        "solver": run.method,
+        "gradients": math.nan if run.gradients is None else float(run.gradients),
+        "products": int(run.products),
+    }
+
+
+def _final_sharpness(run: Trajectory) -> float:
+    try:
+        return run.final_sharpness
+    except RuntimeError:  # not certified
+        return math.nan
+
+
+def _beside_flow(other: "RunBesideFlow") -> dict[str, float]:
+    crossing = math.nan if other.crossing_time is None else other.crossing_time
+    return {"distance_to_flow": float(other.distance_to_flow), "crossing_time": float(crossing)}
+
+
+def _over_runs(ends: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    return {name: (RUN, np.array([end[name] for end in ends]), attributes(name)) for name in ends[0]}
+
+
+def _theory(comparison: "Comparison") -> dict[str, float]:
+    known = {}
+    if comparison.bounds is not None:
+        known["sharpness_lower_bound"], known["sharpness_upper_bound"] = map(float, comparison.bounds)
+    if comparison.critical_learning_rate is not None:
+        known["critical_learning_rate"] = float(comparison.critical_learning_rate)
+    return known

@@ -1,0 +1,240 @@
+"""What a run leaves can be read back, and drawn again without computing, to the last byte."""
+
+import shutil
+import sys
+
+import jax
+import numpy as np
+import pytest
+import xarray
+import yaml
+
+import flowsim
+from flowsim import cli
+from flowsim.experiments import StoreError, theory_from_dataset, theory_to_dataset
+
+TINY = """
+data: {kind: gaussian, samples: 12, features: 2}
+network: {kind: mlp, depth: 2, scale: 0.5}
+descent: {learning_rates: [0.05, 5.0], steps: 100}
+theory: {subjects: [conservation, rates, minimizers], repetitions: 2}
+lemma_3: {deviations: [1.0], scales: [0.5], widths: [3], depths: [3], initializations: 4}
+"""
+SWEEP = """
+seed: 1
+data: {kind: gaussian, samples: 12, features: 2}
+network: {kind: mlp, depth: 2, scale: 0.5}
+descent: {learning_rates: [0.05, 0.2], steps: 60}
+sweep:
+  over: {network.scale: [0.4, 0.8]}
+  repetitions: 2
+  descent: [{learning_rates: [0.05, 0.2], steps: 50}]
+figure: FIGURE
+"""
+MINE = """
+from flowsim.report import Claim, Figure
+
+
+class Mine(Figure):
+    name = "mine"
+
+    def claims(self, results):
+        count = results.trajectories.sizes["run"]
+        return [Claim("there are runs", "more than one", f"{count}", count > 1, {"runs": count})]
+
+    def draw(self, results):
+        from matplotlib.figure import Figure as Drawing
+
+        drawing = Drawing()
+        data = results.trajectories
+        drawing.subplots().plot(data["time"].isel(run=0), data["risk"].isel(run=0))
+        return drawing
+"""
+
+
+def content(folder):
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+@pytest.fixture(scope="module")
+def places(tmp_path_factory):
+    """The folders of a scenario with theory and of a sweep drawn as a figure of the paper."""
+    folder = tmp_path_factory.mktemp("results")
+    (folder / "tiny.yaml").write_text(TINY)
+    (folder / "paper.yaml").write_text(SWEEP.replace("FIGURE", "flowsim.papers.marion_chizat_2024:Figure1"))
+    paths = [str(folder / name) for name in ("tiny.yaml", "paper.yaml")]
+    assert cli.main([*paths, "--out", str(folder / "out"), "--jobs", "1"]) == 0
+    return {name: folder / "out" / name for name in ("tiny", "paper")}
+
+
+@pytest.fixture
+def tiny(places, tmp_path):
+    return shutil.copytree(places["tiny"], tmp_path / "tiny")
+
+
+@pytest.fixture
+def nothing_computes(monkeypatch):
+    """Let every computation of a run, and of a sharpness, fail."""
+
+    def refuse(*arguments, **options):
+        raise AssertionError("something was computed")
+
+    for name in (
+        "dynamics.trajectory.sharpness",
+        "comparison.integrate",
+        "comparison.descend",
+        "theory.path.integrate",
+    ):
+        monkeypatch.setattr(f"flowsim.{name}", refuse)
+    monkeypatch.setattr(jax.stages.Lowered, "compile", refuse)
+
+
+@pytest.mark.parametrize("name", ["tiny", "paper"])
+def test_redrawn_results_are_the_same_to_the_last_byte(places, tmp_path, nothing_computes, capsys, name):
+    again = shutil.copytree(places[name], tmp_path / name)
+    made = [path for path in again.rglob("*") if path.suffix in (".png", ".pdf", ".json")]
+    for path in made:
+        path.unlink()
+    assert cli.main(["report", str(again)]) == 0
+    assert len(made) > 3
+    assert content(again) == content(places[name])
+    printed = capsys.readouterr().out
+    assert f"wrote {again}/summary.json" in printed
+    assert "converged" in printed
+
+
+def test_several_folders_are_redrawn_at_once(places, capsys):
+    assert cli.main(["report", *map(str, places.values())]) == 0
+    printed = " ".join(capsys.readouterr().out.split())
+    assert "tiny: the theory" in printed
+    assert "paper: what is said, and what was measured" in printed
+
+
+def test_opened_results_hold_data_sets_scenario_and_summary(places):
+    tiny, paper = (flowsim.open_results(place) for place in places.values())
+    assert tiny.scenario["network"] == {
+        **tiny.scenario["network"],
+        "kind": "mlp",
+        "depth": 2,
+        "scale": 0.5,
+    }
+    assert tiny.environment["jax"] == jax.__version__
+    assert tiny.summary["flow"]["outcome"] == "CONVERGED"
+    assert tiny.trajectories.sizes["run"] == 3
+    assert tiny.sweep is None
+    assert paper.theory is None
+    assert paper.sweep.sizes == {"scale": 2, "repetition": 2, "run": 3}
+    assert paper.summary["claims"][0]["holds"] in (True, False)
+
+
+def test_the_theory_is_stored_as_it_was_found(places):
+    stored = flowsim.open_results(places["tiny"]).theory
+    found = theory_from_dataset(stored)
+    assert len(found.flows) == 2
+    assert len(found.large_products) == 1
+    series = [one for flow in found.flows for one in flow.statements if one.times is not None]
+    assert {"Lemma 1", "Lemma 8, upper"} <= {one.name for one in series}
+    assert all(one.smaller.shape == one.times.shape for one in series)
+    xarray.testing.assert_identical(theory_to_dataset(found, stored.attrs), stored)
+
+
+def test_every_stored_array_says_what_it_is(places):
+    for place in places.values():
+        results = flowsim.open_results(place)
+        for dataset in (results.trajectories, results.sweep, results.theory):
+            for name in () if dataset is None else dataset.variables:
+                assert dataset[name].attrs["long_name"], name
+                assert dataset[name].attrs["units"] == "1", name
+
+
+def test_a_folder_that_holds_no_results_is_named(tmp_path, capsys):
+    (tmp_path / "file").touch()
+    for name, message in {
+        "absent": "absent: there is no such folder; give the folder of one scenario's results",
+        "file": "file: is a file; give the folder of one scenario's results",
+        ".": "holds none of trajectories.nc, sweep.nc, theory.nc; give the folder",
+    }.items():
+        assert cli.main(["report", str(tmp_path / name)]) == 2
+        said = capsys.readouterr().err
+        assert message in said
+        assert said.count("\n") == 1
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]
+
+
+@pytest.mark.parametrize(
+    ("name", "damage", "message"),
+    [
+        ("trajectories.nc", b"", "trajectories.nc: is damaged"),
+        ("trajectories.nc", b"\x89HDF\r\n\x1a\n" + bytes(99), "trajectories.nc: is damaged"),
+        ("theory.nc", b"no netCDF", "theory.nc: is damaged"),
+        ("scenario.yaml", b"[", "scenario.yaml: is damaged"),
+        ("scenario.yaml", b"5", "scenario.yaml: is damaged"),
+    ],
+)
+def test_a_damaged_file_is_one_message_and_changes_nothing(tiny, capsys, name, damage, message):
+    (tiny / name).write_bytes(damage)
+    before = content(tiny)
+    assert cli.main(["report", str(tiny)]) == 2
+    said = capsys.readouterr().err
+    assert message in said
+    assert "run the scenario again" in said
+    assert said.count("\n") == 1
+    assert content(tiny) == before
+
+
+def test_a_summary_that_is_damaged_is_written_again(tiny, places):
+    (tiny / "summary.json").write_text("{")
+    with pytest.raises(StoreError, match=r"summary\.json: is damaged"):
+        _ = flowsim.open_results(tiny).summary
+    assert cli.main(["report", str(tiny)]) == 0
+    assert content(tiny) == content(places["tiny"])
+
+
+@pytest.mark.parametrize("name", ["trajectories.nc", "sweep.nc"])
+def test_data_sets_of_the_old_form_are_one_message(tiny, capsys, name):
+    old = xarray.Dataset({"flow_risk": ("flow_record", np.ones(3))})
+    (tiny / name).write_bytes(bytes(old.to_netcdf(engine="h5netcdf")))
+    assert cli.main(["report", str(tiny)]) == 2
+    said = capsys.readouterr().err
+    assert f"{name}: has the form of an earlier version of flowsim; run the scenario again, with --overwrite" in said
+    assert said.count("\n") == 1
+
+
+def test_a_figure_that_is_gone_is_one_message(tiny, capsys):
+    stored = yaml.safe_load((tiny / "scenario.yaml").read_text())
+    stored["scenario"]["figure"] = ["no_such_module:Mine"]
+    (tiny / "scenario.yaml").write_text(yaml.safe_dump(stored))
+    assert cli.main(["report", str(tiny)]) == 2
+    said = capsys.readouterr().err
+    assert "scenario.yaml: figure: found 'no_such_module:Mine', but no module no_such_module" in said
+    assert said.count("\n") == 1
+
+
+def test_report_alone_asks_for_a_folder(capsys):
+    with pytest.raises(SystemExit) as caught:
+        cli.main(["report"])
+    assert caught.value.code == 2
+    assert "DIR" in capsys.readouterr().err
+
+
+def test_a_figure_of_ones_own_needs_no_sweep_and_is_drawn_again(tmp_path, monkeypatch, capsys):
+    (tmp_path / "my_drawings.py").write_text(MINE)
+    monkeypatch.syspath_prepend(tmp_path)
+    text = TINY.split("theory:")[0] + "figure: [my_drawings:Mine]\n"
+    (tmp_path / "own.yaml").write_text(text)
+    assert cli.main([str(tmp_path / "own.yaml"), "--out", str(tmp_path / "out")]) == 0
+    assert "there are runs" in capsys.readouterr().out
+    place = tmp_path / "out" / "own"
+    before = content(place)
+    assert {"figures/mine.png", "figures/sharpness.png"} <= set(before)
+    results = flowsim.open_results(place)
+    assert results.summary["claims"][0] | {} == {
+        "claim": "there are runs",
+        "expected": "more than one",
+        "measured": "3",
+        "holds": True,
+        "numbers": {"runs": 3.0},
+    }
+    assert cli.main(["report", str(place)]) == 0
+    assert content(place) == before
+    monkeypatch.delitem(sys.modules, "my_drawings")
