@@ -12,10 +12,10 @@ import numpy as np
 from jaxtyping import Array, Float, Int, PyTree
 
 from .curvature import sharpness_along
-from .dynamics import Stopping, Trajectory, default_record_steps, descend, integrate
+from .dynamics import Descent, GradientDescent, Stopping, Trajectory, default_record_steps, descend, integrate
 from .networks import DeepLinear, split
+from .probes import Probe
 from .problems import LinearRegression, Problem
-from .runs import GRADIENT_DESCENT
 from .theory import minimal_sharpness_bounds
 from .trajectories import trajectories_of
 
@@ -42,7 +42,7 @@ class RunBesideFlow:
     distance: Float[np.ndarray, " records"]
     distance_to_flow: float
     crossing_time: float | None
-    dynamics: str = GRADIENT_DESCENT
+    dynamics: str
 
 
 @dataclass(frozen=True)
@@ -98,13 +98,15 @@ def compare(
     learning_rates: Sequence[float],
     *,
     steps: int = 4000,
+    optimizer: Callable[[float], Descent] = GradientDescent,
+    probes: Sequence[Probe | Callable[[Any], Any]] = (),
     records: int | None = None,
     stopping: Stopping | None = None,
     progress: Callable[[str], None] = lambda stage: None,
     **flow_options: Any,
 ) -> Comparison:
     """Run gradient flow, and gradient descent with each of `learning_rates` for `steps` steps, from
-    `network`.
+    `network`. `optimizer` makes another descent of each learning rate, and `probes` are recorded along all runs.
 
     All runs share the criterion `stopping`, and record their weights and sharpness at about `records` times
     each; the flow records at all of these times together, so that every distance is taken at equal times.
@@ -116,20 +118,18 @@ def compare(
     marks = default_record_steps(steps, records)
     runs = []
     for eta in learning_rates:
-        progress(f"gradient descent with η = {eta:g}")
-        runs.append(
-            descend(
-                network, problem, learning_rate=eta, steps=steps, record_steps=marks, stopping=stopping, weights=True
-            )
-        )
+        progress(f"descent with η = {eta:g}")
+        options = {"record_steps": marks, "stopping": stopping, "probes": probes, "weights": True}
+        runs.append(descend(network, problem, optimizer=optimizer(eta), steps=steps, **options))
     progress("gradient flow")
+    flow_options |= {"stopping": stopping, "probes": probes}
     if runs:
         times = _common_times([np.asarray(run.times) for run in runs], len(marks))
-        flow = integrate(network, problem, ts=times, between=True, stopping=stopping, weights=True, **flow_options)
+        flow = integrate(network, problem, ts=times, between=True, weights=True, **flow_options)
         progress("sharpness along the way")
         flow, *runs = [_with_sharpness(run) for run in (flow, *runs)]
     else:
-        flow = integrate(network, problem, stopping=stopping, sharpness=True, **flow_options)
+        flow = integrate(network, problem, sharpness=True, **flow_options)
     bounds = _bounds(network, problem)
     return Comparison(
         flow=flow,
@@ -175,6 +175,7 @@ def _beside(flow: Trajectory, run: Trajectory, learning_rate: float) -> RunBesid
         distance=distance,
         distance_to_flow=float(ends[0]),
         crossing_time=_first_crossing(times, np.asarray(run.sharpness), 2 / learning_rate),
+        dynamics=run.dynamics,
     )
 
 

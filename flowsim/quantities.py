@@ -5,6 +5,7 @@ from typing import Any
 import numpy as np
 
 from .dynamics import Outcome
+from .probes import Label
 
 NOT_ASKED = -1
 """The outcome of a run that was not asked for, or could not be computed."""
@@ -41,14 +42,20 @@ _LONG_NAMES = {
 _PLACES = {"initial_": "at initialization", "final_": "at the end of the run"}
 
 
-def attributes(name: str, **more: Any) -> dict[str, Any]:
-    """Return `long_name` and `units` of the variable `name`, which may begin with initial_ or final_, and `more`."""
+def attributes(name: str, label: Label | None = None) -> dict[str, Any]:
+    """Return `long_name` and `units` of the variable `name`, which may begin with initial_ or final_.
+
+    A probe's come from its `label`, with the symbol that figures use.
+    """
+    if label is not None:
+        place = next((f", {place}" for prefix, place in _PLACES.items() if name.startswith(prefix)), "")
+        return {"long_name": label.meaning + place, "units": label.unit, "symbol": label.symbol}
     if name == "outcome":
         return {"long_name": "how the run ended", "units": "1", **_outcome_flags()}
     for prefix, place in _PLACES.items():
         if name.startswith(prefix):
-            return {"long_name": f"{_long_name(name.removeprefix(prefix))}, {place}", "units": "1", **more}
-    return {"long_name": _long_name(name), "units": "1", **more}
+            return {"long_name": f"{_long_name(name.removeprefix(prefix))}, {place}", "units": "1"}
+    return {"long_name": _long_name(name), "units": "1"}
 
 
 def _long_name(name: str) -> str:

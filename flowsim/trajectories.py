@@ -9,6 +9,7 @@ import jax
 import numpy as np
 
 from .dynamics import Trajectory
+from .probes import Label
 from .quantities import attributes
 from .runs import FLOW, RUN, Run, run_coordinates
 
@@ -37,7 +38,8 @@ def trajectories_of(comparison: "Comparison", attrs: Mapping[str, Any] | None = 
     runs = [FLOW, *(Run(other.dynamics, other.learning_rate) for other in beside)]
     paths = [_path(comparison.flow, None), *(_path(other.trajectory, other.distance) for other in beside)]
     ends = [_end(comparison.flow), *(_end(other.trajectory) | _beside_flow(other) for other in beside)]
-    variables = _over_records(paths) | _over_runs(ends)
+    labels = comparison.flow.labels
+    variables = _over_records(paths, labels) | _over_runs(ends)
     known = {name: json.dumps(value) if isinstance(value, Mapping) else value for name, value in (attrs or {}).items()}
     return xarray.Dataset(variables, run_coordinates(runs), {**_theory(comparison), **known})
 
@@ -58,14 +60,14 @@ def _unknown(times: np.ndarray) -> np.ndarray:
     return np.full(len(times), np.nan)
 
 
-def _over_records(paths: Sequence[Columns]) -> dict[str, Any]:
+def _over_records(paths: Sequence[Columns], labels: Mapping[str, Label]) -> dict[str, Any]:
     """Return the columns of all runs over (run, record, …), NaN where a run has no value."""
     variables: dict[str, Any] = {}
     for name in dict.fromkeys(name for path in paths for name in path):
         columns = [path.get(name, np.empty(0)) for path in paths]
         inner = max(column.ndim for column in columns) - 1
         dims = (RUN, RECORD, *(f"{name}_{axis}" for axis in range(inner)))
-        variables[name] = (dims, _padded(columns, len(dims) - 1), attributes(name))
+        variables[name] = (dims, _padded(columns, len(dims) - 1), attributes(name, labels.get(name)))
     variables["records"] = (RUN, np.array([len(path["time"]) for path in paths]), attributes("records"))
     return variables
 

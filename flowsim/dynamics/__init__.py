@@ -3,7 +3,7 @@
 from . import solvers as solvers
 from .batch import Ends as Ends, descend_lanes as descend_lanes
 from .descend import default_record_steps as default_record_steps, descend as descend
-from .descent import Descent as Descent
+from .descent import DESCENTS as DESCENTS, Descent as Descent
 from .dynamics import DYNAMICS as DYNAMICS, Attempt as Attempt, Clock as Clock, Dynamics as Dynamics
 from .gradient_descent import GradientDescent as GradientDescent
 from .gradient_flow import GradientFlow as GradientFlow

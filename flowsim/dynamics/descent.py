@@ -1,6 +1,7 @@
 """Discrete dynamics: every step counts the learning rate in time, and takes one gradient."""
 
 import abc
+import inspect
 from typing import ClassVar, Self
 
 import equinox as eqx
@@ -10,6 +11,7 @@ import numpy as np
 from jax.core import Tracer
 from jaxtyping import Array, ArrayLike, Bool, Float, Int, PyTree
 
+from ..kinds import Registry
 from .dynamics import Attempt, Clock, Dynamics
 from .field import GradientField, constant, norm
 from .stopping import Outcome
@@ -109,6 +111,15 @@ class Descent(Dynamics):
     def _arrived(self, field: GradientField, weights: PyTree, memory: PyTree) -> DescentState:
         objective, gradient = jax.value_and_grad(field.objective)(weights)
         return DescentState(weights, memory, objective, gradient)
+
+
+def _is_descent(kind: object) -> bool:
+    return inspect.isclass(kind) and issubclass(kind, Descent) and not inspect.isabstract(kind)
+
+
+DESCENTS: Registry[type[Descent]] = Registry(
+    "an optimizer", accepts=_is_descent, expected="a subclass of flowsim.Descent"
+)
 
 
 def _is_number(leaf: object) -> bool:

@@ -3,10 +3,11 @@
 import jax
 from jaxtyping import ArrayLike, PyTree
 
-from .descent import Descent
+from .descent import DESCENTS, Descent
 from .dynamics import DYNAMICS
 
 
+@DESCENTS.register("gradient_descent")
 @DYNAMICS.register("gradient_descent")
 class GradientDescent(Descent):
     """W ← W − η∇R(W)."""

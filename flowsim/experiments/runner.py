@@ -21,7 +21,9 @@ from ..dynamics import Stopping, solvers
 from ..kinds import seeds
 from ..networks import cast, shape_refusals
 from ..problems import EmpiricalRisk, LinearRegression, Problem
+from ..problems.losses import SquaredError
 from .document import ScenarioError
+from .record import probes_of
 from .scenario import Scenario
 
 _PACKAGE = str(Path(__file__).parents[1])
@@ -40,6 +42,8 @@ def run(
         problem,
         scenario.descent.learning_rates,
         steps=scenario.descent.steps,
+        optimizer=scenario.descent.optimizer.make(),
+        probes=probes_of(scenario.record),
         progress=progress,
         **flow_options(scenario),
     )
@@ -83,7 +87,10 @@ def read_data(scenario: Scenario, folder: Path) -> Data:
 
 def build_problem(scenario: Scenario, X: np.ndarray, y: np.ndarray) -> Problem:
     """Return the risk of the network of `scenario` on these samples."""
-    return LinearRegression(X, y) if scenario.network.is_linear() else EmpiricalRisk(X, y)
+    loss = scenario.loss.make()
+    if scenario.network.is_linear() and loss == SquaredError():
+        return LinearRegression(X, y)
+    return EmpiricalRisk(X, y, loss)
 
 
 def build_network(scenario: Scenario, inputs: int, outputs: int, key: jax.Array | None = None) -> eqx.Module:

@@ -7,12 +7,20 @@ from pydantic import Field
 from pydantic_core import PydanticCustomError
 
 from ..data import SOURCES, DataSource
-from ..kinds import Chosen, Section, within
+from ..kinds import Chosen, Made, Section, recipe_of, within
 from ..networks import NETWORKS, NetworkRecipe, shape_refusals
+from ..problems.losses import LOSSES
 from .figure import FigureNames, figures_of
+from .record import ProbeNames
 from .settings import DescentSettings, FlowSettings, LargeProductsSettings, TheorySettings
 from .sweep_settings import SweepSettings
 from .values import Seed
+
+_LOSS = Chosen(LOSSES, recipe=recipe_of, word=True)
+
+
+def _squared_error() -> Made:
+    return _LOSS.validate("squared_error")  # pyright: ignore[reportReturnType]
 
 
 class Scenario(Section):
@@ -28,10 +36,16 @@ class Scenario(Section):
         examples=[{"kind": "residual", "depth": 10, "scale": 0.5}]
     )
     """What is trained."""
+    loss: Annotated[Made, _LOSS] = Field(
+        default_factory=lambda: _LOSS.validate("squared_error"), examples=["squared_error"]
+    )
+    """What a prediction costs beside its target; the risk is its mean over the samples."""
     flow: FlowSettings = Field(default_factory=FlowSettings, examples=[{"rtol": 1e-6}])
     """How the gradient flow is integrated."""
     descent: DescentSettings = Field(default_factory=DescentSettings, examples=[{"learning_rates": [0.02]}])
     """Gradient descent beside the flow."""
+    record: ProbeNames = Field(default=(), examples=[["sharpness", "my_module:MyProbe"]])
+    """What is recorded along the runs beside risk, excess risk, squared distance, gradient norm and sharpness."""
     theory: TheorySettings | None = Field(default=None, examples=[{"depths": [3, 5, 10]}])
     """The statements of the theory to check; null: none."""
     lemma_3: LargeProductsSettings | None = Field(

@@ -11,6 +11,7 @@ from ..data import DataSource
 from ..kinds import Section, refusal, too_large, within
 from ..kinds.values import MOST_NUMBERS, Count
 from ..networks import NetworkRecipe
+from .optimizer import Optimizer, gradient_descent
 from .values import Conditions, Counts, LearningRates, Positives, StepLimit, Subject, Subjects, Time
 
 # What rounding leaves of either precision; the library refuses much the same, but knows no file and line.
@@ -75,6 +76,8 @@ class DescentSettings(Section):
     """The learning rates η, each once; [] runs the flow alone."""
     steps: Count = Field(default=4000, examples=[4000])
     """Number of steps."""
+    optimizer: Optimizer = Field(default_factory=gradient_descent, examples=["gradient_descent"])
+    """What a step does: gradient_descent, or a descent of your own with its options."""
 
     def refusals(self) -> Iterator[PydanticCustomError]:
         """Yield that there are more steps than could be recorded."""

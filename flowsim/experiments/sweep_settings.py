@@ -8,6 +8,7 @@ from pydantic_core import PydanticCustomError
 
 from ..kinds import Section, refusal
 from ..kinds.values import Count
+from .optimizer import Optimizer, gradient_descent
 from .values import Axis, SpacedLearningRates
 
 MOST_CELLS = 10_000_000
@@ -23,6 +24,8 @@ class SweepDescent(Section):
     """Number of steps."""
     repetitions: Count | None = Field(default=None, examples=[80])
     """Number of initializations at every point, the first of them those of the sweep; null: as many as it has."""
+    optimizer: Optimizer = Field(default_factory=gradient_descent, examples=["gradient_descent"])
+    """What a step does: gradient_descent, or a descent of your own with its options."""
 
 
 class CriticalSettings(Section):
@@ -87,8 +90,8 @@ class SweepSettings(Section):
 
     def refusals(self) -> Iterator[PydanticCustomError]:
         """Yield that a learning rate stands there twice, or that there are too many runs."""
-        rates = Counter(rate for entry in self.descent for rate in entry.learning_rates)
-        if twice := [rate for rate, count in rates.items() if count > 1]:
+        rates = Counter((entry.optimizer.kind, rate) for entry in self.descent for rate in entry.learning_rates)
+        if twice := [rate for (_, rate), count in rates.items() if count > 1]:
             yield refusal(
                 found=f"{twice[0]} twice", expected="every learning rate once", write="it once", at=("descent",)
             )

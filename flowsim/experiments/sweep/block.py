@@ -36,7 +36,9 @@ class Start:
 
 @dataclass(frozen=True)
 class Descent:
-    """Gradient descent that is asked for: a learning rate, a number of steps, and how many repetitions run it."""
+    """A descent that is asked for: what a step does, a learning rate, steps, and how many repetitions run it."""
+
+    optimizer: dict[str, Any]
 
     learning_rate: float
     steps: int
@@ -106,11 +108,11 @@ def plan(scenario: Scenario, folder: Path) -> tuple[Placed, ...]:
 def _blocks_of(sweep: SweepSettings, group: list[Point], folder: Path) -> Iterator[Placed]:
     shared = group[0].scenario
     descents = tuple(
-        Descent(rate, entry.steps, entry.repetitions or sweep.repetitions)
+        Descent(entry.optimizer.model_dump(mode="json"), rate, entry.steps, entry.repetitions or sweep.repetitions)
         for entry in sweep.descent
         for rate in entry.learning_rates
     )
-    found = digests(shared, folder)
+    found = digests(shared, descents, folder)
     common = {
         "scenario": _without_start_options(shared),
         "descents": descents,
@@ -177,8 +179,10 @@ def resolved_default(section: str) -> Any:
     return Scenario.model_fields[section].get_default(call_default_factory=True).model_dump(mode="json")
 
 
-def digests(scenario: Scenario, folder: Path) -> dict[str, str]:
+def digests(scenario: Scenario, descents: Iterable[Descent], folder: Path) -> dict[str, str]:
     """Return the SHA-256 of the files that results depend on: those of the data, and modules of a user's own."""
     files = {name: folder / name for name in scenario.data.files_read()}
-    modules = {kind: source_of(kind) for kind in (getattr(scenario, name).kind for name in choices())}
+    kinds = {getattr(scenario, name).kind for name in choices()} | set(scenario.record)
+    kinds |= {descent.optimizer["kind"] for descent in descents}
+    modules = {kind: source_of(kind) for kind in sorted(kinds)}
     return {name: sha256(file) for name, file in (files | modules).items() if file is not None}

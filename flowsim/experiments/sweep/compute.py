@@ -1,5 +1,6 @@
 """What a block is worth: the flow and the descents from all of its starts, measured at their ends."""
 
+import json
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -18,7 +19,10 @@ from ...curvature import sharpness
 from ...dynamics import Outcome, Stopping, arrival, descend_lanes, integrate
 from ...networks import split, stacked, unstacked
 from ...norms import norm
+from ...probes import Moment, Probe
 from ...problems import Problem
+from ..optimizer import optimizer_of
+from ..record import probes_of
 from ..runner import build_network, build_problem, environment, flow_options, read_data
 from .block import Block, Start, digests
 from .grid import start_key
@@ -73,7 +77,7 @@ def _refuse_another_place(block: Block, expected: dict[str, Any]) -> None:
         if value != expected.get(name):
             raise RuntimeError(f"the worker has {name} {value}, and the run was started with {expected.get(name)}")
     try:
-        found = digests(block.scenario_of(block.starts[0]), Path(block.folder))
+        found = digests(block.scenario_of(block.starts[0]), block.descents, Path(block.folder))
     except ValidationError as error:  # of a module that is not there, most of all
         raise RuntimeError(f"the worker cannot read the scenario: {error.errors()[0]['msg']}") from None
     for name in block.digests:
@@ -135,6 +139,7 @@ class _Work:
         self.problem = build_problem(self.scenario, *data.training)
         held_out = data.held_out if block.holds_out else None
         self.held_out = build_problem(self.scenario, *held_out) if held_out else None
+        self.probes = probes_of(self.scenario.record)
         self.stopping = flow_options(self.scenario)["stopping"]
         self.networks = [self._network(start, data.inputs, data.outputs) for start in block.starts]
 
@@ -186,12 +191,20 @@ class _Work:
         return f"{self._cell(lane[0])}, learning rate {self.block.descents[lane[1]].learning_rate}"
 
     def _descended(self, lanes: list[tuple[int, int]]) -> list[_End]:
+        """Run descents together, those of one optimizer at a time."""
+        by_optimizer: dict[str, list[tuple[int, int]]] = {}
+        for lane in lanes:
+            by_optimizer.setdefault(json.dumps(self.block.descents[lane[1]].optimizer), []).append(lane)
+        return [end for group in by_optimizer.values() for end in self._descended_alike(group)]
+
+    def _descended_alike(self, lanes: list[tuple[int, int]]) -> list[_End]:
         asked = [self.block.descents[column] for _, column in lanes]
         run = descend_lanes(
             stacked([self.networks[row] for row, _ in lanes]),
             self.problem,
             learning_rates=np.array([descent.learning_rate for descent in asked]),
             steps=np.array([descent.steps for descent in asked]),
+            optimizer=optimizer_of(asked[0].optimizer),
         )
         outcomes, steps = np.asarray(run.outcomes), np.asarray(run.steps)
         ends = unstacked(run.networks, len(lanes))
@@ -255,10 +268,18 @@ class _Work:
 
     def _set(self, kind: str, place: Any, values: dict[str, Any]) -> None:
         for name, value in values.items():
-            self.arrays[f"{kind}_{name}"][place] = value
+            self._array(f"{kind}_{name}", kind, np.shape(value))[place] = value
+
+    def _array(self, name: str, kind: str, shape: tuple[int, ...]) -> np.ndarray:
+        """Return the array of this name, made where what a probe measures has a `shape` that was not known before."""
+        if name not in self.arrays:
+            rates = (len(self.block.descents),) if kind == "descent" else ()
+            self.arrays[name] = np.full((len(self.block.starts), *rates, *shape), np.nan)
+        return self.arrays[name]
 
     def _measured(self, network: eqx.Module) -> dict[str, Any]:
         values = self._measures(network) | {"sharpness": _sharpness(network, self.problem)}
+        values |= _probed(self.probes, network, self.problem, jnp.asarray(values["gradient_norm"]))
         return values if self.held_out is None else values | {"test_risk": _risk(network, self.held_out)}
 
     def _measures(self, network: eqx.Module) -> dict[str, Any]:
@@ -289,6 +310,15 @@ def _measure(network: eqx.Module, problem: Problem, stopping: Stopping | None) -
         "gradient_norm": norm(gradient),
         "arrival": arrival(network, problem, stopping),
     }
+
+
+@eqx.filter_jit
+def _probed(
+    probes: tuple[Probe, ...], network: eqx.Module, problem: Problem, gradient_norm: jax.Array
+) -> dict[str, jax.Array]:
+    """Return what probes measure at the end of a run, where there is neither a state of the dynamics nor a clock."""
+    moment = Moment(network, problem, None, jnp.asarray(jnp.nan), gradient_norm)
+    return {probe.label.name: probe.measure(moment) for probe in probes}
 
 
 @eqx.filter_jit
