@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 
+import numpy as np
 import pytest
 import xarray
 
@@ -13,7 +14,10 @@ from flowsim.experiments import parse_overrides, read_scenario, scenario_json_sc
 from flowsim.experiments.sweep import plan
 
 MODULE = """
+from typing import ClassVar
+
 import equinox as eqx
+import flowsim.losses
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -39,6 +43,22 @@ class Net(eqx.Module):
         return self.outer @ jnp.tanh(self.inner @ x)
 
 
+class Huber(flowsim.losses.Loss):
+    delta: float = 1.0
+    infimum: ClassVar[float] = 0.0
+    attained: ClassVar[bool] = True
+
+    def __check_init__(self):
+        if self.delta <= 0:
+            raise ValueError(f"delta is {self.delta}: expected more than 0")
+
+    def __call__(self, prediction, target):
+        return jnp.sum(self.delta**2 * (jnp.sqrt(1 + ((prediction - target) / self.delta) ** 2) - 1))
+
+    def curvature(self, prediction, target):
+        return flowsim.losses.differentiated_curvature(self, prediction, target)
+
+
 class Shallow(NetworkRecipe):
     width: int = 3
     size: float = 0.5
@@ -59,6 +79,7 @@ flow: {gradient_norm: 1.0e-2, max_steps: 30}
 descent: {learning_rates: [0.05], steps: 20}
 """
 SWEEP = """\
+loss: {kind: mine:Huber, delta: 0.5}
 sweep:
   over: {network.size: [0.4, 0.6], data.period: [3.0, 5.0]}
   repetitions: 2
@@ -112,6 +133,21 @@ def test_starts_that_differ_in_start_options_alone_share_a_block(write, tmp_path
     assert [sorted({start.options["size"] for start in block.starts}) for block in blocks] == 2 * [[0.4, 0.6]]
 
 
+def test_a_sweep_may_run_over_losses_and_their_options(write, tmp_path):
+    for axis in ("loss.kind: [squared_error, mine:Huber]", "loss.delta: [0.5, 2.0]"):
+        loss = "loss: mine:Huber\n" if "delta" in axis else ""
+        path = write(SCENARIO + loss + f"sweep: {{over: {{{axis}}}}}\n")
+        blocks = [placed.block for placed in plan(read_scenario(path), tmp_path)]
+        made = [block.scenario_of(block.starts[0]).loss.make() for block in blocks]
+        assert len({float(loss(np.zeros(()), np.ones(()))) for loss in made}) == 2
+
+
+def test_a_loss_without_options_is_its_name_alone(write):
+    overrides = parse_overrides(["loss=mine:Huber", "loss.delta=3"])
+    assert read_scenario(write(), overrides).loss.make().delta == 3.0
+    assert read_scenario(write(SCENARIO + "loss: mine:Huber\n"), parse_overrides(["loss.delta=2"])).loss.delta == 2.0
+
+
 @pytest.mark.slow
 def test_spawned_workers_find_the_module_beside_the_scenario_wherever_they_are_started(write, tmp_path):
     path = write(SCENARIO + SWEEP)
@@ -152,6 +188,9 @@ WRONG = {
     "an abstract one": ("data.kind=mine:DataSource", "which is not a data source; expected a subclass of flow"),
     "one that cannot be built": ("network.width=13", "ValueError: not so many"),
     "one that cannot be loaded": ("data.samples=-1", "data of kind mine:Wave fails: ValueError: negative dimensions"),
+    "an unknown loss": ("loss=hubr", "loss: found the text 'hubr'; expected one of squared_error, or a loss of your o"),
+    "a wrong option": ("loss={kind: mine:Huber, delta: small}", "loss.delta: found the text 'small'; expected a numb"),
+    "a refused option": ("loss={kind: mine:Huber, delta: -1}", "loss: found options that it refuses (ValueError: del"),
     "a theory of it": ("theory={}", "theory: found a nonlinear network; expected a linear network, which the the"),
     "depths of it": ("theory={depths: [3]}", "theory: found a nonlinear network"),
 }

@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 from functools import cache
 from typing import Annotated, Any
 
-from ..dynamics import DESCENTS, Descent
+from ..dynamics import DESCENTS, Descent, GradientDescent
 from ..kinds import Chosen, Made, recipe_of
 
 _RATE = "learning_rate"
@@ -38,7 +38,7 @@ Optimizer = Annotated[Made, CHOSEN]
 
 def gradient_descent() -> Made:
     """Return what YAML says where it says nothing."""
-    return CHOSEN.validate("gradient_descent")  # pyright: ignore[reportReturnType]
+    return _recipe(GradientDescent)(kind="gradient_descent")
 
 
 def optimizer_of(content: Mapping[str, Any]) -> AtRate:

@@ -153,10 +153,12 @@ def _refuse_bad_points(scenario: Scenario, document: Document) -> None:
             point = with_values(scenario, values)
         except ValidationError as error:
             raise ScenarioError(_bad_point(values, error, document)) from None
-        if scenario.sweep and scenario.sweep.critical and not point.network.is_linear():
+        if scenario.sweep and scenario.sweep.critical and not point.least_squares:
             path = ("sweep", "critical")
-            wording = {"expected": "a linear one, whose minimum is known", "write": "critical: null"}
-            raise ScenarioError(complaint(document.place(path), path, found="a nonlinear network", **wording))
+            found = f"the loss {point.loss.kind}" if point.network.is_linear() else "a nonlinear network"
+            expected = "the squared error" if point.network.is_linear() else "a linear one"
+            wording = {"expected": f"{expected}, whose minimum is known", "write": "critical: null"}
+            raise ScenarioError(complaint(document.place(path), path, found=found, **wording))
 
 
 def _bad_point(values: Mapping[str, Any], error: ValidationError, document: Document) -> str:

@@ -21,7 +21,6 @@ from ..dynamics import Stopping, solvers
 from ..kinds import seeds
 from ..networks import cast, shape_refusals
 from ..problems import EmpiricalRisk, LinearRegression, Problem
-from ..problems.losses import SquaredError
 from .document import ScenarioError
 from .record import probes_of
 from .scenario import Scenario
@@ -73,7 +72,11 @@ def build(scenario: Scenario, folder: Path) -> tuple[Problem, eqx.Module]:
     numbers. Raises `DataError` for data that cannot be used, and `ScenarioError` where they do not fit the network.
     """
     data = read_data(scenario, folder)
-    return build_problem(scenario, *data.training), build_network(scenario, data.inputs, data.outputs)
+    network = build_network(scenario, data.inputs, data.outputs)
+    with _failing(f"a network of kind {scenario.network.kind}, on data of kind {scenario.data.kind},"):
+        problem = build_problem(scenario, *data.training)
+        eqx.filter_eval_shape(problem, network)
+    return problem, network
 
 
 def read_data(scenario: Scenario, folder: Path) -> Data:
@@ -87,10 +90,7 @@ def read_data(scenario: Scenario, folder: Path) -> Data:
 
 def build_problem(scenario: Scenario, X: np.ndarray, y: np.ndarray) -> Problem:
     """Return the risk of the network of `scenario` on these samples."""
-    loss = scenario.loss.make()
-    if scenario.network.is_linear() and loss == SquaredError():
-        return LinearRegression(X, y)
-    return EmpiricalRisk(X, y, loss)
+    return LinearRegression(X, y) if scenario.least_squares else EmpiricalRisk(X, y, scenario.loss.make())
 
 
 def build_network(scenario: Scenario, inputs: int, outputs: int, key: jax.Array | None = None) -> eqx.Module:

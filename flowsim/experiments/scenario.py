@@ -7,9 +7,9 @@ from pydantic import Field
 from pydantic_core import PydanticCustomError
 
 from ..data import SOURCES, DataSource
-from ..kinds import Chosen, Made, Section, recipe_of, within
+from ..kinds import Chosen, Made, Section, recipe_of, refusal, within
 from ..networks import NETWORKS, NetworkRecipe, shape_refusals
-from ..problems.losses import LOSSES
+from ..problems.losses import LOSSES, SquaredError
 from .figure import FigureNames, figures_of
 from .record import ProbeNames
 from .settings import DescentSettings, FlowSettings, LargeProductsSettings, TheorySettings
@@ -17,10 +17,6 @@ from .sweep_settings import SweepSettings
 from .values import Seed
 
 _LOSS = Chosen(LOSSES, recipe=recipe_of, word=True)
-
-
-def _squared_error() -> Made:
-    return _LOSS.validate("squared_error")  # pyright: ignore[reportReturnType]
 
 
 class Scenario(Section):
@@ -37,9 +33,9 @@ class Scenario(Section):
     )
     """What is trained."""
     loss: Annotated[Made, _LOSS] = Field(
-        default_factory=lambda: _LOSS.validate("squared_error"), examples=["squared_error"]
+        default_factory=lambda: recipe_of(SquaredError)(kind="squared_error"), examples=["squared_error"]
     )
-    """What a prediction costs beside its target; the risk is its mean over the samples."""
+    """What the prediction of one sample costs: the name of a loss, or kind and options."""
     flow: FlowSettings = Field(default_factory=FlowSettings, examples=[{"rtol": 1e-6}])
     """How the gradient flow is integrated."""
     descent: DescentSettings = Field(default_factory=DescentSettings, examples=[{"learning_rates": [0.02]}])
@@ -59,9 +55,26 @@ class Scenario(Section):
     figure: FigureNames = Field(default=None, examples=["my_module:MyFigure"])
     """The figure, or a list of them, that the results are to be drawn as, with its claims checked; null: none."""
 
+    @property
+    def squares(self) -> bool:
+        """Whether the loss is the squared error, for which the best linear network is known."""
+        return bool(self.loss.make() == SquaredError())
+
+    @property
+    def least_squares(self) -> bool:
+        """Whether this is a linear network with the squared error: what the theory is about."""
+        return self.network.is_linear() and self.squares
+
     def refusals(self) -> Iterator[PydanticCustomError]:
         """Yield why the sections do not go together."""
         yield from within(("network",), shape_refusals(self.network, *self.data.dimensions()))
+        if self.theory is not None and not self.squares:
+            yield refusal(
+                found=f"the loss {self.loss.kind}",
+                expected="the squared error, which the theory is about",
+                write="loss: squared_error, or no theory",
+                at=("theory",),
+            )
         if self.theory is not None:
             yield from self.theory.refusals_for(self.data, self.network)
         for figure in figures_of(self.figure):

@@ -81,7 +81,7 @@ class Block:
     @cached_property
     def structure(self) -> str:
         """What a compiled program depends on: blocks that agree in it run one after the other in one process."""
-        return json.dumps([self.scenario[key] for key in ("precision", "network")] + [self.sizes])
+        return json.dumps([self.scenario[key] for key in ("precision", "network", "loss")] + [self.sizes])
 
     def describe(self, start: Start) -> str:
         """Return the coordinates of one start, in words."""

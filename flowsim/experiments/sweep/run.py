@@ -153,12 +153,12 @@ def _of_point(point: Point, folder: Path) -> dict[str, float]:
     lower = upper = np.nan
     norm = float(np.linalg.norm(linear.optimum))
     depth = point.scenario.network.count_matrices()
-    if depth is not None and linear.optimum.ndim == 1 and norm > 0:
+    if depth is not None and point.scenario.squares and linear.optimum.ndim == 1 and norm > 0:
         network = build_network(point.scenario, data.inputs, data.outputs)
         length = float(network.projection_norm) if isinstance(network, DeepLinear) else 1.0
         lower, upper = minimal_sharpness_bounds(linear, depth, projection_norm=length)
     return {
-        "minimal_risk": float(linear.minimal_risk),
+        "minimal_risk": float(linear.minimal_risk) if point.scenario.squares else np.nan,
         "largest_eigenvalue": float(linear.largest_eigenvalue),
         "smallest_eigenvalue": float(linear.smallest_eigenvalue),
         "optimum_norm": norm,
