@@ -71,7 +71,9 @@ def distance_figure(dataset: xarray.Dataset) -> Figure:
     """Return the distance ‖W_GD(t/η) − W_GF(t)‖ against time, and where the sharpness first reaches 2/η."""
     shown = recorded(dataset)
     with matplotlib.rc_context(STYLE):
-        figure, axes, view = _empty_figure(shown, r"$\Vert W_\mathrm{GD}(t/\eta) - W_\mathrm{GF}(t) \Vert$")
+        descents = all(other.run.is_descent for other in shown.others)
+        theirs = r"W_\mathrm{GD}(t/\eta)" if descents else "W(t)"
+        figure, axes, view = _empty_figure(shown, rf"$\Vert {theirs} - W_\mathrm{{GF}}(t) \Vert$")
         curves = [curve(run, "distance") for run in shown.by_rate]
         _set_log_limits(axes, curves, view)
         _draw_others(axes, shown.by_rate, curves, view)
