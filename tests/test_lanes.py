@@ -1,3 +1,5 @@
+from functools import partial
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -15,6 +17,8 @@ from flowsim.dynamics.lanes.linear import LinearForm
 from flowsim.dynamics.lanes.model import ModelForm
 from flowsim.dynamics.lanes.perceptron import PerceptronForm
 from flowsim.problems.data import gaussian_teacher
+
+slow = partial(pytest.param, marks=pytest.mark.slow)
 
 DATA = gaussian_teacher(np.random.default_rng(0), 20, 3)
 NEVER = Stopping(gradient_norm=None)
@@ -80,7 +84,10 @@ def alone(networks, problem, index, rate, steps):
     )
 
 
-@pytest.mark.parametrize("name", EVERY)
+ONE_OF_EACH_FORM = ["linear", "gelu", "biases"]
+
+
+@pytest.mark.parametrize("name", [name if name in ONE_OF_EACH_FORM else slow(name) for name in EVERY])
 def test_each_lane_is_the_descent_from_its_network(name):
     build, problem, form = EVERY[name]
     networks, rates = start(build, 3), [0.01, 0.02, 0.04]
@@ -93,7 +100,7 @@ def test_each_lane_is_the_descent_from_its_network(name):
         np.testing.assert_allclose(flat(ends.networks, index), flat(end.network), rtol=1e-11, atol=1e-13)
 
 
-@pytest.mark.parametrize(("build", "rate"), [(linear, 8.0), (gelu, 3.0), (biased, 2.0)])
+@pytest.mark.parametrize(("build", "rate"), [(linear, 8.0), slow(gelu, 3.0), slow(biased, 2.0)])
 def test_diverging_lanes_end_at_the_same_step_as_alone(build, rate):
     problem = REGRESSION if build is linear else RISK
     networks, rates = start(build, 3), [rate, 0.02, rate / 4]
@@ -115,8 +122,8 @@ def test_lanes_at_a_fixed_point_leave_with_the_state_of_the_last_step():
             assert abs(int(end.steps) - int(ends.steps[index])) < 500
 
 
-@pytest.mark.parametrize("dtype", [jnp.float32, jnp.float64])
-@pytest.mark.parametrize("name", ["linear", "gelu", "several outputs", "biases"])
+@pytest.mark.parametrize("dtype", [slow(jnp.float32), jnp.float64])
+@pytest.mark.parametrize("name", ["linear", "gelu", slow("several outputs"), slow("biases")])
 def test_a_lane_is_the_same_to_the_last_bit_in_every_batch(name, dtype):
     build, problem, _ = EVERY[name]
     networks, rates = start(build, 200, dtype), np.geomspace(0.01, 3, 200)
