@@ -107,7 +107,7 @@ def test_an_exhausted_krylov_space_is_no_obstacle(matrix):
     np.testing.assert_allclose(pair.value, matrix.max(initial=-9, where=matrix != 0) if matrix.any() else 0, atol=1e-12)
 
 
-@pytest.mark.parametrize("dimension", [12, 24])
+@pytest.mark.parametrize("dimension", [slow(12), 24])
 def test_a_crowded_top_of_the_spectrum_is_resolved(dimension):
     """Restarts from a single vector stagnate here, at 30 eigenvalues within one hundredth and as many opposite."""
     generator = np.random.default_rng(0)
@@ -240,6 +240,7 @@ def test_no_scale_of_the_operator_or_of_the_start_is_too_extreme(scale):
     assert (pairs.residuals < 1e-10 * scale).all()
 
 
+@pytest.mark.slow
 def test_lanczos_under_vmap_and_jit_is_lanczos_one_by_one(problem, indefinite):
     network, _ = indefinite
     lanes = jax.tree.map(lambda leaf: jnp.stack([leaf, 0.5 * leaf, -leaf]), network)
@@ -268,7 +269,8 @@ def test_inside_jit_a_sharpness_that_is_not_certified_is_nan(mlp, problem):
     assert np.isnan(jax.jit(lambda network: flowsim.sharpness(network, problem))(broken))
 
 
-@pytest.mark.parametrize("depth", [10, slow(300)])
+@pytest.mark.slow
+@pytest.mark.parametrize("depth", [10, 300])
 def test_single_precision_claims_no_more_than_it_knows(depth, problem):
     network = flowsim.DeepLinear.residual(
         width=5, depth=depth, scale=0.5, projection=np.ones(5), key=jax.random.key(depth)
@@ -325,6 +327,7 @@ def test_more_eigenpairs_than_weights_are_refused(problem):
         top_eigenpairs(flowsim.DeepLinear([np.ones((1, 5))]), problem, count=6)
 
 
+@pytest.mark.slow
 def test_weights_on_two_devices_stay_there_and_have_the_same_eigenpairs():
     flags = os.environ.get("XLA_FLAGS", "") + " --xla_force_host_platform_device_count=2"
     environment = {**os.environ, "XLA_FLAGS": flags, "JAX_PLATFORMS": "cpu"}

@@ -17,7 +17,7 @@ def flat(network):
     return np.asarray(ravel_pytree(split(network)[0])[0])
 
 
-@pytest.mark.parametrize("name", ["residual", "mlp"])
+@pytest.mark.parametrize("name", ["residual", pytest.param("mlp", marks=pytest.mark.slow)])
 def test_descent_with_step_eta_is_euler_at_dt_eta(name, problem, request):
     network, eta, steps = request.getfixturevalue(name), 1 / 64, 50
     gd = flowsim.descend(network, problem, learning_rate=eta, steps=steps)

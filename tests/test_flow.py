@@ -196,6 +196,7 @@ def test_the_zero_network_is_a_saddle_and_does_not_move(run, problem):
     assert result.final_sharpness == 0
 
 
+@pytest.mark.slow
 def test_the_zero_network_does_not_move_on_an_empirical_risk_either():
     problem = flowsim.EmpiricalRisk(np.ones((20, 3)), np.ones(20))
     network = flowsim.Perceptron.gaussian(widths=[3, 3, 1], scale=0.0, activation="tanh", key=KEY)
@@ -383,6 +384,7 @@ def test_other_misuse_is_refused(mlp, problem):
         flowsim.integrate(mlp, problem, stepsize_controller=diffrax.ConstantStepSize())
 
 
+@pytest.mark.slow
 def test_importing_flowsim_changes_no_setting_of_jax():
     code = (
         "import jax; before = dict(jax.config.values); import flowsim; "

@@ -151,13 +151,13 @@ def test_sharded_weights_and_data_give_the_same_trajectory():
     assert run.stdout == "same\n", run.stderr[-2000:]
 
 
-def test_a_flow_that_rounding_has_stopped_says_so(mlp, problem):
+@pytest.mark.parametrize("solver", [None, pytest.param(diffrax.Tsit5(), marks=pytest.mark.slow)])
+def test_a_flow_that_rounding_has_stopped_says_so(solver, mlp, problem):
     never = flowsim.Stopping(gradient_norm=None)
-    for solver in (None, diffrax.Tsit5()):
-        flow = flowsim.integrate(mlp, problem, stopping=never, solver=solver, max_steps=5000)
-        assert flow.outcome is flowsim.Outcome.FIXED_POINT
-        assert flow.gradient_norm[-1] < 1e-12
-        assert flow.steps < 1500
+    flow = flowsim.integrate(mlp, problem, stopping=never, solver=solver, max_steps=5000)
+    assert flow.outcome is flowsim.Outcome.FIXED_POINT
+    assert flow.gradient_norm[-1] < 1e-12
+    assert flow.steps < 1500
 
 
 def test_a_checkpoint_needs_a_run_outside_jit(tmp_path, mlp, problem):

@@ -118,7 +118,7 @@ def test_the_scenario_holds_a_run_that_converges_one_that_crosses_and_one_that_d
 
 
 class TestFigures:
-    @pytest.mark.parametrize("suffix", ["png", "pdf"])
+    @pytest.mark.parametrize("suffix", [pytest.param("png", marks=pytest.mark.slow), "pdf"])
     def test_every_figure_is_drawn_without_a_warning(self, any_comparison, suffix):
         with warnings.catch_warnings():
             warnings.simplefilter("error")

@@ -158,7 +158,7 @@ def test_steps_of_the_default_hardly_depend_on_the_condition_number():
     assert runs[1].rejected_steps <= 5
 
 
-@pytest.mark.parametrize("kappa", [1e4, 1e6])
+@pytest.mark.parametrize("kappa", [slow(1e4), 1e6])
 def test_stiff_limits_get_closer_with_the_tolerance(kappa):
     network, problem = conditioned(kappa)
     stopping = flowsim.Stopping(gradient_norm=None, excess_risk=1e-12 / kappa)
@@ -211,6 +211,10 @@ def test_a_run_says_what_it_took(mlp, problem):
     assert flow.method == "LowRankExtrapolation"
     assert 3 * flow.steps < flow.gradients < 40 * flow.steps
     assert flow.products == 5 * (flow.steps + flow.rejected_steps)
+
+
+@pytest.mark.slow
+def test_a_run_of_a_solver_of_diffrax_says_what_it_took(mlp, problem):
     assert flowsim.integrate(mlp, problem, solver=diffrax.Kvaerno5(), t1=0.1).gradients is None
     tsit5 = flowsim.integrate(mlp, problem, solver=diffrax.Tsit5(), t1=1.0)
     assert tsit5.gradients == 6 * (tsit5.steps + tsit5.rejected_steps) + tsit5.steps + 1
