@@ -40,9 +40,7 @@ def test_distance_to_the_flow_is_of_first_order_in_eta(residual, problem):
     distances = [
         np.linalg.norm(
             flat(
-                flowsim.descend(
-                    residual, problem, learning_rate=eta, steps=round(time / eta), record_steps=[0]
-                ).network
+                flowsim.descend(residual, problem, learning_rate=eta, steps=round(time / eta), record_steps=[0]).network
             )
             - flow
         )
