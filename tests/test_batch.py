@@ -1,3 +1,5 @@
+from functools import partial
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -15,6 +17,8 @@ from flowsim.dynamics.batch.deep_linear import DeepLinearKernel
 from flowsim.dynamics.batch.layout import sum_over_samples
 from flowsim.dynamics.batch.perceptron import PerceptronKernel
 from flowsim.dynamics.batch.registry import kernel_for, register
+
+slow = partial(pytest.param, marks=pytest.mark.slow)
 
 DATA = gaussian_teacher(np.random.default_rng(0), 20, 3)
 NEVER = Stopping(gradient_norm=None)
@@ -80,7 +84,10 @@ def alone(networks, problem, index, rate, steps):
     )
 
 
-@pytest.mark.parametrize("name", EVERY)
+ONE_OF_EACH_FORM = ["linear", "gelu", "biases"]
+
+
+@pytest.mark.parametrize("name", [name if name in ONE_OF_EACH_FORM else slow(name) for name in EVERY])
 def test_each_lane_is_the_descent_from_its_network(name):
     build, problem, kernel = EVERY[name]
     networks, rates = start(build, 3), [0.01, 0.02, 0.04]
@@ -123,9 +130,9 @@ def test_a_kernel_registered_for_a_pair_of_ones_own_is_found():
     @register(network=Shifted, problem=Risk, dynamics=GradientDescent)
     class Mine(AutomaticKernel):
         @classmethod
-        def of(cls, network, problem):
-            found = AutomaticKernel.of(network, problem)
-            return cls(found.problem, found.static, 8) if network.depth == 3 else None
+        def of(cls, network, problem, dynamics):
+            found = AutomaticKernel.of(network, problem, dynamics)
+            return cls(found.problem, found.dynamics, found.static, 8) if network.depth == 3 else None
 
     fitting, other = (Shifted([np.ones((3, 3))] * layers + [np.ones((1, 3))]) for layers in (2, 3))
     assert isinstance(kernel_for(fitting, Risk(*DATA), GradientDescent(0.1)), Mine)
@@ -133,7 +140,7 @@ def test_a_kernel_registered_for_a_pair_of_ones_own_is_found():
     assert not isinstance(kernel_for(fitting, RISK, GradientDescent(0.1)), Mine)
 
 
-@pytest.mark.parametrize(("build", "rate"), [(linear, 8.0), (gelu, 3.0), (biased, 2.0)])
+@pytest.mark.parametrize(("build", "rate"), [(linear, 8.0), slow(gelu, 3.0), slow(biased, 2.0)])
 def test_diverging_lanes_end_at_the_same_step_as_alone(build, rate):
     problem = REGRESSION if build is linear else RISK
     networks, rates = start(build, 3), [rate, 0.02, rate / 4]
@@ -155,8 +162,8 @@ def test_lanes_at_a_fixed_point_leave_with_the_state_of_the_last_step():
             assert abs(int(end.steps) - int(ends.steps[index])) < 500
 
 
-@pytest.mark.parametrize("dtype", [jnp.float32, jnp.float64])
-@pytest.mark.parametrize("name", ["linear", "gelu", "several outputs", "biases"])
+@pytest.mark.parametrize("dtype", [slow(jnp.float32), jnp.float64])
+@pytest.mark.parametrize("name", ["linear", "gelu", slow("several outputs"), slow("biases")])
 def test_a_lane_is_the_same_to_the_last_bit_in_every_batch(name, dtype):
     build, problem, _ = EVERY[name]
     networks, rates = start(build, 200, dtype), np.geomspace(0.01, 3, 200)

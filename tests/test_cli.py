@@ -159,6 +159,22 @@ def test_the_schema_is_printed_for_editors(capsys):
     assert {"data", "network", "flow", "descent", "seed"} <= schema["properties"].keys()
 
 
+def test_an_interrupt_between_files_leaves_whole_ones_and_exit_code_130(
+    results, scenario, tmp_path, monkeypatch, capsys
+):
+    def interrupt(*_, **__):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("matplotlib.figure.Figure.savefig", interrupt)
+    assert cli.main([str(scenario), "--out", str(tmp_path / "out")]) == 130
+    assert "interrupted" in capsys.readouterr().err
+    left = tmp_path / "out" / "small"
+    assert set(files(left)) <= set(files(results))
+    for name in set(files(left)) - {"trajectories.nc"}:
+        assert (left / name).read_bytes() == (results / name).read_bytes(), name
+
+
+@pytest.mark.slow
 def test_an_interrupt_leaves_nothing_half_written_and_exit_code_130(tmp_path):
     path = tmp_path / "long.yaml"
     path.write_text(SMALL.replace("steps: 300", "steps: 1000000000").replace("0.05, 5.0", "1.0e-9"))
@@ -192,14 +208,20 @@ def run_lightly(path, folder):
     return json.loads((folder / path.stem / "summary.json").read_text())
 
 
-@pytest.mark.parametrize("path", SINGLE, ids=lambda path: path.stem)
+def shipped(paths):
+    """One of them by default, and all among the slow tests."""
+    marks = {path: [] if path.stem == "residual" else pytest.mark.slow for path in paths}
+    return [pytest.param(path, marks=marks[path], id=path.stem) for path in paths]
+
+
+@pytest.mark.parametrize("path", shipped(SINGLE))
 def test_every_scenario_shipped_converges(path, tmp_path):
     flow = run_lightly(path, tmp_path)["flow"]
     assert flow["outcome"] == "CONVERGED"
     assert flow["gradient_norm"] <= 1e-8
 
 
-@pytest.mark.parametrize("path", SWEEPS, ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", shipped(SWEEPS))
 def test_every_flow_of_a_sweep_shipped_converges(path, tmp_path):
     rows = run_lightly(path, tmp_path)["sweep"]["rows"]
     assert [(row["method"], row["converged"]) for row in rows] == [("GF", 1.0)] * 2

@@ -56,6 +56,7 @@ def test_sharpness_along_the_path_ends_at_the_sharpness_of_the_limit(comparison)
     np.testing.assert_allclose(comparison.flow.sharpness[-1], comparison.flow.final_sharpness, rtol=1e-9)
 
 
+@pytest.mark.slow
 def test_no_learning_rates_leave_the_flow_alone(mlp, problem):
     alone = flowsim.compare(mlp, problem, [])
     assert alone.descents == ()
@@ -80,6 +81,7 @@ def test_a_second_comparison_compiles_no_loop_again(mlp, problem, comparison, co
     assert compiled() - before <= 3
 
 
+@pytest.mark.slow
 def test_a_nonlinear_network_is_compared_without_bounds():
     generator = np.random.default_rng(0)
     X = generator.standard_normal((20, 3))

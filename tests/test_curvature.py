@@ -24,19 +24,28 @@ from flowsim.curvature import (
 )
 from flowsim.networks import split
 
+slow = partial(pytest.param, marks=pytest.mark.slow)
+
+
+@eqx.filter_jit
+def _plain_hessian(network, problem):
+    weights, rest = split(network)
+    flat, unravel = ravel_pytree(weights)
+    return jax.hessian(lambda vector: problem(eqx.combine(unravel(vector), rest)))(flat)
+
 
 def plain_hessian(network, problem):
     """The Hessian by forward over forward differentiation of the risk on flat weights."""
-    weights, rest = split(network)
-    flat, unravel = ravel_pytree(weights)
-    return np.asarray(jax.hessian(lambda vector: problem(eqx.combine(unravel(vector), rest)))(flat))
+    return np.asarray(_plain_hessian(network, problem))
 
 
-def as_operator(matrix):
-    return lambda vector: jnp.asarray(matrix) @ vector
+@partial(jax.jit, static_argnames=("dimension",))
+def of_matrix(matrix, start, **options):
+    """Lanczos on a matrix, compiled once for each shape."""
+    return eigenpair_lanczos(lambda vector: matrix @ vector, start, **options)
 
 
-@pytest.mark.parametrize("depth", [1, 2, 7, 40])
+@pytest.mark.parametrize("depth", [1, 2, slow(7), slow(40)])
 def test_the_one_dimensional_network_of_ones_has_sharpness_2L(depth):
     network = flowsim.DeepLinear([np.ones((1, 1))] * depth)
     problem = flowsim.LinearRegression(np.ones((1, 1)), np.ones(1))
@@ -59,7 +68,7 @@ def test_sharpness_of_a_linear_layer_is_twice_the_top_eigenvalue_of_the_covarian
     np.testing.assert_allclose(flowsim.sharpness(network, problem), 2 * problem.largest_eigenvalue, rtol=1e-13)
 
 
-@pytest.mark.parametrize("dense", [True, False])
+@pytest.mark.parametrize("dense", [slow(True), False])
 def test_the_largest_eigenvalue_keeps_its_sign_where_the_smallest_is_larger_in_absolute_value(dense, problem):
     # At W = (0, …) with two layers the Hessian is [[0, −B], [−Bᵀ, 0]] scaled; adding weight makes it lopsided.
     network = flowsim.DeepLinear.gaussian(widths=[5, 5, 5, 1], scale=1.5, key=jax.random.key(4))
@@ -73,7 +82,7 @@ def test_the_largest_eigenvalue_keeps_its_sign_where_the_smallest_is_larger_in_a
 def test_lanczos_finds_the_top_of_a_spectrum_that_power_iteration_gets_wrong():
     matrix = np.diag([-10.0, -9.0, 1.0, 0.5, *np.linspace(-1, 0, 60)])
     start = jax.random.normal(jax.random.key(0), (64,))
-    pair = eigenpair_lanczos(as_operator(matrix), start)
+    pair = of_matrix(matrix, start)
     np.testing.assert_allclose(pair.value, 1.0, rtol=1e-10)
 
 
@@ -93,28 +102,28 @@ def test_lanczos_agrees_with_scipy_beyond_the_dense_size(problem):
 @pytest.mark.parametrize("matrix", [np.zeros((300, 300)), -np.eye(300), np.diag([-3.0] * 299 + [-2.0])])
 def test_an_exhausted_krylov_space_is_no_obstacle(matrix):
     start = jax.random.normal(jax.random.key(0), (300,))
-    pair = eigenpair_lanczos(as_operator(matrix), start)
+    pair = of_matrix(matrix, start)
     assert bool(pair.converged)
     np.testing.assert_allclose(pair.value, matrix.max(initial=-9, where=matrix != 0) if matrix.any() else 0, atol=1e-12)
 
 
-@pytest.mark.parametrize("dimension", [12, 24])
+@pytest.mark.parametrize("dimension", [slow(12), 24])
 def test_a_crowded_top_of_the_spectrum_is_resolved(dimension):
     """Restarts from a single vector stagnate here, at 30 eigenvalues within one hundredth and as many opposite."""
     generator = np.random.default_rng(0)
     values = np.concatenate([generator.uniform(0.99, 1, 30), -generator.uniform(0.99, 1, 30), np.zeros(240)])
     vectors, _ = np.linalg.qr(generator.standard_normal((300, 300)))
     start = jax.random.normal(jax.random.key(0), (300,))
-    pair = eigenpair_lanczos(as_operator(vectors @ np.diag(values) @ vectors.T), start, dimension=dimension)
+    pair = of_matrix(vectors @ np.diag(values) @ vectors.T, start, dimension=dimension)
     assert bool(pair.converged)
     np.testing.assert_allclose(pair.value, values.max(), rtol=1e-12)
 
 
-@pytest.mark.parametrize("size", [1, 2, 3, 10])
+@pytest.mark.parametrize("size", [1, slow(2), 3, slow(10)])
 def test_spaces_smaller_than_the_krylov_dimension_are_solved_at_once(size):
     matrix = np.random.default_rng(size).standard_normal((size, size))
     matrix = matrix + matrix.T
-    pair = eigenpair_lanczos(as_operator(matrix), jax.random.normal(jax.random.key(0), (size,)))
+    pair = of_matrix(matrix, jax.random.normal(jax.random.key(0), (size,)))
     assert int(pair.products) == size + 1
     np.testing.assert_allclose(pair.value, np.linalg.eigvalsh(matrix)[-1], rtol=1e-12)
 
@@ -126,7 +135,7 @@ def test_the_residual_certifies_the_value():
     values = np.linalg.eigvalsh(matrix)
     start = jax.random.normal(jax.random.key(0), (400,))
     for rounds in (1, 2, 50):
-        pair = eigenpair_lanczos(as_operator(matrix), start, max_restarts=rounds)
+        pair = of_matrix(matrix, start, max_restarts=rounds)
         assert np.abs(values - float(pair.value)).min() <= float(pair.residual) + 1e-12
     assert bool(pair.converged)
     np.testing.assert_allclose(pair.value, values[-1], rtol=1e-12)
@@ -204,6 +213,7 @@ def test_a_block_finds_every_copy_of_a_multiple_eigenvalue():
     np.testing.assert_allclose(pairs.values, [2, 2, 2, 1.5, 1.5], rtol=1e-12)
 
 
+@pytest.mark.slow
 def test_outputs_that_do_not_interact_give_every_eigenvalue_twice():
     X = np.random.default_rng(0).standard_normal((50, 40))
     network = flowsim.DeepLinear([np.zeros((2, 40))])
@@ -230,6 +240,7 @@ def test_no_scale_of_the_operator_or_of_the_start_is_too_extreme(scale):
     assert (pairs.residuals < 1e-10 * scale).all()
 
 
+@pytest.mark.slow
 def test_lanczos_under_vmap_and_jit_is_lanczos_one_by_one(problem, indefinite):
     network, _ = indefinite
     lanes = jax.tree.map(lambda leaf: jnp.stack([leaf, 0.5 * leaf, -leaf]), network)
@@ -244,7 +255,7 @@ def test_lanczos_under_vmap_and_jit_is_lanczos_one_by_one(problem, indefinite):
         np.testing.assert_allclose([end[lane] for end in batch], alone, rtol=1e-11)
 
 
-@pytest.mark.parametrize("dense", [True, False])
+@pytest.mark.parametrize("dense", [slow(True), False])
 def test_no_batch_of_matrices_reaches_lapack(dense, problem, indefinite):
     lanes = jax.tree.map(lambda leaf: jnp.stack([leaf] * 3), indefinite[0])
     batched = jax.jit(jax.vmap(lambda one: top_eigenpair(one, problem, dense=dense).value)).lower(lanes).as_text()
@@ -258,6 +269,7 @@ def test_inside_jit_a_sharpness_that_is_not_certified_is_nan(mlp, problem):
     assert np.isnan(jax.jit(lambda network: flowsim.sharpness(network, problem))(broken))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("depth", [10, 300])
 def test_single_precision_claims_no_more_than_it_knows(depth, problem):
     network = flowsim.DeepLinear.residual(
@@ -270,7 +282,7 @@ def test_single_precision_claims_no_more_than_it_knows(depth, problem):
     assert (found.residuals > np.finfo(np.float32).eps * truth).all()
 
 
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("dtype", [np.float32, slow(np.float64)])
 @pytest.mark.parametrize("gap", [3e-3, 0.1])
 def test_a_warm_start_sees_the_eigenvalue_that_has_overtaken(dtype, gap):
     """On the path, the top eigenvector changes from the first axis to the second between the records 3 and 4."""
@@ -315,8 +327,10 @@ def test_more_eigenpairs_than_weights_are_refused(problem):
         top_eigenpairs(flowsim.DeepLinear([np.ones((1, 5))]), problem, count=6)
 
 
+@pytest.mark.slow
 def test_weights_on_two_devices_stay_there_and_have_the_same_eigenpairs():
-    environment = {**os.environ, "XLA_FLAGS": "--xla_force_host_platform_device_count=2", "JAX_PLATFORMS": "cpu"}
+    flags = os.environ.get("XLA_FLAGS", "") + " --xla_force_host_platform_device_count=2"
+    environment = {**os.environ, "XLA_FLAGS": flags, "JAX_PLATFORMS": "cpu"}
     script = Path(__file__).with_name("sharded_lanczos.py")
     done = subprocess.run([sys.executable, str(script)], env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr[-2000:]

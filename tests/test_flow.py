@@ -1,6 +1,7 @@
 import itertools
 import subprocess
 import sys
+from functools import partial
 
 import diffrax
 import equinox as eqx
@@ -16,6 +17,8 @@ from scipy.linalg import expm
 import flowsim
 from flowsim import Outcome
 from flowsim.networks import cast, split
+
+slow = partial(pytest.param, marks=pytest.mark.slow)
 
 KEY = jax.random.key(0)
 
@@ -141,7 +144,7 @@ def test_the_drift_of_balancedness_follows_rtol(mlp, problem):
     assert 0.7 < slope < 1.3
 
 
-@pytest.mark.parametrize("solver", [diffrax.Dopri8(), diffrax.Bosh3(), diffrax.Heun(), diffrax.Kvaerno5()])
+@pytest.mark.parametrize("solver", [slow(diffrax.Dopri8()), slow(diffrax.Bosh3()), diffrax.Heun(), diffrax.Kvaerno5()])
 def test_any_adaptive_diffrax_solver_reaches_the_same_limit(solver, problem):
     network = flowsim.DeepLinear.gaussian(widths=[5, 5, 1], scale=0.5, key=KEY)
     flow = flowsim.integrate(network, problem, solver=solver)
@@ -186,15 +189,16 @@ def test_excess_risk_can_end_the_run(mlp, problem):
 
 @pytest.mark.parametrize("run", [flowsim.integrate, lambda *a: flowsim.descend(*a, learning_rate=0.1, steps=9)])
 def test_the_zero_network_is_a_saddle_and_does_not_move(run, problem):
-    network = flowsim.DeepLinear.gaussian(widths=[5, 5, 5, 1], scale=0.0, key=KEY)
+    network = flowsim.DeepLinear.gaussian(widths=[5] * 10 + [1], scale=0.0, key=KEY)
     result = run(network, problem)
     assert result.outcome is Outcome.STATIONARY
     assert not result.converged
     assert result.final_sharpness == 0
 
 
+@pytest.mark.slow
 def test_the_zero_network_does_not_move_on_an_empirical_risk_either():
-    problem = flowsim.EmpiricalRisk(np.ones((4, 3)), np.ones(4))
+    problem = flowsim.EmpiricalRisk(np.ones((20, 3)), np.ones(20))
     network = flowsim.Perceptron.gaussian(widths=[3, 3, 1], scale=0.0, activation="tanh", key=KEY)
     assert flowsim.integrate(network, problem, t1=1.0).outcome is Outcome.STATIONARY
 
@@ -232,7 +236,7 @@ def test_a_start_at_the_minimum_has_converged_at_time_zero():
     assert float(flow.time) == 0
 
 
-@pytest.mark.parametrize(("n", "d"), [(4, 9), (30, 1)])
+@pytest.mark.parametrize(("n", "d"), [(4, 9), slow(30, 1)])
 def test_underdetermined_data_and_width_one_converge(n, d):
     generator = np.random.default_rng(0)
     problem = flowsim.LinearRegression(generator.standard_normal((n, d)), generator.standard_normal(n))
@@ -380,6 +384,7 @@ def test_other_misuse_is_refused(mlp, problem):
         flowsim.integrate(mlp, problem, stepsize_controller=diffrax.ConstantStepSize())
 
 
+@pytest.mark.slow
 def test_importing_flowsim_changes_no_setting_of_jax():
     code = (
         "import jax; before = dict(jax.config.values); import flowsim; "

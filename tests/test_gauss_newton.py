@@ -14,6 +14,9 @@ from flowsim.dynamics.field import gradient_field
 KEY = jax.random.key(1)
 
 
+# Compiled as a whole: operation by operation, compilation takes ten times as long.
+
+
 def dense(operator, weights):
     """Return GᵀG as a matrix over the flattened weights."""
     flat, unravel = ravel_pytree(weights)
@@ -38,44 +41,68 @@ def cases():
 CASES = {name: (network, problem) for name, network, problem in cases()}
 
 
+@eqx.filter_jit
+def of_stored_rows(network, problem):
+    """Return GᵀG and GGᵀ as they are found."""
+    field, weights = gradient_field(network, problem)
+    operator = gauss_newton(problem, field.network, weights)
+    return dense(operator, weights), operator.gram
+
+
+@eqx.filter_jit
+def jacobian_of_outputs(network, problem):
+    field, weights = gradient_field(network, problem)
+    outputs = problem.curved_outputs(network)
+    flat, unravel = ravel_pytree(weights)
+    return jax.jacrev(lambda flat: outputs(field.network(unravel(flat))))(flat)
+
+
 @pytest.mark.parametrize("name", CASES)
 def test_it_is_the_hessian_of_the_linearized_outputs(name):
     network, problem = CASES[name]
+    jacobian = np.asarray(jacobian_of_outputs(network, problem))
+    matrix, gram = of_stored_rows(network, problem)
+    np.testing.assert_allclose(matrix, jacobian.T @ jacobian, atol=1e-12)
+    np.testing.assert_allclose(gram, jacobian @ jacobian.T, atol=1e-12)
+    assert gram.shape[0] == problem.rank(network)
+
+
+@eqx.filter_jit
+def without_rows(network, problem, known):
+    """Return GᵀG and GGᵀ as they are found without forming the rows of G."""
     field, weights = gradient_field(network, problem)
     outputs = problem.curved_outputs(network)
-    jacobian = jax.jacrev(lambda flat: outputs(field.network(unravel(flat))))
-    flat, unravel = ravel_pytree(weights)
-    expected = jacobian(flat).T @ jacobian(flat)
-    operator = gauss_newton(problem, field.network, weights)
-    np.testing.assert_allclose(dense(operator, weights), expected, atol=1e-12)
-    np.testing.assert_allclose(operator.gram, jacobian(flat) @ jacobian(flat).T, atol=1e-12)
-    assert operator.gram.shape[0] == problem.rank(network)
+    gram = problem.output_gram(network) if known else None
+    free = GaussNewton.matrix_free(lambda w: outputs(field.network(w)), weights, gram)
+    return dense(free, weights), free.gram
 
 
 @pytest.mark.parametrize("name", CASES)
 def test_without_forming_the_rows_it_is_the_same(name):
     network, problem = CASES[name]
+    stored, stored_gram = of_stored_rows(network, problem)
+    free, free_gram = without_rows(network, problem, name != "nonlinear")
+    np.testing.assert_allclose(free_gram, stored_gram, atol=1e-12)
+    np.testing.assert_allclose(free, stored, atol=1e-12)
+
+
+@eqx.filter_jit
+def resolved(network, problem, h):
     field, weights = gradient_field(network, problem)
-    stored = gauss_newton(problem, field.network, weights)
-    outputs = problem.curved_outputs(network)
-    known = problem.output_gram(network) if name != "nonlinear" else None
-    free = GaussNewton.matrix_free(lambda w: outputs(field.network(w)), weights, known)
-    np.testing.assert_allclose(free.gram, stored.gram, atol=1e-12)
-    np.testing.assert_allclose(dense(free, weights), dense(stored, weights), atol=1e-12)
+    operator = gauss_newton(problem, field.network, weights)
+    return operator.resolvent(h)(weights), weights
 
 
 @pytest.mark.parametrize("h", [1e-3, 1.0, 1e6])
 @pytest.mark.parametrize("name", CASES)
 def test_the_resolvent_inverts(name, h):
     network, problem = CASES[name]
-    field, weights = gradient_field(network, problem)
-    operator = gauss_newton(problem, field.network, weights)
-    matrix = dense(operator, weights)
-    flat, unravel = ravel_pytree(weights)
-    found = ravel_pytree(operator.resolvent(jnp.array(h))(weights))[0]
+    matrix, _ = of_stored_rows(network, problem)
+    found, weights = resolved(network, problem, jnp.array(h))
+    flat = ravel_pytree(weights)[0]
     expected = np.linalg.solve(np.eye(flat.size) + h * np.asarray(matrix), flat)
-    np.testing.assert_allclose(found, expected, atol=1e-7)
-    assert unravel(found).depth == network.depth
+    np.testing.assert_allclose(ravel_pytree(found)[0], expected, atol=1e-7)
+    assert found.depth == network.depth
 
 
 def test_at_a_minimizer_without_noise_it_is_the_hessian():
@@ -83,8 +110,8 @@ def test_at_a_minimizer_without_noise_it_is_the_hessian():
     X = np.random.default_rng(2).standard_normal((9, 3))
     problem = flowsim.LinearRegression(X, X @ np.asarray(network.regressor()))
     field, weights = gradient_field(network, problem)
-    found = dense(gauss_newton(problem, field.network, weights), weights)
-    np.testing.assert_allclose(found, dense_hessian(field.objective, weights), atol=1e-10)
+    hessian = eqx.filter_jit(dense_hessian)(field.objective, weights)
+    np.testing.assert_allclose(of_stored_rows(network, problem)[0], hessian, atol=1e-10)
 
 
 def test_a_loss_of_its_own_weighs_the_outputs_by_its_curvature():
@@ -97,12 +124,14 @@ def test_a_loss_of_its_own_weighs_the_outputs_by_its_curvature():
     network = flowsim.Perceptron.gaussian(widths=[3, 4, 3], scale=0.7, activation="tanh", key=KEY)
     field, weights = gradient_field(network, problem)
     flat, unravel = ravel_pytree(weights)
-    expected = 0
-    for x, label in zip(X, labels, strict=True):
-        jacobian = jax.jacrev(lambda v, x=x: field.network(unravel(v))(x))(flat)
+
+    @jax.jit
+    def of_sample(x, label):
+        jacobian = jax.jacrev(lambda v: field.network(unravel(v))(x))(flat)
         curvature = jax.hessian(cross_entropy)(network(x), label)
-        expected = expected + jacobian.T @ curvature @ jacobian / len(X)
-    found = dense(gauss_newton(problem, field.network, weights), weights)
-    np.testing.assert_allclose(found, expected, atol=1e-10)
+        return jacobian.T @ curvature @ jacobian
+
+    expected = sum(of_sample(x, label) for x, label in zip(X, labels, strict=True)) / len(X)
+    np.testing.assert_allclose(of_stored_rows(network, problem)[0], expected, atol=1e-10)
     assert flowsim.integrate(network, problem, t1=5.0).method == "LowRankExtrapolation"
     assert eqx.filter_jit(problem.rank)(network) == 18

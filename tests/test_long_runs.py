@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 import flowsim
+from flowsim.dynamics.checkpoint import Checkpoint
 
 _LONG_RUN = """
 import sys, jax
@@ -35,6 +36,26 @@ def _long_run(path, result, steps):
     return subprocess.Popen([sys.executable, "-c", code, str(path), str(result)])
 
 
+def test_a_run_that_was_interrupted_goes_on_to_the_same_end_bit_for_bit(tmp_path, monkeypatch, mlp, problem):
+    whole = flowsim.integrate(mlp, problem, checkpoint=tmp_path / "other")
+    save = Checkpoint.save_if_due
+
+    def save_and_interrupt(checkpoint, state, *, ended):
+        save(checkpoint, state, ended=ended)
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr("flowsim.dynamics.interruptible._SECONDS_PER_GRADIENT", 1 / 300)  # some twenty steps per call
+        patch.setattr(Checkpoint, "save_if_due", save_and_interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            flowsim.integrate(mlp, problem, checkpoint=tmp_path / "run", checkpoint_seconds=0.0)
+    assert whole.steps > 40
+    resumed = flowsim.integrate(mlp, problem, checkpoint=tmp_path / "run")
+    for mine, theirs in zip(jax.tree.leaves(resumed), jax.tree.leaves(whole), strict=True):
+        np.testing.assert_array_equal(mine, theirs, strict=True)
+
+
+@pytest.mark.slow
 def test_a_run_that_was_killed_goes_on_to_the_same_end_bit_for_bit(tmp_path):
     steps = 100_000
     killed = _long_run(tmp_path / "run", tmp_path / "never.npz", steps)
@@ -122,6 +143,7 @@ print("same")
 """
 
 
+@pytest.mark.slow
 def test_sharded_weights_and_data_give_the_same_trajectory():
     flags = os.environ.get("XLA_FLAGS", "") + " --xla_force_host_platform_device_count=2"
     environment = os.environ | {"XLA_FLAGS": flags, "JAX_PLATFORMS": "cpu"}
@@ -129,13 +151,13 @@ def test_sharded_weights_and_data_give_the_same_trajectory():
     assert run.stdout == "same\n", run.stderr[-2000:]
 
 
-def test_a_flow_that_rounding_has_stopped_says_so(mlp, problem):
+@pytest.mark.parametrize("solver", [None, pytest.param(diffrax.Tsit5(), marks=pytest.mark.slow)])
+def test_a_flow_that_rounding_has_stopped_says_so(solver, mlp, problem):
     never = flowsim.Stopping(gradient_norm=None)
-    for solver in (None, diffrax.Tsit5()):
-        flow = flowsim.integrate(mlp, problem, stopping=never, solver=solver, max_steps=5000)
-        assert flow.outcome is flowsim.Outcome.FIXED_POINT
-        assert flow.gradient_norm[-1] < 1e-12
-        assert flow.steps < 1500
+    flow = flowsim.integrate(mlp, problem, stopping=never, solver=solver, max_steps=5000)
+    assert flow.outcome is flowsim.Outcome.FIXED_POINT
+    assert flow.gradient_norm[-1] < 1e-12
+    assert flow.steps < 1500
 
 
 def test_a_checkpoint_needs_a_run_outside_jit(tmp_path, mlp, problem):

@@ -128,7 +128,7 @@ def test_the_scenario_holds_a_run_that_converges_one_that_crosses_and_one_that_d
 
 
 class TestFigures:
-    @pytest.mark.parametrize("suffix", ["png", "pdf"])
+    @pytest.mark.parametrize("suffix", [pytest.param("png", marks=pytest.mark.slow), "pdf"])
     def test_every_figure_is_drawn_without_a_warning(self, any_comparison, suffix):
         # Warnings are errors in all tests, but for those of libraries about each other that pyproject.toml names.
         for figure in report.figures(any_comparison.to_dataset()).values():

@@ -1,5 +1,7 @@
 """The solvers made for gradient flows, inside and outside flowsim."""
 
+from functools import partial
+
 import diffrax
 import equinox as eqx
 import jax
@@ -10,6 +12,8 @@ import pytest
 import flowsim
 from flowsim.dynamics.field import gradient_field
 from flowsim.dynamics.solvers import LowRankExtrapolation, RungeKuttaChebyshev, StabilitySwitching, default_solver
+
+slow = partial(pytest.param, marks=pytest.mark.slow)
 
 KEY = jax.random.key(0)
 RATES = jnp.logspace(0, 4, 30)
@@ -62,7 +66,7 @@ def test_chebyshev_has_order_two_where_the_problem_is_stiff():
     np.testing.assert_allclose(orders, 2, atol=0.1)
 
 
-@pytest.mark.parametrize("columns", [2, 3, 4])
+@pytest.mark.parametrize("columns", [slow(2), 3, slow(4)])
 def test_extrapolation_has_the_order_of_its_columns_where_the_problem_is_stiff(columns):
     network, problem = conditioned(1e4)
     settled = flowsim.integrate(network, problem, t1=30.0, ts=[], rtol=1e-10).network
@@ -94,7 +98,7 @@ def test_extrapolation_has_its_order_with_a_matrix_that_is_far_off(columns):
     assert np.log2(errors[0] / errors[1]) == pytest.approx(columns, abs=0.6)
 
 
-@pytest.mark.parametrize("make", [RungeKuttaChebyshev, StabilitySwitching, "low rank"])
+@pytest.mark.parametrize("make", [slow(RungeKuttaChebyshev), slow(StabilitySwitching), "low rank"])
 def test_solvers_work_in_diffeqsolve(make, problem):
     network = flowsim.DeepLinear.gaussian(widths=[5, 5, 1], scale=0.5, key=KEY)
     field, weights = gradient_field(network, problem)
@@ -114,6 +118,7 @@ def test_solvers_work_in_diffeqsolve(make, problem):
     np.testing.assert_allclose(flat(end), flat(expected.network), atol=1e-5)
 
 
+@pytest.mark.slow
 def test_the_cap_on_stages_shortens_the_step_and_keeps_the_result():
     network, problem = conditioned(1e3)
     options = {"rtol": 1e-4, "t1": 50.0, "ts": []}
@@ -124,7 +129,14 @@ def test_the_cap_on_stages_shortens_the_step_and_keeps_the_result():
     np.testing.assert_allclose(flat(few.network), flat(many.network), atol=1e-3)
 
 
-def test_switching_begins_explicit_and_stabilizes_when_the_flow_is_stiff():
+def test_switching_begins_explicit():
+    network, problem = conditioned(1e4)
+    start = flowsim.integrate(network, problem, solver=StabilitySwitching(), t1=0.05, ts=[])
+    assert start.gradients == 6 * (start.steps + start.rejected_steps) + start.steps + 1
+
+
+@pytest.mark.slow
+def test_switching_stabilizes_when_the_flow_is_stiff():
     network, problem = conditioned(1e4)
     stopping = flowsim.Stopping(gradient_norm=None, excess_risk=1e-9)
     switching = flowsim.integrate(network, problem, solver=StabilitySwitching(), stopping=stopping, ts=[])
@@ -133,8 +145,6 @@ def test_switching_begins_explicit_and_stabilizes_when_the_flow_is_stiff():
     assert explicit.converged
     assert switching.gradients < explicit.gradients / 5
     np.testing.assert_allclose(flat(switching.network), flat(explicit.network), atol=2e-4)
-    start = flowsim.integrate(network, problem, solver=StabilitySwitching(), t1=0.05, ts=[])
-    assert start.gradients == 6 * (start.steps + start.rejected_steps) + start.steps + 1
 
 
 def test_steps_of_the_default_hardly_depend_on_the_condition_number():
@@ -148,7 +158,7 @@ def test_steps_of_the_default_hardly_depend_on_the_condition_number():
     assert runs[1].rejected_steps <= 5
 
 
-@pytest.mark.parametrize("kappa", [1e4, 1e6])
+@pytest.mark.parametrize("kappa", [slow(1e4), 1e6])
 def test_stiff_limits_get_closer_with_the_tolerance(kappa):
     network, problem = conditioned(kappa)
     # The smallest eigenvalue of Σ is 1/κ, so the regressor is within √(1e-20) of its limit at the end, and the weights,
@@ -194,6 +204,10 @@ def test_a_run_says_what_it_took(mlp, problem):
     assert flow.method == "LowRankExtrapolation"
     assert 3 * flow.steps < flow.gradients < 40 * flow.steps
     assert flow.products == 5 * (flow.steps + flow.rejected_steps)
+
+
+@pytest.mark.slow
+def test_a_run_of_a_solver_of_diffrax_says_what_it_took(mlp, problem):
     assert flowsim.integrate(mlp, problem, solver=diffrax.Kvaerno5(), t1=0.1).gradients is None
     tsit5 = flowsim.integrate(mlp, problem, solver=diffrax.Tsit5(), t1=1.0)
     assert tsit5.gradients == 6 * (tsit5.steps + tsit5.rejected_steps) + tsit5.steps + 1

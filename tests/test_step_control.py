@@ -74,6 +74,7 @@ def test_the_limit_follows_negative_curvature_too():
     assert int(solution.stats["num_steps"]) >= 50
 
 
+@pytest.mark.slow
 def test_the_limit_works_under_vmap():
     controller = flowsim.SharpnessLimitedController(
         diffrax.PIDController(rtol=1e-6, atol=1e-8), quadratic([1.0, 30.0]), interval=3.0

@@ -295,6 +295,7 @@ except StoreError as error:
 """
 
 
+@pytest.mark.slow
 def test_a_dataset_that_does_not_fit_on_the_disk_ends_in_one_message(tmp_path):
     run = subprocess.run([sys.executable, "-c", CROWDED, tmp_path], capture_output=True, text=True, check=False)
     assert (run.returncode, run.stderr) == (0, "")

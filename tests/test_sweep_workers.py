@@ -128,6 +128,7 @@ class Deadly:
         return os._exit, (1,)
 
 
+@pytest.mark.slow
 def test_a_block_that_kills_every_worker_is_given_up_after_three(blocks):
     deadly = replace(blocks[0], folder=Deadly())
     workers = Spawned(1)
@@ -201,6 +202,7 @@ def test_two_runs_in_one_folder_at_a_time_are_refused(tmp_path, capsys):
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.slow
 def test_ctrl_c_ends_everything_with_exit_code_130_and_leaves_nothing_half_written(tmp_path):
     process = start([*write(tmp_path, LONG), "--jobs", "2"])
     workers = until(lambda: len(found := workers_of(process.pid)) == 2 and found)
@@ -213,6 +215,7 @@ def test_ctrl_c_ends_everything_with_exit_code_130_and_leaves_nothing_half_writt
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.slow
 def test_workers_end_with_the_main_process_however_it_ends(tmp_path):
     arguments = write(tmp_path, LONG)
     process = start([*arguments, "--jobs", "2"])
@@ -225,6 +228,7 @@ def test_workers_end_with_the_main_process_however_it_ends(tmp_path):
     process.communicate()
 
 
+@pytest.mark.slow
 def test_a_killed_run_goes_on_where_it_stopped(undisturbed, tmp_path, monkeypatch):
     process = start([*write(tmp_path), "--jobs", "1"])
     until(lambda: list((tmp_path / "out" / ".blocks").glob("*/[!.]*.block")))
@@ -266,6 +270,7 @@ def cluster(tmp_path):
         process.wait()
 
 
+@pytest.mark.slow
 def test_a_dask_cluster_of_which_a_worker_is_killed_gives_the_same_files(undisturbed, tmp_path, cluster):
     address, workers = cluster
     stored = tmp_path / "out" / ".blocks"

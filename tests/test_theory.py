@@ -31,7 +31,7 @@ def test_one_layer_has_one_sharpness_between_the_bounds(problem):
     assert lower <= flowsim.sharpness(flowsim.DeepLinear([np.zeros((1, 5))]), problem) <= upper * (1 + 1e-14)
 
 
-@pytest.mark.parametrize("depth", [2, 5, 40])
+@pytest.mark.parametrize("depth", [2, 5, pytest.param(40, marks=pytest.mark.slow)])
 def test_the_aligned_rank_one_minimizer_lies_between_the_bounds(depth, problem):
     """W_k = (‖w*‖/‖p‖)^{1/L} u_k u_{k−1}ᵀ, with u_0 along w* and u_L along p, is the one that the proof constructs."""
     w = np.asarray(problem.optimum)

@@ -17,7 +17,7 @@ def by_name(path, subject):
     return {statement.name: statement for statement in theory.statements(path, subjects=[subject])}
 
 
-@pytest.mark.parametrize("projection_norm", [None, 1.7])
+@pytest.mark.parametrize("projection_norm", [None, pytest.param(1.7, marks=pytest.mark.slow)])
 def test_the_flat_minimizer_approaches_the_lower_bound_as_the_network_deepens(problem, projection_norm):
     ratios = []
     for depth in (2, 8, 32):
@@ -60,6 +60,7 @@ def test_the_family_of_rescaled_minimizers_is_as_sharp_as_one_likes(problem, pat
         previous = sharpness
 
 
+@pytest.mark.slow
 def test_no_minimizer_found_by_the_flow_is_below_the_bound_of_its_layer_norms(problem):
     """The first line of Theorem 2 on 200 limits, with the bound in plain NumPy."""
     keys = jax.random.split(jax.random.key(1), 200)

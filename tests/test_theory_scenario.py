@@ -73,6 +73,7 @@ def test_residual_flows_are_counted_for_theorem_4(tmp_path):
     assert not results.failed
 
 
+@pytest.mark.slow
 def test_a_flow_depends_on_its_own_cell_alone(tmp_path):
     text = SMALL + "theory: {subjects: [rates], depths: DEPTHS, repetitions: 2}\n"
     alone, among = (checked(text.replace("DEPTHS", depths), tmp_path).flows for depths in ("[2]", "[3, 2]"))
@@ -98,6 +99,7 @@ def test_without_a_theory_section_nothing_is_checked(tmp_path, capsys):
     assert "Lemma" not in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_single_precision_is_checked_with_what_it_resolves(tmp_path):
     text = SMALL.replace("1.0e-3, zero_layer: 1", "0.5") + "precision: float32\ntheory: {}\n"
     (flow,) = checked(text, tmp_path).flows
