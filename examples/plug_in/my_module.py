@@ -13,6 +13,7 @@ import flowsim
 from flowsim.data import Data, DataSource
 from flowsim.experiments import Figure
 from flowsim.networks import NetworkRecipe
+from flowsim.runs import runs_of
 
 
 class Waves(DataSource):
@@ -119,26 +120,26 @@ class LayerNorms(flowsim.Probe):
 
 
 class NormsFigure(Figure):
-    """The norm of every block, along single runs or at the end of those of a sweep."""
+    """The norm of every block: along single runs, or at the end of the runs of a sweep over the scale."""
 
     name = "layer_norms"
 
     def draw(self, results):
         """Return the figure, from the stored numbers alone."""
-        from matplotlib.figure import Figure as Canvas
+        import matplotlib.figure
 
-        figure = Canvas(figsize=(3.3, 2.5), layout="constrained")
+        figure = matplotlib.figure.Figure(figsize=(3.3, 2.5), layout="constrained")
         axes = figure.add_subplot()
-        if results.sweep is None:
-            runs = results.trajectories
-            for run in range(runs.sizes["run"]):
-                one = runs.isel(run=run)
-                axes.plot(one["time"], one["layer_norms"], label=str(one["dynamics"].item()))
-            axes.set_xlabel("time")
-        else:
-            ends = results.sweep["layer_norms"].mean("repetition")
-            for run in range(ends.sizes["run"]):
-                axes.plot(results.sweep["scale"], ends.isel(run=run).transpose("scale", ...), "o-")
-            axes.set_xlabel("scale of the initialization")
+        dataset = results.trajectories if results.sweep is None else results.sweep
+        for number, run in enumerate(runs_of(dataset)):
+            one = dataset.isel(run=number)
+            if results.sweep is None:
+                lines = axes.plot(one["time"], one["layer_norms"], color=f"C{number}")
+            else:
+                ends = one["final_layer_norms"].mean("repetition")
+                lines = axes.plot(one["scale"], ends.transpose("scale", ...), "o-", color=f"C{number}")
+            lines[0].set_label(run.label)
+        axes.set_xlabel("time" if results.sweep is None else "scale of the initialization")
         axes.set_ylabel(LayerNorms.label.symbol)
+        axes.legend(fontsize=7)
         return figure

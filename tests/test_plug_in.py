@@ -1,0 +1,68 @@
+"""The example of a kind of everything in a user's own module, run by the command line."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import flowsim
+from flowsim.cli import main
+
+EXAMPLE = Path(__file__).parents[1] / "examples" / "plug_in"
+PACKAGE = Path(flowsim.__file__).parent
+SMALL = ["--set", "flow.t1=1", "--set", "data.samples=12"]
+
+
+def test_no_file_of_the_package_knows_the_module():
+    assert not [
+        path for path in PACKAGE.rglob("*.py") if "my_module:W" in path.read_text() or "Waves" in path.read_text()
+    ]
+
+
+def test_a_module_of_ones_own_brings_a_kind_of_everything(tmp_path, capsys):
+    assert main([str(EXAMPLE / "scenario.yaml"), *SMALL, "--set", "descent.steps=20", "--out", str(tmp_path)]) == 1
+    printed = capsys.readouterr().out
+    assert "HeavyBall" in printed
+    assert "time limit" in printed  # which is why the code is 1
+    results = flowsim.open_results(tmp_path / "scenario")
+    runs = results.trajectories
+    assert list(runs["dynamics"].values) == ["gradient_flow", "my_module:HeavyBall", "my_module:HeavyBall"]
+    assert runs["layer_norms"].dims == ("run", "record", "layer_norms_0")
+    assert runs["layer_norms"].attrs["long_name"] == "norm of each block"
+    assert np.isfinite(runs["layer_norms"].isel(run=1, record=0)).all()
+    assert results.summary["descent"][0]["dynamics"] == "my_module:HeavyBall"
+    assert (tmp_path / "scenario" / "figures" / "layer_norms.png").stat().st_size > 5000
+
+
+def test_the_loss_of_the_module_is_what_is_minimized(tmp_path):
+    first = []
+    for loss in ("{kind: my_module:Huber}", "squared_error"):
+        options = [*SMALL, "--set", "descent.learning_rates=[]", "--set", f"loss={loss}", "--overwrite"]
+        main([str(EXAMPLE / "scenario.yaml"), *options, "--out", str(tmp_path)])
+        first.append(float(flowsim.open_results(tmp_path / "scenario").trajectories["risk"][0, 0]))
+    assert first[0] < first[1] / 2  # r²/2 inside, linear outside
+
+
+def _swept(folder, jobs):
+    options = [*SMALL, "--set", "sweep.repetitions=2", "--set", "network.width=3", "--jobs", str(jobs)]
+    assert main([str(EXAMPLE / "sweep.yaml"), *options, "--out", str(folder)]) == 1  # the flows end at the time limit
+    return flowsim.open_results(folder / "sweep").sweep
+
+
+def test_a_sweep_of_them_holds_the_probe_at_the_end_of_every_run(tmp_path, capsys):
+    found = _swept(tmp_path, 1)
+    assert "HeavyBall" in capsys.readouterr().out
+    assert list(found["dynamics"].values) == ["gradient_flow", "my_module:HeavyBall", "my_module:HeavyBall"]
+    assert found["final_layer_norms"].dims == ("scale", "repetition", "run", "layer_norms_0")
+    assert np.isfinite(found["final_layer_norms"]).all()
+    assert np.isfinite(found["initial_layer_norms"]).all()
+    assert json.loads(found.attrs["failures"]) == []
+    assert (tmp_path / "sweep" / "figures" / "layer_norms.png").exists()
+
+
+@pytest.mark.slow
+def test_two_workers_find_the_same(tmp_path):
+    alone, shared = _swept(tmp_path / "alone", 1), _swept(tmp_path / "shared", 2)
+    np.testing.assert_array_equal(alone["final_layer_norms"], shared["final_layer_norms"])
+    np.testing.assert_array_equal(alone["final_sharpness"], shared["final_sharpness"])
