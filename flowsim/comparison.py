@@ -17,7 +17,7 @@ from .networks import DeepLinear, split
 from .probes import Probe
 from .problems import LinearRegression, Problem
 from .theory import minimal_sharpness_bounds
-from .trajectories import trajectories_of
+from .trajectories import RunBesideFlow as RunBesideFlow, trajectories_of
 
 if TYPE_CHECKING:
     import xarray
@@ -25,24 +25,6 @@ if TYPE_CHECKING:
 
 _RECORDS = 250
 _MOST_BYTES = 2 * 10**9
-
-
-@dataclass(frozen=True)
-class RunBesideFlow:
-    """One run of gradient descent, or of other `dynamics`, measured against the flow.
-
-    `learning_rate` is `None` for dynamics without one, and `dynamics` the name under which YAML knows them.
-    `distance` is ‖W_GD(k) − W_GF(ηk)‖ at the records of the trajectory, NaN where the flow did not get so far;
-    `distance_to_flow` is the distance of the two ends; `crossing_time` is the time ηk at which the sharpness first
-    reaches 2/η, interpolated between records, or `None` if it never does.
-    """
-
-    learning_rate: float | None
-    trajectory: Trajectory
-    distance: Float[np.ndarray, " records"]
-    distance_to_flow: float
-    crossing_time: float | None
-    dynamics: str
 
 
 @dataclass(frozen=True)
@@ -61,7 +43,8 @@ class Comparison:
 
     def to_dataset(self, attrs: Mapping[str, Any] | None = None) -> "xarray.Dataset":
         """Return all runs as labelled arrays over (run, record), with `attrs` among the attributes."""
-        return trajectories_of(self, attrs)
+        theory = {"bounds": self.bounds, "critical_learning_rate": self.critical_learning_rate}
+        return trajectories_of(self.flow, self.descents, attrs=attrs, **theory)
 
     # What draws, prints and writes stands on a floor above this one, and is asked for when it is wanted.
 
@@ -175,7 +158,6 @@ def _beside(flow: Trajectory, run: Trajectory, learning_rate: float) -> RunBesid
         distance=distance,
         distance_to_flow=float(ends[0]),
         crossing_time=_first_crossing(times, np.asarray(run.sharpness), 2 / learning_rate),
-        dynamics=run.dynamics,
     )
 
 

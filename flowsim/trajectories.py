@@ -3,10 +3,12 @@
 import json
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import jax
 import numpy as np
+from jaxtyping import Float
 
 from .dynamics import Trajectory
 from .probes import Label
@@ -16,32 +18,59 @@ from .runs import FLOW, RUN, Run, run_coordinates
 if TYPE_CHECKING:
     import xarray
 
-    from .comparison import Comparison, RunBesideFlow
-
 RECORD = "record"
 _ALONG = ("risk", "excess_risk", "squared_distance", "gradient_norm", "sharpness")
 Columns = dict[str, np.ndarray]
 
 
-def trajectories_of(comparison: "Comparison", attrs: Mapping[str, Any] | None = None) -> "xarray.Dataset":
-    """Return all runs of a comparison, the flow first, and everything that tables and figures show of them.
+@dataclass(frozen=True)
+class RunBesideFlow:
+    """One run of gradient descent, or of other `dynamics`, measured against the flow.
+
+    `learning_rate` is `None` for dynamics without one.
+    `distance` is ‖W_GD(k) − W_GF(ηk)‖ at the records of the trajectory, NaN where the flow did not get so far;
+    `distance_to_flow` is the distance of the two ends; `crossing_time` is the time ηk at which the sharpness first
+    reaches 2/η, interpolated between records, or `None` if it never does.
+    """
+
+    learning_rate: float | None
+    trajectory: Trajectory
+    distance: Float[np.ndarray, " records"]
+    distance_to_flow: float
+    crossing_time: float | None
+
+    @property
+    def dynamics(self) -> str:
+        """The name under which YAML knows what moved the weights."""
+        return self.trajectory.dynamics
+
+
+def trajectories_of(
+    flow: Trajectory,
+    beside: Sequence[RunBesideFlow],
+    *,
+    bounds: tuple[float, float] | None = None,
+    critical_learning_rate: float | None = None,
+    attrs: Mapping[str, Any] | None = None,
+) -> "xarray.Dataset":
+    """Return a flow and the runs `beside` it, and everything that tables and figures show of them.
 
     Along the path, over (run, record): time, risk, excess risk, squared distance, gradient norm, sharpness, distance to
-    the flow, and the other diagnostics of the runs, padded with NaN after the number of `records` of each. At the end,
+    the flow, and what else the runs recorded, padded with NaN after the number of `records` of each. At the end,
     over run: outcome, steps, times, `final_*`, distance to the flow, crossing of 2/η, and what the run took. `attrs`
-    become attributes of the data set, mappings among them as JSON, beside the bounds of Theorem 2 and the critical
+    become attributes of the data set, mappings among them as JSON, beside the `bounds` of Theorem 2 and the critical
     learning rate where they apply. The sharpness at the final weights is computed here, where it is not known yet.
     """
     import xarray
 
-    beside = comparison.descents
     runs = [FLOW, *(Run(other.dynamics, other.learning_rate) for other in beside)]
-    paths = [_path(comparison.flow, None), *(_path(other.trajectory, other.distance) for other in beside)]
-    ends = [_end(comparison.flow), *(_end(other.trajectory) | _beside_flow(other) for other in beside)]
-    labels = comparison.flow.labels
+    paths = [_path(flow, None), *(_path(other.trajectory, other.distance) for other in beside)]
+    ends = [_end(flow), *(_end(other.trajectory) | _beside_flow(other) for other in beside)]
+    labels = {name: label for other in beside for name, label in other.trajectory.labels.items()} | flow.labels
     variables = _over_records(paths, labels) | _over_runs(ends)
     known = {name: json.dumps(value) if isinstance(value, Mapping) else value for name, value in (attrs or {}).items()}
-    return xarray.Dataset(variables, run_coordinates(runs), {**_theory(comparison), **known})
+    theory = _theory(bounds, critical_learning_rate)
+    return xarray.Dataset(variables, run_coordinates(runs), theory | known)
 
 
 def _path(run: Trajectory, distance: np.ndarray | None) -> Columns:
@@ -106,7 +135,7 @@ def _final_sharpness(run: Trajectory) -> float:
         return math.nan
 
 
-def _beside_flow(other: "RunBesideFlow") -> dict[str, float]:
+def _beside_flow(other: RunBesideFlow) -> dict[str, float]:
     crossing = math.nan if other.crossing_time is None else other.crossing_time
     return {"distance_to_flow": float(other.distance_to_flow), "crossing_time": float(crossing)}
 
@@ -115,10 +144,10 @@ def _over_runs(ends: Sequence[dict[str, Any]]) -> dict[str, Any]:
     return {name: (RUN, np.array([end[name] for end in ends]), attributes(name)) for name in ends[0]}
 
 
-def _theory(comparison: "Comparison") -> dict[str, float]:
+def _theory(bounds: tuple[float, float] | None, critical_learning_rate: float | None) -> dict[str, float]:
     known = {}
-    if comparison.bounds is not None:
-        known["sharpness_lower_bound"], known["sharpness_upper_bound"] = map(float, comparison.bounds)
-    if comparison.critical_learning_rate is not None:
-        known["critical_learning_rate"] = float(comparison.critical_learning_rate)
+    if bounds is not None:
+        known["sharpness_lower_bound"], known["sharpness_upper_bound"] = map(float, bounds)
+    if critical_learning_rate is not None:
+        known["critical_learning_rate"] = float(critical_learning_rate)
     return known

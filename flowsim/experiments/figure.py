@@ -17,7 +17,6 @@ if TYPE_CHECKING:
 
     from ..theory import Claim
     from .results import Results
-    from .scenario import Scenario
 
 
 class Figure(ABC):
@@ -34,7 +33,7 @@ class Figure(ABC):
     def draw(self, results: "Results") -> "matplotlib.figure.Figure":
         """Return the figure, from the data sets of `results` alone."""
 
-    def refusals(self, scenario: "Scenario") -> Iterable[PydanticCustomError]:
+    def refusals(self, scenario: Any) -> Iterable[PydanticCustomError]:
         """Return why `scenario` does not make what the figure shows, each a `refusal`; by default nothing is asked."""
         return ()
 
