@@ -122,8 +122,8 @@ def test_a_scenario_of_ones_own_kinds_runs_and_is_stored_with_all_their_options(
 def test_a_sweep_runs_over_options_of_ones_own_kinds(write, tmp_path):
     assert run(write(SCENARIO + SWEEP), "--set", "descent.learning_rates=[]") in (0, 1)
     with xarray.open_dataset(tmp_path / "out" / "own" / "sweep.nc", engine="h5netcdf") as dataset:
-        assert dict(dataset.sizes) == {"size": 2, "period": 2, "repetition": 2, "learning_rate": 1}
-        assert (dataset.descent_steps == 20).all()
+        assert dict(dataset.sizes) == {"size": 2, "period": 2, "repetition": 2, "run": 2}
+        assert (dataset.steps.isel(run=1) == 20).all()
         assert dataset.initial_risk.notnull().all()
         assert dataset.sharpness_lower_bound.isnull().all()  # no chain of matrices
 

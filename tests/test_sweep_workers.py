@@ -16,7 +16,7 @@ import pytest
 
 from flowsim import cli
 from flowsim.data import DataError
-from flowsim.experiments import BlockStore, PendingSweep, open_results, read_scenario, resolved, sweeps_ahead
+from flowsim.experiments import BlockStore, PendingSweep, read_scenario, resolved, result_folder, sweeps_ahead
 from flowsim.experiments.sweep import plan
 from flowsim.experiments.sweep.workers import InProcess, Spawned
 
@@ -196,7 +196,7 @@ def test_a_sweep_that_cannot_be_planned_leaves_the_others_alone(tmp_path):
 def test_two_runs_in_one_folder_at_a_time_are_refused(tmp_path, capsys):
     arguments = write(tmp_path)
     specification = read_scenario(tmp_path / "tiny.yaml")
-    with open_results(tmp_path / "out", "tiny", resolved(specification)).locked():
+    with result_folder(tmp_path / "out", "tiny", resolved(specification)).locked():
         assert cli.main([*arguments, "--jobs", "1"]) == 2
     assert "tiny: another run is at work there; wait for it, or use another --out" in capsys.readouterr().err
     assert not (tmp_path / "out").exists()
