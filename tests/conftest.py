@@ -46,7 +46,7 @@ def _compiled_programs_are_let_go():
     """Let go of compiled programs before they are too many for a process (65 530 memory maps under Linux)."""
     yield
     maps = Path("/proc/self/maps")
-    if not maps.exists() or maps.read_bytes().count(b"\n") > 20_000:
+    if not maps.exists() or maps.read_bytes().count(b"\n") > 40_000:
         jax.clear_caches()
 
 

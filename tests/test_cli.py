@@ -99,6 +99,7 @@ def test_a_flow_that_does_not_reach_its_limit_says_so_everywhere(scenario, tmp_p
     assert summary["flow"]["outcome"] == "STEP_LIMIT"
 
 
+@pytest.mark.slow
 def test_the_zero_network_is_reported_as_a_point_that_does_not_move(scenario, tmp_path, capsys):
     arguments = [str(scenario), "--out", str(tmp_path / "out"), "--set", "network.scale=0"]
     assert cli.main([*arguments, "--set", "descent.learning_rates=[]"]) == 1
@@ -107,6 +108,7 @@ def test_the_zero_network_is_reported_as_a_point_that_does_not_move(scenario, tm
     assert printed.count("nothing moves") == 2
 
 
+@pytest.mark.slow
 def test_single_precision_and_a_nonlinear_network_run(scenario, tmp_path):
     arguments = [str(scenario), "--out", str(tmp_path / "out"), "--set", "precision=float32"]
     options = ["network.activation=tanh", "flow.gradient_norm=1e-3", "descent.learning_rates=[0.05]"]

@@ -64,6 +64,7 @@ def test_no_learning_rates_leave_the_flow_alone(mlp, problem):
     assert len(alone.flow.times) > 50
 
 
+@pytest.mark.slow
 def test_the_flow_is_drawn_in_full_beside_descents_that_end_at_once(mlp, problem):
     short = flowsim.compare(mlp, problem, [5.0, 1e30], steps=50)
     assert [descent.trajectory.outcome for descent in short.descents] == [Outcome.DIVERGED] * 2

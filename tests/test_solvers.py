@@ -66,7 +66,8 @@ def test_chebyshev_has_order_two_where_the_problem_is_stiff():
     np.testing.assert_allclose(orders, 2, atol=0.1)
 
 
-@pytest.mark.parametrize("columns", [slow(2), 3, slow(4)])
+@pytest.mark.slow
+@pytest.mark.parametrize("columns", [2, 3, 4])
 def test_extrapolation_has_the_order_of_its_columns_where_the_problem_is_stiff(columns):
     network, problem = conditioned(1e4)
     settled = flowsim.integrate(network, problem, t1=30.0, ts=[], rtol=1e-10).network

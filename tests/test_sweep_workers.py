@@ -12,6 +12,7 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from flowsim import cli
@@ -112,6 +113,21 @@ def kill_a_worker():
         os.kill(pid, signal.SIGKILL)
 
 
+def test_a_process_of_its_own_computes_a_block_to_the_same_bits(blocks):
+    workers = Spawned(1)
+    try:
+        ((_, found),) = workers.results([blocks[:1]])
+    finally:
+        workers.close()
+    ((_, expected),) = InProcess().results([blocks[:1]])
+    assert found.failures == expected.failures == []
+    assert found.arrays.keys() == expected.arrays.keys()
+    for name, values in expected.arrays.items():
+        np.testing.assert_array_equal(found.arrays[name], values, err_msg=name)
+    assert workers_of(os.getpid()) == []
+
+
+@pytest.mark.slow
 def test_two_processes_one_of_them_killed_give_the_same_files_as_one(undisturbed, tmp_path):
     killer = threading.Thread(target=kill_a_worker)
     killer.start()

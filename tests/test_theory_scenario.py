@@ -65,6 +65,7 @@ def checked(text, tmp_path):
     return check_theory(scenario, theory_cells(scenario, tmp_path))
 
 
+@pytest.mark.slow
 def test_residual_flows_are_counted_for_theorem_4(tmp_path):
     text = DATA + "network: {kind: residual, depth: 4, scale: 0.3}\n"
     results = checked(text + "theory: {subjects: [residual], repetitions: 3}\n", tmp_path)
