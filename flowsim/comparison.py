@@ -158,6 +158,7 @@ def _beside(flow: Trajectory, run: Trajectory, learning_rate: float) -> RunBesid
         distance=distance,
         distance_to_flow=float(ends[0]),
         crossing_time=_first_crossing(times, np.asarray(run.sharpness), 2 / learning_rate),
+        dynamics=run.dynamics,
     )
 
 

@@ -13,7 +13,7 @@ from jaxtyping import Float
 from .dynamics import Trajectory
 from .probes import Label
 from .quantities import attributes
-from .runs import FLOW, RUN, Run, run_coordinates
+from .runs import FLOW, GRADIENT_DESCENT, RUN, Run, run_coordinates
 
 if TYPE_CHECKING:
     import xarray
@@ -27,7 +27,7 @@ Columns = dict[str, np.ndarray]
 class RunBesideFlow:
     """One run of gradient descent, or of other `dynamics`, measured against the flow.
 
-    `learning_rate` is `None` for dynamics without one.
+    `learning_rate` is `None` for dynamics without one, and `dynamics` the name under which YAML knows them.
     `distance` is ‖W_GD(k) − W_GF(ηk)‖ at the records of the trajectory, NaN where the flow did not get so far;
     `distance_to_flow` is the distance of the two ends; `crossing_time` is the time ηk at which the sharpness first
     reaches 2/η, interpolated between records, or `None` if it never does.
@@ -38,11 +38,7 @@ class RunBesideFlow:
     distance: Float[np.ndarray, " records"]
     distance_to_flow: float
     crossing_time: float | None
-
-    @property
-    def dynamics(self) -> str:
-        """The name under which YAML knows what moved the weights."""
-        return self.trajectory.dynamics
+    dynamics: str = GRADIENT_DESCENT
 
 
 def trajectories_of(

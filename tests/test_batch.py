@@ -111,6 +111,7 @@ def mean_absolute(prediction, target):
     return jnp.sum(jnp.abs(prediction - target))
 
 
+@pytest.mark.slow
 def test_a_subclass_and_another_loss_are_left_to_automatic_differentiation():
     one = gelu(jax.random.key(0))
     shifted = Shifted(one.weights, activation=one.activation)

@@ -211,9 +211,7 @@ def run_lightly(path, folder):
 
 
 def shipped(paths):
-    """One of them by default, and all among the slow tests."""
-    marks = {path: [] if path.stem == "residual" else pytest.mark.slow for path in paths}
-    return [pytest.param(path, marks=marks[path], id=path.stem) for path in paths]
+    return [pytest.param(path, marks=pytest.mark.slow, id=path.stem) for path in paths]
 
 
 @pytest.mark.parametrize("path", shipped(SINGLE))

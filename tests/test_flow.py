@@ -284,6 +284,7 @@ class Mixture(eqx.Module):
         return jnp.sum(self.activation(self.weight @ x) ** self.power) + self.offset.value
 
 
+@pytest.mark.slow
 def test_a_model_of_the_users_own_flows_and_what_is_fixed_stays():
     generator = np.random.default_rng(0)
     X = generator.standard_normal((15, 3))

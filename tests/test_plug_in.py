@@ -35,6 +35,7 @@ def test_a_module_of_ones_own_brings_a_kind_of_everything(tmp_path, capsys):
     assert (tmp_path / "scenario" / "figures" / "layer_norms.png").stat().st_size > 5000
 
 
+@pytest.mark.slow
 def test_the_loss_of_the_module_is_what_is_minimized(tmp_path):
     first = []
     for loss in ("{kind: my_module:Huber}", "squared_error"):
@@ -50,6 +51,7 @@ def _swept(folder, jobs):
     return flowsim.open_results(folder / "sweep").sweep
 
 
+@pytest.mark.slow
 def test_a_sweep_of_them_holds_the_probe_at_the_end_of_every_run(tmp_path, capsys):
     found = _swept(tmp_path, 1)
     assert "HeavyBall" in capsys.readouterr().out

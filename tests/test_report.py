@@ -462,6 +462,7 @@ class TestComparison:
         assert found.scenario == {}
         assert (found.sweep, found.theory) == (None, None)
 
+    @pytest.mark.slow
     def test_other_results_are_not_overwritten_unasked(self, comparison, alone, tmp_path):
         comparison.save(tmp_path / "mine")
         comparison.save(tmp_path / "mine")  # the same once more

@@ -103,6 +103,7 @@ def test_redrawn_results_are_the_same_to_the_last_byte(places, tmp_path, nothing
     assert "converged" in printed
 
 
+@pytest.mark.slow
 def test_several_folders_are_redrawn_at_once(places, capsys):
     assert cli.main(["report", *map(str, places.values())]) == 0
     printed = " ".join(capsys.readouterr().out.split())
@@ -217,6 +218,7 @@ def test_report_alone_asks_for_a_folder(capsys):
     assert "DIR" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_a_figure_of_ones_own_needs_no_sweep_and_is_drawn_again(tmp_path, monkeypatch, capsys):
     (tmp_path / "my_drawings.py").write_text(MINE)
     monkeypatch.syspath_prepend(tmp_path)
