@@ -305,7 +305,11 @@ def test_a_dask_cluster_of_which_a_worker_is_killed_gives_the_same_files(undistu
 @pytest.mark.parametrize(
     ("address", "message"),
     [
-        ("tcp://127.0.0.1:9", "no answer (Timed out trying to connect to tcp://127.0.0.1:9"),
+        pytest.param(
+            "tcp://127.0.0.1:9",
+            "no answer (Timed out trying to connect to tcp://127.0.0.1:9",
+            marks=pytest.mark.slow,  # after ten seconds
+        ),
         ("nowhere", "no address (missing port number in address 'nowhere'); write for instance tcp://localhost:8786"),
         ("post://here:1", "no address (unknown address scheme 'post'"),
     ],
