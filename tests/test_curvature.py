@@ -86,6 +86,7 @@ def test_lanczos_finds_the_top_of_a_spectrum_that_power_iteration_gets_wrong():
     np.testing.assert_allclose(pair.value, 1.0, rtol=1e-10)
 
 
+@pytest.mark.slow
 def test_lanczos_agrees_with_scipy_beyond_the_dense_size(problem):
     network = flowsim.DeepLinear.gaussian(widths=[5] + [30] * 6 + [1], scale=0.2, key=jax.random.key(1))
     weights, rest = split(network)

@@ -86,7 +86,7 @@ def test_two_balanced_scalar_layers_follow_the_logistic_curve():
     np.testing.assert_allclose(flow.squared_distance[:13], (1 - logistic) ** 2, atol=1e-8)
 
 
-@pytest.mark.parametrize("name", ["residual", "mlp"])
+@pytest.mark.parametrize("name", ["residual", slow("mlp")])
 def test_the_limit_agrees_with_scipy_and_better_with_a_finer_tolerance(name, problem, request):
     network = request.getfixturevalue(name)
     fine = flowsim.Stopping(gradient_norm=1e-13)
@@ -205,6 +205,7 @@ def test_the_zero_network_does_not_move_on_an_empirical_risk_either():
     assert flowsim.integrate(network, problem, t1=1.0).outcome is Outcome.STATIONARY
 
 
+@pytest.mark.slow
 def test_a_plateau_of_a_nonlinear_network_is_not_taken_for_the_limit():
     X = np.random.default_rng(0).standard_normal((20, 3))
     problem = flowsim.EmpiricalRisk(X, np.tanh(X @ [0.5, -0.3, 0.2]))

@@ -114,6 +114,7 @@ def test_at_a_minimizer_without_noise_it_is_the_hessian():
     np.testing.assert_allclose(of_stored_rows(network, problem)[0], hessian, atol=1e-10)
 
 
+@pytest.mark.slow
 def test_a_loss_of_its_own_weighs_the_outputs_by_its_curvature():
     X, labels = np.random.default_rng(3).standard_normal((6, 3)), np.arange(6) % 3
 

@@ -110,6 +110,7 @@ def run(path, *options):
     return cli.main([str(path), "--out", str(path.parent / "out"), "--jobs", "1", *options])
 
 
+@pytest.mark.slow
 def test_a_scenario_of_ones_own_kinds_runs_and_is_stored_with_all_their_options(write, tmp_path):
     assert run(write(), "--set", "network.width=4") in (0, 1)
     summary = json.loads((tmp_path / "out" / "own" / "summary.json").read_text())

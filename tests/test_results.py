@@ -89,6 +89,7 @@ def nothing_computes(monkeypatch):
     monkeypatch.setattr(jax.stages.Lowered, "compile", refuse)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["tiny", "paper"])
 def test_redrawn_results_are_the_same_to_the_last_byte(places, tmp_path, nothing_computes, capsys, name):
     again = shutil.copytree(places[name], tmp_path / name)
@@ -111,6 +112,7 @@ def test_several_folders_are_redrawn_at_once(places, capsys):
     assert "paper: what is said, and what was measured" in printed
 
 
+@pytest.mark.slow
 def test_opened_results_hold_data_sets_scenario_and_summary(places):
     tiny, paper = (flowsim.open_results(place) for place in places.values())
     assert tiny.scenario["network"] == {
@@ -128,6 +130,7 @@ def test_opened_results_hold_data_sets_scenario_and_summary(places):
     assert paper.summary["claims"][0]["holds"] in (True, False)
 
 
+@pytest.mark.slow
 def test_the_theory_is_stored_as_it_was_found(places):
     stored = flowsim.open_results(places["tiny"]).theory
     found = theory_from_dataset(stored)
@@ -139,6 +142,7 @@ def test_the_theory_is_stored_as_it_was_found(places):
     xarray.testing.assert_identical(theory_to_dataset(found, stored.attrs), stored)
 
 
+@pytest.mark.slow
 def test_every_stored_array_says_what_it_is(places):
     for place in places.values():
         results = flowsim.open_results(place)
@@ -162,6 +166,7 @@ def test_a_folder_that_holds_no_results_is_named(tmp_path, capsys):
     assert [path.name for path in tmp_path.iterdir()] == ["file"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "damage", "message"),
     [
@@ -183,6 +188,7 @@ def test_a_damaged_file_is_one_message_and_changes_nothing(tiny, capsys, name, d
     assert content(tiny) == before
 
 
+@pytest.mark.slow
 def test_a_summary_that_is_damaged_is_written_again(tiny, places):
     (tiny / "summary.json").write_text("{")
     with pytest.raises(StoreError, match=r"summary\.json: is damaged"):
@@ -191,6 +197,7 @@ def test_a_summary_that_is_damaged_is_written_again(tiny, places):
     assert content(tiny) == content(places["tiny"])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["trajectories.nc", "sweep.nc"])
 def test_data_sets_of_the_old_form_are_one_message(tiny, capsys, name):
     old = xarray.Dataset({"flow_risk": ("flow_record", np.ones(3))})
@@ -201,6 +208,7 @@ def test_data_sets_of_the_old_form_are_one_message(tiny, capsys, name):
     assert said.count("\n") == 1
 
 
+@pytest.mark.slow
 def test_a_figure_that_is_gone_is_one_message(tiny, capsys):
     stored = yaml.safe_load((tiny / "scenario.yaml").read_text())
     stored["scenario"]["figure"] = ["no_such_module:Mine"]
@@ -218,7 +226,6 @@ def test_report_alone_asks_for_a_folder(capsys):
     assert "DIR" in capsys.readouterr().err
 
 
-@pytest.mark.slow
 def test_a_figure_of_ones_own_needs_no_sweep_and_is_drawn_again(tmp_path, monkeypatch, capsys):
     (tmp_path / "my_drawings.py").write_text(MINE)
     monkeypatch.syspath_prepend(tmp_path)

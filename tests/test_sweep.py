@@ -347,6 +347,7 @@ def test_another_data_file_is_another_block(tmp_path):
     assert placed.block.address({"jax": "0"}) != addresses[1]
 
 
+@pytest.mark.slow
 def test_a_data_file_that_changes_during_the_run_is_not_stored_under_its_old_name(tmp_path):
     (tmp_path / "table.csv").write_text("a,b,y\n1,2,3\n2,1,5\n4,4,1\n")
     (placed,) = plan(scenario(tmp_path, "sweep: {}", "data: {kind: file, path: table.csv, target: y}"), tmp_path)
@@ -517,6 +518,7 @@ def test_a_quick_sweep_has_a_tenth_of_the_steps_and_three_repetitions_at_most(tm
     assert [(entry.steps, entry.repetitions) for entry in quick.descent] == [(10, None), (3, 3)]
 
 
+@pytest.mark.slow
 def test_a_quick_sweep_goes_to_a_folder_of_its_own(tmp_path):
     scenario(tmp_path, "sweep: {repetitions: 5}")
     arguments = [str(tmp_path / "tiny.yaml"), "--out", str(tmp_path / "out"), "--jobs", "1"]
