@@ -22,6 +22,7 @@ jax.config.update("jax_numpy_rank_promotion", "raise")
 # Nearly all the time of a test goes into compiling programs that then run for milliseconds.
 _QUICK_COMPILATION = [
     "--xla_backend_optimization_level=0",
+    "--xla_llvm_disable_expensive_passes=true",
     "--xla_cpu_parallel_codegen_split_count=1",
     "--xla_cpu_use_fusion_emitters=false",
 ]
@@ -46,7 +47,7 @@ def _compiled_programs_are_let_go():
     """Let go of compiled programs before they are too many for a process (65 530 memory maps under Linux)."""
     yield
     maps = Path("/proc/self/maps")
-    if not maps.exists() or maps.read_bytes().count(b"\n") > 40_000:
+    if not maps.exists() or maps.read_bytes().count(b"\n") > 30_000:
         jax.clear_caches()
 
 

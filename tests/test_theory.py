@@ -92,6 +92,7 @@ def test_what_theorem_2_does_not_cover_is_refused(problem):
         minimal_sharpness_bounds(problem, 0)
 
 
+@pytest.mark.slow
 def test_the_bounds_hold_for_many_random_limits(problem):
     keys = jax.random.split(jax.random.key(0), 10)
     lower, _ = minimal_sharpness_bounds(problem, 4)
