@@ -104,6 +104,7 @@ def test_predictions_and_targets_of_different_shapes_are_refused_rather_than_bro
             run(network(outputs))
 
 
+@pytest.mark.slow
 def test_targets_with_several_axes_are_compared_with_predictions_of_that_shape():
     class Outer(eqx.Module):
         weight: jax.Array

@@ -120,6 +120,7 @@ def test_a_scenario_of_ones_own_kinds_runs_and_is_stored_with_all_their_options(
         assert f"    {line}\n" in stored
 
 
+@pytest.mark.slow
 def test_a_sweep_runs_over_options_of_ones_own_kinds(write, tmp_path):
     assert run(write(SCENARIO + SWEEP), "--set", "descent.learning_rates=[]") in (0, 1)
     with xarray.open_dataset(tmp_path / "out" / "own" / "sweep.nc", engine="h5netcdf") as dataset:

@@ -38,7 +38,7 @@ def autodiff_norm(path, record):
     return [float(jnp.linalg.norm(g)) for g in gradient(list(network.weights))]
 
 
-@pytest.mark.parametrize("which", ["path", "several"])
+@pytest.mark.parametrize("which", ["path", pytest.param("several", marks=pytest.mark.slow)])
 def test_the_gradients_are_those_of_automatic_differentiation(which, request):
     path = request.getfixturevalue(which)
     record = len(path.times) // 3
@@ -121,6 +121,7 @@ def test_theorem_5_is_about_several_outputs_and_theorem_2_is_not(several):
         assert found[name].verdict is Verdict.HOLDS
 
 
+@pytest.mark.slow
 def test_a_perceptron_has_no_residual_statements(problem, mlp):
     found = by_name(theory.follow(mlp, problem, max_steps=2))
     assert found["Theorem 4"].verdict is Verdict.NOT_APPLICABLE

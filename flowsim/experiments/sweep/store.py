@@ -41,7 +41,8 @@ class BlockStore:
     def save(self, address: str, arrays: Arrays) -> None:
         """Write the arrays of a block. Raises `StoreError` where the system refuses."""
         written = io.BytesIO()
-        np.savez(written, **arrays)  # before NumPy 2.2 an option would be stored as an array
+        # Before NumPy 2.2 the option allow_pickle would be stored as an array of that name.
+        np.savez(written, **arrays)  # pyright: ignore[reportArgumentType]
         content = hashlib.sha256(written.getvalue()).digest() + written.getvalue()
         write_atomically(self._path(address), lambda path: _write(path, content))
 
