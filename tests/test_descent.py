@@ -133,6 +133,12 @@ def test_learning_rates_can_be_mapped_over(mlp, problem):
         np.testing.assert_allclose(batch.network.stacks[0][lane], alone.network.stacks[0], rtol=1e-12)
 
 
+@pytest.mark.parametrize("rate", [1e60, 1e-60])
+def test_a_learning_rate_that_single_precision_has_no_number_for_is_refused(rate, mlp, problem):
+    with pytest.raises(ValueError, match="positive finite number of float32"):
+        flowsim.descend(cast(mlp, jnp.float32), problem, learning_rate=rate, steps=5)
+
+
 def test_single_precision_stays_single(mlp, problem):
     gd = flowsim.descend(cast(mlp, jnp.float32), problem, learning_rate=0.02, steps=50)
     assert gd.network.stacks[0].dtype == gd.times.dtype == jnp.float32

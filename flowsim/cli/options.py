@@ -37,6 +37,18 @@ def parser() -> argparse.ArgumentParser:
         choices=["cpu", "gpu", "tpu"],
         help="where to compute (default: what JAX finds best); gpu needs pip install 'flowsim[cuda]'",
     )
+    _add_workers(made)
+    made.add_argument(
+        "--quick",
+        action="store_true",
+        help="sweeps with a tenth of the steps and three repetitions at most, into folders of their own",
+    )
+    made.add_argument("--schema", action="store_true", help="print the JSON Schema of a scenario, and end")
+    return made
+
+
+def _add_workers(made: argparse.ArgumentParser) -> None:
+    """Add the options that say who computes a sweep."""
     workers = made.add_mutually_exclusive_group()
     workers.add_argument(
         "--jobs",
@@ -49,13 +61,6 @@ def parser() -> argparse.ArgumentParser:
         metavar="ADDRESS",
         help="give the work of a sweep to the Dask cluster at this address; needs pip install 'flowsim[dask]'",
     )
-    made.add_argument(
-        "--quick",
-        action="store_true",
-        help="sweeps with a tenth of the steps and three repetitions at most, into folders of their own",
-    )
-    made.add_argument("--schema", action="store_true", help="print the JSON Schema of a scenario, and end")
-    return made
 
 
 def _positive(text: str) -> int:

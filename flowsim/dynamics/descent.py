@@ -33,7 +33,7 @@ class Descent(Dynamics):
 
         class HeavyBall(flowsim.Descent):
             learning_rate: ArrayLike
-            momentum: ArrayLike = 0.9
+            momentum: float = 0.9
 
             def remember(self, weights):
                 return jax.tree.map(jnp.zeros_like, weights)
@@ -64,7 +64,9 @@ class Descent(Dynamics):
         Raises `ValueError` for a learning rate that is not positive and finite in this precision.
         """
         rate = self.learning_rate
-        if not isinstance(rate, Tracer) and not 0 < float(np.asarray(rate, dtype)) <= float(jnp.finfo(dtype).max):
+        with np.errstate(over="ignore", under="ignore"):  # what overflows or vanishes is refused below
+            known = None if isinstance(rate, Tracer) else float(np.asarray(rate, dtype))
+        if known is not None and not 0 < known <= float(jnp.finfo(dtype).max):
             raise ValueError(f"learning_rate must be a positive finite number of {dtype}, got {rate}")
         return jax.tree.map(lambda leaf: constant(leaf, dtype) if _is_number(leaf) else leaf, self)
 

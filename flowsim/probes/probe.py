@@ -32,7 +32,8 @@ class Label:
 class Moment(eqx.Module):
     """A run at one time, as a probe sees it.
 
-    `state` is the dynamics' own, whose weights are those of `network`.
+    `state` is the dynamics' own, whose weights are those of `network`. At the starts and the ends of the runs of a
+    sweep, which are measured afterwards, it is `None` and `time` is NaN.
     """
 
     network: eqx.Module
