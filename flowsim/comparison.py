@@ -13,10 +13,10 @@ from jaxtyping import Array, Float, Int, PyTree
 
 from .curvature import sharpness_along
 from .dynamics import Descent, GradientDescent, Stopping, Trajectory, default_record_steps, descend, integrate
-from .networks import DeepLinear, split
+from .networks import split
 from .probes import Probe
-from .problems import LinearRegression, Problem
-from .theory import minimal_sharpness_bounds
+from .problems import Problem
+from .theory import minimal_sharpness_bounds_of
 from .trajectories import RunBesideFlow as RunBesideFlow, trajectories_of
 
 if TYPE_CHECKING:
@@ -65,14 +65,14 @@ class Comparison:
         return save(self.to_dataset(), Path(folder), overwrite=overwrite)
 
     def __str__(self) -> str:
-        from .report import printed, render
+        from .report import printed, tables
 
-        return printed(render(self.to_dataset(), ""))
+        return "\n\n".join(map(printed, tables(self.to_dataset(), "")))
 
     def _repr_html_(self) -> str:
-        from .report import render, table_as_html
+        from .report import table_as_html, tables
 
-        return table_as_html(render(self.to_dataset(), ""))
+        return "".join(map(table_as_html, tables(self.to_dataset(), "")))
 
 
 def compare(
@@ -113,7 +113,7 @@ def compare(
         flow, *runs = [_with_sharpness(run) for run in (flow, *runs)]
     else:
         flow = integrate(network, problem, sharpness=True, **flow_options)
-    bounds = _bounds(network, problem)
+    bounds = minimal_sharpness_bounds_of(network, problem)
     return Comparison(
         flow=flow,
         descents=tuple(_beside(flow, run, eta) for run, eta in zip(runs, learning_rates, strict=True)),
@@ -188,11 +188,3 @@ def _first_crossing(times: np.ndarray, sharpness: np.ndarray, threshold: float) 
         return float(times[0])
     t, s = times[first - 1 : first + 1], sharpness[first - 1 : first + 1]
     return float(np.interp(threshold, s, t))
-
-
-def _bounds(network: eqx.Module, problem: Problem) -> tuple[float, float] | None:
-    if not isinstance(network, DeepLinear) or not isinstance(problem, LinearRegression):
-        return None
-    if problem.optimum.ndim != 1 or not jnp.any(problem.optimum != 0):
-        return None
-    return minimal_sharpness_bounds(problem, network.depth, projection_norm=float(network.projection_norm))

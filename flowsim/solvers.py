@@ -1,7 +1,11 @@
 """Integrators made for gradient flows, as Diffrax solvers."""
 
 from .dynamics.solvers import (
+    SOLVERS as SOLVERS,
     LowRankExtrapolation as LowRankExtrapolation,
+    Proposal as Proposal,
+    ProposedSteps as ProposedSteps,
+    ProposingSolver as ProposingSolver,
     RungeKuttaChebyshev as RungeKuttaChebyshev,
     StabilitySwitching as StabilitySwitching,
     default_solver as default_solver,

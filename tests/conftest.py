@@ -11,8 +11,10 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 import jax
 import numpy as np
 import pytest
+from jaxtyping import install_import_hook
 
-import flowsim
+with install_import_hook("flowsim", "shape_checks.checked"):
+    import flowsim
 from flowsim.data import gaussian_teacher
 
 jax.config.update("jax_enable_x64", True)

@@ -67,7 +67,7 @@ def floor(name: str) -> int:
 
 def test_the_imports_are_seen():
     assert {"flowsim.experiments.scenario", "flowsim.kinds"} <= IMPORTS["flowsim.experiments.keys"]
-    assert "flowsim.networks" in IMPORTS["flowsim.experiments.sweep.run"]
+    assert "flowsim.theory" in IMPORTS["flowsim.experiments.sweep.run"]
     assert "flowsim.networks.layers" in IMPORTS["flowsim.networks.linear"]
     assert IMPORTS["flowsim"] & FRONTS
 

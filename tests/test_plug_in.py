@@ -25,6 +25,7 @@ def test_a_module_of_ones_own_brings_a_kind_of_everything(tmp_path, capsys):
     printed = capsys.readouterr().out
     assert "HeavyBall" in printed
     assert "time limit" in printed  # which is why the code is 1
+    assert "layer_norms: norm of each block" in printed
     results = flowsim.open_results(tmp_path / "scenario")
     runs = results.trajectories
     assert list(runs["dynamics"].values) == ["gradient_flow", "my_module:HeavyBall", "my_module:HeavyBall"]
@@ -32,6 +33,10 @@ def test_a_module_of_ones_own_brings_a_kind_of_everything(tmp_path, capsys):
     assert runs["layer_norms"].attrs["long_name"] == "norm of each block"
     assert np.isfinite(runs["layer_norms"].isel(run=1, record=0)).all()
     assert results.summary["descent"][0]["dynamics"] == "my_module:HeavyBall"
+    last = int(runs["records"][1]) - 1
+    np.testing.assert_array_equal(
+        results.summary["descent"][0]["probes"]["layer_norms"], runs["layer_norms"].isel(run=1, record=last)
+    )
     assert (tmp_path / "scenario" / "figures" / "layer_norms.png").stat().st_size > 5000
 
 
@@ -54,12 +59,17 @@ def _swept(folder, jobs):
 @pytest.mark.slow
 def test_a_sweep_of_them_holds_the_probe_at_the_end_of_every_run(tmp_path, capsys):
     found = _swept(tmp_path, 1)
-    assert "HeavyBall" in capsys.readouterr().out
+    printed = capsys.readouterr().out
+    assert "HeavyBall" in printed
+    assert "layer_norms: norm of each block" in printed
     assert list(found["dynamics"].values) == ["gradient_flow", "my_module:HeavyBall", "my_module:HeavyBall"]
     assert found["final_layer_norms"].dims == ("scale", "repetition", "run", "layer_norms_0")
     assert np.isfinite(found["final_layer_norms"]).all()
     assert np.isfinite(found["initial_layer_norms"]).all()
     assert json.loads(found.attrs["failures"]) == []
+    rows = flowsim.open_results(tmp_path / "sweep").summary["sweep"]["rows"]
+    of_a_cell = found["final_layer_norms"].isel(run=1).median("repetition").isel(scale=0)
+    np.testing.assert_allclose(rows[1]["probes"]["layer_norms"], of_a_cell, rtol=1e-12)
     assert (tmp_path / "sweep" / "figures" / "layer_norms.png").exists()
 
 

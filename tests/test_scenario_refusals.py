@@ -131,8 +131,8 @@ BAD_NUMBERS = {
 }
 BAD_WORDS = {
     "precision": (GOOD + "precision: 64", "found 64; expected one of float64, float32; write precision: flo"),
-    "unfit solver": (good("rtol", "solver: Euler, rtol"), "7: flow.solver: found the text 'Euler'; expected"),
-    "lower-case solver": (good("rtol", "solver: kvaerno5, rtol"), "Kvaerno4, Kvaerno5; write solver: Kvaern"),
+    "unfit solver": (good("rtol", "solver: Euler, rtol"), "7: flow.solver: found 'Euler'; expected one of auto, "),
+    "lower-case solver": (good("rtol", "solver: kvaerno5, rtol"), "as my_module:MyKind; write solver: Kvaerno5"),
     "yes": (table("[a, b]", "[a], standardize: yes"), "1: data.standardize: found the text 'yes'; expected"),
     "a number": (table("target: y", "target: [y, 5]"), '[1]: found 5; expected text; write "5", in quotes'),
     "an empty name": (table("y", "''"), "1: data.target[0]: found the text ''; expected text that is not em"),

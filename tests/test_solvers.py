@@ -11,7 +11,13 @@ import pytest
 
 import flowsim
 from flowsim.dynamics.field import gradient_field
-from flowsim.dynamics.solvers import LowRankExtrapolation, RungeKuttaChebyshev, StabilitySwitching, default_solver
+from flowsim.dynamics.solvers import (
+    LowRankExtrapolation,
+    ProposedSteps,
+    RungeKuttaChebyshev,
+    StabilitySwitching,
+    default_solver,
+)
 
 slow = partial(pytest.param, marks=pytest.mark.slow)
 
@@ -111,7 +117,7 @@ def test_solvers_work_in_diffeqsolve(make, problem):
         20.0,
         None,
         weights,
-        stepsize_controller=diffrax.PIDController(rtol=1e-6, atol=1e-9),
+        stepsize_controller=ProposedSteps(rtol=1e-6, atol=1e-9),
         saveat=diffrax.SaveAt(t1=True, ts=[5.0]),
     )
     end = jax.tree.map(lambda leaf: leaf[-1], solution.ys)

@@ -8,6 +8,7 @@ from .dynamics import DYNAMICS as DYNAMICS, Attempt as Attempt, Clock as Clock, 
 from .gradient_descent import GradientDescent as GradientDescent
 from .gradient_flow import GradientFlow as GradientFlow
 from .integrate import integrate as integrate
+from .solvers import SOLVERS as SOLVERS
 from .step_control import (
     SharpnessLimitedController as SharpnessLimitedController,
     stability_interval as stability_interval,

@@ -6,6 +6,7 @@ from typing import Any
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, ArrayLike, Bool, Float, Int, PyTree
 
 from .dynamics import Clock
@@ -137,7 +138,7 @@ class AtTimes(Schedule):
     that counts as enough doubles with every 64 of them.
     """
 
-    ts: Float[Array, " times"]
+    ts: Float[Array | np.ndarray, " times"]
     between: bool = eqx.field(static=True, default=False)
 
     def init(self, record: PyTree, coordinates: Float[Array, " 3"]) -> AtTimesState:

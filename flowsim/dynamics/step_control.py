@@ -19,7 +19,7 @@ import numpy as np
 from jaxtyping import Array, Int, PyTree
 
 from .spectral_radius import SpectralRadius
-from .work import Work
+from .work import CountsWork, Work
 
 
 def stability_interval(solver: diffrax.AbstractSolver) -> float:
@@ -67,7 +67,7 @@ class _LimitState(eqx.Module):
     products: Int[Array, ""]
 
 
-class SharpnessLimitedController(diffrax.AbstractAdaptiveStepSizeController):
+class SharpnessLimitedController(diffrax.AbstractAdaptiveStepSizeController, CountsWork):
     """Limits the steps of another adaptive controller to `safety` · `interval` / ρ, with ρ the spectral
     radius of the Hessian.
 

@@ -8,7 +8,6 @@ any two steps: for interrupts, checkpoints and progress. And descents and flows 
 solver takes, go through the same loop.
 """
 
-import dataclasses
 from typing import Any, cast
 
 import diffrax
@@ -19,9 +18,9 @@ import numpy as np
 from jaxtyping import Array, ArrayLike, Bool, Float, PyTree
 
 from .field import GradientField, constant
-from .solvers import LowRankExtrapolation, default_solver
+from .solvers import ProposedSteps, ProposingSolver, default_solver
 from .step_control import SharpnessLimitedController, stability_interval
-from .work import Work, work_of
+from .work import Work, no_work, work_of
 
 # Diffrax puts this mark, which is no number, where diffeqsolve is to fill in the tolerances of the step control.
 _LEFT_OPEN: Any = diffrax.Kvaerno3().root_finder.rtol
@@ -71,8 +70,7 @@ class Stepper(eqx.Module):
         first = jnp.asarray(first, zero.dtype)
         solver = self.solver.init(term, zero, first, weights, None)
         counted = not isinstance(self.solver, diffrax.AbstractImplicitSolver)
-        work = Work(jnp.array(0), jnp.array(0))
-        return StepperState(solver, controller, first, work, type(self.solver).__name__, counted)
+        return StepperState(solver, controller, first, no_work(), type(self.solver).__name__, counted)
 
     def attempt(
         self, field: GradientField, weights: PyTree, state: StepperState, longest: Float[Array, ""]
@@ -118,11 +116,13 @@ def stepper_for(
     """Return the stepper for the options of a gradient flow, with what is left open filled in."""
     if solver is None:
         solver = default_solver(field, weights, rtol, atol)
+    if isinstance(solver, ProposingSolver):
+        return Stepper(solver.suited(field, rtol, atol), controller or ProposedSteps(rtol=rtol, atol=atol))  # pyright: ignore[reportCallIssue]  (norm is a property)
     if controller is None:
         controller = diffrax.PIDController(rtol=rtol, atol=atol)
-        if not isinstance(solver, diffrax.AbstractImplicitSolver) and not hasattr(solver, "work"):
+        if not isinstance(solver, diffrax.AbstractImplicitSolver):
             controller = SharpnessLimitedController(controller, field, interval=stability_interval(solver))
-    return Stepper(_with_curvature(_with_tolerances(solver, controller, rtol, atol), field), controller)
+    return Stepper(_with_tolerances(solver, controller), controller)
 
 
 def check_solver(solver: object, controller: object) -> None:
@@ -136,6 +136,15 @@ def check_solver(solver: object, controller: object) -> None:
         raise TypeError(f"stepsize_controller must adapt its steps to an error, got {type(controller).__name__}")
     if isinstance(controller, diffrax.ClipStepSizeController):
         raise ValueError("times at which a step must end are given as ts=..., not to the step-size controller")
+    proposes = solver is None or isinstance(solver, ProposingSolver)
+    if controller is not None and proposes != isinstance(controller, ProposedSteps):
+        name = "the default solver" if solver is None else type(solver).__name__
+        raise TypeError(
+            f"{name} chooses its steps itself: give rtol and atol to integrate, or a solver of Diffrax's beside its "
+            "stepsize_controller"
+            if proposes
+            else f"{name} proposes no steps, which is what ProposedSteps wants: use diffrax.PIDController"
+        )
 
 
 def tolerances(
@@ -169,22 +178,11 @@ def _check_tolerances(rtol: float, atol: float, dtype: jnp.dtype) -> None:
 
 
 def _with_tolerances(
-    solver: diffrax.AbstractAdaptiveSolver,
-    controller: diffrax.AbstractAdaptiveStepSizeController,
-    rtol: Float[Array, ""],
-    atol: Float[Array, ""],
+    solver: diffrax.AbstractAdaptiveSolver, controller: diffrax.AbstractAdaptiveStepSizeController
 ) -> diffrax.AbstractAdaptiveSolver:
-    """Return the solver with the tolerances that it leaves open, its own or those of its root finder, filled in."""
+    """Return the solver with the tolerances that its root finder leaves open, if it has one, filled in."""
     finder = getattr(solver, "root_finder", None)
     for name in ("rtol", "atol", "norm") if finder is not None else ():
         if getattr(finder, name) is _LEFT_OPEN:
             solver = eqx.tree_at(lambda s, n=name: getattr(s.root_finder, n), solver, getattr(controller, name))
-    if getattr(solver, "rtol", 0) is None:
-        solver = dataclasses.replace(solver, rtol=rtol)
-    return dataclasses.replace(solver, atol=atol) if getattr(solver, "atol", 0) is None else solver
-
-
-def _with_curvature(solver: diffrax.AbstractAdaptiveSolver, field: GradientField) -> diffrax.AbstractAdaptiveSolver:
-    if not isinstance(solver, LowRankExtrapolation) or solver.curvature is not None:
-        return solver
-    return dataclasses.replace(solver, curvature=field.gauss_newton)
+    return solver

@@ -1,5 +1,6 @@
 """What a run costs, in the units in which methods compare."""
 
+import abc
 from typing import Any
 
 import equinox as eqx
@@ -20,8 +21,19 @@ class Work(eqx.Module):
         return Work(self.gradients - other.gradients, self.products - other.products)
 
 
-def work_of(part: Any, state: Any) -> Work:
-    """Return what a solver or a step-size controller says that it has spent, nothing if it does not say."""
-    if hasattr(part, "work"):
-        return part.work(state)
+def no_work() -> Work:
+    """Return nothing spent."""
     return Work(jnp.array(0), jnp.array(0))
+
+
+class CountsWork(eqx.Module):
+    """The ability of a solver or a step-size controller to say what it has spent."""
+
+    @abc.abstractmethod
+    def work(self, state: Any, /) -> Work:
+        """Return the work of all steps until `state`, its own."""
+
+
+def work_of(part: object, state: Any) -> Work:
+    """Return what a solver or a step-size controller says that it has spent, nothing if it does not say."""
+    return part.work(state) if isinstance(part, CountsWork) else no_work()

@@ -9,7 +9,6 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-import diffrax
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -17,13 +16,14 @@ import numpy as np
 
 from ..comparison import Comparison, compare
 from ..data import Data, DataError
-from ..dynamics import Stopping, solvers
+from ..dynamics import SOLVERS, Stopping
 from ..kinds import seeds
 from ..networks import cast, shape_refusals
 from ..problems import EmpiricalRisk, LinearRegression, Problem
 from .document import ScenarioError
 from .record import probes_of
 from .scenario import Scenario
+from .settings import AUTOMATIC
 
 _PACKAGE = str(Path(__file__).parents[1])
 
@@ -52,17 +52,13 @@ def flow_options(scenario: Scenario) -> dict[str, Any]:
     """Return the arguments of `integrate` that `scenario` sets."""
     flow = scenario.flow
     return {
-        "solver": None if flow.solver == "auto" else _solver(flow.solver),
+        "solver": None if flow.solver == AUTOMATIC else SOLVERS[flow.solver](),
         "rtol": flow.rtol,
         "atol": flow.atol,
         "t1": flow.t1,
         "max_steps": flow.max_steps,
         "stopping": _stopping(scenario),
     }
-
-
-def _solver(name: str) -> diffrax.AbstractAdaptiveSolver:
-    return getattr(solvers if hasattr(solvers, name) else diffrax, name)()
 
 
 def build(scenario: Scenario, folder: Path) -> tuple[Problem, eqx.Module]:

@@ -2,13 +2,14 @@
 
 import math
 from collections.abc import Iterator
-from typing import Literal, get_args
+from typing import Annotated, Any, get_args
 
 from pydantic import Field
 from pydantic_core import PydanticCustomError
 
 from ..data import DataSource
-from ..kinds import Section, refusal, too_large, within
+from ..dynamics import SOLVERS
+from ..kinds import Named, Section, refusal, too_large, within
 from ..kinds.values import MOST_NUMBERS, Count
 from ..networks import NetworkRecipe
 from .optimizer import Optimizer, gradient_descent
@@ -21,24 +22,17 @@ _FINEST = {
 }
 
 
+AUTOMATIC = "auto"
+
+
+def _made(kind: Any) -> Any:
+    return kind()
+
+
 class FlowSettings(Section):
     """How the gradient flow is integrated, and when it has reached its limit."""
 
-    # Diffrax methods with adaptive steps: Euler has no error estimate, KenCarp and Sil3 want a split field.
-    solver: Literal[
-        "auto",
-        "LowRankExtrapolation",
-        "RungeKuttaChebyshev",
-        "StabilitySwitching",
-        "Tsit5",
-        "Dopri5",
-        "Dopri8",
-        "Bosh3",
-        "Heun",
-        "Kvaerno3",
-        "Kvaerno4",
-        "Kvaerno5",
-    ] = Field(default="auto", examples=["auto"])
+    solver: Annotated[str, Named(SOLVERS, AUTOMATIC, use=_made)] = Field(default=AUTOMATIC, examples=[AUTOMATIC])
     """The method, by its name in flowsim.solvers or in Diffrax; auto: by the structure of the problem."""
     rtol: float | None = Field(default=None, gt=0, lt=1, examples=[1e-6])
     """Relative tolerance of one step; null: the default for the precision."""

@@ -17,6 +17,7 @@ from ..theory import (
     LargeProductsSample,
     Statement,
     convergence_statement,
+    deep_linear,
     follow,
     sample_large_products,
     statements,
@@ -82,10 +83,13 @@ def _seed(seed: int, repetition: int) -> int:
 
 
 def _cell(scenario: Scenario, repetition: int, folder: Path) -> Cell:
-    problem, network = build(scenario, folder)
-    if not (isinstance(problem, LinearRegression) and isinstance(network, DeepLinear)):
-        found = f"theory: found a network of kind {scenario.network.kind}, which builds a {type(network).__name__}"
-        raise ScenarioError(f"{found}; expected a flowsim.DeepLinear, which the theory is about; write no theory")
+    built, made = build(scenario, folder)
+    try:
+        network, problem = deep_linear(made, built)
+    except TypeError:
+        found = f"theory: found a network of kind {scenario.network.kind}, which builds a {type(made).__name__}"
+        expected = "expected a flowsim.DeepLinear, which the theory is about"
+        raise ScenarioError(f"{found}; {expected}; write no theory") from None
     smallest = float(problem.smallest_eigenvalue)
     condition = float(problem.largest_eigenvalue) / smallest if smallest > 0 else np.inf
     stated = scenario.data.stated_condition()

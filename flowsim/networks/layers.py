@@ -9,12 +9,12 @@ from itertools import groupby, pairwise
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float
+from jaxtyping import Array, ArrayLike, Float
 
-Stacks = tuple[Float[Array, "layers out in"], ...]
+Stacks = tuple[Float[Array, "_layers _out _in"], ...]
 
 
-def stack(weights: Sequence[Float[Array, "*layers out in"]]) -> Stacks:
+def stack(weights: Sequence[ArrayLike]) -> Stacks:
     """Stack the runs of equal shape in W_1, …, W_L; an entry of three axes is a run stacked already.
 
     Raises `ValueError` where an entry is no matrix of floating-point numbers, or two neighbours do not fit.
@@ -43,7 +43,7 @@ def _as_run(number: int, weight: Array) -> Float[Array, "layers out in"]:
     return run
 
 
-def unstack(stacks: Stacks) -> tuple[Float[Array, "out in"], ...]:
+def unstack(stacks: Stacks) -> tuple[Float[Array, "_out _in"], ...]:
     """Return W_1, …, W_L as a tuple: the inverse of `stack`."""
     return tuple(stack[..., layer, :, :] for stack in stacks for layer in range(stack.shape[-3]))
 

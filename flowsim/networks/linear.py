@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float
+from jaxtyping import Array, ArrayLike, Float
 
 from . import layers
 from .linear_network import LinearNetwork
@@ -26,8 +26,8 @@ class DeepLinear(LinearNetwork):
 
     def __init__(
         self,
-        weights: Sequence[Float[Array, "*layers out in"]],
-        projection: Float[Array, " outputs"] | None = None,
+        weights: Sequence[ArrayLike],
+        projection: ArrayLike | None = None,
     ):
         self.stacks = layers.stack(weights)
         self.fixed = None if projection is None else Fixed(jnp.asarray(projection, self.stacks[0].dtype))
@@ -53,7 +53,7 @@ class DeepLinear(LinearNetwork):
         width: int,
         depth: int,
         scale: float,
-        projection: Float[Array, " width"] | None = None,
+        projection: ArrayLike | None = None,
         key: Array,
         dtype: jnp.dtype | None = None,
     ) -> "DeepLinear":
@@ -79,7 +79,7 @@ class DeepLinear(LinearNetwork):
         return DeepLinear(weights, self.projection)
 
     @property
-    def weights(self) -> tuple[Float[Array, "out in"], ...]:
+    def weights(self) -> tuple[Float[Array, "_out _in"], ...]:
         """W_1, …, W_L."""
         return layers.unstack(self.stacks)
 

@@ -1,17 +1,19 @@
 """The kind of network called mlp."""
 
 from collections.abc import Iterator
-from typing import ClassVar, Literal
+from typing import Annotated, ClassVar
 
 from jaxtyping import Array
 from pydantic import Field
 from pydantic_core import PydanticCustomError
 
-from ..kinds import refusal
+from ..kinds import Named, refusal
 from ..kinds.values import Count, Depth, Scale
 from .linear import DeepLinear
-from .perceptron import Perceptron
+from .perceptron import ACTIVATIONS, Perceptron
 from .recipe import NETWORKS, Keys, NetworkRecipe
+
+LINEAR = "linear"
 
 
 @NETWORKS.register("mlp")
@@ -20,7 +22,7 @@ class PerceptronNetwork(NetworkRecipe):
 
     start_options: ClassVar[frozenset[str]] = frozenset({"scale"})
     varied: ClassVar[frozenset[str]] = frozenset({"depth"})
-    linear_if: ClassVar[str] = "activation: linear"
+    linear_if: ClassVar[str] = f"activation: {LINEAR}"
 
     depth: Depth
     """Number of weight matrices L."""
@@ -28,22 +30,22 @@ class PerceptronNetwork(NetworkRecipe):
     """Standard deviation of every weight at the start; from depth 2 on 0 is a saddle: no flow."""
     width: Count | None = Field(default=None, examples=[20])
     """Width of the hidden layers; null: as many as there are features."""
-    activation: Literal["linear", "gelu", "tanh", "softplus"] = Field(default="linear", examples=["gelu"])
-    """What stands between the weight matrices."""
+    activation: Annotated[str, Named(ACTIVATIONS, LINEAR)] = Field(default=LINEAR, examples=["gelu"])
+    """What stands between the weight matrices: linear, or a smooth function by name, or as my_module:my_function."""
     zero_layer: Count | None = Field(default=None, examples=[2])
     """The weight matrix that starts at zero, counted from 1; null: none. Only for activation linear."""
 
     def build(self, inputs: int, outputs: int, *, key: Array, shared: Keys) -> DeepLinear | Perceptron:
         """Return the network, a deep linear one without activation."""
         widths = [inputs] + [self.width or inputs] * (self.depth - 1) + [outputs]
-        if self.activation != "linear":
+        if self.activation != LINEAR:
             return Perceptron.gaussian(widths=widths, scale=self.scale, activation=self.activation, key=key)
         network = DeepLinear.gaussian(widths=widths, scale=self.scale, key=key)
         return network if self.zero_layer is None else network.with_zero_layer(self.zero_layer)
 
     def is_linear(self) -> bool:
         """Return whether there is no activation."""
-        return self.activation == "linear"
+        return self.activation == LINEAR
 
     def count_matrices(self) -> int:
         """Return the depth L."""
@@ -63,4 +65,4 @@ class PerceptronNetwork(NetworkRecipe):
         if self.zero_layer > self.depth:
             yield refusal(expected=f"one of the {self.depth} layers", write=f"zero_layer: {self.depth}", **wording)
         if not self.is_linear():
-            yield refusal(expected="null for a nonlinear network", write="activation: linear", **wording)
+            yield refusal(expected="null for a nonlinear network", write=f"activation: {LINEAR}", **wording)

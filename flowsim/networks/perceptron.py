@@ -5,15 +5,17 @@ from collections.abc import Callable, Sequence
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float
+from jaxtyping import Array, ArrayLike, Float
 
+from ..kinds import Registry
 from . import layers
 
-ACTIVATIONS: dict[str, Callable[[Array], Array]] = {
-    "gelu": jax.nn.gelu,  # the tanh approximation, as in the experiments of Marion and Chizat (2024)
-    "tanh": jnp.tanh,
-    "softplus": jax.nn.softplus,
-}
+ACTIVATIONS: Registry[Callable[[Array], Array]] = Registry(
+    "an activation", accepts=callable, expected="a smooth function on arrays"
+)
+ACTIVATIONS.register("gelu")(jax.nn.gelu)  # the tanh approximation, as in the experiments of Marion and Chizat (2024)
+ACTIVATIONS.register("tanh")(jnp.tanh)
+ACTIVATIONS.register("softplus")(jax.nn.softplus)
 
 
 class Perceptron(eqx.Module):
@@ -21,18 +23,18 @@ class Perceptron(eqx.Module):
     activation φ.
 
     `weights` are W_1, …, W_L with W_k of shape (d_k, d_{k−1}); `biases`, if given, are b_1, …, b_L.
-    `activation` is one of "gelu", "tanh", "softplus", or any smooth function on arrays. Raises `ValueError`
-    where shapes do not fit or the name is unknown.
+    `activation` is one of "gelu", "tanh", "softplus", the place `my_module:my_function` of another, or any smooth
+    function on arrays. Raises `ValueError` where shapes do not fit or the name is unknown.
     """
 
     stacks: layers.Stacks
-    bias_stacks: tuple[Float[Array, "layers out"], ...] | None
+    bias_stacks: tuple[Float[Array, "_layers _out"], ...] | None
     activation: Callable[[Array], Array] = eqx.field(static=True)
 
     def __init__(
         self,
-        weights: Sequence[Float[Array, "*layers out in"]],
-        biases: Sequence[Float[Array, "*layers out"]] | None = None,
+        weights: Sequence[ArrayLike],
+        biases: Sequence[ArrayLike] | None = None,
         *,
         activation: str | Callable[[Array], Array] = "gelu",
     ):
@@ -57,7 +59,7 @@ class Perceptron(eqx.Module):
         return cls(stacks, zeros, activation=activation)
 
     @property
-    def weights(self) -> tuple[Float[Array, "out in"], ...]:
+    def weights(self) -> tuple[Float[Array, "_out _in"], ...]:
         """W_1, …, W_L."""
         return layers.unstack(self.stacks)
 
@@ -91,7 +93,7 @@ def _without_last(stacks: tuple) -> tuple[tuple, tuple]:
     return (*stacks[:-1], jax.tree.map(lambda array: array[:-1], stacks[-1])), last
 
 
-def _stack_biases(biases: Sequence[Array], stacks: layers.Stacks) -> tuple[Array, ...]:
+def _stack_biases(biases: Sequence[ArrayLike], stacks: layers.Stacks) -> tuple[Array, ...]:
     rows = [row for bias in biases for row in jnp.atleast_2d(jnp.asarray(bias, stacks[0].dtype))]
     expected = [stack.shape[1] for stack in stacks for _ in range(stack.shape[0])]
     found = [row.shape[0] for row in rows]
@@ -102,8 +104,4 @@ def _stack_biases(biases: Sequence[Array], stacks: layers.Stacks) -> tuple[Array
 
 
 def _activation(activation: str | Callable[[Array], Array]) -> Callable[[Array], Array]:
-    if callable(activation):
-        return activation
-    if activation not in ACTIVATIONS:
-        raise ValueError(f"unknown activation {activation!r}: expected one of {', '.join(ACTIVATIONS)}, or a function")
-    return ACTIVATIONS[activation]
+    return activation if callable(activation) else ACTIVATIONS[activation]

@@ -16,7 +16,7 @@ from .sweeps import (
     sweep_summary as sweep_summary,
     sweep_table as sweep_table,
 )
-from .table import render as render, rows as rows, summary as summary
+from .table import render as render, rows as rows, summary as summary, tables as tables
 from .terminal import printed as printed, table_as_html as table_as_html
 from .theory_figures import theory_figures as theory_figures
 from .theory_table import theory_summary as theory_summary, theory_tables as theory_tables

@@ -8,7 +8,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ..theory import Claim, Verdict
-from .table import finite_or_none
+from .numbers import finite_or_none
 from .terminal import empty_table
 
 

@@ -24,8 +24,8 @@ from ..kinds import UnknownKindError
 from .claims_table import claims_summary, claims_table
 from .figures import figures as trajectories_figures
 from .recorded import recorded
-from .sweeps import runs, sweep_figures, sweep_summary, sweep_table
-from .table import render, summary as trajectories_summary
+from .sweeps import runs, sweep_figures, sweep_summary, sweep_tables
+from .table import summary as trajectories_summary, tables
 from .theory_figures import theory_figures
 from .theory_table import theory_summary, theory_tables
 
@@ -104,7 +104,7 @@ def _of_trajectories(results: Results, title: str) -> _Part:
     if found is None:
         return _Part()
     arrived = recorded(found).flow.outcome.arrived
-    return _Part((render(found, title),), trajectories_summary(found), trajectories_figures(found), complete=arrived)
+    return _Part(tables(found, title), trajectories_summary(found), trajectories_figures(found), complete=arrived)
 
 
 def _of_theory(results: Results, title: str) -> _Part:
@@ -122,7 +122,7 @@ def _of_sweep(results: Results, title: str, *, drawn: bool) -> _Part:
     figures = {f"sweep_{name}": figure for name, figure in sweep_figures(found).items()} if drawn else {}
     failures, unconverged = runs.failures(found), runs.unconverged(found)
     return _Part(
-        tables=(sweep_table(found, title=title),),
+        tables=sweep_tables(found, title),
         summary={"sweep": sweep_summary(found) | {"failures": failures}},
         figures=figures,
         complaints=tuple(_complaints(failures, unconverged)),

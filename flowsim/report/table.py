@@ -7,10 +7,10 @@ import xarray
 from rich.table import Table
 
 from ..dynamics import Outcome
+from .numbers import finite_or_none, format_number
+from .probed import ends_of, plain, probe_names, probes_table
 from .recorded import Recorded, RecordedRun, recorded
 from .terminal import empty_table
-
-_WIDEST = 8
 
 
 def rows(dataset: xarray.Dataset) -> list[dict[str, Any]]:
@@ -40,6 +40,12 @@ def _row(run: RecordedRun, bounds: tuple[float, float] | None) -> dict[str, Any]
         "distance_to_flow": None if run.run.is_flow else run.number("distance_to_flow"),
         "outcome": run.outcome.name,
     }
+
+
+def tables(dataset: xarray.Dataset, title: str) -> tuple[Table, ...]:
+    """Return all tables for the terminal: that of the runs, and that of a scenario's own probes where it has some."""
+    probed = probes_table(dataset, title)
+    return (render(dataset, title),) if probed is None else (render(dataset, title), probed)
 
 
 def render(dataset: xarray.Dataset, title: str) -> Table:
@@ -83,18 +89,6 @@ def _cells(row: dict[str, Any], measure: str) -> list[str]:
     ]
 
 
-def format_number(value: float | None, digits: int) -> str:
-    """Return `value` to so many significant digits in at most eight characters; a dash for `None` and NaN."""
-    if value is None or math.isnan(value):
-        return "–"
-    if math.isinf(value):
-        return "∞"
-    shown = f"{value:.{digits}g}"
-    if 1 <= abs(value) < 1e6:  # no exponent yet
-        shown = f"{float(shown):.10g}"
-    return shown if len(shown) <= _WIDEST else f"{value:.{digits - 1}g}"
-
-
 def _verdict(row: dict[str, Any]) -> str:
     words = row["outcome"].lower().replace("_", " ")
     return f"{words} at step {row['steps']}" if row["outcome"] == Outcome.DIVERGED.name else words
@@ -120,9 +114,11 @@ def summary(dataset: xarray.Dataset) -> dict[str, Any]:
     """Return the numbers of the runs in the types of JSON; `None` for what is not finite or does not apply."""
     shown = recorded(dataset)
     bounds = shown.bounds
+    names = probe_names(dataset)
+    probed = [{"probes": plain(ends_of(run, names))} if names else {} for run in shown.runs]
     return {
-        "flow": _summary_of_flow(shown.flow),
-        "descent": [_summary_beside_flow(run) for run in shown.others],
+        "flow": _summary_of_flow(shown.flow) | probed[0],
+        "descent": [_summary_beside_flow(run) | ends for run, ends in zip(shown.others, probed[1:], strict=True)],
         "bounds": None if bounds is None else {"lower": finite_or_none(bounds[0]), "upper": finite_or_none(bounds[1])},
         "critical_learning_rate": finite_or_none(shown.critical_learning_rate),
     }
@@ -161,8 +157,3 @@ def _summary_beside_flow(run: RecordedRun) -> dict[str, Any]:
 def _summary_of_end(run: RecordedRun) -> dict[str, float | None]:
     names = ("risk", "excess_risk", "squared_distance", "gradient_norm", "sharpness")
     return {name: finite_or_none(run.number(f"final_{name}")) for name in names}
-
-
-def finite_or_none(value: Any) -> float | None:
-    """Return `value` as a float, `None` for what JSON has no number for."""
-    return None if value is None or not math.isfinite(value) else float(value)

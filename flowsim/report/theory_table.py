@@ -8,7 +8,7 @@ from rich.table import Table
 
 from ..experiments import CheckedFlow, TheoryResults
 from ..theory import LargeProductsSample, Statement, Verdict
-from .table import finite_or_none, format_number
+from .numbers import finite_or_none, format_number
 from .terminal import empty_table
 
 _MOST_REMARKS = 12

@@ -22,9 +22,11 @@ from .residual import (
     gradient_bounds as gradient_bounds,
     residual_displacements as residual_displacements,
 )
+from .scope import deep_linear as deep_linear
 from .sharpness_bounds import (
     critical_learning_rate as critical_learning_rate,
     minimal_sharpness_bounds as minimal_sharpness_bounds,
+    minimal_sharpness_bounds_of as minimal_sharpness_bounds_of,
 )
 from .small_scale import (
     LeadingSingular as LeadingSingular,

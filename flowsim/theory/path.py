@@ -14,6 +14,7 @@ from ..dynamics import Outcome, Stopping, Trajectory, integrate
 from ..networks import DeepLinear
 from ..problems import LinearRegression
 from .gradients import GradientsAlong, Matrices, norm
+from .scope import deep_linear
 from .statement import ROUNDING, Assumption
 
 # The part of the excess risk that is lost where a new clock starts. The last is the escape.
@@ -127,7 +128,7 @@ def follow(
     start, one at most) must be small beside the weights. `options` go to `integrate`. Raises `TypeError` for other
     networks and problems than deep linear networks on a least-squares regression, and as `integrate` does.
     """
-    _check(network, problem)
+    deep_linear(network, problem)
     dtype = network.stacks[0].dtype
     rtol = (1e-4 if dtype.itemsize < 8 else 1e-6) if rtol is None else rtol
     largest = max(float(jnp.max(jnp.abs(stack))) for stack in network.stacks)
@@ -177,11 +178,3 @@ def _times_from_the_end(phase: Trajectory) -> Float[np.ndarray, " records"]:
     """Return the times of the records before the last: negative, and exact however long the phase lasted."""
     times, remainders = np.asarray(phase.times, np.float64), np.asarray(phase.time_remainders, np.float64)
     return (times - times[-1]) + (remainders - remainders[-1])
-
-
-def _check(network: object, problem: object) -> None:
-    if not isinstance(network, DeepLinear) or not isinstance(problem, LinearRegression):
-        raise TypeError(
-            "the theory is about DeepLinear networks on LinearRegression, got "
-            f"{type(network).__name__} on {type(problem).__name__}"
-        )

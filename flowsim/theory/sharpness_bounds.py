@@ -2,7 +2,11 @@
 
 import math
 
-from ..problems import LinearRegression
+import equinox as eqx
+import jax.numpy as jnp
+
+from ..networks import DeepLinear
+from ..problems import LinearRegression, Problem
 
 
 def minimal_sharpness_bounds(
@@ -27,6 +31,23 @@ def minimal_sharpness_bounds(
     largest = float(problem.largest_eigenvalue)
     upper = scale * math.hypot(math.sqrt(2 * depth - 1) * largest, (depth - 1) * a)
     return scale * depth * a, upper
+
+
+def minimal_sharpness_bounds_of(
+    network: eqx.Module, problem: Problem, *, depth: int | None = None
+) -> tuple[float, float] | None:
+    """Return the bounds of Theorem 2 on the minimizers of `problem` among networks like `network`.
+
+    `None` where the theorem does not speak of them: for other problems than a regression of one output on features
+    that explain some of it, and for networks that are not deep linear. In place of such a network, the deep linear one
+    of a `depth` may be meant, to compare with.
+    """
+    if not isinstance(problem, LinearRegression) or problem.optimum.ndim != 1 or not jnp.any(problem.optimum != 0):
+        return None
+    length = 1.0
+    if isinstance(network, DeepLinear):
+        depth, length = network.depth, float(network.projection_norm)
+    return None if depth is None else minimal_sharpness_bounds(problem, depth, projection_norm=length)
 
 
 def critical_learning_rate(problem: LinearRegression, depth: int, *, projection_norm: float = 1.0) -> float:

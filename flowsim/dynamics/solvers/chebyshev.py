@@ -11,8 +11,10 @@ from jaxtyping import Array, Float, Int, PyTree
 
 from ..field import norm
 from ..spectral_radius import SpectralRadius
-from ..work import Work
-from .error import commanded_error, growth, scaled_norm
+from ..work import Work, no_work
+from .error import growth, scaled_norm
+from .proposal import Proposal, ProposingSolver
+from .registry import SOLVERS
 
 # The estimate of ρ comes from below, and ρ may rise within a step.
 RADIUS_MARGIN = 1.2
@@ -27,7 +29,8 @@ class _State(eqx.Module):
     work: Work
 
 
-class RungeKuttaChebyshev(diffrax.AbstractAdaptiveSolver):
+@SOLVERS.register("RungeKuttaChebyshev")
+class RungeKuttaChebyshev(ProposingSolver):
     """The Runge–Kutta–Chebyshev method of order 2 (RKC2; Sommeijer, Shampine and Verwer 1998).
 
     It is explicit, with s stages whose stability interval on the negative real axis is (s² − 1)/1.54 long, so a stiff
@@ -35,10 +38,6 @@ class RungeKuttaChebyshev(diffrax.AbstractAdaptiveSolver):
     of stages of each step follows from ρ at its start, by `iterations` steps of power iteration that go on from
     those of the step before. Where it would pass `max_stages`, the step is shortened instead. Memory: y0 and six
     arrays of its size, for any number of stages.
-
-    `rtol` and `atol` are to be those of the step-size controller; `flowsim.integrate` fills them in. The error that a
-    step returns tells the controller which step to take next; as an error, only whether its scaled norm is below one
-    has a meaning.
     """
 
     rtol: float | Float[Array, ""] | None = None
@@ -46,7 +45,6 @@ class RungeKuttaChebyshev(diffrax.AbstractAdaptiveSolver):
     max_stages: int = eqx.field(static=True, default=500)
     iterations: int = eqx.field(static=True, default=2)
 
-    term_structure: ClassVar = diffrax.AbstractTerm
     interpolation_cls: ClassVar[Callable[..., diffrax.ThirdOrderHermitePolynomialInterpolation]] = (
         diffrax.ThirdOrderHermitePolynomialInterpolation
     )
@@ -59,22 +57,14 @@ class RungeKuttaChebyshev(diffrax.AbstractAdaptiveSolver):
         """Return 2."""
         return 2
 
-    def error_order(self, terms: Any) -> int:
-        """Return 1, the order on which the returned error is scaled."""
-        return 1
-
     def init(self, terms: Any, t0: Any, t1: Any, y0: PyTree, args: Any) -> _State:
         """Return f(y0) and a first estimate of the spectral radius."""
         radius = SpectralRadius.first(lambda y: terms.vf(t0, y, args), y0)
-        return _State(terms.vf(t0, y0, args), radius, Work(jnp.array(0), jnp.array(0)))
+        return _State(terms.vf(t0, y0, args), radius, no_work())
 
     def work(self, solver_state: _State) -> Work:
         """Return the work of all steps so far."""
         return solver_state.work
-
-    def func(self, terms: Any, t0: Any, y0: PyTree, args: Any) -> PyTree:
-        """Return f(t0, y0)."""
-        return terms.vf(t0, y0, args)
 
     def step(self, terms: Any, t0: Any, t1: Any, y0: PyTree, args: Any, solver_state: _State, made_jump: Any) -> tuple:
         """Take one step, with as many stages as stability asks."""
@@ -87,10 +77,9 @@ class RungeKuttaChebyshev(diffrax.AbstractAdaptiveSolver):
         longest = reach_of(self.max_stages) / bound
         size = jnp.where(h <= longest, defect(y0, y1, solver_state.slope, slope, h, self.rtol, self.atol), jnp.inf)
         factor = jnp.minimum(worthwhile(growth(size, 3), solver_state.slope, slope), CAP_MARGIN * longest / h)
-        error = commanded_error(size, factor, y0, y1, self.rtol, self.atol)
         state = _State(slope, radius, solver_state.work + Work(stages, jnp.array(self.iterations)))
         dense = {"y0": y0, "y1": y1, "k0": _times(h, solver_state.slope), "k1": _times(h, slope)}
-        return y1, error, dense, state, diffrax.RESULTS.successful
+        return y1, Proposal(size, factor), dense, state, diffrax.RESULTS.successful
 
 
 def worthwhile(factor: Float[Array, ""], slope0: PyTree, slope1: PyTree) -> Float[Array, ""]:

@@ -26,4 +26,6 @@ def default_solver(
     if rank is None or rank > _LARGEST_RANK_IN_CLOSED_FORM or (rank > _LARGEST_RANK and not field.knows_gram(weights)):
         return StabilitySwitching(rtol, atol)
     single = jax.tree.leaves(weights)[0].dtype.itemsize < 8
-    return LowRankExtrapolation(field.gauss_newton, rtol, atol, columns=5 if single else 8, overhead=5 + rank / 16)
+    return LowRankExtrapolation(
+        curvature=field.gauss_newton, rtol=rtol, atol=atol, columns=5 if single else 8, overhead=5 + rank / 16
+    )

@@ -1,5 +1,6 @@
 """Linearly implicit extrapolation with a low-rank curvature matrix."""
 
+import dataclasses
 from collections.abc import Callable
 from math import prod
 from typing import Any, ClassVar, cast
@@ -12,8 +13,11 @@ import numpy as np
 from jaxtyping import Array, Float, Int, PyTree
 
 from ...curvature import GaussNewton
-from ..work import Work
-from .error import commanded_error, growth, scaled_norm
+from ..field import GradientField
+from ..work import Work, no_work
+from .error import growth, scaled_norm
+from .proposal import Proposal, ProposingSolver
+from .registry import SOLVERS
 
 # Stiff directions turn as the solution moves. A step of length h with hλ beyond this feels it, λ being the largest
 # curvature, and takes A anew in each substep.
@@ -22,7 +26,8 @@ _FROZEN_UP_TO = 100.0
 _LARGEST_RISE = 3.0
 
 
-class LowRankExtrapolation(diffrax.AbstractAdaptiveSolver):
+@SOLVERS.register("LowRankExtrapolation")
+class LowRankExtrapolation(ProposingSolver):
     """Extrapolated linearly implicit Euler steps for y' = f(y), of variable order.
 
     For a step of length h, row j of the extrapolation table takes j substeps y ← y + (h/j)(I + (h/j)A)⁻¹ f(y). A = GᵀG
@@ -33,10 +38,8 @@ class LowRankExtrapolation(diffrax.AbstractAdaptiveSolver):
     tolerance, so easy steps stay cheap, and the next step is as long as makes work per time least (Deuflhard 1985;
     Hairer and Wanner 1996, section IV.9). Memory: y0 and `columns` + 6 arrays of its size, and G where it is stored.
 
-    `rtol` and `atol` are to be those of the step-size controller; `flowsim.integrate` fills them in, and `curvature`
-    too, for a problem that knows its outputs. `columns` is the largest order, and `overhead` the price of G and of the
-    factorizations of one step, in evaluations of f. The error that a step returns tells the controller which step suits
-    the order; as an error, only whether its scaled norm is below one has a meaning.
+    `flowsim.integrate` fills in `curvature` for a problem that knows its outputs. `columns` is the largest order, and
+    `overhead` the price of G and of the factorizations of one step, in evaluations of f.
     """
 
     curvature: Callable[[PyTree], GaussNewton] | None = None
@@ -45,7 +48,6 @@ class LowRankExtrapolation(diffrax.AbstractAdaptiveSolver):
     columns: int = eqx.field(static=True, default=8)
     overhead: float = eqx.field(static=True, default=6.0)
 
-    term_structure: ClassVar = diffrax.AbstractTerm
     interpolation_cls: ClassVar[Callable[..., diffrax.LocalLinearInterpolation]] = diffrax.LocalLinearInterpolation
 
     def __check_init__(self):
@@ -56,21 +58,18 @@ class LowRankExtrapolation(diffrax.AbstractAdaptiveSolver):
         """Return the largest order, `columns`."""
         return self.columns
 
-    def error_order(self, terms: Any) -> int:
-        """Return 1, the order on which the returned error is scaled."""
-        return 1
-
     def init(self, terms: Any, t0: Any, t1: Any, y0: PyTree, args: Any) -> Work:
         """Return the state, which is the work so far: none."""
-        return Work(jnp.array(0), jnp.array(0))
+        return no_work()
 
     def work(self, solver_state: Work) -> Work:
         """Return the work of all steps so far."""
         return solver_state
 
-    def func(self, terms: Any, t0: Any, y0: PyTree, args: Any) -> PyTree:
-        """Return f(t0, y0)."""
-        return terms.vf(t0, y0, args)
+    def suited(self, field: GradientField, rtol: Float[Array, ""], atol: Float[Array, ""]) -> "LowRankExtrapolation":
+        """Return the solver for a field, with what it leaves open filled in, the curvature too."""
+        curvature = field.gauss_newton if self.curvature is None else self.curvature
+        return dataclasses.replace(super().suited(field, rtol, atol), curvature=curvature)
 
     def step(self, terms: Any, t0: Any, t1: Any, y0: PyTree, args: Any, solver_state: Any, made_jump: Any) -> tuple:
         """Take one step; the order that it used is the number of rows that it needed."""
@@ -93,9 +92,8 @@ class LowRankExtrapolation(diffrax.AbstractAdaptiveSolver):
         table = _extrapolate(row, y0, self.columns, self.rtol, self.atol)
         factor = table.best_factor(self.columns, self.overhead)
         y1 = jax.tree.map(jnp.add, y0, table.increment)
-        error = commanded_error(table.error, factor, y0, y1, self.rtol, self.atol)
         spent = Work(1 + table.rows * (table.rows - 1) // 2, jnp.array(matrix.gram.shape[0]))
-        return y1, error, {"y0": y0, "y1": y1}, solver_state + spent, diffrax.RESULTS.successful
+        return y1, Proposal(table.error, factor), {"y0": y0, "y1": y1}, solver_state + spent, diffrax.RESULTS.successful
 
 
 def _substeps(

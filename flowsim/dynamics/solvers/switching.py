@@ -10,9 +10,11 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, PyTree
 
 from ..spectral_radius import SpectralRadius, scaled
-from ..work import Work
+from ..work import Work, no_work
 from .chebyshev import CAP_MARGIN, RADIUS_MARGIN, chebyshev_step, defect, reach_of, stages_for, worthwhile
-from .error import commanded_error, growth, scaled_norm
+from .error import growth, scaled_norm
+from .proposal import Proposal, ProposingSolver
+from .registry import SOLVERS
 
 # Evaluations of a step, the first being the last of the step before.
 _TSIT5_EVALUATIONS = 6
@@ -27,17 +29,14 @@ class _State(eqx.Module):
     work: Work
 
 
-class StabilitySwitching(diffrax.AbstractAdaptiveSolver):
+@SOLVERS.register("StabilitySwitching")
+class StabilitySwitching(ProposingSolver):
     """Tsit5 while accuracy limits the step, `RungeKuttaChebyshev` while stability does.
 
     After each step the error that either method would make is known: that of Tsit5 from its embedded formula, that
     of the second-order method from the defect of the trapezoidal rule over the step; and so is the spectral radius ρ,
     which is followed by `iterations` steps of power iteration. The next step is taken by the method that covers more
     time per evaluation of f. Memory: y0 and twelve arrays of its size.
-
-    `rtol` and `atol` are to be those of the step-size controller; `flowsim.integrate` fills them in. The error that a
-    step returns tells the controller which step to take next; as an error, only whether its scaled norm is below one
-    has a meaning.
     """
 
     rtol: float | Float[Array, ""] | None = None
@@ -45,7 +44,6 @@ class StabilitySwitching(diffrax.AbstractAdaptiveSolver):
     max_stages: int = eqx.field(static=True, default=500)
     iterations: int = eqx.field(static=True, default=2)
 
-    term_structure: ClassVar = diffrax.AbstractTerm
     interpolation_cls: ClassVar[Callable[..., diffrax.ThirdOrderHermitePolynomialInterpolation]] = (
         diffrax.ThirdOrderHermitePolynomialInterpolation
     )
@@ -54,22 +52,14 @@ class StabilitySwitching(diffrax.AbstractAdaptiveSolver):
         """Return 5, that of Tsit5, with which a run begins."""
         return 5
 
-    def error_order(self, terms: Any) -> int:
-        """Return 1, the order on which the returned error is scaled."""
-        return 1
-
     def init(self, terms: Any, t0: Any, t1: Any, y0: PyTree, args: Any) -> _State:
         """Return f(y0) and a first estimate of the spectral radius."""
         radius = SpectralRadius.first(lambda y: terms.vf(t0, y, args), y0)
-        return _State(terms.vf(t0, y0, args), radius, jnp.array(False), Work(jnp.array(0), jnp.array(0)))
+        return _State(terms.vf(t0, y0, args), radius, jnp.array(False), no_work())
 
     def work(self, solver_state: _State) -> Work:
         """Return the work of all steps so far."""
         return solver_state.work
-
-    def func(self, terms: Any, t0: Any, y0: PyTree, args: Any) -> PyTree:
-        """Return f(t0, y0)."""
-        return terms.vf(t0, y0, args)
 
     def step(self, terms: Any, t0: Any, t1: Any, y0: PyTree, args: Any, solver_state: _State, made_jump: Any) -> tuple:
         """Take one step, and choose the method of the next."""
@@ -94,10 +84,9 @@ class StabilitySwitching(diffrax.AbstractAdaptiveSolver):
         next_stabilized, longest = self._next(h, bound, size5, size2, stabilized)
         size = jnp.where(stabilized, size2, size5)
         factor = jnp.where(stabilized, worthwhile(longest / h, slope, last), longest / h)
-        error = commanded_error(size, factor, y0, y1, self.rtol, self.atol)
         state = _State(last, radius, next_stabilized, solver_state.work + Work(evaluations, jnp.array(self.iterations)))
         dense = {"y0": y0, "y1": y1, "k0": scaled(slope, h), "k1": scaled(last, h)}
-        return y1, error, dense, state, diffrax.RESULTS.successful
+        return y1, Proposal(size, factor), dense, state, diffrax.RESULTS.successful
 
     def _next(self, h: Array, bound: Array, size5: Array, size2: Array, stabilized: Array) -> tuple[Array, Array]:
         """Return whether the next step is to be stabilized, and its length."""

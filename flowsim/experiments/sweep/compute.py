@@ -1,7 +1,6 @@
 """What a block is worth: the flow and the descents from all of its starts, measured at their ends."""
 
 import json
-import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,22 +14,19 @@ import scipy.linalg  # noqa: F401  brings the BLAS whose threads are limited
 from pydantic import ValidationError
 from threadpoolctl import threadpool_limits
 
-from ...curvature import sharpness
-from ...dynamics import Outcome, Stopping, arrival, descend_lanes, integrate
-from ...networks import split, stacked, unstacked
-from ...norms import norm
-from ...probes import Moment, Probe
-from ...problems import Problem
+from ...dynamics import Outcome, descend_lanes, integrate
+from ...networks import stacked, unstacked
 from ..optimizer import optimizer_of
 from ..record import probes_of
 from ..runner import build_network, build_problem, environment, flow_options, read_data
 from .block import Block, Start, digests
+from .critical import brackets
 from .grid import start_key
+from .measures import MEASURES, distance, measured, probed, risk_of, sharpness_of
 
 Arrays = dict[str, np.ndarray]
 NO_OUTCOME = -1
 _MOST_STRUCTURES = 16
-_MEASURES = ("risk", "excess_risk", "squared_distance", "gradient_norm", "sharpness")
 
 
 @dataclass(frozen=True)
@@ -88,7 +84,7 @@ def _refuse_another_place(block: Block, expected: dict[str, Any]) -> None:
 def _nothing(block: Block) -> Arrays:
     """Return the arrays of a block before anything is known: NaN, `NO_OUTCOME` and no steps."""
     count, rates = len(block.starts), len(block.descents)
-    known = (*_MEASURES, "test_risk") if block.holds_out else _MEASURES
+    known = (*MEASURES, "test_risk") if block.holds_out else MEASURES
     quantities: dict[str, tuple[tuple[int, ...], tuple[str, ...]]] = {"initial": ((count,), known)}
     if block.flow:
         quantities["flow"] = ((count,), ("outcome", "steps", "time", *known))
@@ -222,37 +218,15 @@ class _Work:
             return [result for results in found if results is not None for result in results]
 
     def _critical_rates(self, asked: dict[str, Any]) -> None:
-        rows = list(range(len(self.networks)))
-        found = self._together_or_alone(
-            lambda rows: self._brackets(rows, asked), rows, lambda row: f"{self._cell(row)}, critical learning rate"
-        )
-        for row, lower, upper in found:
+        def bracketed(rows: list[int]) -> list[tuple[int, tuple[float, float]]]:
+            networks = [self.networks[row] for row in rows]
+            return list(zip(rows, brackets(networks, self.problem, self.stopping, asked), strict=True))
+
+        def cell(row: int) -> str:
+            return f"{self._cell(row)}, critical learning rate"
+
+        for row, (lower, upper) in self._together_or_alone(bracketed, list(range(len(self.networks))), cell):
             self._set("critical_learning_rate", row, {"lower": lower, "upper": upper})
-
-    def _brackets(self, rows: list[int], asked: dict[str, Any]) -> list[tuple[int, float, float]]:
-        """Return for every start the learning rates between which reaching the minimum turns into missing it.
-
-        Bisection of the logarithm, all starts in step. Where the lowest rate already misses, both are zero and it;
-        where the highest reaches, it and infinity.
-        """
-        networks, count = stacked([self.networks[row] for row in rows]), len(rows)
-
-        def reaches(rates: np.ndarray) -> np.ndarray:
-            run = descend_lanes(networks, self.problem, learning_rates=rates, steps=asked["steps"])
-            excess = [self._measures(end)["excess_risk"] for end in unstacked(run.networks, count)]
-            return (np.asarray(run.outcomes) != Outcome.DIVERGED) & (np.array(excess) <= asked["excess_risk"])
-
-        lower, upper = np.full(count, asked["lowest"]), np.full(count, asked["highest"])
-        fails, succeeds = ~reaches(lower), reaches(upper)
-        # A number of halvings that is the same for all, so that none depends on the others.
-        halvings = math.log2(math.log(asked["highest"] / asked["lowest"]) / math.log1p(asked["precision"]))
-        for _ in range(max(0, math.ceil(halvings))):
-            middle = np.sqrt(lower * upper)
-            reached = reaches(middle)
-            lower, upper = np.where(reached, middle, lower), np.where(reached, upper, middle)
-        lower, upper = np.where(fails, 0.0, lower), np.where(fails, asked["lowest"], upper)
-        lower, upper = np.where(succeeds, asked["highest"], lower), np.where(succeeds, np.inf, upper)
-        return list(zip(rows, lower, upper, strict=True))
 
     def _note(
         self, kind: str, place: Any, facts: dict[str, Any], network: eqx.Module | None, reference: Any = None
@@ -260,7 +234,7 @@ class _Work:
         """Write down the `facts` about a run, and the measures of its end, NaN without one."""
         values = {} if network is None else self._measured(network)
         if network is not None and reference is not None:
-            values["distance_to_flow"] = _distance(network, reference)
+            values["distance_to_flow"] = distance(network, reference)
         arrived = values.pop("arrival", Outcome.RUNNING)
         if kind == "descent" and arrived != Outcome.RUNNING:
             facts = facts | {"outcome": arrived}
@@ -278,12 +252,9 @@ class _Work:
         return self.arrays[name]
 
     def _measured(self, network: eqx.Module) -> dict[str, Any]:
-        values = self._measures(network) | {"sharpness": _sharpness(network, self.problem)}
-        values |= _probed(self.probes, network, self.problem, jnp.asarray(values["gradient_norm"]))
-        return values if self.held_out is None else values | {"test_risk": _risk(network, self.held_out)}
-
-    def _measures(self, network: eqx.Module) -> dict[str, Any]:
-        return _measure(network, self.problem, self.stopping)
+        values = measured(network, self.problem, self.stopping) | {"sharpness": sharpness_of(network, self.problem)}
+        values |= probed(self.probes, network, self.problem, jnp.asarray(values["gradient_norm"]))
+        return values if self.held_out is None else values | {"test_risk": risk_of(network, self.held_out)}
 
     def _attempt(self, cell: str, run: Callable[[], Any]) -> Any:
         """Return what `run` returns; `None`, and a failure on record, where it raises."""
@@ -297,43 +268,3 @@ class _Work:
 def in_one_line(error: Exception) -> str:
     """Return what kind of error this is, and the first line of what it says."""
     return f"{type(error).__name__}: {error}".splitlines()[0]
-
-
-@eqx.filter_jit
-def _measure(network: eqx.Module, problem: Problem, stopping: Stopping | None) -> dict[str, jax.Array]:
-    weights, rest = split(network)
-    gradient = jax.grad(lambda moved: problem.objective(eqx.combine(moved, rest)))(weights)
-    return {
-        "risk": problem(network),
-        "excess_risk": problem.excess_risk(network),
-        "squared_distance": problem.squared_distance(network),
-        "gradient_norm": norm(gradient),
-        "arrival": arrival(network, problem, stopping),
-    }
-
-
-@eqx.filter_jit
-def _probed(
-    probes: tuple[Probe, ...], network: eqx.Module, problem: Problem, gradient_norm: jax.Array
-) -> dict[str, jax.Array]:
-    """Return what probes measure at the end of a run, where there is neither a state of the dynamics nor a clock."""
-    moment = Moment(network, problem, None, jnp.asarray(jnp.nan), gradient_norm)
-    return {probe.label.name: probe.measure(moment) for probe in probes}
-
-
-@eqx.filter_jit
-def _risk(network: eqx.Module, problem: Problem) -> jax.Array:
-    return problem(network)
-
-
-@eqx.filter_jit
-def _distance(network: eqx.Module, other: eqx.Module) -> jax.Array:
-    return norm(jax.tree.map(jnp.subtract, split(network)[0], split(other)[0]))
-
-
-def _sharpness(network: eqx.Module, problem: Problem) -> float:
-    """Return the sharpness, NaN where it cannot be certified."""
-    try:
-        return float(sharpness(network, problem))
-    except RuntimeError:
-        return float("nan")

@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ...networks import DeepLinear
 from ...problems import LinearRegression
-from ...theory import minimal_sharpness_bounds
+from ...theory import minimal_sharpness_bounds_of
 from ..runner import build_network, environment, read_data
 from ..scenario import Scenario
 from .block import Block, Placed, plan
@@ -150,18 +149,17 @@ def _of_points(scenario: Scenario, folder: Path) -> Arrays:
 def _of_point(point: Point, folder: Path) -> dict[str, float]:
     data = read_data(point.scenario, folder)
     linear = LinearRegression(*data.training)
-    lower = upper = np.nan
-    norm = float(np.linalg.norm(linear.optimum))
     depth = point.scenario.network.count_matrices()
-    if depth is not None and point.scenario.squares and linear.optimum.ndim == 1 and norm > 0:
+    bounds = None
+    if depth is not None and point.scenario.squares:
         network = build_network(point.scenario, data.inputs, data.outputs)
-        length = float(network.projection_norm) if isinstance(network, DeepLinear) else 1.0
-        lower, upper = minimal_sharpness_bounds(linear, depth, projection_norm=length)
+        bounds = minimal_sharpness_bounds_of(network, linear, depth=depth)
+    lower, upper = bounds or (np.nan, np.nan)
     return {
         "minimal_risk": float(linear.minimal_risk) if point.scenario.squares else np.nan,
         "largest_eigenvalue": float(linear.largest_eigenvalue),
         "smallest_eigenvalue": float(linear.smallest_eigenvalue),
-        "optimum_norm": norm,
+        "optimum_norm": float(np.linalg.norm(linear.optimum)),
         "sharpness_lower_bound": lower,
         "sharpness_upper_bound": upper,
     }

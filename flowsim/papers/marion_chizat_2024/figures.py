@@ -1,7 +1,7 @@
 """Figures 1 to 7 as kinds of figure: what each asks of a scenario, what it is said to show, and its panels."""
 
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, final
+from typing import TYPE_CHECKING, ClassVar, final
 
 from ...experiments import Figure, Results, Scenario, refusal
 
@@ -14,22 +14,27 @@ if TYPE_CHECKING:
     from ...theory import Claim
 
 
-def _unless_over(axis: str, scenario: Scenario) -> "Iterable[PydanticCustomError]":
-    """Yield why the sweep of `scenario` is not one over `axis` alone."""
-    if scenario.sweep is None:
-        yield refusal(
-            found="a scenario without a sweep",
-            expected="a sweep, which the figure shows",
-            write="a section sweep:, or figure: null",
-            at=("figure",),
-        )
-    elif set(scenario.sweep.over) != {axis}:
-        yield refusal(
-            found=f"a sweep over {', '.join(scenario.sweep.over) or 'nothing'}",
-            expected=f"one over {axis} alone, which the figure shows",
-            write=f"over: {{{axis}: […]}}, or figure: null",
-            at=("sweep", "over"),
-        )
+class _PaperFigure(Figure):
+    """A figure of the paper: that of a sweep over one axis alone."""
+
+    axis: ClassVar[str] = "network.scale"
+
+    def refusals(self, scenario: Scenario) -> "Iterable[PydanticCustomError]":
+        """Yield why the sweep of `scenario` is not one over the axis of the figure alone."""
+        if scenario.sweep is None:
+            yield refusal(
+                found="a scenario without a sweep",
+                expected="a sweep, which the figure shows",
+                write="a section sweep:, or figure: null",
+                at=("figure",),
+            )
+        elif set(scenario.sweep.over) != {self.axis}:
+            yield refusal(
+                found=f"a sweep over {', '.join(scenario.sweep.over) or 'nothing'}",
+                expected=f"one over {self.axis} alone, which the figure shows",
+                write=f"over: {{{self.axis}: […]}}, or figure: null",
+                at=("sweep", "over"),
+            )
 
 
 def _flow_claims(sweep: "xarray.Dataset") -> "list[Claim]":
@@ -39,65 +44,58 @@ def _flow_claims(sweep: "xarray.Dataset") -> "list[Claim]":
     return [flow_claim(sweep)] if runs.flows(sweep) else []
 
 
-def _claims_over_scales(results: Results) -> "Sequence[Claim]":
-    from .learning_claims import learning_claims
-    from .sharpness_claims import sharpness_claims
-    from .single_run_claims import single_run_claims
+class _OverScales(_PaperFigure):
+    """What training finds from many scales, and along single runs."""
 
-    sweep, single = results.required("sweep"), results.trajectories
-    along = [] if single is None else single_run_claims(single)
-    return (*learning_claims(sweep), *sharpness_claims(sweep), *along, *_flow_claims(sweep))
+    def claims(self, results: Results) -> "Sequence[Claim]":
+        """Return what the paper says that the figure shows, and what the flow adds, each with the numbers measured."""
+        from .learning_claims import learning_claims
+        from .sharpness_claims import sharpness_claims
+        from .single_run_claims import single_run_claims
 
+        sweep, single = results.required("sweep"), results.trajectories
+        along = [] if single is None else single_run_claims(single)
+        return (*learning_claims(sweep), *sharpness_claims(sweep), *along, *_flow_claims(sweep))
 
-def _drawn_over_scales(results: Results) -> "matplotlib.figure.Figure":
-    from .drawing import drawn
-    from .scale_panels import draw_sharpness, draw_squared_distance
+    def draw(self, results: Results) -> "matplotlib.figure.Figure":
+        """Return the figure, with the gradient flow in it."""
+        from .drawing import drawn
+        from .scale_panels import draw_sharpness, draw_squared_distance
 
-    panels = [draw_squared_distance, draw_sharpness]
-    return drawn(results.required("sweep"), panels, single_runs=results.trajectories, sharpness=True)
-
-
-def _divergence_claims(results: Results) -> "Sequence[Claim]":
-    from .learning_claims import divergence_claims
-
-    return divergence_claims(results.required("sweep"))
+        panels = [draw_squared_distance, draw_sharpness]
+        return drawn(results.required("sweep"), panels, single_runs=results.trajectories, sharpness=True)
 
 
-def _drawn_divergence(results: Results) -> "matplotlib.figure.Figure":
-    from .drawing import drawn
-    from .scale_panels import draw_divergence_probability
+class _Divergence(_PaperFigure):
+    """How often descent diverges."""
 
-    return drawn(results.required("sweep"), [draw_divergence_probability])
+    def claims(self, results: Results) -> "Sequence[Claim]":
+        """Return what the paper says that the figure shows, with the numbers measured."""
+        from .learning_claims import divergence_claims
+
+        return divergence_claims(results.required("sweep"))
+
+    def draw(self, results: Results) -> "matplotlib.figure.Figure":
+        """Return the figure."""
+        from .drawing import drawn
+        from .scale_panels import draw_divergence_probability
+
+        return drawn(results.required("sweep"), [draw_divergence_probability])
 
 
 @final
-class Figure1(Figure):
+class Figure1(_OverScales):
     """Figure 1: linear perceptrons over many scales, after training and along single runs."""
 
     name = "figure1"
 
-    def refusals(self, scenario: Scenario) -> "Iterable[PydanticCustomError]":
-        """Return why the sweep of `scenario` is not one over network.scale alone."""
-        return _unless_over("network.scale", scenario)
-
-    def claims(self, results: Results) -> "Sequence[Claim]":
-        """Return what the paper says that the figure shows, and what the flow adds, each with the numbers measured."""
-        return _claims_over_scales(results)
-
-    def draw(self, results: Results) -> "matplotlib.figure.Figure":
-        """Return the figure, with the gradient flow in it."""
-        return _drawn_over_scales(results)
-
 
 @final
-class Figure2(Figure):
+class Figure2(_PaperFigure):
     """Figure 2: the learning rate at which training begins to fail, for several depths."""
 
     name = "figure2"
-
-    def refusals(self, scenario: Scenario) -> "Iterable[PydanticCustomError]":
-        """Return why the sweep of `scenario` is not one over network.depth alone."""
-        return _unless_over("network.depth", scenario)
+    axis = "network.depth"
 
     def claims(self, results: Results) -> "Sequence[Claim]":
         """Return what the paper says that the figure shows, and what the flow adds, each with the numbers measured."""
@@ -115,71 +113,31 @@ class Figure2(Figure):
 
 
 @final
-class Figure3(Figure):
+class Figure3(_Divergence):
     """Figure 3: how often descent diverges from large scales."""
 
     name = "figure3"
 
-    def refusals(self, scenario: Scenario) -> "Iterable[PydanticCustomError]":
-        """Return why the sweep of `scenario` is not one over network.scale alone."""
-        return _unless_over("network.scale", scenario)
-
-    def claims(self, results: Results) -> "Sequence[Claim]":
-        """Return what the paper says that the figure shows, and what the flow adds, each with the numbers measured."""
-        return _divergence_claims(results)
-
-    def draw(self, results: Results) -> "matplotlib.figure.Figure":
-        """Return the figure, with the gradient flow in it."""
-        return _drawn_divergence(results)
-
 
 @final
-class Figure4(Figure):
+class Figure4(_OverScales):
     """Figure 4: as Figure 1, for residual networks."""
 
     name = "figure4"
 
-    def refusals(self, scenario: Scenario) -> "Iterable[PydanticCustomError]":
-        """Return why the sweep of `scenario` is not one over network.scale alone."""
-        return _unless_over("network.scale", scenario)
-
-    def claims(self, results: Results) -> "Sequence[Claim]":
-        """Return what the paper says that the figure shows, and what the flow adds, each with the numbers measured."""
-        return _claims_over_scales(results)
-
-    def draw(self, results: Results) -> "matplotlib.figure.Figure":
-        """Return the figure, with the gradient flow in it."""
-        return _drawn_over_scales(results)
-
 
 @final
-class Figure5(Figure):
+class Figure5(_Divergence):
     """Figure 5: as Figure 3, for residual networks."""
 
     name = "figure5"
 
-    def refusals(self, scenario: Scenario) -> "Iterable[PydanticCustomError]":
-        """Return why the sweep of `scenario` is not one over network.scale alone."""
-        return _unless_over("network.scale", scenario)
-
-    def claims(self, results: Results) -> "Sequence[Claim]":
-        """Return what the paper says that the figure shows, and what the flow adds, each with the numbers measured."""
-        return _divergence_claims(results)
-
-    def draw(self, results: Results) -> "matplotlib.figure.Figure":
-        """Return the figure, with the gradient flow in it."""
-        return _drawn_divergence(results)
-
 
 @final
-class Figure6(Figure):
+class Figure6(_PaperFigure):
     """Figure 6: sharpness and generalization with few samples."""
 
     name = "figure6"
-
-    def refusals(self, scenario: Scenario) -> "Iterable[PydanticCustomError]":
-        """Return why the sweep of `scenario` is not one over network.scale alone."""
-        return _unless_over("network.scale", scenario)
 
     def claims(self, results: Results) -> "Sequence[Claim]":
         """Return what the paper says that the figure shows, and what the flow adds, each with the numbers measured."""
@@ -199,14 +157,10 @@ class Figure6(Figure):
 
 
 @final
-class Figure7(Figure):
+class Figure7(_PaperFigure):
     """Figure 7: the sharpness of nonlinear networks."""
 
     name = "figure7"
-
-    def refusals(self, scenario: Scenario) -> "Iterable[PydanticCustomError]":
-        """Return why the sweep of `scenario` is not one over network.scale alone."""
-        return _unless_over("network.scale", scenario)
 
     def claims(self, results: Results) -> "Sequence[Claim]":
         """Return what the paper says that the figure shows, and what the flow adds, each with the numbers measured."""

@@ -10,7 +10,8 @@ import xarray
 from rich.table import Table
 
 from ...runs import Run
-from ..table import finite_or_none, format_number
+from ..numbers import finite_or_none, format_number
+from ..probed import plain, probe_names, table_of_ends
 from ..terminal import empty_table
 from ..thinning import thinned
 from . import runs
@@ -26,15 +27,24 @@ def sweep_rows(dataset: xarray.Dataset) -> list[dict[str, Any]]:
     Each row holds the values of the grid by name, `method`, `learning_rate` (`None` for the flow), `runs` (asked for
     and not failed), `converged` and `diverged` (shares of the runs), `progress`, the median of the squared
     distance, or of the excess risk or the risk where that is what is known, `sharpness` (median), `over_threshold`
-    (that over 2/η) and `over_lower_bound`. Medians are over the runs that did not diverge, of the flow over its limits.
+    (that over 2/η) and `over_lower_bound`; `probes` holds what a scenario's own probes measured at the end. Medians are
+    over the runs that did not diverge, of the flow over its limits.
     """
     measure = runs.progress_measure(dataset)
-    known = [(run, _Ends.of(dataset, run, measure)) for run in runs.runs_of(dataset)]
+    known = [(run, _Ends.of(dataset, run, measure), _probed(dataset, run)) for run in runs.runs_of(dataset)]
     return [
-        {**values, **_row(run, ends, index, lower)}
+        {**values, **_row(run, ends, index, lower), "probes": {name: of[index] for name, of in probed.items()}}
         for index, values, lower in _combinations(dataset)
-        for run, ends in known
+        for run, ends, probed in known
     ]
+
+
+def _probed(dataset: xarray.Dataset, run: Run) -> dict[str, np.ndarray]:
+    """Return what every probe measured at the end of a run, over the grid and the axes of the probe: medians."""
+    ends = {name: runs.final(dataset, run, name) for name in probe_names(dataset)}
+    return {
+        name: values.median(runs.REPETITION).transpose(*runs.grid(dataset), ...).values for name, values in ends.items()
+    }
 
 
 @dataclass(frozen=True)
@@ -111,6 +121,20 @@ def sweep_table(dataset: xarray.Dataset, title: str) -> Table:
     return table
 
 
+def sweep_tables(dataset: xarray.Dataset, title: str) -> tuple[Table, ...]:
+    """Return all tables for the terminal: that of the runs, and that of a scenario's own probes where it has some."""
+    first = sweep_table(dataset, title)
+    return (first, _probes_table(dataset, title)) if probe_names(dataset) else (first,)
+
+
+def _probes_table(dataset: xarray.Dataset, title: str) -> Table:
+    """Return the table of what probes measured at the end, with the rows of the other table."""
+    names, probes = runs.grid(dataset), probe_names(dataset)
+    shown = _chosen(sweep_rows(dataset), max(1, len(runs.runs_of(dataset))))
+    rows = [([*(_shown(row[name]) for name in names), row["method"]], row["probes"]) for row in shown]
+    return table_of_ends(title, [*(name.replace("_", " ") for name in names), ""], rows, probes, dataset)
+
+
 def _chosen(every: list[dict[str, Any]], count: int) -> list[dict[str, Any]]:
     """Return the rows to print, each with `last`: whether it is the last of its combination of the grid."""
     combinations = [every[start : start + count] for start in range(0, len(every), count)]
@@ -162,7 +186,7 @@ def sweep_summary(dataset: xarray.Dataset) -> dict[str, Any]:
     summary: dict[str, Any] = {
         "grid": {name: dataset[name].values.tolist() for name in runs.grid(dataset)},
         "progress": runs.progress_measure(dataset),
-        "rows": [{name: _plain(value) for name, value in row.items()} for row in sweep_rows(dataset)],
+        "rows": [_plain_row(row) for row in sweep_rows(dataset)],
     }
     if "critical_learning_rate_lower" in dataset:
         summary["critical"] = [_critical(values, part) for values, part in runs.cells(dataset, runs.grid(dataset))]
@@ -180,6 +204,12 @@ def _critical(values: dict[str, Any], part: xarray.Dataset) -> dict[str, Any]:
         "one_over_La": finite_or_none(predicted),
         "ratio": finite_or_none(_median(found.values) / predicted),
     }
+
+
+def _plain_row(row: dict[str, Any]) -> dict[str, Any]:
+    """Return a row in the types of JSON; `probes` only where there are some."""
+    probes = {"probes": plain(row["probes"])} if row["probes"] else {}
+    return {name: _plain(value) for name, value in row.items() if name != "probes"} | probes
 
 
 def _plain(value: Any) -> Any:

@@ -1,0 +1,115 @@
+"""Solvers that choose their own steps, and the step control that lets them."""
+
+import abc
+import dataclasses
+from collections.abc import Callable
+from typing import Any, ClassVar, Self, cast
+
+import diffrax
+import equinox as eqx
+import jax.numpy as jnp
+from jaxtyping import Array, Float, PyTree
+
+from ..field import GradientField
+from ..work import CountsWork
+
+# An accepted step does not shorten the next one, and a rejected one must.
+_AFTER_ACCEPTED = (1.0, 10.0)
+_AFTER_REJECTED = (0.2, 0.9)
+
+
+class Proposal(eqx.Module):
+    """What a solver that chooses its steps returns of one in place of an error.
+
+    `size` is the error in units of the tolerance, up to one where the step may be kept, and `factor` leads from its
+    length to that of the next, or of the next attempt.
+    """
+
+    size: Float[Array, ""]
+    factor: Float[Array, ""]
+
+    def __init__(self, size: Float[Array, ""], factor: Float[Array, ""]):
+        # Where the field left its domain nothing is known but that the step is too long.
+        self.size = jnp.where(jnp.isnan(size), jnp.inf, size)
+        self.factor = jnp.where(jnp.isnan(factor), 0, factor)
+
+
+class ProposingSolver(diffrax.AbstractAdaptiveSolver, CountsWork):
+    """A Diffrax solver that knows more of its next step than the size of its error says.
+
+    It may change its order or its formula, or know how far it is stable. `step` returns a `Proposal` in place of an
+    error, which `ProposedSteps` obeys; no other step-size controller understands it. `rtol` and `atol` are those by
+    which it chooses: `flowsim.integrate` fills them in.
+    """
+
+    rtol: eqx.AbstractVar[float | Float[Array, ""] | None]
+    atol: eqx.AbstractVar[float | Float[Array, ""] | None]
+
+    term_structure: ClassVar = diffrax.AbstractTerm
+
+    def error_order(self, terms: Any) -> int:
+        """Return 1, by which Diffrax's heuristic guesses the first step."""
+        return 1
+
+    def func(self, terms: Any, t0: Any, y0: PyTree, args: Any) -> PyTree:
+        """Return f(t0, y0)."""
+        return terms.vf(t0, y0, args)
+
+    def suited(self, field: GradientField, rtol: Float[Array, ""], atol: Float[Array, ""]) -> Self:
+        """Return the solver for a field, with what it leaves open filled in."""
+        own = {"rtol": rtol if self.rtol is None else self.rtol, "atol": atol if self.atol is None else self.atol}
+        return dataclasses.replace(cast(Any, self), **own)
+
+    @abc.abstractmethod
+    def step(
+        self, terms: Any, t0: Any, t1: Any, y0: PyTree, args: Any, solver_state: Any, made_jump: Any
+    ) -> tuple[PyTree, Proposal, dict[str, PyTree], Any, diffrax.RESULTS]:
+        """Take one step; return y1, the proposal, what interpolates in between, the state and whether all went well."""
+
+
+class ProposedSteps(diffrax.AbstractAdaptiveStepSizeController):
+    """The step control of a `ProposingSolver`: it accepts, rejects and lengthens steps as the solver proposes.
+
+    For use with `diffrax.diffeqsolve`; `flowsim.integrate` takes it by itself. `rtol` and `atol`, by which the first
+    step is guessed, are to be those of the solver.
+    """
+
+    rtol: float | Float[Array, ""]
+    atol: float | Float[Array, ""]
+
+    @property
+    def norm(self) -> Callable[[PyTree], Any]:
+        """The norm in which errors are measured: the root mean square."""
+        return self._first_step().norm
+
+    def wrap(self, direction: Any) -> Self:
+        """Return the same: the direction of time does not matter."""
+        return self
+
+    def init(self, terms: Any, t0: Any, t1: Any, y0: PyTree, dt0: Any, args: Any, func: Any, error_order: Any) -> tuple:
+        """Return the end of the first step, by Diffrax's heuristic where `dt0` is `None`; there is no state."""
+        end, _ = self._first_step().init(terms, t0, t1, y0, dt0, args, func, error_order)
+        return end, None
+
+    def adapt_step_size(
+        self,
+        t0: Any,
+        t1: Any,
+        y0: PyTree,
+        y1_candidate: PyTree,
+        args: Any,
+        y_error: PyTree | None,
+        error_order: Any,
+        controller_state: None,
+    ) -> tuple:
+        """Do what the solver proposes. Raises `TypeError` where it proposes nothing."""
+        if not isinstance(y_error, Proposal):
+            raise TypeError("ProposedSteps is the step control of flowsim's own solvers: use diffrax.PIDController")
+        keep = y_error.size <= 1
+        kept, rejected = (jnp.clip(y_error.factor, *bounds) for bounds in (_AFTER_ACCEPTED, _AFTER_REJECTED))
+        begin = jnp.where(keep, t1, t0)
+        end = begin + jnp.where(keep, kept, rejected) * (t1 - t0)
+        return keep, begin, end, False, None, diffrax.RESULTS.successful
+
+    def _first_step(self) -> diffrax.PIDController:
+        return diffrax.PIDController(self.rtol, self.atol)

@@ -1,0 +1,49 @@
+"""A place in a section where the name of a kind may stand."""
+
+from collections.abc import Callable
+from typing import Any
+
+from pydantic import GetCoreSchemaHandler, GetJsonSchemaHandler
+from pydantic_core import CoreSchema, core_schema
+
+from .registry import OUTSIDE, Registry, UnknownKindError
+from .values import refusal
+
+
+class Named:
+    """Marks a field as the name of a kind, or as a word `besides`: `solver: Annotated[str, Named(SOLVERS, "auto")]`.
+
+    `use` is called with the kind, to see that it can be used as it is.
+    """
+
+    def __init__(self, registry: Registry[Any], besides: str, use: Callable[[Any], Any] = lambda kind: kind):
+        self._registry, self._besides, self._use = registry, besides, use
+
+    def validate(self, name: str, key: str) -> str:
+        """Return `name`, the value of `key`.
+
+        Raises what a section says of a name without a kind, and of a kind that cannot be used.
+        """
+        if name == self._besides:
+            return name
+        try:
+            self._use(self._registry[name])
+        except UnknownKindError as error:
+            expected = error.expected.replace("one of ", f"one of {self._besides}, ")
+            raise refusal(found=error.found, expected=expected, write=f"{key}: {error.write}") from None
+        except Exception as error:  # whatever the code of a user does
+            reason = f"{type(error).__name__}: {error}".splitlines()[0]
+            raise refusal(
+                found=f"{name!r}, which cannot be made without arguments ({reason})",
+                expected=f"{self._registry.thing} whose options have defaults",
+                write=f"{key}: {self._besides}, or one of your own that chooses them",
+            ) from None
+        return name
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        key = handler.field_name or "kind"
+        return core_schema.no_info_after_validator_function(lambda name: self.validate(name, key), handler(source))
+
+    def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
+        outside = {"type": "string", "pattern": f"^{OUTSIDE}$", "description": f"{self._registry.thing} of your own."}
+        return {"anyOf": [{"enum": [self._besides, *self._registry]}, outside]}

@@ -1,0 +1,68 @@
+"""What the probes of a scenario measured at the ends of its runs: the columns of a table, and numbers for a file."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import xarray
+from rich.table import Table
+
+from .numbers import finite_or_none, format_number
+from .recorded import RecordedRun, recorded
+from .terminal import empty_table
+
+Ends = dict[str, np.ndarray]
+_MOST_NUMBERS = 4
+_FINAL = "final_"
+
+
+def probe_names(dataset: xarray.Dataset) -> tuple[str, ...]:
+    """Return the names of the probes that were recorded beside what every run records."""
+    labelled = [str(name) for name in dataset if "symbol" in dataset[name].attrs]
+    return tuple(dict.fromkeys(name.removeprefix(_FINAL) for name in labelled if not name.startswith("initial_")))
+
+
+def ends_of(run: RecordedRun, names: Sequence[str]) -> Ends:
+    """Return what the probes measured at the end of a run."""
+    return {name: run.along(name)[-1] for name in names}
+
+
+def probes_table(dataset: xarray.Dataset, title: str) -> Table | None:
+    """Return the table of a data set of trajectories, a row for each run; `None` where there are no probes."""
+    names = probe_names(dataset)
+    rows = [([run.run.name], ends_of(run, names)) for run in recorded(dataset).runs]
+    return table_of_ends(title, [""], rows, names, dataset) if names else None
+
+
+def table_of_ends(
+    title: str, places: Sequence[str], rows: Sequence[tuple[list[str], Ends]], names: Sequence[str], dataset: Any
+) -> Table:
+    """Return a table with a row for each of `rows`: where it belongs, under `places`, and what probes measured."""
+    said = [f"{name}: {_meaning(dataset, name)}" for name in names]
+    table = empty_table(f"{title}: what probes measured at the end", said, gap=2)
+    for place in places:
+        table.add_column(place, no_wrap=True)
+    for name in names:
+        table.add_column(name.replace("_", " "), justify="right")
+    for where, ends in rows:
+        table.add_row(*where, *(_shown(ends[name]) for name in names))
+    return table
+
+
+def plain(ends: Ends) -> dict[str, Any]:
+    """Return the numbers in the types of JSON, lists of them for arrays; `None` for what is not finite."""
+    return {name: np.vectorize(finite_or_none, otypes=[object])(values).tolist() for name, values in ends.items()}
+
+
+def _meaning(dataset: xarray.Dataset, name: str) -> str:
+    variable = dataset[name if name in dataset else _FINAL + name]
+    return str(variable.attrs["long_name"]).removesuffix(", at the end of the run")
+
+
+def _shown(values: np.ndarray) -> str:
+    """Return the numbers of an array, or the least and the largest where there are many."""
+    numbers = np.ravel(values)
+    if len(numbers) > _MOST_NUMBERS:
+        ends = (format_number(float(number), 3) for number in (np.min(numbers), np.max(numbers)))
+        return " … ".join(ends) + f" ({len(numbers)})"
+    return " ".join(format_number(float(number), 3) for number in numbers)
