@@ -163,7 +163,7 @@ def _beside(flow: Trajectory, run: Trajectory, learning_rate: float) -> RunBesid
 
 
 @eqx.filter_jit
-def _distances(ours: PyTree, theirs: PyTree, index: Int[np.ndarray, " records"]) -> Float[Array, " records"]:
+def _distances(ours: PyTree, theirs: PyTree, index: Int[Array | np.ndarray, " records"]) -> Float[Array, " records"]:
     squares = [
         jnp.sum((a - b[index]) ** 2, axis=tuple(range(1, a.ndim)))
         for a, b in zip(jax.tree.leaves(ours), jax.tree.leaves(theirs), strict=True)

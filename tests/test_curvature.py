@@ -52,7 +52,7 @@ def test_the_one_dimensional_network_of_ones_has_sharpness_2L(depth):
     np.testing.assert_allclose(flowsim.sharpness(network, problem), 2 * depth, rtol=1e-14)
 
 
-@pytest.mark.parametrize("dense", [True, False])
+@pytest.mark.parametrize("dense", [slow(True), False])
 def test_sharpness_equals_numpy_at_init_on_the_path_and_at_the_end(dense, mlp, problem):
     path = flowsim.integrate(mlp, problem, ts=[0.0, 1.0, 2.0], weights=True).path
     for record in range(4):

@@ -48,7 +48,8 @@ def test_the_curvature_of_the_squared_error_is_that_of_automatic_differentiation
     assert found.dtype == prediction.dtype
 
 
-@pytest.mark.parametrize("targets", [ONE, pytest.param(THREE, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("targets", [ONE, THREE])
 def test_a_loss_of_ones_own_flows_the_same_as_a_kind_and_as_a_function(targets):
     model = network(1 if targets.ndim == 1 else 3)
     kind, function = (flowsim.EmpiricalRisk(X, targets, loss) for loss in (Huber(), huber))

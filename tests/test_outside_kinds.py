@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 
+import jax.numpy as jnp
 import numpy as np
 import pytest
 import xarray
@@ -141,7 +142,7 @@ def test_a_sweep_may_run_over_losses_and_their_options(write, tmp_path):
         path = write(SCENARIO + loss + f"sweep: {{over: {{{axis}}}}}\n")
         blocks = [placed.block for placed in plan(read_scenario(path), tmp_path)]
         made = [block.scenario_of(block.starts[0]).loss.make() for block in blocks]
-        assert len({float(loss(np.zeros(()), np.ones(()))) for loss in made}) == 2
+        assert len({float(loss(jnp.zeros(()), jnp.ones(()))) for loss in made}) == 2
 
 
 def test_a_loss_without_options_is_its_name_alone(write):

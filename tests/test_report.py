@@ -4,6 +4,7 @@ import json
 import math
 
 import jax
+import jax.numpy as jnp
 import matplotlib
 import numpy as np
 import pytest
@@ -94,14 +95,14 @@ def _without_optimum(run):
 
 
 def _ended(run, outcome):
-    along = ("times", "risk", "excess_risk", "squared_distance", "gradient_norm", "sharpness")
+    along = ("times", "time_remainders", "risk", "excess_risk", "squared_distance", "gradient_norm", "sharpness")
     return dataclasses.replace(
         run,
         **{name: getattr(run, name)[:1] for name in along},
         time=run.times[0],
-        steps=np.array(0),
-        code=np.array(int(outcome)),
-        count=np.array(1),
+        steps=jnp.array(0),
+        code=jnp.array(int(outcome)),
+        count=jnp.array(1),
     )
 
 
@@ -236,7 +237,7 @@ class TestView:
         assert limit < time_view(recorded(comparison.to_dataset())).end <= 3 * limit
 
     def test_all_is_shown_if_the_flow_did_not_converge(self, comparison):
-        stopped = dataclasses.replace(comparison.flow, code=np.array(int(Outcome.TIME_LIMIT)))
+        stopped = dataclasses.replace(comparison.flow, code=jnp.array(int(Outcome.TIME_LIMIT)))
         longest = max(float(d.trajectory.time) for d in comparison.descents)
         assert time_view(recorded(dataclasses.replace(comparison, flow=stopped).to_dataset())).end >= longest
 
@@ -294,9 +295,9 @@ class TestTable:
         descent = _at_rate(comparison, 3.0)
         run = dataclasses.replace(
             descent.trajectory,
-            steps=np.array(160000),
-            time=np.array(16000.0),
-            excess_risk=np.array([2.687679e248]),
+            steps=jnp.array(160000),
+            time=jnp.array(16000.0),
+            excess_risk=descent.trajectory.excess_risk.at[-1].set(2.687679e248),
         )
         wide = dataclasses.replace(descent, learning_rate=0.00125, trajectory=run, distance_to_flow=1.734e14)
         printed = _printed(dataclasses.replace(comparison, descents=(wide,)), 80)

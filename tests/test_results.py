@@ -226,6 +226,7 @@ def test_report_alone_asks_for_a_folder(capsys):
     assert "DIR" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_a_figure_of_ones_own_needs_no_sweep_and_is_drawn_again(tmp_path, monkeypatch, capsys):
     (tmp_path / "my_drawings.py").write_text(MINE)
     monkeypatch.syspath_prepend(tmp_path)

@@ -16,7 +16,7 @@ import flowsim
 from flowsim import Outcome, Stopping, cli
 from flowsim.experiments import BlockStore, Scenario, StoreError, default_jobs, environment, read_scenario, run_sweep
 from flowsim.experiments.runner import build_network, build_problem, read_data
-from flowsim.experiments.sweep import block, compute, plan
+from flowsim.experiments.sweep import block, compute, critical, plan
 from flowsim.experiments.sweep.grid import axis_names, points, start_key
 from flowsim.experiments.sweep.workers import InProcess
 
@@ -392,16 +392,16 @@ def test_a_critical_learning_rate_outside_the_range_is_said_to_be_there(tmp_path
     assert bracket(lowest=5.0, highest=50.0, steps=50) == [0.0, 5.0]
 
 
-def fail_for(monkeypatch, name, wrong):
-    """Make a function that `compute` calls raise where `wrong` says so of its first argument."""
-    really = getattr(compute, name)
+def fail_for(monkeypatch, name, wrong, module=compute):
+    """Make a function that `module` calls raise where `wrong` says so of its first argument."""
+    really = getattr(module, name)
 
     def sometimes(network, *arguments, **options):
         if wrong(network, options):
             raise ValueError(f"{name} went wrong\nand said more")
         return really(network, *arguments, **options)
 
-    monkeypatch.setattr(compute, name, sometimes)
+    monkeypatch.setattr(module, name, sometimes)
 
 
 def is_start(scale, noise, repetition, specification):
@@ -441,7 +441,7 @@ def test_a_descent_that_raises_is_named_and_those_beside_it_are_as_ever(whole, t
 
 
 def test_a_bisection_that_raises_is_named(tmp_path, monkeypatch):
-    fail_for(monkeypatch, "descend_lanes", lambda *_: True)
+    fail_for(monkeypatch, "descend_lanes", lambda *_: True, critical)
     found = run_sweep(scenario(tmp_path, CRITICAL), tmp_path, BlockStore(tmp_path / "blocks"), InProcess())
     cells = [f"the only point, repetition {n}, critical learning rate" for n in range(3)]
     assert [failure.cell for failure in found.failures] == cells

@@ -11,6 +11,8 @@ import flowsim
 from flowsim import theory
 from flowsim.theory import Verdict
 
+pytestmark = pytest.mark.slow
+
 # Their constants are known to exist only, so that they neither hold nor fail.
 MEASURED = {"Theorem 4", "Theorem 5", "Corollary 3, upper"}
 ASSUMPTIONS = {"A1", "A2"}

@@ -42,6 +42,7 @@ def test_in_one_dimension_the_sharpness_of_ones_is_twice_the_depth(depth):
     np.testing.assert_allclose(flowsim.sharpness(flat, problem), 2 * depth, rtol=1e-12)
 
 
+@pytest.mark.slow
 def test_the_one_dimensional_case_is_checked_where_the_network_is_one():
     problem = flowsim.LinearRegression([[1.0], [-1.0]], [1.0, -1.0])
     found = by_name(theory.follow(flowsim.DeepLinear([np.array([[0.5]]), np.array([[0.4]])]), problem), "minimizers")
@@ -49,6 +50,7 @@ def test_the_one_dimensional_case_is_checked_where_the_network_is_one():
     assert found["Theorem 1"].verdict is Verdict.HOLDS
 
 
+@pytest.mark.slow
 def test_the_family_of_rescaled_minimizers_is_as_sharp_as_one_likes(problem, path):
     network, previous = path.network, 0.0
     for factor in (10.0, 100.0, 1000.0):

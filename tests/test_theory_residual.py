@@ -69,7 +69,7 @@ def plain_bounds(path, record):
     return np.sqrt(4 * eigenvalues[0] * lower * excess), np.sqrt(4 * eigenvalues[-1] * upper * excess)
 
 
-@pytest.mark.parametrize("which", ["path", "several"])
+@pytest.mark.parametrize("which", ["path", pytest.param("several", marks=pytest.mark.slow)])
 def test_the_gradient_bounds_are_those_of_plain_numpy_and_hold(which, request):
     path = request.getfixturevalue(which)
     lower, upper = theory.gradient_bounds(path.gradients)

@@ -21,11 +21,12 @@ class Eigenpair(eqx.Module):
     """An eigenvalue estimate that carries its own certificate.
 
     Some eigenvalue lies within `residual` of `value`: it is ‖Hv − value·v‖ plus the rounding of Hv. `converged` says
-    that it is below the tolerance asked for; `products` counts the Hessian–vector products that it took.
+    that it is below the tolerance asked for; `products` counts the Hessian–vector products that it took. `vector` has
+    length one; it is an array (p,), or a pytree as the weights.
     """
 
     value: Float[Array, ""]
-    vector: Float[Array, " p"]
+    vector: PyTree
     residual: Float[Array, ""]
     converged: Bool[Array, ""]
     products: Int[Array, ""]

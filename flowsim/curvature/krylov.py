@@ -18,7 +18,7 @@ class Krylov(eqx.Module):
     """
 
     basis: PyTree
-    coupling: Float[Array, "dimension+block dimension"]
+    coupling: Float[Array, "larger dimension"]
     filled: Int[Array, ""]
 
     @property
@@ -36,7 +36,7 @@ class Krylov(eqx.Module):
         void = jnp.arange(dimension) >= self.filled
         return upper + jnp.triu(upper, 1).T + jnp.diag(jnp.where(void, upper[0, 0], 0))
 
-    def remainders(self, ritz: Float[Array, "dimension k"]) -> Float[Array, "dimension+block k"]:
+    def remainders(self, ritz: Float[Array, "dimension k"]) -> Float[Array, "larger k"]:
         """Return what the operator makes of Ritz vectors outside the space, in terms of the rows that wait."""
         waiting = jnp.arange(self.coupling.shape[0]) >= self.filled
         return jnp.where(waiting[:, None], self.coupling @ ritz, 0)

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
 from jax.flatten_util import ravel_pytree
-from jaxtyping import Array, Bool, Float, Int, PyTree
+from jaxtyping import Array, ArrayLike, Bool, Float, Int, PyTree
 
 from ..networks import cast, records, split, weight_dtype
 from ..problems import Problem
@@ -54,7 +54,7 @@ def top_eigenpair(
     problem: Problem,
     *,
     dense: bool | None = None,
-    start: Float[Array, " p"] | None = None,
+    start: ArrayLike | None = None,
     dimension: int = 24,
     rtol: float | None = None,
     max_restarts: int = 500,
@@ -137,7 +137,7 @@ def _size(network: eqx.Module) -> int:
     return vectors.size_of(split(network)[0])
 
 
-def _checked_start(network: eqx.Module, start: Float[Array, " p"]) -> PyTree:
+def _checked_start(network: eqx.Module, start: ArrayLike) -> PyTree:
     """Return the start as weights with a leading axis of one."""
     size, start = _size(network), jnp.asarray(start, weight_dtype(network))
     if start.shape != (size,):

@@ -119,7 +119,7 @@ def _is_unknown(infimum: Float[Array, ""] | float) -> bool:
     return not isinstance(infimum, Tracer) and bool(np.isnan(infimum).any())
 
 
-def divergence_ceiling(objective: Float[Array, ""]) -> Float[Array, ""]:
+def divergence_ceiling(objective: Float[Array, "*lanes"]) -> Float[Array, "*lanes"]:
     """Return the objective above which a run has diverged: 1/ε times its first value or one, ε the unit roundoff.
 
     Beyond that nothing of the starting point is left in the digits. A gradient flow never rises at all; descent from

@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, ArrayLike, Float
 
-Stacks = tuple[Float[Array, "_layers _out _in"], ...]
+Stacks = tuple[Float[Array, "*lanes _layers _out _in"], ...]
 
 
 def stack(weights: Sequence[ArrayLike]) -> Stacks:
@@ -43,7 +43,7 @@ def _as_run(number: int, weight: Array) -> Float[Array, "layers out in"]:
     return run
 
 
-def unstack(stacks: Stacks) -> tuple[Float[Array, "_out _in"], ...]:
+def unstack(stacks: Stacks) -> tuple[Float[Array, "*lanes _out _in"], ...]:
     """Return W_1, …, W_L as a tuple: the inverse of `stack`."""
     return tuple(stack[..., layer, :, :] for stack in stacks for layer in range(stack.shape[-3]))
 

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, ArrayLike, Float
 
 from . import layers
@@ -79,7 +80,7 @@ class DeepLinear(LinearNetwork):
         return DeepLinear(weights, self.projection)
 
     @property
-    def weights(self) -> tuple[Float[Array, "_out _in"], ...]:
+    def weights(self) -> tuple[Float[Array, "*lanes _out _in"], ...]:
         """W_1, …, W_L."""
         return layers.unstack(self.stacks)
 
@@ -136,7 +137,7 @@ class DeepLinear(LinearNetwork):
         below = layers.states(lambda state, weight: weight @ state, features, self.stacks)
         return above, below
 
-    def __call__(self, x: Float[Array, " features"]) -> Float[Array, "*outputs"]:
+    def __call__(self, x: Float[Array | np.ndarray, " features"]) -> Float[Array, "*outputs"]:
         """Return the output for one sample: a scalar, or (d_L,) for d_L > 1 outputs without projection."""
         hidden = layers.scan_layers(lambda state, weight: weight @ state, x, self.stacks)
         return self._output_directions().T @ hidden

@@ -3,6 +3,7 @@
 import abc
 
 import equinox as eqx
+import numpy as np
 from jaxtyping import Array, Float, PyTree
 
 
@@ -15,7 +16,7 @@ class LinearNetwork(eqx.Module):
     """
 
     @abc.abstractmethod
-    def __call__(self, x: Float[Array, " features"], /) -> Float[Array, "*outputs"]:
+    def __call__(self, x: Float[Array | np.ndarray, " features"], /) -> Float[Array, "*outputs"]:
         """Return the output πᵀx for one sample."""
 
     @abc.abstractmethod

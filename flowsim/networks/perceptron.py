@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, ArrayLike, Float
 
 from ..kinds import Registry
@@ -28,7 +29,7 @@ class Perceptron(eqx.Module):
     """
 
     stacks: layers.Stacks
-    bias_stacks: tuple[Float[Array, "_layers _out"], ...] | None
+    bias_stacks: tuple[Float[Array, "*lanes _layers _out"], ...] | None
     activation: Callable[[Array], Array] = eqx.field(static=True)
 
     def __init__(
@@ -59,7 +60,7 @@ class Perceptron(eqx.Module):
         return cls(stacks, zeros, activation=activation)
 
     @property
-    def weights(self) -> tuple[Float[Array, "_out _in"], ...]:
+    def weights(self) -> tuple[Float[Array, "*lanes _out _in"], ...]:
         """W_1, …, W_L."""
         return layers.unstack(self.stacks)
 
@@ -68,7 +69,7 @@ class Perceptron(eqx.Module):
         """The number of layers, L."""
         return layers.depth(self.stacks)
 
-    def __call__(self, x: Float[Array, " features"]) -> Float[Array, "*outputs"]:
+    def __call__(self, x: Float[Array | np.ndarray, " features"]) -> Float[Array, "*outputs"]:
         """Return the output for one sample: a scalar if d_L = 1, else (d_L,)."""
         hidden, last = _without_last(self._layers())
         state = layers.scan_layers(lambda s, layer: self.activation(_affine(layer, s)), x, hidden)

@@ -134,7 +134,7 @@ class LinearRegression(Problem):
         at_zero = norm(self.regressor_gradient(jnp.zeros_like(self.optimum)))
         return (here <= jnp.minimum(jnp.sqrt(gradient_norm), 0.1) * at_zero) | (at_zero == 0)
 
-    def _flat_root(self) -> Float[Array, "rank*m d*m"]:
+    def _flat_root(self) -> Float[Array, "rows columns"]:
         """Return the root of Σ as it acts on a regressor written as one vector."""
         columns = self.optimum.size // self.features
         return jnp.kron(self.root, jnp.eye(columns, dtype=self.root.dtype)) if columns > 1 else self.root

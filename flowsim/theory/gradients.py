@@ -10,7 +10,7 @@ from jaxtyping import Float
 from ..networks import DeepLinear
 from ..problems import LinearRegression
 
-Matrices = Float[np.ndarray, "records out in"]
+Matrices = Float[np.ndarray, "records _out _in"]
 
 
 def matrices_of(network: DeepLinear) -> tuple[Matrices, ...]:
@@ -20,7 +20,7 @@ def matrices_of(network: DeepLinear) -> tuple[Matrices, ...]:
 
 def outputs_of_layers(
     weights: Sequence[Matrices], projection: Float[np.ndarray, " outputs"] | None
-) -> list[Float[np.ndarray, "records width outputs"]]:
+) -> list[Float[np.ndarray, "records _width _outputs"]]:
     """Return Π_{L:k+1}ᵀP for k = 0, …, L with P = p, one column, or the identity where there is no projection.
 
     The first entry is the regressor π = W_1ᵀ ⋯ W_LᵀP, the last is P.
@@ -33,7 +33,7 @@ def outputs_of_layers(
     return chain[::-1]
 
 
-def products_below(weights: Sequence[Matrices]) -> Iterator[Float[np.ndarray, "records width features"]]:
+def products_below(weights: Sequence[Matrices]) -> Iterator[Float[np.ndarray, "records _width features"]]:
     """Yield Π_{k−1:1} = W_{k−1} ⋯ W_1 for k = 1, …, L; the first is the identity."""
     features = weights[0].shape[2]
     product = np.broadcast_to(np.eye(features), (weights[0].shape[0], features, features))
@@ -62,7 +62,7 @@ class GradientsAlong:
     projection: Float[np.ndarray, " outputs"] | None
 
     @cached_property
-    def above(self) -> list[Float[np.ndarray, "records width outputs"]]:
+    def above(self) -> list[Float[np.ndarray, "records _width _outputs"]]:
         """Π_{L:k+1}ᵀP for k = 0, …, L."""
         return outputs_of_layers(self.weights, self.projection)
 

@@ -5,7 +5,7 @@ from itertools import pairwise
 
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import ArrayLike
 
 from ..curvature import sharpness
 from ..networks import DeepLinear
@@ -35,7 +35,7 @@ def layer_norm_bound(network: DeepLinear, problem: LinearRegression) -> float:
 
 
 def flat_minimizer(
-    problem: LinearRegression, widths: Sequence[int], *, projection: Float[Array, " outputs"] | None = None
+    problem: LinearRegression, widths: Sequence[int], *, projection: ArrayLike | None = None
 ) -> DeepLinear:
     """Return the minimizer by which the proof of Theorem 2 bounds S_min from above.
 

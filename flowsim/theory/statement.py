@@ -8,7 +8,7 @@ import numpy as np
 from jaxtyping import Float
 from numpy.typing import ArrayLike
 
-Side = Float[np.ndarray, "*records"]
+Side = Float[np.ndarray, "..."]
 
 ROUNDING = 1e-9
 """How far one side may pass the other, relative to the larger, before the two differ by more than rounding: chains
@@ -80,7 +80,7 @@ class Statement:
         """
         if self.smaller is None or self.larger is None:
             return None
-        return -_relative_excess(self.smaller, self.larger)
+        return np.asarray(-_relative_excess(self.smaller, self.larger))
 
     @property
     def tightest(self) -> int:

@@ -117,7 +117,7 @@ class _Table(eqx.Module):
 
     ends: PyTree
     rows: Int[Array, ""]
-    errors: Float[Array, " columns+1"]
+    errors: Float[Array, " orders"]
     increment: PyTree
 
     @property
