@@ -16,7 +16,7 @@ import flowsim
 from flowsim import Outcome, Stopping, cli
 from flowsim.experiments import BlockStore, Scenario, StoreError, default_jobs, environment, read_scenario, run_sweep
 from flowsim.experiments.runner import build_network, build_problem, read_data
-from flowsim.experiments.sweep import block, compute, critical, plan
+from flowsim.experiments.sweep import block, compute, critical as bisection, plan
 from flowsim.experiments.sweep.grid import axis_names, points, start_key
 from flowsim.experiments.sweep.workers import InProcess
 
@@ -441,7 +441,7 @@ def test_a_descent_that_raises_is_named_and_those_beside_it_are_as_ever(whole, t
 
 
 def test_a_bisection_that_raises_is_named(tmp_path, monkeypatch):
-    fail_for(monkeypatch, "descend_lanes", lambda *_: True, critical)
+    fail_for(monkeypatch, "descend_lanes", lambda *_: True, bisection)
     found = run_sweep(scenario(tmp_path, CRITICAL), tmp_path, BlockStore(tmp_path / "blocks"), InProcess())
     cells = [f"the only point, repetition {n}, critical learning rate" for n in range(3)]
     assert [failure.cell for failure in found.failures] == cells
