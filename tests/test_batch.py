@@ -152,6 +152,7 @@ def test_diverging_lanes_end_at_the_same_step_as_alone(build, rate):
     assert Outcome.DIVERGED in ends.outcomes
 
 
+@pytest.mark.slow
 def test_lanes_at_a_fixed_point_leave_with_the_state_of_the_last_step():
     networks, rates = start(residual, 4), [0.02, 0.03, 0.04, 0.05]
     ends = descend_lanes(networks, REGRESSION, learning_rates=rates, steps=20_000)

@@ -34,6 +34,7 @@ def _euler(field, weights, eta, steps):
     return jax.tree.map(lambda leaf: leaf[0], solution.ys)
 
 
+@pytest.mark.slow
 def test_distance_to_the_flow_is_of_first_order_in_eta(residual, problem):
     etas, time = 0.005 * 0.5 ** np.arange(5), 0.32
     flow = flat(flowsim.integrate(residual, problem, t1=time, rtol=1e-10).network)
@@ -125,6 +126,7 @@ def test_default_records_start_at_zero_and_end_at_the_last_step():
     np.testing.assert_array_equal(default_record_steps(1), [0, 1])
 
 
+@pytest.mark.slow
 def test_learning_rates_can_be_mapped_over(mlp, problem):
     rates = jnp.array([0.005, 0.02])
     batch = eqx.filter_vmap(lambda eta: flowsim.descend(mlp, problem, learning_rate=eta, steps=60))(rates)

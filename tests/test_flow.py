@@ -118,6 +118,7 @@ def test_default_records_see_the_plateau_the_fast_phase_and_the_approach(mlp_flo
     assert (risk < 1e-3).sum() >= 20
 
 
+@pytest.mark.slow
 def test_records_are_thinned_when_there_are_too_many(residual, problem):
     flow = flowsim.integrate(residual, problem, solver=diffrax.Heun())
     assert int(flow.steps) > 1000
@@ -182,6 +183,7 @@ def test_time_and_step_limits_end_the_run_and_are_named(mlp, problem):
     assert flowsim.integrate(mlp, problem, t1=0.0).outcome is Outcome.TIME_LIMIT
 
 
+@pytest.mark.slow
 def test_excess_risk_can_end_the_run(mlp, problem):
     flow = flowsim.integrate(mlp, problem, stopping=flowsim.Stopping(excess_risk=1e-3))
     assert flow.outcome is Outcome.RISK_REACHED
@@ -249,6 +251,7 @@ def test_underdetermined_data_and_width_one_converge(n, d):
     assert float(flow.excess_risk[-1]) < 1e-14
 
 
+@pytest.mark.slow
 def test_several_outputs_converge(problem):
     generator = np.random.default_rng(0)
     X = generator.standard_normal((40, 4))

@@ -151,7 +151,8 @@ def test_sharded_weights_and_data_give_the_same_trajectory():
     assert run.stdout == "same\n", run.stderr[-2000:]
 
 
-@pytest.mark.parametrize("solver", [None, pytest.param(diffrax.Tsit5(), marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("solver", [None, diffrax.Tsit5()])
 def test_a_flow_that_rounding_has_stopped_says_so(solver, mlp, problem):
     never = flowsim.Stopping(gradient_norm=None)
     flow = flowsim.integrate(mlp, problem, stopping=never, solver=solver, max_steps=5000)

@@ -40,7 +40,7 @@ def network(outputs):
     return flowsim.Perceptron.gaussian(widths=[3, 4, outputs], scale=0.7, activation="tanh", key=KEY)
 
 
-@pytest.mark.parametrize("shape", [(), (1,), (3,), (2, 2)])
+@pytest.mark.parametrize("shape", [(), pytest.param((1,), marks=pytest.mark.slow), (2, 2)])
 def test_the_curvature_of_the_squared_error_is_that_of_automatic_differentiation(shape):
     prediction, target = jnp.full(shape, 0.3), jnp.full(shape, -1.0)
     found = SquaredError().curvature(prediction, target)

@@ -105,7 +105,8 @@ def test_extrapolation_has_its_order_with_a_matrix_that_is_far_off(columns):
     assert np.log2(errors[0] / errors[1]) == pytest.approx(columns, abs=0.6)
 
 
-@pytest.mark.parametrize("make", [slow(RungeKuttaChebyshev), slow(StabilitySwitching), "low rank"])
+@pytest.mark.slow
+@pytest.mark.parametrize("make", [RungeKuttaChebyshev, StabilitySwitching, "low rank"])
 def test_solvers_work_in_diffeqsolve(make, problem):
     network = flowsim.DeepLinear.gaussian(widths=[5, 5, 1], scale=0.5, key=KEY)
     field, weights = gradient_field(network, problem)

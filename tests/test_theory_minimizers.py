@@ -17,7 +17,8 @@ def by_name(path, subject):
     return {statement.name: statement for statement in theory.statements(path, subjects=[subject])}
 
 
-@pytest.mark.parametrize("projection_norm", [None, pytest.param(1.7, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("projection_norm", [None, 1.7])
 def test_the_flat_minimizer_approaches_the_lower_bound_as_the_network_deepens(problem, projection_norm):
     ratios = []
     for depth in (2, 8, 32):

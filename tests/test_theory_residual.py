@@ -38,7 +38,8 @@ def autodiff_norm(path, record):
     return [float(jnp.linalg.norm(g)) for g in gradient(list(network.weights))]
 
 
-@pytest.mark.parametrize("which", ["path", pytest.param("several", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("which", ["path", "several"])
 def test_the_gradients_are_those_of_automatic_differentiation(which, request):
     path = request.getfixturevalue(which)
     record = len(path.times) // 3

@@ -168,6 +168,7 @@ def test_a_zero_layer_is_zero_and_the_others_are_as_drawn():
         drawn.with_zero_layer(4)
 
 
+@pytest.mark.slow
 def test_only_linear_networks_on_regressions_are_followed(problem):
     perceptron = flowsim.Perceptron.gaussian(widths=[5, 3, 1], scale=1.0, activation="tanh", key=jax.random.key(0))
     with pytest.raises(TypeError, match="DeepLinear"):
