@@ -7,6 +7,8 @@ import numpy as np
 from .dynamics import Outcome
 from .probes import Label
 
+MEASURES = ("risk", "excess_risk", "squared_distance", "gradient_norm", "sharpness")
+"""What is known of every network at every record, start and end."""
 NOT_ASKED = -1
 """The outcome of a run that was not asked for, or could not be computed."""
 

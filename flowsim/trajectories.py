@@ -12,14 +12,13 @@ from jaxtyping import Float
 
 from .dynamics import Trajectory
 from .probes import Label
-from .quantities import attributes
+from .quantities import MEASURES, attributes
 from .runs import FLOW, GRADIENT_DESCENT, RUN, Run, run_coordinates
 
 if TYPE_CHECKING:
     import xarray
 
 RECORD = "record"
-_ALONG = ("risk", "excess_risk", "squared_distance", "gradient_norm", "sharpness")
 Columns = dict[str, np.ndarray]
 
 
@@ -72,7 +71,7 @@ def trajectories_of(
 def _path(run: Trajectory, distance: np.ndarray | None) -> Columns:
     """Return what is known along one run, each with its records first."""
     columns = {"time": np.asarray(run.times)}
-    for name in _ALONG:
+    for name in MEASURES:
         values = getattr(run, name)
         columns[name] = _unknown(columns["time"]) if values is None else np.asarray(values)
     columns["distance"] = _unknown(columns["time"]) if distance is None else np.asarray(distance)
@@ -114,7 +113,7 @@ def _end(run: Trajectory) -> dict[str, Any]:
         "steps": int(run.steps),
         "rejected_steps": int(run.rejected_steps),
         "end_time": float(run.time),
-        **{f"final_{name}": float(getattr(run, name)[-1]) for name in _ALONG if name != "sharpness"},
+        **{f"final_{name}": float(getattr(run, name)[-1]) for name in MEASURES if name != "sharpness"},
         "final_sharpness": _final_sharpness(run),
         "distance_to_flow": math.nan,
         "crossing_time": math.nan,

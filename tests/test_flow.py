@@ -17,6 +17,7 @@ from scipy.linalg import expm
 import flowsim
 from flowsim import Outcome
 from flowsim.networks import cast, split
+from flowsim.solvers import ProposedSteps
 
 slow = partial(pytest.param, marks=pytest.mark.slow)
 
@@ -386,6 +387,10 @@ def test_other_misuse_is_refused(mlp, problem):
         flowsim.Stopping(gradient_norm=-1.0)
     with pytest.raises(TypeError, match="no error estimate"):
         flowsim.integrate(mlp, problem, solver=diffrax.Euler())
+    with pytest.raises(TypeError, match="the default solver chooses its steps itself: give rtol and atol to integrate"):
+        flowsim.integrate(mlp, problem, stepsize_controller=diffrax.PIDController(rtol=1e-6, atol=1e-9))
+    with pytest.raises(TypeError, match=r"Tsit5 proposes no steps.*: use diffrax\.PIDController"):
+        flowsim.integrate(mlp, problem, solver=diffrax.Tsit5(), stepsize_controller=ProposedSteps(rtol=1e-6, atol=1e-9))
     with pytest.raises(TypeError, match="tableau"):
         flowsim.integrate(mlp, problem, solver=diffrax.HalfSolver(diffrax.Euler()))
     with pytest.raises(TypeError, match="ConstantStepSize"):

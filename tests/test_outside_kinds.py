@@ -6,16 +6,20 @@ import subprocess
 import sys
 
 import jax.numpy as jnp
+import numpy as np
 import pytest
 import xarray
 
+import flowsim
 from flowsim import cli
 from flowsim.experiments import parse_overrides, read_scenario, scenario_json_schema
+from flowsim.experiments.runner import build_network
 from flowsim.experiments.sweep import plan
 
 MODULE = """
 from typing import ClassVar
 
+import diffrax
 import equinox as eqx
 import flowsim.losses
 import jax
@@ -57,6 +61,14 @@ class Huber(flowsim.losses.Loss):
 
     def curvature(self, prediction, target):
         return flowsim.losses.differentiated_curvature(self, prediction, target)
+
+
+class Careful(diffrax.Bosh3):
+    pass
+
+
+def sine(x):
+    return jnp.sin(x)
 
 
 class Shallow(NetworkRecipe):
@@ -229,3 +241,34 @@ def test_the_json_schema_admits_kinds_of_ones_own():
     assert [kind["properties"]["kind"]["const"] for kind in known] == ["residual", "mlp"]
     assert all(kind["required"][0] == "kind" for kind in known)
     assert outside["required"] == ["kind"]
+
+
+def test_a_solver_of_ones_own_integrates_the_flow(write):
+    assert run(write(SCENARIO.replace("{gradient", "{solver: mine:Careful, gradient"))) in (0, 1)
+    found = flowsim.open_results(write().parent / "out" / "own")
+    assert found.summary["flow"]["method"] == "Careful"
+
+
+def test_a_solver_that_cannot_be_made_from_its_name_is_refused(write, capsys):
+    assert run(write(SCENARIO.replace("{gradient", "{solver: diffrax:HalfSolver, gradient"))) == 2
+    said = " ".join(capsys.readouterr().err.split())
+    assert "flow.solver: found 'diffrax:HalfSolver', which cannot be made without arguments" in said
+    assert "write solver: auto" in said
+
+
+def test_an_activation_of_ones_own_is_called_by_the_network(write, tmp_path):
+    data = "data: {kind: mine:Wave, period: 4.0}\n"
+    text = data + "network: {kind: mlp, depth: 2, scale: 0.5, activation: mine:sine}\n"
+    scenario = read_scenario(write(text))
+    network = build_network(scenario, 2, 1)
+    x = np.array([0.3, -0.2])
+    first, second = network.weights
+    np.testing.assert_allclose(network(x), second[0] @ np.sin(first @ x), rtol=1e-15)
+
+
+def test_an_activation_that_there_is_not_is_refused(write, capsys):
+    text = "data: {kind: mine:Wave, period: 4.0}\nnetwork: {kind: mlp, depth: 2, scale: 0.5, activation: Tanh}\n"
+    assert run(write(text)) == 2
+    said = " ".join(capsys.readouterr().err.split())
+    assert "network.activation: found 'Tanh'; expected one of linear, gelu, tanh, softplus, or an activation" in said
+    assert said.endswith("write activation: tanh")

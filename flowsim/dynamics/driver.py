@@ -140,12 +140,11 @@ def _looped(run: _Run, state: RunState, steps: Int[ArrayLike, ""]) -> RunState:
         return (current.code == Outcome.RUNNING) & (current.attempts < last)
 
     def to_next_record(current: RunState) -> RunState:
-        def goes_on(carry: tuple[RunState, Array]) -> Bool[Array, ""]:
-            reached, moved = carry
+        def goes_on(reached: RunState) -> Bool[Array, ""]:
+            moved = reached.attempts != current.attempts
             return unfinished(reached) & ~(moved & _due(run, reached))
 
-        carry = jax.lax.while_loop(goes_on, lambda c: (_step(run, c[0]), jnp.array(True)), (current, jnp.array(False)))
-        return _recorded(run, carry[0])
+        return _recorded(run, jax.lax.while_loop(goes_on, lambda reached: _step(run, reached), current))
 
     return jax.lax.while_loop(unfinished, to_next_record, state)
 
@@ -173,9 +172,11 @@ def _moved(run: _Run, state: RunState, attempt: Attempt, target: Array) -> RunSt
     clock = run.dynamics.tick(state.clock, attempt, steps, target)
     objective, gradient_norm, code = run.look(attempt.state, state.ceiling)
     still = run.dynamics.stands_still(state.dynamics, attempt, state.gradient_norm)
-    quiet = jnp.where(still, state.quiet_steps + 1, 0)
+    # With a patience of one there is nothing to count: what the loop of a descent does not carry, it does not pay for.
+    quiet = jnp.where(still, state.quiet_steps + 1, 0) if run.dynamics.patience > 1 else state.quiet_steps
     code = or_else(code, clock.time >= run.t1, Outcome.TIME_LIMIT)
-    code = or_else(code, quiet >= run.dynamics.patience, Outcome.FIXED_POINT)
+    fixed = quiet >= run.dynamics.patience if run.dynamics.patience > 1 else still
+    code = or_else(code, fixed, Outcome.FIXED_POINT)
     coordinates = state.scales.coordinates(clock.time, objective, gradient_norm)
     return RunState(
         dynamics=attempt.state,

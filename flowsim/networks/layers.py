@@ -9,6 +9,7 @@ from itertools import groupby, pairwise
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, ArrayLike, Float
 
 Stacks = tuple[Float[Array, "*lanes _layers _out _in"], ...]
@@ -76,9 +77,9 @@ def depth(stacks: Stacks) -> int:
     return sum(stack.shape[-3] for stack in stacks)
 
 
-def scan_layers(step: Callable, start: Array, stacks: tuple, *, reverse: bool = False) -> Array:
+def scan_layers(step: Callable, start: Array | np.ndarray, stacks: tuple, *, reverse: bool = False) -> Array:
     """Fold `step(state, layer) -> state` over the layers of `stacks`, from the first to the last or in reverse."""
-    state = start
+    state = jnp.asarray(start)
     for stack in reversed(stacks) if reverse else stacks:
         if jax.tree.leaves(stack)[0].shape[0] == 1:  # the only runs whose layers may change the width
             state = step(state, jax.tree.map(lambda array: array[0], stack))

@@ -7,6 +7,7 @@ import numpy as np
 import xarray
 from rich.table import Table
 
+from ..quantities import MEASURES
 from .numbers import finite_or_none, format_number
 from .recorded import RecordedRun, recorded
 from .terminal import empty_table
@@ -19,7 +20,8 @@ _FINAL = "final_"
 def probe_names(dataset: xarray.Dataset) -> tuple[str, ...]:
     """Return the names of the probes that were recorded beside what every run records."""
     labelled = [str(name) for name in dataset if "symbol" in dataset[name].attrs]
-    return tuple(dict.fromkeys(name.removeprefix(_FINAL) for name in labelled if not name.startswith("initial_")))
+    names = dict.fromkeys(name.removeprefix(_FINAL) for name in labelled if not name.startswith("initial_"))
+    return tuple(name for name in names if name not in MEASURES)
 
 
 def ends_of(run: RecordedRun, names: Sequence[str]) -> Ends:

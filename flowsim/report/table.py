@@ -7,6 +7,7 @@ import xarray
 from rich.table import Table
 
 from ..dynamics import Outcome
+from ..quantities import MEASURES
 from .numbers import finite_or_none, format_number
 from .probed import ends_of, plain, probe_names, probes_table
 from .recorded import Recorded, RecordedRun, recorded
@@ -155,5 +156,4 @@ def _summary_beside_flow(run: RecordedRun) -> dict[str, Any]:
 
 
 def _summary_of_end(run: RecordedRun) -> dict[str, float | None]:
-    names = ("risk", "excess_risk", "squared_distance", "gradient_norm", "sharpness")
-    return {name: finite_or_none(run.number(f"final_{name}")) for name in names}
+    return {name: finite_or_none(run.number(f"final_{name}")) for name in MEASURES}

@@ -16,13 +16,14 @@ from threadpoolctl import threadpool_limits
 
 from ...dynamics import Outcome, descend_lanes, integrate
 from ...networks import stacked, unstacked
+from ...quantities import MEASURES
 from ..optimizer import optimizer_of
 from ..record import probes_of
 from ..runner import build_network, build_problem, environment, flow_options, read_data
 from .block import Block, Start, digests
 from .critical import brackets
 from .grid import start_key
-from .measures import MEASURES, distance, measured, probed, risk_of, sharpness_of
+from .measures import distance, measured, probed, risk_of, sharpness_of
 
 Arrays = dict[str, np.ndarray]
 NO_OUTCOME = -1

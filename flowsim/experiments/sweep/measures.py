@@ -11,8 +11,6 @@ from ...norms import norm
 from ...probes import Moment, Probe
 from ...problems import Problem
 
-MEASURES = ("risk", "excess_risk", "squared_distance", "gradient_norm", "sharpness")
-
 
 @eqx.filter_jit
 def measured(network: eqx.Module, problem: Problem, stopping: Stopping | None) -> dict[str, jax.Array]:

@@ -1,4 +1,9 @@
-"""Who computes the blocks: this process, spawned processes on this machine, or a Dask cluster."""
+"""Who computes the blocks: this process, spawned processes on this machine, or a Dask cluster.
+
+Processes on one machine are the standard library's and not those of `distributed.LocalCluster`: that would make Dask a
+dependency of every sweep, opens a port for a scheduler and for each worker, which a firewall or a batch job may forbid,
+and starts a worker that dies anew, where a block that takes its process down is to be named.
+"""
 
 import logging
 import multiprocessing
