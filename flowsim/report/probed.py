@@ -37,11 +37,16 @@ def probes_table(dataset: xarray.Dataset, title: str) -> Table | None:
 
 
 def table_of_ends(
-    title: str, places: Sequence[str], rows: Sequence[tuple[list[str], Ends]], names: Sequence[str], dataset: Any
+    title: str,
+    places: Sequence[str],
+    rows: Sequence[tuple[list[str], Ends]],
+    names: Sequence[str],
+    dataset: xarray.Dataset,
+    remarks: Sequence[str] = (),
 ) -> Table:
     """Return a table with a row for each of `rows`: where it belongs, under `places`, and what probes measured."""
     said = [f"{name}: {_meaning(dataset, name)}" for name in names]
-    table = empty_table(f"{title}: what probes measured at the end", said, gap=2)
+    table = empty_table(f"{title}: probes at the end", [*said, *remarks], gap=2)
     for place in places:
         table.add_column(place, no_wrap=True)
     for name in names:

@@ -19,6 +19,7 @@ from .critical import critical_rates
 
 _MOST_ROWS = 24
 _LEAST_CELLS = 4
+_MEDIANS = "Medians over the runs that did not diverge; of GF, over its limits"
 
 
 def sweep_rows(dataset: xarray.Dataset) -> list[dict[str, Any]]:
@@ -132,7 +133,8 @@ def _probes_table(dataset: xarray.Dataset, title: str) -> Table:
     names, probes = runs.grid(dataset), probe_names(dataset)
     shown = _chosen(sweep_rows(dataset), max(1, len(runs.runs_of(dataset))))
     rows = [([*(_shown(row[name]) for name in names), row["method"]], row["probes"]) for row in shown]
-    return table_of_ends(title, [*(name.replace("_", " ") for name in names), ""], rows, probes, dataset)
+    places = [*(name.replace("_", " ") for name in names), ""]
+    return table_of_ends(title, places, rows, probes, dataset, [_MEDIANS])
 
 
 def _chosen(every: list[dict[str, Any]], count: int) -> list[dict[str, Any]]:
@@ -165,7 +167,7 @@ def _shown(value: Any) -> str:
 
 
 def _remarks(dataset: xarray.Dataset, shown: int, every: int) -> list[str]:
-    remarks = ["Medians over the runs that did not diverge; of GF, over its limits"]
+    remarks = [_MEDIANS]
     if shown < every:
         remarks.append(f"{shown} of {every} rows; all are in summary.json")
     if "critical_learning_rate_lower" in dataset:
