@@ -176,9 +176,21 @@ def test_spawned_workers_find_the_module_beside_the_scenario_wherever_they_are_s
     assert json.loads((tmp_path / "out" / "own" / "summary.json").read_text())["sweep"]["failures"] == []
 
 
-def test_a_module_that_is_edited_has_other_blocks(write, tmp_path):
+PLAIN = "data: {kind: gaussian, samples: 9, features: 2}\nnetwork: {kind: mlp, depth: 2, scale: 0.5"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        SCENARIO,
+        PLAIN + ", activation: mine:sine}\n",
+        PLAIN + "}\nflow: {solver: mine:Careful}\n",
+        PLAIN + "}\nrecord: [mine:sine]\n",
+    ],
+)
+def test_a_module_that_is_edited_has_other_blocks(write, tmp_path, text):
     def address():
-        (placed,) = plan(read_scenario(write(SCENARIO + "sweep: {}")), tmp_path)
+        (placed,) = plan(read_scenario(write(text + "sweep: {}")), tmp_path)
         return placed.block.address({})
 
     first = address()

@@ -1,9 +1,9 @@
 """A place in a section where the name of a kind may stand."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
-from pydantic import GetCoreSchemaHandler, GetJsonSchemaHandler
+from pydantic import BaseModel, GetCoreSchemaHandler, GetJsonSchemaHandler
 from pydantic_core import CoreSchema, core_schema
 
 from .registry import OUTSIDE, Registry, UnknownKindError
@@ -47,3 +47,10 @@ class Named:
     def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
         outside = {"type": "string", "pattern": f"^{OUTSIDE}$", "description": f"{self._registry.thing} of your own."}
         return {"anyOf": [{"enum": [self._besides, *self._registry]}, outside]}
+
+
+def named_in(section: BaseModel) -> Iterator[str]:
+    """Yield the names of kinds that stand in the fields of a section, and the words besides."""
+    for key, field in type(section).model_fields.items():
+        if any(isinstance(mark, Named) for mark in field.metadata):
+            yield getattr(section, key)

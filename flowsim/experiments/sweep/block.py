@@ -8,6 +8,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from ...kinds import named_in
 from ...kinds.outside import look_in, sha256, source_of
 from ..keys import choices
 from ..reading import resolved
@@ -184,5 +185,6 @@ def digests(scenario: Scenario, descents: Iterable[Descent], folder: Path) -> di
     files = {name: folder / name for name in scenario.data.files_read()}
     kinds = {getattr(scenario, name).kind for name in choices()} | set(scenario.record)
     kinds |= {descent.optimizer["kind"] for descent in descents}
+    kinds |= {name for section in (scenario.data, scenario.network, scenario.flow) for name in named_in(section)}
     modules = {kind: source_of(kind) for kind in sorted(kinds)}
     return {name: sha256(file) for name, file in (files | modules).items() if file is not None}
