@@ -1,5 +1,6 @@
 """Integrators made for gradient flows, as Diffrax solvers."""
 
+from .dynamics import Work as Work
 from .dynamics.solvers import (
     SOLVERS as SOLVERS,
     LowRankExtrapolation as LowRankExtrapolation,

@@ -2,7 +2,7 @@
 
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -61,7 +61,7 @@ def trajectories_of(
     runs = [FLOW, *(Run(other.dynamics, other.learning_rate) for other in beside)]
     paths = [_path(flow, None), *(_path(other.trajectory, other.distance) for other in beside)]
     ends = [_end(flow), *(_end(other.trajectory) | _beside_flow(other) for other in beside)]
-    labels = {name: label for other in beside for name, label in other.trajectory.labels.items()} | flow.labels
+    labels = {name: label for run in (*(other.trajectory for other in beside), flow) for name, label in _labels(run)}
     variables = _over_records(paths, labels) | _over_runs(ends)
     known = {name: json.dumps(value) if isinstance(value, Mapping) else value for name, value in (attrs or {}).items()}
     theory = _theory(bounds, critical_learning_rate)
@@ -78,6 +78,15 @@ def _path(run: Trajectory, distance: np.ndarray | None) -> Columns:
     for path, values in jax.tree_util.tree_leaves_with_path(run.diagnostics):
         columns[jax.tree_util.keystr(path, simple=True, separator="_")] = np.asarray(values)
     return columns
+
+
+def _labels(run: Trajectory) -> Iterator[tuple[str, Label]]:
+    """Yield the label of every column that a probe measured; one that measures a pytree has several."""
+    yield from run.labels.items()
+    for path, _ in jax.tree_util.tree_leaves_with_path(run.diagnostics):
+        label = run.labels.get(jax.tree_util.keystr(path[:1], simple=True))
+        if label is not None:
+            yield jax.tree_util.keystr(path, simple=True, separator="_"), label
 
 
 def _unknown(times: np.ndarray) -> np.ndarray:

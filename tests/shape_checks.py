@@ -18,5 +18,6 @@ def checked(function: Callable) -> Callable:
 
 
 def _speaks_of_arrays(hint: Any) -> bool:
-    parts = (hint, *get_args(hint))
-    return any(isinstance(part, type) and issubclass(part, AbstractArray) for part in parts)
+    if isinstance(hint, type) and issubclass(hint, AbstractArray):
+        return True
+    return any(_speaks_of_arrays(part) for part in get_args(hint))

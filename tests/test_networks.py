@@ -3,6 +3,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from jaxtyping import TypeCheckError
 
 import flowsim
 from flowsim.networks import cast, split, weight_dtype
@@ -126,3 +127,14 @@ def test_cast_changes_the_precision_of_every_array(residual):
 def test_networks_that_cannot_be_right_are_refused(build, message):
     with pytest.raises(ValueError, match=message):
         build()
+
+
+def test_the_shapes_that_annotations_promise_are_checked_in_tests():
+    network = flowsim.DeepLinear.gaussian(widths=[3, 2, 1], scale=1.0, key=KEY)
+    with pytest.raises(TypeCheckError, match="parameter 'x'"):
+        network(jnp.zeros((3, 1)))
+
+
+def test_an_activation_is_a_function_or_a_name():
+    with pytest.raises(TypeError, match="activation must be a smooth function on arrays, or the name of one, got None"):
+        flowsim.Perceptron.gaussian(widths=[3, 2, 1], scale=1.0, activation=None, key=KEY)

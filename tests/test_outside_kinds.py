@@ -232,14 +232,21 @@ def test_what_is_wrong_with_ones_own_kinds_is_one_message_and_exit_code_2(write,
     assert not (tmp_path / "out").exists()
 
 
-def test_a_module_that_another_one_shadows_is_refused(write, tmp_path):
+@pytest.mark.parametrize(
+    ("text", "place"),
+    [
+        (SCENARIO, r"2: data\.kind: found 'mine:Wave'"),
+        (PLAIN + ", activation: mine:sine}\n", r"2: network\.activation: found 'mine:sine'"),
+        (PLAIN + "}\nflow: {solver: mine:Careful}\n", r"3: flow\.solver: found 'mine:Careful'"),
+        (PLAIN + "}\nrecord: [mine:sine]\n", r"3: record\[0\]: found 'mine:sine'"),
+    ],
+)
+def test_a_module_that_another_one_shadows_is_refused(write, tmp_path, text, place):
     read_scenario(write())
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "mine.py").write_text(MODULE)
-    (tmp_path / "other" / "own.yaml").write_text(SCENARIO)
-    with pytest.raises(
-        Exception, match=r"own\.yaml:2: data\.kind: found 'mine:Wave' in .*; expected the one in .*other"
-    ):
+    (tmp_path / "other" / "own.yaml").write_text(text)
+    with pytest.raises(Exception, match=rf"own\.yaml:{place} in .*; expected the one in .*other"):
         read_scenario(tmp_path / "other" / "own.yaml")
 
 
@@ -261,11 +268,23 @@ def test_a_solver_of_ones_own_integrates_the_flow(write):
     assert found.summary["flow"]["method"] == "Careful"
 
 
+@pytest.mark.parametrize("name", ["KenCarp4", "ReversibleHeun"])
+def test_a_solver_that_cannot_integrate_a_gradient_flow_is_refused(write, capsys, name):
+    assert run(write(SCENARIO.replace("{gradient", f"{{solver: diffrax:{name}, gradient"))) == 2
+    assert f"found 'diffrax:{name}', which cannot be used as it is (TypeError: {name} " in capsys.readouterr().err
+
+
+def test_a_module_that_a_solver_needs_is_no_value(write, capsys):
+    (write().parent / "lame.py").write_text("import a_package_that_is_not_there")
+    assert run(write(SCENARIO.replace("{gradient", "{solver: lame:Solver, gradient"))) == 2
+    assert capsys.readouterr().err.endswith("write pip install a_package_that_is_not_there\n")
+
+
 def test_a_solver_that_cannot_be_made_from_its_name_is_refused(write, capsys):
     assert run(write(SCENARIO.replace("{gradient", "{solver: diffrax:HalfSolver, gradient"))) == 2
     said = " ".join(capsys.readouterr().err.split())
-    assert "flow.solver: found 'diffrax:HalfSolver', which cannot be made without arguments" in said
-    assert "write solver: auto" in said
+    assert "flow.solver: found 'diffrax:HalfSolver', which cannot be used as it is (TypeError: " in said
+    assert said.endswith("write solver: auto")
 
 
 def test_an_activation_of_ones_own_is_called_by_the_network(write, tmp_path):

@@ -473,3 +473,30 @@ class TestComparison:
         assert (tmp_path / "mine" / "summary.json").read_bytes() == before
         alone.save(tmp_path / "mine", overwrite=True)
         assert flowsim.open_results(tmp_path / "mine").summary["descent"] == []
+
+
+class TestProbes:
+    def test_what_they_measured_at_the_end_is_a_table_of_its_own(self, comparison):
+        labels = {name: flowsim.Label(name, f"what {name} says", name) for name in ("final_size", "parts")}
+
+        def probed(run, number):
+            count = len(run.times)
+            parts = {"one": jnp.full(count, 4.0), "many": jnp.full((count, 6), 5.0).at[:, 0].set(1.5)}
+            return dataclasses.replace(
+                run, diagnostics={"final_size": jnp.arange(count) + number, "parts": parts}, labels=labels
+            )
+
+        flow = probed(comparison.flow, 0.5)
+        others = [dataclasses.replace(d, trajectory=probed(d.trajectory, 0.25)) for d in comparison.descents]
+        measured = dataclasses.replace(comparison, flow=flow, descents=tuple(others))
+        first, second = str(measured).split("\n\n")
+        assert first == str(comparison)
+        assert second.startswith("probes at the end")
+        lines = [line.strip() for line in second.splitlines()]
+        assert lines[-2:] == ["parts_many: what parts says", "parts_one: what parts says"]
+        row = next(line for line in lines if line.startswith("GF"))
+        assert row.split() == ["GF", f"{len(flow.times) - 0.5:g}", "1.5", "…", "5", "(6)", "4"]
+        found = report.summary(measured.to_dataset())
+        assert found["flow"]["probes"]["final_size"] == len(flow.times) - 0.5
+        assert found["descent"][0]["probes"]["parts_many"] == [1.5, *[5.0] * 5]
+        assert "probes" not in report.summary(comparison.to_dataset())["flow"]

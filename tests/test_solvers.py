@@ -13,6 +13,7 @@ import flowsim
 from flowsim.dynamics.field import gradient_field
 from flowsim.dynamics.solvers import (
     LowRankExtrapolation,
+    Proposal,
     ProposedSteps,
     RungeKuttaChebyshev,
     StabilitySwitching,
@@ -231,3 +232,30 @@ def test_a_run_of_a_solver_of_diffrax_says_what_it_took(mlp, problem):
 def test_options_that_cannot_be_right_are_refused(make, message):
     with pytest.raises(ValueError, match=message):
         make()
+
+
+@pytest.mark.parametrize(
+    ("size", "factor", "kept", "length"),
+    [
+        (0.5, 2.0, True, 2.0),
+        (1.0, 0.3, True, 1.0),
+        (0.0, 50.0, True, 10.0),
+        (1.1, 0.5, False, 0.5),
+        (2.0, 3.0, False, 0.9),
+        (np.inf, 0.0, False, 0.2),
+        (np.nan, 2.0, False, 0.2),
+        (0.5, np.nan, False, 0.2),
+    ],
+)
+def test_proposed_steps_are_taken_within_limits_and_what_is_unknown_is_too_long(size, factor, kept, length):
+    control, y = ProposedSteps(rtol=1e-3, atol=1e-6), jnp.zeros(1)
+    proposal = Proposal(jnp.array(size), jnp.array(factor))
+    keep, begin, end, *_ = control.adapt_step_size(4.0, 5.0, y, y, None, proposal, 1, None)
+    assert bool(keep) == kept
+    assert begin == (5.0 if kept else 4.0)
+    assert float(end - begin) == pytest.approx(length)
+
+
+def test_proposed_steps_want_a_solver_that_proposes():
+    with pytest.raises(TypeError, match=r"use diffrax\.PIDController"):
+        ProposedSteps(1e-3, 1e-6).adapt_step_size(0.0, 1.0, jnp.zeros(1), jnp.zeros(1), None, jnp.zeros(1), 1, None)

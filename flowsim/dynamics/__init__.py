@@ -13,5 +13,7 @@ from .step_control import (
     SharpnessLimitedController as SharpnessLimitedController,
     stability_interval as stability_interval,
 )
+from .stepper import usable_solver as usable_solver
 from .stopping import Outcome as Outcome, Stopping as Stopping, arrival as arrival
 from .trajectory import Trajectory as Trajectory
+from .work import Work as Work

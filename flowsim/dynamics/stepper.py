@@ -125,12 +125,28 @@ def stepper_for(
     return Stepper(_with_tolerances(solver, controller), controller)
 
 
+def usable_solver(kind: type[diffrax.AbstractAdaptiveSolver]) -> diffrax.AbstractAdaptiveSolver:
+    """Return a solver of this kind as it is where nothing is said about it.
+
+    Raises `TypeError` for one that cannot integrate a gradient flow, and what the kind itself raises.
+    """
+    solver = kind()
+    check_solver(solver, None)
+    if not isinstance(solver, ProposingSolver | diffrax.AbstractImplicitSolver):
+        stability_interval(solver)
+    return solver
+
+
 def check_solver(solver: object, controller: object) -> None:
     """Raise `TypeError` or `ValueError` for a solver or a step-size controller that cannot be used."""
     if solver is not None and not isinstance(solver, diffrax.AbstractAdaptiveSolver):
         raise TypeError(
             f"{type(solver).__name__} makes no error estimate, so its steps cannot adapt: pass a solver such as "
             "diffrax.Tsit5(), or use flowsim.descend for steps of fixed length"
+        )
+    if solver is not None and solver.term_structure not in (diffrax.AbstractTerm, diffrax.ODETerm):
+        raise TypeError(
+            f"{type(solver).__name__} wants a field in several terms: pass a solver such as diffrax.Tsit5()"
         )
     if controller is not None and not isinstance(controller, diffrax.AbstractAdaptiveStepSizeController):
         raise TypeError(f"stepsize_controller must adapt its steps to an error, got {type(controller).__name__}")

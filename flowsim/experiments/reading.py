@@ -1,7 +1,8 @@
 """From a YAML file and `--set` options to a scenario that keeps the schema, or to one clear message."""
 
 import copy
-from collections.abc import Iterable, Mapping
+import re
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
@@ -12,8 +13,9 @@ from pydantic_core import PydanticCustomError
 
 from ..kinds import KeyPath, within
 from ..kinds.outside import look_in, shadowed
+from ..kinds.registry import OUTSIDE
 from .document import Document, ScenarioError as ScenarioError, complaint, parse, read_document
-from .keys import AXES, choices, keys, named_kinds
+from .keys import AXES, choices, keys
 from .scenario import Scenario
 from .wording import complaints, refused, unknown_key
 
@@ -182,16 +184,23 @@ def _refuse_unknown_keys(overrides: Iterable[Override], document: Document) -> N
 
 def _refuse_shadowed_modules(document: Document, folder: Path) -> None:
     """Refuse a module beside the scenario in whose place Python takes another one of the same name."""
-    for section in choices():
-        for name in named_kinds(section, document.value):
-            try:
-                found = shadowed(name, folder) if isinstance(name, str) else None
-            except Exception:  # a module that cannot be imported, which is said where the section is checked
-                found = None
-            if found is not None:
-                wording = {"expected": f"the one in {found[0].parent}", "write": "a name that no other module has"}
-                path = (section, "kind")
-                raise ScenarioError(complaint(document.place(path), path, found=f"{name!r} in {found[1]}", **wording))
+    for path, name in _places(document.value):
+        try:
+            found = shadowed(name, folder) if re.fullmatch(OUTSIDE, name) else None
+        except Exception:  # a module that cannot be imported, which is said where the section is checked
+            found = None
+        if found is not None:
+            wording = {"expected": f"the one in {found[0].parent}", "write": "a name that no other module has"}
+            raise ScenarioError(complaint(document.place(path), path, found=f"{name!r} in {found[1]}", **wording))
+
+
+def _places(content: Any, path: KeyPath = ()) -> Iterator[tuple[KeyPath, str]]:
+    """Yield every text in a plain document, after its place."""
+    if isinstance(content, str):
+        yield path, content
+    inside = content.items() if isinstance(content, dict) else enumerate(content) if isinstance(content, list) else ()
+    for key, value in inside:
+        yield from _places(value, (*path, key))
 
 
 def _refuse(refusals: Iterable[PydanticCustomError], document: Document) -> None:

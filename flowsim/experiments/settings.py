@@ -2,13 +2,13 @@
 
 import math
 from collections.abc import Iterator
-from typing import Annotated, Any, get_args
+from typing import Annotated, get_args
 
 from pydantic import Field
 from pydantic_core import PydanticCustomError
 
 from ..data import DataSource
-from ..dynamics import SOLVERS
+from ..dynamics import SOLVERS, usable_solver
 from ..kinds import Named, Section, refusal, too_large, within
 from ..kinds.values import MOST_NUMBERS, Count
 from ..networks import NetworkRecipe
@@ -23,16 +23,13 @@ _FINEST = {
 
 
 AUTOMATIC = "auto"
-
-
-def _made(kind: Any) -> Any:
-    return kind()
+SolverName = Annotated[str, Named(SOLVERS, AUTOMATIC, use=usable_solver)]
 
 
 class FlowSettings(Section):
     """How the gradient flow is integrated, and when it has reached its limit."""
 
-    solver: Annotated[str, Named(SOLVERS, AUTOMATIC, use=_made)] = Field(default=AUTOMATIC, examples=[AUTOMATIC])
+    solver: SolverName = Field(default=AUTOMATIC, examples=[AUTOMATIC])
     """The method, by its name in flowsim.solvers or in Diffrax; auto: by the structure of the problem."""
     rtol: float | None = Field(default=None, gt=0, lt=1, examples=[1e-6])
     """Relative tolerance of one step; null: the default for the precision."""

@@ -2,7 +2,6 @@
 
 import inspect
 import json
-import re
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -93,9 +92,7 @@ def _word(name: Any, registry: Registry[Any]) -> str:
 def _unknown(error: UnknownKindError, place: tuple[str, ...], name: Any, registry: Registry[Any]) -> ValidationError:
     """Return the error of a kind that there is not, at its `place` in the section that names it."""
     found = f"the text {error.found}" if isinstance(name, str) else error.found
-    first = error.write.split(",")[0]
-    names_one = first in registry or re.fullmatch(OUTSIDE, first)
-    write = f"kind: {error.write}" if place and names_one else error.write
+    write = registry.written("kind", error) if place else error.write
     said = {"found": found, "expected": error.expected, "write": write, "at": ()}
     made = PydanticCustomError(UNKNOWN_KIND, "found {found}; expected {expected}; write {write}", said)
     return ValidationError.from_exception_data("kind", [InitErrorDetails(type=made, loc=place, input=name)])

@@ -30,13 +30,13 @@ class Named:
             self._use(self._registry[name])
         except UnknownKindError as error:
             expected = error.expected.replace("one of ", f"one of {self._besides}, ")
-            raise refusal(found=error.found, expected=expected, write=f"{key}: {error.write}") from None
+            raise refusal(found=error.found, expected=expected, write=self._registry.written(key, error)) from None
         except Exception as error:  # whatever the code of a user does
             reason = f"{type(error).__name__}: {error}".splitlines()[0]
             raise refusal(
-                found=f"{name!r}, which cannot be made without arguments ({reason})",
-                expected=f"{self._registry.thing} whose options have defaults",
-                write=f"{key}: {self._besides}, or one of your own that chooses them",
+                found=f"{name!r}, which cannot be used as it is ({reason})",
+                expected=f"{self._registry.thing} that needs no arguments and fits here",
+                write=f"{key}: {self._besides}",
             ) from None
         return name
 

@@ -29,11 +29,9 @@ def source_of(name: str) -> Path | None:
 
 def shadowed(name: str, folder: Path) -> tuple[Path, Path] | None:
     """Return the module in `folder` that a name my_module:MyKind means, and the one of that name used instead."""
-    used = source_of(name)
     meant = folder.joinpath(*name.split(":")[0].split(".")).with_suffix(".py")
-    if used is None or not meant.is_file() or meant.resolve() == used.resolve():
-        return None
-    return meant, used
+    used = source_of(name) if meant.is_file() else None
+    return None if used is None or meant.resolve() == used.resolve() else (meant, used)
 
 
 def sha256(path: Path) -> str:

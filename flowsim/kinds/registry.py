@@ -86,6 +86,11 @@ class Registry(Generic[Kind]):
         """Return in words which names there are."""
         return f"one of {', '.join(self._kinds)}, or {self.thing} of your own as my_module:MyKind"
 
+    def written(self, key: str, error: UnknownKindError) -> str:
+        """Return what to write in place of the name that `error` is about, with the `key` where that is a name."""
+        first = error.write.split(",")[0]
+        return f"{key}: {error.write}" if first in self or re.fullmatch(OUTSIDE, first) else error.write
+
     def _any(self) -> str:
         return next(iter(self._kinds), "my_module:MyKind")
 

@@ -105,4 +105,6 @@ def _stack_biases(biases: Sequence[ArrayLike], stacks: layers.Stacks) -> tuple[A
 
 
 def _activation(activation: str | Callable[[Array], Array]) -> Callable[[Array], Array]:
+    if not callable(activation) and not isinstance(activation, str):
+        raise TypeError(f"activation must be a smooth function on arrays, or the name of one, got {activation!r}")
     return activation if callable(activation) else ACTIVATIONS[activation]

@@ -8,6 +8,7 @@ import xarray
 from rich.table import Table
 
 from ..quantities import MEASURES
+from ..trajectories import RECORD
 from .numbers import finite_or_none, format_number
 from .recorded import RecordedRun, recorded
 from .terminal import empty_table
@@ -19,8 +20,9 @@ _FINAL = "final_"
 
 def probe_names(dataset: xarray.Dataset) -> tuple[str, ...]:
     """Return the names of the probes that were recorded beside what every run records."""
-    labelled = [str(name) for name in dataset if "symbol" in dataset[name].attrs]
-    names = dict.fromkeys(name.removeprefix(_FINAL) for name in labelled if not name.startswith("initial_"))
+    names = [str(name) for name in dataset if "symbol" in dataset[name].attrs]
+    if RECORD not in dataset.dims:
+        names = [name.removeprefix(_FINAL) for name in names if name.startswith(_FINAL)]
     return tuple(name for name in names if name not in MEASURES)
 
 
@@ -46,7 +48,7 @@ def table_of_ends(
 ) -> Table:
     """Return a table with a row for each of `rows`: where it belongs, under `places`, and what probes measured."""
     said = [f"{name}: {_meaning(dataset, name)}" for name in names]
-    table = empty_table(f"{title}: probes at the end", [*said, *remarks], gap=2)
+    table = empty_table(f"{title}: probes at the end" if title else "probes at the end", [*said, *remarks], gap=2)
     for place in places:
         table.add_column(place, no_wrap=True)
     for name in names:

@@ -7,6 +7,7 @@ from typing import Any, ClassVar, Self, cast
 
 import diffrax
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PyTree
 
@@ -30,16 +31,17 @@ class Proposal(eqx.Module):
 
     def __init__(self, size: Float[Array, ""], factor: Float[Array, ""]):
         # Where the field left its domain nothing is known but that the step is too long.
-        self.size = jnp.where(jnp.isnan(size), jnp.inf, size)
-        self.factor = jnp.where(jnp.isnan(factor), 0, factor)
+        unknown = jnp.isnan(size) | jnp.isnan(factor)
+        self.size, self.factor = jnp.where(unknown, jnp.inf, size), jnp.where(unknown, 0, factor)
 
 
 class ProposingSolver(diffrax.AbstractAdaptiveSolver, CountsWork):
     """A Diffrax solver that knows more of its next step than the size of its error says.
 
     It may change its order or its formula, or know how far it is stable. `step` returns a `Proposal` in place of an
-    error, which `ProposedSteps` obeys; no other step-size controller understands it. `rtol` and `atol` are those by
-    which it chooses: `flowsim.integrate` fills them in.
+    error, which `ProposedSteps` obeys; no other step-size controller understands it. To add one, subclass this with
+    fields `rtol` and `atol`, by which it chooses and which `flowsim.integrate` fills in where they are `None`, and the
+    methods `order`, `init`, `step` and `work`, of which the last says what all steps until a state have cost.
     """
 
     rtol: eqx.AbstractVar[float | Float[Array, ""] | None]
@@ -105,8 +107,8 @@ class ProposedSteps(diffrax.AbstractAdaptiveStepSizeController):
         """Do what the solver proposes. Raises `TypeError` where it proposes nothing."""
         if not isinstance(y_error, Proposal):
             raise TypeError("ProposedSteps is the step control of flowsim's own solvers: use diffrax.PIDController")
-        keep = y_error.size <= 1
-        kept, rejected = (jnp.clip(y_error.factor, *bounds) for bounds in (_AFTER_ACCEPTED, _AFTER_REJECTED))
+        keep, factor = y_error.size <= 1, jax.lax.stop_gradient(y_error.factor)
+        kept, rejected = (jnp.clip(factor, *bounds) for bounds in (_AFTER_ACCEPTED, _AFTER_REJECTED))
         begin = jnp.where(keep, t1, t0)
         end = begin + jnp.where(keep, kept, rejected) * (t1 - t0)
         return keep, begin, end, False, None, diffrax.RESULTS.successful

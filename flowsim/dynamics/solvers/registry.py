@@ -12,5 +12,7 @@ def _is_solver(kind: object) -> bool:
 
 
 SOLVERS: Registry[type[diffrax.AbstractAdaptiveSolver]] = Registry(
-    "a solver", accepts=_is_solver, expected="a subclass of diffrax.AbstractAdaptiveSolver"
+    "a solver",
+    accepts=_is_solver,
+    expected="a diffrax.AbstractAdaptiveSolver with all of its methods",
 )

@@ -44,7 +44,8 @@ def _probed(dataset: xarray.Dataset, run: Run) -> dict[str, np.ndarray]:
     """Return what every probe measured at the end of a run, over the grid and the axes of the probe: medians."""
     ends = {name: runs.final(dataset, run, name) for name in probe_names(dataset)}
     return {
-        name: values.median(runs.REPETITION).transpose(*runs.grid(dataset), ...).values for name, values in ends.items()
+        name: values.where(np.isfinite(values)).median(runs.REPETITION).transpose(*runs.grid(dataset), ...).values
+        for name, values in ends.items()
     }
 
 
@@ -107,10 +108,12 @@ def sweep_table(dataset: xarray.Dataset, title: str) -> Table:
 
     Both are spread evenly over all there are, which the summary holds.
     """
+    return sweep_tables(dataset, title)[0]
+
+
+def _table_of(dataset: xarray.Dataset, title: str, shown: list[dict[str, Any]], every: int) -> Table:
     names, measure = runs.grid(dataset), runs.progress_measure(dataset)
-    every = sweep_rows(dataset)
-    shown = _chosen(every, max(1, len(runs.runs_of(dataset))))
-    table = empty_table(title, _remarks(dataset, len(shown), len(every)))
+    table = empty_table(title, _remarks(dataset, len(shown), every))
     for name in names:
         table.add_column(name.replace("_", " "), justify="right", no_wrap=True)
     table.add_column("", no_wrap=True)
@@ -124,17 +127,18 @@ def sweep_table(dataset: xarray.Dataset, title: str) -> Table:
 
 def sweep_tables(dataset: xarray.Dataset, title: str) -> tuple[Table, ...]:
     """Return all tables for the terminal: that of the runs, and that of a scenario's own probes where it has some."""
-    first = sweep_table(dataset, title)
-    return (first, _probes_table(dataset, title)) if probe_names(dataset) else (first,)
+    every = sweep_rows(dataset)
+    shown = _chosen(every, max(1, len(runs.runs_of(dataset))))
+    first = _table_of(dataset, title, shown, len(every))
+    return (first, _probes_table(dataset, title, shown, len(every))) if probe_names(dataset) else (first,)
 
 
-def _probes_table(dataset: xarray.Dataset, title: str) -> Table:
+def _probes_table(dataset: xarray.Dataset, title: str, shown: list[dict[str, Any]], every: int) -> Table:
     """Return the table of what probes measured at the end, with the rows of the other table."""
     names, probes = runs.grid(dataset), probe_names(dataset)
-    shown = _chosen(sweep_rows(dataset), max(1, len(runs.runs_of(dataset))))
     rows = [([*(_shown(row[name]) for name in names), row["method"]], row["probes"]) for row in shown]
     places = [*(name.replace("_", " ") for name in names), ""]
-    return table_of_ends(title, places, rows, probes, dataset, [_MEDIANS])
+    return table_of_ends(title, places, rows, probes, dataset, _about_rows(len(shown), every))
 
 
 def _chosen(every: list[dict[str, Any]], count: int) -> list[dict[str, Any]]:
@@ -166,10 +170,12 @@ def _shown(value: Any) -> str:
     return format_number(value, 4) if isinstance(value, float) else str(value)
 
 
+def _about_rows(shown: int, every: int) -> list[str]:
+    return [_MEDIANS] + ([f"{shown} of {every} rows; all are in summary.json"] if shown < every else [])
+
+
 def _remarks(dataset: xarray.Dataset, shown: int, every: int) -> list[str]:
-    remarks = [_MEDIANS]
-    if shown < every:
-        remarks.append(f"{shown} of {every} rows; all are in summary.json")
+    remarks = _about_rows(shown, every)
     if "critical_learning_rate_lower" in dataset:
         ratios = critical_rates(dataset) * dataset["sharpness_lower_bound"] / 2
         known = ratios.values[~np.isnan(ratios.values)]
