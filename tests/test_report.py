@@ -495,7 +495,7 @@ class TestProbes:
         lines = [line.strip() for line in second.splitlines()]
         assert lines[-2:] == ["parts_many: what parts says", "parts_one: what parts says"]
         row = next(line for line in lines if line.startswith("GF"))
-        assert row.split() == ["GF", f"{len(flow.times) - 0.5:g}", "1.5", "…", "5", "(6)", "4"]
+        assert row.split() == ["GF", f"{len(flow.times) - 0.5:.3g}", "1.5", "…", "5", "(6)", "4"]
         found = report.summary(measured.to_dataset())
         assert found["flow"]["probes"]["final_size"] == len(flow.times) - 0.5
         assert found["descent"][0]["probes"]["parts_many"] == [1.5, *[5.0] * 5]
