@@ -1,6 +1,7 @@
 """Strict settings for every test, and the problems and runs that many tests look at."""
 
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -38,6 +39,8 @@ def pytest_configure(config):
     Workers and the processes that tests start inherit the setting. XLA reads it when the first program is compiled,
     and ends a process that names an option it does not know: which ones it knows is found out in another.
     """
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as in the background of a shell; interrupts are tested
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     if config.option.markexpr == "not slow" and "XLA_FLAGS" not in os.environ:
         code = "from jaxlib import xla_client; xla_client.make_cpu_client()"
         environment = os.environ | {"XLA_FLAGS": " ".join(_QUICK_COMPILATION)}

@@ -184,10 +184,13 @@ def test_an_interrupt_leaves_nothing_half_written_and_exit_code_130(tmp_path):
     process = subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env={**os.environ, "JAX_PLATFORMS": "cpu"}
     )
-    time.sleep(15)  # into the descent, which would take hours
-    assert process.poll() is None
-    process.send_signal(signal.SIGINT)
-    _, error = process.communicate(timeout=60)
+    try:
+        time.sleep(15)  # into the descent, which would take hours
+        assert process.poll() is None
+        process.send_signal(signal.SIGINT)
+        _, error = process.communicate(timeout=60)
+    finally:
+        process.kill()
     assert process.returncode == 130
     assert "interrupted" in error
     assert "Traceback" not in error
