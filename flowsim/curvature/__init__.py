@@ -20,3 +20,5 @@ from .sharpness import (
     top_eigenpair as top_eigenpair,
     top_eigenpairs as top_eigenpairs,
 )
+from .surroundings import Surroundings as Surroundings, surroundings as surroundings
+from .vectors import inner_product as inner_product

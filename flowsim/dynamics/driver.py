@@ -6,6 +6,7 @@ from typing import Any
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, ArrayLike, Bool, Float, Int, PyTree
 
 from ..networks import split
@@ -16,7 +17,10 @@ from .field import GradientField, gradient_field
 from .interruptible import advance_to_end, is_traced, steps_per_second
 from .records import Instruments
 from .schedule import Scales, Schedule
-from .stopping import Outcome, Stopping, divergence_ceiling, or_else, verdict
+from .stopping import Outcome, Stopping, Watch, divergence_ceiling, or_else, settled_verdict, verdict
+
+# The code of a state that stands for a run which has not begun.
+_UNBORN = -2
 
 
 class Request(eqx.Module):
@@ -54,16 +58,17 @@ class _Run(eqx.Module):
     t1: Float[Array, ""]
     max_steps: Int[Array, ""]
 
-    def look(self, state: PyTree, ceiling: Array) -> tuple[Array, Array, Array]:
-        """Return the objective, the gradient norm and the verdict in a state of the dynamics."""
-        objective, gradient_norm = self.dynamics.observe(self.field, state)
-        weights = self.dynamics.weights(state)
-        code = verdict(self.stopping, self.field, weights, objective, gradient_norm, ceiling)
-        return objective, gradient_norm, code
+    def limited(self, code: Array, clock: Clock, attempts: Array) -> Int[Array, ""]:
+        """Return a verdict, or that a limit of the run was reached where it says that the run goes on."""
+        code = or_else(code, clock.time >= self.t1, Outcome.TIME_LIMIT)
+        return or_else(code, attempts >= self.max_steps, Outcome.STEP_LIMIT)
 
 
 class RunState(eqx.Module):
-    """All that a run needs to go on, bit for bit, from where it is. `dynamics` is the dynamics' own state."""
+    """All that a run needs to go on, bit for bit, from where it is. `dynamics` is the dynamics' own state.
+
+    `fixed` says that the run stands still where it asks for second derivatives.
+    """
 
     dynamics: PyTree
     clock: Clock
@@ -75,6 +80,8 @@ class RunState(eqx.Module):
     schedule: Any
     scales: Scales
     ceiling: Float[Array, ""]
+    watch: Watch
+    fixed: Bool[Array, ""]
 
     @property
     def attempts(self) -> Int[Array, ""]:
@@ -92,20 +99,29 @@ def drive(
     """
     if checkpoint is not None and is_traced(request):
         raise ValueError("a checkpoint is a file of one run: call integrate outside jit and vmap to keep one")
+    if is_traced(request):
+        return _to_end(request)
     weights, _ = split(request.network)
     first = steps_per_second(weights, request.problem, gradients=request.dynamics.gradients_per_step)
     kept = None if checkpoint is None else Checkpoint(checkpoint, request, checkpoint_seconds)
-    return advance_to_end(_begin, _advance, request, first=first, checkpoint=kept)
+    return advance_to_end(_unborn(request), _advance, _settle, request, first=first, checkpoint=kept)
 
 
-@eqx.filter_jit
-def _begin(request: Request, steps: Int[ArrayLike, ""]) -> RunState:
-    """Return the state after the first `steps` attempted steps, or at the end if that comes first."""
+def _unborn(request: Request) -> RunState:
+    """Return a state of the right shapes that `_advance` begins with."""
+    shapes = eqx.filter_eval_shape(_started, request)
+    zeros = jax.tree.map(lambda like: np.zeros(like.shape, like.dtype), shapes)
+    return eqx.tree_at(lambda s: s.code, zeros, np.asarray(_UNBORN, shapes.code.dtype))
+
+
+def _started(request: Request) -> RunState:
+    """Return the state before the first step, with a record of it."""
     run, weights = request.run()
     start = run.dynamics.start(run.field, weights)
-    objective, _ = run.dynamics.observe(run.field, start)
+    objective, gradient_norm = run.dynamics.observe(run.field, start)
     ceiling = divergence_ceiling(objective)
-    objective, gradient_norm, code = run.look(start, ceiling)
+    watch = Watch.of(run.stopping, weights, objective, gradient_norm)
+    code = verdict(run.stopping, run.field, weights, objective, gradient_norm, ceiling, watch, due=jnp.array(True))
     clock = Clock(jnp.zeros_like(run.t1), jnp.zeros_like(run.t1))
     scales = Scales(run.dynamics.unit_of_time(start), objective)
     record = eqx.filter_eval_shape(run.instruments.measure, run.dynamics, run.field, start, clock, gradient_norm)
@@ -121,15 +137,45 @@ def _begin(request: Request, steps: Int[ArrayLike, ""]) -> RunState:
         schedule=run.schedule.init(record, scales.coordinates(clock.time, objective, gradient_norm)),
         scales=scales,
         ceiling=ceiling,
+        watch=watch,
+        fixed=jnp.array(False),
     )
-    return _looped(run, _recorded(run, state), steps)
+    return _recorded(run, state)
 
 
 @eqx.filter_jit(donate="all-except-first")
 def _advance(request: Request, state: RunState, steps: Int[ArrayLike, ""]) -> RunState:
-    """Return the state after `steps` more attempted steps, or at the end if that comes first."""
+    """Return the state after `steps` more attempted steps, or where the run ends or asks if that comes first."""
     run, _ = request.run()
+    state = jax.lax.cond(state.code == _UNBORN, lambda: _started(request), lambda: state)
     return _looped(run, state, steps)
+
+
+@eqx.filter_jit
+def _settle(request: Request, state: RunState) -> RunState:
+    """Return a state that asks for second derivatives with the answer: the run ends here, or goes on."""
+    run, _ = request.run()
+    weights = run.dynamics.weights(state.dynamics)
+    code, remaining = settled_verdict(run.stopping, run.field, weights, state.code, state.watch.remaining)
+    code = run.limited(or_else(code, state.fixed, Outcome.FIXED_POINT), state.clock, state.attempts)
+    asked = state.code == Outcome.ASKS
+    watch = state.watch.after(state.attempts, state.gradient_norm, remaining)
+    watch = jax.tree.map(lambda new, old: jnp.where(asked, new, old), watch, state.watch)
+    state = eqx.tree_at(lambda s: (s.code, s.watch), state, (jnp.where(asked, code, state.code), watch))
+    return jax.lax.cond(asked, lambda: _recorded(run, state), lambda: state)
+
+
+def _to_end(request: Request) -> RunState:
+    """Return the end of a run under a transformation of JAX."""
+    run, _ = request.run()
+
+    def further(state: RunState) -> RunState:
+        return _looped(run, _settle(request, state), np.asarray(np.iinfo(np.int32).max))
+
+    def goes_on(state: RunState) -> Bool[Array, ""]:
+        return state.code <= Outcome.RUNNING
+
+    return jax.lax.while_loop(goes_on, further, _started(request))
 
 
 def _looped(run: _Run, state: RunState, steps: Int[ArrayLike, ""]) -> RunState:
@@ -170,13 +216,17 @@ def _moved(run: _Run, state: RunState, attempt: Attempt, target: Array) -> RunSt
     """Return the state after a step that counts."""
     steps = state.steps + 1
     clock = run.dynamics.tick(state.clock, attempt, steps, target)
-    objective, gradient_norm, code = run.look(attempt.state, state.ceiling)
+    objective, gradient_norm = run.dynamics.observe(run.field, attempt.state)
+    due = (gradient_norm <= state.watch.bound) | (state.attempts >= state.watch.attempts)
+    due = due & (gradient_norm <= state.gradient_norm)
+    weights = run.dynamics.weights(attempt.state)
+    code = verdict(run.stopping, run.field, weights, objective, gradient_norm, state.ceiling, state.watch, due=due)
     still = run.dynamics.stands_still(state.dynamics, attempt, state.gradient_norm)
     # With a patience of one there is nothing to count: what the loop of a descent does not carry, it does not pay for.
     quiet = jnp.where(still, state.quiet_steps + 1, 0) if run.dynamics.patience > 1 else state.quiet_steps
-    code = or_else(code, clock.time >= run.t1, Outcome.TIME_LIMIT)
     fixed = quiet >= run.dynamics.patience if run.dynamics.patience > 1 else still
-    code = or_else(code, fixed, Outcome.FIXED_POINT)
+    standing = Outcome.FIXED_POINT if run.stopping.gradient_norm is None else Outcome.ASKS
+    code = or_else(or_else(code, clock.time >= run.t1, Outcome.TIME_LIMIT), fixed, standing)
     coordinates = state.scales.coordinates(clock.time, objective, gradient_norm)
     return RunState(
         dynamics=attempt.state,
@@ -189,11 +239,13 @@ def _moved(run: _Run, state: RunState, attempt: Attempt, target: Array) -> RunSt
         schedule=run.schedule.moved(state.schedule, coordinates, attempt.length),
         scales=state.scales,
         ceiling=state.ceiling,
+        watch=state.watch,
+        fixed=fixed,
     )
 
 
 def _due(run: _Run, state: RunState) -> Bool[Array, ""]:
-    ended = state.code != Outcome.RUNNING
+    ended = state.code > Outcome.RUNNING
     return run.schedule.due(state.schedule, state.clock, state.steps, ended=ended)
 
 

@@ -31,31 +31,29 @@ State = TypeVar("State", bound="HasCode")
 
 
 def advance_to_end(
-    begin: Callable[[PyTree, Int[ArrayLike, ""]], State],
+    state: State,
     advance: Callable[[PyTree, State, Int[ArrayLike, ""]], State],
+    settle: Callable[[PyTree, State], State],
     request: PyTree,
     *,
     first: int,
     checkpoint: Checkpoint | None = None,
 ) -> State:
-    """Call `begin(request, first)`, then `advance(request, state, amount)` until `state.code` says that the run ended.
+    """Call `advance(request, state, amount)`, first with `state`, until `state.code` says that the run ended.
 
-    `amount` adapts so that one call takes about half a second. With a `checkpoint`, the run begins with the state in
-    it, if there is one, and all steps are taken by `advance`: another program might round otherwise. Under a
-    transformation of JAX `begin` goes to the end.
+    A state that ASKS is given to `settle`, which answers. `amount` is at `first` the number of that name, and adapts so
+    that one call takes about half a second. With a `checkpoint`, the run begins with the state in it, if there is one.
     """
-    if is_traced(request):
-        return begin(request, np.asarray(np.iinfo(np.int32).max))
     amount = first
-    state = begin(request, np.asarray(amount if checkpoint is None else 0))
-    state = state if checkpoint is None else checkpoint.load(state)
-    while int(state.code) == Outcome.RUNNING:
+    state = state if checkpoint is None else checkpoint.load(advance(request, state, np.asarray(0)))
+    while int(state.code) <= Outcome.RUNNING:
         began = time.monotonic()
         state = jax.block_until_ready(advance(request, state, np.asarray(amount)))
         seconds = max(time.monotonic() - began, 1e-3)
         amount = max(1, int(amount * min(4.0, _SECONDS_PER_CALL / seconds)))
+        state = settle(request, state) if int(state.code) == Outcome.ASKS else state
         if checkpoint is not None:
-            checkpoint.save_if_due(state, ended=int(state.code) != Outcome.RUNNING)
+            checkpoint.save_if_due(state, ended=int(state.code) > Outcome.RUNNING)
     return state
 
 

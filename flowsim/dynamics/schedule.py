@@ -216,7 +216,8 @@ class AtSteps(Schedule):
 
     def due(self, state: AtStepsState, clock: Clock, steps: Int[Array, ""], *, ended: Array) -> Bool[Array, ""]:
         """Tell whether a record should be made here."""
-        return ended | (steps == state.next)
+        elsewhere = steps != jnp.asarray(self.marks)[state.upcoming - 1]
+        return (ended & elsewhere) | (steps == state.next)
 
     def add(self, state: AtStepsState, record: PyTree) -> AtStepsState:
         """Return the state with one more record."""

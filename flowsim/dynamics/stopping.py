@@ -1,14 +1,18 @@
 """When a run ends, and what its end is called."""
 
+import dataclasses
 import enum
+from functools import partial
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
-from jaxtyping import Array, Float, Int, PyTree
+from jax.custom_batching import sequential_vmap
+from jaxtyping import Array, Bool, Float, Int, PyTree
 
+from ..curvature import inner_product, surroundings
 from ..networks import weight_dtype
 from ..problems import Problem, check_problem
 from .field import GradientField, constant, gradient_field, norm
@@ -17,6 +21,7 @@ from .field import GradientField, constant, gradient_field, norm
 class Outcome(enum.IntEnum):
     """How a run ended; `meaning` says it in a sentence."""
 
+    ASKS = -1
     RUNNING = 0
     CONVERGED = 1
     RISK_REACHED = 2
@@ -27,6 +32,7 @@ class Outcome(enum.IntEnum):
     DIVERGED = 7
     STALLED = 8
     SOLVER_FAILED = 9
+    NO_MINIMIZER = 10
 
     def __str__(self) -> str:
         return self.name
@@ -52,35 +58,41 @@ class Outcome(enum.IntEnum):
 
 
 _MEANINGS = {
+    Outcome.ASKS: "the run has not ended: its gradient is small, and second derivatives are to be looked at",
     Outcome.RUNNING: "the run has not ended",
-    Outcome.CONVERGED: "the gradient norm fell to its tolerance at a minimum",
+    Outcome.CONVERGED: "the gradient norm and the way that is left fell to their tolerances, at a minimum",
     Outcome.RISK_REACHED: "the risk, or the excess risk, fell to its tolerance",
     Outcome.FIXED_POINT: "a step no longer changes any weight in floating point",
-    Outcome.STATIONARY: "the gradient vanishes at a point that is not a minimum, such as the zero network: "
-    "nothing moves; start from a larger scale",
+    Outcome.STATIONARY: "the gradient vanishes at a point that is not known to be a minimum, such as a saddle or the "
+    "zero network: nothing moves; start from elsewhere, such as from a larger scale",
     Outcome.TIME_LIMIT: "the time limit t1 came first: raise t1",
     Outcome.STEP_LIMIT: "the step limit came first: allow more steps",
     Outcome.DIVERGED: "the risk left all bounds",
     Outcome.STALLED: "the step size fell to nothing: loosen rtol and atol, or use float64",
     Outcome.SOLVER_FAILED: "the solver gave up on a step: try another solver",
+    Outcome.NO_MINIMIZER: "the risk falls ever further as the weights grow: no minimizer is in sight, such as for a "
+    "logistic loss on separable data; stop at a risk",
 }
 
 
 class Stopping(eqx.Module):
     """The criterion at which a run counts as arrived; `None` switches a part off.
 
-    `gradient_norm`: ‖∇R(W)‖ (Euclidean, all weights together) at or below this, at a point that is not known
-    to be a saddle or a plateau. `excess_risk`: R − R_min at or below this. `risk`: R at or below this, for a network
-    that can fit its data while R_min is not known. With several on, the first to come ends the run. Raises
-    `ValueError` for a negative number.
+    `gradient_norm`: ‖∇R(W)‖ (Euclidean, all weights together) at or below this, at a minimum, with no more than
+    `remaining` of the way left: the distance to the limit by second derivatives, relative to ‖W‖ (default: 1e-6, in
+    float32 1e-3; infinity to stop at the gradient norm alone). A gradient that fell by twelve digits (in float32 by
+    four) counts as small too, as in the units of the problem 1e-8 may be out of reach. `excess_risk`: R − R_min at or
+    below this. `risk`: R at or below this, for a network that can fit its data while R_min is not known. With several
+    on, the first to come ends the run. Raises `ValueError` for a negative number.
     """
 
     gradient_norm: float | Float[Array, ""] | None = 1e-8
     excess_risk: float | Float[Array, ""] | None = None
     risk: float | Float[Array, ""] | None = None
+    remaining: float | Float[Array, ""] | None = None
 
     def __check_init__(self):
-        for name in ("gradient_norm", "excess_risk", "risk"):
+        for name in ("gradient_norm", "excess_risk", "risk", "remaining"):
             value = getattr(self, name)
             if isinstance(value, int | float) and not value >= 0:
                 raise ValueError(f"{name} must be zero or more, or None to switch it off; got {value}")
@@ -101,6 +113,8 @@ def stopping_for(stopping: Stopping | None, problem: Problem, dtype: jnp.dtype) 
     check_problem(problem)
     if stopping is None:
         stopping = Stopping.standard(dtype)
+    if stopping.remaining is None:
+        stopping = dataclasses.replace(stopping, remaining=1e-3 if dtype.itemsize < 8 else 1e-6)
     if stopping.excess_risk is not None and _is_unknown(problem.infimum):
         raise ValueError(
             "excess_risk cannot fall to a tolerance where the minimum is not known: give EmpiricalRisk its "
@@ -128,6 +142,36 @@ def divergence_ceiling(objective: Float[Array, "*lanes"]) -> Float[Array, "*lane
     return jnp.maximum(objective, 1) / jnp.finfo(objective.dtype).eps
 
 
+class Watch(eqx.Module):
+    """At which gradient a run looks whether it has arrived, and at which it looks at second derivatives.
+
+    A norm of `small` or less is worth a look. One of `bound` or less is worth a look at second derivatives, and so is a
+    small one after so many `attempts`: a look that finds the limit still far sets both anew, and notes what part
+    of the way was `remaining`.
+    """
+
+    small: Float[Array, ""]
+    bound: Float[Array, ""]
+    attempts: Int[Array, ""]
+    remaining: Float[Array, ""]
+
+    @classmethod
+    def of(cls, stopping: Stopping, weights: PyTree, objective: Array, gradient_norm: Array) -> "Watch":
+        """Return the watch at the start of a run, whose first objective and gradient give the units."""
+        if stopping.gradient_norm is None:
+            small = jnp.zeros_like(gradient_norm)
+        else:
+            size = norm(weights)
+            unit = jnp.maximum(gradient_norm, objective / jnp.where(size > 0, size, jnp.inf))
+            rounding = 1e3 * jnp.finfo(gradient_norm.dtype).eps * unit
+            small = jnp.maximum(stopping.gradient_norm, jnp.where(jnp.isfinite(rounding), rounding, 0))
+        return cls(small, small, jnp.array(0), jnp.full_like(small, jnp.inf))
+
+    def after(self, attempts: Int[Array, ""], gradient_norm: Array, remaining: Array) -> "Watch":
+        """Return the watch after a look that found the limit still far."""
+        return Watch(self.small, gradient_norm / 2, attempts + jnp.maximum(16, attempts // 4), remaining)
+
+
 def verdict(
     stopping: Stopping,
     field: GradientField,
@@ -135,19 +179,25 @@ def verdict(
     objective: Float[Array, ""],
     gradient_norm: Float[Array, ""],
     ceiling: Float[Array, ""],
+    watch: Watch,
+    *,
+    due: Bool[Array, ""],
 ) -> Int[Array, ""]:
-    """Return the `Outcome` at these weights as a number: RUNNING, or the reason to end here."""
-    tolerance = jnp.asarray(0.0 if stopping.gradient_norm is None else stopping.gradient_norm, gradient_norm.dtype)
+    """Return the `Outcome` at these weights as a number: RUNNING, or the reason to end here.
+
+    It is ASKS where a small gradient leaves the question whether this is the limit to second derivatives, if a look at
+    them is `due`.
+    """
     still = gradient_norm == 0
-    small = (gradient_norm <= tolerance) | still
-    bound = jnp.where(still, 0, tolerance)
+    small = (gradient_norm <= watch.small) | still
     # The second look costs a forward pass, and is wanted only once the gradient is small.
     minimum = jax.lax.cond(
         small,
-        lambda: jnp.asarray(field.problem.is_minimum(field.network(weights), bound)),
+        lambda: jnp.asarray(field.problem.is_minimum(field.network(weights), stopping.remaining)),
         lambda: jnp.array(False),
     )
-    code = jnp.where(small & minimum, Outcome.CONVERGED, jnp.where(still, Outcome.STATIONARY, Outcome.RUNNING))
+    asks = still | (small & due)
+    code = jnp.where(small & minimum, Outcome.CONVERGED, jnp.where(asks, Outcome.ASKS, Outcome.RUNNING))
     if stopping.excess_risk is not None:
         reached = field.problem.excess_risk(field.network(weights)) <= stopping.excess_risk
         code = jnp.where(reached, Outcome.RISK_REACHED, code)
@@ -155,6 +205,45 @@ def verdict(
         code = jnp.where(field.problem(field.network(weights)) <= stopping.risk, Outcome.RISK_REACHED, code)
     lost = ~jnp.isfinite(objective) | ~jnp.isfinite(gradient_norm) | (objective > ceiling)
     return jnp.where(lost, Outcome.DIVERGED, code).astype(jnp.int32)
+
+
+def second_verdict(
+    stopping: Stopping, field: GradientField, weights: PyTree, before: Float[Array, ""]
+) -> tuple[Int[Array, ""], Float[Array, ""]]:
+    """Return the `Outcome` that second derivatives see at weights of small gradient, and the part of the way left.
+
+    CONVERGED: next to nothing is left of the way, and no direction curves down. STATIONARY: one does, or none
+    curves at all, and rounding alone would decide where to go. NO_MINIMIZER: the risk still falls at eight
+    times the way at whose end a minimum should be, where the weights are larger. Else RUNNING. What is left may be
+    rounding: where the gradient is no larger than that, and the part left no smaller than half of that `before`,
+    it counts as nothing.
+    """
+    gradient = jax.grad(field.objective)(weights)
+    around = surroundings(field.objective, weights, gradient)
+    size, way = norm(weights), norm(around.step)
+    rounding = 10 * jnp.finfo(size.dtype).eps * around.radius * size
+    remaining = jnp.where(way > 0, way / size, 0)
+    unit = field.problem.null_risk(field.network(weights))
+    arrived = (remaining <= stopping.remaining) & ~(around.gain > stopping.remaining**2 * unit)
+    arrived = arrived | ((norm(gradient) <= rounding) & (remaining >= before / 2))
+    minimum = around.certified & ~around.curves_down & (around.radius > 0)
+    stays = around.leaving <= rounding
+    endless = jax.lax.cond(arrived, lambda: jnp.array(False), lambda: _falls_on(field, weights, around.step))
+    code = jnp.where(endless, Outcome.NO_MINIMIZER, Outcome.RUNNING)
+    code = jnp.where(arrived & ~minimum & stays, Outcome.STATIONARY, code)
+    return jnp.where(arrived & minimum, Outcome.CONVERGED, code).astype(jnp.int32), remaining
+
+
+def _falls_on(field: GradientField, weights: PyTree, step: PyTree) -> Bool[Array, ""]:
+    """Tell whether the risk falls along a step, which should end at a minimum, far beyond its end, to larger weights."""
+
+    def slope(times: Array) -> tuple[Array, Array]:
+        there = jax.tree.map(lambda weight, change: weight + times * change, weights, step)
+        gradient = jax.grad(field.objective)(there)
+        return inner_product(gradient, step), norm(there)
+
+    slopes, sizes = jax.lax.map(slope, jnp.array([2.0, 4.0, 8.0], jax.tree.leaves(weights)[0].dtype))
+    return jnp.all(slopes < 0) & (sizes[-1] > norm(weights))
 
 
 def arrival(network: eqx.Module, problem: Problem, stopping: Stopping | None = None) -> Int[Array, ""]:
@@ -165,7 +254,29 @@ def arrival(network: eqx.Module, problem: Problem, stopping: Stopping | None = N
     field, weights = gradient_field(network, problem)
     objective, gradient = jax.value_and_grad(field.objective)(weights)
     criterion = stopping_for(stopping, problem, weight_dtype(network))
-    return verdict(criterion, field, weights, objective, norm(gradient), jnp.full_like(objective, jnp.inf))
+    nothing = jnp.full_like(objective, jnp.inf)
+    small = jnp.zeros_like(objective) if criterion.gradient_norm is None else jnp.asarray(criterion.gradient_norm)
+    watch = Watch(small, small, jnp.array(0), nothing)
+    code = verdict(criterion, field, weights, objective, norm(gradient), nothing, watch, due=jnp.array(True))
+    return settled_verdict(criterion, field, weights, code, nothing)[0]
+
+
+def settled_verdict(
+    stopping: Stopping, field: GradientField, weights: PyTree, code: Int[Array, ""], before: Float[Array, ""]
+) -> tuple[Int[Array, ""], Float[Array, ""]]:
+    """Return a verdict that second derivatives have been asked for, if it ASKS for them, and the part of the way left.
+
+    Under `jax.vmap` only the lanes that ask pay.
+    """
+
+    @sequential_vmap
+    def settled(arguments: PyTree, code: Array) -> tuple[Array, Array]:
+        stopping, field, weights, before = eqx.combine(arguments, rest)
+        look = partial(second_verdict, stopping, field, weights, before)
+        return jax.lax.cond(code == Outcome.ASKS, look, lambda: (code, before))
+
+    arrays, rest = eqx.partition((stopping, field, weights, before), eqx.is_array)
+    return settled(arrays, code)
 
 
 def or_else(code: Array, condition: Array, outcome: Outcome) -> Array:

@@ -8,10 +8,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
-from jaxtyping import Array, Bool, Float, PyTree
+from jaxtyping import Array, Float, PyTree
 from numpy.typing import ArrayLike
 
-from ..norms import norm
 from .losses import Loss, SquaredError, as_loss
 from .problem import Outputs, Problem
 
@@ -91,22 +90,10 @@ class EmpiricalRisk(Problem):
         """Return the number of predicted numbers, all samples together."""
         return self.X.shape[0] * eqx.filter_eval_shape(network, self.X[0]).size
 
-    def is_minimum(self, network: Callable[[Array], Array], gradient_norm: float) -> Bool[Array, ""]:
-        """Tell whether a point where ‖∇R(W)‖ ≤ `gradient_norm` is a minimizer rather than a saddle or a plateau.
-
-        Near the zero network the Jacobian J of the predictions vanishes, and with it ∇R = Jᵀg, while the slope g of the
-        risk in the predictions does not. A point counts as a minimizer if ‖g‖ ≤ √gradient_norm ‖g(0)‖, g(0) being the
-        slope at zero predictions, or if ‖Jᵀg‖ ≤ √gradient_norm ‖Jᵀu‖ for a random u as long as g.
-        """
-        arrays, rest = eqx.partition(network, eqx.is_inexact_array)
-        outputs, pull = jax.vjp(lambda moved: self._predictions(eqx.combine(moved, rest)), arrays)
-        slope = jax.grad(self._risk_of)(outputs)
-        random = jax.random.normal(jax.random.key(0), outputs.shape, outputs.dtype)
-        random = random * norm(slope) / norm(random)
-        here, usual = (norm(pull(direction)) for direction in (slope, random))
-        allowed = jnp.minimum(jnp.sqrt(gradient_norm), 0.1)
-        at_zero = norm(jax.grad(self._risk_of)(jnp.zeros_like(outputs)))
-        return (norm(slope) <= allowed * at_zero) | ((usual > 0) & (here <= allowed * usual))
+    def null_risk(self, network: Callable[[Array], Array]) -> Float[Array, ""]:
+        """Return the risk of predicting zero everywhere."""
+        predictions = eqx.filter_eval_shape(self._predictions, network)
+        return self._risk_of(jnp.zeros(predictions.shape, predictions.dtype))
 
     def _loss_root(self, network: Callable[[Array], Array], x: Array, target: Array) -> Float[Array, "outputs outputs"]:
         """Return a matrix B with BBᵀ the second derivative of one sample's share of the risk in its prediction."""

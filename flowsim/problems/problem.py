@@ -23,8 +23,8 @@ class Problem(eqx.Module):
                 return jnp.mean((network.weight - self.target) ** 4)
 
     All else is an ability that a problem may have. Here stands what is done without it: a risk alone is descended all
-    the same. `infimum` makes excess risks known, `is_minimum` tells a limit from a saddle, and `curved_outputs`
-    lets `integrate` take the steps of a linearly implicit method, which stiffness does not limit.
+    the same. `infimum` makes excess risks known, `is_minimum` spares a run that arrived the second derivatives, and
+    `curved_outputs` lets `integrate` take the steps of a linearly implicit method, which stiffness does not limit.
     """
 
     @abc.abstractmethod
@@ -48,9 +48,16 @@ class Problem(eqx.Module):
         """Return ‖π − w*‖², π the network's regressor and w* the optimal one; NaN for a problem that has none."""
         return jnp.full_like(self(network), jnp.nan)
 
-    def is_minimum(self, network: Any, gradient_norm: Any, /) -> Bool[Array, ""]:
-        """Tell whether a point where ‖∇R‖ ≤ `gradient_norm` counts as a minimum; as far as is known here, any does."""
-        return jnp.array(True)
+    def is_minimum(self, network: Any, remaining: Any, /) -> Bool[Array, ""]:
+        """Tell whether a network of small gradient is known to be at a minimizer, up to a share `remaining` of the way.
+
+        Where it is not known, as here, a run asks second derivatives.
+        """
+        return jnp.array(False)
+
+    def null_risk(self, network: Any, /) -> Float[Array, ""] | float:
+        """Return the unit of risks: the risk of a model that always answers zero; NaN where there is none."""
+        return float("nan")
 
     def curved_outputs(self, network: Any, /) -> Outputs | None:
         """Return a function of networks whose Jacobian G at `network` makes GᵀG the Gauss–Newton matrix of the risk.

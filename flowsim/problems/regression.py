@@ -123,16 +123,22 @@ class LinearRegression(Problem):
         gram, root = _linear(network).regressor_gram(), self._flat_root()
         return None if gram is None else 2 * root @ gram @ root.T
 
-    def is_minimum(self, network: LinearNetwork | Array, gradient_norm: float) -> Array:
-        """Tell whether a point where ‖∇R(W)‖ ≤ `gradient_norm` is a minimizer rather than a saddle or a
-        plateau.
+    def is_minimum(self, network: LinearNetwork | Array, remaining: float) -> Array:
+        """Tell whether ‖P(π − w*)‖ ≤ `remaining` ‖w*‖, P projecting onto the features that occur, or w* is zero.
 
-        Near the zero network the product of the layers vanishes, and with it ∇R(W), while ∇R¹(π) does not. A
-        point counts as a minimizer if ‖∇R¹(π)‖ ≤ √gradient_norm ‖∇R¹(0)‖, or if zero is one itself.
+        Near such a regressor of a network whose Jacobian ∂π/∂W has full rank lies a minimizer. Another minimum, such
+        as that of a network with a bottleneck, is left to second derivatives.
         """
-        here = norm(self.regressor_gradient(network))
-        at_zero = norm(self.regressor_gradient(jnp.zeros_like(self.optimum)))
-        return (here <= jnp.minimum(jnp.sqrt(gradient_norm), 0.1) * at_zero) | (at_zero == 0)
+        occurs = self.eigenvalues > 0
+        units = jnp.where(occurs, 1 / jnp.sqrt(jnp.where(occurs, self.eigenvalues, 1)), 0)
+        off = self.root @ (self._regressor(network) - self.optimum)
+        distance = norm(off * units.reshape(-1, *[1] * (off.ndim - 1)))
+        size = norm(self.optimum)
+        return (distance <= jnp.minimum(remaining, 0.1) * size) | (size == 0)
+
+    def null_risk(self, network: LinearNetwork | Array) -> Float[Array, ""]:
+        """Return the risk of the regressor zero."""
+        return self(jnp.zeros_like(self.optimum))
 
     def _flat_root(self) -> Float[Array, "rows columns"]:
         """Return the root of Σ as it acts on a regressor written as one vector."""

@@ -6,6 +6,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PyTree
 
+from ...norms import norm
+
 _LARGEST_GROWTH = 10.0
 _SAFETY = 0.8
 
@@ -31,3 +33,11 @@ def scaled_norm(error: PyTree, y0: PyTree, y1: PyTree, rtol: Any, atol: Any) -> 
 def growth(size: Float[Array, "..."], order: Any) -> Float[Array, "..."]:
     """Return the factor to the step at which an error of scaled norm `size`, of this order in h, is just allowed."""
     return jnp.minimum(_SAFETY * jnp.maximum(size, 1e-30) ** (-1 / order), _LARGEST_GROWTH)
+
+
+def beside_the_way(error: PyTree, increment: PyTree, y0: PyTree) -> Float[Array, ""]:
+    """Return the size of an error as a tenth of the way that the step goes."""
+    import os
+    share = float(os.environ.get("SHARE", "0.1"))
+    rounding = 100 * jnp.finfo(jax.tree.leaves(y0)[0].dtype).eps * norm(y0)
+    return norm(error) / (share * norm(increment) + rounding)

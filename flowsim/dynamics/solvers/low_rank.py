@@ -15,7 +15,7 @@ from jaxtyping import Array, Float, Int, PyTree
 from ...curvature import GaussNewton
 from ..field import GradientField
 from ..work import Work, no_work
-from .error import growth, scaled_norm
+from .error import beside_the_way, growth, scaled_norm
 from .proposal import Proposal, ProposingSolver
 from .registry import SOLVERS
 
@@ -160,6 +160,7 @@ def _extrapolate(row: Callable[[Array], PyTree], y0: PyTree, columns: int, rtol:
         increment = _combination(weights[rows], ends)
         difference = _combination(differences[rows], ends)
         error = scaled_norm(difference, y0, jax.tree.map(jnp.add, y0, increment), rtol, atol)
+        error = jnp.maximum(error, beside_the_way(difference, increment, y0))
         error = jnp.where(rows >= 2, error, jnp.inf).astype(dtype)
         return _Table(ends, rows, table.errors.at[rows].set(error), increment)
 
