@@ -66,9 +66,10 @@ def test_a_risk_alone_is_descended():
     assert flowsim.sharpness(START, Quartic(jnp.array(1.0))) == pytest.approx(12.0)
 
 
-def test_a_point_of_no_slope_counts_as_a_minimum_where_nothing_is_known_against_it():
-    flow = flowsim.integrate(Point(jnp.array(1.0)), Quartic(jnp.array(1.0)))
-    assert flow.outcome is flowsim.Outcome.CONVERGED
+def test_a_point_of_no_slope_and_no_curvature_is_a_minimum_where_the_infimum_is_known():
+    at_rest = Point(jnp.array(1.0))
+    assert flowsim.integrate(at_rest, Quartic(jnp.array(1.0))).outcome is flowsim.Outcome.STATIONARY
+    assert flowsim.integrate(at_rest, KnownQuartic(jnp.array(1.0))).outcome is flowsim.Outcome.CONVERGED
 
 
 def test_an_excess_risk_can_be_a_criterion_once_the_infimum_is_declared():

@@ -17,7 +17,7 @@ from .field import GradientField, gradient_field
 from .interruptible import advance_to_end, is_traced, steps_per_second
 from .records import Instruments
 from .schedule import Scales, Schedule
-from .stopping import Outcome, Stopping, Watch, divergence_ceiling, or_else, settled_verdict, verdict
+from .stopping import ASKS, Outcome, Stopping, Watch, divergence_ceiling, or_else, settled_verdict, verdict
 
 # The code of a state that stands for a run which has not begun.
 _UNBORN = -2
@@ -109,9 +109,9 @@ def drive(
 
 def _unborn(request: Request) -> RunState:
     """Return a state of the right shapes that `_advance` begins with."""
-    shapes = eqx.filter_eval_shape(_started, request)
-    zeros = jax.tree.map(lambda like: np.zeros(like.shape, like.dtype), shapes)
-    return eqx.tree_at(lambda s: s.code, zeros, np.asarray(_UNBORN, shapes.code.dtype))
+    arrays, rest = eqx.partition(eqx.filter_eval_shape(_started, request), lambda leaf: hasattr(leaf, "shape"))
+    zeros = jax.tree.map(lambda like: np.zeros(like.shape, like.dtype), arrays)
+    return eqx.tree_at(lambda s: s.code, eqx.combine(zeros, rest), np.asarray(_UNBORN, arrays.code.dtype))
 
 
 def _started(request: Request) -> RunState:
@@ -147,8 +147,9 @@ def _started(request: Request) -> RunState:
 def _advance(request: Request, state: RunState, steps: Int[ArrayLike, ""]) -> RunState:
     """Return the state after `steps` more attempted steps, or where the run ends or asks if that comes first."""
     run, _ = request.run()
-    state = jax.lax.cond(state.code == _UNBORN, lambda: _started(request), lambda: state)
-    return _looped(run, state, steps)
+    arrays, rest = eqx.partition(state, eqx.is_array)
+    begun = jax.lax.cond(state.code == _UNBORN, lambda: eqx.filter(_started(request), eqx.is_array), lambda: arrays)
+    return _looped(run, eqx.combine(begun, rest), steps)
 
 
 @eqx.filter_jit
@@ -158,7 +159,7 @@ def _settle(request: Request, state: RunState) -> RunState:
     weights = run.dynamics.weights(state.dynamics)
     code, remaining = settled_verdict(run.stopping, run.field, weights, state.code, state.watch.remaining)
     code = run.limited(or_else(code, state.fixed, Outcome.FIXED_POINT), state.clock, state.attempts)
-    asked = state.code == Outcome.ASKS
+    asked = state.code == ASKS
     watch = state.watch.after(state.attempts, state.gradient_norm, remaining)
     watch = jax.tree.map(lambda new, old: jnp.where(asked, new, old), watch, state.watch)
     state = eqx.tree_at(lambda s: (s.code, s.watch), state, (jnp.where(asked, code, state.code), watch))
@@ -225,7 +226,7 @@ def _moved(run: _Run, state: RunState, attempt: Attempt, target: Array) -> RunSt
     # With a patience of one there is nothing to count: what the loop of a descent does not carry, it does not pay for.
     quiet = jnp.where(still, state.quiet_steps + 1, 0) if run.dynamics.patience > 1 else state.quiet_steps
     fixed = quiet >= run.dynamics.patience if run.dynamics.patience > 1 else still
-    standing = Outcome.FIXED_POINT if run.stopping.gradient_norm is None else Outcome.ASKS
+    standing = Outcome.FIXED_POINT if run.stopping.gradient_norm is None else ASKS
     code = or_else(or_else(code, clock.time >= run.t1, Outcome.TIME_LIMIT), fixed, standing)
     coordinates = state.scales.coordinates(clock.time, objective, gradient_norm)
     return RunState(

@@ -11,7 +11,7 @@ from jaxtyping import Array, ArrayLike, Int, PyTree
 
 from ..problems import Problem
 from .checkpoint import Checkpoint
-from .stopping import Outcome
+from .stopping import ASKS, Outcome
 
 _SECONDS_PER_CALL = 0.5
 _SECONDS_PER_GRADIENT = 2e-6
@@ -41,7 +41,7 @@ def advance_to_end(
 ) -> State:
     """Call `advance(request, state, amount)`, first with `state`, until `state.code` says that the run ended.
 
-    A state that ASKS is given to `settle`, which answers. `amount` is at `first` the number of that name, and adapts so
+    A state whose code is ASKS is given to `settle`, which answers. `amount` is at `first` the number of that name, and adapts so
     that one call takes about half a second. With a `checkpoint`, the run begins with the state in it, if there is one.
     """
     amount = first
@@ -51,7 +51,7 @@ def advance_to_end(
         state = jax.block_until_ready(advance(request, state, np.asarray(amount)))
         seconds = max(time.monotonic() - began, 1e-3)
         amount = max(1, int(amount * min(4.0, _SECONDS_PER_CALL / seconds)))
-        state = settle(request, state) if int(state.code) == Outcome.ASKS else state
+        state = settle(request, state) if int(state.code) == ASKS else state
         if checkpoint is not None:
             checkpoint.save_if_due(state, ended=int(state.code) > Outcome.RUNNING)
     return state

@@ -17,11 +17,13 @@ from ..networks import weight_dtype
 from ..problems import Problem, check_problem
 from .field import GradientField, constant, gradient_field, norm
 
+# The code of a run of small gradient that does not go on before second derivatives have been looked at.
+ASKS = -1
+
 
 class Outcome(enum.IntEnum):
     """How a run ended; `meaning` says it in a sentence."""
 
-    ASKS = -1
     RUNNING = 0
     CONVERGED = 1
     RISK_REACHED = 2
@@ -58,7 +60,6 @@ class Outcome(enum.IntEnum):
 
 
 _MEANINGS = {
-    Outcome.ASKS: "the run has not ended: its gradient is small, and second derivatives are to be looked at",
     Outcome.RUNNING: "the run has not ended",
     Outcome.CONVERGED: "the gradient norm and the way that is left fell to their tolerances, at a minimum",
     Outcome.RISK_REACHED: "the risk, or the excess risk, fell to its tolerance",
@@ -197,7 +198,7 @@ def verdict(
         lambda: jnp.array(False),
     )
     asks = still | (small & due)
-    code = jnp.where(small & minimum, Outcome.CONVERGED, jnp.where(asks, Outcome.ASKS, Outcome.RUNNING))
+    code = jnp.where(small & minimum, Outcome.CONVERGED, jnp.where(asks, ASKS, Outcome.RUNNING))
     if stopping.excess_risk is not None:
         reached = field.problem.excess_risk(field.network(weights)) <= stopping.excess_risk
         code = jnp.where(reached, Outcome.RISK_REACHED, code)
@@ -212,7 +213,7 @@ def second_verdict(
 ) -> tuple[Int[Array, ""], Float[Array, ""]]:
     """Return the `Outcome` that second derivatives see at weights of small gradient, and the part of the way left.
 
-    CONVERGED: next to nothing is left of the way, and no direction curves down. STATIONARY: one does, or none
+    CONVERGED: next to nothing is left of the way, and no direction curves down, or the risk is its infimum. STATIONARY: one does, or none
     curves at all, and rounding alone would decide where to go. NO_MINIMIZER: the risk still falls at eight
     times the way at whose end a minimum should be, where the weights are larger. Else RUNNING. What is left may be
     rounding: where the gradient is no larger than that, and the part left no smaller than half of that `before`,
@@ -226,7 +227,8 @@ def second_verdict(
     unit = field.problem.null_risk(field.network(weights))
     arrived = (remaining <= stopping.remaining) & ~(around.gain > stopping.remaining**2 * unit)
     arrived = arrived | ((norm(gradient) <= rounding) & (remaining >= before / 2))
-    minimum = around.certified & ~around.curves_down & (around.radius > 0)
+    curves_up = around.certified & ~around.curves_down & (around.radius > 0)
+    minimum = curves_up | (field.problem.excess_risk(field.network(weights)) <= 0)
     stays = around.leaving <= rounding
     endless = jax.lax.cond(arrived, lambda: jnp.array(False), lambda: _falls_on(field, weights, around.step))
     code = jnp.where(endless, Outcome.NO_MINIMIZER, Outcome.RUNNING)
@@ -249,16 +251,29 @@ def _falls_on(field: GradientField, weights: PyTree, step: PyTree) -> Bool[Array
 def arrival(network: eqx.Module, problem: Problem, stopping: Stopping | None = None) -> Int[Array, ""]:
     """Return as a number the `Outcome` that `stopping` sees at `network`: RUNNING where a run would go on from there.
 
-    `stopping` is as in `integrate`. Works under `jax.jit` and `jax.vmap`.
+    `stopping` is as in `integrate`. Works under `jax.jit` and `jax.vmap`, where second derivatives, which are asked for
+    at few points, are compiled in any case.
     """
+    criterion = stopping_for(stopping, problem, weight_dtype(network))
+    code = _first_verdict(network, problem, criterion)
+    known = not isinstance(code, Tracer) and int(code) != ASKS
+    return code if known else _answer(network, problem, criterion, code)
+
+
+@eqx.filter_jit
+def _first_verdict(network: eqx.Module, problem: Problem, stopping: Stopping) -> Int[Array, ""]:
     field, weights = gradient_field(network, problem)
     objective, gradient = jax.value_and_grad(field.objective)(weights)
-    criterion = stopping_for(stopping, problem, weight_dtype(network))
-    nothing = jnp.full_like(objective, jnp.inf)
-    small = jnp.zeros_like(objective) if criterion.gradient_norm is None else jnp.asarray(criterion.gradient_norm)
-    watch = Watch(small, small, jnp.array(0), nothing)
-    code = verdict(criterion, field, weights, objective, norm(gradient), nothing, watch, due=jnp.array(True))
-    return settled_verdict(criterion, field, weights, code, nothing)[0]
+    infinite = jnp.full_like(objective, jnp.inf)
+    small = jnp.asarray(0.0 if stopping.gradient_norm is None else stopping.gradient_norm, objective.dtype)
+    watch = Watch(small, small, jnp.array(0), infinite)
+    return verdict(stopping, field, weights, objective, norm(gradient), infinite, watch, due=jnp.array(True))
+
+
+@eqx.filter_jit
+def _answer(network: eqx.Module, problem: Problem, stopping: Stopping, code: Int[Array, ""]) -> Int[Array, ""]:
+    field, weights = gradient_field(network, problem)
+    return settled_verdict(stopping, field, weights, code, jnp.asarray(jnp.inf, weight_dtype(network)))[0]
 
 
 def settled_verdict(
@@ -273,7 +288,7 @@ def settled_verdict(
     def settled(arguments: PyTree, code: Array) -> tuple[Array, Array]:
         stopping, field, weights, before = eqx.combine(arguments, rest)
         look = partial(second_verdict, stopping, field, weights, before)
-        return jax.lax.cond(code == Outcome.ASKS, look, lambda: (code, before))
+        return jax.lax.cond(code == ASKS, look, lambda: (code, before))
 
     arrays, rest = eqx.partition((stopping, field, weights, before), eqx.is_array)
     return settled(arrays, code)

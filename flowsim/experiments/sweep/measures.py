@@ -12,9 +12,13 @@ from ...probes import Moment, Probe
 from ...problems import Problem
 
 
-@eqx.filter_jit
 def measured(network: eqx.Module, problem: Problem, stopping: Stopping | None) -> dict[str, jax.Array]:
     """Return what costs no more than a gradient, and `arrival`, the outcome that `stopping` sees here."""
+    return _standard(network, problem) | {"arrival": arrival(network, problem, stopping)}
+
+
+@eqx.filter_jit
+def _standard(network: eqx.Module, problem: Problem) -> dict[str, jax.Array]:
     weights, rest = split(network)
     gradient = jax.grad(lambda moved: problem.objective(eqx.combine(moved, rest)))(weights)
     return {
@@ -22,7 +26,6 @@ def measured(network: eqx.Module, problem: Problem, stopping: Stopping | None) -
         "excess_risk": problem.excess_risk(network),
         "squared_distance": problem.squared_distance(network),
         "gradient_norm": norm(gradient),
-        "arrival": arrival(network, problem, stopping),
     }
 
 
