@@ -107,11 +107,12 @@ def drive(
     return advance_to_end(_unborn(request), _advance, _settle, request, first=first, checkpoint=kept)
 
 
+@eqx.filter_jit
 def _unborn(request: Request) -> RunState:
     """Return a state of the right shapes that `_advance` begins with."""
     arrays, rest = eqx.partition(eqx.filter_eval_shape(_started, request), lambda leaf: hasattr(leaf, "shape"))
-    zeros = jax.tree.map(lambda like: np.zeros(like.shape, like.dtype), arrays)
-    return eqx.tree_at(lambda s: s.code, eqx.combine(zeros, rest), np.asarray(_UNBORN, arrays.code.dtype))
+    zeros = jax.tree.map(lambda like: jnp.zeros(like.shape, like.dtype), arrays)
+    return eqx.tree_at(lambda s: s.code, eqx.combine(zeros, rest), jnp.asarray(_UNBORN, arrays.code.dtype))
 
 
 def _started(request: Request) -> RunState:
@@ -156,11 +157,11 @@ def _advance(request: Request, state: RunState, steps: Int[ArrayLike, ""]) -> Ru
 def _settle(request: Request, state: RunState) -> RunState:
     """Return a state that asks for second derivatives with the answer: the run ends here, or goes on."""
     run, _ = request.run()
-    weights = run.dynamics.weights(state.dynamics)
-    code, remaining = settled_verdict(run.stopping, run.field, weights, state.code, state.watch.remaining)
+    network = run.field.network(run.dynamics.weights(state.dynamics))
+    code = settled_verdict(run.stopping, network, request.problem, state.code)
     code = run.limited(or_else(code, state.fixed, Outcome.FIXED_POINT), state.clock, state.attempts)
     asked = state.code == ASKS
-    watch = state.watch.after(state.attempts, state.gradient_norm, remaining)
+    watch = state.watch.after(state.attempts, state.gradient_norm)
     watch = jax.tree.map(lambda new, old: jnp.where(asked, new, old), watch, state.watch)
     state = eqx.tree_at(lambda s: (s.code, s.watch), state, (jnp.where(asked, code, state.code), watch))
     return jax.lax.cond(asked, lambda: _recorded(run, state), lambda: state)

@@ -13,7 +13,7 @@ from jax.custom_batching import sequential_vmap
 from jaxtyping import Array, Bool, Float, Int, PyTree
 
 from ..curvature import inner_product, surroundings
-from ..networks import weight_dtype
+from ..networks import cast, weight_dtype
 from ..problems import Problem, check_problem
 from .field import GradientField, constant, gradient_field, norm
 
@@ -147,14 +147,12 @@ class Watch(eqx.Module):
     """At which gradient a run looks whether it has arrived, and at which it looks at second derivatives.
 
     A norm of `small` or less is worth a look. One of `bound` or less is worth a look at second derivatives, and so is a
-    small one after so many `attempts`: a look that finds the limit still far sets both anew, and notes what part
-    of the way was `remaining`.
+    small one after so many `attempts`: a look that finds the limit still far sets both anew.
     """
 
     small: Float[Array, ""]
     bound: Float[Array, ""]
     attempts: Int[Array, ""]
-    remaining: Float[Array, ""]
 
     @classmethod
     def of(cls, stopping: Stopping, weights: PyTree, objective: Array, gradient_norm: Array) -> "Watch":
@@ -166,11 +164,11 @@ class Watch(eqx.Module):
             unit = jnp.maximum(gradient_norm, objective / jnp.where(size > 0, size, jnp.inf))
             rounding = 1e3 * jnp.finfo(gradient_norm.dtype).eps * unit
             small = jnp.maximum(stopping.gradient_norm, jnp.where(jnp.isfinite(rounding), rounding, 0))
-        return cls(small, small, jnp.array(0), jnp.full_like(small, jnp.inf))
+        return cls(small, small, jnp.array(0))
 
-    def after(self, attempts: Int[Array, ""], gradient_norm: Array, remaining: Array) -> "Watch":
+    def after(self, attempts: Int[Array, ""], gradient_norm: Array) -> "Watch":
         """Return the watch after a look that found the limit still far."""
-        return Watch(self.small, gradient_norm / 2, attempts + jnp.maximum(16, attempts // 4), remaining)
+        return Watch(self.small, gradient_norm / 2, attempts + jnp.maximum(16, attempts // 4))
 
 
 def verdict(
@@ -208,32 +206,27 @@ def verdict(
     return jnp.where(lost, Outcome.DIVERGED, code).astype(jnp.int32)
 
 
-def second_verdict(
-    stopping: Stopping, field: GradientField, weights: PyTree, before: Float[Array, ""]
-) -> tuple[Int[Array, ""], Float[Array, ""]]:
-    """Return the `Outcome` that second derivatives see at weights of small gradient, and the part of the way left.
+def _second_verdict(stopping: Stopping, network: eqx.Module, problem: Problem) -> Int[Array, ""]:
+    """Return the `Outcome` that second derivatives see where the gradient is small, in the highest precision there is.
 
-    CONVERGED: next to nothing is left of the way, and no direction curves down, or the risk is its infimum. STATIONARY: one does, or none
-    curves at all, and rounding alone would decide where to go. NO_MINIMIZER: the risk still falls at eight
-    times the way at whose end a minimum should be, where the weights are larger. Else RUNNING. What is left may be
-    rounding: where the gradient is no larger than that, and the part left no smaller than half of that `before`,
-    it counts as nothing.
+    CONVERGED: next to nothing is left of the way, and no direction curves down, or the risk is its infimum.
+    STATIONARY: one does, or none curves at all, and rounding alone would decide where to go. NO_MINIMIZER: the risk
+    still falls at eight times the way at whose end a minimum should be, and the weights are larger there. Else RUNNING.
     """
+    precision = weight_dtype(network)
+    field, weights = gradient_field(cast(network, jnp.result_type(float)), problem)
     gradient = jax.grad(field.objective)(weights)
-    around = surroundings(field.objective, weights, gradient)
-    size, way = norm(weights), norm(around.step)
-    rounding = 10 * jnp.finfo(size.dtype).eps * around.radius * size
-    remaining = jnp.where(way > 0, way / size, 0)
-    unit = field.problem.null_risk(field.network(weights))
-    arrived = (remaining <= stopping.remaining) & ~(around.gain > stopping.remaining**2 * unit)
-    arrived = arrived | ((norm(gradient) <= rounding) & (remaining >= before / 2))
+    around = surroundings(field.objective, weights, gradient, precision=precision)
+    size = norm(weights)
+    arrived = norm(around.step) <= stopping.remaining * size
+    arrived = arrived & ~(around.gain > stopping.remaining**2 * problem.null_risk(network))
     curves_up = around.certified & ~around.curves_down & (around.radius > 0)
     minimum = curves_up | (field.problem.excess_risk(field.network(weights)) <= 0)
-    stays = around.leaving <= rounding
+    stays = around.leaving <= 10 * jnp.finfo(precision).eps * around.radius * size
     endless = jax.lax.cond(arrived, lambda: jnp.array(False), lambda: _falls_on(field, weights, around.step))
     code = jnp.where(endless, Outcome.NO_MINIMIZER, Outcome.RUNNING)
     code = jnp.where(arrived & ~minimum & stays, Outcome.STATIONARY, code)
-    return jnp.where(arrived & minimum, Outcome.CONVERGED, code).astype(jnp.int32), remaining
+    return jnp.where(arrived & minimum, Outcome.CONVERGED, code).astype(jnp.int32)
 
 
 def _falls_on(field: GradientField, weights: PyTree, step: PyTree) -> Bool[Array, ""]:
@@ -257,7 +250,7 @@ def arrival(network: eqx.Module, problem: Problem, stopping: Stopping | None = N
     criterion = stopping_for(stopping, problem, weight_dtype(network))
     code = _first_verdict(network, problem, criterion)
     known = not isinstance(code, Tracer) and int(code) != ASKS
-    return code if known else _answer(network, problem, criterion, code)
+    return code if known else eqx.filter_jit(settled_verdict)(criterion, network, problem, code)
 
 
 @eqx.filter_jit
@@ -266,31 +259,24 @@ def _first_verdict(network: eqx.Module, problem: Problem, stopping: Stopping) ->
     objective, gradient = jax.value_and_grad(field.objective)(weights)
     infinite = jnp.full_like(objective, jnp.inf)
     small = jnp.asarray(0.0 if stopping.gradient_norm is None else stopping.gradient_norm, objective.dtype)
-    watch = Watch(small, small, jnp.array(0), infinite)
+    watch = Watch(small, small, jnp.array(0))
     return verdict(stopping, field, weights, objective, norm(gradient), infinite, watch, due=jnp.array(True))
 
 
-@eqx.filter_jit
-def _answer(network: eqx.Module, problem: Problem, stopping: Stopping, code: Int[Array, ""]) -> Int[Array, ""]:
-    field, weights = gradient_field(network, problem)
-    return settled_verdict(stopping, field, weights, code, jnp.asarray(jnp.inf, weight_dtype(network)))[0]
-
-
 def settled_verdict(
-    stopping: Stopping, field: GradientField, weights: PyTree, code: Int[Array, ""], before: Float[Array, ""]
-) -> tuple[Int[Array, ""], Float[Array, ""]]:
-    """Return a verdict that second derivatives have been asked for, if it ASKS for them, and the part of the way left.
+    stopping: Stopping, network: eqx.Module, problem: Problem, code: Int[Array, ""]
+) -> Int[Array, ""]:
+    """Return a verdict as it is, or where it is ASKS, that of second derivatives.
 
     Under `jax.vmap` only the lanes that ask pay.
     """
 
     @sequential_vmap
-    def settled(arguments: PyTree, code: Array) -> tuple[Array, Array]:
-        stopping, field, weights, before = eqx.combine(arguments, rest)
-        look = partial(second_verdict, stopping, field, weights, before)
-        return jax.lax.cond(code == ASKS, look, lambda: (code, before))
+    def settled(arguments: PyTree, code: Array) -> Array:
+        look = partial(_second_verdict, *eqx.combine(arguments, rest))
+        return jax.lax.cond(code == ASKS, look, lambda: code)
 
-    arrays, rest = eqx.partition((stopping, field, weights, before), eqx.is_array)
+    arrays, rest = eqx.partition((stopping, network, problem), eqx.is_array)
     return settled(arrays, code)
 
 
