@@ -14,6 +14,7 @@ from .checkpoint import Checkpoint
 from .stopping import ASKS, Outcome
 
 _SECONDS_PER_CALL = 0.5
+_MOST_STEPS_PER_CALL = np.iinfo(np.int32).max
 _SECONDS_PER_GRADIENT = 2e-6
 _SECONDS_PER_WEIGHT_AND_ROW = 2e-9
 
@@ -41,8 +42,8 @@ def advance_to_end(
 ) -> State:
     """Call `advance(request, state, amount)`, first with `state`, until `state.code` says that the run ended.
 
-    A state whose code is ASKS is given to `settle`, which answers. `amount` is at `first` the number of that name, and adapts so
-    that one call takes about half a second. With a `checkpoint`, the run begins with the state in it, if there is one.
+    A state whose code is ASKS is given to `settle`, which answers. `amount` is `first` at first, and adapts so that one
+    call takes about half a second. With a `checkpoint`, the run begins with the state in it, if there is one.
     """
     amount = first
     state = state if checkpoint is None else checkpoint.load(advance(request, state, np.asarray(0)))
@@ -50,7 +51,7 @@ def advance_to_end(
         began = time.monotonic()
         state = jax.block_until_ready(advance(request, state, np.asarray(amount)))
         seconds = max(time.monotonic() - began, 1e-3)
-        amount = max(1, int(amount * min(4.0, _SECONDS_PER_CALL / seconds)))
+        amount = min(max(1, int(amount * min(4.0, _SECONDS_PER_CALL / seconds))), _MOST_STEPS_PER_CALL)
         state = settle(request, state) if int(state.code) == ASKS else state
         if checkpoint is not None:
             checkpoint.save_if_due(state, ended=int(state.code) > Outcome.RUNNING)

@@ -217,9 +217,9 @@ def _second_verdict(stopping: Stopping, network: eqx.Module, problem: Problem) -
     field, weights = gradient_field(cast(network, jnp.result_type(float)), problem)
     gradient = jax.grad(field.objective)(weights)
     around = surroundings(field.objective, weights, gradient, precision=precision)
-    size = norm(weights)
-    arrived = norm(around.step) <= stopping.remaining * size
-    arrived = arrived & ~(around.gain > stopping.remaining**2 * problem.null_risk(network))
+    size, remaining = norm(weights), jnp.asarray(stopping.remaining)
+    arrived = norm(around.step) <= remaining * size
+    arrived = arrived & ~(around.gain > remaining**2 * problem.null_risk(network))
     curves_up = around.certified & ~around.curves_down & (around.radius > 0)
     minimum = curves_up | (field.problem.excess_risk(field.network(weights)) <= 0)
     stays = around.leaving <= 10 * jnp.finfo(precision).eps * around.radius * size
@@ -230,7 +230,7 @@ def _second_verdict(stopping: Stopping, network: eqx.Module, problem: Problem) -
 
 
 def _falls_on(field: GradientField, weights: PyTree, step: PyTree) -> Bool[Array, ""]:
-    """Tell whether the risk falls along a step, which should end at a minimum, far beyond its end, to larger weights."""
+    """Tell whether the risk falls far beyond the end of a step, where a minimum should be, to larger weights."""
 
     def slope(times: Array) -> tuple[Array, Array]:
         there = jax.tree.map(lambda weight, change: weight + times * change, weights, step)
@@ -263,9 +263,7 @@ def _first_verdict(network: eqx.Module, problem: Problem, stopping: Stopping) ->
     return verdict(stopping, field, weights, objective, norm(gradient), infinite, watch, due=jnp.array(True))
 
 
-def settled_verdict(
-    stopping: Stopping, network: eqx.Module, problem: Problem, code: Int[Array, ""]
-) -> Int[Array, ""]:
+def settled_verdict(stopping: Stopping, network: eqx.Module, problem: Problem, code: Int[Array, ""]) -> Int[Array, ""]:
     """Return a verdict as it is, or where it is ASKS, that of second derivatives.
 
     Under `jax.vmap` only the lanes that ask pay.
@@ -280,6 +278,6 @@ def settled_verdict(
     return settled(arrays, code)
 
 
-def or_else(code: Array, condition: Array, outcome: Outcome) -> Array:
+def or_else(code: Array, condition: Array, outcome: int) -> Array:
     """Return `outcome` where `condition` holds and no earlier reason ended the run."""
     return jnp.where((code == Outcome.RUNNING) & condition, jnp.asarray(outcome, code.dtype), code)

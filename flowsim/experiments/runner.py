@@ -116,10 +116,10 @@ def default_device() -> Any:
 
 def _stopping(scenario: Scenario) -> Stopping | None:
     flow = scenario.flow
-    if flow.gradient_norm is None and flow.excess_risk is None and flow.risk is None:
+    if all(part is None for part in (flow.gradient_norm, flow.remaining, flow.excess_risk, flow.risk)):
         return None
     standard = Stopping.standard(jnp.dtype(scenario.precision)).gradient_norm
-    return Stopping(flow.gradient_norm or standard, flow.excess_risk, flow.risk)
+    return Stopping(flow.gradient_norm or standard, flow.excess_risk, flow.risk, flow.remaining)
 
 
 @contextmanager

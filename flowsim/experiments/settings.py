@@ -36,7 +36,9 @@ class FlowSettings(Section):
     atol: float | None = Field(default=None, ge=0, examples=[1e-9])
     """Absolute tolerance of one step; null: the default for the precision."""
     gradient_norm: float | None = Field(default=None, gt=0, examples=[1e-8])
-    """The flow has reached its limit once the norm of the gradient is this small; null: the default."""
+    """The flow has reached its limit once the norm of the gradient is this small, at a minimum; null: the default."""
+    remaining: float | None = Field(default=None, gt=0, examples=[1e-6])
+    """And once the way that is left is this small a part of the norm of the weights; null: the default."""
     excess_risk: float | None = Field(default=None, gt=0, examples=[1e-12])
     """The flow may stop once the excess risk is this small; null: it is not asked."""
     risk: float | None = Field(default=None, gt=0, examples=[1e-9])

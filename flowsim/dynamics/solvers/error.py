@@ -10,6 +10,7 @@ from ...norms import norm
 
 _LARGEST_GROWTH = 10.0
 _SAFETY = 0.8
+_SHARE_OF_WAY = 0.1
 
 
 def scaled_norm(error: PyTree, y0: PyTree, y1: PyTree, rtol: Any, atol: Any) -> Float[Array, ""]:
@@ -35,9 +36,11 @@ def growth(size: Float[Array, "..."], order: Any) -> Float[Array, "..."]:
     return jnp.minimum(_SAFETY * jnp.maximum(size, 1e-30) ** (-1 / order), _LARGEST_GROWTH)
 
 
-def beside_the_way(error: PyTree, increment: PyTree, y0: PyTree) -> Float[Array, ""]:
-    """Return the size of an error as a tenth of the way that the step goes."""
-    import os
-    share = float(os.environ.get("SHARE", "0.1"))
+def size_beside_way(error: PyTree, increment: PyTree, y0: PyTree) -> Float[Array, ""]:
+    """Return the size of an error in units of a tenth of the way that the step goes, or of what rounding makes of y0.
+
+    Near a limit a step may be as long as the tolerance allows, and circle there with errors as large as that. One whose
+    error is a small part of its way comes closer each time.
+    """
     rounding = 100 * jnp.finfo(jax.tree.leaves(y0)[0].dtype).eps * norm(y0)
-    return norm(error) / (share * norm(increment) + rounding)
+    return norm(error) / (_SHARE_OF_WAY * norm(increment) + rounding)

@@ -15,7 +15,7 @@ from jaxtyping import Array, Float, Int, PyTree
 from ...curvature import GaussNewton
 from ..field import GradientField
 from ..work import Work, no_work
-from .error import beside_the_way, growth, scaled_norm
+from .error import growth, scaled_norm, size_beside_way
 from .proposal import Proposal, ProposingSolver
 from .registry import SOLVERS
 
@@ -35,8 +35,8 @@ class LowRankExtrapolation(ProposingSolver):
     is small, so a substep costs one evaluation of f and a system of that size. Polynomial extrapolation to h/j → 0
     over rows 1, …, k gives order k with *any* A (a W-method); with A near −∂f/∂y in the stiff directions, accuracy
     alone limits the step, not stability. Rows are added until the difference of the last two columns is below the
-    tolerance, so easy steps stay cheap, and the next step is as long as makes work per time least (Deuflhard 1985;
-    Hairer and Wanner 1996, section IV.9). Memory: y0 and `columns` + 6 arrays of its size, and G where it is stored.
+    tolerance, and below a tenth of the way of the step, so easy steps stay cheap, and the next step is as long as makes
+    work per time least (Deuflhard 1985; Hairer and Wanner 1996, section IV.9). Memory: y0 and `columns` + 6 arrays of its size, and G where it is stored.
 
     `flowsim.integrate` fills in `curvature` for a problem that knows its outputs. `columns` is the largest order, and
     `overhead` the price of G and of the factorizations of one step, in evaluations of f.
@@ -160,7 +160,7 @@ def _extrapolate(row: Callable[[Array], PyTree], y0: PyTree, columns: int, rtol:
         increment = _combination(weights[rows], ends)
         difference = _combination(differences[rows], ends)
         error = scaled_norm(difference, y0, jax.tree.map(jnp.add, y0, increment), rtol, atol)
-        error = jnp.maximum(error, beside_the_way(difference, increment, y0))
+        error = jnp.maximum(error, size_beside_way(difference, increment, y0))
         error = jnp.where(rows >= 2, error, jnp.inf).astype(dtype)
         return _Table(ends, rows, table.errors.at[rows].set(error), increment)
 
