@@ -91,7 +91,9 @@ def drive(
     Raises `ValueError` for a checkpoint under a transformation of JAX.
     """
     if checkpoint is not None and is_traced(request):
-        raise ValueError("a checkpoint is a file of one run: call integrate outside jit and vmap to keep one")
+        raise ValueError(
+            "a checkpoint is a file of one run: call integrate or descend outside jit and vmap to keep one"
+        )
     weights, _ = split(request.network)
     first = steps_per_second(weights, request.problem, gradients=request.dynamics.gradients_per_step)
     kept = None if checkpoint is None else Checkpoint(checkpoint, request, checkpoint_seconds)
