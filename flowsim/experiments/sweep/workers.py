@@ -68,10 +68,11 @@ class Spawned:
 
     def __init__(self, count: int, device: str | None = None):
         self._device = device
-        self._pools = [_pool(device) for _ in range(count)]
         self._closing = threading.Lock()
         self._closed = False
-        with _keyboard_held():
+        with _terminal_held():  # starts the tracker of semaphores, and that lets go of some signals again
+            self._pools = [_pool(device) for _ in range(count)]
+        with _terminal_held():
             for pool in self._pools[:_STARTED_EARLY]:
                 pool.submit(os.getpid)
 
@@ -115,7 +116,7 @@ class Spawned:
             self._pools.pop().shutdown(cancel_futures=True)  # at once, as they are dead
 
     def _submit(self, worker: int, block: Block) -> Future:
-        with self._closing, _keyboard_held():
+        with self._closing, _terminal_held():
             if self._closed:
                 raise RuntimeError("the workers have been sent away")
             try:
@@ -205,15 +206,15 @@ def _pool(device: str | None) -> ProcessPoolExecutor:
 
 
 @contextmanager
-def _keyboard_held() -> Iterator[None]:
-    """Hold back Ctrl-C while processes are started: they start with the signals that are held back, and keep them so.
+def _terminal_held() -> Iterator[None]:
+    """Hold back what a terminal sends to all processes while some are started: they keep held back what is so then.
 
-    Else one that is still at its imports would print a traceback.
+    Else one that is still at its imports would print a traceback at Ctrl-C. The main process sees to their end.
     """
     if not hasattr(signal, "pthread_sigmask"):
         yield
         return
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT, signal.SIGHUP])
     try:
         yield
     finally:
@@ -221,7 +222,7 @@ def _keyboard_held() -> Iterator[None]:
 
 
 def _begin_worker(device: str | None) -> None:
-    """Leave the keyboard to the main process, and end with it, however it ends."""
+    """Leave the terminal to the main process, and end with it, however it ends."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     if device is not None:
         jax.config.update("jax_default_device", jax.devices(device)[0])
