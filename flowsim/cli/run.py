@@ -7,7 +7,7 @@ from contextlib import ExitStack, contextmanager
 from rich.console import Console
 from rich.progress import BarColumn, Progress as ProgressBar, TextColumn, TimeRemainingColumn
 
-from ..experiments import FOLDER, BlockStore, PendingSweep, Progress, Workers, check_theory, run, sweeps_ahead
+from ..experiments import BLOCKS, BlockStore, PendingSweep, Progress, Workers, check_theory, run, sweeps_ahead
 from .findings import Findings, report, store
 from .jobs import Job
 
@@ -34,7 +34,7 @@ def run_all(jobs: list[Job], crew: Workers | None) -> int:
 def _asked(job: Job, crew: Workers | None) -> PendingSweep | None:
     if job.scenario.sweep is None or crew is None:
         return None
-    return PendingSweep(job.scenario, job.path.parent, BlockStore(job.folder.path.parent / FOLDER), crew)
+    return PendingSweep(job.scenario, job.path.parent, BlockStore(job.folder.path.parent / BLOCKS), crew)
 
 
 def _run_and_report(job: Job, pending: PendingSweep | None) -> int:

@@ -78,6 +78,7 @@ class Runs:
 
     def begin(self, out):
         """Begin a run with its results in `out`, and return its process."""
+        (self.folder / "log").touch()
         words = [str(self.folder / "tiny.yaml"), "--out", str(out), "--jobs", "2", str(self.folder / "log")]
         print(json.dumps(words), file=self._server.stdin, flush=True)
         return int(self._server.stdout.readline())
@@ -169,7 +170,8 @@ def test_a_sweep_whose_workers_are_killed_ends_with_the_same_files(runs, undistu
 def test_a_sweep_that_is_asked_to_end_leaves_whole_blocks_alone_and_goes_on(runs, undisturbed, tmp_path):
     for count, number in enumerate((signal.SIGINT, signal.SIGTERM, signal.SIGHUP), start=1):
         process = runs.begin(tmp_path)
-        until(lambda count=count: blocks_in(tmp_path) >= count)
+        lock = tmp_path / "tiny" / ".lock"  # blocks there may be of the run before
+        until(lambda count=count, lock=lock: lock.exists() and blocks_in(tmp_path) >= count)
         os.kill(process, number)
         code, said = runs.end()
         assert code == 128 + number, said

@@ -11,7 +11,6 @@ import numpy as np
 from ..store import StoreError, refuse_unwritable, remove_temporaries, write_atomically
 from .compute import Arrays
 
-FOLDER = ".blocks"
 # Every file starts with the SHA-256 of its address and of the rest, an NPZ archive.
 _DIGEST = hashlib.sha256().digest_size
 
