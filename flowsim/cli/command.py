@@ -3,7 +3,6 @@
 import argparse
 import io
 import json
-import os
 import signal
 import sys
 from collections.abc import Sequence
@@ -13,6 +12,7 @@ import jax
 from .. import signals
 from ..data import DataError
 from ..experiments import ScenarioError, StoreError, scenario_json_schema
+from .closed import silence
 from .crew import crew_for
 from .jobs import read_jobs
 from .options import parser
@@ -42,10 +42,6 @@ def _main(words: list[str]) -> int:
         number = interrupt.number if isinstance(interrupt, signals.Ended) else signal.SIGINT
         print(signals.said_of(number), file=sys.stderr)
         return 128 + number
-    except BrokenPipeError:
-        # Whoever read our output has gone: say no more, not even when Python flushes at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return DONE
     except OSError as error:
         return _refuse(f"{error.filename or 'output'}: {error.strerror or error}; use another file or folder")
     except MemoryError:
@@ -58,13 +54,20 @@ def _main(words: list[str]) -> int:
 
 def _run(options: argparse.Namespace) -> int:
     if options.schema:
-        print(json.dumps(scenario_json_schema(), indent=2))
+        _print_schema()
         return DONE
     jax.config.update("jax_enable_x64", True)
     _choose_device(options.device)
     jobs = read_jobs(options)
     with crew_for(jobs, options) as crew:
         return run_all(jobs, crew)
+
+
+def _print_schema() -> None:
+    try:
+        print(json.dumps(scenario_json_schema(), indent=2), flush=True)
+    except BrokenPipeError:  # whoever read it has seen enough
+        silence()
 
 
 def _choose_device(kind: str | None) -> None:

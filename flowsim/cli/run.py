@@ -8,16 +8,22 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress as ProgressBar, TextColumn, TimeRemainingColumn
 
 from ..experiments import BLOCKS, BlockStore, PendingSweep, Progress, Workers, check_theory, run, sweeps_ahead
+from .closed import silence
 from .findings import Findings, report, store
 from .jobs import Job
 
 
 class Terminal(Console):
-    """A console that lets the command line decide what a closed pipe means."""
+    """A console that falls silent when nobody reads it any more.
+
+    The results are files, and tables only tell of them: `python -m flowsim a.yaml b.yaml | head -1` computes and writes
+    all that it was asked for, and its exit code says how that went.
+    """
 
     def on_broken_pipe(self) -> None:
-        """Raise what the command line takes for the end of whoever read it."""
-        raise BrokenPipeError
+        """Write to nowhere from now on, what is still to be flushed included."""
+        self.quiet = True
+        silence()
 
 
 def run_all(jobs: list[Job], crew: Workers | None) -> int:
