@@ -75,8 +75,8 @@ def registered(kind, **options):
 
 
 def flowing(network, problem, **options):
-    options = {"solver": diffrax.Heun(), "max_steps": 60, "ts": [], "checkpoint_seconds": 0.0} | options
-    return lambda path: flowsim.integrate(network, problem, checkpoint=path, **options)
+    options = {"max_steps": 60, "ts": [], "checkpoint_seconds": 0.0} | options
+    return lambda path: flowsim.integrate(network, problem, solver=diffrax.Heun(), checkpoint=path, **options)
 
 
 def descending(network, problem, **options):
@@ -91,7 +91,6 @@ GATED = Gated(jax.random.normal(KEY, (4, 3)), jnp.ones(4), lambda x: jnp.tanh(x)
 # A flow compiles longer than a descent, and what is kept of a network or a problem is the same for both.
 RUNS = {
     "a flow": flowing(MLP, LINEAR),
-    "a flow by the solver of the house": flowing(MLP, LINEAR, solver=None),
     "a problem of one's own": flowing(Vector(jnp.arange(3.0)), Quartic(jnp.ones(3)), probes=[lambda n: n.weight[0]]),
     **{f"the network {kind}": descending(registered(kind), LINEAR) for kind in NETWORKS},
     "a perceptron, and a loss of one's own": descending(SMOOTH, flowsim.EmpiricalRisk(X, Y, lambda p, t: huber(p - t))),

@@ -35,7 +35,9 @@ def listens():
 def until_it_imports(process):
     """Wait until a process is in the middle of its imports."""
     end = time.monotonic() + 30
-    while b"numpy" not in Path(f"/proc/{process.pid}/maps").read_bytes():
+    of_process = Path(f"/proc/{process.pid}")
+    # Until it begins to be Python anew, it has all that this process has imported.
+    while b"missing" not in (of_process / "cmdline").read_bytes() or b"numpy" not in (of_process / "maps").read_bytes():
         assert time.monotonic() < end
         assert process.poll() is None
         time.sleep(0.005)
