@@ -1,5 +1,8 @@
 """Gradient flow of neural networks, integrated to its limit, beside gradient descent and theory."""
 
+from . import signals as signals  # first of all: see there
+
+# isort: split
 from . import losses as losses, solvers as solvers, theory as theory
 from .comparison import Comparison as Comparison, compare as compare
 from .curvature import sharpness as sharpness

@@ -6,10 +6,10 @@ import sys
 
 if __name__ == "__main__":
     # Not above: workers import this module too, and have no use for tables and figures.
-    from .cli import INTERRUPTED, main
+    from .cli import main
 
     code = main()
-    if code == INTERRUPTED:
+    if code > 128:  # ended by a signal
         gc.collect()  # gives back the semaphores of workers, which their tracker would complain about
         # Python's orderly exit would wait for, and can crash in, what the compiler still has running.
         sys.stdout.flush()

@@ -42,11 +42,20 @@ def pytest_configure(config):
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as in the background of a shell; interrupts are tested
         signal.signal(signal.SIGINT, signal.default_int_handler)
     if config.option.markexpr == "not slow" and "XLA_FLAGS" not in os.environ:
-        code = "from jaxlib import xla_client; xla_client.make_cpu_client()"
-        environment = os.environ | {"XLA_FLAGS": " ".join(_QUICK_COMPILATION)}
-        tried = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, check=False)
-        known = [flag for flag in _QUICK_COMPILATION if flag.encode() not in tried.stderr]
-        os.environ["XLA_FLAGS"] = " ".join(known)
+        os.environ["XLA_FLAGS"] = _known_flags()
+
+
+def _known_flags() -> str:
+    code = "from jaxlib import xla_client; xla_client.make_cpu_client()"
+    environment = os.environ | {"XLA_FLAGS": " ".join(_QUICK_COMPILATION)}
+    tried = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, check=False)
+    return " ".join(flag for flag in _QUICK_COMPILATION if flag.encode() not in tried.stderr)
+
+
+@pytest.fixture(scope="session")
+def quick_environment():
+    """The environment for a process that is killed and started again, many times perhaps: it compiles quickly."""
+    return os.environ | {"JAX_PLATFORMS": "cpu", "XLA_FLAGS": os.environ.get("XLA_FLAGS") or _known_flags()}
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -5,11 +5,13 @@ import hashlib
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import threading
 import time
 from dataclasses import replace
+from importlib import import_module
 from pathlib import Path
 
 import numpy as np
@@ -17,10 +19,21 @@ import pytest
 
 from flowsim import cli
 from flowsim.data import DataError
-from flowsim.experiments import BlockStore, PendingSweep, read_scenario, resolved, result_folder, sweeps_ahead
-from flowsim.experiments.sweep import plan
+from flowsim.experiments import (
+    BlockStore,
+    ClusterError,
+    PendingSweep,
+    environment,
+    read_scenario,
+    resolved,
+    result_folder,
+    sweeps_ahead,
+)
+from flowsim.experiments.sweep import cluster as CLUSTER, plan
 from flowsim.experiments.sweep.workers import InProcess, Spawned
 
+# Not by its name, which is that of a function too.
+WORKERS = import_module("flowsim.experiments.sweep.workers")
 SCENARIO = """
 data: {kind: gaussian, samples: 20, features: 3}
 network: {kind: mlp, depth: 3, scale: 0.5}
@@ -225,7 +238,8 @@ def test_ctrl_c_ends_everything_with_exit_code_130_and_leaves_nothing_half_writt
     os.killpg(process.pid, signal.SIGINT)  # the workers are at their imports: the worst moment
     printed, said = process.communicate(timeout=30)
     assert process.returncode == 130
-    assert said == "flowsim: interrupted; files written so far are whole, the others are missing\n"
+    assert said.startswith("flowsim: interrupted; files written so far are whole, the others are missing; ")
+    assert said.count("\n") == 1
     assert printed.strip() == ""
     until(lambda: not any(is_alive(pid) for pid in workers), 10)
     assert not (tmp_path / "out").exists()
@@ -323,6 +337,87 @@ def test_a_cluster_that_does_not_answer_is_one_message_within_seconds(tmp_path, 
     assert said.startswith(f"flowsim: --dask {address}: {message}")
     assert said.count("\n") == 1
     assert not (tmp_path / "out").exists()
+
+
+def listening(greeting):
+    """Return the address of a service that greets everybody so, and then waits."""
+    listener, connections = socket.create_server(("127.0.0.1", 0)), []
+
+    def greet():
+        with contextlib.suppress(OSError):
+            while True:
+                connections.append(listener.accept()[0])
+                connections[-1].sendall(greeting)
+
+    threading.Thread(target=greet, daemon=True).start()
+    return f"tcp://127.0.0.1:{listener.getsockname()[1]}", listener
+
+
+@pytest.mark.parametrize("greeting", [b"", b"SSH-2.0-OpenSSH\r\n", bytes(8)])
+def test_what_is_no_scheduler_is_called_so(tmp_path, monkeypatch, capsys, greeting):
+    pytest.importorskip("distributed")
+    monkeypatch.setattr(CLUSTER, "_SECONDS_FOR_AN_ANSWER", 0.2)
+    address, listener = listening(greeting)
+    with listener:
+        assert cli.main([*write(tmp_path), "--dask", address]) == 2
+    said = capsys.readouterr().err
+    assert said.startswith(f"flowsim: --dask {address}: what answers there is not a Dask scheduler; write the address ")
+    assert said.count("\n") == 1
+
+
+class Cluster:
+    """What flowsim asks of a client: a cluster with some workers, each with its versions."""
+
+    def __init__(self, versions):
+        self.versions, self.closed, self.waited = versions, False, None
+
+    def scheduler_info(self):
+        return {"workers": self.versions}
+
+    def wait_for_workers(self, count, timeout):
+        self.waited = timeout
+        raise TimeoutError
+
+    def run(self, function):
+        return self.versions
+
+    def close(self):
+        self.closed = True
+
+
+def test_a_cluster_without_workers_is_waited_for_visibly_and_not_for_ever(tmp_path, monkeypatch, capsys):
+    cluster = Cluster({})
+    monkeypatch.setattr(CLUSTER, "_client", lambda address: cluster)
+    assert cli.main([*write(tmp_path), "--dask", "tcp://here:8786"]) == 2
+    assert capsys.readouterr().err.replace("flowsim: --dask tcp://here:8786: ", "").splitlines() == [
+        "the cluster has no workers; waiting 60 seconds for one",
+        "no worker within 60 seconds; start some (dask worker ADDRESS) and run this again",
+    ]
+    assert (cluster.waited, cluster.closed) == (60, True)
+
+
+@pytest.mark.parametrize("name", ["python", "flowsim", "jax", "numpy"])
+def test_a_worker_with_other_versions_is_refused_before_it_gets_work(tmp_path, monkeypatch, capsys, name):
+    cluster = Cluster({"tcp://there:1": environment(), "tcp://there:2": environment() | {name: "0.1"}})
+    monkeypatch.setattr(CLUSTER, "_client", lambda address: cluster)
+    assert cli.main([*write(tmp_path), "--dask", "tcp://here:8786"]) == 2
+    assert capsys.readouterr().err == (
+        f"flowsim: --dask tcp://here:8786: the worker tcp://there:2 has {name} 0.1, and this process has "
+        f"{environment()[name]}; install the same there\n"
+    )
+    assert cluster.closed
+
+
+def test_workers_that_go_away_are_missed(monkeypatch):
+    class Ended:
+        def has_ready(self):
+            return False
+
+    monkeypatch.setattr(WORKERS, "_LOOK_SECONDS", 0.0)
+    heard = []
+    with pytest.raises(ClusterError, match="no worker within 60 seconds"):
+        WORKERS.OnDask(Cluster({}), heard.append)._wait_for(Ended())
+    assert heard == ["the cluster has no workers; waiting 60 seconds for one"]
 
 
 def test_without_the_package_the_remedy_is_named(tmp_path, monkeypatch, capsys):

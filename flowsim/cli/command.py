@@ -3,21 +3,23 @@
 import argparse
 import io
 import json
-import os
+import signal
 import sys
 from collections.abc import Sequence
 
 import jax
 
+from .. import signals
 from ..data import DataError
 from ..experiments import ScenarioError, StoreError, scenario_json_schema
+from .closed import silence
 from .crew import crew_for
 from .jobs import read_jobs
 from .options import parser
 from .redraw import WORD as REPORT, redraw
 from .run import run_all
 
-DONE, BAD_INPUT, INTERRUPTED = 0, 2, 130
+DONE, BAD_INPUT = 0, 2
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -26,18 +28,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")  # η has no place in every encoding
+    with signals.raised():
+        return _main(words)
+
+
+def _main(words: list[str]) -> int:
     try:
         # A scenario file of that name would be ./report.
         return redraw(words[1:]) if words[:1] == [REPORT] else _run(parser().parse_args(words))
     except (ScenarioError, DataError, StoreError) as error:
         return _refuse(str(error))
-    except KeyboardInterrupt:
-        print("flowsim: interrupted; files written so far are whole, the others are missing", file=sys.stderr)
-        return INTERRUPTED
-    except BrokenPipeError:
-        # Whoever read our output has gone: say no more, not even when Python flushes at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return DONE
+    except KeyboardInterrupt as interrupt:
+        number = interrupt.number if isinstance(interrupt, signals.Ended) else signal.SIGINT
+        print(signals.said_of(number), file=sys.stderr)
+        return 128 + number
     except OSError as error:
         return _refuse(f"{error.filename or 'output'}: {error.strerror or error}; use another file or folder")
     except MemoryError:
@@ -50,13 +54,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _run(options: argparse.Namespace) -> int:
     if options.schema:
-        print(json.dumps(scenario_json_schema(), indent=2))
+        _print_schema()
         return DONE
     jax.config.update("jax_enable_x64", True)
     _choose_device(options.device)
     jobs = read_jobs(options)
     with crew_for(jobs, options) as crew:
         return run_all(jobs, crew)
+
+
+def _print_schema() -> None:
+    try:
+        print(json.dumps(scenario_json_schema(), indent=2), flush=True)
+    except BrokenPipeError:  # whoever read it has seen enough
+        silence()
 
 
 def _choose_device(kind: str | None) -> None:

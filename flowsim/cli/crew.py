@@ -1,6 +1,7 @@
 """Who computes the sweeps."""
 
 import argparse
+import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
@@ -18,8 +19,12 @@ def crew_for(jobs: Sequence[Job], options: argparse.Namespace) -> Iterator[Worke
     platform = default_device().platform
     if count > 1 and platform != "cpu":
         raise ScenarioError(f"--jobs {count}: one process has all of a {platform}; write --jobs 1, or --device cpu")
+
+    def told(message: str) -> None:
+        print(f"flowsim: --dask {options.dask}: {message}", file=sys.stderr, flush=True)
+
     try:
-        with workers(count, dask=options.dask, device=options.device) as crew:
+        with workers(count, dask=options.dask, device=options.device, told=told) as crew:
             yield crew
     except ClusterError as error:
         raise ScenarioError(f"--dask {options.dask}: {error}") from None

@@ -7,7 +7,8 @@ from pathlib import Path
 import equinox as eqx
 
 from ..experiments import (
-    FOLDER,
+    BLOCKS,
+    BlockStore,
     Cell,
     ResultFolder,
     Scenario,
@@ -15,7 +16,6 @@ from ..experiments import (
     build,
     parse_overrides,
     read_scenario,
-    refuse_unwritable,
     resolved,
     result_folder,
     theory_cells,
@@ -69,7 +69,7 @@ def _job(path: Path, scenario: Scenario, options: argparse.Namespace) -> Job:
         scenario = scenario.model_copy(update={"sweep": scenario.sweep.quick()})
     folder = result_folder(options.out, name, resolved(scenario), options.overwrite)
     if scenario.sweep is not None:
-        refuse_unwritable(options.out / FOLDER)
+        BlockStore(options.out / BLOCKS).refuse_obstacles()
     try:
         made = build(scenario, path.parent)
         return Job(path, name, scenario, folder, *made, theory_cells(scenario, path.parent))

@@ -10,7 +10,8 @@ def parser() -> argparse.ArgumentParser:
         prog="python -m flowsim",
         description="Integrate the gradient flow of neural networks to its limit, beside gradient descent and theory.",
         epilog="python -m flowsim report DIR redraws stored results. "
-        "Exit codes: 0 done, 1 no limit reached or a statement fails, 2 bad input, 130 interrupted.",
+        "Exit codes: 0 done, 1 no limit reached or a statement fails, 2 bad input, "
+        "128 + n ended by signal n (Ctrl-C: 130).",
     )
     made.add_argument("scenarios", nargs="*", type=Path, metavar="SCENARIO", help="a scenario file (YAML)")
     made.add_argument(

@@ -4,7 +4,7 @@ import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
-from ..experiments import ResultFolder, open_results, refuse_unwritable
+from ..experiments import ResultFolder, open_results, refuse_obstacles
 from .findings import report
 from .run import Terminal
 
@@ -16,7 +16,7 @@ def redraw(words: Sequence[str]) -> int:
     folders = _parser().parse_args(words).folders
     for folder in folders:  # before anything is written, all of them
         open_results(folder)
-        refuse_unwritable(folder)
+        refuse_obstacles(folder)
     return max([_redrawn(folder) for folder in folders])
 
 

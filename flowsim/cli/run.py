@@ -7,17 +7,23 @@ from contextlib import ExitStack, contextmanager
 from rich.console import Console
 from rich.progress import BarColumn, Progress as ProgressBar, TextColumn, TimeRemainingColumn
 
-from ..experiments import FOLDER, BlockStore, PendingSweep, Progress, Workers, check_theory, run, sweeps_ahead
+from ..experiments import BLOCKS, BlockStore, PendingSweep, Progress, Workers, check_theory, run, sweeps_ahead
+from .closed import silence
 from .findings import Findings, report, store
 from .jobs import Job
 
 
 class Terminal(Console):
-    """A console that lets the command line decide what a closed pipe means."""
+    """A console that falls silent when nobody reads it any more.
+
+    The results are files, and tables only tell of them: `python -m flowsim a.yaml b.yaml | head -1` computes and writes
+    all that it was asked for, and its exit code says how that went.
+    """
 
     def on_broken_pipe(self) -> None:
-        """Raise what the command line takes for the end of whoever read it."""
-        raise BrokenPipeError
+        """Write to nowhere from now on, what is still to be flushed included."""
+        self.quiet = True
+        silence()
 
 
 def run_all(jobs: list[Job], crew: Workers | None) -> int:
@@ -34,7 +40,7 @@ def run_all(jobs: list[Job], crew: Workers | None) -> int:
 def _asked(job: Job, crew: Workers | None) -> PendingSweep | None:
     if job.scenario.sweep is None or crew is None:
         return None
-    return PendingSweep(job.scenario, job.path.parent, BlockStore(job.folder.path.parent / FOLDER), crew)
+    return PendingSweep(job.scenario, job.path.parent, BlockStore(job.folder.path.parent / BLOCKS), crew)
 
 
 def _run_and_report(job: Job, pending: PendingSweep | None) -> int:

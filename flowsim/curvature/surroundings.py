@@ -21,13 +21,14 @@ _ROUNDS = 40
 class Surroundings(eqx.Module):
     """The quadratic function R + gᵀv + vᵀHv/2 around a point, as far as the way of the flow from there depends on it.
 
-    `step` is −H⁺g over all directions that curve upwards: the way to the bottom, and `gain` what the risk falls by on
-    it. `leaving` is the norm of g in directions that curve downwards, along which a flow goes ever further, and
+    `step` is −H⁺g over all directions that curve upwards: the way to the bottom, `fast` its part in those of which the
+    curvature is well known, and `gain` what the risk falls by on it. `leaving` is the norm of g in directions that curve downwards, along which a flow goes ever further, and
     `curves_down` says whether there are any. `radius` is the largest absolute eigenvalue of H, and `certified` says
     that both ends of its spectrum are known to a small part of it.
     """
 
     step: PyTree
+    fast: PyTree
     gain: Float[Array, ""]
     leaving: Float[Array, ""]
     curves_down: Bool[Array, ""]
@@ -62,10 +63,11 @@ def _by_decomposition(
 ) -> Surroundings:
     values, columns = decomposition(dense_hessian(objective, weights))
     flat, unravel = ravel_pytree(gradient)
-    step, gain, leaving = _way(values, columns.T @ flat, share)
+    step, fast, gain, leaving = _way(values, columns.T @ flat, share)
     radius = jnp.max(jnp.abs(values))
     return Surroundings(
         step=unravel(columns @ step),
+        fast=unravel(columns @ fast),
         gain=gain,
         leaving=leaving,
         curves_down=values[0] < -share * radius,
@@ -78,13 +80,15 @@ def _by_lanczos(product: Callable[[PyTree], PyTree], gradient: PyTree, share: fl
     space = krylov.begin(jax.tree.map(lambda leaf: leaf[None], gradient), _DIMENSION)
     space = jax.lax.fori_loop(0, _DIMENSION, lambda _, wider: krylov.widened(product, wider), space)
     values, ritz = decomposition(space.projection())
-    step, gain, leaving = _way(values, vectors.norm(gradient) * ritz[0], share)
+    step, fast, gain, leaving = _way(values, vectors.norm(gradient) * ritz[0], share)
+    basis = jax.tree.map(lambda leaf: leaf[:_DIMENSION], space.basis)
     random = jax.tree.map(lambda leaf: leaf[None], vectors.scattered_like(gradient, 0))
     ends = eigenpairs_lanczos(product, random, largest=1, smallest=1, rtol=share / 2, max_restarts=_ROUNDS)
     known = jnp.concatenate([ends.values, values])
     radius = jnp.max(jnp.abs(known))
     return Surroundings(
-        step=vectors.combination(ritz @ step, jax.tree.map(lambda leaf: leaf[:_DIMENSION], space.basis)),
+        step=vectors.combination(ritz @ step, basis),
+        fast=vectors.combination(ritz @ fast, basis),
         gain=gain,
         leaving=leaving,
         curves_down=jnp.min(known) < -share * radius,
@@ -93,9 +97,11 @@ def _by_lanczos(product: Callable[[PyTree], PyTree], gradient: PyTree, share: fl
     )
 
 
-def _way(values: Float[Array, " k"], slope: Float[Array, " k"], share: float) -> tuple[Array, Array, Array]:
-    """Return, in eigenvectors, the step to the bottom, what it gains, and the slope in directions that curve down."""
+def _way(values: Float[Array, " k"], slope: Float[Array, " k"], share: float) -> tuple[Array, Array, Array, Array]:
+    """Return, in eigenvectors, the step, its fast part, what it gains, and the norm of the slope that leaves."""
     radius = jnp.max(jnp.abs(values))
     upwards = values > jnp.finfo(values.dtype).eps * len(values) * radius
     step = jnp.where(upwards, -slope / jnp.where(upwards, values, 1), 0)
-    return step, -jnp.sum(slope * step) / 2, jnp.linalg.norm(jnp.where(values < -share * radius, slope, 0))
+    fast = jnp.where(values > share * radius, step, 0)
+    leaving = jnp.linalg.norm(jnp.where(values < -share * radius, slope, 0))
+    return step, fast, -jnp.sum(slope * step) / 2, leaving

@@ -2,52 +2,55 @@
 
 import hashlib
 import os
+import re
 import tempfile
 import time
+from contextlib import suppress
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, BinaryIO, TypeVar
 
 import equinox as eqx
 import jax
-import numpy as np
 from jaxtyping import PyTree
+
+from .identity import identity_of
 
 State = TypeVar("State")
 
-_MAGIC = b"flowsim checkpoint 1\n"
+_KIND = b"flowsim checkpoint "
+# The number changes with the form of the file. Below it stand the identity of the run and the SHA-256 of that and of
+# all the rest, which is the state.
+_VERSION = _KIND + b"2\n"
+_UNTOUCHED_SECONDS = 600
 
 
 class Checkpoint:
     """A file that holds the latest state of one run, and knows which run that is.
 
     It is written whole or not at all, at most once in `seconds`, and at the end. `request` is all that determines the
-    run: its arrays are hashed, value by value, together with the versions that compute it.
+    run (`identity_of`). Raises `ValueError` where no file could be written.
     """
 
     def __init__(self, path: str | os.PathLike, request: PyTree, seconds: float):
         self.path, self.seconds = Path(path), seconds
-        self._identity = _identity(request)
+        _refuse_unwritable(self.path)
+        self._identity = identity_of(request).encode()
         self._saved_at = time.monotonic()
+        self._tidy()
 
     def load(self, fresh: State) -> State:
         """Return the state in the file, placed like `fresh`, or `fresh` if there is no file.
 
-        Raises `ValueError` for a file that belongs to another run, or is no checkpoint.
+        Raises `ValueError` for a file that belongs to another run, or is no checkpoint, or not as it was written.
         """
-        if not self.path.exists():
-            return fresh
-        with self.path.open("rb") as file:
-            if file.readline() != _MAGIC:
-                raise ValueError(f"{self.path} is not a checkpoint of flowsim: choose another file")
-            if file.readline().strip() != self._identity:
-                raise ValueError(
-                    f"{self.path} is the checkpoint of a run with another network, problem, options or versions: "
-                    "choose another file, or delete it to begin anew"
-                )
-            try:
+        try:
+            with self.path.open("rb") as file:
+                self._refuse_foreign(file)
                 stored = eqx.tree_deserialise_leaves(file, fresh)
-            except (RuntimeError, ValueError, EOFError, OSError) as error:
-                raise ValueError(f"{self.path} is damaged: delete it to begin anew") from error
+        except FileNotFoundError:
+            return fresh
+        except (RuntimeError, EOFError, OSError) as error:
+            raise ValueError(f"{self.path} cannot be read ({error}): delete it to begin anew") from error
         return jax.tree.map(_placed_like, stored, fresh)
 
     def save_if_due(self, state: PyTree, *, ended: bool) -> None:
@@ -56,13 +59,30 @@ class Checkpoint:
             self._save(state)
             self._saved_at = time.monotonic()
 
+    def _refuse_foreign(self, file: BinaryIO) -> None:
+        """Read up to the state, and raise `ValueError` unless it is one of this run, to the last bit."""
+        version = file.readline(len(_VERSION))
+        if not version.startswith(_KIND):
+            raise ValueError(f"{self.path} is not a checkpoint of flowsim: choose another file")
+        if version != _VERSION:
+            raise ValueError(f"{self.path} is a checkpoint of another version of flowsim: delete it to begin anew")
+        identity, digest = (file.read(len(self._identity) + 1) for _ in range(2))
+        state_at = file.tell()
+        if digest != _digest(identity, file):
+            raise ValueError(f"{self.path} is damaged: delete it to begin anew")
+        if identity != self._identity + b"\n":
+            raise ValueError(
+                f"{self.path} is the checkpoint of a run with another network, problem, options or versions: "
+                "choose another file, or delete it to begin anew"
+            )
+        file.seek(state_at)
+
     def _save(self, state: PyTree) -> None:
         self.path.parent.mkdir(parents=True, exist_ok=True)
-        handle, name = tempfile.mkstemp(dir=self.path.parent, prefix=f".{self.path.name}.")
+        handle, name = tempfile.mkstemp(dir=self.path.parent, prefix=self._prefix)
         try:
-            with os.fdopen(handle, "wb") as file:
-                file.write(_MAGIC + self._identity + b"\n")
-                eqx.tree_serialise_leaves(file, state)
+            with os.fdopen(handle, "w+b") as file:
+                self._write(file, state)
                 file.flush()
                 os.fsync(file.fileno())
             os.replace(name, self.path)
@@ -70,19 +90,49 @@ class Checkpoint:
             os.unlink(name)
             raise
 
+    def _write(self, file: BinaryIO, state: PyTree) -> None:
+        identity = self._identity + b"\n"
+        file.write(_VERSION + identity)
+        digest_at = file.tell()
+        file.write(bytes(len(identity)))
+        state_at = file.tell()
+        eqx.tree_serialise_leaves(file, state)
+        file.seek(state_at)
+        digest = _digest(identity, file)
+        file.seek(digest_at)
+        file.write(digest)
+
+    @property
+    def _prefix(self) -> str:
+        return f".{self.path.name}."
+
+    def _tidy(self) -> None:
+        """Remove what processes that were killed left half written: nobody has touched it for minutes."""
+        temporary = re.compile(re.escape(self._prefix) + r"\w{8}")  # as `tempfile` makes it
+        for entry in self.path.parent.iterdir() if self.path.parent.is_dir() else ():
+            if temporary.fullmatch(entry.name):
+                with suppress(OSError):  # another process may have been faster
+                    if time.time() - entry.stat().st_mtime > _UNTOUCHED_SECONDS:
+                        entry.unlink()
+
+
+def _digest(identity: bytes, rest: BinaryIO) -> bytes:
+    """Return the SHA-256 of a line and of what is left of a file, as a line."""
+    digest = hashlib.file_digest(rest, lambda: hashlib.sha256(identity))  # pyright: ignore[reportArgumentType]
+    return digest.hexdigest().encode() + b"\n"
+
+
+def _refuse_unwritable(path: Path) -> None:
+    """Raise `ValueError` where no file of this name could be written."""
+    if path.is_dir():
+        raise ValueError(f"{path} is a folder: choose the name of a file for the checkpoint")
+    nearest = next(place for place in path.absolute().parents if os.path.lexists(place))
+    if not nearest.is_dir():
+        raise ValueError(f"{nearest} is not a folder: choose another place for the checkpoint")
+    if not os.access(nearest, os.W_OK | os.X_OK):
+        raise ValueError(f"{nearest} is a folder without permission to write: choose another place for the checkpoint")
+
 
 def _placed_like(new: Any, old: Any) -> Any:
     # An array that nobody placed stays so: a change would compile the program once more.
     return jax.device_put(new, old.sharding) if isinstance(old, jax.Array) and old.committed else new
-
-
-def _identity(request: PyTree) -> bytes:
-    """Return a hash of everything that determines a run, as hexadecimal digits."""
-    digest = hashlib.sha256()
-    leaves, structure = jax.tree.flatten(request)
-    digest.update(f"{jax.__version__} {jax.default_backend()} {structure}".encode())
-    for leaf in leaves:
-        array = np.asarray(leaf) if eqx.is_array(leaf) else None
-        digest.update(repr(leaf if array is None else (array.dtype, array.shape)).encode())
-        digest.update(b"" if array is None else np.ascontiguousarray(array).tobytes())
-    return digest.hexdigest().encode()

@@ -1,5 +1,6 @@
 """Gradient descent and its kin: the gradient field discretized in steps of a learning rate."""
 
+import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -35,6 +36,8 @@ def descend(
     probes: Sequence[Probe | Callable[[Any], Any]] = (),
     sharpness: bool = False,
     weights: bool = False,
+    checkpoint: str | os.PathLike | None = None,
+    checkpoint_seconds: float = 60.0,
 ) -> Trajectory:
     """Run gradient descent W ← W − η∇R(W) for at most `steps` steps with `learning_rate` η, or another `optimizer`.
 
@@ -44,7 +47,7 @@ def descend(
     `default_record_steps(steps)`, some 250, dense at first); what they hold is as
     in `integrate`. An `optimizer` is a `flowsim.Descent`, which holds its learning rate itself.
 
-    Works under `jax.jit` and `jax.vmap`, with a traced `learning_rate` too. Raises `ValueError` or
+    Works under `jax.jit` and `jax.vmap` without `checkpoint`, with a traced `learning_rate` too. Raises `ValueError` or
     `TypeError` for arguments that cannot be right; a run that diverges is returned, not raised.
     """
     _, rest, dtype = checked_parts(network)
@@ -62,7 +65,8 @@ def descend(
         t1=constant(np.inf, dtype),
         max_steps=constant(steps, jnp.result_type(int)),
     )
-    return trajectory_of(drive(request), request, rest)
+    state = drive(request, checkpoint=checkpoint, checkpoint_seconds=checkpoint_seconds)
+    return trajectory_of(state, request, rest)
 
 
 def _optimizer(learning_rate: float | None, optimizer: Descent | None) -> Descent:

@@ -98,7 +98,9 @@ def drive(
     Raises `ValueError` for a checkpoint under a transformation of JAX.
     """
     if checkpoint is not None and is_traced(request):
-        raise ValueError("a checkpoint is a file of one run: call integrate outside jit and vmap to keep one")
+        raise ValueError(
+            "a checkpoint is a file of one run: call integrate or descend outside jit and vmap to keep one"
+        )
     if is_traced(request):
         return _to_end(request)
     weights, _ = split(request.network)

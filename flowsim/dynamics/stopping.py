@@ -12,7 +12,7 @@ from jax.core import Tracer
 from jax.custom_batching import sequential_vmap
 from jaxtyping import Array, Bool, Float, Int, PyTree
 
-from ..curvature import inner_product, surroundings
+from ..curvature import Surroundings, inner_product, surroundings
 from ..networks import cast, weight_dtype
 from ..problems import Problem, check_problem
 from .field import GradientField, constant, gradient_field, norm
@@ -214,19 +214,34 @@ def _second_verdict(stopping: Stopping, network: eqx.Module, problem: Problem) -
     still falls at eight times the way at whose end a minimum should be, and the weights are larger there. Else RUNNING.
     """
     precision = weight_dtype(network)
-    field, weights = gradient_field(cast(network, jnp.result_type(float)), problem)
-    gradient = jax.grad(field.objective)(weights)
-    around = surroundings(field.objective, weights, gradient, precision=precision)
+    field, start = gradient_field(cast(network, jnp.result_type(float)), problem)
+    weights, around = _on_the_floor(field, start, precision)
     size, remaining = norm(weights), jnp.asarray(stopping.remaining)
-    arrived = norm(around.step) <= remaining * size
+    way = jax.tree.map(lambda here, there, step: there - here + step, start, weights, around.step)
+    arrived = norm(way) <= remaining * size
     arrived = arrived & ~(around.gain > remaining**2 * problem.null_risk(network))
     curves_up = around.certified & ~around.curves_down & (around.radius > 0)
     minimum = curves_up | (field.problem.excess_risk(field.network(weights)) <= 0)
     stays = around.leaving <= 10 * jnp.finfo(precision).eps * around.radius * size
-    endless = jax.lax.cond(arrived, lambda: jnp.array(False), lambda: _falls_on(field, weights, around.step))
+    endless = jax.lax.cond(arrived, lambda: jnp.array(False), lambda: _falls_on(field, start, way))
     code = jnp.where(endless, Outcome.NO_MINIMIZER, Outcome.RUNNING)
     code = jnp.where(arrived & ~minimum & stays, Outcome.STATIONARY, code)
     return jnp.where(arrived & minimum, Outcome.CONVERGED, code).astype(jnp.int32)
+
+
+def _on_the_floor(field: GradientField, weights: PyTree, precision: jnp.dtype) -> tuple[PyTree, Surroundings]:
+    """Return weights on the floor of the valley that these are in, and what the risk looks like from there.
+
+    How far off the floor a run is, is a matter of its steps. It may be little, and yet enough to tilt directions that
+    are nearly flat by more than they curve.
+    """
+
+    def closer(here: PyTree, _: None) -> tuple[PyTree, tuple[PyTree, Surroundings]]:
+        around = surroundings(field.objective, here, jax.grad(field.objective)(here), precision=precision)
+        return jax.tree.map(jnp.add, here, around.fast), (here, around)
+
+    _, found = jax.lax.scan(closer, weights, length=3)
+    return jax.tree.map(lambda leaf: leaf[-1], found)
 
 
 def _falls_on(field: GradientField, weights: PyTree, step: PyTree) -> Bool[Array, ""]:

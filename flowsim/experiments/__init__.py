@@ -18,15 +18,15 @@ from .runner import (
 )
 from .scenario import Scenario as Scenario
 from .store import (
+    BLOCKS as BLOCKS,
     SWEEP as SWEEP,
     THEORY as THEORY,
     ResultFolder as ResultFolder,
     StoreError as StoreError,
-    refuse_unwritable as refuse_unwritable,
+    refuse_obstacles as refuse_obstacles,
     result_folder as result_folder,
 )
 from .sweep import (
-    FOLDER as FOLDER,
     BlockStore as BlockStore,
     ClusterError as ClusterError,
     PendingSweep as PendingSweep,

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 SCENARIO, SUMMARY, TRAJECTORIES, FIGURES = "scenario.yaml", "summary.json", "trajectories.nc", "figures"
 SWEEP, THEORY, _LOCK = "sweep.nc", "theory.nc", ".lock"
+BLOCKS = ".blocks"  # beside the folders of results, and shared by them
 _TEMPORARY = re.compile(r"\..*-[0-9a-f]{16}(\.\w+)?", re.DOTALL)
 
 
@@ -188,8 +189,10 @@ def result_folder(out: Path, name: str, resolved: Mapping[str, Any], overwrite: 
     """
     if name in ("", ".", "..") or Path(name).name != name:
         raise StoreError(f"{name!r}: is no name for a folder of results; give the scenario file another name")
+    if name.casefold() == BLOCKS:
+        raise StoreError(f"{name}: is the folder of the blocks of sweeps; give the scenario file another name")
     folder = Path(out) / name
-    refuse_unwritable(folder)
+    refuse_obstacles(folder)
 
     def look() -> list[Path]:
         return _outdated(folder, resolved, overwrite)
@@ -208,11 +211,21 @@ def _outdated(folder: Path, resolved: Mapping[str, Any], overwrite: bool) -> lis
     return [folder / SCENARIO, *_results(folder)] if difference else []
 
 
+def refuse_obstacles(folder: Path) -> None:
+    """Raise `StoreError` where a file of results could not be written into `folder`, one that stands there included."""
+    refuse_unwritable(folder)
+    refuse_unwritable(folder / FIGURES)
+    for path in (folder / _LOCK, folder / SCENARIO, *_results(folder)):
+        if path.is_dir() and not path.is_symlink():  # a link is replaced
+            raise StoreError(f"{path}: is a folder in the place of a file; remove it, or use another --out")
+
+
 def refuse_unwritable(folder: Path) -> None:
     """Raise `StoreError` if `folder` could not be made, or no file written there."""
-    nearest = next(place for place in (folder, *folder.absolute().parents) if place.exists())
+    nearest = next(place for place in (folder, *folder.absolute().parents) if os.path.lexists(place))
     if not nearest.is_dir():
-        raise StoreError(f"{nearest}: is a file; results need a folder: use another --out")
+        what = "a file" if nearest.exists() else "a link that leads nowhere"
+        raise StoreError(f"{nearest}: is {what}; results need a folder: use another --out")
     if not os.access(nearest, os.W_OK | os.X_OK):
         raise StoreError(f"{nearest}: no permission to write there; use another --out")
 

@@ -16,7 +16,7 @@ from ..experiments import (
     StoreError,
     figures_of,
     open_results,
-    refuse_unwritable,
+    refuse_obstacles,
     theory_from_dataset,
 )
 from ..experiments.store import SCENARIO, SUMMARY, SWEEP, THEORY, TRAJECTORIES
@@ -145,7 +145,7 @@ def save(dataset: xarray.Dataset, folder: Path, *, overwrite: bool = False) -> l
 
     Raises `StoreError` where `folder` holds other results, unless `overwrite`, and where it cannot be written.
     """
-    refuse_unwritable(folder)
+    refuse_obstacles(folder)
     with ResultFolder(folder).locked():
         here = ResultFolder(folder, _others(folder, bytes(dataset.to_netcdf(engine="h5netcdf")), overwrite))
         written = [here.write_dataset(dataset)]

@@ -102,7 +102,7 @@ def limit_by_scipy(network, problem, time):
 
 def check_verdict(network, problem):
     """Check what a flow with default settings says of its end, and return its outcome."""
-    flow = flowsim.integrate(network, problem, ts=[], max_steps=2000)
+    flow = flowsim.integrate(network, problem, ts=[], max_steps=1000)
     if flow.outcome is Outcome.CONVERGED:
         end = flattened(flow.network)
         values = np.linalg.eigvalsh(hessian(end, network, problem))
@@ -131,13 +131,13 @@ def test_fifty_verdicts():
     outcomes = {name: [check_verdict(*drawn(kind, seed)) for seed in range(5)] for name, kind in STRUCTURES.items()}
     settled = [outcome for found in outcomes.values() for outcome in found if outcome is not Outcome.STEP_LIMIT]
     assert set(settled) <= {Outcome.CONVERGED, Outcome.NO_MINIMIZER, Outcome.STATIONARY}
-    for name in ("two linear layers", "three linear layers", "fewer samples than features", "bottleneck", "two outputs"):
+    for name in list(STRUCTURES)[:5]:
         assert set(outcomes[name]) == {Outcome.CONVERGED}, name
     assert settled.count(Outcome.CONVERGED) >= 30
 
 
 @pytest.mark.slow
-@settings(max_examples=80, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(
     name=st.sampled_from(list(STRUCTURES)),
     seed=st.integers(0, 10**6),

@@ -36,7 +36,8 @@ class LowRankExtrapolation(ProposingSolver):
     over rows 1, …, k gives order k with *any* A (a W-method); with A near −∂f/∂y in the stiff directions, accuracy
     alone limits the step, not stability. Rows are added until the difference of the last two columns is below the
     tolerance, and below a tenth of the way of the step, so easy steps stay cheap, and the next step is as long as makes
-    work per time least (Deuflhard 1985; Hairer and Wanner 1996, section IV.9). Memory: y0 and `columns` + 6 arrays of its size, and G where it is stored.
+    work per time least (Deuflhard 1985; Hairer and Wanner 1996, section IV.9). Memory: y0 and `columns` + 6 arrays of
+    its size, and G where it is stored.
 
     `flowsim.integrate` fills in `curvature` for a problem that knows its outputs. `columns` is the largest order, and
     `overhead` the price of G and of the factorizations of one step, in evaluations of f.

@@ -2,10 +2,10 @@
 
 from .ahead import PendingSweep as PendingSweep, sweeps_ahead as sweeps_ahead
 from .block import plan as plan
+from .cluster import ClusterError as ClusterError
 from .run import Progress as Progress, SweepResults as SweepResults, run_sweep as run_sweep
-from .store import FOLDER as FOLDER, BlockStore as BlockStore
+from .store import BlockStore as BlockStore
 from .workers import (
-    ClusterError as ClusterError,
     Workers as Workers,
     default_jobs as default_jobs,
     workers as workers,

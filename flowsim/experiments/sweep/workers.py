@@ -5,12 +5,12 @@ dependency of every sweep, opens a port for a scheduler and for each worker, whi
 and starts a worker that dies anew, where a block that takes its process down is to be named.
 """
 
-import logging
 import multiprocessing
 import os
 import signal
 import threading
-from collections.abc import Iterable, Iterator, Sequence
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, CancelledError, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
@@ -21,20 +21,18 @@ import jax
 
 from ..runner import default_device, environment
 from .block import Block
+from .cluster import ClusterError, await_a_worker, connected
 from .compute import BlockResult, compute, given_up, in_one_line
 from .queue import BlockQueue
 
 if TYPE_CHECKING:
-    from distributed import Client
+    from distributed import Client, as_completed
 
 # A block whose worker died so often is given up: it may be the one that kills.
 _ATTEMPTS = 3
 # So many do their imports while the blocks are planned. There may be fewer blocks than workers: the others wait.
 _STARTED_EARLY = 4
-
-
-class ClusterError(RuntimeError):
-    """A Dask cluster that cannot be used: the message says why, and what to do instead."""
+_POLL_SECONDS, _LOOK_SECONDS = 0.02, 5.0
 
 
 class Workers(Protocol):
@@ -68,10 +66,11 @@ class Spawned:
 
     def __init__(self, count: int, device: str | None = None):
         self._device = device
-        self._pools = [_pool(device) for _ in range(count)]
         self._closing = threading.Lock()
         self._closed = False
-        with _keyboard_held():
+        with _terminal_held():  # starts the tracker of semaphores, and that lets go of some signals again
+            self._pools = [_pool(device) for _ in range(count)]
+        with _terminal_held():
             for pool in self._pools[:_STARTED_EARLY]:
                 pool.submit(os.getpid)
 
@@ -115,7 +114,7 @@ class Spawned:
             self._pools.pop().shutdown(cancel_futures=True)  # at once, as they are dead
 
     def _submit(self, worker: int, block: Block) -> Future:
-        with self._closing, _keyboard_held():
+        with self._closing, _terminal_held():
             if self._closed:
                 raise RuntimeError("the workers have been sent away")
             try:
@@ -130,8 +129,8 @@ class OnDask:
 
     elsewhere = True
 
-    def __init__(self, client: "Client"):
-        self._client = client
+    def __init__(self, client: "Client", told: Callable[[str], None]):
+        self._client, self._told = client, told
 
     def results(self, groups: Iterable[Sequence[Block]]) -> Iterator[tuple[Block, BlockResult]]:
         """Yield every block with its result, in the order in which they are ready."""
@@ -143,7 +142,10 @@ class OnDask:
             for number, group in enumerate(groups)
             for block in group
         }
-        for future in as_completed(futures, loop=self._client.loop):
+        ended = as_completed(futures, loop=self._client.loop)
+        while not ended.is_empty():
+            self._wait_for(ended)
+            future = next(ended)
             block = futures[future]
             try:
                 result = future.result()
@@ -155,16 +157,32 @@ class OnDask:
             yield block, result
             future.release()
 
+    def _wait_for(self, ended: "as_completed") -> None:
+        """Wait until a block has ended, which none would if the workers had gone."""
+        looked = time.monotonic()
+        while not ended.has_ready():
+            time.sleep(_POLL_SECONDS)
+            if time.monotonic() - looked > _LOOK_SECONDS:
+                await_a_worker(self._client, self._told)
+                looked = time.monotonic()
+
 
 @contextmanager
-def workers(jobs: int, *, dask: str | None = None, device: str | None = None) -> Iterator[Workers]:
+def workers(
+    jobs: int,
+    *,
+    dask: str | None = None,
+    device: str | None = None,
+    told: Callable[[str], None] = lambda message: None,
+) -> Iterator[Workers]:
     """Provide workers: a Dask cluster by its address, else `jobs` processes on a kind of `device`; one is this one.
 
-    Raises `ClusterError` where the cluster does not answer, `ModuleNotFoundError` without the package.
+    `told` hears what is waited for. Raises `ClusterError` for a cluster that cannot be used, `ModuleNotFoundError`
+    without the package.
     """
     if dask is not None:
-        with _client(dask) as client:
-            yield OnDask(client)
+        with connected(dask, told) as client:
+            yield OnDask(client, told)
     elif jobs == 1:
         yield InProcess()
     else:
@@ -173,22 +191,6 @@ def workers(jobs: int, *, dask: str | None = None, device: str | None = None) ->
             yield spawned
         finally:
             spawned.close()
-
-
-def _client(address: str) -> "Client":
-    from distributed import Client
-    from distributed.comm.addressing import get_address_host_port
-
-    try:
-        get_address_host_port(address)
-    except ValueError as error:
-        raise ClusterError(f"no address ({error}); write for instance tcp://localhost:8786") from None
-    # What becomes of the connection is said in one message, not in tracebacks on the way.
-    logging.getLogger("distributed.client").setLevel(logging.CRITICAL)
-    try:
-        return Client(address, timeout=10, set_as_default=False)
-    except OSError as error:
-        raise ClusterError(f"no answer ({error}); start a scheduler, or leave the option out") from None
 
 
 def default_jobs() -> int:
@@ -205,15 +207,15 @@ def _pool(device: str | None) -> ProcessPoolExecutor:
 
 
 @contextmanager
-def _keyboard_held() -> Iterator[None]:
-    """Hold back Ctrl-C while processes are started: they start with the signals that are held back, and keep them so.
+def _terminal_held() -> Iterator[None]:
+    """Hold back what a terminal sends to all processes while some are started: they keep held back what is so then.
 
-    Else one that is still at its imports would print a traceback.
+    Else one that is still at its imports would print a traceback at Ctrl-C. The main process sees to their end.
     """
     if not hasattr(signal, "pthread_sigmask"):
         yield
         return
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT, signal.SIGHUP])
     try:
         yield
     finally:
@@ -221,7 +223,7 @@ def _keyboard_held() -> Iterator[None]:
 
 
 def _begin_worker(device: str | None) -> None:
-    """Leave the keyboard to the main process, and end with it, however it ends."""
+    """Leave the terminal to the main process, and end with it, however it ends."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     if device is not None:
         jax.config.update("jax_default_device", jax.devices(device)[0])

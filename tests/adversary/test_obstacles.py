@@ -1,0 +1,116 @@
+"""What cannot be written is found before anything is computed: one message, exit code 2, everything left as it was."""
+
+import os
+from importlib import import_module
+
+import pytest
+import xarray
+
+from flowsim import cli
+from flowsim.experiments import StoreError
+from flowsim.experiments.store import refuse_obstacles, result_folder
+
+# Not by their names, which may be those of functions too.
+RUN = import_module("flowsim.cli.run")
+SCENARIO = """
+data: {kind: gaussian, samples: 20, features: 3}
+network: {kind: mlp, depth: 3, scale: 0.5}
+"""
+
+
+def a_file(path):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("mine")
+
+
+def a_folder(path):
+    path.mkdir(parents=True)
+
+
+def a_link_to_nowhere(path):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.symlink_to("nowhere")
+
+
+def everything_in(folder):
+    return {path: path.read_bytes() if path.is_file() else os.path.islink(path) for path in folder.rglob("*")}
+
+
+OBSTACLES = {
+    "out/tiny/figures": (a_file, "is a file; results need a folder"),
+    "out/tiny": (a_file, "is a file; results need a folder"),
+    "out": (a_link_to_nowhere, "is a link that leads nowhere; results need a folder"),
+    "out/tiny/summary.json": (a_folder, "is a folder in the place of a file; remove it, or use another --out"),
+    "out/tiny/scenario.yaml": (a_folder, "is a folder in the place of a file"),
+    "out/tiny/trajectories.nc": (a_folder, "is a folder in the place of a file"),
+    "out/tiny/.lock": (a_folder, "is a folder in the place of a file"),
+    "out/tiny/figures/sharpness.png": (a_folder, "is a folder in the place of a file"),
+    "out/.blocks": (a_link_to_nowhere, "is a link that leads nowhere"),
+}
+LINKS = ["out/tiny", "out/tiny/figures"]
+
+
+@pytest.fixture
+def refused(tmp_path, monkeypatch, capsys):
+    """Return a function that runs a scenario and returns its one message."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(RUN, "run", lambda *_, **__: pytest.fail("it computed"))
+
+    def run(name="tiny", *options):
+        (tmp_path / f"{name}.yaml").write_text(SCENARIO + ("sweep: {}" if "sweep" in options else ""))
+        before = everything_in(tmp_path)
+        code = cli.main([f"{name}.yaml", "--out", "out", "--jobs", "1"])
+        said = capsys.readouterr().err
+        assert (code, said.count("\n")) == (2, 1), said
+        assert everything_in(tmp_path) == before
+        return said
+
+    return run
+
+
+@pytest.mark.parametrize("place", OBSTACLES)
+def test_what_is_in_the_place_of_results_is_refused_before_anything_is_computed(tmp_path, refused, place):
+    make, message = OBSTACLES[place]
+    make(tmp_path / place)
+    assert f"{place}: {message}" in refused("tiny", "sweep")
+
+
+@pytest.mark.parametrize("place", LINKS)
+def test_a_link_that_leads_nowhere_is_refused_before_anything_is_computed(tmp_path, refused, place):
+    a_link_to_nowhere(tmp_path / place)
+    assert f"{place}: is a link that leads nowhere; results need a folder: use another --out" in refused()
+
+
+def test_a_folder_for_figures_without_permission_is_refused_before_anything_is_computed(tmp_path, monkeypatch, refused):
+    a_folder(tmp_path / "out/tiny/figures")
+    access = os.access  # which is given to root always
+    monkeypatch.setattr(os, "access", lambda path, mode: path.name != "figures" and access(path, mode))
+    assert "out/tiny/figures: no permission to write there; use another --out" in refused()
+
+
+def test_a_folder_that_nobody_may_write_is_refused(tmp_path):
+    if os.geteuid() == 0:
+        pytest.skip("root may write anywhere")
+    tmp_path.chmod(0o500)
+    with pytest.raises(StoreError, match="no permission to write there"):
+        refuse_obstacles(tmp_path / "tiny")
+
+
+def test_no_scenario_has_its_results_among_the_blocks(refused):
+    assert refused(".blocks") == (
+        "flowsim: .blocks: is the folder of the blocks of sweeps; give the scenario file another name\n"
+    )
+
+
+def test_stored_results_that_cannot_be_written_again_are_refused_before_anything_is_drawn(tmp_path, capsys):
+    result_folder(tmp_path, "tiny", {}).write_dataset(xarray.Dataset({"risk": 1.0}))
+    a_file(tmp_path / "tiny" / "figures")
+    assert cli.main(["report", str(tmp_path / "tiny")]) == 2
+    printed, said = capsys.readouterr()
+    assert printed == ""
+    assert "figures: is a file; results need a folder" in said
+
+
+def test_a_link_in_the_place_of_a_file_is_replaced(tmp_path):
+    a_link_to_nowhere(tmp_path / "summary.json")
+    refuse_obstacles(tmp_path)

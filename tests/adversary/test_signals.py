@@ -1,0 +1,107 @@
+"""Ctrl-C, SIGTERM and SIGHUP end a run in one line, with exit code 128 + n, at any moment."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from importlib import import_module
+from pathlib import Path
+
+import pytest
+
+from flowsim import cli, signals
+
+# Not by its name, which may be that of a function too.
+COMMAND = import_module("flowsim.cli.command")
+SCENARIO = """
+data: {kind: gaussian, samples: 20, features: 3}
+network: {kind: mlp, depth: 3, scale: 0.5}
+"""
+LINES = {
+    signal.SIGINT: "flowsim: interrupted; files written so far are whole, the others are missing; ",
+    signal.SIGTERM: "flowsim: ended by SIGTERM; files written so far are whole, the others are missing; ",
+    signal.SIGHUP: "flowsim: ended by SIGHUP; files written so far are whole, the others are missing; ",
+}
+GO_ON = "run the same again, and what is stored is not computed again\n"
+each_signal = pytest.mark.parametrize("number", LINES, ids=lambda number: number.name)
+
+
+def listens():
+    """Begin a process as a terminal does, where Ctrl-C is not ignored."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def until_it_imports(process):
+    """Wait until a process is in the middle of its imports."""
+    end = time.monotonic() + 30
+    of_process = Path(f"/proc/{process.pid}")
+    # Until it begins to be Python anew, it has all that this process has imported.
+    while b"missing" not in (of_process / "cmdline").read_bytes() or b"numpy" not in (of_process / "maps").read_bytes():
+        assert time.monotonic() < end
+        assert process.poll() is None
+        time.sleep(0.005)
+
+
+@each_signal
+@pytest.mark.skipif(not Path("/proc/self/maps").exists(), reason="sees by /proc how far a process is")
+def test_a_signal_during_the_imports_is_one_line(tmp_path, number):
+    process = subprocess.Popen(
+        [sys.executable, "-m", "flowsim", "missing.yaml"], stderr=subprocess.PIPE, text=True, preexec_fn=listens
+    )
+    until_it_imports(process)
+    process.send_signal(number)
+    _, said = process.communicate(timeout=30)
+    assert said == LINES[number] + GO_ON
+    assert process.returncode == 128 + number
+
+
+@each_signal
+def test_a_signal_during_the_work_is_one_line_and_leaves_no_lock(tmp_path, monkeypatch, capsys, number):
+    def work(jobs, crew):
+        with jobs[0].folder.locked():
+            os.kill(os.getpid(), number)
+            time.sleep(60)
+
+    monkeypatch.setattr(COMMAND, "run_all", work)
+    (tmp_path / "tiny.yaml").write_text(SCENARIO)
+    handlers = [signal.getsignal(other) for other in signals.ENDING]
+    assert cli.main([str(tmp_path / "tiny.yaml"), "--out", str(tmp_path / "out")]) == 128 + number
+    assert capsys.readouterr().err == LINES[number] + GO_ON
+    assert [path.name for path in tmp_path.iterdir()] == ["tiny.yaml"]
+    assert [signal.getsignal(other) for other in signals.ENDING] == handlers
+
+
+def cleared_after_a_signal():
+    """Let one signal end what is under way, and another come while that clears up."""
+    try:
+        os.kill(os.getpid(), signal.SIGHUP)
+        time.sleep(60)
+    finally:
+        os.kill(os.getpid(), signal.SIGTERM)
+        time.sleep(0.01)
+        yield "cleared"
+
+
+def test_a_second_signal_does_not_disturb_what_is_cleared_away_after_the_first():
+    clearing = cleared_after_a_signal()
+    with signals.raised():
+        assert next(clearing) == "cleared"
+        with pytest.raises(signals.Ended, match=str(int(signal.SIGHUP))):
+            next(clearing)
+
+
+def test_a_signal_that_is_ignored_stays_so():
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)  # as nohup does
+    try:
+        with signals.raised():
+            os.kill(os.getpid(), signal.SIGHUP)
+            assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGHUP, before)
+
+
+def test_the_package_alone_leaves_the_signals_of_a_process_as_they_are():
+    code = f"import runpy, signal; runpy.run_path({signals.__file__!r}); print(signal.getsignal(signal.SIGTERM))"
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert run.stdout == f"{signal.SIG_DFL}\n"
