@@ -16,6 +16,8 @@ from .arrays import Array, DataError
 from .scaling import unit_regressor
 from .source import SOURCES, Data, DataSource
 
+LARGEST_NOISE = 1e100  # whose square is a float, and so is a sum of squares
+
 
 @SOURCES.register("gaussian")
 class GaussianData(DataSource):
@@ -27,7 +29,7 @@ class GaussianData(DataSource):
     """Number of samples n."""
     features: Count = Field(examples=[5])
     """Number of features d of one sample."""
-    noise: float = Field(default=1.0, ge=0, examples=[1.0])
+    noise: float = Field(default=1.0, ge=0, le=LARGEST_NOISE, examples=[1.0])
     """Standard deviation of the noise on the labels, before they are scaled."""
     outputs: Count = Field(default=1, examples=[1])
     """Number of labels m of one sample."""
@@ -115,8 +117,9 @@ def gaussian_teacher_with_test(
     for name, size in {"samples": samples, "features": features, "outputs": outputs}.items():
         if not isinstance(size, Integral) or size < 1:
             raise DataError(f"{name} is {size!r}: expected a whole number, at least 1")
-    if not 0 <= noise < math.inf:
-        raise DataError(f"noise is {noise!r}: expected a finite standard deviation, at least 0")
+    if not 0 <= noise <= LARGEST_NOISE:
+        expected = f"expected a finite standard deviation, at least 0 and at most {LARGEST_NOISE:g}"
+        raise DataError(f"noise is {noise!r}: {expected}")
     X = rng.standard_normal((samples, features))
     if condition is not None:
         X = _conditioned(X, condition)

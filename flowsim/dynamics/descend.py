@@ -12,7 +12,7 @@ from ..probes import Probe
 from ..problems import Problem
 from .descent import Descent
 from .driver import Request, drive
-from .field import checked_parts, constant
+from .field import check_step_count, checked_parts, constant
 from .gradient_descent import GradientDescent
 from .records import instruments
 from .schedule import AtSteps
@@ -49,8 +49,7 @@ def descend(
     """
     _, rest, dtype = checked_parts(network)
     dynamics = _optimizer(learning_rate, optimizer).checked(dtype)
-    if not (isinstance(steps, int | np.integer) and steps >= 1):
-        raise ValueError(f"steps must be a whole number, one or more, got {steps!r}")
+    check_step_count("steps", steps)
     marks = default_record_steps(steps) if record_steps is None else as_times(record_steps, "record_steps", whole=True)
     request = Request(
         network=network,

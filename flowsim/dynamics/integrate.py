@@ -6,6 +6,7 @@ from typing import Any
 
 import diffrax
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import ArrayLike
@@ -15,7 +16,7 @@ from ..problems import Problem
 from .descent import Descent
 from .driver import Request, drive
 from .dynamics import Dynamics
-from .field import checked_parts, constant
+from .field import check_step_count, checked_parts, constant
 from .gradient_flow import GradientFlow
 from .records import instruments
 from .schedule import AtTimes, Spread
@@ -70,10 +71,9 @@ def integrate(
     """
     _, rest, dtype = checked_parts(network)
     dynamics = _model(model, solver, stepsize_controller, rtol, atol).checked(dtype)
-    if isinstance(t1, int | float) and not t1 >= 0:
-        raise ValueError(f"t1 must be zero or more, got {t1}")
-    if not (isinstance(max_steps, int | np.integer) and max_steps >= 1):
-        raise ValueError(f"max_steps must be a whole number, one or more, got {max_steps!r}")
+    if not isinstance(t1, jax.Array) and not (np.ndim(t1) == 0 and np.asarray(t1).dtype.kind in "iuf" and t1 >= 0):
+        raise ValueError(f"t1 must be a number, zero or more, got {t1!r}")
+    check_step_count("max_steps", max_steps)
     request = Request(
         network=network,
         problem=problem,
