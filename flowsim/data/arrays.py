@@ -29,7 +29,11 @@ def real_array(given: ArrayLike, dimensions: tuple[int, ...], *, place: str) -> 
     Raises `DataError` for other numbers of axes, an empty axis, and entries that are not finite real
     numbers.
     """
-    array = np.asarray(given)
+    try:
+        array = np.asarray(given)
+    except ValueError as error:  # NumPy's, of lists that make no array
+        reason = f"{type(error).__name__}: {error}".splitlines()[0]
+        raise DataError(f"{place} makes no array ({reason}): expected rows of equal length") from None
     if array.ndim not in dimensions or 0 in array.shape:
         expected = " or ".join({1: "(n,)", 2: "(n, columns)"}[dimension] for dimension in dimensions)
         raise DataError(f"{place} has shape {array.shape}: expected {expected}, with no empty axis")

@@ -59,7 +59,8 @@ def reason_of(error: Exception) -> str:
 def check_callable(network: object) -> None:
     """Raise `TypeError` for what maps no sample, before anything is traced."""
     if not callable(network):
+        found = "an array" if isinstance(network, jax.Array) else f"a {type(network).__name__}"
         raise TypeError(
-            f"the network is a {type(network).__name__}: expected an Equinox module that maps one sample, with "
+            f"the network is {found}: expected an Equinox module that maps one sample, with "
             "a method __call__(self, x)"
         )
