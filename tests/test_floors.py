@@ -13,6 +13,7 @@ ROOT = Path(flowsim.__file__).parent
 FLOORS = {
     "kinds": 0,
     "norms": 0,
+    "memory": 0,
     "data": 1,
     "networks": 1,
     "problems": 1,

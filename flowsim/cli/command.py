@@ -11,12 +11,14 @@ import jax
 
 from ..data import DataError
 from ..experiments import ScenarioError, StoreError, scenario_json_schema
+from ..memory import is_out_of_memory
 from .crew import crew_for
 from .jobs import read_jobs
 from .options import parser
 from .redraw import WORD as REPORT, redraw
 from .run import run_all
 
+_NOT_ENOUGH = "not enough memory; use fewer samples or features, a smaller network, or precision: float32"
 DONE, BAD_INPUT, INTERRUPTED = 0, 2, 130
 
 
@@ -38,14 +40,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         # Whoever read our output has gone: say no more, not even when Python flushes at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return DONE
-    except OSError as error:
-        return _refuse(f"{error.filename or 'output'}: {error.strerror or error}; use another file or folder")
-    except MemoryError:
-        return _refuse("not enough memory; use fewer samples or features, or a smaller network")
-    except jax.errors.JaxRuntimeError as error:
-        if "RESOURCE_EXHAUSTED" not in str(error):
+    except Exception as error:
+        if is_out_of_memory(error):
+            return _refuse(_NOT_ENOUGH)
+        if not isinstance(error, OSError):
             raise
-        return _refuse("not enough memory on the device; use a smaller network, or precision: float32")
+        return _refuse(f"{error.filename or 'output'}: {error.strerror or error}; use another file or folder")
 
 
 def _run(options: argparse.Namespace) -> int:

@@ -12,10 +12,12 @@ from pydantic_core import PydanticCustomError
 
 from ..kinds import refusal, too_large
 from ..kinds.values import MOST_NUMBERS, Condition, Count, CountOrZero
+from ..memory import beyond_memory
 from .arrays import Array, DataError
 from .scaling import unit_regressor
 from .source import SOURCES, Data, DataSource
 
+_COPIES = 4  # of the data are there at once, at least, when the regressor is made one of unit norm
 LARGEST_NOISE = 1e100  # whose square is a float, and so is a sum of squares
 
 
@@ -67,6 +69,14 @@ class GaussianData(DataSource):
         for key, number in numbers.items():
             if number > MOST_NUMBERS:
                 yield too_large(f"a matrix of {number} numbers", key, (key,))
+        samples = self.samples + self.test_samples
+        if beyond := beyond_memory(8 * _COPIES * samples * (self.features + self.outputs)):
+            yield refusal(
+                found=f"{samples} samples of {self.features + self.outputs} numbers, in {_COPIES} copies: {beyond}",
+                expected="data that fit",
+                write="fewer samples or features",
+                at=("samples",),
+            )
         if self.test_samples and self.condition is not None:
             yield refusal(
                 found=f"{self.test_samples} beside a condition number",

@@ -13,6 +13,7 @@ from ..kinds import Chosen, Made, Section, recipe_of, refusal, within
 from ..networks import NETWORKS, NetworkRecipe, shape_refusals
 from ..problems.losses import LOSSES, SquaredError
 from .figure import FigureNames, figure_refusals
+from .forecast import memory_refusals, product_size_refusals, theory_size_refusals
 from .record import ProbeNames
 from .settings import DescentSettings, FlowSettings, LargeProductsSettings, TheorySettings
 from .sweep_settings import SweepSettings
@@ -70,6 +71,7 @@ class Scenario(Section):
     def refusals(self) -> Iterator[PydanticCustomError]:
         """Yield why the sections do not go together."""
         yield from within(("network",), shape_refusals(self.network, *self.data.dimensions()))
+        yield from memory_refusals(self.precision, self.data, self.network, self.sweep)
         if self.theory is not None and not self.squares:
             yield refusal(
                 found=f"the loss {self.loss.kind}",
@@ -79,6 +81,9 @@ class Scenario(Section):
             )
         if self.theory is not None:
             yield from self.theory.refusals_for(self.data, self.network)
+            yield from within(("theory",), theory_size_refusals(self.theory, self.data, self.network))
+        if self.lemma_3 is not None:
+            yield from within(("lemma_3",), product_size_refusals(self.lemma_3))
         yield from figure_refusals(self.figure, self)
         if self.flow.excess_risk is not None and not self.least_squares:
             yield refusal(

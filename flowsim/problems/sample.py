@@ -61,6 +61,5 @@ def check_callable(network: object) -> None:
     if not callable(network):
         found = "an array" if isinstance(network, jax.Array) else f"a {type(network).__name__}"
         raise TypeError(
-            f"the network is {found}: expected an Equinox module that maps one sample, with "
-            "a method __call__(self, x)"
+            f"the network is {found}: expected an Equinox module that maps one sample, with a method __call__(self, x)"
         )
