@@ -205,7 +205,6 @@ THINGS = {
     "a diagnostic of a taken name": (lambda: flown(diagnostics={"risk": len}), "'risk' is recorded already"),
     "a number as probe": (lambda: flown(probes=[3]), "a probe is a flowsim.Probe, or a function of the network with a"),
     "probes that are no list": (lambda: flown(probes=3), "probes is a list of them, got a int: write probes=[...]"),
-    "no checkpoint": (lambda: flown(checkpoint=__file__), "is not a checkpoint of flowsim: choose another file"),
     "width zero": (lambda: deep(widths=[3, 0, 1]), "every width must be a positive whole number, got [3, 0, 1]"),
     "scale in quotes": (lambda: deep(scale="1"), "scale must be a standard deviation, zero or more, got '1'"),
     "no weights": (lambda: flowsim.DeepLinear([]), "a network needs at least one weight matrix, got an empty list"),
@@ -219,7 +218,6 @@ THINGS = {
     "results of nowhere": (lambda: flowsim.open_results("/nowhere"), "there is no such folder; give the folder of one"),
     "results in a file": (lambda: flowsim.open_results(__file__), "is a file; give the folder of one scenario's resul"),
     "the gradient of a descent": (lambda: jax.grad(lambda by: descended(scaled(by)).risk[-1])(1.0), "no derivative in"),
-    "the gradient of a flow": (lambda: jax.grad(lambda by: flown(scaled(by)).risk[-1])(1.0), "no derivative in revers"),
     "a compiled gradient": (lambda: jax.jit(jax.grad(lambda eta: descended(learning_rate=eta).risk[-1]))(0.1),
         "Differentiate it forwards, with jax.jvp or jax.jacfwd"),
 }
