@@ -94,7 +94,7 @@ SpacedLearningRates = Annotated[
     _list_or_range({"type": "number", "exclusiveMinimum": 0}),
 ]
 Positives = Annotated[
-    tuple[Annotated[float, Field(gt=0, le=1e3)], ...], Field(strict=False, min_length=1), AfterValidator(distinct)
+    tuple[Annotated[float, Field(ge=1e-100, le=1e3)], ...], Field(strict=False, min_length=1), AfterValidator(distinct)
 ]
 Counts = Annotated[
     tuple[Annotated[int, Field(ge=1, le=100_000), WHOLE], ...], Field(strict=False), AfterValidator(distinct)

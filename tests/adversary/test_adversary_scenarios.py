@@ -243,6 +243,12 @@ SIZES = {
     "matrices of lemma 3": (f"{HEAD}lemma_3: {{deviations: [1], scales: [1], widths: [100000], depths: [9]}}",
         "3: lemma_3.widths: found 90000000000 numbers in one initialization, in 6 copies: 4.32e+03 GB of memory"),
     "steps": (f"{HEAD}descent: {{learning_rates: [1], steps: 3e9}}", "3: descent.steps: found 3000000000 steps over a"),
+    "deviations beyond exponentials": (f"{HEAD}lemma_3: {{deviations: [1000], scales: [1], widths: [1], depths: [1]}}",
+        "found s = 1 beside u = 1000, for which 2s² + 4u is 4002; expected at most 700"),
+    "scales beyond exponentials": (f"{HEAD}lemma_3: {{deviations: [1], scales: [1000], widths: [1], depths: [1]}}",
+        "3: lemma_3.scales: found s = 1000 beside u = 1, for which 2s² + 4u is 2e+06"),
+    "scales without squares": (f"{HEAD}lemma_3: {{deviations: [1], scales: [1e-300], widths: [1], depths: [1]}}",
+        "3: lemma_3.scales[0]: found 1e-300; expected at least 1e-100"),
     "swept steps": (sweep("descent: [{learning_rates: [1], steps: 1073741824}]"), "found 1073741824; expected at most"),
     "critical steps": (sweep("critical: {steps: 1e12}"), "found 1000000000000.0; expected at most 1073741823"),
     "steps of the flow": (f"{HEAD}flow: {{max_steps: 1e12}}", "3: flow.max_steps: found 1000000000000.0; expected at"),
@@ -414,3 +420,11 @@ def test_memory_that_runs_out_is_one_message_whatever_its_wording(said, monkeypa
     assert message == (
         "flowsim: not enough memory; use fewer samples or features, a smaller network, or precision: float32\n"
     )
+
+
+@pytest.mark.slow
+def test_the_theory_of_a_flow_that_does_not_move_is_told_without_a_warning(tmp_path):
+    """The bounds of Lemma 2 divide by the square of a singular value, which is zero here, and the flow has no length."""
+    (tmp_path / "s.yaml").write_text(f"{HEAD.replace('0.5', '0')}theory: {{}}")
+    assert cli.main([str(tmp_path / "s.yaml"), "--out", str(tmp_path / "out")]) == 1
+    assert (tmp_path / "out" / "s" / "summary.json").exists()
