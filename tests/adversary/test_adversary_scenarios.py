@@ -3,11 +3,14 @@
 import re
 
 import pytest
+from matplotlib.figure import Figure
 
 from flowsim import cli
 from flowsim.cli import command
 from flowsim.data import gaussian
 from flowsim.experiments import ScenarioError, read_scenario, wording
+from flowsim.report.sweeps.panels import draw_thresholds
+from flowsim.runs import GRADIENT_DESCENT, Run
 
 DATA, NETWORK = "data: {kind: gaussian, samples: 20, features: 3}", "network: {kind: mlp, depth: 3, scale: 0.5}"
 HEAD = f"{DATA}\n{NETWORK}\n"
@@ -424,7 +427,14 @@ def test_memory_that_runs_out_is_one_message_whatever_its_wording(said, monkeypa
 
 @pytest.mark.slow
 def test_the_theory_of_a_flow_that_does_not_move_is_told_without_a_warning(tmp_path):
-    """The bounds of Lemma 2 divide by the square of a singular value, which is zero here, and the flow has no length."""
+    """The bounds of Lemma 2 divide by the square of a singular value, which is zero here; the flow has no length."""
     (tmp_path / "s.yaml").write_text(f"{HEAD.replace('0.5', '0')}theory: {{}}")
     assert cli.main([str(tmp_path / "s.yaml"), "--out", str(tmp_path / "out")]) == 1
     assert (tmp_path / "out" / "s" / "summary.json").exists()
+
+
+def test_the_threshold_of_a_rate_of_almost_nothing_does_not_overflow_its_axis():
+    axes = Figure().add_subplot()
+    draw_thresholds(axes, [Run(GRADIENT_DESCENT, 1e-300), Run(GRADIENT_DESCENT, 0.1)])
+    axes.set_yscale("log")
+    assert [line.get_ydata()[0] for line in axes.lines] == [20.0]
