@@ -6,6 +6,7 @@ from typing import Any
 import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
+from equinox.internal import nondifferentiable_backward
 from jaxtyping import ArrayLike
 
 from ..probes import Probe
@@ -14,12 +15,17 @@ from .descent import Descent
 from .driver import Request, drive
 from .field import check_step_count, checked_parts, constant
 from .gradient_descent import GradientDescent
+from .interruptible import is_traced
 from .records import instruments
 from .schedule import AtSteps
 from .stopping import Stopping, stopping_for
 from .trajectory import Trajectory, as_times, trajectory_of
 
 _RECORDS = 250
+_NOT_BACKWARDS = (
+    "a descent has no derivative in reverse mode (jax.grad, jax.vjp, jax.jacrev), as its number of steps is not known "
+    "beforehand: differentiate it forwards, with jax.jvp or jax.jacfwd in the few numbers that it depends on"
+)
 
 
 def descend(
@@ -44,8 +50,9 @@ def descend(
     `default_record_steps(steps)`, some 250, dense at first); what they hold is as
     in `integrate`. An `optimizer` is a `flowsim.Descent`, which holds its learning rate itself.
 
-    Works under `jax.jit` and `jax.vmap`, with a traced `learning_rate` too. Raises `ValueError` or
-    `TypeError` for arguments that cannot be right; a run that diverges is returned, not raised.
+    Works under `jax.jit` and `jax.vmap`, with a traced `learning_rate` too, and under `jax.jvp` and `jax.jacfwd`.
+    Raises `ValueError` or `TypeError` for arguments that cannot be right, and `RuntimeError` where it is differentiated
+    backwards; a run that diverges is returned, not raised.
     """
     _, rest, dtype = checked_parts(network)
     dynamics = _optimizer(learning_rate, optimizer).checked(dtype)
@@ -61,7 +68,10 @@ def descend(
         t1=constant(np.inf, dtype),
         max_steps=constant(steps, jnp.result_type(int)),
     )
-    return trajectory_of(drive(request), request, rest)
+    state = drive(request)
+    # Backwards, a loop of unknown length has no end to begin at.
+    state = nondifferentiable_backward(state, msg=_NOT_BACKWARDS) if is_traced(state) else state
+    return trajectory_of(state, request, rest)
 
 
 def _optimizer(learning_rate: float | None, optimizer: Descent | None) -> Descent:

@@ -9,6 +9,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+from equinox.internal import nondifferentiable
 from jaxtyping import ArrayLike
 
 from ..probes import Probe
@@ -18,10 +19,16 @@ from .driver import Request, drive
 from .dynamics import Dynamics
 from .field import check_step_count, checked_parts, constant
 from .gradient_flow import GradientFlow
+from .interruptible import is_traced
 from .records import instruments
 from .schedule import AtTimes, Spread
 from .stopping import Stopping, stopping_for
 from .trajectory import Trajectory, as_times, trajectory_of
+
+_NOT_DIFFERENTIABLE = (
+    "a flow whose steps adapt has no derivative (jax.grad, jax.jvp and their kin): take differences of two flows at "
+    "small tolerances, or differentiate flowsim.descend forwards, with jax.jvp or jax.jacfwd"
+)
 
 
 def integrate(
@@ -67,7 +74,8 @@ def integrate(
     `model` is a dynamics with adaptive steps (`flowsim.Dynamics`), which holds its solver and tolerances itself.
 
     Works under `jax.jit` and `jax.vmap` without `checkpoint`. Raises `ValueError` or `TypeError` for arguments that
-    cannot be right; a run that does not converge is returned, not raised.
+    cannot be right, and `RuntimeError` where it is differentiated; a run that does not converge is returned, not
+    raised.
     """
     _, rest, dtype = checked_parts(network)
     dynamics = _model(model, solver, stepsize_controller, rtol, atol).checked(dtype)
@@ -85,6 +93,8 @@ def integrate(
         max_steps=constant(max_steps, jnp.result_type(int)),
     )
     state = drive(request, checkpoint=checkpoint, checkpoint_seconds=checkpoint_seconds)
+    # The control of the steps has no derivative, nor does where they end.
+    state = nondifferentiable(state, msg=_NOT_DIFFERENTIABLE) if is_traced(state) else state
     return trajectory_of(state, request, rest)
 
 

@@ -7,7 +7,6 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from equinox.internal import nondifferentiable_backward
 from jax.core import Tracer
 from jaxtyping import Array, Float, Int, PyTree
 
@@ -17,14 +16,8 @@ from ..probes import Label
 from ..problems import Problem
 from .driver import Request, RunState
 from .dynamics import DYNAMICS
-from .interruptible import is_traced
 from .records import STANDARD
 from .stopping import Outcome
-
-_NOT_BACKWARDS = (
-    "a run of flowsim has no derivative in reverse mode (jax.grad, jax.vjp, jax.jacrev): its number of steps is not "
-    "known beforehand. Differentiate it forwards, with jax.jvp or jax.jacfwd in the few numbers that it depends on"
-)
 
 
 class Trajectory(eqx.Module):
@@ -93,12 +86,7 @@ class Trajectory(eqx.Module):
 
 
 def trajectory_of(state: RunState, request: Request, rest: eqx.Module) -> Trajectory:
-    """Return the trajectory of a run that ended in `state`, cut to the records made where their number is known.
-
-    It may be differentiated forwards, as by `jax.jvp` and `jax.jacfwd`: backwards, a loop of unknown length has no end
-    to begin at, which is said where `jax.grad` comes to it.
-    """
-    state = nondifferentiable_backward(state, msg=_NOT_BACKWARDS) if is_traced(state) else state
+    """Return the trajectory of a run that ended in `state`, cut to the records made where their number is known."""
     dynamics, records = request.dynamics, state.schedule.records
     slots = records.slots
     if isinstance(records.count, Tracer):

@@ -218,8 +218,10 @@ THINGS = {
     "results of nowhere": (lambda: flowsim.open_results("/nowhere"), "there is no such folder; give the folder of one"),
     "results in a file": (lambda: flowsim.open_results(__file__), "is a file; give the folder of one scenario's resul"),
     "the gradient of a descent": (lambda: jax.grad(lambda by: descended(scaled(by)).risk[-1])(1.0), "no derivative in"),
+    "the gradient of a flow": (lambda: jax.grad(lambda by: flown(scaled(by), ts=[]).risk[-1])(1.0), "no derivative"),
+    "a flow forwards": (lambda: jax.jacfwd(lambda by: flown(scaled(by), ts=[]).risk[-1])(1.0), "whose steps adapt has"),
     "a compiled gradient": (lambda: jax.jit(jax.grad(lambda eta: descended(learning_rate=eta).risk[-1]))(0.1),
-        "Differentiate it forwards, with jax.jvp or jax.jacfwd"),
+        "differentiate it forwards, with jax.jvp or jax.jacfwd"),
 }
 # fmt: on
 MISUSES = {**MODELS, **LOSSES, **DATA, **NUMBERS, **THINGS}
