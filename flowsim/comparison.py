@@ -97,7 +97,10 @@ def compare(
     network so large that they would take more than 4 GB. `flow_options` go to `integrate` (`rtol`, `solver`, …);
     `progress` is called with a few words before each run. Raises as `integrate` and `descend` do.
     """
+    learning_rates = _rates(learning_rates)
     records = _affordable_records(network, len(learning_rates)) if records is None else records
+    if not (isinstance(records, int) and records >= 2):
+        raise ValueError(f"records must be a whole number, two or more, got {records!r}")
     marks = default_record_steps(steps, records)
     runs = []
     for eta in learning_rates:
@@ -120,6 +123,14 @@ def compare(
         bounds=bounds,
         critical_learning_rate=None if bounds is None or bounds[0] == 0 else 2 / bounds[0],
     )
+
+
+def _rates(given: Sequence[float]) -> tuple[float, ...]:
+    """Return the learning rates; `ValueError` for what is no list of numbers."""
+    rates = np.asarray(given)
+    if rates.ndim != 1 or (rates.size and rates.dtype.kind not in "iuf"):
+        raise ValueError(f"learning_rates must be a list of numbers, as [0.02, 0.1], got {given!r}")
+    return tuple(rates.tolist())
 
 
 def _common_times(times: list[np.ndarray], records: int) -> np.ndarray:

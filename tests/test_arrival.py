@@ -84,7 +84,7 @@ SAMPLES = np.random.default_rng(1).standard_normal((20, 2))
 
 @pytest.mark.parametrize("activation", [jnp.tanh, slow(jax.nn.gelu)])
 def test_equal_hidden_units_rest_at_a_saddle(activation):
-    rows = np.tile([[0.3, -0.2]], (4, 1))
+    rows = np.tile([[-0.6, -0.3]], (4, 1))
     start = Perceptron([rows, np.full((1, 4), 0.3)], activation=activation)
     problem = EmpiricalRisk(SAMPLES, np.sin(2 * SAMPLES[:, 0]) * SAMPLES[:, 1])
     flow = flowsim.integrate(start, problem, ts=[])

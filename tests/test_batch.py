@@ -229,8 +229,8 @@ def test_arguments_that_cannot_be_right_are_refused_with_what_was_found_and_what
     networks, good = start(linear, 4), {"learning_rates": [0.1] * 4, "steps": 10}
     for change, message in [
         ({"learning_rates": 0.1}, r"learning_rates has shape \(\): expected \(4,\), one for each lane"),
-        ({"learning_rates": [0.1, 0.1, -0.1, 0.1]}, "learning_rates must be positive finite numbers of float64"),
-        ({"learning_rates": [0.1, 0.1, np.inf, 0.1]}, "learning_rates must be positive finite numbers of float64"),
+        ({"learning_rates": [0.1, 0.1, -0.1, 0.1]}, "learning_rate must be a positive finite number of float64"),
+        ({"learning_rates": [0.1, 0.1, np.inf, 0.1]}, "learning_rate must be a positive finite number of float64"),
         ({"steps": [10] * 3}, r"steps has shape \(3,\): expected \(4,\), one for each lane"),
         ({"steps": 2.5}, "steps must be whole numbers from one"),
         ({"steps": [10, 0, 10, 10]}, "steps must be whole numbers from one"),

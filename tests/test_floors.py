@@ -14,6 +14,7 @@ FLOORS = {
     "kinds": 0,
     "norms": 0,
     "signals": 0,
+    "memory": 0,
     "data": 1,
     "networks": 1,
     "problems": 1,

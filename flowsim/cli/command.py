@@ -13,6 +13,7 @@ from .. import signals
 from ..data import DataError
 from ..experiments import ScenarioError, StoreError, scenario_json_schema
 from .closed import silence
+from ..memory import is_out_of_memory
 from .crew import crew_for
 from .jobs import read_jobs
 from .options import parser
@@ -20,6 +21,7 @@ from .redraw import WORD as REPORT, redraw
 from .run import run_all
 
 DONE, BAD_INPUT = 0, 2
+_NOT_ENOUGH = "not enough memory; use fewer samples or features, a smaller network, or precision: float32"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -42,14 +44,12 @@ def _main(words: list[str]) -> int:
         number = interrupt.number if isinstance(interrupt, signals.Ended) else signal.SIGINT
         print(signals.said_of(number), file=sys.stderr)
         return 128 + number
-    except OSError as error:
-        return _refuse(f"{error.filename or 'output'}: {error.strerror or error}; use another file or folder")
-    except MemoryError:
-        return _refuse("not enough memory; use fewer samples or features, or a smaller network")
-    except jax.errors.JaxRuntimeError as error:
-        if "RESOURCE_EXHAUSTED" not in str(error):
+    except Exception as error:
+        if is_out_of_memory(error):
+            return _refuse(_NOT_ENOUGH)
+        if not isinstance(error, OSError):
             raise
-        return _refuse("not enough memory on the device; use a smaller network, or precision: float32")
+        return _refuse(f"{error.filename or 'output'}: {error.strerror or error}; use another file or folder")
 
 
 def _run(options: argparse.Namespace) -> int:

@@ -1,6 +1,7 @@
 """What is asked for: scenarios, read and checked before anything is computed or written."""
 
 import argparse
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -46,7 +47,7 @@ def read_jobs(options: argparse.Namespace) -> list[Job]:
     if not options.scenarios:
         raise ScenarioError("no scenario given; write for instance: python -m flowsim scenarios/residual.yaml")
     overrides = parse_overrides(options.set)
-    scenarios = [(path, read_scenario(path, overrides)) for path in options.scenarios]
+    scenarios = [(path, read_scenario(path, overrides, notice=_say)) for path in options.scenarios]
     names: dict[str, Path] = {}
     for path, scenario in scenarios:
         name = _name(path, scenario, options)
@@ -57,6 +58,10 @@ def read_jobs(options: argparse.Namespace) -> list[Job]:
             )
         names[name] = path
     return [_job(path, scenario, options) for path, scenario in scenarios]
+
+
+def _say(text: str) -> None:
+    print(f"flowsim: {text}", file=sys.stderr, flush=True)
 
 
 def _name(path: Path, scenario: Scenario, options: argparse.Namespace) -> str:

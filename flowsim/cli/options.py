@@ -65,6 +65,6 @@ def _add_workers(made: argparse.ArgumentParser) -> None:
 
 
 def _positive(text: str) -> int:
-    if not text.isdecimal() or int(text) < 1:
+    if not (text.isascii() and text.isdecimal()) or int(text) < 1:
         raise argparse.ArgumentTypeError(f"found {text!r}; expected a whole number, one or more; write --jobs 2")
     return int(text)

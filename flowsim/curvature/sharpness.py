@@ -11,7 +11,7 @@ from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, ArrayLike, Bool, Float, Int, PyTree
 
 from ..networks import cast, records, split, weight_dtype
-from ..problems import Problem
+from ..problems import Problem, check_problem
 from . import vectors
 from .eigenpair import Eigenpair, Eigenpairs, checked_rtol, eigenpairs_dense, eigenpairs_lanczos
 from .hessian import hessian_product, hessian_rows
@@ -170,6 +170,7 @@ def _end_pairs(
     max_restarts: int = 500,
 ) -> Eigenpairs:
     """Return eigenpairs at the ends of the spectrum of the Hessian, the vectors as weights."""
+    check_problem(problem)
     weights, rest = split(network)
     problem = cast(problem, weight_dtype(network))
     checked_rtol(rtol, weight_dtype(network))

@@ -7,6 +7,6 @@ from .gaussian import (
     gaussian_teacher_with_test as gaussian_teacher_with_test,
 )
 from .scaling import standardize as standardize, unit_regressor as unit_regressor
-from .source import SOURCES as SOURCES, Data as Data, DataSource as DataSource
+from .source import SOURCES as SOURCES, Data as Data, DataSource as DataSource, check_data as check_data
 from .table import read_table as read_table
 from .table_file import FileData as FileData

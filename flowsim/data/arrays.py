@@ -1,6 +1,7 @@
 """What can be computed with: finite real numbers in arrays of the right shape, or a message that says where not."""
 
 import math
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -18,9 +19,31 @@ def paired_arrays(X: ArrayLike, y: ArrayLike, *, X_place: str = "X", y_place: st
     Raises `DataError` as `real_array` does, and for different numbers of rows.
     """
     X, y = real_array(X, (2,), place=X_place), real_array(y, (1, 2), place=y_place)
-    if len(X) != len(y):
-        raise DataError(f"{X_place} has {len(X)} rows and {y_place} has {len(y)}: expected one of each per sample")
+    check_pair(X, y, X_place=X_place, y_place=y_place)
     return X, y
+
+
+class HasShape(Protocol):
+    """An array, or what is known of one before it is read."""
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The lengths of its axes."""
+        ...
+
+    @property
+    def dtype(self) -> np.dtype:
+        """The type of its entries."""
+        ...
+
+
+def check_pair(X: HasShape, y: HasShape, *, X_place: str, y_place: str) -> None:
+    """Raise `DataError` for what are not X (n, d) and y, (n,) or (n, m), of real numbers."""
+    check_kind(X, (2,), place=X_place)
+    check_kind(y, (1, 2), place=y_place)
+    if X.shape[0] != y.shape[0]:
+        rows = f"{X_place} has {X.shape[0]} rows and {y_place} has {y.shape[0]}"
+        raise DataError(f"{rows}: expected one of each per sample")
 
 
 def real_array(given: ArrayLike, dimensions: tuple[int, ...], *, place: str) -> Array:
@@ -29,19 +52,29 @@ def real_array(given: ArrayLike, dimensions: tuple[int, ...], *, place: str) -> 
     Raises `DataError` for other numbers of axes, an empty axis, and entries that are not finite real
     numbers.
     """
-    array = np.asarray(given)
-    if array.ndim not in dimensions or 0 in array.shape:
-        expected = " or ".join({1: "(n,)", 2: "(n, columns)"}[dimension] for dimension in dimensions)
-        raise DataError(f"{place} has shape {array.shape}: expected {expected}, with no empty axis")
-    if array.dtype.kind not in "iuf":
-        raise DataError(f"{place} holds {array.dtype}: expected real numbers, such as float64")
-    array = array.astype(np.float64)
+    try:
+        array = np.asarray(given)
+    except ValueError as error:  # NumPy's, of lists that make no array
+        reason = f"{type(error).__name__}: {error}".splitlines()[0]
+        raise DataError(f"{place} makes no array ({reason}): expected rows of equal length") from None
+    check_kind(array, dimensions, place=place)
+    with np.errstate(over="ignore"):  # what float64 has no number for is refused below
+        array = array.astype(np.float64)
     bad = np.argwhere(~np.isfinite(array))
     if bad.size:
         entry = ", ".join(f"{axis} {number + 1}" for axis, number in zip(("row", "column"), bad[0], strict=False))
         number = float(array[tuple(bad[0])])
         raise not_finite(f"{place}, {entry} (counted from 1)", number, found=str(number))
     return array
+
+
+def check_kind(array: HasShape, dimensions: tuple[int, ...], *, place: str) -> None:
+    """Raise `DataError` for other numbers of axes than `dimensions`, an empty axis, and what are no real numbers."""
+    if len(array.shape) not in dimensions or 0 in array.shape:
+        expected = " or ".join({1: "(n,)", 2: "(n, columns)"}[dimension] for dimension in dimensions)
+        raise DataError(f"{place} has shape {array.shape}: expected {expected}, with no empty axis")
+    if array.dtype.kind not in "iuf":
+        raise DataError(f"{place} holds {array.dtype}: expected real numbers, such as float64")
 
 
 def not_finite(place: str, number: float, *, found: str) -> DataError:

@@ -12,9 +12,13 @@ from pydantic_core import PydanticCustomError
 
 from ..kinds import refusal, too_large
 from ..kinds.values import MOST_NUMBERS, Condition, Count, CountOrZero
+from ..memory import beyond_memory
 from .arrays import Array, DataError
 from .scaling import unit_regressor
 from .source import SOURCES, Data, DataSource
+
+_COPIES = 4  # of the data are there at once, at least, when the regressor is made one of unit norm
+LARGEST_NOISE = 1e100  # whose square is a float, and so is a sum of squares
 
 
 @SOURCES.register("gaussian")
@@ -27,7 +31,7 @@ class GaussianData(DataSource):
     """Number of samples n."""
     features: Count = Field(examples=[5])
     """Number of features d of one sample."""
-    noise: float = Field(default=1.0, ge=0, examples=[1.0])
+    noise: float = Field(default=1.0, ge=0, le=LARGEST_NOISE, examples=[1.0])
     """Standard deviation of the noise on the labels, before they are scaled."""
     outputs: Count = Field(default=1, examples=[1])
     """Number of labels m of one sample."""
@@ -65,6 +69,14 @@ class GaussianData(DataSource):
         for key, number in numbers.items():
             if number > MOST_NUMBERS:
                 yield too_large(f"a matrix of {number} numbers", key, (key,))
+        samples = self.samples + self.test_samples
+        if beyond := beyond_memory(8 * _COPIES * samples * (self.features + self.outputs)):
+            yield refusal(
+                found=f"{samples} samples of {self.features + self.outputs} numbers, in {_COPIES} copies: {beyond}",
+                expected="data that fit",
+                write="fewer samples or features",
+                at=("samples",),
+            )
         if self.test_samples and self.condition is not None:
             yield refusal(
                 found=f"{self.test_samples} beside a condition number",
@@ -115,8 +127,9 @@ def gaussian_teacher_with_test(
     for name, size in {"samples": samples, "features": features, "outputs": outputs}.items():
         if not isinstance(size, Integral) or size < 1:
             raise DataError(f"{name} is {size!r}: expected a whole number, at least 1")
-    if not 0 <= noise < math.inf:
-        raise DataError(f"noise is {noise!r}: expected a finite standard deviation, at least 0")
+    if not 0 <= noise <= LARGEST_NOISE:
+        expected = f"expected a finite standard deviation, at least 0 and at most {LARGEST_NOISE:g}"
+        raise DataError(f"noise is {noise!r}: {expected}")
     X = rng.standard_normal((samples, features))
     if condition is not None:
         X = _conditioned(X, condition)

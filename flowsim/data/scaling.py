@@ -8,6 +8,7 @@ from .arrays import Array, DataError, paired_arrays, real_array
 # A column that varies by no more than this many rounding errors of its largest entry is constant: a computed
 # constant (0.1 + 0.2 beside 0.3) differs from itself by one or two, and its spread means nothing.
 _ROUNDING_ERRORS = 8
+_LARGEST_EXPONENT = np.finfo(float).maxexp
 
 
 def unit_regressor(X: ArrayLike, y: ArrayLike) -> Array:
@@ -18,7 +19,8 @@ def unit_regressor(X: ArrayLike, y: ArrayLike) -> Array:
     real numbers, and w* = 0 up to rounding.
     """
     X, y = paired_arrays(X, y)
-    left, singular, _ = np.linalg.svd(X, full_matrices=False)
+    exponent = np.frexp(np.abs(X).max())[1]
+    left, singular, _ = np.linalg.svd(np.ldexp(X, -exponent), full_matrices=False)
     rounding = max(X.shape) * np.finfo(float).eps
     # Sizes are divided out: squares of very large or small entries would leave the range of floats.
     y = y / (np.abs(y).max() or 1.0)
@@ -30,7 +32,11 @@ def unit_regressor(X: ArrayLike, y: ArrayLike) -> Array:
             "the least-squares regressor w* of y on X is zero, so y cannot be scaled to ‖w*‖ = 1: "
             "expected a y that is not orthogonal to every column of X"
         )
-    return y * (singular[0] / np.linalg.norm(explained.T / relative[kept]))
+    scaled = y * (singular[0] / np.linalg.norm(explained.T / relative[kept]))
+    if np.frexp(np.abs(scaled).max())[1] + exponent > _LARGEST_EXPONENT:
+        size = np.abs(X).max()
+        raise DataError(f"X has entries of size {size:.2g}, and labels that fit leave the range of floats: rescale")
+    return np.ldexp(scaled, exponent)
 
 
 def standardize(X: ArrayLike) -> Array:
@@ -42,6 +48,8 @@ def standardize(X: ArrayLike) -> Array:
     are not finite real numbers and for a shape other than (n, d).
     """
     X = real_array(X, (2,), place="X")
+    # Powers of two are divided out without rounding: the difference of two very large entries would overflow.
+    X = np.ldexp(X, -np.frexp(np.abs(X).max(axis=0))[1])
     # Taking off a row loses nothing where a column varies little around a large value; its mean would.
     centred = X - X[0]
     constant = np.ptp(centred, axis=0) <= _ROUNDING_ERRORS * np.finfo(float).eps * np.abs(X).max(axis=0)

@@ -33,6 +33,15 @@ class Data:
         return 1 if self.training[1].ndim == 1 else self.training[1].shape[1]
 
 
+def check_data(found: object) -> None:
+    """Raise `TypeError` for what a source returns in place of `Data` with arrays in it."""
+    if not isinstance(found, Data):
+        raise TypeError(f"load returns a {type(found).__name__}: expected Data((X, y))")
+    for name, array in zip(("X", "y"), found.training, strict=True):
+        if not isinstance(array, np.ndarray):
+            raise TypeError(f"load returns {name} as a {type(array).__name__}: expected an array of NumPy")
+
+
 class DataSource(Recipe):
     """Where the samples of a scenario come from. A kind has its options as fields, and a method `load`:
 

@@ -10,18 +10,22 @@ import zipfile
 import zlib
 from array import array
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import islice
 from os import PathLike
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
-from .arrays import Array, DataError, not_finite, paired_arrays
+from ..memory import beyond_memory
+from .arrays import Array, DataError, check_pair, not_finite, paired_arrays
 
 Names = str | Sequence[str]
 
 _MISSING = frozenset(["", "?", "-", ".", "na", "n/a", "#n/a", "<na>", "nat", "nil", "null", "none", "missing"])
+_MOST_COMPARED = 1000  # names among which the nearest to an unknown one is looked for
 _CORRUPT = (zipfile.BadZipFile, zlib.error, EOFError, RuntimeError, ValueError)
 
 
@@ -61,15 +65,17 @@ def _reader(file: Path) -> Callable[[Path, Names, Names | None], tuple[Array, Ar
 def _read_csv(file: Path, target: Names, features: Names | None) -> tuple[Array, Array]:
     rows = _rows(file)
     number, header = _header(file, rows)
-    targets = _known(f"{file}, target", "column", target, header)
+    position = {name: index for index, name in enumerate(header)}
+    targets = _known(f"{file}, target", "column", target, position)
     if features is None:
-        features = [name for name in header if name not in targets]
-    inputs = _known(f"{file}, features", "column", features, header)
+        taken = set(targets)
+        features = [name for name in header if name not in taken]
+    inputs = _known(f"{file}, features", "column", features, position)
     _refuse_repeated(f"{file}, target and features", "column", [*inputs, *targets])
-    if "" in [*inputs, *targets]:
+    if "" in inputs or "" in targets:
         place = f"{file}, row {number}, column number {header.index('') + 1}"
         raise DataError(f"{place}: the column has no name: expected one, or a list of the features wanted")
-    table = _numbers(file, header, rows, [header.index(name) for name in (*inputs, *targets)])
+    table = _numbers(file, header, rows, [position[name] for name in (*inputs, *targets)])
     y = table[:, len(inputs)] if isinstance(target, str) else table[:, len(inputs) :]
     return table[:, : len(inputs)].copy(), y.copy()
 
@@ -129,8 +135,8 @@ def _numbers(file: Path, header: list[str], rows: Iterator[tuple[int, list[str]]
 
 
 def _number(text: str) -> float:
-    # `float` accepts the underscores of Python's own literals, which in a table are a slip or an identifier.
-    if "_" in text:
+    # `float` accepts the underscores of Python's own literals, and the digits of every script: in a table, slips both.
+    if "_" in text or not (text.isascii() or text.strip().isascii()):
         raise ValueError(text)
     return float(text)
 
@@ -150,15 +156,19 @@ def _refuse_unless_finite(place: str, text: str) -> None:
 def _read_npz(file: Path, target: Names, features: Names | None) -> tuple[Array, Array]:
     roles = {"target": target, "features": "X" if features is None else features}
     with _archive(file) as archive:
-        available = [name.removesuffix(".npy") for name in archive.namelist() if name.endswith(".npy")]
+        available = {name.removesuffix(".npy"): None for name in archive.namelist() if name.endswith(".npy")}
         y_name, X_name = (_only(f"{file}, {role}", name, available) for role, name in roles.items())
         _refuse_repeated(f"{file}, target and features", "array", [y_name, X_name])
         X_place, y_place = f"{file}, array {X_name!r}", f"{file}, array {y_name!r}"
+        heads = [_head(archive, X_name, place=X_place), _head(archive, y_name, place=y_place)]
+        check_pair(*heads, X_place=X_place, y_place=y_place)
+        if beyond := beyond_memory(sum(head.bytes_to_read for head in heads)):
+            raise DataError(f"{file}: the arrays {X_name!r} and {y_name!r} take {beyond}: expected smaller ones")
         X, y = _array(archive, X_name, place=X_place), _array(archive, y_name, place=y_place)
     return paired_arrays(X, y, X_place=X_place, y_place=y_place)
 
 
-def _only(place: str, chosen: Names, available: Sequence[str]) -> str:
+def _only(place: str, chosen: Names, available: Collection[str]) -> str:
     if not isinstance(chosen, str):
         raise DataError(f"{place}: found {chosen!r}: expected the name of one array")
     return _known(place, "array", chosen, available)[0]
@@ -171,27 +181,62 @@ def _archive(file: Path) -> zipfile.ZipFile:
         raise DataError(f"{file}: not an .npz archive ({error}): expected one saved by numpy.savez") from error
 
 
+@dataclass(frozen=True)
+class _Head:
+    """What an archive says of one of its arrays before it is unpacked, and how many bytes it takes then."""
+
+    shape: tuple[int, ...]
+    dtype: np.dtype
+    size: int
+
+    @property
+    def bytes_to_read(self) -> int:
+        """Unpacked, parsed, and in float64."""
+        return 2 * self.size + 8 * math.prod(self.shape)
+
+
+def _head(archive: zipfile.ZipFile, name: str, *, place: str) -> _Head:
+    """Read the head of an array alone: a few kilobytes of an archive may unpack to any size."""
+    try:
+        with archive.open(f"{name}.npy") as stream:
+            version = np.lib.format.read_magic(stream)
+            readers = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
+            shape, _, dtype = readers.get(version, np.lib.format.read_array_header_2_0)(stream)
+            content = archive.getinfo(f"{name}.npy").file_size - stream.tell()
+    except _CORRUPT as error:
+        raise _unreadable(place, error) from error
+    if dtype.hasobject:
+        raise _unreadable(place, "Object arrays cannot be loaded when allow_pickle=False")
+    if content != (expected := math.prod(shape) * dtype.itemsize):
+        raise _unreadable(place, f"{content} bytes for shape {shape} of {dtype}, which takes {expected}")
+    return _Head(shape, dtype, content)
+
+
+def _unreadable(place: str, reason: object) -> DataError:
+    return DataError(f"{place}: the array cannot be read ({reason}): expected real numbers, saved by numpy.savez")
+
+
 def _array(archive: zipfile.ZipFile, name: str, *, place: str) -> NDArray:
     try:
-        # Read whole before it is parsed: the checksum comes last, and a damaged header can ask for any size.
+        # Read whole before it is parsed: the checksum comes last.
         content = archive.read(f"{name}.npy")
         return np.lib.format.read_array(io.BytesIO(content), allow_pickle=False)
     except _CORRUPT as error:
-        found = f"the array cannot be read ({error})"
-        raise DataError(f"{place}: {found}: expected real numbers, saved by numpy.savez") from error
+        raise _unreadable(place, error) from error
 
 
-def _known(place: str, kind: str, chosen: Names, available: Sequence[str]) -> list[str]:
+def _known(place: str, kind: str, chosen: Names, available: Collection[str]) -> list[str]:
+    """Return the chosen names; `available` are looked up, so that their number costs nothing."""
     names = [chosen] if isinstance(chosen, str) else list(chosen)
-    listing = ", ".join(map(repr, available[:20])) + (", ..." if len(available) > 20 else "")
+    listing = ", ".join(map(reprlib.repr, islice(available, 20))) + (", ..." if len(available) > 20 else "")
     if not names:
         raise DataError(f"{place}: no {kind} is named or left: expected at least one of {listing}")
     for name in names:
         if name not in available:
-            folded = {other.casefold(): other for other in available}
+            folded = {other.casefold(): other for other in islice(available, _MOST_COMPARED)}
             nearest = difflib.get_close_matches(str(name).casefold(), folded, n=1)
             hint = f" (did you mean {folded[nearest[0]]!r}?)" if nearest else ""
-            raise DataError(f"{place}: there is no {kind} {name!r}{hint}: expected one of {listing}")
+            raise DataError(f"{place}: there is no {kind} {reprlib.repr(name)}{hint}: expected one of {listing}")
     return names
 
 

@@ -5,6 +5,7 @@ from .batch import Ends as Ends, descend_lanes as descend_lanes
 from .descend import default_record_steps as default_record_steps, descend as descend
 from .descent import DESCENTS as DESCENTS, Descent as Descent
 from .dynamics import DYNAMICS as DYNAMICS, Attempt as Attempt, Clock as Clock, Dynamics as Dynamics
+from .field import checked_parts as checked_parts
 from .gradient_descent import GradientDescent as GradientDescent
 from .gradient_flow import GradientFlow as GradientFlow
 from .integrate import integrate as integrate

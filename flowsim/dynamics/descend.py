@@ -7,20 +7,26 @@ from typing import Any
 import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
+from equinox.internal import nondifferentiable_backward
 from jaxtyping import ArrayLike
 
 from ..probes import Probe
 from ..problems import Problem
 from .descent import Descent
 from .driver import Request, drive
-from .field import checked_parts, constant
+from .field import check_step_count, checked_parts, constant
 from .gradient_descent import GradientDescent
+from .interruptible import is_traced
 from .records import instruments
 from .schedule import AtSteps
 from .stopping import Stopping, stopping_for
 from .trajectory import Trajectory, as_times, trajectory_of
 
 _RECORDS = 250
+_NOT_BACKWARDS = (
+    "a descent has no derivative in reverse mode (jax.grad, jax.vjp, jax.jacrev), as its number of steps is not known "
+    "beforehand: differentiate it forwards, with jax.jvp or jax.jacfwd in the few numbers that it depends on"
+)
 
 
 def descend(
@@ -47,13 +53,13 @@ def descend(
     `default_record_steps(steps)`, some 250, dense at first); what they hold is as
     in `integrate`. An `optimizer` is a `flowsim.Descent`, which holds its learning rate itself.
 
-    Works under `jax.jit` and `jax.vmap` without `checkpoint`, with a traced `learning_rate` too. Raises `ValueError` or
-    `TypeError` for arguments that cannot be right; a run that diverges is returned, not raised.
+    Works under `jax.jit` and `jax.vmap` without `checkpoint`, with a traced `learning_rate` too, and under `jax.jvp` and
+    `jax.jacfwd`. Raises `ValueError` or `TypeError` for arguments that cannot be right, and `RuntimeError` where it is
+    differentiated backwards; a run that diverges is returned, not raised.
     """
     _, rest, dtype = checked_parts(network)
     dynamics = _optimizer(learning_rate, optimizer).checked(dtype)
-    if not (isinstance(steps, int | np.integer) and steps >= 1):
-        raise ValueError(f"steps must be a whole number, one or more, got {steps!r}")
+    check_step_count("steps", steps)
     marks = default_record_steps(steps) if record_steps is None else as_times(record_steps, "record_steps", whole=True)
     request = Request(
         network=network,
@@ -66,6 +72,8 @@ def descend(
         max_steps=constant(steps, jnp.result_type(int)),
     )
     state = drive(request, checkpoint=checkpoint, checkpoint_seconds=checkpoint_seconds)
+    # Backwards, a loop of unknown length has no end to begin at.
+    state = nondifferentiable_backward(state, msg=_NOT_BACKWARDS) if is_traced(state) else state
     return trajectory_of(state, request, rest)
 
 

@@ -64,10 +64,8 @@ class Descent(Dynamics):
         Raises `ValueError` for a learning rate that is not positive and finite in this precision.
         """
         rate = self.learning_rate
-        with np.errstate(over="ignore", under="ignore"):  # what overflows or vanishes is refused below
-            known = None if isinstance(rate, Tracer) else float(np.asarray(rate, dtype))
-        if known is not None and not 0 < known <= float(jnp.finfo(dtype).max):
-            raise ValueError(f"learning_rate must be a positive finite number of {dtype}, got {rate}")
+        if not isinstance(rate, Tracer):
+            check_learning_rate(rate, dtype)
         return jax.tree.map(lambda leaf: constant(leaf, dtype) if _is_number(leaf) else leaf, self)
 
     def start(self, field: GradientField, weights: PyTree) -> DescentState:
@@ -113,6 +111,19 @@ class Descent(Dynamics):
     def _arrived(self, field: GradientField, weights: PyTree, memory: PyTree) -> DescentState:
         objective, gradient = jax.value_and_grad(field.objective)(weights)
         return DescentState(weights, memory, objective, gradient)
+
+
+def check_learning_rate(rate: object, dtype: jnp.dtype) -> None:
+    """Raise `ValueError` for what is no positive finite number of `dtype`, and for less than its least normal one.
+
+    Compiled programs take such a number for zero: nothing would move.
+    """
+    known = np.asarray(rate)
+    least, most = float(jnp.finfo(dtype).tiny), float(jnp.finfo(dtype).max)
+    number = known.ndim == 0 and known.dtype.kind in "iuf"
+    if not number or not least <= float(known) <= most:
+        shown = rate if number else repr(rate)
+        raise ValueError(f"learning_rate must be a positive finite number of {dtype}, {least:.2g} or more, got {shown}")
 
 
 def _is_descent(kind: object) -> bool:

@@ -76,6 +76,13 @@ def _finite(leaf: Array) -> bool:
         return bool(jnp.isfinite(leaf).all())
 
 
+def check_step_count(name: str, count: object) -> None:
+    """Raise `ValueError` for what is no number of steps, or more than JAX counts."""
+    most = int(jnp.iinfo(jnp.result_type(int)).max)
+    if not isinstance(count, int | np.integer) or isinstance(count, bool) or not 1 <= int(count) <= most:
+        raise ValueError(f"{name} must be a whole number, one or more and at most {most}, got {count!r}")
+
+
 def constant(value: Any, dtype: Any) -> Any:
     """Return a number or an array in type `dtype`, on no device yet unless it was on one."""
     return value.astype(dtype) if isinstance(value, jax.Array) else np.asarray(value, dtype)

@@ -6,8 +6,10 @@ from typing import Any
 
 import diffrax
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 import numpy as np
+from equinox.internal import nondifferentiable
 from jaxtyping import ArrayLike
 
 from ..probes import Probe
@@ -15,12 +17,18 @@ from ..problems import Problem
 from .descent import Descent
 from .driver import Request, drive
 from .dynamics import Dynamics
-from .field import checked_parts, constant
+from .field import check_step_count, checked_parts, constant
 from .gradient_flow import GradientFlow
+from .interruptible import is_traced
 from .records import instruments
 from .schedule import AtTimes, Spread
 from .stopping import Stopping, stopping_for
 from .trajectory import Trajectory, as_times, trajectory_of
+
+_NOT_DIFFERENTIABLE = (
+    "a flow whose steps adapt has no derivative (jax.grad, jax.jvp and their kin): take differences of two flows at "
+    "small tolerances, or differentiate flowsim.descend forwards, with jax.jvp or jax.jacfwd"
+)
 
 
 def integrate(
@@ -66,14 +74,14 @@ def integrate(
     `model` is a dynamics with adaptive steps (`flowsim.Dynamics`), which holds its solver and tolerances itself.
 
     Works under `jax.jit` and `jax.vmap` without `checkpoint`. Raises `ValueError` or `TypeError` for arguments that
-    cannot be right; a run that does not converge is returned, not raised.
+    cannot be right, and `RuntimeError` where it is differentiated; a run that does not converge is returned, not
+    raised.
     """
     _, rest, dtype = checked_parts(network)
     dynamics = _model(model, solver, stepsize_controller, rtol, atol).checked(dtype)
-    if isinstance(t1, int | float) and not t1 >= 0:
-        raise ValueError(f"t1 must be zero or more, got {t1}")
-    if not (isinstance(max_steps, int | np.integer) and max_steps >= 1):
-        raise ValueError(f"max_steps must be a whole number, one or more, got {max_steps!r}")
+    if not isinstance(t1, jax.Array) and not (np.ndim(t1) == 0 and np.asarray(t1).dtype.kind in "iuf" and t1 >= 0):
+        raise ValueError(f"t1 must be a number, zero or more, got {t1!r}")
+    check_step_count("max_steps", max_steps)
     request = Request(
         network=network,
         problem=problem,
@@ -85,6 +93,8 @@ def integrate(
         max_steps=constant(max_steps, jnp.result_type(int)),
     )
     state = drive(request, checkpoint=checkpoint, checkpoint_seconds=checkpoint_seconds)
+    # The control of the steps has no derivative, nor does where they end.
+    state = nondifferentiable(state, msg=_NOT_DIFFERENTIABLE) if is_traced(state) else state
     return trajectory_of(state, request, rest)
 
 

@@ -39,9 +39,25 @@ class Instruments(eqx.Module):
         return {
             "times": clock.time,
             "time_remainders": clock.remainder,
-            "probes": {probe.label.name: probe.measure(moment) for probe in (*STANDARD, *self.probes)},
+            "probes": {probe.label.name: _measured(probe, moment) for probe in (*STANDARD, *self.probes)},
             "weights": weights if self.weights else None,
         }
+
+
+def _measured(probe: Probe, moment: Moment) -> PyTree:
+    """Return what a probe measures, in floating point: slots without a record are NaN, which no whole number is.
+
+    Raises `TypeError` for what are no real numbers.
+    """
+
+    def real(value: Any) -> Array:
+        kind = jnp.result_type(value) if eqx.is_array_like(value) else None
+        if kind is None or jnp.issubdtype(kind, jnp.complexfloating):
+            found = type(value).__name__ if kind is None else kind
+            raise TypeError(f"the probe {probe.label.name!r} returns {found}: expected real numbers, in arrays")
+        return jnp.asarray(value, kind if jnp.issubdtype(kind, jnp.floating) else moment.time.dtype)
+
+    return jax.tree.map(real, probe.measure(moment))
 
 
 def instruments(
@@ -52,6 +68,10 @@ def instruments(
     Raises `TypeError` for a diagnostic that is not a function with a name, and for what is no probe; `ValueError` for a
     name that is taken.
     """
+    if not isinstance(diagnostics, Mapping | None):
+        raise TypeError(f"diagnostics maps names to functions of the network, got a {type(diagnostics).__name__}")
+    if isinstance(probes, str) or not isinstance(probes, Sequence):
+        raise TypeError(f"probes is a list of them, got a {type(probes).__name__}: write probes=[...]")
     chosen = [_diagnostic(name, function) for name, function in (diagnostics or {}).items()]
     chosen += [probe_of(entry) for entry in probes]
     if sharpness:

@@ -175,11 +175,18 @@ def tolerances(
             raise ValueError("with a stepsize_controller of your own, give rtol and atol to it, not to integrate")
         rtol, atol = getattr(controller, "rtol", None), getattr(controller, "atol", None)
     single = dtype.itemsize < 8
-    rtol = (1e-4 if single else 1e-6) if rtol is None else rtol
-    atol = 1e-3 * rtol if atol is None else atol
-    if not (isinstance(rtol, jax.Array) or isinstance(atol, jax.Array)):
-        _check_tolerances(float(np.asarray(rtol)), float(np.asarray(atol)), dtype)
-    return constant(rtol, dtype), constant(atol, dtype)
+    relative = _number("rtol", (1e-4 if single else 1e-6) if rtol is None else rtol)
+    absolute = _number("atol", 1e-3 * relative if atol is None else atol)
+    if not (isinstance(relative, jax.Array) or isinstance(absolute, jax.Array)):
+        _check_tolerances(float(np.asarray(relative)), float(np.asarray(absolute)), dtype)
+    return constant(relative, dtype), constant(absolute, dtype)
+
+
+def _number(name: str, value: Any) -> Any:
+    """Return one tolerance; `ValueError` for what is not a single number."""
+    if isinstance(value, jax.Array) or (np.ndim(value) == 0 and np.asarray(value).dtype.kind in "iuf"):
+        return value
+    raise ValueError(f"{name} must be a number, got {value!r}")
 
 
 def _check_tolerances(rtol: float, atol: float, dtype: jnp.dtype) -> None:

@@ -4,7 +4,7 @@ import importlib.util
 import inspect
 import pkgutil
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema
@@ -57,6 +57,26 @@ def figures_of(names: Iterable[str] | None) -> tuple[Figure, ...]:
     return tuple(FIGURES[name]() for name in names or ())
 
 
+def figure_refusals(names: Iterable[str] | None, scenario: Any) -> Iterator[PydanticCustomError]:
+    """Yield why `scenario` does not make what the figures of these names show."""
+    for name, figure in zip(names or (), figures_of(names), strict=True):
+        try:
+            found = list(figure.refusals(scenario))
+        except Exception as error:  # whatever the code of a user does
+            found = [_unusable(name, "say what it refuses", error)]
+        yield from found
+
+
+def _unusable(name: str, ability: str, error: Exception) -> PydanticCustomError:
+    reason = f"{type(error).__name__}: {error}".splitlines()[0]
+    return refusal(
+        found=f"{name!r}, which cannot {ability} ({reason})",
+        expected="a subclass of flowsim.report.Figure that is made without arguments",
+        write="figure: null, or mend it",
+        at=(),
+    )
+
+
 def _as_names(value: Any) -> Any:
     if isinstance(value, str):
         return (value,)
@@ -72,6 +92,8 @@ def _known(names: tuple[str, ...] | None) -> tuple[str, ...] | None:
             figure = FIGURES[name]()
         except UnknownKindError as error:
             raise refusal(found=error.found, expected=error.expected, write=error.write) from None
+        except Exception as error:  # whatever the code of a user does
+            raise _unusable(name, "be made without arguments", error) from None
         if figure.name in files:
             raise refusal(found=f"two figures called {figure.name}", expected="different names", write="one of them")
         files.add(figure.name)

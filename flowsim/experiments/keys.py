@@ -1,11 +1,13 @@
 """Which keys a scenario may have, which depends on the kinds that it chooses."""
 
+import re
 from collections.abc import Iterator, Mapping
 from typing import Any, get_args
 
 from pydantic.fields import FieldInfo
 
-from ..kinds import Chosen, KeyPath, Section, UnknownKindError
+from ..kinds import Chosen, KeyPath, Section, UnknownKindError, named_in
+from ..kinds.registry import OUTSIDE
 from .scenario import Scenario
 
 AXES = ("sweep", "over")
@@ -76,6 +78,14 @@ def named_kinds(name: str, content: Any) -> Iterator[Any]:
         over = over.get(part) if isinstance(over, dict) else None
     values = over.get(f"{name}.kind") if isinstance(over, dict) else None
     yield from values if isinstance(values, list | tuple) else ()
+
+
+def own_kinds(scenario: Scenario) -> list[str]:
+    """Return the kinds of a user's own, my_module:MyKind, that the runs of a scenario are made of."""
+    kinds = {getattr(scenario, name).kind for name in choices()} | set(scenario.record)
+    kinds |= {scenario.descent.optimizer.kind}
+    kinds |= {name for section in (scenario.data, scenario.network, scenario.flow) for name in named_in(section)}
+    return sorted(kind for kind in kinds if re.fullmatch(OUTSIDE, kind))
 
 
 def _swept(name: str, field: FieldInfo, content: Any) -> Iterator[type[Section]]:

@@ -2,7 +2,7 @@
 
 import copy
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
@@ -15,6 +15,7 @@ from ..kinds import KeyPath, within
 from ..kinds.outside import look_in, shadowed
 from ..kinds.registry import OUTSIDE
 from .document import Document, ScenarioError as ScenarioError, complaint, parse, read_document
+from .forecast import long_parts
 from .keys import AXES, choices, keys
 from .scenario import Scenario
 from .wording import complaints, refused, unknown_key
@@ -46,8 +47,12 @@ def parse_overrides(texts: Iterable[str]) -> tuple[Override, ...]:
     return tuple(overrides.values())
 
 
-def read_scenario(path: str | Path, overrides: Iterable[Override] = ()) -> Scenario:
+def read_scenario(
+    path: str | Path, overrides: Iterable[Override] = (), *, notice: Callable[[str], None] = lambda text: None
+) -> Scenario:
     """Read the scenario in the YAML file `path`, with `overrides` in place of what the file says.
+
+    `notice` hears of every part that takes long, before the points of a sweep are checked, which may be one.
 
     A key of the file that an overridden `kind` does not have is left out. Modules that it names are looked for in its
     folder too, from now on. Raises `ScenarioError`, one line for each thing wrong, for a file that cannot be read, is
@@ -62,6 +67,8 @@ def read_scenario(path: str | Path, overrides: Iterable[Override] = ()) -> Scena
         scenario = Scenario.model_validate(document.value)
     except ValidationError as error:
         raise ScenarioError("\n".join(complaints(error, document))) from None
+    for part in long_parts(scenario.sweep, scenario.theory, scenario.lemma_3, scenario.descent):
+        notice(f"{path}: {part}")
     _refuse(within(("data",), scenario.data.absences(Path(path).parent)), document)
     _refuse_bad_points(scenario, document)
     return scenario

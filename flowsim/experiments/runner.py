@@ -1,9 +1,8 @@
 """A scenario becomes a problem, a network and a comparison."""
 
 import platform
-import traceback
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from contextlib import nullcontext
 from functools import partial
 from importlib.metadata import version
 from pathlib import Path
@@ -15,17 +14,17 @@ import jax.numpy as jnp
 import numpy as np
 
 from ..comparison import Comparison, compare
-from ..data import Data, DataError
-from ..dynamics import SOLVERS, Stopping
+from ..data import Data, check_data
+from ..dynamics import SOLVERS, Stopping, checked_parts
 from ..kinds import seeds
 from ..networks import cast, shape_refusals
 from ..problems import EmpiricalRisk, LinearRegression, Problem
 from .document import ScenarioError
+from .failing import failing
+from .keys import own_kinds
 from .record import probes_of
 from .scenario import Scenario
 from .settings import AUTOMATIC
-
-_PACKAGE = str(Path(__file__).parents[1])
 
 
 def run(
@@ -35,17 +34,22 @@ def run(
     *,
     progress: Callable[[str], None] = lambda stage: None,
 ) -> Comparison:
-    """Run `scenario` on what `build` made of it; `progress` hears what is being done."""
-    return compare(
-        network,
-        problem,
-        scenario.descent.learning_rates,
-        steps=scenario.descent.steps,
-        optimizer=scenario.descent.optimizer.make(),
-        probes=probes_of(scenario.record),
-        progress=progress,
-        **flow_options(scenario),
-    )
+    """Run `scenario` on what `build` made of it; `progress` hears what is being done.
+
+    Raises `ScenarioError` where a run fails of which a kind of a user's own is part.
+    """
+    own = own_kinds(scenario)
+    with failing(f"a run with {', '.join(own)}") if own else nullcontext():
+        return compare(
+            network,
+            problem,
+            scenario.descent.learning_rates,
+            steps=scenario.descent.steps,
+            optimizer=scenario.descent.optimizer.make(),
+            probes=probes_of(scenario.record),
+            progress=progress,
+            **flow_options(scenario),
+        )
 
 
 def flow_options(scenario: Scenario) -> dict[str, Any]:
@@ -69,16 +73,18 @@ def build(scenario: Scenario, folder: Path) -> tuple[Problem, eqx.Module]:
     """
     data = read_data(scenario, folder)
     network = build_network(scenario, data.inputs, data.outputs)
-    with _failing(f"a network of kind {scenario.network.kind}, on data of kind {scenario.data.kind},"):
+    with failing(f"a network of kind {scenario.network.kind}, on data of kind {scenario.data.kind},"):
         problem = build_problem(scenario, *data.training)
+        checked_parts(network)
         eqx.filter_eval_shape(problem, network)
     return problem, network
 
 
 def read_data(scenario: Scenario, folder: Path) -> Data:
     """Draw or read the data of `scenario`. Raises as `build` does."""
-    with _failing(f"data of kind {scenario.data.kind}"):
+    with failing(f"data of kind {scenario.data.kind}"):
         found = scenario.data.load(seeds.generator(scenario.seed, "data"), folder)
+        check_data(found)
     for refusal in shape_refusals(scenario.network, found.inputs, found.outputs):
         raise ScenarioError(refusal.message())
     return found
@@ -92,7 +98,7 @@ def build_problem(scenario: Scenario, X: np.ndarray, y: np.ndarray) -> Problem:
 def build_network(scenario: Scenario, inputs: int, outputs: int, key: jax.Array | None = None) -> eqx.Module:
     """Return the network of `scenario` with weights drawn from `key`, by default that of its seed."""
     key = seeds.key(scenario.seed, "network") if key is None else key
-    with _failing(f"a network of kind {scenario.network.kind}"):
+    with failing(f"a network of kind {scenario.network.kind}"):
         made = scenario.network.build(inputs, outputs, key=key, shared=partial(seeds.key, scenario.seed))
     return cast(made, jnp.dtype(scenario.precision))
 
@@ -120,17 +126,3 @@ def _stopping(scenario: Scenario) -> Stopping | None:
         return None
     standard = Stopping.standard(jnp.dtype(scenario.precision)).gradient_norm
     return Stopping(flow.gradient_norm or standard, flow.excess_risk, flow.risk, flow.remaining)
-
-
-@contextmanager
-def _failing(what: str) -> Iterator[None]:
-    """Say in one message where a kind fails, which may be a user's own, unless it says so itself."""
-    try:
-        yield
-    except (DataError, ScenarioError, OSError, MemoryError, jax.errors.JaxRuntimeError):
-        raise
-    except Exception as error:
-        frames = traceback.extract_tb(error.__traceback__)
-        frame = next((frame for frame in frames if not frame.filename.startswith(_PACKAGE)), frames[-1])
-        reason = f"{type(error).__name__}: {error}".splitlines()[0]
-        raise ScenarioError(f"{what} fails: {reason} ({frame.filename}:{frame.lineno})") from error

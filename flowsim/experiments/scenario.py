@@ -1,16 +1,19 @@
 """The schema of a scenario: one reproducible experiment, every number checked before any array exists."""
 
+import math
 from collections.abc import Iterator
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import Field
+import numpy as np
+from pydantic import BaseModel, Field
 from pydantic_core import PydanticCustomError
 
 from ..data import SOURCES, DataSource
 from ..kinds import Chosen, Made, Section, recipe_of, refusal, within
 from ..networks import NETWORKS, NetworkRecipe, shape_refusals
 from ..problems.losses import LOSSES, SquaredError
-from .figure import FigureNames, figures_of
+from .figure import FigureNames, figure_refusals
+from .forecast import memory_refusals, product_size_refusals, theory_size_refusals
 from .record import ProbeNames
 from .settings import DescentSettings, FlowSettings, LargeProductsSettings, TheorySettings
 from .sweep_settings import SweepSettings
@@ -68,6 +71,7 @@ class Scenario(Section):
     def refusals(self) -> Iterator[PydanticCustomError]:
         """Yield why the sections do not go together."""
         yield from within(("network",), shape_refusals(self.network, *self.data.dimensions()))
+        yield from memory_refusals(self.precision, self.data, self.network, self.sweep)
         if self.theory is not None and not self.squares:
             yield refusal(
                 found=f"the loss {self.loss.kind}",
@@ -77,6 +81,39 @@ class Scenario(Section):
             )
         if self.theory is not None:
             yield from self.theory.refusals_for(self.data, self.network)
-        for figure in figures_of(self.figure):
-            yield from figure.refusals(self)
+            yield from within(("theory",), theory_size_refusals(self.theory, self.data, self.network))
+        if self.lemma_3 is not None:
+            yield from within(("lemma_3",), product_size_refusals(self.lemma_3))
+        yield from figure_refusals(self.figure, self)
+        if self.flow.excess_risk is not None and not self.least_squares:
+            yield refusal(
+                found=f"{self.flow.excess_risk} beside {self._unlike_least_squares()}",
+                expected="null, as the minimum of the risk is not known",
+                write="risk or gradient_norm in its place",
+                at=("flow", "excess_risk"),
+            )
         yield from within(("flow",), self.flow.refusals_at(self.precision))
+        for section in ("network", "loss", "flow", "descent", "sweep"):
+            yield from within((section,), _without_room(getattr(self, section), self.precision))
+
+    def _unlike_least_squares(self) -> str:
+        return f"the loss {self.loss.kind}" if self.network.is_linear() else "a nonlinear network"
+
+
+def _without_room(content: Any, precision: str) -> Iterator[PydanticCustomError]:
+    """Yield every number in a section that `precision` has no room for: compiled programs take it for 0 or infinity."""
+    if isinstance(content, float) and math.isfinite(content) and content != 0:
+        limits = np.finfo(precision)
+        if not limits.tiny <= abs(content) <= limits.max:
+            wider = abs(content) >= np.finfo("float64").tiny
+            yield refusal(
+                found=f"{content}, for which {precision} has no room",
+                expected=f"a size from {limits.tiny:.2g} to {limits.max:.2g}",
+                write="precision: float64, or another number" if wider else "another number",
+            )
+        return
+    inside = content if isinstance(content, BaseModel) else ()
+    inside = content.items() if isinstance(content, dict) else inside
+    inside = enumerate(content) if isinstance(content, tuple) else inside
+    for key, value in inside:
+        yield from within((key,), _without_room(value, precision))

@@ -21,6 +21,7 @@ _FINEST = {
     "float32": {"rtol": 4e-6, "gradient_norm": 1e-6},
 }
 
+_LARGEST_EXPONENT = 700  # of an exponential that is a float
 
 AUTOMATIC = "auto"
 SolverName = Annotated[str, Named(SOLVERS, AUTOMATIC, use=usable_solver)]
@@ -144,3 +145,15 @@ class LargeProductsSettings(Section):
     """Values of L."""
     initializations: Count = Field(default=2000, examples=[2000])
     """Number of initializations for each combination."""
+
+    def refusals(self) -> Iterator[PydanticCustomError]:
+        """Yield that the radius of the ball, exp(−2s² − 4u)/64, is no positive float, as the bounds are none either."""
+        scale, deviation = max(self.scales), max(self.deviations)
+        exponent = 2 * scale**2 + 4 * deviation
+        if exponent > _LARGEST_EXPONENT:
+            yield refusal(
+                found=f"s = {scale:g} beside u = {deviation:g}, for which 2s² + 4u is {exponent:g}",
+                expected=f"at most {_LARGEST_EXPONENT}, as the bounds of Lemma 3 are exponentials of that",
+                write="smaller scales or deviations",
+                at=("scales",),
+            )

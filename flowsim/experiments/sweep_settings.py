@@ -9,7 +9,7 @@ from pydantic_core import PydanticCustomError
 from ..kinds import Section, refusal
 from ..kinds.values import Count
 from .optimizer import Optimizer, gradient_descent
-from .values import Axis, SpacedLearningRates
+from .values import Axis, CountedSteps, SpacedLearningRates
 
 MOST_CELLS = 10_000_000
 _QUICK_STEPS, _QUICK_REPETITIONS = 10, 3
@@ -20,7 +20,7 @@ class SweepDescent(Section):
 
     learning_rates: SpacedLearningRates = Field(examples=[[0.005, 0.02]])
     """The learning rates η: a list, or start, stop, count and spacing."""
-    steps: Count = Field(examples=[4000])
+    steps: CountedSteps = Field(examples=[4000])
     """Number of steps."""
     repetitions: Count | None = Field(default=None, examples=[80])
     """Number of initializations at every point, the first of them those of the sweep; null: as many as it has."""
@@ -35,7 +35,7 @@ class CriticalSettings(Section):
     """A learning rate that is small enough."""
     highest: float = Field(default=2.0, gt=0, le=1e6, examples=[2.0])
     """A learning rate that is too large."""
-    steps: Count = Field(default=10_000, examples=[10_000])
+    steps: CountedSteps = Field(default=10_000, examples=[10_000])
     """Number of steps within which the minimum is to be reached."""
     excess_risk: float = Field(default=1e-6, gt=0, examples=[1e-6])
     """The minimum is reached where the excess risk at the end is at most this."""

@@ -10,6 +10,7 @@ from ..kinds import refusal
 from ..kinds.values import WHOLE, Condition, distinct
 
 MOST_VALUES = 10_000
+_FARTHEST = 1e300  # the difference of two such numbers is a float
 
 
 def _infinity(value: Any) -> Any:
@@ -39,6 +40,10 @@ def _spaced(value: Any) -> Any:
         raise refusal(
             found=f"a logarithmic spacing from {start} to {stop}", expected="positive ends", write="spacing: linear"
         )
+    if max(abs(start), abs(stop)) > _FARTHEST:
+        raise refusal(
+            found=f"a spacing from {start} to {stop}", expected=f"ends of at most {_FARTHEST:g} in size", write="a list"
+        )
     space = np.geomspace if spacing == "log" else np.linspace
     return space(start, stop, count).tolist()
 
@@ -49,6 +54,8 @@ def _is_number(value: Any) -> TypeGuard[int | float]:
 
 Seed = Annotated[int, Field(ge=0, le=2**32 - 1), WHOLE]  # without x64 JAX keeps 32 bits of a seed
 StepLimit = Annotated[int, Field(ge=1, le=2**31 - 1), WHOLE]  # Diffrax counts in 32 bits
+
+CountedSteps = Annotated[int, Field(ge=1, le=2**30 - 1), WHOLE]  # descents side by side are counted in 32 bits too
 
 # YAML has lists and a frozen model has tuples: the container alone is lax, its entries stay strict.
 LearningRates = Annotated[
@@ -87,7 +94,7 @@ SpacedLearningRates = Annotated[
     _list_or_range({"type": "number", "exclusiveMinimum": 0}),
 ]
 Positives = Annotated[
-    tuple[Annotated[float, Field(gt=0, le=1e3)], ...], Field(strict=False, min_length=1), AfterValidator(distinct)
+    tuple[Annotated[float, Field(ge=1e-100, le=1e3)], ...], Field(strict=False, min_length=1), AfterValidator(distinct)
 ]
 Counts = Annotated[
     tuple[Annotated[int, Field(ge=1, le=100_000), WHOLE], ...], Field(strict=False), AfterValidator(distinct)

@@ -25,9 +25,10 @@ def unknown_key(place: str, path: KeyPath, known: Collection[str]) -> str:
 
 def complaints(error: ValidationError, document: Document) -> list[str]:
     """Return one line for every error that pydantic found in `document`."""
+    found = error.errors(include_url=False)
     findings = [
         _Finding(item["type"], _key_path(item), item.get("ctx", {}), item["msg"], item["input"], document)
-        for item in error.errors(include_url=False)
+        for item in found[:_MOST_COMPLAINTS]
     ]
     # A misspelled key is both unknown and missing: it is said once.
     meant = {
@@ -37,7 +38,11 @@ def complaints(error: ValidationError, document: Document) -> list[str]:
     }
     # And a list with a wrong entry is not wrong a second time as a list.
     outer = {finding.path[:n] for finding in findings for n in range(1, len(finding.path))}
-    return [f.describe() for f in findings if f.path not in outer and not (f.kind == "missing" and f.path in meant)]
+    said = [f.describe() for f in findings if f.path not in outer and not (f.kind == "missing" and f.path in meant)]
+    if more := len(found) - len(findings):
+        place = document.place(())
+        said.append(complaint(place, found=f"{more} more errors", expected="none", write="first what these lines say"))
+    return said
 
 
 def refused(error: PydanticCustomError, document: Document) -> str:
@@ -166,6 +171,8 @@ def _remedy_for_unknown(path: KeyPath, known: Collection[str]) -> str:
     return f"it as {homes()[near]}" if near else "one of these, or leave it out"
 
 
+# Whoever has more to mend than this will not read on; each takes a moment to be worded.
+_MOST_COMPLAINTS = 50
 _PARTS = ("found", "expected", "write")
 _FOUND = {"missing": "nothing"}
 _EXPECTED = {

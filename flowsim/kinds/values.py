@@ -51,7 +51,7 @@ WHOLE = BeforeValidator(_whole)
 Count = Annotated[int, Field(ge=1), WHOLE]
 CountOrZero = Annotated[int, Field(ge=0), WHOLE]
 Depth = Annotated[int, Field(ge=1, le=100_000, examples=[10]), WHOLE]
-Scale = Annotated[float, Field(ge=0, examples=[0.5])]
+Scale = Annotated[float, Field(ge=0, le=1e30, examples=[0.5])]
 Condition = Annotated[float, Field(ge=1, le=1e12)]
 Names = Annotated[
     tuple[Annotated[str, Field(min_length=1)], ...],

@@ -20,9 +20,11 @@ def stack(weights: Sequence[ArrayLike]) -> Stacks:
 
     Raises `ValueError` where an entry is no matrix of floating-point numbers, or two neighbours do not fit.
     """
+    if not isinstance(weights, Sequence):
+        raise TypeError(f"weights must be a list of matrices, W_1 first, got a {type(weights).__name__}")
     if len(weights) == 0:
         raise ValueError("a network needs at least one weight matrix, got an empty list")
-    runs = [_as_run(number, jnp.asarray(weight)) for number, weight in enumerate(weights, start=1)]
+    runs = [_as_run(number, weight) for number, weight in enumerate(weights, start=1)]
     for number, (below, above) in enumerate(pairwise(runs), start=2):
         if below.shape[1] != above.shape[2]:
             raise ValueError(
@@ -33,7 +35,10 @@ def stack(weights: Sequence[ArrayLike]) -> Stacks:
     return tuple(group[0] if len(group) == 1 else jnp.concatenate(group) for group in groups)
 
 
-def _as_run(number: int, weight: Array) -> Float[Array, "layers out in"]:
+def _as_run(number: int, given: ArrayLike) -> Float[Array, "layers out in"]:
+    if not isinstance(given, jax.Array) and np.asarray(given).dtype.kind not in "iuf":
+        raise ValueError(f"weight {number} must be a floating-point matrix (out, in), got {np.asarray(given).dtype}")
+    weight = jnp.asarray(given)
     if weight.ndim not in (2, 3) or 0 in weight.shape or not jnp.issubdtype(weight.dtype, jnp.floating):
         raise ValueError(
             f"weight {number} must be a floating-point matrix (out, in), got shape {weight.shape} of {weight.dtype}"
@@ -52,8 +57,8 @@ def unstack(stacks: Stacks) -> tuple[Float[Array, "*lanes _out _in"], ...]:
 def gaussian(widths: Sequence[int], scale: float, *, key: Array, dtype: jnp.dtype | None) -> Stacks:
     """Draw stacks for widths d_0, …, d_L with independent N(0, scale²) entries."""
     check_widths(widths)
-    if not scale >= 0:
-        raise ValueError(f"scale must be a standard deviation, zero or more, got {scale}")
+    if np.asarray(scale).dtype.kind not in "iuf" or not scale >= 0:
+        raise ValueError(f"scale must be a standard deviation, zero or more, got {scale!r}")
     shapes = list(zip(widths[1:], widths[:-1], strict=True))
     runs = [(shape, len(list(run))) for shape, run in groupby(shapes)]
     keys = jax.random.split(key, len(runs))

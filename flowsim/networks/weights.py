@@ -1,13 +1,15 @@
 """What the flow moves in a network, and what it leaves alone."""
 
+import inspect
 from collections.abc import Sequence
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array
+from jax.core import Tracer
+from jaxtyping import Array, PyTree
 
 Network = TypeVar("Network", bound=eqx.Module)
 Tree = TypeVar("Tree")
@@ -30,8 +32,14 @@ def split(network: Network) -> tuple[Network, Network]:
 
 
 def weight_dtype(network: eqx.Module) -> jnp.dtype:
-    """Return the one floating-point type of the weights of `network`; `ValueError` for none or several."""
+    """Return the one floating-point type of the weights of `network`; `ValueError` for none or several.
+
+    Raises `TypeError` for weights that are complex, or NumPy's arrays, which no transformation of JAX differentiates.
+    """
+    if inspect.isclass(network):
+        raise TypeError(f"the network is the class {network.__name__} itself: expected an object of it, with weights")
     weights, _ = split(network)
+    _check_weights(weights)
     found = {leaf.dtype for leaf in jax.tree.leaves(weights)}
     if not found:
         raise ValueError(f"{type(network).__name__} holds no weights: expected floating-point JAX arrays in its fields")
@@ -39,6 +47,16 @@ def weight_dtype(network: eqx.Module) -> jnp.dtype:
         names = ", ".join(sorted(str(dtype) for dtype in found))
         raise ValueError(f"the weights have several types ({names}): cast them to one, for instance float64")
     return found.pop()
+
+
+def _check_weights(weights: PyTree) -> None:
+    """Raise `TypeError` for a leaf that is not a real JAX array, with its place in the network."""
+    for path, leaf in jax.tree_util.tree_leaves_with_path(weights):
+        place = jax.tree_util.keystr(path)
+        if not isinstance(leaf, jax.Array):
+            raise TypeError(f"the network holds a {type(leaf).__name__} of NumPy at {place}: write jnp.asarray(...)")
+        if jnp.iscomplexobj(leaf):
+            raise TypeError(f"the network holds {leaf.dtype} at {place}: expected real weights; write both parts apart")
 
 
 def cast(tree: Tree, dtype: jnp.dtype) -> Tree:
@@ -49,14 +67,18 @@ def cast(tree: Tree, dtype: jnp.dtype) -> Tree:
 def records(tree: Tree, index: slice | np.ndarray) -> Tree:
     """Return `leaf[index]` for every leaf without compiling a program for every shape, where that is possible.
 
-    On the memory of one CPU, NumPy cuts for nothing; elsewhere the arrays stay on their devices.
+    On the memory of one CPU, NumPy cuts for nothing; elsewhere, and where derivatives are taken, JAX does.
     """
     leaves, structure = jax.tree.flatten(tree)
-    if not all(len(leaf.sharding.device_set) == 1 and leaf.device.platform == "cpu" for leaf in leaves):
+    if not all(_on_one_cpu(leaf) for leaf in leaves):
         return structure.unflatten([leaf[index] for leaf in leaves])
     cut = [np.asarray(leaf)[index] for leaf in leaves]
     # An array that nobody placed stays so: a change would compile every program that takes it once more.
     return structure.unflatten(jax.device_put(cut, [leaf.sharding if leaf.committed else None for leaf in leaves]))
+
+
+def _on_one_cpu(leaf: Any) -> bool:
+    return not isinstance(leaf, Tracer) and len(leaf.sharding.device_set) == 1 and leaf.device.platform == "cpu"
 
 
 def stacked(networks: Sequence[Network]) -> Network:

@@ -6,8 +6,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import equinox as eqx
-import jax
-import jax.numpy as jnp
 from jaxtyping import Array, Float, PyTree
 
 from ..kinds import Registry
@@ -71,7 +69,7 @@ class FunctionProbe(Probe):
 
     def measure(self, moment: Moment) -> PyTree:
         """Return the function's value."""
-        return jax.tree.map(jnp.asarray, self.function(moment.network))
+        return self.function(moment.network)
 
 
 def _is_probe(kind: object) -> bool:

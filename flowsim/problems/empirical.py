@@ -13,6 +13,7 @@ from numpy.typing import ArrayLike
 
 from .losses import Loss, SquaredError, as_loss
 from .problem import Outputs, Problem
+from .sample import check_callable, predicted, reason_of, sample_loss
 
 _SQUARED_ERROR = SquaredError()
 
@@ -39,14 +40,15 @@ class EmpiricalRisk(Problem):
         *,
         minimal_risk: float = float("nan"),
     ):
-        X, y = (array if isinstance(array, jax.Array) else np.asarray(array) for array in (X, y))
-        if X.ndim < 2 or y.ndim < 1 or X.shape[0] != y.shape[0] or X.shape[0] == 0:
+        X, y = _real("X", X), _real("y", y)
+        if X.ndim < 2 or y.ndim < 1 or X.shape[0] != y.shape[0] or 0 in (*X.shape, *y.shape):
             raise ValueError(
-                f"expected X of shape (n, …) and y of shape (n, …) with n ≥ 1, got {X.shape} and {y.shape}"
+                f"expected X of shape (n, …) and y of shape (n, …) with n ≥ 1 and no empty axis, got {X.shape} and "
+                f"{y.shape}"
             )
-        _check_finite("X", X)
-        _check_finite("y", y)
         dtype = jnp.result_type(float)
+        _check_finite("X", X, dtype)
+        _check_finite("y", y, dtype)
         self.X = jnp.asarray(X, dtype)
         self.y = jnp.asarray(y, dtype) if jnp.issubdtype(y.dtype, jnp.floating) else jnp.asarray(y)
         self.minimal_risk = jnp.asarray(minimal_risk, dtype)
@@ -59,6 +61,7 @@ class EmpiricalRisk(Problem):
 
     def __call__(self, network: Callable[[Array], Array]) -> Float[Array, ""]:
         """Return the risk R of a network."""
+        check_callable(network)
         return jnp.mean(jax.vmap(self._sample_loss, in_axes=(None, 0, 0))(network, self.X, self.y))
 
     def curved_outputs(self, network: Callable[[Array], Array]) -> Outputs:
@@ -81,14 +84,15 @@ class EmpiricalRisk(Problem):
 
         def rows(x: Array, target: Array) -> PyTree:
             root = self._loss_root(network, x, target)
-            return jax.jacrev(lambda moved: root.T @ as_network(moved)(x).ravel())(weights)
+            return jax.jacrev(lambda moved: root.T @ predicted(as_network(moved), x).ravel())(weights)
 
         by_sample = jax.vmap(rows)(self.X, self.y)
         return jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), by_sample)
 
     def rank(self, network: Callable[[Array], Array]) -> int:
         """Return the number of predicted numbers, all samples together."""
-        return self.X.shape[0] * eqx.filter_eval_shape(network, self.X[0]).size
+        check_callable(network)
+        return self.X.shape[0] * eqx.filter_eval_shape(predicted, network, self.X[0]).size
 
     def null_risk(self, network: Callable[[Array], Array]) -> Float[Array, ""]:
         """Return the risk of predicting zero everywhere."""
@@ -97,23 +101,23 @@ class EmpiricalRisk(Problem):
 
     def _loss_root(self, network: Callable[[Array], Array], x: Array, target: Array) -> Float[Array, "outputs outputs"]:
         """Return a matrix B with BBᵀ the second derivative of one sample's share of the risk in its prediction."""
-        prediction = self._paired(network(x), target)
+        prediction = self._paired(predicted(network, x), target)
         curvature = self.loss.curvature(prediction, target)
         slack = 10 * jnp.finfo(curvature.dtype).eps * jnp.trace(curvature)
         root = jnp.linalg.cholesky(curvature + slack * jnp.eye(prediction.size, dtype=curvature.dtype))
         return jnp.where(jnp.isfinite(root), root, 0) / self.X.shape[0] ** 0.5
 
     def _predictions(self, network: Callable[[Array], Array]) -> Float[Array, "n ..."]:
-        return jax.vmap(network)(self.X)
+        return jax.vmap(partial(predicted, network))(self.X)
 
     def _risk_of(self, predictions: Float[Array, "n ..."]) -> Float[Array, ""]:
         return jnp.mean(jax.vmap(self._paired_loss)(predictions, self.y))
 
     def _sample_loss(self, network: Callable[[Array], Array], x: Array, target: Array) -> Array:
-        return self._paired_loss(network(x), target)
+        return self._paired_loss(predicted(network, x), target)
 
     def _paired_loss(self, prediction: Array, target: Array) -> Array:
-        return self.loss(self._paired(prediction, target), target)
+        return sample_loss(self.loss, self._paired(prediction, target), target)
 
     def _paired(self, prediction: Array, target: Array) -> Array:
         """Return the prediction in the shape in which the loss compares it: one number has that of its target."""
@@ -128,12 +132,26 @@ class EmpiricalRisk(Problem):
         return prediction
 
 
-def _check_finite(name: str, array: np.ndarray | jax.Array) -> None:
-    """Raise `ValueError` for an entry that is not finite, with its place, unless the array is traced."""
-    if isinstance(array, Tracer) or not jnp.issubdtype(array.dtype, jnp.floating) or bool(np.isfinite(array).all()):
+def _real(name: str, given: ArrayLike) -> np.ndarray | jax.Array:
+    """Return data as an array; `ValueError` for rows of different lengths, and what are no real numbers."""
+    try:
+        array = given if isinstance(given, jax.Array) else np.asarray(given)
+    except ValueError as error:  # NumPy's, of lists that make no array
+        raise ValueError(f"{name} makes no array ({reason_of(error)}): expected rows of equal length") from None
+    if not (jnp.issubdtype(array.dtype, jnp.floating) or array.dtype.kind in "iub"):
+        raise ValueError(f"{name} holds {array.dtype}: expected real numbers, such as float64")
+    return array
+
+
+def _check_finite(name: str, array: np.ndarray | jax.Array, dtype: jnp.dtype) -> None:
+    """Raise `ValueError` for an entry that is not finite in `dtype`, with its place, unless the array is traced."""
+    if isinstance(array, Tracer) or not jnp.issubdtype(array.dtype, jnp.floating):
         return
-    bad = tuple(int(number) for number in np.argwhere(~np.isfinite(array))[0])
+    finite = np.abs(array) <= float(jnp.finfo(dtype).max)  # not so of NaN
+    if bool(finite.all()):
+        return
+    bad = tuple(int(number) for number in np.argwhere(~finite)[0])
     raise ValueError(
-        f"{name}[{', '.join(map(str, bad))}] is {float(array[bad])}: expected finite numbers; fill it in, or drop the "
-        "sample"
+        f"{name}[{', '.join(map(str, bad))}] is {float(array[bad])}: expected finite numbers of {dtype}; fill it in, "
+        "rescale, or drop the sample"
     )

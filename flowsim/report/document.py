@@ -1,6 +1,6 @@
 """Stored results become a document: tables to print, numbers and figures to write. Nothing here computes a run."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -19,8 +19,10 @@ from ..experiments import (
     refuse_obstacles,
     theory_from_dataset,
 )
+from ..experiments.failing import failing
 from ..experiments.store import SCENARIO, SUMMARY, SWEEP, THEORY, TRAJECTORIES
 from ..kinds import UnknownKindError
+from ..theory import Claim
 from .claims_table import claims_summary, claims_table
 from .figures import figures as trajectories_figures
 from .recorded import recorded
@@ -70,7 +72,7 @@ def document(results: Results, title: str) -> Document:
     Raises `StoreError` where a figure is asked for that is not there, or lacks a data set.
     """
     asked = _asked(results)
-    claims = [claim for figure in asked for claim in figure.claims(results)]
+    claims = [claim for figure in asked for claim in _claimed(figure, results)]
     # Drawn as it was asked for, a sweep needs no other figures.
     parts = [_of_trajectories(results, title), _of_theory(results, title), _of_sweep(results, title, drawn=not asked)]
     summary: dict[str, Any] = {}
@@ -86,9 +88,22 @@ def document(results: Results, title: str) -> Document:
             *(complaint for part in parts for complaint in part.complaints),
         ),
         summary=summary | ({"claims": claims_summary(claims)} if claims else {}),
-        figures=figures | {figure.name: figure.draw(results) for figure in asked},
+        figures=figures | {figure.name: _drawn(figure, results) for figure in asked},
         complete=all(part.complete for part in parts),
     )
+
+
+def _claimed(figure: AskedFigure, results: Results) -> Sequence[Claim]:
+    with failing(f"the figure {figure.name}, where its claims are checked,"):
+        return figure.claims(results)
+
+
+def _drawn(figure: AskedFigure, results: Results) -> Figure:
+    with failing(f"the figure {figure.name}, where it is drawn,"):
+        drawn = figure.draw(results)
+        if not isinstance(drawn, Figure):
+            raise TypeError(f"draw returns a {type(drawn).__name__}: expected a figure of Matplotlib")
+    return drawn
 
 
 def _asked(results: Results) -> tuple[AskedFigure, ...]:

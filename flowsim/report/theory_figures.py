@@ -137,7 +137,8 @@ def _set_vertical_limits(axes: Axes, statement: Statement) -> None:
 def _set_time_axis(axes: Axes, times: np.ndarray) -> None:
     before, after = -times[0], times[-1]
     if before <= _LONGEST_BEFORE * after:
-        axes.set_xlim(min(times[0], 0), after)
+        if after > min(times[0], 0):  # a flow that ended where it began has no extent
+            axes.set_xlim(min(times[0], 0), after)
         return
     # Logarithmic on half of the width, then linear, with the time since the escape on a quarter.
     axes.set_xscale("symlog", linthresh=after, linscale=np.log10(before / after) / 2)

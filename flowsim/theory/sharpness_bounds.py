@@ -19,6 +19,8 @@ def minimal_sharpness_bounds(
     (w*/‖w*‖)ᵀ Σ (w*/‖w*‖) and L = `depth`. Raises `ValueError` if `depth` is not a positive whole number, if
     there are several outputs, of which the theorem does not speak, or if w* = 0.
     """
+    if not isinstance(problem, LinearRegression):
+        raise TypeError(f"Theorem 2 is about a flowsim.LinearRegression, got {type(problem).__name__}")
     if not isinstance(depth, int) or isinstance(depth, bool) or depth < 1:
         raise ValueError(f"depth must be a whole number, one or more, got {depth!r}")
     if problem.optimum.ndim != 1:

@@ -161,6 +161,11 @@ def small_scale_statements(path: FlowPath) -> list[Statement]:
     ]
 
 
+def _over_squares(bound: np.ndarray | float, squares: np.ndarray) -> np.ndarray:
+    """Return a bound over σ², infinite where a layer is zero: then it bounds nothing."""
+    return np.divide(bound, squares, out=np.full_like(squares, np.inf), where=squares > 0)
+
+
 def _structure(path: FlowPath, singular: LeadingSingular) -> list[Statement]:
     """Return Lemma 2 along the path."""
     epsilon = initialization_epsilon([weight[0] for weight in path.weights])
@@ -170,9 +175,8 @@ def _structure(path: FlowPath, singular: LeadingSingular) -> list[Statement]:
     name = "Lemma 2 (iii)"
     if path.depth < 2:
         return [*statements, not_applicable(name, _CLAIMS[name], "there is one layer")]
-    with np.errstate(divide="ignore"):
-        allowed = epsilon / squares[:, 1:]
-        options["error"] = np.min(options["error"][:, None] / squares[:, 1:], axis=1)
+    allowed = _over_squares(epsilon, squares[:, 1:])
+    options["error"] = np.min(_over_squares(options["error"][:, None], squares[:, 1:]), axis=1)
     # The layer that comes closest to its own bound speaks for all.
     closest = np.argmax(singular.misalignments / allowed, axis=1)[:, None]
     sides = [np.take_along_axis(side, closest, axis=1)[:, 0] for side in (singular.misalignments, allowed)]

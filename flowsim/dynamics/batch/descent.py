@@ -10,7 +10,7 @@ from jaxtyping import ArrayLike, Int
 
 from ...networks import cast
 from ...problems import Problem, check_problem
-from ..descent import Descent
+from ..descent import Descent, check_learning_rate
 from ..field import checked_parts
 from ..gradient_descent import GradientDescent
 from .groups import Lanes, run_to_ends
@@ -53,10 +53,9 @@ def descend_lanes(
     lanes = _lane_count(networks)
     fixed, static = eqx.partition(rest, eqx.is_array)
     rates = _for_each_lane(learning_rates, lanes, "learning_rates")
-    with np.errstate(over="ignore"):
-        rates = rates.astype(dtype)
-    if not np.all(np.isfinite(rates) & (rates > 0)):
-        raise ValueError(f"learning_rates must be positive finite numbers of {dtype}, got {learning_rates}")
+    for rate in rates.tolist():
+        check_learning_rate(rate, dtype)
+    rates = rates.astype(dtype)
     one = jax.eval_shape(lambda tree: jax.tree.map(lambda leaf: leaf[0], tree), eqx.filter(networks, eqx.is_array))
     dynamics = optimizer(float(rates[0])).checked(dtype)
     kernel = kernel_for(eqx.combine(one, static), cast(problem, dtype), dynamics)

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, ClassVar, final
 
 from ...experiments import Figure, Results, Scenario, refusal
+from ...runs import GRADIENT_DESCENT
 
 # What draws and measures is imported where it is wanted: a scenario is checked without Matplotlib.
 if TYPE_CHECKING:
@@ -11,6 +12,7 @@ if TYPE_CHECKING:
     import xarray
     from pydantic_core import PydanticCustomError
 
+    from ...experiments.sweep_settings import SweepSettings
     from ...theory import Claim
 
 
@@ -18,9 +20,13 @@ class _PaperFigure(Figure):
     """A figure of the paper: that of a sweep over one axis alone."""
 
     axis: ClassVar[str] = "network.scale"
+    about_descent: ClassVar[bool] = False
+    """Whether it shows gradient descent, and nothing without."""
+    about_generalization: ClassVar[bool] = False
+    """Whether it shows the risk on test samples, and nothing without."""
 
     def refusals(self, scenario: Scenario) -> "Iterable[PydanticCustomError]":
-        """Yield why the sweep of `scenario` is not one over the axis of the figure alone."""
+        """Yield why the sweep of `scenario` is not one over the axis of the figure alone, or lacks what it shows."""
         if scenario.sweep is None:
             yield refusal(
                 found="a scenario without a sweep",
@@ -28,13 +34,32 @@ class _PaperFigure(Figure):
                 write="a section sweep:, or figure: null",
                 at=("figure",),
             )
-        elif set(scenario.sweep.over) != {self.axis}:
+            return
+        if set(scenario.sweep.over) != {self.axis}:
             yield refusal(
                 found=f"a sweep over {', '.join(scenario.sweep.over) or 'nothing'}",
                 expected=f"one over {self.axis} alone, which the figure shows",
                 write=f"over: {{{self.axis}: […]}}, or figure: null",
                 at=("sweep", "over"),
             )
+        if self.about_descent and not _descends(scenario.sweep):
+            yield refusal(
+                found="a sweep without gradient descent",
+                expected="learning rates, which the figure shows",
+                write="descent: [{learning_rates: [0.02], steps: 1000}], or figure: null",
+                at=("sweep",),
+            )
+        if self.about_generalization and not scenario.data.holds_out():
+            yield refusal(
+                found="data without test samples",
+                expected="some, as the figure shows how runs generalize",
+                write="test_samples: 50 for data of kind gaussian, or figure: null",
+                at=("data",),
+            )
+
+
+def _descends(sweep: "SweepSettings") -> bool:
+    return any(entry.optimizer.kind == GRADIENT_DESCENT for entry in sweep.descent)
 
 
 def _flow_claims(sweep: "xarray.Dataset") -> "list[Claim]":
@@ -69,6 +94,8 @@ class _OverScales(_PaperFigure):
 class _Divergence(_PaperFigure):
     """How often descent diverges."""
 
+    about_descent = True
+
     def claims(self, results: Results) -> "Sequence[Claim]":
         """Return what the paper says that the figure shows, with the numbers measured."""
         from .learning_claims import divergence_claims
@@ -96,6 +123,7 @@ class Figure2(_PaperFigure):
 
     name = "figure2"
     axis = "network.depth"
+    about_descent = True
 
     def claims(self, results: Results) -> "Sequence[Claim]":
         """Return what the paper says that the figure shows, and what the flow adds, each with the numbers measured."""
@@ -138,6 +166,8 @@ class Figure6(_PaperFigure):
     """Figure 6: sharpness and generalization with few samples."""
 
     name = "figure6"
+    about_descent = True
+    about_generalization = True
 
     def claims(self, results: Results) -> "Sequence[Claim]":
         """Return what the paper says that the figure shows, and what the flow adds, each with the numbers measured."""

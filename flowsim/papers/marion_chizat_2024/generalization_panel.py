@@ -20,11 +20,13 @@ def draw_generalization(axes: Axes, dataset: xarray.Dataset) -> None:
     run = regressed_run(dataset)
     points = gaps(dataset, run)
     dots = {"color": run_look(run)["color"], "marker": run_look(run)["marker"], "edgecolors": "none", "alpha": 0.7}
-    if with_test_risk(dataset):
-        axes.scatter(*_positive(gaps(dataset, FLOW)), label="limit of GF", **_FLOW_MARKS)
+    limits = [_positive(gaps(dataset, FLOW))] if with_test_risk(dataset) else []
+    for limit in limits:
+        axes.scatter(*limit, label="limit of GF", **_FLOW_MARKS)
     axes.scatter(*_positive(points), label=f"GD, {run.label}", s=6, zorder=2.4, **dots)
-    axes.set_xscale("log")
-    axes.set_yscale("log")
+    if any(len(shown[0]) for shown in (*limits, _positive(points))):  # a logarithmic axis of no points has no ends
+        axes.set_xscale("log")
+        axes.set_yscale("log")
     found = regress(points)
     if found is not None:
         x = np.array([np.min(_positive(points)[0]), np.max(_positive(points)[0])])

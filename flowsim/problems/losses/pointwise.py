@@ -19,8 +19,8 @@ class PointwiseLoss(Loss):
     infimum: ClassVar[float] = float("nan")
     attained: ClassVar[bool] = False
 
-    def __call__(self, prediction: Float[Array, "*outputs"], target: Array) -> Float[Array, ""]:
-        """Return what the function returns."""
+    def __call__(self, prediction: Float[Array, "*outputs"], target: Array) -> Array:
+        """Return what the function returns; who asks for the loss of a sample sees to it that it is a scalar."""
         return self.function(prediction, target)
 
     def curvature(self, prediction: Float[Array, "*outputs"], target: Array) -> Float[Array, "m m"]:

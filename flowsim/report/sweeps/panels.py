@@ -31,6 +31,7 @@ _BAND_ALPHA, _FLOW_BAND_ALPHA = 0.22, 0.14
 _MOST_TICKS = 6
 # Between neighbouring learning rates, in parts of the distance between points.
 _WHISKER_SPACING = 0.07
+_HIGHEST_THRESHOLD = 1e150
 
 
 def draw_final(axes: Axes, part: xarray.Dataset, shown: Sequence[Run], quantity: str) -> None:
@@ -76,9 +77,12 @@ def draw_interval(axes: Axes, x: np.ndarray, drawn: Interval, label: str, curve:
 
 
 def draw_thresholds(axes: Axes, shown: Sequence[Run], *, on_white: bool = False) -> None:
-    """Draw 2/η of every learning rate, dashed and in its colour; `on_white` cuts it out of what lies beneath."""
+    """Draw 2/η of every learning rate, dashed and in its colour; `on_white` cuts it out of what lies beneath.
+
+    That of a rate so small that a logarithmic axis would have no room above it is left out.
+    """
     for run in shown:
-        if np.isfinite(run.threshold):
+        if run.threshold < _HIGHEST_THRESHOLD:
             if on_white:
                 beneath = {"linewidth": 2 * THRESHOLD["linewidth"], "zorder": THRESHOLD["zorder"]}
                 axes.axhline(run.threshold, color="white", **beneath)

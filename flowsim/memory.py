@@ -1,0 +1,50 @@
+"""How much memory the machine has, against which what is asked for is held before it is made."""
+
+import os
+
+try:
+    import resource
+except ImportError:  # where there are no such limits, as under Windows
+    resource = None
+
+_OUT_OF_MEMORY = (
+    "resource_exhausted",
+    "out of memory",
+    "bad_alloc",
+    "cannot allocate memory",
+    "failed to allocate",
+    "array is too big",
+    "maximum allowed dimension exceeded",
+)
+
+
+def machine_bytes() -> float:
+    """Return the memory of the machine, or what this process may have of it; infinite where nobody knows."""
+    limits = [float("inf")]
+    if hasattr(os, "sysconf") and {"SC_PHYS_PAGES", "SC_PAGE_SIZE"} <= os.sysconf_names.keys():
+        limits.append(float(os.sysconf("SC_PHYS_PAGES")) * os.sysconf("SC_PAGE_SIZE"))
+    if resource is not None and (most := resource.getrlimit(resource.RLIMIT_AS)[0]) != resource.RLIM_INFINITY:
+        limits.append(float(most))
+    return min(limits)
+
+
+def beyond_memory(needed: float) -> str | None:
+    """Return in words how much `needed` bytes are if that is more than there is; `None` for what may fit."""
+    most = machine_bytes()
+    return f"{in_bytes(needed)} of memory, of which there are {in_bytes(most)}" if needed > most else None
+
+
+def is_out_of_memory(error: BaseException | None) -> bool:
+    """Tell whether memory ran out, in the words of Python, NumPy, XLA or C++, for this error or one that it is from."""
+    while error is not None:
+        if isinstance(error, MemoryError) or any(words in str(error).casefold() for words in _OUT_OF_MEMORY):
+            return True
+        error = error.__cause__
+    return False
+
+
+def in_bytes(number: float) -> str:
+    """Return a number of bytes in words: 3.2 GB."""
+    units = ("bytes", "kB", "MB", "GB")
+    power = next((power for power in range(len(units)) if number < 1000 ** (power + 1)), len(units) - 1)
+    return f"{number / 1000**power:.3g} {units[power]}"
