@@ -12,8 +12,8 @@ import jax
 from .. import signals
 from ..data import DataError
 from ..experiments import ScenarioError, StoreError, scenario_json_schema
-from .closed import silence
 from ..memory import is_out_of_memory
+from .closed import silence
 from .crew import crew_for
 from .jobs import read_jobs
 from .options import parser

@@ -22,9 +22,10 @@ class Surroundings(eqx.Module):
     """The quadratic function R + gᵀv + vᵀHv/2 around a point, as far as the way of the flow from there depends on it.
 
     `step` is −H⁺g over all directions that curve upwards: the way to the bottom, `fast` its part in those of which the
-    curvature is well known, and `gain` what the risk falls by on it. `leaving` is the norm of g in directions that curve
-    downwards, along which a flow goes ever further, and `curves_down` says whether there are any. `radius` is the largest absolute eigenvalue of H, and `certified` says
-    that both ends of its spectrum are known to a small part of it.
+    curvature is well known, and `gain` what the risk falls by on it. `leaving` is the norm of g in directions that
+    curve downwards, along which a flow goes ever further, and `curves_down` says whether there are any. `radius` is the
+    largest absolute eigenvalue of H, and `certified` says that both ends of its spectrum are known to a small part of
+    it.
     """
 
     step: PyTree

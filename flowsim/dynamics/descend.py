@@ -53,8 +53,8 @@ def descend(
     `default_record_steps(steps)`, some 250, dense at first); what they hold is as
     in `integrate`. An `optimizer` is a `flowsim.Descent`, which holds its learning rate itself.
 
-    Works under `jax.jit` and `jax.vmap` without `checkpoint`, with a traced `learning_rate` too, and under `jax.jvp` and
-    `jax.jacfwd`. Raises `ValueError` or `TypeError` for arguments that cannot be right, and `RuntimeError` where it is
+    Works without `checkpoint` under `jax.jit` and `jax.vmap`, with a traced `learning_rate` too, and under `jax.jvp`
+    and `jax.jacfwd`. Raises `ValueError` or `TypeError` for arguments that cannot be right, and `RuntimeError` where it is
     differentiated backwards; a run that diverges is returned, not raised.
     """
     _, rest, dtype = checked_parts(network)

@@ -218,8 +218,8 @@ def _second_verdict(stopping: Stopping, network: eqx.Module, problem: Problem) -
     weights, around = _on_the_floor(field, start, precision)
     size, remaining = norm(weights), jnp.asarray(stopping.remaining)
     way = jax.tree.map(lambda here, there, step: there - here + step, start, weights, around.step)
-    arrived = norm(way) <= remaining * size
-    arrived = arrived & ~(around.gain > remaining**2 * problem.null_risk(network))
+    gain = field.objective(start) - field.objective(weights) + around.gain
+    arrived = (norm(way) <= remaining * size) & ~(gain > remaining**2 * problem.null_risk(network))
     curves_up = around.certified & ~around.curves_down & (around.radius > 0)
     minimum = curves_up | (field.problem.excess_risk(field.network(weights)) <= 0)
     stays = around.leaving <= 10 * jnp.finfo(precision).eps * around.radius * size
