@@ -5,6 +5,7 @@ import os
 import re
 import tempfile
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, BinaryIO, TypeVar
@@ -38,17 +39,18 @@ class Checkpoint:
         self._saved_at = time.monotonic()
         self._tidy()
 
-    def load(self, fresh: State) -> State:
-        """Return the state in the file, placed like `fresh`, or `fresh` if there is no file.
+    def load(self, begin: Callable[[], State]) -> State:
+        """Return the state in the file, placed like that of `begin()`, or this one if there is no file.
 
         Raises `ValueError` for a file that belongs to another run, or is no checkpoint, or not as it was written.
         """
         try:
             with self.path.open("rb") as file:
                 self._refuse_foreign(file)
+                fresh = begin()
                 stored = eqx.tree_deserialise_leaves(file, fresh)
         except FileNotFoundError:
-            return fresh
+            return begin()
         except (RuntimeError, EOFError, OSError) as error:
             raise ValueError(f"{self.path} cannot be read ({error}): delete it to begin anew") from error
         return jax.tree.map(_placed_like, stored, fresh)

@@ -54,8 +54,8 @@ def descend(
     in `integrate`. An `optimizer` is a `flowsim.Descent`, which holds its learning rate itself.
 
     Works without `checkpoint` under `jax.jit` and `jax.vmap`, with a traced `learning_rate` too, and under `jax.jvp`
-    and `jax.jacfwd`. Raises `ValueError` or `TypeError` for arguments that cannot be right, and `RuntimeError` where it is
-    differentiated backwards; a run that diverges is returned, not raised.
+    and `jax.jacfwd`. Raises `ValueError` or `TypeError` for arguments that cannot be right, and `RuntimeError` where it
+    is differentiated backwards; a run that diverges is returned, not raised.
     """
     _, rest, dtype = checked_parts(network)
     dynamics = _optimizer(learning_rate, optimizer).checked(dtype)

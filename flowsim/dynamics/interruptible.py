@@ -46,7 +46,7 @@ def advance_to_end(
     call takes about half a second. With a `checkpoint`, the run begins with the state in it, if there is one.
     """
     amount = first
-    state = state if checkpoint is None else checkpoint.load(advance(request, state, np.asarray(0)))
+    state = state if checkpoint is None else checkpoint.load(lambda: advance(request, state, np.asarray(0)))
     while int(state.code) <= Outcome.RUNNING:
         began = time.monotonic()
         state = jax.block_until_ready(advance(request, state, np.asarray(amount)))

@@ -245,15 +245,18 @@ def _on_the_floor(field: GradientField, weights: PyTree, precision: jnp.dtype) -
 
 
 def _falls_on(field: GradientField, weights: PyTree, step: PyTree) -> Bool[Array, ""]:
-    """Tell whether the risk falls far beyond the end of a step, where a minimum should be, to larger weights."""
+    """Tell whether the risk falls far beyond the end of a step, where a minimum should be, less and less steeply.
 
-    def slope(times: Array) -> tuple[Array, Array]:
+    The weights are to grow. Where the gradient grows too, a plateau or a saddle is left behind.
+    """
+
+    def slope(times: Array) -> tuple[Array, Array, Array]:
         there = jax.tree.map(lambda weight, change: weight + times * change, weights, step)
         gradient = jax.grad(field.objective)(there)
-        return inner_product(gradient, step), norm(there)
+        return inner_product(gradient, step), norm(gradient), norm(there)
 
-    slopes, sizes = jax.lax.map(slope, jnp.array([2.0, 4.0, 8.0], jax.tree.leaves(weights)[0].dtype))
-    return jnp.all(slopes < 0) & (sizes[-1] > norm(weights))
+    slopes, steepness, sizes = jax.lax.map(slope, jnp.array([0.0, 2, 4, 8], jax.tree.leaves(weights)[0].dtype))
+    return jnp.all(slopes < 0) & jnp.all(jnp.diff(steepness) < 0) & (sizes[-1] > sizes[0])
 
 
 def arrival(network: eqx.Module, problem: Problem, stopping: Stopping | None = None) -> Int[Array, ""]:
@@ -290,7 +293,8 @@ def settled_verdict(stopping: Stopping, network: eqx.Module, problem: Problem, c
         return jax.lax.cond(code == ASKS, look, lambda: code)
 
     arrays, rest = eqx.partition((stopping, network, problem), eqx.is_array)
-    return settled(arrays, code)
+    # A verdict is a whole number, and has no derivative.
+    return settled(jax.lax.stop_gradient(arrays), code)
 
 
 def or_else(code: Array, condition: Array, outcome: int) -> Array:

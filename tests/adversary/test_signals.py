@@ -27,16 +27,11 @@ GO_ON = "run the same again, and what is stored is not computed again\n"
 each_signal = pytest.mark.parametrize("number", LINES, ids=lambda number: number.name)
 
 
-def listens():
-    """Begin a process as a terminal does, where Ctrl-C is not ignored."""
-    signal.signal(signal.SIGINT, signal.default_int_handler)
-
-
 def until_it_imports(process):
     """Wait until a process is in the middle of its imports."""
     end = time.monotonic() + 30
     of_process = Path(f"/proc/{process.pid}")
-    # Until it begins to be Python anew, it has all that this process has imported.
+    # Before it begins to be another program, it has all that this process has imported.
     while b"missing" not in (of_process / "cmdline").read_bytes() or b"numpy" not in (of_process / "maps").read_bytes():
         assert time.monotonic() < end
         assert process.poll() is None
@@ -46,9 +41,9 @@ def until_it_imports(process):
 @each_signal
 @pytest.mark.skipif(not Path("/proc/self/maps").exists(), reason="sees by /proc how far a process is")
 def test_a_signal_during_the_imports_is_one_line(tmp_path, number):
-    process = subprocess.Popen(
-        [sys.executable, "-m", "flowsim", "missing.yaml"], stderr=subprocess.PIPE, text=True, preexec_fn=listens
-    )
+    # As from a terminal, where Ctrl-C is not ignored.
+    words = ["env", "--default-signal=INT", sys.executable, "-m", "flowsim", "missing.yaml"]
+    process = subprocess.Popen(words, stderr=subprocess.PIPE, text=True)
     until_it_imports(process)
     process.send_signal(number)
     _, said = process.communicate(timeout=30)
