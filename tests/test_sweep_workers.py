@@ -339,26 +339,29 @@ def test_a_cluster_that_does_not_answer_is_one_message_within_seconds(tmp_path, 
     assert not (tmp_path / "out").exists()
 
 
+@contextlib.contextmanager
 def listening(greeting):
-    """Return the address of a service that greets everybody so, and then waits."""
-    listener, connections = socket.create_server(("127.0.0.1", 0)), []
+    """Yield the address of a service that greets everybody so, and then waits."""
+    with contextlib.ExitStack() as opened:
+        listener = opened.enter_context(socket.create_server(("127.0.0.1", 0)))
 
-    def greet():
-        with contextlib.suppress(OSError):
-            while True:
-                connections.append(listener.accept()[0])
-                connections[-1].sendall(greeting)
+        def greet():
+            with contextlib.suppress(OSError):
+                while True:
+                    opened.enter_context(listener.accept()[0]).sendall(greeting)
 
-    threading.Thread(target=greet, daemon=True).start()
-    return f"tcp://127.0.0.1:{listener.getsockname()[1]}", listener
+        greeter = threading.Thread(target=greet, daemon=True)
+        greeter.start()
+        yield f"tcp://127.0.0.1:{listener.getsockname()[1]}"
+        listener.shutdown(socket.SHUT_RDWR)  # which ends its waiting, as closing it alone does not
+        greeter.join()
 
 
 @pytest.mark.parametrize("greeting", [b"", b"SSH-2.0-OpenSSH\r\n", bytes(8)])
 def test_what_is_no_scheduler_is_called_so(tmp_path, monkeypatch, capsys, greeting):
     pytest.importorskip("distributed")
     monkeypatch.setattr(CLUSTER, "_SECONDS_FOR_AN_ANSWER", 0.2)
-    address, listener = listening(greeting)
-    with listener:
+    with listening(greeting) as address:
         assert cli.main([*write(tmp_path), "--dask", address]) == 2
     said = capsys.readouterr().err
     assert said.startswith(f"flowsim: --dask {address}: what answers there is not a Dask scheduler; write the address ")
