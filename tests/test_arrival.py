@@ -15,8 +15,6 @@ from flowsim import EmpiricalRisk, LinearRegression, Outcome, Stopping
 from flowsim.curvature import surroundings
 from flowsim.networks import DeepLinear, Perceptron, cast, split
 
-slow = partial(pytest.param, marks=pytest.mark.slow)
-
 SMALL = DeepLinear.gaussian(widths=[4, 4, 1], scale=0.5, key=jax.random.key(0))
 
 
@@ -82,7 +80,8 @@ def test_two_layers_rest_at_a_saddle_however_flat():
 SAMPLES = np.random.default_rng(1).standard_normal((20, 2))
 
 
-@pytest.mark.parametrize("activation", [jnp.tanh, slow(jax.nn.gelu)])
+@pytest.mark.slow
+@pytest.mark.parametrize("activation", [jnp.tanh, jax.nn.gelu])
 def test_equal_hidden_units_rest_at_a_saddle(activation):
     rows = np.tile([[-0.6, -0.3]], (4, 1))
     start = Perceptron([rows, np.full((1, 4), 0.3)], activation=activation)

@@ -1,10 +1,8 @@
 """Runs that are killed and go on, and runs on several devices."""
 
 import os
-import signal
 import subprocess
 import sys
-import time
 
 import diffrax
 import jax
@@ -13,27 +11,6 @@ import pytest
 
 import flowsim
 from flowsim.dynamics.checkpoint import Checkpoint
-
-_LONG_RUN = """
-import sys, jax
-jax.config.update("jax_enable_x64", True)
-import diffrax, numpy as np, flowsim
-from flowsim.data import gaussian_teacher
-
-problem = flowsim.LinearRegression(*gaussian_teacher(np.random.default_rng(0), 50, 5))
-network = flowsim.DeepLinear.gaussian(widths=[5] * 10 + [1], scale=0.35, key=jax.random.key(0))
-flow = flowsim.integrate(
-    network, problem, solver=diffrax.Heun(), rtol=3e-13, max_steps=MAX_STEPS,
-    checkpoint=sys.argv[1], checkpoint_seconds=0.0,
-)
-arrays = jax.tree.leaves((flow.network.weights, flow.times, flow.excess_risk, flow.steps, flow.time))
-np.savez(sys.argv[2], *arrays, outcome=str(flow.outcome))
-"""
-
-
-def _long_run(path, result, steps):
-    code = _LONG_RUN.replace("MAX_STEPS", str(steps))
-    return subprocess.Popen([sys.executable, "-c", code, str(path), str(result)])
 
 
 def test_a_run_that_was_interrupted_goes_on_to_the_same_end_bit_for_bit(tmp_path, monkeypatch, mlp, problem):
@@ -53,26 +30,6 @@ def test_a_run_that_was_interrupted_goes_on_to_the_same_end_bit_for_bit(tmp_path
     resumed = flowsim.integrate(mlp, problem, checkpoint=tmp_path / "run")
     for mine, theirs in zip(jax.tree.leaves(resumed), jax.tree.leaves(whole), strict=True):
         np.testing.assert_array_equal(mine, theirs, strict=True)
-
-
-@pytest.mark.slow
-def test_a_run_that_was_killed_goes_on_to_the_same_end_bit_for_bit(tmp_path):
-    steps = 100_000
-    killed = _long_run(tmp_path / "run", tmp_path / "never.npz", steps)
-    deadline = time.monotonic() + 120
-    while not (tmp_path / "run").exists():
-        assert killed.poll() is None
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
-    os.kill(killed.pid, signal.SIGKILL)
-    killed.wait()
-    assert not (tmp_path / "never.npz").exists()
-    assert _long_run(tmp_path / "run", tmp_path / "resumed.npz", steps).wait() == 0
-    assert _long_run(tmp_path / "other", tmp_path / "whole.npz", steps).wait() == 0
-    with np.load(tmp_path / "resumed.npz") as resumed, np.load(tmp_path / "whole.npz") as whole:
-        assert sorted(resumed) == sorted(whole)
-        for name in whole:
-            np.testing.assert_array_equal(resumed[name], whole[name], strict=True)
 
 
 def test_a_checkpoint_is_of_one_run_only(tmp_path, mlp, problem):

@@ -231,7 +231,14 @@ def test_no_misuse_hides_another():
     assert len(MISUSES) == sum(map(len, (MODELS, LOSSES, DATA, NUMBERS, THINGS))) >= 93
 
 
-@pytest.mark.parametrize(("misuse", "message"), MISUSES.values(), ids=MISUSES)
+# Each compiles a run anew, with its derivatives.
+SLOW = ("the gradient of a flow", "a flow forwards", "a compiled gradient")
+
+
+@pytest.mark.parametrize(
+    ("misuse", "message"),
+    [pytest.param(*case, marks=[pytest.mark.slow] * (name in SLOW), id=name) for name, case in MISUSES.items()],
+)
 def test_a_misuse_is_told_what_it_is_and_what_to_write(misuse, message):
     with pytest.raises((ValueError, TypeError, RuntimeError), match=re.escape(message)) as caught:
         misuse()

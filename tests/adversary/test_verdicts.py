@@ -133,7 +133,7 @@ def test_fifty_verdicts():
     assert set(settled) <= {Outcome.CONVERGED, Outcome.NO_MINIMIZER, Outcome.STATIONARY}
     for name in list(STRUCTURES)[:5]:
         assert set(outcomes[name]) == {Outcome.CONVERGED}, name
-    assert settled.count(Outcome.CONVERGED) >= 30
+    assert settled.count(Outcome.CONVERGED) > 25
 
 
 @pytest.mark.slow
