@@ -81,10 +81,10 @@ class Stopping(eqx.Module):
 
     `gradient_norm`: ‖∇R(W)‖ (Euclidean, all weights together) at or below this, at a minimum, with no more than
     `remaining` of the way left: the distance to the limit by second derivatives, relative to ‖W‖ (default: 1e-6, in
-    float32 1e-3; infinity to stop at the gradient norm alone). A gradient that fell by twelve digits (in float32 by
-    four) counts as small too, as in the units of the problem 1e-8 may be out of reach. `excess_risk`: R − R_min at or
-    below this. `risk`: R at or below this, for a network that can fit its data while R_min is not known. With several
-    on, the first to come ends the run. Raises `ValueError` for a negative number.
+    float32 1e-3; infinity, which leaves it out, where `gradient_norm` is larger than by default). A gradient that fell
+    by twelve digits (in float32 by four) counts as small too, as in the units of the problem 1e-8 may be out of reach.
+    `excess_risk`: R − R_min at or below this. `risk`: R at or below this, for a network that can fit its data while
+    R_min is not known. With several on, the first to come ends the run. Raises `ValueError` for a negative number.
     """
 
     gradient_norm: float | Float[Array, ""] | None = 1e-8
@@ -115,7 +115,7 @@ def stopping_for(stopping: Stopping | None, problem: Problem, dtype: jnp.dtype) 
     if stopping is None:
         stopping = Stopping.standard(dtype)
     if stopping.remaining is None:
-        stopping = dataclasses.replace(stopping, remaining=1e-3 if dtype.itemsize < 8 else 1e-6)
+        stopping = dataclasses.replace(stopping, remaining=_remaining_beside(stopping.gradient_norm, dtype))
     if stopping.excess_risk is not None and _is_unknown(problem.infimum):
         raise ValueError(
             "excess_risk cannot fall to a tolerance where the minimum is not known: give EmpiricalRisk its "
@@ -128,6 +128,12 @@ def stopping_for(stopping: Stopping | None, problem: Problem, dtype: jnp.dtype) 
             + (", or use float64 weights (jax.config.update('jax_enable_x64', True))" if dtype.itemsize < 8 else "")
         )
     return jax.tree.map(lambda number: constant(number, dtype), stopping)
+
+
+def _remaining_beside(gradient_norm: float | Float[Array, ""] | None, dtype: jnp.dtype) -> float:
+    """Return what may be left of the way: anything, where more of a gradient is asked for than by default."""
+    standard, remaining = (1e-4, 1e-3) if dtype.itemsize < 8 else (1e-8, 1e-6)
+    return np.inf if isinstance(gradient_norm, int | float) and gradient_norm > standard else remaining
 
 
 def _is_unknown(infimum: Float[Array, ""] | float) -> bool:
