@@ -8,6 +8,9 @@ import jax.numpy as jnp
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Float, PyTree
 
+# Weights up to which the whole matrix is decomposed sooner than Lanczos finds its ends.
+DENSE_UP_TO = 256
+
 Operator = Callable[[Float[Array, " p"]], Float[Array, " p"]]
 
 

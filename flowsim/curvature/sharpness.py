@@ -14,9 +14,8 @@ from ..networks import cast, records, split, weight_dtype
 from ..problems import Problem, check_problem
 from . import vectors
 from .eigenpair import Eigenpair, Eigenpairs, checked_rtol, eigenpairs_dense, eigenpairs_lanczos
-from .hessian import hessian_product, hessian_rows
+from .hessian import DENSE_UP_TO, hessian_product, hessian_rows
 
-_DENSE_UP_TO = 256
 _BLOCK = 64
 _WARM_DIMENSION = 12
 _WIDER, _WIDER_UP_TO = 96, 2**20
@@ -180,7 +179,7 @@ def _end_pairs(
     def objective(moving: eqx.Module) -> Array:
         return problem.objective(eqx.combine(moving, rest))
 
-    if dense or (dense is None and vectors.size_of(weights) <= _DENSE_UP_TO):
+    if dense or (dense is None and vectors.size_of(weights) <= DENSE_UP_TO):
         return _dense_pairs(objective, weights, largest, smallest, rtol)
     start = _starts(weights, block) if start is None else start
     options = {"dimension": dimension, "rtol": rtol, "max_restarts": max_restarts}

@@ -10,11 +10,10 @@ from jaxtyping import Array, Bool, Float, PyTree
 
 from . import krylov, vectors
 from .eigenpair import decomposition, eigenpairs_lanczos
-from .hessian import dense_hessian, hessian_product
+from .hessian import DENSE_UP_TO, dense_hessian, hessian_product
 
-DENSE_UP_TO = 256
 _DIMENSION = 32
-# Products that the certificate of the lower end may take, in rounds of a Krylov space.
+# Krylov spaces that the certificate of both ends may take.
 _ROUNDS = 40
 
 

@@ -112,7 +112,8 @@ def drive(
 @eqx.filter_jit
 def _unborn(request: Request) -> RunState:
     """Return a state of the right shapes that `_advance` begins with."""
-    arrays, rest = eqx.partition(eqx.filter_eval_shape(_started, request), lambda leaf: hasattr(leaf, "shape"))
+    shapes = eqx.filter_eval_shape(_started, request)
+    arrays, rest = eqx.partition(shapes, lambda leaf: isinstance(leaf, jax.ShapeDtypeStruct))
     zeros = jax.tree.map(lambda like: jnp.zeros(like.shape, like.dtype), arrays)
     return eqx.tree_at(lambda s: s.code, eqx.combine(zeros, rest), jnp.asarray(_UNBORN, arrays.code.dtype))
 

@@ -66,8 +66,7 @@ def is_traced(tree: PyTree) -> bool:
 def steps_per_second(weights: PyTree, problem: Problem, *, gradients: int) -> int:
     """Return roughly how many steps of so many `gradients` a core takes in a second, one at least.
 
-    The first call makes so many: short enough to hear an interrupt, and long enough for most runs to need no other,
-    which would compile a second program.
+    The first call makes so many: short enough to hear an interrupt, and long enough for most runs to need no other.
     """
     size = sum(leaf.size for leaf in jax.tree.leaves(weights))
     shapes = [leaf.shape for leaf in jax.tree.leaves(problem) if isinstance(leaf, jax.Array)]

@@ -101,7 +101,7 @@ class Stopping(eqx.Module):
     @classmethod
     def standard(cls, dtype: jnp.dtype) -> "Stopping":
         """Return the criterion used when none is given: ‖∇R‖ ≤ 1e-8, or 1e-4 for weights in float32."""
-        return cls(gradient_norm=1e-4 if dtype.itemsize < 8 else 1e-8)
+        return cls(gradient_norm=_standard(dtype)[0])
 
 
 def stopping_for(stopping: Stopping | None, problem: Problem, dtype: jnp.dtype) -> Stopping:
@@ -130,9 +130,14 @@ def stopping_for(stopping: Stopping | None, problem: Problem, dtype: jnp.dtype) 
     return jax.tree.map(lambda number: constant(number, dtype), stopping)
 
 
+def _standard(dtype: jnp.dtype) -> tuple[float, float]:
+    """Return the gradient norm, and the part of the way left, at which a run counts as arrived by default."""
+    return (1e-4, 1e-3) if dtype.itemsize < 8 else (1e-8, 1e-6)
+
+
 def _remaining_beside(gradient_norm: float | Float[Array, ""] | None, dtype: jnp.dtype) -> float:
     """Return what may be left of the way: anything, where more of a gradient is asked for than by default."""
-    standard, remaining = (1e-4, 1e-3) if dtype.itemsize < 8 else (1e-8, 1e-6)
+    standard, remaining = _standard(dtype)
     return np.inf if isinstance(gradient_norm, int | float) and gradient_norm > standard else remaining
 
 
