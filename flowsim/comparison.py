@@ -11,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int, PyTree
 
+from .compiling import compiled
 from .curvature import sharpness_along
 from .dynamics import Descent, GradientDescent, Stopping, Trajectory, default_record_steps, descend, integrate
 from .networks import split
@@ -173,7 +174,7 @@ def _beside(flow: Trajectory, run: Trajectory, learning_rate: float) -> RunBesid
     )
 
 
-@eqx.filter_jit
+@compiled
 def _distances(ours: PyTree, theirs: PyTree, index: Int[Array | np.ndarray, " records"]) -> Float[Array, " records"]:
     squares = [
         jnp.sum((a - b[index]) ** 2, axis=tuple(range(1, a.ndim)))

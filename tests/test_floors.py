@@ -15,6 +15,7 @@ FLOORS = {
     "norms": 0,
     "signals": 0,
     "memory": 0,
+    "compiling": 0,
     "data": 1,
     "networks": 1,
     "problems": 1,

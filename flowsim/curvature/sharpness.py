@@ -10,6 +10,7 @@ from jax.core import Tracer
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, ArrayLike, Bool, Float, Int, PyTree
 
+from ..compiling import compiled
 from ..networks import cast, records, split, weight_dtype
 from ..problems import Problem, check_problem
 from . import vectors
@@ -154,7 +155,7 @@ def _as_block(weights: PyTree, start: Float[Array, " p"]) -> PyTree:
     return structure.unflatten([piece.reshape(1, *leaf.shape) for piece, leaf in zip(pieces, leaves, strict=True)])
 
 
-@eqx.filter_jit
+@compiled
 def _end_pairs(
     network: eqx.Module,
     problem: Problem,
@@ -208,7 +209,7 @@ def sharpness_along(path: eqx.Module, problem: Problem) -> Float[np.ndarray, " r
     weights, rest = split(path)
     leaves, structure = jax.tree.flatten(weights)
     count = leaves[0].shape[0]
-    start, values = eqx.filter_jit(_starts)(records(weights, np.array(0)), 1), []
+    start, values = compiled(_starts)(records(weights, np.array(0)), 1), []
     for first in range(0, count, _BLOCK):
         # Blocks of one length compile once: the last is filled up with copies of its last record.
         index = np.minimum(np.arange(first, first + _BLOCK), count - 1)
@@ -218,7 +219,7 @@ def sharpness_along(path: eqx.Module, problem: Problem) -> Float[np.ndarray, " r
     return np.concatenate(values)[:count]
 
 
-@eqx.filter_jit
+@compiled
 def _sharpness_of_block(block: eqx.Module, rest: eqx.Module, problem: Problem, start: PyTree) -> tuple[PyTree, Array]:
     def next_record(start: PyTree, weights: eqx.Module) -> tuple[PyTree, Array]:
         network = eqx.combine(weights, rest)

@@ -10,13 +10,13 @@ import numpy as np
 from equinox.internal import nondifferentiable_backward
 from jaxtyping import ArrayLike
 
+from ..compiling import is_traced
 from ..probes import Probe
 from ..problems import Problem
 from .descent import Descent
 from .driver import Request, drive
 from .field import check_step_count, checked_parts, constant
 from .gradient_descent import GradientDescent
-from .interruptible import is_traced
 from .records import instruments
 from .schedule import AtSteps
 from .stopping import Stopping, stopping_for

@@ -1,6 +1,7 @@
 """The one loop of every dynamics: records, stopping, divergence, fixed points, interruption and checkpoints."""
 
 import os
+from functools import partial
 from typing import Any
 
 import equinox as eqx
@@ -9,12 +10,13 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, ArrayLike, Bool, Float, Int, PyTree
 
+from ..compiling import compiled, is_traced
 from ..networks import split
 from ..problems import Problem
 from .checkpoint import Checkpoint
 from .dynamics import Attempt, Clock, Dynamics
 from .field import GradientField, gradient_field
-from .interruptible import advance_to_end, is_traced, steps_per_second
+from .interruptible import advance_to_end, steps_per_second
 from .records import Instruments
 from .schedule import Scales, Schedule
 from .stopping import ASKS, Outcome, Stopping, Watch, divergence_ceiling, or_else, settled_verdict, verdict
@@ -109,7 +111,7 @@ def drive(
     return advance_to_end(_unborn(request), _advance, _settle, request, first=first, checkpoint=kept)
 
 
-@eqx.filter_jit
+@compiled
 def _unborn(request: Request) -> RunState:
     """Return a state of the right shapes that `_advance` begins with."""
     shapes = eqx.filter_eval_shape(_started, request)
@@ -147,7 +149,7 @@ def _started(request: Request) -> RunState:
     return _recorded(run, state)
 
 
-@eqx.filter_jit(donate="all-except-first")
+@partial(compiled, donate="all-except-first")
 def _advance(request: Request, state: RunState, steps: Int[ArrayLike, ""]) -> RunState:
     """Return the state after `steps` more attempted steps, or where the run ends or asks if that comes first."""
     run, _ = request.run()
@@ -156,7 +158,7 @@ def _advance(request: Request, state: RunState, steps: Int[ArrayLike, ""]) -> Ru
     return _looped(run, eqx.combine(begun, rest), steps)
 
 
-@eqx.filter_jit
+@compiled
 def _settle(request: Request, state: RunState) -> RunState:
     """Return a state that asks for second derivatives with the answer: the run ends here, or goes on."""
     run, _ = request.run()

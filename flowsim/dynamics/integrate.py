@@ -12,6 +12,7 @@ import numpy as np
 from equinox.internal import nondifferentiable
 from jaxtyping import ArrayLike
 
+from ..compiling import is_traced
 from ..probes import Probe
 from ..problems import Problem
 from .descent import Descent
@@ -19,7 +20,6 @@ from .driver import Request, drive
 from .dynamics import Dynamics
 from .field import check_step_count, checked_parts, constant
 from .gradient_flow import GradientFlow
-from .interruptible import is_traced
 from .records import instruments
 from .schedule import AtTimes, Spread
 from .stopping import Stopping, stopping_for

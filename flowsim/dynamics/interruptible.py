@@ -6,7 +6,6 @@ from typing import Protocol, TypeVar
 
 import jax
 import numpy as np
-from jax.core import Tracer
 from jaxtyping import Array, ArrayLike, Int, PyTree
 
 from ..problems import Problem
@@ -56,11 +55,6 @@ def advance_to_end(
         if checkpoint is not None:
             checkpoint.save_if_due(state, ended=int(state.code) > Outcome.RUNNING)
     return state
-
-
-def is_traced(tree: PyTree) -> bool:
-    """Tell whether a transformation of JAX, such as jit or vmap, is looking at `tree`."""
-    return any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves(tree))
 
 
 def steps_per_second(weights: PyTree, problem: Problem, *, gradients: int) -> int:

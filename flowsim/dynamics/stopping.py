@@ -12,6 +12,7 @@ from jax.core import Tracer
 from jax.custom_batching import sequential_vmap
 from jaxtyping import Array, Bool, Float, Int, PyTree
 
+from ..compiling import compiled
 from ..curvature import Surroundings, inner_product, surroundings
 from ..networks import cast, weight_dtype
 from ..problems import Problem, check_problem
@@ -279,10 +280,10 @@ def arrival(network: eqx.Module, problem: Problem, stopping: Stopping | None = N
     criterion = stopping_for(stopping, problem, weight_dtype(network))
     code = _first_verdict(network, problem, criterion)
     known = not isinstance(code, Tracer) and int(code) != ASKS
-    return code if known else eqx.filter_jit(settled_verdict)(criterion, network, problem, code)
+    return code if known else _SETTLED(criterion, network, problem, code)
 
 
-@eqx.filter_jit
+@compiled
 def _first_verdict(network: eqx.Module, problem: Problem, stopping: Stopping) -> Int[Array, ""]:
     field, weights = gradient_field(network, problem)
     objective, gradient = jax.value_and_grad(field.objective)(weights)
@@ -306,6 +307,10 @@ def settled_verdict(stopping: Stopping, network: eqx.Module, problem: Problem, c
     arrays, rest = eqx.partition((stopping, network, problem), eqx.is_array)
     # A verdict is a whole number, and has no derivative.
     return settled(jax.lax.stop_gradient(arrays), code)
+
+
+# Compiled apart from the first verdict, as few networks need it.
+_SETTLED = compiled(settled_verdict)
 
 
 def or_else(code: Array, condition: Array, outcome: int) -> Array:

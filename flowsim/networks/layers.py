@@ -12,6 +12,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, ArrayLike, Float
 
+from .draws import standard_normal
+
 Stacks = tuple[Float[Array, "*lanes _layers _out _in"], ...]
 
 
@@ -54,18 +56,18 @@ def unstack(stacks: Stacks) -> tuple[Float[Array, "*lanes _out _in"], ...]:
     return tuple(stack[..., layer, :, :] for stack in stacks for layer in range(stack.shape[-3]))
 
 
-def gaussian(widths: Sequence[int], scale: float, *, key: Array, dtype: jnp.dtype | None) -> Stacks:
-    """Draw stacks for widths d_0, …, d_L with independent N(0, scale²) entries."""
+def gaussian(
+    widths: Sequence[int], scale: float, *, key: Array, dtype: jnp.dtype | None
+) -> tuple[Float[Array | np.ndarray, "_layers _out _in"], ...]:
+    """Draw stacks for widths d_0, …, d_L with independent N(0, scale²) entries, JAX's arrays or NumPy's."""
     check_widths(widths)
     if np.asarray(scale).dtype.kind not in "iuf" or not scale >= 0:
         raise ValueError(f"scale must be a standard deviation, zero or more, got {scale!r}")
     shapes = list(zip(widths[1:], widths[:-1], strict=True))
     runs = [(shape, len(list(run))) for shape, run in groupby(shapes)]
-    keys = jax.random.split(key, len(runs))
-    dtype = jnp.result_type(float) if dtype is None else dtype
+    dtype = jnp.dtype(jnp.result_type(float) if dtype is None else dtype)
     return tuple(
-        scale * jax.random.normal(run_key, (count, *shape), dtype)
-        for run_key, (shape, count) in zip(keys, runs, strict=True)
+        scale * standard_normal(key, number, (count, *shape), dtype) for number, (shape, count) in enumerate(runs)
     )
 
 

@@ -65,7 +65,7 @@ class DeepLinear(LinearNetwork):
         """
         layers.check_widths([width, depth])
         (noise,) = layers.gaussian([width] * (depth + 1), scale, key=key, dtype=dtype)
-        stack = jnp.eye(width, dtype=noise.dtype)[None] + noise / (depth * width) ** 0.5
+        stack = np.eye(width, dtype=noise.dtype)[None] + noise / (depth * width) ** 0.5
         return cls([stack], projection)
 
     def with_zero_layer(self, layer: int) -> "DeepLinear":

@@ -8,12 +8,12 @@ import time
 from collections.abc import Callable
 from typing import NamedTuple
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, ArrayLike, Bool, Float, Int, PyTree
 
+from ...compiling import with_options
 from ..stopping import Outcome, divergence_ceiling
 from .kernel import Kernel
 
@@ -121,19 +121,7 @@ def _advanced(kernel: Kernel, lanes: Lanes, blocks: Int[ArrayLike, ""], block: I
 
 @functools.cache
 def _advance() -> Callable[..., Lanes]:
-    return eqx.filter_jit(_advanced, compiler_options=_known_options())  # pyright: ignore[reportCallIssue]
-
-
-def _known_options() -> dict[str, int | str]:
-    """Return those options that this version of XLA knows."""
-    known = {}
-    for name, value in _OPTIONS.items():
-        try:
-            jax.jit(jnp.negative, compiler_options={name: value}).lower(1.0).compile()
-        except jax.errors.JaxRuntimeError:
-            continue
-        known[name] = value
-    return known
+    return with_options(_advanced, _OPTIONS)
 
 
 def _step(kernel: Kernel, fixed: PyTree, lanes: Lanes) -> Lanes:

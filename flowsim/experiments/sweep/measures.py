@@ -4,6 +4,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 
+from ...compiling import compiled
 from ...curvature import sharpness
 from ...dynamics import Stopping, arrival
 from ...networks import split
@@ -17,7 +18,7 @@ def measured(network: eqx.Module, problem: Problem, stopping: Stopping | None) -
     return _standard(network, problem) | {"arrival": arrival(network, problem, stopping)}
 
 
-@eqx.filter_jit
+@compiled
 def _standard(network: eqx.Module, problem: Problem) -> dict[str, jax.Array]:
     weights, rest = split(network)
     gradient = jax.grad(lambda moved: problem.objective(eqx.combine(moved, rest)))(weights)
@@ -29,7 +30,7 @@ def _standard(network: eqx.Module, problem: Problem) -> dict[str, jax.Array]:
     }
 
 
-@eqx.filter_jit
+@compiled
 def probed(
     probes: tuple[Probe, ...], network: eqx.Module, problem: Problem, gradient_norm: jax.Array
 ) -> dict[str, jax.Array]:
@@ -38,13 +39,13 @@ def probed(
     return {probe.label.name: probe.measure(moment) for probe in probes}
 
 
-@eqx.filter_jit
+@compiled
 def risk_of(network: eqx.Module, problem: Problem) -> jax.Array:
     """Return the risk."""
     return problem(network)
 
 
-@eqx.filter_jit
+@compiled
 def distance(network: eqx.Module, other: eqx.Module) -> jax.Array:
     """Return the distance between the weights of two networks."""
     return norm(jax.tree.map(jnp.subtract, split(network)[0], split(other)[0]))
