@@ -12,6 +12,7 @@ from .hessian import (
     hessian_operator as hessian_operator,
     hessian_product as hessian_product,
 )
+from .residual import ResidualCurvature as ResidualCurvature
 from .sharpness import (
     SpectralBounds as SpectralBounds,
     sharpness as sharpness,

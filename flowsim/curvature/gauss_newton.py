@@ -65,6 +65,19 @@ class GaussNewton:
         units = jnp.eye(value.size, dtype=value.dtype)
         return cls(inner, outer, jax.lax.map(column, units) if gram is None else gram)
 
+    def with_rows(self, rows: PyTree) -> "GaussNewton":
+        """Return A + RᵀR for R given as the weights with a leading axis of rows."""
+        added, own = GaussNewton.of_rows(rows), self.gram.shape[0]
+        across = jax.vmap(self.inner)(rows)
+
+        def inner(vector: PyTree) -> Array:
+            return jnp.concatenate([self.inner(vector), added.inner(vector)])
+
+        def outer(coefficients: Array) -> PyTree:
+            return jax.tree.map(jnp.add, self.outer(coefficients[:own]), added.outer(coefficients[own:]))
+
+        return GaussNewton(inner, outer, jnp.block([[self.gram, across.T], [across, added.gram]]))
+
     def resolvent(self, h: Float[Array, ""]) -> Callable[[PyTree], PyTree]:
         """Return v ↦ (I + hA)⁻¹v = v − hGᵀ(I + hGGᵀ)⁻¹Gv (Woodbury), at the price of one Cholesky factorization."""
         # Rounding may leave GGᵀ with eigenvalues a little below zero, which a very long step would blow up.

@@ -46,8 +46,8 @@ def inner_product(one: PyTree, other: PyTree) -> Float[Array, ""]:
     return _total(jax.tree.map(lambda a, b: jnp.sum(a * b), one, other))
 
 
-def combination(coefficients: Float[Array, " k"], rows: PyTree) -> PyTree:
-    """Return the sum of the rows times their coefficients."""
+def combination(coefficients: Float[Array, "*several k"], rows: PyTree) -> PyTree:
+    """Return the sum of the rows times their coefficients, or several such sums as rows."""
     return jax.tree.map(lambda leaf: jnp.tensordot(coefficients.astype(leaf.dtype), leaf, 1), rows)
 
 

@@ -26,6 +26,13 @@ def default_solver(
     if rank is None or rank > _LARGEST_RANK_IN_CLOSED_FORM or (rank > _LARGEST_RANK and not field.knows_gram(weights)):
         return StabilitySwitching(rtol, atol)
     single = jax.tree.leaves(weights)[0].dtype.itemsize < 8
+    # What a Gauss–Newton matrix leaves out vanishes at the limit of a linear network, and limits no step on the way.
+    followed = 0 if field.knows_gram(weights) else 8
     return LowRankExtrapolation(
-        curvature=field.gauss_newton, rtol=rtol, atol=atol, columns=5 if single else 8, overhead=5 + rank / 16
+        curvature=field.gauss_newton,
+        rtol=rtol,
+        atol=atol,
+        columns=5 if single else 8,
+        followed=followed,
+        overhead=5 + rank / 16 + followed,
     )

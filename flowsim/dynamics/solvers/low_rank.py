@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int, PyTree
 
-from ...curvature import GaussNewton
+from ...curvature import GaussNewton, ResidualCurvature
 from ..field import GradientField
 from ..work import Work, no_work
 from .error import growth, scaled_norm, size_beside_way
@@ -24,6 +24,17 @@ from .registry import SOLVERS
 _FROZEN_UP_TO = 100.0
 # The next row of a table is trusted to lengthen the step by as much as the last one did, but not beyond this.
 _LARGEST_RISE = 3.0
+# A step of length h feels what A leaves out of the curvature, C, from h‖C‖ on; else a look now and then will do.
+_FELT = 0.3
+_LOOKS_EVERY = 8
+
+
+class _State(eqx.Module):
+    """What A leaves out, if it is followed, the steps since it was looked at, and the work of all steps so far."""
+
+    residual: ResidualCurvature | None
+    age: Int[Array, ""]
+    work: Work
 
 
 @SOLVERS.register("LowRankExtrapolation")
@@ -47,6 +58,7 @@ class LowRankExtrapolation(ProposingSolver):
     rtol: float | Float[Array, ""] | None = None
     atol: float | Float[Array, ""] | None = None
     columns: int = eqx.field(static=True, default=8)
+    followed: int = eqx.field(static=True, default=8)
     overhead: float = eqx.field(static=True, default=6.0)
 
     interpolation_cls: ClassVar[Callable[..., diffrax.LocalLinearInterpolation]] = diffrax.LocalLinearInterpolation
@@ -54,31 +66,39 @@ class LowRankExtrapolation(ProposingSolver):
     def __check_init__(self):
         if not 2 <= self.columns <= 12:
             raise ValueError(f"columns must be from 2 to 12, got {self.columns}: beyond, rounding eats the gain")
+        if self.followed < 0:
+            raise ValueError(f"followed must be a number of directions, zero or more, got {self.followed}")
 
     def order(self, terms: Any) -> int:
         """Return the largest order, `columns`."""
         return self.columns
 
-    def init(self, terms: Any, t0: Any, t1: Any, y0: PyTree, args: Any) -> Work:
-        """Return the state, which is the work so far: none."""
-        return no_work()
+    def init(self, terms: Any, t0: Any, t1: Any, y0: PyTree, args: Any) -> _State:
+        """Return the state before the first step, in which nothing has been looked at."""
+        residual = ResidualCurvature.unknown(y0, self.followed) if self.followed else None
+        return _State(residual, jnp.array(_LOOKS_EVERY), no_work())
 
-    def work(self, solver_state: Work) -> Work:
+    def work(self, solver_state: _State) -> Work:
         """Return the work of all steps so far."""
-        return solver_state
+        return solver_state.work
 
     def suited(self, field: GradientField, rtol: Float[Array, ""], atol: Float[Array, ""]) -> "LowRankExtrapolation":
         """Return the solver for a field, with what it leaves open filled in, the curvature too."""
         curvature = field.gauss_newton if self.curvature is None else self.curvature
         return dataclasses.replace(super().suited(field, rtol, atol), curvature=curvature)
 
-    def step(self, terms: Any, t0: Any, t1: Any, y0: PyTree, args: Any, solver_state: Any, made_jump: Any) -> tuple:
+    def step(self, terms: Any, t0: Any, t1: Any, y0: PyTree, args: Any, solver_state: _State, made_jump: Any) -> tuple:
         """Take one step; the order that it used is the number of rows that it needed."""
         h = t1 - t0
-        curvature = cast(Callable[[PyTree], GaussNewton], self.curvature)
+        gauss_newton = cast(Callable[[PyTree], GaussNewton], self.curvature)
+        state = self._looking(lambda y: terms.vf(t0, y, args), y0, h, solver_state)
+
+        def curvature(y: PyTree) -> GaussNewton:
+            matrix = gauss_newton(y)
+            return matrix if state.residual is None else matrix.with_rows(state.residual.rows)
+
         matrix = curvature(y0)
         slope = terms.vf(t0, y0, args)
-
         stiff = h * jnp.max(jnp.linalg.norm(matrix.gram, axis=0)) > _FROZEN_UP_TO
 
         def row(j: Array) -> PyTree:
@@ -94,7 +114,27 @@ class LowRankExtrapolation(ProposingSolver):
         factor = table.best_factor(self.columns, self.overhead)
         y1 = jax.tree.map(jnp.add, y0, table.increment)
         spent = Work(1 + table.rows * (table.rows - 1) // 2, jnp.array(matrix.gram.shape[0]))
-        return y1, Proposal(table.error, factor), {"y0": y0, "y1": y1}, solver_state + spent, diffrax.RESULTS.successful
+        state = dataclasses.replace(state, work=state.work + spent)
+        return y1, Proposal(table.error, factor), {"y0": y0, "y1": y1}, state, diffrax.RESULTS.successful
+
+    def _looking(self, f: Callable[[PyTree], PyTree], y: PyTree, h: Float[Array, ""], state: _State) -> _State:
+        """Return the state in which what A leaves out at `y` is known as well as a step of length `h` needs it."""
+        residual = state.residual
+        if residual is None:
+            return state
+
+        def look() -> _State:
+            matrix = cast(Callable[[PyTree], GaussNewton], self.curvature)(y)
+            _, moved = jax.linearize(f, y)
+
+            def product(vector: PyTree) -> PyTree:
+                return jax.tree.map(lambda a, b: -a - b, moved(vector), matrix.outer(matrix.inner(vector)))
+
+            count = jax.tree.leaves(residual.directions)[0].shape[0]
+            return _State(residual.looked_at(product), jnp.array(1), state.work + Work(jnp.array(0), jnp.array(count)))
+
+        due = (h * residual.size > _FELT) | (state.age >= _LOOKS_EVERY)
+        return jax.lax.cond(due, look, lambda: dataclasses.replace(state, age=state.age + 1))
 
 
 def _substeps(

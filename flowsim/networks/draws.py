@@ -1,0 +1,46 @@
+"""Random numbers without a program for every shape, each of which takes half a second to compile."""
+
+import math
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.core import Tracer
+from jaxtyping import Array, Float
+
+# Lengths, powers of two, of the draws that are cut to shape, and of the splits that are.
+_SHORTEST, _LONGEST = 2**10, 2**16
+_SPLITS = 2**3
+
+
+def standard_normal(
+    key: Array, index: int, shape: tuple[int, ...], dtype: jnp.dtype
+) -> Float[Array, "..."] | Float[np.ndarray, "..."]:
+    """Return `jax.random.normal(jax.random.split(key, count)[index], shape, dtype)` for any count above `index`.
+
+    JAX's generator makes each number of its place alone. So few numbers are cut off a longer draw; they are NumPy's,
+    on which arithmetic compiles nothing. Many, and all under a transformation of JAX, are drawn in their own shape.
+    """
+    size, splits = math.prod(shape), _power_of_two(index + 1, _SPLITS)
+    if size > _LONGEST or not _goes_by_place(key):
+        return jax.random.normal(jax.random.split(key, splits)[index], shape, dtype)
+    length = _power_of_two(size, _SHORTEST)
+    with jax.ensure_compile_time_eval():
+        drawn = _drawn(key, np.asarray(index), splits, length, dtype)
+    return np.asarray(drawn)[:size].reshape(shape)
+
+
+@partial(jax.jit, static_argnums=(2, 3, 4))
+def _drawn(key: Array, index: Array, splits: int, length: int, dtype: jnp.dtype) -> Array:
+    return jax.random.normal(jax.random.split(key, splits)[index], (length,), dtype)
+
+
+def _power_of_two(number: int, least: int) -> int:
+    return max(least, 1 << (number - 1).bit_length())
+
+
+def _goes_by_place(key: Array) -> bool:
+    if isinstance(key, Tracer) or str(jax.random.key_impl(key)) != "threefry2x32":
+        return False
+    return bool(jax.config.jax_threefry_partitionable)  # pyright: ignore[reportAttributeAccessIssue]
