@@ -8,7 +8,7 @@ import pytest
 from jax.flatten_util import ravel_pytree
 
 import flowsim
-from flowsim.curvature import GaussNewton, dense_hessian, gauss_newton
+from flowsim.curvature import GaussNewton, ResidualCurvature, dense_hessian, gauss_newton
 from flowsim.dynamics.field import gradient_field
 
 KEY = jax.random.key(1)
@@ -136,3 +136,67 @@ def test_a_loss_of_its_own_weighs_the_outputs_by_its_curvature():
     np.testing.assert_allclose(of_stored_rows(network, problem)[0], expected, atol=1e-10)
     assert flowsim.integrate(network, problem, t1=5.0).method == "LowRankExtrapolation"
     assert eqx.filter_jit(problem.rank)(network) == 18
+
+
+@eqx.filter_jit
+def with_rows(network, problem, rows, v):
+    field, weights = gradient_field(network, problem)
+    operator = gauss_newton(problem, field.network, weights)
+    longer = operator.with_rows(rows)
+    applied = longer.resolvent(jnp.asarray(0.7))(ravel_pytree(weights)[1](v))
+    return dense(operator, weights), dense(longer, weights), longer.gram, ravel_pytree(applied)[0]
+
+
+@pytest.mark.parametrize("name", ["mlp", "nonlinear"])
+def test_rows_can_be_added(name):
+    network, problem = CASES[name]
+    flat, unravel = ravel_pytree(gradient_field(network, problem)[1])
+    rng = np.random.default_rng(5)
+    R, v = rng.standard_normal((3, flat.size)), rng.standard_normal(flat.size)
+    before, after, gram, applied = with_rows(network, problem, jax.vmap(unravel)(jnp.asarray(R)), jnp.asarray(v))
+    np.testing.assert_allclose(after, before + R.T @ R, atol=1e-10)
+    eigenvalues = np.linalg.eigvalsh(after)[::-1]
+    np.testing.assert_allclose(np.linalg.eigvalsh(gram)[::-1], eigenvalues[: gram.shape[0]], atol=1e-10)
+    np.testing.assert_allclose(applied, np.linalg.solve(np.eye(flat.size) + 0.7 * after, v), atol=1e-10)
+
+
+@eqx.filter_jit
+def looked(network, problem, known, count):
+    """Return what is known of C = H − GᵀG after `count` more looks, and C itself."""
+    field, weights = gradient_field(network, problem)
+    _, unravel = ravel_pytree(weights)
+    C = dense_hessian(field.objective, weights) - dense(gauss_newton(problem, field.network, weights), weights)
+    known = jax.lax.fori_loop(0, count, lambda _, now: now.looked_at(lambda v: unravel(C @ ravel_pytree(v)[0])), known)
+    return known, C
+
+
+def as_matrix(rows):
+    return np.asarray(jax.vmap(lambda row: ravel_pytree(row)[0])(rows))
+
+
+def test_what_the_matrix_leaves_out_is_found_where_it_curves_most():
+    network, problem = CASES["nonlinear"]
+    weights = gradient_field(network, problem)[1]
+    known, C = looked(network, problem, ResidualCurvature.unknown(weights, 6), 400)
+    values, vectors = np.linalg.eigh(C)
+    top = np.argsort(-np.abs(values))[:6]
+    assert min(values[top]) < -0.01 < 0.01 < max(values[top])
+    upward = np.maximum(values[top], 0)
+    expected = (vectors[:, top] * upward) @ vectors[:, top].T
+    rows, directions = as_matrix(known.rows), as_matrix(known.directions)
+    np.testing.assert_allclose(rows.T @ rows, expected, atol=1e-6 * np.abs(values).max())
+    np.testing.assert_allclose(directions @ directions.T, np.eye(6), atol=1e-9)
+    assert float(known.size) == pytest.approx(np.abs(values).max(), rel=1e-6)
+
+
+def test_where_nothing_is_left_out_the_directions_stay_what_they_are():
+    network, problem = CASES["nonlinear"]
+    weights = gradient_field(network, problem)[1]
+    first = ResidualCurvature.unknown(weights, 4)
+    after = eqx.filter_jit(lambda known: known.looked_at(lambda v: jax.tree.map(jnp.zeros_like, v)))(first)
+    assert float(after.size) == 0
+    assert not as_matrix(after.rows).any()
+    overlap = np.linalg.svd(as_matrix(first.directions) @ as_matrix(after.directions).T)[1]
+    np.testing.assert_allclose(overlap, 1, atol=1e-9)
+    few = {"weight": jnp.array([1.0, 2.0])}
+    assert as_matrix(ResidualCurvature.unknown(few, 8).directions).shape == (2, 2)

@@ -1,6 +1,7 @@
 """The solvers made for gradient flows, inside and outside flowsim."""
 
 from functools import partial
+from pathlib import Path
 
 import diffrax
 import equinox as eqx
@@ -8,6 +9,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax.flatten_util import ravel_pytree
+from scipy.integrate import solve_ivp
 
 import flowsim
 from flowsim.dynamics.field import gradient_field
@@ -19,10 +22,14 @@ from flowsim.dynamics.solvers import (
     StabilitySwitching,
     default_solver,
 )
+from flowsim.experiments import read_scenario
+from flowsim.experiments.runner import build_network, read_data
+from flowsim.experiments.sweep.grid import points, start_key
 
 slow = partial(pytest.param, marks=pytest.mark.slow)
 
 KEY = jax.random.key(0)
+FIGURE_7 = Path(__file__).parents[1] / "scenarios" / "paper" / "figure7.yaml"
 RATES = jnp.logspace(0, 4, 30)
 
 
@@ -208,6 +215,28 @@ def test_the_default_follows_the_rank_of_the_problem(problem):
     np.testing.assert_allclose(flow.risk[-1], flowsim.integrate(model, small, t1=3.0).risk[-1], rtol=1e-5)
 
 
+@pytest.mark.slow
+def test_bent_valleys_with_large_residuals_do_not_keep_steps_short():
+    """One of six flows of Figure 7 of Marion and Chizat that did not arrive: ‖H − GᵀG‖ is 30 at t = 40, later 750."""
+    scenario = read_scenario(FIGURE_7)
+    point = next(point for point in points(scenario) if point.index == (7,))
+    data = read_data(point.scenario, FIGURE_7.parent)
+    problem = flowsim.EmpiricalRisk(*data.training)
+    network = build_network(point.scenario, 5, 1, start_key(scenario.seed, point.name, 19))
+    criterion = {"stopping": flowsim.Stopping(risk=1e-8), "ts": []}
+    flow = flowsim.integrate(network, problem, max_steps=400, **criterion)
+    assert flow.outcome is flowsim.Outcome.RISK_REACHED
+    without = flowsim.integrate(network, problem, max_steps=400, solver=LowRankExtrapolation(followed=0), **criterion)
+    assert without.outcome is flowsim.Outcome.STEP_LIMIT
+    field, weights = gradient_field(network, problem)
+    start, unravel = ravel_pytree(weights)
+    slope = jax.jit(lambda t, y: ravel_pytree(field(t, unravel(y), None))[0])
+    slopes = jax.jit(jax.jacfwd(slope, argnums=1))
+    found = solve_ivp(slope, (0, 40.0), start, "Radau", jac=slopes, rtol=1e-8, atol=1e-10).y[:, -1]
+    ours = flat(flowsim.integrate(network, problem, t1=40.0, ts=[]).network)
+    assert np.linalg.norm(ours - found) <= 1e-4 * np.linalg.norm(found)
+
+
 def test_a_run_says_what_it_took(mlp, problem):
     flow = flowsim.integrate(mlp, problem, ts=[])
     assert flow.method == "LowRankExtrapolation"
@@ -227,6 +256,7 @@ def test_a_run_of_a_solver_of_diffrax_says_what_it_took(mlp, problem):
     [
         (lambda: RungeKuttaChebyshev(1e-6, 1e-9, max_stages=1), "max_stages"),
         (lambda: LowRankExtrapolation(None, 1e-6, 1e-9, columns=20), "columns"),
+        (lambda: LowRankExtrapolation(None, 1e-6, 1e-9, followed=-1), "followed"),
     ],
 )
 def test_options_that_cannot_be_right_are_refused(make, message):

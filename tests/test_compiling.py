@@ -1,0 +1,86 @@
+"""Small programs compile quickly: with the same results, and not where JAX traces or there is much to compute."""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import flowsim
+from flowsim.compiling import compiled, is_traced, with_options
+from flowsim.networks.draws import standard_normal
+
+KEY = jax.random.key(3)
+
+
+@pytest.fixture
+def options_of(monkeypatch):
+    """Return what a compiled function is compiled with for some arguments."""
+    found = []
+
+    def noting(function, options, *, donate="none"):
+        return lambda *args: found.append(dict(options))
+
+    monkeypatch.setattr("flowsim.compiling.with_options", noting)
+
+    def options(*args):
+        compiled(lambda *args: args)(*args)
+        return found.pop()
+
+    return options
+
+
+def test_only_few_numbers_on_a_cpu_are_compiled_quickly(options_of):
+    on_cpu = jax.default_backend() == "cpu"
+    assert bool(options_of(jnp.ones(100), {"data": jnp.ones((50, 5))})) == on_cpu
+    assert not options_of(jnp.ones(10), jnp.ones(2**14))
+    inside = []
+    jax.jit(lambda: inside.append(options_of(jnp.ones(3))))()
+    jax.vmap(lambda x: inside.append(options_of(x)))(jnp.ones(3))
+    assert inside == [{}, {}]
+
+
+def test_what_is_compiled_quickly_computes_the_same():
+    def function(x):
+        return jnp.sum(jnp.tanh(x) @ x.T) / jnp.linalg.norm(x)
+
+    x = jax.random.normal(KEY, (20, 7))
+    np.testing.assert_allclose(compiled(function)(x), eqx.filter_jit(function)(x), rtol=1e-13)
+
+
+def test_options_that_this_xla_does_not_know_are_left_out():
+    assert float(with_options(jnp.negative, {"xla_cpu_no_such_option": True})(1.0)) == -1.0
+
+
+def test_constants_are_traced_where_a_program_is(residual, problem):
+    assert not is_traced((residual, problem))
+    assert jax.jit(lambda: jnp.asarray(is_traced(())))()
+    outside = flowsim.integrate(residual, problem, ts=[])
+    steps, sharpness = jax.jit(
+        lambda: (
+            flowsim.integrate(residual, problem, ts=[]).steps,
+            flowsim.sharpness(residual, problem),
+        )
+    )()
+    assert int(steps) == int(outside.steps)
+    assert float(sharpness) == pytest.approx(flowsim.sharpness(residual, problem), rel=1e-9)
+
+
+@pytest.mark.parametrize("dtype", [jnp.float32, jnp.float64])
+@pytest.mark.parametrize("shape", [(1,), (3, 7), (9, 5, 5), (40, 5, 5), (41, 40), (300, 300)])
+def test_draws_are_those_of_jax_whatever_their_shape(shape, dtype):
+    for index, count in ((0, 1), (1, 2), (2, 9), (8, 9)):
+        expected = jax.random.normal(jax.random.split(KEY, count)[index], shape, dtype)
+        np.testing.assert_array_equal(standard_normal(KEY, index, shape, jnp.dtype(dtype)), expected)
+
+
+def test_draws_under_a_transformation_and_of_another_generator_are_those_of_jax_too():
+    keys = jax.random.split(KEY, 3)
+    together = jax.vmap(lambda key: standard_normal(key, 1, (4, 2), jnp.dtype("float64")))(keys)
+    alone = [standard_normal(key, 1, (4, 2), jnp.dtype("float64")) for key in keys]
+    np.testing.assert_allclose(together, np.stack(alone), rtol=1e-14)
+    other = jax.random.key(3, impl="rbg")
+    expected = jax.random.normal(jax.random.split(other, 8)[1], (4, 2), jnp.float64)
+    np.testing.assert_array_equal(standard_normal(other, 1, (4, 2), jnp.dtype("float64")), expected)
+    constant = jax.jit(lambda: jnp.asarray(standard_normal(KEY, 0, (2, 2), jnp.dtype("float64"))))()
+    np.testing.assert_array_equal(constant, jax.random.normal(jax.random.split(KEY, 1)[0], (2, 2), jnp.float64))
