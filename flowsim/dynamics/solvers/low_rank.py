@@ -47,8 +47,13 @@ class LowRankExtrapolation(ProposingSolver):
     over rows 1, …, k gives order k with *any* A (a W-method); with A near −∂f/∂y in the stiff directions, accuracy
     alone limits the step, not stability. Rows are added until the difference of the last two columns is below the
     tolerance, and below a tenth of the way of the step, so easy steps stay cheap, and the next step is as long as makes
-    work per time least (Deuflhard 1985; Hairer and Wanner 1996, section IV.9). Memory: y0 and `columns` + 6 arrays of
-    its size, and G where it is stored.
+    work per time least (Deuflhard 1985; Hairer and Wanner 1996, section IV.9).
+
+    In bent valleys with large residuals what A leaves out of the Hessian H = −∂f/∂y would keep steps below some
+    10/‖H − A‖. It is `followed` in so many directions, those in which it curves most, and added to A where it curves
+    upwards (`flowsim.curvature.ResidualCurvature`): a product with H for each, in every step that is long enough to feel
+    it, and in every eighth of the others. Zero switches this off. Memory: y0, `columns` + 6 arrays of its size and some
+    four for each direction, and G where it is stored.
 
     `flowsim.integrate` fills in `curvature` for a problem that knows its outputs. `columns` is the largest order, and
     `overhead` the price of G and of the factorizations of one step, in evaluations of f.
