@@ -82,5 +82,6 @@ def test_draws_under_a_transformation_and_of_another_generator_are_those_of_jax_
     other = jax.random.key(3, impl="rbg")
     expected = jax.random.normal(jax.random.split(other, 8)[1], (4, 2), jnp.float64)
     np.testing.assert_array_equal(standard_normal(other, 1, (4, 2), jnp.dtype("float64")), expected)
+    assert standard_normal(KEY, 0, (2, 2), jnp.dtype(jnp.bfloat16)).dtype == jnp.bfloat16
     constant = jax.jit(lambda: jnp.asarray(standard_normal(KEY, 0, (2, 2), jnp.dtype("float64"))))()
     np.testing.assert_array_equal(constant, jax.random.normal(jax.random.split(KEY, 1)[0], (2, 2), jnp.float64))

@@ -215,6 +215,17 @@ def test_the_default_follows_the_rank_of_the_problem(problem):
     np.testing.assert_allclose(flow.risk[-1], flowsim.integrate(model, small, t1=3.0).risk[-1], rtol=1e-5)
 
 
+def assert_as_radau(network, problem, end):
+    """Hold the flow at the time `end` against an implicit method of SciPy's with the exact Hessian."""
+    field, weights = gradient_field(network, problem)
+    start, unravel = ravel_pytree(weights)
+    slope = jax.jit(lambda t, y: ravel_pytree(field(t, unravel(y), None))[0])
+    slopes = jax.jit(jax.jacfwd(slope, argnums=1))
+    found = solve_ivp(slope, (0, end), start, "Radau", jac=slopes, rtol=1e-8, atol=1e-10).y[:, -1]
+    ours = flat(flowsim.integrate(network, problem, t1=end, ts=[]).network)
+    assert np.linalg.norm(ours - found) <= 1e-4 * np.linalg.norm(found)
+
+
 @pytest.mark.slow
 def test_bent_valleys_with_large_residuals_do_not_keep_steps_short():
     """One of six flows of Figure 7 of Marion and Chizat that did not arrive: ‖H − GᵀG‖ is 30 at t = 40, later 750."""
@@ -228,13 +239,21 @@ def test_bent_valleys_with_large_residuals_do_not_keep_steps_short():
     assert flow.outcome is flowsim.Outcome.RISK_REACHED
     without = flowsim.integrate(network, problem, max_steps=400, solver=LowRankExtrapolation(followed=0), **criterion)
     assert without.outcome is flowsim.Outcome.STEP_LIMIT
-    field, weights = gradient_field(network, problem)
-    start, unravel = ravel_pytree(weights)
-    slope = jax.jit(lambda t, y: ravel_pytree(field(t, unravel(y), None))[0])
-    slopes = jax.jit(jax.jacfwd(slope, argnums=1))
-    found = solve_ivp(slope, (0, 40.0), start, "Radau", jac=slopes, rtol=1e-8, atol=1e-10).y[:, -1]
-    ours = flat(flowsim.integrate(network, problem, t1=40.0, ts=[]).network)
-    assert np.linalg.norm(ours - found) <= 1e-4 * np.linalg.norm(found)
+    assert_as_radau(network, problem, 40.0)
+
+
+@pytest.mark.slow
+def test_dead_units_are_followed_through_their_long_and_bent_valley():
+    """To t = 3e8 at the default tolerance SciPy's Radau takes 6635 steps, with the exact Hessian, and LSODA 3536."""
+    rng = np.random.default_rng(1)
+    X = rng.normal(size=(20, 2))
+    problem = flowsim.EmpiricalRisk(X, np.sin(2 * X[:, 0]) * X[:, 1])
+    weights = [rng.normal(size=(6, 2)), 0.5 * rng.normal(size=(1, 6))]
+    network = flowsim.Perceptron(weights, [np.array([0.0, 0, -3, -3, -3, -3]), np.zeros(1)])
+    flow = flowsim.integrate(network, problem, t1=3e8, ts=[])
+    assert flow.steps < 1000
+    assert np.linalg.norm(flat(flow.network)) == pytest.approx(32.28117, abs=1e-4)
+    assert_as_radau(network, problem, 1e4)
 
 
 def test_a_run_says_what_it_took(mlp, problem):

@@ -17,13 +17,14 @@ _SPLITS = 2**3
 def standard_normal(
     key: Array, index: int, shape: tuple[int, ...], dtype: jnp.dtype
 ) -> Float[Array, "..."] | Float[np.ndarray, "..."]:
-    """Return `jax.random.normal(jax.random.split(key, count)[index], shape, dtype)` for any count above `index`.
+    """Return `jax.random.normal(jax.random.split(key, count)[index], shape, dtype)`, `count` being any above `index`.
 
-    JAX's generator makes each number of its place alone. So few numbers are cut off a longer draw; they are NumPy's,
-    on which arithmetic compiles nothing. Many, and all under a transformation of JAX, are drawn in their own shape.
+    JAX's own generator makes each number of its place alone. So few numbers are cut off a longer draw; they are
+    NumPy's, on which arithmetic compiles nothing. Many are drawn in their own shape, as are those under a
+    transformation of JAX, of a type that NumPy lacks, and of another generator, where `count` is a power of two.
     """
     size, splits = math.prod(shape), _power_of_two(index + 1, _SPLITS)
-    if size > _LONGEST or not _goes_by_place(key):
+    if size > _LONGEST or not _goes_by_place(key) or not np.issubdtype(dtype, np.floating):
         return jax.random.normal(jax.random.split(key, splits)[index], shape, dtype)
     length = _power_of_two(size, _SHORTEST)
     with jax.ensure_compile_time_eval():

@@ -51,9 +51,9 @@ class LowRankExtrapolation(ProposingSolver):
 
     In bent valleys with large residuals what A leaves out of the Hessian H = −∂f/∂y would keep steps below some
     10/‖H − A‖. It is `followed` in so many directions, those in which it curves most, and added to A where it curves
-    upwards (`flowsim.curvature.ResidualCurvature`): a product with H for each, in every step that is long enough to feel
-    it, and in every eighth of the others. Zero switches this off. Memory: y0, `columns` + 6 arrays of its size and some
-    four for each direction, and G where it is stored.
+    upwards (`flowsim.curvature.ResidualCurvature`). That costs a product with H for each, in every step long enough to
+    feel it, and in every eighth of the others; zero switches it off. Memory: y0, `columns` + 6 arrays of its size and
+    some four for each direction, and G where it is stored.
 
     `flowsim.integrate` fills in `curvature` for a problem that knows its outputs. `columns` is the largest order, and
     `overhead` the price of G and of the factorizations of one step, in evaluations of f.
