@@ -200,3 +200,17 @@ def test_where_nothing_is_left_out_the_directions_stay_what_they_are():
     np.testing.assert_allclose(overlap, 1, atol=1e-9)
     few = {"weight": jnp.array([1.0, 2.0])}
     assert as_matrix(ResidualCurvature.unknown(few, 8).directions).shape == (2, 2)
+
+
+def test_units_that_are_equal_are_so_in_all_directions():
+    rows = np.tile([[-0.6, -0.3]], (4, 1))
+    network = flowsim.Perceptron([rows, np.full((1, 4), 0.3)], activation="tanh")
+    X = np.random.default_rng(4).standard_normal((9, 2))
+    problem = flowsim.EmpiricalRisk(X, X[:, 0] * X[:, 1])
+    field, weights = gradient_field(network, problem)
+    product = jax.linearize(jax.grad(field.objective), weights)[1]
+    known = ResidualCurvature.unknown(weights, 8)
+    for known in (known, eqx.filter_jit(lambda: known.looked_at(product))()):
+        first, last = known.directions.stacks
+        np.testing.assert_array_equal(first, first[:, :, :1] + jnp.zeros_like(first))
+        np.testing.assert_array_equal(last, last[..., :1] + jnp.zeros_like(last))

@@ -29,9 +29,14 @@ class ResidualCurvature(eqx.Module):
 
     @classmethod
     def unknown(cls, weights: PyTree, count: int) -> "ResidualCurvature":
-        """Return what is known before the first look: `count` random directions, as many as weights at most."""
-        drawn = [vectors.scattered_like(weights, number) for number in range(min(count, vectors.size_of(weights)))]
-        directions = _orthonormal(jax.tree.map(lambda *rows: jnp.stack(rows), *drawn))
+        """Return what is known before the first look, for `count` directions, as many as weights at most.
+
+        They are odd functions of the weights, entry by entry: hidden units that are equal, which a flow keeps so, are
+        equal in every direction too. Random ones would lead a flow off a saddle at which it comes to rest.
+        """
+        count, unit = min(count, vectors.size_of(weights)), vectors.peak(weights)
+        rows = jax.tree.map(lambda leaf: _odd_chebyshev(leaf, count), vectors.divided(weights, unit))
+        directions = _orthonormal(rows)
         return cls(jax.tree.map(jnp.zeros_like, directions), directions, jnp.zeros((), vectors.dtype_of(weights)))
 
     def looked_at(self, product: Callable[[PyTree], PyTree]) -> "ResidualCurvature":
@@ -47,6 +52,14 @@ class ResidualCurvature(eqx.Module):
         turned = jax.tree.map(jnp.add, _times(share, images), _times(jnp.where(lengths > 0, 0.0, 1.0), towards))
         rows = _times(jnp.sqrt(jnp.maximum(values, 0)), towards)
         return ResidualCurvature(rows, _orthonormal(turned), jnp.max(lengths))
+
+
+def _odd_chebyshev(x: Array, count: int) -> Float[Array, "count ..."]:
+    """Return the Chebyshev polynomials T₁, T₃, T₅, … of every entry, in rows."""
+    before, rows = x, [x]
+    for _ in range(count - 1):
+        before, rows = rows[-1], [*rows, (4 * x**2 - 2) * rows[-1] - before]
+    return jnp.stack(rows)
 
 
 def _orthonormal(rows: PyTree) -> PyTree:
