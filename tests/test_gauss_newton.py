@@ -209,8 +209,9 @@ def test_units_that_are_equal_are_so_in_all_directions():
     problem = flowsim.EmpiricalRisk(X, X[:, 0] * X[:, 1])
     field, weights = gradient_field(network, problem)
     product = jax.linearize(jax.grad(field.objective), weights)[1]
-    known = ResidualCurvature.unknown(weights, 8)
-    for known in (known, eqx.filter_jit(lambda: known.looked_at(product))()):
+    before = ResidualCurvature.unknown(weights, 8)
+    after = eqx.filter_jit(lambda: before.looked_at(product))()
+    for known in (before, after):
         first, last = known.directions.stacks
         np.testing.assert_array_equal(first, first[:, :, :1] + jnp.zeros_like(first))
         np.testing.assert_array_equal(last, last[..., :1] + jnp.zeros_like(last))
