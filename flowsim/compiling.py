@@ -1,4 +1,4 @@
-"""Functions compiled for what they compute on: small arrays get a program that is ready in half the time."""
+"""Functions compiled for what they compute on: small arrays get a program that is ready sooner."""
 
 import functools
 from collections.abc import Callable, Mapping
@@ -11,8 +11,8 @@ from jax.core import Tracer
 
 # Numbers in all arguments together. A loop over so few spends its time between kernels, not in them.
 _FEW = 2**14
-# What XLA adds to the code of a kernel by its MLIR emitters and beyond LLVM's first level costs 40 % of the compile
-# time. On few numbers the steps of flows and descents take as long without, or less.
+# What XLA adds to the code of a kernel by its MLIR emitters and beyond LLVM's first level costs 20 to 40 % of the
+# compile time. On few numbers flows and descents take as long without: 0.87 to 1.02 of the time, up to 10 050 weights.
 _QUICKLY = {"xla_backend_optimization_level": 1, "xla_cpu_use_fusion_emitters": False}
 
 

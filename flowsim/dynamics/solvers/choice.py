@@ -26,7 +26,8 @@ def default_solver(
     if rank is None or rank > _LARGEST_RANK_IN_CLOSED_FORM or (rank > _LARGEST_RANK and not field.knows_gram(weights)):
         return StabilitySwitching(rtol, atol)
     single = jax.tree.leaves(weights)[0].dtype.itemsize < 8
-    # What a Gauss–Newton matrix leaves out vanishes at the limit of a linear network, and limits no step on the way.
+    # For a linear network that fits its optimum, what a Gauss–Newton matrix leaves out vanishes at the limit; to follow
+    # it spared no steps on the way.
     followed = 0 if field.knows_gram(weights) else 8
     return LowRankExtrapolation(
         curvature=field.gauss_newton,
