@@ -1,6 +1,8 @@
 """Functions compiled for what they compute on: small arrays get a program that is ready sooner."""
 
 import functools
+import os
+import warnings
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -38,6 +40,15 @@ def with_options(function: Callable, options: Mapping[str, Any], *, donate: str 
     known = {name: value for name, value in options.items() if _is_known(name, value)}
     chosen = {"compiler_options": known} if known else {}
     return eqx.filter_jit(function, donate=donate, **chosen)  # pyright: ignore[reportCallIssue, reportArgumentType]
+
+
+def keep_programs_in(folder: str | os.PathLike) -> None:
+    """Have JAX keep every program that this process compiles from now on in a folder, and look there first."""
+    jax.config.update("jax_compilation_cache_dir", os.fspath(folder))
+    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
+    # What is half written, by a process that was killed or that writes at this moment, is compiled as if it were not
+    # there; and so it goes on where the disk is full.
+    warnings.filterwarnings("ignore", message="Error (reading|writing) persistent compilation cache")
 
 
 def is_traced(tree: Any) -> bool:

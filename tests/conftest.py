@@ -8,6 +8,8 @@ from pathlib import Path
 
 # Decompositions of small matrices: more threads than one only wait for each other.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+# The command line keeps compiled programs in the user's folder; what tests compile is not for it.
+os.environ.setdefault("JAX_ENABLE_COMPILATION_CACHE", "false")
 
 import jax
 import numpy as np

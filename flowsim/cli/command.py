@@ -16,6 +16,7 @@ from ..memory import is_out_of_memory
 from .closed import silence
 from .crew import crew_for
 from .jobs import read_jobs
+from .kept_programs import keep_programs
 from .options import parser
 from .redraw import WORD as REPORT, redraw
 from .run import run_all
@@ -59,6 +60,7 @@ def _run(options: argparse.Namespace) -> int:
     jax.config.update("jax_enable_x64", True)
     _choose_device(options.device)
     jobs = read_jobs(options)
+    keep_programs()
     with crew_for(jobs, options) as crew:
         return run_all(jobs, crew)
 

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Protocol
 
 import jax
 
+from ...compiling import keep_programs_in
 from ..runner import default_device, environment
 from .block import Block
 from .cluster import ClusterError, await_a_worker, connected
@@ -203,7 +204,8 @@ def default_jobs() -> int:
 def _pool(device: str | None) -> ProcessPoolExecutor:
     # Never fork: JAX has threads by now.
     spawn = multiprocessing.get_context("spawn")
-    return ProcessPoolExecutor(1, mp_context=spawn, initializer=_begin_worker, initargs=(device,))
+    arguments = (device, jax.config.jax_compilation_cache_dir)
+    return ProcessPoolExecutor(1, mp_context=spawn, initializer=_begin_worker, initargs=arguments)
 
 
 @contextmanager
@@ -222,9 +224,11 @@ def _terminal_held() -> Iterator[None]:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-def _begin_worker(device: str | None) -> None:
+def _begin_worker(device: str | None, programs: str | None) -> None:
     """Leave the terminal to the main process, and end with it, however it ends."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    if programs != jax.config.jax_compilation_cache_dir:  # then it is not the environment, which is the same here
+        keep_programs_in(programs)
     if device is not None:
         jax.config.update("jax_default_device", jax.devices(device)[0])
     parent = multiprocessing.parent_process()

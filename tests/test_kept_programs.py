@@ -1,0 +1,150 @@
+"""Compiled programs are kept from run to run: the same results, sooner, and only where that was seen to be safe."""
+
+import os
+import subprocess
+import sys
+
+import jax
+import pytest
+
+from flowsim.cli import kept_programs
+from flowsim.cli.kept_programs import keep_programs
+
+SCENARIO = """
+seed: 0
+data: {kind: gaussian, samples: 20, features: 3}
+network: {kind: mlp, depth: 2, scale: 0.5}
+sweep: {over: {network.scale: [0.4, 0.5]}, repetitions: 2, descent: [{learning_rates: [0.1], steps: 50}]}
+"""
+
+
+@pytest.fixture
+def kept_in(monkeypatch, tmp_path):
+    """Return where programs are to be kept, in a list: nothing is done about it."""
+    folders = []
+    monkeypatch.setattr(kept_programs, "keep_programs_in", folders.append)
+    monkeypatch.setattr(kept_programs.platformdirs, "user_cache_path", lambda *_, **__: tmp_path)
+    before = jax.config.jax_enable_compilation_cache, jax.config.jax_compilation_cache_dir
+    jax.config.update("jax_enable_compilation_cache", True)
+    jax.config.update("jax_compilation_cache_dir", None)
+    yield folders
+    jax.config.update("jax_enable_compilation_cache", before[0])
+    jax.config.update("jax_compilation_cache_dir", before[1])
+
+
+@pytest.fixture
+def trial_says(monkeypatch):
+    """Return a function that replaces the trial by what it is to say of each task, and a list of the tasks asked."""
+    asked = []
+
+    def says(**said):
+        monkeypatch.setattr(kept_programs, "_said_by_trial", lambda _, task: asked.append(task) or said[task])
+        return asked
+
+    return says
+
+
+def run(folder, environment, count):
+    (folder / "small.yaml").write_text(SCENARIO)
+    command = [sys.executable, "-m", "flowsim", "small.yaml", "--jobs", "2", "--out", f"results-{count}"]
+    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    blocks = folder / f"results-{count}" / "small"
+    return {path.name: path.read_bytes() for path in sorted(blocks.rglob("*")) if path.suffix in (".json", ".png")}
+
+
+@pytest.mark.slow
+def test_the_second_run_loads_what_the_first_has_compiled_and_damaged_programs_are_compiled_again(
+    tmp_path, quick_environment
+):
+    own = {"JAX_ENABLE_COMPILATION_CACHE": "true", "XDG_CACHE_HOME": str(tmp_path), "HOME": str(tmp_path)}
+    environment = quick_environment | own
+    first = run(tmp_path, environment, 1)
+    (tried,) = tmp_path.rglob("programs/*/tried")
+    assert tried.read_text() == "safe\n"
+    kept = sorted(set(tried.parent.iterdir()) - {tried})
+    assert len(kept) > 20
+    assert run(tmp_path, environment, 2) == first
+    assert sorted(set(tried.parent.iterdir()) - {tried}) == kept
+    for path in kept[::2]:
+        path.write_bytes(path.read_bytes()[: path.stat().st_size // 3])
+    assert run(tmp_path, environment, 3) == first
+
+
+def test_nothing_is_kept_where_programs_were_not_what_they_had_been(kept_in, trial_says, tmp_path):
+    asked = trial_says(keep="1.0", load="2.0")
+    for _ in range(2):
+        keep_programs()
+    assert kept_in == []
+    assert asked == ["keep", "load"]  # once for all runs
+
+
+def test_nothing_is_kept_where_loading_a_program_crashes(kept_in, monkeypatch, tmp_path):
+    crashing = tmp_path / "crashing.py"
+    crashing.write_text("import os, sys\nprint('1.0', flush=True)\nif sys.argv[2] == 'load':\n    os.abort()\n")
+    monkeypatch.setattr(kept_programs, "_TRIAL", crashing)
+    keep_programs()
+    assert kept_in == []
+
+
+@pytest.mark.parametrize("enabled", ["true", "false"])
+def test_a_trial_that_finds_nothing_kept_fails(enabled, tmp_path, monkeypatch):
+    monkeypatch.setenv("JAX_ENABLE_COMPILATION_CACHE", enabled)
+    assert kept_programs._said_by_trial(str(tmp_path), "load") == ""
+
+
+def test_a_trial_that_ends_too_late_is_made_again(kept_in, trial_says, monkeypatch):
+    def late(folder, task):
+        raise subprocess.TimeoutExpired("trial", 60)
+
+    monkeypatch.setattr(kept_programs, "_said_by_trial", late)
+    keep_programs()
+    assert kept_in == []
+    trial_says(keep="1.0", load="1.0")
+    keep_programs()
+    assert len(kept_in) == 1
+
+
+def test_a_user_who_tells_jax_where_to_keep_programs_decides(kept_in, trial_says, tmp_path):
+    asked = trial_says(keep="1.0", load="1.0")
+    jax.config.update("jax_compilation_cache_dir", str(tmp_path))
+    keep_programs()
+    jax.config.update("jax_compilation_cache_dir", None)
+    jax.config.update("jax_enable_compilation_cache", False)
+    keep_programs()
+    assert asked == kept_in == []
+
+
+@pytest.mark.skipif(not hasattr(os, "getuid"), reason="folders have no owner here")
+def test_a_folder_that_others_can_write_to_is_not_used(kept_in, trial_says, tmp_path):
+    trial_says(keep="1.0", load="1.0")
+    folder = tmp_path / "programs"
+    folder.mkdir()
+    folder.chmod(0o777)
+    keep_programs()
+    assert kept_in == []
+    folder.chmod(0o700)
+    keep_programs()
+    assert len(kept_in) == 1
+
+
+def test_a_home_that_is_not_there_is_done_without(kept_in, trial_says, tmp_path):
+    trial_says(keep="1.0", load="1.0")
+    (tmp_path / "programs").write_text("a file")
+    keep_programs()
+    assert kept_in == []
+
+
+def test_the_older_half_is_removed_where_too_much_is_kept(kept_in, trial_says, monkeypatch, tmp_path):
+    trial_says(keep="1.0", load="1.0")
+    keep_programs()
+    for age in range(6):
+        path = kept_in[0] / f"program-{age}"
+        path.write_bytes(bytes(100))
+        os.utime(path, (1e9 - age, 1e9 - age))
+    keep_programs()
+    assert len(list(kept_in[0].iterdir())) == 7
+    monkeypatch.setattr(kept_programs, "_MOST_BYTES", 500)
+    keep_programs()
+    left = {path.name for path in kept_in[0].iterdir()}
+    assert left == {"tried", "program-0", "program-1"}
