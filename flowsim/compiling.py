@@ -42,6 +42,11 @@ def with_options(function: Callable, options: Mapping[str, Any], *, donate: str 
     return eqx.filter_jit(function, donate=donate, **chosen)  # pyright: ignore[reportCallIssue, reportArgumentType]
 
 
+def programs_folder() -> str | None:
+    """Return the folder in which JAX keeps the programs that this process compiles, `None` where it has none."""
+    return jax.config.jax_compilation_cache_dir  # pyright: ignore[reportAttributeAccessIssue]  (set at run time)
+
+
 def keep_programs_in(folder: str | os.PathLike) -> None:
     """Have JAX keep every program that this process compiles from now on in a folder, and look there first."""
     jax.config.update("jax_compilation_cache_dir", os.fspath(folder))

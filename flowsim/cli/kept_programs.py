@@ -13,7 +13,7 @@ from pathlib import Path
 import jax
 import platformdirs
 
-from ..compiling import keep_programs_in
+from ..compiling import keep_programs_in, programs_folder
 
 _MOST_BYTES = 2**29
 _TRIAL = Path(__file__).with_name("trial_of_kept_programs.py")
@@ -29,7 +29,7 @@ def keep_programs() -> None:
     refused, crashed or computed something else, as JAX's cache for CPUs does on some machines (jax issue 38445).
     That is tried once for each machine and version of JAX, in processes of their own, in some two seconds.
     """
-    if jax.config.jax_compilation_cache_dir or not jax.config.jax_enable_compilation_cache:
+    if programs_folder() or not jax.config.jax_enable_compilation_cache:  # pyright: ignore[reportAttributeAccessIssue]
         return
     with suppress(OSError, subprocess.TimeoutExpired):
         folder = _own_folder(platformdirs.user_cache_path("flowsim", appauthor=False) / "programs")

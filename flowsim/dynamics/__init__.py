@@ -15,6 +15,12 @@ from .step_control import (
     stability_interval as stability_interval,
 )
 from .stepper import usable_solver as usable_solver
-from .stopping import Outcome as Outcome, Stopping as Stopping, arrival as arrival
+from .stopping import (
+    Outcome as Outcome,
+    Stopping as Stopping,
+    first_verdict as first_verdict,
+    settled_verdict as settled_verdict,
+    stopping_for as stopping_for,
+)
 from .trajectory import Trajectory as Trajectory
 from .work import Work as Work

@@ -158,12 +158,18 @@ def _advance(request: Request, state: RunState, steps: Int[ArrayLike, ""]) -> Ru
     return _looped(run, eqx.combine(begun, rest), steps)
 
 
-@compiled
 def _settle(request: Request, state: RunState) -> RunState:
     """Return a state that asks for second derivatives with the answer: the run ends here, or goes on."""
+    _, rest = split(request.network)
+    network = eqx.combine(request.dynamics.weights(state.dynamics), rest)
+    code = settled_verdict(request.stopping, network, request.problem, state.code)
+    return _answered(request, state, code)
+
+
+@compiled
+def _answered(request: Request, state: RunState, code: Int[Array, ""]) -> RunState:
+    """Return a state that asks with the answer `code`: the outcome, or that the run goes on."""
     run, _ = request.run()
-    network = run.field.network(run.dynamics.weights(state.dynamics))
-    code = settled_verdict(run.stopping, network, request.problem, state.code)
     code = run.limited(or_else(code, state.fixed, Outcome.FIXED_POINT), state.clock, state.attempts)
     asked = state.code == ASKS
     watch = state.watch.after(state.attempts, state.gradient_norm)

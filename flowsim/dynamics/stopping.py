@@ -271,20 +271,11 @@ def _falls_on(field: GradientField, weights: PyTree, step: PyTree) -> Bool[Array
     return jnp.all(slopes < 0) & jnp.all(jnp.diff(steepness) < 0) & (sizes[-1] > sizes[0])
 
 
-def arrival(network: eqx.Module, problem: Problem, stopping: Stopping | None = None) -> Int[Array, ""]:
-    """Return as a number the `Outcome` that `stopping` sees at `network`: RUNNING where a run would go on from there.
+def first_verdict(stopping: Stopping, network: eqx.Module, problem: Problem) -> Int[Array, ""]:
+    """Return as a number the `Outcome` at `network`, RUNNING where a run goes on from there.
 
-    `stopping` is as in `integrate`. Works under `jax.jit` and `jax.vmap`, where second derivatives, which are asked for
-    at few points, are compiled in any case.
+    It costs a gradient. `stopping` is what `stopping_for` returns. Where it is ASKS, `settled_verdict` knows more.
     """
-    criterion = stopping_for(stopping, problem, weight_dtype(network))
-    code = _first_verdict(network, problem, criterion)
-    known = not isinstance(code, Tracer) and int(code) != ASKS
-    return code if known else _SETTLED(criterion, network, problem, code)
-
-
-@compiled
-def _first_verdict(network: eqx.Module, problem: Problem, stopping: Stopping) -> Int[Array, ""]:
     field, weights = gradient_field(network, problem)
     objective, gradient = jax.value_and_grad(field.objective)(weights)
     infinite = jnp.full_like(objective, jnp.inf)
@@ -296,21 +287,23 @@ def _first_verdict(network: eqx.Module, problem: Problem, stopping: Stopping) ->
 def settled_verdict(stopping: Stopping, network: eqx.Module, problem: Problem, code: Int[Array, ""]) -> Int[Array, ""]:
     """Return a verdict as it is, or where it is ASKS, that of second derivatives.
 
-    Under `jax.vmap` only the lanes that ask pay.
+    What looks at them is compiled where it is asked for, which is at few points; under `jax.jit` and `jax.vmap` in any
+    case, where only the lanes that ask pay.
     """
+    known = not isinstance(code, Tracer) and int(code) != ASKS
+    return code if known else _looked_at(stopping, network, problem, code)
 
+
+@compiled
+def _looked_at(stopping: Stopping, network: eqx.Module, problem: Problem, code: Int[Array, ""]) -> Int[Array, ""]:
     @sequential_vmap
-    def settled(arguments: PyTree, code: Array) -> Array:
+    def looked_at(arguments: PyTree, code: Array) -> Array:
         look = partial(_second_verdict, *eqx.combine(arguments, rest))
         return jax.lax.cond(code == ASKS, look, lambda: code)
 
     arrays, rest = eqx.partition((stopping, network, problem), eqx.is_array)
     # A verdict is a whole number, and has no derivative.
-    return settled(jax.lax.stop_gradient(arrays), code)
-
-
-# Compiled apart from the first verdict, as few networks need it.
-_SETTLED = compiled(settled_verdict)
+    return looked_at(jax.lax.stop_gradient(arrays), code)
 
 
 def or_else(code: Array, condition: Array, outcome: int) -> Array:

@@ -23,7 +23,7 @@ from ..runner import build_network, build_problem, environment, flow_options, re
 from .block import Block, Start, digests
 from .critical import brackets
 from .grid import start_key
-from .measures import distance, measured, probed, risk_of, sharpness_of
+from .measures import arrival, distance, measured, probed, risk_of, sharpness_of
 
 Arrays = dict[str, np.ndarray]
 NO_OUTCOME = -1
@@ -236,9 +236,10 @@ class _Work:
         values = {} if network is None else self._measured(network)
         if network is not None and reference is not None:
             values["distance_to_flow"] = distance(network, reference)
-        arrived = values.pop("arrival", Outcome.RUNNING)
-        if kind == "descent" and arrived != Outcome.RUNNING:
-            facts = facts | {"outcome": arrived}
+        verdict = values.pop("verdict", Outcome.RUNNING)
+        if kind == "descent" and network is not None:
+            arrived = arrival(network, self.problem, self.stopping, verdict)
+            facts = facts | ({"outcome": arrived} if arrived != Outcome.RUNNING else {})
         self._set(kind, place, facts | values)
 
     def _set(self, kind: str, place: Any, values: dict[str, Any]) -> None:

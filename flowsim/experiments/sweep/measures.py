@@ -6,20 +6,20 @@ import jax.numpy as jnp
 
 from ...compiling import compiled
 from ...curvature import sharpness
-from ...dynamics import Stopping, arrival
-from ...networks import split
+from ...dynamics import Stopping, first_verdict, settled_verdict, stopping_for
+from ...networks import split, weight_dtype
 from ...norms import norm
 from ...probes import Moment, Probe
 from ...problems import Problem
 
 
 def measured(network: eqx.Module, problem: Problem, stopping: Stopping | None) -> dict[str, jax.Array]:
-    """Return what costs no more than a gradient, and `arrival`, the outcome that `stopping` sees here."""
-    return _standard(network, problem) | {"arrival": arrival(network, problem, stopping)}
+    """Return what costs no more than a gradient; `verdict` is what `stopping` says here without second derivatives."""
+    return _measured(network, problem, stopping_for(stopping, problem, weight_dtype(network)))
 
 
 @compiled
-def _standard(network: eqx.Module, problem: Problem) -> dict[str, jax.Array]:
+def _measured(network: eqx.Module, problem: Problem, stopping: Stopping) -> dict[str, jax.Array]:
     weights, rest = split(network)
     gradient = jax.grad(lambda moved: problem.objective(eqx.combine(moved, rest)))(weights)
     return {
@@ -27,7 +27,14 @@ def _standard(network: eqx.Module, problem: Problem) -> dict[str, jax.Array]:
         "excess_risk": problem.excess_risk(network),
         "squared_distance": problem.squared_distance(network),
         "gradient_norm": norm(gradient),
+        "verdict": first_verdict(stopping, network, problem),
     }
+
+
+def arrival(network: eqx.Module, problem: Problem, stopping: Stopping | None, verdict: jax.Array) -> int:
+    """Return the outcome that `stopping` sees at the end of a run, given the first `verdict` there."""
+    criterion = stopping_for(stopping, problem, weight_dtype(network))
+    return int(settled_verdict(criterion, network, problem, verdict))
 
 
 @compiled

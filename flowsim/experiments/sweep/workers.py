@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Protocol
 
 import jax
 
-from ...compiling import keep_programs_in
+from ...compiling import keep_programs_in, programs_folder
 from ..runner import default_device, environment
 from .block import Block
 from .cluster import ClusterError, await_a_worker, connected
@@ -204,8 +204,8 @@ def default_jobs() -> int:
 def _pool(device: str | None) -> ProcessPoolExecutor:
     # Never fork: JAX has threads by now.
     spawn = multiprocessing.get_context("spawn")
-    arguments = (device, jax.config.jax_compilation_cache_dir)
-    return ProcessPoolExecutor(1, mp_context=spawn, initializer=_begin_worker, initargs=arguments)
+    begin = {"initializer": _begin_worker, "initargs": (device, programs_folder())}
+    return ProcessPoolExecutor(1, mp_context=spawn, **begin)
 
 
 @contextmanager
@@ -227,7 +227,7 @@ def _terminal_held() -> Iterator[None]:
 def _begin_worker(device: str | None, programs: str | None) -> None:
     """Leave the terminal to the main process, and end with it, however it ends."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    if programs != jax.config.jax_compilation_cache_dir:  # then it is not the environment, which is the same here
+    if programs is not None and programs != programs_folder():  # what the environment says holds here already
         keep_programs_in(programs)
     if device is not None:
         jax.config.update("jax_default_device", jax.devices(device)[0])
