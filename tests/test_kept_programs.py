@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import jax
 import pytest
@@ -128,11 +129,15 @@ def test_a_folder_that_others_can_write_to_is_not_used(kept_in, trial_says, tmp_
     assert len(kept_in) == 1
 
 
-def test_a_home_that_is_not_there_is_done_without(kept_in, trial_says, tmp_path):
+def test_a_folder_that_cannot_be_made_is_done_without(kept_in, trial_says, monkeypatch, tmp_path):
     trial_says(keep="1.0", load="1.0")
     (tmp_path / "programs").write_text("a file")
     keep_programs()
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(kept_programs.platformdirs, "user_cache_path", lambda *_, **__: Path("~/.cache/flowsim"))
+    keep_programs()
     assert kept_in == []
+    assert not Path("~").exists()
 
 
 def test_the_older_half_is_removed_where_too_much_is_kept(kept_in, trial_says, monkeypatch, tmp_path):

@@ -41,6 +41,8 @@ def keep_programs() -> None:
 
 def _own_folder(path: Path) -> Path:
     """Return a folder that nobody else can write to. Raises `OSError` where there is none."""
+    if not path.is_absolute():  # who has no home is given one called ~
+        raise FileNotFoundError(path)
     path.mkdir(mode=0o700, parents=True, exist_ok=True)
     found = path.stat()
     if hasattr(os, "getuid") and (found.st_uid != os.getuid() or found.st_mode & 0o022):
@@ -60,7 +62,7 @@ def _machine() -> str:
 def _is_safe(tried: Path) -> bool:
     """Tell whether programs that were kept may be loaded on this machine, by trial where it is not known yet."""
     if not tried.exists():
-        with tempfile.TemporaryDirectory() as folder:
+        with tempfile.TemporaryDirectory(dir=tried.parent) as folder:
             said = [_said_by_trial(folder, task) for task in ("keep", "load")]
         tried.write_text(_SAFE if said[0] and said[0] == said[1] else "refused, crashed or changed\n")
     return tried.read_text() == _SAFE
@@ -82,7 +84,7 @@ def _said_by_trial(folder: str, task: str) -> str:
 
 def _thin_out(folder: Path) -> None:
     """Remove the older half of what is kept, for all machines, where it has become too much."""
-    files = [(found.stat(), found) for found in folder.glob("*/*") if found.name != _TRIED]
+    files = [(found.stat(), found) for found in folder.glob("*/*") if found.is_file() and found.name != _TRIED]
     if sum(status.st_size for status, _ in files) > _MOST_BYTES:
         for _, path in sorted(files, key=lambda file: file[0].st_mtime)[: len(files) // 2 + 1]:
             path.unlink(missing_ok=True)
