@@ -75,18 +75,9 @@ def scipys(network: eqx.Module, problem: flowsim.EmpiricalRisk) -> tuple:
     slopes = jax.jit(jax.jacfwd(slope, argnums=1))
     risk = jax.jit(lambda y: problem(field.network(unravel(y))))
     jax.block_until_ready((slope(0.0, start), slopes(0.0, start), risk(start)))
-    steps, solver = (
-        0,
-        LSODA(
-            lambda t, y: np.asarray(slope(t, y)),
-            0.0,
-            np.asarray(start),
-            jnp.inf,
-            rtol=1e-6,
-            atol=1e-9,
-            jac=lambda t, y: np.asarray(slopes(t, y)),
-        ),
-    )
+    options = {"rtol": 1e-6, "atol": 1e-9, "jac": lambda t, y: np.asarray(slopes(t, y))}
+    solver = LSODA(lambda t, y: np.asarray(slope(t, y)), 0.0, np.asarray(start), jnp.inf, **options)
+    steps = 0
 
     def run() -> None:
         nonlocal steps

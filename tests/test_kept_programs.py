@@ -50,8 +50,10 @@ def run(folder, environment, count):
     command = [sys.executable, "-m", "flowsim", "small.yaml", "--jobs", "2", "--out", f"results-{count}"]
     done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, "")
-    blocks = folder / f"results-{count}" / "small"
-    return {path.name: path.read_bytes() for path in sorted(blocks.rglob("*")) if path.suffix in (".json", ".png")}
+    results = folder / f"results-{count}" / "small"
+    found = {path.name: path.read_bytes() for path in sorted(results.rglob("*")) if path.suffix in (".json", ".png")}
+    assert "summary.json" in found
+    return found
 
 
 @pytest.mark.slow
@@ -72,7 +74,7 @@ def test_the_second_run_loads_what_the_first_has_compiled_and_damaged_programs_a
     assert run(tmp_path, environment, 3) == first
 
 
-def test_nothing_is_kept_where_programs_were_not_what_they_had_been(kept_in, trial_says, tmp_path):
+def test_nothing_is_kept_where_programs_were_not_what_they_had_been(kept_in, trial_says):
     asked = trial_says(keep="1.0", load="2.0")
     for _ in range(2):
         keep_programs()

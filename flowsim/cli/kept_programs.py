@@ -52,7 +52,7 @@ def _own_folder(path: Path) -> Path:
 
 def _machine() -> str:
     """Return a name for this processor and these versions of JAX: a cluster may share one home among many kinds."""
-    known = [version("jax"), version("jaxlib"), platform.python_implementation(), *platform.uname()[4:]]
+    known = [version("jax"), version("jaxlib"), *platform.uname()[4:]]
     with suppress(OSError):
         processor = Path("/proc/cpuinfo").read_text().split("\n\n")[0].splitlines()
         known += [line for line in processor if line.startswith(("model name", "flags", "Features", "CPU"))]

@@ -24,15 +24,16 @@ _FIRST_SEED = 2**20
 _SHARE_SINGLE, _SHARE_DOUBLE = 0.3, 1e-2
 
 
-def sharpness(network: eqx.Module, problem: Problem, *, rtol: float | None = None) -> float | Float[Array, ""]:
+def sharpness(
+    network: eqx.Module, problem: Problem, *, dense: bool | None = None, rtol: float | None = None
+) -> float | Float[Array, ""]:
     """Return the sharpness S(W), the largest *algebraic* eigenvalue of the Hessian of the risk.
 
-    A Python float; inside `jax.jit` or `jax.vmap`, a scalar array. `rtol` bounds the residual relative to the largest
-    absolute eigenvalue, by default 4e-11 in float64 and 2e-5 in float32. Where the eigenvalue could not be certified,
-    raises `RuntimeError`; inside jit and vmap, which cannot raise, the value is NaN: read `top_eigenpair` for the
-    certificate.
+    A Python float; inside `jax.jit` or `jax.vmap`, a scalar array. `dense` and `rtol`, 4e-11 in float64 and 2e-5 in
+    float32 by default, are as in `top_eigenpair`. Where the eigenvalue could not be certified, raises `RuntimeError`;
+    inside jit and vmap, which cannot raise, the value is NaN: read `top_eigenpair` for the certificate.
     """
-    found = _end_pairs(network, problem, rtol=rtol)
+    found = _end_pairs(network, problem, dense=dense, rtol=rtol)
     value, residual, converged = found.values[0], found.residuals[0], found.converged[0]
     if isinstance(value, Tracer):
         return jnp.where(converged, value, jnp.nan)

@@ -271,17 +271,22 @@ def _falls_on(field: GradientField, weights: PyTree, step: PyTree) -> Bool[Array
     return jnp.all(slopes < 0) & jnp.all(jnp.diff(steepness) < 0) & (sizes[-1] > sizes[0])
 
 
-def first_verdict(stopping: Stopping, network: eqx.Module, problem: Problem) -> Int[Array, ""]:
+def first_verdict(
+    stopping: Stopping,
+    network: eqx.Module,
+    problem: Problem,
+    objective: Float[Array, ""],
+    gradient_norm: Float[Array, ""],
+) -> Int[Array, ""]:
     """Return as a number the `Outcome` at `network`, RUNNING where a run goes on from there.
 
-    It costs a gradient. `stopping` is what `stopping_for` returns. Where it is ASKS, `settled_verdict` knows more.
+    `stopping` is what `stopping_for` returns. Where it is ASKS, `settled_verdict` knows more.
     """
     field, weights = gradient_field(network, problem)
-    objective, gradient = jax.value_and_grad(field.objective)(weights)
     infinite = jnp.full_like(objective, jnp.inf)
     small = jnp.asarray(0.0 if stopping.gradient_norm is None else stopping.gradient_norm, objective.dtype)
     watch = Watch(small, small, jnp.array(0))
-    return verdict(stopping, field, weights, objective, norm(gradient), infinite, watch, due=jnp.array(True))
+    return verdict(stopping, field, weights, objective, gradient_norm, infinite, watch, due=jnp.array(True))
 
 
 def settled_verdict(stopping: Stopping, network: eqx.Module, problem: Problem, code: Int[Array, ""]) -> Int[Array, ""]:

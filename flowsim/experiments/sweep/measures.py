@@ -5,7 +5,7 @@ import jax
 import jax.numpy as jnp
 
 from ...compiling import compiled
-from ...curvature import sharpness, top_eigenpair
+from ...curvature import sharpness
 from ...dynamics import Stopping, first_verdict, settled_verdict, stopping_for
 from ...networks import split, weight_dtype
 from ...norms import norm
@@ -24,13 +24,14 @@ def measured(network: eqx.Module, problem: Problem, stopping: Stopping | None) -
 @compiled
 def _measured(network: eqx.Module, problem: Problem, stopping: Stopping) -> dict[str, jax.Array]:
     weights, rest = split(network)
-    gradient = jax.grad(lambda moved: problem.objective(eqx.combine(moved, rest)))(weights)
+    objective, gradient = jax.value_and_grad(lambda moved: problem.objective(eqx.combine(moved, rest)))(weights)
+    gradient_norm = norm(gradient)
     return {
         "risk": problem(network),
         "excess_risk": problem.excess_risk(network),
         "squared_distance": problem.squared_distance(network),
-        "gradient_norm": norm(gradient),
-        "verdict": first_verdict(stopping, network, problem),
+        "gradient_norm": gradient_norm,
+        "verdict": first_verdict(stopping, network, problem, objective, gradient_norm),
     }
 
 
@@ -67,10 +68,7 @@ def sharpness_of(network: eqx.Module, problem: Problem) -> float:
     A sweep asks for many: Lanczos, of which the program is longer and the run shorter, pays from fewer weights on.
     """
     size = sum(leaf.size for leaf in jax.tree.leaves(split(network)[0]))
-    found = top_eigenpair(network, problem, dense=False) if size > _DENSE_UP_TO else None
-    if found is not None and found.converged:
-        return float(found.value)
     try:
-        return float(sharpness(network, problem))
+        return float(sharpness(network, problem, dense=None if size <= _DENSE_UP_TO else False))
     except RuntimeError:
         return float("nan")
