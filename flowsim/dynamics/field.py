@@ -15,6 +15,13 @@ from ..norms import norm as norm
 from ..problems import Problem
 
 
+class Measured(eqx.Module):
+    """What one pass over the data tells of a point: the field there, and the objective; NaN where none is known."""
+
+    slope: PyTree
+    objective: Float[Array, ""]
+
+
 class GradientField(eqx.Module):
     """The field W ↦ −∇R(W) of a network on a problem, over the weights of the network alone.
 
@@ -27,6 +34,11 @@ class GradientField(eqx.Module):
     def __call__(self, t: object, weights: PyTree, args: object) -> PyTree:
         """Return −∇R at `weights`; it depends on neither `t` nor `args`."""
         return jax.tree.map(jnp.negative, jax.grad(self.objective)(weights))
+
+    def measured(self, weights: PyTree) -> Measured:
+        """Return −∇R at `weights` and the objective, at the price of the gradient alone."""
+        objective, gradient = jax.value_and_grad(self.objective)(weights)
+        return Measured(jax.tree.map(jnp.negative, gradient), objective)
 
     def objective(self, weights: PyTree) -> Float[Array, ""]:
         """Return the risk up to a constant."""

@@ -57,9 +57,10 @@ class GradientFlow(Dynamics):
         return state.weights
 
     def observe(self, field: GradientField, state: FlowState) -> tuple[Float[Array, ""], Float[Array, ""]]:
-        """Return the objective and the norm of its gradient, at the price of one gradient."""
-        objective, gradient = jax.value_and_grad(field.objective)(state.weights)
-        return objective, norm(gradient)
+        """Return the objective and the norm of its gradient, which flowsim's own solvers hold already."""
+        known = self._stepper(field, state.weights).measured(state.stepper)
+        measured = field.measured(state.weights) if known is None else known
+        return measured.objective, norm(measured.slope)
 
     def attempt(self, field: GradientField, state: FlowState, longest: Float[Array, ""]) -> Attempt:
         """Try a step of the length that the step control wants, or of `longest` where that is shorter."""
@@ -90,9 +91,11 @@ class GradientFlow(Dynamics):
         return state.stepper.wanted
 
     def work(self, state: FlowState, steps: Int[Array, ""]) -> tuple[Int[Array, ""] | None, Int[Array, ""]]:
-        """Return what the solver spent, and one gradient for the verdict on each accepted step."""
+        """Return what the solver spent, and the gradients for verdicts where it does not hold them itself."""
         spent = state.stepper.work
-        return spent.gradients + steps + 1 if state.stepper.counted else None, spent.products
+        if not state.stepper.counted:
+            return None, spent.products
+        return spent.gradients + 1 + (0 if state.stepper.measures else steps), spent.products
 
     def method(self, state: FlowState) -> str:
         """Return the name of the solver."""

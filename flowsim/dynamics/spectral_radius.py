@@ -6,11 +6,12 @@ from typing import Any
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, PyTree
+from jaxtyping import Array, Float, Int, PyTree
 
+from ..curvature import vectors
 from .field import norm
 
-_FIRST_ITERATIONS = 10
+FIRST_ITERATIONS = 10
 
 
 class SpectralRadius(eqx.Module):
@@ -21,13 +22,17 @@ class SpectralRadius(eqx.Module):
 
     @classmethod
     def first(cls, field: Callable[[PyTree], PyTree], y: PyTree) -> "SpectralRadius":
-        """Return an estimate at `y` after ten steps of power iteration from a random direction."""
-        leaves, structure = jax.tree.flatten(y)
-        keys = jax.random.split(jax.random.key(0), len(leaves))
-        random = [jax.random.normal(key, leaf.shape, leaf.dtype) for key, leaf in zip(keys, leaves, strict=True)]
-        return cls(structure.unflatten(random), jnp.zeros_like(norm(y))).followed(field, y, _FIRST_ITERATIONS)
+        """Return an estimate at `y` after ten steps of power iteration from a scattered direction."""
+        return cls.unknown(y).followed(field, y, FIRST_ITERATIONS)
 
-    def followed(self, field: Callable[[PyTree], PyTree], y: PyTree, iterations: int) -> "SpectralRadius":
+    @classmethod
+    def unknown(cls, y: PyTree) -> "SpectralRadius":
+        """Return zero, and a direction to start from, before anything is known."""
+        return cls(vectors.scattered_like(y, 0), jnp.zeros_like(norm(y)))
+
+    def followed(
+        self, field: Callable[[PyTree], PyTree], y: PyTree, iterations: int | Int[Array, ""]
+    ) -> "SpectralRadius":
         """Return the estimate after more steps of power iteration at `y`, each as cheap as a Hessian–vector product.
 
         A little of the field itself is mixed into the direction: what goes unstable shows there first.

@@ -8,6 +8,7 @@ any two steps: for interrupts, checkpoints and progress. And descents and flows 
 solver takes, go through the same loop.
 """
 
+from dataclasses import replace
 from typing import Any, cast
 
 import diffrax
@@ -17,8 +18,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, ArrayLike, Bool, Float, PyTree
 
-from .field import GradientField, constant
-from .solvers import ProposedSteps, ProposingSolver, default_solver
+from .field import GradientField, Measured, constant
+from .solvers import ProposedSteps, ProposingSolver, default_solver, first_length
 from .step_control import SharpnessLimitedController, stability_interval
 from .work import Work, no_work, work_of
 
@@ -30,6 +31,7 @@ class StepperState(eqx.Module):
     """What the next step starts from, and what all steps so far have cost.
 
     `name` is that of the solver; `counted` says whether its gradients are known: not for Diffrax's implicit solvers.
+    `measures` says that it holds the gradient where it is.
     """
 
     solver: PyTree
@@ -38,6 +40,7 @@ class StepperState(eqx.Module):
     work: Work
     name: str = eqx.field(static=True)
     counted: bool = eqx.field(static=True)
+    measures: bool = eqx.field(static=True)
 
 
 class TriedStep(eqx.Module):
@@ -64,13 +67,25 @@ class Stepper(eqx.Module):
     def init(self, field: GradientField, weights: PyTree) -> StepperState:
         """Return the state before the first step."""
         term, zero = diffrax.ODETerm(field), jnp.zeros((), jax.tree.leaves(weights)[0].dtype)
+        solver = self.solver.init(term, zero, jnp.ones_like(zero), weights, None)
+        known = self._measured(solver)
+        guess = (
+            None if known is None else first_length(weights, known.slope, self.controller.rtol, self.controller.atol)
+        )
         first, controller = self.controller.init(
-            term, zero, jnp.full_like(zero, jnp.inf), weights, None, None, self.solver.func, self.solver.order(term)
+            term, zero, jnp.full_like(zero, jnp.inf), weights, guess, None, self.solver.func, self.solver.order(term)
         )
         first = jnp.asarray(first, zero.dtype)
-        solver = self.solver.init(term, zero, first, weights, None)
         counted = not isinstance(self.solver, diffrax.AbstractImplicitSolver)
-        return StepperState(solver, controller, first, no_work(), type(self.solver).__name__, counted)
+        return StepperState(
+            solver=solver,
+            controller=controller,
+            wanted=first,
+            work=no_work(),
+            name=type(self.solver).__name__,
+            counted=counted,
+            measures=known is not None,
+        )
 
     def attempt(
         self, field: GradientField, weights: PyTree, state: StepperState, longest: Float[Array, ""]
@@ -89,12 +104,22 @@ class Stepper(eqx.Module):
         wanted = jnp.where(kept & cut, jnp.maximum(proposed, state.wanted), proposed)
         spent = self._work(solver, controller) - self._work(state.solver, state.controller)
         work = state.work + spent + Work(self._stages, jnp.array(0))
+        back = state.solver
+        if isinstance(self.solver, ProposingSolver):
+            back = self.solver.after_rejection(state.solver, solver)
         solver, candidate = jax.tree.map(
-            lambda new, old: jnp.where(kept, new, old), (solver, candidate), (state.solver, weights)
+            lambda new, old: jnp.where(kept, new, old), (solver, candidate), (back, weights)
         )
         okay = (~kept | (solved == diffrax.RESULTS.successful)) & (controlled == diffrax.RESULTS.successful)
-        after = StepperState(solver, controller, wanted, work, state.name, state.counted)
+        after = replace(state, solver=solver, controller=controller, wanted=wanted, work=work)
         return TriedStep(jnp.asarray(kept), jnp.asarray(okay), cut, length, candidate, after)
+
+    def measured(self, state: StepperState) -> Measured | None:
+        """Return what the solver knows of the point where it is, `None` for one that does not keep it."""
+        return self._measured(state.solver)
+
+    def _measured(self, solver: PyTree) -> Measured | None:
+        return self.solver.measured(solver) if isinstance(self.solver, ProposingSolver) else None
 
     @property
     def _stages(self) -> Array:

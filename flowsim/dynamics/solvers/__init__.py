@@ -3,6 +3,7 @@
 from . import of_diffrax as of_diffrax
 from .chebyshev import RungeKuttaChebyshev as RungeKuttaChebyshev
 from .choice import default_solver as default_solver
+from .error import first_length as first_length
 from .low_rank import LowRankExtrapolation as LowRankExtrapolation
 from .proposal import Proposal as Proposal, ProposedSteps as ProposedSteps, ProposingSolver as ProposingSolver
 from .registry import SOLVERS as SOLVERS

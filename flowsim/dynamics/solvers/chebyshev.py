@@ -1,5 +1,7 @@
 """A stabilized explicit method."""
 
+import dataclasses
+import functools
 from collections.abc import Callable
 from typing import Any, ClassVar
 
@@ -7,13 +9,15 @@ import diffrax
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float, Int, PyTree
+from numpy.typing import NDArray
 
-from ..field import norm
+from ..field import GradientField, Measured, norm
 from ..spectral_radius import SpectralRadius
 from ..work import Work, no_work
 from .error import growth, scaled_norm
-from .proposal import Proposal, ProposingSolver
+from .proposal import Proposal, ProposingSolver, measuring
 from .registry import SOLVERS
 
 # The estimate of ρ comes from below, and ρ may rise within a step.
@@ -21,10 +25,11 @@ RADIUS_MARGIN = 1.2
 # How much of the longest step that the stages allow is asked for: ρ may have risen by the next one.
 CAP_MARGIN = 0.8
 _LARGEST_GROWTH = 2.5
+MOST_STAGES = 500
 
 
 class _State(eqx.Module):
-    slope: PyTree
+    measured: Measured
     radius: SpectralRadius
     work: Work
 
@@ -35,50 +40,65 @@ class RungeKuttaChebyshev(ProposingSolver):
 
     It is explicit, with s stages whose stability interval on the negative real axis is (s² − 1)/1.54 long, so a stiff
     problem with a symmetric Jacobian of spectral radius ρ costs √ρ where another explicit method costs ρ. The number
-    of stages of each step follows from ρ at its start, by `iterations` steps of power iteration that go on from
-    those of the step before. Where it would pass `max_stages`, the step is shortened instead. Memory: y0 and six
-    arrays of its size, for any number of stages.
+    of stages of each step, one of a table, follows from ρ at its start, by `iterations` steps of power iteration that
+    go on from those of the step before. Where it would pass `max_stages`, the step is shortened instead. Memory: y0 and
+    six arrays of its size, for any number of stages.
     """
 
     rtol: float | Float[Array, ""] | None = None
     atol: float | Float[Array, ""] | None = None
-    max_stages: int = eqx.field(static=True, default=500)
+    max_stages: int = eqx.field(static=True, default=MOST_STAGES)
     iterations: int = eqx.field(static=True, default=2)
+    measure: Callable[[PyTree], Measured] | None = None
 
     interpolation_cls: ClassVar[Callable[..., diffrax.ThirdOrderHermitePolynomialInterpolation]] = (
         diffrax.ThirdOrderHermitePolynomialInterpolation
     )
 
     def __check_init__(self):
-        if self.max_stages < 2:
-            raise ValueError(f"max_stages must be 2 or more, got {self.max_stages}")
+        if not 2 <= self.max_stages <= MOST_STAGES:
+            raise ValueError(f"max_stages must be from 2 to {MOST_STAGES}, got {self.max_stages}")
 
     def order(self, terms: Any) -> int:
         """Return 2."""
         return 2
 
+    def suited(self, field: GradientField, rtol: Float[Array, ""], atol: Float[Array, ""]) -> "RungeKuttaChebyshev":
+        """Return the solver for a field, with what it leaves open filled in."""
+        return dataclasses.replace(super().suited(field, rtol, atol), measure=field.measured)
+
     def init(self, terms: Any, t0: Any, t1: Any, y0: PyTree, args: Any) -> _State:
         """Return f(y0) and a first estimate of the spectral radius."""
         radius = SpectralRadius.first(lambda y: terms.vf(t0, y, args), y0)
-        return _State(terms.vf(t0, y0, args), radius, no_work())
+        return _State(measuring(self.measure, terms, args)(t0, y0), radius, no_work())
 
     def work(self, solver_state: _State) -> Work:
         """Return the work of all steps so far."""
         return solver_state.work
+
+    def after_rejection(self, before: _State, after: _State) -> _State:
+        """Return what has been learned, at the point from where the step went."""
+        return dataclasses.replace(after, measured=before.measured)
+
+    def measured(self, solver_state: _State) -> Measured:
+        """Return f and the objective where the solver is."""
+        return solver_state.measured
 
     def step(self, terms: Any, t0: Any, t1: Any, y0: PyTree, args: Any, solver_state: _State, made_jump: Any) -> tuple:
         """Take one step, with as many stages as stability asks."""
         h = t1 - t0
         radius = solver_state.radius.followed(lambda y: terms.vf(t0, y, args), y0, self.iterations)
         bound = RADIUS_MARGIN * radius.value
-        stages = stages_for(h * bound, self.max_stages)
-        y1 = chebyshev_step(lambda c, y: terms.vf(t0 + c * h, y, args), y0, solver_state.slope, h, stages)
-        slope = terms.vf(t1, y1, args)
-        longest = reach_of(self.max_stages) / bound
-        size = jnp.where(h <= longest, defect(y0, y1, solver_state.slope, slope, h, self.rtol, self.atol), jnp.inf)
-        factor = jnp.minimum(worthwhile(growth(size, 3), solver_state.slope, slope), CAP_MARGIN * longest / h)
-        state = _State(slope, radius, solver_state.work + Work(stages, jnp.array(self.iterations)))
-        dense = {"y0": y0, "y1": y1, "k0": _times(h, solver_state.slope), "k1": _times(h, slope)}
+        method = method_for(h * bound, self.max_stages)
+        start = solver_state.measured
+        y1 = chebyshev_step(lambda c, y: terms.vf(t0 + c * h, y, args), y0, start.slope, h, method)
+        end = measuring(self.measure, terms, args)(t1, y1)
+        stages = jnp.asarray(chebyshev_stages())[method]
+        longest = reach_of(chebyshev_stages(self.max_stages)[-1]) / bound
+        size = jnp.where(h <= longest, defect(y0, y1, start.slope, end.slope, h, self.rtol, self.atol), jnp.inf)
+        factor = jnp.minimum(worthwhile(growth(size, 3), start.slope, end.slope), CAP_MARGIN * longest / h)
+        state = _State(end, radius, solver_state.work + Work(stages, jnp.array(self.iterations)))
+        dense = {"y0": y0, "y1": y1, "k0": _times(h, start.slope), "k1": _times(h, end.slope)}
         return y1, Proposal(size, factor), dense, state, diffrax.RESULTS.successful
 
 
@@ -96,9 +116,12 @@ def reach_of(stages: int) -> float:
     return (stages**2 - 1) / 1.54
 
 
-def stages_for(reach: Float[Array, ""], largest: int) -> Int[Array, ""]:
-    """Return the number of stages, `largest` at most, whose stability interval covers `reach` = hρ."""
-    return jnp.clip(jnp.ceil(jnp.sqrt(1 + 1.54 * reach)), 2, largest).astype(int)
+def method_for(reach: Float[Array, ""], max_stages: int) -> Int[Array, ""]:
+    """Return the row of the table whose stability interval covers `reach` = hρ with the fewest stages, `max_stages`
+    at most.
+    """
+    reaches = np.array([reach_of(stages) for stages in chebyshev_stages(max_stages)])
+    return jnp.searchsorted(jnp.asarray(reaches[:-1]), reach)
 
 
 def defect(
@@ -110,43 +133,65 @@ def defect(
 
 
 def chebyshev_step(
-    field: Callable[[Array, PyTree], PyTree], y0: PyTree, slope: PyTree, h: Float[Array, ""], s: Int[Array, ""]
+    field: Callable[[Array, PyTree], PyTree], y0: PyTree, slope: PyTree, h: Float[Array, ""], method: Int[Array, ""]
 ) -> PyTree:
-    """Return y1 after one step of s stages, from the field at (c, y), c the fraction of the step, and its first value.
+    """Return y1 after one step by a row of the table, from the field at (c, y), c the fraction, and its first value.
 
     The three-term recurrence of the stages runs in increments over y0.
     """
-    w0, w1 = _shift_and_scale(s.astype(h.dtype))
-    one, zero = jnp.ones_like(w0), jnp.zeros_like(w0)
-    first, second = jnp.stack([w0, one, zero]), jnp.stack([2 * w0**2 - 1, 4 * w0, 4 * one])
-    b1 = second[2] / second[1] ** 2
-    c1 = w1 * second[2] / second[1] / second[1]
+    recurrence, stages, first = (jnp.asarray(column) for column in _table())
 
-    def stage(_: Any, state: tuple) -> tuple:
-        (before, here), (b_before, b), c, (moved_before, moved) = state
-        after = 2 * w0 * here - before + jnp.stack([zero, 2 * here[0], 4 * here[1]])
-        b_after = after[2] / after[1] ** 2
-        mu, nu, weight = 2 * b_after * w0 / b, -b_after / b_before, 2 * b_after * w1 / b
-        damping = -(1 - b * here[0]) * weight
-        f = field(c, jax.tree.map(jnp.add, y0, moved))
-        new = jax.tree.map(
-            lambda m, n, fj, f0: mu * m + nu * n + h * (weight * fj + damping * f0), moved, moved_before, f, slope
-        )
-        return (here, after), (b, b_after), w1 * after[2] / after[1], (moved, new)
+    def stage(j: Array, state: tuple) -> tuple:
+        before, here, c = state
+        mu, nu, kappa, damping, after = recurrence[first[method] + j]
+        f = field(c, jax.tree.map(jnp.add, y0, here))
+        new = jax.tree.map(lambda s, m, n, s0: h * (mu * s + damping * s0) + nu * m + kappa * n, f, here, before, slope)
+        return here, new, after
 
-    start = (jnp.stack([one, zero, zero]), first), (b1, b1), c1, (_times(zero, slope), _times(b1 * w1 * h, slope))
-    moved = jax.lax.fori_loop(2, s + 1, stage, start)[-1][1]
+    zeros = jax.tree.map(jnp.zeros_like, y0)
+    opening, c = recurrence[first[method], 0], recurrence[first[method], 4]
+    moved = jax.lax.fori_loop(1, stages[method], stage, (zeros, _times(opening * h, slope), c))[1]
     return jax.tree.map(jnp.add, y0, moved)
 
 
-def _shift_and_scale(s: Float[Array, ""]) -> tuple[Float[Array, ""], Float[Array, ""]]:
-    """Return w0 = 1 + δ, δ = 2/(13 s²), which damps, and w1 = T_s'(w0)/T_s''(w0), which makes the order two."""
-    delta = 2 / (13 * s**2)
-    w0 = 1 + delta
-    square = delta * (2 + delta)  # w0² − 1, in which nothing cancels
-    root = jnp.sqrt(square)
-    angle = s * jnp.log1p(delta + root)
-    return w0, jnp.sinh(angle) * square / (jnp.cosh(angle) * s * root - w0 * jnp.sinh(angle))
+@functools.cache
+def chebyshev_stages(max_stages: int = MOST_STAGES) -> tuple[int, ...]:
+    """Return the numbers of stages of the methods in the table, up to `max_stages`."""
+    stages = [2]
+    while stages[-1] < MOST_STAGES:
+        stages.append(min(max(stages[-1] + 1, round(1.15 * stages[-1])), MOST_STAGES))
+    return tuple(s for s in stages if s <= max_stages)
+
+
+def chebyshev_recurrence(stages: int) -> NDArray:
+    """Return for each stage j the weights of h f(previous), the previous one, the one before and h f(y0), and c_j.
+
+    With w0 = 1 + δ, δ = 2/(13 s²), which damps, and w1 = T_s'(w0)/T_s''(w0), which makes the order two.
+    """
+    w0 = 1 + 2 / (13 * stages**2)
+    values = [np.array([1, 0, 0]), np.array([w0, 1, 0])]  # T_j and its first two derivatives at w0
+    for _ in range(2, stages + 1):
+        (before, here) = values[-2:]
+        values.append(2 * w0 * here - before + np.array([0, 2 * here[0], 4 * here[1]]))
+    chebyshev, slope, bend = np.array(values).T
+    w1 = slope[-1] / bend[-1]
+    b = bend[2:] / slope[2:] ** 2
+    b = np.concatenate([b[:1], b[:1], b])
+    c = w1 * np.append([0, bend[2] / slope[2] ** 2], bend[2:] / slope[2:])
+    rows = [(b[1] * w1, 0, 0, 0, c[1])]
+    for j in range(2, stages + 1):
+        weight = 2 * b[j] * w1 / b[j - 1]
+        damping = -(1 - b[j - 1] * chebyshev[j - 1]) * weight
+        rows.append((weight, 2 * b[j] * w0 / b[j - 1], -b[j] / b[j - 2], damping, c[j]))
+    return np.array(rows)
+
+
+@functools.cache
+def _table() -> tuple[NDArray, NDArray, NDArray]:
+    """Return the recurrences of all methods one after the other, the number of stages of each, and where it begins."""
+    stages = np.array(chebyshev_stages())
+    whole = np.concatenate([chebyshev_recurrence(count) for count in stages])
+    return whole, stages, np.cumsum(stages) - stages
 
 
 def _times(factor: Array, tree: PyTree) -> PyTree:

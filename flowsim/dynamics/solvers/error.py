@@ -11,6 +11,9 @@ from ...norms import norm
 _LARGEST_GROWTH = 10.0
 _SAFETY = 0.8
 _SHARE_OF_WAY = 0.1
+_FIRST_SHARE = 0.01
+# For weights or a field that is zero.
+_SHORT = 1e-6
 
 
 def scaled_norm(error: PyTree, y0: PyTree, y1: PyTree, rtol: Any, atol: Any) -> Float[Array, ""]:
@@ -44,3 +47,10 @@ def size_beside_way(error: PyTree, increment: PyTree, y0: PyTree) -> Float[Array
     """
     rounding = 100 * jnp.finfo(jax.tree.leaves(y0)[0].dtype).eps * norm(y0)
     return norm(error) / (_SHARE_OF_WAY * norm(increment) + rounding)
+
+
+def first_length(y0: PyTree, slope: PyTree, rtol: Any, atol: Any) -> Float[Array, ""]:
+    """Return a length for the first step: what moves y0 by a hundredth of itself (Hairer, Nørsett and Wanner, II.4)."""
+    size, speed = (scaled_norm(vector, y0, y0, rtol, atol) for vector in (y0, slope))
+    known = (size > 0) & (speed > 0) & jnp.isfinite(speed)
+    return jnp.where(known, _FIRST_SHARE * size / jnp.where(known, speed, 1), _SHORT)

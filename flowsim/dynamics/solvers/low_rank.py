@@ -13,10 +13,10 @@ import numpy as np
 from jaxtyping import Array, Float, Int, PyTree
 
 from ...curvature import GaussNewton, ResidualCurvature
-from ..field import GradientField
+from ..field import GradientField, Measured
 from ..work import Work, no_work
 from .error import growth, scaled_norm, size_beside_way
-from .proposal import Proposal, ProposingSolver
+from .proposal import Proposal, ProposingSolver, measuring
 from .registry import SOLVERS
 
 # Stiff directions turn as the solution moves. A step of length h with hλ beyond this feels it, λ being the largest
@@ -30,8 +30,9 @@ _LOOKS_EVERY = 8
 
 
 class _State(eqx.Module):
-    """What A leaves out, if it is followed, the steps since it was looked at, and the work of all steps so far."""
+    """What is known at y; what A leaves out, if it is followed, and for how many steps it has; the work so far."""
 
+    measured: Measured
     residual: ResidualCurvature | None
     age: Int[Array, ""]
     work: Work
@@ -65,6 +66,7 @@ class LowRankExtrapolation(ProposingSolver):
     columns: int = eqx.field(static=True, default=8)
     followed: int = eqx.field(static=True, default=8)
     overhead: float = eqx.field(static=True, default=6.0)
+    measure: Callable[[PyTree], Measured] | None = None
 
     interpolation_cls: ClassVar[Callable[..., diffrax.LocalLinearInterpolation]] = diffrax.LocalLinearInterpolation
 
@@ -79,9 +81,9 @@ class LowRankExtrapolation(ProposingSolver):
         return self.columns
 
     def init(self, terms: Any, t0: Any, t1: Any, y0: PyTree, args: Any) -> _State:
-        """Return the state before the first step, in which nothing has been looked at."""
+        """Return the state before the first step, in which the field alone has been looked at."""
         residual = ResidualCurvature.unknown(y0, self.followed) if self.followed else None
-        return _State(residual, jnp.array(_LOOKS_EVERY), no_work())
+        return _State(measuring(self.measure, terms, args)(t0, y0), residual, jnp.array(_LOOKS_EVERY), no_work())
 
     def work(self, solver_state: _State) -> Work:
         """Return the work of all steps so far."""
@@ -90,7 +92,15 @@ class LowRankExtrapolation(ProposingSolver):
     def suited(self, field: GradientField, rtol: Float[Array, ""], atol: Float[Array, ""]) -> "LowRankExtrapolation":
         """Return the solver for a field, with what it leaves open filled in, the curvature too."""
         curvature = field.gauss_newton if self.curvature is None else self.curvature
-        return dataclasses.replace(super().suited(field, rtol, atol), curvature=curvature)
+        return dataclasses.replace(super().suited(field, rtol, atol), curvature=curvature, measure=field.measured)
+
+    def after_rejection(self, before: _State, after: _State) -> _State:
+        """Return what has been learned, at the point from where the step went."""
+        return dataclasses.replace(after, measured=before.measured)
+
+    def measured(self, solver_state: _State) -> Measured:
+        """Return f and the objective where the solver is."""
+        return solver_state.measured
 
     def step(self, terms: Any, t0: Any, t1: Any, y0: PyTree, args: Any, solver_state: _State, made_jump: Any) -> tuple:
         """Take one step; the order that it used is the number of rows that it needed."""
@@ -103,7 +113,7 @@ class LowRankExtrapolation(ProposingSolver):
             return matrix if state.residual is None else matrix.with_rows(state.residual.rows)
 
         matrix = curvature(y0)
-        slope = terms.vf(t0, y0, args)
+        start = state.measured
         stiff = h * jnp.max(jnp.linalg.norm(matrix.gram, axis=0)) > _FROZEN_UP_TO
 
         def row(j: Array) -> PyTree:
@@ -113,13 +123,14 @@ class LowRankExtrapolation(ProposingSolver):
                 f = terms.vf(t0 + i * h / j, y, args)
                 return jax.lax.cond(stiff, lambda: curvature(y).resolvent(h / j)(f), lambda: frozen(f))
 
-            return _substeps(direction, y0, frozen(slope), h / j, j)
+            return _substeps(direction, y0, frozen(start.slope), h / j, j)
 
         table = _extrapolate(row, y0, self.columns, self.rtol, self.atol)
         factor = table.best_factor(self.columns, self.overhead)
         y1 = jax.tree.map(jnp.add, y0, table.increment)
+        end = measuring(self.measure, terms, args)(t1, y1)
         spent = Work(1 + table.rows * (table.rows - 1) // 2, jnp.array(matrix.gram.shape[0]))
-        state = dataclasses.replace(state, work=state.work + spent)
+        state = dataclasses.replace(state, measured=end, work=state.work + spent)
         return y1, Proposal(table.error, factor), {"y0": y0, "y1": y1}, state, diffrax.RESULTS.successful
 
     def _looking(self, f: Callable[[PyTree], PyTree], y: PyTree, h: Float[Array, ""], state: _State) -> _State:
@@ -136,7 +147,8 @@ class LowRankExtrapolation(ProposingSolver):
                 return jax.tree.map(lambda a, b: -a - b, moved(vector), matrix.outer(matrix.inner(vector)))
 
             count = jax.tree.leaves(residual.directions)[0].shape[0]
-            return _State(residual.looked_at(product), jnp.array(1), state.work + Work(jnp.array(0), jnp.array(count)))
+            work = state.work + Work(jnp.array(0), jnp.array(count))
+            return dataclasses.replace(state, residual=residual.looked_at(product), age=jnp.array(1), work=work)
 
         due = (h * residual.size > _FELT) | (state.age >= _LOOKS_EVERY)
         return jax.lax.cond(due, look, lambda: dataclasses.replace(state, age=state.age + 1))

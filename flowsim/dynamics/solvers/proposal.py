@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PyTree
 
-from ..field import GradientField
+from ..field import GradientField, Measured
 from ..work import CountsWork
 
 # An accepted step does not shorten the next one, and a rejected one must.
@@ -62,11 +62,28 @@ class ProposingSolver(diffrax.AbstractAdaptiveSolver, CountsWork):
         own = {"rtol": rtol if self.rtol is None else self.rtol, "atol": atol if self.atol is None else self.atol}
         return dataclasses.replace(cast(Any, self), **own)
 
+    def after_rejection(self, before: Any, after: Any) -> Any:
+        """Return the state to try again with, from those before and after a step that was rejected."""
+        return before
+
+    def measured(self, solver_state: Any) -> Measured | None:
+        """Return what the solver knows of the point where it is, `None` for one that does not keep it."""
+        return None
+
     @abc.abstractmethod
     def step(
         self, terms: Any, t0: Any, t1: Any, y0: PyTree, args: Any, solver_state: Any, made_jump: Any
     ) -> tuple[PyTree, Proposal, dict[str, PyTree], Any, diffrax.RESULTS]:
         """Take one step; return y1, the proposal, what interpolates in between, the state and whether all went well."""
+
+
+def measuring(own: Callable[[PyTree], Measured] | None, terms: Any, args: Any) -> Callable[[Any, PyTree], Measured]:
+    """Return what measures the field at (t, y): by `own` where it is given, else f alone."""
+
+    def slope_alone(t: Any, y: PyTree) -> Measured:
+        return Measured(terms.vf(t, y, args), jnp.full((), jnp.nan, jax.tree.leaves(y)[0].dtype))
+
+    return slope_alone if own is None else lambda _, y: own(y)
 
 
 class ProposedSteps(diffrax.AbstractAdaptiveStepSizeController):

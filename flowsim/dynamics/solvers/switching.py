@@ -1,48 +1,100 @@
 """An explicit method that changes with what limits its step."""
 
+import dataclasses
 from collections.abc import Callable
-from typing import Any, ClassVar, cast
+from typing import Any, ClassVar
 
 import diffrax
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float, PyTree
+from jaxtyping import Array, Float, Int, PyTree
 
-from ..spectral_radius import SpectralRadius, scaled
+from ..field import GradientField, Measured
+from ..spectral_radius import FIRST_ITERATIONS, SpectralRadius, scaled
 from ..work import Work, no_work
-from .chebyshev import CAP_MARGIN, RADIUS_MARGIN, chebyshev_step, defect, reach_of, stages_for, worthwhile
+from .chebyshev import CAP_MARGIN, MOST_STAGES, RADIUS_MARGIN, defect, worthwhile
 from .error import growth, scaled_norm
-from .proposal import Proposal, ProposingSolver
+from .explicit_methods import TSIT5_REACH, Family, explicit_methods, explicit_step, fourth_order, second_order
+from .proposal import Proposal, ProposingSolver, measuring
 from .registry import SOLVERS
 
-# Evaluations of a step, the first being the last of the step before.
-_TSIT5_EVALUATIONS = 6
-# Three quarters of its real stability interval, 3.3.
-_TSIT5_INTERVAL = 2.5
+# The kinds of steps: Tsit5, of order five; stabilized ones of order four, and of order two.
+_FIFTH, _FOURTH, _SECOND = 0, 1, 2
+# An explicit step that accuracy would allow to be so many times longer than stability does asks for another method.
+_STIFF = 1.5
+# A stabilized step of less reach than this is as well taken by the explicit method.
+_EASY = 2.5
+# Steps between two looks at the spectral radius, at most; four times as many while the steps stay far from it.
+_RARELY = 16
+# Changes between stabilized methods must gain so much, and what is remembered of the other one grows by so much a step.
+_BETTER = 1.2
+_FORGETTING = 1.2
+
+
+class Radius(eqx.Module):
+    """The spectral radius as last looked at, the steps since then, and how many there should be."""
+
+    known: SpectralRadius
+    age: Int[Array, ""]
+    interval: Int[Array, ""]
+
+    @classmethod
+    def unknown(cls, y: PyTree) -> "Radius":
+        """Return what is known before the first look, which is due."""
+        return cls(SpectralRadius.unknown(y), jnp.array(4 * _RARELY), jnp.array(1))
+
+    def looked_at(self, field: Callable[[PyTree], PyTree], y: PyTree, iterations: Int[Array, ""]) -> "Radius":
+        """Return the radius after a look, and the next one sooner the more it has changed."""
+        known = self.known.followed(field, y, iterations)
+        change = jnp.abs(known.value - self.known.value) / known.value
+        interval = jnp.where(
+            change < 0.02, 2 * self.interval, jnp.where(change > 0.1, self.interval // 2, self.interval)
+        )
+        return Radius(known, jnp.array(0), jnp.clip(interval, 1, _RARELY))
 
 
 class _State(eqx.Module):
-    slope: PyTree
-    radius: SpectralRadius
-    stabilized: Bool[Array, ""]
+    """What is known at y, the radius, the kind of the next step, and how long one of order four may be."""
+
+    measured: Measured
+    radius: Radius
+    kind: Int[Array, ""]
+    fourth: Float[Array, ""]
     work: Work
+
+
+class _Taken(eqx.Module):
+    """A step of a length h: its kind, the sizes of its error and of that which one of order two would make."""
+
+    h: Float[Array, ""]
+    bound: Float[Array, ""]
+    kind: Int[Array, ""]
+    size: Float[Array, ""]
+    size2: Float[Array, ""]
+    most: Float[Array, ""]
 
 
 @SOLVERS.register("StabilitySwitching")
 class StabilitySwitching(ProposingSolver):
-    """Tsit5 while accuracy limits the step, `RungeKuttaChebyshev` while stability does.
+    """Tsit5 while accuracy limits the step; stabilized explicit methods of order four and two while stability does.
 
-    After each step the error that either method would make is known: that of Tsit5 from its embedded formula, that
-    of the second-order method from the defect of the trapezoidal rule over the step; and so is the spectral radius ρ,
-    which is followed by `iterations` steps of power iteration. The next step is taken by the method that covers more
-    time per evaluation of f. Memory: y0 and twelve arrays of its size.
+    The stabilized ones take s stages, ∝ √(hρ), ρ the spectral radius. That of order four (`explicit_methods`) needs the
+    fewest for its accuracy; where rounding sets it an end, which in single precision is soon, and where errors are far
+    below the tolerance, that of order two (`RungeKuttaChebyshev`) goes on. After each step the error of its own method
+    is known, and that of the one of order two, from the defect of the trapezoidal rule. The next step is taken by the
+    method that covers more time per evaluation of f.
+
+    ρ is followed by `iterations` steps of power iteration, in every step where it moves, in every sixteenth where it
+    does not, and in fewer still while accuracy keeps the steps far inside the stability interval. Memory: y0 and
+    fifteen arrays of its size.
     """
 
     rtol: float | Float[Array, ""] | None = None
     atol: float | Float[Array, ""] | None = None
-    max_stages: int = eqx.field(static=True, default=500)
-    iterations: int = eqx.field(static=True, default=2)
+    max_stages: int = eqx.field(static=True, default=MOST_STAGES)
+    iterations: int = eqx.field(static=True, default=3)
+    measure: Callable[[PyTree], Measured] | None = None
 
     interpolation_cls: ClassVar[Callable[..., diffrax.ThirdOrderHermitePolynomialInterpolation]] = (
         diffrax.ThirdOrderHermitePolynomialInterpolation
@@ -52,49 +104,96 @@ class StabilitySwitching(ProposingSolver):
         """Return 5, that of Tsit5, with which a run begins."""
         return 5
 
+    def suited(self, field: GradientField, rtol: Float[Array, ""], atol: Float[Array, ""]) -> "StabilitySwitching":
+        """Return the solver for a field, with what it leaves open filled in."""
+        return dataclasses.replace(super().suited(field, rtol, atol), measure=field.measured)
+
     def init(self, terms: Any, t0: Any, t1: Any, y0: PyTree, args: Any) -> _State:
-        """Return f(y0) and a first estimate of the spectral radius."""
-        radius = SpectralRadius.first(lambda y: terms.vf(t0, y, args), y0)
-        return _State(terms.vf(t0, y0, args), radius, jnp.array(False), no_work())
+        """Return f(y0); the spectral radius is looked at in the first step."""
+        radius = Radius.unknown(y0)
+        measured = measuring(self.measure, terms, args)(t0, y0)
+        return _State(measured, radius, jnp.array(_FIFTH), jnp.full_like(radius.known.value, jnp.inf), no_work())
 
     def work(self, solver_state: _State) -> Work:
         """Return the work of all steps so far."""
         return solver_state.work
 
+    def after_rejection(self, before: _State, after: _State) -> _State:
+        """Return what has been learned, at the point from where the step went.
+
+        A stabilized step that is rejected may have been unstable: the radius is to be looked at once more.
+        """
+        age = jnp.where(after.kind == _FIFTH, after.radius.age, 4 * _RARELY)
+        radius = Radius(after.radius.known, age, after.radius.interval)
+        return dataclasses.replace(after, measured=before.measured, radius=radius)
+
+    def measured(self, solver_state: _State) -> Measured:
+        """Return f and the objective where the solver is."""
+        return solver_state.measured
+
     def step(self, terms: Any, t0: Any, t1: Any, y0: PyTree, args: Any, solver_state: _State, made_jump: Any) -> tuple:
         """Take one step, and choose the method of the next."""
-        h, slope = t1 - t0, solver_state.slope
-        radius = solver_state.radius.followed(lambda y: terms.vf(t0, y, args), y0, self.iterations)
-        bound = RADIUS_MARGIN * radius.value
-        stages = stages_for(h * bound, self.max_stages)
+        h, start = t1 - t0, solver_state.measured
+        radius, looks = self._looking(lambda y: terms.vf(t0, y, args), y0, h, solver_state)
+        bound = RADIUS_MARGIN * radius.known.value
+        kind = self._possible(solver_state.kind, h * bound)
+        stabilized = [family.method_for(h * bound) for family in self._stabilized(h.dtype)]
+        method = jnp.stack([jnp.zeros_like(stabilized[0]), *stabilized])[kind]
+        evaluate = measuring(self.measure, terms, args)
+        y1, end, error = explicit_step(lambda c, y: evaluate(t0 + c * h, y), y0, start.slope, h, method)
+        size2 = defect(y0, y1, start.slope, end.slope, h, self.rtol, self.atol)
+        size2 = jnp.where(h * bound > second_order(self.max_stages).reach[-1], jnp.inf, size2)
+        size = jnp.where(kind == _SECOND, size2, scaled_norm(error, y0, y1, self.rtol, self.atol))
+        most = worthwhile(jnp.full_like(h, jnp.inf), start.slope, end.slope)
+        kind_next, length, fourth = self._next(_Taken(h, bound, kind, size, size2, most), solver_state.fourth)
+        work = solver_state.work + Work(_evaluations(method), looks)
+        dense = {"y0": y0, "y1": y1, "k0": scaled(start.slope, h), "k1": scaled(end.slope, h)}
+        state = _State(end, radius, kind_next, fourth, work)
+        return y1, Proposal(size, length / h), dense, state, diffrax.RESULTS.successful
 
-        def by_tsit5() -> tuple:
-            y1, error, _, state, _ = diffrax.Tsit5().step(terms, t0, t1, y0, args, (jnp.array(False), slope), False)
-            _, last = cast(tuple, state)
-            return y1, last, scaled_norm(error, y0, y1, self.rtol, self.atol), jnp.array(_TSIT5_EVALUATIONS)
+    def _looking(
+        self, f: Callable[[PyTree], PyTree], y: PyTree, h: Float[Array, ""], state: _State
+    ) -> tuple[Radius, Int[Array, ""]]:
+        """Return the radius at `y`, looked at anew if that is due, and the products that it took."""
+        radius = state.radius
+        far = (state.kind == _FIFTH) & (4 * h * RADIUS_MARGIN * radius.known.value < TSIT5_REACH)
+        due = radius.age >= jnp.where(far, 4 * _RARELY, radius.interval)
+        older = Radius(radius.known, radius.age + 1, radius.interval)
+        iterations = jnp.where(radius.known.value > 0, self.iterations, FIRST_ITERATIONS)
+        looked = jax.lax.cond(due, lambda: radius.looked_at(f, y, iterations), lambda: older)
+        return looked, jnp.where(due, iterations, 0)
 
-        def by_chebyshev() -> tuple:
-            y1 = chebyshev_step(lambda c, y: terms.vf(t0 + c * h, y, args), y0, slope, h, stages)
-            return y1, terms.vf(t1, y1, args), jnp.full_like(bound, jnp.inf), stages
+    def _possible(self, kind: Int[Array, ""], reach: Float[Array, ""]) -> Int[Array, ""]:
+        """Return the kind of a step that is stable over `reach` = hρ: the one wanted, or one that reaches further."""
+        kind = jnp.where((kind == _FIFTH) & (reach > TSIT5_REACH), _FOURTH, kind)
+        return jnp.where((kind == _FOURTH) & (reach > fourth_order(reach.dtype).reach[-1]), _SECOND, kind)
 
-        stabilized = solver_state.stabilized | (h * bound > _TSIT5_INTERVAL)
-        y1, last, size5, evaluations = jax.lax.cond(stabilized, by_chebyshev, by_tsit5)
-        size2 = defect(y0, y1, slope, last, h, self.rtol, self.atol)
-        size2 = jnp.where(stabilized & (stages >= self.max_stages), jnp.inf, size2)
-        next_stabilized, longest = self._next(h, bound, size5, size2, stabilized)
-        size = jnp.where(stabilized, size2, size5)
-        factor = jnp.where(stabilized, worthwhile(longest / h, slope, last), longest / h)
-        state = _State(last, radius, next_stabilized, solver_state.work + Work(evaluations, jnp.array(self.iterations)))
-        dense = {"y0": y0, "y1": y1, "k0": scaled(slope, h), "k1": scaled(last, h)}
-        return y1, Proposal(size, factor), dense, state, diffrax.RESULTS.successful
+    def _stabilized(self, dtype: jnp.dtype) -> tuple[Family, Family]:
+        return fourth_order(dtype), second_order(self.max_stages)
 
-    def _next(self, h: Array, bound: Array, size5: Array, size2: Array, stabilized: Array) -> tuple[Array, Array]:
-        """Return whether the next step is to be stabilized, and its length."""
-        stable = _TSIT5_INTERVAL / bound
-        longest2 = jnp.minimum(h * growth(size2, 3), CAP_MARGIN * reach_of(self.max_stages) / bound)
-        longest5 = jnp.minimum(h * growth(size5, 5), stable)
-        pays = longest2 / stages_for(longest2 * bound, self.max_stages) > longest5 / _TSIT5_EVALUATIONS
-        # After a stabilized step the error of Tsit5 is not known; far inside its stability interval it is tried again.
-        stay = longest2 > stable / 2
-        stabilized = jnp.where(stabilized, stay, pays)
-        return stabilized, jnp.where(stabilized, longest2, jnp.where(jnp.isfinite(size5), longest5, longest2))
+    def _next(
+        self, taken: _Taken, fourth: Float[Array, ""]
+    ) -> tuple[Int[Array, ""], Float[Array, ""], Float[Array, ""]]:
+        """Return the kind of the next step, its length, and how long one of order four may be."""
+        h, bound, most = taken.h, taken.bound, taken.most * taken.h
+        (family4, family2), easy = self._stabilized(bound.dtype), TSIT5_REACH / bound
+        far = family4.reach[-1] / bound
+        allowed = h * growth(taken.size, jnp.array([5, 4, 3])[taken.kind])
+        # What steps of order four were allowed is remembered, and forgotten slowly.
+        fourth = jnp.where(taken.kind == _FOURTH, allowed, _FORGETTING * fourth)
+        length4 = jnp.minimum(jnp.minimum(fourth, most), CAP_MARGIN * far)
+        length2 = jnp.minimum(h * growth(taken.size2, 3), CAP_MARGIN * family2.reach[-1] / bound)
+        length2 = jnp.minimum(length2, most)
+        pace4 = length4 / _evaluations(family4.method_for(length4 * bound))
+        pace2 = length2 / _evaluations(family2.method_for(length2 * bound))
+        after5 = jnp.where((allowed > _STIFF * easy) & (fourth > _STIFF * easy), _FOURTH, _FIFTH)
+        after4 = jnp.where(allowed * bound < _EASY, _FIFTH, jnp.where(pace2 > _BETTER * pace4, _SECOND, _FOURTH))
+        back = (pace4 > pace2) & (length2 < far)
+        after2 = jnp.where(length2 * bound < _EASY, _FIFTH, jnp.where(back, _FOURTH, _SECOND))
+        kind = jnp.stack([after5, after4, after2])[taken.kind].astype(taken.kind.dtype)
+        into4 = jnp.stack([jnp.minimum(2 * easy, allowed), length4, length2])[taken.kind]
+        return kind, jnp.stack([jnp.minimum(allowed, easy), into4, length2])[kind], fourth
+
+
+def _evaluations(method: Int[Array, ""]) -> Int[Array, ""]:
+    return jnp.asarray(explicit_methods().evaluations)[method]
