@@ -87,6 +87,10 @@ class Dynamics(eqx.Module):
     def work(self, state: PyTree, steps: Int[Array, ""]) -> tuple[Int[Array, ""] | None, Int[Array, ""]]:
         """Return the gradients (`None` where they are not known) and the linearized passes of a run until here."""
 
+    def loosened(self, state: PyTree) -> Float[Array, ""]:
+        """Return by how much the tolerance of the steps had to be loosened, one where it was kept or there is none."""
+        return jnp.array(1.0)
+
     @abc.abstractmethod
     def method(self, state: PyTree) -> str:
         """Return the name of what computes the steps."""

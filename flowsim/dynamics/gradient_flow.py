@@ -97,6 +97,10 @@ class GradientFlow(Dynamics):
             return None, spent.products
         return spent.gradients + 1 + (0 if state.stepper.measures else steps), spent.products
 
+    def loosened(self, state: FlowState) -> Float[Array, ""]:
+        """Return by how much the tolerance was loosened at most, as the gradient jumps."""
+        return state.stepper.smoothness.most
+
     def method(self, state: FlowState) -> str:
         """Return the name of the solver."""
         return state.stepper.name

@@ -19,6 +19,7 @@ import numpy as np
 from jaxtyping import Array, ArrayLike, Bool, Float, PyTree
 
 from .field import GradientField, Measured, constant
+from .smoothness import Smoothness
 from .solvers import ProposedSteps, ProposingSolver, default_solver, first_length
 from .step_control import SharpnessLimitedController, stability_interval
 from .work import Work, no_work, work_of
@@ -36,6 +37,7 @@ class StepperState(eqx.Module):
 
     solver: PyTree
     controller: PyTree
+    smoothness: Smoothness
     wanted: Float[Array, ""]
     work: Work
     name: str = eqx.field(static=True)
@@ -80,6 +82,7 @@ class Stepper(eqx.Module):
         return StepperState(
             solver=solver,
             controller=controller,
+            smoothness=Smoothness.unknown(zero.dtype),
             wanted=first,
             work=no_work(),
             name=type(self.solver).__name__,
@@ -93,7 +96,8 @@ class Stepper(eqx.Module):
         """Try a step of the length that the controller wants, or of `longest` where that is shorter."""
         term, zero = diffrax.ODETerm(field), jnp.zeros_like(state.wanted)
         length, cut = jnp.minimum(state.wanted, longest), longest < state.wanted
-        candidate, error, _, solver, solved = self.solver.step(term, zero, length, weights, None, state.solver, False)
+        taken = self._loosened(state.smoothness.slack)
+        candidate, error, _, solver, solved = taken.step(term, zero, length, weights, None, state.solver, False)
         # Where a field leaves its domain or a root is not found, the step is too long.
         error = jax.tree.map(lambda leaf: jnp.where(jnp.isnan(leaf), jnp.inf, leaf), error)
         kept, begin, end, _, controller, controlled = self.controller.adapt_step_size(
@@ -104,19 +108,27 @@ class Stepper(eqx.Module):
         wanted = jnp.where(kept & cut, jnp.maximum(proposed, state.wanted), proposed)
         spent = self._work(solver, controller) - self._work(state.solver, state.controller)
         work = state.work + spent + Work(self._stages, jnp.array(0))
-        back = state.solver
+        back, smoothness = state.solver, state.smoothness
         if isinstance(self.solver, ProposingSolver):
             back = self.solver.after_rejection(state.solver, solver)
+            smoothness = smoothness.after(error.size, length, kept, self.controller.rtol)
         solver, candidate = jax.tree.map(
             lambda new, old: jnp.where(kept, new, old), (solver, candidate), (back, weights)
         )
         okay = (~kept | (solved == diffrax.RESULTS.successful)) & (controlled == diffrax.RESULTS.successful)
-        after = replace(state, solver=solver, controller=controller, wanted=wanted, work=work)
+        after = replace(state, solver=solver, controller=controller, smoothness=smoothness, wanted=wanted, work=work)
         return TriedStep(jnp.asarray(kept), jnp.asarray(okay), cut, length, candidate, after)
 
     def measured(self, state: StepperState) -> Measured | None:
         """Return what the solver knows of the point where it is, `None` for one that does not keep it."""
         return self._measured(state.solver)
+
+    def _loosened(self, slack: Float[Array, ""]) -> diffrax.AbstractAdaptiveSolver:
+        """Return the solver with tolerances multiplied by `slack`, if they are its own."""
+        if not isinstance(self.solver, ProposingSolver):
+            return self.solver
+        own: Any = self.solver
+        return replace(own, rtol=slack * own.rtol, atol=slack * own.atol)
 
     def _measured(self, solver: PyTree) -> Measured | None:
         return self.solver.measured(solver) if isinstance(self.solver, ProposingSolver) else None

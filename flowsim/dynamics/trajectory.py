@@ -55,6 +55,7 @@ class Trajectory(eqx.Module):
     count: Int[Array, ""]
     gradients: Int[Array, ""] | None
     products: Int[Array, ""]
+    loosened: Float[Array, ""]
     method: str = eqx.field(static=True)
     dynamics: str = eqx.field(static=True)
     labels: dict[str, Label] = eqx.field(static=True)
@@ -115,6 +116,7 @@ def trajectory_of(state: RunState, request: Request, rest: eqx.Module) -> Trajec
         count=records.count,
         gradients=gradients,
         products=products,
+        loosened=dynamics.loosened(state.dynamics),
         method=dynamics.method(state.dynamics),
         dynamics=DYNAMICS.name_of(type(dynamics)),
         labels={probe.label.name: probe.label for probe in request.instruments.probes},
