@@ -45,8 +45,8 @@ class Trajectory(eqx.Module):
     gradient_norm: Float[Array, " records"]
     diagnostics: dict[str, PyTree]
     sharpness: Float[Array, " records"] | None
-    path: eqx.Module | None
-    network: eqx.Module
+    path: PyTree
+    network: PyTree
     problem: Problem
     time: Float[Array, ""]
     steps: Int[Array, ""]
@@ -85,7 +85,7 @@ class Trajectory(eqx.Module):
         return float(sharpness(self.network, self.problem))
 
 
-def trajectory_of(state: RunState, request: Request, rest: eqx.Module) -> Trajectory:
+def trajectory_of(state: RunState, request: Request, rest: PyTree) -> Trajectory:
     """Return the trajectory of a run that ended in `state`, cut to the records made where their number is known."""
     dynamics, records = request.dynamics, state.schedule.records
     slots = records.slots

@@ -35,7 +35,7 @@ class Moment(eqx.Module):
     sweep, which are measured afterwards, it is `None` and `time` is NaN.
     """
 
-    network: eqx.Module
+    network: PyTree
     problem: Problem
     state: PyTree
     time: Float[Array, ""]

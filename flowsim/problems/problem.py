@@ -88,6 +88,7 @@ def check_problem(problem: object) -> None:
     if not isinstance(problem, Problem):
         given = f"the class {problem.__name__} itself" if isinstance(problem, type) else f"a {type(problem).__name__}"
         raise TypeError(
-            f"the problem is {given}: expected a flowsim.LinearRegression, a flowsim.EmpiricalRisk, or an object of a "
-            "class of your own that subclasses flowsim.Problem and defines __call__(network), the risk"
+            f"the problem is {given}: expected a flowsim.LinearRegression, a flowsim.EmpiricalRisk, a "
+            "flowsim.Risk(function), or an object of a class of your own that subclasses flowsim.Problem and defines "
+            "__call__(network), the risk"
         )
