@@ -9,15 +9,15 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
-from jaxtyping import Array, PyTree
+from jaxtyping import PyTree
 
 Tree = TypeVar("Tree")
 
 
 class Fixed(eqx.Module):
-    """An array inside a network that the flow does not move, such as a projection of the output."""
+    """An array, or a pytree of them, inside a network that the flow does not move: a projection of the output, say."""
 
-    value: Array
+    value: Any
 
 
 def split(network: Tree) -> tuple[Tree, Tree]:

@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike
 from .chunks import activation_bytes, checked_chunk, fitting_chunk, over_samples, pass_bytes
 from .losses import Loss, SquaredError, as_loss
 from .problem import Outputs, Problem
-from .sample import check_callable, predicted, reason_of, sample_loss
+from .sample import check_model, predicted, reason_of, sample_loss
 
 _SQUARED_ERROR = SquaredError()
 
@@ -72,7 +72,7 @@ class EmpiricalRisk(Problem):
 
     def __call__(self, network: Callable[[Array], Array]) -> Float[Array, ""]:
         """Return the risk R of a network."""
-        check_callable(network)
+        check_model(network)
         return jnp.mean(self._over_samples(network, partial(self._sample_loss, network)))
 
     def pass_bytes(self, network: Callable[[Array], Array]) -> float:
@@ -115,7 +115,7 @@ class EmpiricalRisk(Problem):
 
     def rank(self, network: Callable[[Array], Array]) -> int:
         """Return the number of predicted numbers, all samples together."""
-        check_callable(network)
+        check_model(network)
         return self.X.shape[0] * eqx.filter_eval_shape(predicted, network, self.X[0]).size
 
     def null_risk(self, network: Callable[[Array], Array]) -> Float[Array, ""]:
