@@ -72,6 +72,9 @@ class Recognized:
     def __hash__(self) -> int:
         return hash(self._key)
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Recognized, (self.function,)  # in another process it goes by what it reads there
+
 
 class _DoubtError(Exception):
     """What is looked at may be more than a look at it says."""

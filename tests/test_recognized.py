@@ -1,6 +1,7 @@
 """A function written anew with the same code compiles nothing anew, and one that reads something else is another."""
 
 import functools
+import pickle
 
 import equinox as eqx
 import jax
@@ -122,6 +123,14 @@ def test_a_module_with_a_call_keeps_its_arrays_as_arguments():
     assert recognized(START) is START
     assert recognized(3) == 3
     assert isinstance(recognized(jnp.tanh), Recognized)
+
+
+def test_a_copy_for_another_process_takes_no_name_along():
+    function = recognized(scaled)
+    assert hash(function)
+    copy = pickle.loads(pickle.dumps(function))
+    assert list(vars(copy)) == ["function"]
+    assert copy == function
 
 
 def test_a_loss_a_probe_and_a_diagnostic_written_anew_compile_nothing(compiled):
