@@ -21,4 +21,9 @@ from .dynamics import (
 from .experiments import open_results as open_results
 from .networks import DeepLinear as DeepLinear, Fixed as Fixed, Perceptron as Perceptron
 from .probes import Label as Label, Moment as Moment, Probe as Probe
-from .problems import EmpiricalRisk as EmpiricalRisk, LinearRegression as LinearRegression, Problem as Problem
+from .problems import (
+    EmpiricalRisk as EmpiricalRisk,
+    LinearRegression as LinearRegression,
+    Problem as Problem,
+    Risk as Risk,
+)

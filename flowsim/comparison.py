@@ -77,7 +77,7 @@ class Comparison:
 
 
 def compare(
-    network: eqx.Module,
+    network: PyTree,
     problem: Problem,
     learning_rates: Sequence[float],
     *,
@@ -144,7 +144,7 @@ def _common_times(times: list[np.ndarray], records: int) -> np.ndarray:
     return np.append(wanted, np.full(len(times) * (records + 1) - len(wanted), np.inf))
 
 
-def _affordable_records(network: eqx.Module, rates: int) -> int:
+def _affordable_records(network: PyTree, rates: int) -> int:
     """Return 250, or as many as let the descents keep their weights in 2 GB, but two at least."""
     size = sum(leaf.nbytes for leaf in jax.tree.leaves(_weights(network)))
     return int(np.clip(_MOST_BYTES // (max(rates, 1) * max(size, 1)), 2, _RECORDS))
@@ -183,11 +183,11 @@ def _distances(ours: PyTree, theirs: PyTree, index: Int[Array | np.ndarray, " re
     return jnp.sqrt(sum(squares))
 
 
-def _weights(network: eqx.Module | None) -> PyTree:
+def _weights(network: PyTree) -> PyTree:
     return None if network is None else split(network)[0]
 
 
-def _with_axis(network: eqx.Module) -> PyTree:
+def _with_axis(network: PyTree) -> PyTree:
     return jax.tree.map(lambda leaf: leaf[None], _weights(network))
 
 

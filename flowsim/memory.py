@@ -2,6 +2,8 @@
 
 import os
 
+import jax
+
 try:
     import resource
 except ImportError:  # where there are no such limits, as under Windows
@@ -26,6 +28,12 @@ def machine_bytes() -> float:
     if resource is not None and (most := resource.getrlimit(resource.RLIMIT_AS)[0]) != resource.RLIM_INFINITY:
         limits.append(float(most))
     return min(limits)
+
+
+def device_bytes() -> float:
+    """Return the memory of the device that JAX computes on; that of the machine for a CPU."""
+    known = jax.local_devices()[0].memory_stats()  # of an accelerator alone
+    return float(known["bytes_limit"]) if known and "bytes_limit" in known else machine_bytes()
 
 
 def beyond_memory(needed: float) -> str | None:

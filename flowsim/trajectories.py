@@ -122,7 +122,7 @@ def _end(run: Trajectory) -> dict[str, Any]:
         "steps": int(run.steps),
         "rejected_steps": int(run.rejected_steps),
         "end_time": float(run.time),
-        **{f"final_{name}": float(getattr(run, name)[-1]) for name in MEASURES if name != "sharpness"},
+        **{f"final_{name}": getattr(run, f"final_{name}") for name in MEASURES if name != "sharpness"},
         "final_sharpness": _final_sharpness(run),
         "distance_to_flow": math.nan,
         "crossing_time": math.nan,
@@ -134,7 +134,7 @@ def _end(run: Trajectory) -> dict[str, Any]:
 
 def _final_sharpness(run: Trajectory) -> float:
     try:
-        return run.final_sharpness
+        return float(run.final_sharpness)
     except RuntimeError:  # not certified
         return math.nan
 

@@ -16,6 +16,8 @@ FLOORS = {
     "signals": 0,
     "memory": 0,
     "compiling": 0,
+    "identity": 0,
+    "recognized": 0,
     "data": 1,
     "networks": 1,
     "problems": 1,

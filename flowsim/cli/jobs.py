@@ -16,6 +16,7 @@ from ..experiments import (
     ScenarioError,
     build,
     parse_overrides,
+    passes_in_words,
     read_scenario,
     resolved,
     result_folder,
@@ -77,6 +78,8 @@ def _job(path: Path, scenario: Scenario, options: argparse.Namespace) -> Job:
         BlockStore(options.out / BLOCKS).refuse_obstacles()
     try:
         made = build(scenario, path.parent)
+        if said := passes_in_words(*made):
+            _say(f"{path}: {said}")
         return Job(path, name, scenario, folder, *made, theory_cells(scenario, path.parent))
     except ScenarioError as error:
         raise ScenarioError(f"{path}: {error}") from None

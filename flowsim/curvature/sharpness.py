@@ -25,7 +25,7 @@ _SHARE_SINGLE, _SHARE_DOUBLE = 0.3, 1e-2
 
 
 def sharpness(
-    network: eqx.Module, problem: Problem, *, dense: bool | None = None, rtol: float | None = None
+    network: PyTree, problem: Problem, *, dense: bool | None = None, rtol: float | None = None
 ) -> float | Float[Array, ""]:
     """Return the sharpness S(W), the largest *algebraic* eigenvalue of the Hessian of the risk.
 
@@ -51,7 +51,7 @@ def sharpness(
 
 
 def top_eigenpair(
-    network: eqx.Module,
+    network: PyTree,
     problem: Problem,
     *,
     dense: bool | None = None,
@@ -76,7 +76,7 @@ def top_eigenpair(
 
 
 def top_eigenpairs(
-    network: eqx.Module,
+    network: PyTree,
     problem: Problem,
     *,
     count: int,
@@ -115,7 +115,7 @@ class SpectralBounds(eqx.Module):
 
 
 def spectral_bounds(
-    network: eqx.Module,
+    network: PyTree,
     problem: Problem,
     *,
     dense: bool | None = None,
@@ -134,11 +134,11 @@ def spectral_bounds(
     return SpectralBounds(low, high, residuals[-1], residuals[0], jnp.all(found.converged), found.products)
 
 
-def _size(network: eqx.Module) -> int:
+def _size(network: PyTree) -> int:
     return vectors.size_of(split(network)[0])
 
 
-def _checked_start(network: eqx.Module, start: ArrayLike) -> PyTree:
+def _checked_start(network: PyTree, start: ArrayLike) -> PyTree:
     """Return the start as weights with a leading axis of one."""
     size, start = _size(network), jnp.asarray(start, weight_dtype(network))
     if start.shape != (size,):
@@ -158,7 +158,7 @@ def _as_block(weights: PyTree, start: Float[Array, " p"]) -> PyTree:
 
 @compiled
 def _end_pairs(
-    network: eqx.Module,
+    network: PyTree,
     problem: Problem,
     *,
     largest: int = 1,
@@ -178,7 +178,7 @@ def _end_pairs(
     if dimension is not None and dimension < 3:
         raise ValueError(f"dimension={dimension} is too small a Krylov space to restart from: give 3 or more")
 
-    def objective(moving: eqx.Module) -> Array:
+    def objective(moving: PyTree) -> Array:
         return problem.objective(eqx.combine(moving, rest))
 
     if dense or (dense is None and vectors.size_of(weights) <= DENSE_UP_TO):
@@ -201,7 +201,7 @@ def _starts(weights: PyTree, block: int) -> PyTree:
     return jax.tree.map(lambda *rows: jnp.stack(rows), *drawn)
 
 
-def sharpness_along(path: eqx.Module, problem: Problem) -> Float[np.ndarray, " records"]:
+def sharpness_along(path: PyTree, problem: Problem) -> Float[np.ndarray, " records"]:
     """Return the sharpness of every network of `path`, whose weights have a leading axis of records.
 
     Lanczos starts from the top eigenvector of the record before, with a share of everything else. A value is NaN where
@@ -221,8 +221,8 @@ def sharpness_along(path: eqx.Module, problem: Problem) -> Float[np.ndarray, " r
 
 
 @compiled
-def _sharpness_of_block(block: eqx.Module, rest: eqx.Module, problem: Problem, start: PyTree) -> tuple[PyTree, Array]:
-    def next_record(start: PyTree, weights: eqx.Module) -> tuple[PyTree, Array]:
+def _sharpness_of_block(block: PyTree, rest: PyTree, problem: Problem, start: PyTree) -> tuple[PyTree, Array]:
+    def next_record(start: PyTree, weights: PyTree) -> tuple[PyTree, Array]:
         network = eqx.combine(weights, rest)
         found = _end_pairs(network, problem, dense=False, start=start, dimension=_WARM_DIMENSION)
         converged = found.converged[0]

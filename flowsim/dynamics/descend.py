@@ -4,11 +4,10 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
 from equinox.internal import nondifferentiable_backward
-from jaxtyping import ArrayLike
+from jaxtyping import ArrayLike, PyTree
 
 from ..compiling import is_traced
 from ..probes import Probe
@@ -30,7 +29,7 @@ _NOT_BACKWARDS = (
 
 
 def descend(
-    network: eqx.Module,
+    network: PyTree,
     problem: Problem,
     *,
     learning_rate: float | None = None,

@@ -32,7 +32,7 @@ class Request(eqx.Module):
     `max_steps` attempted steps at the latest.
     """
 
-    network: eqx.Module
+    network: PyTree
     problem: Problem
     dynamics: Dynamics
     stopping: Stopping

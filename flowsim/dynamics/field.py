@@ -29,7 +29,7 @@ class GradientField(eqx.Module):
     """
 
     problem: Problem
-    rest: eqx.Module
+    rest: PyTree
 
     def __call__(self, t: object, weights: PyTree, args: object) -> PyTree:
         """Return −∇R at `weights`; it depends on neither `t` nor `args`."""
@@ -44,7 +44,7 @@ class GradientField(eqx.Module):
         """Return the risk up to a constant."""
         return self.problem.objective(self.network(weights))
 
-    def network(self, weights: PyTree) -> eqx.Module:
+    def network(self, weights: PyTree) -> PyTree:
         """Return the network that has these weights."""
         return eqx.combine(weights, self.rest)
 
@@ -61,13 +61,13 @@ class GradientField(eqx.Module):
         return eqx.filter_eval_shape(self.problem.output_gram, self.network(weights)) is not None
 
 
-def gradient_field(network: eqx.Module, problem: Problem) -> tuple[GradientField, PyTree]:
+def gradient_field(network: PyTree, problem: Problem) -> tuple[GradientField, PyTree]:
     """Return the gradient field of `network` on `problem`, in the precision of the weights, and the weights."""
     weights, rest = split(network)
     return GradientField(cast(problem, weight_dtype(network)), rest), weights
 
 
-def checked_parts(network: eqx.Module) -> tuple[PyTree, eqx.Module, jnp.dtype]:
+def checked_parts(network: PyTree) -> tuple[PyTree, PyTree, jnp.dtype]:
     """Return the weights of a network, all the rest of it, and the type of the weights.
 
     Raises `ValueError` if they have several types or are not finite.

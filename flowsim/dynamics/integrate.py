@@ -5,12 +5,11 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import diffrax
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 from equinox.internal import nondifferentiable
-from jaxtyping import ArrayLike
+from jaxtyping import ArrayLike, PyTree
 
 from ..compiling import is_traced
 from ..probes import Probe
@@ -32,7 +31,7 @@ _NOT_DIFFERENTIABLE = (
 
 
 def integrate(
-    network: eqx.Module,
+    network: PyTree,
     problem: Problem,
     *,
     model: Dynamics | None = None,

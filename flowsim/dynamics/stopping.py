@@ -218,7 +218,7 @@ def verdict(
     return jnp.where(lost, Outcome.DIVERGED, code).astype(jnp.int32)
 
 
-def _second_verdict(stopping: Stopping, network: eqx.Module, problem: Problem) -> Int[Array, ""]:
+def _second_verdict(stopping: Stopping, network: PyTree, problem: Problem) -> Int[Array, ""]:
     """Return the `Outcome` that second derivatives see where the gradient is small, in the highest precision there is.
 
     CONVERGED: next to nothing is left of the way, and no direction curves down, or the risk is its infimum.
@@ -273,7 +273,7 @@ def _falls_on(field: GradientField, weights: PyTree, step: PyTree) -> Bool[Array
 
 def first_verdict(
     stopping: Stopping,
-    network: eqx.Module,
+    network: PyTree,
     problem: Problem,
     objective: Float[Array, ""],
     gradient_norm: Float[Array, ""],
@@ -289,7 +289,7 @@ def first_verdict(
     return verdict(stopping, field, weights, objective, gradient_norm, infinite, watch, due=jnp.array(True))
 
 
-def settled_verdict(stopping: Stopping, network: eqx.Module, problem: Problem, code: Int[Array, ""]) -> Int[Array, ""]:
+def settled_verdict(stopping: Stopping, network: PyTree, problem: Problem, code: Int[Array, ""]) -> Int[Array, ""]:
     """Return a verdict as it is, or where it is ASKS, that of second derivatives.
 
     What looks at them is compiled where it is asked for, which is at few points; under `jax.jit` and `jax.vmap` in any
@@ -300,7 +300,7 @@ def settled_verdict(stopping: Stopping, network: eqx.Module, problem: Problem, c
 
 
 @compiled
-def _looked_at(stopping: Stopping, network: eqx.Module, problem: Problem, code: Int[Array, ""]) -> Int[Array, ""]:
+def _looked_at(stopping: Stopping, network: PyTree, problem: Problem, code: Int[Array, ""]) -> Int[Array, ""]:
     @sequential_vmap
     def looked_at(arguments: PyTree, code: Array) -> Array:
         look = partial(_second_verdict, *eqx.combine(arguments, rest))

@@ -2,6 +2,7 @@
 
 import functools
 import operator
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -30,9 +31,10 @@ class Trajectory(eqx.Module):
     `times` + `time_remainders`, a sum of two numbers that keeps the digits for which one has no room at the end of a
     long plateau. Inside `jax.jit` and `jax.vmap` shapes are fixed, so entries from `count` on are NaN.
 
-    At the end: `network`, `time`, `steps` (accepted steps of a flow, steps of a descent), `rejected_steps`, and
-    `code`, the number of the `outcome`. What it took: `dynamics`, the name of what moved the weights
-    ("gradient_flow", "gradient_descent", or `my_module:MyKind`); `method`, that of the solver; `gradients`,
+    At the end: `final_risk`, `final_excess_risk`, `final_squared_distance`, `final_gradient_norm`, `final_sharpness`,
+    also of a batch of runs; `network`, `time`, `steps` (accepted steps of a flow, steps of a descent),
+    `rejected_steps`, and `code`, the number of the `outcome`. What it took: `dynamics`, the name of what moved the
+    weights ("gradient_flow", "gradient_descent", or `my_module:MyKind`); `method`, that of the solver; `gradients`,
     evaluations of the gradient (`None` where Diffrax does not say); `products`, Hessian–vector products or, for the
     low-rank solver, rows of the outputs' Jacobian.
     """
@@ -45,8 +47,8 @@ class Trajectory(eqx.Module):
     gradient_norm: Float[Array, " records"]
     diagnostics: dict[str, PyTree]
     sharpness: Float[Array, " records"] | None
-    path: eqx.Module | None
-    network: eqx.Module
+    path: PyTree
+    network: PyTree
     problem: Problem
     time: Float[Array, ""]
     steps: Int[Array, ""]
@@ -61,11 +63,14 @@ class Trajectory(eqx.Module):
     labels: dict[str, Label] = eqx.field(static=True)
 
     @property
-    def outcome(self) -> Outcome:
-        """How the run ended. Only outside `jax.jit` and for one run; `code` works everywhere."""
-        if isinstance(self.code, Tracer) or self.code.ndim > 0:
-            raise ValueError("outcome is for one finished run: inside jit, or for a batch of runs, read .code")
-        return Outcome(int(self.code))
+    def outcome(self) -> Any:
+        """How the run ended, an `Outcome`; an array of them for a batch of runs; where it is traced, the `code`.
+
+        All three may be compared with an `Outcome`.
+        """
+        if isinstance(self.code, Tracer):
+            return self.code
+        return Outcome(int(self.code)) if self.code.ndim == 0 else np.vectorize(Outcome, otypes=[object])(self.code)
 
     @property
     def converged(self) -> bool | Array:
@@ -73,12 +78,47 @@ class Trajectory(eqx.Module):
         reached = functools.reduce(operator.or_, (self.code == outcome for outcome in Outcome if outcome.arrived))
         return reached if isinstance(reached, Tracer) or reached.ndim > 0 else bool(reached)
 
+    @property
+    def final_risk(self) -> float | Array:
+        """The risk at the end: a number, or an array for a batch of runs and inside `jax.jit` and `jax.vmap`."""
+        return self._last(self.risk)
+
+    @property
+    def final_excess_risk(self) -> float | Array:
+        """The excess risk at the end, as `final_risk`."""
+        return self._last(self.excess_risk)
+
+    @property
+    def final_squared_distance(self) -> float | Array:
+        """The squared distance ‖π − w*‖² at the end, as `final_risk`."""
+        return self._last(self.squared_distance)
+
+    @property
+    def final_gradient_norm(self) -> float | Array:
+        """The norm of the gradient at the end, as `final_risk`."""
+        return self._last(self.gradient_norm)
+
+    def _last(self, along: Float[Array, "*lanes records"]) -> float | Array:
+        """Return the last record of every run: behind it, where runs are traced or stand in a batch, all is NaN."""
+        if isinstance(along, Tracer) or isinstance(self.count, Tracer):
+            return jnp.take_along_axis(along, self.count[..., None] - 1, axis=-1)[..., 0]
+        last = np.take_along_axis(np.asarray(along), np.asarray(self.count)[..., None] - 1, axis=-1)[..., 0]
+        return float(last) if last.ndim == 0 else jnp.asarray(last)
+
     @functools.cached_property
-    def final_sharpness(self) -> float:
+    def final_sharpness(self) -> float | Array:
         """The sharpness at the final weights, computed when first read; NaN if the run diverged.
 
-        Raises `RuntimeError` if it could not be certified.
+        A number; inside `jax.jit` and `jax.vmap`, an array, NaN too where the sharpness could not be certified. Raises
+        `RuntimeError` if it could not be, and `ValueError` for a batch of runs.
         """
+        if isinstance(self.code, Tracer):
+            return jnp.where(self.code == Outcome.DIVERGED, jnp.nan, sharpness(self.network, self.problem))
+        if self.code.ndim > 0:
+            raise ValueError(
+                "final_sharpness is that of one run: for a batch of runs, read it inside of what jax.vmap maps, or "
+                "write jax.vmap(flowsim.sharpness)(runs.network, runs.problem)"
+            )
         if self.outcome == Outcome.DIVERGED:
             return float("nan")
         if self.sharpness is not None and jnp.isfinite(self.sharpness[-1]):
@@ -86,7 +126,7 @@ class Trajectory(eqx.Module):
         return float(sharpness(self.network, self.problem))
 
 
-def trajectory_of(state: RunState, request: Request, rest: eqx.Module) -> Trajectory:
+def trajectory_of(state: RunState, request: Request, rest: PyTree) -> Trajectory:
     """Return the trajectory of a run that ended in `state`, cut to the records made where their number is known."""
     dynamics, records = request.dynamics, state.schedule.records
     slots = records.slots

@@ -2,6 +2,7 @@
 
 from ..kinds import refusal as refusal
 from .figure import FIGURES as FIGURES, Figure as Figure, figures_of as figures_of
+from .forecast import passes_in_words as passes_in_words
 from .reading import (
     ScenarioError as ScenarioError,
     parse_overrides as parse_overrides,

@@ -4,13 +4,15 @@ import math
 from collections.abc import Iterator
 
 import numpy as np
+from jaxtyping import PyTree
 from pydantic_core import PydanticCustomError
 
 from ..data import DataSource
 from ..kinds import refusal, too_large
 from ..kinds.values import MOST_NUMBERS
-from ..memory import beyond_memory
+from ..memory import beyond_memory, in_bytes
 from ..networks import NetworkRecipe
+from ..problems import Problem
 from .settings import DescentSettings, LargeProductsSettings, TheorySettings
 from .sweep_settings import MOST_CELLS, SweepSettings
 
@@ -117,6 +119,14 @@ def long_parts(
     for part, seconds in parts.items():
         if seconds > _WORTH_SAYING:
             yield f"{part} may take {_in_hours(seconds)} of one core or more"
+
+
+def passes_in_words(problem: Problem, network: PyTree) -> str | None:
+    """Return what a pass over the samples would take in memory where it is made in chunks, else `None`."""
+    chunk, needed = problem.samples_at_once(network), problem.pass_bytes(network)
+    if chunk is None or needed is None:
+        return None
+    return f"a pass over all samples takes about {in_bytes(needed)} of memory, so it is made in chunks of {chunk}"
 
 
 def _in_hours(seconds: float) -> str:

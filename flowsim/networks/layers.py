@@ -6,10 +6,12 @@ depth 1000 compiles to the same program as one of depth 10.
 
 from collections.abc import Callable, Sequence
 from itertools import groupby, pairwise
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.core import Tracer
 from jaxtyping import Array, ArrayLike, Float
 
 from .draws import standard_normal
@@ -57,18 +59,27 @@ def unstack(stacks: Stacks) -> tuple[Float[Array, "*lanes _out _in"], ...]:
 
 
 def gaussian(
-    widths: Sequence[int], scale: float, *, key: Array, dtype: jnp.dtype | None
+    widths: Sequence[int], scale: ArrayLike, *, key: Array, dtype: jnp.dtype | None
 ) -> tuple[Float[Array | np.ndarray, "_layers _out _in"], ...]:
     """Draw stacks for widths d_0, …, d_L with independent N(0, scale²) entries, JAX's arrays or NumPy's."""
     check_widths(widths)
-    if np.asarray(scale).dtype.kind not in "iuf" or not scale >= 0:
-        raise ValueError(f"scale must be a standard deviation, zero or more, got {scale!r}")
+    _check_scale(scale)
     shapes = list(zip(widths[1:], widths[:-1], strict=True))
     runs = [(shape, len(list(run))) for shape, run in groupby(shapes)]
     dtype = jnp.dtype(jnp.result_type(float) if dtype is None else dtype)
+    scale = scale.astype(dtype) if isinstance(scale, jax.Array | np.ndarray | np.generic) else scale
     return tuple(
         scale * standard_normal(key, number, (count, *shape), dtype) for number, (shape, count) in enumerate(runs)
     )
+
+
+def _check_scale(scale: Any) -> None:
+    """Raise `ValueError` for what is no standard deviation; of one that is traced, the shape and the type are known."""
+    traced = isinstance(scale, Tracer)
+    known = scale if traced else np.asarray(scale)
+    if known.dtype.kind not in "iuf" or known.shape != () or not (traced or known >= 0):
+        found = f"numbers of shape {known.shape} and type {known.dtype}" if traced else repr(scale)
+        raise ValueError(f"scale must be a standard deviation, zero or more, got {found}")
 
 
 def check_widths(widths: Sequence[int]) -> None:

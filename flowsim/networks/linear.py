@@ -42,7 +42,7 @@ class DeepLinear(LinearNetwork):
 
     @classmethod
     def gaussian(
-        cls, *, widths: Sequence[int], scale: float, key: Array, dtype: jnp.dtype | None = None
+        cls, *, widths: Sequence[int], scale: ArrayLike, key: Array, dtype: jnp.dtype | None = None
     ) -> "DeepLinear":
         """Draw a multi-layer perceptron with independent N(0, scale²) entries; `widths` are d_0, …, d_L."""
         return cls(layers.gaussian(widths, scale, key=key, dtype=dtype))
@@ -53,7 +53,7 @@ class DeepLinear(LinearNetwork):
         *,
         width: int,
         depth: int,
-        scale: float,
+        scale: ArrayLike,
         projection: ArrayLike | None = None,
         key: Array,
         dtype: jnp.dtype | None = None,

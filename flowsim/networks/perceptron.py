@@ -48,7 +48,7 @@ class Perceptron(eqx.Module):
         cls,
         *,
         widths: Sequence[int],
-        scale: float,
+        scale: ArrayLike,
         activation: str | Callable[[Array], Array] = "gelu",
         biases: bool = False,
         key: Array,

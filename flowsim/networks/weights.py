@@ -9,19 +9,18 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
-from jaxtyping import Array, PyTree
+from jaxtyping import PyTree
 
-Network = TypeVar("Network", bound=eqx.Module)
 Tree = TypeVar("Tree")
 
 
 class Fixed(eqx.Module):
-    """An array inside a network that the flow does not move, such as a projection of the output."""
+    """An array, or a pytree of them, inside a network that the flow does not move: a projection of the output, say."""
 
-    value: Array
+    value: Any
 
 
-def split(network: Network) -> tuple[Network, Network]:
+def split(network: Tree) -> tuple[Tree, Tree]:
     """Split `network` into its weights and all the rest; `equinox.combine` joins them again.
 
     The weights are its floating-point arrays that are not wrapped in `Fixed`. Both parts have the tree
@@ -31,7 +30,7 @@ def split(network: Network) -> tuple[Network, Network]:
     return eqx.partition(network, movable, is_leaf=_is_fixed)
 
 
-def weight_dtype(network: eqx.Module) -> jnp.dtype:
+def weight_dtype(network: PyTree) -> jnp.dtype:
     """Return the one floating-point type of the weights of `network`; `ValueError` for none or several.
 
     Raises `TypeError` for weights that are complex, or NumPy's arrays, which no transformation of JAX differentiates.
@@ -81,12 +80,12 @@ def _on_one_cpu(leaf: Any) -> bool:
     return not isinstance(leaf, Tracer) and len(leaf.sharding.device_set) == 1 and leaf.device.platform == "cpu"
 
 
-def stacked(networks: Sequence[Network]) -> Network:
+def stacked(networks: Sequence[Tree]) -> Tree:
     """Return networks of one shape as one, with a leading axis in every array."""
     return jax.tree.map(lambda *leaves: jnp.asarray(np.stack(leaves)), *networks)
 
 
-def unstacked(network: Network, count: int) -> list[Network]:
+def unstacked(network: Tree, count: int) -> list[Tree]:
     """Return the first `count` networks of a stack: the inverse of `stacked`."""
     on_host = jax.tree.map(np.asarray, network)
     return [jax.tree.map(lambda leaf, n=number: jnp.asarray(leaf[n]), on_host) for number in range(count)]

@@ -10,6 +10,7 @@ from jaxtyping import Array, Float, PyTree
 
 from ..kinds import Registry
 from ..problems import Problem
+from ..recognized import recognized
 
 
 @dataclass(frozen=True)
@@ -34,7 +35,7 @@ class Moment(eqx.Module):
     sweep, which are measured afterwards, it is `None` and `time` is NaN.
     """
 
-    network: eqx.Module
+    network: PyTree
     problem: Problem
     state: PyTree
     time: Float[Array, ""]
@@ -64,7 +65,7 @@ class Probe(eqx.Module):
 class FunctionProbe(Probe):
     """A function of the network as a probe, under a name."""
 
-    function: Callable[[Any], PyTree]
+    function: Callable[[Any], PyTree] = eqx.field(converter=recognized)
     label: Label = eqx.field(static=True)
 
     def measure(self, moment: Moment) -> PyTree:

@@ -3,3 +3,4 @@
 from .empirical import EmpiricalRisk as EmpiricalRisk
 from .problem import Problem as Problem, check_problem as check_problem
 from .regression import LinearRegression as LinearRegression
+from .risk import Risk as Risk

@@ -11,9 +11,10 @@ from jax.core import Tracer
 from jaxtyping import Array, Float, PyTree
 from numpy.typing import ArrayLike
 
+from .chunks import activation_bytes, checked_chunk, fitting_chunk, over_samples, pass_bytes
 from .losses import Loss, SquaredError, as_loss
 from .problem import Outputs, Problem
-from .sample import check_callable, predicted, reason_of, sample_loss
+from .sample import check_model, predicted, reason_of, sample_loss
 
 _SQUARED_ERROR = SquaredError()
 
@@ -25,12 +26,19 @@ class EmpiricalRisk(Problem):
     that returns a scalar for one sample. Its minimum is in general unknown: then excess risks are NaN. Give
     `minimal_risk` where it is known. Raises `ValueError` for shapes that do not fit and entries that are not finite;
     when it is called, for a network whose predictions do not have the shape of their targets.
+
+    Risk and derivatives are computed `chunk_size` samples at a time, and the last ones together: so much of a pass over
+    the samples is in memory at once, at the price of one forward pass more. By default all at once, unless a pass is
+    predicted to take half of the memory there is (`pass_bytes`); and all at once where the samples are spread over
+    devices. Results are the same up to rounding.
     """
 
     X: Float[Array, "n ..."]
     y: Array
     minimal_risk: Float[Array, ""]
     loss: Loss
+    chunk_size: int | None = eqx.field(static=True)
+    divisible: bool = eqx.field(static=True)
 
     def __init__(
         self,
@@ -39,6 +47,7 @@ class EmpiricalRisk(Problem):
         loss: Loss | Callable[[Array, Array], Array] = _SQUARED_ERROR,
         *,
         minimal_risk: float = float("nan"),
+        chunk_size: int | None = None,
     ):
         X, y = _real("X", X), _real("y", y)
         if X.ndim < 2 or y.ndim < 1 or X.shape[0] != y.shape[0] or 0 in (*X.shape, *y.shape):
@@ -53,6 +62,8 @@ class EmpiricalRisk(Problem):
         self.y = jnp.asarray(y, dtype) if jnp.issubdtype(y.dtype, jnp.floating) else jnp.asarray(y)
         self.minimal_risk = jnp.asarray(minimal_risk, dtype)
         self.loss = as_loss(loss)
+        self.chunk_size = checked_chunk(chunk_size)
+        self.divisible = isinstance(X, Tracer | np.ndarray) or len(X.sharding.device_set) == 1
 
     @property
     def infimum(self) -> Float[Array, ""]:
@@ -61,8 +72,21 @@ class EmpiricalRisk(Problem):
 
     def __call__(self, network: Callable[[Array], Array]) -> Float[Array, ""]:
         """Return the risk R of a network."""
-        check_callable(network)
-        return jnp.mean(jax.vmap(self._sample_loss, in_axes=(None, 0, 0))(network, self.X, self.y))
+        check_model(network)
+        return jnp.mean(self._over_samples(network, partial(self._sample_loss, network)))
+
+    def pass_bytes(self, network: Callable[[Array], Array]) -> float:
+        """Return about how many bytes a derivative keeps of a pass over all samples at once.
+
+        That is what the network and the loss compute on the way, traced for one sample, times the number of samples.
+        """
+        return pass_bytes(self._traced_bytes(network), self.X.shape[0])
+
+    def samples_at_once(self, network: Callable[[Array], Array]) -> int | None:
+        """Return the `chunk_size` that was given, or else that with which a pass fits; `None` for all at once."""
+        if self.chunk_size is not None or not self.divisible:
+            return self.chunk_size
+        return fitting_chunk(self._traced_bytes(network), self.X.shape[0])
 
     def curved_outputs(self, network: Callable[[Array], Array]) -> Outputs:
         """Return the predictions of all samples, each scaled by a root of its loss's second derivative at `network`.
@@ -70,7 +94,7 @@ class EmpiricalRisk(Problem):
         The Jacobian G of that function at `network` gives the Gauss–Newton matrix GᵀG, with one row for each
         predicted number. Where a loss is not convex its curvature counts as zero.
         """
-        roots = jax.vmap(partial(self._loss_root, network))(self.X, self.y)
+        roots = self._over_samples(network, partial(self._loss_root, network))
 
         def outputs(other: Callable[[Array], Array]) -> Array:
             predictions = self._predictions(other).reshape(*roots.shape[:2])
@@ -91,7 +115,7 @@ class EmpiricalRisk(Problem):
 
     def rank(self, network: Callable[[Array], Array]) -> int:
         """Return the number of predicted numbers, all samples together."""
-        check_callable(network)
+        check_model(network)
         return self.X.shape[0] * eqx.filter_eval_shape(predicted, network, self.X[0]).size
 
     def null_risk(self, network: Callable[[Array], Array]) -> Float[Array, ""]:
@@ -108,7 +132,17 @@ class EmpiricalRisk(Problem):
         return jnp.where(jnp.isfinite(root), root, 0) / self.X.shape[0] ** 0.5
 
     def _predictions(self, network: Callable[[Array], Array]) -> Float[Array, "n ..."]:
-        return jax.vmap(partial(predicted, network))(self.X)
+        return self._over_samples(network, lambda x, _: predicted(network, x))
+
+    def _over_samples(self, network: Callable[[Array], Array], function: Callable[[Array, Array], Array]) -> Array:
+        """Return what a function of sample and target returns for all of them."""
+        return over_samples(function, (self.X, self.y), self.samples_at_once(network))
+
+    def _traced_bytes(self, network: Callable[[Array], Array]) -> float:
+        """Return the bytes of what one sample's loss computes on the way."""
+        stripped = eqx.tree_at(lambda problem: (problem.X, problem.y), self, (None, None))
+        sample = tuple(jax.ShapeDtypeStruct(array.shape[1:], array.dtype) for array in (self.X, self.y))
+        return activation_bytes(_loss_of_sample, (stripped, network), sample)
 
     def _risk_of(self, predictions: Float[Array, "n ..."]) -> Float[Array, ""]:
         return jnp.mean(jax.vmap(self._paired_loss)(predictions, self.y))
@@ -130,6 +164,11 @@ class EmpiricalRisk(Problem):
                 "as y has columns"
             )
         return prediction
+
+
+def _loss_of_sample(parts: tuple[EmpiricalRisk, Callable[[Array], Array]], sample: tuple[Array, Array]) -> Array:
+    problem, network = parts
+    return problem._sample_loss(network, *sample)
 
 
 def _real(name: str, given: ArrayLike) -> np.ndarray | jax.Array:

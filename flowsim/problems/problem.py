@@ -59,6 +59,14 @@ class Problem(eqx.Module):
         """Return the unit of risks: the risk of a model that always answers zero; NaN where there is none."""
         return float("nan")
 
+    def pass_bytes(self, network: Any, /) -> float | None:
+        """Return about how many bytes a derivative of the risk keeps of a pass over all samples; `None`: not known."""
+        return None
+
+    def samples_at_once(self, network: Any, /) -> int | None:
+        """Return how many samples the risk computes on at a time; `None` for all at once."""
+        return None
+
     def curved_outputs(self, network: Any, /) -> Outputs | None:
         """Return a function of networks whose Jacobian G at `network` makes GᵀG the Gauss–Newton matrix of the risk.
 
@@ -88,6 +96,7 @@ def check_problem(problem: object) -> None:
     if not isinstance(problem, Problem):
         given = f"the class {problem.__name__} itself" if isinstance(problem, type) else f"a {type(problem).__name__}"
         raise TypeError(
-            f"the problem is {given}: expected a flowsim.LinearRegression, a flowsim.EmpiricalRisk, or an object of a "
-            "class of your own that subclasses flowsim.Problem and defines __call__(network), the risk"
+            f"the problem is {given}: expected a flowsim.LinearRegression, a flowsim.EmpiricalRisk, a "
+            "flowsim.Risk(function), or an object of a class of your own that subclasses flowsim.Problem and defines "
+            "__call__(network), the risk"
         )

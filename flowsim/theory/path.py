@@ -77,7 +77,7 @@ class FlowPath:
     def final_sharpness(self) -> float:
         """The sharpness at the end of the run, NaN where it could not be certified."""
         try:
-            return self.end.final_sharpness
+            return float(self.end.final_sharpness)
         except RuntimeError:
             return float("nan")
 

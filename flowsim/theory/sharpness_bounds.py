@@ -2,8 +2,8 @@
 
 import math
 
-import equinox as eqx
 import jax.numpy as jnp
+from jaxtyping import PyTree
 
 from ..networks import DeepLinear
 from ..problems import LinearRegression, Problem
@@ -36,7 +36,7 @@ def minimal_sharpness_bounds(
 
 
 def minimal_sharpness_bounds_of(
-    network: eqx.Module, problem: Problem, *, depth: int | None = None
+    network: PyTree, problem: Problem, *, depth: int | None = None
 ) -> tuple[float, float] | None:
     """Return the bounds of Theorem 2 on the minimizers of `problem` among networks like `network`.
 

@@ -41,7 +41,26 @@ def deep(**options):
 
 NETWORK, REGRESSION, RISK = deep(), flowsim.LinearRegression(X, Y), flowsim.EmpiricalRisk(X, Y)
 SINGLE = jax.tree.map(lambda leaf: leaf.astype(jnp.float32), NETWORK)
-BATCH_NORM, _ = eqx.nn.make_with_state(lambda: eqx.nn.BatchNorm(3, "batch", mode="batch"))()
+EQUAL, SQUARE = flowsim.EmpiricalRisk(X, SEVERAL), eqx.nn.Linear(3, 3, key=KEY)
+
+
+class Stateful(eqx.Module):
+    """A model around one with a state."""
+
+    inner: eqx.Module
+    state: object
+
+    def __call__(self, x):
+        state = self.state.value if isinstance(self.state, flowsim.Fixed) else self.state
+        return self.inner(x, state)[0]
+
+
+def stateful(make):
+    return eqx.nn.make_with_state(make)()
+
+
+BATCH_NORM, _ = stateful(lambda: eqx.nn.BatchNorm(3, "batch", mode="batch"))
+NORMALIZED, STATE = stateful(lambda: eqx.nn.Sequential([SQUARE, eqx.nn.BatchNorm(3, "batch", mode="batch")]))
 
 
 def descended(network=NETWORK, problem=REGRESSION, **options):
@@ -87,13 +106,22 @@ MODELS = {
     "a number as weight": (lambda: descended(Model(1.0), RISK), "Model holds no weights"),
     "weights that are NaN": (lambda: descended(deep(scale=np.inf)), "weights that are not finite (NaN or infinity)"),
     "weights of two types": (lambda: descended(Model((jnp.ones(3), jnp.ones(3, "float32"))), RISK), "several types (f"),
-    "batch normalization": (lambda: descended(BATCH_NORM, flowsim.EmpiricalRisk(X, SEVERAL)),
+    "batch normalization": (lambda: descended(BATCH_NORM, EQUAL),
         "a BatchNorm, fails on one sample of shape (3,) (TypeError: BatchNorm.__call__() missing 1 required"),
-    "batch normalization, flown": (lambda: flown(BATCH_NORM, flowsim.EmpiricalRisk(X, SEVERAL)), "without state (as o"),
+    "batch normalization, flown": (lambda: flown(BATCH_NORM, EQUAL), "without state (as o"),
+    "batch normalization's remedy": (lambda: EQUAL(BATCH_NORM), "write eqx.nn.LayerNorm or eqx.nn.GroupNorm in pla"),
+    "batch normalization in a row": (lambda: descended(NORMALIZED, EQUAL), "whose state is at .layers[1].batch_coun"),
+    "spectral normalization": (lambda: descended(stateful(lambda: eqx.nn.SpectralNorm(SQUARE, "weight", key=KEY))[0],
+        EQUAL), "in place of the layer whose state is at"),
+    "a state among the weights": (lambda: descended(Stateful(eqx.nn.inference_mode(NORMALIZED), STATE), EQUAL),
+        "the network holds an eqx.nn.State at .state, which a flow would move as if it were weights: use eqx.nn.Laye"),
     "dropout": (lambda: descended(eqx.nn.Sequential([LINEAR, eqx.nn.Dropout()]), RISK),
-        "fails on one sample of shape (3,) (RuntimeError: Dropout requires a key when running in non-deterministic mo"),
-    "dropout's remedy": (lambda: RISK(eqx.nn.Sequential([LINEAR, eqx.nn.Dropout()])), "write eqx.nn.inference_mode(ne"),
+        "the network holds an active eqx.nn.Dropout at .layers[1], so that its risk would be random: write eqx.nn.in"),
+    "dropout, flown": (lambda: flown(eqx.nn.Sequential([LINEAR, eqx.nn.Dropout()]), RISK), "Dropout at .layers[1]"),
+    "dropout of attention": (lambda: EQUAL(eqx.nn.MultiheadAttention(1, 3, dropout_p=0.1, key=KEY)), "at .dropout, so"),
+    "nothing but dropout": (lambda: RISK(eqx.nn.Dropout()), "an active eqx.nn.Dropout at its top, so that its risk"),
     "a key": (lambda: descended(Keyed(LINEAR), RISK), "missing 1 required positional argument: 'key'): expected a mod"),
+    "a key's remedy": (lambda: descended(Keyed(LINEAR), RISK), "or a model of your own around it that holds the rest"),
     "a tuple returned": (lambda: descended(Model(jnp.ones(3), lambda w, x: (w @ x, 0)), RISK), "returns a tuple for o"),
     "nothing returned": (lambda: RISK(Model(jnp.ones(3), lambda w, x: None)), "returns a NoneType for one sample: exp"),
     "other features": (lambda: descended(LINEAR, flowsim.EmpiricalRisk(X[:, :2], Y)), "fails on one sample of shape ("),
@@ -243,6 +271,17 @@ def test_a_misuse_is_told_what_it_is_and_what_to_write(misuse, message):
     with pytest.raises((ValueError, TypeError, RuntimeError), match=re.escape(message)) as caught:
         misuse()
     assert "Tracer" not in str(caught.value) or "(TracerArrayConversionError: " in str(caught.value)
+
+
+def test_layers_that_are_switched_off_and_a_state_that_is_fixed_are_no_misuse():
+    quiet = eqx.nn.inference_mode(eqx.nn.Sequential([SQUARE, eqx.nn.Dropout(), eqx.nn.LayerNorm(3)]))
+    assert float(EQUAL(quiet)) > 0
+    assert float(EQUAL(eqx.nn.Sequential([SQUARE, eqx.nn.Dropout(p=0)]))) > 0
+    held = Stateful(eqx.nn.inference_mode(NORMALIZED), flowsim.Fixed(STATE))
+    end = descended(held, EQUAL).network
+    assert not np.allclose(end.inner.layers[0].weight, SQUARE.weight)
+    for before, after in zip(*map(jax.tree.leaves, (held.state, end.state)), strict=True):
+        np.testing.assert_array_equal(before, after)
 
 
 def test_a_descent_is_differentiated_forwards():

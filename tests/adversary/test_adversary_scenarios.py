@@ -5,6 +5,7 @@ import re
 import pytest
 from matplotlib.figure import Figure
 
+import flowsim
 from flowsim import cli
 from flowsim.cli import command
 from flowsim.data import gaussian
@@ -366,7 +367,7 @@ def test_a_bad_scenario_is_refused_where_it_is_wrong(said, content, message):
 @pytest.mark.parametrize("content", GOOD.values(), ids=GOOD)
 def test_a_good_scenario_is_accepted_without_a_word(said, monkeypatch, content):
     if "1e8" in content:  # which is not to be drawn here
-        monkeypatch.setattr("flowsim.cli.jobs.build", lambda scenario, folder: (None, None))
+        monkeypatch.setattr("flowsim.cli.jobs.build", lambda scenario, folder: (flowsim.Risk(len), None))
     assert said(content) == (0, "")
 
 

@@ -20,11 +20,11 @@ class AutomaticKernel(Kernel):
 
     problem: Problem
     dynamics: Descent
-    static: eqx.Module
+    static: PyTree
     width: int = eqx.field(static=True)
 
     @classmethod
-    def of(cls, network: eqx.Module, problem: Problem, dynamics: Descent) -> "AutomaticKernel":
+    def of(cls, network: PyTree, problem: Problem, dynamics: Descent) -> "AutomaticKernel":
         """Return the kernel for lanes like `network` that move as `dynamics` does, each at a rate of its own."""
         static = eqx.partition(network, _is_array)[1]
         return cls(problem=problem, dynamics=dynamics, static=static, width=_WIDTH)

@@ -6,7 +6,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import ArrayLike, Int
+from jaxtyping import ArrayLike, Int, PyTree
 
 from ...networks import cast
 from ...problems import Problem, check_problem
@@ -24,13 +24,13 @@ class Ends(eqx.Module):
     steps that it took; a fixed point is looked for every 32 steps, and its number is that of the look.
     """
 
-    networks: eqx.Module
+    networks: PyTree
     outcomes: Int[np.ndarray, " lanes"]
     steps: Int[np.ndarray, " lanes"]
 
 
 def descend_lanes(
-    networks: eqx.Module,
+    networks: PyTree,
     problem: Problem,
     *,
     learning_rates: ArrayLike,
@@ -64,7 +64,7 @@ def descend_lanes(
     return Ends(eqx.combine(found, rest), end.codes, end.steps)
 
 
-def _lane_count(networks: eqx.Module) -> int:
+def _lane_count(networks: PyTree) -> int:
     """Return the length of the leading axis that all arrays share."""
     arrays = jax.tree_util.tree_leaves_with_path(eqx.filter(networks, eqx.is_array))
     found = {f"{jax.tree_util.keystr(path)}: {array.shape}" for path, array in arrays}

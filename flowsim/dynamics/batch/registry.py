@@ -4,6 +4,7 @@ from collections.abc import Callable
 from typing import TypeVar
 
 import equinox as eqx
+from jaxtyping import PyTree
 
 from ...problems import Problem
 from ..descent import Descent
@@ -31,7 +32,7 @@ def register(
     return enter
 
 
-def kernel_for(network: eqx.Module, problem: Problem, dynamics: Descent) -> Kernel:
+def kernel_for(network: PyTree, problem: Problem, dynamics: Descent) -> Kernel:
     """Return the kernel that fits one `network` of the lanes (shapes will do), the `problem` and the `dynamics`.
 
     Where none is registered that does, it is automatic differentiation.

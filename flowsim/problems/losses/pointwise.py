@@ -8,13 +8,14 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from ...recognized import recognized
 from .loss import Loss, differentiated_curvature
 
 
 class PointwiseLoss(Loss):
     """A function (prediction, target) ↦ scalar of one sample, of which nothing else is known."""
 
-    function: Callable[[Array, Array], Array] = eqx.field(static=True)
+    function: Callable[[Array, Array], Array] = eqx.field(converter=recognized)
 
     infimum: ClassVar[float] = float("nan")
     attained: ClassVar[bool] = False

@@ -17,8 +17,8 @@ import jax.numpy as jnp
 import numpy as np
 
 _PACKAGES = ("flowsim", "jax", "jaxlib", "diffrax", "equinox", "numpy")
-_HERE = Path(__file__).parents[1]
-_PLAIN = {type(None), bool, int, float, complex, str, bytes, type(...)}
+_HERE = Path(__file__).parent
+PLAIN = {type(None), bool, int, float, complex, str, bytes, type(...)}
 # How an object is made is of no account once it is: what it holds is.
 _OF_THE_MAKING = {"__init__", "__post_init__", "__repr__", "__eq__", "__hash__", "__replace__"}
 _ITERATORS = {3, 4}  # among the parts of `__reduce_ex__`: of the entries of a list, and of a mapping
@@ -36,6 +36,11 @@ def identity_of(request: Any) -> str:
     return _Digests().of([versions, jax.default_backend(), request]).hex()
 
 
+def digest_of(value: Any) -> bytes:
+    """Return a digest of one value as `identity_of` makes it, without versions. Raises as that does."""
+    return _Digests().of(value)
+
+
 class _Digests:
     """The digests of objects, each made of those of its parts."""
 
@@ -45,7 +50,7 @@ class _Digests:
 
     def of(self, value: Any) -> bytes:
         """Return the digest of a value."""
-        if type(value) in _PLAIN:
+        if type(value) in PLAIN:
             return _joined([type(value).__name__, repr(value)])
         if id(value) in self._known:
             return self._known[id(value)][1]
@@ -61,7 +66,7 @@ class _Digests:
     def _of_parts(self, value: Any) -> bytes:
         if isinstance(value, np.ndarray | np.generic | jax.Array):
             return self._of_array(value)
-        if place := _installed_place(value):
+        if place := installed_place(value):
             return _joined(place)
         kind = next((known for known in _PARTS if isinstance(value, known)), None)
         parts = _parts_of_object(value) if kind is None else _PARTS[kind](value)
@@ -89,22 +94,28 @@ def _joined(parts: Iterable[Any]) -> bytes:
 def _parts_of_function(function: types.FunctionType) -> Iterator[Any]:
     yield function.__module__, function.__qualname__
     yield from (function.__code__, function.__defaults__, function.__kwdefaults__, function.__closure__)
-    if not _is_installed(function.__module__):
-        yield dict(_globals_read(function.__code__, function.__globals__))
+    if not is_installed(home_of(function)):
+        yield dict(globals_read(function.__code__, function.__globals__))
 
 
-def _globals_read(code: types.CodeType, known: dict[str, Any]) -> Iterator[tuple[str, Any]]:
+def home_of(function: types.FunctionType) -> str:
+    """Return the module whose code it is: a function that wraps another one, as `jax.grad`'s, goes by its module."""
+    home = function.__globals__.get("__name__")
+    return home if isinstance(home, str) else function.__module__
+
+
+def globals_read(code: types.CodeType, known: dict[str, Any]) -> Iterator[tuple[str, Any]]:
     """Yield the globals that some code reads, and of a module of the user's own what the code may read of it."""
     for instruction in dis.get_instructions(code):
         name = instruction.argval
         if instruction.opname in ("LOAD_GLOBAL", "LOAD_NAME") and name in known:
             yield name, known[name]
-            if isinstance(known[name], types.ModuleType) and not _is_installed(known[name].__name__):
+            if isinstance(known[name], types.ModuleType) and not is_installed(known[name].__name__):
                 module = vars(known[name])
                 yield from ((f"{name}.{entry}", module[entry]) for entry in code.co_names if entry in module)
     for constant in code.co_consts:
         if isinstance(constant, types.CodeType):
-            yield from _globals_read(constant, known)
+            yield from globals_read(constant, known)
 
 
 def _parts_of_code(code: types.CodeType) -> Iterator[Any]:
@@ -114,10 +125,15 @@ def _parts_of_code(code: types.CodeType) -> Iterator[Any]:
 
 def _parts_of_class(kind: type) -> Iterator[Any]:
     yield from (kind.__module__, kind.__qualname__, kind.__bases__)
+    yield from ((name, vars(kind)[name]) for name in names_of_class(kind))
+
+
+def names_of_class(kind: type) -> Iterator[str]:
+    """Yield the names in a class of what its objects do, in order."""
     for name, value in sorted(vars(kind).items()):
         hidden = name.startswith("__") and not callable(value)
         if not hidden and name not in _OF_THE_MAKING | {"_abc_impl"} and not isinstance(value, _DESCRIPTORS):
-            yield name, value
+            yield name
 
 
 def _parts_of_cell(cell: types.CellType) -> list[Any]:
@@ -171,12 +187,12 @@ _PARTS: dict[type, Callable[[Any], Iterable[Any]]] = {
 _UNORDERED = {dict, types.MappingProxyType, set, frozenset}
 
 
-def _installed_place(value: Any) -> tuple[str, ...] | None:
+def installed_place(value: Any) -> tuple[str, ...] | None:
     """Return the module, the name and the version of what an installed package calls by a name, else `None`."""
     module, name = getattr(value, "__module__", None), getattr(value, "__qualname__", getattr(value, "__name__", None))
     if isinstance(value, types.ModuleType):
         module, name = value.__name__, ""
-    if not isinstance(module, str) or not isinstance(name, str) or not _is_installed(module):
+    if not isinstance(module, str) or not isinstance(name, str) or not is_installed(module):
         return None
     found: Any = sys.modules.get(module)
     for part in name.split(".") if name else ():
@@ -185,7 +201,7 @@ def _installed_place(value: Any) -> tuple[str, ...] | None:
 
 
 @functools.cache
-def _is_installed(module: str) -> bool:
+def is_installed(module: str) -> bool:
     """Tell whether a module is Python's, flowsim's or an installed package's, so that its version tells what it is."""
     top = module.partition(".")[0]
     if top in sys.stdlib_module_names:

@@ -1,0 +1,139 @@
+"""Passes over samples, in one piece or in chunks of which only one is in memory at a time."""
+
+import functools
+import math
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.extend.core import ClosedJaxpr, Jaxpr, JaxprEqn, Var
+from jaxtyping import Array, PyTree
+
+from ..memory import device_bytes
+
+# What a linearized gradient keeps of every value: measured 1.5, as compiled programs recompute those that are cheap.
+_COPIES = 2
+# Shares of the memory: a pass that is predicted to take more is cut, into chunks that are to take less.
+_MOST, _CHUNK = 0.5, 0.125
+# Larger chunks take as long for each sample.
+_ENOUGH_BYTES = 2**30
+
+
+def over_samples(function: Callable[..., PyTree], samples: Sequence[Array], chunk_size: int | None) -> PyTree:
+    """Return `jax.vmap(function)(*samples)`, made `chunk_size` samples at a time and the last ones together.
+
+    A derivative computes every chunk anew where it passes it again, so that in reverse mode, too, no more than one
+    chunk's intermediate values are kept.
+    """
+    count = samples[0].shape[0]
+    if chunk_size is None or chunk_size >= count:
+        return jax.vmap(function)(*samples)
+
+    def chunk(first: Array | int, size: int) -> PyTree:
+        parts = [jax.lax.dynamic_slice_in_dim(leaf, first, size) for leaf in samples]
+        return jax.vmap(function)(*parts)
+
+    whole, rest = divmod(count, chunk_size)
+    # Within a scan nothing is computed in common with another pass anyway, so JAX need not prevent it.
+    repeated = jax.checkpoint(lambda first: chunk(first, chunk_size), prevent_cse=False)
+    _, found = jax.lax.scan(lambda _, first: (None, repeated(first)), None, chunk_size * jnp.arange(whole))
+    found = jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), found)
+    if rest == 0:
+        return found
+    last = jax.checkpoint(lambda first: chunk(first, rest))(whole * chunk_size)
+    return jax.tree.map(lambda one, other: jnp.concatenate([one, other]), found, last)
+
+
+def fitting_chunk(bytes_of_sample: float, count: int) -> int | None:
+    """Return how many of `count` samples to take at a time, `None` where all together fit into memory.
+
+    `bytes_of_sample` is what is kept of one sample in a forward pass (`activation_bytes`).
+    """
+    most, needed = device_bytes(), _COPIES * max(bytes_of_sample, 1)
+    if count * needed <= _MOST * most:
+        return None
+    return min(count, max(1, int(min(_CHUNK * most, _ENOUGH_BYTES) / needed)))
+
+
+def pass_bytes(bytes_of_sample: float, samples: int) -> float:
+    """Return about how many bytes a derivative keeps of so many samples at once."""
+    return _COPIES * bytes_of_sample * samples
+
+
+def checked_chunk(size: object) -> int | None:
+    """Return the number of samples of a chunk, or `None`; `ValueError` for what is neither."""
+    if size is None:
+        return None
+    if not isinstance(size, int | np.integer) or isinstance(size, bool) or size < 1:
+        raise ValueError(f"chunk_size must be a number of samples, one or more, or None, got {size!r}")
+    return int(size)
+
+
+def activation_bytes(function: Callable[[Any, Any], Any], fixed: PyTree, varying: PyTree) -> float:
+    """Return the bytes of all that `function(fixed, varying)` computes of its second argument on the way.
+
+    That is more than is kept, as compiled programs recompute what is cheap. The arrays may be shapes. The function is
+    traced, once for all arguments of one form, and nothing is computed.
+    """
+    leaves, structure = jax.tree.flatten((fixed, varying))
+    shapes = tuple(jax.ShapeDtypeStruct(leaf.shape, leaf.dtype) if _is_array(leaf) else leaf for leaf in leaves)
+    try:
+        return _traced_bytes(function, structure, shapes)
+    except TypeError:  # a part of the arguments that cannot be a key
+        return _traced_bytes.__wrapped__(function, structure, shapes)
+
+
+@functools.lru_cache(maxsize=64)
+def _traced_bytes(function: Callable[[Any, Any], Any], structure: Any, leaves: tuple[Any, ...]) -> float:
+    arrays = [leaf for leaf in leaves if _is_array(leaf)]
+
+    def of_arrays(given: list[Array]) -> Any:
+        remaining = iter(given)
+        return function(*structure.unflatten([next(remaining) if _is_array(leaf) else leaf for leaf in leaves]))
+
+    fixed, _ = structure.unflatten(leaves)
+    count = sum(map(_is_array, jax.tree.leaves(fixed)))
+    program = jax.make_jaxpr(of_arrays)(arrays).jaxpr
+    return _bytes_in(program, [number >= count for number in range(len(arrays))])
+
+
+def _is_array(leaf: object) -> bool:
+    return isinstance(leaf, jax.Array | jax.ShapeDtypeStruct)
+
+
+def _bytes_in(jaxpr: Jaxpr, moving: Sequence[bool]) -> float:
+    """Return the bytes of what a program computes of those of its inputs that differ from sample to sample."""
+    varying = {var for var, moves in zip(jaxpr.invars, moving, strict=True) if moves}
+    total = 0.0
+    for equation in jaxpr.eqns:
+        moves = [isinstance(var, Var) and var in varying for var in equation.invars]
+        if any(moves):
+            varying.update(equation.outvars)
+            total += _bytes_at(equation, moves)
+    return total
+
+
+def _bytes_at(equation: JaxprEqn, moves: list[bool]) -> float:
+    """Return the bytes that one operation leaves, or all those of the largest program that it consists of."""
+    params, repeats = equation.params, 1
+    if equation.primitive.name == "scan":
+        consts, carried, repeats = params["num_consts"], params["num_carry"], params["length"]
+        moves = [*moves[:consts], *[True] * carried, *moves[consts + carried :]]
+    # A loop and a choice begin with inputs that their parts do not have.
+    inner = [_bytes_in(part, moves[len(moves) - len(part.invars) :]) for part in _programs_in(params.values())]
+    if inner:
+        return repeats * max(inner)
+    results: list[Any] = [var.aval for var in equation.outvars]
+    return sum(math.prod(result.shape) * result.dtype.itemsize for result in results)
+
+
+def _programs_in(params: Iterable[Any]) -> Iterator[Jaxpr]:
+    for value in params:
+        if isinstance(value, Jaxpr):
+            yield value
+        elif isinstance(value, ClosedJaxpr):
+            yield value.jaxpr
+        elif isinstance(value, tuple | list):
+            yield from _programs_in(value)

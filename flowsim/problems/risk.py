@@ -1,0 +1,140 @@
+"""Any scalar function of any pytree of arrays as a risk."""
+
+import functools
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, PyTree
+
+from ..networks import split, weight_dtype
+from ..recognized import recognized
+from .problem import Problem
+from .sample import reason_of
+
+
+class Risk(Problem):
+    """The risk R = function(network) of any pytree of arrays: nested dicts, as of Flax, tuples, Equinox modules.
+
+    `function` returns a real scalar, and is differentiated automatically; or `gradient`, another function of the
+    network, returns ∇R in the structure of the network. Then flow, descent and Hessian–vector products take that: they
+    differentiate the gradient that was given, once. `infimum` is that of the function, where it is known; excess risks
+    are NaN without.
+
+    What the functions read besides the network becomes a constant of the compiled program. Large data are better kept
+    in the fields of an Equinox module with a method `__call__`, as are arrays that change. Raises `TypeError` for what
+    is no function, and `ValueError` for an infimum that is no number; when it is called, `ValueError` for a value that
+    is no real scalar, and for a gradient of another structure than the network's.
+    """
+
+    function: Callable[[Any], Array]
+    gradient: Callable[[Any], PyTree] | None
+    least: Float[Array, ""]
+
+    def __init__(
+        self,
+        function: Callable[[Any], Any],
+        *,
+        gradient: Callable[[Any], PyTree] | None = None,
+        infimum: float = float("nan"),
+    ):
+        self.function = recognized(_checked(function, "the risk", "a scalar"))
+        known = None if gradient is None else _checked(gradient, "the gradient", "∇R in its structure")
+        self.gradient = recognized(known)
+        self.least = _checked_infimum(infimum)
+
+    @property
+    def infimum(self) -> Float[Array, ""]:
+        """The `infimum` that was given, else NaN."""
+        return self.least
+
+    def __call__(self, network: Any) -> Float[Array, ""]:
+        """Return the risk R of a network."""
+        if self.gradient is None:
+            return self._value(network)
+        weights, rest = split(network)
+        return self._with_gradient(rest)(weights)
+
+    def _with_gradient(self, rest: PyTree) -> Callable[[PyTree], Float[Array, ""]]:
+        """Return the risk as a function of the weights whose derivative is the gradient that was given."""
+
+        @jax.custom_jvp
+        def risk(weights: PyTree) -> Float[Array, ""]:
+            return self._value(eqx.combine(weights, rest))
+
+        @risk.defjvp
+        def along(primals: tuple[PyTree], tangents: tuple[PyTree]) -> tuple[Array, Array]:
+            (weights,), (direction,) = primals, tangents
+            slopes = self._slopes(eqx.combine(weights, rest), weights)
+            pairs = zip(jax.tree.leaves(slopes), jax.tree.leaves(direction), strict=True)
+            return risk(weights), functools.reduce(jnp.add, [jnp.sum(slope * change) for slope, change in pairs])
+
+        return risk
+
+    def _value(self, network: Any) -> Float[Array, ""]:
+        value = _called(self.function, network, "the risk", "a real scalar")
+        dtype = weight_dtype(network)
+        kind = jnp.result_type(value) if eqx.is_array_like(value) else None
+        if kind is None or not jnp.issubdtype(kind, jnp.floating) or jnp.shape(value) != ():
+            found = type(value).__name__ if kind is None else f"shape {jnp.shape(value)} of {kind}"
+            raise ValueError(
+                f"the risk returns {found}: expected a real scalar; write jnp.sum(...) or jnp.mean(...) around it"
+            )
+        return jnp.asarray(value, dtype)
+
+    def _slopes(self, network: Any, weights: PyTree) -> PyTree:
+        """Return what the gradient returns, as the weights."""
+        found = _called(self.gradient, network, "the gradient", "∇R")
+        arrays = jax.tree.map(lambda leaf: jnp.asarray(leaf) if isinstance(leaf, np.ndarray | float) else leaf, found)
+        slopes, _ = split(arrays)
+        shapes, expected = _shapes(slopes), _shapes(weights)
+        if shapes != expected:
+            raise ValueError(
+                f"the gradient returns {_in_words(slopes)} where the network has the weights {_in_words(weights)}: "
+                "expected the same structure and shapes"
+            )
+        return jax.tree.map(lambda slope, weight: slope.astype(weight.dtype), slopes, weights)
+
+
+def _called(function: Any, network: Any, name: str, expected: str) -> Any:
+    """Return what a function of a user's own returns; `ValueError` where it fails."""
+    try:
+        return function(network)
+    except jax.errors.JaxRuntimeError:
+        raise
+    except Exception as error:  # whatever the code of a user does
+        raise ValueError(
+            f"{name} fails on the network, a {type(network).__name__} ({reason_of(error)}): expected a function of JAX "
+            f"arrays that returns {expected}; write jnp in place of np"
+        ) from error
+
+
+def _checked(function: Any, name: str, expected: str) -> Any:
+    if inspect.isclass(function):
+        raise TypeError(f"{name} is the class {function.__name__} itself: write {function.__name__}(...)")
+    if isinstance(function, Problem) or not callable(function):
+        found = type(function).__name__
+        raise TypeError(f"{name} is a {found}: expected a function of the network that returns {expected}")
+    return function
+
+
+def _checked_infimum(infimum: Any) -> Float[Array, ""]:
+    """Return the infimum as an array; `ValueError` for what is no number below infinity."""
+    if not isinstance(infimum, jax.Array):
+        known = np.asarray(infimum)
+        if known.ndim or known.dtype.kind not in "iuf" or known == np.inf:
+            raise ValueError(f"infimum must be a number, or NaN where it is not known, got {infimum!r}")
+    return jnp.asarray(infimum, jnp.result_type(float))
+
+
+def _shapes(tree: PyTree) -> tuple[Any, list[tuple[int, ...]]]:
+    return jax.tree.structure(tree), [leaf.shape for leaf in jax.tree.leaves(tree)]
+
+
+def _in_words(tree: PyTree) -> str:
+    places = jax.tree_util.tree_leaves_with_path(tree)
+    return ", ".join(f"{jax.tree_util.keystr(path) or 'array'} {leaf.shape}" for path, leaf in places) or "no arrays"

@@ -1,0 +1,170 @@
+"""Passes over samples in chunks: the same numbers, in the memory of one chunk, where they would not fit otherwise."""
+
+from argparse import Namespace
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import flowsim
+from flowsim.cli.jobs import read_jobs
+from flowsim.curvature import gauss_newton
+from flowsim.dynamics.field import gradient_field
+from flowsim.problems.chunks import activation_bytes, fitting_chunk, over_samples
+
+RNG = np.random.default_rng(0)
+X, Y = RNG.standard_normal((37, 4)), RNG.standard_normal((37, 2))
+NETWORK = flowsim.Perceptron.gaussian(widths=[4, 5, 5, 2], scale=0.5, activation="tanh", key=jax.random.key(0))
+WEIGHTS, _ = flowsim.networks.split(NETWORK)
+WHOLE = flowsim.EmpiricalRisk(X, Y)
+
+
+@pytest.fixture
+def little_memory(monkeypatch):
+    """Return a function that says how much memory there is."""
+    return lambda most: monkeypatch.setattr("flowsim.problems.chunks.device_bytes", lambda: most)
+
+
+def in_chunks_of(size, **options):
+    return flowsim.EmpiricalRisk(X, Y, chunk_size=size, **options)
+
+
+@jax.jit
+def looked_at(problem):
+    """Return risk, gradient, a Hessian–vector product and the risk of zero predictions."""
+    weights, rest = flowsim.networks.split(NETWORK)
+    gradient = jax.grad(lambda moved: problem(eqx.combine(moved, rest)))
+    return problem(NETWORK), gradient(weights), jax.linearize(gradient, weights)[1](weights), problem.null_risk(NETWORK)
+
+
+@pytest.mark.parametrize("size", [1, 5, 36, 37, 1000])
+def test_passes_in_chunks_give_what_one_pass_gives(size):
+    pairs = zip(jax.tree.leaves(looked_at(in_chunks_of(size))), jax.tree.leaves(looked_at(WHOLE)), strict=True)
+    for chunked, whole in pairs:
+        np.testing.assert_allclose(chunked, whole, rtol=1e-12, atol=1e-15)
+
+
+def test_the_risk_in_chunks_is_the_mean_over_all_samples():
+    expected = np.mean(np.sum((np.asarray(jax.vmap(NETWORK)(jnp.asarray(X))) - Y) ** 2, axis=1))
+    np.testing.assert_allclose(in_chunks_of(5)(NETWORK), expected, rtol=1e-13)
+
+
+def test_curved_outputs_in_chunks_are_those_of_one_pass():
+    found = []
+    for size in (3, None):
+        problem = flowsim.EmpiricalRisk(X[:7], Y[:7], lambda p, t: jnp.sum(jnp.cosh(p - t)), chunk_size=size)
+        outputs = eqx.filter_jit(lambda network, problem=problem: problem.curved_outputs(network)(network))(NETWORK)
+        field, weights = gradient_field(NETWORK, problem)
+        found.append(
+            (outputs, eqx.filter_jit(lambda w, p=problem, f=field: gauss_newton(p, f.network, w).gram)(weights))
+        )
+    for chunked, whole in zip(*found, strict=True):
+        np.testing.assert_allclose(chunked, whole, rtol=1e-12, atol=1e-14)
+
+
+def test_a_descent_in_chunks_is_the_same_to_rounding():
+    ends = [
+        flowsim.descend(NETWORK, problem, learning_rate=0.1, steps=50).network for problem in (in_chunks_of(5), WHOLE)
+    ]
+    for chunked, whole in zip(*map(jax.tree.leaves, ends), strict=True):
+        np.testing.assert_allclose(chunked, whole, rtol=1e-12)
+
+
+@pytest.mark.parametrize("chunk_size", [250, 251])
+def test_gradient_and_linearized_gradient_keep_one_chunk(chunk_size):
+    samples = jnp.ones((4000, 4))
+
+    def planned(size):
+        def risk(weights):
+            network = eqx.combine(weights, flowsim.networks.split(NETWORK)[1])
+            return jnp.mean(over_samples(lambda x: jnp.sum(network(x) ** 2), [samples], size))
+
+        def products(weights):
+            product = jax.linearize(jax.grad(risk), weights)[1]
+            return jax.lax.fori_loop(0, 3, lambda _, vector: product(vector), weights)
+
+        programs = (jax.jit(function).lower(WEIGHTS).compile() for function in (jax.grad(risk), products))
+        return [program.memory_analysis().temp_size_in_bytes for program in programs]
+
+    # A sixteenth, the samples themselves aside, which are cut out of the whole once more.
+    assert all(4 * chunked < whole for chunked, whole in zip(planned(chunk_size), planned(None), strict=True))
+
+
+def test_what_a_sample_computes_is_counted():
+    def function(weight, x):  # an outer product, of the sample alone; its exponential; its sum with what is not
+        fixed = jnp.sin(weight)
+        return jnp.sum(jnp.exp(x[:, None] * x[None, :]) + fixed)
+
+    found = activation_bytes(function, jnp.ones((10, 10)), jax.ShapeDtypeStruct((10,), jnp.float32))
+    # Twice the sample as a row or a column, the product, its exponential, the sum with float64 numbers, and the total.
+    numbers = {4: 10 + 10 + 100 + 100 + 100, 8: 100 + 1}
+    assert found == pytest.approx(sum(size * count for size, count in numbers.items()), rel=0.3)
+
+
+def test_what_a_loop_over_layers_keeps_is_counted_for_every_layer():
+    def function(stack, x):
+        return jax.lax.scan(lambda state, weight: (jnp.tanh(weight @ state), None), x, stack)[0]
+
+    counts = [activation_bytes(function, jnp.ones((depth, 8, 8)), jnp.ones(8)) for depth in (3, 30)]
+    assert counts == [3 * 2 * 64, 30 * 2 * 64]
+
+
+def test_chunks_are_chosen_where_a_pass_does_not_fit(little_memory):
+    assert WHOLE.samples_at_once(NETWORK) is None
+    needed = WHOLE.pass_bytes(NETWORK)
+    little_memory(2.1 * needed)
+    assert WHOLE.samples_at_once(NETWORK) is None
+    little_memory(1.9 * needed)
+    chosen = WHOLE.samples_at_once(NETWORK)
+    assert 1 <= chosen <= 37 / 4
+    assert in_chunks_of(11).samples_at_once(NETWORK) == 11
+    little_memory(1.0)
+    assert WHOLE.samples_at_once(NETWORK) == 1
+    np.testing.assert_allclose(WHOLE(NETWORK), in_chunks_of(37)(NETWORK), rtol=1e-13)
+
+
+def test_a_chunk_is_a_share_of_the_memory_and_no_larger_than_pays(little_memory):
+    little_memory(2.0**40)
+    assert fitting_chunk(2.0**20, 2**18) is None
+    assert fitting_chunk(2.0**20, 2**19) == 2**9
+    assert fitting_chunk(2.0**35, 2**19) == 1
+
+
+def test_a_small_problem_is_computed_on_as_ever():
+    def plain(network):
+        return jnp.mean(jax.vmap(lambda x, y: jnp.sum((network(x) - y) ** 2))(WHOLE.X, WHOLE.y))
+
+    assert float(jax.jit(lambda network: WHOLE(network))(NETWORK)) == float(jax.jit(plain)(NETWORK))
+
+
+def test_a_problem_of_ones_own_says_nothing_of_chunks():
+    risk = flowsim.Risk(lambda network: jnp.sum(network.stacks[0] ** 2))
+    assert risk.samples_at_once(NETWORK) is None
+    assert risk.pass_bytes(NETWORK) is None
+
+
+@pytest.mark.parametrize("size", [0, -1, 2.5, True, "all"])
+def test_a_chunk_is_a_number_of_samples(size):
+    with pytest.raises(ValueError, match="chunk_size must be a number of samples, one or more, or None, got"):
+        in_chunks_of(size)
+
+
+SCENARIO = """
+data: {kind: gaussian, samples: 20, features: 2}
+network: {kind: mlp, depth: 2, scale: 0.5, width: 3, activation: tanh}
+flow: {max_steps: 3}
+descent: {learning_rates: [0.1], steps: 2}
+"""
+
+
+def test_the_command_line_says_that_passes_are_made_in_chunks(tmp_path, capsys, little_memory):
+    (tmp_path / "small.yaml").write_text(SCENARIO)
+    options = Namespace(scenarios=[tmp_path / "small.yaml"], set=[], quick=False, out=tmp_path, overwrite=False)
+    read_jobs(options)
+    assert capsys.readouterr().err == ""
+    little_memory(1000.0)
+    read_jobs(options)
+    assert "small.yaml: a pass over all samples takes about " in (said := capsys.readouterr().err)
+    assert said.endswith(" kB of memory, so it is made in chunks of 1\n")

@@ -1,0 +1,163 @@
+"""A function written anew with the same code compiles nothing anew, and one that reads something else is another."""
+
+import functools
+import pickle
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import flowsim
+from flowsim.recognized import Recognized, recognized
+
+RNG = np.random.default_rng(0)
+X, Y = RNG.standard_normal((10, 3)), RNG.standard_normal(10)
+START = eqx.nn.Linear(3, "scalar", key=jax.random.key(0))
+scale = 3.0
+calls = 0
+
+
+def scaled(x):
+    return scale * x
+
+
+def made(factor, offset):
+    """Return functions that are written anew at each call."""
+    return {
+        "of its argument alone": lambda x: x**2,
+        "of a number around it": lambda x: factor * x,
+        "of an array of JAX's": lambda x: offset + x,
+        "of an array of NumPy's": (lambda array: lambda x: array + x)(np.asarray(offset)),
+        "of a global number": lambda x: scale * x,
+        "through a function": lambda x: scaled(x),
+        "compiled": jax.jit(lambda x: factor * x),
+        "a derivative": jax.grad(lambda x: jnp.sum(factor * x)),
+        "partial": functools.partial(lambda f, x: f * x, factor),
+    }
+
+
+SAME, AGAIN = made(2.0, jnp.arange(3.0)), made(2.0, jnp.arange(3.0))
+
+
+@pytest.mark.parametrize("name", SAME)
+def test_a_function_written_anew_is_the_same(name):
+    assert recognized(SAME[name]) == recognized(AGAIN[name])
+    assert hash(recognized(SAME[name])) == hash(recognized(AGAIN[name]))
+
+
+@pytest.mark.parametrize("name", ["of a number around it", "compiled", "a derivative", "partial"])
+def test_another_number_makes_another_function(name):
+    assert recognized(SAME[name]) != recognized(made(2.5, jnp.arange(3.0))[name])
+
+
+@pytest.mark.parametrize("name", ["of an array of JAX's", "of an array of NumPy's"])
+def test_another_array_makes_another_function(name):
+    assert recognized(SAME[name]) != recognized(made(2.0, jnp.arange(3.0).at[1].add(1e-12))[name])
+
+
+def test_another_global_makes_another_function(monkeypatch):
+    before = [recognized(SAME[name]) for name in ("of a global number", "through a function")]
+    assert all(hash(function) for function in before)
+    monkeypatch.setitem(globals(), "scale", 4.0)
+    after = [recognized(AGAIN[name]) for name in ("of a global number", "through a function")]
+    assert not any(one == other for one, other in zip(before, after, strict=True))
+
+
+def counting(x):
+    global calls
+    calls += 1
+    return x
+
+
+def doubtful(entries):
+    """Return functions written anew of which a look at the code does not say all."""
+
+    class Holder:
+        value = 2.0
+
+    holder, count = Holder(), 0
+
+    def counted(x):
+        nonlocal count
+        count += 1
+        return x
+
+    return {
+        "of a list": lambda x: entries[0] * x,
+        "of an object": lambda x: holder.value * x,
+        "that is evaluated": lambda x: eval("x"),
+        "of the globals": lambda x: globals()["scale"] * x,
+        "that counts": counted,
+    }
+
+
+@pytest.mark.parametrize("name", doubtful([1.0]))
+def test_in_doubt_a_function_is_equal_to_itself_alone(name):
+    entries = [1.0]
+    function = doubtful(entries)[name]
+    assert recognized(function) == recognized(function)
+    assert recognized(function) != recognized(doubtful(entries)[name])
+
+
+def test_a_function_that_closes_over_what_is_traced_is_equal_to_itself_alone():
+    def outer(x):
+        one, other = ((lambda y: x * y), (lambda y: x * y))
+        assert recognized(one) == recognized(one) != recognized(other)
+        return x
+
+    jax.jit(outer)(1.0)
+
+
+def test_a_function_whose_surroundings_changed_is_not_traced_under_its_old_name(monkeypatch):
+    function = recognized(lambda x: scale * x)
+    assert float(jax.jit(lambda f, x: f(x))(function, 2.0)) == 6.0
+    monkeypatch.setitem(globals(), "scale", 4.0)
+    assert function(2.0) == 8.0
+    with pytest.raises(ValueError, match=r"<lambda> reads, .* has changed since it was first used: define it anew"):
+        jax.jit(lambda f, x: f(x) + 1)(function, 2.0)
+
+
+def test_a_module_with_a_call_keeps_its_arrays_as_arguments():
+    assert recognized(START) is START
+    assert recognized(3) == 3
+    assert isinstance(recognized(jnp.tanh), Recognized)
+
+
+def test_a_copy_for_another_process_takes_no_name_along():
+    function = recognized(scaled)
+    assert hash(function)
+    copy = pickle.loads(pickle.dumps(function))
+    assert list(vars(copy)) == ["function"]
+    assert copy == function
+
+
+def test_a_loss_a_probe_and_a_diagnostic_written_anew_compile_nothing(compiled):
+    def run():
+        problem = flowsim.EmpiricalRisk(X, Y, lambda prediction, target: jnp.abs(prediction - target) ** 3)
+        flow = flowsim.integrate(
+            START, problem, max_steps=3, probes=[size], diagnostics={"bias": lambda network: network.bias}
+        )
+        return flow, flowsim.sharpness(flow.network, problem)
+
+    def size(network):
+        return jnp.sum(network.weight**2)
+
+    run()
+    before = compiled()
+
+    def size(network):  # once more  # noqa: F811
+        return jnp.sum(network.weight**2)
+
+    run()
+    assert compiled() == before
+
+
+def test_a_loss_of_another_closure_is_another_loss():
+    def risk(power):
+        problem = flowsim.EmpiricalRisk(X, Y, lambda prediction, target: jnp.abs(prediction - target) ** power)
+        return float(flowsim.descend(START, problem, learning_rate=0.01, steps=1).risk[0])
+
+    residuals = np.abs(np.asarray(jax.vmap(START)(jnp.asarray(X))) - Y)
+    np.testing.assert_allclose([risk(2), risk(3)], [np.mean(residuals**2), np.mean(residuals**3)], rtol=1e-12)
