@@ -59,6 +59,18 @@ class Problem(eqx.Module):
         """Return the unit of risks: the risk of a model that always answers zero; NaN where there is none."""
         return float("nan")
 
+    def margins(self, network: Any, /) -> Float[Array, " n"]:
+        """Return by how much each sample is on the right side; NaN, for one sample, where there are no sides."""
+        return jnp.full_like(self(network), jnp.nan)[None]
+
+    def falls_for_ever(self, network: Any, /) -> Bool[Array, ""]:
+        """Tell whether the risk is known to fall for ever as the predictions of this network grow in proportion.
+
+        So it is under a loss that no prediction brings to its infimum, once every sample is on the right side. Where it
+        is not known, as here, a run judges by how the risk falls around it.
+        """
+        return jnp.array(False)
+
     def curved_outputs(self, network: Any, /) -> Outputs | None:
         """Return a function of networks whose Jacobian G at `network` makes GᵀG the Gauss–Newton matrix of the risk.
 
