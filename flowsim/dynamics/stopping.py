@@ -100,8 +100,9 @@ class Stopping(eqx.Module):
     Two more are for a loss without a minimizer on separable data. `margin`: the least margin of all samples at or above
     this. `direction`: the angle between the weights and −∇R, in radians, at or below this, from where on every sample
     is on the right side and the risk a hundredth of that of the prediction zero. At the limit of a homogeneous network
-    that angle is zero (Ji and Telgarsky 2020). For one linear layer −∇R turns to the direction of largest margin by
-    powers of t and the weights by 1/log t (Soudry et al. 2018), so it is nearly the angle that they have left to go.
+    that angle is zero (Ji and Telgarsky 2020). For one linear layer −∇R turns to the direction of largest margin much
+    sooner than the weights do, by 1/log t (Soudry et al. 2018): then it is of the size of the angle that they have left
+    to go. It is no bound of that: it is small too where the weights turn back on their way.
     """
 
     gradient_norm: float | Float[Array, ""] | None = 1e-8
@@ -126,8 +127,8 @@ def stopping_for(stopping: Stopping | None, problem: Problem, dtype: jnp.dtype) 
     """Return the criterion for a problem and weights of type `dtype`, the standard one for `None`.
 
     Its numbers become arrays, so that another tolerance needs no new compilation. Raises `ValueError` for a
-    gradient norm that the precision cannot resolve, and for an excess risk where the minimum is not known; `TypeError`
-    for what is no problem.
+    gradient norm that the precision cannot resolve, for an excess risk where the minimum is not known, and for a margin
+    or direction where there is none; `TypeError` for what is no problem.
     """
     check_problem(problem)
     if stopping is None:
@@ -139,6 +140,7 @@ def stopping_for(stopping: Stopping | None, problem: Problem, dtype: jnp.dtype) 
             "excess_risk cannot fall to a tolerance where the minimum is not known: give EmpiricalRisk its "
             "minimal_risk, or a problem of your own its infimum; or stop at a risk or a gradient_norm"
         )
+    _check_margins(stopping, problem)
     bound, finest = stopping.gradient_norm, 8 * float(jnp.finfo(dtype).eps)
     if isinstance(bound, int | float) and 0 < bound < finest:
         raise ValueError(
@@ -146,6 +148,22 @@ def stopping_for(stopping: Stopping | None, problem: Problem, dtype: jnp.dtype) 
             + (", or use float64 weights (jax.config.update('jax_enable_x64', True))" if dtype.itemsize < 8 else "")
         )
     return jax.tree.map(lambda number: constant(number, dtype), stopping)
+
+
+def _check_margins(stopping: Stopping, problem: Problem) -> None:
+    """Raise `ValueError` for a margin where samples have none, and for a direction where weights have a limit."""
+    name = "direction" if stopping.margin is None else "margin"
+    asked = stopping.margin is not None or stopping.direction is not None
+    if asked and not problem.has_margins():
+        raise ValueError(
+            f"{name} is about samples of classes, of which {type(problem).__name__} knows none here: expected an "
+            "EmpiricalRisk with flowsim.losses.Logistic() or CrossEntropy(); or stop at a risk"
+        )
+    if stopping.direction is not None and problem.attained:
+        raise ValueError(
+            "direction is that of weights which grow for ever, and the infimum of this loss is attained: expected "
+            "flowsim.losses.Logistic() or CrossEntropy(); or stop at a gradient_norm"
+        )
 
 
 def _standard(dtype: jnp.dtype) -> tuple[float, float]:

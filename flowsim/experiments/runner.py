@@ -122,7 +122,8 @@ def default_device() -> Any:
 
 def _stopping(scenario: Scenario) -> Stopping | None:
     flow = scenario.flow
-    if all(part is None for part in (flow.gradient_norm, flow.remaining, flow.excess_risk, flow.risk)):
+    asked = {key: getattr(flow, key) for key in ("excess_risk", "risk", "remaining", "margin", "direction")}
+    if flow.gradient_norm is None and all(part is None for part in asked.values()):
         return None
     standard = Stopping.standard(jnp.dtype(scenario.precision)).gradient_norm
-    return Stopping(flow.gradient_norm or standard, flow.excess_risk, flow.risk, flow.remaining)
+    return Stopping(flow.gradient_norm or standard, **asked)

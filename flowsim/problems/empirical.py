@@ -116,6 +116,21 @@ class EmpiricalRisk(Problem):
         margins = jax.vmap(lambda x, target: self.loss.margins(self._paired(predicted(network, x), target), target))
         return jnp.min(margins(self.X, self.y), axis=1)
 
+    def zero_prediction(self) -> Float[Array, "*outputs"]:
+        """Return zero as a network with no more outputs than the targets need predicts it for one sample."""
+        outputs = max(self.classes, self.y.shape[1] if self.y.ndim > 1 else 1)
+        return jnp.zeros(outputs if outputs > 1 else self.y.shape[1:], self.X.dtype)
+
+    def has_margins(self) -> bool:
+        """Tell whether the loss knows margins of all targets, True where these are traced."""
+        margins = jax.vmap(partial(self.loss.margins, self.zero_prediction()))(self.y)
+        return isinstance(margins, Tracer) or not bool(jnp.isnan(margins).any())
+
+    @property
+    def attained(self) -> bool:
+        """Whether some prediction has the infimum of the loss."""
+        return self.loss.attained
+
     def falls_for_ever(self, network: Callable[[Array], Array]) -> Bool[Array, ""]:
         """Tell whether the loss of every sample falls for ever as its prediction is scaled up."""
 

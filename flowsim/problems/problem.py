@@ -63,6 +63,15 @@ class Problem(eqx.Module):
         """Return by how much each sample is on the right side; NaN, for one sample, where there are no sides."""
         return jnp.full_like(self(network), jnp.nan)[None]
 
+    def has_margins(self) -> bool:
+        """Tell whether `margins` are numbers."""
+        return False
+
+    @property
+    def attained(self) -> bool:
+        """Whether the infimum of a loss is one that some prediction has; True where nothing is known of that."""
+        return True
+
     def falls_for_ever(self, network: Any, /) -> Bool[Array, ""]:
         """Tell whether the risk is known to fall for ever as the predictions of this network grow in proportion.
 

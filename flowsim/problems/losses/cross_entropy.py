@@ -82,7 +82,8 @@ class CrossEntropy(Loss):
         if y.ndim == 1:
             raise ValueError(
                 f"y holds {y.dtype}, one number for each sample: CrossEntropy expects the numbers of classes as "
-                "integers, or a row of probabilities for each sample; write y.astype(int) for classes 0, 1, 2, …"
+                "integers, or a row of probabilities for each sample; write y.astype(int) for classes 0, 1, 2, … (in a "
+                "scenario: data of kind labelled)"
             )
         sums = y.sum(axis=-1)
         wrong = (y < 0).any(axis=-1) | (np.abs(sums - 1) > _ROUNDING)

@@ -1,6 +1,6 @@
 """The loss of two classes."""
 
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 import jax
 import jax.numpy as jnp
@@ -43,6 +43,10 @@ class Logistic(Loss):
     def compares(self, prediction: Float[Array, "*outputs"], target: Array) -> bool:
         """Tell whether both are one number."""
         return prediction.size == 1 and prediction.shape == target.shape
+
+    def labels(self, classes: int) -> Literal["index", "one_hot", "sign"]:
+        """Return that labels are ±1."""
+        return "sign"
 
     def remedy(self, prediction: Float[Array, "*outputs"], target: Array) -> str:
         """Return what to do about several outputs or labels."""

@@ -3,6 +3,7 @@
 import abc
 import inspect
 from collections.abc import Callable
+from typing import Literal
 
 import equinox as eqx
 import jax
@@ -86,6 +87,15 @@ class Loss(eqx.Module):
         """
         return prediction.shape == target.shape
 
+    def labels(self, classes: int) -> Literal["index", "one_hot", "sign"]:
+        """Return how the labels of so many classes are written for this loss.
+
+        "index" is the number of the class, where the loss compares that with one prediction for each class; if not,
+        "one_hot". A loss of ±1 returns "sign".
+        """
+        predictions, number = jnp.zeros(classes), jnp.asarray(0)
+        return "index" if self.compares(predictions, number) else "one_hot"
+
     def remedy(self, prediction: Float[Array, "*outputs"], target: Array, /) -> str:
         """Return what to do about a prediction and a target that do not go together."""
         if prediction.ndim == 1 and target.shape == () and not jnp.issubdtype(target.dtype, jnp.floating):
@@ -103,7 +113,7 @@ class Loss(eqx.Module):
         return 1
 
     def takes_numbers(self) -> bool:
-        """Tell whether targets are numbers, which may be centred and rescaled, and no classes."""
+        """Tell whether targets may be any numbers, centred and rescaled, and are no classes or probabilities."""
         return True
 
 
