@@ -118,12 +118,15 @@ class EmpiricalRisk(Problem):
 
     def zero_prediction(self) -> Float[Array, "*outputs"]:
         """Return zero as a network with no more outputs than the targets need predicts it for one sample."""
-        outputs = max(self.classes, self.y.shape[1] if self.y.ndim > 1 else 1)
-        return jnp.zeros(outputs if outputs > 1 else self.y.shape[1:], self.X.dtype)
+        numbered = self.y.ndim == 1 and self.classes > 1
+        return jnp.zeros(self.classes if numbered else self.y.shape[1:], self.X.dtype)
 
     def has_margins(self) -> bool:
         """Tell whether the loss knows margins of all targets, True where these are traced."""
-        margins = jax.vmap(partial(self.loss.margins, self.zero_prediction()))(self.y)
+        zero = self.zero_prediction()
+        if not self.loss.compares(zero, self.y[0]):
+            return False
+        margins = jax.vmap(partial(self.loss.margins, zero))(self.y)
         return isinstance(margins, Tracer) or not bool(jnp.isnan(margins).any())
 
     @property
