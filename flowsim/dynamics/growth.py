@@ -10,6 +10,9 @@ from ..curvature import inner_product
 from ..norms import angle_between
 from .field import GradientField, norm
 
+# The part of the gradient that a slope has to be: less may be rounding, where a gradient is to be zero along a step.
+_SLOPE = 1e-6
+
 
 def grows_along(field: GradientField, weights: PyTree, angle: float | Float[Array, ""]) -> Bool[Array, ""]:
     """Tell whether weights that will grow for ever do so in their own direction, up to an `angle`.
@@ -47,6 +50,6 @@ def _falls_on(field: GradientField, weights: PyTree, step: PyTree) -> Bool[Array
         return inner_product(gradient, step), norm(gradient), norm(there)
 
     slopes, steepness, sizes = jax.lax.map(slope, jnp.array([0.0, 2, 4, 8], jax.tree.leaves(weights)[0].dtype))
-    falls = (slopes[0] < 0) & jnp.all(slopes <= 0)
+    falls = (slopes[0] < -_SLOPE * steepness[0] * norm(step)) & jnp.all(slopes <= 0)
     flattens = jnp.all(jnp.diff(steepness) <= 0) & (steepness[-1] < steepness[0])
     return falls & flattens & (sizes[-1] > sizes[0])
