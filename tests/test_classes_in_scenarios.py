@@ -37,14 +37,14 @@ WRONG = {
     "centred labels": (["data.standardize=true"], "data.standardize: found true beside the loss logistic; expected fals"
         "e, as it would centre or rescale the labels of classes; write standardize: false, or data of kind: labelled"),
     "rescaled labels": (["data.unit_regressor=true"], "data.unit_regressor: found true beside the loss logistic"),
-    "rescaled probabilities": (["data.unit_regressor=true", "loss=cross_entropy"], "true beside the loss cross_entropy"),
+    "rescaled probabilities": (["data.unit_regressor=true", "loss=cross_entropy"], "true beside the loss cross_ent"),
     "zeros and ones": (["data.target=zero_or_one"], "y holds 0.0, 1.0: Logistic expects the labels -1 and 1"),
     "numbers for signs": (["data.target=p"], "Logistic expects the labels -1 and 1, neither centred nor rescaled"),
     "numbers for classes": (["loss=cross_entropy"], "CrossEntropy expects the numbers of classes as integers"),
     "no probabilities": (["loss=cross_entropy", "data.target=[p, sign]"], "CrossEntropy expects probabilities"),
     "no threshold": (["loss={kind: huber, delta: 0}"], "delta must be positive and finite"),
     "a margin of none": (["loss=huber", "data.target=p", "flow.margin=1"], "flow: margin is about samples of classes"),
-    "a direction of none": (["loss=huber", "flow.direction=0.1"], "flow: direction is that of weights which grow for e"),
+    "a direction of none": (["loss=huber", "flow.direction=0.1"], "flow: direction is that of weights which grow"),
     "a margin below zero": (["flow.margin=-1"], "flow.margin: found -1; expected more than 0"),
 }
 # fmt: on
