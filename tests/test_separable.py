@@ -47,6 +47,16 @@ def test_separable_classes_have_no_minimizer(name):
     assert flowsim.integrate(network, problem, ts=[], stopping=LOOSE).outcome is Outcome.NO_MINIMIZER
 
 
+@pytest.mark.slow
+def test_classes_that_are_separable_in_one_direction_only_have_no_minimizer():
+    """The first three samples overlap, and have a best weight, log 2; the others are separable, and have none."""
+    X = np.array([[1.0, 0], [1, 0], [1, 0], [0, 1], [0.3, 1]])
+    problem = EmpiricalRisk(X, np.array([1, 1, -1, 1, 1]), Logistic())
+    flow = flowsim.integrate(LINE, problem, ts=[], max_steps=1000)
+    assert flow.outcome is Outcome.NO_MINIMIZER
+    assert_allclose(flow.network.regressor()[0], np.log(2), rtol=1e-6)
+
+
 def test_descent_on_separable_classes_has_no_minimizer_either():
     network, problem = SEPARABLE["logistic"]
     descent = flowsim.descend(network, problem, learning_rate=1.0, steps=2000, record_steps=[0], stopping=LOOSE)

@@ -51,5 +51,6 @@ def _falls_on(field: GradientField, weights: PyTree, step: PyTree) -> Bool[Array
 
     slopes, steepness, sizes = jax.lax.map(slope, jnp.array([0.0, 2, 4, 8], jax.tree.leaves(weights)[0].dtype))
     falls = (slopes[0] < -_SLOPE * steepness[0] * norm(step)) & jnp.all(slopes <= 0)
-    flattens = jnp.all(jnp.diff(steepness) <= 0) & (steepness[-1] < steepness[0])
+    # Across the step a gradient may stay, as where some classes overlap and others are separable.
+    flattens = jnp.all(jnp.diff(slopes) >= 0) & (slopes[-1] > slopes[0]) & jnp.all(steepness[1:] < steepness[0])
     return falls & flattens & (sizes[-1] > sizes[0])

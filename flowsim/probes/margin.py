@@ -58,4 +58,4 @@ class NormalizedMargin(Probe):
         least, growth = jax.jvp(margin, (weights,), (weights,))
         degree = jnp.round(growth / least)
         homogeneous = jnp.abs(growth / least - degree) <= _WHOLE
-        return jnp.where(homogeneous, least / norm(weights) ** degree, jnp.nan)
+        return jnp.where(least == 0, 0, jnp.where(homogeneous, least / norm(weights) ** degree, jnp.nan))
