@@ -2,6 +2,9 @@
 
 from .problems.losses import (
     LOSSES as LOSSES,
+    CrossEntropy as CrossEntropy,
+    Huber as Huber,
+    Logistic as Logistic,
     Loss as Loss,
     PointwiseLoss as PointwiseLoss,
     SquaredError as SquaredError,

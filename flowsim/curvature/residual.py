@@ -66,7 +66,8 @@ def _orthonormal(rows: PyTree) -> PyTree:
     """Return orthonormal rows that span what `rows` do, which are of like lengths; rounding may leave some shorter."""
     gram = _gram(rows, rows)
     identity = jnp.eye(gram.shape[0], dtype=gram.dtype)
-    slack = 10 * jnp.finfo(gram.dtype).eps * jnp.trace(gram)
+    # Weights that are all zero have no directions, and rows of zeros stay what they are.
+    slack = jnp.where(jnp.trace(gram) > 0, 10 * jnp.finfo(gram.dtype).eps * jnp.trace(gram), 1)
     lower = jnp.linalg.cholesky(gram + slack * identity)
     return vectors.combination(jax.scipy.linalg.solve_triangular(lower, identity, lower=True), rows)
 

@@ -75,6 +75,10 @@ class DataSource(Recipe):
         """Return whether there will be samples that training does not see."""
         return False
 
+    def rescaled_targets(self) -> tuple[str, ...]:
+        """Return the options that have targets centred or rescaled, which no class can be."""
+        return ()
+
     def stated_condition(self) -> float | None:
         """Return the condition number of the covariance, where the options fix it."""
         return None

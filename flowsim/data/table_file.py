@@ -28,7 +28,7 @@ class FileData(DataSource):
     features: Names | None = Field(default=None, examples=[["age", "bmi"]])
     """The columns to predict from; null: all the others. In an NPZ file the name of an array; null: X."""
     standardize: bool = Field(default=True, examples=[True])
-    """Bring every feature to mean zero and variance one."""
+    """Bring every feature to mean zero and variance one, and the labels to mean zero."""
     unit_regressor: bool = Field(default=True, examples=[True])
     """Scale the labels so that the least-squares regressor w* has norm one."""
 
@@ -55,6 +55,10 @@ class FileData(DataSource):
         if self.path.lower().endswith(".npz"):
             return None, None
         return len(self.features) if self.features else None, len(self.target)
+
+    def rescaled_targets(self) -> tuple[str, ...]:
+        """Return those of the two options that are on."""
+        return tuple(key for key in ("standardize", "unit_regressor") if getattr(self, key))
 
     def files_read(self) -> tuple[str, ...]:
         """Return the one file."""

@@ -13,13 +13,18 @@ from jax.custom_batching import sequential_vmap
 from jaxtyping import Array, Bool, Float, Int, PyTree
 
 from ..compiling import compiled
-from ..curvature import Surroundings, inner_product, surroundings
+from ..curvature import Surroundings, surroundings
 from ..networks import cast, weight_dtype
 from ..problems import Problem, check_problem
 from .field import GradientField, constant, gradient_field, norm
+from .growth import falls_for_ever, grows_along
 
 # The code of a run of small gradient that does not go on before second derivatives have been looked at.
 ASKS = -1
+
+
+# The part of the weights within which the end of the way lies where there is one without doubt.
+_NEAR = 1e-3
 
 
 class Outcome(enum.IntEnum):
@@ -36,6 +41,8 @@ class Outcome(enum.IntEnum):
     STALLED = 8
     SOLVER_FAILED = 9
     NO_MINIMIZER = 10
+    MARGIN_REACHED = 11
+    DIRECTION_REACHED = 12
 
     def __str__(self) -> str:
         return self.name
@@ -48,7 +55,7 @@ class Outcome(enum.IntEnum):
     @property
     def arrived(self) -> bool:
         """Whether the run reached its limit, by the criterion at which it was to stop."""
-        return self in (Outcome.CONVERGED, Outcome.RISK_REACHED)
+        return self in _ARRIVED
 
     @property
     def settled(self) -> bool:
@@ -60,6 +67,7 @@ class Outcome(enum.IntEnum):
         return self.arrived or self is Outcome.FIXED_POINT
 
 
+_ARRIVED = (Outcome.CONVERGED, Outcome.RISK_REACHED, Outcome.MARGIN_REACHED, Outcome.DIRECTION_REACHED)
 _MEANINGS = {
     Outcome.RUNNING: "the run has not ended",
     Outcome.CONVERGED: "the gradient norm and the way that is left fell to their tolerances, at a minimum",
@@ -72,8 +80,10 @@ _MEANINGS = {
     Outcome.DIVERGED: "the risk left all bounds",
     Outcome.STALLED: "the step size fell to nothing: loosen rtol and atol, or use float64",
     Outcome.SOLVER_FAILED: "the solver gave up on a step: try another solver",
-    Outcome.NO_MINIMIZER: "the risk falls ever further as the weights grow: no minimizer is in sight, such as for a "
-    "logistic loss on separable data; stop at a risk",
+    Outcome.NO_MINIMIZER: "the risk falls ever further as the weights grow: it has no minimizer, or none in sight, "
+    "such as for a logistic loss on separable data; stop at a time, a risk, a margin or a direction",
+    Outcome.MARGIN_REACHED: "the margin of every sample rose to what was asked for",
+    Outcome.DIRECTION_REACHED: "the weights grow in their own direction, up to the angle asked for",
 }
 
 
@@ -86,16 +96,24 @@ class Stopping(eqx.Module):
     by twelve digits (in float32 by four) counts as small too, as in the units of the problem 1e-8 may be out of reach.
     `excess_risk`: R − R_min at or below this. `risk`: R at or below this, for a network that can fit its data while
     R_min is not known. With several on, the first to come ends the run. Raises `ValueError` for a negative number.
+
+    Two more are for a loss without a minimizer on separable data. `margin`: the least margin of all samples at or above
+    this. `direction`: the angle between the weights and −∇R, in radians, at or below this, from where on every sample
+    is on the right side and the risk a hundredth of that of the prediction zero. At the limit of a homogeneous network
+    that angle is zero (Ji and Telgarsky 2020). For one linear layer −∇R turns to the direction of largest margin much
+    sooner than the weights do, by 1/log t (Soudry et al. 2018): then it is of the size of the angle that they have left
+    to go. It is no bound of that: it is small too where the weights turn back on their way.
     """
 
     gradient_norm: float | Float[Array, ""] | None = 1e-8
     excess_risk: float | Float[Array, ""] | None = None
     risk: float | Float[Array, ""] | None = None
     remaining: float | Float[Array, ""] | None = None
+    margin: float | Float[Array, ""] | None = None
+    direction: float | Float[Array, ""] | None = None
 
     def __check_init__(self):
-        for name in ("gradient_norm", "excess_risk", "risk", "remaining"):
-            value = getattr(self, name)
+        for name, value in vars(self).items():
             if isinstance(value, int | float) and not value >= 0:
                 raise ValueError(f"{name} must be zero or more, or None to switch it off; got {value}")
 
@@ -109,8 +127,8 @@ def stopping_for(stopping: Stopping | None, problem: Problem, dtype: jnp.dtype) 
     """Return the criterion for a problem and weights of type `dtype`, the standard one for `None`.
 
     Its numbers become arrays, so that another tolerance needs no new compilation. Raises `ValueError` for a
-    gradient norm that the precision cannot resolve, and for an excess risk where the minimum is not known; `TypeError`
-    for what is no problem.
+    gradient norm that the precision cannot resolve, for an excess risk where the minimum is not known, and for a margin
+    or direction where there is none; `TypeError` for what is no problem.
     """
     check_problem(problem)
     if stopping is None:
@@ -122,6 +140,7 @@ def stopping_for(stopping: Stopping | None, problem: Problem, dtype: jnp.dtype) 
             "excess_risk cannot fall to a tolerance where the minimum is not known: give EmpiricalRisk its "
             "minimal_risk, or a problem of your own its infimum; or stop at a risk or a gradient_norm"
         )
+    _check_margins(stopping, problem)
     bound, finest = stopping.gradient_norm, 8 * float(jnp.finfo(dtype).eps)
     if isinstance(bound, int | float) and 0 < bound < finest:
         raise ValueError(
@@ -129,6 +148,22 @@ def stopping_for(stopping: Stopping | None, problem: Problem, dtype: jnp.dtype) 
             + (", or use float64 weights (jax.config.update('jax_enable_x64', True))" if dtype.itemsize < 8 else "")
         )
     return jax.tree.map(lambda number: constant(number, dtype), stopping)
+
+
+def _check_margins(stopping: Stopping, problem: Problem) -> None:
+    """Raise `ValueError` for a margin where samples have none, and for a direction where weights have a limit."""
+    name = "direction" if stopping.margin is None else "margin"
+    asked = stopping.margin is not None or stopping.direction is not None
+    if asked and not problem.has_margins():
+        raise ValueError(
+            f"{name} is about samples of classes, of which {type(problem).__name__} knows none here: expected an "
+            "EmpiricalRisk with flowsim.losses.Logistic() or CrossEntropy(); or stop at a risk"
+        )
+    if stopping.direction is not None and problem.attained:
+        raise ValueError(
+            "direction is that of weights which grow for ever, and the infimum of this loss is attained: expected "
+            "flowsim.losses.Logistic() or CrossEntropy(); or stop at a gradient_norm"
+        )
 
 
 def _standard(dtype: jnp.dtype) -> tuple[float, float]:
@@ -214,6 +249,12 @@ def verdict(
         code = jnp.where(reached, Outcome.RISK_REACHED, code)
     if stopping.risk is not None:
         code = jnp.where(field.problem(field.network(weights)) <= stopping.risk, Outcome.RISK_REACHED, code)
+    if stopping.margin is not None:
+        least = jnp.min(field.problem.margins(field.network(weights)))
+        code = jnp.where(least >= stopping.margin, Outcome.MARGIN_REACHED, code)
+    if stopping.direction is not None:
+        settled = grows_along(field, weights, stopping.direction)
+        code = jnp.where(settled, Outcome.DIRECTION_REACHED, code)
     lost = ~jnp.isfinite(objective) | ~jnp.isfinite(gradient_norm) | (objective > ceiling)
     return jnp.where(lost, Outcome.DIVERGED, code).astype(jnp.int32)
 
@@ -222,8 +263,8 @@ def _second_verdict(stopping: Stopping, network: PyTree, problem: Problem) -> In
     """Return the `Outcome` that second derivatives see where the gradient is small, in the highest precision there is.
 
     CONVERGED: next to nothing is left of the way, and no direction curves down, or the risk is its infimum.
-    STATIONARY: one does, or none curves at all, and rounding alone would decide where to go. NO_MINIMIZER: the risk
-    still falls at eight times the way at whose end a minimum should be, and the weights are larger there. Else RUNNING.
+    STATIONARY: one does, or none curves at all, and rounding alone would decide where to go. NO_MINIMIZER: the end of
+    the way is not that near, and the risk falls for ever instead. Else RUNNING.
     """
     precision = weight_dtype(network)
     field, start = gradient_field(cast(network, jnp.result_type(float)), problem)
@@ -235,10 +276,12 @@ def _second_verdict(stopping: Stopping, network: PyTree, problem: Problem) -> In
     curves_up = around.certified & ~around.curves_down & (around.radius > 0)
     minimum = curves_up | (field.problem.excess_risk(field.network(weights)) <= 0)
     stays = around.leaving <= 10 * jnp.finfo(precision).eps * around.radius * size
-    endless = jax.lax.cond(arrived, lambda: jnp.array(False), lambda: _falls_on(field, start, way))
-    code = jnp.where(endless, Outcome.NO_MINIMIZER, Outcome.RUNNING)
-    code = jnp.where(arrived & ~minimum & stays, Outcome.STATIONARY, code)
-    return jnp.where(arrived & minimum, Outcome.CONVERGED, code).astype(jnp.int32)
+    # A large `remaining` leaves out how much of the way is left, and not whether there is an end to it.
+    near = arrived & minimum & (norm(way) <= _NEAR * size)
+    endless = jax.lax.cond(near, lambda: jnp.array(False), lambda: falls_for_ever(field, start, way))
+    code = jnp.where(arrived & ~minimum & stays, Outcome.STATIONARY, Outcome.RUNNING)
+    code = jnp.where(arrived & minimum, Outcome.CONVERGED, code)
+    return jnp.where(endless, Outcome.NO_MINIMIZER, code).astype(jnp.int32)
 
 
 def _on_the_floor(field: GradientField, weights: PyTree, precision: jnp.dtype) -> tuple[PyTree, Surroundings]:
@@ -254,21 +297,6 @@ def _on_the_floor(field: GradientField, weights: PyTree, precision: jnp.dtype) -
 
     _, found = jax.lax.scan(closer, weights, length=3)
     return jax.tree.map(lambda leaf: leaf[-1], found)
-
-
-def _falls_on(field: GradientField, weights: PyTree, step: PyTree) -> Bool[Array, ""]:
-    """Tell whether the risk falls far beyond the end of a step, where a minimum should be, less and less steeply.
-
-    The weights are to grow. Where the gradient grows too, a plateau or a saddle is left behind.
-    """
-
-    def slope(times: Array) -> tuple[Array, Array, Array]:
-        there = jax.tree.map(lambda weight, change: weight + times * change, weights, step)
-        gradient = jax.grad(field.objective)(there)
-        return inner_product(gradient, step), norm(gradient), norm(there)
-
-    slopes, steepness, sizes = jax.lax.map(slope, jnp.array([0.0, 2, 4, 8], jax.tree.leaves(weights)[0].dtype))
-    return jnp.all(slopes < 0) & jnp.all(jnp.diff(steepness) < 0) & (sizes[-1] > sizes[0])
 
 
 def first_verdict(

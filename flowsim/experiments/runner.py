@@ -15,7 +15,7 @@ import numpy as np
 
 from ..comparison import Comparison, compare
 from ..data import Data, check_data
-from ..dynamics import SOLVERS, Stopping, checked_parts
+from ..dynamics import SOLVERS, Stopping, checked_parts, stopping_for
 from ..kinds import seeds
 from ..networks import cast, shape_refusals
 from ..problems import EmpiricalRisk, LinearRegression, Problem
@@ -77,6 +77,10 @@ def build(scenario: Scenario, folder: Path) -> tuple[Problem, eqx.Module]:
         problem = build_problem(scenario, *data.training)
         checked_parts(network)
         eqx.filter_eval_shape(problem, network)
+    try:
+        stopping_for(_stopping(scenario), problem, jnp.dtype(scenario.precision))
+    except ValueError as error:  # of a criterion that these data do not have
+        raise ScenarioError(f"flow: {error}") from None
     return problem, network
 
 
@@ -122,7 +126,8 @@ def default_device() -> Any:
 
 def _stopping(scenario: Scenario) -> Stopping | None:
     flow = scenario.flow
-    if all(part is None for part in (flow.gradient_norm, flow.remaining, flow.excess_risk, flow.risk)):
+    asked = {key: getattr(flow, key) for key in ("excess_risk", "risk", "remaining", "margin", "direction")}
+    if flow.gradient_norm is None and all(part is None for part in asked.values()):
         return None
     standard = Stopping.standard(jnp.dtype(scenario.precision)).gradient_norm
-    return Stopping(flow.gradient_norm or standard, flow.excess_risk, flow.risk, flow.remaining)
+    return Stopping(flow.gradient_norm or standard, **asked)

@@ -92,9 +92,22 @@ class Scenario(Section):
                 write="risk or gradient_norm in its place",
                 at=("flow", "excess_risk"),
             )
+        yield from self._class_refusals()
         yield from within(("flow",), self.flow.refusals_at(self.precision))
         for section in ("network", "loss", "flow", "descent", "sweep"):
             yield from within((section,), _without_room(getattr(self, section), self.precision))
+
+    def _class_refusals(self) -> Iterator[PydanticCustomError]:
+        """Yield that the labels of classes would be centred or rescaled, and then were labels no more."""
+        rescaled = self.data.rescaled_targets()
+        if rescaled and not self.loss.make().takes_numbers():
+            yield refusal(
+                found=f"true beside the loss {self.loss.kind}",
+                expected="false, as it would centre or rescale the labels of classes",
+                write=" and ".join(f"{key}: false" for key in rescaled)
+                + ", or data of kind: labelled, which scales the inputs alone",
+                at=("data", rescaled[0]),
+            )
 
     def _unlike_least_squares(self) -> str:
         return f"the loss {self.loss.kind}" if self.network.is_linear() else "a nonlinear network"

@@ -44,6 +44,10 @@ class FlowSettings(Section):
     """The flow may stop once the excess risk is this small; null: it is not asked."""
     risk: float | None = Field(default=None, gt=0, examples=[1e-9])
     """The flow may stop once the risk is this small, for networks that fit their data; null: it is not asked."""
+    margin: float | None = Field(default=None, gt=0, examples=[10.0])
+    """The flow may stop once the margin of every sample is this large, for losses of classes; null: it is not asked."""
+    direction: float | None = Field(default=None, gt=0, lt=math.pi, examples=[0.01])
+    """The flow may stop once −∇R is at this angle to the weights, which grow for ever then; null: it is not asked."""
     t1: Time = Field(default=math.inf, examples=[100.0], json_schema_extra={"default": "inf"})
     """The time at which the flow ends at the latest; inf: it runs to its limit."""
     max_steps: StepLimit = Field(default=1_000_000, examples=[1_000_000])

@@ -1,6 +1,9 @@
 """What can be recorded along a run."""
 
+from .accuracy import Accuracy as Accuracy
+from .direction import Alignment as Alignment, Angle as Angle
 from .gradient import GradientNorm as GradientNorm
+from .margin import Margin as Margin, NormalizedMargin as NormalizedMargin
 from .probe import (
     PROBES as PROBES,
     FunctionProbe as FunctionProbe,

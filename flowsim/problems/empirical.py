@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
-from jaxtyping import Array, Float, PyTree
+from jaxtyping import Array, Bool, Float, PyTree
 from numpy.typing import ArrayLike
 
 from .chunks import activation_bytes, checked_chunk, fitting_chunk, over_samples, pass_bytes
@@ -23,9 +23,11 @@ class EmpiricalRisk(Problem):
     """The risk R = (1/n) Σ_i loss(network(x_i), y_i) of any Equinox model that maps one sample.
 
     `X` is (n, …) and `y` is (n,) or (n, m); `loss` is one of `flowsim.losses`, or any function (prediction, target)
-    that returns a scalar for one sample. Its minimum is in general unknown: then excess risks are NaN. Give
-    `minimal_risk` where it is known. Raises `ValueError` for shapes that do not fit and entries that are not finite;
-    when it is called, for a network whose predictions do not have the shape of their targets.
+    that returns a scalar for one sample. Targets are taken as they are: nothing is centred or rescaled. The minimum is
+    in general unknown: then excess risks are NaN, and `lower_bound` is what is known. Give `minimal_risk` where it is.
+    Raises `ValueError` for shapes that do not fit, entries that are not finite, targets that the loss does not compare
+    with anything, such as labels 0 and 1 with `Logistic`, and a `minimal_risk` below the lower bound; when it is
+    called, for a network whose predictions do not go with their targets. What is traced is taken as it is.
 
     Risk and derivatives are computed `chunk_size` samples at a time, and the last ones together: so much of a pass over
     the samples is in memory at once, at the price of one forward pass more. By default all at once, unless a pass is
@@ -39,6 +41,7 @@ class EmpiricalRisk(Problem):
     loss: Loss
     chunk_size: int | None = eqx.field(static=True)
     divisible: bool = eqx.field(static=True)
+    classes: int = eqx.field(static=True)
 
     def __init__(
         self,
@@ -64,11 +67,19 @@ class EmpiricalRisk(Problem):
         self.loss = as_loss(loss)
         self.chunk_size = checked_chunk(chunk_size)
         self.divisible = isinstance(X, Tracer | np.ndarray) or len(X.sharding.device_set) == 1
+        self.classes = _checked_classes(self.loss, y)
+        if not isinstance(minimal_risk, Tracer) and not np.isnan(minimal_risk):
+            _check_bound(minimal_risk, self.lower_bound)
 
     @property
     def infimum(self) -> Float[Array, ""]:
         """The `minimal_risk`: NaN unless it was given."""
         return self.minimal_risk
+
+    @property
+    def lower_bound(self) -> Float[Array, ""]:
+        """The mean of the infima of the loss beside each target, which no risk is below; NaN if they are unknown."""
+        return jnp.mean(jax.vmap(self.loss.least)(self.y))
 
     def __call__(self, network: Callable[[Array], Array]) -> Float[Array, ""]:
         """Return the risk R of a network."""
@@ -123,13 +134,45 @@ class EmpiricalRisk(Problem):
         predictions = eqx.filter_eval_shape(self._predictions, network)
         return self._risk_of(jnp.zeros(predictions.shape, predictions.dtype))
 
+    def margins(self, network: Callable[[Array], Array]) -> Float[Array, " n"]:
+        """Return the least margin of each sample, NaN for a loss or targets without classes."""
+        check_model(network)
+
+        def of_sample(x: Array, target: Array) -> Array:
+            return self.loss.margins(self._paired(predicted(network, x), target), target)
+
+        return jnp.min(self._over_samples(network, of_sample), axis=1)
+
+    def zero_prediction(self) -> Float[Array, "*outputs"]:
+        """Return zero as a network with no more outputs than the targets need predicts it for one sample."""
+        numbered = self.y.ndim == 1 and self.classes > 1
+        return jnp.zeros(self.classes if numbered else self.y.shape[1:], self.X.dtype)
+
+    def has_margins(self) -> bool:
+        """Tell whether the loss knows margins of all targets, True where these are traced."""
+        zero = self.zero_prediction()
+        if not self.loss.compares(zero, self.y[0]):
+            return False
+        margins = jax.vmap(partial(self.loss.margins, zero))(self.y)
+        return isinstance(margins, Tracer) or not bool(jnp.isnan(margins).any())
+
+    @property
+    def attained(self) -> bool:
+        """Whether some prediction has the infimum of the loss."""
+        return self.loss.attained
+
+    def falls_for_ever(self, network: Callable[[Array], Array]) -> Bool[Array, ""]:
+        """Tell whether the loss of every sample falls for ever as its prediction is scaled up."""
+
+        def falls(x: Array, target: Array) -> Array:
+            return self.loss.falls_for_ever(self._paired(predicted(network, x), target), target)
+
+        return jnp.all(self._over_samples(network, falls))
+
     def _loss_root(self, network: Callable[[Array], Array], x: Array, target: Array) -> Float[Array, "outputs outputs"]:
         """Return a matrix B with BBᵀ the second derivative of one sample's share of the risk in its prediction."""
         prediction = self._paired(predicted(network, x), target)
-        curvature = self.loss.curvature(prediction, target)
-        slack = 10 * jnp.finfo(curvature.dtype).eps * jnp.trace(curvature)
-        root = jnp.linalg.cholesky(curvature + slack * jnp.eye(prediction.size, dtype=curvature.dtype))
-        return jnp.where(jnp.isfinite(root), root, 0) / self.X.shape[0] ** 0.5
+        return self.loss.curvature_root(prediction, target) / self.X.shape[0] ** 0.5
 
     def _predictions(self, network: Callable[[Array], Array]) -> Float[Array, "n ..."]:
         return self._over_samples(network, lambda x, _: predicted(network, x))
@@ -160,8 +203,13 @@ class EmpiricalRisk(Problem):
         if not self.loss.compares(prediction, target):
             raise ValueError(
                 f"for one sample the network predicts shape {prediction.shape} and y holds shape {target.shape} of "
-                f"{target.dtype}, which {type(self.loss).__name__} does not compare: give the network as many outputs "
-                "as y has columns"
+                f"{target.dtype}, which {type(self.loss).__name__} does not compare: "
+                f"{self.loss.remedy(prediction, target)}"
+            )
+        if prediction.size < self.classes:
+            raise ValueError(
+                f"y holds the class {self.classes - 1} and the network predicts {prediction.size} numbers, one for "
+                f"each class from 0 on: give it {self.classes} outputs or more"
             )
         return prediction
 
@@ -180,6 +228,26 @@ def _real(name: str, given: ArrayLike) -> np.ndarray | jax.Array:
     if not (jnp.issubdtype(array.dtype, jnp.floating) or array.dtype.kind in "iub"):
         raise ValueError(f"{name} holds {array.dtype}: expected real numbers, such as float64")
     return array
+
+
+def _checked_classes(loss: Loss, y: np.ndarray | jax.Array) -> int:
+    """Return the number of outputs that targets ask for; `ValueError` for targets that the loss does not take."""
+    if isinstance(y, Tracer):
+        return 1
+    targets = np.asarray(y)
+    loss.check_targets(targets)
+    return loss.classes(targets)
+
+
+def _check_bound(minimal_risk: float, lower_bound: Float[Array, ""]) -> None:
+    """Raise `ValueError` for a minimal risk that is less than any risk can be, unless targets are traced."""
+    if isinstance(lower_bound, Tracer):
+        return
+    if minimal_risk < float(lower_bound) - 1e-6 * (1 + abs(float(lower_bound))):
+        raise ValueError(
+            f"minimal_risk is {float(minimal_risk):g}, but no risk of these targets is below {float(lower_bound):g}: "
+            "give the least risk of all networks, or leave it out where that is not known"
+        )
 
 
 def _check_finite(name: str, array: np.ndarray | jax.Array, dtype: jnp.dtype) -> None:

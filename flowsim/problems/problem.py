@@ -59,6 +59,27 @@ class Problem(eqx.Module):
         """Return the unit of risks: the risk of a model that always answers zero; NaN where there is none."""
         return float("nan")
 
+    def margins(self, network: Any, /) -> Float[Array, " n"]:
+        """Return by how much each sample is on the right side; NaN, for one sample, where there are no sides."""
+        return jnp.full_like(self(network), jnp.nan)[None]
+
+    def has_margins(self) -> bool:
+        """Tell whether `margins` are numbers."""
+        return False
+
+    @property
+    def attained(self) -> bool:
+        """Whether the infimum of a loss is one that some prediction has; True where nothing is known of that."""
+        return True
+
+    def falls_for_ever(self, network: Any, /) -> Bool[Array, ""]:
+        """Tell whether the risk is known to fall for ever as the predictions of this network grow in proportion.
+
+        So it is under a loss that no prediction brings to its infimum, once every sample is on the right side. Where it
+        is not known, as here, a run judges by how the risk falls around it.
+        """
+        return jnp.array(False)
+
     def pass_bytes(self, network: Any, /) -> float | None:
         """Return about how many bytes a derivative of the risk keeps of a pass over all samples; `None`: not known."""
         return None

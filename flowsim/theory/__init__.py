@@ -9,6 +9,7 @@ from .large_products import (
     binomial_interval as binomial_interval,
     sample_large_products as sample_large_products,
 )
+from .max_margin import Separator as Separator, max_margin as max_margin
 from .minimizers import (
     flat_minimizer as flat_minimizer,
     flat_minimizer_statements as flat_minimizer_statements,

@@ -5,7 +5,10 @@ from collections.abc import Callable
 from typing import ClassVar
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
+import numpy as np
+from jax.core import Tracer
 from jaxtyping import Array, Float
 
 from ...recognized import recognized
@@ -29,8 +32,28 @@ class PointwiseLoss(Loss):
         return differentiated_curvature(self.function, prediction, target)
 
     def compares(self, prediction: Float[Array, "*outputs"], target: Array) -> bool:
-        """Tell whether the shapes are equal, or the target is a whole number, such as that of a class."""
-        return prediction.shape == target.shape or not jnp.issubdtype(target.dtype, jnp.floating)
+        """Tell whether the shapes are equal, or the target is a whole number that stands for one of the outputs."""
+        if prediction.shape == target.shape:
+            return True
+        return not jnp.issubdtype(target.dtype, jnp.floating) and not self._broadcasts(prediction, target)
+
+    def _broadcasts(self, prediction: Array, target: Array) -> bool:
+        """Tell whether the function takes a whole number for one that every output is compared with.
+
+        Then it does not matter which output is which: for a class it does.
+        """
+        if target.shape != () or prediction.size < 2:
+            return False
+        entries = np.linspace(-1, 1, prediction.size).reshape(prediction.shape)
+        with jax.ensure_compile_time_eval():
+            try:
+                zero = jnp.zeros((), target.dtype)
+                first, second = (self.function(jnp.asarray(p, prediction.dtype), zero) for p in (entries, -entries))
+            except Exception:  # whatever the code of a user does; it is told where the loss is asked for
+                return False
+        if isinstance(first, Tracer) or jnp.ndim(first) or jnp.ndim(second):
+            return False
+        return bool(np.isclose(first, second, rtol=1e-5, atol=0))
 
 
 def as_loss(loss: object) -> Loss:

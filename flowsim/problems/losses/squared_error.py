@@ -5,6 +5,7 @@ from typing import ClassVar
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from .indicator import indicated_margins
 from .loss import LOSSES, Loss
 
 
@@ -22,3 +23,11 @@ class SquaredError(Loss):
     def curvature(self, prediction: Float[Array, "*outputs"], target: Array) -> Float[Array, "m m"]:
         """Return 2I."""
         return 2 * jnp.eye(prediction.size, dtype=prediction.dtype)
+
+    def curvature_root(self, prediction: Float[Array, "*outputs"], target: Array) -> Float[Array, "m m"]:
+        """Return √2 I."""
+        return 2**0.5 * jnp.eye(prediction.size, dtype=prediction.dtype)
+
+    def margins(self, prediction: Float[Array, "*outputs"], target: Array) -> Float[Array, " k"]:
+        """Return the margins beside a target of ±1, or a row of an identity; NaN beside any other."""
+        return indicated_margins(prediction, target)

@@ -1,0 +1,60 @@
+"""Where the weights point."""
+
+from collections.abc import Callable
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, PyTree
+
+from ..networks import split
+from ..norms import angle_between
+from .probe import PROBES, Label, Moment, Probe
+
+
+def _weights(network: eqx.Module) -> PyTree:
+    return split(network)[0]
+
+
+@PROBES.register("alignment")
+class Alignment(Probe):
+    """The angle between the weights and −∇R(W), in radians; NaN at W = 0 and where the gradient vanishes.
+
+    Under a logistic loss on separable data, the angle at which `Stopping(direction=...)` looks.
+    """
+
+    label: Label = eqx.field(
+        static=True,
+        default=Label(
+            "alignment",
+            "angle between the weights and the negative gradient",
+            r"angle of $W$ and $-\nabla R$",
+            "radian",
+        ),
+    )
+
+    def measure(self, moment: Moment) -> Float[Array, ""]:
+        """Return the angle, at the price of one gradient."""
+        weights, rest = split(moment.network)
+        gradient = jax.grad(lambda moved: moment.problem.objective(eqx.combine(moved, rest)))(weights)
+        return angle_between(weights, jax.tree.map(jnp.negative, gradient))
+
+
+class Angle(Probe):
+    """The angle between what `of` returns of the network, by default its weights, and `direction`, in radians.
+
+    `direction` is of the same structure: an array for `of=flowsim.DeepLinear.regressor`, such as that of
+    `flowsim.theory.max_margin`, and by default another network. NaN where one of the two is zero.
+    """
+
+    direction: PyTree
+    of: Callable[[Any], PyTree] = eqx.field(static=True, default=_weights)
+    label: Label = eqx.field(
+        static=True, default=Label("angle", "angle to a given direction", "angle to a given direction", "radian")
+    )
+
+    def measure(self, moment: Moment) -> Float[Array, ""]:
+        """Return the angle."""
+        direction = _weights(self.direction) if self.of is _weights else self.direction
+        return angle_between(self.of(moment.network), direction)

@@ -1,0 +1,45 @@
+"""A loss that outliers pull at no more than linearly."""
+
+import math
+from typing import ClassVar
+
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from .indicator import indicated_margins
+from .loss import LOSSES, Loss
+
+
+@LOSSES.register("huber")
+class Huber(Loss):
+    """Σ h(prediction − target) with h(e) = e²/2 up to |e| = δ and δ(|e| − δ/2) beyond, δ = `delta` (Huber 1964).
+
+    Raises `ValueError` for a `delta` that is not positive and finite.
+    """
+
+    delta: float = 1.0
+
+    infimum: ClassVar[float] = 0.0
+    attained: ClassVar[bool] = True
+
+    def __check_init__(self):
+        if isinstance(self.delta, int | float) and not 0 < self.delta < math.inf:
+            raise ValueError(f"delta must be positive and finite, got {self.delta}")
+
+    def __call__(self, prediction: Float[Array, "*outputs"], target: Array) -> Float[Array, ""]:
+        """Return the loss of one sample, a sum over its numbers."""
+        error = jnp.abs(prediction - target)
+        square = jnp.minimum(error, self.delta)  # so that no square leaves the range of floats
+        return jnp.sum(square * (error - square / 2))
+
+    def curvature(self, prediction: Float[Array, "*outputs"], target: Array) -> Float[Array, "m m"]:
+        """Return the diagonal matrix of 1 where |e| ≤ δ and 0 where it is more."""
+        return jnp.diag((jnp.abs(prediction - target).ravel() <= self.delta).astype(prediction.dtype))
+
+    def curvature_root(self, prediction: Float[Array, "*outputs"], target: Array) -> Float[Array, "m m"]:
+        """Return the curvature, whose square it is."""
+        return self.curvature(prediction, target)
+
+    def margins(self, prediction: Float[Array, "*outputs"], target: Array) -> Float[Array, " k"]:
+        """Return the margins beside a target of ±1, or a row of an identity; NaN beside any other."""
+        return indicated_margins(prediction, target)

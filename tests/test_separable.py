@@ -1,0 +1,275 @@
+"""Classes that a network separates: no minimizer, margins and directions; and classes that it does not."""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import scipy.optimize
+from numpy.testing import assert_allclose
+
+import flowsim
+from flowsim import DeepLinear, EmpiricalRisk, Outcome, Perceptron, Stopping
+from flowsim.losses import CrossEntropy, Logistic, SquaredError
+from flowsim.norms import angle_between
+from flowsim.probes import Accuracy, Alignment, Angle, Margin, NormalizedMargin
+from flowsim.theory import max_margin
+
+KEY = jax.random.key(0)
+RNG = np.random.default_rng(1)
+X = RNG.standard_normal((20, 2))
+SIGNS = np.where(X[:, 0] + 0.3 * X[:, 1] > 0, 1, -1)
+MIXED = np.where(np.arange(20) < 4, -SIGNS, SIGNS)
+LINE = DeepLinear.gaussian(widths=[2, 1], scale=0.5, key=KEY)
+PAIR = DeepLinear.gaussian(widths=[2, 2], scale=0.5, key=KEY)
+LOOSE = Stopping(gradient_norm=1e-2)
+NEVER = Stopping(gradient_norm=None)
+
+SEPARABLE = {
+    "logistic": (LINE, EmpiricalRisk(X, SIGNS, Logistic())),
+    "cross-entropy": (PAIR, EmpiricalRisk(X, SIGNS > 0, CrossEntropy())),
+    "ones and zeros": (PAIR, EmpiricalRisk(X, np.stack([SIGNS < 0, SIGNS > 0], 1).astype(float), CrossEntropy())),
+}
+
+
+def perceptron(activation):
+    return Perceptron.gaussian(widths=[2, 5, 1], scale=0.7, activation=activation, key=jax.random.key(1))
+
+
+@pytest.mark.parametrize("name", ["logistic", "cross-entropy", pytest.param("ones and zeros", marks=pytest.mark.slow)])
+def test_separable_classes_have_no_minimizer(name):
+    network, problem = SEPARABLE[name]
+    flow = flowsim.integrate(network, problem, ts=[])
+    assert flow.outcome is Outcome.NO_MINIMIZER
+    assert not flow.converged
+    assert "no minimizer" in flow.outcome.meaning
+    # However loose the tolerance: at a gradient of a hundredth, too, all is still to come.
+    assert flowsim.integrate(network, problem, ts=[], stopping=LOOSE).outcome is Outcome.NO_MINIMIZER
+
+
+@pytest.mark.slow
+def test_classes_that_are_separable_in_one_direction_only_have_no_minimizer():
+    """The first three samples overlap, and have a best weight, log 2; the others are separable, and have none."""
+    X = np.array([[1.0, 0], [1, 0], [1, 0], [0, 1], [0.3, 1]])
+    problem = EmpiricalRisk(X, np.array([1, 1, -1, 1, 1]), Logistic())
+    flow = flowsim.integrate(LINE, problem, ts=[], max_steps=1000)
+    assert flow.outcome is Outcome.NO_MINIMIZER
+    assert_allclose(flow.network.regressor()[0], np.log(2), rtol=1e-6)
+
+
+def test_descent_on_separable_classes_has_no_minimizer_either():
+    network, problem = SEPARABLE["logistic"]
+    descent = flowsim.descend(network, problem, learning_rate=1.0, steps=2000, record_steps=[0], stopping=LOOSE)
+    assert descent.outcome is Outcome.NO_MINIMIZER
+    assert descent.steps < 2000
+
+
+@pytest.mark.parametrize("activation", ["tanh", pytest.param("gelu", marks=pytest.mark.slow)])
+def test_a_perceptron_that_separates_has_no_minimizer(activation):
+    problem = EmpiricalRisk(X, SIGNS, Logistic())
+    assert flowsim.integrate(perceptron(activation), problem, ts=[]).outcome is Outcome.NO_MINIMIZER
+
+
+def test_classes_that_overlap_have_the_minimizer_that_scipy_finds():
+    def risk(w):
+        return np.mean(np.logaddexp(0, -MIXED * (X @ w)))
+
+    def gradient(w):
+        return -X.T @ (MIXED * scipy.special.expit(-MIXED * (X @ w))) / len(X)
+
+    best = scipy.optimize.minimize(risk, np.zeros(2), jac=gradient, method="BFGS", options={"gtol": 1e-12}).x
+    problem = EmpiricalRisk(X, MIXED, Logistic())
+    flow = flowsim.integrate(LINE, problem, ts=[], stopping=Stopping(gradient_norm=1e-12, remaining=1e-11))
+    assert flow.outcome is Outcome.CONVERGED
+    assert_allclose(flow.network.regressor(), best, rtol=1e-9)
+    assert flowsim.integrate(LINE, problem, ts=[]).outcome is Outcome.CONVERGED
+    assert flowsim.integrate(LINE, problem, ts=[], stopping=LOOSE).outcome is Outcome.CONVERGED
+
+
+def test_probabilities_have_a_minimizer_however_well_the_classes_are_separated():
+    smoothed = np.where(SIGNS[:, None] > 0, [0.1, 0.9], [0.9, 0.1])
+    problem = EmpiricalRisk(X, smoothed, CrossEntropy())
+    flow = flowsim.integrate(PAIR, problem, ts=[])
+    assert flow.outcome is Outcome.CONVERGED
+    assert float(flow.risk[-1]) >= float(problem.lower_bound)
+
+
+class OnTheCircle(eqx.Module):
+    weight: jax.Array
+
+    def __call__(self, x):
+        return self.weight @ x / jnp.linalg.norm(self.weight)
+
+
+class Bump(eqx.Module):
+    weight: jax.Array
+
+    def __call__(self, x):
+        return self.weight @ x / (1 + self.weight @ self.weight)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", [OnTheCircle, Bump])
+def test_predictions_that_cannot_grow_with_the_weights_have_a_minimizer(kind):
+    problem = EmpiricalRisk(np.array([[1.0, 0.2], [0.8, -0.3], [1.2, 0.4]]), np.ones(3), Logistic())
+    for stopping in (None, LOOSE):
+        flow = flowsim.integrate(kind(jnp.array([0.3, 0.2])), problem, ts=[], stopping=stopping)
+        assert bool(problem.falls_for_ever(flow.network))  # every sample is on the right side
+        assert flow.outcome is Outcome.CONVERGED
+
+
+@pytest.fixture(scope="module")
+def long_flow():
+    """A logistic flow over ten decades of time, and the separator to which it tends."""
+    problem = SEPARABLE["logistic"][1]
+    separator = max_margin(problem)
+    angle = Angle(separator.direction, of=DeepLinear.regressor)
+    probes = [angle, Alignment(), Margin(), NormalizedMargin(), Accuracy()]
+    times = 10.0 ** np.arange(2, 13)
+    return separator, flowsim.integrate(LINE, problem, ts=times, t1=1e12, stopping=NEVER, probes=probes)
+
+
+def test_the_angle_to_the_separator_falls_like_one_over_log_t(long_flow):
+    _, flow = long_flow
+    late = slice(5, None)  # from t = 1e7 on
+    products = np.asarray(flow.diagnostics["angle"] * jnp.log(flow.times))[late]
+    # Soudry et al. (2018): w = ŵ log t + ρ(t), where ρ has a limit; what is left falls like 1/log t.
+    slope = np.polyfit(1 / np.log(flow.times[late]), products, 1)
+    assert slope[1] > 0
+    assert np.ptp(products) < 0.15 * products.mean()
+    assert (np.diff(products) < 0).all()
+
+
+def test_margins_along_the_flow_are_those_of_their_definition(long_flow):
+    separator, flow = long_flow
+    w = np.asarray(flow.network.regressor())
+    least = (SIGNS * (X @ w)).min()
+    assert_allclose(flow.diagnostics["margin"][-1], least, rtol=1e-12)
+    assert_allclose(flow.diagnostics["normalized_margin"][-1], least / np.linalg.norm(w), rtol=1e-12)
+    assert 0.98 * separator.margin < flow.diagnostics["normalized_margin"][-1] < separator.margin
+    assert (flow.diagnostics["accuracy"] == 1).all()
+    assert (np.diff(flow.diagnostics["normalized_margin"]) > 0).all()
+
+
+def test_at_the_end_the_gradient_points_as_the_weights_do(long_flow):
+    _, flow = long_flow
+    alignment, angle = flow.diagnostics["alignment"], flow.diagnostics["angle"]
+    assert_allclose(alignment[-1], angle[-1], rtol=0.2)
+
+
+def test_the_separator_is_that_of_the_quadratic_program():
+    separator = max_margin(SEPARABLE["logistic"][1])
+    found = scipy.optimize.minimize(
+        lambda w: w @ w / 2,
+        [5.0, 5.0],
+        jac=lambda w: w,
+        constraints={"type": "ineq", "fun": lambda w: SIGNS * (X @ w) - 1, "jac": lambda w: SIGNS[:, None] * X},
+        method="SLSQP",
+        options={"ftol": 1e-15},
+    ).x
+    assert_allclose(separator.direction, found / np.linalg.norm(found), rtol=1e-8)
+    assert separator.margin == pytest.approx(1 / np.linalg.norm(found), rel=1e-8)
+    margins = SIGNS * (X @ separator.direction)
+    assert_allclose(margins[separator.support], separator.margin, rtol=1e-10)
+
+
+def test_two_classes_have_the_separator_of_signs_in_opposite_columns():
+    signs, classes = (max_margin(SEPARABLE[name][1]) for name in ("logistic", "cross-entropy"))
+    expected = np.stack([-signs.direction, signs.direction], 1) / 2**0.5
+    assert_allclose(classes.direction, expected, atol=1e-10)
+    assert_allclose(max_margin(SEPARABLE["ones and zeros"][1]).direction, expected, atol=1e-10)
+
+
+@pytest.mark.parametrize(
+    ("problem", "error", "message"),
+    [
+        (EmpiricalRisk(X, MIXED, Logistic()), ValueError, "no linear network has all samples on the right side"),
+        (EmpiricalRisk(X, X[:, 0]), ValueError, "SquaredError knows no margins of these targets"),
+        (flowsim.LinearRegression(X, SIGNS), TypeError, "got LinearRegression"),
+        (EmpiricalRisk(X[:, :, None], SIGNS, Logistic()), ValueError, r"X has shape \(20, 2, 1\)"),
+    ],
+)
+def test_what_has_no_separator_is_refused(problem, error, message):
+    with pytest.raises(error, match=message):
+        max_margin(problem)
+
+
+def test_one_sample_grows_as_lamberts_function():
+    # dw/dt = 1/(1 + eʷ) from w = 0: w + eʷ = t + 1.
+    problem = EmpiricalRisk(np.ones((1, 1)), [1], Logistic())
+    times = np.array([0.5, 2.0, 20.0, 1e3, 1e6])
+    start = DeepLinear([np.zeros((1, 1))])
+    flow = flowsim.integrate(start, problem, ts=times, t1=1e6, stopping=NEVER, weights=True, rtol=1e-8)
+    w = np.asarray(flow.path.weights[0]).ravel()
+    assert_allclose(w + np.exp(w), times + 1, rtol=1e-6)
+    c = times[:3] + 1
+    assert_allclose(w[:3], c - scipy.special.lambertw(np.exp(c)).real, rtol=1e-7)
+
+
+def test_a_run_stops_at_a_margin_and_at_a_direction():
+    network, problem = SEPARABLE["logistic"]
+    flow = flowsim.integrate(network, problem, ts=[], stopping=Stopping(margin=4.0))
+    assert flow.outcome is Outcome.MARGIN_REACHED
+    assert flow.converged
+    assert 4 <= float(jnp.min(problem.margins(flow.network))) < 8
+    flow = flowsim.integrate(network, problem, ts=[], stopping=Stopping(direction=0.02))
+    assert flow.outcome is Outcome.DIRECTION_REACHED
+    gradient = jax.grad(problem)(flow.network)
+    assert float(angle_between(flow.network, jax.tree.map(jnp.negative, gradient))) <= 0.02
+
+
+def test_weights_that_start_at_zero_are_not_taken_for_settled():
+    start = jax.tree.map(jnp.zeros_like, LINE)
+    flow = flowsim.integrate(start, SEPARABLE["logistic"][1], ts=[], t1=1e-3, stopping=Stopping(direction=0.1))
+    assert flow.outcome is Outcome.TIME_LIMIT
+
+
+@pytest.mark.parametrize(
+    ("problem", "stopping", "message"),
+    [
+        (EmpiricalRisk(X, X[:, 0]), Stopping(margin=1.0), "margin is about samples of classes"),
+        (EmpiricalRisk(X, X[:, 0]), Stopping(direction=0.1), "direction is about samples of classes"),
+        (flowsim.LinearRegression(X, X[:, 0]), Stopping(margin=1.0), "of which LinearRegression knows none"),
+        (EmpiricalRisk(X, SIGNS), Stopping(direction=0.1), "the infimum of this loss is attained"),
+    ],
+)
+def test_margins_and_directions_are_asked_where_there_are_some(problem, stopping, message):
+    with pytest.raises(ValueError, match=message):
+        flowsim.integrate(LINE, problem, stopping=stopping)
+
+
+def test_accuracy_and_margin_of_ones_and_zeros_are_those_of_the_largest_output():
+    network = DeepLinear([np.array([[1.0, 0.0], [0.0, 1.0], [1.0, 1.0]])])
+    labels = np.arange(20) % 3
+    predictions = X @ np.array([[1.0, 0.0, 1.0], [0.0, 1.0, 1.0]])
+    right = (predictions.argmax(1) == labels).mean()
+    others = np.where(np.eye(3, dtype=bool)[labels], -np.inf, predictions).max(1)
+    least = (predictions[np.arange(20), labels] - others).min()
+    for problem in (EmpiricalRisk(X, labels, CrossEntropy()), EmpiricalRisk(X, np.eye(3)[labels])):
+        assert measured(Accuracy(), network, problem) == pytest.approx(right, rel=1e-12)
+        assert measured(Margin(), network, problem) == pytest.approx(least, rel=1e-12)
+    assert np.isnan(measured(Accuracy(), network, EmpiricalRisk(X, np.eye(3)[labels] + 0.1)))
+    assert np.isnan(measured(Margin(), network, flowsim.LinearRegression(X, np.eye(3)[labels])))
+    assert EmpiricalRisk(X, SIGNS, SquaredError()).has_margins()
+
+
+def measured(probe, network, problem):
+    nothing = jnp.asarray(jnp.nan)
+    return float(probe.measure(flowsim.Moment(network, problem, None, nothing, nothing)))
+
+
+def test_the_normalized_margin_knows_the_degree_of_a_homogeneous_network():
+    problem = SEPARABLE["logistic"][1]
+    for depth in (1, 3):
+        network = DeepLinear.gaussian(widths=[2, *[3] * (depth - 1), 1], scale=0.7, key=KEY)
+        doubled = jax.tree.map(lambda leaf: 2 * leaf, network)
+        expected = measured(Margin(), network, problem) / float(size_of(network)) ** depth
+        assert measured(NormalizedMargin(), network, problem) == pytest.approx(expected, rel=1e-10)
+        assert measured(NormalizedMargin(), doubled, problem) == pytest.approx(expected, rel=1e-10)
+    smooth = perceptron("tanh")
+    assert np.isnan(measured(NormalizedMargin(), smooth, problem))
+    assert np.isfinite(measured(NormalizedMargin(degree=2), smooth, problem))
+
+
+def size_of(network):
+    return np.sqrt(sum(np.sum(np.asarray(leaf) ** 2) for leaf in jax.tree.leaves(network)))
