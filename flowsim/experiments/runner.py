@@ -72,7 +72,7 @@ def build(scenario: Scenario, folder: Path) -> tuple[Problem, eqx.Module]:
     numbers. Raises `DataError` for data that cannot be used, and `ScenarioError` where they do not fit the network.
     """
     data = read_data(scenario, folder)
-    network = build_network(scenario, data.inputs, data.outputs)
+    network = build_network(scenario, scenario.network.inputs_for(data.shape), data.outputs)
     with failing(f"a network of kind {scenario.network.kind}, on data of kind {scenario.data.kind},"):
         problem = build_problem(scenario, *data.training)
         checked_parts(network)
@@ -85,9 +85,12 @@ def read_data(scenario: Scenario, folder: Path) -> Data:
     with failing(f"data of kind {scenario.data.kind}"):
         found = scenario.data.load(seeds.generator(scenario.seed, "data"), folder)
         check_data(found)
-    for refusal in shape_refusals(scenario.network, found.inputs, found.outputs):
+    if found.classes is not None:
+        wanted = found.labels
+        found = found.written_as(scenario.loss.make().labels(found.classes) if wanted == "auto" else wanted)
+    for refusal in shape_refusals(scenario.network, found.shape, found.outputs):
         raise ScenarioError(refusal.message())
-    return found
+    return found if scenario.network.keeps_shape() else found.flattened()
 
 
 def build_problem(scenario: Scenario, X: np.ndarray, y: np.ndarray) -> Problem:
@@ -95,7 +98,7 @@ def build_problem(scenario: Scenario, X: np.ndarray, y: np.ndarray) -> Problem:
     return LinearRegression(X, y) if scenario.least_squares else EmpiricalRisk(X, y, scenario.loss.make())
 
 
-def build_network(scenario: Scenario, inputs: int, outputs: int, key: jax.Array | None = None) -> eqx.Module:
+def build_network(scenario: Scenario, inputs: Any, outputs: int, key: jax.Array | None = None) -> eqx.Module:
     """Return the network of `scenario` with weights drawn from `key`, by default that of its seed."""
     key = seeds.key(scenario.seed, "network") if key is None else key
     with failing(f"a network of kind {scenario.network.kind}"):

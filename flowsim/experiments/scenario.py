@@ -10,7 +10,7 @@ from pydantic_core import PydanticCustomError
 
 from ..data import SOURCES, DataSource
 from ..kinds import Chosen, Made, Section, recipe_of, refusal, within
-from ..networks import NETWORKS, NetworkRecipe, shape_refusals
+from ..networks import NETWORKS, NetworkRecipe, network_recipe, shape_refusals
 from ..problems.losses import LOSSES, SquaredError
 from .figure import FigureNames, figure_refusals
 from .forecast import memory_refusals, product_size_refusals, theory_size_refusals
@@ -31,7 +31,7 @@ class Scenario(Section):
     """Of every array."""
     data: Annotated[DataSource, Chosen(SOURCES)] = Field(examples=[{"kind": "gaussian", "samples": 50, "features": 5}])
     """Where the samples come from."""
-    network: Annotated[NetworkRecipe, Chosen(NETWORKS)] = Field(
+    network: Annotated[NetworkRecipe, Chosen(NETWORKS, recipe=network_recipe)] = Field(
         examples=[{"kind": "residual", "depth": 10, "scale": 0.5}]
     )
     """What is trained."""
@@ -70,7 +70,8 @@ class Scenario(Section):
 
     def refusals(self) -> Iterator[PydanticCustomError]:
         """Yield why the sections do not go together."""
-        yield from within(("network",), shape_refusals(self.network, *self.data.dimensions()))
+        shape, (_, outputs) = self.data.sample_shape(), self.data.dimensions()
+        yield from within(("network",), shape_refusals(self.network, shape, outputs))
         yield from memory_refusals(self.precision, self.data, self.network, self.sweep)
         if self.theory is not None and not self.squares:
             yield refusal(

@@ -57,9 +57,12 @@ def unstack(stacks: Stacks) -> tuple[Float[Array, "*lanes _out _in"], ...]:
 
 
 def gaussian(
-    widths: Sequence[int], scale: float, *, key: Array, dtype: jnp.dtype | None
+    widths: Sequence[int], scale: float, *, key: Array, dtype: jnp.dtype | None, fan_in: bool = False
 ) -> tuple[Float[Array | np.ndarray, "_layers _out _in"], ...]:
-    """Draw stacks for widths d_0, …, d_L with independent N(0, scale²) entries, JAX's arrays or NumPy's."""
+    """Draw stacks for widths d_0, …, d_L with independent N(0, scale²) entries, JAX's arrays or NumPy's.
+
+    With `fan_in` those of W_k are N(0, scale²/d_{k−1}).
+    """
     check_widths(widths)
     if np.asarray(scale).dtype.kind not in "iuf" or not scale >= 0:
         raise ValueError(f"scale must be a standard deviation, zero or more, got {scale!r}")
@@ -67,7 +70,8 @@ def gaussian(
     runs = [(shape, len(list(run))) for shape, run in groupby(shapes)]
     dtype = jnp.dtype(jnp.result_type(float) if dtype is None else dtype)
     return tuple(
-        scale * standard_normal(key, number, (count, *shape), dtype) for number, (shape, count) in enumerate(runs)
+        (scale / shape[1] ** 0.5 if fan_in else scale) * standard_normal(key, number, (count, *shape), dtype)
+        for number, (shape, count) in enumerate(runs)
     )
 
 

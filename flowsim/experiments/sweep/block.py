@@ -156,7 +156,9 @@ def _cost_of_start(scenario: Scenario, sweep: SweepSettings, descents: Iterable[
     if sweep.critical is not None:
         steps += 10 * sweep.critical.steps
     samples, inputs, outputs = scenario.data.rough_sizes()
-    numbers = 6 * (scenario.network.count_weights(inputs, outputs) or 0)
+    network, shape = scenario.network, scenario.data.sample_shape()
+    shape = (inputs,) if shape is None and not network.keeps_shape() else shape
+    numbers = 6 * (network.count_weights(network.inputs_for(shape), outputs) or 0)
     if not scenario.network.is_linear():
         numbers *= samples / 2
     return _SECONDS_PER_START + steps * numbers * _SECONDS_PER_NUMBER

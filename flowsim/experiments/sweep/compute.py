@@ -14,6 +14,7 @@ import scipy.linalg  # noqa: F401  brings the BLAS whose threads are limited
 from pydantic import ValidationError
 from threadpoolctl import threadpool_limits
 
+from ...data import Data
 from ...dynamics import Outcome, descend_lanes, integrate
 from ...networks import stacked, unstacked
 from ...quantities import MEASURES
@@ -138,7 +139,7 @@ class _Work:
         self.held_out = build_problem(self.scenario, *held_out) if held_out else None
         self.probes = probes_of(self.scenario.record)
         self.stopping = flow_options(self.scenario)["stopping"]
-        self.networks = [self._network(start, data.inputs, data.outputs) for start in block.starts]
+        self.networks = [self._network(start, data) for start in block.starts]
 
     def done(self) -> BlockResult:
         """Compute everything that the block asks for."""
@@ -156,9 +157,10 @@ class _Work:
             self._critical_rates(self.block.critical)
         return BlockResult(self.arrays, self.failures)
 
-    def _network(self, start: Start, inputs: int, outputs: int) -> eqx.Module:
+    def _network(self, start: Start, data: Data) -> eqx.Module:
         key = start_key(self.scenario.seed, start.name, start.repetition)
-        return build_network(self.block.scenario_of(start), inputs, outputs, key)
+        scenario = self.block.scenario_of(start)
+        return build_network(scenario, scenario.network.inputs_for(data.shape), data.outputs, key)
 
     def _cell(self, row: int) -> str:
         return self.block.describe(self.block.starts[row])

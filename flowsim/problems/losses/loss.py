@@ -3,9 +3,11 @@
 import abc
 import inspect
 from collections.abc import Callable
+from typing import Literal
 
 import equinox as eqx
 import jax
+import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from ...kinds import Registry
@@ -54,6 +56,15 @@ class Loss(eqx.Module):
         A loss that compares unlike ones, such as logits with the number of a class, says here which.
         """
         return prediction.shape == target.shape
+
+    def labels(self, classes: int) -> Literal["index", "one_hot", "sign"]:
+        """Return how the labels of so many classes are written for this loss.
+
+        "index" is the number of the class, where the loss compares that with one prediction for each class; if not,
+        "one_hot". A loss of ±1 returns "sign".
+        """
+        predictions, number = jnp.zeros(classes), jnp.asarray(0)
+        return "index" if self.compares(predictions, number) else "one_hot"
 
 
 def differentiated_curvature(
