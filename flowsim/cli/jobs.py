@@ -21,6 +21,7 @@ from ..experiments import (
     result_folder,
     theory_cells,
 )
+from ..probes import Probe
 from ..problems import Problem
 
 
@@ -34,6 +35,7 @@ class Job:
     folder: ResultFolder
     problem: Problem
     network: eqx.Module
+    probes: tuple[Probe, ...]
     cells: tuple[Cell, ...]
 
     @property

@@ -80,7 +80,7 @@ class PerceptronNetwork(NetworkRecipe):
         if self.widths and (len(self.widths) != self.depth - 1 or self.width is not None):
             both = self.width is not None
             yield refusal(
-                found=f"{len(self.widths)} widths beside {f'width {self.width}' if both else f'depth {self.depth}'}",
+                found=f"{len(self.widths)} of them beside {f'width {self.width}' if both else f'depth {self.depth}'}",
                 expected="one width for each hidden layer, one fewer than the depth, and no other",
                 write="width: null" if both else f"depth: {len(self.widths) + 1}",
                 at=("widths",),

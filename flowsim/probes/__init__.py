@@ -1,6 +1,7 @@
 """What can be recorded along a run."""
 
 from .gradient import GradientNorm as GradientNorm
+from .held_out import HELD_OUT as HELD_OUT, TestAccuracy as TestAccuracy, TestRisk as TestRisk
 from .probe import (
     PROBES as PROBES,
     FunctionProbe as FunctionProbe,
@@ -12,3 +13,4 @@ from .probe import (
 from .regressor import SquaredDistance as SquaredDistance
 from .risk import ExcessRisk as ExcessRisk, Risk as Risk
 from .sharpness import Sharpness as Sharpness
+from .top_eigenvalues import TopEigenvalues as TopEigenvalues

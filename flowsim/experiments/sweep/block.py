@@ -185,7 +185,7 @@ def resolved_default(section: str) -> Any:
 def digests(scenario: Scenario, descents: Iterable[Descent], folder: Path) -> dict[str, str]:
     """Return the SHA-256 of the files that results depend on: those of the data, and modules of a user's own."""
     files = {name: folder / name for name in scenario.data.files_read()}
-    kinds = {getattr(scenario, name).kind for name in choices()} | set(scenario.record)
+    kinds = {getattr(scenario, name).kind for name in choices()} | {entry.kind for entry in scenario.record}
     kinds |= {descent.optimizer["kind"] for descent in descents}
     kinds |= {name for section in (scenario.data, scenario.network, scenario.flow) for name in named_in(section)}
     modules = {kind: source_of(kind) for kind in sorted(kinds)}

@@ -19,8 +19,7 @@ from ...dynamics import Outcome, descend_lanes, integrate
 from ...networks import stacked, unstacked
 from ...quantities import MEASURES
 from ..optimizer import optimizer_of
-from ..record import probes_of
-from ..runner import build_network, build_problem, environment, flow_options, read_data
+from ..runner import build_network, build_probes, build_problem, environment, flow_options, read_data
 from .block import Block, Start, digests
 from .critical import brackets
 from .grid import start_key
@@ -137,7 +136,7 @@ class _Work:
         self.problem = build_problem(self.scenario, *data.training)
         held_out = data.held_out if block.holds_out else None
         self.held_out = build_problem(self.scenario, *held_out) if held_out else None
-        self.probes = probes_of(self.scenario.record)
+        self.probes = build_probes(self.scenario, data)
         self.stopping = flow_options(self.scenario)["stopping"]
         self.networks = [self._network(start, data) for start in block.starts]
 
