@@ -306,5 +306,5 @@ def test_an_activation_that_there_is_not_is_refused(write, capsys):
     text = "data: {kind: mine:Wave, period: 4.0}\nnetwork: {kind: mlp, depth: 2, scale: 0.5, activation: Tanh}\n"
     assert run(write(text)) == 2
     said = " ".join(capsys.readouterr().err.split())
-    assert "network.activation: found 'Tanh'; expected one of linear, gelu, tanh, softplus, or an activation" in said
+    assert "network.activation: found 'Tanh'; expected one of linear, gelu, tanh, softplus, relu, or an" in said
     assert said.endswith("write activation: tanh")
