@@ -21,6 +21,7 @@ from .view import Curve, TimeView, log_limits
 _MOST_LINES = 8
 _FAINTEST = 0.35
 _MARGIN = 0.05
+_MARKS = 10
 
 
 def probe_figures(dataset: xarray.Dataset) -> dict[str, Figure]:
@@ -44,8 +45,8 @@ def _probe_figure(shown: Recorded, dataset: xarray.Dataset, name: str) -> Figure
         figure, axes, view = empty_figure(shown, str(attributes["symbol"]))
         lines = [_lines(run, name) for run in runs]
         _set_limits(axes, [line for several in lines for line in several], view, bool(attributes.get("logarithmic", 1)))
-        for run, several in zip(runs, lines, strict=True):
-            _draw(axes, run, several, view)
+        for number, (run, several) in enumerate(zip(runs, lines, strict=True)):
+            _draw(axes, run, several, view, view.spread(_MARKS, (number - 0.5) / len(runs)))
         add_legend(figure, axes)
     return figure
 
@@ -73,10 +74,11 @@ def _set_limits(axes: Axes, lines: Sequence[Curve], view: TimeView, logarithmic:
         axes.set_ylim(numbers.min() - margin, numbers.max() + margin)
 
 
-def _draw(axes: Axes, run: RecordedRun, lines: Sequence[Curve], view: TimeView) -> None:
-    look = {key: value for key, value in run_look(run.run, calm=run.outcome.arrived).items() if key != "marker"}
+def _draw(axes: Axes, run: RecordedRun, lines: Sequence[Curve], view: TimeView, marks: np.ndarray) -> None:
+    look = run_look(run.run, calm=run.outcome.arrived)
     for line, strength in zip(lines, np.linspace(1.0, _FAINTEST, max(len(lines), 2)), strict=False):
         times, values = in_view(axes, line, view)
-        lone_point = "o" if np.isfinite(values).sum() == 1 else None
+        marked = np.unique(np.minimum(np.searchsorted(times, marks), len(times) - 1)).tolist()
+        lone_point = {"marker": "o"} if np.isfinite(values).sum() == 1 else {}
         label = name_of(run) if strength == 1.0 else None
-        axes.plot(times, values, label=label, **look | {"marker": lone_point, "alpha": float(strength)})
+        axes.plot(times, values, label=label, markevery=marked, alpha=float(strength), **look | lone_point)

@@ -180,7 +180,7 @@ VALUES = {
     "an unknown loss": (f"{HEAD}loss: hinge", "3: loss: found the text 'hinge'; expected one of squared_error"),
     "a loss in a list": (f"{HEAD}loss: [squared_error]", "3: loss: found a list; expected a section of keys"),
     "an unknown optimizer": (f"{HEAD}descent: {{optimizer: adam}}", "3: descent.optimizer: found the text 'adam'; exp"),
-    "an unknown activation": (network("activation: swish"), "2: network.activation: found 'swish'; expected one of lin"),
+    "an unknown activation": (network("activation: swish"), "2: network.activation: found 'swish'; expected one of"),
     "an activation that is no function": (network("activation: 'math:pi'"), "2: network.activation: found 'math:pi', "),
     "condition below one": (data("condition: 0.5"), "1: data.condition: found 0.5; expected at least 1"),
     "an unknown subject": (f"{HEAD}theory: {{subjects: [rate]}}", "3: theory.subjects[0]: found the text 'rate'; expe"),
