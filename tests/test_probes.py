@@ -103,8 +103,8 @@ def test_probes_with_options_and_held_out_samples_are_recorded_stored_and_drawn(
 # fmt: off
 WRONG = {
     "nothing held out": ("data.test_samples=0", "record[0]: found test_risk beside data of kind digits tha"),
-    "an unknown option": ("record=[{kind: top_eigenvalues, cuont: 2}]", "record[0].cuont: found an unknown key; expected"
-        " one of kind, count; write count"),
+    "an unknown option": ("record=[{kind: top_eigenvalues, cuont: 2}]", "record[0].cuont: found an unknown key; expect"
+        "ed one of kind, count; write count"),
     "a wrong option": ("record=[{kind: top_eigenvalues, count: x}]", "record[0].count: found the text 'x'; expec"),
     "the same twice": ("record=[test_risk, test_risk]", "record: found two probes called test_risk"),
     "labels for another loss": ("data.labels=index", "for one sample the network predicts shape (3,) and y holds s"),
