@@ -207,7 +207,8 @@ def _refuse_unless_finite(place: str, text: str) -> None:
     except ValueError as error:
         if text.strip().casefold() not in _MISSING:
             found = f"{reprlib.repr(text)} is not a number"
-            raise DataError(f"{place}: {found}: expected one written like 12.5 or 3e-4") from error
+            expected = "expected one written like 12.5 or 3e-4; labels of classes take kind: labelled"
+            raise DataError(f"{place}: {found}: {expected}") from error
         number = math.nan
     if not math.isfinite(number):
         raise not_finite(place, number, found=text)
