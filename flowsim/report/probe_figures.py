@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Sequence
+from typing import Any
 
 import matplotlib
 import numpy as np
@@ -79,6 +80,6 @@ def _draw(axes: Axes, run: RecordedRun, lines: Sequence[Curve], view: TimeView, 
     for line, strength in zip(lines, np.linspace(1.0, _FAINTEST, max(len(lines), 2)), strict=False):
         times, values = in_view(axes, line, view)
         marked = np.unique(np.minimum(np.searchsorted(times, marks), len(times) - 1)).tolist()
-        shown = look | ({"marker": "o"} if np.isfinite(values).sum() == 1 else {})
+        shown: dict[str, Any] = look | ({"marker": "o"} if np.isfinite(values).sum() == 1 else {})
         label = name_of(run) if strength == 1.0 else None
         axes.plot(times, values, label=label, markevery=marked, alpha=float(strength), **shown)
