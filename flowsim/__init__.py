@@ -19,7 +19,14 @@ from .dynamics import (
     integrate as integrate,
 )
 from .experiments import open_results as open_results
-from .networks import DeepLinear as DeepLinear, Fixed as Fixed, Perceptron as Perceptron
+from .networks import (
+    Convolution as Convolution,
+    Convolutional as Convolutional,
+    DeepLinear as DeepLinear,
+    Fixed as Fixed,
+    Perceptron as Perceptron,
+    ResidualPerceptron as ResidualPerceptron,
+)
 from .probes import Label as Label, Moment as Moment, Probe as Probe
 from .problems import (
     EmpiricalRisk as EmpiricalRisk,

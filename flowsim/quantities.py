@@ -47,11 +47,12 @@ _PLACES = {"initial_": "at initialization", "final_": "at the end of the run"}
 def attributes(name: str, label: Label | None = None) -> dict[str, Any]:
     """Return `long_name` and `units` of the variable `name`, which may begin with initial_ or final_.
 
-    A probe's come from its `label`, with the symbol that figures use.
+    A probe's come from its `label`, with the symbol that figures use, and whether their axis is to be logarithmic.
     """
     if label is not None:
         place = next((f", {place}" for prefix, place in _PLACES.items() if name.startswith(prefix)), "")
-        return {"long_name": label.meaning + place, "units": label.unit, "symbol": label.symbol}
+        said = {"long_name": label.meaning + place, "units": label.unit, "symbol": label.symbol}
+        return said | {"logarithmic": int(label.logarithmic)}
     if name == "outcome":
         return {"long_name": "how the run ended", "units": "1", **_outcome_flags()}
     for prefix, place in _PLACES.items():

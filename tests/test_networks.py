@@ -118,7 +118,7 @@ def test_cast_changes_the_precision_of_every_array(residual):
         (lambda: flowsim.DeepLinear.gaussian(widths=[3, 1], scale=-1.0, key=KEY), "standard deviation"),
         (lambda: flowsim.DeepLinear.residual(width=0, depth=3, scale=1.0, key=KEY), "positive whole"),
         (
-            lambda: flowsim.Perceptron.gaussian(widths=[3, 1], scale=1.0, activation="relu", key=KEY),
+            lambda: flowsim.Perceptron.gaussian(widths=[3, 1], scale=1.0, activation="swish", key=KEY),
             "softplus",
         ),
         (lambda: flowsim.Perceptron([np.ones((2, 3))], [np.ones(3)]), "biases"),

@@ -210,7 +210,7 @@ WRONG = {
     "no such name": ("network.kind=mine:Shalow", "but no Shalow in mine; expected a name that the module defines; write"
         " kind: mine:Shallow"),
     "not a network": ("network.kind=mine:Wave", "network.kind: found the text 'mine:Wave', which is not a network; expe"
-        "cted a subclass of flowsim.networks.NetworkRecipe with a method build; write kind: residual"),
+        "cted a class of Equinox modules, a function that returns one, or a flowsim.networks.NetworkRecipe with"),
     "an abstract one": ("data.kind=mine:DataSource", "which is not a data source; expected a subclass of flow"),
     "one that cannot be built": ("network.width=13", "ValueError: not so many"),
     "one that cannot be loaded": ("data.samples=-1", "data of kind mine:Wave fails: ValueError: negative dimensions"),
@@ -257,7 +257,12 @@ def test_an_overridden_kind_keeps_the_options_that_it_has_too(write):
 
 def test_the_json_schema_admits_kinds_of_ones_own():
     *known, outside = scenario_json_schema()["properties"]["network"]["oneOf"]
-    assert [kind["properties"]["kind"]["const"] for kind in known] == ["residual", "mlp"]
+    assert [kind["properties"]["kind"]["const"] for kind in known] == [
+        "residual",
+        "mlp",
+        "convolutional",
+        "residual_mlp",
+    ]
     assert all(kind["required"][0] == "kind" for kind in known)
     assert outside["required"] == ["kind"]
 
@@ -301,5 +306,5 @@ def test_an_activation_that_there_is_not_is_refused(write, capsys):
     text = "data: {kind: mine:Wave, period: 4.0}\nnetwork: {kind: mlp, depth: 2, scale: 0.5, activation: Tanh}\n"
     assert run(write(text)) == 2
     said = " ".join(capsys.readouterr().err.split())
-    assert "network.activation: found 'Tanh'; expected one of linear, gelu, tanh, softplus, or an activation" in said
+    assert "network.activation: found 'Tanh'; expected one of linear, gelu, tanh, softplus, relu, or an" in said
     assert said.endswith("write activation: tanh")

@@ -500,3 +500,22 @@ class TestProbes:
         assert found["flow"]["probes"]["final_size"] == len(flow.times) - 0.5
         assert found["descent"][0]["probes"]["parts_many"] == [1.5, *[5.0] * 5]
         assert "probes" not in report.summary(comparison.to_dataset())["flow"]
+
+
+def test_a_probe_has_a_figure_with_a_line_for_each_of_its_numbers(comparison):
+    stored = comparison.to_dataset()
+    times = stored["time"].values
+    several = np.stack([times + 1, times - 1], axis=2)
+    attributes = {"symbol": "$a$", "long_name": "two lines", "logarithmic": 1}
+    shown = stored.assign({"two lines": (("run", "record", "two_0"), several, attributes)})
+    axes = report.figures(shown)["two_lines"].axes[0]
+    runs = recorded(shown).runs
+    assert len(axes.lines) == 2 * len(runs)
+    assert axes.get_yscale() == "linear"  # as some numbers are negative
+    np.testing.assert_array_equal(axes.lines[1].get_ydata()[0], -1.0)
+    assert axes.figure.legends[0].get_texts()[0].get_text() == "GF"
+    assert axes.lines[0].get_alpha() > axes.lines[1].get_alpha()
+    shown["two lines"] = (("run", "record", "two_0"), several + 2, attributes)
+    assert report.figures(shown)["two_lines"].axes[0].get_yscale() == "log"
+    shown["two lines"].attrs["logarithmic"] = 0
+    assert report.figures(shown)["two_lines"].axes[0].get_yscale() == "linear"

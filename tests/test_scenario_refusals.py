@@ -95,7 +95,7 @@ BAD_KEYS = {
     "no depth": (good("  depth: 10\n", ""), "3: network.depth: found nothing; expected a value, for which"),
     "no kind": (good("kind: residual", ""), "3: network.kind: found nothing; expected one of residual, mlp"),
     "misspelled kind": (good("residual", "resdual"), "4: network.kind: found the text 'resdual'; expected o"),
-    "a number as kind": (good("residual", "3"), "4: network.kind: found 3; expected one of residual, mlp, or a netwo"),
+    "a number as kind": (good("residual", "3"), "4: network.kind: found 3; expected one of residual, mlp, conv"),
     "an empty section": (good(" {rtol: 1e-5, t1: inf}", ""), "7: flow: found null; expected a section of ke"),
     "a list as section": (good("{rtol: 1e-5, t1: inf}", "[1]"), "7: flow: found a list; expected a section"),
     "a number as section": (TABLE + "flow: 5", "3: flow: found 5; expected a section of keys; write flow: {"),
@@ -172,7 +172,7 @@ BAD_OVERRIDES = {
     "network.scale=!!float 1": "found the tag",
     "network.activation=tanh": "network.activation: found an unknown key; expected one of kind, depth, scale",
     "network.kind=mpl": "network.kind: found the text 'mpl'; expected one of residual, mlp, "
-    "or a network of your own as my_module:MyKind; write kind: mlp",
+    "convolutional, residual_mlp, or a network of your own as my_module:MyKind; write kind: mlp",
     "flow=null": "flow: found null; expected a section of keys",
     "flow={a: {b: 1}}": "flow.a: found an unknown key",
 }

@@ -24,7 +24,7 @@ BAD = {
     "its home": (over("scale: [1]"), "flow.max_steps; write it as network.scale"),
     "a section as axis": (over("network: [1]"), "sweep.over.network: found an unknown key; expected one of seed"),
     "the kind of data": (over("data.kind: [file]"), "sweep.over.'data.kind': found an unknown key; expected one o"),
-    "a wrong kind": (over("network.kind: [mlp, mpl]"), "found the text 'mpl'; expected one of residual, mlp, or a "),
+    "a wrong kind": (over("network.kind: [mlp, mpl]"), "found the text 'mpl'; expected one of residual, mlp, conv"),
     "a bad value": (over("network.scale: [1, -1]"), "4 sweep.over: network.scale: found -1; expected at least 0;"),
     "a bad type": (over("network.depth: [1, two]"), "network.depth: found the text 'two'; expected a whole number; "),
     "a broken depth": (over("network.depth: {start: 2, stop: 3, count: 3}"), "found 2.5; expected a whole number; w"),

@@ -22,6 +22,7 @@ from ..experiments import (
     result_folder,
     theory_cells,
 )
+from ..probes import Probe
 from ..problems import Problem
 
 
@@ -35,6 +36,7 @@ class Job:
     folder: ResultFolder
     problem: Problem
     network: eqx.Module
+    probes: tuple[Probe, ...]
     cells: tuple[Cell, ...]
 
     @property

@@ -59,7 +59,7 @@ def _found(job: Job, pending: PendingSweep | None, console: Console) -> Findings
 
         comparison = None
         if job.compares:
-            comparison = run(job.scenario, job.problem, job.network, progress=progress)
+            comparison = run(job.scenario, job.problem, job.network, job.probes, progress=progress)
         theory = check_theory(job.scenario, job.cells, progress=progress)
     sweep = None
     if pending is not None:

@@ -8,6 +8,9 @@ from numpy.typing import ArrayLike, NDArray
 
 Array = NDArray[np.float64]
 
+_AXES_OF_IMAGES = ("channel", "row", "column")
+_SHAPES = {1: "(n,)", 2: "(n, columns)", 3: "(n, height, width)", 4: "(n, channels, height, width)"}
+
 
 class DataError(ValueError):
     """Data that cannot be used: the message says where, what was found, and what is expected."""
@@ -46,6 +49,15 @@ def check_pair(X: HasShape, y: HasShape, *, X_place: str, y_place: str) -> None:
         raise DataError(f"{rows}: expected one of each per sample")
 
 
+def check_labelled(X: HasShape, y: HasShape, *, X_place: str, y_place: str) -> None:
+    """Raise `DataError` for what are not X (n, d), or images, and labels (n,), of real numbers."""
+    check_kind(X, (2, 3, 4), place=X_place)
+    check_kind(y, (1,), place=y_place)
+    if X.shape[0] != y.shape[0]:
+        samples = f"{X_place} has {X.shape[0]} samples and {y_place} has {y.shape[0]} labels"
+        raise DataError(f"{samples}: expected one label for each sample")
+
+
 def real_array(given: ArrayLike, dimensions: tuple[int, ...], *, place: str) -> Array:
     """Return `given` in float64, with one of the `dimensions` 1 and 2; `place` is what an error calls it.
 
@@ -60,18 +72,24 @@ def real_array(given: ArrayLike, dimensions: tuple[int, ...], *, place: str) -> 
     check_kind(array, dimensions, place=place)
     with np.errstate(over="ignore"):  # what float64 has no number for is refused below
         array = array.astype(np.float64)
+    refuse_not_finite(array, place=place)
+    return array
+
+
+def refuse_not_finite(array: NDArray, *, place: str) -> None:
+    """Raise `DataError` for an entry that is not finite, with its place in the array."""
     bad = np.argwhere(~np.isfinite(array))
     if bad.size:
-        entry = ", ".join(f"{axis} {number + 1}" for axis, number in zip(("row", "column"), bad[0], strict=False))
+        axes = ("row", "column") if array.ndim <= 2 else ("sample", *_AXES_OF_IMAGES[-(array.ndim - 1) :])
+        entry = ", ".join(f"{axis} {number + 1}" for axis, number in zip(axes, bad[0], strict=False))
         number = float(array[tuple(bad[0])])
         raise not_finite(f"{place}, {entry} (counted from 1)", number, found=str(number))
-    return array
 
 
 def check_kind(array: HasShape, dimensions: tuple[int, ...], *, place: str) -> None:
     """Raise `DataError` for other numbers of axes than `dimensions`, an empty axis, and what are no real numbers."""
     if len(array.shape) not in dimensions or 0 in array.shape:
-        expected = " or ".join({1: "(n,)", 2: "(n, columns)"}[dimension] for dimension in dimensions)
+        expected = " or ".join(_SHAPES[dimension] for dimension in dimensions)
         raise DataError(f"{place} has shape {array.shape}: expected {expected}, with no empty axis")
     if array.dtype.kind not in "iuf":
         raise DataError(f"{place} holds {array.dtype}: expected real numbers, such as float64")

@@ -48,14 +48,22 @@ def standardize(X: ArrayLike) -> Array:
     are not finite real numbers and for a shape other than (n, d).
     """
     X = real_array(X, (2,), place="X")
+    return standardize_together(X, X[:0])[0]
+
+
+def standardize_together(X: Array, others: Array) -> tuple[Array, Array]:
+    """Return X (n, d) as `standardize` does, and `others` (m, d) after the same map of every column."""
     # Powers of two are divided out without rounding: the difference of two very large entries would overflow.
-    X = np.ldexp(X, -np.frexp(np.abs(X).max(axis=0))[1])
+    exponents = -np.frexp(np.abs(X).max(axis=0))[1]
+    X, others = np.ldexp(X, exponents), np.ldexp(others, exponents)
     # Taking off a row loses nothing where a column varies little around a large value; its mean would.
-    centred = X - X[0]
+    centred, others = X - X[0], others - X[0]
     constant = np.ptp(centred, axis=0) <= _ROUNDING_ERRORS * np.finfo(float).eps * np.abs(X).max(axis=0)
-    centred[:, constant] = 0.0
+    centred[:, constant] = others[:, constant] = 0.0
     largest = np.abs(centred).max(axis=0)
-    centred /= np.where(constant, 1.0, largest)
-    centred -= centred.mean(axis=0)
-    deviation = np.sqrt(np.mean(centred**2, axis=0))
-    return centred / np.where(constant, 1.0, deviation)
+    unit = np.where(constant, 1.0, largest)
+    centred, others = centred / unit, others / unit
+    mean = centred.mean(axis=0)
+    centred, others = centred - mean, others - mean
+    deviation = np.where(constant, 1.0, np.sqrt(np.mean(centred**2, axis=0)))
+    return centred / deviation, others / deviation

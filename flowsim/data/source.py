@@ -1,36 +1,80 @@
 """What a source of data promises, whatever its kind."""
 
 from abc import abstractmethod
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 from pydantic_core import PydanticCustomError
 
 from ..kinds import Recipe, Registry, is_recipe_of
+from .arrays import DataError
 
 Samples = tuple[NDArray, NDArray]
+Labels = Literal["auto", "index", "one_hot", "sign"]
 
 
 @dataclass(frozen=True)
 class Data:
-    """The samples (X, y) to train on, X (n, …) and y (n,) or (n, m), and those that training does not see, if any."""
+    """The samples (X, y) to train on, X (n, …) and y (n,) or (n, m), and those that training does not see, if any.
+
+    With `classes`, their number K, y is (n,) and holds the numbers 0, …, K − 1 of classes. `labels` says how they are
+    to be written for the loss: as "index", "one_hot" or "sign"; "auto" leaves that to the loss.
+    """
 
     training: Samples
     held_out: Samples | None = None
+    classes: int | None = None
+    labels: Labels = "auto"
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The shape of a sample."""
+        return self.training[0].shape[1:]
 
     @property
     def inputs(self) -> int:
         """How many numbers a sample has."""
-        return int(np.prod(self.training[0].shape[1:]))
+        return int(np.prod(self.shape))
 
     @property
     def outputs(self) -> int:
-        """How many labels a sample has."""
+        """How many numbers a network predicts for a sample: its labels, or one for each class."""
+        if self.classes is not None and self.labels != "sign":
+            return self.classes
         return 1 if self.training[1].ndim == 1 else self.training[1].shape[1]
+
+    @property
+    def numbers_classes(self) -> bool:
+        """Whether the labels are numbers of classes, of which there is no regression."""
+        return self.classes is not None and self.labels in ("auto", "index")
+
+    def flattened(self) -> "Data":
+        """Return the same with every sample as a vector."""
+        return self._with(lambda X, y: (X.reshape(len(X), -1), y))
+
+    def written_as(self, labels: Labels) -> "Data":
+        """Return the same with the numbers of classes written as `labels` says.
+
+        "index" keeps them, "one_hot" makes y (n, K) of zeros and a one for the class, "sign" makes it −1 for the first
+        of two classes and +1 for the second. Raises `DataError` for signs of another number of classes.
+        """
+        assert self.classes is not None
+        if labels == "sign" and self.classes != 2:
+            raise DataError(
+                f"there are {self.classes} classes: expected two for labels ±1; write the two that you want, as "
+                "classes: [0, 1], or labels: one_hot and a loss for several outputs"
+            )
+        rows = {"index": None, "one_hot": np.eye(self.classes), "sign": np.array([-1.0, 1.0])}[labels]
+        written = self if rows is None else self._with(lambda X, y: (X, rows[y]))
+        return replace(written, labels=labels)
+
+    def _with(self, change: Callable[[NDArray, NDArray], Samples]) -> "Data":
+        held_out = None if self.held_out is None else change(*self.held_out)
+        return replace(self, training=change(*self.training), held_out=held_out)
 
 
 def check_data(found: object) -> None:
@@ -40,6 +84,16 @@ def check_data(found: object) -> None:
     for name, array in zip(("X", "y"), found.training, strict=True):
         if not isinstance(array, np.ndarray):
             raise TypeError(f"load returns {name} as a {type(array).__name__}: expected an array of NumPy")
+    if found.classes is not None:
+        _check_classes(found, found.classes)
+
+
+def _check_classes(data: Data, classes: int) -> None:
+    """Raise `TypeError` for labels that are not the numbers of so many classes."""
+    for _, y in (data.training, *([] if data.held_out is None else [data.held_out])):
+        if y.ndim != 1 or y.dtype.kind not in "iu" or (y.size and not 0 <= y.min() <= y.max() < classes):
+            found = f"labels of shape {y.shape} and {y.dtype} beside {classes} classes"
+            raise TypeError(f"load returns {found}: expected whole numbers from 0 to {classes - 1}, of shape (n,)")
 
 
 class DataSource(Recipe):
@@ -70,6 +124,11 @@ class DataSource(Recipe):
     def dimensions(self) -> tuple[int | None, int | None]:
         """Return how many numbers and how many labels a sample will have; None where only loading tells."""
         return None, None
+
+    def sample_shape(self) -> tuple[int, ...] | None:
+        """Return the shape that a sample will have; None where only loading tells. By default it is a vector."""
+        inputs, _ = self.dimensions()
+        return None if inputs is None else (inputs,)
 
     def holds_out(self) -> bool:
         """Return whether there will be samples that training does not see."""

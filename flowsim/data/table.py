@@ -1,32 +1,27 @@
 """Data to regress on, read from CSV and NPZ files; what is not a finite number is refused with its place."""
 
 import csv
-import difflib
 import io
 import math
 import operator
 import reprlib
-import zipfile
-import zlib
 from array import array
-from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Sequence
-from dataclasses import dataclass
-from itertools import islice
+from collections.abc import Callable, Iterator
 from os import PathLike
 from pathlib import Path
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ..memory import beyond_memory
-from .arrays import Array, DataError, check_pair, not_finite, paired_arrays
+from .archive import read_archive
+from .arrays import Array, DataError, check_labelled, check_pair, not_finite, paired_arrays, refuse_not_finite
+from .naming import Names, known, refuse_repeated
 
-Names = str | Sequence[str]
+Read = TypeVar("Read")
 
 _MISSING = frozenset(["", "?", "-", ".", "na", "n/a", "#n/a", "<na>", "nat", "nil", "null", "none", "missing"])
-_MOST_COMPARED = 1000  # names among which the nearest to an unknown one is looked for
-_CORRUPT = (zipfile.BadZipFile, zlib.error, EOFError, RuntimeError, ValueError)
+_NO_LABEL = frozenset(["", "?", "na", "n/a", "nan"])
 
 
 def read_table(path: str | PathLike[str], target: Names, features: Names | None = None) -> tuple[Array, Array]:
@@ -44,40 +39,105 @@ def read_table(path: str | PathLike[str], target: Names, features: Names | None 
     repeated or blank, for shapes that do not fit, and for entries that are missing, infinite or not real
     numbers.
     """
+    return _read(path, {".csv": _numbers_of_csv, ".npz": _numbers_of_npz}, target, features)
+
+
+def read_labelled(
+    path: str | PathLike[str], target: str, features: Names | None = None
+) -> tuple[NDArray, NDArray[np.str_] | NDArray[np.int64]]:
+    """Read samples and the labels of their classes from a `.csv` or `.npz` file as `read_table` does.
+
+    X is (n, d), or from an NPZ file also images (n, channels, height, width), which may be saved without channels, in
+    the type that they have there. The labels (n,) are whole numbers, or text in a CSV file. Raises `DataError` for
+    labels that are missing, and for numbers that are not whole.
+    """
+    return _read(path, {".csv": _labelled_of_csv, ".npz": _labelled_of_npz}, target, features)
+
+
+def _read(
+    path: str | PathLike[str], readers: dict[str, Callable[..., Read]], target: Names, features: Names | None
+) -> Read:
     file = Path(path)
     try:
-        return _reader(file)(file, target, features)
+        if file.is_dir():
+            raise DataError(f"{file}: this is a folder: expected a .csv or .npz file")
+        if file.suffix.lower() not in readers:
+            raise DataError(f"{file}: file type {file.suffix!r} is not supported: expected .csv or .npz")
+        return readers[file.suffix.lower()](file, target, features)
     except FileNotFoundError as error:
         raise DataError(f"{file}: no such file, seen from {Path.cwd()}") from error
     except OSError as error:
         raise DataError(f"{file}: the file cannot be read: {error.strerror or error}") from error
 
 
-def _reader(file: Path) -> Callable[[Path, Names, Names | None], tuple[Array, Array]]:
-    readers = {".csv": _read_csv, ".npz": _read_npz}
-    if file.is_dir():
-        raise DataError(f"{file}: this is a folder: expected a .csv or .npz file")
-    if file.suffix.lower() not in readers:
-        raise DataError(f"{file}: file type {file.suffix!r} is not supported: expected .csv or .npz")
-    return readers[file.suffix.lower()]
+def _numbers_of_npz(file: Path, target: Names, features: Names | None) -> tuple[Array, Array]:
+    X, y = read_archive(file, target, features, check_pair)
+    places = {"X_place": f"{file}, array {_first(features, 'X')!r}", "y_place": f"{file}, array {_first(target)!r}"}
+    return paired_arrays(X, y, **places)
 
 
-def _read_csv(file: Path, target: Names, features: Names | None) -> tuple[Array, Array]:
+def _first(names: Names | None, otherwise: str = "") -> str:
+    return otherwise if names is None else names if isinstance(names, str) else names[0]
+
+
+def _labelled_of_npz(file: Path, target: str, features: Names | None) -> tuple[NDArray, NDArray[np.int64]]:
+    X, y = read_archive(file, target, features, check_labelled)
+    refuse_not_finite(X, place=f"{file}, array {_first(features, 'X')!r}")
+    if not (whole := np.isfinite(y) & (y == np.round(y))).all():
+        row = int(np.argmin(whole))
+        raise _no_class(f"{file}, array {target!r}, row {row + 1} (counted from 1)", str(y[row]))
+    return X[:, None] if X.ndim == 3 else X, y.astype(np.int64)
+
+
+def _no_class(place: str, found: str) -> DataError:
+    expected = "expected whole numbers or words, each the label of a class; for regression write kind: file"
+    return DataError(f"{place}: the label is {found}: {expected}")
+
+
+def _numbers_of_csv(file: Path, target: Names, features: Names | None) -> tuple[Array, Array]:
+    header, rows, inputs, targets = _columns(file, target, features)
+    table = _numbers(file, header, rows, [*inputs, *targets])
+    y = table[:, len(inputs)] if isinstance(target, str) else table[:, len(inputs) :]
+    return table[:, : len(inputs)].copy(), y.copy()
+
+
+def _labelled_of_csv(file: Path, target: str, features: Names | None) -> tuple[NDArray, NDArray[Any]]:
+    header, rows, inputs, (position,) = _columns(file, target, features)
+    rows = list(rows)
+    X = _numbers(file, header, iter(rows), inputs)
+    labels = [cells[position].strip() for _, cells in rows]
+    for (number, _), label in zip(rows, labels, strict=True):
+        if label.casefold() in _NO_LABEL:
+            found = f"{file}, row {number}, column {target!r}: the label is missing ({label!r})"
+            raise DataError(f"{found}: expected that of a class; fill it in or drop the row")
+    try:
+        numbers = np.array([_number(label) for label in labels])
+    except ValueError:
+        return X, np.array(labels)
+    for (number, _), value in zip(rows, numbers, strict=True):
+        if not value.is_integer():
+            raise _no_class(f"{file}, row {number}, column {target!r}", str(value))
+    return X, numbers.astype(np.int64)
+
+
+Columns = tuple[list[str], Iterator[tuple[int, list[str]]], list[int], list[int]]
+
+
+def _columns(file: Path, target: Names, features: Names | None) -> Columns:
+    """Return the header, the rows behind it, and the positions of the columns of X and of y."""
     rows = _rows(file)
     number, header = _header(file, rows)
     position = {name: index for index, name in enumerate(header)}
-    targets = _known(f"{file}, target", "column", target, position)
+    targets = known(f"{file}, target", "column", target, position)
     if features is None:
         taken = set(targets)
         features = [name for name in header if name not in taken]
-    inputs = _known(f"{file}, features", "column", features, position)
-    _refuse_repeated(f"{file}, target and features", "column", [*inputs, *targets])
+    inputs = known(f"{file}, features", "column", features, position)
+    refuse_repeated(f"{file}, target and features", "column", [*inputs, *targets])
     if "" in inputs or "" in targets:
         place = f"{file}, row {number}, column number {header.index('') + 1}"
         raise DataError(f"{place}: the column has no name: expected one, or a list of the features wanted")
-    table = _numbers(file, header, rows, [position[name] for name in (*inputs, *targets)])
-    y = table[:, len(inputs)] if isinstance(target, str) else table[:, len(inputs) :]
-    return table[:, : len(inputs)].copy(), y.copy()
+    return header, rows, [position[name] for name in inputs], [position[name] for name in targets]
 
 
 def _rows(file: Path) -> Iterator[tuple[int, list[str]]]:
@@ -110,12 +170,12 @@ def _header(file: Path, rows: Iterator[tuple[int, list[str]]]) -> tuple[int, lis
     if len(header) == 1:
         found = f"there is one column, {reprlib.repr(header[0])}"
         raise DataError(f"{file}, row {number}: {found}: expected two or more, separated by commas")
-    _refuse_repeated(f"{file}, row {number}", "column", [name for name in header if name])
+    refuse_repeated(f"{file}, row {number}", "column", [name for name in header if name])
     return number, header
 
 
 def _numbers(file: Path, header: list[str], rows: Iterator[tuple[int, list[str]]], positions: list[int]) -> Array:
-    pick = operator.itemgetter(*positions)
+    pick = operator.itemgetter(*positions) if len(positions) > 1 else lambda cells: (cells[positions[0]],)
     values = array("d")
     for number, cells in rows:
         if len(cells) != len(header):
@@ -147,100 +207,8 @@ def _refuse_unless_finite(place: str, text: str) -> None:
     except ValueError as error:
         if text.strip().casefold() not in _MISSING:
             found = f"{reprlib.repr(text)} is not a number"
-            raise DataError(f"{place}: {found}: expected one written like 12.5 or 3e-4") from error
+            expected = "expected one written like 12.5 or 3e-4; labels of classes take kind: labelled"
+            raise DataError(f"{place}: {found}: {expected}") from error
         number = math.nan
     if not math.isfinite(number):
         raise not_finite(place, number, found=text)
-
-
-def _read_npz(file: Path, target: Names, features: Names | None) -> tuple[Array, Array]:
-    roles = {"target": target, "features": "X" if features is None else features}
-    with _archive(file) as archive:
-        available = {name.removesuffix(".npy"): None for name in archive.namelist() if name.endswith(".npy")}
-        y_name, X_name = (_only(f"{file}, {role}", name, available) for role, name in roles.items())
-        _refuse_repeated(f"{file}, target and features", "array", [y_name, X_name])
-        X_place, y_place = f"{file}, array {X_name!r}", f"{file}, array {y_name!r}"
-        heads = [_head(archive, X_name, place=X_place), _head(archive, y_name, place=y_place)]
-        check_pair(*heads, X_place=X_place, y_place=y_place)
-        if beyond := beyond_memory(sum(head.bytes_to_read for head in heads)):
-            raise DataError(f"{file}: the arrays {X_name!r} and {y_name!r} take {beyond}: expected smaller ones")
-        X, y = _array(archive, X_name, place=X_place), _array(archive, y_name, place=y_place)
-    return paired_arrays(X, y, X_place=X_place, y_place=y_place)
-
-
-def _only(place: str, chosen: Names, available: Collection[str]) -> str:
-    if not isinstance(chosen, str):
-        raise DataError(f"{place}: found {chosen!r}: expected the name of one array")
-    return _known(place, "array", chosen, available)[0]
-
-
-def _archive(file: Path) -> zipfile.ZipFile:
-    try:
-        return zipfile.ZipFile(file)
-    except _CORRUPT as error:
-        raise DataError(f"{file}: not an .npz archive ({error}): expected one saved by numpy.savez") from error
-
-
-@dataclass(frozen=True)
-class _Head:
-    """What an archive says of one of its arrays before it is unpacked, and how many bytes it takes then."""
-
-    shape: tuple[int, ...]
-    dtype: np.dtype
-    size: int
-
-    @property
-    def bytes_to_read(self) -> int:
-        """Unpacked, parsed, and in float64."""
-        return 2 * self.size + 8 * math.prod(self.shape)
-
-
-def _head(archive: zipfile.ZipFile, name: str, *, place: str) -> _Head:
-    """Read the head of an array alone: a few kilobytes of an archive may unpack to any size."""
-    try:
-        with archive.open(f"{name}.npy") as stream:
-            version = np.lib.format.read_magic(stream)
-            readers = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
-            shape, _, dtype = readers.get(version, np.lib.format.read_array_header_2_0)(stream)
-            content = archive.getinfo(f"{name}.npy").file_size - stream.tell()
-    except _CORRUPT as error:
-        raise _unreadable(place, error) from error
-    if dtype.hasobject:
-        raise _unreadable(place, "Object arrays cannot be loaded when allow_pickle=False")
-    if content != (expected := math.prod(shape) * dtype.itemsize):
-        raise _unreadable(place, f"{content} bytes for shape {shape} of {dtype}, which takes {expected}")
-    return _Head(shape, dtype, content)
-
-
-def _unreadable(place: str, reason: object) -> DataError:
-    return DataError(f"{place}: the array cannot be read ({reason}): expected real numbers, saved by numpy.savez")
-
-
-def _array(archive: zipfile.ZipFile, name: str, *, place: str) -> NDArray:
-    try:
-        # Read whole before it is parsed: the checksum comes last.
-        content = archive.read(f"{name}.npy")
-        return np.lib.format.read_array(io.BytesIO(content), allow_pickle=False)
-    except _CORRUPT as error:
-        raise _unreadable(place, error) from error
-
-
-def _known(place: str, kind: str, chosen: Names, available: Collection[str]) -> list[str]:
-    """Return the chosen names; `available` are looked up, so that their number costs nothing."""
-    names = [chosen] if isinstance(chosen, str) else list(chosen)
-    listing = ", ".join(map(reprlib.repr, islice(available, 20))) + (", ..." if len(available) > 20 else "")
-    if not names:
-        raise DataError(f"{place}: no {kind} is named or left: expected at least one of {listing}")
-    for name in names:
-        if name not in available:
-            folded = {other.casefold(): other for other in islice(available, _MOST_COMPARED)}
-            nearest = difflib.get_close_matches(str(name).casefold(), folded, n=1)
-            hint = f" (did you mean {folded[nearest[0]]!r}?)" if nearest else ""
-            raise DataError(f"{place}: there is no {kind} {reprlib.repr(name)}{hint}: expected one of {listing}")
-    return names
-
-
-def _refuse_repeated(place: str, kind: str, names: Sequence[str]) -> None:
-    for name, count in Counter(names).items():
-        if count > 1:
-            raise DataError(f"{place}: {kind} {name!r} is named {count} times: expected once")

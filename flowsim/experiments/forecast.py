@@ -32,7 +32,7 @@ def memory_refusals(
     precision: str, data: DataSource, network: NetworkRecipe, sweep: SweepSettings | None
 ) -> Iterator[PydanticCustomError]:
     """Yield that the copies of the weights that a run keeps are more than the memory of the machine."""
-    weights = network.count_weights(*data.dimensions()) or 0
+    weights = _weights(network, data)
     flows = sweep is None or sweep.flow
     copies = _COPIES_OF_FLOW if flows else _COPIES_OF_DESCENT
     if beyond := beyond_memory(weights * copies * np.dtype(precision).itemsize):
@@ -56,7 +56,7 @@ def theory_size_refusals(
             write="fewer repetitions, or shorter lists",
             at=("repetitions",),
         )
-    elif beyond := beyond_memory(8 * flows * (network.count_weights(*data.dimensions()) or 0)):
+    elif beyond := beyond_memory(8 * flows * _weights(network, data)):
         yield refusal(
             found=f"{flows} flows to check, whose networks take {beyond}",
             expected="networks that fit",
@@ -77,6 +77,12 @@ def product_size_refusals(asked: LargeProductsSettings) -> Iterator[PydanticCust
         )
     if (draws := asked.initializations * product_cases(asked)) > MOST_NUMBERS:
         yield too_large(f"{draws} initializations over all combinations", "initializations", ("initializations",))
+
+
+def _weights(network: NetworkRecipe, data: DataSource) -> int:
+    """Return how many weights there will be, at least."""
+    _, outputs = data.dimensions()
+    return network.count_weights(network.inputs_for(data.sample_shape()), outputs) or 0
 
 
 def grid_size(sweep: SweepSettings) -> int:

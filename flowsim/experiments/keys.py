@@ -23,10 +23,13 @@ def keys(section: KeyPath, content: Any) -> dict[str, FieldInfo]:
     if tuple(names[:2]) == AXES:
         return axes(content)
     fields = dict(Scenario.model_fields)
-    inside = content
-    for name in names:
-        inside = inside.get(name) if isinstance(inside, dict) else None
-        models = _models(fields[name], inside) if name in fields else ()
+    inside, entered = content, None
+    for part in section:
+        if isinstance(part, str):
+            inside, entered = inside.get(part) if isinstance(inside, dict) else None, fields.get(part)
+        elif isinstance(inside, list | tuple):
+            inside = inside[part] if part < len(inside) else None
+        models = _models(entered, inside) if entered is not None else ()
         fields = {key: field for model in models for key, field in model.model_fields.items()}
     return fields
 
@@ -49,6 +52,12 @@ def choices() -> dict[str, Chosen]:
 def choice(field: FieldInfo) -> Chosen | None:
     """Return what may be chosen in a field, None where it has no kinds."""
     return next((mark for mark in field.metadata if isinstance(mark, Chosen)), None)
+
+
+def _choice_of_entries(field: FieldInfo) -> Chosen | None:
+    """Return what may be chosen in the entries of a field that is a list, None where they have no kinds."""
+    marks = (mark for entry in get_args(field.annotation) for mark in get_args(entry)[1:])
+    return next((mark for mark in marks if isinstance(mark, Chosen)), None)
 
 
 def sections() -> dict[str, tuple[type[Section], ...]]:
@@ -82,7 +91,7 @@ def named_kinds(name: str, content: Any) -> Iterator[Any]:
 
 def own_kinds(scenario: Scenario) -> list[str]:
     """Return the kinds of a user's own, my_module:MyKind, that the runs of a scenario are made of."""
-    kinds = {getattr(scenario, name).kind for name in choices()} | set(scenario.record)
+    kinds = {getattr(scenario, name).kind for name in choices()} | {entry.kind for entry in scenario.record}
     kinds |= {scenario.descent.optimizer.kind}
     kinds |= {name for section in (scenario.data, scenario.network, scenario.flow) for name in named_in(section)}
     return sorted(kind for kind in kinds if re.fullmatch(OUTSIDE, kind))
@@ -99,8 +108,8 @@ def _swept(name: str, field: FieldInfo, content: Any) -> Iterator[type[Section]]
 
 
 def _models(field: FieldInfo, content: Any) -> tuple[type[Section], ...]:
-    """Return the sections that may stand in a field with this plain `content`."""
-    chosen = choice(field)
+    """Return the sections that may stand in a field with this plain `content`, that of the field or of an entry."""
+    chosen = choice(field) or _choice_of_entries(field)
     if chosen is None:
         return tuple(_sections_in(field.annotation))
     return _known(chosen, chosen.named(content)) or tuple(chosen.registered().values())

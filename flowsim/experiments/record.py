@@ -1,61 +1,86 @@
-"""What a scenario records along its runs beside what every run records: probes, by their names."""
+"""What a scenario records along its runs beside what every run records: probes, with their options."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Annotated, Any
 
-from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema
+from pydantic import AfterValidator, BeforeValidator, Field
+from pydantic_core import PydanticCustomError
 
-from ..kinds import UnknownKindError, refusal
-from ..probes import PROBES, Probe, probe_of
-
-
-def probes_of(names: Iterable[str]) -> tuple[Probe, ...]:
-    """Return the probes of these names, less those that are recorded in any case.
-
-    Raises `UnknownKindError` for a name without one.
-    """
-    return tuple(_probe(name) for name in names if name not in PROBES)
+from ..data import DataSource
+from ..kinds import Chosen, Made, recipe_of, refusal
+from ..probes import HELD_OUT, PROBES, Label, Probe, probe_of
+from ..quantities import MEASURES
 
 
-def _probe(name: str) -> Probe:
-    kind = PROBES[name]
-    return probe_of(kind() if isinstance(kind, type) else kind)
+def probes_of(record: Iterable[Made], given: Mapping[str, Any]) -> tuple[Probe, ...]:
+    """Return the probes that are recorded, less those that are in any case; `given` are the fields of `HELD_OUT`."""
+    return tuple(entry.make(**given) for entry in record if entry.kind not in MEASURES)
 
 
-def _as_names(value: Any) -> Any:
-    return (value,) if isinstance(value, str) else value
+def labels_of(record: Iterable[Made]) -> dict[str, Label]:
+    """Return the labels of these probes by their names."""
+    return {label.name: label for label in (_label_of(entry) for entry in record if entry.kind not in MEASURES)}
 
 
-def _known(names: tuple[str, ...]) -> tuple[str, ...]:
-    taken = set(PROBES)
-    for name in names:
-        label = name if name in PROBES else _label_of(name)
-        if name not in PROBES and label in taken:
-            raise refusal(found=f"two probes called {label}", expected="different names", write="one of them")
-        taken.add(label)
-    return names
+def record_refusals(record: Iterable[Made], data: DataSource) -> Iterator[PydanticCustomError]:
+    """Yield that a probe needs samples that training does not see, and `data` hold out none."""
+    for place, entry in enumerate(record):
+        if entry.given & HELD_OUT and not data.holds_out():
+            yield refusal(
+                found=f"{entry.kind} beside data of kind {data.kind} that hold out no samples",
+                expected="data with samples that training does not see",
+                write="test_samples: 100 for data that have this option, or leave it out",
+                at=("record", place),
+            )
 
 
-def _label_of(name: str) -> str:
-    """Return what a probe of a user's own calls what it measures."""
-    try:
-        return _probe(name).label.name
-    except UnknownKindError as error:
-        raise refusal(found=error.found, expected=error.expected, write=error.write) from None
-    except Exception as error:  # whatever the code of a user does
-        reason = f"{type(error).__name__}: {error}".splitlines()[0]
+def _recipe(kind: Any) -> type[Made]:
+    """Return the recipe of a probe, whose options are its fields, or of a function of the network, which has none."""
+    return recipe_of(kind, given=HELD_OUT) if isinstance(kind, type) else recipe_of(_maker(kind))
+
+
+def _maker(function: Callable[[Any], Any]) -> Callable[[], Probe]:
+    def make() -> Probe:
+        return probe_of(function)
+
+    make.__name__, make.__doc__ = getattr(function, "__name__", "probe"), function.__doc__
+    return make
+
+
+CHOSEN = Chosen(PROBES, recipe=_recipe, word=True)
+
+
+def _as_list(value: Any) -> Any:
+    return (value,) if isinstance(value, str | dict) else value
+
+
+def _known(record: tuple[Made, ...]) -> tuple[Made, ...]:
+    """Return `record`, in which no two probes may have one name."""
+    taken: set[str] = set(MEASURES)
+    for entry in record:
+        if entry.kind in MEASURES:
+            continue
+        name = _label_of(entry).name
+        if name in taken:
+            raise refusal(found=f"two probes called {name}", expected="different names", write="one of them")
+        taken.add(name)
+    return record
+
+
+def _label_of(entry: Made) -> Label:
+    """Return what a probe calls what it measures; of one that asks for samples, its class must say so."""
+    made = entry.makes if entry.given else entry.make()
+    label = getattr(made, "label", None)
+    if not isinstance(label, Label):
         raise refusal(
-            found=f"{name!r}, which cannot be made without arguments ({reason})",
-            expected="a subclass of flowsim.Probe whose fields have defaults, or a function of the network",
-            write="a probe of your own that chooses them",
-        ) from None
+            found=f"the probe {entry.kind}, whose label is a {type(label).__name__}",
+            expected="a flowsim.Label",
+            write="label = flowsim.Label(name, meaning, symbol) in the class",
+        )
+    return label
 
 
-ProbeNames = Annotated[
-    tuple[Annotated[str, Field(min_length=1)], ...],
-    Field(strict=False),
-    BeforeValidator(_as_names),
-    AfterValidator(_known),
-    WithJsonSchema({"anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}}]}),
+Record = Annotated[
+    tuple[Annotated[Made, CHOSEN], ...], Field(strict=False), BeforeValidator(_as_list), AfterValidator(_known)
 ]
-"""Probes by their names: risk, sharpness, …, or my_module:MyProbe."""
+"""Probes by their names, as risk or my_module:MyProbe, or with options, as {kind: top_eigenvalues, count: 3}."""

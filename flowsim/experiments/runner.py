@@ -1,7 +1,7 @@
 """A scenario becomes a problem, a network and a comparison."""
 
 import platform
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from functools import partial
 from importlib.metadata import version
@@ -18,6 +18,7 @@ from ..data import Data, check_data
 from ..dynamics import SOLVERS, Stopping, checked_parts, stopping_for
 from ..kinds import seeds
 from ..networks import cast, shape_refusals
+from ..probes import HELD_OUT, Probe
 from ..problems import EmpiricalRisk, LinearRegression, Problem
 from .document import ScenarioError
 from .failing import failing
@@ -31,14 +32,15 @@ def run(
     scenario: Scenario,
     problem: Problem,
     network: eqx.Module,
+    probes: Sequence[Probe],
     *,
     progress: Callable[[str], None] = lambda stage: None,
 ) -> Comparison:
     """Run `scenario` on what `build` made of it; `progress` hears what is being done.
 
-    Raises `ScenarioError` where a run fails of which a kind of a user's own is part.
+    Raises `ScenarioError` where a run fails of which a probe, or a kind of a user's own, is part.
     """
-    own = own_kinds(scenario)
+    own = list(dict.fromkeys([*own_kinds(scenario), *(entry.kind for entry in scenario.record)]))
     with failing(f"a run with {', '.join(own)}") if own else nullcontext():
         return compare(
             network,
@@ -46,7 +48,7 @@ def run(
             scenario.descent.learning_rates,
             steps=scenario.descent.steps,
             optimizer=scenario.descent.optimizer.make(),
-            probes=probes_of(scenario.record),
+            probes=probes,
             progress=progress,
             **flow_options(scenario),
         )
@@ -65,23 +67,24 @@ def flow_options(scenario: Scenario) -> dict[str, Any]:
     }
 
 
-def build(scenario: Scenario, folder: Path) -> tuple[Problem, eqx.Module]:
-    """Return the problem and the network of `scenario`, whose data file, if any, is found from `folder`.
+def build(scenario: Scenario, folder: Path) -> tuple[Problem, eqx.Module, tuple[Probe, ...]]:
+    """Return the problem, the network and the probes of `scenario`, whose data file, if any, is found from `folder`.
 
     Needs 64-bit JAX (`jax_enable_x64`), also for precision float32, so that both precisions start from the same
     numbers. Raises `DataError` for data that cannot be used, and `ScenarioError` where they do not fit the network.
     """
     data = read_data(scenario, folder)
-    network = build_network(scenario, data.inputs, data.outputs)
+    network = build_network(scenario, scenario.network.inputs_for(data.shape), data.outputs)
     with failing(f"a network of kind {scenario.network.kind}, on data of kind {scenario.data.kind},"):
         problem = build_problem(scenario, *data.training)
         checked_parts(network)
         eqx.filter_eval_shape(problem, network)
+        probes = build_probes(scenario, data)
     try:
         stopping_for(_stopping(scenario), problem, jnp.dtype(scenario.precision))
     except ValueError as error:  # of a criterion that these data do not have
         raise ScenarioError(f"flow: {error}") from None
-    return problem, network
+    return problem, network, probes
 
 
 def read_data(scenario: Scenario, folder: Path) -> Data:
@@ -89,9 +92,12 @@ def read_data(scenario: Scenario, folder: Path) -> Data:
     with failing(f"data of kind {scenario.data.kind}"):
         found = scenario.data.load(seeds.generator(scenario.seed, "data"), folder)
         check_data(found)
-    for refusal in shape_refusals(scenario.network, found.inputs, found.outputs):
+    if found.classes is not None:
+        wanted = found.labels
+        found = found.written_as(scenario.loss.make().labels(found.classes) if wanted == "auto" else wanted)
+    for refusal in shape_refusals(scenario.network, found.shape, found.outputs):
         raise ScenarioError(refusal.message())
-    return found
+    return found if scenario.network.keeps_shape() else found.flattened()
 
 
 def build_problem(scenario: Scenario, X: np.ndarray, y: np.ndarray) -> Problem:
@@ -99,7 +105,19 @@ def build_problem(scenario: Scenario, X: np.ndarray, y: np.ndarray) -> Problem:
     return LinearRegression(X, y) if scenario.least_squares else EmpiricalRisk(X, y, scenario.loss.make())
 
 
-def build_network(scenario: Scenario, inputs: int, outputs: int, key: jax.Array | None = None) -> eqx.Module:
+def build_probes(scenario: Scenario, data: Data) -> tuple[Probe, ...]:
+    """Return what `scenario` records, with the samples of `data` that are held out. Raises `ScenarioError` for none."""
+    given: dict[str, Any] = {}
+    if data.held_out is not None:
+        given = {"test_problem": build_problem(scenario, *data.held_out), "test_samples": data.held_out}
+    for entry in scenario.record:
+        if not given and entry.given & HELD_OUT:
+            found = f"{entry.kind} beside data of kind {scenario.data.kind}, whose load holds out no samples"
+            raise ScenarioError(f"record: found {found}; expected Data(training, held_out); write another record")
+    return probes_of(scenario.record, given)
+
+
+def build_network(scenario: Scenario, inputs: Any, outputs: int, key: jax.Array | None = None) -> eqx.Module:
     """Return the network of `scenario` with weights drawn from `key`, by default that of its seed."""
     key = seeds.key(scenario.seed, "network") if key is None else key
     with failing(f"a network of kind {scenario.network.kind}"):

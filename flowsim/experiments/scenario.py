@@ -10,11 +10,11 @@ from pydantic_core import PydanticCustomError
 
 from ..data import SOURCES, DataSource
 from ..kinds import Chosen, Made, Section, recipe_of, refusal, within
-from ..networks import NETWORKS, NetworkRecipe, shape_refusals
+from ..networks import NETWORKS, NetworkRecipe, network_recipe, shape_refusals
 from ..problems.losses import LOSSES, SquaredError
 from .figure import FigureNames, figure_refusals
 from .forecast import memory_refusals, product_size_refusals, theory_size_refusals
-from .record import ProbeNames
+from .record import Record, record_refusals
 from .settings import DescentSettings, FlowSettings, LargeProductsSettings, TheorySettings
 from .sweep_settings import SweepSettings
 from .values import Seed
@@ -31,7 +31,7 @@ class Scenario(Section):
     """Of every array."""
     data: Annotated[DataSource, Chosen(SOURCES)] = Field(examples=[{"kind": "gaussian", "samples": 50, "features": 5}])
     """Where the samples come from."""
-    network: Annotated[NetworkRecipe, Chosen(NETWORKS)] = Field(
+    network: Annotated[NetworkRecipe, Chosen(NETWORKS, recipe=network_recipe)] = Field(
         examples=[{"kind": "residual", "depth": 10, "scale": 0.5}]
     )
     """What is trained."""
@@ -43,7 +43,7 @@ class Scenario(Section):
     """How the gradient flow is integrated."""
     descent: DescentSettings = Field(default_factory=DescentSettings, examples=[{"learning_rates": [0.02]}])
     """Gradient descent beside the flow."""
-    record: ProbeNames = Field(default=(), examples=[["sharpness", "my_module:MyProbe"]])
+    record: Record = Field(default=(), examples=[["test_risk", "my_module:MyProbe"]])
     """What is recorded along the runs beside risk, excess risk, squared distance, gradient norm and sharpness."""
     theory: TheorySettings | None = Field(default=None, examples=[{"depths": [3, 5, 10]}])
     """The statements of the theory to check; null: none."""
@@ -70,7 +70,9 @@ class Scenario(Section):
 
     def refusals(self) -> Iterator[PydanticCustomError]:
         """Yield why the sections do not go together."""
-        yield from within(("network",), shape_refusals(self.network, *self.data.dimensions()))
+        shape, (_, outputs) = self.data.sample_shape(), self.data.dimensions()
+        yield from within(("network",), shape_refusals(self.network, shape, outputs))
+        yield from record_refusals(self.record, self.data)
         yield from memory_refusals(self.precision, self.data, self.network, self.sweep)
         if self.theory is not None and not self.squares:
             yield refusal(

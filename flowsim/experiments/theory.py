@@ -83,7 +83,7 @@ def _seed(seed: int, repetition: int) -> int:
 
 
 def _cell(scenario: Scenario, repetition: int, folder: Path) -> Cell:
-    built, made = build(scenario, folder)
+    built, made, _ = build(scenario, folder)
     try:
         network, problem = deep_linear(made, built)
     except TypeError:

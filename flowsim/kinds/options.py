@@ -5,7 +5,7 @@ import types
 import typing
 from collections.abc import Callable, Iterator
 from functools import cache
-from typing import Annotated, Any, ClassVar, Literal, get_args, get_origin
+from typing import Annotated, Any, ClassVar, Literal, TypeVar, get_args, get_origin
 
 from pydantic import Field, create_model
 from pydantic_core import PydanticCustomError
@@ -14,21 +14,30 @@ from .registry import UnknownKindError
 from .section import Recipe
 from .values import WHOLE, refusal
 
+Recipe_ = TypeVar("Recipe_", bound="Made")
+
 _EXAMPLES: dict[Any, Any] = {float: 1.0, int: 1, bool: True, str: "word"}
 _NOTHING = inspect.Parameter.empty
 
 
 class Made(Recipe):
-    """A recipe whose options are the parameters of a class or function, which it calls."""
+    """A recipe whose options are the parameters of a class or function, which it calls.
+
+    Parameters that are `given` are no options: whoever calls `make` hands them over.
+    """
 
     makes: ClassVar[Callable[..., Any]]
+    given: ClassVar[frozenset[str]] = frozenset()
 
-    def make(self) -> Any:
-        """Call the class or function with the options."""
-        return type(self).makes(**{key: getattr(self, key) for key in type(self).model_fields if key != "kind"})
+    def make(self, **given: Any) -> Any:
+        """Call the class or function with the options, and with what it asks for of all that is given."""
+        options = {key: getattr(self, key) for key in type(self).model_fields if key != "kind"}
+        return type(self).makes(**options, **{name: given[name] for name in self.given})
 
     def refusals(self) -> Iterator[PydanticCustomError]:
-        """Yield what the class or function itself refuses."""
+        """Yield what the class or function itself refuses, as far as it can be called yet."""
+        if self.given:
+            return
         try:
             self.make()
         except Exception as error:  # whatever the code of a user does
@@ -40,24 +49,27 @@ class Made(Recipe):
 
 
 @cache
-def recipe_of(kind: Callable[..., Any]) -> type[Made]:
-    """Return the recipe that calls `kind`, with a field for each of its parameters.
+def recipe_of(
+    kind: Callable[..., Any], *, given: frozenset[str] = frozenset(), base: type[Recipe_] = Made
+) -> type[Recipe_]:
+    """Return the recipe that calls `kind`, a kind of `base`, with a field for each of its parameters but the `given`.
 
     An Equinox module or dataclass will do, and any class or function with annotated parameters. A parameter that YAML
     cannot write keeps its default. Raises `UnknownKindError` where it has none.
     """
     hints = _hints(kind)
     fields: dict[str, Any] = {}
-    for parameter in inspect.signature(kind).parameters.values():
-        if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
+    parameters = inspect.signature(kind).parameters
+    for parameter in parameters.values():
+        if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD) or parameter.name in given:
             continue
         annotation = hints.get(parameter.name, type(parameter.default))
         if is_plain(annotation) and parameter.kind is not parameter.POSITIONAL_ONLY:
             fields[parameter.name] = (_strict(annotation), _field(annotation, parameter.default))
         elif parameter.default is _NOTHING:
             raise _cannot_be_written(kind, parameter.name)
-    made = create_model(kind.__name__, __base__=Made, __doc__=inspect.getdoc(kind), **fields)
-    made.makes = staticmethod(kind)
+    made = create_model(kind.__name__, __base__=base, __doc__=inspect.getdoc(kind), **fields)
+    made.makes, made.given = staticmethod(kind), given & parameters.keys()
     return made
 
 

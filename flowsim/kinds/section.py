@@ -1,7 +1,7 @@
 """What every section of a scenario obeys, and what YAML says of one kind of something."""
 
 from collections.abc import Iterator
-from typing import Any, ClassVar, get_args, get_origin
+from typing import Annotated, Any, ClassVar, get_args, get_origin
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 from pydantic_core import PydanticCustomError
@@ -51,5 +51,11 @@ class Recipe(Section):
 
 
 def _admits_tuples(annotation: Any) -> bool:
+    if get_origin(annotation) is Annotated:
+        return _admits_tuples(get_args(annotation)[0])
     members = (annotation, *get_args(annotation))
-    return any(member is tuple or get_origin(member) is tuple for member in members)
+    return any(member is tuple or get_origin(member) is tuple or _marked_tuple(member) for member in members)
+
+
+def _marked_tuple(member: Any) -> bool:
+    return get_origin(member) is Annotated and _admits_tuples(member)

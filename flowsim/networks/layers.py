@@ -59,9 +59,12 @@ def unstack(stacks: Stacks) -> tuple[Float[Array, "*lanes _out _in"], ...]:
 
 
 def gaussian(
-    widths: Sequence[int], scale: ArrayLike, *, key: Array, dtype: jnp.dtype | None
+    widths: Sequence[int], scale: ArrayLike, *, key: Array, dtype: jnp.dtype | None, fan_in: bool = False
 ) -> tuple[Float[Array | np.ndarray, "_layers _out _in"], ...]:
-    """Draw stacks for widths d_0, …, d_L with independent N(0, scale²) entries, JAX's arrays or NumPy's."""
+    """Draw stacks for widths d_0, …, d_L with independent N(0, scale²) entries, JAX's arrays or NumPy's.
+
+    With `fan_in` those of W_k are N(0, scale²/d_{k−1}).
+    """
     check_widths(widths)
     _check_scale(scale)
     shapes = list(zip(widths[1:], widths[:-1], strict=True))
@@ -69,7 +72,8 @@ def gaussian(
     dtype = jnp.dtype(jnp.result_type(float) if dtype is None else dtype)
     scale = scale.astype(dtype) if isinstance(scale, jax.Array | np.ndarray | np.generic) else scale
     return tuple(
-        scale * standard_normal(key, number, (count, *shape), dtype) for number, (shape, count) in enumerate(runs)
+        (scale / shape[1] ** 0.5 if fan_in else scale) * standard_normal(key, number, (count, *shape), dtype)
+        for number, (shape, count) in enumerate(runs)
     )
 
 

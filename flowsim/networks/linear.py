@@ -42,10 +42,19 @@ class DeepLinear(LinearNetwork):
 
     @classmethod
     def gaussian(
-        cls, *, widths: Sequence[int], scale: ArrayLike, key: Array, dtype: jnp.dtype | None = None
+        cls,
+        *,
+        widths: Sequence[int],
+        scale: ArrayLike,
+        fan_in: bool = False,
+        key: Array,
+        dtype: jnp.dtype | None = None,
     ) -> "DeepLinear":
-        """Draw a multi-layer perceptron with independent N(0, scale²) entries; `widths` are d_0, …, d_L."""
-        return cls(layers.gaussian(widths, scale, key=key, dtype=dtype))
+        """Draw a multi-layer perceptron with independent N(0, scale²) entries; `widths` are d_0, …, d_L.
+
+        With `fan_in` the entries of W_k are N(0, scale²/d_{k−1}).
+        """
+        return cls(layers.gaussian(widths, scale, key=key, dtype=dtype, fan_in=fan_in))
 
     @classmethod
     def residual(

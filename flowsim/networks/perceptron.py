@@ -1,4 +1,4 @@
-"""Smooth nonlinear networks."""
+"""Perceptrons, and the activations by name."""
 
 from collections.abc import Callable, Sequence
 
@@ -12,20 +12,22 @@ from ..kinds import Registry
 from . import layers
 
 ACTIVATIONS: Registry[Callable[[Array], Array]] = Registry(
-    "an activation", accepts=callable, expected="a smooth function on arrays"
+    "an activation", accepts=callable, expected="a function on arrays"
 )
 ACTIVATIONS.register("gelu")(jax.nn.gelu)  # the tanh approximation, as in the experiments of Marion and Chizat (2024)
 ACTIVATIONS.register("tanh")(jnp.tanh)
 ACTIVATIONS.register("softplus")(jax.nn.softplus)
+ACTIVATIONS.register("relu")(jax.nn.relu)  # the one here that is not smooth
 
 
 class Perceptron(eqx.Module):
-    """A multi-layer perceptron x ↦ W_L φ(W_{L−1} ⋯ φ(W_1 x + b_1) ⋯ + b_{L−1}) + b_L with a smooth
+    """A multi-layer perceptron x ↦ W_L φ(W_{L−1} ⋯ φ(W_1 x + b_1) ⋯ + b_{L−1}) + b_L with an
     activation φ.
 
     `weights` are W_1, …, W_L with W_k of shape (d_k, d_{k−1}); `biases`, if given, are b_1, …, b_L.
-    `activation` is one of "gelu", "tanh", "softplus", the place `my_module:my_function` of another, or any smooth
-    function on arrays. Raises `ValueError` where shapes do not fit or the name is unknown.
+    `activation` is one of "gelu", "tanh", "softplus", "relu", the place `my_module:my_function` of another, or any
+    function on arrays. Flows are exact where it is smooth; at a kink, such as that of relu, accuracy is limited.
+    Raises `ValueError` where shapes do not fit or the name is unknown.
     """
 
     stacks: layers.Stacks
@@ -41,7 +43,7 @@ class Perceptron(eqx.Module):
     ):
         self.stacks = layers.stack(weights)
         self.bias_stacks = None if biases is None else _stack_biases(biases, self.stacks)
-        self.activation = _activation(activation)
+        self.activation = activation_of(activation)
 
     @classmethod
     def gaussian(
@@ -51,11 +53,15 @@ class Perceptron(eqx.Module):
         scale: ArrayLike,
         activation: str | Callable[[Array], Array] = "gelu",
         biases: bool = False,
+        fan_in: bool = False,
         key: Array,
         dtype: jnp.dtype | None = None,
     ) -> "Perceptron":
-        """Draw weights with independent N(0, scale²) entries; `widths` are d_0, …, d_L; biases, if any, start at 0."""
-        stacks = layers.gaussian(widths, scale, key=key, dtype=dtype)
+        """Draw weights with independent N(0, scale²) entries; `widths` are d_0, …, d_L; biases, if any, start at 0.
+
+        With `fan_in` the entries of W_k are N(0, scale²/d_{k−1}).
+        """
+        stacks = layers.gaussian(widths, scale, key=key, dtype=dtype, fan_in=fan_in)
         zeros = [jnp.zeros(stack.shape[:2], stack.dtype) for stack in stacks] if biases else None
         return cls(stacks, zeros, activation=activation)
 
@@ -104,7 +110,8 @@ def _stack_biases(biases: Sequence[ArrayLike], stacks: layers.Stacks) -> tuple[A
     return tuple(jnp.stack([next(remaining) for _ in range(stack.shape[0])]) for stack in stacks)
 
 
-def _activation(activation: str | Callable[[Array], Array]) -> Callable[[Array], Array]:
+def activation_of(activation: str | Callable[[Array], Array]) -> Callable[[Array], Array]:
+    """Return an activation as it is, or the one of this name. Raises `TypeError` for anything else."""
     if not callable(activation) and not isinstance(activation, str):
         raise TypeError(f"activation must be a smooth function on arrays, or the name of one, got {activation!r}")
     return activation if callable(activation) else ACTIVATIONS[activation]

@@ -1,9 +1,10 @@
 """What YAML says of a network, whatever its kind."""
 
+import inspect
 import math
 from abc import abstractmethod
 from collections.abc import Callable, Iterator
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import equinox as eqx
 import jax
@@ -15,6 +16,8 @@ from ..kinds.values import MOST_NUMBERS, too_large
 from .weights import split
 
 Keys = Callable[[str], Array]
+Inputs = int | tuple[int, ...]
+"""How many numbers a sample has; for a network that keeps their shape, that shape."""
 
 
 class NetworkRecipe(Recipe):
@@ -38,11 +41,20 @@ class NetworkRecipe(Recipe):
     """What to write for a network of this kind that is linear."""
 
     @abstractmethod
-    def build(self, inputs: int, outputs: int, *, key: Array, shared: Keys) -> eqx.Module:
+    def build(self, inputs: Any, outputs: int, *, key: Array, shared: Keys) -> eqx.Module:
         """Return the network for samples of so many numbers and labels, with weights drawn from `key`.
 
-        `shared(name)` is the key of something random that all starts of a scenario have in common.
+        `inputs` is a number; for a kind that keeps the shape of samples, that shape. `shared(name)` is the key of
+        something random that all starts of a scenario have in common.
         """
+
+    def keeps_shape(self) -> bool:
+        """Return whether it takes samples in the shape that they have, such as images; else they come as vectors."""
+        return False
+
+    def inputs_for(self, shape: tuple[int, ...] | None) -> Inputs | None:
+        """Return the `inputs` of the other methods for samples of this shape; None where it is not known yet."""
+        return shape if shape is None or self.keeps_shape() else math.prod(shape)
 
     def is_linear(self) -> bool:
         """Return whether it is a linear network, of which the minimum is known and the theory speaks."""
@@ -56,7 +68,7 @@ class NetworkRecipe(Recipe):
         """Return the number L of weight matrices; None for what is no chain of them."""
         return None
 
-    def count_weights(self, inputs: int | None, outputs: int | None) -> int | None:
+    def count_weights(self, inputs: Any, outputs: int | None) -> int | None:
         """Count the weights, of which none need exist; None where that takes sizes that are not known yet."""
         if inputs is None or outputs is None:
             return None
@@ -68,7 +80,7 @@ class NetworkRecipe(Recipe):
             _COUNTED[place] = sum(math.prod(leaf.shape) for leaf in jax.tree.leaves(shapes))
         return _COUNTED[place]
 
-    def shape_refusals(self, inputs: int | None, outputs: int | None) -> Iterator[PydanticCustomError]:
+    def shape_refusals(self, inputs: Any, outputs: int | None) -> Iterator[PydanticCustomError]:
         """Yield why the network cannot be built for so many numbers and labels; None: not known yet.
 
         A scenario asks about what it states itself; whoever loads the data asks again with their sizes.
@@ -79,16 +91,31 @@ class NetworkRecipe(Recipe):
 # A sweep asks at every one of its points, and to trace a large network takes a moment.
 _COUNTED: dict[tuple, int] = {}
 
-NETWORKS: Registry[type[NetworkRecipe]] = Registry(
+_is_recipe = is_recipe_of(NetworkRecipe)
+
+
+def _makes_a_network(kind: Any) -> bool:
+    """Tell whether this is a recipe, or a class of modules or a function, of which `own_module.py` makes recipes."""
+    if inspect.isclass(kind):
+        return _is_recipe(kind) or (issubclass(kind, eqx.Module) and not inspect.isabstract(kind))
+    return inspect.isfunction(kind)
+
+
+NETWORKS: Registry[Any] = Registry(
     "a network",
-    accepts=is_recipe_of(NetworkRecipe),
-    expected="a subclass of flowsim.networks.NetworkRecipe with a method build",
+    accepts=_makes_a_network,
+    expected="a class of Equinox modules, a function that returns one, or a flowsim.networks.NetworkRecipe with build",
 )
 
 
-def shape_refusals(network: NetworkRecipe, inputs: int | None, outputs: int | None) -> Iterator[PydanticCustomError]:
-    """Yield why `network` cannot be built for so many numbers and labels, or should not be."""
-    yield from network.shape_refusals(inputs, outputs)
+def shape_refusals(
+    network: NetworkRecipe, shape: tuple[int, ...] | None, outputs: int | None
+) -> Iterator[PydanticCustomError]:
+    """Yield why `network` cannot be built for samples of this shape and so many labels, or should not be."""
+    inputs = network.inputs_for(shape)
+    if refused := list(network.shape_refusals(inputs, outputs)):
+        yield from refused
+        return
     try:
         weights = network.count_weights(inputs, outputs) or 0
     except Exception as error:  # whatever a kind that is not ours does

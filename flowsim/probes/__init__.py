@@ -3,6 +3,7 @@
 from .accuracy import Accuracy as Accuracy
 from .direction import Alignment as Alignment, Angle as Angle
 from .gradient import GradientNorm as GradientNorm
+from .held_out import HELD_OUT as HELD_OUT, TestAccuracy as TestAccuracy, TestRisk as TestRisk
 from .margin import Margin as Margin, NormalizedMargin as NormalizedMargin
 from .probe import (
     PROBES as PROBES,
@@ -15,3 +16,4 @@ from .probe import (
 from .regressor import SquaredDistance as SquaredDistance
 from .risk import ExcessRisk as ExcessRisk, Risk as Risk
 from .sharpness import Sharpness as Sharpness
+from .top_eigenvalues import TopEigenvalues as TopEigenvalues

@@ -10,15 +10,16 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from scipy.optimize import isotonic_regression
 
-from ..dynamics import Outcome
 from ..runs import Run
+from .panel import add_legend, empty_figure, in_view, name_of
+from .probe_figures import probe_figures
 from .recorded import Recorded, RecordedRun, recorded
-from .style import BOUND, CROSSING, FLOW, MAJOR_TICKS, MINOR_TICKS, STYLE, THRESHOLD, run_look
+from .style import BOUND, CROSSING, FLOW, STYLE, THRESHOLD, run_look
 from .thinning import thinned
-from .view import Curve, TimeView, curve, log_limits, sharpness_limits, time_view
+from .view import Curve, TimeView, curve, log_limits, sharpness_limits
 
 _MARKS = 10
-_LEGEND_ENTRIES, _LEGEND_COLUMNS = 9, 5
+_LEGEND_ENTRIES = 9
 _MARGIN_LABELS = 6
 # The height of a line of text, in parts of the height of the axes.
 _LABEL_SPACING = 0.075
@@ -27,12 +28,12 @@ _LABEL_SPACING = 0.075
 def figures(dataset: xarray.Dataset) -> dict[str, Figure]:
     """Return all figures of a data set of trajectories by name.
 
-    They are "squared_distance", "sharpness", and with runs beside the flow "distance".
+    They are "squared_distance", "sharpness", with runs beside the flow "distance", and one for each probe by its name.
     """
     made = {"squared_distance": squared_distance_figure(dataset), "sharpness": sharpness_figure(dataset)}
     if recorded(dataset).others:
         made["distance"] = distance_figure(dataset)
-    return made
+    return probe_figures(dataset) | made
 
 
 def squared_distance_figure(dataset: xarray.Dataset) -> Figure:
@@ -43,12 +44,12 @@ def squared_distance_figure(dataset: xarray.Dataset) -> Figure:
     shown = recorded(dataset)
     quantity, label = _measure_of_progress(shown.flow)
     with matplotlib.rc_context(STYLE):
-        figure, axes, view = _empty_figure(shown, label)
+        figure, axes, view = empty_figure(shown, label)
         flow, others = curve(shown.flow, quantity), [curve(run, quantity) for run in shown.by_rate]
         _set_log_limits(axes, [flow, *others], view)
         _draw_flow(axes, flow, view)
         _draw_others(axes, shown.by_rate, others, view)
-        _add_legend(figure, axes)
+        add_legend(figure, axes)
     return figure
 
 
@@ -57,13 +58,13 @@ def sharpness_figure(dataset: xarray.Dataset) -> Figure:
     shown = recorded(dataset)
     thresholds = [run.run.threshold for run in shown.others]
     with matplotlib.rc_context(STYLE):
-        figure, axes, view = _empty_figure(shown, r"sharpness $S$")
+        figure, axes, view = empty_figure(shown, r"sharpness $S$")
         flow, others = curve(shown.flow, "sharpness"), [curve(run, "sharpness") for run in shown.by_rate]
         axes.set_ylim(*sharpness_limits(flow, others, shown.bounds or (), thresholds, view))
         _draw_flow(axes, flow, view)
         _draw_others(axes, shown.by_rate, others, view)
         _draw_levels(axes, shown)
-        _add_legend(figure, axes)
+        add_legend(figure, axes)
     return figure
 
 
@@ -73,12 +74,12 @@ def distance_figure(dataset: xarray.Dataset) -> Figure:
     with matplotlib.rc_context(STYLE):
         descents = all(other.run.is_descent for other in shown.others)
         theirs = r"W_\mathrm{GD}(t/\eta)" if descents else "W(t)"
-        figure, axes, view = _empty_figure(shown, rf"$\Vert {theirs} - W_\mathrm{{GF}}(t) \Vert$")
+        figure, axes, view = empty_figure(shown, rf"$\Vert {theirs} - W_\mathrm{{GF}}(t) \Vert$")
         curves = [curve(run, "distance") for run in shown.by_rate]
         _set_log_limits(axes, curves, view)
         _draw_others(axes, shown.by_rate, curves, view)
         _mark_crossings(axes, shown.by_rate, curves, view)
-        _add_legend(figure, axes)
+        add_legend(figure, axes)
     return figure
 
 
@@ -88,17 +89,6 @@ def _measure_of_progress(flow: RecordedRun) -> tuple[str, str]:
     if np.isfinite(flow.along("excess_risk")[0]):
         return "excess_risk", r"excess risk $R - R_\mathrm{min}$"
     return "risk", r"risk $R$"
-
-
-def _empty_figure(shown: Recorded, label: str) -> tuple[Figure, Axes, TimeView]:
-    figure = Figure(layout="constrained")
-    axes, view = figure.add_subplot(), time_view(shown)
-    axes.tick_params(which="major", **MAJOR_TICKS)
-    axes.tick_params(which="minor", **MINOR_TICKS)
-    view.apply(axes)
-    axes.set_xlabel(r"time $t = \eta k$" if shown.others else r"time $t$")
-    axes.set_ylabel(label)
-    return figure, axes, view
 
 
 def _set_log_limits(axes: Axes, curves: Sequence[Curve], view: TimeView) -> None:
@@ -111,7 +101,7 @@ def _set_log_limits(axes: Axes, curves: Sequence[Curve], view: TimeView) -> None
 
 
 def _draw_flow(axes: Axes, flow: Curve, view: TimeView) -> None:
-    times, values = _drawn(axes, flow, view)
+    times, values = in_view(axes, flow, view)
     lone_point = "o" if np.isfinite(values).sum() == 1 else None
     axes.plot(times, values, label="GF", marker=lone_point, **FLOW)
 
@@ -119,24 +109,12 @@ def _draw_flow(axes: Axes, flow: Curve, view: TimeView) -> None:
 def _draw_others(axes: Axes, runs: Sequence[RecordedRun], curves: Sequence[Curve], view: TimeView) -> None:
     named = set(thinned(range(len(runs)), _LEGEND_ENTRIES))
     for index, (run, drawn) in enumerate(zip(runs, curves, strict=True)):
-        times, values = _drawn(axes, drawn, view)
+        times, values = in_view(axes, drawn, view)
         wanted = view.spread(_MARKS, (index + 0.5) / len(runs))
         marked = np.unique(np.minimum(np.searchsorted(times, wanted), len(times) - 1))
         look = run_look(run.run, calm=run.outcome.arrived)
-        label = _name(run) if index in named else None
+        label = name_of(run) if index in named else None
         axes.plot(times, values, label=label, markevery=marked.tolist(), **look)
-
-
-def _drawn(axes: Axes, drawn: Curve, view: TimeView) -> tuple[np.ndarray, np.ndarray]:
-    """Return the records to draw, with gaps where the axis has no place for a value."""
-    shown = view.shown(drawn.times)
-    times, values = drawn.times[shown], drawn.values[shown]
-    possible = np.isfinite(values) & ((values > 0) | (axes.get_yscale() == "linear"))
-    return times, np.where(possible, values, np.nan)
-
-
-def _name(run: RecordedRun) -> str:
-    return run.run.label + (", diverged" if run.outcome == Outcome.DIVERGED else "")
 
 
 def _draw_levels(axes: Axes, shown: Recorded) -> None:
@@ -190,7 +168,7 @@ def _mark_crossings(axes: Axes, runs: Sequence[RecordedRun], curves: Sequence[Cu
     """Put a star on every curve where the sharpness first reaches 2/η, on its first point if it starts above."""
     places = []
     for run, drawn in zip(runs, curves, strict=True):
-        times, values = _drawn(axes, drawn, view)
+        times, values = in_view(axes, drawn, view)
         known, crossing = values > 0, run.number("crossing_time")
         if not crossing <= view.end or not known.any():
             continue
@@ -200,13 +178,3 @@ def _mark_crossings(axes: Axes, runs: Sequence[RecordedRun], curves: Sequence[Cu
             places.append((time, np.exp(np.interp(time, times, np.log(values)))))
     if places:
         axes.plot(*zip(*places, strict=True), label=r"$S$ reaches $2/\eta$", **CROSSING)
-
-
-def _add_legend(figure: Figure, axes: Axes) -> None:
-    """Put the legend above the axes, in as many columns as the figure is wide."""
-    handles, labels = axes.get_legend_handles_labels()
-    for columns in range(min(len(labels), _LEGEND_COLUMNS), 0, -1):
-        legend = figure.legend(handles, labels, loc="outside upper center", ncols=columns)
-        if columns == 1 or legend.get_window_extent().width <= figure.bbox.width:
-            break
-        legend.remove()

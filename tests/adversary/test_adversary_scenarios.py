@@ -174,14 +174,14 @@ VALUES = {
     "a rate twice": (f"{HEAD}descent: {{learning_rates: [0.1, 0.10]}}", "3: descent.learning_rates: found 0.1 twice"),
     "a negative rate": (f"{HEAD}descent: {{learning_rates: [-0.1]}}", "found -0.1; expected more than 0"),
     "rates of rates": (f"{HEAD}descent: {{learning_rates: [[0.1]]}}", "3: descent.learning_rates[0]: found a list; ex"),
-    "an unknown probe": (f"{HEAD}record: sharp", "3: record: found 'sharp'; expected one of gradient_norm"),
+    "an unknown probe": (f"{HEAD}record: sharp", "3: record[0]: found the text 'sharp'; expected one of grad"),
     "a number as probe": (f"{HEAD}record: 3", "3: record: found 3; expected a list"),
     "an unknown solver": (f"{HEAD}flow: {{solver: Tsit6}}", "3: flow.solver: found 'Tsit6'; expected one of auto"),
     "an unfit solver": (f"{HEAD}flow: {{solver: Euler}}", "3: flow.solver: found 'Euler'; expected one of auto"),
     "an unknown loss": (f"{HEAD}loss: hinge", "3: loss: found the text 'hinge'; expected one of squared_error"),
     "a loss in a list": (f"{HEAD}loss: [squared_error]", "3: loss: found a list; expected a section of keys"),
     "an unknown optimizer": (f"{HEAD}descent: {{optimizer: adam}}", "3: descent.optimizer: found the text 'adam'; exp"),
-    "an unknown activation": (network("activation: relu"), "2: network.activation: found 'relu'; expected one of line"),
+    "an unknown activation": (network("activation: swish"), "2: network.activation: found 'swish'; expected one of"),
     "an activation that is no function": (network("activation: 'math:pi'"), "2: network.activation: found 'math:pi', "),
     "condition below one": (data("condition: 0.5"), "1: data.condition: found 0.5; expected at least 1"),
     "an unknown subject": (f"{HEAD}theory: {{subjects: [rate]}}", "3: theory.subjects[0]: found the text 'rate'; expe"),
@@ -367,7 +367,7 @@ def test_a_bad_scenario_is_refused_where_it_is_wrong(said, content, message):
 @pytest.mark.parametrize("content", GOOD.values(), ids=GOOD)
 def test_a_good_scenario_is_accepted_without_a_word(said, monkeypatch, content):
     if "1e8" in content:  # which is not to be drawn here
-        monkeypatch.setattr("flowsim.cli.jobs.build", lambda scenario, folder: (flowsim.Risk(len), None))
+        monkeypatch.setattr("flowsim.cli.jobs.build", lambda scenario, folder: (flowsim.Risk(len), None, ()))
     assert said(content) == (0, "")
 
 

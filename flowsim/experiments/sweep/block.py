@@ -156,7 +156,9 @@ def _cost_of_start(scenario: Scenario, sweep: SweepSettings, descents: Iterable[
     if sweep.critical is not None:
         steps += 10 * sweep.critical.steps
     samples, inputs, outputs = scenario.data.rough_sizes()
-    numbers = 6 * (scenario.network.count_weights(inputs, outputs) or 0)
+    network, shape = scenario.network, scenario.data.sample_shape()
+    shape = (inputs,) if shape is None and not network.keeps_shape() else shape
+    numbers = 6 * (network.count_weights(network.inputs_for(shape), outputs) or 0)
     if not scenario.network.is_linear():
         numbers *= samples / 2
     return _SECONDS_PER_START + steps * numbers * _SECONDS_PER_NUMBER
@@ -183,7 +185,7 @@ def resolved_default(section: str) -> Any:
 def digests(scenario: Scenario, descents: Iterable[Descent], folder: Path) -> dict[str, str]:
     """Return the SHA-256 of the files that results depend on: those of the data, and modules of a user's own."""
     files = {name: folder / name for name in scenario.data.files_read()}
-    kinds = {getattr(scenario, name).kind for name in choices()} | set(scenario.record)
+    kinds = {getattr(scenario, name).kind for name in choices()} | {entry.kind for entry in scenario.record}
     kinds |= {descent.optimizer["kind"] for descent in descents}
     kinds |= {name for section in (scenario.data, scenario.network, scenario.flow) for name in named_in(section)}
     modules = {kind: source_of(kind) for kind in sorted(kinds)}

@@ -14,12 +14,12 @@ import scipy.linalg  # noqa: F401  brings the BLAS whose threads are limited
 from pydantic import ValidationError
 from threadpoolctl import threadpool_limits
 
+from ...data import Data
 from ...dynamics import Outcome, descend_lanes, integrate
 from ...networks import stacked, unstacked
 from ...quantities import MEASURES
 from ..optimizer import optimizer_of
-from ..record import probes_of
-from ..runner import build_network, build_problem, environment, flow_options, read_data
+from ..runner import build_network, build_probes, build_problem, environment, flow_options, read_data
 from .block import Block, Start, digests
 from .critical import brackets
 from .grid import start_key
@@ -136,9 +136,9 @@ class _Work:
         self.problem = build_problem(self.scenario, *data.training)
         held_out = data.held_out if block.holds_out else None
         self.held_out = build_problem(self.scenario, *held_out) if held_out else None
-        self.probes = probes_of(self.scenario.record)
+        self.probes = build_probes(self.scenario, data)
         self.stopping = flow_options(self.scenario)["stopping"]
-        self.networks = [self._network(start, data.inputs, data.outputs) for start in block.starts]
+        self.networks = [self._network(start, data) for start in block.starts]
 
     def done(self) -> BlockResult:
         """Compute everything that the block asks for."""
@@ -156,9 +156,10 @@ class _Work:
             self._critical_rates(self.block.critical)
         return BlockResult(self.arrays, self.failures)
 
-    def _network(self, start: Start, inputs: int, outputs: int) -> eqx.Module:
+    def _network(self, start: Start, data: Data) -> eqx.Module:
         key = start_key(self.scenario.seed, start.name, start.repetition)
-        return build_network(self.block.scenario_of(start), inputs, outputs, key)
+        scenario = self.block.scenario_of(start)
+        return build_network(scenario, scenario.network.inputs_for(data.shape), data.outputs, key)
 
     def _cell(self, row: int) -> str:
         return self.block.describe(self.block.starts[row])

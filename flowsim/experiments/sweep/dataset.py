@@ -11,7 +11,7 @@ from ...probes import Label
 from ...quantities import NOT_ASKED, attributes
 from ...runs import FLOW, RUN, Run, run_coordinates
 from ..reading import resolved
-from ..record import probes_of
+from ..record import labels_of
 from ..scenario import Scenario
 from ..sweep_settings import SweepSettings
 from .compute import Arrays, Failure
@@ -40,7 +40,7 @@ def sweep_dataset(scenario: Scenario, tables: Arrays, known: Arrays, failures: S
     names = axis_names(scenario)
     grid = tuple(names.values())
     starts = {name: tables[name] for name in sorted(tables) if not name.startswith(("flow_", "descent_"))}
-    labels = {probe.label.name: probe.label for probe in probes_of(scenario.record)}
+    labels = labels_of(scenario.record)
     variables = {
         name: _over((*grid, REPETITION), name.removeprefix("initial_"), values, name, labels)
         for name, values in starts.items()

@@ -148,18 +148,18 @@ def _of_points(scenario: Scenario, folder: Path) -> Arrays:
 
 def _of_point(point: Point, folder: Path) -> dict[str, float]:
     data = read_data(point.scenario, folder)
-    linear = LinearRegression(*data.training)
+    linear = LinearRegression(*data.flattened().training)
     depth = point.scenario.network.count_matrices()
     bounds = None
     if depth is not None and point.scenario.squares:
-        network = build_network(point.scenario, data.inputs, data.outputs)
+        network = build_network(point.scenario, point.scenario.network.inputs_for(data.shape), data.outputs)
         bounds = minimal_sharpness_bounds_of(network, linear, depth=depth)
     lower, upper = bounds or (np.nan, np.nan)
     return {
         "minimal_risk": float(linear.minimal_risk) if point.scenario.squares else np.nan,
         "largest_eigenvalue": float(linear.largest_eigenvalue),
         "smallest_eigenvalue": float(linear.smallest_eigenvalue),
-        "optimum_norm": float(np.linalg.norm(linear.optimum)),
+        "optimum_norm": np.nan if data.numbers_classes else float(np.linalg.norm(linear.optimum)),
         "sharpness_lower_bound": lower,
         "sharpness_upper_bound": upper,
     }

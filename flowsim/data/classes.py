@@ -1,0 +1,152 @@
+"""Samples of classes: which of them are used, how they are split, and the scale of their inputs."""
+
+from abc import abstractmethod
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import AfterValidator, Field, WithJsonSchema
+from pydantic_core import PydanticCustomError
+
+from ..kinds import refusal
+from ..kinds.values import Count, CountOrZero, distinct
+from ..memory import beyond_memory
+from .arrays import DataError
+from .scaling import standardize_together
+from .source import Data, DataSource, Labels, Samples
+
+_MOST_LISTED = 12
+_BYTES = 16  # of an input: as it is, and scaled
+
+
+@dataclass(frozen=True)
+class Labelled:
+    """Samples X (n, …) and the labels (n,) of their classes as they were read.
+
+    `limits` are the least and the largest number that an input can be, where that is known. `others` are further
+    samples and labels, where the source itself has some to be held out.
+    """
+
+    X: NDArray
+    labels: NDArray
+    limits: tuple[float, float] | None = None
+    others: Samples | None = None
+
+
+def _class_name(value: Any) -> Any:
+    if isinstance(value, float) and value.is_integer():
+        return int(value)
+    if isinstance(value, bool) or not isinstance(value, int | str):
+        raise refusal(found=f"{value!r}", expected="the label of a class, a whole number or a word", write="3")
+    return value
+
+
+ClassName = Annotated[Any, AfterValidator(_class_name), WithJsonSchema({"type": ["integer", "string"]})]
+
+
+class ClassSource(DataSource):
+    """Where samples of classes come from: the labels become the numbers 0, …, K − 1 of classes, in sorted order.
+
+    A kind says in `read` where samples are, and has these options. Neither the numbers of classes nor what a loss makes
+    of them, ones and zeros or ±1, are ever centred or scaled.
+    """
+
+    classes: Annotated[tuple[ClassName, ...], AfterValidator(distinct)] | None = Field(default=None, examples=[[0, 1]])
+    """The labels of the classes to be told apart, others are left out; null: all."""
+    samples: Count | None = Field(default=None, examples=[500])
+    """How many samples to train on, drawn at random by the seed; null: all but those held out."""
+    test_samples: CountOrZero = Field(default=0, examples=[500])
+    """How many samples are held out, on which test_risk and test_accuracy are measured; drawn at random, too."""
+    labels: Labels = Field(default="auto", examples=["one_hot"])
+    """How a loss gets the class: its number (index), zeros and a one (one_hot), ±1 (sign); auto: as the loss wants."""
+    scaling: Literal["unit", "standardized", "none"] = Field(default="unit", examples=["unit"])
+    """Of the inputs: unit brings all to [0, 1] by one map, standardized each to mean zero and variance one over the
+    training samples."""
+
+    @abstractmethod
+    def read(self, folder: Path) -> Labelled:
+        """Return all samples, which may be read from files that are named as seen from `folder`."""
+
+    def load(self, rng: np.random.Generator, folder: Path) -> Data:
+        """Read the samples, number their classes, draw those to train on and to hold out, and scale the inputs."""
+        found = self.read(folder)
+        names = self._names(found.labels)
+        training, held_out = self._drawn(found, names, rng)
+        count = len(training[0]) + len(held_out[0])
+        if beyond := beyond_memory(_BYTES * count * int(np.prod(found.X.shape[1:]))):
+            raise DataError(f"{count} samples take {beyond}: expected fewer; write samples: 1000")
+        inputs, test_inputs = self._scaled(training[0], held_out[0], found.limits)
+        numbers, test_numbers = (np.searchsorted(names, part[1]) for part in (training, held_out))
+        test = (test_inputs, test_numbers) if self.test_samples else None
+        return Data((inputs, numbers), test, classes=len(names), labels=self.labels)
+
+    def holds_out(self) -> bool:
+        """Return whether test samples are asked for."""
+        return self.test_samples > 0
+
+    def refusals(self) -> Iterator[PydanticCustomError]:
+        """Yield that there is but one class, and that there are not two for labels ±1."""
+        if self.classes is None:
+            return
+        found = f"{len(self.classes)} of them"
+        if len(self.classes) < 2:
+            yield refusal(found=found, expected="two or more to tell apart", write="classes: [0, 1]", at=("classes",))
+        if len(self.classes) != 2 and self.labels == "sign":
+            write = "classes: [0, 1], or labels: one_hot"
+            yield refusal(found=f"{found} beside labels ±1", expected="two", write=write, at=("classes",))
+
+    def predicted_numbers(self, classes: int) -> int | None:
+        """Return how many numbers a network predicts for so many classes; None where that is the loss's decision."""
+        classes = classes if self.classes is None else len(self.classes)
+        return {"auto": None, "sign": 1}.get(self.labels, classes)
+
+    def _names(self, labels: NDArray) -> NDArray:
+        """Return the labels of the classes wanted, sorted."""
+        known = np.unique(labels)
+        if self.classes is not None:
+            text = known.dtype.kind == "U"
+            wanted = [str(name) if text else name for name in self.classes]
+            for name in wanted:
+                if name not in known.tolist():
+                    listing = ", ".join(map(repr, known.tolist()[:_MOST_LISTED]))
+                    more = ", …" if len(known) > _MOST_LISTED else ""
+                    raise DataError(f"classes: no sample has the label {name!r}: expected some of {listing}{more}")
+            known = np.unique(np.array(wanted, known.dtype))
+        if len(known) < 2:
+            raise DataError(f"all samples have the label {known[0]!s}: expected two classes or more")
+        return known
+
+    def _drawn(self, found: Labelled, names: NDArray, rng: np.random.Generator) -> tuple[Samples, Samples]:
+        """Return the samples to train on and those held out, with their labels, in the order in which they stood.
+
+        Of one permutation the first are trained on and the last held out, so that either number leaves the other set
+        as it is.
+        """
+        order = rng.permutation(np.flatnonzero(np.isin(found.labels, names)))
+        whole, others, room = (found.X, found.labels), order, len(order) - self.test_samples
+        held_out = whole
+        if found.others is not None:
+            held_out, room = found.others, len(order)
+            others = rng.permutation(np.flatnonzero(np.isin(held_out[1], names)))
+        samples = room if self.samples is None else self.samples
+        if not 1 <= samples <= room or self.test_samples > len(others):
+            apart = "" if found.others is None else f" and {len(others)} to hold out"
+            asked = f"samples: {'null' if self.samples is None else samples} and test_samples: {self.test_samples}"
+            raise DataError(f"{asked} ask for more than the {len(order)} samples{apart} of these classes: write fewer")
+        chosen, left = np.sort(order[:samples]), np.sort(others[len(others) - self.test_samples :])
+        return (whole[0][chosen], whole[1][chosen]), (held_out[0][left], held_out[1][left])
+
+    def _scaled(self, X: NDArray, others: NDArray, limits: tuple[float, float] | None) -> tuple[NDArray, NDArray]:
+        inputs, test_inputs = X.astype(np.float64), others.astype(np.float64)
+        if self.scaling == "standardized":
+            flat = (part.reshape(len(part), int(np.prod(X.shape[1:]))) for part in (inputs, test_inputs))
+            inputs, test_inputs = standardize_together(*flat)
+            return inputs.reshape(X.shape), test_inputs.reshape(others.shape)
+        if self.scaling == "unit":
+            least, largest = limits or (inputs.min(), inputs.max())
+            width = (largest - least) or 1.0
+            return (inputs - least) / width, (test_inputs - least) / width
+        return inputs, test_inputs

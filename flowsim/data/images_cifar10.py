@@ -1,0 +1,103 @@
+"""The kind of data called cifar10: the binary files of CIFAR-10, which a user has downloaded."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import AfterValidator, Field
+from pydantic_core import PydanticCustomError
+
+from ..kinds import refusal
+from ..kinds.values import WHOLE, distinct
+from .arrays import DataError
+from .classes import ClassSource, Labelled
+from .source import SOURCES
+
+_SHAPE, _CLASSES, _BATCH = (3, 32, 32), 10, 10_000
+_RECORD = 1 + 3 * 32 * 32  # a byte for the label, then the pixels: all red ones row by row, all green, all blue
+_LARGEST = 255.0
+_SOURCE = "the CIFAR-10 binary version"
+
+Batch = Annotated[int, Field(ge=1, le=5), WHOLE]
+
+
+@SOURCES.register("cifar10")
+class Cifar10(ClassSource):
+    """Colour images of 32 by 32 in ten classes, 0 to 9, from the files of CIFAR-10's binary version (Krizhevsky 2009).
+
+    Samples to train on are drawn from data_batch_1.bin to data_batch_5.bin, those held out from test_batch.bin.
+    """
+
+    unswept: ClassVar[frozenset[str]] = frozenset({"kind", "path", "batches"})
+
+    path: str = Field(min_length=1, examples=["cifar-10-batches-bin"])
+    """The folder of the files; a relative path starts in the folder of the scenario file."""
+    batches: Annotated[tuple[Batch, ...], Field(min_length=1), AfterValidator(distinct)] = Field(
+        default=(1, 2, 3, 4, 5), examples=[[1]]
+    )
+    """The numbers of the files data_batch_*.bin to read; each has 10 000 images."""
+
+    def read(self, folder: Path) -> Labelled:
+        """Read the files. Raises `DataError` for one that is not of this format."""
+        parts = [read_batch(folder / name) for name in self._training_files()]
+        X, labels = (np.concatenate(arrays) for arrays in zip(*parts, strict=True))
+        others = next((read_batch(folder / name) for name in self._test_files()), None)
+        return Labelled(X, labels, (0.0, _LARGEST), others)
+
+    def dimensions(self) -> tuple[int, int | None]:
+        """Return the number of inputs, and of what is to be predicted."""
+        return int(np.prod(_SHAPE)), self.predicted_numbers(_CLASSES)
+
+    def sample_shape(self) -> tuple[int, ...]:
+        """Return the shape of an image."""
+        return _SHAPE
+
+    def rough_sizes(self) -> tuple[int, int, int]:
+        """Return the sizes."""
+        return self.samples or _BATCH * len(self.batches), int(np.prod(_SHAPE)), _CLASSES
+
+    def files_read(self) -> tuple[str, ...]:
+        """Return the files of the batches, and that of the samples held out if there are to be any."""
+        return (*self._training_files(), *self._test_files())
+
+    def absences(self, folder: Path) -> Iterator[PydanticCustomError]:
+        """Yield which of the files is not there."""
+        for name in self.files_read():
+            if not (folder / name).is_file():
+                yield refusal(
+                    found=f"no file {name} in {folder.resolve()}",
+                    expected=f"the folder of {_SOURCE}, with data_batch_1.bin to data_batch_5.bin and test_batch.bin",
+                    write="its path as seen from the folder of the scenario, and batches that are there",
+                    at=("path",),
+                )
+
+    def _training_files(self) -> tuple[str, ...]:
+        return tuple(f"{self.path}/data_batch_{number}.bin" for number in self.batches)
+
+    def _test_files(self) -> tuple[str, ...]:
+        return (f"{self.path}/test_batch.bin",) if self.test_samples else ()
+
+
+def read_batch(file: Path) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
+    """Return the images (n, 3, 32, 32) and the labels (n,) of one file of the binary version of CIFAR-10.
+
+    Raises `DataError` for a size that is not that of whole records, and for labels beyond 9.
+    """
+    try:
+        content = np.fromfile(file, np.uint8)
+    except OSError as error:
+        raise DataError(f"{file}: the file cannot be read: {error.strerror or error}") from error
+    if content.size == 0 or content.size % _RECORD:
+        expected = f"a multiple of {_RECORD} (a byte for the label and 3072 of pixels), as in {_SOURCE}"
+        raise DataError(f"{file}: the file has {content.size} bytes: expected {expected}")
+    records = content.reshape(-1, _RECORD)
+    labels = records[:, 0].astype(np.int64)
+    if labels.max() >= _CLASSES:
+        number = int(np.argmax(labels >= _CLASSES))
+        raise DataError(
+            f"{file}: image {number + 1} has the label {labels[number]}: expected 0 to 9, as in {_SOURCE}; CIFAR-100 "
+            "and the versions for Python and Matlab have other formats"
+        )
+    return records[:, 1:].reshape(-1, *_SHAPE), labels

@@ -1,0 +1,89 @@
+"""A convolution of images by slices and one matrix product."""
+
+from typing import ClassVar
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from .draws import standard_normal
+
+
+class Convolution(eqx.Module):
+    """Image ↦ Σ weight · shifted image + bias: what `equinox.nn.Conv2d` computes (a cross-correlation), to rounding.
+
+    `weight` is (out, channels, size, size), `bias` (out,); the image (channels, height, width) is padded with `padding`
+    zeros on every side, and the output has every `stride`-th place. On CPUs, XLA's own convolution leaves its
+    threaded kernel behind inside the loops that integrate a flow; a product of matrices does not. Raises `ValueError`
+    for a weight or bias of another shape, and for an image that does not fit.
+    """
+
+    weight: Float[Array, "out channels size size"]
+    bias: Float[Array, " out"]
+    stride: int = eqx.field(static=True, default=1)
+    padding: int = eqx.field(static=True, default=0)
+
+    axes: ClassVar[str] = "(channels, height, width)"
+
+    def __check_init__(self):
+        if self.weight.ndim != 4 or self.weight.shape[2] != self.weight.shape[3]:
+            raise ValueError(f"weight has shape {self.weight.shape}: expected (out, channels, size, size)")
+        if self.bias.shape != self.weight.shape[:1]:
+            raise ValueError(f"bias has shape {self.bias.shape}: expected {self.weight.shape[:1]}, one for each output")
+        if self.stride < 1 or self.padding < 0:
+            raise ValueError(f"stride is {self.stride} and padding {self.padding}: expected 1 or more, and 0 or more")
+
+    @classmethod
+    def gaussian(
+        cls,
+        channels: int,
+        out: int,
+        size: int,
+        *,
+        scale: float = 1.0,
+        stride: int = 1,
+        padding: int = 0,
+        key: Array,
+        dtype: jnp.dtype | None = None,
+    ) -> "Convolution":
+        """Draw independent N(0, scale²/(channels·size²)) weights; biases start at 0."""
+        dtype = jnp.dtype(jnp.result_type(float) if dtype is None else dtype)
+        drawn = standard_normal(key, 0, (out, channels, size, size), dtype)
+        weight = jnp.asarray(scale / (channels * size**2) ** 0.5 * drawn, dtype)
+        return cls(weight, jnp.zeros(out, dtype), stride, padding)
+
+    def __call__(self, image: Float[Array, "channels height width"]) -> Float[Array, "out rows columns"]:
+        """Return the convolved image."""
+        out, channels, size, _ = self.weight.shape
+        if image.ndim != 3 or image.shape[0] != channels or min(image.shape[1:]) + 2 * self.padding < size:
+            raise ValueError(
+                f"an image of shape {image.shape}, with padding {self.padding}, for a weight of shape "
+                f"{self.weight.shape}: expected {self.axes}, {channels} channels, and no side shorter than {size}"
+            )
+        patches = self._patches(jnp.transpose(image, (1, 2, 0)))
+        rows, columns, length = patches.shape
+        matrix = jnp.transpose(self.weight, (2, 3, 1, 0)).reshape(length, out)
+        made = patches.reshape(rows * columns, length) @ matrix
+        return jnp.transpose(made).reshape(out, rows, columns) + self.bias[:, None, None]
+
+    def _patches(self, image: Float[Array, "height width channels"]) -> Float[Array, "rows columns length"]:
+        """Return what each place of the output looks at; with the channels last, slices stay whole in memory."""
+        size, step, around = self.weight.shape[2], self.stride, (self.padding, self.padding)
+        padded = jnp.pad(image, (around, around, (0, 0)))
+        height, width, channels = padded.shape
+        last = (step * ((height - size) // step) + 1, step * ((width - size) // step) + 1)
+        slices = [
+            jax.lax.slice(padded, (i, j, 0), (i + last[0], j + last[1], channels), (step, step, 1))
+            for i in range(size)
+            for j in range(size)
+        ]
+        return jnp.concatenate(slices, axis=2)
+
+
+def average_pooling(image: Float[Array, "channels height width"], size: int) -> Float[Array, "channels rows columns"]:
+    """Return the means over squares of `size` by `size`; what is left over at the right and below is dropped."""
+    channels, height, width = image.shape
+    rows, columns = height // size, width // size
+    squares = image[:, : rows * size, : columns * size].reshape(channels, rows, size, columns, size)
+    return jnp.mean(squares, axis=(2, 4))

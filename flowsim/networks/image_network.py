@@ -1,0 +1,155 @@
+"""Convolutional networks, and the kind of network called convolutional."""
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Annotated, ClassVar
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+from pydantic import Field
+from pydantic_core import PydanticCustomError
+
+from ..kinds import Named, refusal
+from ..kinds.values import Count, Scale
+from .convolution import Convolution, average_pooling
+from .mlp import LINEAR
+from .perceptron import ACTIVATIONS, Perceptron, activation_of
+from .recipe import NETWORKS, Inputs, Keys, NetworkRecipe
+
+Shape = tuple[int, int, int]
+_IMAGE = 3  # axes
+
+
+class Convolutional(eqx.Module):
+    """Convolutions, each followed by an activation and by average pooling, and a perceptron on what they make.
+
+    It maps an image (channels, height, width) to a scalar, or to (outputs,). `head` is a perceptron with biases.
+    """
+
+    convolutions: tuple[Convolution, ...]
+    head: Perceptron
+    activation: Callable[[Array], Array] = eqx.field(static=True)
+    pooling: int = eqx.field(static=True)
+
+    @classmethod
+    def gaussian(
+        cls,
+        shape: Sequence[int],
+        channels: Sequence[int],
+        outputs: int,
+        *,
+        size: int = 3,
+        stride: int = 1,
+        pooling: int = 1,
+        dense: Sequence[int] = (),
+        scale: float = 1.0,
+        activation: str | Callable[[Array], Array] = "gelu",
+        key: Array,
+        dtype: jnp.dtype | None = None,
+    ) -> "Convolutional":
+        """Draw a network for images of `shape` (channels, height, width), weights N(0, scale²/fan-in), biases 0.
+
+        `channels` are those after each convolution, whose kernels are `size` by `size` and padded by (size − 1) // 2
+        zeros; `dense` are the widths between them and the outputs. Raises `ValueError` where an image gets too small.
+        """
+        made = shapes_along(tuple(shape), channels, size, stride, pooling)
+        keys = jax.random.split(key, len(channels) + 1)
+        draw = {"stride": stride, "padding": (size - 1) // 2, "scale": scale, "dtype": dtype}
+        convolutions = tuple(
+            Convolution.gaussian(before[0], count, size, key=one, **draw)
+            for before, count, one in zip(made, channels, keys, strict=False)
+        )
+        widths = [int(np.prod(made[-1])), *dense, outputs]
+        options = {"scale": scale, "fan_in": True, "biases": True, "activation": activation, "dtype": dtype}
+        head = Perceptron.gaussian(widths=widths, key=keys[-1], **options)
+        return cls(convolutions, head, activation_of(activation), pooling)
+
+    def __call__(self, image: Float[Array, "channels height width"]) -> Float[Array, "*outputs"]:
+        """Return the output for one image."""
+        for convolution in self.convolutions:
+            image = average_pooling(self.activation(convolution(image)), self.pooling)
+        return self.head(image.ravel())
+
+
+def shapes_along(shape: tuple[int, ...], channels: Sequence[int], size: int, stride: int, pooling: int) -> list[Shape]:
+    """Return the shapes of an image before every convolution and behind the last; `ValueError` where one is empty."""
+    if len(shape) != _IMAGE:
+        raise ValueError(f"samples have shape {shape}: expected images {Convolution.axes}")
+    _, height, width = shape
+    found = [(shape[0], height, width)]
+    for number, count in enumerate(channels, start=1):
+        padded = 2 * ((size - 1) // 2)
+        height, width = (((side + padded - size) // stride + 1) // pooling for side in (height, width))
+        if min(height, width) < 1:
+            raise ValueError(
+                f"convolution {number} makes nothing of an image of shape {found[-1]} (kernel {size}, stride {stride}, "
+                f"pooling {pooling}): expected fewer convolutions, or smaller kernels, strides and pooling"
+            )
+        found.append((count, height, width))
+    return found
+
+
+@NETWORKS.register("convolutional")
+class ConvolutionalNetwork(NetworkRecipe):
+    """A convolutional network for images: convolutions with average pooling, then dense layers; biases start at 0.
+
+    The pooling is that of means: with maxima the risk would not be smooth.
+    """
+
+    start_options: ClassVar[frozenset[str]] = frozenset({"scale"})
+
+    channels: tuple[Count, ...] = Field(min_length=1, examples=[[16, 32]])
+    """The number of channels that each convolution makes."""
+    kernel: Count = Field(default=3, examples=[3])
+    """The side of the kernels, whose image is padded with zeros so that stride 1 keeps its size (of an odd side)."""
+    stride: Count = Field(default=1, examples=[1])
+    """From one place of a kernel to the next."""
+    pooling: Count = Field(default=2, examples=[2])
+    """The side of the squares that are averaged after each convolution; 1: none."""
+    dense: tuple[Count, ...] = Field(default=(), examples=[[64]])
+    """The widths of hidden layers between the last convolution and the outputs."""
+    activation: Annotated[str, Named(ACTIVATIONS, LINEAR)] = Field(default="gelu", examples=["tanh"])
+    """What follows every layer but the last: linear, or a function by name, or as my_module:my_function."""
+    scale: Scale = 1.0
+    """Standard deviation of the weights at the start, times one over the root of the inputs of a unit."""
+
+    def build(self, inputs: Inputs, outputs: int, *, key: Array, shared: Keys) -> Convolutional:
+        """Return the network."""
+        assert isinstance(inputs, tuple)  # as it keeps the shape
+        return Convolutional.gaussian(
+            inputs,
+            self.channels,
+            outputs,
+            size=self.kernel,
+            stride=self.stride,
+            pooling=self.pooling,
+            dense=self.dense,
+            scale=self.scale,
+            activation=self.activation if self.activation != LINEAR else _unchanged,
+            key=key,
+        )
+
+    def keeps_shape(self) -> bool:
+        """Return that it takes images as they are."""
+        return True
+
+    def shape_refusals(self, inputs: Inputs | None, outputs: int | None) -> Iterator[PydanticCustomError]:
+        """Yield that samples are no images, or too small for so many convolutions."""
+        if not isinstance(inputs, tuple):
+            return
+        try:
+            shapes_along(inputs, self.channels, self.kernel, self.stride, self.pooling)
+        except ValueError as error:
+            found, _, expected = str(error).partition(": expected ")
+            yield refusal(
+                found=found,
+                expected=expected,
+                write="data of kind digits, or another network" if len(inputs) != _IMAGE else "fewer channels",
+                at=("channels",),
+            )
+
+
+def _unchanged(values: Array) -> Array:
+    return values

@@ -1,0 +1,47 @@
+"""What figures of runs against time have in common: the axes, what of a run is in view, its name, the legend."""
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from ..dynamics import Outcome
+from .recorded import Recorded, RecordedRun
+from .style import MAJOR_TICKS, MINOR_TICKS
+from .view import Curve, TimeView, time_view
+
+_LEGEND_COLUMNS = 5
+
+
+def empty_figure(shown: Recorded, label: str) -> tuple[Figure, Axes, TimeView]:
+    """Return a figure with the time axis of these runs, its axes, and the part of the runs that it shows."""
+    figure = Figure(layout="constrained")
+    axes, view = figure.add_subplot(), time_view(shown)
+    axes.tick_params(which="major", **MAJOR_TICKS)
+    axes.tick_params(which="minor", **MINOR_TICKS)
+    view.apply(axes)
+    axes.set_xlabel(r"time $t = \eta k$" if shown.others else r"time $t$")
+    axes.set_ylabel(label)
+    return figure, axes, view
+
+
+def in_view(axes: Axes, drawn: Curve, view: TimeView) -> tuple[np.ndarray, np.ndarray]:
+    """Return the records to draw, with gaps where the axis has no place for a value."""
+    shown = view.shown(drawn.times)
+    times, values = drawn.times[shown], drawn.values[shown]
+    possible = np.isfinite(values) & ((values > 0) | (axes.get_yscale() == "linear"))
+    return times, np.where(possible, values, np.nan)
+
+
+def name_of(run: RecordedRun) -> str:
+    """Return what a legend calls a run."""
+    return run.run.label + (", diverged" if run.outcome == Outcome.DIVERGED else "")
+
+
+def add_legend(figure: Figure, axes: Axes) -> None:
+    """Put the legend above the axes, in as many columns as the figure is wide."""
+    handles, labels = axes.get_legend_handles_labels()
+    for columns in range(min(len(labels), _LEGEND_COLUMNS), 0, -1):
+        legend = figure.legend(handles, labels, loc="outside upper center", ncols=columns)
+        if columns == 1 or legend.get_window_extent().width <= figure.bbox.width:
+            break
+        legend.remove()

@@ -1,0 +1,85 @@
+"""Figures of what the probes of a scenario recorded along the runs, one for each probe."""
+
+import re
+from collections.abc import Sequence
+from typing import Any
+
+import matplotlib
+import numpy as np
+import xarray
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from ..dynamics import Outcome
+from .panel import add_legend, empty_figure, in_view, name_of
+from .probed import probe_names
+from .recorded import Recorded, RecordedRun, recorded
+from .style import STYLE, run_look
+from .thinning import thinned
+from .view import Curve, TimeView, log_limits
+
+# Of one run in one figure; more would hide each other.
+_MOST_LINES = 8
+_FAINTEST = 0.35
+_MARGIN = 0.05
+_MARKS = 10
+
+
+def probe_figures(dataset: xarray.Dataset) -> dict[str, Figure]:
+    """Return the figure of each probe against time by name, for all runs of a data set of trajectories.
+
+    Of an array of numbers each is a line of its own, the first in full colour and the last faint; of many, some are
+    drawn. The vertical axis is logarithmic where the probe says so and all its numbers are positive.
+    """
+    shown = recorded(dataset)
+    return {_file_name(name): _probe_figure(shown, dataset, name) for name in probe_names(dataset)}
+
+
+def _file_name(name: str) -> str:
+    return re.sub(r"\W+", "_", name)
+
+
+def _probe_figure(shown: Recorded, dataset: xarray.Dataset, name: str) -> Figure:
+    attributes = dataset[name].attrs
+    runs = [shown.flow, *shown.by_rate]
+    with matplotlib.rc_context(STYLE):
+        figure, axes, view = empty_figure(shown, str(attributes["symbol"]))
+        lines = [_lines(run, name) for run in runs]
+        _set_limits(axes, [line for several in lines for line in several], view, bool(attributes.get("logarithmic", 1)))
+        for number, (run, several) in enumerate(zip(runs, lines, strict=True)):
+            _draw(axes, run, several, view, view.spread(_MARKS, (number - 0.5) / len(runs)))
+        add_legend(figure, axes)
+    return figure
+
+
+def _lines(run: RecordedRun, name: str) -> list[Curve]:
+    """Return what a probe measured along a run, a curve for each number, or for some of many."""
+    values = run.along(name).astype(float)
+    values = values.reshape(len(values), -1)
+    times, bounded = run.along("time"), run.outcome != Outcome.DIVERGED
+    return [Curve(times, values[:, number], bounded) for number in thinned(range(values.shape[1]), _MOST_LINES)]
+
+
+def _set_limits(axes: Axes, lines: Sequence[Curve], view: TimeView, logarithmic: bool) -> None:
+    positive = all((line.values[np.isfinite(line.values)] > 0).all() for line in lines)
+    limits = log_limits(lines, view) if logarithmic and positive else None
+    if limits is not None:
+        axes.set_yscale("log")
+        axes.set_ylim(*limits)
+        return
+    shown = [line.values[line.times <= view.end] for line in lines if line.bounded]
+    numbers = np.concatenate([np.zeros(0), *shown])
+    numbers = numbers[np.isfinite(numbers)]
+    if len(numbers):
+        margin = _MARGIN * (np.ptp(numbers) or abs(numbers[0]) or 1.0)
+        axes.set_ylim(numbers.min() - margin, numbers.max() + margin)
+
+
+def _draw(axes: Axes, run: RecordedRun, lines: Sequence[Curve], view: TimeView, marks: np.ndarray) -> None:
+    look = run_look(run.run, calm=run.outcome.arrived)
+    for line, strength in zip(lines, np.linspace(1.0, _FAINTEST, max(len(lines), 2)), strict=False):
+        times, values = in_view(axes, line, view)
+        marked = np.unique(np.minimum(np.searchsorted(times, marks), len(times) - 1)).tolist()
+        shown: dict[str, Any] = look | ({"marker": "o"} if np.isfinite(values).sum() == 1 else {})
+        label = name_of(run) if strength == 1.0 else None
+        axes.plot(times, values, label=label, markevery=marked, alpha=float(strength), **shown)

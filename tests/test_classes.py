@@ -1,0 +1,238 @@
+"""Samples of classes: how labels become numbers, what is drawn and held out, the scale of inputs, and the formats."""
+
+import re
+from importlib.resources import files
+
+import numpy as np
+import pytest
+
+from flowsim.data import SOURCES, Data, DataError, check_data, read_labelled, standardize
+from flowsim.kinds import seeds
+from flowsim.losses import SquaredError
+
+IRIS = "length,species,width\n1,b,5\n2,a,6\n3,b,7\n5,c,9\n"
+
+
+def source(kind, **options):
+    return SOURCES[kind](kind=kind, **options)
+
+
+def loaded(kind, folder=None, seed=0, **options):
+    return source(kind, **options).load(seeds.generator(seed, "data"), folder)
+
+
+def refuses(*parts):
+    return pytest.raises(DataError, match="(?s)" + ".*".join(re.escape(part) for part in parts))
+
+
+@pytest.fixture
+def table(tmp_path):
+    def write(text):
+        (tmp_path / "t.csv").write_text(text)
+        return tmp_path
+
+    return write
+
+
+def archive(folder, **arrays):
+    np.savez(folder / "t.npz", **arrays)
+    return folder
+
+
+def batch(folder, name, labels, value=7):
+    folder.mkdir(exist_ok=True)
+    records = np.full((len(labels), 3073), value, np.uint8)
+    records[:, 0] = labels
+    records.tofile(folder / name)
+
+
+def test_words_become_numbers_in_sorted_order(table):
+    data = loaded("labelled", table(IRIS), path="t.csv", target="species", scaling="none")
+    np.testing.assert_array_equal(data.training[0], [[1, 5], [2, 6], [3, 7], [5, 9]])
+    np.testing.assert_array_equal(data.training[1], [1, 0, 1, 2])
+    assert (data.classes, data.outputs, data.held_out) == (3, 3, None)
+
+
+def test_numbers_are_sorted_as_numbers_and_not_as_words(table):
+    data = loaded("labelled", table("x,y\n0,10\n1,9\n2,10.0\n"), path="t.csv", scaling="none")
+    np.testing.assert_array_equal(data.training[1], [1, 0, 1])
+
+
+def test_classes_that_are_not_asked_for_are_left_out_and_the_others_numbered_anew(table):
+    data = loaded("labelled", table(IRIS), path="t.csv", target="species", classes=("c", "b"), scaling="none")
+    np.testing.assert_array_equal(data.training[0][:, 0], [1, 3, 5])
+    np.testing.assert_array_equal(data.training[1], [0, 0, 1])
+
+
+def test_labels_are_written_as_the_loss_wants_them_and_never_centred():
+    data = Data((np.zeros((3, 2)), np.array([1, 0, 2])), (np.zeros((1, 2)), np.array([2])), classes=3)
+    assert SquaredError().labels(3) == "one_hot"
+    written = data.written_as("one_hot")
+    np.testing.assert_array_equal(written.training[1], [[0, 1, 0], [1, 0, 0], [0, 0, 1]])
+    np.testing.assert_array_equal(written.held_out[1], [[0, 0, 1]])
+    assert (data.outputs, written.outputs) == (3, 3)
+    assert data.written_as("index").training[1].dtype.kind == "i"
+
+
+def test_two_classes_can_be_signs_and_three_cannot():
+    data = Data((np.zeros((2, 2)), np.array([1, 0])), classes=2).written_as("sign")
+    np.testing.assert_array_equal(data.training[1], [1.0, -1.0])
+    assert data.outputs == 1
+    with refuses("there are 3 classes: expected two for labels ±1; write the two that you want"):
+        Data((np.zeros((2, 2)), np.array([1, 0])), classes=3).written_as("sign")
+
+
+class Logits(SquaredError):
+    def compares(self, prediction, target):
+        return target.shape == () and prediction.ndim == 1
+
+
+def test_a_loss_that_compares_numbers_of_classes_gets_them():
+    assert Logits().labels(4) == "index"
+
+
+def test_the_digits_are_those_of_scikit_learn():
+    data = loaded("digits", scaling="none")
+    X, y = data.training
+    assert (X.shape, data.inputs, data.classes) == ((1797, 1, 8, 8), 64, 10)
+    # The description of the data set counts the digits, and its first image is a zero.
+    np.testing.assert_array_equal(np.bincount(y), [178, 182, 177, 183, 181, 182, 181, 179, 174, 180])
+    np.testing.assert_array_equal(X[0, 0, 0], [0, 0, 5, 13, 9, 1, 0, 0])
+    assert (X.min(), X.max(), y[0]) == (0, 16, 0)
+    assert files("flowsim.data").joinpath("digits.md").is_file()
+
+
+def test_what_is_held_out_is_apart_and_neither_number_moves_the_other_set():
+    whole = loaded("digits", scaling="none").training[0].reshape(1797, -1)
+    one, more, other = (
+        loaded("digits", seed=seed, samples=samples, test_samples=test)
+        for seed, samples, test in ((0, 100, 50), (0, 100, 300), (1, 100, 50))
+    )
+    np.testing.assert_array_equal(one.training[0], more.training[0])
+    np.testing.assert_array_equal(one.held_out[0], loaded("digits", samples=7, test_samples=50).held_out[0])
+    assert not np.array_equal(one.training[0], other.training[0])
+    rest = loaded("digits", test_samples=97)
+    rows = np.concatenate([rest.training[0], rest.held_out[0]]).reshape(1797, -1) * 16
+    np.testing.assert_array_equal(np.sort(rows, axis=0), np.sort(whole, axis=0))
+
+
+def test_unit_scaling_is_one_map_for_all_inputs_and_standardizing_one_for_each():
+    unit, plain = (loaded("digits", samples=60, test_samples=40, scaling=how) for how in ("unit", "none"))
+    np.testing.assert_array_equal(unit.training[0] * 16, plain.training[0])
+    standard = loaded("digits", samples=60, test_samples=40, scaling="standardized")
+    X, X_test = (part[0].reshape(len(part[0]), -1) for part in (plain.training, plain.held_out))
+    np.testing.assert_array_equal(standard.training[0].reshape(60, -1), standardize(X))
+    deviation = X.std(axis=0)
+    varies = deviation > 0
+    expected = (X_test - X.mean(axis=0))[:, varies] / deviation[varies]
+    np.testing.assert_allclose(standard.held_out[0].reshape(40, -1)[:, varies], expected, rtol=1e-12, atol=1e-14)
+    assert not standard.held_out[0].reshape(40, -1)[:, ~varies].any()
+
+
+@pytest.mark.parametrize(("shape", "expected"), [((6, 2), (2,)), ((6, 2, 3), (1, 2, 3)), ((6, 2, 3, 4), (2, 3, 4))])
+def test_an_archive_holds_vectors_or_images(tmp_path, shape, expected):
+    X = np.arange(np.prod(shape), dtype=np.uint8).reshape(shape)
+    data = loaded("labelled", archive(tmp_path, X=X, y=np.array([3, 1] * 3)), path="t.npz")
+    assert data.shape == expected
+    # For a file the limits are those of the samples: the least becomes 0 and the largest 1.
+    np.testing.assert_allclose(data.training[0].ravel(), np.linspace(0, 1, X.size), rtol=1e-14)
+    np.testing.assert_array_equal(data.training[1], [1, 0] * 3)
+
+
+def test_images_of_cifar_are_colours_row_by_row(tmp_path):
+    folder = tmp_path / "bin"
+    batch(folder, "data_batch_1.bin", [3, 1])
+    record = np.arange(3073) % 251
+    record[0] = 9
+    record.astype(np.uint8).tofile(folder / "data_batch_2.bin")
+    batch(folder, "test_batch.bin", [3], value=255)
+    options = {"path": "bin", "batches": (1, 2), "test_samples": 1, "scaling": "none"}
+    data = loaded("cifar10", tmp_path, **options)
+    X, y = data.training
+    assert X.shape == (3, 3, 32, 32)
+    np.testing.assert_array_equal(y, [1, 0, 2])
+    assert X[2, 1, 2, 5] == (1 + 1024 + 2 * 32 + 5) % 251
+    np.testing.assert_array_equal(data.held_out[0], 255.0)
+    assert source("cifar10", **options).files_read() == tuple(
+        f"bin/{name}.bin" for name in ("data_batch_1", "data_batch_2", "test_batch")
+    )
+
+
+def test_a_file_that_is_not_of_cifars_format_is_refused(tmp_path):
+    folder = tmp_path / "bin"
+    batch(folder, "data_batch_1.bin", [3, 10])
+    with refuses("data_batch_1.bin: image 2 has the label 10: expected 0 to 9"):
+        loaded("cifar10", tmp_path, path="bin", batches=(1,))
+    (folder / "data_batch_1.bin").write_bytes(b"x" * 3074)
+    with refuses("the file has 3074 bytes: expected a multiple of 3073"):
+        loaded("cifar10", tmp_path, path="bin", batches=(1,))
+    (absent, *_) = source("cifar10", path="bin").absences(tmp_path)
+    assert "found no file bin/data_batch_2.bin" in absent.message()
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("x,y\n1,a\n2,\n", "row 3, column 'y': the label is missing"),
+        ("x,y\n1,0.5\n2,1\n", "row 2, column 'y': the label is 0.5: expected whole numbers or words"),
+        ("x,y\n1,a\ncat,b\n", "row 3, column 'x': 'cat' is not a number"),
+        ("x,y\n1,a\n2,a\n", "all samples have the label a: expected two classes or more"),
+    ],
+)
+def test_tables_without_classes_are_refused(table, text, message):
+    with refuses(message):
+        loaded("labelled", table(text), path="t.csv")
+
+
+@pytest.mark.parametrize(
+    ("arrays", "message"),
+    [
+        (
+            {"X": np.zeros((3, 2)), "y": np.array([0.0, np.nan, 1.0])},
+            "array 'y', row 2 (counted from 1): the label",
+        ),
+        ({"X": np.zeros((3, 2)), "y": np.zeros(2)}, "has 3 samples and"),
+        ({"X": np.zeros(3), "y": np.zeros(3)}, "expected (n, columns) or (n, height, width) or (n, channels, height"),
+        ({"X": np.full((2, 1, 2, 2), np.inf), "y": np.arange(2)}, "sample 1, channel 1, row 1, column 1"),
+        ({"X": np.zeros((3, 2)), "y": np.array(["a", "b", "c"])}, "holds <U1: expected real numbers"),
+    ],
+)
+def test_archives_without_classes_are_refused(tmp_path, arrays, message):
+    with refuses(message):
+        read_labelled(archive(tmp_path, **arrays) / "t.npz", "y")
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"classes": ("cat", 0)}, "no sample has the label 'cat': expected some of 0, 1, 2"),
+        (
+            {"samples": 1700, "test_samples": 98},
+            "samples: 1700 and test_samples: 98 ask for more than the 1797",
+        ),
+        ({"test_samples": 1797}, "ask for more than the 1797"),
+    ],
+)
+def test_what_the_samples_do_not_give_is_refused(options, message):
+    with refuses(message):
+        loaded("digits", **options)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"classes": (1,)}, "two or more to tell apart"),
+        ({"classes": (1, 1)}, "found 1 twice"),
+        ({"classes": (1, True)}, "found True; expected the label of a class"),
+        ({"classes": (0, 1, 2), "labels": "sign"}, "3 of them beside labels ±1"),
+    ],
+)
+def test_options_that_cannot_be_are_refused_before_anything_is_read(options, message):
+    with pytest.raises(ValueError, match=re.escape(message)):
+        source("digits", **options)
+
+
+def test_a_source_of_ones_own_may_say_how_many_classes_there_are_and_must_keep_to_it():
+    check_data(Data((np.zeros((2, 3)), np.array([0, 1])), classes=2))
+    with pytest.raises(TypeError, match="beside 2 classes: expected whole numbers from 0 to 1"):
+        check_data(Data((np.zeros((2, 3)), np.array([0, 2])), classes=2))

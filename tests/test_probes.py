@@ -1,0 +1,119 @@
+"""What is recorded of samples that training does not see, and of the spectrum of the Hessian."""
+
+import json
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import flowsim
+from flowsim.cli import main
+from flowsim.curvature import dense_hessian
+from flowsim.networks import split
+from flowsim.probes import Moment, TestAccuracy as Accuracy, TestRisk as Risk, TopEigenvalues
+from flowsim.probes.held_out import right
+
+RNG = np.random.default_rng(0)
+SCENARIO = """\
+seed: 0
+data: {kind: digits, classes: [0, 1, 2], samples: 12, test_samples: 9}
+network: {kind: mlp, depth: 2, width: 3, activation: tanh, biases: true, fan_in: true, scale: 1.0}
+flow: {t1: 0.05}
+descent: {learning_rates: [0.01], steps: 3}
+record: [test_risk, test_accuracy, {kind: top_eigenvalues, count: 2}]
+"""
+
+
+class Linear(eqx.Module):
+    weight: jax.Array
+
+    def __call__(self, x):
+        return self.weight @ x
+
+
+def moment(network, problem):
+    return Moment(network, problem, None, jnp.zeros(()), jnp.zeros(()))
+
+
+@pytest.mark.parametrize(
+    ("predictions", "labels", "expected"),
+    [
+        ([[0.2, 0.1], [0.0, 3.0]], [0, 0], [True, False]),
+        ([[0.2, 0.1], [0.0, 3.0]], [[0.0, 1.0], [0.0, 1.0]], [False, True]),
+        ([[0.2], [-3.0]], [1.0, 1.0], [True, False]),
+        ([0.2, -3.0], [-1.0, -1.0], [False, True]),
+    ],
+    ids=["numbers of classes", "ones and zeros", "signs of a vector of one", "signs"],
+)
+def test_a_prediction_is_right_where_its_largest_entry_or_its_sign_is_that_of_the_label(predictions, labels, expected):
+    np.testing.assert_array_equal(right(jnp.asarray(predictions), jnp.asarray(labels)), expected)
+
+
+def test_the_risk_and_accuracy_of_held_out_samples_are_theirs():
+    X, X_test = RNG.standard_normal((6, 3)), RNG.standard_normal((5, 3))
+    y, y_test = np.eye(2)[RNG.integers(2, size=6)], np.eye(2)[RNG.integers(2, size=5)]
+    network = Linear(jnp.asarray(RNG.standard_normal((2, 3))))
+    at = moment(network, flowsim.EmpiricalRisk(X, y))
+    predicted = X_test @ np.asarray(network.weight).T
+    found = Risk(flowsim.EmpiricalRisk(X_test, y_test)).measure(at)
+    np.testing.assert_allclose(found, np.mean(np.sum((predicted - y_test) ** 2, axis=1)), rtol=1e-14)
+    share = np.mean(predicted.argmax(axis=1) == y_test.argmax(axis=1))
+    np.testing.assert_allclose(Accuracy((X_test, y_test)).measure(at), share, rtol=1e-15)
+
+
+def test_the_eigenvalues_are_the_largest_of_the_dense_hessian():
+    problem = flowsim.EmpiricalRisk(RNG.standard_normal((8, 3)), RNG.standard_normal(8))
+    network = flowsim.Perceptron.gaussian(widths=[3, 4, 1], scale=1.0, biases=True, key=jax.random.key(0))
+    weights, rest = split(network)
+    hessian = dense_hessian(lambda moved: problem(eqx.combine(moved, rest)), weights)
+    found = TopEigenvalues(count=4).measure(moment(network, problem))
+    np.testing.assert_allclose(found, np.linalg.eigvalsh(hessian)[:-5:-1], rtol=1e-9)
+
+
+def test_more_eigenvalues_than_weights_and_fewer_than_one_are_refused():
+    network = Linear(jnp.ones((1, 3)))
+    with pytest.raises(ValueError, match="count is 4: expected at most 3, the number of weights"):
+        TopEigenvalues(count=4).measure(moment(network, flowsim.EmpiricalRisk(np.ones((2, 3)), np.ones(2))))
+    with pytest.raises(ValueError, match="count is 0: expected how many"):
+        TopEigenvalues(count=0)
+
+
+@pytest.mark.slow
+def test_probes_with_options_and_held_out_samples_are_recorded_stored_and_drawn(tmp_path, capsys):
+    (tmp_path / "s.yaml").write_text(SCENARIO)
+    assert main([str(tmp_path / "s.yaml"), "--out", str(tmp_path)]) == 1  # the flow ends at the time limit
+    assert "top eigenvalues" in capsys.readouterr().out
+    results = flowsim.open_results(tmp_path / "s")
+    runs = results.trajectories
+    assert runs["top_eigenvalues"].dims == ("run", "record", "top_eigenvalues_0")
+    last = int(runs["records"][0]) - 1
+    eigenvalues = runs["top_eigenvalues"].values[0, last]
+    np.testing.assert_allclose(eigenvalues[0], runs["sharpness"].values[0, last], rtol=1e-6)
+    assert eigenvalues[1] <= eigenvalues[0]
+    share = runs["test_accuracy"].values[1, 0] * 9
+    assert share == pytest.approx(round(float(share)), abs=1e-12)
+    assert results.scenario["record"][2] == {"kind": "top_eigenvalues", "count": 2}
+    assert json.loads(runs.attrs["scenario"])["data"]["test_samples"] == 9
+    for name in ("test_risk", "test_accuracy", "top_eigenvalues"):
+        assert (tmp_path / "s" / "figures" / f"{name}.png").stat().st_size > 5000
+
+
+# fmt: off
+WRONG = {
+    "nothing held out": ("data.test_samples=0", "record[0]: found test_risk beside data of kind digits tha"),
+    "an unknown option": ("record=[{kind: top_eigenvalues, cuont: 2}]", "record[0].cuont: found an unknown key; expect"
+        "ed one of kind, count; write count"),
+    "a wrong option": ("record=[{kind: top_eigenvalues, count: x}]", "record[0].count: found the text 'x'; expec"),
+    "the same twice": ("record=[test_risk, test_risk]", "record: found two probes called test_risk"),
+    "labels for another loss": ("data.labels=index", "for one sample the network predicts shape (3,) and y holds s"),
+}
+# fmt: on
+
+
+@pytest.mark.parametrize(("option", "message"), WRONG.values(), ids=WRONG)
+def test_what_cannot_be_recorded_is_one_message_and_exit_code_2(tmp_path, capsys, option, message):
+    (tmp_path / "s.yaml").write_text(SCENARIO)
+    assert main([str(tmp_path / "s.yaml"), "--out", str(tmp_path), "--set", option]) == 2
+    assert message in capsys.readouterr().err
