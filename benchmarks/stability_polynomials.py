@@ -2,12 +2,13 @@
 
     python benchmarks/stability_polynomials.py
 
-Each method of s stages has a stability polynomial R(z) = exp(z) + O(z⁵) with |R| ≤ 0.95 on [−ℓ, −0.06], and ℓ nearly as
-long as can be. It is w(z) P(z), w of degree four with two pairs of complex zeros, P orthogonal with respect to
-w²/√(1 − x²) on [−ℓ, −δ] mapped to [−1, 1], so that P has a three-term recurrence (Abdulle 2002, SIAM J. Sci. Comput. 23).
-The zeros of w start from those of the optimal polynomial, a linear program (Ketcheson and Ahmadia 2012, CAMCoS 7), and are
-then solved for with P in place, in extended precision: four order conditions and the height at the edge δ. The last four
-stages, an explicit Runge–Kutta method of its own after the recurrence, follow from the eight order conditions of the whole.
+Each method of s stages has a stability polynomial R(z) = exp(z) + O(z⁵) with |R| ≤ 0.95 on [−ℓ, −0.06], and ℓ nearly
+as long as can be. It is w(z) P(z), w of degree four with two pairs of complex zeros, P orthogonal with respect to
+w²/√(1 − x²) on [−ℓ, −δ] mapped to [−1, 1], so that P has a three-term recurrence (Abdulle 2002, SIAM J. Sci. Comput.
+23). The zeros of w start from those of the optimal polynomial, a linear program (Ketcheson and Ahmadia 2012, CAMCoS
+7), and are then solved for with P in place, in extended precision: four order conditions and the height at the edge
+δ. The last four stages, an explicit Runge–Kutta method of its own after the recurrence, follow from the eight order
+conditions of the whole.
 """
 
 import json

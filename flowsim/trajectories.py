@@ -129,6 +129,7 @@ def _end(run: Trajectory) -> dict[str, Any]:
         "solver": run.method,
         "gradients": math.nan if run.gradients is None else float(run.gradients),
         "products": int(run.products),
+        "loosened": float(run.loosened),
     }
 
 

@@ -9,11 +9,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+import scipy.integrate
 from jax.flatten_util import ravel_pytree
-from scipy.integrate import solve_ivp
 
 import flowsim
-from flowsim.dynamics.field import gradient_field
+from flowsim.dynamics.field import Measured, gradient_field
 from flowsim.dynamics.solvers import (
     LowRankExtrapolation,
     Proposal,
@@ -22,6 +22,7 @@ from flowsim.dynamics.solvers import (
     StabilitySwitching,
     default_solver,
 )
+from flowsim.dynamics.solvers.explicit_methods import explicit_methods, explicit_step, fourth_order
 from flowsim.experiments import read_scenario
 from flowsim.experiments.runner import build_network, read_data
 from flowsim.experiments.sweep.grid import points, start_key
@@ -221,7 +222,7 @@ def assert_as_radau(network, problem, end):
     start, unravel = ravel_pytree(weights)
     slope = jax.jit(lambda t, y: ravel_pytree(field(t, unravel(y), None))[0])
     slopes = jax.jit(jax.jacfwd(slope, argnums=1))
-    found = solve_ivp(slope, (0, end), start, "Radau", jac=slopes, rtol=1e-8, atol=1e-10).y[:, -1]
+    found = scipy.integrate.solve_ivp(slope, (0, end), start, "Radau", jac=slopes, rtol=1e-8, atol=1e-10).y[:, -1]
     ours = flat(flowsim.integrate(network, problem, t1=end, ts=[]).network)
     assert np.linalg.norm(ours - found) <= 1e-4 * np.linalg.norm(found)
 
@@ -308,3 +309,93 @@ def test_proposed_steps_are_taken_within_limits_and_what_is_unknown_is_too_long(
 def test_proposed_steps_want_a_solver_that_proposes():
     with pytest.raises(TypeError, match=r"use diffrax\.PIDController"):
         ProposedSteps(1e-3, 1e-6).adapt_step_size(0.0, 1.0, jnp.zeros(1), jnp.zeros(1), None, jnp.zeros(1), 1, None)
+
+
+TABLE = explicit_methods()
+FOURTH = range(1, 1 + len(fourth_order(jnp.dtype(float)).reach))
+
+
+def linear_step(method, eigenvalues):
+    """Return R(z) of a method of the table for all z at once."""
+    ones = jnp.ones_like(eigenvalues)
+    field = lambda c, y: Measured(eigenvalues * y, jnp.array(0.0))  # noqa: E731
+    return explicit_step(field, ones, eigenvalues, jnp.array(1.0), method)[0]
+
+
+@pytest.mark.parametrize("method", [FOURTH[0], FOURTH[4], FOURTH[10], FOURTH[-1]])
+def test_stabilized_steps_of_order_four_damp_all_of_their_interval(method):
+    inside = jnp.linspace(-TABLE.reach[method], -0.06, 4001)
+    assert jnp.max(jnp.abs(jax.jit(linear_step)(jnp.array(method), inside))) < 0.955
+
+
+@pytest.mark.parametrize("method", [FOURTH[0], FOURTH[4], FOURTH[10], FOURTH[-1]])
+def test_stabilized_steps_agree_with_the_exponential_to_order_four(method):
+    z = jnp.array([-0.02, -0.04])
+    error = jnp.abs(jax.jit(linear_step)(jnp.array(method), z) - jnp.exp(z))
+    assert np.log2(error[1] / error[0]) == pytest.approx(5, abs=0.1)
+
+
+@pytest.mark.parametrize(("method", "order"), [(0, 5), (FOURTH[0], 4), (FOURTH[5], 4), (FOURTH[14], 4), (40, 2)])
+def test_steps_of_the_table_have_their_order_on_a_nonlinear_equation_in_time(method, order):
+    def slope(t, y):
+        return jnp.stack([jnp.sin(y[1]) * y[0] + jnp.cos(3 * t), jnp.cos(y[0]) + 0.3 * y[1] * y[0] * t])
+
+    @jax.jit
+    def step(t, y, h):
+        measured = lambda c, y: Measured(slope(t + c * h, y), jnp.sum(y))  # noqa: E731
+        return explicit_step(measured, y, slope(t, y), h, jnp.array(method))
+
+    start, errors = jnp.array([0.7, 0.4]), []
+    end = scipy.integrate.solve_ivp(slope, (0, 1), start, "DOP853", rtol=1e-13, atol=1e-14).y[:, -1]
+    for count in (10, 20):
+        y = start
+        for k in range(count):
+            y, measured, _ = step(k / count, y, 1 / count)
+            np.testing.assert_allclose(measured.slope, slope((k + 1) / count, y), rtol=1e-13)
+            np.testing.assert_allclose(measured.objective, jnp.sum(y), rtol=1e-13)
+        errors.append(float(jnp.max(jnp.abs(y - end))))
+    assert np.log2(errors[0] / errors[1]) > order - 0.4
+
+
+def test_single_precision_takes_no_steps_whose_rounding_would_blow_up():
+    method = len(fourth_order(jnp.dtype(jnp.float32)).reach)
+    z = jnp.linspace(-TABLE.reach[method], 0, 2001, dtype=jnp.float32)
+    exact = jax.jit(linear_step)(jnp.array(method), z.astype(float))
+    assert jnp.max(jnp.abs(jax.jit(linear_step)(jnp.array(method), z) - exact)) < 1e-2
+    assert method < len(FOURTH)
+
+
+def test_a_run_that_is_stiff_throughout_leaves_the_explicit_method_after_its_first_steps():
+    network, problem = conditioned(1e4)
+    options = {"t1": 20.0, "ts": [], "stopping": flowsim.Stopping(None)}
+    flow = flowsim.integrate(network, problem, solver=StabilitySwitching(), **options)
+    finest = flowsim.integrate(network, problem, rtol=1e-11, **options)
+    assert flow.gradients < 0.6 * flowsim.integrate(network, problem, solver=diffrax.Tsit5(), **options).gradients
+    np.testing.assert_allclose(flat(flow.network), flat(finest.network), atol=1e-5)
+
+
+def test_a_gradient_that_jumps_is_recognized_and_not_ground_to_dust():
+    network = eqx.nn.MLP(5, 1, 20, 2, jax.nn.relu, key=jax.random.key(0))
+    X, y = np.random.default_rng(0).standard_normal((50, 5)), np.random.default_rng(1).standard_normal((50, 1))
+    problem = flowsim.EmpiricalRisk(X, y)
+    with pytest.warns(UserWarning, match="the gradient jumps on the way, as that of a ReLU network does"):
+        flow = flowsim.integrate(network, problem, t1=3.0, ts=[], solver=StabilitySwitching())
+    assert 1 < flow.loosened <= 1e-3 / 1e-6 * (1 + 1e-9)
+    assert flow.gradients < 2000
+
+
+def test_a_smooth_network_is_not_taken_for_one_whose_gradient_jumps():
+    network = eqx.nn.MLP(5, 1, 20, 2, jax.nn.gelu, key=jax.random.key(0))
+    X, y = np.random.default_rng(0).standard_normal((50, 5)), np.random.default_rng(1).standard_normal((50, 1))
+    flow = flowsim.integrate(network, flowsim.EmpiricalRisk(X, y), t1=3.0, ts=[], solver=StabilitySwitching())
+    assert flow.loosened == 1
+
+
+def test_a_linear_model_at_zero_raises_the_order_of_its_steps():
+    X = np.random.default_rng(0).standard_normal((50, 5))
+    labels = np.where(X @ np.arange(1, 6) + 3 * np.random.default_rng(2).standard_normal(50) > 0, 1, -1)
+    network = jax.tree.map(jnp.zeros_like, eqx.nn.Linear(5, 1, use_bias=False, key=jax.random.key(0)))
+    problem = flowsim.EmpiricalRisk(X, labels[:, None], flowsim.losses.Logistic())
+    flow = flowsim.integrate(network, problem, t1=10.0, ts=[])
+    assert flow.method == "LowRankExtrapolation"
+    assert flow.steps < 20

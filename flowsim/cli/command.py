@@ -5,6 +5,7 @@ import io
 import json
 import signal
 import sys
+import warnings
 from collections.abc import Sequence
 
 import jax
@@ -61,6 +62,7 @@ def _run(options: argparse.Namespace) -> int:
     _choose_device(options.device)
     jobs = read_jobs(options)
     keep_programs()
+    warnings.filterwarnings("ignore", message="the gradient jumps")  # the table says it
     with crew_for(jobs, options) as crew:
         return run_all(jobs, crew)
 

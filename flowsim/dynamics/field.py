@@ -56,6 +56,10 @@ class GradientField(eqx.Module):
         """Return the largest rank that the Gauss–Newton matrix can have, `None` if the problem does not know."""
         return self.problem.rank(self.network(weights))
 
+    def jacobian_passes(self, weights: PyTree) -> int | None:
+        """Return what the Jacobian behind the Gauss–Newton matrix costs in gradients, `None` where the rank is."""
+        return self.problem.jacobian_passes(self.network(weights))
+
     def knows_gram(self, weights: PyTree) -> bool:
         """Tell whether GGᵀ has a closed form, without computing it."""
         return eqx.filter_eval_shape(self.problem.output_gram, self.network(weights)) is not None

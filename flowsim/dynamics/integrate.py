@@ -1,6 +1,7 @@
 """Flows, integrated to their limit."""
 
 import os
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -9,7 +10,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from equinox.internal import nondifferentiable
-from jaxtyping import ArrayLike, PyTree
+from jax.core import Tracer
+from jaxtyping import Array, ArrayLike, Float, PyTree
 
 from ..compiling import is_traced
 from ..probes import Probe
@@ -72,6 +74,9 @@ def integrate(
 
     `model` is a dynamics with adaptive steps (`flowsim.Dynamics`), which holds its solver and tolerances itself.
 
+    Where the gradient jumps, as that of a ReLU network does, no step meets its tolerance: it is loosened then, and a
+    warning says by how much, as does `loosened`.
+
     Works under `jax.jit` and `jax.vmap` without `checkpoint`. Raises `ValueError` or `TypeError` for arguments that
     cannot be right, and `RuntimeError` where it is differentiated; a run that does not converge is returned, not
     raised.
@@ -94,7 +99,20 @@ def integrate(
     state = drive(request, checkpoint=checkpoint, checkpoint_seconds=checkpoint_seconds)
     # The control of the steps has no derivative, nor does where they end.
     state = nondifferentiable(state, msg=_NOT_DIFFERENTIABLE) if is_traced(state) else state
-    return trajectory_of(state, request, rest)
+    trajectory = trajectory_of(state, request, rest)
+    _warn_of_jumps(trajectory.loosened)
+    return trajectory
+
+
+def _warn_of_jumps(loosened: Float[Array, ""]) -> None:
+    """Warn of a run whose steps could not be as exact as they were to be."""
+    if isinstance(loosened, Tracer) or not float(loosened) > 1:
+        return
+    warnings.warn(
+        "the gradient jumps on the way, as that of a ReLU network does: steps could not meet rtol, and were allowed "
+        f"errors up to {float(loosened):.3g} times as large",
+        stacklevel=3,
+    )
 
 
 def _model(model: Dynamics | None, *options: Any) -> Dynamics:

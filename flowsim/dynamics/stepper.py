@@ -111,7 +111,7 @@ class Stepper(eqx.Module):
         back, smoothness = state.solver, state.smoothness
         if isinstance(self.solver, ProposingSolver):
             back = self.solver.after_rejection(state.solver, solver)
-            smoothness = smoothness.after(error.size, length, kept, self.controller.rtol)
+            smoothness = smoothness.after(error.size, length, jnp.asarray(kept), jnp.asarray(self.solver.rtol))
         solver, candidate = jax.tree.map(
             lambda new, old: jnp.where(kept, new, old), (solver, candidate), (back, weights)
         )

@@ -36,7 +36,8 @@ class Trajectory(eqx.Module):
     `rejected_steps`, and `code`, the number of the `outcome`. What it took: `dynamics`, the name of what moved the
     weights ("gradient_flow", "gradient_descent", or `my_module:MyKind`); `method`, that of the solver; `gradients`,
     evaluations of the gradient (`None` where Diffrax does not say); `products`, Hessian–vector products or, for the
-    low-rank solver, rows of the outputs' Jacobian.
+    low-rank solver, rows of the outputs' Jacobian; `loosened`, the largest factor by which the tolerance had to be
+    loosened where the gradient jumps, one for a smooth one.
     """
 
     times: Float[Array, " records"]

@@ -59,7 +59,7 @@ class TestAccuracy(Probe):
             raise TypeError(
                 f"a {type(network).__name__} maps no sample, so it has no accuracy: leave test_accuracy out"
             )
-        return jnp.mean(right(jax.vmap(network)(X), y), dtype=dtype)
+        return jnp.mean(right(jnp.asarray(jax.vmap(network)(X)), y), dtype=dtype)
 
 
 def right(predictions: Float[Array, "n ..."], labels: Array) -> Bool[Array, " n"]:

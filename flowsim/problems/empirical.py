@@ -129,6 +129,10 @@ class EmpiricalRisk(Problem):
         check_model(network)
         return self.X.shape[0] * eqx.filter_eval_shape(predicted, network, self.X[0]).size
 
+    def jacobian_passes(self, network: Callable[[Array], Array]) -> int:
+        """Return the number of outputs: the gradients of one of them, sample by sample, cost what that of R does."""
+        return self.rank(network) // self.X.shape[0]
+
     def null_risk(self, network: Callable[[Array], Array]) -> Float[Array, ""]:
         """Return the risk of predicting zero everywhere."""
         predictions = eqx.filter_eval_shape(self._predictions, network)

@@ -100,6 +100,10 @@ class Problem(eqx.Module):
         outputs = self.curved_outputs(network)
         return None if outputs is None else eqx.filter_eval_shape(outputs, network).size
 
+    def jacobian_passes(self, network: Any, /) -> int | None:
+        """Return what the Jacobian of the curved outputs costs, in gradients; `None` where `curved_outputs` is."""
+        return self.rank(network)
+
     def output_jacobian(self, as_network: Callable[[PyTree], Any], weights: PyTree, /) -> PyTree | None:
         """Return G at `as_network(weights)` as the weights with a leading axis of m rows.
 

@@ -1,5 +1,6 @@
 """Runs as they are stored: the records of each without their padding, and what is known of its end."""
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -23,8 +24,8 @@ class RecordedRun:
         return self.part[quantity].values[:count] if quantity in self.part else np.full(count, np.nan)
 
     def number(self, quantity: str) -> float:
-        """Return a quantity of the whole run, NaN where it does not apply."""
-        return float(self.part[quantity].item())
+        """Return a quantity of the whole run, NaN where it does not apply, or was not stored yet."""
+        return float(self.part[quantity].item()) if quantity in self.part else math.nan
 
     @property
     def outcome(self) -> Outcome:

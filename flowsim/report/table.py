@@ -106,6 +106,8 @@ def _remarks(shown: Recorded) -> list[str]:
         remarks.append(f"Theorem 2: {lower:.4g} ≤ S_min ≤ {upper:.4g}")
     if shown.critical_learning_rate is not None:
         remarks[-1] += f"; critical learning rate {shown.critical_learning_rate:.4g}"
+    if (loosened := flow.number("loosened")) > 1:
+        remarks.append(f"The gradient jumps on the way: steps were allowed errors of {loosened:.3g} times rtol")
     if not flow.outcome.arrived:
         remarks.append(f"The flow did not converge: {flow.outcome.meaning}")
     return remarks
@@ -136,6 +138,7 @@ def _summary_of_flow(flow: RecordedRun) -> dict[str, Any]:
         "method": str(flow.part["solver"].item()),
         "gradients": None if math.isnan(gradients) else int(gradients),
         "products": int(flow.number("products")),
+        "loosened": finite_or_none(flow.number("loosened")),
         **_summary_of_end(flow),
     }
 

@@ -241,7 +241,7 @@ THINGS = {
     "a word as weight": (lambda: flowsim.DeepLinear(["a"]), "weight 1 must be a floating-point matrix (out, in), got "),
     "weights of whole numbers": (lambda: flowsim.DeepLinear([np.ones((1, 3), int)]), "got shape (1, 3) of int64"),
     "weights that do not fit": (lambda: flowsim.DeepLinear([jnp.ones((2, 3)), jnp.ones((1, 3))]), "weight 2 has shape"),
-    "an unknown activation": (lambda: perceptron(activation="relu"), "found 'relu'; expected one of gelu, tanh, softp"),
+    "an unknown activation": (lambda: perceptron(activation="swish"), "found 'swish'; expected one of gelu, tanh"),
     "a number as activation": (lambda: perceptron(activation=3), "activation must be a smooth function on arrays"),
     "results of nowhere": (lambda: flowsim.open_results("/nowhere"), "there is no such folder; give the folder of one"),
     "results in a file": (lambda: flowsim.open_results(__file__), "is a file; give the folder of one scenario's resul"),

@@ -9,31 +9,39 @@ from .low_rank import LowRankExtrapolation
 from .switching import StabilitySwitching
 
 # Where factorizations of the outputs' matrix cost no more than the gradients of a step.
-_LARGEST_RANK = 512
 _LARGEST_RANK_IN_CLOSED_FORM = 2048
+# Gradients that a step may cost beyond those that it takes: for one output, 512 samples come to as much. Explicit
+# stabilized steps have a reach of 1000 for them.
+_LARGEST_OVERHEAD = 45
 
 
 def default_solver(
     field: GradientField, weights: PyTree, rtol: Float[Array, ""], atol: Float[Array, ""]
 ) -> diffrax.AbstractAdaptiveSolver:
-    """Return the solver for a problem: by the rank of its Gauss–Newton matrix.
+    """Return the solver for a problem: by what its Gauss–Newton matrix costs.
 
-    Up to rank 512 it is `LowRankExtrapolation`, whose steps accuracy alone limits; up to 2048 for a linear network,
-    where GGᵀ has a closed form. Beyond, and for a problem that does not know its outputs, it is `StabilitySwitching`,
-    explicit, which changes its formula with what limits its step.
+    While that is less than some 45 gradients for each step it is `LowRankExtrapolation`, whose steps accuracy alone
+    limits: for up to 512 samples and one output, 31 samples and ten; for a linear network, where GGᵀ has a closed form,
+    up to rank 2048. Beyond, and for a problem that does not know its outputs, it is `StabilitySwitching`, explicit,
+    which changes its formula with what limits its step.
     """
-    rank = field.rank(weights)
-    if rank is None or rank > _LARGEST_RANK_IN_CLOSED_FORM or (rank > _LARGEST_RANK and not field.knows_gram(weights)):
+    rank, passes = field.rank(weights), field.jacobian_passes(weights)
+    if rank is None or passes is None:
         return StabilitySwitching(rtol, atol)
-    single = jax.tree.leaves(weights)[0].dtype.itemsize < 8
+    known = field.knows_gram(weights)
     # For a linear network that fits its optimum, what a Gauss–Newton matrix leaves out vanishes at the limit; to follow
     # it spared no steps on the way.
-    followed = 0 if field.knows_gram(weights) else 8
+    followed = 0 if known else 8
+    # Its Gram matrix takes m² products of rows where a gradient takes one for each sample.
+    overhead = 5 + rank / 16 + followed if known else 4 + passes * (1 + rank / 16) + followed
+    if rank > _LARGEST_RANK_IN_CLOSED_FORM or (not known and overhead > _LARGEST_OVERHEAD):
+        return StabilitySwitching(rtol, atol)
+    single = jax.tree.leaves(weights)[0].dtype.itemsize < 8
     return LowRankExtrapolation(
         curvature=field.gauss_newton,
         rtol=rtol,
         atol=atol,
         columns=5 if single else 8,
         followed=followed,
-        overhead=5 + rank / 16 + followed,
+        overhead=overhead,
     )

@@ -73,10 +73,12 @@ def explicit_step(
     `evaluate` maps a fraction of the step and y to what is measured there, and `slope` is f(y0). All methods share one
     loop, in which f stands once, so a program with all of them compiles as fast as one with a single gradient.
     """
-    table = ExplicitMethods(*(jnp.asarray(column) for column in explicit_methods()))
-    first, rows, fractions = table.first[method], table.rows[method], table.fractions[method]
-    explicit = table.recurring[method] == 0
-    behind = table.recurring[method] - 1  # evaluations before the first that fills a slot; f(y0) fills one of Tsit5's
+    kept = explicit_methods()
+    columns = kept.evaluations, kept.recurring, kept.first, kept.rows, kept.fractions, kept.error
+    evaluations, recurring, first, rows, fractions, error = (jnp.asarray(column)[method] for column in columns)
+    recurrence = jnp.asarray(kept.recurrence)
+    explicit = recurring == 0
+    behind = recurring - 1  # evaluations before the first that fills a slot; f(y0) fills one of Tsit5's
 
     def stage(j: Array, state: tuple) -> tuple:
         before, here, slots, point, fraction, _ = state
@@ -84,7 +86,7 @@ def explicit_step(
         f = measured.slope
         slot = j - behind
         recurs = slot < 0
-        mu, nu, kappa, delta, ahead = table.recurrence[jnp.where(recurs, first + j + 1, 0)]
+        mu, nu, kappa, delta, ahead = recurrence[jnp.where(recurs, first + j + 1, 0)]
         following = _sum((mu * h, f), (nu, here), (kappa, before), (delta * h, slope))
         before, here = _where(recurs, (here, following), (before, here))
         slots = jax.tree.map(lambda all_of_them, s: all_of_them.at[jnp.maximum(slot, 0)].set(s), slots, f)
@@ -92,14 +94,14 @@ def explicit_step(
         point = jax.tree.map(jnp.add, here, combination(jnp.where(recurs, 0, h * rows[row]), slots))
         return before, here, slots, point, jnp.where(recurs, ahead, fractions[row]), measured
 
-    opening = vectors.scaled(jnp.where(explicit, 0, h * table.recurrence[first, 0]), slope)
+    opening = vectors.scaled(jnp.where(explicit, 0, h * recurrence[first, 0]), slope)
     slots = jax.tree.map(lambda f: jnp.zeros((_SLOTS, *f.shape), f.dtype).at[0].set(f), slope)
     point = jax.tree.map(jnp.add, opening, combination(jnp.where(explicit, h * rows[1], 0), slots))
-    fraction = jnp.where(explicit, fractions[1], table.recurrence[first, 4])
+    fraction = jnp.where(explicit, fractions[1], recurrence[first, 4])
     zeros = jax.tree.map(jnp.zeros_like, y0)
     state = zeros, opening, slots, point, fraction, Measured(slope, jnp.full((), jnp.nan, h.dtype))
-    _, _, slots, increment, _, last = jax.lax.fori_loop(0, table.evaluations[method], stage, state)
-    return jax.tree.map(jnp.add, y0, increment), last, combination(h * table.error[method], slots)
+    _, _, slots, increment, _, last = jax.lax.fori_loop(0, evaluations, stage, state)
+    return jax.tree.map(jnp.add, y0, increment), last, combination(h * error, slots)
 
 
 def fourth_order(dtype: jnp.dtype) -> Family:

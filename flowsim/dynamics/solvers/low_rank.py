@@ -24,6 +24,8 @@ from .registry import SOLVERS
 _FROZEN_UP_TO = 100.0
 # The next row of a table is trusted to lengthen the step by as much as the last one did, but not beyond this.
 _LARGEST_RISE = 3.0
+# There is no last one before the third row: a step so much longer than two rows allow asks for it.
+_FIRST_RISE = 1.6
 # A step of length h feels what A leaves out of the curvature, C, from h‖C‖ on; else a look now and then will do.
 _FELT = 0.3
 _LOOKS_EVERY = 8
@@ -196,7 +198,7 @@ class _Table(eqx.Module):
         # by the growth from the row before to the last, or at least the step that pays for one more row.
         last = jnp.minimum(self.rows, columns - 1)
         rising = (best == self.rows) & (self.rows < columns) & (self.error <= 1)
-        trend = jnp.where(last > 2, jnp.clip(factors[last] / factors[last - 1], 1, _LARGEST_RISE), 1)
+        trend = jnp.where(last > 2, jnp.clip(factors[last] / factors[last - 1], 1, _LARGEST_RISE), _FIRST_RISE)
         return jnp.where(rising, factors[last] * jnp.maximum(trend, work[last + 1] / work[last]), factors[best])
 
 
