@@ -271,5 +271,17 @@ def test_the_normalized_margin_knows_the_degree_of_a_homogeneous_network():
     assert np.isfinite(measured(NormalizedMargin(degree=2), smooth, problem))
 
 
+@pytest.mark.parametrize("direction", [np.ones((2, 1)), np.ones(3), [1.0, 0.3]])
+def test_a_direction_of_another_shape_is_refused_and_not_broadcast(direction):
+    with pytest.raises(ValueError, match=r"the direction of an Angle holds arrays of shapes .*, beside \[\(2,\)\]"):
+        measured(Angle(direction, of=DeepLinear.regressor), LINE, SEPARABLE["logistic"][1])
+
+
+@pytest.mark.parametrize("degree", ["two", True, np.ones(2)])
+def test_a_degree_is_a_number(degree):
+    with pytest.raises(ValueError, match="degree must be a number, or None to find it by itself"):
+        NormalizedMargin(degree=degree)
+
+
 def size_of(network):
     return np.sqrt(sum(np.sum(np.asarray(leaf) ** 2) for leaf in jax.tree.leaves(network)))
