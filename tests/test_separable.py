@@ -57,6 +57,14 @@ def test_classes_that_are_separable_in_one_direction_only_have_no_minimizer():
     assert_allclose(flow.network.regressor()[0], np.log(2), rtol=1e-6)
 
 
+def test_weights_so_large_that_the_risk_is_zero_in_floats_are_not_at_a_minimizer():
+    far = DeepLinear([np.array([[1e6, 3e5]])])
+    for minimal_risk in (np.nan, 0.0):
+        problem = EmpiricalRisk(X, SIGNS, Logistic(), minimal_risk=minimal_risk)
+        assert float(problem(far)) == 0
+        assert flowsim.integrate(far, problem, ts=[]).outcome is Outcome.NO_MINIMIZER
+
+
 def test_descent_on_separable_classes_has_no_minimizer_either():
     network, problem = SEPARABLE["logistic"]
     descent = flowsim.descend(network, problem, learning_rate=1.0, steps=2000, record_steps=[0], stopping=LOOSE)

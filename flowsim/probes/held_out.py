@@ -62,7 +62,7 @@ class TestAccuracy(Probe):
             raise TypeError(
                 f"a {type(network).__name__} maps no sample, so it has no accuracy: leave test_accuracy out"
             )
-        predictions: Array = jax.vmap(network)(X)
+        predictions: Any = jax.vmap(network)(X)
         share = jnp.mean(right(predictions, y), dtype=dtype)
         # Beside one prediction, zero has no sign, and so is the label of no class.
         without_class = jnp.any(y == 0) if predictions.size == len(y) else jnp.array(False)
