@@ -80,7 +80,7 @@ def _job(path: Path, scenario: Scenario, options: argparse.Namespace) -> Job:
         BlockStore(options.out / BLOCKS).refuse_obstacles()
     try:
         made = build(scenario, path.parent)
-        if said := passes_in_words(*made):
+        if said := passes_in_words(*made[:2]):
             _say(f"{path}: {said}")
         return Job(path, name, scenario, folder, *made, theory_cells(scenario, path.parent))
     except ScenarioError as error:
