@@ -96,6 +96,7 @@ def _parts_of_function(function: types.FunctionType) -> Iterator[Any]:
     yield from (function.__code__, function.__defaults__, function.__kwdefaults__, function.__closure__)
     if not is_installed(home_of(function)):
         yield dict(globals_read(function.__code__, function.__globals__))
+        yield vars(function)  # which it may read as `function.name`
 
 
 def home_of(function: types.FunctionType) -> str:
@@ -121,6 +122,7 @@ def globals_read(code: types.CodeType, known: dict[str, Any]) -> Iterator[tuple[
 def _parts_of_code(code: types.CodeType) -> Iterator[Any]:
     yield from (code.co_code, code.co_consts, code.co_names, code.co_varnames, code.co_freevars, code.co_cellvars)
     yield from (code.co_argcount, code.co_posonlyargcount, code.co_kwonlyargcount, code.co_flags)
+    yield code.co_exceptiontable
 
 
 def _parts_of_class(kind: type) -> Iterator[Any]:

@@ -100,7 +100,8 @@ def _check(value: Any, seen: dict[int, Any]) -> None:
         return
     seen[id(value)] = value
     if isinstance(value, np.ndarray | np.generic | jax.Array):
-        if isinstance(value, Tracer) or value.dtype.hasobject or value.nbytes > _MOST_BYTES:
+        more = isinstance(value, np.ndarray) and type(value) is not np.ndarray  # a mask, or another product
+        if more or isinstance(value, Tracer) or value.dtype.hasobject or value.nbytes > _MOST_BYTES:
             raise _DoubtError
         return
     for part in _parts(value, seen):
@@ -131,6 +132,7 @@ def _parts_of_function(function: types.FunctionType) -> Iterator[Any]:
     yield from function.__closure__ or ()
     if is_installed(home_of(function)):
         return
+    yield from vars(function).values()
     _check_code(function.__code__, set(function.__code__.co_freevars))
     for name, value in globals_read(function.__code__, function.__globals__):
         if not isinstance(value, types.ModuleType):

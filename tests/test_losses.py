@@ -239,6 +239,29 @@ def test_no_risk_is_below_the_entropy_of_its_targets():
         flowsim.EmpiricalRisk(X[:3], probabilities, CrossEntropy(), minimal_risk=0.1)
 
 
+@pytest.mark.parametrize("minimal_risk", ["0", None, [0.0, 1.0], np.inf])
+def test_a_minimal_risk_is_one_number(minimal_risk):
+    with pytest.raises(ValueError, match="minimal_risk must be a number, or NaN where it is not known, got"):
+        flowsim.EmpiricalRisk(X, X[:, 0], minimal_risk=minimal_risk)
+
+
+def test_whole_numbers_that_would_come_out_as_others_are_refused():
+    y = np.full(12, 3_000_000_000)
+    assert flowsim.EmpiricalRisk(X, y).y[0] == y[0]
+    with jax.enable_x64(False), pytest.raises(ValueError, match=r"y holds .*, beyond int32: write y.astype\(float\)"):
+        flowsim.EmpiricalRisk(X, y)
+
+
+def test_a_probability_however_small_beside_a_class_keeps_the_loss_from_falling_for_ever():
+    prediction = jnp.array([3.0, 0.0])
+    assert CrossEntropy().falls_for_ever(prediction, jnp.array([1.0, 0.0]))
+    # Within rounding of a sum of one; the least loss is where p is (1, 1e-7) to rounding, at f = 16.
+    beside = jnp.array([1.0, 1e-7])
+    assert not CrossEntropy().falls_for_ever(prediction, beside)
+    losses = [CrossEntropy()(jnp.array([f, 0.0]), beside) for f in (3.0, 16.0, 60.0)]
+    assert losses[1] < min(losses[0], losses[2])
+
+
 CLASSES = np.arange(12) % 3
 
 

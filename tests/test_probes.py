@@ -80,6 +80,14 @@ def test_more_eigenvalues_than_weights_and_fewer_than_one_are_refused():
         TopEigenvalues(count=0)
 
 
+def test_held_out_labels_that_stand_for_no_class_of_the_network_have_no_accuracy():
+    network, X = Linear(jnp.ones((1, 3))), jnp.asarray(RNG.standard_normal((4, 3)))
+    assert Accuracy((X, jnp.sign(X.sum(1)))).measure(moment(network, None)) == 1
+    assert np.isnan(Accuracy((X, X.sum(1) > 0)).measure(moment(network, None)))
+    with pytest.raises(ValueError, match="test_samples hold 5 numbers for each sample, and the network predicts 1"):
+        Accuracy((X, jnp.eye(5)[:4])).measure(moment(network, None))
+
+
 @pytest.mark.slow
 def test_probes_with_options_and_held_out_samples_are_recorded_stored_and_drawn(tmp_path, capsys):
     (tmp_path / "s.yaml").write_text(SCENARIO)

@@ -65,6 +65,29 @@ def test_another_global_makes_another_function(monkeypatch):
     assert not any(one == other for one, other in zip(before, after, strict=True))
 
 
+def with_factor(factor):
+    """Return a function that reads an attribute of another one."""
+
+    def times(x):
+        return times.factor * x
+
+    times.factor = factor
+    return lambda x: times(x)
+
+
+def test_another_attribute_of_a_function_makes_another_function():
+    assert recognized(with_factor(2.0)) == recognized(with_factor(2.0))
+    assert recognized(with_factor(2.0)) != recognized(with_factor(3.0))
+
+
+def test_another_mask_of_an_array_makes_another_function():
+    def summed(mask):
+        array = np.ma.array([1.0, 2.0], mask=mask)
+        return lambda x: array.sum() * x
+
+    assert recognized(summed([True, False])) != recognized(summed([False, False]))
+
+
 def counting(x):
     global calls
     calls += 1

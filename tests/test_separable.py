@@ -57,6 +57,14 @@ def test_classes_that_are_separable_in_one_direction_only_have_no_minimizer():
     assert_allclose(flow.network.regressor()[0], np.log(2), rtol=1e-6)
 
 
+def test_weights_so_large_that_the_risk_is_zero_in_floats_are_not_at_a_minimizer():
+    far = DeepLinear([np.array([[1e6, 3e5]])])
+    for minimal_risk in (np.nan, 0.0):
+        problem = EmpiricalRisk(X, SIGNS, Logistic(), minimal_risk=minimal_risk)
+        assert float(problem(far)) == 0
+        assert flowsim.integrate(far, problem, ts=[]).outcome is Outcome.NO_MINIMIZER
+
+
 def test_descent_on_separable_classes_has_no_minimizer_either():
     network, problem = SEPARABLE["logistic"]
     descent = flowsim.descend(network, problem, learning_rate=1.0, steps=2000, record_steps=[0], stopping=LOOSE)
@@ -269,6 +277,18 @@ def test_the_normalized_margin_knows_the_degree_of_a_homogeneous_network():
     smooth = perceptron("tanh")
     assert np.isnan(measured(NormalizedMargin(), smooth, problem))
     assert np.isfinite(measured(NormalizedMargin(degree=2), smooth, problem))
+
+
+@pytest.mark.parametrize("direction", [np.ones((2, 1)), np.ones(3), [1.0, 0.3]])
+def test_a_direction_of_another_shape_is_refused_and_not_broadcast(direction):
+    with pytest.raises(ValueError, match=r"the direction of an Angle holds arrays of shapes .*, beside \[\(2,\)\]"):
+        measured(Angle(direction, of=DeepLinear.regressor), LINE, SEPARABLE["logistic"][1])
+
+
+@pytest.mark.parametrize("degree", ["two", True, np.ones(2)])
+def test_a_degree_is_a_number(degree):
+    with pytest.raises(ValueError, match="degree must be a number, or None to find it by itself"):
+        NormalizedMargin(degree=degree)
 
 
 def size_of(network):

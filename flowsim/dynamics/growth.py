@@ -34,7 +34,13 @@ def falls_for_ever(field: GradientField, weights: PyTree, way: PyTree) -> Bool[A
     growth = jax.tree.map(lambda weight: weight / 16, weights)  # (1 + 8/16)^L times the prediction, L layers deep
     steps = jax.tree.map(lambda *pair: jnp.stack(pair), growth, way)
     grown, gone = jax.lax.map(partial(_falls_on, field, weights), steps)  # so the gradient is compiled once
-    return gone | (grown & field.problem.falls_for_ever(field.network(weights)))
+    return gone | (grown & field.problem.falls_for_ever(field.network(weights))) | is_lost_to_rounding(field, weights)
+
+
+def is_lost_to_rounding(field: GradientField, weights: PyTree) -> Bool[Array, ""]:
+    """Tell whether a risk that falls towards zero for ever, and never is zero, is zero in floats."""
+    network = field.network(weights)
+    return field.problem.falls_for_ever(network) & (field.problem(network) <= 0)
 
 
 def _falls_on(field: GradientField, weights: PyTree, step: PyTree) -> Bool[Array, ""]:

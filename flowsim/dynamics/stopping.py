@@ -17,7 +17,7 @@ from ..curvature import Surroundings, surroundings
 from ..networks import cast, weight_dtype
 from ..problems import Problem, check_problem
 from .field import GradientField, constant, gradient_field, norm
-from .growth import falls_for_ever, grows_along
+from .growth import falls_for_ever, grows_along, is_lost_to_rounding
 
 # The code of a run of small gradient that does not go on before second derivatives have been looked at.
 ASKS = -1
@@ -277,7 +277,7 @@ def _second_verdict(stopping: Stopping, network: PyTree, problem: Problem) -> In
     minimum = curves_up | (field.problem.excess_risk(field.network(weights)) <= 0)
     stays = around.leaving <= 10 * jnp.finfo(precision).eps * around.radius * size
     # A large `remaining` leaves out how much of the way is left, and not whether there is an end to it.
-    near = arrived & minimum & (norm(way) <= _NEAR * size)
+    near = arrived & minimum & (norm(way) <= _NEAR * size) & ~is_lost_to_rounding(field, start)
     endless = jax.lax.cond(near, lambda: jnp.array(False), lambda: falls_for_ever(field, start, way))
     code = jnp.where(arrived & ~minimum & stays, Outcome.STATIONARY, Outcome.RUNNING)
     code = jnp.where(arrived & minimum, Outcome.CONVERGED, code)

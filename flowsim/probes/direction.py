@@ -45,7 +45,8 @@ class Angle(Probe):
     """The angle between what `of` returns of the network, by default its weights, and `direction`, in radians.
 
     `direction` is of the same structure: an array for `of=flowsim.DeepLinear.regressor`, such as that of
-    `flowsim.theory.max_margin`, and by default another network. NaN where one of the two is zero.
+    `flowsim.theory.max_margin`, and by default another network. NaN where one of the two is zero. Raises `ValueError`,
+    when it measures, for a direction of another structure or other shapes.
     """
 
     direction: PyTree
@@ -57,4 +58,15 @@ class Angle(Probe):
     def measure(self, moment: Moment) -> Float[Array, ""]:
         """Return the angle."""
         direction = _weights(self.direction) if self.of is _weights else self.direction
-        return angle_between(self.of(moment.network), direction)
+        measured = self.of(moment.network)
+        found, expected = _shapes(direction), _shapes(measured)
+        if found != expected or jax.tree.structure(direction) != jax.tree.structure(measured):
+            raise ValueError(
+                f"the direction of an Angle holds arrays of shapes {found}, beside {expected} of the network: expected "
+                "the same structure and shapes; write of=..., a function of the network that returns what points there"
+            )
+        return angle_between(measured, direction)
+
+
+def _shapes(tree: PyTree) -> list[tuple[int, ...]]:
+    return [jnp.shape(leaf) for leaf in jax.tree.leaves(tree)]

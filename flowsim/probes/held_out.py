@@ -1,5 +1,7 @@
 """What is measured on samples that training does not see."""
 
+from typing import Any
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -36,7 +38,8 @@ class TestAccuracy(Probe):
     """The share of samples (X, y) that training does not see whose class is the one that the network predicts.
 
     `y` holds the numbers of classes (n,), or ones and zeros (n, K), where the largest of K predictions decides; or ±1,
-    where the sign of the one prediction does. In a scenario they are those that `test_samples` of the data holds out.
+    where the sign of the one prediction does, NaN beside labels 0. In a scenario they are those that `test_samples` of
+    the data holds out.
     """
 
     test_samples: tuple[Array, Array]
@@ -54,20 +57,32 @@ class TestAccuracy(Probe):
         """Return the share of the samples that are classified as they are labelled."""
         dtype = weight_dtype(moment.network)
         X, y = cast(jax.tree.map(jnp.asarray, self.test_samples), dtype)
-        network = moment.network
+        network: Any = moment.network
         if not callable(network):
             raise TypeError(
                 f"a {type(network).__name__} maps no sample, so it has no accuracy: leave test_accuracy out"
             )
-        return jnp.mean(right(jnp.asarray(jax.vmap(network)(X)), y), dtype=dtype)
+        predictions: Any = jax.vmap(network)(X)
+        share = jnp.mean(right(predictions, y), dtype=dtype)
+        # Beside one prediction, zero has no sign, and so is the label of no class.
+        without_class = jnp.any(y == 0) if predictions.size == len(y) else jnp.array(False)
+        return jnp.where(without_class, jnp.nan, share)
 
 
 def right(predictions: Float[Array, "n ..."], labels: Array) -> Bool[Array, " n"]:
-    """Tell which of the samples are predicted to be of the class of their label: see `TestAccuracy`."""
+    """Tell which of the samples are predicted to be of the class of their label: see `TestAccuracy`.
+
+    Raises `ValueError` for rows of another length than the predictions.
+    """
     count = len(labels)
     predictions = predictions.reshape(count, -1)
     labels = labels.reshape(count, -1)
+    if labels.shape[1] not in (1, predictions.shape[1]):
+        raise ValueError(
+            f"test_samples hold {labels.shape[1]} numbers for each sample, and the network predicts "
+            f"{predictions.shape[1]}: expected as many, or the number of a class"
+        )
     if predictions.shape[1] == 1:
-        return jnp.sign(predictions[:, 0]) == jnp.sign(labels[:, 0])
+        return jnp.sign(predictions[:, 0]) == jnp.sign(labels[:, 0].astype(predictions.dtype))
     numbers = labels[:, 0] if labels.shape[1] == 1 else jnp.argmax(labels, axis=1)
     return jnp.argmax(predictions, axis=1) == numbers

@@ -46,6 +46,10 @@ class NormalizedMargin(Probe):
         ),
     )
 
+    def __check_init__(self):
+        if self.degree is not None and (isinstance(self.degree, str | bool) or jnp.ndim(self.degree)):
+            raise ValueError(f"degree must be a number, or None to find it by itself, got {self.degree!r}")
+
     def measure(self, moment: Moment) -> Float[Array, ""]:
         """Return the normalized margin, NaN at W = 0."""
         weights, rest = split(moment.network)

@@ -12,9 +12,10 @@ from jaxtyping import Array, Bool, Float, PyTree
 from numpy.typing import ArrayLike
 
 from .chunks import activation_bytes, checked_chunk, fitting_chunk, over_samples, pass_bytes
+from .given import check_bound, check_finite, check_whole, checked_classes, number, real
 from .losses import Loss, SquaredError, as_loss
 from .problem import Outputs, Problem
-from .sample import check_model, predicted, reason_of, sample_loss
+from .sample import check_model, predicted, sample_loss
 
 _SQUARED_ERROR = SquaredError()
 
@@ -52,24 +53,25 @@ class EmpiricalRisk(Problem):
         minimal_risk: float = float("nan"),
         chunk_size: int | None = None,
     ):
-        X, y = _real("X", X), _real("y", y)
+        X, y = real("X", X), real("y", y)
         if X.ndim < 2 or y.ndim < 1 or X.shape[0] != y.shape[0] or 0 in (*X.shape, *y.shape):
             raise ValueError(
                 f"expected X of shape (n, …) and y of shape (n, …) with n ≥ 1 and no empty axis, got {X.shape} and "
                 f"{y.shape}"
             )
         dtype = jnp.result_type(float)
-        _check_finite("X", X, dtype)
-        _check_finite("y", y, dtype)
+        check_finite("X", X, dtype)
+        check_finite("y", y, dtype)
+        check_whole("y", y)
         self.X = jnp.asarray(X, dtype)
         self.y = jnp.asarray(y, dtype) if jnp.issubdtype(y.dtype, jnp.floating) else jnp.asarray(y)
-        self.minimal_risk = jnp.asarray(minimal_risk, dtype)
+        self.minimal_risk = number("minimal_risk", minimal_risk, dtype)
         self.loss = as_loss(loss)
         self.chunk_size = checked_chunk(chunk_size)
         self.divisible = isinstance(X, Tracer | np.ndarray) or len(X.sharding.device_set) == 1
-        self.classes = _checked_classes(self.loss, y)
-        if not isinstance(minimal_risk, Tracer) and not np.isnan(minimal_risk):
-            _check_bound(minimal_risk, self.lower_bound)
+        self.classes = checked_classes(self.loss, y)
+        if not isinstance(self.minimal_risk, Tracer) and not np.isnan(self.minimal_risk):
+            check_bound(float(self.minimal_risk), self.lower_bound)
 
     @property
     def infimum(self) -> Float[Array, ""]:
@@ -221,48 +223,3 @@ class EmpiricalRisk(Problem):
 def _loss_of_sample(parts: tuple[EmpiricalRisk, Callable[[Array], Array]], sample: tuple[Array, Array]) -> Array:
     problem, network = parts
     return problem._sample_loss(network, *sample)
-
-
-def _real(name: str, given: ArrayLike) -> np.ndarray | jax.Array:
-    """Return data as an array; `ValueError` for rows of different lengths, and what are no real numbers."""
-    try:
-        array = given if isinstance(given, jax.Array) else np.asarray(given)
-    except ValueError as error:  # NumPy's, of lists that make no array
-        raise ValueError(f"{name} makes no array ({reason_of(error)}): expected rows of equal length") from None
-    if not (jnp.issubdtype(array.dtype, jnp.floating) or array.dtype.kind in "iub"):
-        raise ValueError(f"{name} holds {array.dtype}: expected real numbers, such as float64")
-    return array
-
-
-def _checked_classes(loss: Loss, y: np.ndarray | jax.Array) -> int:
-    """Return the number of outputs that targets ask for; `ValueError` for targets that the loss does not take."""
-    if isinstance(y, Tracer):
-        return 1
-    targets = np.asarray(y)
-    loss.check_targets(targets)
-    return loss.classes(targets)
-
-
-def _check_bound(minimal_risk: float, lower_bound: Float[Array, ""]) -> None:
-    """Raise `ValueError` for a minimal risk that is less than any risk can be, unless targets are traced."""
-    if isinstance(lower_bound, Tracer):
-        return
-    if minimal_risk < float(lower_bound) - 1e-6 * (1 + abs(float(lower_bound))):
-        raise ValueError(
-            f"minimal_risk is {float(minimal_risk):g}, but no risk of these targets is below {float(lower_bound):g}: "
-            "give the least risk of all networks, or leave it out where that is not known"
-        )
-
-
-def _check_finite(name: str, array: np.ndarray | jax.Array, dtype: jnp.dtype) -> None:
-    """Raise `ValueError` for an entry that is not finite in `dtype`, with its place, unless the array is traced."""
-    if isinstance(array, Tracer) or not jnp.issubdtype(array.dtype, jnp.floating):
-        return
-    finite = np.abs(array) <= float(jnp.finfo(dtype).max)  # not so of NaN
-    if bool(finite.all()):
-        return
-    bad = tuple(int(number) for number in np.argwhere(~finite)[0])
-    raise ValueError(
-        f"{name}[{', '.join(map(str, bad))}] is {float(array[bad])}: expected finite numbers of {dtype}; fill it in, "
-        "rescale, or drop the sample"
-    )

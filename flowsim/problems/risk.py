@@ -13,6 +13,7 @@ from jaxtyping import Array, Float, PyTree
 
 from ..networks import split, weight_dtype
 from ..recognized import recognized
+from .given import number
 from .problem import Problem
 from .sample import reason_of
 
@@ -45,7 +46,7 @@ class Risk(Problem):
         self.function = recognized(_checked(function, "the risk", "a scalar"))
         known = None if gradient is None else _checked(gradient, "the gradient", "∇R in its structure")
         self.gradient = recognized(known)
-        self.least = _checked_infimum(infimum)
+        self.least = number("infimum", infimum, jnp.result_type(float))
 
     @property
     def infimum(self) -> Float[Array, ""]:
@@ -120,15 +121,6 @@ def _checked(function: Any, name: str, expected: str) -> Any:
         found = type(function).__name__
         raise TypeError(f"{name} is a {found}: expected a function of the network that returns {expected}")
     return function
-
-
-def _checked_infimum(infimum: Any) -> Float[Array, ""]:
-    """Return the infimum as an array; `ValueError` for what is no number below infinity."""
-    if not isinstance(infimum, jax.Array):
-        known = np.asarray(infimum)
-        if known.ndim or known.dtype.kind not in "iuf" or known == np.inf:
-            raise ValueError(f"infimum must be a number, or NaN where it is not known, got {infimum!r}")
-    return jnp.asarray(infimum, jnp.result_type(float))
 
 
 def _shapes(tree: PyTree) -> tuple[Any, list[tuple[int, ...]]]:

@@ -55,7 +55,8 @@ class CrossEntropy(Loss):
 
     def falls_for_ever(self, prediction: Float[Array, " classes"], target: Array) -> Bool[Array, ""]:
         """Tell whether the target is one class for certain, and the prediction decides for it."""
-        certain = jnp.array(True) if _is_number(target) else jnp.max(target) == 1
+        # Any other probability, however small, holds the prediction back, and the sum is one up to rounding only.
+        certain = jnp.array(True) if _is_number(target) else jnp.sum(target > 0) == 1
         return certain & jnp.all(self.margins(prediction, target) > 0)
 
     def compares(self, prediction: Float[Array, "*outputs"], target: Array) -> bool:
