@@ -25,6 +25,7 @@ from flowsim.dynamics.solvers import (
 from flowsim.experiments import read_scenario
 from flowsim.experiments.runner import build_network, read_data
 from flowsim.experiments.sweep.grid import points, start_key
+from flowsim.networks import cast
 
 slow = partial(pytest.param, marks=pytest.mark.slow)
 
@@ -308,3 +309,15 @@ def test_proposed_steps_are_taken_within_limits_and_what_is_unknown_is_too_long(
 def test_proposed_steps_want_a_solver_that_proposes():
     with pytest.raises(TypeError, match=r"use diffrax\.PIDController"):
         ProposedSteps(1e-3, 1e-6).adapt_step_size(0.0, 1.0, jnp.zeros(1), jnp.zeros(1), None, jnp.zeros(1), 1, None)
+
+
+def test_switching_stays_in_single_precision_where_double_is_allowed():
+    X = np.random.default_rng(0).standard_normal((8, 2))
+    drawn = flowsim.Perceptron.gaussian(widths=[2, 3, 1], scale=1.0, key=KEY, dtype=jnp.dtype("float32"))
+    problem = flowsim.EmpiricalRisk(X, X[:, 0])
+    single, double = (
+        flowsim.integrate(network, problem, solver=StabilitySwitching(), t1=1.0, ts=[])
+        for network in (drawn, cast(drawn, jnp.dtype("float64")))
+    )
+    assert flat(single.network).dtype == jnp.float32
+    np.testing.assert_allclose(flat(single.network), flat(double.network), rtol=1e-3, atol=1e-4)
