@@ -209,5 +209,5 @@ def test_a_function_that_makes_something_else_is_refused_before_the_run():
 
 
 def test_a_kernel_larger_than_the_images_is_refused():
-    with pytest.raises(ValueError, match="the kernel 9 is larger than images of shape .* expected 8 at most"):
+    with pytest.raises(ValueError, match=r"the kernel 9 is larger than images of shape .* expected 8 at most"):
         flowsim.Convolutional.gaussian((1, 8, 8), [2], 1, size=9, key=KEY)
