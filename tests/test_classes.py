@@ -174,7 +174,8 @@ def test_a_file_that_is_not_of_cifars_format_is_refused(tmp_path):
     ("text", "message"),
     [
         ("x,y\n1,a\n2,\n", "row 3, column 'y': the label is missing"),
-        ("x,y\n1,0.5\n2,1\n", "row 2, column 'y': the label is 0.5: expected whole numbers or words"),
+        ("x,y\n1,0.5\n2,1\n", "row 2, column 'y': the label is 0.5: expected whole numbers up to 2^53 or words"),
+        ("x,y\n1,2\n2,1e300\n", "row 3, column 'y': the label is 1e+300: expected whole numbers up to 2^53 or words"),
         ("x,y\n1,a\ncat,b\n", "row 3, column 'x': 'cat' is not a number"),
         ("x,y\n1,a\n2,a\n", "all samples have the label a: expected two classes or more"),
     ],

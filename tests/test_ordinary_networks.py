@@ -206,3 +206,8 @@ def test_what_cannot_be_made_from_options_is_refused(name, message):
 def test_a_function_that_makes_something_else_is_refused_before_the_run():
     (error,) = shape_refusals(recipe(f"{__name__}:no_module"), (3,), 1)
     assert "no_module returns a int: expected an Equinox module" in error.message()
+
+
+def test_a_kernel_larger_than_the_images_is_refused():
+    with pytest.raises(ValueError, match=r"the kernel 9 is larger than images of shape .* expected 8 at most"):
+        flowsim.Convolutional.gaussian((1, 8, 8), [2], 1, size=9, key=KEY)

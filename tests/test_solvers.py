@@ -26,6 +26,7 @@ from flowsim.dynamics.solvers.explicit_methods import explicit_methods, explicit
 from flowsim.experiments import read_scenario
 from flowsim.experiments.runner import build_network, read_data
 from flowsim.experiments.sweep.grid import points, start_key
+from flowsim.networks import cast
 
 slow = partial(pytest.param, marks=pytest.mark.slow)
 
@@ -399,3 +400,15 @@ def test_a_linear_model_at_zero_raises_the_order_of_its_steps():
     flow = flowsim.integrate(network, problem, t1=10.0, ts=[])
     assert flow.method == "LowRankExtrapolation"
     assert flow.steps < 20
+
+
+def test_switching_stays_in_single_precision_where_double_is_allowed():
+    X = np.random.default_rng(0).standard_normal((8, 2))
+    drawn = flowsim.Perceptron.gaussian(widths=[2, 3, 1], scale=1.0, key=KEY, dtype=jnp.dtype("float32"))
+    problem = flowsim.EmpiricalRisk(X, X[:, 0])
+    single, double = (
+        flowsim.integrate(network, problem, solver=StabilitySwitching(), t1=1.0, ts=[])
+        for network in (drawn, cast(drawn, jnp.dtype("float64")))
+    )
+    assert flat(single.network).dtype == jnp.float32
+    np.testing.assert_allclose(flat(single.network), flat(double.network), rtol=1e-3, atol=1e-4)

@@ -79,9 +79,9 @@ def _job(path: Path, scenario: Scenario, options: argparse.Namespace) -> Job:
     if scenario.sweep is not None:
         BlockStore(options.out / BLOCKS).refuse_obstacles()
     try:
-        made = build(scenario, path.parent)
-        if said := passes_in_words(*made[:2]):
+        problem, network, probes = build(scenario, path.parent)
+        if said := passes_in_words(problem, network):
             _say(f"{path}: {said}")
-        return Job(path, name, scenario, folder, *made, theory_cells(scenario, path.parent))
+        return Job(path, name, scenario, folder, problem, network, probes, theory_cells(scenario, path.parent))
     except ScenarioError as error:
         raise ScenarioError(f"{path}: {error}") from None

@@ -21,6 +21,8 @@ from .naming import Names, known, refuse_repeated
 Read = TypeVar("Read")
 
 _MISSING = frozenset(["", "?", "-", ".", "na", "n/a", "#n/a", "<na>", "nat", "nil", "null", "none", "missing"])
+# Up to which float64 tells whole numbers apart.
+_LARGEST_LABEL = 2.0**53
 _NO_LABEL = frozenset(["", "?", "na", "n/a", "nan"])
 
 
@@ -83,14 +85,14 @@ def _first(names: Names | None, otherwise: str = "") -> str:
 def _labelled_of_npz(file: Path, target: str, features: Names | None) -> tuple[NDArray, NDArray[np.int64]]:
     X, y = read_archive(file, target, features, check_labelled)
     refuse_not_finite(X, place=f"{file}, array {_first(features, 'X')!r}")
-    if not (whole := np.isfinite(y) & (y == np.round(y))).all():
+    if not (whole := (abs(y) <= _LARGEST_LABEL) & (y == np.round(y))).all():
         row = int(np.argmin(whole))
         raise _no_class(f"{file}, array {target!r}, row {row + 1} (counted from 1)", str(y[row]))
     return X[:, None] if X.ndim == 3 else X, y.astype(np.int64)
 
 
 def _no_class(place: str, found: str) -> DataError:
-    expected = "expected whole numbers or words, each the label of a class; for regression write kind: file"
+    expected = "expected whole numbers up to 2^53 or words, each the label of a class; for regression write kind: file"
     return DataError(f"{place}: the label is {found}: {expected}")
 
 
@@ -115,7 +117,7 @@ def _labelled_of_csv(file: Path, target: str, features: Names | None) -> tuple[N
     except ValueError:
         return X, np.array(labels)
     for (number, _), value in zip(rows, numbers, strict=True):
-        if not value.is_integer():
+        if not value.is_integer() or abs(value) > _LARGEST_LABEL:
             raise _no_class(f"{file}, row {number}, column {target!r}", str(value))
     return X, numbers.astype(np.int64)
 

@@ -52,7 +52,7 @@ class Convolutional(eqx.Module):
         """Draw a network for images of `shape` (channels, height, width), weights N(0, scale²/fan-in), biases 0.
 
         `channels` are those after each convolution, whose kernels are `size` by `size` and padded by (size − 1) // 2
-        zeros; `dense` are the widths between them and the outputs. Raises `ValueError` where an image gets too small.
+        zeros; `dense` are the widths between them and the outputs. Raises `ValueError` where an image is too small.
         """
         made = shapes_along(tuple(shape), channels, size, stride, pooling)
         keys = jax.random.split(key, len(channels) + 1)
@@ -78,6 +78,10 @@ def shapes_along(shape: tuple[int, ...], channels: Sequence[int], size: int, str
     if len(shape) != _IMAGE:
         raise ValueError(f"samples have shape {shape}: expected images {Convolution.axes}")
     _, height, width = shape
+    if size > min(height, width):
+        raise ValueError(
+            f"the kernel {size} is larger than images of shape {shape}: expected {min(height, width)} at most"
+        )
     found = [(shape[0], height, width)]
     for number, count in enumerate(channels, start=1):
         padded = 2 * ((size - 1) // 2)
@@ -146,7 +150,9 @@ class ConvolutionalNetwork(NetworkRecipe):
             yield refusal(
                 found=found,
                 expected=expected,
-                write="data of kind digits, or another network" if len(inputs) != _IMAGE else "fewer channels",
+                write="data of kind digits, or another network"
+                if len(inputs) != _IMAGE
+                else "fewer channels, or a smaller kernel",
                 at=("channels",),
             )
 

@@ -178,7 +178,7 @@ class StabilitySwitching(ProposingSolver):
         h, bound, most = taken.h, taken.bound, taken.most * taken.h
         (family4, family2), easy = self._stabilized(bound.dtype), TSIT5_REACH / bound
         far = family4.reach[-1] / bound
-        allowed = h * growth(taken.size, jnp.array([5, 4, 3])[taken.kind])
+        allowed = h * growth(taken.size, jnp.array([5, 4, 3], h.dtype)[taken.kind])
         # What steps of order four were allowed is remembered, and forgotten slowly.
         fourth = jnp.where(taken.kind == _FOURTH, allowed, _FORGETTING * fourth)
         length4 = jnp.minimum(jnp.minimum(fourth, most), CAP_MARGIN * far)
