@@ -36,10 +36,19 @@ class Smoothness(eqx.Module):
         return cls(one, one, zero, zero, zero)
 
     def after(
-        self, size: Float[Array, ""], length: Float[Array, ""], kept: Bool[Array, ""], rtol: Float[Array, ""]
+        self,
+        size: Float[Array, ""],
+        length: Float[Array, ""],
+        way: Float[Array, ""],
+        kept: Bool[Array, ""],
+        rtol: Float[Array, ""],
     ) -> "Smoothness":
-        """Return what is known after an attempt with an error of a `size` in units of the tolerance."""
-        again = (self.length > length) & jnp.isfinite(size) & jnp.isfinite(self.size)
+        """Return what is known after an attempt with an error of a `size` in units of the tolerance.
+
+        `way` is how far the step goes, relative to the weights. Where that is less than the tolerance, near a limit,
+        rounding may make up what is taken for its error.
+        """
+        again = (way > rtol) & (self.length > length) & jnp.isfinite(size) & jnp.isfinite(self.size)
         fall, shortening = self.size / size, self.length / length
         sign = again & (fall < shortening**_LOWEST_ORDER)
         signs = jnp.where(kept, _FORGOTTEN, 1) * self.signs + sign

@@ -18,7 +18,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, ArrayLike, Bool, Float, PyTree
 
-from .field import GradientField, Measured, constant
+from .field import GradientField, Measured, constant, norm
 from .smoothness import Smoothness
 from .solvers import ProposedSteps, ProposingSolver, default_solver, first_length
 from .step_control import SharpnessLimitedController, stability_interval
@@ -111,7 +111,8 @@ class Stepper(eqx.Module):
         back, smoothness = state.solver, state.smoothness
         if isinstance(self.solver, ProposingSolver):
             back = self.solver.after_rejection(state.solver, solver)
-            smoothness = smoothness.after(error.size, length, jnp.asarray(kept), jnp.asarray(self.solver.rtol))
+            way = norm(jax.tree.map(jnp.subtract, candidate, weights)) / norm(weights)
+            smoothness = smoothness.after(error.size, length, way, jnp.asarray(kept), jnp.asarray(self.solver.rtol))
         solver, candidate = jax.tree.map(
             lambda new, old: jnp.where(kept, new, old), (solver, candidate), (back, weights)
         )

@@ -87,7 +87,7 @@ class StabilitySwitching(ProposingSolver):
 
     ρ is followed by `iterations` steps of power iteration, in every step where it moves, in every sixteenth where it
     does not, and in fewer still while accuracy keeps the steps far inside the stability interval. Memory: y0 and
-    fifteen arrays of its size.
+    some thirty arrays of its size.
     """
 
     rtol: float | Float[Array, ""] | None = None
