@@ -19,7 +19,8 @@ descent: {learning_rates: [0.05, 5.0], steps: 300}
 """
 SHIPPED = sorted((Path(__file__).parent.parent / "scenarios").glob("*.yaml"))
 SWEEPS = [path for path in SHIPPED if "\nsweep:" in path.read_text()]
-SINGLE = [path for path in SHIPPED if path not in SWEEPS]
+TIMED = [path for path in SHIPPED if "t1:" in path.read_text()]
+SINGLE = [path for path in SHIPPED if path not in [*SWEEPS, *TIMED]]
 
 
 @pytest.fixture
@@ -207,9 +208,9 @@ LIGHTER = {
 }
 
 
-def run_lightly(path, folder):
+def run_lightly(path, folder, code=0):
     options = [word for option in LIGHTER.get(path.stem, []) for word in ("--set", option)]
-    assert cli.main([str(path), "--out", str(folder), *options]) == 0
+    assert cli.main([str(path), "--out", str(folder), *options]) == code
     return json.loads((folder / path.stem / "summary.json").read_text())
 
 
@@ -222,6 +223,13 @@ def test_every_scenario_shipped_converges(path, tmp_path):
     flow = run_lightly(path, tmp_path)["flow"]
     assert flow["outcome"] == "CONVERGED"
     assert flow["gradient_norm"] <= 1e-8
+
+
+@pytest.mark.parametrize("path", shipped(TIMED))
+def test_a_scenario_shipped_that_ends_by_its_time_says_so_and_classifies_what_it_has_not_seen(path, tmp_path):
+    flow = run_lightly(path, tmp_path, code=1)["flow"]
+    assert flow["outcome"] == "TIME_LIMIT"
+    assert flow["probes"]["test_accuracy"] > 0.9
 
 
 @pytest.mark.parametrize("path", shipped(SWEEPS))

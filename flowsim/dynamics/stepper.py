@@ -111,8 +111,9 @@ class Stepper(eqx.Module):
         back, smoothness = state.solver, state.smoothness
         if isinstance(self.solver, ProposingSolver):
             back = self.solver.after_rejection(state.solver, solver)
-            way = norm(jax.tree.map(jnp.subtract, candidate, weights)) / norm(weights)
-            smoothness = smoothness.after(error.size, length, way, jnp.asarray(kept), jnp.asarray(self.solver.rtol))
+            if self.solver.steady_order:
+                way = norm(jax.tree.map(jnp.subtract, candidate, weights)) / norm(weights)
+                smoothness = smoothness.after(error.size, length, way, jnp.asarray(kept), jnp.asarray(self.solver.rtol))
         solver, candidate = jax.tree.map(
             lambda new, old: jnp.where(kept, new, old), (solver, candidate), (back, weights)
         )

@@ -85,6 +85,14 @@ def descending(network, problem, **options):
 
 
 MLP = registered("mlp")
+IMAGES = np.random.default_rng(0).standard_normal((len(X), 1, 4, 4))
+NONLINEAR = {
+    "residual_mlp": (registered("residual_mlp"), flowsim.EmpiricalRisk(X, Y)),
+    "convolutional": (
+        flowsim.Convolutional.gaussian((1, 4, 4), [2], 1, key=KEY),
+        flowsim.EmpiricalRisk(IMAGES, Y),
+    ),
+}
 SMOOTH = flowsim.Perceptron.gaussian(widths=[3, 4, 1], scale=0.5, key=KEY, biases=True)
 SELF_GATED = flowsim.Perceptron.gaussian(widths=[3, 4, 1], scale=0.5, key=KEY, activation=lambda x: x * jnp.tanh(x))
 GATED = Gated(jax.random.normal(KEY, (4, 3)), jnp.ones(4), lambda x: jnp.tanh(x) * DELTA)
@@ -92,7 +100,8 @@ GATED = Gated(jax.random.normal(KEY, (4, 3)), jnp.ones(4), lambda x: jnp.tanh(x)
 RUNS = {
     "a flow": flowing(MLP, LINEAR),
     "a problem of one's own": flowing(Vector(jnp.arange(3.0)), Quartic(jnp.ones(3)), probes=[lambda n: n.weight[0]]),
-    **{f"the network {kind}": descending(registered(kind), LINEAR) for kind in NETWORKS},
+    **{f"the network {kind}": descending(registered(kind), LINEAR) for kind in NETWORKS if kind not in NONLINEAR},
+    **{f"the network {kind}": descending(*parts) for kind, parts in NONLINEAR.items()},
     "a perceptron, and a loss of one's own": descending(SMOOTH, flowsim.EmpiricalRisk(X, Y, lambda p, t: huber(p - t))),
     "an activation of one's own": descending(SELF_GATED, flowsim.EmpiricalRisk(X, Y, powered(4))),
     "a network of one's own": descending(GATED, flowsim.EmpiricalRisk(X, Y)),

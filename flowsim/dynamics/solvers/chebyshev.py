@@ -51,6 +51,7 @@ class RungeKuttaChebyshev(ProposingSolver):
     iterations: int = eqx.field(static=True, default=2)
     measure: Callable[[PyTree], Measured] | None = None
 
+    steady_order: ClassVar[bool] = True
     interpolation_cls: ClassVar[Callable[..., diffrax.ThirdOrderHermitePolynomialInterpolation]] = (
         diffrax.ThirdOrderHermitePolynomialInterpolation
     )

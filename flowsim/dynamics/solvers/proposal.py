@@ -48,6 +48,8 @@ class ProposingSolver(diffrax.AbstractAdaptiveSolver, CountsWork):
     atol: eqx.AbstractVar[float | Float[Array, ""] | None]
 
     term_structure: ClassVar = diffrax.AbstractTerm
+    steady_order: ClassVar[bool] = False
+    """Whether the error of a step that is tried again falls by the order of the method, unless the field jumps."""
 
     def error_order(self, terms: Any) -> int:
         """Return 1, by which Diffrax's heuristic guesses the first step."""

@@ -96,6 +96,7 @@ class StabilitySwitching(ProposingSolver):
     iterations: int = eqx.field(static=True, default=3)
     measure: Callable[[PyTree], Measured] | None = None
 
+    steady_order: ClassVar[bool] = True
     interpolation_cls: ClassVar[Callable[..., diffrax.ThirdOrderHermitePolynomialInterpolation]] = (
         diffrax.ThirdOrderHermitePolynomialInterpolation
     )
@@ -165,7 +166,8 @@ class StabilitySwitching(ProposingSolver):
 
     def _possible(self, kind: Int[Array, ""], reach: Float[Array, ""]) -> Int[Array, ""]:
         """Return the kind of a step that is stable over `reach` = hρ: the one wanted, or one that reaches further."""
-        kind = jnp.where((kind == _FIFTH) & (reach > TSIT5_REACH), _FOURTH, kind)
+        # A step as long as is stable is not to be one of another kind by rounding.
+        kind = jnp.where((kind == _FIFTH) & (reach > 1.01 * TSIT5_REACH), _FOURTH, kind)
         return jnp.where((kind == _FOURTH) & (reach > fourth_order(reach.dtype).reach[-1]), _SECOND, kind)
 
     def _stabilized(self, dtype: jnp.dtype) -> tuple[Family, Family]:
