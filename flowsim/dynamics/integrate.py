@@ -74,8 +74,8 @@ def integrate(
 
     `model` is a dynamics with adaptive steps (`flowsim.Dynamics`), which holds its solver and tolerances itself.
 
-    Where the gradient jumps, as that of a ReLU network does, no step meets its tolerance: it is loosened then, and a
-    warning says by how much, as does `loosened`.
+    Where the gradient jumps, as that of a ReLU network does, no step meets its tolerance: flowsim's explicit solvers
+    loosen it then, and a warning says by how much, as does `loosened`.
 
     Works under `jax.jit` and `jax.vmap` without `checkpoint`. Raises `ValueError` or `TypeError` for arguments that
     cannot be right, and `RuntimeError` where it is differentiated; a run that does not converge is returned, not
