@@ -248,8 +248,12 @@ def test_a_minimal_risk_is_one_number(minimal_risk):
 def test_whole_numbers_that_would_come_out_as_others_are_refused():
     y = np.full(12, 3_000_000_000)
     assert flowsim.EmpiricalRisk(X, y).y[0] == y[0]
-    with jax.enable_x64(False), pytest.raises(ValueError, match=r"y holds .*, beyond int32: write y.astype\(float\)"):
-        flowsim.EmpiricalRisk(X, y)
+    jax.config.update("jax_enable_x64", False)
+    try:
+        with pytest.raises(ValueError, match=r"y holds .*, beyond int32: write y.astype\(float\)"):
+            flowsim.EmpiricalRisk(X, y)
+    finally:
+        jax.config.update("jax_enable_x64", True)
 
 
 def test_a_probability_however_small_beside_a_class_keeps_the_loss_from_falling_for_ever():

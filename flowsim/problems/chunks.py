@@ -119,7 +119,7 @@ def _bytes_at(equation: JaxprEqn, moves: list[bool]) -> float:
     """Return the bytes that one operation leaves, or all those of the largest program that it consists of."""
     params, repeats = equation.params, 1
     if equation.primitive.name == "scan":
-        consts, carried, repeats = params["num_consts"], params["num_carry"], params["length"]
+        (consts, carried), repeats = _fixed_and_carried(params), params["length"]
         moves = [*moves[:consts], *[True] * carried, *moves[consts + carried :]]
     # A loop and a choice begin with inputs that their parts do not have.
     inner = [_bytes_in(part, moves[len(moves) - len(part.invars) :]) for part in _programs_in(params.values())]
@@ -127,6 +127,17 @@ def _bytes_at(equation: JaxprEqn, moves: list[bool]) -> float:
         return repeats * max(inner)
     results: list[Any] = [var.aval for var in equation.outvars]
     return sum(math.prod(result.shape) * result.dtype.itemsize for result in results)
+
+
+def _fixed_and_carried(params: dict[str, Any]) -> tuple[int, int]:
+    """Return how many inputs of a loop are the same in every turn, and how many go from turn to turn.
+
+    JAX keeps their numbers until 0.11, and trees of them since.
+    """
+    if "num_consts" in params:
+        return params["num_consts"], params["num_carry"]
+    fixed, carried, _ = params["ft_in"].unpack()
+    return len(tuple(fixed.vals)), len(tuple(carried.vals))
 
 
 def _programs_in(params: Iterable[Any]) -> Iterator[Jaxpr]:
