@@ -9,5 +9,6 @@ from .dynamics.solvers import (
     ProposingSolver as ProposingSolver,
     RungeKuttaChebyshev as RungeKuttaChebyshev,
     StabilitySwitching as StabilitySwitching,
+    StiffnessSwitching as StiffnessSwitching,
     default_solver as default_solver,
 )

@@ -46,7 +46,7 @@ def quartic_at(t):
     return 1 + (0.25 + 2 * t) ** -0.5
 
 
-@pytest.mark.parametrize(("kind", "method"), [(Quartic, "StabilitySwitching"), (KnownQuartic, "LowRankExtrapolation")])
+@pytest.mark.parametrize(("kind", "method"), [(Quartic, "StabilitySwitching"), (KnownQuartic, "StiffnessSwitching")])
 def test_a_risk_alone_is_integrated_and_more_knowledge_gives_the_same_flow(kind, method):
     flow = flowsim.integrate(START, kind(jnp.array(1.0)), ts=[1.0, 4.0], t1=4.0, rtol=1e-9)
     assert flow.method == method

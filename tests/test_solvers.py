@@ -20,6 +20,7 @@ from flowsim.dynamics.solvers import (
     ProposedSteps,
     RungeKuttaChebyshev,
     StabilitySwitching,
+    StiffnessSwitching,
     default_solver,
 )
 from flowsim.dynamics.solvers.explicit_methods import explicit_methods, explicit_step, fourth_order
@@ -209,7 +210,7 @@ def test_the_default_follows_the_rank_of_the_problem(problem):
     rng = np.random.default_rng(0)
     small, large = (flowsim.EmpiricalRisk(rng.standard_normal((n, 5)), rng.standard_normal(n)) for n in (50, 600))
     assert chosen(network, problem) is LowRankExtrapolation
-    assert chosen(model, small) is LowRankExtrapolation
+    assert chosen(model, small) is StiffnessSwitching
     assert chosen(model, large) is StabilitySwitching
     assert chosen(model, Opaque(small)) is StabilitySwitching
     flow = flowsim.integrate(model, Opaque(small), t1=3.0)

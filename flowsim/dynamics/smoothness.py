@@ -2,7 +2,7 @@
 
 import equinox as eqx
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float
+from jaxtyping import Array, ArrayLike, Bool, Float
 
 # The tolerance is loosened up to this, and by such factors.
 _COARSEST = 1e-3
@@ -17,8 +17,9 @@ class Smoothness(eqx.Module):
     """By how much the tolerance is loosened as the field jumps, as the gradient of a ReLU network does.
 
     At a jump the error of a step falls like its length, whatever the order of the method: an adaptive method grinds its
-    steps to the tolerance and gains nothing. The sign of it is a step that is tried again, shorter, with an error that
-    fell so slowly. Where signs accumulate, the tolerance is multiplied by a `slack` that rises until they end, up to a
+    steps to the tolerance and gains nothing. The signs of it are a step that is tried again, shorter, with an error that
+    fell so slowly, and one that its solver calls rough: near a valley that lies along a jump the steps cross it one after
+    the other, with errors that are always the same. Where signs accumulate, the tolerance is multiplied by a `slack` that rises until they end, up to a
     relative tolerance of 10⁻³, and falls slowly in between; `most` is the largest so far, one for a smooth field.
     `size` and `length` are those of the attempt before if it was rejected, else zero.
     """
@@ -42,6 +43,8 @@ class Smoothness(eqx.Module):
         way: Float[Array, ""],
         kept: Bool[Array, ""],
         rtol: Float[Array, ""],
+        *,
+        rough: ArrayLike,
     ) -> "Smoothness":
         """Return what is known after an attempt with an error of a `size` in units of the tolerance.
 
@@ -50,7 +53,7 @@ class Smoothness(eqx.Module):
         """
         again = (way > rtol) & (self.length > length) & jnp.isfinite(size) & jnp.isfinite(self.size)
         fall, shortening = self.size / size, self.length / length
-        sign = again & (fall < shortening**_LOWEST_ORDER)
+        sign = (again & (fall < shortening**_LOWEST_ORDER)) | ((way > rtol) & rough)
         signs = jnp.where(kept, _FORGOTTEN, 1) * self.signs + sign
         looser = jnp.minimum(_LOOSER * self.slack, jnp.maximum(_COARSEST / rtol, 1))
         slack = jnp.where(sign & (signs > _SIGNS), looser, jnp.where(kept, _TIGHTER, 1) * self.slack)

@@ -78,6 +78,10 @@ class Stepper(eqx.Module):
             term, zero, jnp.full_like(zero, jnp.inf), weights, guess, None, self.solver.func, self.solver.order(term)
         )
         first = jnp.asarray(first, zero.dtype)
+        # Diffrax begins with numbers of Python's, and goes on with arrays: a state that comes back must look the same.
+        solver, controller = jax.tree.map(
+            lambda leaf: jnp.asarray(leaf) if eqx.is_array_like(leaf) else leaf, (solver, controller)
+        )
         counted = not isinstance(self.solver, diffrax.AbstractImplicitSolver)
         return StepperState(
             solver=solver,
@@ -99,7 +103,7 @@ class Stepper(eqx.Module):
         taken = self._loosened(state.smoothness.slack)
         candidate, error, _, solver, solved = taken.step(term, zero, length, weights, None, state.solver, False)
         # Where a field leaves its domain or a root is not found, the step is too long.
-        error = jax.tree.map(lambda leaf: jnp.where(jnp.isnan(leaf), jnp.inf, leaf), error)
+        error = jax.tree.map(lambda leaf: jnp.where(jnp.isnan(leaf), jnp.inf, leaf).astype(leaf.dtype), error)
         kept, begin, end, _, controller, controlled = self.controller.adapt_step_size(
             zero, length, weights, candidate, None, error, cast(int, self.solver.error_order(term)), state.controller
         )
@@ -109,11 +113,12 @@ class Stepper(eqx.Module):
         spent = self._work(solver, controller) - self._work(state.solver, state.controller)
         work = state.work + spent + Work(self._stages, jnp.array(0))
         back, smoothness = state.solver, state.smoothness
-        if isinstance(self.solver, ProposingSolver):
-            back = self.solver.after_rejection(state.solver, solver)
-            if self.solver.steady_order:
-                way = norm(jax.tree.map(jnp.subtract, candidate, weights)) / norm(weights)
-                smoothness = smoothness.after(error.size, length, way, jnp.asarray(kept), jnp.asarray(self.solver.rtol))
+        if self._proposing is not None:
+            back = self._proposing.after_rejection(state.solver, solver)
+            way = norm(jax.tree.map(jnp.subtract, candidate, weights)) / norm(weights)
+            rtol, steady = jnp.asarray(self._proposing.rtol), self._proposing.steady_order(state.solver)
+            after = smoothness.after(error.size, length, way, jnp.asarray(kept), rtol, rough=error.rough)
+            smoothness = jax.tree.map(lambda new, old: jnp.where(steady, new, old), after, smoothness)
         solver, candidate = jax.tree.map(
             lambda new, old: jnp.where(kept, new, old), (solver, candidate), (back, weights)
         )
@@ -127,13 +132,14 @@ class Stepper(eqx.Module):
 
     def _loosened(self, slack: Float[Array, ""]) -> diffrax.AbstractAdaptiveSolver:
         """Return the solver with tolerances multiplied by `slack`, if they are its own."""
-        if not isinstance(self.solver, ProposingSolver):
-            return self.solver
-        own: Any = self.solver
-        return replace(own, rtol=slack * own.rtol, atol=slack * own.atol)
+        return self.solver if self._proposing is None else self._proposing.loosened(slack)
 
     def _measured(self, solver: PyTree) -> Measured | None:
-        return self.solver.measured(solver) if isinstance(self.solver, ProposingSolver) else None
+        return None if self._proposing is None else self._proposing.measured(solver)
+
+    @property
+    def _proposing(self) -> ProposingSolver | None:
+        return self.solver if isinstance(self.solver, ProposingSolver) else None
 
     @property
     def _stages(self) -> Array:

@@ -7,4 +7,5 @@ from .error import first_length as first_length
 from .low_rank import LowRankExtrapolation as LowRankExtrapolation
 from .proposal import Proposal as Proposal, ProposedSteps as ProposedSteps, ProposingSolver as ProposingSolver
 from .registry import SOLVERS as SOLVERS
+from .stiffness import StiffnessSwitching as StiffnessSwitching
 from .switching import StabilitySwitching as StabilitySwitching

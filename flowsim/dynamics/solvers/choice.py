@@ -6,6 +6,7 @@ from jaxtyping import Array, Float, PyTree
 
 from ..field import GradientField
 from .low_rank import LowRankExtrapolation
+from .stiffness import StiffnessSwitching
 from .switching import StabilitySwitching
 
 # Where factorizations of the outputs' matrix cost no more than the gradients of a step.
@@ -37,7 +38,7 @@ def default_solver(
     if rank > _LARGEST_RANK_IN_CLOSED_FORM or (not known and overhead > _LARGEST_OVERHEAD):
         return StabilitySwitching(rtol, atol)
     single = jax.tree.leaves(weights)[0].dtype.itemsize < 8
-    return LowRankExtrapolation(
+    low_rank = LowRankExtrapolation(
         curvature=field.gauss_newton,
         rtol=rtol,
         atol=atol,
@@ -45,3 +46,4 @@ def default_solver(
         followed=followed,
         overhead=overhead,
     )
+    return low_rank if known else StiffnessSwitching(StabilitySwitching(rtol, atol), low_rank, rtol, atol)

@@ -32,9 +32,12 @@ _LOOKS_EVERY = 8
 
 
 class _State(eqx.Module):
-    """What is known at y; what A leaves out, if it is followed, and for how many steps it has; the work so far."""
+    """What is known at y, and the Frobenius norm of A as last seen; what A leaves out, if it is followed, and for how
+    many steps it has been; the work so far.
+    """
 
     measured: Measured
+    curvature: Float[Array, ""]
     residual: ResidualCurvature | None
     age: Int[Array, ""]
     work: Work
@@ -85,7 +88,8 @@ class LowRankExtrapolation(ProposingSolver):
     def init(self, terms: Any, t0: Any, t1: Any, y0: PyTree, args: Any) -> _State:
         """Return the state before the first step, in which the field alone has been looked at."""
         residual = ResidualCurvature.unknown(y0, self.followed) if self.followed else None
-        return _State(measuring(self.measure, terms, args)(t0, y0), residual, jnp.array(_LOOKS_EVERY), no_work())
+        measured = measuring(self.measure, terms, args)(t0, y0)
+        return _State(measured, jnp.zeros_like(measured.objective), residual, jnp.array(_LOOKS_EVERY), no_work())
 
     def work(self, solver_state: _State) -> Work:
         """Return the work of all steps so far."""
@@ -132,7 +136,7 @@ class LowRankExtrapolation(ProposingSolver):
         y1 = jax.tree.map(jnp.add, y0, table.increment)
         end = measuring(self.measure, terms, args)(t1, y1)
         spent = Work(1 + table.rows * (table.rows - 1) // 2, jnp.array(matrix.gram.shape[0]))
-        state = dataclasses.replace(state, measured=end, work=state.work + spent)
+        state = dataclasses.replace(state, measured=end, curvature=jnp.linalg.norm(matrix.gram), work=state.work + spent)
         return y1, Proposal(table.error, factor), {"y0": y0, "y1": y1}, state, diffrax.RESULTS.successful
 
     def _looking(self, f: Callable[[PyTree], PyTree], y: PyTree, h: Float[Array, ""], state: _State) -> _State:

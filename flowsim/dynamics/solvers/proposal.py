@@ -9,7 +9,7 @@ import diffrax
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, PyTree
+from jaxtyping import Array, ArrayLike, Bool, Float, PyTree
 
 from ..field import GradientField, Measured
 from ..work import CountsWork
@@ -23,16 +23,19 @@ class Proposal(eqx.Module):
     """What a solver that chooses its steps returns of one in place of an error.
 
     `size` is the error in units of the tolerance, up to one where the step may be kept, and `factor` leads from its
-    length to that of the next, or of the next attempt.
+    length to that of the next, or of the next attempt. `rough` says that the error is larger than that of so short a
+    step in any smooth field.
     """
 
     size: Float[Array, ""]
     factor: Float[Array, ""]
+    rough: Bool[Array, ""]
 
-    def __init__(self, size: Float[Array, ""], factor: Float[Array, ""]):
+    def __init__(self, size: Float[Array, ""], factor: Float[Array, ""], rough: ArrayLike = False):
         # Where the field left its domain nothing is known but that the step is too long.
         unknown = jnp.isnan(size) | jnp.isnan(factor)
         self.size, self.factor = jnp.where(unknown, jnp.inf, size), jnp.where(unknown, 0, factor)
+        self.rough = jnp.asarray(rough)
 
 
 class ProposingSolver(diffrax.AbstractAdaptiveSolver, CountsWork):
@@ -48,8 +51,6 @@ class ProposingSolver(diffrax.AbstractAdaptiveSolver, CountsWork):
     atol: eqx.AbstractVar[float | Float[Array, ""] | None]
 
     term_structure: ClassVar = diffrax.AbstractTerm
-    steady_order: ClassVar[bool] = False
-    """Whether the error of a step that is tried again falls by the order of the method, unless the field jumps."""
 
     def error_order(self, terms: Any) -> int:
         """Return 1, by which Diffrax's heuristic guesses the first step."""
@@ -63,6 +64,15 @@ class ProposingSolver(diffrax.AbstractAdaptiveSolver, CountsWork):
         """Return the solver for a field, with what it leaves open filled in."""
         own = {"rtol": rtol if self.rtol is None else self.rtol, "atol": atol if self.atol is None else self.atol}
         return dataclasses.replace(cast(Any, self), **own)
+
+    def loosened(self, slack: Float[Array, ""]) -> Self:
+        """Return the solver with tolerances multiplied by `slack`, as the field jumps."""
+        own = cast(Any, self)
+        return dataclasses.replace(own, rtol=slack * own.rtol, atol=slack * own.atol)
+
+    def steady_order(self, solver_state: Any) -> bool | Bool[Array, ""]:
+        """Tell whether the error of the next step, tried again, falls by the order of the method, unless the field jumps."""
+        return False
 
     def after_rejection(self, before: Any, after: Any) -> Any:
         """Return the state to try again with, from those before and after a step that was rejected."""

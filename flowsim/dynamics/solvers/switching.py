@@ -8,9 +8,9 @@ import diffrax
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, Int, PyTree
+from jaxtyping import Array, Bool, Float, Int, PyTree
 
-from ..field import GradientField, Measured
+from ..field import GradientField, Measured, norm
 from ..spectral_radius import FIRST_ITERATIONS, SpectralRadius, scaled
 from ..work import Work, no_work
 from .chebyshev import CAP_MARGIN, MOST_STAGES, RADIUS_MARGIN, defect, worthwhile
@@ -25,6 +25,9 @@ _FIFTH, _FOURTH, _SECOND = 0, 1, 2
 _STIFF = 1.5
 # A stabilized step of less reach than this is as well taken by the explicit method.
 _EASY = 2.5
+# In a step with hρ below the first, the error of Tsit5 is a thousandth of the change of h f, or less; beyond the second,
+# the field is not smooth, unless it is that of rounding: so many units in the last place.
+_SHORT, _ROUGH, _ROUNDING = 1.0, 0.01, 1e3
 # Steps between two looks at the spectral radius, at most; four times as many while the steps stay far from it.
 _RARELY = 16
 # Changes between stabilized methods must gain so much, and what is remembered of the other one grows by so much a step.
@@ -96,7 +99,6 @@ class StabilitySwitching(ProposingSolver):
     iterations: int = eqx.field(static=True, default=3)
     measure: Callable[[PyTree], Measured] | None = None
 
-    steady_order: ClassVar[bool] = True
     interpolation_cls: ClassVar[Callable[..., diffrax.ThirdOrderHermitePolynomialInterpolation]] = (
         diffrax.ThirdOrderHermitePolynomialInterpolation
     )
@@ -118,6 +120,10 @@ class StabilitySwitching(ProposingSolver):
     def work(self, solver_state: _State) -> Work:
         """Return the work of all steps so far."""
         return solver_state.work
+
+    def steady_order(self, solver_state: Any) -> bool:
+        """Return True: the error of a step falls by its order."""
+        return True
 
     def after_rejection(self, before: _State, after: _State) -> _State:
         """Return what has been learned, at the point from where the step went.
@@ -150,7 +156,8 @@ class StabilitySwitching(ProposingSolver):
         work = solver_state.work + Work(_evaluations(method), looks)
         dense = {"y0": y0, "y1": y1, "k0": scaled(start.slope, h), "k1": scaled(end.slope, h)}
         state = _State(end, radius, kind_next, fourth, work)
-        return y1, Proposal(size, length / h), dense, state, diffrax.RESULTS.successful
+        rough = (kind == _FIFTH) & (h * bound < _SHORT) & _is_rough(h, start.slope, end.slope, error)
+        return y1, Proposal(size, length / h, rough), dense, state, diffrax.RESULTS.successful
 
     def _looking(
         self, f: Callable[[PyTree], PyTree], y: PyTree, h: Float[Array, ""], state: _State
@@ -195,6 +202,13 @@ class StabilitySwitching(ProposingSolver):
         kind = jnp.stack([after5, after4, after2])[taken.kind].astype(taken.kind.dtype)
         into4 = jnp.stack([jnp.minimum(2 * easy, allowed), length4, length2])[taken.kind]
         return kind, jnp.stack([jnp.minimum(allowed, easy), into4, length2])[kind], fourth
+
+
+def _is_rough(h: Float[Array, ""], slope0: PyTree, slope1: PyTree, error: PyTree) -> Bool[Array, ""]:
+    """Tell whether an error is larger than a share of the change of the field, and than rounding makes it."""
+    rounding = _ROUNDING * jnp.finfo(h.dtype).eps * norm(slope0)
+    change = norm(jax.tree.map(jnp.subtract, slope1, slope0))
+    return norm(error) > h * (_ROUGH * change + rounding)
 
 
 def _evaluations(method: Int[Array, ""]) -> Int[Array, ""]:
