@@ -118,7 +118,12 @@ def gauss_newton(problem: Problem, as_network: Callable[[PyTree], Any], weights:
 def _jacobian(problem: Problem, as_network: Callable[[PyTree], Any], weights: PyTree) -> PyTree:
     """Return G as the weights with a leading axis of rows."""
     known = problem.output_jacobian(as_network, weights)
-    return jax.jacrev(_outputs(problem, as_network, weights))(weights) if known is None else known
+    if known is None:
+        return jax.jacrev(_outputs(problem, as_network, weights))(weights)
+    if jax.tree.structure(known) == jax.tree.structure(weights):
+        return known
+    # The weights are one vector here, and the network knows its Jacobian in its own shape.
+    return jnp.concatenate([leaf.reshape(leaf.shape[0], -1) for leaf in jax.tree.leaves(known)], axis=1)
 
 
 def _outputs(

@@ -10,7 +10,7 @@ from jax.core import Tracer
 from jaxtyping import Array, Float, PyTree
 
 from ..curvature import GaussNewton, gauss_newton
-from ..networks import cast, split, weight_dtype
+from ..networks import Places, cast, split, weight_dtype
 from ..norms import norm as norm
 from ..problems import Problem
 
@@ -25,11 +25,13 @@ class Measured(eqx.Module):
 class GradientField(eqx.Module):
     """The field W ↦ −∇R(W) of a network on a problem, over the weights of the network alone.
 
-    It is called as `field(t, weights, args)`, the form that Diffrax asks of a vector field.
+    It is called as `field(t, weights, args)`, the form that Diffrax asks of a vector field. With `places`, weights are
+    one vector.
     """
 
     problem: Problem
     rest: PyTree
+    places: Places | None = None
 
     def __call__(self, t: object, weights: PyTree, args: object) -> PyTree:
         """Return −∇R at `weights`; it depends on neither `t` nor `args`."""
@@ -46,7 +48,11 @@ class GradientField(eqx.Module):
 
     def network(self, weights: PyTree) -> PyTree:
         """Return the network that has these weights."""
-        return eqx.combine(weights, self.rest)
+        return eqx.combine(weights if self.places is None else self.places.tree(weights), self.rest)
+
+    def along(self, places: Places | None) -> "GradientField":
+        """Return the same field over weights that are one vector, or the pytree that they are without `places`."""
+        return GradientField(self.problem, self.rest, places)
 
     def gauss_newton(self, weights: PyTree) -> GaussNewton:
         """Return the Gauss–Newton matrix at `weights`."""

@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, ArrayLike, Bool, Float, Int, PyTree
 
+from ..networks import Places
 from .dynamics import DYNAMICS, Attempt, Clock, Dynamics
 from .field import GradientField, norm
 from .stepper import Stepper, StepperState, check_solver, stepper_for, tolerances
@@ -16,10 +17,11 @@ from .stopping import Outcome, or_else
 
 
 class FlowState(eqx.Module):
-    """Weights, and where the solver and its step control stand."""
+    """Weights, as one vector where they have `places` in one, and where the solver and its step control stand."""
 
     weights: PyTree
     stepper: StepperState
+    places: Places | None
 
 
 @DYNAMICS.register("gradient_flow")
@@ -50,24 +52,28 @@ class GradientFlow(Dynamics):
 
     def start(self, field: GradientField, weights: PyTree) -> FlowState:
         """Return the state before the first step."""
-        return FlowState(weights, self._stepper(field, weights).init(field, weights))
+        places = Places.of(weights) if self._may_be_flat() else None
+        field, weights = field.along(places), weights if places is None else places.vector(weights)
+        return FlowState(weights, self._stepper(field, weights).init(field, weights), places)
 
     def weights(self, state: FlowState) -> PyTree:
         """Return the weights in a state."""
-        return state.weights
+        return state.weights if state.places is None else state.places.tree(state.weights)
 
     def observe(self, field: GradientField, state: FlowState) -> tuple[Float[Array, ""], Float[Array, ""]]:
         """Return the objective and the norm of its gradient, which flowsim's own solvers hold already."""
+        field = field.along(state.places)
         known = self._stepper(field, state.weights).measured(state.stepper)
         measured = field.measured(state.weights) if known is None else known
         return measured.objective, norm(measured.slope)
 
     def attempt(self, field: GradientField, state: FlowState, longest: Float[Array, ""]) -> Attempt:
         """Try a step of the length that the step control wants, or of `longest` where that is shorter."""
+        field = field.along(state.places)
         tried = self._stepper(field, state.weights).attempt(field, state.weights, state.stepper, longest)
         fault = or_else(jnp.asarray(Outcome.RUNNING, jnp.int32), ~(tried.state.wanted > 0), Outcome.STALLED)
         fault = or_else(fault, ~tried.okay, Outcome.SOLVER_FAILED)
-        return Attempt(tried.kept, FlowState(tried.weights, tried.state), tried.length, tried.cut, fault)
+        return Attempt(tried.kept, FlowState(tried.weights, tried.state, state.places), tried.length, tried.cut, fault)
 
     def tick(self, clock: Clock, attempt: Attempt, steps: Int[Array, ""], target: Float[Array, ""]) -> Clock:
         """Return the sum of all steps, `target` itself where the step was cut to end there."""
@@ -104,6 +110,10 @@ class GradientFlow(Dynamics):
     def method(self, state: FlowState) -> str:
         """Return the name of the solver."""
         return state.stepper.name
+
+    def _may_be_flat(self) -> bool:
+        """Tell whether no part of the flow holds functions of the weights in the shape of the network."""
+        return not any(callable(leaf) for leaf in jax.tree.leaves((self.solver, self.stepsize_controller)))
 
     def _stepper(self, field: GradientField, weights: PyTree) -> Stepper:
         # Made anew wherever it is asked for, inside the compiled program, where that is free.

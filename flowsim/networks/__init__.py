@@ -2,6 +2,7 @@
 
 from .convolution import Convolution as Convolution
 from .deep_residual import ResidualNetwork as ResidualNetwork
+from .flat import Places as Places
 from .image_network import Convolutional as Convolutional, ConvolutionalNetwork as ConvolutionalNetwork
 from .linear import DeepLinear as DeepLinear
 from .linear_network import LinearNetwork as LinearNetwork

@@ -116,8 +116,8 @@ class StiffnessSwitching(ProposingSolver):
         return self.explicit.work(solver_state.explicit) + self.low_rank.work(solver_state.low_rank)
 
     def steady_order(self, solver_state: _State) -> Bool[Array, ""]:
-        """Tell whether the next step is explicit."""
-        return ~solver_state.stiff
+        """Tell whether the next step is explicit, and its error falls by its order."""
+        return ~solver_state.stiff & self.explicit.steady_order(solver_state.explicit)
 
     def after_rejection(self, before: _State, after: _State) -> _State:
         """Return what has been learned, at the point from where the step went."""
