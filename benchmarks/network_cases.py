@@ -1,4 +1,4 @@
-"""Ordinary networks on ordinary data: tanh, GELU, ReLU, convolutions, recurrence, attention, and no hidden layer at all.
+"""Ordinary networks on ordinary data: tanh, GELU, ReLU, convolutions, recurrence, attention, and no hidden layer.
 
 Each case has its loss twice: flowsim's, and one written in JAX alone, through which the rivals see it. Importing this
 switches JAX to float64.
@@ -220,14 +220,14 @@ def classified(name: str, t: float) -> NetworkCase:
     rng = np.random.default_rng(0)
     X = rng.standard_normal((200, 5)) * np.array([1.0, 1.0, 0.5, 0.2, 0.1])
     y = np.where(X @ np.ones(5) + rng.logistic(size=200) > 0, 1.0, -1.0)
-    return NetworkCase(
-        name, "logistic regression", Linear(jnp.zeros(5)), X, y, flowsim.losses.Logistic(), logistic, t
-    )
+    return NetworkCase(name, "logistic regression", Linear(jnp.zeros(5)), X, y, flowsim.losses.Logistic(), logistic, t)
 
 
 def convolutional(*, samples: int = 1000, shape: Sequence[int] = (16, 32), dense: Sequence[int] = (56,)):
     """A network of two convolutions and pooling, p = 12 594 unless told."""
-    return flowsim.Convolutional.gaussian((1, 8, 8), shape, 10, pooling=2, dense=dense, scale=1.5, key=jax.random.key(0))
+    return flowsim.Convolutional.gaussian(
+        (1, 8, 8), shape, 10, pooling=2, dense=dense, scale=1.5, key=jax.random.key(0)
+    )
 
 
 def tanh_network() -> eqx.nn.MLP:
@@ -254,9 +254,7 @@ CASES: dict[str, Callable[[], NetworkCase]] = {
     "transformer": transformer,
     "logistic": partial(classified, "logistic", 1.0),
     "logistic-long": partial(classified, "logistic-long", 300.0),
-    "wide": lambda: on_digits(
-        "wide", "tanh MLP 64-256-256-10", mlp((64, 256, 256), jnp.tanh), 15.0, samples=300
-    ),
+    "wide": lambda: on_digits("wide", "tanh MLP 64-256-256-10", mlp((64, 256, 256), jnp.tanh), 15.0, samples=300),
     "million": lambda: on_digits(
         "million", "tanh MLP 64-960-960-10", mlp((64, 960, 960), jnp.tanh), 1.0, samples=300, single=True
     ),

@@ -58,7 +58,9 @@ def _fingerprint(case: NetworkCase) -> str:
     """Return what tells cases apart: their weights, data, end, and the program of their gradient."""
     program = jax.make_jaxpr(jax.grad(case.risk()))(case.start, case.data(case.dtype))
     parts = (case.start.tobytes(), case.X.tobytes(), case.y.tobytes(), f"{case.t} {_tolerance(case)}", str(program))
-    return hashlib.sha256(b"".join(part if isinstance(part, bytes) else part.encode() for part in parts)).hexdigest()[:16]
+    return hashlib.sha256(b"".join(part if isinstance(part, bytes) else part.encode() for part in parts)).hexdigest()[
+        :16
+    ]
 
 
 def _tolerance(case: NetworkCase) -> float:

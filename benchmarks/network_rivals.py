@@ -69,7 +69,9 @@ def stock(solver: diffrax.AbstractERK) -> Start:
             numbers = (jnp.asarray(number, case.dtype) for number in (rtol, case.t))
             weights, steps, reached = compiled(begin, data, *numbers)
             if not bool(reached):
-                raise NoResultError(f"> {most} gradients" if int(steps) * len(solver.tableau.b_sol) > 0.9 * most else "failed")
+                raise NoResultError(
+                    f"> {most} gradients" if int(steps) * len(solver.tableau.b_sol) > 0.9 * most else "failed"
+                )
             return np.asarray(weights), evaluations(solver, int(steps))
 
         return run
@@ -84,7 +86,7 @@ def evaluations(solver: diffrax.AbstractERK, steps: int) -> int:
 
 
 def scipy(method: str) -> Start:
-    """Return a method of SciPy, with atol = rtol/100, which counts every call of the gradient, those for a Jacobian too."""
+    """Return a method of SciPy, with atol = rtol/100; every call of the gradient counts, those for a Jacobian too."""
 
     def start(case: NetworkCase, path: FlowPath, most: int) -> Callable[[float], Found]:
         data, begin = case.data(case.dtype), case.start

@@ -1,12 +1,14 @@
 """Ordinary networks: work and time of flowsim's default beside the plain ways, at equal error.
 
-    python benchmarks/networks.py [CASE …] [--json FILE] [--cap SECONDS] [--quick]
+    python benchmarks/networks.py [CASE …] [--json FILE] [--show] [--cap SECONDS] [--quick]
 
 Work is gradients + 2 × Hessian–vector products; the error that of the weights at the end of the stretch.
 """
 
+import itertools
 import json
 import math
+import sys
 import time
 import warnings
 from collections.abc import Callable, Sequence
@@ -29,6 +31,8 @@ from flowsim.networks import split
 QUICK = ("gru", "logistic", "logistic-long")
 # ∫ S dt, the number of steps 1/S, from which a stretch counts as stiff.
 STIFF = 1e3
+# Attempted steps after which a run of flowsim is given up.
+OWN_STEPS = 5000
 ROUNDS, ENOUGH = 2, 3.0
 NOT_STIFF_TARGET, STIFF_TARGET, RK4_TARGET, ERROR_TARGET = 1.2, 3.0, 5.0, 10.0
 _OWN = "flowsim"
@@ -38,7 +42,7 @@ _DEFAULT, _RECORDS = 2, 3
 
 @dataclass
 class Entry:
-    """A method at one tolerance: what came out, and its run, to be timed again; `note` stands for a run without result."""
+    """A method at one tolerance: its run, and what came out; `note` stands for a run without result."""
 
     method: str
     rtol: float
@@ -53,6 +57,7 @@ class Entry:
         """Run once more, and keep the shortest time."""
         found: list[object] = []
         seconds = once(lambda: found.append(self.run()))
+        print(f"{self.method}, {self.rtol:.0e}: {seconds:.3g} s", file=sys.stderr, flush=True)
         self.seconds, self.spent = min(self.seconds, seconds), self.spent + seconds
         return found[0]
 
@@ -75,22 +80,28 @@ class Compared:
 def main() -> None:
     parser = options(__doc__.splitlines()[0])
     parser.add_argument("cases", nargs="*", metavar="CASE", help=f"all of them unless told: {', '.join(CASES)}")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="where to write all numbers")
+    parser.add_argument(
+        "--json", type=Path, metavar="FILE", help="where to write all numbers, beside those of other cases"
+    )
+    parser.add_argument("--show", action="store_true", help="only print the summary of the cases in the JSON file")
     parser.add_argument("--cap", type=float, default=60.0, help="seconds that a run of a rival may take (default: 60)")
     if wrong := set(parser.parse_args().cases) - set(CASES):
         parser.error(f"no case {', '.join(sorted(wrong))}: there are {', '.join(CASES)}")
     given = start(parser)
-    finished = []
-    for name in given.cases or (QUICK if given.quick else CASES):
-        finished.append(compare(CASES[name](), given.cap))
-        show(finished[-1])
+    found = (
+        {one["case"]: one for one in json.loads(given.json.read_text())} if given.json and given.json.exists() else {}
+    )
+    for name in [] if given.show else given.cases or (QUICK if given.quick else CASES):
+        compared = compare(CASES[name](), given.cap)
+        show(compared)
+        found[name] = as_numbers(compared)
         if given.json:
-            given.json.write_text(json.dumps([as_numbers(one) for one in finished], indent=1))
-    summary(finished)
+            given.json.write_text(json.dumps(list(found.values()), indent=1))
+    summary([found[name] for name in CASES if name in found])
 
 
 def compare(case: NetworkCase, cap: float) -> Compared:
-    """Run flowsim at its tolerances, then each rival until it is as exact, and all once more in turns for their times."""
+    """Run flowsim at its tolerances, each rival until it is as exact, and all once more in turns for their times."""
     made = Compared(case, path_of(case))
     made.ours = own_runs(case, made.path)
     most = int(cap / gradient_seconds(case))
@@ -112,7 +123,7 @@ def own_runs(case: NetworkCase, path: FlowPath) -> list[Entry]:
         def run(rtol: float = rtol, ts: list | None = ts) -> flowsim.Trajectory:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
-                end = flowsim.integrate(case.network, problem, t1=case.t, ts=ts, rtol=rtol)
+                end = flowsim.integrate(case.network, problem, t1=case.t, ts=ts, rtol=rtol, max_steps=OWN_STEPS)
             return jax.block_until_ready(end)
 
         entry = Entry(_OWN + (", its records" if ts is None else ""), rtol, run)
@@ -121,6 +132,8 @@ def own_runs(case: NetworkCase, path: FlowPath) -> list[Entry]:
         first, end = time.perf_counter() - began, entry.timed()
         entry.error = relative_error(np.asarray(ravel_pytree(split(end.network)[0])[0]), path.end)
         entry.work = float(end.gradients) + 2 * float(end.products)
+        if end.outcome == flowsim.Outcome.STEP_LIMIT:
+            entry.note = f"under way at t = {float(end.time):.3g}"
         made.append(entry)
         counts = [int(number) for number in (end.steps, end.rejected_steps, end.gradients, end.products)]
         said.append((entry.method, rtol, end.method, end.outcome.name, float(end.time), *counts, first))
@@ -170,7 +183,7 @@ def at_error(entries: Sequence[Entry], error: float) -> Level | None:
     """
     done = [entry for entry in entries if not entry.note]
     levels = [Level(entry.method, entry.work, entry.seconds) for entry in done if entry.error <= error]
-    for coarse, fine in zip(done, done[1:], strict=False):
+    for coarse, fine in itertools.pairwise(done):
         if coarse.error > error >= fine.error:
             share = math.log(coarse.error / error) / math.log(coarse.error / fine.error)
             work, seconds = (
@@ -189,23 +202,25 @@ def best_explicit(compared: Compared, error: float) -> Level | None:
 
 
 def show(compared: Compared) -> None:
-    """Print all runs of a case, each rival's beside flowsim's default at equal error."""
+    """Print all runs of a case, and each rival's beside flowsim's default at equal error."""
     case, path, default = compared.case, compared.path, compared.ours[_DEFAULT]
     rows = []
     for entry in [*compared.ours, *(entry for entries in compared.plain.values() for entry in entries)]:
         found = (entry.note, "", "") if entry.note else (entry.error, f"{entry.work:.0f}", entry.seconds)
         rows.append((entry.method, "–" if math.isnan(entry.rtol) else f"{entry.rtol:.0e}", *found))
     title = (
-        f"{case.name}: {case.what}, {type(case.loss).__name__}, p = {case.start.size}, n = {len(case.X)}, {case.dtype}, "
-        f"t = {case.t:g}, S = {path.sharpness[0]:.3g} … {path.largest:.3g} … {path.sharpness[-1]:.3g}, "
+        f"{case.name}: {case.what}, {type(case.loss).__name__}, p = {case.start.size}, n = {len(case.X)}, "
+        f"{case.dtype}, t = {case.t:g}, S = {path.sharpness[0]:.3g} … {path.largest:.3g} … {path.sharpness[-1]:.3g}, "
         f"∫S dt = {path.stability_time:.4g}"
     )
     table(title, ("method", "rtol", "error", "g + 2p", "s"), rows)
     rows = []
-    for entries in compared.plain.values():
+    for entries in [] if default.note else compared.plain.values():
         level = at_error(entries, default.error)
         if level is not None:
-            rows.append((level.method, level.work, level.seconds, level.work / default.work, level.seconds / default.seconds))
+            rows.append(
+                (level.method, level.work, level.seconds, level.work / default.work, level.seconds / default.seconds)
+            )
     columns = ("method", "g + 2p", "s", "g + 2p over flowsim's", "s over flowsim's")
     table(f"{case.name}: at the error of flowsim's default, {default.error:.1e}", columns, rows)
 
@@ -232,26 +247,26 @@ def verdicts(compared: Compared) -> dict[str, float | bool | str | None]:
     }
 
 
-def summary(finished: Sequence[Compared]) -> None:
-    """Print a row for each case, at flowsim's default tolerance."""
-    rows = []
-    for one in finished:
-        found, default = verdicts(one), one.ours[_DEFAULT]
-        case, none = one.case, "–"
-        met = [("met" if found[name] else "missed") for name in ("work_target", "rk4_target", "error_target")]
-        best = [found[name] or none for name in ("best", "best_work", "best_seconds", "work_ratio", "seconds_ratio")]
-        rows.append(
-            (
-                *(case.name, case.start.size, str(case.dtype), f"{one.path.stability_time:.3g}", f"{one.path.largest * case.t:.3g}"),
-                *(f"{default.rtol:.0e}", default.error, f"{default.work:.0f}", default.seconds),
-                *(best[0], best[1] if best[1] == none else f"{best[1]:.0f}", *best[2:], met[0]),
-                *(found["rk4_ratio"], met[1], found["error_over_rtol"], met[2], found["records_ratio"]),
-            )
-        )
-    columns = ("case", "p", "dtype", "∫S dt", "max S · t", "rtol", "error", "g + 2p", "s", "best plain explicit", "its g + 2p")
-    columns += ("its s", "work: ours / its", "s: ours / its", f"≤ {NOT_STIFF_TARGET}, stiff ≤ 1/{STIFF_TARGET:g}")
-    columns += ("RK4 at 1/S: work / ours", f"≥ {RK4_TARGET:g}", "error / rtol", f"≤ {ERROR_TARGET:g}", "s with records / without")
-    table(f"summary; stiff: ∫S dt > {STIFF:g}", columns, rows)
+def summary(found: Sequence[dict]) -> None:
+    """Print a row for each case, at flowsim's default tolerance, of the numbers that JSON holds."""
+    columns = ("case", "p", "dtype", "∫S dt", "max S · t", "rtol", "error", "g + 2p", "s", "best plain explicit")
+    columns += ("its g + 2p", "its s", "work: ours / its", "s: ours / its")
+    columns += (f"≤ {NOT_STIFF_TARGET}, stiff ≤ 1/{STIFF_TARGET:g}", "RK4 at 1/S: work / ours", f"≥ {RK4_TARGET:g}")
+    columns += ("error / rtol", f"≤ {ERROR_TARGET:g}", "s with records / without")
+    table(f"summary; stiff: ∫S dt > {STIFF:g}", columns, [summary_row(one) for one in found])
+
+
+def summary_row(numbers: dict) -> tuple:
+    default = numbers["runs"][_DEFAULT]
+    size = (numbers["case"], numbers["p"], numbers["dtype"], numbers["stability_time"])
+    head = (*size, numbers["largest_sharpness"] * numbers["t"], f"{default['rtol']:.0e}")
+    if default["note"]:
+        return (*head, default["note"], *[""] * 13)
+    met = ["met" if numbers[name] else "missed" for name in ("work_target", "rk4_target", "error_target")]
+    best = ("best", "best_work", "best_seconds", "work_ratio", "seconds_ratio")
+    ours, its = (default["error"], round(default["work"]), default["seconds"]), [numbers[name] or "–" for name in best]
+    rest = (met[0], numbers["rk4_ratio"], met[1], numbers["error_over_rtol"], met[2], numbers["records_ratio"])
+    return (*head, *ours, *its, *rest)
 
 
 def as_numbers(compared: Compared) -> dict:
@@ -268,7 +283,9 @@ def as_numbers(compared: Compared) -> dict:
         "t": case.t,
         "stability_time": path.stability_time,
         "largest_sharpness": path.largest,
-        "runs": [{name: value for name, value in vars(entry).items() if name not in ("run", "spent")} for entry in entries],
+        "runs": [
+            {name: value for name, value in vars(entry).items() if name not in ("run", "spent")} for entry in entries
+        ],
         **verdicts(compared),
     }
 
