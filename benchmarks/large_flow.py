@@ -15,7 +15,11 @@ from console import options, start, table
 
 import flowsim
 from flowsim.data import gaussian_teacher
-from flowsim.networks import split
+from flowsim.dynamics import driver
+from flowsim.dynamics.driver import Request
+from flowsim.dynamics.records import instruments
+from flowsim.dynamics.schedule import AtTimes
+from flowsim.dynamics.stopping import stopping_for
 
 PLANNED_WIDTH, PLANNED_DEPTH = 200, 20
 SOLVERS = {
@@ -34,7 +38,7 @@ def main() -> None:
     columns += ("gradients", "products", "seconds, with compilation", "peak memory / weights", "of the process, GB")
     table("to the limit", columns, [row(width, given.depth, given.precision)])
     # Last: it would raise the peak that the first table starts from.
-    title = f"planned for the program of integrate, d = {PLANNED_WIDTH}, L = {PLANNED_DEPTH}, {given.precision}"
+    title = f"planned for the program of the steps, d = {PLANNED_WIDTH}, L = {PLANNED_DEPTH}, {given.precision}"
     columns = ("solver", "temporary memory / weights")
     table(title, columns, [(name, planned(kind, given.precision)) for name, kind in SOLVERS.items()])
 
@@ -48,15 +52,29 @@ def arguments() -> argparse.ArgumentParser:
 
 
 def planned(kind: type | None, precision: str) -> float:
-    """Return what XLA sets aside beside arguments and results, in copies of the weights."""
+    """Return what XLA sets aside for the steps, beside arguments and results, in copies of the weights."""
     network, problem = large(PLANNED_WIDTH, PLANNED_DEPTH, precision)
     solver = None if kind is None else kind(jnp.asarray(1e-4), jnp.asarray(1e-7))
-    weights, rest = split(network)
+    request = Request(
+        network=network,
+        problem=problem,
+        dynamics=flowsim.GradientFlow(solver).checked(network.stacks[0].dtype),
+        stopping=stopping_for(None, problem, network.stacks[0].dtype),
+        schedule=AtTimes(np.asarray([], network.stacks[0].dtype)),
+        instruments=instruments(None, (), sharpness=False, weights=False),
+        t1=np.asarray(np.inf, network.stacks[0].dtype),
+        max_steps=np.asarray(1_000_000),
+    )
+    state = eqx.filter_eval_shape(driver._started, request)
+    moving, fixed = eqx.partition(state, lambda leaf: isinstance(leaf, jax.ShapeDtypeStruct))
+    arrays, rest = eqx.partition(request, eqx.is_array)
 
-    def limit(weights: flowsim.DeepLinear, problem: flowsim.LinearRegression) -> flowsim.DeepLinear:
-        return split(flowsim.integrate(eqx.combine(weights, rest), problem, ts=[], solver=solver).network)[0]
+    def further(state: driver.RunState, arrays: Request, steps: jax.Array) -> driver.RunState:
+        # As compiled in a run; the look at second derivatives is a program of its own.
+        advanced = driver._advance.__wrapped__(eqx.combine(arrays, rest), eqx.combine(state, fixed), steps)
+        return eqx.filter(advanced, eqx.is_array)
 
-    memory = jax.jit(limit).lower(weights, problem).compile().memory_analysis()
+    memory = jax.jit(further, donate_argnums=0).lower(moving, arrays, jnp.array(1)).compile().memory_analysis()
     return memory.temp_size_in_bytes / sum(stack.nbytes for stack in network.stacks)
 
 
