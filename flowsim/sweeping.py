@@ -212,7 +212,7 @@ def _rates(values: tuple[Any, ...]) -> tuple[float, ...]:
     return tuple(float(rate) for rate in values)
 
 
-def _check_counts(*, repetitions: object, seed: object, steps: object, jobs: object) -> None:
+def _check_counts(*, repetitions: Any, seed: Any, steps: Any, jobs: Any) -> None:
     bounds = {
         "repetitions": (repetitions, 1, MOST_CELLS),
         "seed": (seed, 0, 2**32 - 1),
