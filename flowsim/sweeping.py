@@ -1,6 +1,7 @@
 """Sweeps from Python: a network of one's own at every point of a grid, from many initializations."""
 
 import json
+import multiprocessing
 import pickle
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -264,6 +265,11 @@ def _check_sendable(recipe: Recipe, jobs: int) -> None:
     """Raise `ValueError` for what other processes could not be given."""
     if jobs == 1:
         return
+    if getattr(multiprocessing.current_process(), "_inheriting", False):  # at the imports of the script that spawned it
+        raise RuntimeError(
+            f"jobs={jobs} in a script whose processes run it again as they start: write the call under "
+            'if __name__ == "__main__":, or jobs=1'
+        )
     remedy = "define it at the top level of a module, or write jobs=1"
     for function in recipe.functions():
         if getattr(function, "__module__", None) == "__main__" and not hasattr(sys.modules["__main__"], "__file__"):

@@ -2,6 +2,7 @@
 
 import functools
 import hashlib
+import multiprocessing
 import os
 import signal
 import subprocess
@@ -354,6 +355,12 @@ def test_a_function_that_other_processes_cannot_have_is_refused_in_words(monkeyp
     monkeypatch.setitem(sys.modules, "__main__", own_networks)
     monkeypatch.delattr(own_networks, "__file__")
     with pytest.raises(ValueError, match=r"other processes cannot import make from this session"):
+        flowsim.sweep(make, regression(), {"scale": [0.5]}, jobs=2)
+
+
+def test_a_script_that_runs_again_in_its_processes_is_told_what_to_write(monkeypatch):
+    monkeypatch.setattr(multiprocessing.current_process(), "_inheriting", True, raising=False)
+    with pytest.raises(RuntimeError, match='write the call under if __name__ == "__main__":'):
         flowsim.sweep(make, regression(), {"scale": [0.5]}, jobs=2)
 
 
