@@ -34,3 +34,4 @@ from .problems import (
     Problem as Problem,
     Risk as Risk,
 )
+from .sweeping import Sweep as Sweep, sweep as sweep

@@ -92,11 +92,16 @@ def _joined(parts: Iterable[Any]) -> bytes:
 
 
 def _parts_of_function(function: types.FunctionType) -> Iterator[Any]:
-    yield function.__module__, function.__qualname__
+    yield _module_of(function), function.__qualname__
     yield from (function.__code__, function.__defaults__, function.__kwdefaults__, function.__closure__)
     if not is_installed(home_of(function)):
         yield dict(globals_read(function.__code__, function.__globals__))
         yield vars(function)  # which it may read as `function.name`
+
+
+def _module_of(thing: Any) -> str:
+    """Return the module of a function or class: that of a script goes by another name in processes that it spawns."""
+    return "__main__" if thing.__module__ == "__mp_main__" else thing.__module__
 
 
 def home_of(function: types.FunctionType) -> str:
@@ -126,7 +131,7 @@ def _parts_of_code(code: types.CodeType) -> Iterator[Any]:
 
 
 def _parts_of_class(kind: type) -> Iterator[Any]:
-    yield from (kind.__module__, kind.__qualname__, kind.__bases__)
+    yield from (_module_of(kind), kind.__qualname__, kind.__bases__)
     yield from ((name, vars(kind)[name]) for name in names_of_class(kind))
 
 

@@ -185,6 +185,16 @@ def test_tables_without_classes_are_refused(table, text, message):
         loaded("labelled", table(text), path="t.csv")
 
 
+def test_what_is_wrong_with_the_classes_of_a_file_is_said_with_its_name(table):
+    folder = table("x,y\n1,a\n2,b\n3,b\n")
+    for options, message in (
+        ({"classes": ("a", "c")}, "t.csv: classes: no sample has the label 'c'"),
+        ({"classes": ("a", "b"), "samples": 4}, "t.csv: samples: 4 and test_samples: 0 ask for more than the 3"),
+    ):
+        with refuses(message):
+            loaded("labelled", folder, path="t.csv", **options)
+
+
 @pytest.mark.parametrize(
     ("arrays", "message"),
     [
@@ -193,6 +203,11 @@ def test_tables_without_classes_are_refused(table, text, message):
             "array 'y', row 2 (counted from 1): the label",
         ),
         ({"X": np.zeros((3, 2)), "y": np.zeros(2)}, "has 3 samples and"),
+        (
+            {"X": np.zeros((3, 8, 6, 3)), "y": np.zeros(3)},
+            "channels last: expected (n, channels, height, width); save X.t",
+        ),
+        ({"X": np.zeros((3, 5, 5, 1)), "y": np.zeros(3)}, "shape (3, 5, 5, 1), as of images with their channels last"),
         ({"X": np.zeros(3), "y": np.zeros(3)}, "expected (n, columns) or (n, height, width) or (n, channels, height"),
         ({"X": np.full((2, 1, 2, 2), np.inf), "y": np.arange(2)}, "sample 1, channel 1, row 1, column 1"),
         ({"X": np.zeros((3, 2)), "y": np.array(["a", "b", "c"])}, "holds <U1: expected real numbers"),

@@ -31,6 +31,7 @@ FLOORS = {
     "comparison": 6,
     "experiments": 7,
     "report": 8,
+    "sweeping": 8,
     "papers": 9,
     "cli": 10,
 }

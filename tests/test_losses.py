@@ -198,6 +198,12 @@ def test_two_classes_cost_the_same_as_signs_do():
         np.testing.assert_allclose(signs, [np.logaddexp(0, f), np.logaddexp(0, -f)], rtol=1e-14)
 
 
+@pytest.mark.parametrize("delta", ["a", None, True, 0, -1.0, float("nan"), float("inf"), [1.0]])
+def test_huber_wants_a_positive_number(delta):
+    with pytest.raises(ValueError, match="delta must be positive and finite"):
+        Huber(delta)
+
+
 def test_huber_is_scipys_and_a_large_error_pulls_with_delta():
     errors = np.array([-7.0, -2.0, -0.3, 0.0, 1.9, 2.0, 1e200])
     for delta in (0.5, 2.0):

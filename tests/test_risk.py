@@ -1,5 +1,6 @@
 """Any scalar function of any pytree, with a gradient of one's own or without."""
 
+import re
 from typing import NamedTuple
 
 import equinox as eqx
@@ -115,7 +116,8 @@ def other_gradient(network):
 
 def test_a_gradient_of_ones_own_is_taken_by_flow_descent_and_hessian_products():
     network, parts = PYTREES["a dict"]
-    risk = flowsim.Risk(quadratic(parts), gradient=other_gradient)
+    # Beside a derivative that JAX sees, another gradient is refused.
+    risk = flowsim.Risk(lambda tree: quadratic(parts)(jax.lax.stop_gradient(tree)), gradient=other_gradient)
     flow = flowsim.integrate(network, risk, ts=[0.2], t1=0.2, rtol=1e-9)
     np.testing.assert_allclose(np.append(*parts(flow.network)), weights_at(SLOPE * 0.2), atol=1e-8)
     assert float(flow.risk[-1]) == pytest.approx(float(quadratic(parts)(flow.network)), rel=1e-12)
@@ -140,6 +142,28 @@ def test_the_gradient_of_a_module_may_leave_out_what_does_not_move():
     with_gradient = flowsim.descend(network, risk, learning_rate=0.1, steps=7).network
     np.testing.assert_allclose(np.append(*parts(with_gradient)), descended_to(7, 0.1), rtol=1e-12)
     assert with_gradient.activation is jnp.tanh
+
+
+@pytest.mark.parametrize("dtype", [jnp.float32, jnp.float64])
+@pytest.mark.parametrize("start", [[1.0, -2.0, 0.5], [0.0, 0.0, 0.0]])
+def test_a_wrong_gradient_is_refused_at_the_start_of_a_run_with_both_numbers(dtype, start):
+    weight = jnp.array(start, dtype)
+    wrong = flowsim.Risk(lambda w: jnp.sum(w**2), gradient=lambda w: w)
+    for run in (
+        lambda: flowsim.integrate(weight, wrong),
+        lambda: flowsim.descend(weight, wrong, learning_rate=0.1, steps=2),
+    ):
+        with pytest.raises(ValueError, match=r"the gradient is not that of the risk: near the start") as told:
+            run()
+        changed, claimed = re.findall(r"by (-?\d[\w.+-]*)", str(told.value))
+        assert float(changed) == pytest.approx(2 * float(claimed), rel=1e-4)
+    flowsim.Risk(lambda w: jnp.sum(w**2), gradient=lambda w: 2 * w).check_start(weight)
+
+
+def test_a_gradient_at_a_kink_and_one_that_jax_does_not_see_are_let_through():
+    at_kink = jnp.zeros(3)
+    flowsim.Risk(lambda w: jnp.sum(jnp.abs(w)), gradient=lambda w: jnp.where(w >= 0, 1.0, -1.0)).check_start(at_kink)
+    flowsim.Risk(lambda w: jnp.sum(jnp.round(w)), gradient=jnp.ones_like).check_start(at_kink)
 
 
 class OfData(eqx.Module):

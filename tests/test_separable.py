@@ -10,6 +10,7 @@ from numpy.testing import assert_allclose
 
 import flowsim
 from flowsim import DeepLinear, EmpiricalRisk, Outcome, Perceptron, Stopping
+from flowsim.dynamics import stopping_for
 from flowsim.losses import CrossEntropy, Logistic, SquaredError
 from flowsim.norms import angle_between
 from flowsim.probes import Accuracy, Alignment, Angle, Margin, NormalizedMargin
@@ -224,6 +225,24 @@ def test_a_run_stops_at_a_margin_and_at_a_direction():
     assert flow.outcome is Outcome.DIRECTION_REACHED
     gradient = jax.grad(problem)(flow.network)
     assert float(angle_between(flow.network, jax.tree.map(jnp.negative, gradient))) <= 0.02
+
+
+def test_a_criterion_of_margins_has_the_gradient_norm_of_the_precision_beside_it():
+    network, problem = SEPARABLE["logistic"]
+    single = jax.tree.map(lambda leaf: leaf.astype(jnp.float32), network)
+    flow = flowsim.integrate(single, problem, ts=[], stopping=Stopping(margin=2.0))
+    assert flow.outcome is Outcome.MARGIN_REACHED
+    assert stopping_for(Stopping(margin=2.0), problem, jnp.dtype("float32")).gradient_norm == np.float32(1e-4)
+    assert stopping_for(Stopping(margin=2.0), problem, jnp.dtype("float64")).gradient_norm == 1e-8
+    with pytest.raises(ValueError, match="gradient_norm=1e-08 is below what float32 resolves"):
+        flowsim.integrate(single, problem, ts=[], stopping=Stopping(gradient_norm=1e-8))
+
+
+def test_accuracy_has_the_precision_of_the_run():
+    network, problem = SEPARABLE["logistic"]
+    single = jax.tree.map(lambda leaf: leaf.astype(jnp.float32), network)
+    flow = flowsim.integrate(single, problem, ts=[], t1=0.1, probes=[Accuracy()])
+    assert flow.diagnostics["accuracy"].dtype == np.float32
 
 
 def test_weights_that_start_at_zero_are_not_taken_for_settled():

@@ -8,6 +8,7 @@ from numpy.typing import ArrayLike, NDArray
 
 Array = NDArray[np.float64]
 
+_MOST_COLOURS = 4  # red, green, blue, and opacity
 _AXES_OF_IMAGES = ("channel", "row", "column")
 _SHAPES = {1: "(n,)", 2: "(n, columns)", 3: "(n, height, width)", 4: "(n, channels, height, width)"}
 
@@ -52,10 +53,20 @@ def check_pair(X: HasShape, y: HasShape, *, X_place: str, y_place: str) -> None:
 def check_labelled(X: HasShape, y: HasShape, *, X_place: str, y_place: str) -> None:
     """Raise `DataError` for what are not X (n, d), or images, and labels (n,), of real numbers."""
     check_kind(X, (2, 3, 4), place=X_place)
+    _refuse_channels_last(X, place=X_place)
     check_kind(y, (1,), place=y_place)
     if X.shape[0] != y.shape[0]:
         samples = f"{X_place} has {X.shape[0]} samples and {y_place} has {y.shape[0]} labels"
         raise DataError(f"{samples}: expected one label for each sample")
+
+
+def _refuse_channels_last(X: HasShape, *, place: str) -> None:
+    """Raise `DataError` for images whose last axis is as short as that of colours, and no other one is."""
+    if len(X.shape) == 4 and X.shape[3] <= _MOST_COLOURS < min(X.shape[1:3]):
+        raise DataError(
+            f"{place} has shape {X.shape}, as of images with their channels last: expected {_SHAPES[4]}; save "
+            "X.transpose(0, 3, 1, 2)"
+        )
 
 
 def real_array(given: ArrayLike, dimensions: tuple[int, ...], *, place: str) -> Array:

@@ -2,6 +2,7 @@
 
 from abc import abstractmethod
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -73,8 +74,9 @@ class ClassSource(DataSource):
     def load(self, rng: np.random.Generator, folder: Path) -> Data:
         """Read the samples, number their classes, draw those to train on and to hold out, and scale the inputs."""
         found = self.read(folder)
-        names = self._names(found.labels)
-        training, held_out = self._drawn(found, names, rng)
+        with self._named(folder):
+            names = self._names(found.labels)
+            training, held_out = self._drawn(found, names, rng)
         count = len(training[0]) + len(held_out[0])
         if beyond := beyond_memory(_BYTES * count * int(np.prod(found.X.shape[1:]))):
             raise DataError(f"{count} samples take {beyond}: expected fewer; write samples: 1000")
@@ -82,6 +84,15 @@ class ClassSource(DataSource):
         numbers, test_numbers = (np.searchsorted(names, part[1]) for part in (training, held_out))
         test = (test_inputs, test_numbers) if self.test_samples else None
         return Data((inputs, numbers), test, classes=len(names), labels=self.labels)
+
+    @contextmanager
+    def _named(self, folder: Path) -> Iterator[None]:
+        """Have errors say first which file the samples are from, where they are from one."""
+        try:
+            yield
+        except DataError as error:
+            files = self.files_read()
+            raise DataError(f"{folder / files[0]}: {error}" if len(files) == 1 else str(error)) from None
 
     def holds_out(self) -> bool:
         """Return whether test samples are asked for."""

@@ -7,11 +7,10 @@ from typing import ClassVar
 from pydantic import Field
 from pydantic_core import PydanticCustomError
 
-from ..kinds import refusal
 from ..kinds.values import Names
 from .classes import ClassSource, Labelled
 from .source import SOURCES
-from .table import read_labelled
+from .table import absence, read_labelled
 
 
 @SOURCES.register("labelled")
@@ -45,10 +44,4 @@ class LabelledFile(ClassSource):
 
     def absences(self, folder: Path) -> Iterator[PydanticCustomError]:
         """Yield that there is no such file."""
-        if not (folder / self.path).is_file():
-            yield refusal(
-                found=f"{self.path!r}, which is no file in {folder.resolve()}",
-                expected="a .csv or .npz file",
-                write="its path as seen from the folder of the scenario",
-                at=("path",),
-            )
+        yield from absence(folder, self.path)

@@ -13,7 +13,9 @@ from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic_core import PydanticCustomError
 
+from ..kinds import refusal
 from .archive import read_archive
 from .arrays import Array, DataError, check_labelled, check_pair, not_finite, paired_arrays, refuse_not_finite
 from .naming import Names, known, refuse_repeated
@@ -42,6 +44,17 @@ def read_table(path: str | PathLike[str], target: Names, features: Names | None 
     numbers.
     """
     return _read(path, {".csv": _numbers_of_csv, ".npz": _numbers_of_npz}, target, features)
+
+
+def absence(folder: Path, path: str) -> Iterator[PydanticCustomError]:
+    """Yield the refusal of a `path`, an option of that name, where `folder` has no such file."""
+    if not (folder / path).is_file():
+        yield refusal(
+            found=f"{path!r}, which is no file in {folder.resolve()}",
+            expected="a .csv or .npz file",
+            write="its path as seen from the folder of the scenario",
+            at=("path",),
+        )
 
 
 def read_labelled(

@@ -12,7 +12,7 @@ from ..kinds import refusal
 from ..kinds.values import Names
 from .scaling import standardize, unit_regressor
 from .source import SOURCES, Data, DataSource
-from .table import read_table
+from .table import absence, read_table
 
 
 @SOURCES.register("file")
@@ -76,10 +76,4 @@ class FileData(DataSource):
 
     def absences(self, folder: Path) -> Iterator[PydanticCustomError]:
         """Yield that there is no such file."""
-        if not (folder / self.path).is_file():
-            yield refusal(
-                found=f"{self.path!r}, which is no file in {folder.resolve()}",
-                expected="a .csv or .npz file",
-                write="its path as seen from the folder of the scenario",
-                at=("path",),
-            )
+        yield from absence(folder, self.path)

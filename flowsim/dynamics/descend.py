@@ -70,6 +70,8 @@ def descend(
         t1=constant(np.inf, dtype),
         max_steps=constant(steps, jnp.result_type(int)),
     )
+    if not is_traced((network, problem)):
+        problem.check_start(network)
     state = drive(request, checkpoint=checkpoint, checkpoint_seconds=checkpoint_seconds)
     # Backwards, a loop of unknown length has no end to begin at.
     state = nondifferentiable_backward(state, msg=_NOT_BACKWARDS) if is_traced(state) else state

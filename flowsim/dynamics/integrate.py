@@ -96,6 +96,8 @@ def integrate(
         t1=constant(t1, dtype),
         max_steps=constant(max_steps, jnp.result_type(int)),
     )
+    if not is_traced((network, problem)):
+        problem.check_start(network)
     state = drive(request, checkpoint=checkpoint, checkpoint_seconds=checkpoint_seconds)
     # The control of the steps has no derivative, nor does where they end.
     state = nondifferentiable(state, msg=_NOT_DIFFERENTIABLE) if is_traced(state) else state

@@ -87,10 +87,15 @@ _MEANINGS = {
 }
 
 
+class _OfThePrecision(float):
+    """What stands where nothing is said: the number of double precision, and in single precision that of it."""
+
+
 class Stopping(eqx.Module):
     """The criterion at which a run counts as arrived; `None` switches a part off.
 
-    `gradient_norm`: ‖∇R(W)‖ (Euclidean, all weights together) at or below this, at a minimum, with no more than
+    `gradient_norm`: ‖∇R(W)‖ (Euclidean, all weights together) at or below this (default: 1e-8, in float32 1e-4), at a
+    minimum, with no more than
     `remaining` of the way left: the distance to the limit by second derivatives, relative to ‖W‖ (default: 1e-6, in
     float32 1e-3; infinity, which leaves it out, where `gradient_norm` is larger than by default). A gradient that fell
     by twelve digits (in float32 by four) counts as small too, as in the units of the problem 1e-8 may be out of reach.
@@ -105,7 +110,7 @@ class Stopping(eqx.Module):
     to go. It is no bound of that: it is small too where the weights turn back on their way.
     """
 
-    gradient_norm: float | Float[Array, ""] | None = 1e-8
+    gradient_norm: float | Float[Array, ""] | None = _OfThePrecision(1e-8)
     excess_risk: float | Float[Array, ""] | None = None
     risk: float | Float[Array, ""] | None = None
     remaining: float | Float[Array, ""] | None = None
@@ -133,6 +138,8 @@ def stopping_for(stopping: Stopping | None, problem: Problem, dtype: jnp.dtype) 
     check_problem(problem)
     if stopping is None:
         stopping = Stopping.standard(dtype)
+    if isinstance(stopping.gradient_norm, _OfThePrecision):
+        stopping = dataclasses.replace(stopping, gradient_norm=_standard(dtype)[0])
     if stopping.remaining is None:
         stopping = dataclasses.replace(stopping, remaining=_remaining_beside(stopping.gradient_norm, dtype))
     if stopping.excess_risk is not None and _is_unknown(problem.infimum):

@@ -204,11 +204,11 @@ def _outdated(folder: Path, resolved: Mapping[str, Any], overwrite: bool) -> lis
     """Return the files of a different scenario, none where there are none; refuse them without `overwrite`."""
     if not (folder / SCENARIO).exists():
         return []
-    difference = _difference(_stored_scenario(folder / SCENARIO), _plain(resolved))
-    if difference and not overwrite:
-        place = f"{folder}: holds results of a different scenario ({difference})"
+    found = difference(_stored_scenario(folder / SCENARIO), _plain(resolved))
+    if found and not overwrite:
+        place = f"{folder}: holds results of a different scenario ({found})"
         raise StoreError(f"{place}; use --overwrite or another --out")
-    return [folder / SCENARIO, *_results(folder)] if difference else []
+    return [folder / SCENARIO, *_results(folder)] if found else []
 
 
 def refuse_obstacles(folder: Path) -> None:
@@ -239,15 +239,15 @@ def _stored_scenario(path: Path) -> Any:
     return stored.get("scenario") if isinstance(stored, dict) else None
 
 
-def _difference(stored: Any, asked: Any, key: str = "scenario") -> str | None:
-    """Return in words the first difference between two scenarios, None where there is none."""
+def difference(stored: Any, asked: Any, key: str = "scenario") -> str | None:
+    """Return in words the first difference between two scenarios, or other plain content, None where there is none."""
     if stored is None and isinstance(asked, dict):
         return f"{key} is not legible there"
     if not isinstance(stored, dict) or not isinstance(asked, dict):
         there, here = reprlib.repr(stored), reprlib.repr(asked)
         return None if stored == asked else f"{key} is {there} there and {here} here"
     for name in {**asked, **stored}:
-        found = _difference(stored.get(name), asked.get(name), f"{key}.{name}")
+        found = difference(stored.get(name), asked.get(name), f"{key}.{name}")
         if found:
             return found.removeprefix("scenario.")
     return None

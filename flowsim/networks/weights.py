@@ -81,14 +81,19 @@ def _on_one_cpu(leaf: Any) -> bool:
 
 
 def stacked(networks: Sequence[Tree]) -> Tree:
-    """Return networks of one shape as one, with a leading axis in every array."""
-    return jax.tree.map(lambda *leaves: jnp.asarray(np.stack(leaves)), *networks)
+    """Return networks of one shape as one, with a leading axis in every array; the rest is that of the first."""
+    arrays, others = eqx.partition(list(networks), eqx.is_array)
+    return eqx.combine(jax.tree.map(lambda *leaves: jnp.asarray(np.stack(leaves)), *arrays), others[0])
 
 
 def unstacked(network: Tree, count: int) -> list[Tree]:
     """Return the first `count` networks of a stack: the inverse of `stacked`."""
-    on_host = jax.tree.map(np.asarray, network)
-    return [jax.tree.map(lambda leaf, n=number: jnp.asarray(leaf[n]), on_host) for number in range(count)]
+    arrays, others = eqx.partition(network, eqx.is_array)
+    on_host = jax.tree.map(np.asarray, arrays)
+    return [
+        eqx.combine(jax.tree.map(lambda leaf, n=number: jnp.asarray(leaf[n]), on_host), others)
+        for number in range(count)
+    ]
 
 
 def _is_fixed(leaf: object) -> bool:

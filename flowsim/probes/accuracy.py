@@ -21,4 +21,4 @@ class Accuracy(Probe):
     def measure(self, moment: Moment) -> Float[Array, ""]:
         """Return the share of samples of positive margin; a tie is no decision."""
         margins = moment.problem.margins(moment.network)
-        return jnp.mean(jnp.where(jnp.isnan(margins), jnp.nan, margins > 0))
+        return jnp.mean(jnp.where(jnp.isnan(margins), jnp.nan, (margins > 0).astype(margins.dtype)))

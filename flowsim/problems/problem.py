@@ -59,6 +59,9 @@ class Problem(eqx.Module):
         """Return the unit of risks: the risk of a model that always answers zero; NaN where there is none."""
         return float("nan")
 
+    def check_start(self, network: Any, /) -> None:
+        """Raise `ValueError` where runs from this network could not be right. By default, nothing is known of that."""
+
     def margins(self, network: Any, /) -> Float[Array, " n"]:
         """Return by how much each sample is on the right side; NaN, for one sample, where there are no sides."""
         return jnp.full_like(self(network), jnp.nan)[None]

@@ -2,6 +2,7 @@
 
 import functools
 import inspect
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -11,11 +12,17 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PyTree
 
+from ..compiling import compiled
 from ..networks import split, weight_dtype
+from ..norms import norm
 from ..recognized import recognized
 from .given import number
 from .problem import Problem
 from .sample import reason_of
+
+# By what part a derivative may be off, by bytes of the weights; and how far beside the start it is looked at.
+_TOLERANCES = {8: 1e-3, 4: 5e-2, 2: 0.3}
+_STEP = 1e-3
 
 
 class Risk(Problem):
@@ -29,7 +36,8 @@ class Risk(Problem):
     What the functions read besides the network becomes a constant of the compiled program. Large data are better kept
     in the fields of an Equinox module with a method `__call__`, as are arrays that change. Raises `TypeError` for what
     is no function, and `ValueError` for an infimum that is no number; when it is called, `ValueError` for a value that
-    is no real scalar, and for a gradient of another structure than the network's.
+    is no real scalar, and for a gradient of another structure than the network's; at the start of a run, for a gradient
+    that is not that of the function.
     """
 
     function: Callable[[Any], Array]
@@ -59,6 +67,27 @@ class Risk(Problem):
             return self._value(network)
         weights, rest = split(network)
         return self._with_gradient(rest)(weights)
+
+    def check_start(self, network: Any) -> None:
+        """Raise `ValueError` for a gradient that is not that of the risk, as it is along one direction.
+
+        It is looked at beside the network, as at a kink, such as one at zero, either side may be right. Where the risk
+        has no derivative of its own, or that is zero as of a step function, nothing can be said.
+        """
+        if self.gradient is None:
+            return
+        try:
+            derivative, slope, size = map(float, _beside(self, network))
+        except Exception:  # of what JAX cannot differentiate; what else is wrong is said where it is met
+            return
+        apart = abs(derivative - slope)
+        allowed = _TOLERANCES[weight_dtype(network).itemsize] * max(abs(derivative), abs(slope), size)
+        if derivative != 0 and allowed < apart < math.inf:
+            raise ValueError(
+                f"the gradient is not that of the risk: near the start the risk changes by {derivative:.6g} along one "
+                f"direction, and by the gradient it would by {slope:.6g}; correct it, or leave gradient= out, and JAX "
+                "differentiates the risk"
+            )
 
     def _with_gradient(self, rest: PyTree) -> Callable[[PyTree], Float[Array, ""]]:
         """Return the risk as a function of the weights whose derivative is the gradient that was given."""
@@ -99,6 +128,22 @@ class Risk(Problem):
                 "expected the same structure and shapes"
             )
         return jax.tree.map(lambda slope, weight: slope.astype(weight.dtype), slopes, weights)
+
+
+@compiled
+def _beside(risk: Risk, network: Any) -> tuple[Array, Array, Array]:
+    """Return the derivative of the risk and what its gradient says along a direction, and of what size that may be."""
+    weights, rest = split(network)
+    leaves, structure = jax.tree.flatten(weights)
+    keys = jax.random.split(jax.random.key(0), len(leaves))
+    drawn = [jax.random.normal(key, leaf.shape, leaf.dtype) for key, leaf in zip(keys, leaves, strict=True)]
+    direction = structure.unflatten(drawn)
+    step = _STEP * jnp.maximum(1.0, norm(weights)) / math.sqrt(sum(leaf.size for leaf in leaves))
+    beside = jax.tree.map(lambda leaf, change: leaf + step * change, weights, direction)
+    _, derivative = jax.jvp(lambda moved: risk._value(eqx.combine(moved, rest)), (beside,), (direction,))
+    slopes = risk._slopes(eqx.combine(beside, rest), beside)
+    products = jax.tree.map(lambda slope, change: jnp.sum(slope * change), slopes, direction)
+    return derivative, functools.reduce(jnp.add, jax.tree.leaves(products)), norm(slopes)
 
 
 def _called(function: Any, network: Any, name: str, expected: str) -> Any:

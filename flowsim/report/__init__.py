@@ -3,7 +3,14 @@
 from ..experiments import FIGURES as FIGURES, Figure as Figure
 from ..theory import Claim as Claim
 from .claims_table import claims_summary as claims_summary, claims_table as claims_table
-from .document import Document as Document, document as document, save as save
+from .document import (
+    Document as Document,
+    document as document,
+    save as save,
+    save_sweep as save_sweep,
+    sweep_folder as sweep_folder,
+    sweep_shown as sweep_shown,
+)
 from .figures import (
     distance_figure as distance_figure,
     figures as figures,

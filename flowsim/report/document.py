@@ -1,6 +1,8 @@
 """Stored results become a document: tables to print, numbers and figures to write. Nothing here computes a run."""
 
-from collections.abc import Iterator, Sequence
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -14,6 +16,7 @@ from ..experiments import (
     ResultFolder,
     Results,
     StoreError,
+    difference,
     figures_of,
     open_results,
     refuse_obstacles,
@@ -155,6 +158,12 @@ def _complaints(failures: list[dict[str, str]], unconverged: int) -> Iterator[Te
         yield Text(f"{unconverged} flows did not reach their limit")
 
 
+def sweep_shown(dataset: xarray.Dataset, title: str) -> tuple[Any, ...]:
+    """Return the tables of a sweep, and what it lacks, as they are printed."""
+    complaints = _complaints(runs.failures(dataset), runs.unconverged(dataset))
+    return (*sweep_tables(dataset, title), *complaints)
+
+
 def save(dataset: xarray.Dataset, folder: Path, *, overwrite: bool = False) -> list[Path]:
     """Write a data set of trajectories with its summary and figures into `folder`, and return the paths.
 
@@ -178,3 +187,60 @@ def _others(folder: Path, content: bytes, overwrite: bool) -> list[Path]:
     if others and not overwrite:
         raise StoreError(f"{folder}: holds other results; write overwrite=True, or give another folder")
     return others
+
+
+def save_sweep(dataset: xarray.Dataset, folder: Path, *, overwrite: bool = False) -> list[Path]:
+    """Write the data set of a sweep from Python with its summary and figures into `folder`, and return the paths.
+
+    Raises `StoreError` where `folder` holds other results, unless `overwrite`, and where it cannot be written.
+    """
+    with sweep_folder(folder, dataset.attrs, overwrite=overwrite) as write:
+        return write(dataset)
+
+
+@contextmanager
+def sweep_folder(
+    folder: Path, attrs: Mapping[str, str], *, overwrite: bool = False
+) -> Iterator[Callable[[xarray.Dataset], list[Path]]]:
+    """Keep a folder for the sweep that `attrs` describe, and provide what writes its data set, summary and figures.
+
+    Raises `StoreError` where `folder` holds other results than a part of that sweep, unless `overwrite`, and where it
+    cannot be written.
+    """
+    refuse_obstacles(folder)
+    with ResultFolder(folder).locked():
+        here = ResultFolder(folder, _beside_sweep(folder, json.loads(attrs["sweep"]), overwrite))
+
+        def write(dataset: xarray.Dataset) -> list[Path]:
+            written = [here.write_dataset(dataset, SWEEP)]
+            return written + document(open_results(folder), folder.resolve().name).write(here)
+
+        yield write
+
+
+def _beside_sweep(folder: Path, asked: dict[str, Any], overwrite: bool) -> list[Path]:
+    """Return the files in `folder` that are not of the sweep `asked` for; refuse them without `overwrite`."""
+    others = [path for path in (folder / name for name in (SCENARIO, TRAJECTORIES, THEORY)) if path.exists()]
+    found = f"{others[0].name} is there" if others else None
+    if (folder / SWEEP).exists():
+        others.append(folder / SWEEP)
+        found = found or (None if overwrite else _unlike(open_results(folder).required("sweep"), asked))
+    if found is None and not overwrite:
+        return []
+    if not overwrite:
+        raise StoreError(f"{folder}: holds other results ({found}); write overwrite=True, or give another folder")
+    return others
+
+
+def _unlike(stored: xarray.Dataset, asked: dict[str, Any]) -> str | None:
+    """Return in words how a stored sweep differs from one that is asked for, None where it is a part of that."""
+    there = json.loads(stored.attrs.get("sweep", "null"))
+    if there is None:
+        return "the sweep of a scenario"
+    here = json.loads(json.dumps(asked))
+    for name, values in there["over"].items():
+        if name in here["over"] and all(value in here["over"][name] for value in values):
+            here["over"][name] = values
+    if here["repetitions"] > there["repetitions"]:
+        here["repetitions"] = there["repetitions"]
+    return difference(there, here, "the sweep")

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from ..scenario import Scenario
-from .run import Progress, SweepResults, SweepRun, run_sweep, run_sweeps
+from .run import Progress, SweepResults, SweepRun, planned, run_sweep, run_sweeps
 from .store import BlockStore
 from .workers import Workers
 
@@ -53,10 +53,10 @@ def _compute(asked: Sequence[PendingSweep], crew: Workers) -> None:
     """Compute all sweeps and settle each as soon as it is complete, or cannot be."""
     pending: dict[SweepRun, PendingSweep] = {}
 
-    def planned() -> Iterator[SweepRun]:
+    def runs() -> Iterator[SweepRun]:
         for sweep in asked:
             try:
-                run = SweepRun(sweep.scenario, sweep.folder, sweep.store)
+                run = SweepRun(planned(sweep.scenario, sweep.folder), sweep.store)
             except Exception as error:
                 sweep.future.set_exception(error)
             else:
@@ -69,7 +69,7 @@ def _compute(asked: Sequence[PendingSweep], crew: Workers) -> None:
             pending[run].future.set_result(run.results())
 
     try:
-        run_sweeps(planned(), crew, advanced)
+        run_sweeps(runs(), crew, advanced)
     except BaseException as error:
         for sweep in asked:
             if not sweep.future.done():

@@ -8,16 +8,19 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from pydantic import ValidationError
+
 from ...kinds import named_in
 from ...kinds.outside import look_in, sha256, source_of
 from ..keys import choices
+from ..optimizer import optimizer_of
 from ..reading import resolved
+from ..runner import build_network, build_probes, build_problem, flow_options, read_data
 from ..scenario import Scenario
 from ..sweep_settings import SweepSettings
-from .grid import Point, points
+from .grid import Point, points, start_key
+from .work import FORMAT, Block, Descent, Materials, Placed, Start
 
-# The results of blocks change with this number: raise it with every change of what a block computes or stores.
-FORMAT = 9
 # A block takes about so long on one core, which is what a kill can cost, and holds at least and at most so many starts.
 _SECONDS = 20.0
 _LEAST, _MOST = 16, 64
@@ -27,27 +30,7 @@ _SECONDS_PER_START = 0.02
 
 
 @dataclass(frozen=True)
-class Start:
-    """One initialization: the name of its point of the grid, its repetition, and the `start_options` of its network."""
-
-    name: str
-    repetition: int
-    options: dict[str, Any]
-
-
-@dataclass(frozen=True)
-class Descent:
-    """A descent that is asked for: what a step does, a learning rate, steps, and how many repetitions run it."""
-
-    optimizer: dict[str, Any]
-
-    learning_rate: float
-    steps: int
-    repetitions: int
-
-
-@dataclass(frozen=True)
-class Block:
+class ScenarioBlock(Block):
     """Some starts that share data and shape of network, with the flow and all descents from them.
 
     `scenario` is resolved, without the `start_options` of its network; `folder` is where its files are looked for,
@@ -67,6 +50,11 @@ class Block:
     holds_out: bool
     cost: float
 
+    @property
+    def wide(self) -> bool:
+        """Always: single precision, too, starts from numbers drawn in double precision."""
+        return True
+
     def scenario_of(self, start: Start) -> Scenario:
         """Return the scenario of one start. Modules that it names are looked for in the folder too, from now on."""
         look_in(Path(self.folder))
@@ -84,17 +72,35 @@ class Block:
         """What a compiled program depends on: blocks that agree in it run one after the other in one process."""
         return json.dumps([self.scenario[key] for key in ("precision", "network", "loss")] + [self.sizes])
 
-    def describe(self, start: Start) -> str:
-        """Return the coordinates of one start, in words."""
-        return f"{start.name or 'the only point'}, repetition {start.repetition}"
+    def refuse_another_place(self) -> None:
+        """Raise `RuntimeError` where the files that the result depends on are not those of the run that planned it."""
+        try:
+            found = digests(self.scenario_of(self.starts[0]), self.descents, Path(self.folder))
+        except ValidationError as error:  # of a module that is not there, most of all
+            raise RuntimeError(f"the worker cannot read the scenario: {error.errors()[0]['msg']}") from None
+        for name in self.digests:
+            if found.get(name) != self.digests[name]:
+                raise RuntimeError(f"{name} is another one than when the run was started")
 
+    def materials(self) -> Materials:
+        """Return what the block is computed from: the data are drawn or read, the networks are drawn."""
+        scenario = self.scenario_of(self.starts[0])
+        data = read_data(scenario, Path(self.folder))
 
-@dataclass(frozen=True)
-class Placed:
-    """A block, and for each of its starts the index of its point in the grid."""
+        def network(start: Start) -> Any:
+            key = start_key(scenario.seed, start.name, start.repetition)
+            asked = self.scenario_of(start)
+            return build_network(asked, asked.network.inputs_for(data.shape), data.outputs, key)
 
-    block: Block
-    indices: tuple[tuple[int, ...], ...]
+        held_out = data.held_out if self.holds_out else None
+        return Materials(
+            problem=build_problem(scenario, *data.training),
+            network=network,
+            held_out=build_problem(scenario, *held_out) if held_out else None,
+            probes=build_probes(scenario, data),
+            flow=flow_options(scenario),
+            optimizer=optimizer_of,
+        )
 
 
 def plan(scenario: Scenario, folder: Path) -> tuple[Placed, ...]:
@@ -133,7 +139,7 @@ def _blocks_of(sweep: SweepSettings, group: list[Point], folder: Path) -> Iterat
     ]
     for part in _parts(starts, costs):
         chosen = tuple(start for start, _ in part)
-        block = Block(starts=chosen, cost=sum(costs[start.repetition] for start in chosen), **common)
+        block = ScenarioBlock(starts=chosen, cost=sum(costs[start.repetition] for start in chosen), **common)
         yield Placed(block, tuple(index for _, index in part))
 
 

@@ -3,7 +3,6 @@
 import json
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import equinox as eqx
@@ -11,19 +10,15 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import scipy.linalg  # noqa: F401  brings the BLAS whose threads are limited
-from pydantic import ValidationError
 from threadpoolctl import threadpool_limits
 
-from ...data import Data
 from ...dynamics import Outcome, descend_lanes, integrate
 from ...networks import stacked, unstacked
 from ...quantities import MEASURES
-from ..optimizer import optimizer_of
-from ..runner import build_network, build_probes, build_problem, environment, flow_options, read_data
-from .block import Block, Start, digests
+from ..runner import environment
 from .critical import brackets
-from .grid import start_key
 from .measures import arrival, distance, measured, probed, risk_of, sharpness_of
+from .work import Block
 
 Arrays = dict[str, np.ndarray]
 NO_OUTCOME = -1
@@ -49,9 +44,10 @@ class BlockResult:
 def compute(block: Block, expected: dict[str, Any]) -> BlockResult:
     """Compute a block: a pure function, which may run in any process on any machine of the `expected` environment.
 
-    Turns on 64-bit JAX. A cell that raises is reported in `failures`, and the others go on.
+    Turns 64-bit JAX on or off, as the block wants it. A cell that raises is reported in `failures`, and the others go
+    on.
     """
-    jax.config.update("jax_enable_x64", True)
+    jax.config.update("jax_enable_x64", block.wide)
     _make_room(block.structure)
     try:
         _refuse_another_place(block, expected)
@@ -65,7 +61,7 @@ def compute(block: Block, expected: dict[str, Any]) -> BlockResult:
 
 def given_up(block: Block, message: str) -> BlockResult:
     """Return the result of a block of which nothing could be computed."""
-    return BlockResult(_nothing(block), [Failure(block.describe(start), message) for start in block.starts])
+    return BlockResult(_nothing(block), [Failure(start.describe(), message) for start in block.starts])
 
 
 def _refuse_another_place(block: Block, expected: dict[str, Any]) -> None:
@@ -73,13 +69,7 @@ def _refuse_another_place(block: Block, expected: dict[str, Any]) -> None:
     for name, value in environment().items():
         if value != expected.get(name):
             raise RuntimeError(f"the worker has {name} {value}, and the run was started with {expected.get(name)}")
-    try:
-        found = digests(block.scenario_of(block.starts[0]), block.descents, Path(block.folder))
-    except ValidationError as error:  # of a module that is not there, most of all
-        raise RuntimeError(f"the worker cannot read the scenario: {error.errors()[0]['msg']}") from None
-    for name in block.digests:
-        if found.get(name) != block.digests[name]:
-            raise RuntimeError(f"{name} is another one than when the run was started")
+    block.refuse_another_place()
 
 
 def _nothing(block: Block) -> Arrays:
@@ -131,22 +121,19 @@ class _Work:
         self.block = block
         self.arrays = _nothing(block)
         self.failures: list[Failure] = []
-        self.scenario = block.scenario_of(block.starts[0])
-        data = read_data(self.scenario, Path(block.folder))
-        self.problem = build_problem(self.scenario, *data.training)
-        held_out = data.held_out if block.holds_out else None
-        self.held_out = build_problem(self.scenario, *held_out) if held_out else None
-        self.probes = build_probes(self.scenario, data)
-        self.stopping = flow_options(self.scenario)["stopping"]
-        self.networks = [self._network(start, data) for start in block.starts]
+        made = block.materials()
+        self.problem, self.held_out, self.probes = made.problem, made.held_out, made.probes
+        self.flow_options, self.stopping, self.optimizer = made.flow, made.flow["stopping"], made.optimizer
+        drawn = [self._attempt(start.describe(), lambda start=start: made.network(start)) for start in block.starts]
+        self.networks = {row: network for row, network in enumerate(drawn) if network is not None}
 
     def done(self) -> BlockResult:
         """Compute everything that the block asks for."""
-        for row, network in enumerate(self.networks):
+        for row, network in self.networks.items():
             self._attempt(
                 f"{self._cell(row)}, start", lambda row=row, network=network: self._note("initial", row, {}, network)
             )
-        ends = [self._flow(row) if self.block.flow else None for row in range(len(self.networks))]
+        ends = {row: self._flow(row) if self.block.flow else None for row in self.networks}
         for end in self._descents():
             self._attempt(
                 self._cell_of_descent(end.lane),
@@ -156,21 +143,15 @@ class _Work:
             self._critical_rates(self.block.critical)
         return BlockResult(self.arrays, self.failures)
 
-    def _network(self, start: Start, data: Data) -> eqx.Module:
-        key = start_key(self.scenario.seed, start.name, start.repetition)
-        scenario = self.block.scenario_of(start)
-        return build_network(scenario, scenario.network.inputs_for(data.shape), data.outputs, key)
-
     def _cell(self, row: int) -> str:
-        return self.block.describe(self.block.starts[row])
+        return self.block.starts[row].describe()
 
     def _flow(self, row: int) -> eqx.Module | None:
         """Integrate the flow from one start; return its end, `None` where there is none."""
         return self._attempt(f"{self._cell(row)}, flow", lambda: self._flowed(row))
 
     def _flowed(self, row: int) -> eqx.Module | None:
-        options = flow_options(self.scenario)
-        run = integrate(self.networks[row], self.problem, ts=np.empty(0), **options)
+        run = integrate(self.networks[row], self.problem, ts=np.empty(0), **self.flow_options)
         end = None if run.outcome == Outcome.DIVERGED else run.network
         self._note("flow", row, {"outcome": run.outcome, "steps": run.steps, "time": run.time}, end)
         return end
@@ -181,7 +162,7 @@ class _Work:
             (row, column)
             for column, descent in enumerate(self.block.descents)
             for row, start in enumerate(self.block.starts)
-            if start.repetition < descent.repetitions
+            if row in self.networks and start.repetition < descent.repetitions
         ]
         return self._together_or_alone(self._descended, lanes, self._cell_of_descent) if lanes else []
 
@@ -202,7 +183,7 @@ class _Work:
             self.problem,
             learning_rates=np.array([descent.learning_rate for descent in asked]),
             steps=np.array([descent.steps for descent in asked]),
-            optimizer=optimizer_of(asked[0].optimizer),
+            optimizer=self.optimizer(asked[0].optimizer),
         )
         outcomes, steps = np.asarray(run.outcomes), np.asarray(run.steps)
         ends = unstacked(run.networks, len(lanes))
@@ -227,7 +208,7 @@ class _Work:
         def cell(row: int) -> str:
             return f"{self._cell(row)}, critical learning rate"
 
-        for row, (lower, upper) in self._together_or_alone(bracketed, list(range(len(self.networks))), cell):
+        for row, (lower, upper) in self._together_or_alone(bracketed, list(self.networks), cell):
             self._set("critical_learning_rate", row, {"lower": lower, "upper": upper})
 
     def _note(

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -13,7 +13,6 @@ from ...runs import FLOW, RUN, Run, run_coordinates
 from ..reading import resolved
 from ..record import labels_of
 from ..scenario import Scenario
-from ..sweep_settings import SweepSettings
 from .compute import Arrays, Failure
 from .grid import axis_names
 
@@ -26,52 +25,85 @@ Labels = Mapping[str, Label]
 _OF_A_RUN = {"outcome": "outcome", "steps": "steps", "time": "end_time", "distance_to_flow": "distance_to_flow"}
 
 
-def sweep_dataset(scenario: Scenario, tables: Arrays, known: Arrays, failures: Sequence[Failure]) -> "xarray.Dataset":
+@dataclass(frozen=True)
+class Layout:
+    """What the results of a sweep stand over, and what is said of them.
+
+    `axes` holds under the name of each dimension of the grid what it is and its values, `starts` is the number of
+    repetitions, and `descents` are dynamics, learning rate and steps of each descent, as blocks have them.
+    """
+
+    axes: Mapping[str, tuple[str, tuple[Any, ...]]]
+    starts: int
+    flow: bool
+    descents: tuple[tuple[str, float, int], ...]
+    labels: Labels
+    attrs: Mapping[str, str]
+
+    @property
+    def grid(self) -> tuple[int, ...]:
+        """Number of values of each axis."""
+        return tuple(len(values) for _, values in self.axes.values())
+
+
+def layout_of(scenario: Scenario) -> Layout:
+    """Return the layout of the sweep of a scenario."""
+    sweep = scenario.sweep
+    assert sweep is not None
+    return Layout(
+        axes={name: (key, sweep.over[key]) for key, name in axis_names(scenario).items()},
+        starts=sweep.starts,
+        flow=sweep.flow,
+        descents=tuple(
+            (entry.optimizer.kind, rate, entry.steps) for entry in sweep.descent for rate in entry.learning_rates
+        ),
+        labels=labels_of(scenario.record),
+        attrs={"scenario": json.dumps(resolved(scenario))},
+    )
+
+
+def sweep_dataset(layout: Layout, tables: Arrays, known: Arrays, failures: Sequence[Failure]) -> "xarray.Dataset":
     """Return everything that is known of a sweep.
 
     `initial_*` stand over (grid, repetition); outcome, steps, times and `final_*` over (grid, repetition, run), the
     flow first and then the descents by learning rate; what is `known` of the data over the grid alone. `tables` are
-    those of the blocks, and the scenario and the cells that failed become attributes, as JSON.
+    those of the blocks, and what was asked for and the cells that failed become attributes, as JSON.
     """
     import xarray
 
-    sweep = scenario.sweep
-    assert sweep is not None
-    names = axis_names(scenario)
-    grid = tuple(names.values())
+    grid = tuple(layout.axes)
     starts = {name: tables[name] for name in sorted(tables) if not name.startswith(("flow_", "descent_"))}
-    labels = labels_of(scenario.record)
     variables = {
-        name: _over((*grid, REPETITION), name.removeprefix("initial_"), values, name, labels)
+        name: _over((*grid, REPETITION), name.removeprefix("initial_"), values, name, layout.labels)
         for name, values in starts.items()
     }
-    variables |= _of_runs(sweep, tables, (*grid, REPETITION, RUN), labels)
+    variables |= _of_runs(layout, tables, (*grid, REPETITION, RUN))
     variables |= {name: (grid, values, attributes(name)) for name, values in known.items()}
     coordinates: dict[str, Any] = {
-        names[key]: (names[key], _coordinate(values), {"long_name": key, "units": "1"})
-        for key, values in sweep.over.items()
+        name: (name, _coordinate(values), {"long_name": key, "units": "1"})
+        for name, (key, values) in layout.axes.items()
     }
-    runs = [*([FLOW] if sweep.flow else []), *(run for _, run, _ in _in_order(sweep))]
+    runs = [*([FLOW] if layout.flow else []), *(run for _, run, _ in _in_order(layout))]
     count = {"long_name": "number of the initialization", "units": "1"}
-    coordinates |= {REPETITION: (REPETITION, np.arange(sweep.starts), count), **run_coordinates(runs)}
-    attrs = {"scenario": json.dumps(resolved(scenario)), "failures": json.dumps([asdict(one) for one in failures])}
+    coordinates |= {REPETITION: (REPETITION, np.arange(layout.starts), count), **run_coordinates(runs)}
+    attrs = {**layout.attrs, "failures": json.dumps([asdict(one) for one in failures])}
     return xarray.Dataset(variables, coordinates, attrs)
 
 
-def _in_order(sweep: SweepSettings) -> list[tuple[int, Run, int]]:
+def _in_order(layout: Layout) -> list[tuple[int, Run, int]]:
     """Return of every descent its column in the blocks, the run that it is, and its number of steps.
 
     Those of one optimizer stand together, by learning rate.
     """
-    asked = [(entry.optimizer.kind, rate, entry.steps) for entry in sweep.descent for rate in entry.learning_rates]
+    asked = layout.descents
     kinds = list(dict.fromkeys(kind for kind, _, _ in asked))
     order = sorted(range(len(asked)), key=lambda column: (kinds.index(asked[column][0]), asked[column][1]))
     return [(column, Run(asked[column][0], asked[column][1]), asked[column][2]) for column in order]
 
 
-def _of_runs(sweep: SweepSettings, tables: Arrays, dims: tuple[str, ...], labels: Labels) -> dict[str, Any]:
+def _of_runs(layout: Layout, tables: Arrays, dims: tuple[str, ...]) -> dict[str, Any]:
     """Return the variables over `dims`, of which the last is that of the runs."""
-    axis, columns = len(dims) - 1, [column for column, _, _ in _in_order(sweep)]
+    axis, columns = len(dims) - 1, [column for column, _, _ in _in_order(layout)]
     kinds = {"flow_": lambda values: np.expand_dims(values, axis), "descent_": lambda v: np.take(v, columns, axis)}
     parts = {
         prefix: {name.removeprefix(prefix): of(values) for name, values in tables.items() if name.startswith(prefix)}
@@ -80,15 +112,15 @@ def _of_runs(sweep: SweepSettings, tables: Arrays, dims: tuple[str, ...], labels
     if columns:
         descent = parts["descent_"]
         made = np.where(descent["outcome"] == NOT_ASKED, np.nan, descent["steps"])
-        descent["time"] = np.array([run.learning_rate for _, run, _ in _in_order(sweep)]) * made
+        descent["time"] = np.array([run.learning_rate for _, run, _ in _in_order(layout)]) * made
     parts = [part for part in parts.values() if part]
     variables: dict[str, Any] = {
-        _name(name): _over(dims, name, _beside(parts, name, axis), _name(name), labels)
+        _name(name): _over(dims, name, _beside(parts, name, axis), _name(name), layout.labels)
         for name in sorted({name for part in parts for name in part})
     }
     if parts:
-        steps = [steps for _, _, steps in _in_order(sweep)]
-        asked = np.array([*([NOT_ASKED] if sweep.flow else []), *steps], int)
+        steps = [steps for _, _, steps in _in_order(layout)]
+        asked = np.array([*([NOT_ASKED] if layout.flow else []), *steps], int)
         variables["steps_asked"] = (RUN, asked, attributes("steps_asked"))
     return variables
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 
-from .block import Block
+from .work import Block
 
 
 class BlockQueue:

@@ -11,11 +11,12 @@ from ...problems import LinearRegression
 from ...theory import minimal_sharpness_bounds_of
 from ..runner import build_network, environment, read_data
 from ..scenario import Scenario
-from .block import Block, Placed, plan
+from .block import plan
 from .compute import NO_OUTCOME, Arrays, BlockResult, Failure
-from .dataset import sweep_dataset
+from .dataset import Layout, layout_of, sweep_dataset
 from .grid import Point, points
-from .store import BlockStore
+from .store import BlockStore, Store
+from .work import Block, Placed
 from .workers import Workers
 
 if TYPE_CHECKING:
@@ -38,21 +39,32 @@ class Progress:
     total: float
 
 
+@dataclass(frozen=True)
+class Planned:
+    """A sweep that nothing is computed of yet: its blocks, what is `known` of each point before, and its layout."""
+
+    layout: Layout
+    known: Arrays
+    placed: tuple[Placed, ...]
+
+
+def planned(scenario: Scenario, folder: Path) -> Planned:
+    """Return the sweep of a scenario. Raises `DataError` for data that cannot be used."""
+    known = _of_points(scenario, folder)  # first, as it finds data that cannot be used
+    return Planned(layout_of(scenario), known, plan(scenario, folder))
+
+
 class SweepRun:
-    """A sweep under way: what is found of it, and what is `missing`, the blocks by their addresses.
+    """A sweep under way: what is found of it, and what is `missing`, the blocks by their addresses."""
 
-    Raises `DataError` for data that cannot be used.
-    """
-
-    def __init__(self, scenario: Scenario, folder: Path, store: BlockStore):
-        self._scenario, self._store = scenario, store
-        self._known = _of_points(scenario, folder)  # first, as it finds data that cannot be used
-        self._placed, here = plan(scenario, folder), environment()
+    def __init__(self, asked: Planned, store: Store):
+        self._asked, self._store = asked, store
+        here = environment()
         store.tidy()
-        self._addresses = [part.block.address(here) for part in self._placed]
+        self._addresses = [part.block.address(here) for part in asked.placed]
         stored = {address: store.load(address) for address in self._addresses}
         self._found = {address: arrays for address, arrays in stored.items() if arrays is not None}
-        blocks = zip(self._addresses, self._placed, strict=True)
+        blocks = zip(self._addresses, asked.placed, strict=True)
         self.missing = {address: part.block for address, part in blocks if address not in self._found}
         self._total = sum(block.cost for block in self.missing.values())
         self._failures: list[Failure] = []
@@ -75,9 +87,9 @@ class SweepRun:
 
     def results(self) -> SweepResults:
         """Return the results, once nothing is missing."""
-        tables = _assembled(self._scenario, self._placed, [self._found[address] for address in self._addresses])
-        failures = tuple(self._failures)
-        return SweepResults(sweep_dataset(self._scenario, tables, self._known, failures), failures)
+        layout, failures = self._asked.layout, tuple(self._failures)
+        tables = _assembled(layout, self._asked.placed, [self._found[address] for address in self._addresses])
+        return SweepResults(sweep_dataset(layout, tables, self._asked.known, failures), failures)
 
 
 def run_sweeps(sweeps: Iterable[SweepRun], workers: Workers, advanced: Callable[[SweepRun], None]) -> None:
@@ -117,23 +129,20 @@ def run_sweep(
 
     Every block is stored as soon as it is done. Raises `StoreError` where it cannot be.
     """
-    sweep = SweepRun(scenario, folder, store)
+    sweep = SweepRun(planned(scenario, folder), store)
     run_sweeps([sweep], workers, lambda sweep: progress(sweep.progress))
     return sweep.results()
 
 
-def _assembled(scenario: Scenario, placed: tuple[Placed, ...], results: list[Arrays]) -> Arrays:
+def _assembled(layout: Layout, placed: tuple[Placed, ...], results: list[Arrays]) -> Arrays:
     """Return every quantity over (grid, repetition), or over (grid, repetition, learning rate)."""
-    sweep = scenario.sweep
-    assert sweep is not None
-    grid = tuple(len(values) for values in sweep.over.values())
     tables: Arrays = {}
     for part, arrays in zip(placed, results, strict=True):
         for row, (start, index) in enumerate(zip(part.block.starts, part.indices, strict=True)):
             for name, values in arrays.items():
                 if name not in tables:
                     empty = NO_OUTCOME if np.issubdtype(values.dtype, np.integer) else np.nan
-                    tables[name] = np.full((*grid, sweep.starts, *values.shape[1:]), empty, values.dtype)
+                    tables[name] = np.full((*layout.grid, layout.starts, *values.shape[1:]), empty, values.dtype)
                 tables[name][(*index, start.repetition)] = values[row]
     return tables
 

@@ -5,6 +5,7 @@ import io
 import zipfile
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
 
 import numpy as np
 
@@ -13,6 +14,35 @@ from .compute import Arrays
 
 # Every file starts with the SHA-256 of its address and of the rest, an NPZ archive.
 _DIGEST = hashlib.sha256().digest_size
+
+
+class Store(Protocol):
+    """Where results of blocks are kept, by their addresses."""
+
+    def tidy(self) -> None:
+        """Remove what killed runs left half written."""
+        ...
+
+    def load(self, address: str, /) -> Arrays | None:
+        """Return the arrays of a block, `None` where they are not there."""
+        ...
+
+    def save(self, address: str, arrays: Arrays, /) -> None:
+        """Keep the arrays of a block. Raises `StoreError` where that cannot be."""
+        ...
+
+
+class NoStore:
+    """Keeps nothing: every block is computed."""
+
+    def tidy(self) -> None:
+        """Do nothing."""
+
+    def load(self, address: str) -> None:
+        """Return `None`."""
+
+    def save(self, address: str, arrays: Arrays) -> None:
+        """Do nothing."""
 
 
 @dataclass(frozen=True)

@@ -21,10 +21,10 @@ import jax
 
 from ...compiling import keep_programs_in, programs_folder
 from ..runner import default_device, environment
-from .block import Block
 from .cluster import ClusterError, await_a_worker, connected
 from .compute import BlockResult, compute, given_up, in_one_line
 from .queue import BlockQueue
+from .work import Block
 
 if TYPE_CHECKING:
     from distributed import Client, as_completed

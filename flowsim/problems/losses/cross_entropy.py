@@ -84,7 +84,7 @@ class CrossEntropy(Loss):
             raise ValueError(
                 f"y holds {y.dtype}, one number for each sample: CrossEntropy expects the numbers of classes as "
                 "integers, or a row of probabilities for each sample; write y.astype(int) for classes 0, 1, 2, … (in a "
-                "scenario: data of kind labelled)"
+                "scenario: labels: auto, of data of classes, such as kind labelled)"
             )
         sums = y.sum(axis=-1)
         wrong = (y < 0).any(axis=-1) | (np.abs(sums - 1) > _ROUNDING)

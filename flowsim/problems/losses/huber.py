@@ -3,7 +3,9 @@
 import math
 from typing import ClassVar
 
+import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float
 
 from .indicator import indicated_margins
@@ -23,8 +25,11 @@ class Huber(Loss):
     attained: ClassVar[bool] = True
 
     def __check_init__(self):
-        if isinstance(self.delta, int | float) and not 0 < self.delta < math.inf:
-            raise ValueError(f"delta must be positive and finite, got {self.delta}")
+        if isinstance(self.delta, jax.Array):  # of which a compiled program may ask
+            return
+        number = isinstance(self.delta, int | float | np.number) and not isinstance(self.delta, bool)
+        if not number or not 0 < self.delta < math.inf:
+            raise ValueError(f"delta must be positive and finite, got {self.delta!r}")
 
     def __call__(self, prediction: Float[Array, "*outputs"], target: Array) -> Float[Array, ""]:
         """Return the loss of one sample, a sum over its numbers."""

@@ -56,8 +56,8 @@ class Logistic(Loss):
         """Raise `ValueError` for labels other than −1 and 1."""
         if y.dtype == bool or (np.isin(y, (0, 1)).all() and (y == 0).any()):
             raise ValueError(
-                f"y holds {_listed(y)}: Logistic expects the labels -1 and 1; write 2 * y - 1 (in a scenario: data "
-                "of kind labelled)"
+                f"y holds {_listed(y)}: Logistic expects the labels -1 and 1; write 2 * y - 1 (in a scenario: "
+                "labels: auto, of data of classes, such as kind labelled)"
             )
         if not np.isin(y, (-1, 1)).all():
             raise ValueError(
