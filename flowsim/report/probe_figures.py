@@ -57,7 +57,7 @@ def _lines(run: RecordedRun, name: str) -> list[Curve]:
     values = run.along(name).astype(float)
     values = values.reshape(len(values), -1)
     times, bounded = run.along("time"), run.outcome != Outcome.DIVERGED
-    return [Curve(times, values[:, number], bounded) for number in thinned(range(values.shape[1]), _MOST_LINES)]
+    return [Curve(times, values[:, number], bounded).known() for number in thinned(range(values.shape[1]), _MOST_LINES)]
 
 
 def _set_limits(axes: Axes, lines: Sequence[Curve], view: TimeView, logarithmic: bool) -> None:

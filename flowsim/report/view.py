@@ -86,6 +86,11 @@ class Curve:
     values: Float[np.ndarray, " records"]
     bounded: bool
 
+    def known(self) -> "Curve":
+        """Return the curve without the records at which nothing was measured, or as it is where none was."""
+        there = ~np.isnan(self.values)
+        return self if not there.any() else Curve(self.times[there], self.values[there], self.bounded)
+
 
 def curve(run: RecordedRun, quantity: str) -> Curve:
     """Return the curve of `quantity` along `run`."""
