@@ -243,9 +243,7 @@ def _beside(flow: Trajectory, run: Trajectory, learning_rate: float) -> RunBesid
         distance=distance,
         distance_to_flow=last,
         distance_time=time,
-        crossing_time=None
-        if run.sharpness is None
-        else _first_crossing(times, np.asarray(run.sharpness), 2 / learning_rate),
+        crossing_time=_first_crossing(times, run.sharpness, 2 / learning_rate),
         dynamics=run.dynamics,
     )
 
@@ -263,8 +261,9 @@ def _weights(network: PyTree) -> PyTree:
     return None if network is None else split(network)[0]
 
 
-def _first_crossing(times: np.ndarray, sharpness: np.ndarray, threshold: float) -> float | None:
+def _first_crossing(times: np.ndarray, along: Array | None, threshold: float) -> float | None:
     """Return the time at which the sharpness first reaches the threshold, between the records that know it."""
+    sharpness = np.full(len(times), np.nan) if along is None else np.asarray(along)
     known = np.flatnonzero(np.isfinite(sharpness))
     times, sharpness = times[known], sharpness[known]
     above = np.flatnonzero(sharpness >= threshold)

@@ -18,7 +18,7 @@ _FEW = 2**11
 _RTOL = 1e-6
 # Some 16 products for each record, of two gradients each.
 _GRADIENTS_PER_RECORD = 32
-_LEAST, _MOST = 16, 64
+_LEAST, _MOST = 32, 64
 
 
 @dataclasses.dataclass(frozen=True)
@@ -27,7 +27,7 @@ class SharpnessAlong:
 
     It is measured at about `records` of the records of each run, spread over its records and its time alike, and NaN
     at the others; at 0 of them, only at the end. By default at all of them for up to 2048 weights, and from there on at
-    as many as take about as much work as the run itself, 16 to 64. `rtol` bounds the residual of an eigenvalue relative
+    as many as take about as much work as the run itself, 32 to 64. `rtol` bounds the residual of an eigenvalue relative
     to its size: by default 4e-11 (2e-5 in float32), and 1e-6 beyond 2048 weights; at the end of a run it is never
     looser than that of `flowsim.sharpness`. A looser one may follow an eigenvalue that another has overtaken. With a
     `count` above one, as many of the largest eigenvalues are recorded under the name `top_eigenvalues`.
