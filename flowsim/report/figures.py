@@ -16,7 +16,7 @@ from .probe_figures import probe_figures
 from .recorded import Recorded, RecordedRun, recorded
 from .style import BOUND, CROSSING, FLOW, STYLE, THRESHOLD, run_look
 from .thinning import thinned
-from .view import Curve, TimeView, curve, log_limits, sharpness_limits
+from .view import Curve, TimeView, curve, is_calm, log_limits, sharpness_limits
 
 _MARKS = 10
 _LEGEND_ENTRIES = 9
@@ -121,7 +121,7 @@ def _draw_others(axes: Axes, runs: Sequence[RecordedRun], curves: Sequence[Curve
         times, values = in_view(axes, drawn, view)
         wanted = view.spread(_MARKS, (index + 0.5) / len(runs))
         marked = np.unique(np.minimum(np.searchsorted(times, wanted), len(times) - 1))
-        look = run_look(run.run, calm=run.outcome.arrived)
+        look = run_look(run.run, calm=is_calm(run))
         label = name_of(run) if index in named else None
         axes.plot(times, values, label=label, markevery=marked.tolist(), **look)
 

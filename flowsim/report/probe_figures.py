@@ -16,7 +16,7 @@ from .probed import probe_names
 from .recorded import Recorded, RecordedRun, recorded
 from .style import STYLE, run_look
 from .thinning import thinned
-from .view import Curve, TimeView, log_limits
+from .view import Curve, TimeView, is_calm, log_limits
 
 # Of one run in one figure; more would hide each other.
 _MOST_LINES = 8
@@ -76,7 +76,7 @@ def _set_limits(axes: Axes, lines: Sequence[Curve], view: TimeView, logarithmic:
 
 
 def _draw(axes: Axes, run: RecordedRun, lines: Sequence[Curve], view: TimeView, marks: np.ndarray) -> None:
-    look = run_look(run.run, calm=run.outcome.arrived)
+    look = run_look(run.run, calm=is_calm(run))
     for line, strength in zip(lines, np.linspace(1.0, _FAINTEST, max(len(lines), 2)), strict=False):
         times, values = in_view(axes, line, view)
         marked = np.unique(np.minimum(np.searchsorted(times, marks), len(times) - 1)).tolist()
