@@ -159,8 +159,9 @@ def _end_time(t1: object) -> float:
     """Return the time at which the flow ends at the latest; `ValueError` for what is none."""
     if t1 is None:
         return math.inf
-    if isinstance(t1, int | float | np.integer | np.floating) and not isinstance(t1, bool) and t1 > 0:
-        return float(t1)
+    time = np.asarray(t1)
+    if time.ndim == 0 and time.dtype.kind in "iuf" and time > 0:
+        return float(time)
     raise ValueError(f"t1 must be a time above zero, or None for a flow to its limit, got {t1!r}")
 
 

@@ -74,14 +74,14 @@ class SharpnessAlong:
         values[places] = known
         extra: dict[str, Any] = {}
         if self.count > 1:
-            label = TopEigenvalues(self.count).label
+            label = TopEigenvalues(count=self.count).label
             extra["diagnostics"] = run.diagnostics | {label.name: jax.device_put(values)}
             extra["labels"] = run.labels | {label.name: label}
         return dataclasses.replace(run, sharpness=jax.device_put(values[:, 0]), **extra)
 
     def names(self) -> tuple[str, ...]:
         """Return under which names more than the sharpness is recorded."""
-        return (TopEigenvalues(self.count).label.name,) if self.count > 1 else ()
+        return (TopEigenvalues(count=self.count).label.name,) if self.count > 1 else ()
 
     def _records(self, run: Trajectory, size: int) -> int:
         if self.records is not None:
