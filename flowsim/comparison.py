@@ -138,14 +138,14 @@ def compare(
         )
     progress("gradient flow")
     times = _common_times([np.asarray(run.times) for run in runs], records) if runs else None
-    flow_options |= {"t1": t1, "ts": times, "between": times is not None} | shared
+    shared |= {"t1": t1, "ts": times, "between": times is not None}
     if runs or _affords_path(network) or along != SharpnessAlong():
-        flow = integrate(network, problem, weights=True, **flow_options)
+        flow = integrate(network, problem, weights=True, **shared, **flow_options)
         progress("sharpness along the way")
         flow = along.added_to(flow, pairs=False)
         runs = [along.added_to(run, pairs=True) for run in runs]
     else:
-        flow = integrate(network, problem, sharpness=True, **flow_options)
+        flow = integrate(network, problem, sharpness=True, **shared, **flow_options)
     bounds = minimal_sharpness_bounds_of(network, problem)
     return Comparison(
         flow=flow,

@@ -261,6 +261,8 @@ class TestSharpness:
             compare([0.1], sharpness=SharpnessAlong(rtol=1e-16))
         with pytest.raises(TypeError, match=r"sharpness must be True, False or flowsim.SharpnessAlong\(.* got 'off'"):
             compare([0.1], sharpness="off")
+        with pytest.raises(TypeError, match="multiple values for keyword argument 'ts'"):
+            compare([0.1], t1=1.0, ts=[0.5])
         with pytest.raises(ValueError, match="'top_eigenvalues' is recorded by sharpness"):
             compare([0.1], sharpness=SharpnessAlong(count=2), diagnostics={"top_eigenvalues": lambda w: w["w"]})
 
