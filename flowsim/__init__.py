@@ -4,7 +4,7 @@ from . import signals as signals  # first of all: see there
 
 # isort: split
 from . import losses as losses, solvers as solvers, theory as theory
-from .comparison import Comparison as Comparison, compare as compare
+from .comparison import Comparison as Comparison, SharpnessAlong as SharpnessAlong, compare as compare
 from .curvature import sharpness as sharpness
 from .dynamics import (
     Descent as Descent,

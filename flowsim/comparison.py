@@ -1,30 +1,43 @@
 """Gradient flow and gradient descent from one initialization, on one time axis."""
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int, PyTree
 
 from .compiling import compiled
-from .curvature import sharpness_along
-from .dynamics import Descent, GradientDescent, Stopping, Trajectory, default_record_steps, descend, integrate
-from .networks import split
-from .probes import Probe
+from .dynamics import (
+    Descent,
+    GradientDescent,
+    Stopping,
+    Trajectory,
+    check_learning_rate,
+    check_step_count,
+    default_record_steps,
+    descend,
+    integrate,
+    steps_until,
+    whole_if_close,
+)
+from .networks import split, weight_dtype
+from .probes import Probe, probe_of
 from .problems import Problem
+from .sharpness_course import SharpnessAlong as SharpnessAlong
 from .theory import minimal_sharpness_bounds_of
-from .trajectories import RunBesideFlow as RunBesideFlow, trajectories_of
+from .trajectories import RunBesideFlow as RunBesideFlow, last_common, trajectories_of
 
 if TYPE_CHECKING:
     import xarray
     from matplotlib.figure import Figure
 
 _RECORDS = 250
+_STEPS = 4000
 _MOST_BYTES = 2 * 10**9
 
 
@@ -81,42 +94,58 @@ def compare(
     problem: Problem,
     learning_rates: Sequence[float],
     *,
-    steps: int = 4000,
+    steps: int | None = None,
+    t1: float | None = None,
     optimizer: Callable[[float], Descent] = GradientDescent,
+    diagnostics: Mapping[str, Callable[[Any], Any]] | None = None,
     probes: Sequence[Probe | Callable[[Any], Any]] = (),
+    sharpness: bool | SharpnessAlong = True,
     records: int | None = None,
     stopping: Stopping | None = None,
     progress: Callable[[str], None] = lambda stage: None,
     **flow_options: Any,
 ) -> Comparison:
-    """Run gradient flow, and gradient descent with each of `learning_rates` for `steps` steps, from
-    `network`. `optimizer` makes another descent of each learning rate, and `probes` are recorded along all runs.
+    """Run gradient flow, and gradient descent with each of `learning_rates`, from `network`.
 
-    All runs share the criterion `stopping`, and record their weights and sharpness at about `records` times
+    The flow runs to its limit, or to time `t1` if that comes first. Each descent takes `steps` steps; by default as
+    many as reach `t1`, ⌈t1/η⌉, and 4000 where there is no `t1`. `optimizer` makes another descent of each learning
+    rate, and `probes` and `diagnostics` (as in `integrate`) are recorded along all runs.
+
+    All runs share the criterion `stopping`, and record their weights at about `records` times
     each; the flow records at all of these times together, so that every distance is taken at equal times.
     That keeps 2 × (number of rates) × `records` copies of the weights: by default 250 records, fewer for a
-    network so large that they would take more than 4 GB. `flow_options` go to `integrate` (`rtol`, `solver`, …);
-    `progress` is called with a few words before each run. Raises as `integrate` and `descend` do.
+    network so large that they would take more than 4 GB. The sharpness is followed along all runs as a
+    `SharpnessAlong` says, and only known at their ends with False. `flow_options` go to `integrate` (`rtol`, `solver`,
+    …); `progress` is called with a few words before each run. Raises `ValueError` for numbers that cannot be, and as
+    `integrate` and `descend` do.
     """
-    learning_rates = _rates(learning_rates)
+    learning_rates, t1 = _rates(learning_rates, network), _end_time(t1)
+    along = _sharpness_along(sharpness, network, probes, diagnostics)
     records = _affordable_records(network, len(learning_rates)) if records is None else records
     if not (isinstance(records, int) and records >= 2):
         raise ValueError(f"records must be a whole number, two or more, got {records!r}")
-    marks = default_record_steps(steps, records)
+    if steps is not None:
+        check_step_count("steps", steps)
+    shared: dict[str, Any] = {"stopping": stopping, "probes": probes, "diagnostics": diagnostics}
     runs = []
     for eta in learning_rates:
+        descent = optimizer(eta)
+        count = steps_of_descent(eta, steps, t1)
         progress(f"descent with η = {eta:g}")
-        options = {"record_steps": marks, "stopping": stopping, "probes": probes, "weights": True}
-        runs.append(descend(network, problem, optimizer=optimizer(eta), steps=steps, **options))
+        marks = _marks(count, records, t1 / eta)
+        runs.append(
+            descend(network, problem, optimizer=descent, steps=count, record_steps=marks, weights=True, **shared)
+        )
     progress("gradient flow")
-    flow_options |= {"stopping": stopping, "probes": probes}
-    if runs:
-        times = _common_times([np.asarray(run.times) for run in runs], len(marks))
-        flow = integrate(network, problem, ts=times, between=True, weights=True, **flow_options)
+    times = _common_times([np.asarray(run.times) for run in runs], records) if runs else None
+    shared |= {"t1": t1, "ts": times, "between": times is not None}
+    if runs or _affords_path(network) or along != SharpnessAlong():
+        flow = integrate(network, problem, weights=True, **shared, **flow_options)
         progress("sharpness along the way")
-        flow, *runs = [_with_sharpness(run) for run in (flow, *runs)]
+        flow = along.added_to(flow, pairs=False)
+        runs = [along.added_to(run, pairs=True) for run in runs]
     else:
-        flow = integrate(network, problem, sharpness=True, **flow_options)
+        flow = integrate(network, problem, sharpness=True, **shared, **flow_options)
     bounds = minimal_sharpness_bounds_of(network, problem)
     return Comparison(
         flow=flow,
@@ -126,12 +155,58 @@ def compare(
     )
 
 
-def _rates(given: Sequence[float]) -> tuple[float, ...]:
-    """Return the learning rates; `ValueError` for what is no list of numbers."""
+def _end_time(t1: object) -> float:
+    """Return the time at which the flow ends at the latest; `ValueError` for what is none."""
+    if t1 is None:
+        return math.inf
+    time = np.asarray(t1)
+    if time.ndim == 0 and time.dtype.kind in "iuf" and time > 0:
+        return float(time)
+    raise ValueError(f"t1 must be a time above zero, or None for a flow to its limit, got {t1!r}")
+
+
+def _sharpness_along(asked: object, network: PyTree, probes: object, diagnostics: object) -> SharpnessAlong:
+    """Return how the sharpness is followed; `TypeError` or `ValueError` for what cannot be."""
+    known = {True: SharpnessAlong(), False: SharpnessAlong(records=0)} if isinstance(asked, bool) else {}
+    along = known[asked] if isinstance(asked, bool) else asked
+    if not isinstance(along, SharpnessAlong):
+        raise TypeError(
+            f"sharpness must be True, False or flowsim.SharpnessAlong(records=..., rtol=..., count=...), got {asked!r}"
+        )
+    along.check(network)
+    given = [probe_of(entry).label.name for entry in probes] if isinstance(probes, list | tuple) else []
+    given += list(diagnostics) if isinstance(diagnostics, Mapping) else []
+    if twice := set(given).intersection(along.names()):
+        raise ValueError(f"{twice.pop()!r} is recorded by sharpness=... already: leave out the probe, or give count=1")
+    return along
+
+
+def steps_of_descent(learning_rate: float, steps: int | None, t1: float) -> int:
+    """Return the steps of one descent: those asked for, or else as many as reach `t1`, or else 4000."""
+    if steps is not None:
+        return steps
+    return _STEPS if math.isinf(t1) else steps_until(t1, learning_rate)
+
+
+def _rates(given: Sequence[float], network: PyTree) -> tuple[float, ...]:
+    """Return the learning rates; `ValueError` for what is no list of positive numbers."""
     rates = np.asarray(given)
     if rates.ndim != 1 or (rates.size and rates.dtype.kind not in "iuf"):
         raise ValueError(f"learning_rates must be a list of numbers, as [0.02, 0.1], got {given!r}")
+    for rate in rates.tolist():
+        check_learning_rate(rate, weight_dtype(network))
     return tuple(rates.tolist())
+
+
+def _marks(steps: int, records: int, wanted: float) -> np.ndarray:
+    """Return at which steps a descent is recorded, the last one by `wanted` steps among them.
+
+    Always as many, filled up with steps that never come, so that descents of several lengths share one program.
+    """
+    marks = default_record_steps(steps, records)
+    last = whole_if_close(wanted)
+    marks = np.union1d(marks, [math.floor(last)]) if last < steps else marks
+    return np.append(marks, steps + 1 + np.arange(records + 1 - len(marks)))
 
 
 def _common_times(times: list[np.ndarray], records: int) -> np.ndarray:
@@ -141,7 +216,7 @@ def _common_times(times: list[np.ndarray], records: int) -> np.ndarray:
     """
     wanted = np.unique(np.concatenate(times))
     wanted = wanted[np.isfinite(wanted)]  # a descent that diverged at once may have none
-    return np.append(wanted, np.full(len(times) * (records + 1) - len(wanted), np.inf))
+    return np.append(wanted, np.full(len(times) * (records + 2) - len(wanted), np.inf))
 
 
 def _affordable_records(network: PyTree, rates: int) -> int:
@@ -150,26 +225,26 @@ def _affordable_records(network: PyTree, rates: int) -> int:
     return int(np.clip(_MOST_BYTES // (max(rates, 1) * max(size, 1)), 2, _RECORDS))
 
 
-def _with_sharpness(run: Trajectory) -> Trajectory:
-    """Return the run with the sharpness of the weights that it recorded."""
-    assert run.path is not None  # every run of a comparison keeps its weights
-    values = jax.device_put(sharpness_along(run.path, run.problem))
-    return eqx.tree_at(lambda r: r.sharpness, run, values, is_leaf=lambda leaf: leaf is None)
+def _affords_path(network: PyTree) -> bool:
+    """Tell whether a flow alone may keep its weights at every record."""
+    return _affordable_records(network, 1) == _RECORDS
 
 
 def _beside(flow: Trajectory, run: Trajectory, learning_rate: float) -> RunBesideFlow:
     flow_times, times = np.asarray(flow.times), np.asarray(run.times)
+    # A time ηk may miss the end of the flow by rounding alone.
     index = np.minimum(np.searchsorted(flow_times, times), len(flow_times) - 1)
     distance = np.array(_distances(_weights(run.path), _weights(flow.path), index))
-    if not flow.converged:
-        distance[times > flow_times[-1]] = np.nan
-    ends = _distances(_with_axis(run.network), _with_axis(flow.network), np.array([0]))
+    if not flow.outcome.stays:
+        distance[times > flow_times[-1] * (1 + 4 * np.finfo(times.dtype).eps)] = np.nan
+    time, last = last_common(times, distance)
     return RunBesideFlow(
         learning_rate=float(learning_rate),
         trajectory=run,
         distance=distance,
-        distance_to_flow=float(ends[0]),
-        crossing_time=_first_crossing(times, np.asarray(run.sharpness), 2 / learning_rate),
+        distance_to_flow=last,
+        distance_time=time,
+        crossing_time=_first_crossing(times, run.sharpness, 2 / learning_rate),
         dynamics=run.dynamics,
     )
 
@@ -187,11 +262,11 @@ def _weights(network: PyTree) -> PyTree:
     return None if network is None else split(network)[0]
 
 
-def _with_axis(network: PyTree) -> PyTree:
-    return jax.tree.map(lambda leaf: leaf[None], _weights(network))
-
-
-def _first_crossing(times: np.ndarray, sharpness: np.ndarray, threshold: float) -> float | None:
+def _first_crossing(times: np.ndarray, along: Array | None, threshold: float) -> float | None:
+    """Return the time at which the sharpness first reaches the threshold, between the records that know it."""
+    sharpness = np.full(len(times), np.nan) if along is None else np.asarray(along)
+    known = np.flatnonzero(np.isfinite(sharpness))
+    times, sharpness = times[known], sharpness[known]
     above = np.flatnonzero(sharpness >= threshold)
     if len(above) == 0:
         return None

@@ -28,6 +28,8 @@ _LONG_NAMES = {
     "rejected_steps": "number of steps that the step control rejected",
     "end_time": "time at the end of the run, for gradient descent η·k after k steps",
     "distance_to_flow": "distance of the weights at the end to those at the end of gradient flow",
+    "distance_at_common_time": "distance of the weights to those of gradient flow, at the last time that both reached",
+    "distance_time": "last time that both the run and gradient flow reached, at which their distance is taken",
     "crossing_time": "time at which the sharpness first reaches 2/η, NaN if it never does",
     "solver": "name of the solver",
     "gradients": "number of evaluations of the gradient, NaN where it was not counted",

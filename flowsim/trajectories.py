@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     import xarray
 
 RECORD = "record"
+# In a sweep, which keeps no path, the same name is that of the distance of the ends.
+_SAID = {"distance_to_flow": "distance_at_common_time"}
 Columns = dict[str, np.ndarray]
 
 
@@ -28,7 +30,8 @@ class RunBesideFlow:
 
     `learning_rate` is `None` for dynamics without one, and `dynamics` the name under which YAML knows them.
     `distance` is ‖W_GD(k) − W_GF(ηk)‖ at the records of the trajectory, NaN where the flow did not get so far;
-    `distance_to_flow` is the distance of the two ends; `crossing_time` is the time ηk at which the sharpness first
+    `distance_to_flow` is the distance at the last time that both reached, `distance_time` (see `last_common`);
+    `crossing_time` is the time ηk at which the sharpness first
     reaches 2/η, interpolated between records, or `None` if it never does.
     """
 
@@ -36,8 +39,19 @@ class RunBesideFlow:
     trajectory: Trajectory
     distance: Float[np.ndarray, " records"]
     distance_to_flow: float
+    distance_time: float
     crossing_time: float | None
     dynamics: str = GRADIENT_DESCENT
+
+
+def last_common(times: np.ndarray, distance: np.ndarray) -> tuple[float, float]:
+    """Return the last time at which a run and the flow can be compared, and their distance there.
+
+    That is the last record whose distance is finite: the end of the run, or the last record before the flow ended
+    anywhere but where it stays for ever, or before the weights of a run that diverged left all bounds.
+    """
+    known = np.flatnonzero(np.isfinite(distance))
+    return (float(times[known[-1]]), float(distance[known[-1]])) if len(known) else (math.nan, math.nan)
 
 
 def trajectories_of(
@@ -125,6 +139,7 @@ def _end(run: Trajectory) -> dict[str, Any]:
         **{f"final_{name}": getattr(run, f"final_{name}") for name in MEASURES if name != "sharpness"},
         "final_sharpness": _final_sharpness(run),
         "distance_to_flow": math.nan,
+        "distance_time": math.nan,
         "crossing_time": math.nan,
         "solver": run.method,
         "gradients": math.nan if run.gradients is None else float(run.gradients),
@@ -142,11 +157,13 @@ def _final_sharpness(run: Trajectory) -> float:
 
 def _beside_flow(other: RunBesideFlow) -> dict[str, float]:
     crossing = math.nan if other.crossing_time is None else other.crossing_time
-    return {"distance_to_flow": float(other.distance_to_flow), "crossing_time": float(crossing)}
+    distance = {"distance_to_flow": float(other.distance_to_flow), "distance_time": float(other.distance_time)}
+    return distance | {"crossing_time": float(crossing)}
 
 
 def _over_runs(ends: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    return {name: (RUN, np.array([end[name] for end in ends]), attributes(name)) for name in ends[0]}
+    said = {name: attributes(_SAID.get(name, name)) for name in ends[0]}
+    return {name: (RUN, np.array([end[name] for end in ends]), said[name]) for name in ends[0]}
 
 
 def _theory(bounds: tuple[float, float] | None, critical_learning_rate: float | None) -> dict[str, float]:

@@ -1,10 +1,14 @@
 """The Hessian as an operator, and certified eigenpairs at the ends of its spectrum."""
 
+from .along import eigenvalues_along as eigenvalues_along, sharpness_along as sharpness_along
 from .eigenpair import (
     Eigenpair as Eigenpair,
     Eigenpairs as Eigenpairs,
+    checked_rtol as checked_rtol,
+    default_rtol as default_rtol,
     eigenpair_lanczos as eigenpair_lanczos,
     eigenpairs_lanczos as eigenpairs_lanczos,
+    least_rtol as least_rtol,
 )
 from .gauss_newton import GaussNewton as GaussNewton, gauss_newton as gauss_newton
 from .hessian import (
@@ -16,7 +20,6 @@ from .residual import ResidualCurvature as ResidualCurvature
 from .sharpness import (
     SpectralBounds as SpectralBounds,
     sharpness as sharpness,
-    sharpness_along as sharpness_along,
     spectral_bounds as spectral_bounds,
     top_eigenpair as top_eigenpair,
     top_eigenpairs as top_eigenpairs,

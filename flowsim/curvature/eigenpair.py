@@ -14,7 +14,7 @@ from .hessian import Operator
 
 # Products between two looks at the Ritz values; a look costs more than a product of few weights.
 _STRIDE = 4
-_MANY_WEIGHTS = 2**16
+MANY_WEIGHTS = 2**11
 
 
 class Eigenpair(eqx.Module):
@@ -65,13 +65,18 @@ def default_rtol(dtype: jnp.dtype) -> float:
     return float(jnp.finfo(dtype).eps) ** (2 / 3)
 
 
+def least_rtol(dtype: jnp.dtype) -> float:
+    """Return the smallest tolerance that may be asked for: ten roundings."""
+    return 10 * float(jnp.finfo(dtype).eps)
+
+
 def checked_rtol(rtol: float | None, dtype: jnp.dtype) -> float | Array:
     """Return the tolerance asked for or the default; raise `ValueError` for one that the precision cannot meet."""
     if rtol is None:
         return default_rtol(dtype)
     if isinstance(rtol, Tracer):
         return rtol
-    least = 10 * float(jnp.finfo(dtype).eps)
+    least = least_rtol(dtype)
     if not rtol >= least:
         raise ValueError(
             f"rtol={rtol} is out of reach in {jnp.dtype(dtype).name}: give {least:.1e} or more, or weights in float64"
@@ -205,7 +210,7 @@ def _search(
 ) -> tuple[krylov.Krylov, Array, Array]:
     """Return a space whose first rows are the Ritz vectors wanted, all Ritz values, and the number of products."""
     dimension = space.coupling.shape[1]
-    stride = _STRIDE if vectors.size_of(space.basis) > space.coupling.shape[0] * _MANY_WEIGHTS else dimension
+    stride = _STRIDE if vectors.size_of(space.basis) > space.coupling.shape[0] * MANY_WEIGHTS else dimension
     wanted, kept = jnp.array(keep.wanted), jnp.array(keep.kept)
 
     def widen(state: _Search) -> _Search:

@@ -11,17 +11,14 @@ from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, ArrayLike, Bool, Float, Int, PyTree
 
 from ..compiling import compiled
-from ..networks import cast, records, split, weight_dtype
+from ..networks import cast, split, weight_dtype
 from ..problems import Problem, check_problem
 from . import vectors
 from .eigenpair import Eigenpair, Eigenpairs, checked_rtol, eigenpairs_dense, eigenpairs_lanczos
 from .hessian import DENSE_UP_TO, hessian_product, hessian_rows
 
-_BLOCK = 64
-_WARM_DIMENSION = 12
 _WIDER, _WIDER_UP_TO = 96, 2**20
 _FIRST_SEED = 2**20
-_SHARE_SINGLE, _SHARE_DOUBLE = 0.3, 1e-2
 
 
 def sharpness(
@@ -33,13 +30,13 @@ def sharpness(
     float32 by default, are as in `top_eigenpair`. Where the eigenvalue could not be certified, raises `RuntimeError`;
     inside jit and vmap, which cannot raise, the value is NaN: read `top_eigenpair` for the certificate.
     """
-    found = _end_pairs(network, problem, dense=dense, rtol=rtol)
+    found = end_pairs(network, problem, dense=dense, rtol=rtol)
     value, residual, converged = found.values[0], found.residuals[0], found.converged[0]
     if isinstance(value, Tracer):
         return jnp.where(converged, value, jnp.nan)
     if not bool(converged) and np.isfinite(value) and _size(network) <= _WIDER_UP_TO:
         # Where many eigenvalues lie within 1e-6 of the largest, wider spaces tell them apart sooner.
-        found = _end_pairs(network, problem, dense=False, dimension=_WIDER, rtol=rtol)
+        found = end_pairs(network, problem, dense=False, dimension=_WIDER, rtol=rtol)
         value, residual, converged = found.values[0], found.residuals[0], found.converged[0]
     if not bool(converged):
         raise RuntimeError(
@@ -69,7 +66,7 @@ def top_eigenpair(
     the precision of the weights cannot meet.
     """
     block = None if start is None else _checked_start(network, start)
-    found = _end_pairs(
+    found = end_pairs(
         network, problem, dense=dense, start=block, dimension=dimension, rtol=rtol, max_restarts=max_restarts
     )
     return eqx.tree_at(lambda pair: pair.vector, found.pair(0), replace_fn=lambda vector: ravel_pytree(vector)[0])
@@ -97,7 +94,7 @@ def top_eigenpairs(
     if block is not None and block < 1:
         raise ValueError(f"block={block}: expected one vector or more to start from")
     options = {"dense": dense, "dimension": dimension, "rtol": rtol, "max_restarts": max_restarts}
-    return _end_pairs(network, problem, largest=count, block=count if block is None else block, **options)
+    return end_pairs(network, problem, largest=count, block=count if block is None else block, **options)
 
 
 class SpectralBounds(eqx.Module):
@@ -129,7 +126,7 @@ def spectral_bounds(
     """
     both = _size(network) > 1
     options = {"dense": dense, "dimension": dimension, "rtol": rtol, "max_restarts": max_restarts}
-    found = _end_pairs(network, problem, smallest=int(both), **options)
+    found = end_pairs(network, problem, smallest=int(both), **options)
     (low, high), residuals = found.values[jnp.array([-1, 0])], found.residuals
     return SpectralBounds(low, high, residuals[-1], residuals[0], jnp.all(found.converged), found.products)
 
@@ -157,7 +154,7 @@ def _as_block(weights: PyTree, start: Float[Array, " p"]) -> PyTree:
 
 
 @compiled
-def _end_pairs(
+def end_pairs(
     network: PyTree,
     problem: Problem,
     *,
@@ -183,7 +180,7 @@ def _end_pairs(
 
     if dense or (dense is None and vectors.size_of(weights) <= DENSE_UP_TO):
         return _dense_pairs(objective, weights, largest, smallest, rtol)
-    start = _starts(weights, block) if start is None else start
+    start = scattered_starts(weights, block) if start is None else start
     options = {"dimension": dimension, "rtol": rtol, "max_restarts": max_restarts}
     return eigenpairs_lanczos(hessian_product(objective, weights), start, largest=largest, smallest=smallest, **options)
 
@@ -196,48 +193,7 @@ def _dense_pairs(
     return eqx.tree_at(lambda pairs: pairs.vectors, found, jax.vmap(unravel)(found.vectors))
 
 
-def _starts(weights: PyTree, block: int) -> PyTree:
+def scattered_starts(weights: PyTree, block: int) -> PyTree:
+    """Return `block` random vectors as weights with a leading axis, the same ones every time."""
     drawn = [vectors.scattered_like(weights, _FIRST_SEED + number) for number in range(block)]
     return jax.tree.map(lambda *rows: jnp.stack(rows), *drawn)
-
-
-def sharpness_along(path: PyTree, problem: Problem) -> Float[np.ndarray, " records"]:
-    """Return the sharpness of every network of `path`, whose weights have a leading axis of records.
-
-    Lanczos starts from the top eigenvector of the record before, with a share of everything else. A value is NaN where
-    it could not be certified, as where the weights are not finite.
-    """
-    weights, rest = split(path)
-    leaves, structure = jax.tree.flatten(weights)
-    count = leaves[0].shape[0]
-    start, values = compiled(_starts)(records(weights, np.array(0)), 1), []
-    for first in range(0, count, _BLOCK):
-        # Blocks of one length compile once: the last is filled up with copies of its last record.
-        index = np.minimum(np.arange(first, first + _BLOCK), count - 1)
-        block = records(jax.tree.unflatten(structure, leaves), index)
-        start, found = _sharpness_of_block(block, rest, problem, start)
-        values.append(np.asarray(found))
-    return np.concatenate(values)[:count]
-
-
-@compiled
-def _sharpness_of_block(block: PyTree, rest: PyTree, problem: Problem, start: PyTree) -> tuple[PyTree, Array]:
-    def next_record(start: PyTree, weights: PyTree) -> tuple[PyTree, Array]:
-        network = eqx.combine(weights, rest)
-        found = _end_pairs(network, problem, dense=False, start=start, dimension=_WARM_DIMENSION)
-        converged = found.converged[0]
-        return _warm_start(found.vectors, converged), jnp.where(converged, found.values[0], jnp.nan)
-
-    return jax.lax.scan(next_record, start, block)
-
-
-def _warm_start(rows: PyTree, converged: Bool[Array, ""]) -> PyTree:
-    """Return the eigenvector with a share of everything else, so that what has been at right angles comes into sight.
-
-    Where eigenvalues cross, the eigenvector of before still is one, and is certified at once unless its rival weighs
-    more in the start than the tolerance forgives. So the lower the precision, the larger the share.
-    """
-    probe = _starts(vectors.row(rows, 0), 1)
-    share = jnp.where(converged, _SHARE_SINGLE if vectors.dtype_of(rows) == jnp.float32 else _SHARE_DOUBLE, 1)
-    probe = vectors.scaled(share / vectors.norm(probe), probe)
-    return jax.tree.map(lambda old, new: jnp.where(converged, old, 0) + new, rows, probe)

@@ -2,10 +2,15 @@
 
 from . import solvers as solvers
 from .batch import Ends as Ends, descend_lanes as descend_lanes
-from .descend import default_record_steps as default_record_steps, descend as descend
-from .descent import DESCENTS as DESCENTS, Descent as Descent
+from .descend import (
+    default_record_steps as default_record_steps,
+    descend as descend,
+    steps_until as steps_until,
+    whole_if_close as whole_if_close,
+)
+from .descent import DESCENTS as DESCENTS, Descent as Descent, check_learning_rate as check_learning_rate
 from .dynamics import DYNAMICS as DYNAMICS, Attempt as Attempt, Clock as Clock, Dynamics as Dynamics
-from .field import checked_parts as checked_parts
+from .field import check_step_count as check_step_count, checked_parts as checked_parts
 from .gradient_descent import GradientDescent as GradientDescent
 from .gradient_flow import GradientFlow as GradientFlow
 from .integrate import integrate as integrate

@@ -1,5 +1,6 @@
 """Gradient descent and its kin: the gradient field discretized in steps of a learning rate."""
 
+import math
 import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -22,6 +23,7 @@ from .stopping import Stopping, stopping_for
 from .trajectory import Trajectory, as_times, trajectory_of
 
 _RECORDS = 250
+_MOST_STEPS = 2**31
 _NOT_BACKWARDS = (
     "a descent has no derivative in reverse mode (jax.grad, jax.vjp, jax.jacrev), as its number of steps is not known "
     "beforehand: differentiate it forwards, with jax.jvp or jax.jacfwd in the few numbers that it depends on"
@@ -65,7 +67,7 @@ def descend(
         problem=problem,
         dynamics=dynamics,
         stopping=stopping_for(stopping, problem, dtype),
-        schedule=AtSteps(np.append(marks[marks < steps], steps)),
+        schedule=AtSteps(_reached(marks, steps)),
         instruments=instruments(diagnostics, probes, sharpness=sharpness, weights=weights),
         t1=constant(np.inf, dtype),
         max_steps=constant(steps, jnp.result_type(int)),
@@ -76,6 +78,14 @@ def descend(
     # Backwards, a loop of unknown length has no end to begin at.
     state = nondifferentiable_backward(state, msg=_NOT_BACKWARDS) if is_traced(state) else state
     return trajectory_of(state, request, rest)
+
+
+def _reached(marks: np.ndarray, steps: int) -> np.ndarray:
+    """Return the marks with the last step at the end, in place of those that do not come before it.
+
+    As many as there were, so that another number of steps compiles nothing.
+    """
+    return np.minimum(marks, steps) if marks[-1] >= steps else np.append(marks, steps)
 
 
 def _optimizer(learning_rate: float | None, optimizer: Descent | None) -> Descent:
@@ -102,3 +112,23 @@ def default_record_steps(steps: int, records: int = _RECORDS) -> np.ndarray:
     first = 3 * records // 4
     later = np.round(np.geomspace(first, steps, (records - first) // 2)).astype(int)
     return np.unique(np.concatenate([np.arange(first), later - 1, later]))
+
+
+def steps_until(t1: float, learning_rate: float) -> int:
+    """Return ⌈t1/η⌉, up to rounding: how many steps of a descent reach the finite time `t1`.
+
+    Raises `ValueError` for more than can be counted.
+    """
+    ratio = whole_if_close(t1 / learning_rate)
+    if not ratio < _MOST_STEPS:
+        raise ValueError(
+            f"a descent with learning rate {learning_rate:g} takes {ratio:.3g} steps to t1 = {t1:g}: expected fewer "
+            f"than {_MOST_STEPS:.3g}; give a shorter t1, or steps"
+        )
+    return max(1, math.ceil(ratio))
+
+
+def whole_if_close(ratio: float) -> float:
+    """Return the whole number that a ratio of two rounded numbers misses by no more than their rounding, or itself."""
+    near = round(ratio) if math.isfinite(ratio) else ratio
+    return near if abs(ratio - near) <= 4 * np.finfo(float).eps * abs(ratio) else ratio

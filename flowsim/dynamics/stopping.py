@@ -66,7 +66,13 @@ class Outcome(enum.IntEnum):
         """
         return self.arrived or self is Outcome.FIXED_POINT
 
+    @property
+    def stays(self) -> bool:
+        """Whether a flow would stay for ever where it ended, so that its end is where it is at all later times."""
+        return self in _STAYS
 
+
+_STAYS = (Outcome.CONVERGED, Outcome.STATIONARY, Outcome.FIXED_POINT)
 _ARRIVED = (Outcome.CONVERGED, Outcome.RISK_REACHED, Outcome.MARGIN_REACHED, Outcome.DIRECTION_REACHED)
 _MEANINGS = {
     Outcome.RUNNING: "the run has not ended",

@@ -13,7 +13,7 @@ from ..kinds.values import MOST_NUMBERS
 from ..memory import beyond_memory, in_bytes
 from ..networks import NetworkRecipe
 from ..problems import Problem
-from .settings import DescentSettings, LargeProductsSettings, TheorySettings
+from .settings import LargeProductsSettings, TheorySettings
 from .sweep_settings import MOST_CELLS, SweepSettings
 
 # The least copies of the weights that any solver of the flow keeps (two stages beside four), and that descent does.
@@ -106,9 +106,12 @@ def long_parts(
     sweep: SweepSettings | None,
     theory: TheorySettings | None,
     products: LargeProductsSettings | None,
-    descent: DescentSettings,
+    steps: int,
 ) -> Iterator[str]:
-    """Yield of every part of a scenario that takes a core more than ten minutes, about how long it takes at least."""
+    """Yield of every part of a scenario that takes a core more than ten minutes, about how long it takes at least.
+
+    `steps` are those of all descents beside the flow together.
+    """
     parts: dict[str, float] = {}
     if sweep is not None:
         points = grid_size(sweep)
@@ -120,7 +123,6 @@ def long_parts(
         numbers = sum(products.depths) * sum(width**2 for width in products.widths)
         draws = products.initializations * len(products.deviations) * len(products.scales)
         parts[f"{draws} initializations of lemma_3"] = _SECONDS_PER_NUMBER_OF_PRODUCTS * numbers * draws
-    steps = descent.steps * len(descent.learning_rates)
     parts[f"{steps} steps of descent, unless it arrives before,"] = _SECONDS_PER_STEP * steps
     for part, seconds in parts.items():
         if seconds > _WORTH_SAYING:

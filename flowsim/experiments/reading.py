@@ -1,6 +1,7 @@
 """From a YAML file and `--set` options to a scenario that keeps the schema, or to one clear message."""
 
 import copy
+import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -11,6 +12,7 @@ from typing import Any
 from pydantic import ValidationError
 from pydantic_core import PydanticCustomError
 
+from ..comparison import steps_of_descent
 from ..kinds import KeyPath, within
 from ..kinds.outside import look_in, shadowed
 from ..kinds.registry import OUTSIDE
@@ -67,7 +69,8 @@ def read_scenario(
         scenario = Scenario.model_validate(document.value)
     except ValidationError as error:
         raise ScenarioError("\n".join(complaints(error, document))) from None
-    for part in long_parts(scenario.sweep, scenario.theory, scenario.lemma_3, scenario.descent):
+    steps = scenario.descent.all_steps(scenario.flow.t1)
+    for part in long_parts(scenario.sweep, scenario.theory, scenario.lemma_3, steps):
         notice(f"{path}: {part}")
     _refuse(within(("data",), scenario.data.absences(Path(path).parent)), document)
     _refuse_bad_points(scenario, document)
@@ -87,7 +90,11 @@ def with_values(scenario: Scenario, values: Mapping[str, Any]) -> Scenario:
 
 def resolved(scenario: Scenario) -> dict[str, Any]:
     """Return `scenario` in plain lists, mappings, numbers and text, every default filled in."""
-    return _plain(scenario.model_dump())
+    descent = scenario.descent
+    if descent.steps is None and math.isinf(scenario.flow.t1):
+        # The same for all learning rates, it is one number, as it was before it could depend on t1.
+        descent = descent.model_copy(update={"steps": steps_of_descent(1.0, None, math.inf)})
+    return _plain(scenario.model_copy(update={"descent": descent}).model_dump())
 
 
 def scenario_json_schema() -> dict[str, Any]:

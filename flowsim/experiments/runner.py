@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ..comparison import Comparison, compare
+from ..comparison import Comparison, SharpnessAlong, compare
 from ..data import Data, check_data
 from ..dynamics import SOLVERS, Stopping, checked_parts, stopping_for
 from ..kinds import seeds
@@ -47,11 +47,17 @@ def run(
             problem,
             scenario.descent.learning_rates,
             steps=scenario.descent.steps,
+            sharpness=sharpness_along(scenario),
             optimizer=scenario.descent.optimizer.make(),
             probes=probes,
             progress=progress,
             **flow_options(scenario),
         )
+
+
+def sharpness_along(scenario: Scenario) -> SharpnessAlong:
+    """Return how the sharpness is followed along the runs of `scenario`."""
+    return SharpnessAlong() if scenario.sharpness is None else scenario.sharpness.make()
 
 
 def flow_options(scenario: Scenario) -> dict[str, Any]:
@@ -80,6 +86,10 @@ def build(scenario: Scenario, folder: Path) -> tuple[Problem, eqx.Module, tuple[
         checked_parts(network)
         eqx.filter_eval_shape(problem, network)
         probes = build_probes(scenario, data)
+    try:
+        sharpness_along(scenario).check(network)
+    except ValueError as error:
+        raise ScenarioError(f"sharpness: {error}") from None
     try:
         stopping_for(_stopping(scenario), problem, jnp.dtype(scenario.precision))
     except ValueError as error:  # of a criterion that these data do not have

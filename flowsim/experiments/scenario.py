@@ -14,8 +14,8 @@ from ..networks import NETWORKS, NetworkRecipe, network_recipe, shape_refusals
 from ..problems.losses import LOSSES, SquaredError
 from .figure import FigureNames, figure_refusals
 from .forecast import memory_refusals, product_size_refusals, theory_size_refusals
-from .record import Record, record_refusals
-from .settings import DescentSettings, FlowSettings, LargeProductsSettings, TheorySettings
+from .record import Record, labels_of, record_refusals
+from .settings import DescentSettings, FlowSettings, LargeProductsSettings, SharpnessChoice, TheorySettings
 from .sweep_settings import SweepSettings
 from .values import Seed
 
@@ -43,6 +43,8 @@ class Scenario(Section):
     """How the gradient flow is integrated."""
     descent: DescentSettings = Field(default_factory=DescentSettings, examples=[{"learning_rates": [0.02]}])
     """Gradient descent beside the flow."""
+    sharpness: SharpnessChoice = Field(default=None, examples=[{"records": 50, "rtol": 1e-4}])
+    """How the sharpness is followed along the runs; null or true: as it is by default; false: only at the end."""
     record: Record = Field(default=(), examples=[["test_risk", "my_module:MyProbe"]])
     """What is recorded along the runs beside risk, excess risk, squared distance, gradient norm and sharpness."""
     theory: TheorySettings | None = Field(default=None, examples=[{"depths": [3, 5, 10]}])
@@ -95,9 +97,24 @@ class Scenario(Section):
                 at=("flow", "excess_risk"),
             )
         yield from self._class_refusals()
+        yield from self.descent.refusals_until(self.flow.t1)
+        yield from self._sharpness_refusals()
         yield from within(("flow",), self.flow.refusals_at(self.precision))
         for section in ("network", "loss", "flow", "descent", "sweep"):
             yield from within((section,), _without_room(getattr(self, section), self.precision))
+
+    def _sharpness_refusals(self) -> Iterator[PydanticCustomError]:
+        """Yield that a tolerance is too fine, or that a probe is called as what the sharpness records."""
+        if self.sharpness is None:
+            return
+        yield from within(("sharpness",), self.sharpness.refusals_at(self.precision))
+        if taken := set(self.sharpness.make().names()).intersection(labels_of(self.record)):
+            yield refusal(
+                found=f"{self.sharpness.count} beside a probe that is called {taken.pop()} too",
+                expected="one of the two",
+                write="count: 1, or no such probe in record",
+                at=("sharpness", "count"),
+            )
 
     def _class_refusals(self) -> Iterator[PydanticCustomError]:
         """Yield that the labels of classes would be centred or rescaled, and then were labels no more."""

@@ -2,15 +2,18 @@
 
 import math
 from collections.abc import Iterator
-from typing import Annotated, get_args
+from typing import Annotated, Any, get_args
 
-from pydantic import Field
-from pydantic_core import PydanticCustomError
+import numpy as np
+from pydantic import Field, GetCoreSchemaHandler, GetJsonSchemaHandler
+from pydantic_core import CoreSchema, PydanticCustomError, core_schema
 
+from ..comparison import SharpnessAlong, steps_of_descent
+from ..curvature import least_rtol
 from ..data import DataSource
 from ..dynamics import SOLVERS, usable_solver
 from ..kinds import Named, Section, refusal, too_large, within
-from ..kinds.values import MOST_NUMBERS, Count
+from ..kinds.values import MOST_NUMBERS, Count, CountOrZero
 from ..networks import NetworkRecipe
 from .optimizer import Optimizer, gradient_descent
 from .values import Conditions, Counts, LearningRates, Positives, StepLimit, Subject, Subjects, Time
@@ -72,15 +75,65 @@ class DescentSettings(Section):
 
     learning_rates: LearningRates = Field(default=(), examples=[[0.005, 0.02]])
     """The learning rates η, each once; [] runs the flow alone."""
-    steps: Count = Field(default=4000, examples=[4000])
-    """Number of steps."""
+    steps: Count | None = Field(default=None, examples=[4000])
+    """Number of steps; null: as many as reach the time flow.t1, and 4000 where that is inf."""
     optimizer: Optimizer = Field(default_factory=gradient_descent, examples=["gradient_descent"])
     """What a step does: gradient_descent, or a descent of your own with its options."""
 
-    def refusals(self) -> Iterator[PydanticCustomError]:
-        """Yield that there are more steps than could be recorded."""
-        if (numbers := self.steps * len(self.learning_rates)) > MOST_NUMBERS:
-            yield too_large(f"{numbers} steps over all learning rates", "steps", ("steps",))
+    def all_steps(self, t1: float) -> int:
+        """Return the steps of all descents together, beside a flow to time `t1`. Raises `ValueError` for too many."""
+        return sum(steps_of_descent(rate, self.steps, t1) for rate in self.learning_rates)
+
+    def refusals_until(self, t1: float) -> Iterator[PydanticCustomError]:
+        """Yield that there are more steps than could be recorded, as seen from the scenario."""
+        at = ("descent", "steps") if self.steps is not None else ("flow", "t1")
+        try:
+            numbers = self.all_steps(t1)
+        except ValueError as error:
+            write = "a smaller t1, or descent.steps"
+            yield refusal(found=str(error), expected=f"at most {MOST_NUMBERS} steps", write=write, at=at)
+            return
+        if numbers > MOST_NUMBERS:
+            yield too_large(f"{numbers} steps over all learning rates", at[-1], at)
+
+
+class SharpnessSettings(Section):
+    """How the sharpness is followed along the runs."""
+
+    records: CountOrZero | None = Field(default=None, examples=[50])
+    """At about how many records of each run; 0: only at the end; null: at all, of many weights at fewer."""
+    rtol: float | None = Field(default=None, gt=0, lt=1, examples=[1e-4])
+    """The residual of an eigenvalue relative to its size, on the way; null: the default for precision and weights."""
+    count: Count = Field(default=1, examples=[3])
+    """How many of the largest eigenvalues are recorded; the others are called top_eigenvalues."""
+
+    def make(self) -> SharpnessAlong:
+        """Return what `flowsim.compare` takes."""
+        return SharpnessAlong(records=self.records, rtol=self.rtol, count=self.count)
+
+    def refusals_at(self, precision: str) -> Iterator[PydanticCustomError]:
+        """Yield that the tolerance is finer than the rounding of `precision`."""
+        least = least_rtol(np.dtype(precision))
+        if self.rtol is not None and self.rtol < least:
+            expected = f"at least {least:.2g}, as {precision} resolves no less"
+            yield refusal(found=f"{self.rtol}", expected=expected, write="rtol: null, or more", at=("rtol",))
+
+
+class _OrSwitch:
+    """Marks the section as one for which true or false may stand: as it is by default, or at the end alone."""
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        def written(value: Any) -> Any:
+            return ({} if value else {"records": 0}) if isinstance(value, bool) else value
+
+        return core_schema.no_info_before_validator_function(written, handler(source))
+
+    def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
+        return {"anyOf": [handler(schema), {"type": "boolean"}]}
+
+
+SharpnessChoice = Annotated[SharpnessSettings | None, _OrSwitch()]
+"""Options of the sharpness along the way, or false for none."""
 
 
 class TheorySettings(Section):

@@ -16,7 +16,7 @@ from .probe_figures import probe_figures
 from .recorded import Recorded, RecordedRun, recorded
 from .style import BOUND, CROSSING, FLOW, STYLE, THRESHOLD, run_look
 from .thinning import thinned
-from .view import Curve, TimeView, curve, log_limits, sharpness_limits
+from .view import Curve, TimeView, curve, is_calm, log_limits, sharpness_limits
 
 _MARKS = 10
 _LEGEND_ENTRIES = 9
@@ -28,10 +28,13 @@ _LABEL_SPACING = 0.075
 def figures(dataset: xarray.Dataset) -> dict[str, Figure]:
     """Return all figures of a data set of trajectories by name.
 
-    They are "squared_distance", "sharpness", with runs beside the flow "distance", and one for each probe by its name.
+    They are "squared_distance", "sharpness" where it was followed, with runs beside the flow "distance", and one for
+    each probe by its name.
     """
-    made = {"squared_distance": squared_distance_figure(dataset), "sharpness": sharpness_figure(dataset)}
-    if recorded(dataset).others:
+    made, shown = {"squared_distance": squared_distance_figure(dataset)}, recorded(dataset)
+    if any(_follows_sharpness(run) for run in shown.runs):
+        made["sharpness"] = sharpness_figure(dataset)
+    if shown.others:
         made["distance"] = distance_figure(dataset)
     return probe_figures(dataset) | made
 
@@ -59,7 +62,7 @@ def sharpness_figure(dataset: xarray.Dataset) -> Figure:
     thresholds = [run.run.threshold for run in shown.others]
     with matplotlib.rc_context(STYLE):
         figure, axes, view = empty_figure(shown, r"sharpness $S$")
-        flow, others = curve(shown.flow, "sharpness"), [curve(run, "sharpness") for run in shown.by_rate]
+        flow, *others = [curve(run, "sharpness").known() for run in (shown.flow, *shown.by_rate)]
         axes.set_ylim(*sharpness_limits(flow, others, shown.bounds or (), thresholds, view))
         _draw_flow(axes, flow, view)
         _draw_others(axes, shown.by_rate, others, view)
@@ -81,6 +84,12 @@ def distance_figure(dataset: xarray.Dataset) -> Figure:
         _mark_crossings(axes, shown.by_rate, curves, view)
         add_legend(figure, axes)
     return figure
+
+
+def _follows_sharpness(run: RecordedRun) -> bool:
+    """Tell whether a run knows its sharpness anywhere but at its end."""
+    known = np.isfinite(run.along("sharpness"))
+    return bool(known[:-1].any() or (known.all() and len(known) == 1))
 
 
 def _measure_of_progress(flow: RecordedRun) -> tuple[str, str]:
@@ -112,7 +121,7 @@ def _draw_others(axes: Axes, runs: Sequence[RecordedRun], curves: Sequence[Curve
         times, values = in_view(axes, drawn, view)
         wanted = view.spread(_MARKS, (index + 0.5) / len(runs))
         marked = np.unique(np.minimum(np.searchsorted(times, wanted), len(times) - 1))
-        look = run_look(run.run, calm=run.outcome.arrived)
+        look = run_look(run.run, calm=is_calm(run))
         label = name_of(run) if index in named else None
         axes.plot(times, values, label=label, markevery=marked.tolist(), **look)
 

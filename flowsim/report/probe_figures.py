@@ -16,7 +16,7 @@ from .probed import probe_names
 from .recorded import Recorded, RecordedRun, recorded
 from .style import STYLE, run_look
 from .thinning import thinned
-from .view import Curve, TimeView, log_limits
+from .view import Curve, TimeView, is_calm, log_limits
 
 # Of one run in one figure; more would hide each other.
 _MOST_LINES = 8
@@ -57,7 +57,7 @@ def _lines(run: RecordedRun, name: str) -> list[Curve]:
     values = run.along(name).astype(float)
     values = values.reshape(len(values), -1)
     times, bounded = run.along("time"), run.outcome != Outcome.DIVERGED
-    return [Curve(times, values[:, number], bounded) for number in thinned(range(values.shape[1]), _MOST_LINES)]
+    return [Curve(times, values[:, number], bounded).known() for number in thinned(range(values.shape[1]), _MOST_LINES)]
 
 
 def _set_limits(axes: Axes, lines: Sequence[Curve], view: TimeView, logarithmic: bool) -> None:
@@ -76,7 +76,7 @@ def _set_limits(axes: Axes, lines: Sequence[Curve], view: TimeView, logarithmic:
 
 
 def _draw(axes: Axes, run: RecordedRun, lines: Sequence[Curve], view: TimeView, marks: np.ndarray) -> None:
-    look = run_look(run.run, calm=run.outcome.arrived)
+    look = run_look(run.run, calm=is_calm(run))
     for line, strength in zip(lines, np.linspace(1.0, _FAINTEST, max(len(lines), 2)), strict=False):
         times, values = in_view(axes, line, view)
         marked = np.unique(np.minimum(np.searchsorted(times, marks), len(times) - 1)).tolist()

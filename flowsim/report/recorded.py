@@ -9,6 +9,7 @@ from jaxtyping import Float
 
 from ..dynamics import Outcome
 from ..runs import RUN, Run, runs_of
+from ..trajectories import last_common
 
 
 @dataclass(frozen=True)
@@ -26,6 +27,14 @@ class RecordedRun:
     def number(self, quantity: str) -> float:
         """Return a quantity of the whole run, NaN where it does not apply, or was not stored yet."""
         return float(self.part[quantity].item()) if quantity in self.part else math.nan
+
+    @property
+    def last_common(self) -> tuple[float, float]:
+        """The last time that this run and the flow reached, and their distance there; found anew where older results
+        say the distance of the ends in its place."""
+        if "distance_time" in self.part:
+            return self.number("distance_time"), self.number("distance_to_flow")
+        return last_common(self.along("time"), self.along("distance"))
 
     @property
     def outcome(self) -> Outcome:

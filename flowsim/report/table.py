@@ -1,6 +1,7 @@
 """The numbers of runs beside a flow: as rows, as a table for the terminal, and as a summary for a file."""
 
 import math
+from collections.abc import Iterator
 from typing import Any
 
 import xarray
@@ -12,6 +13,11 @@ from .numbers import finite_or_none, format_number
 from .probed import ends_of, plain, probe_names, probes_table
 from .recorded import Recorded, RecordedRun, recorded
 from .terminal import empty_table
+from .thinning import thinned
+
+# A time ηk beside the same one of the flow, in single precision.
+_ROUNDING = 1e-6
+_MOST_NAMES = 3
 
 
 def rows(dataset: xarray.Dataset) -> list[dict[str, Any]]:
@@ -19,8 +25,8 @@ def rows(dataset: xarray.Dataset) -> list[dict[str, Any]]:
 
     Each row holds `method` ("GF", "GD", or the name of other dynamics), `learning_rate`, `steps`, `time`, `risk`,
     `excess_risk`, `sharpness` (at the final weights), `ratio` (sharpness over the lower bound of Theorem 2),
-    `two_over_eta`, `distance_to_flow` and `outcome` (its name). `None` is what does not apply, NaN what could not be
-    computed.
+    `two_over_eta`, `distance_to_flow` at `distance_time`, the last time that both reached, and `outcome` (its name).
+    `None` is what does not apply, NaN what could not be computed.
     """
     shown = recorded(dataset)
     return [_row(run, shown.bounds) for run in shown.runs]
@@ -28,6 +34,7 @@ def rows(dataset: xarray.Dataset) -> list[dict[str, Any]]:
 
 def _row(run: RecordedRun, bounds: tuple[float, float] | None) -> dict[str, Any]:
     sharpness, rate = run.number("final_sharpness"), run.run.learning_rate
+    time, distance = (None, None) if run.run.is_flow else run.last_common
     return {
         "method": run.run.method,
         "learning_rate": rate,
@@ -38,7 +45,8 @@ def _row(run: RecordedRun, bounds: tuple[float, float] | None) -> dict[str, Any]
         "sharpness": sharpness,
         "ratio": sharpness / bounds[0] if bounds and bounds[0] > 0 else None,
         "two_over_eta": None if rate is None else 2 / rate,
-        "distance_to_flow": None if run.run.is_flow else run.number("distance_to_flow"),
+        "distance_to_flow": distance,
+        "distance_time": time,
         "outcome": run.outcome.name,
     }
 
@@ -53,41 +61,40 @@ def render(dataset: xarray.Dataset, title: str) -> Table:
     """Return the table for the terminal; in 80 columns only the verdict takes a second line."""
     shown = recorded(dataset)
     table = empty_table(title, _remarks(shown))
-    limit = "to limit" if shown.flow.outcome.arrived else "to GF"
     table.add_column("", no_wrap=True)
     # Where the minimum of the risk is unknown, so is the excess: then the risk itself is shown.
     measure = "risk" if math.isnan(shown.flow.along("excess_risk")[0]) else "excess_risk"
-    for header in (
-        "η",
-        "steps",
-        "time",
-        measure.replace("_", "\n"),
-        "S",
-        "S/\nlower\nbound",
-        "2/η",
-        f"distance\n{limit}",
-    ):
+    for header, _, _ in _columns(measure, bounded=shown.bounds is not None):
         on_the_ground = "\n" * (2 - header.count("\n")) + header
         table.add_column(on_the_ground, justify="right", no_wrap=True)
     table.add_column("\n\nverdict", min_width=10)
     for row in rows(dataset):
-        table.add_row(*_cells(row, measure))
+        table.add_row(*_cells(row, measure, bounded=shown.bounds is not None))
     return table
 
 
-def _cells(row: dict[str, Any], measure: str) -> list[str]:
+def _columns(measure: str, *, bounded: bool) -> list[tuple[str, str, int]]:
+    """Return the header of every column of numbers, the key of its rows, and its digits.
+
+    The ratio to the bound of Theorem 2 has one where there is a bound.
+    """
+    ratio = [("S/\nlower\nbound", "ratio", 3)] if bounded else []
     return [
-        row["method"],
-        format_number(row["learning_rate"], 4),
-        str(row["steps"]),
-        format_number(row["time"], 4),
-        format_number(row[measure], 3),
-        format_number(row["sharpness"], 4),
-        format_number(row["ratio"], 3),
-        format_number(row["two_over_eta"], 4),
-        format_number(row["distance_to_flow"], 3),
-        _verdict(row),
+        ("η", "learning_rate", 4),
+        ("steps", "steps", 0),
+        ("time", "time", 4),
+        (measure.replace("_", "\n"), measure, 3),
+        ("S", "sharpness", 4),
+        *ratio,
+        ("2/η", "two_over_eta", 4),
+        ("distance\nat last\ncommon t", "distance_to_flow", 3),
     ]
+
+
+def _cells(row: dict[str, Any], measure: str, *, bounded: bool) -> list[str]:
+    columns = _columns(measure, bounded=bounded)
+    numbers = [format_number(row[key], digits) if digits else str(row[key]) for _, key, digits in columns]
+    return [row["method"], *numbers, _verdict(row)]
 
 
 def _verdict(row: dict[str, Any]) -> str:
@@ -108,9 +115,23 @@ def _remarks(shown: Recorded) -> list[str]:
         remarks[-1] += f"; critical learning rate {shown.critical_learning_rate:.4g}"
     if (loosened := flow.number("loosened")) > 1:
         remarks.append(f"The gradient jumps on the way: steps were allowed errors of {loosened:.3g} times rtol")
+    remarks.extend(_distance_remarks(shown))
     if not flow.outcome.arrived:
         remarks.append(f"The flow did not converge: {flow.outcome.meaning}")
     return remarks
+
+
+def _distance_remarks(shown: Recorded) -> Iterator[str]:
+    """Yield of which runs the distance is not that at their end, and at which time it is taken."""
+    early: dict[str, list[str]] = {}
+    for run in shown.by_rate:
+        time, _ = run.last_common
+        if time < run.end_time * (1 - _ROUNDING):
+            early.setdefault(format_number(time, 4), []).append(run.run.name)
+    for time, names in early.items():
+        few = thinned(names, _MOST_NAMES)
+        said = ", ".join(few) if few == names else f"{len(names)} runs from {names[0]} to {names[-1]}"
+        yield f"Distance taken at t = {time} for {said}"
 
 
 def summary(dataset: xarray.Dataset) -> dict[str, Any]:
@@ -144,7 +165,7 @@ def _summary_of_flow(flow: RecordedRun) -> dict[str, Any]:
 
 
 def _summary_beside_flow(run: RecordedRun) -> dict[str, Any]:
-    rate = run.run.learning_rate
+    rate, (time, distance) = run.run.learning_rate, run.last_common
     return {
         **({} if run.run.is_descent else {"dynamics": run.run.dynamics}),
         "learning_rate": finite_or_none(rate),
@@ -152,7 +173,8 @@ def _summary_beside_flow(run: RecordedRun) -> dict[str, Any]:
         "steps": run.steps,
         "time": finite_or_none(run.end_time),
         **_summary_of_end(run),
-        "distance_to_flow": finite_or_none(run.number("distance_to_flow")),
+        "distance_to_flow": finite_or_none(distance),
+        "distance_time": finite_or_none(time),
         "crossing_time": finite_or_none(run.number("crossing_time")),
         "two_over_eta": None if rate is None else finite_or_none(2 / rate),
     }

@@ -21,6 +21,8 @@ _LEAST_SPAN = 20.0
 _DIVERGED_RISE = 10.0
 _TRANSIENT_RISE = 3.0
 _THRESHOLD_REACH = 1.5
+# The least swing that shows, in parts of the value.
+_SWING = 0.01
 
 
 @dataclass(frozen=True)
@@ -86,10 +88,28 @@ class Curve:
     values: Float[np.ndarray, " records"]
     bounded: bool
 
+    def known(self) -> "Curve":
+        """Return the curve without the records at which nothing was measured, or as it is where none was."""
+        there = ~np.isnan(self.values)
+        return self if not there.any() else Curve(self.times[there], self.values[there], self.bounded)
+
 
 def curve(run: RecordedRun, quantity: str) -> Curve:
     """Return the curve of `quantity` along `run`."""
     return Curve(run.along("time"), run.along(quantity).astype(float), run.outcome != Outcome.DIVERGED)
+
+
+def swings(values: Float[np.ndarray, " records"]) -> bool:
+    """Tell whether values, the sharpness of a run, go up and down so often that their curve fills an area."""
+    changes = np.diff(values)
+    turns = (changes[1:] * changes[:-1] < 0) & (np.abs(changes[1:]) > _SWING * np.abs(values[2:]))
+    return bool(turns.mean() > 0.25) if len(turns) else False
+
+
+def is_calm(run: RecordedRun) -> bool:
+    """Tell whether the curves of a run may lie before the flow and all levels: it arrived, or does not swing."""
+    drawn = curve(run, "sharpness").known()
+    return run.outcome.arrived or (drawn.bounded and not swings(drawn.values))
 
 
 def log_limits(curves: Sequence[Curve], view: TimeView) -> tuple[float, float] | None:

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
@@ -10,6 +11,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from ...comparison import steps_of_descent
 from ...kinds import named_in
 from ...kinds.outside import look_in, sha256, source_of
 from ..keys import choices
@@ -179,8 +181,10 @@ def _without_start_options(scenario: Scenario) -> dict[str, Any]:
     content = resolved(scenario)
     for option in scenario.network.start_options:
         content["network"].pop(option, None)
-    # What the result of a block does not depend on.
-    return content | {"descent": resolved_default("descent"), "theory": None, "lemma_3": None}
+    # What the result of a block does not depend on, in the words of the first blocks that were stored.
+    del content["sharpness"]
+    descent = resolved_default("descent") | {"steps": steps_of_descent(1.0, None, math.inf)}
+    return content | {"descent": descent, "theory": None, "lemma_3": None}
 
 
 def resolved_default(section: str) -> Any:

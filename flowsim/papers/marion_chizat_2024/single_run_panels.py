@@ -8,11 +8,11 @@ from ...report.recorded import RecordedRun
 from ...report.style import FLOW as FLOW_LOOK, MAJOR_TICKS, MINOR_TICKS, run_look
 from ...report.sweeps import runs
 from ...report.sweeps.panels import LABELS, draw_thresholds
+from ...report.view import swings
 from ...runs import GRADIENT_DESCENT, Run
 from .scale_panels import SHARPNESS_LIMITS, draw_bounds
 
 _MARKS = 9
-_SWING = 0.01
 
 
 def draw_single_run(
@@ -24,7 +24,7 @@ def draw_single_run(
     """
     rate = descent.run.learning_rate or np.nan
     shown, steps = _as_in_sweep(dataset, rate), descent.along("time") / rate
-    curve = run_look(shown, calm=not _swings(descent.along("sharpness")))
+    curve = run_look(shown, calm=not swings(descent.along("sharpness")))
     marks = {"markevery": max(1, len(steps) // _MARKS), "label": shown.label}
     for axes, quantity in ((distance, "squared_distance"), (sharpness, "sharpness")):
         axes.plot(*_flow_until(flow, quantity, rate, steps[-1]), label="GF", **FLOW_LOOK)
@@ -48,13 +48,6 @@ def _flow_until(flow: RecordedRun, quantity: str, rate: float, last: float) -> t
     if quantity == "sharpness" and flow.outcome.arrived and steps[-1] < last:
         steps, values = np.append(steps, last), np.append(values, values[-1])
     return steps, values
-
-
-def _swings(sharpness: np.ndarray) -> bool:
-    """Tell whether the sharpness goes up and down so often that its curve fills an area."""
-    changes = np.diff(sharpness)
-    turns = (changes[1:] * changes[:-1] < 0) & (np.abs(changes[1:]) > _SWING * np.abs(sharpness[2:]))
-    return bool(turns.mean() > 0.25) if len(turns) else False
 
 
 def _as_in_sweep(dataset: xarray.Dataset, rate: float) -> Run:
