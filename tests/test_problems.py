@@ -130,5 +130,5 @@ def test_a_linear_network_of_ones_own_needs_its_regressor_only(problem):
     np.testing.assert_allclose(gauss_newton(problem, field.network, weights).gram, expected @ expected.T, atol=1e-13)
     flow = flowsim.integrate(network, problem)
     assert flow.converged
-    assert flow.method == "LowRankExtrapolation"
+    assert flow.method == "StiffnessSwitching"
     assert float(problem.squared_distance(flow.network)) < 1e-12

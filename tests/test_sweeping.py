@@ -387,6 +387,7 @@ def test_single_precision_stays_single_and_the_setting_of_jax_as_it_was():
     with jax.enable_x64(False) if hasattr(jax, "enable_x64") else jax.experimental.disable_x64():
         narrow = flowsim.sweep(make, regression(), {"scale": [0.5]})
         assert not jax.config.jax_enable_x64
+    assert jax.config.jax_enable_x64
     assert narrow.failures == ()
 
 

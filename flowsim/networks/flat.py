@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PyTree
 
-# Beyond this many weights a copy of them counts, and they may be spread over devices; so few arrays are no fewer kernels.
+# Beyond this many weights a copy of them counts, and they may be spread over devices; few arrays are as fast apart.
 _MOST = 2**14
 _FEW_ARRAYS = 3
 

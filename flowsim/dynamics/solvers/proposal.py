@@ -34,7 +34,7 @@ class Proposal(eqx.Module):
     def __init__(self, size: Float[Array, ""], factor: Float[Array, ""], rough: ArrayLike = False):
         # Where the field left its domain nothing is known but that the step is too long.
         unknown = jnp.isnan(size) | jnp.isnan(factor)
-        self.size, self.factor = jnp.where(unknown, jnp.inf, size), jnp.where(unknown, 0, factor)
+        self.size, self.factor = jnp.where(unknown, jnp.inf, size), jnp.where(unknown, 0, factor).astype(size.dtype)
         self.rough = jnp.asarray(rough)
 
 
@@ -71,7 +71,7 @@ class ProposingSolver(diffrax.AbstractAdaptiveSolver, CountsWork):
         return dataclasses.replace(own, rtol=slack * own.rtol, atol=slack * own.atol)
 
     def steady_order(self, solver_state: Any) -> bool | Bool[Array, ""]:
-        """Tell whether the error of the next step, tried again, falls by the order of the method, unless the field jumps."""
+        """Tell whether the error of the next step, tried again, falls by its order unless the field jumps."""
         return False
 
     def after_rejection(self, before: Any, after: Any) -> Any:

@@ -13,7 +13,7 @@ from ..field import GradientField, Measured
 from ..spectral_radius import scaled
 from ..work import Work
 from .low_rank import LowRankExtrapolation
-from .proposal import Proposal, ProposingSolver
+from .proposal import ProposingSolver
 from .registry import SOLVERS
 from .switching import StabilitySwitching
 

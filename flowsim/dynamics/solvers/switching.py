@@ -25,8 +25,8 @@ _FIFTH, _FOURTH, _SECOND = 0, 1, 2
 _STIFF = 1.5
 # A stabilized step of less reach than this is as well taken by the explicit method.
 _EASY = 2.5
-# In a step with hρ below the first, the error of Tsit5 is a thousandth of the change of h f, or less; beyond the second,
-# the field is not smooth, unless it is that of rounding: so many units in the last place.
+# In a step with hρ below the first, the error of Tsit5 is at most a thousandth of the change of h f. Beyond the second,
+# the field is not smooth, unless the error is that of rounding: so many units in the last place.
 _SHORT, _ROUGH, _ROUNDING = 1.0, 0.01, 1e3
 # Steps between two looks at the spectral radius, at most; four times as many while the steps stay far from it.
 _RARELY = 16
@@ -122,7 +122,7 @@ class StabilitySwitching(ProposingSolver):
         return solver_state.work
 
     def steady_order(self, solver_state: _State) -> Bool[Array, ""]:
-        """Tell whether the next step is one of Tsit5: errors of stabilized ones fall more slowly in stiff directions."""
+        """Tell whether the next step is one of Tsit5: in stiff directions errors of the others fall more slowly."""
         return solver_state.kind == _FIFTH
 
     def after_rejection(self, before: _State, after: _State) -> _State:

@@ -47,7 +47,8 @@ def compute(block: Block, expected: dict[str, Any]) -> BlockResult:
     Turns 64-bit JAX on or off, as the block wants it. A cell that raises is reported in `failures`, and the others go
     on.
     """
-    jax.config.update("jax_enable_x64", block.wide)
+    if jax.config.jax_enable_x64 != block.wide:  # pyright: ignore[reportAttributeAccessIssue]  (set at run time)
+        jax.config.update("jax_enable_x64", block.wide)
     _make_room(block.structure)
     try:
         _refuse_another_place(block, expected)
