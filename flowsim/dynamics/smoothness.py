@@ -17,10 +17,11 @@ class Smoothness(eqx.Module):
     """By how much the tolerance is loosened as the field jumps, as the gradient of a ReLU network does.
 
     At a jump the error of a step falls like its length, whatever the order of the method: an adaptive method grinds its
-    steps to the tolerance and gains nothing. The signs of it are a step that is tried again, shorter, with an error that
-    fell so slowly, and one that its solver calls rough: near a valley that lies along a jump the steps cross it one after
-    the other, with errors that are always the same. Where signs accumulate, the tolerance is multiplied by a `slack` that rises until they end, up to a
-    relative tolerance of 10⁻³, and falls slowly in between; `most` is the largest so far, one for a smooth field.
+    steps to the tolerance and gains nothing. One sign of it is a step that is tried again, shorter, with an error that
+    fell so slowly; another a step that its solver calls rough: in a valley along a jump the steps cross it one after
+    the other, with errors that stay the same. Where signs accumulate, the tolerance is multiplied by a `slack` that
+    rises until they end, up to a relative tolerance of 10⁻³, and falls slowly in between; `most` is the largest so far,
+    one for a smooth field.
     `size` and `length` are those of the attempt before if it was rejected, else zero.
     """
 
