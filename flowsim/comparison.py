@@ -138,7 +138,8 @@ def compare(
         )
     progress("gradient flow")
     times = _common_times([np.asarray(run.times) for run in runs], records) if runs else None
-    shared |= {"t1": t1, "ts": times, "between": times is not None}
+    when = {"records": records} if times is None else {"ts": times, "between": True}
+    shared |= {"t1": t1, **when}
     if runs or _affords_path(network) or along != SharpnessAlong():
         flow = integrate(network, problem, weights=True, **shared, **flow_options)
         progress("sharpness along the way")

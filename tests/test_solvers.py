@@ -386,6 +386,63 @@ def test_a_gradient_that_jumps_is_recognized_and_not_ground_to_dust():
     assert flow.gradients < 2000
 
 
+def test_a_valley_along_a_jump_is_followed_without_crossing_it_in_dust():
+    """dy/dt = −(sign y₁ + y₁/10, y₂ − 1): to rounding y₁ stays at its jump, which a fine step crosses each time."""
+    problem = flowsim.Risk(lambda w: jnp.abs(w[0]) + w[0] ** 2 / 20 + (w[1] - 1) ** 2 / 2)
+    options = {"t1": 10.0, "ts": [], "stopping": flowsim.Stopping(None)}
+    with pytest.warns(UserWarning, match="the gradient jumps on the way"):
+        flow = flowsim.integrate(jnp.array([0.5, -3.0]), problem, **options)
+    assert flow.gradients < 50_000  # six million without
+    np.testing.assert_allclose(flow.network, [0, 1 - 4 * np.exp(-10)], atol=1e-2)
+
+
+def small_mlp(activation=jnp.tanh):
+    network = eqx.nn.MLP(5, 1, 20, 2, activation, key=jax.random.key(0))
+    X, y = np.random.default_rng(0).standard_normal((50, 5)), np.random.default_rng(1).standard_normal((50, 1))
+    return network, flowsim.EmpiricalRisk(X, y)
+
+
+def test_a_flow_that_is_not_stiff_never_pays_for_a_gauss_newton_matrix():
+    network, problem = small_mlp()
+    ours, explicit = (
+        flowsim.integrate(network, problem, t1=1.0, ts=[], solver=solver) for solver in (None, StabilitySwitching())
+    )
+    assert (ours.method, ours.gradients, ours.products) == ("StiffnessSwitching", explicit.gradients, explicit.products)
+    np.testing.assert_allclose(flat(ours.network), flat(explicit.network), rtol=1e-12)
+
+
+def test_a_flow_that_grows_stiff_turns_to_the_low_rank_solver_and_back_where_steps_are_short():
+    network, problem = small_mlp()
+    options = {"t1": 500.0, "ts": []}
+    ours = flowsim.integrate(network, problem, **options)
+    explicit, low_rank = (
+        flowsim.integrate(network, problem, solver=solver, **options)
+        for solver in (StabilitySwitching(), LowRankExtrapolation())
+    )
+    assert ours.steps < 0.5 * explicit.steps
+    assert ours.gradients < 0.5 * explicit.gradients
+    assert 0 < ours.products < low_rank.products
+    np.testing.assert_allclose(flat(ours.network), flat(explicit.network), rtol=1e-4, atol=1e-5)
+    # Records so close that accuracy is for nothing: explicit steps are cheaper, and the low-rank ones given up.
+    close = flowsim.integrate(network, problem, t1=520.0, ts=np.linspace(500, 520, 401), rtol=1e-6)
+    assert close.products < ours.products + 40 * 58
+
+
+def test_a_choice_of_solvers_works_mapped_and_in_single_precision():
+    network, problem = small_mlp()
+    single = jax.tree.map(lambda leaf: leaf.astype(jnp.float32) if eqx.is_inexact_array(leaf) else leaf, network)
+    exact = flowsim.integrate(network, problem, t1=3.0, ts=[])
+    assert float(flowsim.integrate(single, problem, t1=3.0, ts=[]).final_risk) == pytest.approx(
+        float(exact.final_risk), rel=1e-3
+    )
+    weights, rest = eqx.partition(network, eqx.is_inexact_array)
+    both = jax.tree.map(lambda leaf: jnp.stack([leaf, 0.9 * leaf]), weights)
+    risks = jax.jit(jax.vmap(lambda w: flowsim.integrate(eqx.combine(w, rest), problem, t1=3.0, ts=[]).final_risk))(
+        both
+    )
+    np.testing.assert_allclose(risks[0], exact.final_risk, rtol=1e-8)
+
+
 def test_a_smooth_network_is_not_taken_for_one_whose_gradient_jumps():
     network = eqx.nn.MLP(5, 1, 20, 2, jax.nn.gelu, key=jax.random.key(0))
     X, y = np.random.default_rng(0).standard_normal((50, 5)), np.random.default_rng(1).standard_normal((50, 1))

@@ -22,7 +22,7 @@ from .dynamics import Dynamics
 from .field import check_step_count, checked_parts, constant
 from .gradient_flow import GradientFlow
 from .records import instruments
-from .schedule import AtTimes, Spread
+from .schedule import AtTimes, Schedule, spread
 from .stopping import Stopping, stopping_for
 from .trajectory import Trajectory, as_times, trajectory_of
 
@@ -44,6 +44,7 @@ def integrate(
     max_steps: int = 1_000_000,
     ts: ArrayLike | None = None,
     between: bool = False,
+    records: int | None = None,
     stopping: Stopping | None = None,
     diagnostics: Mapping[str, Callable[[Any], Any]] | None = None,
     probes: Sequence[Probe | Callable[[Any], Any]] = (),
@@ -63,9 +64,9 @@ def integrate(
     `stepsize_controller` replaces the step control altogether, and then holds the tolerances.
 
     Records are made at the increasing times `ts`, reached exactly, and at the end, and with `between` also where
-    much happens between them; without `ts`, at the ends of some 200 steps, spread over plateau, fast phase and
-    approach. Steps are kept short enough for that: `ts=[]` leaves only the record at the end, and is the fastest way
-    to the limit. Each record holds the risk, excess risk, squared distance and gradient norm, what the functions of
+    much happens between them; without `ts`, at the ends of up to `records` steps (default: 128), half as many at least,
+    spread over plateau, fast phase and approach. Steps are kept short enough for that: `ts=[]` leaves only the record
+    at the end, and is the fastest way to the limit. Each record holds the risk, excess risk, squared distance and gradient norm, what the functions of
     the network in `diagnostics` return (floating-point arrays), what the `probes` measure (`flowsim.Probe`, or
     functions of the network), and on request the `sharpness` and the `weights`, both of which cost more than the flow.
 
@@ -91,7 +92,7 @@ def integrate(
         problem=problem,
         dynamics=dynamics,
         stopping=stopping_for(stopping, problem, dtype),
-        schedule=Spread() if ts is None else AtTimes(constant(as_times(ts, "ts"), dtype), between),
+        schedule=_schedule(ts, between, records, dtype),
         instruments=instruments(diagnostics, probes, sharpness=sharpness, weights=weights),
         t1=constant(t1, dtype),
         max_steps=constant(max_steps, jnp.result_type(int)),
@@ -104,6 +105,14 @@ def integrate(
     trajectory = trajectory_of(state, request, rest)
     _warn_of_jumps(trajectory.loosened)
     return trajectory
+
+
+def _schedule(ts: ArrayLike | None, between: bool, records: int | None, dtype: jnp.dtype) -> Schedule:
+    if ts is None:
+        return spread(records)
+    if records is not None:
+        raise ValueError("records are made at the times ts, or at so many times of the flow's own choice: give one")
+    return AtTimes(constant(as_times(ts, "ts"), dtype), between)
 
 
 def _warn_of_jumps(loosened: Float[Array, ""]) -> None:

@@ -13,6 +13,7 @@ from .dynamics import Clock
 from .records import Records, empty_records
 
 _CAPACITY = 256
+_RECORDS = 128
 # Weight of the risk's own fall, against its logarithm's, in the spacing of records: both get about half of them.
 _LINEAR_WEIGHT = 40.0
 _FIRST_SPACING = 0.5
@@ -87,17 +88,19 @@ class SpreadState(eqx.Module):
 
 
 class Spread(Schedule):
-    """Records at ends of steps, some 130 to 250 in all, spread evenly over what happens.
+    """Records at ends of steps, spread evenly over what happens: up to `capacity`, an even number, and half at least.
 
     Distance is measured along log time (a plateau), the fall of the risk (the fast phase) and the logarithm
     of the gradient norm (the approach of the limit), and steps are kept short enough for it. When the slots are full,
     every second record is dropped and the spacing doubled, so the end of the run need not be known.
     """
 
+    capacity: int = eqx.field(static=True, default=_RECORDS)
+
     def init(self, record: PyTree, coordinates: Float[Array, " 3"]) -> SpreadState:
         """Return the state before the first record, which is due at once."""
-        spacing = jnp.asarray(_FIRST_SPACING, record["times"].dtype)
-        return SpreadState(empty_records(_CAPACITY, record), Pace.at(coordinates), spacing)
+        spacing = jnp.asarray(_FIRST_SPACING * _CAPACITY / self.capacity, record["times"].dtype)
+        return SpreadState(empty_records(self.capacity, record), Pace.at(coordinates), spacing)
 
     def horizon(self, state: SpreadState) -> Float[Array, ""]:
         """Return the time of the next record, infinite: it is not known beforehand."""
@@ -117,9 +120,18 @@ class Spread(Schedule):
 
     def add(self, state: SpreadState, record: PyTree) -> SpreadState:
         """Return the state with one more record."""
-        full = state.records.count == _CAPACITY
+        full = state.records.count == self.capacity
         records = jax.lax.cond(full, lambda records: records.thinned(), lambda records: records, state.records)
         return SpreadState(records.add(record), state.pace.now_recorded(), jnp.where(full, 2, 1) * state.spacing)
+
+
+def spread(records: int | None) -> Spread:
+    """Return the schedule of at most so many records, 128 by default; `ValueError` for no number of them."""
+    if records is None:
+        return Spread()
+    if not isinstance(records, int | np.integer) or isinstance(records, bool) or records < 2:
+        raise ValueError(f"records must be a whole number, two or more, got {records!r}")
+    return Spread(int(records) // 2 * 2)
 
 
 class AtTimesState(eqx.Module):

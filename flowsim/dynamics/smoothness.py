@@ -9,8 +9,8 @@ _COARSEST = 1e-3
 _LOOSER, _TIGHTER = 4.0, 0.98
 # Where a field jumps the error of a step falls like its length; the methods here are of order two at least.
 _LOWEST_ORDER = 1.5
-# So many signs of a jump, each forgotten over some ten steps, are one too many.
-_SIGNS, _FORGOTTEN = 1.5, 0.9
+# So many signs of a jump, each forgotten over some ten steps, are one too many. Rough steps count if most of them are.
+_SIGNS, _FORGOTTEN, _ROUGH_COUNTS = 1.5, 0.9, 0.25
 
 
 class Smoothness(eqx.Module):
@@ -54,8 +54,9 @@ class Smoothness(eqx.Module):
         """
         again = (way > rtol) & (self.length > length) & jnp.isfinite(size) & jnp.isfinite(self.size)
         fall, shortening = self.size / size, self.length / length
-        sign = (again & (fall < shortening**_LOWEST_ORDER)) | ((way > rtol) & rough)
-        signs = jnp.where(kept, _FORGOTTEN, 1) * self.signs + sign
+        slow, rough = again & (fall < shortening**_LOWEST_ORDER), (way > rtol) & rough
+        sign = slow | rough
+        signs = jnp.where(kept, _FORGOTTEN, 1) * self.signs + jnp.where(slow, 1, jnp.where(rough, _ROUGH_COUNTS, 0))
         looser = jnp.minimum(_LOOSER * self.slack, jnp.maximum(_COARSEST / rtol, 1))
         slack = jnp.where(sign & (signs > _SIGNS), looser, jnp.where(kept, _TIGHTER, 1) * self.slack)
         slack = jnp.maximum(slack, 1)

@@ -100,7 +100,7 @@ class Stepper(eqx.Module):
         """Try a step of the length that the controller wants, or of `longest` where that is shorter."""
         term, zero = diffrax.ODETerm(field), jnp.zeros_like(state.wanted)
         length, cut = jnp.minimum(state.wanted, longest), longest < state.wanted
-        taken = self._loosened(state.smoothness.slack)
+        taken = self._loosened(state.smoothness.slack, weights)
         candidate, error, _, solver, solved = taken.step(term, zero, length, weights, None, state.solver, False)
         # Where a field leaves its domain or a root is not found, the step is too long.
         error = jax.tree.map(lambda leaf: jnp.where(jnp.isnan(leaf), jnp.inf, leaf).astype(leaf.dtype), error)
@@ -130,9 +130,12 @@ class Stepper(eqx.Module):
         """Return what the solver knows of the point where it is, `None` for one that does not keep it."""
         return self._measured(state.solver)
 
-    def _loosened(self, slack: Float[Array, ""]) -> diffrax.AbstractAdaptiveSolver:
+    def _loosened(self, slack: Float[Array, ""], weights: PyTree) -> diffrax.AbstractAdaptiveSolver:
         """Return the solver with tolerances multiplied by `slack`, if they are its own."""
-        return self.solver if self._proposing is None else self._proposing.loosened(slack)
+        if self._proposing is None:
+            return self.solver
+        entries = sum(leaf.size for leaf in jax.tree.leaves(weights))
+        return self._proposing.loosened(slack, norm(weights) / entries**0.5)
 
     def _measured(self, solver: PyTree) -> Measured | None:
         return None if self._proposing is None else self._proposing.measured(solver)

@@ -20,6 +20,8 @@ from .statement import ROUNDING, Assumption
 # The part of the excess risk that is lost where a new clock starts. The last is the escape.
 _CLOCKS = (1e-14, 1e-10, 1e-6, 1e-3)
 _SINGLE_PRECISION_ROUNDING = 1e-3
+# Statements hold along the whole path: of each part twice as many records as a flow has by default.
+_RECORDS = 256
 
 
 @dataclass(frozen=True, eq=False)
@@ -135,6 +137,8 @@ def follow(
     atol = 1e-3 * rtol * min(1.0, largest or 1.0) if atol is None else atol
     stopping = Stopping.standard(dtype) if stopping is None else stopping
     options |= {"rtol": rtol, "atol": atol, "weights": True}
+    if options.get("ts") is None:
+        options.setdefault("records", _RECORDS)
     enough, start = stopping.excess_risk or 0.0, float(problem.excess_risk(network))
     levels = [(1 - lost) * start for lost in _CLOCKS if lost > 8 * jnp.finfo(dtype).eps]
     phases, current = [], network

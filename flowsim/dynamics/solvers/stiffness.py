@@ -98,10 +98,11 @@ class StiffnessSwitching(ProposingSolver):
         both = (solver.suited(field, own.rtol, own.atol) for solver in (self.explicit, self.low_rank))
         return dataclasses.replace(own, **dict(zip(("explicit", "low_rank"), both, strict=True)))
 
-    def loosened(self, slack: Float[Array, ""]) -> "StiffnessSwitching":
+    def loosened(self, slack: Float[Array, ""], size: Float[Array, ""]) -> "StiffnessSwitching":
         """Return the solver with tolerances multiplied by `slack`; more than one says that the field jumps."""
-        explicit, low_rank = self.explicit.loosened(slack), self.low_rank.loosened(slack)
-        return dataclasses.replace(super().loosened(slack), explicit=explicit, low_rank=low_rank, jumps=slack > 1)
+        explicit, low_rank = self.explicit.loosened(slack, size), self.low_rank.loosened(slack, size)
+        own = super().loosened(slack, size)
+        return dataclasses.replace(own, explicit=explicit, low_rank=low_rank, jumps=slack > 1)
 
     def init(self, terms: Any, t0: Any, t1: Any, y0: PyTree, args: Any) -> _State:
         """Return the state before the first step, an explicit one."""
