@@ -66,9 +66,10 @@ def integrate(
     Records are made at the increasing times `ts`, reached exactly, and at the end, and with `between` also where
     much happens between them; without `ts`, at the ends of up to `records` steps (default: 128), half as many at least,
     spread over plateau, fast phase and approach. Steps are kept short enough for that: `ts=[]` leaves only the record
-    at the end, and is the fastest way to the limit. Each record holds the risk, excess risk, squared distance and gradient norm, what the functions of
-    the network in `diagnostics` return (floating-point arrays), what the `probes` measure (`flowsim.Probe`, or
-    functions of the network), and on request the `sharpness` and the `weights`, both of which cost more than the flow.
+    at the end, and is the fastest way to the limit. Each record holds the risk, excess risk, squared distance and
+    gradient norm, what the functions of the network in `diagnostics` return (floating-point arrays), what the `probes`
+    measure (`flowsim.Probe`, or functions of the network), and on request the `sharpness` and the `weights`, both of
+    which cost more than the flow.
 
     With `checkpoint`, a path, the state is written to that file every `checkpoint_seconds` and at the end. Where the
     file exists, the run goes on from it and ends, bit for bit, as without the interruption.

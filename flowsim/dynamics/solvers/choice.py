@@ -12,7 +12,7 @@ from .switching import StabilitySwitching
 # Where factorizations of the outputs' matrix cost no more than the gradients of a step.
 _LARGEST_RANK_IN_CLOSED_FORM = 2048
 # Gradients that a step may cost beyond those that it takes: for one output, 512 samples come to as much. Explicit
-# stabilized steps have a reach of 1000 for them.
+# stabilized steps have a reach of some 700 for them.
 _LARGEST_OVERHEAD = 45
 
 
@@ -21,10 +21,11 @@ def default_solver(
 ) -> diffrax.AbstractAdaptiveSolver:
     """Return the solver for a problem: by what its Gauss–Newton matrix costs.
 
-    While that is less than some 45 gradients for each step it is `LowRankExtrapolation`, whose steps accuracy alone
-    limits: for up to 512 samples and one output, 31 samples and ten; for a linear network, where GGᵀ has a closed form,
-    up to rank 2048. Beyond, and for a problem that does not know its outputs, it is `StabilitySwitching`, explicit,
-    which changes its formula with what limits its step.
+    For a linear network, where GGᵀ has a closed form, up to rank 2048, it is `LowRankExtrapolation`, whose steps
+    accuracy alone limits. While the matrix costs less than some 45 gradients for each step, for up to 512 samples and
+    one output, 31 samples and ten, it is `StiffnessSwitching`, which turns to that where it pays. Beyond, and for a
+    problem that does not know its outputs, it is `StabilitySwitching`, explicit, which changes its formula with what
+    limits its step.
     """
     rank, passes = field.rank(weights), field.jacobian_passes(weights)
     if rank is None or passes is None:
@@ -46,4 +47,4 @@ def default_solver(
         followed=followed,
         overhead=overhead,
     )
-    return low_rank if known else StiffnessSwitching(StabilitySwitching(rtol, atol), low_rank, rtol, atol)
+    return low_rank if known else StiffnessSwitching(explicit=StabilitySwitching(rtol, atol), low_rank=low_rank)

@@ -1,4 +1,4 @@
-"""Explicit methods as rows of numbers: one of high order, and stabilized ones of order four."""
+"""Explicit methods as rows of numbers: one of high order, and stabilized ones of orders four and two."""
 
 import functools
 import json

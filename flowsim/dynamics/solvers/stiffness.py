@@ -95,8 +95,9 @@ class StiffnessSwitching(ProposingSolver):
     def suited(self, field: GradientField, rtol: Float[Array, ""], atol: Float[Array, ""]) -> "StiffnessSwitching":
         """Return the solver for a field, with what it leaves open filled in, in both of its solvers too."""
         own = super().suited(field, rtol, atol)
-        both = (solver.suited(field, own.rtol, own.atol) for solver in (self.explicit, self.low_rank))
-        return dataclasses.replace(own, **dict(zip(("explicit", "low_rank"), both, strict=True)))
+        rtol, atol = jnp.asarray(own.rtol), jnp.asarray(own.atol)
+        explicit, low_rank = self.explicit.suited(field, rtol, atol), self.low_rank.suited(field, rtol, atol)
+        return dataclasses.replace(own, explicit=explicit, low_rank=low_rank)
 
     def loosened(self, slack: Float[Array, ""], size: Float[Array, ""]) -> "StiffnessSwitching":
         """Return the solver with tolerances multiplied by `slack`; more than one says that the field jumps."""
