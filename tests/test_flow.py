@@ -146,7 +146,7 @@ def test_a_run_of_a_solver_of_diffrax_goes_on_in_a_second_call(mlp, problem, mon
 def test_records_are_thinned_when_there_are_too_many(residual, problem):
     flow = flowsim.integrate(residual, problem, solver=diffrax.Heun())
     assert int(flow.steps) > 1000
-    assert 100 <= len(flow.times) <= 256
+    assert 64 <= len(flow.times) <= 128
     assert (np.diff(flow.times) > 0).all()
     assert np.isfinite(flow.risk).all()
 

@@ -9,8 +9,9 @@ _COARSEST = 1e-3
 _LOOSER, _TIGHTER = 4.0, 0.98
 # Where a field jumps the error of a step falls like its length; the methods here are of order two at least.
 _LOWEST_ORDER = 1.5
-# So many signs of a jump, each forgotten over some ten steps, are one too many. Rough steps count if most of them are.
-_SIGNS, _FORGOTTEN, _ROUGH_COUNTS = 1.5, 0.9, 0.25
+# So many signs of a jump, each forgotten over some ten steps, are one too many. A step that is slow alone counts half,
+# as the derivative of f may jump there, and rough ones count if most of them are.
+_SIGNS, _FORGOTTEN, _SLOW_COUNTS, _ROUGH_COUNTS = 1.5, 0.9, 0.5, 0.25
 
 
 class Smoothness(eqx.Module):
@@ -56,7 +57,8 @@ class Smoothness(eqx.Module):
         fall, shortening = self.size / size, self.length / length
         slow, rough = again & (fall < shortening**_LOWEST_ORDER), (way > rtol) & rough
         sign = slow | rough
-        signs = jnp.where(kept, _FORGOTTEN, 1) * self.signs + jnp.where(slow, 1, jnp.where(rough, _ROUGH_COUNTS, 0))
+        weight = jnp.where(slow, jnp.where(rough, 1, _SLOW_COUNTS), jnp.where(rough, _ROUGH_COUNTS, 0))
+        signs = jnp.where(kept, _FORGOTTEN, 1) * self.signs + weight
         looser = jnp.minimum(_LOOSER * self.slack, jnp.maximum(_COARSEST / rtol, 1))
         slack = jnp.where(sign & (signs > _SIGNS), looser, jnp.where(kept, _TIGHTER, 1) * self.slack)
         slack = jnp.maximum(slack, 1)

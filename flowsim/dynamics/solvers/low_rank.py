@@ -87,8 +87,11 @@ class LowRankExtrapolation(ProposingSolver):
 
     def init(self, terms: Any, t0: Any, t1: Any, y0: PyTree, args: Any) -> _State:
         """Return the state before the first step, in which the field alone has been looked at."""
+        return self.beginning(y0, measuring(self.measure, terms, args)(t0, y0))
+
+    def beginning(self, y0: PyTree, measured: Measured) -> _State:
+        """Return the state before the first step, from what has been measured there."""
         residual = ResidualCurvature.unknown(y0, self.followed) if self.followed else None
-        measured = measuring(self.measure, terms, args)(t0, y0)
         return _State(measured, jnp.zeros_like(measured.objective), residual, jnp.array(_LOOKS_EVERY), no_work())
 
     def work(self, solver_state: _State) -> Work:
@@ -112,13 +115,13 @@ class LowRankExtrapolation(ProposingSolver):
         """Take one step; the order that it used is the number of rows that it needed."""
         h = t1 - t0
         gauss_newton = cast(Callable[[PyTree], GaussNewton], self.curvature)
-        state = self._looking(lambda y: terms.vf(t0, y, args), y0, h, solver_state)
+        alone = gauss_newton(y0)
+        state = self._looking(lambda y: terms.vf(t0, y, args), y0, alone, h, solver_state)
 
-        def curvature(y: PyTree) -> GaussNewton:
-            matrix = gauss_newton(y)
+        def whole(matrix: GaussNewton) -> GaussNewton:
             return matrix if state.residual is None else matrix.with_rows(state.residual.rows)
 
-        matrix = curvature(y0)
+        matrix = whole(alone)
         start = state.measured
         stiff = h * jnp.max(jnp.linalg.norm(matrix.gram, axis=0)) > _FROZEN_UP_TO
 
@@ -127,7 +130,7 @@ class LowRankExtrapolation(ProposingSolver):
 
             def direction(i: Array, y: PyTree) -> PyTree:
                 f = terms.vf(t0 + i * h / j, y, args)
-                return jax.lax.cond(stiff, lambda: curvature(y).resolvent(h / j)(f), lambda: frozen(f))
+                return jax.lax.cond(stiff, lambda: whole(gauss_newton(y)).resolvent(h / j)(f), lambda: frozen(f))
 
             return _substeps(direction, y0, frozen(start.slope), h / j, j)
 
@@ -141,14 +144,15 @@ class LowRankExtrapolation(ProposingSolver):
         )
         return y1, Proposal(table.error, factor), {"y0": y0, "y1": y1}, state, diffrax.RESULTS.successful
 
-    def _looking(self, f: Callable[[PyTree], PyTree], y: PyTree, h: Float[Array, ""], state: _State) -> _State:
+    def _looking(
+        self, f: Callable[[PyTree], PyTree], y: PyTree, matrix: GaussNewton, h: Float[Array, ""], state: _State
+    ) -> _State:
         """Return the state in which what A leaves out at `y` is known as well as a step of length `h` needs it."""
         residual = state.residual
         if residual is None:
             return state
 
         def look() -> _State:
-            matrix = cast(Callable[[PyTree], GaussNewton], self.curvature)(y)
             _, moved = jax.linearize(f, y)
 
             def product(vector: PyTree) -> PyTree:

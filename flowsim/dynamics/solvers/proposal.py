@@ -24,7 +24,7 @@ class Proposal(eqx.Module):
 
     `size` is the error in units of the tolerance, up to one where the step may be kept, and `factor` leads from its
     length to that of the next, or of the next attempt. `rough` says that the error is larger than that of so short a
-    step in any smooth field.
+    step in any field without jumps.
     """
 
     size: Float[Array, ""]

@@ -107,10 +107,10 @@ class StiffnessSwitching(ProposingSolver):
 
     def init(self, terms: Any, t0: Any, t1: Any, y0: PyTree, args: Any) -> _State:
         """Return the state before the first step, an explicit one."""
-        explicit, low_rank = (solver.init(terms, t0, t1, y0, args) for solver in (self.explicit, self.low_rank))
+        explicit = self.explicit.init(terms, t0, t1, y0, args)
+        low_rank = self.low_rank.beginning(y0, explicit.measured)
         zero = jnp.zeros((), jax.tree.leaves(y0)[0].dtype)
         paces = Pace.unknown(zero), Pace.unknown(zero)
-        low_rank = _at(low_rank, explicit.measured)
         return _State(explicit, low_rank, jnp.array(False), jnp.array(0), paces, zero, jnp.ones_like(zero))
 
     def work(self, solver_state: _State) -> Work:

@@ -25,9 +25,10 @@ _FIFTH, _FOURTH, _SECOND = 0, 1, 2
 _STIFF = 1.5
 # A stabilized step of less reach than this is as well taken by the explicit method.
 _EASY = 2.5
-# In a step with hρ below the first, the error of Tsit5 is at most a thousandth of the change of h f. Beyond the second,
-# the field is not smooth, unless the error is that of rounding: so many units in the last place.
-_SHORT, _ROUGH, _ROUNDING = 1.0, 0.01, 1e3
+# In a step with hρ below the first, h f changes by hρ ‖h f‖ at most, and the error of Tsit5 is a thousandth of that, or
+# a tenth where the derivative of f jumps. Beyond the second f jumps itself, unless the error is that of rounding: so
+# many units in the last place.
+_SHORT, _ROUGH, _ROUNDING = 1.0, 0.2, 1e3
 # Steps between two looks at the spectral radius, at most; four times as many while the steps stay far from it.
 _RARELY = 16
 # Changes between stabilized methods must gain so much, and what is remembered of the other one grows by so much a step.
@@ -156,7 +157,7 @@ class StabilitySwitching(ProposingSolver):
         work = solver_state.work + Work(_evaluations(method), looks)
         dense = {"y0": y0, "y1": y1, "k0": scaled(start.slope, h), "k1": scaled(end.slope, h)}
         state = _State(end, radius, kind_next, fourth, work)
-        rough = (kind == _FIFTH) & (h * bound < _SHORT) & _is_rough(h, start.slope, end.slope, error)
+        rough = (kind == _FIFTH) & (h * bound < _SHORT) & _is_rough(h, bound, start.slope, error)
         return y1, Proposal(size, length / h, rough), dense, state, diffrax.RESULTS.successful
 
     def _looking(
@@ -204,11 +205,10 @@ class StabilitySwitching(ProposingSolver):
         return kind, jnp.stack([jnp.minimum(allowed, easy), into4, length2])[kind], fourth
 
 
-def _is_rough(h: Float[Array, ""], slope0: PyTree, slope1: PyTree, error: PyTree) -> Bool[Array, ""]:
-    """Tell whether an error is larger than a share of the change of the field, and than rounding makes it."""
-    rounding = _ROUNDING * jnp.finfo(h.dtype).eps * norm(slope0)
-    change = norm(jax.tree.map(jnp.subtract, slope1, slope0))
-    return norm(error) > h * (_ROUGH * change + rounding)
+def _is_rough(h: Float[Array, ""], bound: Float[Array, ""], slope: PyTree, error: PyTree) -> Bool[Array, ""]:
+    """Tell whether an error is larger than a share of what h f may change by, and than rounding makes it."""
+    rounding = _ROUNDING * jnp.finfo(h.dtype).eps
+    return norm(error) > h * (_ROUGH * h * bound + rounding) * norm(slope)
 
 
 def _evaluations(method: Int[Array, ""]) -> Int[Array, ""]:
