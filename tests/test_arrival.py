@@ -51,6 +51,7 @@ def test_the_units_of_data_and_labels_do_not_matter(which, scale):
     assert off(problem, flow.network) <= 1e-5
 
 
+@pytest.mark.slow
 def test_float32_looks_at_what_float64_sees():
     problem = ill_conditioned(1e6)
     flow = flowsim.integrate(cast(SMALL, jnp.float32), problem, ts=[])
@@ -101,6 +102,7 @@ def extremes(network, problem):
     return values[0], values[-1]
 
 
+@pytest.mark.slow
 def test_a_bottleneck_converges_to_the_best_that_it_can_do():
     rng = np.random.default_rng(2)
     X, W = rng.standard_normal((30, 3)), rng.standard_normal((3, 3))
@@ -120,6 +122,7 @@ def tanh_network(scale=0.5):
     return Perceptron.gaussian(widths=[2, 4, 1], scale=scale, activation=jnp.tanh, key=jax.random.key(0))
 
 
+@pytest.mark.slow
 def test_a_plateau_is_no_minimum():
     def welsch(prediction, target):
         return 1 - jnp.exp(-((prediction - target) ** 2) / 2)
@@ -132,6 +135,7 @@ def test_a_plateau_is_no_minimum():
     assert float(flow.risk[-1]) < 0.9 * float(problem(start))
 
 
+@pytest.mark.slow
 def test_a_loss_without_slope_teaches_nothing():
     problem = EmpiricalRisk(SAMPLES, SAMPLES[:, 0], lambda prediction, target: jnp.round(prediction - target) ** 2)
     assert flowsim.integrate(tanh_network(), problem, ts=[]).outcome is Outcome.STATIONARY
@@ -180,6 +184,7 @@ def test_lanes_are_judged_one_by_one():
         assert_allclose(together.time[lane], alone.time, rtol=1e-3)
 
 
+@pytest.mark.slow
 def test_the_way_down_a_quadratic_function_is_known_by_both_ways():
     rng = np.random.default_rng(0)
     size = 300  # beyond the largest full decomposition

@@ -94,6 +94,7 @@ class TestDistance:
         expected = np.linalg.norm(stepped(0.5, k) - flowed(0.5 * k))
         np.testing.assert_allclose(descent.distance_to_flow, expected, rtol=1e-5)
 
+    @pytest.mark.slow
     def test_a_network_by_hand_in_numpy_beside_a_flow_recorded_at_the_same_times(self):
         X = np.random.default_rng(0).standard_normal((20, 3))
         y = X @ np.array([1.0, -1.0, 0.5])
@@ -209,6 +210,7 @@ class TestSharpness:
         assert "sharpness" not in figures(data)
         np.testing.assert_allclose(data["final_sharpness"], 1.0, rtol=1e-9)
 
+    @pytest.mark.slow
     def test_of_many_weights_few_records_are_measured(self):
         X = np.random.default_rng(0).standard_normal((10, 50))
         network = flowsim.DeepLinear.gaussian(widths=[50, 50, 1], scale=0.3, key=jax.random.key(0))
@@ -295,6 +297,7 @@ def results(tmp_path_factory):
     return folder / "out" / "fair"
 
 
+@pytest.mark.slow
 class TestScenario:
     def test_descents_go_as_far_as_the_flow_and_have_its_probes(self, results):
         said = json.loads((results / "summary.json").read_text())

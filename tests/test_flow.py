@@ -119,6 +119,7 @@ def test_default_records_see_the_plateau_the_fast_phase_and_the_approach(mlp_flo
     assert (risk < 1e-3).sum() >= 10
 
 
+@pytest.mark.slow
 def test_twice_as_many_records_are_made_where_they_are_asked_for(mlp, problem, mlp_flow):
     flow = flowsim.integrate(mlp, problem, records=2 * len(mlp_flow.times))
     assert len(mlp_flow.times) < len(flow.times) <= 2 * len(mlp_flow.times)
@@ -188,6 +189,7 @@ def test_times_asked_for_are_reached_exactly_and_the_end_is_added(mlp, problem, 
     np.testing.assert_array_equal(flow.path.stacks[0][-1], flow.network.stacks[0])
 
 
+@pytest.mark.slow
 def test_diagnostics_and_sharpness_are_recorded_at_the_same_times(mlp, problem):
     flow = flowsim.integrate(
         mlp, problem, ts=[0.0, 1.0], sharpness=True, diagnostics={"first": lambda network: network.weights[0]}

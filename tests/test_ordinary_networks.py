@@ -71,6 +71,7 @@ def test_an_image_that_does_not_fit_is_refused(shape, message):
         convolution(jnp.ones(shape))
 
 
+@pytest.mark.slow
 def test_the_weights_of_a_convolutional_network_are_counted_as_they_are():
     chosen = recipe("convolutional", channels=(4, 6), dense=(5,), activation="tanh")
     network = built(chosen, (1, 8, 8), 3)

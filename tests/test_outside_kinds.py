@@ -267,6 +267,7 @@ def test_the_json_schema_admits_kinds_of_ones_own():
     assert outside["required"] == ["kind"]
 
 
+@pytest.mark.slow
 def test_a_solver_of_ones_own_integrates_the_flow(write):
     assert run(write(SCENARIO.replace("{gradient", "{solver: mine:Careful, gradient"))) in (0, 1)
     found = flowsim.open_results(write().parent / "out" / "own")

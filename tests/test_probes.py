@@ -63,6 +63,7 @@ def test_the_risk_and_accuracy_of_held_out_samples_are_theirs():
     np.testing.assert_allclose(Accuracy((X_test, y_test)).measure(at), share, rtol=1e-15)
 
 
+@pytest.mark.slow
 def test_the_eigenvalues_are_the_largest_of_the_dense_hessian():
     problem = flowsim.EmpiricalRisk(RNG.standard_normal((8, 3)), RNG.standard_normal(8))
     network = flowsim.Perceptron.gaussian(widths=[3, 4, 1], scale=1.0, biases=True, key=jax.random.key(0))

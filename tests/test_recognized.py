@@ -156,6 +156,7 @@ def test_a_copy_for_another_process_takes_no_name_along():
     assert copy == function
 
 
+@pytest.mark.slow
 def test_a_loss_a_probe_and_a_diagnostic_written_anew_compile_nothing(compiled):
     def run():
         problem = flowsim.EmpiricalRisk(X, Y, lambda prediction, target: jnp.abs(prediction - target) ** 3)

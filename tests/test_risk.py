@@ -94,6 +94,7 @@ def test_the_sharpness_of_a_dict_is_exact():
     assert descent.path["params"]["a"].shape == (8, 3)
 
 
+@pytest.mark.slow
 def test_a_comparison_of_a_dict_is_printed_and_stored(tmp_path):
     network, parts = PYTREES["a dict"]
     both = flowsim.compare(network, flowsim.Risk(quadratic(parts), infimum=0.0), [0.1], steps=60)
@@ -192,6 +193,7 @@ def test_data_in_a_module_are_arguments_and_functions_written_anew_are_known(com
     assert compiled() == before
 
 
+@pytest.mark.slow
 def test_a_run_of_a_risk_can_be_returned_from_jit_and_mapped():
     def run(start):
         risk = flowsim.Risk(lambda net: jnp.sum(net["w"] ** 2), gradient=lambda net: {"w": 2 * net["w"]})

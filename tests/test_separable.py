@@ -37,7 +37,9 @@ def perceptron(activation):
     return Perceptron.gaussian(widths=[2, 5, 1], scale=0.7, activation=activation, key=jax.random.key(1))
 
 
-@pytest.mark.parametrize("name", ["logistic", "cross-entropy", pytest.param("ones and zeros", marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "name", ["logistic", *(pytest.param(name, marks=pytest.mark.slow) for name in ("cross-entropy", "ones and zeros"))]
+)
 def test_separable_classes_have_no_minimizer(name):
     network, problem = SEPARABLE[name]
     flow = flowsim.integrate(network, problem, ts=[])
@@ -74,6 +76,7 @@ def test_descent_on_separable_classes_has_no_minimizer_either():
 
 
 @pytest.mark.parametrize("activation", ["tanh", pytest.param("gelu", marks=pytest.mark.slow)])
+@pytest.mark.slow
 def test_a_perceptron_that_separates_has_no_minimizer(activation):
     problem = EmpiricalRisk(X, SIGNS, Logistic())
     assert flowsim.integrate(perceptron(activation), problem, ts=[]).outcome is Outcome.NO_MINIMIZER
@@ -95,6 +98,7 @@ def test_classes_that_overlap_have_the_minimizer_that_scipy_finds():
     assert flowsim.integrate(LINE, problem, ts=[], stopping=LOOSE).outcome is Outcome.CONVERGED
 
 
+@pytest.mark.slow
 def test_probabilities_have_a_minimizer_however_well_the_classes_are_separated():
     smoothed = np.where(SIGNS[:, None] > 0, [0.1, 0.9], [0.9, 0.1])
     problem = EmpiricalRisk(X, smoothed, CrossEntropy())
@@ -215,6 +219,7 @@ def test_one_sample_grows_as_lamberts_function():
     assert_allclose(w[:3], c - scipy.special.lambertw(np.exp(c)).real, rtol=1e-7)
 
 
+@pytest.mark.slow
 def test_a_run_stops_at_a_margin_and_at_a_direction():
     network, problem = SEPARABLE["logistic"]
     flow = flowsim.integrate(network, problem, ts=[], stopping=Stopping(margin=4.0))
@@ -285,6 +290,7 @@ def measured(probe, network, problem):
     return float(probe.measure(flowsim.Moment(network, problem, None, nothing, nothing)))
 
 
+@pytest.mark.slow
 def test_the_normalized_margin_knows_the_degree_of_a_homogeneous_network():
     problem = SEPARABLE["logistic"][1]
     for depth in (1, 3):

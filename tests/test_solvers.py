@@ -367,6 +367,7 @@ def test_single_precision_takes_no_steps_whose_rounding_would_blow_up():
     assert method < len(FOURTH)
 
 
+@pytest.mark.slow
 def test_a_run_that_is_stiff_throughout_leaves_the_explicit_method_after_its_first_steps():
     network, problem = conditioned(1e4)
     options = {"t1": 20.0, "ts": [], "stopping": flowsim.Stopping(None)}
@@ -411,6 +412,7 @@ def test_a_flow_that_is_not_stiff_never_pays_for_a_gauss_newton_matrix():
     np.testing.assert_allclose(flat(ours.network), flat(explicit.network), rtol=1e-12)
 
 
+@pytest.mark.slow
 def test_a_flow_that_grows_stiff_turns_to_the_low_rank_solver_and_back_where_steps_are_short():
     network, problem = small_mlp()
     options = {"t1": 500.0, "ts": []}
@@ -428,6 +430,7 @@ def test_a_flow_that_grows_stiff_turns_to_the_low_rank_solver_and_back_where_ste
     assert close.products < ours.products + 40 * 58
 
 
+@pytest.mark.slow
 def test_a_choice_of_solvers_works_mapped_and_in_single_precision():
     network, problem = small_mlp()
     single = jax.tree.map(lambda leaf: leaf.astype(jnp.float32) if eqx.is_inexact_array(leaf) else leaf, network)
@@ -459,6 +462,7 @@ def test_a_linear_model_at_zero_raises_the_order_of_its_steps():
     assert flow.steps < 20
 
 
+@pytest.mark.slow
 def test_switching_stays_in_single_precision_where_double_is_allowed():
     X = np.random.default_rng(0).standard_normal((8, 2))
     drawn = flowsim.Perceptron.gaussian(widths=[2, 3, 1], scale=1.0, key=KEY, dtype=jnp.dtype("float32"))

@@ -185,6 +185,7 @@ def test_a_flow_of_the_sweep_is_the_flow_of_its_network_alone(whole):
         assert at.final_gradient_norm <= 1e-8
 
 
+@pytest.mark.slow
 def test_the_sharpness_of_many_ends_is_that_of_a_full_decomposition():
     network = flowsim.Perceptron.gaussian(widths=[5] * 7 + [1], scale=0.5, key=jax.random.key(4))
     nonlinear = flowsim.EmpiricalRisk(*gaussian_teacher(np.random.default_rng(0), 20, 5))

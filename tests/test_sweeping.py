@@ -191,6 +191,7 @@ def test_a_sweep_that_is_killed_goes_on_and_ends_with_the_same_files(tmp_path, q
     assert digests(tmp_path / "whole", *names) == digests(tmp_path / "killed", *names)
 
 
+@pytest.mark.slow
 def test_a_network_of_equinox_with_cross_entropy_is_swept_with_descents_beside_the_flow():
     rng = np.random.default_rng(0)
     X, y = rng.standard_normal((12, 4)), np.arange(12) % 3
@@ -377,6 +378,7 @@ def test_what_cannot_be_known_again_is_refused_with_a_folder_and_runs_without(tm
     assert not (tmp_path / "mine").exists()
 
 
+@pytest.mark.slow
 def test_single_precision_stays_single_and_the_setting_of_jax_as_it_was():
     def single(key, scale):
         return jax.tree.map(lambda leaf: leaf.astype(jnp.float32), make(key, scale))

@@ -284,6 +284,7 @@ def test_layers_that_are_switched_off_and_a_state_that_is_fixed_are_no_misuse():
         np.testing.assert_array_equal(before, after)
 
 
+@pytest.mark.slow
 def test_a_descent_is_differentiated_forwards():
     rate, step = 0.1, 1e-6
     found = jax.jacfwd(lambda eta: descended(learning_rate=eta).risk[-1])(rate)
