@@ -68,6 +68,7 @@ def test_what_remains_may_be_left_to_the_gradient_norm_alone():
     assert short.time < flowsim.integrate(SMALL, problem, ts=[]).time
 
 
+@pytest.mark.slow
 def test_two_layers_rest_at_a_saddle_however_flat():
     start = DeepLinear([np.diag([1.0, 1, 0]), np.diag([1.0, 1, 0])])
     X = 3**0.5 * np.eye(3)
@@ -145,6 +146,7 @@ def logistic(prediction, target):
     return jnp.logaddexp(0, -prediction * target)
 
 
+@pytest.mark.slow
 def test_separable_data_have_no_minimizer_and_others_do():
     line = DeepLinear.gaussian(widths=[2, 1], scale=0.5, key=jax.random.key(0))
     labels = np.sign(SAMPLES[:, 0] + 0.3 * SAMPLES[:, 1])

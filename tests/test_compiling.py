@@ -52,6 +52,7 @@ def test_options_that_this_xla_does_not_know_are_left_out():
     assert float(with_options(jnp.negative, {"xla_cpu_no_such_option": True})(1.0)) == -1.0
 
 
+@pytest.mark.slow
 def test_constants_are_traced_where_a_program_is(residual, problem):
     assert not is_traced((residual, problem))
     assert jax.jit(lambda: jnp.asarray(is_traced(())))()

@@ -74,6 +74,7 @@ def test_a_heavy_ball_with_velocity_left_has_not_come_to_rest():
     assert run.outcome is flowsim.Outcome.STEP_LIMIT
 
 
+@pytest.mark.slow
 def test_a_probe_is_recorded_with_its_label_along_flow_and_descent(mlp, problem):
     def first_weight(network):
         return network.weights[0][0, 0]

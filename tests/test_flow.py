@@ -289,6 +289,7 @@ def test_several_outputs_converge(problem):
     assert float(several.squared_distance(flow.network)) < 1e-14
 
 
+@pytest.mark.slow
 def test_a_nonlinear_network_reaches_a_minimum():
     generator = np.random.default_rng(0)
     X = generator.standard_normal((20, 3))

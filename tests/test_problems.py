@@ -66,6 +66,7 @@ def test_a_risk_alone_is_descended():
     assert flowsim.sharpness(START, Quartic(jnp.array(1.0))) == pytest.approx(12.0)
 
 
+@pytest.mark.slow
 def test_a_point_of_no_slope_and_no_curvature_is_a_minimum_where_the_infimum_is_known():
     at_rest = Point(jnp.array(1.0))
     assert flowsim.integrate(at_rest, Quartic(jnp.array(1.0))).outcome is flowsim.Outcome.STATIONARY
@@ -120,6 +121,7 @@ class Product(LinearNetwork):
         return self.first * self.second
 
 
+@pytest.mark.slow
 def test_a_linear_network_of_ones_own_needs_its_regressor_only(problem):
     network = Product(jnp.linspace(0.5, 1.5, 5), jnp.linspace(1.0, -1.0, 5))
     field, weights = gradient_field(network, problem)

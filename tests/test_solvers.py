@@ -213,9 +213,15 @@ def test_the_default_follows_the_rank_of_the_problem(problem):
     assert chosen(model, small) is StiffnessSwitching
     assert chosen(model, large) is StabilitySwitching
     assert chosen(model, Opaque(small)) is StabilitySwitching
-    flow = flowsim.integrate(model, Opaque(small), t1=3.0)
+
+
+@pytest.mark.slow
+def test_a_problem_that_does_not_know_its_outputs_flows_the_same():
+    model, problem = small_mlp()
+    opaque = flowsim.Risk(problem)
+    flow = flowsim.integrate(model, opaque, t1=3.0)
     assert flow.method == "StabilitySwitching"
-    np.testing.assert_allclose(flow.risk[-1], flowsim.integrate(model, small, t1=3.0).risk[-1], rtol=1e-5)
+    np.testing.assert_allclose(flow.risk[-1], flowsim.integrate(model, problem, t1=3.0).risk[-1], rtol=1e-5)
 
 
 def assert_as_radau(network, problem, end):

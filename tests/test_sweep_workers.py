@@ -126,6 +126,7 @@ def kill_a_worker():
         os.kill(pid, signal.SIGKILL)
 
 
+@pytest.mark.slow
 def test_a_process_of_its_own_computes_a_block_to_the_same_bits(blocks):
     workers = Spawned(1)
     try:
