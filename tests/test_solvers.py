@@ -218,7 +218,7 @@ def test_the_default_follows_the_rank_of_the_problem(problem):
 @pytest.mark.slow
 def test_a_problem_that_does_not_know_its_outputs_flows_the_same():
     model, problem = small_mlp()
-    opaque = flowsim.Risk(problem)
+    opaque = flowsim.Risk(lambda network: problem(network))
     flow = flowsim.integrate(model, opaque, t1=3.0)
     assert flow.method == "StabilitySwitching"
     np.testing.assert_allclose(flow.risk[-1], flowsim.integrate(model, problem, t1=3.0).risk[-1], rtol=1e-5)
