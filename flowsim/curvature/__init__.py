@@ -10,7 +10,12 @@ from .eigenpair import (
     eigenpairs_lanczos as eigenpairs_lanczos,
     least_rtol as least_rtol,
 )
-from .gauss_newton import GaussNewton as GaussNewton, gauss_newton as gauss_newton
+from .gauss_newton import (
+    GaussNewton as GaussNewton,
+    gauss_newton as gauss_newton,
+    gauss_newton_passes as gauss_newton_passes,
+    knows_gram as knows_gram,
+)
 from .hessian import (
     dense_hessian as dense_hessian,
     hessian_operator as hessian_operator,

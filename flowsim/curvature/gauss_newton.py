@@ -4,6 +4,7 @@ import functools
 from collections.abc import Callable, Iterable
 from typing import Any
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PyTree
@@ -19,7 +20,8 @@ _STORED_ENTRIES_BESIDE_A_GRAM = 2**12
 class GaussNewton:
     """A = GᵀG, with G of shape (m, weights), as what a linearly implicit method needs of it.
 
-    `inner` is v ↦ Gv, from the weights to (m,), `outer` is c ↦ Gᵀc, and `gram` is GGᵀ, (m, m).
+    `inner` is v ↦ Gv, from the weights to (m,), `outer` is c ↦ Gᵀc, and `gram` is GGᵀ, (m, m). `passes` is the number
+    of linearized passes over all data that it took to know G, m unless told.
     """
 
     def __init__(
@@ -27,11 +29,13 @@ class GaussNewton:
         inner: Callable[[PyTree], Float[Array, " m"]],
         outer: Callable[[Float[Array, " m"]], PyTree],
         gram: Float[Array, "m m"],
+        passes: int | None = None,
     ):
         self.inner, self.outer, self.gram = inner, outer, gram
+        self.passes = gram.shape[0] if passes is None else passes
 
     @classmethod
-    def of_rows(cls, rows: PyTree) -> "GaussNewton":
+    def of_rows(cls, rows: PyTree, passes: int | None = None) -> "GaussNewton":
         """Return the operator for G given as the weights with a leading axis of m rows."""
         leaves, structure = jax.tree.flatten(rows)
         matrices = [leaf.reshape(leaf.shape[0], -1) for leaf in leaves]
@@ -43,7 +47,7 @@ class GaussNewton:
             flat = [coefficients @ matrix for matrix in matrices]
             return structure.unflatten([f.reshape(leaf.shape[1:]) for f, leaf in zip(flat, leaves, strict=True)])
 
-        return cls(inner, outer, sum_of(matrix @ matrix.T for matrix in matrices))
+        return cls(inner, outer, sum_of(matrix @ matrix.T for matrix in matrices), passes)
 
     @classmethod
     def matrix_free(
@@ -66,7 +70,7 @@ class GaussNewton:
         return cls(inner, outer, jax.lax.map(column, units) if gram is None else gram)
 
     def with_rows(self, rows: PyTree) -> "GaussNewton":
-        """Return A + RᵀR for R given as the weights with a leading axis of rows."""
+        """Return A + RᵀR for R given as the weights with a leading axis of rows, known already."""
         added, own = GaussNewton.of_rows(rows), self.gram.shape[0]
         across = jax.vmap(self.inner)(rows)
 
@@ -76,7 +80,7 @@ class GaussNewton:
         def outer(coefficients: Array) -> PyTree:
             return jax.tree.map(jnp.add, self.outer(coefficients[:own]), added.outer(coefficients[own:]))
 
-        return GaussNewton(inner, outer, jnp.block([[self.gram, across.T], [across, added.gram]]))
+        return GaussNewton(inner, outer, jnp.block([[self.gram, across.T], [across, added.gram]]), self.passes)
 
     def resolvent(self, h: Float[Array, ""]) -> Callable[[PyTree], PyTree]:
         """Return v ↦ (I + hA)⁻¹v = v − hGᵀ(I + hGGᵀ)⁻¹Gv (Woodbury), at the price of one Cholesky factorization."""
@@ -100,19 +104,36 @@ def gauss_newton(problem: Problem, as_network: Callable[[PyTree], Any], weights:
     is applied by derivatives. Raises `TypeError` for a problem without `curved_outputs`.
     """
     network = as_network(weights)
-    rank = problem.rank(network)
-    if rank is None:
+    if problem.rank(network) is None:
         raise TypeError(
             "the Gauss-Newton matrix, which LowRankExtrapolation steps with, is made of the curved_outputs of the "
             f"problem; {type(problem).__name__} has none: use StabilitySwitching"
         )
+    if _is_stored(problem, network, weights):
+        return GaussNewton.of_rows(_jacobian(problem, as_network, weights), problem.jacobian_passes(network))
+    return GaussNewton.matrix_free(_outputs(problem, as_network, weights), weights, problem.output_gram(network))
+
+
+def gauss_newton_passes(problem: Problem, as_network: Callable[[PyTree], Any], weights: PyTree) -> int | None:
+    """Return the `passes` that `gauss_newton` takes, without computing it; `None` where there is no such matrix."""
+    network = as_network(weights)
+    if problem.rank(network) is None:
+        return None
+    stored = _is_stored(problem, network, weights)
+    return problem.jacobian_passes(network) if stored else problem.rank(network)
+
+
+def knows_gram(problem: Problem, network: Any) -> bool:
+    """Tell whether GGᵀ has a closed form, without computing it."""
+    return eqx.filter_eval_shape(problem.output_gram, network) is not None
+
+
+def _is_stored(problem: Problem, network: Any, weights: PyTree) -> bool:
+    rank = problem.rank(network)
+    assert rank is not None  # as the caller has looked
     entries = rank * sum(leaf.size for leaf in jax.tree.leaves(weights))
-    if entries <= _STORED_ENTRIES_BESIDE_A_GRAM:
-        return GaussNewton.of_rows(_jacobian(problem, as_network, weights))
-    gram = problem.output_gram(network)
-    if gram is None and entries <= _STORED_ENTRIES:
-        return GaussNewton.of_rows(_jacobian(problem, as_network, weights))
-    return GaussNewton.matrix_free(_outputs(problem, as_network, weights), weights, gram)
+    most = _STORED_ENTRIES_BESIDE_A_GRAM if knows_gram(problem, network) else _STORED_ENTRIES
+    return entries <= most
 
 
 def _jacobian(problem: Problem, as_network: Callable[[PyTree], Any], weights: PyTree) -> PyTree:

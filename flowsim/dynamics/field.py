@@ -9,7 +9,7 @@ import numpy as np
 from jax.core import Tracer
 from jaxtyping import Array, Float, PyTree
 
-from ..curvature import GaussNewton, gauss_newton
+from ..curvature import GaussNewton, gauss_newton, gauss_newton_passes, knows_gram
 from ..networks import Places, cast, split, weight_dtype
 from ..norms import norm as norm
 from ..problems import Problem
@@ -62,13 +62,13 @@ class GradientField(eqx.Module):
         """Return the largest rank that the Gauss–Newton matrix can have, `None` if the problem does not know."""
         return self.problem.rank(self.network(weights))
 
-    def jacobian_passes(self, weights: PyTree) -> int | None:
-        """Return what the Jacobian behind the Gauss–Newton matrix costs in gradients, `None` where the rank is."""
-        return self.problem.jacobian_passes(self.network(weights))
+    def gauss_newton_passes(self, weights: PyTree) -> int | None:
+        """Return what the Gauss–Newton matrix costs in passes over the data, `None` where the rank is."""
+        return gauss_newton_passes(self.problem, self.network, weights)
 
     def knows_gram(self, weights: PyTree) -> bool:
         """Tell whether GGᵀ has a closed form, without computing it."""
-        return eqx.filter_eval_shape(self.problem.output_gram, self.network(weights)) is not None
+        return knows_gram(self.problem, self.network(weights))
 
 
 def gradient_field(network: PyTree, problem: Problem) -> tuple[GradientField, PyTree]:

@@ -9,7 +9,10 @@ from jaxtyping import Array, Int
 
 
 class Work(eqx.Module):
-    """Evaluations of the gradient, and linearized passes: Hessian–vector products, or rows of an output Jacobian."""
+    """Evaluations of the gradient, and linearized passes over all data: Hessian–vector products, or rows of a Jacobian.
+
+    A row is the derivative of one output on every sample, which a network computes sample by sample in one pass.
+    """
 
     gradients: Int[Array, ""]
     products: Int[Array, ""]

@@ -27,7 +27,7 @@ def default_solver(
     problem that does not know its outputs, it is `StabilitySwitching`, explicit, which changes its formula with what
     limits its step.
     """
-    rank, passes = field.rank(weights), field.jacobian_passes(weights)
+    rank, passes = field.rank(weights), field.gauss_newton_passes(weights)
     if rank is None or passes is None:
         return StabilitySwitching(rtol, atol)
     known = field.knows_gram(weights)

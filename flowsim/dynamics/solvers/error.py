@@ -12,7 +12,7 @@ _LARGEST_GROWTH = 10.0
 _SAFETY = 0.8
 _SHARE_OF_WAY = 0.1
 _FIRST_SHARE = 0.01
-# For weights or a field that is zero.
+# For a field that is zero.
 _SHORT = 1e-6
 
 
@@ -50,7 +50,11 @@ def size_beside_way(error: PyTree, increment: PyTree, y0: PyTree) -> Float[Array
 
 
 def first_length(y0: PyTree, slope: PyTree, rtol: Any, atol: Any) -> Float[Array, ""]:
-    """Return a length for the first step: what moves y0 by a hundredth of itself (Hairer, Nørsett and Wanner, II.4)."""
-    size, speed = (scaled_norm(vector, y0, y0, rtol, atol) for vector in (y0, slope))
-    known = (size > 0) & (speed > 0) & jnp.isfinite(speed)
-    return jnp.where(known, _FIRST_SHARE * size / jnp.where(known, speed, 1), _SHORT)
+    """Return a length for the first step: what moves y0 by a hundredth of itself (Hairer, Nørsett and Wanner, II.4).
+
+    Where all weights are zero, it moves them by a hundredth.
+    """
+    ones = jax.tree.map(jnp.ones_like, y0)
+    own, unit, speed = (scaled_norm(vector, y0, y0, rtol, atol) for vector in (y0, ones, slope))
+    known = (speed > 0) & jnp.isfinite(speed)
+    return jnp.where(known, _FIRST_SHARE * jnp.where(own > 0, own, unit) / jnp.where(known, speed, 1), _SHORT)

@@ -138,7 +138,7 @@ class LowRankExtrapolation(ProposingSolver):
         factor = table.best_factor(self.columns, self.overhead)
         y1 = jax.tree.map(jnp.add, y0, table.increment)
         end = measuring(self.measure, terms, args)(t1, y1)
-        spent = Work(1 + table.rows * (table.rows - 1) // 2, jnp.array(matrix.gram.shape[0]))
+        spent = Work(1 + table.rows * (table.rows - 1) // 2, jnp.array(matrix.passes))
         state = dataclasses.replace(
             state, measured=end, curvature=jnp.linalg.norm(matrix.gram), work=state.work + spent
         )

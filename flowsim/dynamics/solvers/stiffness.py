@@ -13,12 +13,12 @@ from ..field import GradientField, Measured
 from ..spectral_radius import scaled
 from ..work import Work
 from .low_rank import LowRankExtrapolation
-from .proposal import ProposingSolver
+from .proposal import Proposal, ProposingSolver
 from .registry import SOLVERS
 from .switching import StabilitySwitching
 
 # The low-rank solver is tried when stabilized steps have cost as much as so many of its steps, of five rows each.
-_TRIED_AFTER = 10
+_TRIED_AFTER = 5
 _ROWS = 15
 # It is given so many steps to find its order and length.
 _ON_TRIAL = 4
@@ -27,7 +27,9 @@ _FORGOTTEN = 0.7
 # Stabilized steps of order four reach hρ = 0.35 s² with s stages; a step of order five takes six evaluations.
 _REACH_PER_SQUARED_STAGE = 0.35
 _FEWEST_STAGES = 6
-# Explicit steps of the same length must cost less than this share of the low-rank ones to be gone back to.
+# After so many low-rank steps the explicit pace is forgotten: steps of the same length that would cost less than this
+# share of theirs are tried once more.
+_REMEMBERED = 16
 _BACK = 0.5
 
 
@@ -145,24 +147,29 @@ class StiffnessSwitching(ProposingSolver):
 
         y1, proposal, explicit, low_rank = jax.lax.cond(state.stiff, implicitly, explicitly)
         after = dataclasses.replace(state, explicit=explicit, low_rank=low_rank)
-        after = self._chosen(t1 - t0, proposal.size <= 1, state, after)
+        after = self._chosen(t1 - t0, proposal, state, after)
         slopes = {"k0": state.explicit.measured.slope, "k1": explicit.measured.slope}
         dense = {"y0": y0, "y1": y1, **{name: scaled(slope, t1 - t0) for name, slope in slopes.items()}}
         return y1, proposal, dense, after, diffrax.RESULTS.successful
 
-    def _chosen(self, h: Array, kept: Array, before: _State, after: _State) -> _State:
+    def _chosen(self, h: Array, proposal: Proposal, before: _State, after: _State) -> _State:
         """Return the state after a step of length `h`, with the choice for the next one."""
-        covered, spent = jnp.where(kept, h, 0), (self.work(after) - self.work(before)).gradients.astype(h.dtype)
+        kept, spent = proposal.size <= 1, (self.work(after) - self.work(before)).gradients.astype(h.dtype)
+        covered, priced = jnp.where(kept, h, 0), spent + self.low_rank.overhead
         explicit, low_rank = before.paces
         explicit = _where(before.stiff, explicit, explicit.after(covered, spent))
-        low_rank = _where(before.stiff, low_rank.after(covered, spent + self.low_rank.overhead), Pace.unknown(h))
+        low_rank = _where(before.stiff, low_rank.after(covered, priced), Pace.unknown(h))
         age = jnp.where(before.stiff, before.age + 1, 0)
         beyond = after.explicit.kind > 0
         stabilized = jnp.where(before.stiff, 0, before.stabilized + jnp.where(beyond, spent, 0))
         price = self.low_rank.overhead + _ROWS
         due = kept & beyond & (stabilized > _TRIED_AFTER * price * before.reluctance)
         stages = jnp.sqrt(h * after.low_rank.curvature / _REACH_PER_SQUARED_STAGE)
-        slow = low_rank.slower_than(explicit) | (jnp.maximum(stages, _FEWEST_STAGES) < _BACK * price)
+        # Steps that grow are judged by the one that comes next.
+        ahead = Pace(h * proposal.factor, priced)
+        slow = low_rank.slower_than(explicit) & ahead.slower_than(explicit)
+        cheap = jnp.maximum(stages, _FEWEST_STAGES) < _BACK * price
+        slow = slow | (cheap & (age >= _REMEMBERED * before.reluctance))
         stiff = jnp.where(before.stiff, ~((age >= _ON_TRIAL) & slow), due) & ~jnp.asarray(self.jumps)
         reluctance = jnp.where(before.stiff & ~stiff, 2, 1) * before.reluctance
         return _State(after.explicit, after.low_rank, stiff, age, (explicit, low_rank), stabilized, reluctance)

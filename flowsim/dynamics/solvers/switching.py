@@ -28,9 +28,12 @@ _EASY = 2.5
 # In a step with hρ below the first, h f changes by hρ ‖h f‖ at most, and the error of Tsit5 is a thousandth of that, or
 # a tenth where the derivative of f jumps. Beyond the second f jumps itself, unless the error is that of rounding: so
 # many units in the last place.
-_SHORT, _ROUGH, _ROUNDING = 1.0, 0.2, 1e3
-# Steps between two looks at the spectral radius, at most; four times as many while the steps stay far from it.
+_SHORT, _ROUGH, _ROUNDING = 1.0, 0.02, 1e3
+# Steps between two looks at the spectral radius, at most; four times as many while the steps stay far from it. The first
+# one waits until the steps no longer grow to so many times their length, or for so many steps.
 _RARELY = 16
+_UNSEEN = 8
+_STILL_GROWING = 2.0
 # Changes between stabilized methods must gain so much, and what is remembered of the other one grows by so much a step.
 _BETTER = 1.2
 _FORGETTING = 1.2
@@ -45,8 +48,12 @@ class Radius(eqx.Module):
 
     @classmethod
     def unknown(cls, y: PyTree) -> "Radius":
-        """Return what is known before the first look, which is due."""
-        return cls(SpectralRadius.unknown(y), jnp.array(4 * _RARELY), jnp.array(1))
+        """Return what is known before the first look."""
+        return cls(SpectralRadius.unknown(y), jnp.array(0), jnp.array(1))
+
+    def due_now(self, condition: Bool[Array, ""]) -> "Radius":
+        """Return the same with the next look due where a condition holds."""
+        return Radius(self.known, jnp.where(condition, 4 * _RARELY, self.age), self.interval)
 
     def looked_at(self, field: Callable[[PyTree], PyTree], y: PyTree, iterations: Int[Array, ""]) -> "Radius":
         """Return the radius after a look, and the next one sooner the more it has changed."""
@@ -113,7 +120,7 @@ class StabilitySwitching(ProposingSolver):
         return dataclasses.replace(super().suited(field, rtol, atol), measure=field.measured)
 
     def init(self, terms: Any, t0: Any, t1: Any, y0: PyTree, args: Any) -> _State:
-        """Return f(y0); the spectral radius is looked at in the first step."""
+        """Return f(y0); the spectral radius is looked at once the steps have found their length."""
         radius = Radius.unknown(y0)
         measured = measuring(self.measure, terms, args)(t0, y0)
         return _State(measured, radius, jnp.array(_FIFTH), jnp.full_like(radius.known.value, jnp.inf), no_work())
@@ -131,8 +138,8 @@ class StabilitySwitching(ProposingSolver):
 
         A stabilized step that is rejected may have been unstable: the radius is to be looked at once more.
         """
-        age = jnp.where(after.kind == _FIFTH, after.radius.age, 4 * _RARELY)
-        radius = Radius(after.radius.known, age, after.radius.interval)
+        unseen = after.radius.known.value == 0
+        radius = after.radius.due_now((after.kind != _FIFTH) | unseen)
         return dataclasses.replace(after, measured=before.measured, radius=radius)
 
     def measured(self, solver_state: _State) -> Measured:
@@ -156,8 +163,9 @@ class StabilitySwitching(ProposingSolver):
         kind_next, length, fourth = self._next(_Taken(h, bound, kind, size, size2, most), solver_state.fourth)
         work = solver_state.work + Work(_evaluations(method), looks)
         dense = {"y0": y0, "y1": y1, "k0": scaled(start.slope, h), "k1": scaled(end.slope, h)}
+        radius = radius.due_now((radius.known.value == 0) & (length < _STILL_GROWING * h))
         state = _State(end, radius, kind_next, fourth, work)
-        rough = (kind == _FIFTH) & (h * bound < _SHORT) & _is_rough(h, bound, start.slope, error)
+        rough = (kind == _FIFTH) & (bound > 0) & (h * bound < _SHORT) & _is_rough(h, bound, start.slope, error)
         return y1, Proposal(size, length / h, rough), dense, state, diffrax.RESULTS.successful
 
     def _looking(
@@ -165,10 +173,11 @@ class StabilitySwitching(ProposingSolver):
     ) -> tuple[Radius, Int[Array, ""]]:
         """Return the radius at `y`, looked at anew if that is due, and the products that it took."""
         radius = state.radius
+        unseen = radius.known.value == 0
         far = (state.kind == _FIFTH) & (4 * h * RADIUS_MARGIN * radius.known.value < TSIT5_REACH)
-        due = radius.age >= jnp.where(far, 4 * _RARELY, radius.interval)
+        due = radius.age >= jnp.where(unseen, _UNSEEN, jnp.where(far, 4 * _RARELY, radius.interval))
         older = Radius(radius.known, radius.age + 1, radius.interval)
-        iterations = jnp.where(radius.known.value > 0, self.iterations, FIRST_ITERATIONS)
+        iterations = jnp.where(unseen, FIRST_ITERATIONS, self.iterations)
         looked = jax.lax.cond(due, lambda: radius.looked_at(f, y, iterations), lambda: older)
         return looked, jnp.where(due, iterations, 0)
 
