@@ -3,7 +3,7 @@
 import functools
 import os
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import equinox as eqx
@@ -11,26 +11,34 @@ import jax
 import jax.numpy as jnp
 from jax.core import Tracer
 
-# Numbers in all arguments together. A loop over so few spends its time between kernels, not in them.
+# Numbers in all arguments that count together. A loop over so few spends its time between kernels, not in them.
 _FEW = 2**14
 # What XLA adds to the code of a kernel by its MLIR emitters and beyond LLVM's first level costs 20 to 40 % of the
 # compile time. On few numbers flows and descents take as long without: 0.87 to 1.02 of the time, up to 10 050 weights.
 _QUICKLY = {"xla_backend_optimization_level": 1, "xla_cpu_use_fusion_emitters": False}
+# Without LLVM's optimizations that is less than half again, and a call takes two to three times as long: milliseconds.
+_FOR_FEW_CALLS = _QUICKLY | {"xla_backend_optimization_level": 0}
 
 
-def compiled(function: Callable, *, donate: str = "none") -> Callable:
+def compiled(
+    function: Callable, *, donate: str = "none", sized_by: Sequence[int] | None = None, few_calls: bool = False
+) -> Callable:
     """Return `equinox.filter_jit(function, donate=donate)`, which compiles quickly where the arguments are few numbers.
 
-    That is on a CPU, and not under a transformation of JAX, which compiles once and in its own way.
+    That is on a CPU, and not under a transformation of JAX, which compiles once and in its own way. `sized_by` says
+    which of the arguments count, those that the kernels work on: all of them unless told. `few_calls` says that the
+    program does little work in all, so that its compilation counts for more than its speed.
     """
 
     @functools.cache
     def program(quickly: bool) -> Callable:
-        return with_options(function, _QUICKLY if quickly else {}, donate=donate)
+        options = _FOR_FEW_CALLS if few_calls else _QUICKLY
+        return with_options(function, options if quickly else {}, donate=donate)
 
     @functools.wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
-        return program(_are_few((args, kwargs)))(*args, **kwargs)
+        counted = args if sized_by is None else [args[index] for index in sized_by]
+        return program(_are_few(counted, kwargs))(*args, **kwargs)
 
     return call
 
@@ -62,7 +70,7 @@ def is_traced(tree: Any) -> bool:
     return any(isinstance(leaf, Tracer) for leaf in [jnp.negative(0), *jax.tree.leaves(tree)])
 
 
-def _are_few(arguments: Any) -> bool:
+def _are_few(*arguments: Any) -> bool:
     """Tell whether the arrays are known, on a CPU, and small."""
     if jax.default_backend() != "cpu" or is_traced(arguments):
         return False

@@ -1,5 +1,7 @@
 """The largest eigenvalues of the Hessian along a path of weights, each search begun where the last one ended."""
 
+from functools import partial
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -14,6 +16,8 @@ from .eigenpair import MANY_WEIGHTS, checked_rtol, default_rtol
 from .sharpness import end_pairs, scattered_starts
 
 _BLOCK = 64
+# Each network of a block is worked on by itself.
+_ALL_BUT_THE_BLOCK = (1, 2, 3)
 _DIMENSION, _DIMENSION_OF_MANY = 12, 24
 # How much of everything else joins the eigenvector of before: more where the tolerance forgives more.
 _LARGE_SHARE, _SMALL_SHARE, _TIGHT = 0.3, 1e-2, 1e-9
@@ -55,7 +59,7 @@ def eigenvalues_along(
     return np.concatenate(found)[: len(places)]
 
 
-@compiled
+@partial(compiled, sized_by=_ALL_BUT_THE_BLOCK)
 def _eigenvalues_of_block(
     block: PyTree,
     rest: PyTree,

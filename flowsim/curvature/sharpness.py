@@ -1,6 +1,7 @@
 """The sharpness: the largest eigenvalue of the Hessian of the risk over all weights together."""
 
 from collections.abc import Callable
+from functools import partial
 
 import equinox as eqx
 import jax
@@ -11,7 +12,7 @@ from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, ArrayLike, Bool, Float, Int, PyTree
 
 from ..compiling import compiled
-from ..networks import cast, split, weight_dtype
+from ..networks import Places, cast, split, weight_dtype
 from ..problems import Problem, check_problem
 from . import vectors
 from .eigenpair import Eigenpair, Eigenpairs, checked_rtol, eigenpairs_dense, eigenpairs_lanczos
@@ -153,7 +154,7 @@ def _as_block(weights: PyTree, start: Float[Array, " p"]) -> PyTree:
     return structure.unflatten([piece.reshape(1, *leaf.shape) for piece, leaf in zip(pieces, leaves, strict=True)])
 
 
-@compiled
+@partial(compiled, few_calls=True)
 def end_pairs(
     network: PyTree,
     problem: Problem,
@@ -175,14 +176,21 @@ def end_pairs(
     if dimension is not None and dimension < 3:
         raise ValueError(f"dimension={dimension} is too small a Krylov space to restart from: give 3 or more")
 
-    def objective(moving: PyTree) -> Array:
-        return problem.objective(eqx.combine(moving, rest))
+    places = Places.of(weights)
+    as_tree, as_moved = (lambda tree: tree, lambda tree: tree) if places is None else (places.tree, places.vector)
 
+    def objective(moving: PyTree) -> Array:
+        return problem.objective(eqx.combine(as_tree(moving), rest))
+
+    here = as_moved(weights)
     if dense or (dense is None and vectors.size_of(weights) <= DENSE_UP_TO):
-        return _dense_pairs(objective, weights, largest, smallest, rtol)
-    start = scattered_starts(weights, block) if start is None else start
-    options = {"dimension": dimension, "rtol": rtol, "max_restarts": max_restarts}
-    return eigenpairs_lanczos(hessian_product(objective, weights), start, largest=largest, smallest=smallest, **options)
+        found = _dense_pairs(objective, here, largest, smallest, rtol)
+    else:
+        start = scattered_starts(here, block) if start is None else jax.vmap(as_moved)(start)
+        options = {"dimension": dimension, "rtol": rtol, "max_restarts": max_restarts}
+        product = hessian_product(objective, here)
+        found = eigenpairs_lanczos(product, start, largest=largest, smallest=smallest, **options)
+    return eqx.tree_at(lambda pairs: pairs.vectors, found, replace_fn=jax.vmap(as_tree))
 
 
 def _dense_pairs(

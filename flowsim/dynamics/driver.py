@@ -69,7 +69,8 @@ class _Run(eqx.Module):
 class RunState(eqx.Module):
     """All that a run needs to go on, bit for bit, from where it is. `dynamics` is the dynamics' own state.
 
-    `fixed` says that the run stands still where it asks for second derivatives.
+    `fixed` says that the run stands still where it asks for second derivatives, `recorded` that there is a record of
+    where it is.
     """
 
     dynamics: PyTree
@@ -84,6 +85,7 @@ class RunState(eqx.Module):
     ceiling: Float[Array, ""]
     watch: Watch
     fixed: Bool[Array, ""]
+    recorded: Bool[Array, ""]
 
     @property
     def attempts(self) -> Int[Array, ""]:
@@ -111,7 +113,7 @@ def drive(
     return advance_to_end(_unborn(request), _advance, _settle, request, first=first, checkpoint=kept)
 
 
-@compiled
+@partial(compiled, few_calls=True)
 def _unborn(request: Request) -> RunState:
     """Return a state of the right shapes that `_advance` begins with."""
     shapes = eqx.filter_eval_shape(_started, request)
@@ -121,7 +123,7 @@ def _unborn(request: Request) -> RunState:
 
 
 def _started(request: Request) -> RunState:
-    """Return the state before the first step, with a record of it."""
+    """Return the state before the first step; a record of it is due."""
     run, weights = request.run()
     start = run.dynamics.start(run.field, weights)
     objective, gradient_norm = run.dynamics.observe(run.field, start)
@@ -132,7 +134,7 @@ def _started(request: Request) -> RunState:
     scales = Scales(run.dynamics.unit_of_time(start), objective)
     record = eqx.filter_eval_shape(run.instruments.measure, run.dynamics, run.field, start, clock, gradient_norm)
     none = jnp.array(0)
-    state = RunState(
+    return RunState(
         dynamics=start,
         clock=clock,
         steps=none,
@@ -145,11 +147,11 @@ def _started(request: Request) -> RunState:
         ceiling=ceiling,
         watch=watch,
         fixed=jnp.array(False),
+        recorded=jnp.array(False),
     )
-    return _recorded(run, state)
 
 
-@partial(compiled, donate="all-except-first")
+@partial(compiled, donate="all-except-first", sized_by=[0])
 def _advance(request: Request, state: RunState, steps: Int[ArrayLike, ""]) -> RunState:
     """Return the state after `steps` more attempted steps, or where the run ends or asks if that comes first."""
     run, _ = request.run()
@@ -166,7 +168,7 @@ def _settle(request: Request, state: RunState) -> RunState:
     return _answered(request, state, code)
 
 
-@compiled
+@partial(compiled, sized_by=[0], few_calls=True)
 def _answered(request: Request, state: RunState, code: Int[Array, ""]) -> RunState:
     """Return a state that asks with the answer `code`: the outcome, or that the run goes on."""
     run, _ = request.run()
@@ -195,17 +197,13 @@ def _looped(run: _Run, state: RunState, steps: Int[ArrayLike, ""]) -> RunState:
     """Step from record to record: the slots of the records are touched only where one is made."""
     last = state.attempts + jnp.minimum(steps, run.max_steps)
 
-    def unfinished(current: RunState) -> Bool[Array, ""]:
-        return (current.code == Outcome.RUNNING) & (current.attempts < last)
+    def goes_on(current: RunState) -> Bool[Array, ""]:
+        return (current.code == Outcome.RUNNING) & (current.attempts < last) & ~_due(run, current)
 
     def to_next_record(current: RunState) -> RunState:
-        def goes_on(reached: RunState) -> Bool[Array, ""]:
-            moved = reached.attempts != current.attempts
-            return unfinished(reached) & ~(moved & _due(run, reached))
-
         return _recorded(run, jax.lax.while_loop(goes_on, lambda reached: _step(run, reached), current))
 
-    return jax.lax.while_loop(unfinished, to_next_record, state)
+    return jax.lax.while_loop(lambda s: goes_on(s) | _due(run, s), to_next_record, state)
 
 
 def _step(run: _Run, state: RunState) -> RunState:
@@ -254,20 +252,21 @@ def _moved(run: _Run, state: RunState, attempt: Attempt, target: Array) -> RunSt
         ceiling=state.ceiling,
         watch=state.watch,
         fixed=fixed,
+        recorded=jnp.array(False),
     )
 
 
 def _due(run: _Run, state: RunState) -> Bool[Array, ""]:
     ended = state.code > Outcome.RUNNING
-    return run.schedule.due(state.schedule, state.clock, state.steps, ended=ended)
+    return ~state.recorded & run.schedule.due(state.schedule, state.clock, state.steps, ended=ended)
 
 
 def _recorded(run: _Run, state: RunState) -> RunState:
     """Return the state with a record added if one is due, or if the run has ended."""
 
-    def add() -> PyTree:
+    def add() -> tuple[PyTree, Array]:
         record = run.instruments.measure(run.dynamics, run.field, state.dynamics, state.clock, state.gradient_norm)
-        return run.schedule.add(state.schedule, record)
+        return run.schedule.add(state.schedule, record), jnp.array(True)
 
-    schedule = jax.lax.cond(_due(run, state), add, lambda: state.schedule)
-    return eqx.tree_at(lambda s: s.schedule, state, schedule)
+    made = jax.lax.cond(_due(run, state), add, lambda: (state.schedule, state.recorded))
+    return eqx.tree_at(lambda s: (s.schedule, s.recorded), state, made)

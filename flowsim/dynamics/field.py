@@ -54,6 +54,11 @@ class GradientField(eqx.Module):
         """Return the same field over weights that are one vector, or the pytree that they are without `places`."""
         return GradientField(self.problem, self.rest, places)
 
+    def flattened(self, weights: PyTree) -> tuple["GradientField", PyTree]:
+        """Return the field and the weights as one vector where they are many small arrays, else as they are."""
+        places = Places.of(weights)
+        return (self, weights) if places is None else (self.along(places), places.vector(weights))
+
     def gauss_newton(self, weights: PyTree) -> GaussNewton:
         """Return the Gauss–Newton matrix at `weights`."""
         return gauss_newton(self.problem, self.network, weights)

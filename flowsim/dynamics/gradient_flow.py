@@ -52,9 +52,8 @@ class GradientFlow(Dynamics):
 
     def start(self, field: GradientField, weights: PyTree) -> FlowState:
         """Return the state before the first step."""
-        places = Places.of(weights) if self._may_be_flat() else None
-        field, weights = field.along(places), weights if places is None else places.vector(weights)
-        return FlowState(weights, self._stepper(field, weights).init(field, weights), places)
+        field, weights = field.flattened(weights) if self._may_be_flat() else (field, weights)
+        return FlowState(weights, self._stepper(field, weights).init(field, weights), field.places)
 
     def weights(self, state: FlowState) -> PyTree:
         """Return the weights in a state."""

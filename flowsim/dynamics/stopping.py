@@ -281,6 +281,7 @@ def _second_verdict(stopping: Stopping, network: PyTree, problem: Problem) -> In
     """
     precision = weight_dtype(network)
     field, start = gradient_field(cast(network, jnp.result_type(float)), problem)
+    field, start = field.flattened(start)
     weights, around = _on_the_floor(field, start, precision)
     size, remaining = norm(weights), jnp.asarray(stopping.remaining)
     way = jax.tree.map(lambda here, there, step: there - here + step, start, weights, around.step)
@@ -340,7 +341,7 @@ def settled_verdict(stopping: Stopping, network: PyTree, problem: Problem, code:
     return code if known else _looked_at(stopping, network, problem, code)
 
 
-@compiled
+@partial(compiled, few_calls=True)
 def _looked_at(stopping: Stopping, network: PyTree, problem: Problem, code: Int[Array, ""]) -> Int[Array, ""]:
     @sequential_vmap
     def looked_at(arguments: PyTree, code: Array) -> Array:

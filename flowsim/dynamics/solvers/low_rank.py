@@ -107,6 +107,10 @@ class LowRankExtrapolation(ProposingSolver):
         """Return what has been learned, at the point from where the step went."""
         return dataclasses.replace(after, measured=before.measured)
 
+    def taken_to(self, measured: Measured, solver_state: _State) -> _State:
+        """Return the state where another solver has led, with what it measured there."""
+        return dataclasses.replace(solver_state, measured=measured)
+
     def measured(self, solver_state: _State) -> Measured:
         """Return f and the objective where the solver is."""
         return solver_state.measured

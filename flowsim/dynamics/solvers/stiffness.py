@@ -139,11 +139,11 @@ class StiffnessSwitching(ProposingSolver):
 
         def explicitly() -> tuple:
             y1, proposal, _, after, _ = self.explicit.step(terms, t0, t1, y0, args, state.explicit, made_jump)
-            return y1, proposal, after, _at(state.low_rank, after.measured)
+            return y1, proposal, after, self.low_rank.taken_to(after.measured, state.low_rank)
 
         def implicitly() -> tuple:
             y1, proposal, _, after, _ = self.low_rank.step(terms, t0, t1, y0, args, state.low_rank, made_jump)
-            return y1, proposal, _at(state.explicit, after.measured), after
+            return y1, proposal, self.explicit.taken_to(after.measured, state.explicit), after
 
         y1, proposal, explicit, low_rank = jax.lax.cond(state.stiff, implicitly, explicitly)
         after = dataclasses.replace(state, explicit=explicit, low_rank=low_rank)
@@ -178,7 +178,3 @@ class StiffnessSwitching(ProposingSolver):
 def _where(condition: Bool[Array, ""], chosen: Pace, other: Pace) -> Pace:
     return jax.tree.map(lambda a, b: jnp.where(condition, a, b), chosen, other)
 
-
-def _at(state: Any, measured: Measured) -> Any:
-    """Return the state of a solver that has been taken to a point by another one."""
-    return dataclasses.replace(state, measured=measured)

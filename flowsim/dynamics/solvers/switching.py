@@ -136,11 +136,16 @@ class StabilitySwitching(ProposingSolver):
     def after_rejection(self, before: _State, after: _State) -> _State:
         """Return what has been learned, at the point from where the step went.
 
-        A stabilized step that is rejected may have been unstable: the radius is to be looked at once more.
+        A stabilized step that is rejected may have been unstable: the radius is to be looked at once more. One of Tsit5
+        says that the radius may be another by now.
         """
-        unseen = after.radius.known.value == 0
-        radius = after.radius.due_now((after.kind != _FIFTH) | unseen)
+        unseen, old = after.radius.known.value == 0, after.radius.age > _UNSEEN
+        radius = after.radius.due_now((after.kind != _FIFTH) | unseen | old)
         return dataclasses.replace(after, measured=before.measured, radius=radius)
+
+    def taken_to(self, measured: Measured, solver_state: _State) -> _State:
+        """Return the state where another solver has led, with what it measured there; the radius is of another point."""
+        return dataclasses.replace(solver_state, measured=measured, radius=solver_state.radius.due_now(jnp.array(True)))
 
     def measured(self, solver_state: _State) -> Measured:
         """Return f and the objective where the solver is."""
