@@ -23,7 +23,7 @@ _LEAST, _MOST = 32, 64
 
 @dataclasses.dataclass(frozen=True)
 class SharpnessAlong:
-    """How the sharpness is followed along the runs of a comparison.
+    """How the sharpness is followed along the runs of a comparison, or a run that kept its weights (`added_to`).
 
     It is measured at about `records` of the records of each run, spread over its records and its time alike, and NaN
     at the others; at 0 of them, only at the end. By default at all of them for up to 2048 weights, and from there on at
@@ -58,13 +58,16 @@ class SharpnessAlong:
         """Whether nothing is asked for but the sharpness at the end, which a run knows by itself."""
         return self.records == 0 and self.count == 1
 
-    def added_to(self, run: Trajectory, *, pairs: bool) -> Trajectory:
+    def added_to(self, run: Trajectory, *, pairs: bool = False) -> Trajectory:
         """Return a run that kept its weights with the sharpness along its path.
 
         With `pairs`, records are measured together with a neighbour: at the edge of stability everything alternates.
+        Raises `ValueError` for a run without its weights.
         """
         if self.at_the_end_alone:
             return run
+        if run.path is None:
+            raise ValueError("the run did not keep its weights: pass weights=True to integrate or descend")
         size, dtype = _size(run.network), weight_dtype(run.network)
         times = np.asarray(run.times, float)
         places = _spread(times, self._records(run, size), pairs=pairs)

@@ -23,8 +23,8 @@ def options_of(monkeypatch):
 
     monkeypatch.setattr("flowsim.compiling.with_options", noting)
 
-    def options(*args):
-        compiled(lambda *args: args)(*args)
+    def options(*args, **choices):
+        compiled(lambda *args: args, **choices)(*args)
         return found.pop()
 
     return options
@@ -40,12 +40,21 @@ def test_only_few_numbers_on_a_cpu_are_compiled_quickly(options_of):
     assert inside == [{}, {}]
 
 
-def test_what_is_compiled_quickly_computes_the_same():
+def test_only_the_arguments_that_count_make_a_program_large(options_of):
+    few, many = jnp.ones(10), jnp.ones(2**15)
+    assert options_of(few, many, sized_by=[0]) == options_of(few, few)
+    assert not options_of(few, many, sized_by=[0, 1])
+    if jax.default_backend() == "cpu":
+        assert options_of(few, few_calls=True) != options_of(few)
+
+
+@pytest.mark.parametrize("few_calls", [False, True])
+def test_what_is_compiled_quickly_computes_the_same(few_calls):
     def function(x):
         return jnp.sum(jnp.tanh(x) @ x.T) / jnp.linalg.norm(x)
 
     x = jax.random.normal(KEY, (20, 7))
-    np.testing.assert_allclose(compiled(function)(x), eqx.filter_jit(function)(x), rtol=1e-13)
+    np.testing.assert_allclose(compiled(function, few_calls=few_calls)(x), eqx.filter_jit(function)(x), rtol=1e-13)
 
 
 def test_options_that_this_xla_does_not_know_are_left_out():

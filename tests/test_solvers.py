@@ -389,8 +389,53 @@ def test_a_gradient_that_jumps_is_recognized_and_not_ground_to_dust():
     problem = flowsim.EmpiricalRisk(X, y)
     with pytest.warns(UserWarning, match="the gradient jumps on the way, as that of a ReLU network does"):
         flow = flowsim.integrate(network, problem, t1=3.0, ts=[], solver=StabilitySwitching())
-    assert 1 < flow.loosened <= 1e-3 / 1e-6 * (1 + 1e-9)
-    assert flow.gradients < 2000
+    assert 1 < flow.loosened <= 3e-4 / 1e-6 * (1 + 1e-9)
+    assert flow.gradients < 600
+    exact = flowsim.integrate(network, problem, t1=3.0, ts=[], solver=diffrax.Tsit5(), rtol=1e-5)
+    np.testing.assert_allclose(flat(flow.network), flat(exact.network), atol=2e-2)
+
+
+@pytest.mark.parametrize("loss", [flowsim.losses.Huber(0.5), flowsim.losses.SquaredError()], ids=["Huber", "ReLU²"])
+def test_a_derivative_of_the_gradient_that_jumps_is_no_jump_of_the_gradient(loss):
+    activation = jnp.tanh if isinstance(loss, flowsim.losses.Huber) else lambda x: jax.nn.relu(x) ** 2
+    network = eqx.nn.MLP(5, "scalar", 20, 2, activation, key=jax.random.key(0))
+    X = np.random.default_rng(0).standard_normal((20, 5))
+    problem = flowsim.EmpiricalRisk(X, np.sin(X.sum(axis=1) / 2), loss)
+    assert flowsim.integrate(network, problem, t1=20.0, ts=[], solver=StabilitySwitching()).loosened == 1
+
+
+def test_the_end_of_a_plateau_is_not_taken_for_a_jump_nor_stepped_with_its_curvature():
+    """dw/dt of twelve factors: ρ grows from 4e-8 to 12 within a few steps, while those are tried again and again."""
+    problem = flowsim.Risk(lambda w: (1 - jnp.prod(w)) ** 2 / 2)
+    network = jnp.linspace(0.15, 0.25, 12)
+    flow = flowsim.integrate(network, problem, solver=StabilitySwitching(), ts=[])
+    assert (flow.outcome, flow.loosened) == (flowsim.Outcome.CONVERGED, 1)
+    assert flow.gradients < 3000
+    assert abs(float(jnp.prod(flow.network)) - 1) < 1e-6
+
+
+def test_short_steps_take_no_products():
+    network, problem = small_mlp()
+    flow = flowsim.integrate(network, problem, t1=0.02, ts=[], solver=StabilitySwitching())
+    assert (flow.products, flow.gradients) == (0, 6 * flow.steps + 1)
+
+
+def test_a_jacobian_counts_as_the_passes_over_the_data_that_it_takes():
+    network, problem = small_mlp()
+    flow = flowsim.integrate(network, problem, t1=5.0, ts=[], solver=LowRankExtrapolation(followed=0))
+    assert flow.products == flow.steps + flow.rejected_steps
+
+
+def test_a_jacobian_too_large_to_be_stored_is_no_default():
+    network = eqx.nn.MLP(50, "scalar", 100, 2, key=jax.random.key(0))
+    X = np.random.default_rng(0).standard_normal((400, 50))
+    problem = flowsim.EmpiricalRisk(X, X[:, 0])
+    field, weights = gradient_field(network, problem)
+    assert field.gauss_newton_passes(weights) == 400
+    chosen = default_solver(field, weights, jnp.array(1e-6), jnp.array(1e-9))
+    assert type(chosen) is StabilitySwitching
+    few, few_weights = gradient_field(network, flowsim.EmpiricalRisk(X[:100], X[:100, 0]))
+    assert few.gauss_newton_passes(few_weights) == 1
 
 
 def test_a_valley_along_a_jump_is_followed_without_crossing_it_in_dust():

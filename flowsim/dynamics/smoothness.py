@@ -9,8 +9,8 @@ _COARSEST = 3e-4
 _LOOSER, _TIGHTER = 4.0, 0.995
 # Where a field jumps the error of a step falls like its length; the methods here are of order two at least.
 _LOWEST_ORDER = 1.5
-# So many signs of a jump, each forgotten over some ten steps, are one too many. A step that is slow alone counts half,
-# as the derivative of f may jump there, and rough ones count if most of them are.
+# So many signs of a jump, each forgotten over some ten steps, are one too many. A step that is slow alone counts little,
+# as the derivative of f may jump there, as with the Huber loss; rough ones count if many of them are.
 _SIGNS, _FORGOTTEN, _SLOW_COUNTS, _ROUGH_COUNTS = 1.5, 0.9, 0.25, 0.4
 
 
@@ -19,10 +19,10 @@ class Smoothness(eqx.Module):
 
     At a jump the error of a step falls like its length, whatever the order of the method: an adaptive method grinds its
     steps to the tolerance and gains nothing. One sign of it is a step that is tried again, shorter, with an error that
-    fell so slowly; another a step that its solver calls rough: in a valley along a jump the steps cross it one after
-    the other, with errors that stay the same. Where signs accumulate, the tolerance is multiplied by a `slack` that
-    rises until they end, up to a relative tolerance of 10⁻³, and falls slowly in between; `most` is the largest so far,
-    one for a smooth field.
+    fell so slowly; another a step that its solver calls rough: with many jumps ahead, or in a valley along one that the
+    steps cross one after the other, errors stay the same. Where signs accumulate, the tolerance is multiplied by a
+    `slack` that rises until they end, up to a relative tolerance of 3·10⁻⁴, and falls slowly in between; `most` is the
+    largest so far, one for a smooth field.
     `size` and `length` are those of the attempt before if it was rejected, else zero.
     """
 
