@@ -9,8 +9,8 @@ _COARSEST = 3e-4
 _LOOSER, _TIGHTER = 4.0, 0.995
 # Where a field jumps the error of a step falls like its length; the methods here are of order two at least.
 _LOWEST_ORDER = 1.5
-# So many signs of a jump, each forgotten over some ten steps, are one too many. A step that is slow alone counts little,
-# as the derivative of f may jump there, as with the Huber loss; rough ones count if many of them are.
+# So many signs of a jump, each forgotten over some ten steps, are one too many. A step that is slow alone counts
+# little, as the derivative of f may jump there, as with the Huber loss; rough ones count if many of them are.
 _SIGNS, _FORGOTTEN, _SLOW_COUNTS, _ROUGH_COUNTS = 1.5, 0.9, 0.25, 0.4
 
 

@@ -37,8 +37,8 @@ class Trajectory(eqx.Module):
     `rejected_steps`, and `code`, the number of the `outcome`. What it took: `dynamics`, the name of what moved the
     weights ("gradient_flow", "gradient_descent", or `my_module:MyKind`); `method`, that of the solver; `gradients`,
     evaluations of the gradient (`None` where Diffrax does not say); `products`, Hessian–vector products and,
-    for the low-rank solver, linearized passes over the data for the Jacobian of the outputs; `loosened`, the largest factor by which the tolerance had to be
-    loosened where the gradient jumps, one for a smooth one.
+    for the low-rank solver, linearized passes over the data for the Jacobian of the outputs; `loosened`, the largest
+    factor by which the tolerance had to be loosened where the gradient jumps, one for a smooth one.
     """
 
     times: Float[Array, " records"]

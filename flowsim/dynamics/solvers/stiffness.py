@@ -177,4 +177,3 @@ class StiffnessSwitching(ProposingSolver):
 
 def _where(condition: Bool[Array, ""], chosen: Pace, other: Pace) -> Pace:
     return jax.tree.map(lambda a, b: jnp.where(condition, a, b), chosen, other)
-

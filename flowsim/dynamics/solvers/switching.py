@@ -145,7 +145,7 @@ class StabilitySwitching(ProposingSolver):
         return dataclasses.replace(after, measured=before.measured, radius=radius)
 
     def taken_to(self, measured: Measured, solver_state: _State) -> _State:
-        """Return the state where another solver has led, with what it measured there; the radius is of another point."""
+        """Return the state where another solver has led, with what it measured there; the radius is to be looked at."""
         return dataclasses.replace(solver_state, measured=measured, radius=solver_state.radius.due_now(jnp.array(True)))
 
     def measured(self, solver_state: _State) -> Measured:
