@@ -239,7 +239,7 @@ def show(compared: Compared) -> None:
 
 
 def verdicts(compared: Compared) -> dict[str, float | bool | str | None]:
-    """Return the numbers that the targets are about, and whether each is met."""
+    """Return the numbers that the targets are about, and whether each is met, `None` where no rival has come there."""
     default, records = compared.ours[_DEFAULT], compared.ours[_RECORDS]
     best = best_explicit(compared, default.error)
     rk4 = at_rk4(compared)
@@ -251,9 +251,9 @@ def verdicts(compared: Compared) -> dict[str, float | bool | str | None]:
         "best_seconds": None if best is None else best.seconds,
         "work_ratio": ratio,
         "seconds_ratio": None if best is None else default.seconds / best.seconds,
-        "work_target": ratio is None or ratio <= bound,
+        "work_target": None if ratio is None else ratio <= bound,
         "rk4_ratio": rk4,
-        "rk4_target": rk4 is None or rk4 >= RK4_TARGET,
+        "rk4_target": None if rk4 is None else rk4 >= RK4_TARGET,
         "error_over_rtol": default.error / default.rtol,
         "error_target": default.error <= ERROR_TARGET * default.rtol,
         "records_ratio": records.seconds / default.seconds,
@@ -275,10 +275,11 @@ def summary_row(numbers: dict) -> tuple:
     head = (*size, numbers["largest_sharpness"] * numbers["t"], f"{default['rtol']:.0e}")
     if default["note"]:
         return (*head, default["note"], *[""] * 13)
-    met = ["met" if numbers[name] else "missed" for name in ("work_target", "rk4_target", "error_target")]
+    said = {True: "met", False: "missed", None: "–"}
+    met = [said[numbers[name]] for name in ("work_target", "rk4_target", "error_target")]
     best = ("best", "best_work", "best_seconds", "work_ratio", "seconds_ratio")
     ours, its = (default["error"], round(default["work"]), default["seconds"]), [numbers[name] or "–" for name in best]
-    rest = (met[0], numbers["rk4_ratio"], met[1], numbers["error_over_rtol"], met[2], numbers["records_ratio"])
+    rest = (met[0], numbers["rk4_ratio"] or "–", met[1], numbers["error_over_rtol"], met[2], numbers["records_ratio"])
     return (*head, *ours, *its, *rest)
 
 
