@@ -193,6 +193,16 @@ class TestSharpness:
                 np.testing.assert_allclose(values[place], flowsim.sharpness(there, problem), rtol=1e-6)
             np.testing.assert_allclose(values[-1], flowsim.sharpness(run.network, problem), rtol=1e-10)
 
+    def test_it_is_added_to_any_run_that_kept_its_weights(self, mlp, problem):
+        options = {"t1": 2.0, "ts": np.linspace(0, 2, 5)}
+        kept = flowsim.integrate(mlp, problem, weights=True, **options)
+        measured = flowsim.integrate(mlp, problem, sharpness=True, **options)
+        found = SharpnessAlong(rtol=1e-8).added_to(kept)
+        np.testing.assert_allclose(found.sharpness, measured.sharpness, rtol=1e-7)
+        assert kept.sharpness is None
+        with pytest.raises(ValueError, match="the run did not keep its weights: pass weights=True"):
+            SharpnessAlong().added_to(measured)
+
     def test_several_eigenvalues_are_those_of_the_matrix(self, compare):
         both = compare([0.1], steps=50, sharpness=SharpnessAlong(count=3))
         for run in (both.flow, both.descents[0].trajectory):
