@@ -75,7 +75,7 @@ def test_descent_on_separable_classes_has_no_minimizer_either():
     assert descent.steps < 2000
 
 
-@pytest.mark.parametrize("activation", ["tanh", pytest.param("gelu", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("activation", ["tanh", "gelu"])
 @pytest.mark.slow
 def test_a_perceptron_that_separates_has_no_minimizer(activation):
     problem = EmpiricalRisk(X, SIGNS, Logistic())

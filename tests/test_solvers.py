@@ -405,7 +405,7 @@ def test_a_derivative_of_the_gradient_that_jumps_is_no_jump_of_the_gradient(loss
 
 
 def test_the_end_of_a_plateau_is_not_taken_for_a_jump_nor_stepped_with_its_curvature():
-    """dw/dt of twelve factors: ρ grows from 4e-8 to 12 within a few steps, while those are tried again and again."""
+    """dw/dt of twelve factors: ρ grows from 1e-6 to 12 within a few steps, while those are tried again and again."""
     problem = flowsim.Risk(lambda w: (1 - jnp.prod(w)) ** 2 / 2)
     network = jnp.linspace(0.15, 0.25, 12)
     flow = flowsim.integrate(network, problem, solver=StabilitySwitching(), ts=[])
@@ -476,9 +476,13 @@ def test_a_flow_that_grows_stiff_turns_to_the_low_rank_solver_and_back_where_ste
     assert ours.gradients < 0.5 * explicit.gradients
     assert 0 < ours.products < low_rank.products
     np.testing.assert_allclose(flat(ours.network), flat(explicit.network), rtol=1e-4, atol=1e-5)
-    # Records so close that accuracy is for nothing: explicit steps are cheaper, and the low-rank ones given up.
-    close = flowsim.integrate(network, problem, t1=520.0, ts=np.linspace(500, 520, 401), rtol=1e-6)
-    assert close.products < ours.products + 40 * 58
+    # Records so close that accuracy is for nothing: explicit steps are cheaper, and the low-rank ones, of which each
+    # takes a product or more, are given up after some twenty.
+    before = flowsim.integrate(network, problem, t1=60.0, ts=[])
+    close = flowsim.integrate(network, problem, t1=62.0, ts=np.linspace(60, 62, 401))
+    assert (close.outcome, close.time) == (flowsim.Outcome.TIME_LIMIT, 62)
+    assert close.steps > before.steps + 390
+    assert close.products < before.products + 100
 
 
 @pytest.mark.slow
