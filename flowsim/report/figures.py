@@ -8,7 +8,6 @@ import numpy as np
 import xarray
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from scipy.optimize import isotonic_regression
 
 from ..runs import Run
 from .panel import add_legend, empty_figure, in_view, name_of
@@ -169,8 +168,12 @@ def _apart(heights: np.ndarray, spacing: float) -> np.ndarray:
 
     Less the spacings below it, the sequence must not fall: this is isotonic regression.
     """
+    if not (np.diff(heights) < spacing).any():
+        return heights
+    from scipy.optimize import isotonic_regression  # takes a moment to import, and is rarely needed
+
     stacked = spacing * np.arange(len(heights))
-    return isotonic_regression(heights - stacked).x + stacked if len(heights) else heights
+    return isotonic_regression(heights - stacked).x + stacked
 
 
 def _mark_crossings(axes: Axes, runs: Sequence[RecordedRun], curves: Sequence[Curve], view: TimeView) -> None:

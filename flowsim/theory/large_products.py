@@ -6,7 +6,6 @@ from dataclasses import dataclass
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
-from scipy.special import betaincinv
 
 from .statement import Assumption, Statement, judge, not_applicable
 
@@ -100,6 +99,8 @@ def binomial_interval(successes: int, trials: int, confidence: float = _CONFIDEN
     """
     if not 0 <= successes <= trials or trials < 1:
         raise ValueError(f"expected 0 ≤ successes ≤ trials and a trial, got {successes} of {trials}")
+    from scipy.special import betaincinv  # takes a moment to import, and is rarely needed
+
     tail = (1 - confidence) / 2
     low = betaincinv(successes, trials - successes + 1, tail) if successes > 0 else 0.0
     high = betaincinv(successes + 1, trials - successes, 1 - tail) if successes < trials else 1.0

@@ -31,10 +31,9 @@ _EASY = 2.5
 # unless the error is that of rounding: so many units in the last place.
 _SHORT, _ROUGH, _ROUNDING = 1.0, 0.02, 1e3
 # Steps between two looks at the spectral radius, at most; four times as many while the steps stay far from it. The
-# first one waits until the steps no longer grow to so many times their length, or for so many steps.
+# first one waits for a rejected step, or for so many.
 _RARELY = 16
 _UNSEEN = 8
-_STILL_GROWING = 1.5
 # Changes between stabilized methods must gain so much, and what is remembered of the other one grows by so much a step.
 _BETTER = 1.2
 _FORGETTING = 1.2
@@ -121,7 +120,7 @@ class StabilitySwitching(ProposingSolver):
         return dataclasses.replace(super().suited(field, rtol, atol), measure=field.measured)
 
     def init(self, terms: Any, t0: Any, t1: Any, y0: PyTree, args: Any) -> _State:
-        """Return f(y0); the spectral radius is looked at once the steps have found their length."""
+        """Return f(y0); the spectral radius is looked at after the first steps."""
         radius = Radius.unknown(y0)
         measured = measuring(self.measure, terms, args)(t0, y0)
         return _State(measured, radius, jnp.array(_FIFTH), jnp.full_like(radius.known.value, jnp.inf), no_work())
@@ -169,7 +168,6 @@ class StabilitySwitching(ProposingSolver):
         kind_next, length, fourth = self._next(_Taken(h, bound, kind, size, size2, most), solver_state.fourth)
         work = solver_state.work + Work(_evaluations(method), looks)
         dense = {"y0": y0, "y1": y1, "k0": scaled(start.slope, h), "k1": scaled(end.slope, h)}
-        radius = radius.due_now((radius.known.value == 0) & (length < _STILL_GROWING * h))
         state = _State(end, radius, kind_next, fourth, work)
         rough = (kind == _FIFTH) & (bound > 0) & _is_rough(h, bound, start.slope, end.slope, error)
         return y1, Proposal(size, length / h, rough), dense, state, diffrax.RESULTS.successful

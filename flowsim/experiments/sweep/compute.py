@@ -9,7 +9,6 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-import scipy.linalg  # noqa: F401  brings the BLAS whose threads are limited
 from threadpoolctl import threadpool_limits
 
 from ...dynamics import Outcome, descend_lanes, integrate
@@ -49,6 +48,8 @@ def compute(block: Block, expected: dict[str, Any]) -> BlockResult:
     """
     if jax.config.jax_enable_x64 != block.wide:  # pyright: ignore[reportAttributeAccessIssue]  (set at run time)
         jax.config.update("jax_enable_x64", block.wide)
+    import scipy.linalg  # noqa: F401  brings the BLAS whose threads are limited, and takes a moment to import
+
     _make_room(block.structure)
     try:
         _refuse_another_place(block, expected)

@@ -5,7 +5,6 @@ from dataclasses import dataclass
 import numpy as np
 import xarray
 from jaxtyping import Float
-from scipy.stats import linregress
 
 from ...report.sweeps import runs
 from ...runs import FLOW, Run
@@ -48,6 +47,8 @@ def regress(points: Points) -> Regression | None:
     x, y = np.log10(sharpness[kept]), np.log10(gap[kept])
     if len(x) < 3 or np.ptp(x) == 0:
         return None
+    from scipy.stats import linregress  # takes a moment to import, and is rarely needed
+
     slope, intercept, r, p, _ = map(float, linregress(x, y, alternative="greater"))
     return Regression(slope, intercept, r**2, p, len(x), int((~kept).sum()))
 
