@@ -49,6 +49,66 @@ def test_a_convolution_is_that_of_equinox_with_its_gradient(channels, size, stri
     np.testing.assert_allclose(found, expected, rtol=1e-11, atol=1e-12)
 
 
+class Seen(eqx.Module):
+    """An image through a convolution of Equinox's, of which it reads what a convolution says of itself."""
+
+    layer: eqx.nn.Conv
+
+    def __call__(self, x):
+        return jnp.sum(jnp.tanh(self.layer(x)).reshape(self.layer.out_channels, -1), axis=1)
+
+
+def through(images, layer):
+    return flowsim.EmpiricalRisk(images, jnp.zeros((images.shape[0], 4))), Seen(layer)
+
+
+def convolves(problem, network):
+    return "conv_general_dilated" in str(jax.make_jaxpr(problem)(network))
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"padding": 1},
+        {"padding": "SAME", "use_bias": False},
+        {"stride": 2},
+        {"stride": 2, "padding": "VALID"},
+        {"padding": ((2, 2), (2, 2)), "stride": (3, 3)},
+    ],
+)
+def test_a_convolution_of_equinox_is_computed_by_slices_on_a_cpu(options):
+    images = jax.random.normal(KEY, (3, 2, 6, 5))
+    problem, network = through(images, eqx.nn.Conv2d(2, 4, 3, key=KEY, **options))
+    assert convolves(lambda model: jax.vmap(model)(images), network)
+    assert convolves(problem, network) is (jax.default_backend() != "cpu")
+
+    def plain(model):
+        return jnp.mean(jnp.sum(jax.vmap(model)(images) ** 2, axis=1))
+
+    found, expected = (eqx.filter_value_and_grad(function)(network) for function in (problem, plain))
+    for one, other in zip(jax.tree.leaves(found), jax.tree.leaves(expected), strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-11, atol=1e-13)
+
+
+@pytest.mark.parametrize(
+    "layer",
+    [
+        eqx.nn.Conv2d(2, 4, 3, padding="SAME", stride=2, key=KEY),
+        eqx.nn.Conv2d(2, 4, 2, padding="SAME", key=KEY),
+        eqx.nn.Conv2d(2, 4, (3, 2), key=KEY),
+        eqx.nn.Conv2d(2, 4, 3, stride=(1, 2), key=KEY),
+        eqx.nn.Conv2d(2, 4, 3, padding=((1, 0), (1, 1)), key=KEY),
+        eqx.nn.Conv2d(2, 4, 2, dilation=2, key=KEY),
+        eqx.nn.Conv2d(2, 4, 3, groups=2, key=KEY),
+        eqx.nn.Conv2d(2, 4, 3, padding=1, padding_mode="REFLECT", key=KEY),
+        eqx.nn.Conv2d(2, 4, 3, padding="SAME", padding_mode="REFLECT", key=KEY),
+    ],
+)
+def test_a_convolution_that_slices_do_not_stand_for_is_left_as_it_is(layer):
+    problem, network = through(jax.random.normal(KEY, (3, 2, 6, 5)), layer)
+    assert convolves(problem, network)
+
+
 def test_in_single_precision_a_convolution_is_that_of_equinox_to_its_rounding():
     ours = cast(flowsim.Convolution.gaussian(2, 3, 3, padding=1, key=KEY), jnp.dtype("float32"))
     image = jax.random.normal(jax.random.key(1), (2, 5, 5), jnp.float32)

@@ -43,13 +43,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _seldom_collected() -> Iterator[None]:
     """Look for cyclic garbage a seventieth as often: there is little, and looking took a tenth of a short run."""
     usual = gc.get_threshold()
-    gc.freeze()  # what is imported stays
     gc.set_threshold(_ALLOCATIONS, *usual[1:])
     try:
         yield
     finally:
         gc.set_threshold(*usual)
-        gc.unfreeze()
 
 
 def _main(words: list[str]) -> int:

@@ -1,6 +1,6 @@
 """The weight pytrees, how each is initialized, and what YAML says of them."""
 
-from .convolution import Convolution as Convolution
+from .convolution import Convolution as Convolution, with_slices as with_slices
 from .deep_residual import ResidualNetwork as ResidualNetwork
 from .flat import Places as Places
 from .image_network import Convolutional as Convolutional, ConvolutionalNetwork as ConvolutionalNetwork

@@ -1,11 +1,12 @@
 """A convolution of images by slices and one matrix product."""
 
-from typing import ClassVar
+import dataclasses
+from typing import Any, ClassVar
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, PyTree
 
 from .draws import standard_normal
 
@@ -79,6 +80,52 @@ class Convolution(eqx.Module):
             for j in range(size)
         ]
         return jnp.concatenate(slices, axis=2)
+
+
+class _Sliced(eqx.nn.Conv2d):
+    """An Equinox convolution, with all that it says of itself, computed as `Convolution` does."""
+
+    def __call__(self, x: Array, *, key: Array | None = None) -> Array:
+        """Return the convolved image."""
+        bias = jnp.zeros(self.out_channels, x.dtype) if self.bias is None else self.bias.ravel()
+        padding = _zeros_around(self)
+        assert padding is not None  # as this stands for no other
+        return Convolution(self.weight, bias, self.stride[0], padding)(x)
+
+
+def with_slices(network: PyTree) -> PyTree:
+    """Return a network in which a CPU computes the `equinox.nn.Conv2d` by slices and products, where that is the same.
+
+    So it is without dilation or groups, with as many zeros on every side, and with squares and strides of equal sides.
+    """
+    if jax.default_backend() != "cpu":
+        return network
+    return jax.tree.map(lambda part: _sliced(part) if _can_be_sliced(part) else part, network, is_leaf=_can_be_sliced)
+
+
+def _can_be_sliced(part: Any) -> bool:
+    if type(part) is not eqx.nn.Conv2d or _zeros_around(part) is None:
+        return False
+    equal = len(set(part.kernel_size)) == len(set(part.stride)) == 1
+    return equal and set(part.dilation) == {1} and part.groups == 1
+
+
+def _zeros_around(part: eqx.nn.Conv2d) -> int | None:
+    """Return how many zeros a convolution puts on every side, `None` where they are not as many or no zeros."""
+    if part.padding_mode != "ZEROS":
+        return None
+    if isinstance(part.padding, str):
+        within, whole = part.padding == "VALID", part.stride[0] == part.kernel_size[0] % 2 == 1
+        return 0 if within else part.kernel_size[0] // 2 if part.padding == "SAME" and whole else None
+    sides = {int(count) for both in part.padding for count in both}
+    return sides.pop() if len(sides) == 1 else None
+
+
+def _sliced(part: eqx.nn.Conv2d) -> _Sliced:
+    made = object.__new__(_Sliced)
+    for each in dataclasses.fields(part):
+        object.__setattr__(made, each.name, getattr(part, each.name))
+    return made
 
 
 def average_pooling(image: Float[Array, "channels height width"], size: int) -> Float[Array, "channels rows columns"]:

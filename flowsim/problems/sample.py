@@ -9,14 +9,14 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from ..networks import Fixed
+from ..networks import Fixed, with_slices
 from .losses import Loss
 
 
 def predicted(network: Callable[[Array], Array], x: Array) -> Array:
     """Return what a network predicts for one sample; `ValueError` for one that does not map a sample to an array."""
     try:
-        prediction = network(x)
+        prediction = with_slices(network)(x)
     except jax.errors.JaxRuntimeError:
         raise
     except Exception as error:  # whatever the code of a user does
