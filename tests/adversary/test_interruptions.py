@@ -1,4 +1,4 @@
-"""Whatever ends a sweep, and however often, it ends with the files of an undisturbed one, and leaves nothing else."""
+"""Whatever ends a sweep, and however often, it ends with the files of an undisturbed one, and nothing half written."""
 
 import contextlib
 import hashlib
@@ -130,6 +130,14 @@ def assert_it_ends_as_undisturbed(runs, out, undisturbed):
     assert files(out) == undisturbed
 
 
+def an_hour_passes(folder):
+    """Age every file of `folder`: what a killed run left half written among the blocks may be another's until then."""
+    hour_ago = time.time() - 3600
+    for path in folder.rglob("*"):
+        if path.is_file():
+            os.utime(path, (hour_ago, hour_ago))
+
+
 def kill(process):
     with contextlib.suppress(ProcessLookupError):  # it was faster
         os.kill(process, signal.SIGKILL)
@@ -153,6 +161,8 @@ def test_a_sweep_that_is_killed_twenty_times_ends_with_the_same_files(runs, undi
         killed_when(lambda share=share: time.sleep((share + 0.5) / 12 * rest))
     assert set(codes) <= {0, -signal.SIGKILL}
     assert codes.count(-signal.SIGKILL) >= 16
+    (tmp_path / ".blocks" / f".{'0' * 40}-{'1' * 16}.block").touch()  # as one that died between write and rename
+    an_hour_passes(tmp_path)
     assert_it_ends_as_undisturbed(runs, tmp_path, undisturbed)
 
 
