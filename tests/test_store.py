@@ -6,6 +6,7 @@ import math
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import numpy as np
@@ -198,8 +199,10 @@ def test_a_dataset_reads_back_as_it_was(tmp_path):
 
 
 def test_the_same_results_are_the_same_bytes(tmp_path):
-    for name in "ab":
-        write_all(result_folder(tmp_path, name, SCENARIO))
+    write_all(result_folder(tmp_path, "a", SCENARIO))
+    # HDF5 keeps the second in which a group was made; h5py asks it not to, from version 3.15 on.
+    time.sleep(1.01)
+    write_all(result_folder(tmp_path, "b", SCENARIO))
     assert files(tmp_path / "a") == files(tmp_path / "b")
 
 
