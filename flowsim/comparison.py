@@ -129,13 +129,10 @@ def compare(
     shared: dict[str, Any] = {"stopping": stopping, "probes": probes, "diagnostics": diagnostics}
     runs = []
     for eta in learning_rates:
-        descent = optimizer(eta)
-        count = steps_of_descent(eta, steps, t1)
         progress(f"descent with η = {eta:g}")
-        marks = _marks(count, records, t1 / eta)
-        runs.append(
-            descend(network, problem, optimizer=descent, steps=count, record_steps=marks, weights=True, **shared)
-        )
+        count = steps_of_descent(eta, steps, t1)
+        options = {"steps": count, "record_steps": _marks(count, records, t1 / eta), "weights": True, **shared}
+        runs.append(descend(network, problem, optimizer=optimizer(eta), **options))
     progress("gradient flow")
     times = _common_times([np.asarray(run.times) for run in runs], records) if runs else None
     when = {"records": records} if times is None else {"ts": times, "between": True}

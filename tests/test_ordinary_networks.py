@@ -71,6 +71,7 @@ def convolves(problem, network):
     [
         {"padding": 1},
         {"padding": "SAME", "use_bias": False},
+        {"padding": "SAME_LOWER"},
         {"stride": 2},
         {"stride": 2, "padding": "VALID"},
         {"padding": ((2, 2), (2, 2)), "stride": (3, 3)},
@@ -95,6 +96,7 @@ def test_a_convolution_of_equinox_is_computed_by_slices_on_a_cpu(options):
     [
         eqx.nn.Conv2d(2, 4, 3, padding="SAME", stride=2, key=KEY),
         eqx.nn.Conv2d(2, 4, 2, padding="SAME", key=KEY),
+        eqx.nn.Conv2d(2, 4, 2, padding="SAME_LOWER", key=KEY),
         eqx.nn.Conv2d(2, 4, (3, 2), key=KEY),
         eqx.nn.Conv2d(2, 4, 3, stride=(1, 2), key=KEY),
         eqx.nn.Conv2d(2, 4, 3, padding=((1, 0), (1, 1)), key=KEY),

@@ -41,7 +41,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 @contextlib.contextmanager
 def _seldom_collected() -> Iterator[None]:
-    """Look for cyclic garbage a seventieth as often: there is little, and looking took a tenth of a short run."""
+    """Look for cyclic garbage far less often: there is little, and looking took a tenth of a short run."""
     usual = gc.get_threshold()
     gc.set_threshold(_ALLOCATIONS, *usual[1:])
     try:

@@ -14,18 +14,14 @@ from .field import check_step_count as check_step_count, checked_parts as checke
 from .gradient_descent import GradientDescent as GradientDescent
 from .gradient_flow import GradientFlow as GradientFlow
 from .integrate import integrate as integrate
+from .outcome import Outcome as Outcome
 from .solvers import SOLVERS as SOLVERS
 from .step_control import (
     SharpnessLimitedController as SharpnessLimitedController,
     stability_interval as stability_interval,
 )
 from .stepper import usable_solver as usable_solver
-from .stopping import (
-    Outcome as Outcome,
-    Stopping as Stopping,
-    first_verdict as first_verdict,
-    settled_verdict as settled_verdict,
-    stopping_for as stopping_for,
-)
+from .stopping import Stopping as Stopping, stopping_for as stopping_for
 from .trajectory import Trajectory as Trajectory
+from .verdict import first_verdict as first_verdict, settled_verdict as settled_verdict
 from .work import Work as Work

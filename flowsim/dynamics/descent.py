@@ -14,7 +14,7 @@ from jaxtyping import Array, ArrayLike, Bool, Float, Int, PyTree
 from ..kinds import Registry
 from .dynamics import Attempt, Clock, Dynamics
 from .field import GradientField, constant, norm
-from .stopping import Outcome
+from .outcome import Outcome
 
 
 class DescentState(eqx.Module):

@@ -17,9 +17,11 @@ from .checkpoint import Checkpoint
 from .dynamics import Attempt, Clock, Dynamics
 from .field import GradientField, gradient_field
 from .interruptible import advance_to_end, steps_per_second
+from .outcome import ASKS, Outcome, or_else
 from .records import Instruments
 from .schedule import Scales, Schedule
-from .stopping import ASKS, Outcome, Stopping, Watch, divergence_ceiling, or_else, settled_verdict, verdict
+from .stopping import Stopping
+from .verdict import Watch, divergence_ceiling, settled_verdict, verdict
 
 # The code of a state that stands for a run which has not begun.
 _UNBORN = -2

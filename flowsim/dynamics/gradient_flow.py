@@ -12,8 +12,8 @@ from jaxtyping import Array, ArrayLike, Bool, Float, Int, PyTree
 from ..networks import Places
 from .dynamics import DYNAMICS, Attempt, Clock, Dynamics
 from .field import GradientField, norm
+from .outcome import Outcome, or_else
 from .stepper import Stepper, StepperState, check_solver, stepper_for, tolerances
-from .stopping import Outcome, or_else
 
 
 class FlowState(eqx.Module):

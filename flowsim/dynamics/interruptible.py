@@ -10,7 +10,7 @@ from jaxtyping import Array, ArrayLike, Int, PyTree
 
 from ..problems import Problem
 from .checkpoint import Checkpoint
-from .stopping import ASKS, Outcome
+from .outcome import ASKS, Outcome
 
 _SECONDS_PER_CALL = 0.5
 _MOST_STEPS_PER_CALL = np.iinfo(np.int32).max

@@ -17,8 +17,8 @@ from ..probes import Label
 from ..problems import Problem
 from .driver import Request, RunState
 from .dynamics import DYNAMICS
+from .outcome import Outcome
 from .records import STANDARD
-from .stopping import Outcome
 
 
 class Trajectory(eqx.Module):

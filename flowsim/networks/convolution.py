@@ -104,6 +104,7 @@ def with_slices(network: PyTree) -> PyTree:
 
 
 def _can_be_sliced(part: Any) -> bool:
+    # A subclass may compute something else.
     if type(part) is not eqx.nn.Conv2d or _zeros_around(part) is None:
         return False
     equal = len(set(part.kernel_size)) == len(set(part.stride)) == 1
@@ -114,9 +115,10 @@ def _zeros_around(part: eqx.nn.Conv2d) -> int | None:
     """Return how many zeros a convolution puts on every side, `None` where they are not as many or no zeros."""
     if part.padding_mode != "ZEROS":
         return None
-    if isinstance(part.padding, str):
-        within, whole = part.padding == "VALID", part.stride[0] == part.kernel_size[0] % 2 == 1
-        return 0 if within else part.kernel_size[0] // 2 if part.padding == "SAME" and whole else None
+    if part.padding == "VALID":
+        return 0
+    if isinstance(part.padding, str):  # "SAME" or "SAME_LOWER": even where every pixel is the centre of a window
+        return part.kernel_size[0] // 2 if part.stride[0] == part.kernel_size[0] % 2 == 1 else None
     sides = {int(count) for both in part.padding for count in both}
     return sides.pop() if len(sides) == 1 else None
 

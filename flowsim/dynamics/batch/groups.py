@@ -14,7 +14,8 @@ import numpy as np
 from jaxtyping import Array, ArrayLike, Bool, Float, Int, PyTree
 
 from ...compiling import with_options
-from ..stopping import Outcome, divergence_ceiling
+from ..outcome import Outcome
+from ..verdict import divergence_ceiling
 from .kernel import Kernel
 
 _BLOCK = 32  # steps between two looks at whether a lane is back where it was

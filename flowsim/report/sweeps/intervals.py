@@ -36,7 +36,7 @@ def _mean_interval(values: np.ndarray) -> tuple[float, float, float]:
         return _NOTHING
     if len(values) == 1:
         return float(values[0]), float(values[0]), float(values[0])
-    from scipy.stats import bootstrap  # takes a moment to import, and is rarely needed
+    from scipy.stats import bootstrap  # takes a moment to import, and only sweeps need it
 
     # By its older name, which SciPy before 1.15 knows too.
     options = {"n_resamples": _RESAMPLES, "method": "percentile", "random_state": np.random.default_rng(0)}
@@ -52,7 +52,7 @@ def share_interval(events: Int[np.ndarray, " points"], trials: Int[np.ndarray, "
 def _share_interval(events: int, trials: int) -> tuple[float, float, float]:
     if trials == 0:
         return _NOTHING
-    from scipy.stats import binomtest  # takes a moment to import, and is rarely needed
+    from scipy.stats import binomtest  # takes a moment to import, and only sweeps need it
 
     found = binomtest(events, trials).proportion_ci(_LEVEL, method="wilson")
     return events / trials, float(found.low), float(found.high)

@@ -1,0 +1,80 @@
+"""How a run ended: the names of what can end it."""
+
+import enum
+
+import jax.numpy as jnp
+from jaxtyping import Array
+
+# The code of a run of small gradient that does not go on before second derivatives have been looked at.
+ASKS = -1
+
+
+class Outcome(enum.IntEnum):
+    """How a run ended; `meaning` says it in a sentence."""
+
+    RUNNING = 0
+    CONVERGED = 1
+    RISK_REACHED = 2
+    FIXED_POINT = 3
+    STATIONARY = 4
+    TIME_LIMIT = 5
+    STEP_LIMIT = 6
+    DIVERGED = 7
+    STALLED = 8
+    SOLVER_FAILED = 9
+    NO_MINIMIZER = 10
+    MARGIN_REACHED = 11
+    DIRECTION_REACHED = 12
+
+    def __str__(self) -> str:
+        return self.name
+
+    @property
+    def meaning(self) -> str:
+        """One sentence: what happened and, where there is one, the remedy."""
+        return _MEANINGS[self]
+
+    @property
+    def arrived(self) -> bool:
+        """Whether the run reached its limit, by the criterion at which it was to stop."""
+        return self in _ARRIVED
+
+    @property
+    def settled(self) -> bool:
+        """Whether the run stands still: it arrived, or rounding holds it.
+
+        Descent with a step too large to arrive may come to rest on a cycle or at a point where no weight changes; its
+        end counts as one to be shown, although it is not the limit that was looked for.
+        """
+        return self.arrived or self is Outcome.FIXED_POINT
+
+    @property
+    def stays(self) -> bool:
+        """Whether a flow would stay for ever where it ended, so that its end is where it is at all later times."""
+        return self in _STAYS
+
+
+_STAYS = (Outcome.CONVERGED, Outcome.STATIONARY, Outcome.FIXED_POINT)
+_ARRIVED = (Outcome.CONVERGED, Outcome.RISK_REACHED, Outcome.MARGIN_REACHED, Outcome.DIRECTION_REACHED)
+_MEANINGS = {
+    Outcome.RUNNING: "the run has not ended",
+    Outcome.CONVERGED: "the gradient norm and the way that is left fell to their tolerances, at a minimum",
+    Outcome.RISK_REACHED: "the risk, or the excess risk, fell to its tolerance",
+    Outcome.FIXED_POINT: "a step no longer changes any weight in floating point",
+    Outcome.STATIONARY: "the gradient vanishes at a point that is not known to be a minimum, such as a saddle or the "
+    "zero network: nothing moves; start from elsewhere, such as from a larger scale",
+    Outcome.TIME_LIMIT: "the time limit t1 came first: raise t1",
+    Outcome.STEP_LIMIT: "the step limit came first: allow more steps",
+    Outcome.DIVERGED: "the risk left all bounds",
+    Outcome.STALLED: "the step size fell to nothing: loosen rtol and atol, or use float64",
+    Outcome.SOLVER_FAILED: "the solver gave up on a step: try another solver",
+    Outcome.NO_MINIMIZER: "the risk falls ever further as the weights grow: it has no minimizer, or none in sight, "
+    "such as for a logistic loss on separable data; stop at a time, a risk, a margin or a direction",
+    Outcome.MARGIN_REACHED: "the margin of every sample rose to what was asked for",
+    Outcome.DIRECTION_REACHED: "the weights grow in their own direction, up to the angle asked for",
+}
+
+
+def or_else(code: Array, condition: Array, outcome: int) -> Array:
+    """Return `outcome` where `condition` holds and no earlier reason ended the run."""
+    return jnp.where((code == Outcome.RUNNING) & condition, jnp.asarray(outcome, code.dtype), code)
