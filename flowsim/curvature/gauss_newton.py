@@ -69,6 +69,16 @@ class GaussNewton:
         units = jnp.eye(value.size, dtype=value.dtype)
         return cls(inner, outer, jax.lax.map(column, units) if gram is None else gram)
 
+    @property
+    def size(self) -> Float[Array, ""]:
+        """The Frobenius norm of GGᵀ, which is that of A."""
+        return jnp.linalg.norm(self.gram)
+
+    @property
+    def stiffness(self) -> Float[Array, ""]:
+        """The length of the longest column of GGᵀ: a lower bound of the largest eigenvalue, close to it."""
+        return jnp.max(jnp.linalg.norm(self.gram, axis=0))
+
     def with_rows(self, rows: PyTree) -> "GaussNewton":
         """Return A + RᵀR for R given as the weights with a leading axis of rows, known already."""
         added, own = GaussNewton.of_rows(rows), self.gram.shape[0]

@@ -9,7 +9,7 @@ solver takes, go through the same loop.
 """
 
 from dataclasses import replace
-from typing import Any, cast
+from typing import Any, Protocol, cast
 
 import diffrax
 import equinox as eqx
@@ -26,6 +26,14 @@ from .work import Work, no_work, work_of
 
 # Diffrax puts this mark, which is no number, where diffeqsolve is to fill in the tolerances of the step control.
 _LEFT_OPEN: Any = diffrax.Kvaerno3().root_finder.rtol
+
+
+class VectorField(Protocol):
+    """The right-hand side of an autonomous differential equation, f(t, y, args), as Diffrax calls it."""
+
+    def __call__(self, t: Any, y: Any, args: Any, /) -> Any:
+        """Return dy/dt at y."""
+        ...
 
 
 class StepperState(eqx.Module):
@@ -52,7 +60,7 @@ class TriedStep(eqx.Module):
     okay: Bool[Array, ""]
     cut: Bool[Array, ""]
     length: Float[Array, ""]
-    weights: PyTree
+    point: PyTree
     state: StepperState
 
 
@@ -66,16 +74,16 @@ class Stepper(eqx.Module):
     solver: diffrax.AbstractAdaptiveSolver
     controller: diffrax.AbstractAdaptiveStepSizeController
 
-    def init(self, field: GradientField, weights: PyTree) -> StepperState:
+    def init(self, field: VectorField, point: PyTree) -> StepperState:
         """Return the state before the first step."""
-        term, zero = diffrax.ODETerm(field), jnp.zeros((), jax.tree.leaves(weights)[0].dtype)
-        solver = self.solver.init(term, zero, jnp.ones_like(zero), weights, None)
+        term, zero = diffrax.ODETerm(field), jnp.zeros((), jax.tree.leaves(point)[0].dtype)
+        solver = self.solver.init(term, zero, jnp.ones_like(zero), point, None)
         known = self._measured(solver)
         guess = (
-            None if known is None else first_length(weights, known.slope, self.controller.rtol, self.controller.atol)
+            None if known is None else first_length(point, known.slope, self.controller.rtol, self.controller.atol)
         )
         first, controller = self.controller.init(
-            term, zero, jnp.full_like(zero, jnp.inf), weights, guess, None, self.solver.func, self.solver.order(term)
+            term, zero, jnp.full_like(zero, jnp.inf), point, guess, None, self.solver.func, self.solver.order(term)
         )
         first = jnp.asarray(first, zero.dtype)
         # Diffrax begins with numbers of Python's, and goes on with arrays: a state that comes back must look the same.
@@ -95,17 +103,17 @@ class Stepper(eqx.Module):
         )
 
     def attempt(
-        self, field: GradientField, weights: PyTree, state: StepperState, longest: Float[Array, ""]
+        self, field: VectorField, point: PyTree, state: StepperState, longest: Float[Array, ""]
     ) -> TriedStep:
         """Try a step of the length that the controller wants, or of `longest` where that is shorter."""
         term, zero = diffrax.ODETerm(field), jnp.zeros_like(state.wanted)
         length, cut = jnp.minimum(state.wanted, longest), longest < state.wanted
-        taken = self._loosened(state.smoothness.slack, weights)
-        candidate, error, _, solver, solved = taken.step(term, zero, length, weights, None, state.solver, False)
+        taken = self._loosened(state.smoothness.slack, point)
+        candidate, error, _, solver, solved = taken.step(term, zero, length, point, None, state.solver, False)
         # Where a field leaves its domain or a root is not found, the step is too long.
         error = jax.tree.map(lambda leaf: jnp.where(jnp.isnan(leaf), jnp.inf, leaf).astype(leaf.dtype), error)
         kept, begin, end, _, controller, controlled = self.controller.adapt_step_size(
-            zero, length, weights, candidate, None, error, cast(int, self.solver.error_order(term)), state.controller
+            zero, length, point, candidate, None, error, cast(int, self.solver.error_order(term)), state.controller
         )
         proposed = jnp.asarray(end - begin, zero.dtype)
         # A step that was cut short says little about how long the one after it may be.
@@ -115,12 +123,12 @@ class Stepper(eqx.Module):
         back, smoothness = state.solver, state.smoothness
         if self._proposing is not None:
             back = self._proposing.after_rejection(state.solver, solver)
-            way = norm(jax.tree.map(jnp.subtract, candidate, weights)) / norm(weights)
+            way = norm(jax.tree.map(jnp.subtract, candidate, point)) / norm(point)
             rtol, steady = jnp.asarray(self._proposing.rtol), self._proposing.steady_order(state.solver)
             after = smoothness.after(error.size, length, way, jnp.asarray(kept), rtol, rough=error.rough)
             smoothness = jax.tree.map(lambda new, old: jnp.where(steady, new, old), after, smoothness)
         solver, candidate = jax.tree.map(
-            lambda new, old: jnp.where(kept, new, old), (solver, candidate), (back, weights)
+            lambda new, old: jnp.where(kept, new, old), (solver, candidate), (back, point)
         )
         okay = (~kept | (solved == diffrax.RESULTS.successful)) & (controlled == diffrax.RESULTS.successful)
         after = replace(state, solver=solver, controller=controller, smoothness=smoothness, wanted=wanted, work=work)
@@ -130,12 +138,12 @@ class Stepper(eqx.Module):
         """Return what the solver knows of the point where it is, `None` for one that does not keep it."""
         return self._measured(state.solver)
 
-    def _loosened(self, slack: Float[Array, ""], weights: PyTree) -> diffrax.AbstractAdaptiveSolver:
+    def _loosened(self, slack: Float[Array, ""], point: PyTree) -> diffrax.AbstractAdaptiveSolver:
         """Return the solver with tolerances multiplied by `slack`, if they are its own."""
         if self._proposing is None:
             return self.solver
-        entries = sum(leaf.size for leaf in jax.tree.leaves(weights))
-        return self._proposing.loosened(slack, norm(weights) / entries**0.5)
+        entries = sum(leaf.size for leaf in jax.tree.leaves(point))
+        return self._proposing.loosened(slack, norm(point) / entries**0.5)
 
     def _measured(self, solver: PyTree) -> Measured | None:
         return None if self._proposing is None else self._proposing.measured(solver)

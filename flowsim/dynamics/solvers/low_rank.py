@@ -127,7 +127,7 @@ class LowRankExtrapolation(ProposingSolver):
 
         matrix = whole(alone)
         start = state.measured
-        stiff = h * jnp.max(jnp.linalg.norm(matrix.gram, axis=0)) > _FROZEN_UP_TO
+        stiff = h * matrix.stiffness > _FROZEN_UP_TO
 
         def row(j: Array) -> PyTree:
             frozen = matrix.resolvent(h / j)
@@ -144,7 +144,7 @@ class LowRankExtrapolation(ProposingSolver):
         end = measuring(self.measure, terms, args)(t1, y1)
         spent = Work(1 + table.rows * (table.rows - 1) // 2, jnp.array(matrix.passes))
         state = dataclasses.replace(
-            state, measured=end, curvature=jnp.linalg.norm(matrix.gram), work=state.work + spent
+            state, measured=end, curvature=matrix.size, work=state.work + spent
         )
         return y1, Proposal(table.error, factor), {"y0": y0, "y1": y1}, state, diffrax.RESULTS.successful
 
