@@ -10,6 +10,7 @@ from .dynamics import (
     Descent as Descent,
     Dynamics as Dynamics,
     GradientDescent as GradientDescent,
+    EdgeFlow as EdgeFlow,
     GradientFlow as GradientFlow,
     Outcome as Outcome,
     SharpnessLimitedController as SharpnessLimitedController,

@@ -1,6 +1,7 @@
 """The Hessian as an operator, and certified eigenpairs at the ends of its spectrum."""
 
 from .along import eigenvalues_along as eigenvalues_along, sharpness_along as sharpness_along
+from .dominant import dominant_curvature as dominant_curvature
 from .eigenpair import (
     Eigenpair as Eigenpair,
     Eigenpairs as Eigenpairs,

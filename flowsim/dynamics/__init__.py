@@ -10,6 +10,7 @@ from .descend import (
 )
 from .descent import DESCENTS as DESCENTS, Descent as Descent, check_learning_rate as check_learning_rate
 from .dynamics import DYNAMICS as DYNAMICS, Attempt as Attempt, Clock as Clock, Dynamics as Dynamics
+from .edge_flow import EdgeFlow as EdgeFlow
 from .field import check_step_count as check_step_count, checked_parts as checked_parts
 from .gradient_descent import GradientDescent as GradientDescent
 from .gradient_flow import GradientFlow as GradientFlow

@@ -2,7 +2,7 @@
 
 import dataclasses
 from collections.abc import Callable
-from math import prod
+from math import isinf, prod
 from typing import Any, ClassVar, cast
 
 import diffrax
@@ -19,9 +19,6 @@ from .error import growth, scaled_norm, size_beside_way
 from .proposal import Proposal, ProposingSolver, measuring
 from .registry import SOLVERS
 
-# Stiff directions turn as the solution moves. A step of length h with hλ beyond this feels it, λ being the largest
-# curvature, and takes A anew in each substep.
-_FROZEN_UP_TO = 100.0
 # The next row of a table is trusted to lengthen the step by as much as the last one did, but not beyond this.
 _LARGEST_RISE = 3.0
 # There is no last one before the third row: a step so much longer than two rows allow asks for it.
@@ -62,7 +59,9 @@ class LowRankExtrapolation(ProposingSolver):
     some four for each direction, and G where it is stored.
 
     `flowsim.integrate` fills in `curvature` for a problem that knows its outputs. `columns` is the largest order, and
-    `overhead` the price of G and of the factorizations of one step, in evaluations of f.
+    `overhead` the price of G and of the factorizations of one step, in evaluations of f. Stiff directions turn as the
+    solution moves: steps with hλ beyond `frozen_up_to`, λ being the largest curvature, feel it, and take A anew in each
+    substep.
     """
 
     curvature: Callable[[PyTree], GaussNewton] | None = None
@@ -71,6 +70,7 @@ class LowRankExtrapolation(ProposingSolver):
     columns: int = eqx.field(static=True, default=8)
     followed: int = eqx.field(static=True, default=8)
     overhead: float = eqx.field(static=True, default=6.0)
+    frozen_up_to: float = eqx.field(static=True, default=100.0)
     measure: Callable[[PyTree], Measured] | None = None
 
     interpolation_cls: ClassVar[Callable[..., diffrax.LocalLinearInterpolation]] = diffrax.LocalLinearInterpolation
@@ -127,13 +127,15 @@ class LowRankExtrapolation(ProposingSolver):
 
         matrix = whole(alone)
         start = state.measured
-        stiff = h * matrix.stiffness > _FROZEN_UP_TO
+        stiff = None if isinf(self.frozen_up_to) else h * matrix.stiffness > self.frozen_up_to
 
         def row(j: Array) -> PyTree:
             frozen = matrix.resolvent(h / j)
 
             def direction(i: Array, y: PyTree) -> PyTree:
                 f = terms.vf(t0 + i * h / j, y, args)
+                if stiff is None:
+                    return frozen(f)
                 return jax.lax.cond(stiff, lambda: whole(gauss_newton(y)).resolvent(h / j)(f), lambda: frozen(f))
 
             return _substeps(direction, y0, frozen(start.slope), h / j, j)
