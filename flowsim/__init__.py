@@ -9,8 +9,8 @@ from .curvature import sharpness as sharpness
 from .dynamics import (
     Descent as Descent,
     Dynamics as Dynamics,
-    GradientDescent as GradientDescent,
     EdgeFlow as EdgeFlow,
+    GradientDescent as GradientDescent,
     GradientFlow as GradientFlow,
     Outcome as Outcome,
     SharpnessLimitedController as SharpnessLimitedController,

@@ -4,8 +4,7 @@ from collections.abc import Callable
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Float, PyTree
-from jaxtyping import Array
+from jaxtyping import Array, Float, PyTree
 
 from . import krylov, vectors
 from .eigenpair import decomposition
@@ -26,6 +25,8 @@ def dominant_curvature(product: Callable[[PyTree], PyTree], start: PyTree, dimen
     return GaussNewton.of_rows(_rows(values, ritz, space), dimension)
 
 
-def _rows(values: Float[Array, " dimension"], ritz: Float[Array, "dimension dimension"], space: krylov.Krylov) -> PyTree:
+def _rows(
+    values: Float[Array, " dimension"], ritz: Float[Array, "dimension dimension"], space: krylov.Krylov
+) -> PyTree:
     basis = jax.tree.map(lambda leaf: leaf[: len(values)], space.basis)
     return vectors.combination(jnp.sqrt(jnp.maximum(values, 0))[:, None] * ritz.T, basis)

@@ -132,6 +132,7 @@ def _started(request: Request) -> RunState:
     ceiling = divergence_ceiling(objective)
     watch = Watch.of(run.stopping, weights, objective, gradient_norm)
     code = verdict(run.stopping, run.field, weights, objective, gradient_norm, ceiling, watch, due=jnp.array(True))
+    code, _ = _unless_moved(run, start, code)
     clock = Clock(jnp.zeros_like(run.t1), jnp.zeros_like(run.t1))
     scales = Scales(run.dynamics.unit_of_time(start), objective)
     record = eqx.filter_eval_shape(run.instruments.measure, run.dynamics, run.field, start, clock, gradient_norm)
@@ -234,11 +235,14 @@ def _moved(run: _Run, state: RunState, attempt: Attempt, target: Array) -> RunSt
     due = due & (gradient_norm <= state.gradient_norm)
     weights = run.dynamics.weights(attempt.state)
     code = verdict(run.stopping, run.field, weights, objective, gradient_norm, state.ceiling, state.watch, due=due)
+    code, rests = _unless_moved(run, attempt.state, code)
     still = run.dynamics.stands_still(state.dynamics, attempt, state.gradient_norm)
     # With a patience of one there is nothing to count: what the loop of a descent does not carry, it does not pay for.
     quiet = jnp.where(still, state.quiet_steps + 1, 0) if run.dynamics.patience > 1 else state.quiet_steps
     fixed = quiet >= run.dynamics.patience if run.dynamics.patience > 1 else still
-    standing = Outcome.FIXED_POINT if run.stopping.gradient_norm is None else ASKS
+    standing = (
+        Outcome.FIXED_POINT if run.stopping.gradient_norm is None else jnp.where(rests, ASKS, Outcome.FIXED_POINT)
+    )
     code = or_else(or_else(code, clock.time >= run.t1, Outcome.TIME_LIMIT), fixed, standing)
     coordinates = state.scales.coordinates(clock.time, objective, gradient_norm)
     return RunState(
@@ -256,6 +260,13 @@ def _moved(run: _Run, state: RunState, attempt: Attempt, target: Array) -> RunSt
         fixed=fixed,
         recorded=jnp.array(False),
     )
+
+
+def _unless_moved(run: _Run, state: PyTree, code: Int[Array, ""]) -> tuple[Int[Array, ""], Bool[Array, ""] | bool]:
+    """Return the verdict on the weights, RUNNING where the dynamics moves on all the same, and whether it does not."""
+    arrived = (code == ASKS) | (code == Outcome.CONVERGED)
+    rests = run.dynamics.rests(run.field, state)
+    return code if rests is True else jnp.where(arrived & ~rests, Outcome.RUNNING, code).astype(code.dtype), rests
 
 
 def _due(run: _Run, state: RunState) -> Bool[Array, ""]:

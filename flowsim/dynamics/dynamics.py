@@ -79,6 +79,10 @@ class Dynamics(eqx.Module):
     def stands_still(self, state: PyTree, attempt: Attempt, gradient_norm: Float[Array, ""]) -> Bool[Array, ""]:
         """Tell whether a step from `state` that counts left the weights where they were, to rounding."""
 
+    def rests(self, field: GradientField, state: PyTree) -> Bool[Array, ""] | bool:
+        """Tell whether a run may end where its weights have arrived: by default wherever they have."""
+        return True
+
     @abc.abstractmethod
     def unit_of_time(self, state: PyTree) -> Float[Array, ""]:
         """Return the length of the first step, in which a run measures how long ago it began."""

@@ -95,7 +95,7 @@ class EdgeCurvature(eqx.Module):
 
     def _function(self, at_zero: Float[Array, ""], rise: Float[Array, " m"]) -> Callable[[PyTree], PyTree]:
         """Return φ(A) from φ(0) and the (φ(λ) − φ(0))/λ of the eigenvalues."""
-        core = (self.columns * rise) @ self.columns.T
+        core = (self.columns * rise[None]) @ self.columns.T
 
         def apply(vector: PyTree) -> PyTree:
             stiff = self.low_rank.outer(core @ self.low_rank.inner(vector))

@@ -32,8 +32,10 @@ from .field import GradientField, Measured, norm
 _TANGENT_BELOW = 0.5
 # An amplitude beyond e³ is that of a run which diverges.
 _LARGEST_LOGARITHM = 3.0
-# Gauss–Newton matrices up to this rank are known by their rows; of others, and of problems that do not know their
-# outputs, so many products with the Hessian tell which directions are stiff, from a start with a share of all.
+# The share of the second difference of a path that an oscillation begins with.
+_SHARE = 0.1
+# Gauss–Newton matrices of linear networks are taken up to this rank. In the bent valleys of others they leave out too
+# much: so many products with the Hessian tell which directions are stiff, from a start with a share of all.
 _LARGEST_RANK = 128
 _DIMENSION = 24
 _SCATTERED = 0.3
@@ -51,8 +53,8 @@ class EdgeField(eqx.Module):
     """The right-hand side of the edge flow, of order one or two in the `learning_rate` η.
 
     An oscillation has to begin with something: the second difference of a smooth path of descent is η²Hg, so that its
-    iterates lie ¼η²Hg off their mean, besides their rounding. r is renewed by s, the part of that along u, as by noise,
-    (r²)' = 2 r r' + s²/η, and never falls far below it.
+    iterates lie ¼η²Hg off their mean, besides their rounding. A part s of the length of that is where r ends: (s/r)⁴/η
+    is added to r'/r, which is nothing where descent oscillates.
     """
 
     field: GradientField
@@ -70,14 +72,14 @@ class EdgeField(eqx.Module):
             along = vectors.scaled(sides.amplitude * growth / eta, sides.direction)
             swing = jax.tree.map(jnp.add, along, vectors.scaled(sides.amplitude, turn))
             moved = jax.tree.map(lambda a, b: a + eta / 4 * b, moved, sides.second_difference(swing))
-        tilt = vectors.inner_product(sides.direction, sides.gradient)
-        return EdgePoint(moved, turn, growth / eta + self.renewal(point, sides.curvature * tilt) / 2)
+        renewal = self.renewal(point, sides.curvature * norm(sides.gradient))
+        return EdgePoint(moved, turn, (growth + renewal) / eta)
 
     def renewal(self, point: EdgePoint, bend: Float[Array, ""]) -> Float[Array, ""]:
-        """Return s²/(ηr²), where `bend` is uᵀHg."""
+        """Return (s/r)⁴, where `bend` is h‖g‖."""
         rounding = jnp.finfo(bend.dtype).eps * norm(point.centre)
-        noise = (self.learning_rate**2 / 4 * bend) ** 2 + rounding**2
-        return noise * jnp.exp(-2 * point.log_amplitude) / self.learning_rate
+        least = _SHARE * self.learning_rate**2 / 4 * jnp.abs(bend) + rounding
+        return (least * jnp.exp(-point.log_amplitude)) ** 4
 
     def measured(self, point: EdgePoint) -> Measured:
         """Return the derivative; nothing is known of the objective at the centre."""
@@ -88,14 +90,13 @@ class EdgeField(eqx.Module):
         centre, direction = point.centre, vectors.divided(point.direction, norm(point.direction))
         gradient, product = jax.linearize(jax.grad(self.field.objective), centre)
         curvature, sharpening = jax.value_and_grad(lambda x: self._curvature_along(x, direction))(centre)
-        tilt = vectors.inner_product(direction, gradient)
         return EdgeCurvature(
             self._low_rank(centre, product, jax.tree.map(jnp.add, direction, _unit(gradient))),
             sharpening,
             curvature=curvature,
             slope=log_factor(self.learning_rate * curvature - 1)[1],
             amplitude=jnp.exp(jnp.minimum(point.log_amplitude, _LARGEST_LOGARITHM)),
-            renewal=self.renewal(point, curvature * tilt),
+            renewal=4 * self.renewal(point, curvature * norm(gradient)) / self.learning_rate,
             bend=self.learning_rate / 2 * (self.order > 1),
         )
 
@@ -104,9 +105,8 @@ class EdgeField(eqx.Module):
         return vectors.inner_product(direction, image)
 
     def _low_rank(self, centre: PyTree, product: Callable[[PyTree], PyTree], towards: PyTree) -> GaussNewton:
-        """Return the Gauss–Newton matrix where its rank is small, else the part of the Hessian that curves most."""
-        rank = self.field.rank(centre)
-        if rank is not None and rank <= _LARGEST_RANK:
+        """Return the Gauss–Newton matrix where it has a closed form, else the part of the Hessian that curves most."""
+        if self.field.knows_gram(centre) and (self.field.rank(centre) or 0) <= _LARGEST_RANK:
             return self.field.gauss_newton(centre)
         scattered = _unit(vectors.scattered_like(centre, 0))
         start = jax.tree.map(lambda a, b: (a + _SCATTERED * b)[None], towards, scattered)

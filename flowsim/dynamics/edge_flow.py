@@ -6,7 +6,7 @@ from typing import Self
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, ArrayLike, Float, Int, PyTree
+from jaxtyping import Array, ArrayLike, Bool, Float, Int, PyTree
 
 from ..curvature import eigenpairs_lanczos, hessian_product, vectors
 from .descent import check_learning_rate
@@ -92,10 +92,23 @@ class EdgeFlow(Flow):
         return point.centre
 
     def passes(self, evaluations: Int[Array, ""], steps: Int[Array, ""]) -> tuple[Int[Array, ""], Int[Array, ""]]:
-        """Return two gradients for each evaluation, for order two as many products, and a gradient for each verdict."""
-        return 2 * evaluations + steps + 1, 2 * evaluations * (self.order - 1)
+        """Return two gradients for each evaluation, for order two as many products, and for each verdict one of both."""
+        verdicts = steps + 1
+        return 2 * evaluations + verdicts, 2 * evaluations * (self.order - 1) + verdicts
 
     def observe(self, field: GradientField, state: FlowState) -> tuple[Float[Array, ""], Float[Array, ""]]:
-        """Return the objective and the norm of its gradient at the centre."""
+        """Return the objective at the centre, and the root mean square norm of the gradient over an oscillation."""
         objective, gradient = jax.value_and_grad(field.along(state.places).objective)(state.point.centre)
-        return objective, norm(gradient)
+        swing = jnp.exp(state.point.log_amplitude) * self._curvature(field, state)
+        return objective, jnp.hypot(norm(gradient), swing)
+
+    def rests(self, field: GradientField, state: FlowState) -> Bool[Array, ""]:
+        """Tell whether the sharpness is below 2/η: beyond, an oscillation grows out of rounding."""
+        return jnp.asarray(self.learning_rate) * self._curvature(field, state) < 2
+
+    def _curvature(self, field: GradientField, state: FlowState) -> Float[Array, ""]:
+        """Return uᵀHu at the centre."""
+        field = field.along(state.places)
+        direction = vectors.divided(state.point.direction, norm(state.point.direction))
+        _, image = jax.jvp(jax.grad(field.objective), (state.point.centre,), (direction,))
+        return vectors.inner_product(direction, image)

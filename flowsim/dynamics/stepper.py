@@ -79,9 +79,7 @@ class Stepper(eqx.Module):
         term, zero = diffrax.ODETerm(field), jnp.zeros((), jax.tree.leaves(point)[0].dtype)
         solver = self.solver.init(term, zero, jnp.ones_like(zero), point, None)
         known = self._measured(solver)
-        guess = (
-            None if known is None else first_length(point, known.slope, self.controller.rtol, self.controller.atol)
-        )
+        guess = None if known is None else first_length(point, known.slope, self.controller.rtol, self.controller.atol)
         first, controller = self.controller.init(
             term, zero, jnp.full_like(zero, jnp.inf), point, guess, None, self.solver.func, self.solver.order(term)
         )
@@ -102,9 +100,7 @@ class Stepper(eqx.Module):
             measures=known is not None,
         )
 
-    def attempt(
-        self, field: VectorField, point: PyTree, state: StepperState, longest: Float[Array, ""]
-    ) -> TriedStep:
+    def attempt(self, field: VectorField, point: PyTree, state: StepperState, longest: Float[Array, ""]) -> TriedStep:
         """Try a step of the length that the controller wants, or of `longest` where that is shorter."""
         term, zero = diffrax.ODETerm(field), jnp.zeros_like(state.wanted)
         length, cut = jnp.minimum(state.wanted, longest), longest < state.wanted
@@ -127,9 +123,7 @@ class Stepper(eqx.Module):
             rtol, steady = jnp.asarray(self._proposing.rtol), self._proposing.steady_order(state.solver)
             after = smoothness.after(error.size, length, way, jnp.asarray(kept), rtol, rough=error.rough)
             smoothness = jax.tree.map(lambda new, old: jnp.where(steady, new, old), after, smoothness)
-        solver, candidate = jax.tree.map(
-            lambda new, old: jnp.where(kept, new, old), (solver, candidate), (back, point)
-        )
+        solver, candidate = jax.tree.map(lambda new, old: jnp.where(kept, new, old), (solver, candidate), (back, point))
         okay = (~kept | (solved == diffrax.RESULTS.successful)) & (controlled == diffrax.RESULTS.successful)
         after = replace(state, solver=solver, controller=controller, smoothness=smoothness, wanted=wanted, work=work)
         return TriedStep(jnp.asarray(kept), jnp.asarray(okay), cut, length, candidate, after)

@@ -145,9 +145,7 @@ class LowRankExtrapolation(ProposingSolver):
         y1 = jax.tree.map(jnp.add, y0, table.increment)
         end = measuring(self.measure, terms, args)(t1, y1)
         spent = Work(1 + table.rows * (table.rows - 1) // 2, jnp.array(matrix.passes))
-        state = dataclasses.replace(
-            state, measured=end, curvature=matrix.size, work=state.work + spent
-        )
+        state = dataclasses.replace(state, measured=end, curvature=matrix.size, work=state.work + spent)
         return y1, Proposal(table.error, factor), {"y0": y0, "y1": y1}, state, diffrax.RESULTS.successful
 
     def _looking(
