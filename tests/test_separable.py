@@ -207,18 +207,6 @@ def test_what_has_no_separator_is_refused(problem, error, message):
         max_margin(problem)
 
 
-def test_one_sample_grows_as_lamberts_function():
-    # dw/dt = 1/(1 + eʷ) from w = 0: w + eʷ = t + 1.
-    problem = EmpiricalRisk(np.ones((1, 1)), [1], Logistic())
-    times = np.array([0.5, 2.0, 20.0, 1e3, 1e6])
-    start = DeepLinear([np.zeros((1, 1))])
-    flow = flowsim.integrate(start, problem, ts=times, t1=1e6, stopping=NEVER, weights=True, rtol=1e-8)
-    w = np.asarray(flow.path.weights[0]).ravel()
-    assert_allclose(w + np.exp(w), times + 1, rtol=1e-6)
-    c = times[:3] + 1
-    assert_allclose(w[:3], c - scipy.special.lambertw(np.exp(c)).real, rtol=1e-7)
-
-
 @pytest.mark.slow
 def test_a_run_stops_at_a_margin_and_at_a_direction():
     network, problem = SEPARABLE["logistic"]
