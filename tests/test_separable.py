@@ -75,6 +75,16 @@ def test_descent_on_separable_classes_has_no_minimizer_either():
     assert descent.steps < 2000
 
 
+def test_weights_far_out_from_which_all_samples_come_to_the_right_side_are_not_at_a_minimizer():
+    """As large steps throw them: the way to where the risk is next to nothing is short beside such weights."""
+    problem = SEPARABLE["logistic"][1]
+    far = DeepLinear([3e3 * np.array([[0.97, 0.2425]])])
+    assert not bool(problem.falls_for_ever(far))
+    flow = flowsim.integrate(far, problem, ts=[], stopping=LOOSE)
+    assert bool(problem.falls_for_ever(flow.network))
+    assert flow.outcome is Outcome.NO_MINIMIZER
+
+
 @pytest.mark.parametrize("activation", ["tanh", "gelu"])
 @pytest.mark.slow
 def test_a_perceptron_that_separates_has_no_minimizer(activation):
