@@ -163,6 +163,14 @@ def test_the_angle_to_the_separator_falls_like_one_over_log_t(long_flow):
     assert (np.diff(products) < 0).all()
 
 
+def test_the_risk_along_the_flow_falls_like_one_over_time_and_the_margin_squared(long_flow):
+    separator, flow = long_flow
+    products = np.asarray(separator.margin**2 * flow.risk * flow.times)
+    # d(1/R)/dt = ‖∇R‖²/R² is γ² in the direction of the separator, and more in any other, of which 1/t is left.
+    assert (np.diff(products) > 0).all()
+    assert 0.99 < products[-1] < 1
+
+
 def test_margins_along_the_flow_are_those_of_their_definition(long_flow):
     separator, flow = long_flow
     w = np.asarray(flow.network.regressor())
