@@ -79,6 +79,7 @@ def test_every_claim_fails_where_the_runs_say_otherwise(results):
         ("loss=cross_entropy", "found the loss cross_entropy; expected logistic"),
         ("network={kind: mlp, depth: 2, scale: 0.1}", "found another network than one linear layer"),
         ("descent.learning_rates=[]", "found no descent; expected learning rates"),
+        ("data.samples=null", "found data that do not say how many samples there are"),
         ("record=[accuracy]", "found no normalized_margin among what is recorded"),
     ],
 )

@@ -54,7 +54,7 @@ def _rate(flow: Course, descents: list[Course], margin: float, samples: int) -> 
 
 
 def _transition(descents: list[Course], margin: float, samples: int) -> Claim:
-    """Say how long the risk stays high: O(max(η, n)/γ²) steps, here with the constant one, and log(n)/η left out.
+    """Say how long the risk stays high: O(η) steps where η is large (Wu et al. 2024), here max(η, n)/γ².
 
     Records after the first 187 steps are further apart: then the step is an upper bound.
     """
@@ -63,7 +63,7 @@ def _transition(descents: list[Course], margin: float, samples: int) -> Claim:
     steps = {course.name: times[course.name] / course.learning_rate for course in descents}
     shares = [steps[course.name] * margin**2 / max(course.learning_rate, samples) for course in descents]
     return Claim(
-        text="the stable phase begins after O(max(η, n)/γ²) steps at most",
+        text="the stable phase begins after O(η) steps at most where η is large",
         expected="R at most min(1/η, ln 2/n) from step max(η, n)/γ² on",
         measured="first step of it: " + listed(steps, ".0f"),
         holds=max(shares) <= 1,

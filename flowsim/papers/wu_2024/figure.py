@@ -36,6 +36,9 @@ class RiskOverTime(Figure):
                 write="network: {kind: mlp, depth: 1, scale: 0.0}, or figure: null",
                 at=("network",),
             )
+        if scenario.data.model_dump().get("samples") is None:
+            wording = {"expected": "their number, on which the claims depend", "write": "samples: 300, or figure: null"}
+            yield refusal(found="data that do not say how many samples there are", **wording, at=("data",))
         if not scenario.descent.learning_rates:
             wording = {"expected": "learning rates, which the figure shows", "write": "learning_rates: [0.5, 50]"}
             yield refusal(found="no descent", **wording, at=("descent",))
@@ -48,7 +51,7 @@ class RiskOverTime(Figure):
         from .claims import logistic_claims
         from .measures import courses_of
 
-        samples = results.scenario["data"].get("samples") or 1
+        samples = results.scenario["data"]["samples"]
         return logistic_claims(*courses_of(results.required("trajectories")), samples)
 
     def draw(self, results: Results) -> "matplotlib.figure.Figure":

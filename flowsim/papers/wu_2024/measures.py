@@ -30,8 +30,9 @@ class Course:
     def stable_from(self, samples: int) -> int:
         """Return the first record of the stable phase: from there on R is min(1/η, ln 2/n) at most.
 
-        That is where Theorem 1 has it begin, for inputs of norm one at most, and n `samples`; for the flow, 1/η is no
-        bound. It is the number of records where there is no such phase.
+        With a mean below ln 2/n, n the number of `samples`, each of them is on the right side; and the sharpness of a
+        logistic risk is R at most, for inputs of norm one, so that below 1/η it is below the edge 2/η. The flow
+        has no such bound. It is the number of records where there is no such phase.
         """
         low = self.risk <= np.log(2) / max(samples, self.learning_rate * np.log(2))
         return len(low) - int(np.argmin(low[::-1])) if not low.all() else 0
