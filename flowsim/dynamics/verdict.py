@@ -14,7 +14,7 @@ from ..curvature import Surroundings, surroundings
 from ..networks import cast, weight_dtype
 from ..problems import Problem
 from .field import GradientField, gradient_field, norm
-from .growth import falls_for_ever, grows_along, is_lost_to_rounding
+from .growth import falls_for_ever, grows_along
 from .outcome import ASKS, Outcome
 from .stopping import Stopping
 
@@ -118,8 +118,10 @@ def _second_verdict(stopping: Stopping, network: PyTree, problem: Problem) -> In
     curves_up = around.certified & ~around.curves_down & (around.radius > 0)
     minimum = curves_up | (field.problem.excess_risk(field.network(weights)) <= 0)
     stays = around.leaving <= 10 * jnp.finfo(precision).eps * around.radius * size
-    # A large `remaining` leaves out how much of the way is left, and not whether there is an end to it.
-    near = arrived & minimum & (norm(way) <= _NEAR * size) & ~is_lost_to_rounding(field, start)
+    # A large `remaining` leaves out how much of the way is left, and not whether there is an end to it. Where the risk
+    # may fall for ever no way is short beside the weights: they are as large as a large learning rate threw them.
+    without_doubt = ~field.problem.falls_for_ever(field.network(start))
+    near = arrived & minimum & (norm(way) <= _NEAR * size) & without_doubt
     endless = jax.lax.cond(near, lambda: jnp.array(False), lambda: falls_for_ever(field, start, way))
     code = jnp.where(arrived & ~minimum & stays, Outcome.STATIONARY, Outcome.RUNNING)
     code = jnp.where(arrived & minimum, Outcome.CONVERGED, code)

@@ -1,0 +1,164 @@
+"""The catapult of Lewkowycz et al. (2020): its recursion, and the phase diagram that a scenario makes."""
+
+from pathlib import Path
+
+import jax
+import matplotlib.figure
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose
+
+import flowsim
+from flowsim import EmpiricalRisk, Outcome, Stopping, cli
+from flowsim.experiments import ScenarioError, read_scenario
+from flowsim.papers.lewkowycz_2020 import OneSample, Phases, Start, TwoLayers, ends
+from flowsim.papers.lewkowycz_2020.claims import peak_claim, phase_claims
+from flowsim.papers.lewkowycz_2020.measures import descents_of, single_of
+
+WIDTH = 64
+SHIPPED = Path(__file__).parents[1] / "scenarios" / "catapult.yaml"
+SMALL = [
+    "network.width=64",
+    "sweep.over={network.width: [32, 64]}",
+    "sweep.repetitions=2",
+    "sweep.descent=[{learning_rates: [1.0, 2.9, 4.6], steps: 400}]",
+    "descent={learning_rates: [1.0, 2.9, 4.6], steps: 400}",
+]
+
+
+@pytest.fixture(scope="module")
+def model():
+    """The risk f² of one sample, two layers, their λ and f at the start, and S there."""
+    data = OneSample().load(np.random.default_rng(0), Path())
+    problem, network = EmpiricalRisk(*data.training), TwoLayers(1, WIDTH, key=jax.random.key(1))
+    kernel = float((np.sum(network.first**2) + np.sum(network.last**2)) / WIDTH)
+    return problem, network, kernel, float(network(np.ones(1))), float(flowsim.sharpness(network, problem))
+
+
+def start_of(model, product):
+    _, _, kernel, f, _ = model
+    rate = product / (2 * kernel)
+    return rate, Start.of(np.array(f**2), np.array(2 * abs(f) * kernel**0.5), WIDTH, rate)
+
+
+def test_the_sharpness_of_the_model_has_a_closed_form(model):
+    # ½∇²f² = ggᵀ + fP/√n, g = ∇f and P the exchange of the layers: in the plane of g and Pg, where gᵀPg = 2f/√n, its
+    # trace is λ and its determinant −3f²/n.
+    *_, kernel, f, sharpness = model
+    assert sharpness == pytest.approx(kernel + np.sqrt(kernel**2 + 12 * f**2 / WIDTH), rel=1e-12)
+
+
+def test_along_the_flow_of_the_model_the_kernel_keeps_its_square_less_that_of_the_prediction(model):
+    problem, network, kernel, f, _ = model
+    tight = Stopping(gradient_norm=None, risk=1e-24)
+    flow = flowsim.integrate(network, problem, rtol=1e-10, ts=[], stopping=tight)
+    # λ² − 4f²/n stays, as f' = −2fλ and λ' = −8f²/n; some 100 steps, each off by rtol.
+    assert flow.final_sharpness == pytest.approx(2 * np.sqrt(kernel**2 - 4 * f**2 / WIDTH), rel=1e-8)
+
+
+@pytest.mark.parametrize("product", [1.5, 2.9, 3.7])
+def test_the_recursion_ends_where_descent_does(product, model):
+    problem, network, kernel, _, _ = model
+    rate, start = start_of(model, product)
+    assert_allclose(start.product, product, rtol=1e-14)
+    options = {"learning_rate": rate, "steps": 150, "stopping": Stopping(gradient_norm=None), "weights": True}
+    run = flowsim.descend(network, problem, **options)
+    end = run.network
+    reached = float((np.sum(end.first**2) + np.sum(end.last**2)) / WIDTH)
+    exact = ends(start, 150)
+    # Rounding grows with the risk on its way up, by less than 10⁵ here.
+    assert_allclose(reached / kernel, exact.kernel, rtol=1e5 * np.finfo(float).eps * 10)
+    assert_allclose(np.max(run.risk) / run.risk[0], exact.peak, rtol=1e-9)
+
+
+def test_the_recursion_diverges_beyond_four_and_only_there(model):
+    risk, products = np.array(model[3] ** 2), np.array([1.0, 2.0, 3.9, 3.999, 4.0, 4.001, 5.0])
+    kernel = model[2]
+    start = Start.of(risk, np.sqrt(4 * risk * kernel), WIDTH, products / (2 * kernel))
+    # At 4 exactly λ stays, and f goes from one value to another for ever.
+    end = ends(start, 20_000)
+    np.testing.assert_array_equal(end.diverged, products > 4 + 1e-12)
+    assert end.kernel[4] == pytest.approx(1, abs=1e-10)
+    assert np.isinf(end.peak[end.diverged]).all()
+    assert (np.diff(end.kernel[:2]) < 0).all()
+
+
+def test_descents_of_several_lengths_stop_where_each_of_them_ends(model):
+    _, start = start_of(model, 2.5)
+    both = ends(Start(np.repeat(start.product, 2), np.repeat(start.move, 2)), np.array([3, 60]))
+    assert_allclose(both.kernel, [ends(start, 3).kernel, ends(start, 60).kernel], rtol=0)
+    assert both.kernel[0] > both.kernel[1]
+
+
+@pytest.fixture(scope="module")
+def results(tmp_path_factory):
+    """The shipped scenario at small sizes, run by the command line."""
+    folder = tmp_path_factory.mktemp("catapult")
+    options = [text for setting in SMALL for text in ("--set", setting)]
+    assert cli.main([str(SHIPPED), *options, "--out", str(folder), "--jobs", "1"]) == 0
+    return flowsim.open_results(folder / "catapult")
+
+
+def test_the_scenario_finds_the_three_phases(results):
+    claims = Phases().claims(results)
+    assert [claim.holds for claim in claims] == [True] * 5
+    assert claims[0].numbers["other_outcome"] == 0
+    assert claims[0].numbers["resting"] == 8  # two widths, two starts, two learning rates that do not diverge
+    assert (results.folder / "figures" / "phases.png").stat().st_size > 5000
+    assert isinstance(Phases().draw(results), matplotlib.figure.Figure)
+
+
+def lost(sweep, run):
+    """The sweep as if one of its descents had diverged."""
+    changed = sweep.copy(deep=True)
+    changed["outcome"][..., run] = int(Outcome.DIVERGED)
+    return changed
+
+
+def scaled(sweep, run, factor):
+    """The sweep as if one of its descents had ended at another sharpness."""
+    changed = sweep.copy(deep=True)
+    changed["final_sharpness"][..., run] *= factor
+    return changed
+
+
+def test_every_claim_fails_where_the_runs_say_otherwise(results):
+    sweep = results.required("sweep")  # runs: the flow, and descents that are lazy, thrown, and lost
+    for number, broken in [
+        (0, scaled(sweep, 1, 1 + 1e-5)),
+        (0, lost(sweep, 2)),
+        (1, scaled(sweep, 1, 0.5)),
+        (1, lost(sweep, 1)),
+        (2, scaled(sweep, 2, 1e3)),
+        (2, lost(sweep, 2)),
+        (3, lost(sweep, 2)),
+    ]:
+        assert phase_claims(descents_of(broken))[number].holds is False
+    bounded = sweep.isel(run=slice(0, 3))
+    assert phase_claims(descents_of(bounded))[3].holds is None
+    single = results.required("trajectories").copy(deep=True)
+    assert peak_claim(single_of(single, WIDTH)).holds is True
+    single["risk"][1, 3] = 1e3
+    assert peak_claim(single_of(single, WIDTH)).holds is False
+
+
+@pytest.mark.parametrize(
+    ("setting", "message"),
+    [
+        ("sweep.over={network.scale: [0.5]}", "found no sweep over the width alone"),
+        ("sweep.descent=[]", "found no sweep over the width alone with gradient descent"),
+        ("loss=huber", "found the loss huber; expected squared_error"),
+        ("data={kind: gaussian, samples: 5, features: 2}", "found data of kind gaussian; expected what the recursion"),
+        ("network={kind: mlp, depth: 2, scale: 0.5, width: 64}", "found network of kind mlp; expected what the rec"),
+    ],
+)
+def test_the_figure_refuses_what_the_recursion_is_not_about(setting, message):
+    from flowsim.experiments import parse_overrides
+
+    with pytest.raises(ScenarioError, match=message):
+        read_scenario(SHIPPED, parse_overrides([setting]))
+
+
+def test_a_network_without_units_is_refused():
+    with pytest.raises(ValueError, match="width is 0: expected one or more"):
+        TwoLayers(1, 0, key=jax.random.key(0))

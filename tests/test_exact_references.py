@@ -1,0 +1,200 @@
+"""Flows beside solutions in closed form: scalar networks, two whitened layers, one logistic sample."""
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import scipy.integrate
+import scipy.optimize
+import scipy.special
+from numpy.testing import assert_allclose
+
+import flowsim
+from flowsim import DeepLinear, LinearRegression, Outcome, Stopping
+from flowsim.losses import Logistic
+
+NEVER = Stopping(gradient_norm=None)
+# A limit so close that with S ≤ 100 and weights of size 1 the sharpness is off by 1e-10 of itself at most.
+AT_THE_LIMIT = Stopping(gradient_norm=1e-12, remaining=1e-11)
+RTOL = 1e-10
+# Some 100 steps, each of which may be off by rtol, and the sharpness is of degree 2(L − 1) ≤ 8 in the weights.
+BY_TOLERANCE = 1e-8
+
+SCALAR = {
+    "two layers": [0.3, 1.4],
+    "three layers": [0.9, -0.5, -1.2],
+    "five layers": [0.8, 1.1, -0.7, 1.3, -0.9],
+    "two layers that begin too large": [2.0, 1.5],
+}
+
+
+def scalar_risk(strength, target):
+    """R = λ(∏wᵢ − s)²."""
+    return flowsim.Risk(lambda w: strength * (jnp.prod(w) - target) ** 2, infimum=0.0)
+
+
+def scalar_limit(start, target):
+    """Where the flow ends: wᵢ² = wᵢ(0)² + z with ∏wᵢ² = s², as all wᵢ² grow by the same, −4λ(∏w − s)∏w."""
+    squares = np.square(start)
+    smallest = -squares.min()  # there the product is zero, and from there on it rises
+    z = scipy.optimize.brentq(
+        lambda z: np.prod(squares + z) - target**2, smallest, abs(target) + 10, xtol=1e-15, rtol=1e-15
+    )
+    return np.sign(start) * np.sqrt(squares + z)
+
+
+@pytest.mark.parametrize("name", SCALAR)
+def test_a_scalar_network_ends_where_all_squares_grew_by_the_same_until_the_product_fits(name):
+    start, strength, target = np.array(SCALAR[name]), 0.7, 1.3
+    flow = flowsim.integrate(jnp.asarray(start), scalar_risk(strength, target), rtol=RTOL, stopping=AT_THE_LIMIT, ts=[])
+    limit = scalar_limit(start, target)
+    assert flow.outcome is Outcome.CONVERGED
+    assert_allclose(flow.network, limit, rtol=BY_TOLERANCE)
+    assert_allclose(flow.final_sharpness, 2 * strength * target**2 * np.sum(limit**-2.0), rtol=BY_TOLERANCE)
+
+
+@pytest.mark.parametrize("start", [[0.3, 1.4], [-0.2, -1.5], [1.0, 1.0]])
+def test_the_sharpness_of_two_scalar_layers_follows_from_what_the_flow_conserves(start):
+    # As a deep linear network on one sample x = √λ with label √λ s, which has S = 2λ√(c² + 4s²), c = w₁² − w₂².
+    strength, target = 0.7, 1.3
+    problem = LinearRegression(np.full((1, 1), strength**0.5), [strength**0.5 * target])
+    network = DeepLinear([np.full((1, 1), w) for w in start])
+    flow = flowsim.integrate(network, problem, rtol=RTOL, stopping=AT_THE_LIMIT, ts=[])
+    conserved = start[0] ** 2 - start[1] ** 2
+    assert_allclose(flow.final_sharpness, 2 * strength * np.hypot(conserved, 2 * target), rtol=BY_TOLERANCE)
+
+
+@pytest.mark.parametrize("depth", [2, 3, 6])
+def test_balanced_scalar_layers_follow_their_equation_in_time(depth):
+    """u = ∏w obeys u' = 2λL u^{2−2/L}(s − u), which for L = 2 has a closed form."""
+    strength, target, start, times = 0.7, 1.3, 0.1, np.array([0.2, 0.5, 1.0, 2.0])
+    options = {"rtol": RTOL, "ts": times, "t1": 2.0, "weights": True, "stopping": NEVER}
+    flow = flowsim.integrate(jnp.full(depth, start ** (1 / depth)), scalar_risk(strength, target), **options)
+
+    def field(_, u):
+        return 2 * strength * depth * u ** (2 - 2 / depth) * (target - u)
+
+    expected = scipy.integrate.solve_ivp(field, (0, 2), [start], "DOP853", times, rtol=1e-12, atol=1e-14).y[0]
+    if depth == 2:
+        grown = np.exp(4 * strength * target * times)
+        closed = target * grown / (grown - 1 + target / start)
+        assert_allclose(expected, closed, rtol=1e-10)  # SciPy's steps, a hundred at 1e-12 each
+        expected = closed
+    assert_allclose(np.prod(flow.path, axis=1), expected, rtol=BY_TOLERANCE)
+
+
+ETAS = [0.05, 0.1, 0.2]
+
+
+def edge_point(eta):
+    """The minimizer (x̌, y̌) of ½(1 − x²y²)² whose sharpness is 2/η: x̌² = ½(√(η⁻² − 4) + 1/η), y̌ = 1/x̌."""
+    x = np.sqrt((np.sqrt(eta**-2 - 4) + 1 / eta) / 2)
+    return x, 1 / x
+
+
+@pytest.mark.parametrize("eta", ETAS)
+def test_four_scalar_layers_of_zhu_have_the_flow_beyond_the_edge_and_descent_in_its_window_below(eta):
+    """½(1 − xyzw)² from x = z, y = w (Zhu et al. 2022, Theorem 3.1): S of descent in (2/η − 20η/3, 2/η)."""
+    risk, (x, y) = flowsim.Risk(lambda w: (1 - jnp.prod(w)) ** 2 / 2, infimum=0.0), edge_point(eta)
+    assert 2 * (x**2 + y**2) == pytest.approx(2 / eta, rel=1e-12)
+    x, y = x + 0.2, 1.02 / (x + 0.2)
+    start = jnp.array([x, y, x, y])
+    flow = flowsim.integrate(start, risk, rtol=RTOL, stopping=AT_THE_LIMIT, ts=[])
+    assert_allclose(flow.final_sharpness, 2 * np.sqrt((x**2 - y**2) ** 2 + 4), rtol=BY_TOLERANCE)
+    assert flow.final_sharpness > 2 / eta
+    descent = flowsim.descend(start, risk, learning_rate=eta, steps=40_000, record_steps=[0])
+    assert descent.outcome is Outcome.CONVERGED
+    assert 2 / eta - 20 * eta / 3 < descent.final_sharpness < 2 / eta
+
+
+def whitened(layers, target, samples=30):
+    """The risk ‖W₂W₁ − M‖² as that of samples with XᵀX/n = I and labels Mx, and the network W₂W₁."""
+    drawn = np.random.default_rng(2).standard_normal((samples, target.shape[1]))
+    X = np.linalg.qr(drawn)[0] * samples**0.5
+    return DeepLinear(layers), LinearRegression(X, X @ target.T)
+
+
+def unequal_layers(inputs, hidden, outputs, difference):
+    """W₁ and W₂ with W₂ᵀW₂ − W₁W₁ᵀ = ℓI of either sign: one is drawn, and the other has its rotated square root."""
+    rng = np.random.default_rng(3)
+    ends = (inputs, outputs) if difference >= 0 else (outputs, inputs)
+    drawn = 0.4 * rng.standard_normal((hidden, ends[0]))
+    values, vectors = np.linalg.eigh(drawn @ drawn.T + abs(difference) * np.eye(hidden))
+    frame = np.linalg.qr(rng.standard_normal((ends[1], hidden)))[0]
+    other = frame @ (vectors * np.sqrt(values)) @ vectors.T
+    return (drawn, other) if difference >= 0 else (other.T, drawn.T)
+
+
+def riccati(layers, target, difference, time):
+    """QQᵀ at `time`, Q = (W₁ᵀ; W₂), by the matrix Riccati equation (Fukumizu 1998, for any ℓ).
+
+    W₁W₁ᵀ and W₂ᵀW₂ are (QᵀQ ∓ ℓI)/2, so the flow is dQ/dt = FQ − QQᵀQ with F = [−ℓI, 2Mᵀ; 2M, ℓI], and
+    QQᵀ = e^{Ft}Q₀ (I + Q₀ᵀ (∫₀ᵗ 2e^{2Fs} ds) Q₀)⁻¹ Q₀ᵀe^{Ft}.
+    """
+    start, (outputs, inputs) = np.vstack([layers[0].T, layers[1]]), target.shape
+    field = np.block([[-difference * np.eye(inputs), 2 * target.T], [2 * target, difference * np.eye(outputs)]])
+    rates, vectors = np.linalg.eigh(field)
+    grown = (vectors * np.exp(rates * time)) @ vectors.T @ start
+    held = np.where(rates == 0, 2 * time, np.expm1(2 * rates * time) / np.where(rates == 0, 1, rates))
+    inner = np.eye(start.shape[1]) + start.T @ (vectors * held) @ vectors.T @ start
+    return grown @ np.linalg.solve(inner, grown.T)
+
+
+def products(first, second):
+    """QQᵀ of two layers."""
+    stacked = np.vstack([np.asarray(first).T, np.asarray(second)])
+    return stacked @ stacked.T
+
+
+UNEQUAL = [(4, 3, 5, 0.6), (5, 3, 4, -0.6), (4, 4, 4, 0.0)]
+
+
+@pytest.mark.parametrize(("inputs", "hidden", "outputs", "difference"), UNEQUAL)
+def test_two_whitened_layers_follow_the_matrix_riccati_equation(inputs, hidden, outputs, difference):
+    target = np.random.default_rng(4).standard_normal((outputs, inputs)) / 2
+    layers, times = unequal_layers(inputs, hidden, outputs, difference), np.array([0.1, 0.5, 2.0])
+    assert_allclose(layers[1].T @ layers[1] - layers[0] @ layers[0].T, difference * np.eye(hidden), atol=1e-14)
+    shapes = [layer.shape for layer in layers]
+
+    def field(_, vector):
+        first, second = (part.reshape(s) for part, s in zip(np.split(vector, [layers[0].size]), shapes, strict=True))
+        error = second @ first - target
+        return -2 * np.concatenate([(second.T @ error).ravel(), (error @ first.T).ravel()])
+
+    start = np.concatenate([layer.ravel() for layer in layers])
+    other = scipy.integrate.solve_ivp(field, (0, 2), start, method="DOP853", rtol=1e-12, atol=1e-14, t_eval=times)
+    network, problem = whitened(layers, target)
+    options = {"rtol": RTOL, "ts": times, "t1": 2.0, "stopping": NEVER, "weights": True}
+    path = flowsim.integrate(network, problem, **options).path.weights
+    for index, time in enumerate(times):
+        expected = riccati(layers, target, difference, time)
+        parts = np.split(other.y[:, index], [layers[0].size])
+        # SciPy's steps, a hundred at 1e-12 each; and ours, at 1e-10.
+        assert_allclose(products(*(p.reshape(s) for p, s in zip(parts, shapes, strict=True))), expected, atol=1e-10)
+        assert_allclose(products(path[0][index], path[1][index]), expected, atol=BY_TOLERANCE)
+
+
+@pytest.mark.parametrize("difference", [0.6, 0.0])
+def test_the_limit_of_two_whitened_layers_has_a_sharpness_known_beforehand(difference):
+    """S = 2(‖W₁‖² + ‖W₂‖²), where a²b² = σ₁² and b² − a² = ℓ in the direction of the largest singular value σ₁."""
+    target = np.random.default_rng(4).standard_normal((4, 4)) / 2
+    network, problem = whitened(unequal_layers(4, 4, 4, difference), target)
+    flow = flowsim.integrate(network, problem, rtol=RTOL, stopping=AT_THE_LIMIT, ts=[])
+    largest = np.linalg.svd(target, compute_uv=False)[0]
+    assert flow.outcome is Outcome.CONVERGED
+    assert_allclose(flow.final_sharpness, 2 * np.hypot(difference, 2 * largest), rtol=BY_TOLERANCE)
+
+
+@pytest.mark.parametrize("start", [-6.0, 0.0, 3.0])
+def test_the_weight_of_one_logistic_sample_grows_as_lamberts_function(start):
+    # dw/dt = 1/(1 + eʷ), so w + eʷ = t + w₀ + e^{w₀} = c and w = c − W₀(eᶜ), while eᶜ is a float; e^{−w} is the odds.
+    problem = flowsim.EmpiricalRisk(np.ones((1, 1)), [1], Logistic())
+    times = np.array([0.5, 5.0, 50.0, 500.0, 1e6])
+    options = {"rtol": RTOL, "ts": times, "t1": 1e6, "stopping": NEVER, "weights": True}
+    flow = flowsim.integrate(DeepLinear([np.full((1, 1), start)]), problem, **options)
+    weights, known = np.asarray(flow.path.weights[0]).ravel(), times + start + np.exp(start)
+    assert_allclose(weights + np.exp(weights), known, rtol=BY_TOLERANCE)
+    exact = known[:4] - scipy.special.lambertw(np.exp(known[:4])).real
+    # c − W cancels up to eʷ, which is t: an absolute error of t ε.
+    assert_allclose(weights[:4], exact, rtol=BY_TOLERANCE, atol=500 * np.finfo(float).eps)
+    # R = ln(1 + e^{−w}), and e^{−w} is 1/t up to (w₀ + e^{w₀} − ln t)/t².
+    assert float(flow.risk[-1]) * times[-1] == pytest.approx(1, abs=40 / times[-1])

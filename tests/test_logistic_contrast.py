@@ -1,0 +1,88 @@
+"""Large steps on separable classes (Wu et al. 2024): the figure, its claims, and the scenario that makes them."""
+
+import dataclasses
+from pathlib import Path
+
+import matplotlib.figure
+import numpy as np
+import pytest
+
+import flowsim
+from flowsim import Outcome, cli
+from flowsim.experiments import ScenarioError, parse_overrides, read_scenario
+from flowsim.papers.wu_2024 import RiskOverTime
+from flowsim.papers.wu_2024.claims import logistic_claims
+from flowsim.papers.wu_2024.measures import Course, courses_of, margin_of
+
+SHIPPED = Path(__file__).parents[1] / "scenarios" / "logistic.yaml"
+SMALL = ["data.samples=40", "flow.gradient_norm=1e-4", "descent.learning_rates=[2, 150]", "sharpness=false"]
+
+
+def course(risk, *, rate=0.5, times=None):
+    risk = np.asarray(risk, float)
+    times = rate * np.arange(len(risk)) if times is None else np.asarray(times, float)
+    return Course(f"η = {rate:g}", rate, times, risk, 0.5, Outcome.NO_MINIMIZER, len(risk) - 1)
+
+
+def test_the_stable_phase_begins_where_the_risk_is_low_for_good():
+    one = course([1, 0.1, 3, 2, 0.3, 0.2, 0.1])
+    assert one.stable_from(2) == 4  # ln 2/2 = 0.35 is passed at first, but the risk rises again
+    assert one.stable_from(5) == 6  # ln 2/5 = 0.14
+    assert one.stable_from(10) == 7
+    assert course([1, 0.3, 0.2, 0.09], rate=10).stable_from(1) == 3  # 1/η
+    assert course([0.1, 0.2, 0.1]).stable_from(1) == 0
+
+
+def test_the_product_of_risk_and_time_is_counted_from_the_stable_phase():
+    # R = 1/(γ²(t − 4)) from t = 5 on, γ = 2: with the true start, the product is (t − 5)/(t − 4).
+    times = np.arange(40.0)
+    risk = np.where(times < 5, 9.0, 1 / (4 * np.maximum(times - 4, 1)))
+    assert course(risk, rate=1.0, times=times).largest_product(2.0, 1) == pytest.approx(34 / 35, rel=1e-12)
+    assert course([3.0, 2.0], rate=1.0).largest_product(2.0, 1) == np.inf
+
+
+@pytest.fixture(scope="module")
+def results(tmp_path_factory):
+    """The shipped scenario at small sizes, run by the command line, which says by its code that there is no limit."""
+    folder = tmp_path_factory.mktemp("logistic")
+    options = [text for setting in SMALL for text in ("--set", setting)]
+    assert cli.main([str(SHIPPED), *options, "--out", str(folder), "--jobs", "1"]) == 1
+    return flowsim.open_results(folder / "logistic")
+
+
+def test_the_scenario_finds_that_no_learning_rate_is_critical(results):
+    found = results.required("trajectories")
+    assert (found.outcome == Outcome.NO_MINIMIZER).all()
+    assert [claim.holds for claim in RiskOverTime().claims(results)] == [True] * 4
+    assert (results.folder / "figures" / "risk_over_time.png").stat().st_size > 5000
+    assert isinstance(RiskOverTime().draw(results), matplotlib.figure.Figure)
+
+
+def test_every_claim_fails_where_the_runs_say_otherwise(results):
+    flow, (small, large) = courses_of(results.required("trajectories"))
+    assert large.risk.max() > 10 * large.risk[0]  # it swings
+    margin = margin_of([flow, small, large])
+    for number, broken in [
+        (0, dataclasses.replace(large, outcome=Outcome.STEP_LIMIT)),
+        (0, dataclasses.replace(large, risk=np.append(large.risk[:-1], large.risk[0]))),
+        (2, dataclasses.replace(large, risk=np.arange(1.0, len(large.risk) + 1))),
+        (3, dataclasses.replace(large, steps=small.steps)),
+    ]:
+        assert logistic_claims(flow, [small, broken], 40)[number].holds is False
+    slow = dataclasses.replace(small, risk=np.minimum(small.risk[0], 9 / (margin**2 * np.maximum(small.times, 1e-9))))
+    assert logistic_claims(flow, [slow, large], 40)[1].holds is False
+
+
+@pytest.mark.parametrize(
+    ("setting", "message"),
+    [
+        ("loss=cross_entropy", "found the loss cross_entropy; expected logistic"),
+        ("network={kind: mlp, depth: 2, scale: 0.1}", "found another network than one linear layer"),
+        ("descent.learning_rates=[]", "found no descent; expected learning rates"),
+        ("data.samples=null", "found data that do not say how many samples there are"),
+        ("record=[accuracy]", "found no normalized_margin among what is recorded"),
+    ],
+)
+def test_the_figure_refuses_what_it_is_not_about(setting, message):
+    with pytest.raises(ScenarioError, match=message):
+        read_scenario(SHIPPED, parse_overrides([setting]))
