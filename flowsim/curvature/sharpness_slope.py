@@ -1,12 +1,12 @@
 """The sharpness as a function that JAX differentiates: by the eigenvector, and never through the search for it."""
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import equinox.internal as eqxi
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float, Int, PyTree
+from jaxtyping import Array, Float, PyTree
 
 from ..compiling import compiled, is_traced
 from ..networks import cast, split, weight_dtype
@@ -22,13 +22,13 @@ _SECOND = (
 )
 
 
-class FoundSharpness(eqx.Module):
+class FoundSharpness(NamedTuple):
     """The largest eigenvalue with its certificate, as `Eigenpair` has it."""
 
-    value: Float[Array, ""]
-    residual: Float[Array, ""]
-    converged: Bool[Array, ""]
-    products: Int[Array, ""]
+    value: Array
+    residual: Array
+    converged: Array
+    products: Array
 
 
 def differentiable_sharpness(
