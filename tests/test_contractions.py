@@ -107,5 +107,7 @@ def test_a_gradient_of_ones_own_is_differentiated_twice():
 @pytest.mark.parametrize("directions", [np.ones(5), np.ones((2, 4)), np.ones((0, 5)), {"w": np.ones((2, 5))}])
 def test_directions_that_are_no_rows_of_weights_are_refused(directions):
     directions = jax.tree.map(jnp.asarray, directions)
-    with pytest.raises(ValueError, match=r"beside weights of shapes \[\(5,\)\]: expected the weights with one more axis"):
+    with pytest.raises(
+        ValueError, match=r"beside weights of shapes \[\(5,\)\]: expected the weights with one more axis"
+    ):
         contractions(jnp.ones(5), flowsim.Risk(lambda w: jnp.sum(w**3)), directions)

@@ -118,7 +118,9 @@ def test_jacobians_of_both_modes_mapped_and_compiled_are_one(nonlinear, samples)
     np.testing.assert_allclose(back(2.0)[0], 2 * one_by_one[0], rtol=1e-9, atol=1e-11)
 
 
-@pytest.mark.parametrize("way", [jax.grad, jax.jacfwd, lambda f: jax.grad(jax.jit(f)), lambda f: jax.jit(jax.jacrev(f))])
+@pytest.mark.parametrize(
+    "way", [jax.grad, jax.jacfwd, lambda f: jax.grad(jax.jit(f)), lambda f: jax.jit(jax.jacrev(f))]
+)
 def test_what_the_function_of_a_risk_reads_is_differentiated_too(way):
     """R = c Σ w⁴, with the largest second derivative 12 c w²."""
     network = {"w": jnp.arange(1.0, 4.0)}
@@ -139,7 +141,7 @@ def test_a_function_that_reads_what_is_differentiated_keeps_the_precision_of_the
 
 @pytest.mark.parametrize("twice", [jax.hessian, lambda f: jax.grad(jax.grad(f)), lambda f: jax.jacfwd(jax.jacfwd(f))])
 def test_second_derivatives_are_refused(twice, nonlinear, samples):
-    with pytest.raises(RuntimeError, match="flowsim.sharpness has first derivatives only"):
+    with pytest.raises(RuntimeError, match=r"flowsim\.sharpness has first derivatives only"):
         twice(lambda s: flowsim.sharpness(moved(nonlinear, s), samples))(0.0)
 
 
@@ -157,7 +159,8 @@ def test_what_is_not_certified_has_neither_a_value_nor_a_derivative():
     with pytest.raises(RuntimeError, match="not certified"):
         flowsim.sharpness(weights, problem(0.1))
     value, gradient = jax.value_and_grad(flowsim.sharpness)(weights, problem(0.1))
-    assert np.isnan(value) and np.isnan(gradient).all()
+    assert np.isnan(value)
+    assert np.isnan(gradient).all()
     assert np.isnan(jax.jvp(lambda w: flowsim.sharpness(w, problem(0.1)), (weights,), (weights,))).all()
 
 
@@ -193,7 +196,9 @@ def test_where_the_largest_eigenvalue_is_double_the_gradient_is_not_converged():
 def test_outputs_that_do_not_interact_have_no_gradient_of_their_sharpness(dense):
     """A linear layer with two outputs has every eigenvalue twice: a single first vector would see it once."""
     network = flowsim.DeepLinear([np.ones((2, 20))])
-    found = sharpness_gradient(network, flowsim.LinearRegression(RNG.standard_normal((30, 20)), np.ones((30, 2))), dense=dense)
+    found = sharpness_gradient(
+        network, flowsim.LinearRegression(RNG.standard_normal((30, 20)), np.ones((30, 2))), dense=dense
+    )
     assert not bool(found.converged)
 
 
@@ -238,13 +243,14 @@ def test_forward_mode_all_the_way_is_reverse_over_forward_over_reverse(mlp, prob
 @pytest.mark.parametrize("rtol", [1e-2, 1e-4, 1e-6])
 def test_the_angle_bounds_that_to_numpys_eigenvector_and_the_error_of_the_gradient_follows(rtol, wide, samples):
     """`relative_error` is an estimate; here the way of the vector's error is far from the worst, so it holds."""
-    _, columns = np.linalg.eigh(hessian(wide, samples))
+    values, columns = np.linalg.eigh(hessian(wide, samples))
     exact = sharpness_gradient(wide, samples, dense=True)
     found = sharpness_gradient(wide, samples, dense=False, rtol=rtol)
     flat = np.asarray(ravel_pytree(found.vector)[0])
     apart = np.linalg.norm(flat - columns[:, -1] * (columns[:, -1] @ flat))
     error = float(norm(jax.tree.map(jnp.subtract, found.gradient, exact.gradient)) / norm(exact.gradient))
     assert 1e-14 < apart <= np.sin(found.angle)
+    assert 0 < found.gap <= float(found.value) - values[-2]
     assert error <= found.relative_error
     assert found.relative_error < 100 * rtol
 
@@ -257,7 +263,8 @@ def test_the_gradient_works_under_jit_and_vmap(problem):
         alone = sharpness_gradient(jax.tree.map(lambda leaf, lane=lane: leaf[lane], networks), problem)
         for many, one in zip(jax.tree.leaves(mapped.gradient), jax.tree.leaves(alone.gradient), strict=True):
             np.testing.assert_allclose(many[lane], one, rtol=1e-9, atol=1e-11)
-        assert bool(mapped.converged[lane]) and bool(alone.converged)
+        assert bool(mapped.converged[lane])
+        assert bool(alone.converged)
 
 
 @pytest.mark.slow
@@ -269,6 +276,7 @@ def test_in_single_precision_a_hundred_thousand_weights_have_a_gradient():
     exact = sharpness_gradient(double, problem)
     found = sharpness_gradient(flowsim.networks.cast(double, jnp.float32), problem)
     assert sum(leaf.size for leaf in jax.tree.leaves(double)) > 99_000
-    assert bool(exact.converged) and bool(found.converged)
+    assert bool(exact.converged)
+    assert bool(found.converged)
     error = float(norm(jax.tree.map(jnp.subtract, found.gradient, exact.gradient)) / norm(exact.gradient))
     assert error <= found.relative_error + 30 * np.finfo(np.float32).eps

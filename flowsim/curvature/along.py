@@ -66,7 +66,7 @@ class EigenpairsAlong(eqx.Module):
 
     def curves(self) -> Float[np.ndarray, "branches places"]:
         """Return the eigenvalues of every branch, NaN where it is not among the largest or was not certified."""
-        places, count = self.values.shape
+        places = len(self.values)
         curves = np.full((self.branches.max(initial=-1) + 1, places), np.nan, self.values.dtype)
         curves[self.branches, np.arange(places)[:, None]] = np.where(self.converged, self.values, np.nan)
         return curves

@@ -41,7 +41,9 @@ def branches_of(
 
 
 def _nearest_basis(
-    towards: Float[np.ndarray, "count count"], values: Float[np.ndarray, " count"], residuals: Float[np.ndarray, " count"]
+    towards: Float[np.ndarray, "count count"],
+    values: Float[np.ndarray, " count"],
+    residuals: Float[np.ndarray, " count"],
 ) -> Float[np.ndarray, "count count"]:
     """Return the rotation of vectors of equal eigenvalues that brings them nearest to those before (Schönemann 1966).
 

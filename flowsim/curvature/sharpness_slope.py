@@ -17,8 +17,8 @@ from .eigenpair import Eigenpair
 from .ends import end_pairs
 
 _SECOND = (
-    "flowsim.sharpness has first derivatives only: a second one asks how the eigenvector moves. Take differences of the "
-    "first, or, of a few hundred weights, jax.hessian of jnp.linalg.eigvalsh of the dense Hessian"
+    "flowsim.sharpness has first derivatives only: a second one asks how the eigenvector moves. Take differences of "
+    "first ones, or, of a few hundred weights, jax.hessian of jnp.linalg.eigvalsh of the dense Hessian"
 )
 
 
@@ -65,7 +65,8 @@ def _found(network: PyTree, problem: Problem, *, dense: bool | None, rtol: Any) 
 @_found.def_jvp
 def _slope(primals: tuple, tangents: tuple, *, dense: bool | None, rtol: Any) -> tuple[FoundSharpness, Any]:
     """Return dS = uᵀ(dH)u beside S: the derivative of (weights, problem) ↦ uᵀHu, u being a constant."""
-    pair = _searched(*eqxi.nondifferentiable(primals, msg=_SECOND), dense, rtol)
+    network, problem = eqxi.nondifferentiable(primals, msg=_SECOND)
+    pair = _searched(network, problem, dense, rtol)
 
     def of_both(network: PyTree, problem: Problem) -> Float[Array, ""]:
         return curvature_along(network, problem, pair.vector)

@@ -14,7 +14,9 @@ _ALPHA = Label(
     r"$\alpha = -\langle \nabla R, \nabla S \rangle$",
     logarithmic=False,
 )
-_BETA = Label("self_stabilization_beta", "strength of self-stabilization, β = ‖∇S‖²", r"$\beta = \Vert \nabla S \Vert^2$")
+_BETA = Label(
+    "self_stabilization_beta", "strength of self-stabilization, β = ‖∇S‖²", r"$\beta = \Vert \nabla S \Vert^2$"
+)
 _DELTA = Label(
     "self_stabilization_delta",
     "predicted size of the oscillation at the edge of stability, δ = √(2α/β), NaN where α < 0",
