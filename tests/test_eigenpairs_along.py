@@ -88,6 +88,21 @@ def test_more_records_than_a_block_have_their_pairs_in_order():
     np.testing.assert_allclose(found.curves(), crossing(times)[:, :3].T, atol=1e-9)
 
 
+def test_one_place_has_one_eigenvalue_for_each_branch():
+    found = eigenpairs_along(*path_of(crossing(TIMES)), np.array([3]), count=2)
+    np.testing.assert_allclose(found.curves(), [[2 - TIMES[3]], [1.45]], atol=1e-9)
+
+
+def test_where_weights_are_no_numbers_the_curves_end():
+    path, problem = path_of(crossing(TIMES))
+    broken = Turned(path.weights.at[2].set(jnp.nan))
+    found = eigenpairs_along(broken, problem, np.arange(4), count=2)
+    assert found.converged.tolist() == [[True] * 2] * 2 + [[False] * 2] + [[True] * 2]
+    np.testing.assert_allclose(found.curves()[:2, :2], [2 - TIMES[:2], [1.45, 1.45]], atol=1e-9)
+    assert np.isfinite(found.curves()).sum() == 6
+    assert np.isnan(found.curves()[:2, 2:]).all()
+
+
 def test_no_branch_goes_through_what_was_not_certified():
     values, residuals = np.tile([3.0, 1.0], (4, 1)), np.full((4, 2), 1e-12)
     converged = np.array([[True, True], [True, False], [True, True], [True, True]])

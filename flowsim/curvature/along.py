@@ -166,11 +166,13 @@ def _warm_start(rows: PyTree, converged: Bool[Array, " count"], rtol: Float[Arra
     Where eigenvalues cross, the eigenvector of before still is one, and is certified at once unless its rival weighs
     more in the start than the tolerance forgives. So the looser the tolerance, the larger the share.
     """
+    # What is no number at one place must not be none at the next.
+    rows = jax.vmap(lambda row, good: jax.tree.map(lambda leaf: jnp.where(good, leaf, 0), row))(rows, converged)
     scattered = scattered_starts(vectors.row(rows, 0), len(converged))
     share = jnp.where(rtol > _TIGHT, _LARGE_SHARE, _SMALL_SHARE)
 
     def mixed(old: PyTree, new: PyTree, good: Array) -> PyTree:
         new = vectors.scaled(jnp.where(good, share, 1) / vectors.norm(new), new)
-        return jax.tree.map(lambda a, b: jnp.where(good, a, 0) + b, old, new)
+        return jax.tree.map(jnp.add, old, new)
 
     return jax.vmap(mixed)(rows, scattered, converged)

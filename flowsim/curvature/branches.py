@@ -26,7 +26,7 @@ def branches_of(
     branches = np.tile(np.arange(values.shape[1]), (len(values), 1))
     fresh, basis = values.shape[1], np.eye(values.shape[1])
     for place, overlap in enumerate(overlaps, 1):
-        towards = overlap @ basis.T
+        towards = np.nan_to_num(overlap) @ basis.T
         basis = _nearest_basis(towards, values[place], residuals[place])
         share = (basis @ towards) ** 2
         share[~converged[place]] = 0
