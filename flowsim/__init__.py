@@ -3,9 +3,9 @@
 from . import signals as signals  # first of all: see there
 
 # isort: split
-from . import losses as losses, solvers as solvers, theory as theory
+from . import curvature as curvature, losses as losses, solvers as solvers, theory as theory
 from .comparison import Comparison as Comparison, SharpnessAlong as SharpnessAlong, compare as compare
-from .curvature import sharpness as sharpness
+from .curvature import sharpness as sharpness, sharpness_gradient as sharpness_gradient
 from .dynamics import (
     Descent as Descent,
     Dynamics as Dynamics,

@@ -6,12 +6,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-import jax
 import numpy as np
 from jaxtyping import Float
 
 from .dynamics import Trajectory
-from .probes import Label
+from .probes import Label, columns_of
 from .quantities import MEASURES, attributes
 from .runs import FLOW, GRADIENT_DESCENT, RUN, Run, run_coordinates
 
@@ -89,18 +88,15 @@ def _path(run: Trajectory, distance: np.ndarray | None) -> Columns:
         values = getattr(run, name)
         columns[name] = _unknown(columns["time"]) if values is None else np.asarray(values)
     columns["distance"] = _unknown(columns["time"]) if distance is None else np.asarray(distance)
-    for path, values in jax.tree_util.tree_leaves_with_path(run.diagnostics):
-        columns[jax.tree_util.keystr(path, simple=True, separator="_")] = np.asarray(values)
-    return columns
+    return columns | {column: np.asarray(values) for _, column, values in columns_of(run.diagnostics)}
 
 
 def _labels(run: Trajectory) -> Iterator[tuple[str, Label]]:
-    """Yield the label of every column that a probe measured; one that measures a pytree has several."""
+    """Yield the label of every column that a probe measured; one that measures a dict has several."""
     yield from run.labels.items()
-    for path, _ in jax.tree_util.tree_leaves_with_path(run.diagnostics):
-        label = run.labels.get(jax.tree_util.keystr(path[:1], simple=True))
-        if label is not None:
-            yield jax.tree_util.keystr(path, simple=True, separator="_"), label
+    for name, column, _ in columns_of(run.diagnostics):
+        if name in run.labels:
+            yield column, run.labels[name].of(column)
 
 
 def _unknown(times: np.ndarray) -> np.ndarray:

@@ -1,6 +1,11 @@
-"""The Hessian as an operator, and certified eigenpairs at the ends of its spectrum."""
+"""The Hessian as an operator, certified eigenpairs at the ends of its spectrum, and how these change."""
 
-from .along import eigenvalues_along as eigenvalues_along, sharpness_along as sharpness_along
+from .along import (
+    EigenpairsAlong as EigenpairsAlong,
+    eigenpairs_along as eigenpairs_along,
+    eigenvalues_along as eigenvalues_along,
+    sharpness_along as sharpness_along,
+)
 from .dominant import dominant_curvature as dominant_curvature
 from .eigenpair import (
     Eigenpair as Eigenpair,
@@ -30,5 +35,7 @@ from .sharpness import (
     top_eigenpair as top_eigenpair,
     top_eigenpairs as top_eigenpairs,
 )
+from .sharpness_gradient import SharpnessGradient as SharpnessGradient, sharpness_gradient as sharpness_gradient
 from .surroundings import Surroundings as Surroundings, surroundings as surroundings
+from .third_derivative import Contractions as Contractions, contractions as contractions
 from .vectors import inner_product as inner_product

@@ -1,5 +1,6 @@
 """The largest eigenvalues of the Hessian along a path of weights, each search begun where the last one ended."""
 
+from collections.abc import Callable
 from functools import partial
 
 import equinox as eqx
@@ -12,8 +13,9 @@ from ..compiling import compiled
 from ..networks import records, split
 from ..problems import Problem
 from . import vectors
-from .eigenpair import MANY_WEIGHTS, checked_rtol, default_rtol
-from .sharpness import end_pairs, scattered_starts
+from .branches import branches_of
+from .eigenpair import MANY_WEIGHTS, Eigenpairs, checked_rtol, default_rtol
+from .ends import end_pairs, scattered_starts
 
 _BLOCK = 64
 # Each network of a block is worked on by itself.
@@ -44,6 +46,76 @@ def eigenvalues_along(
     eigenvalue that overtakes another by about sqrt(p)·rtol of its size, for p weights, is seen at once, in a closer
     race perhaps only later. A value is NaN where it could not be certified, as where the weights are not finite.
     """
+    return _along(path, problem, places, count, rtol, keep=_certified_values)
+
+
+class EigenpairsAlong(eqx.Module):
+    """The `count` largest eigenpairs of the Hessian at places along a path, in decreasing order at each.
+
+    `values`, `residuals` and `converged` are (places, count) and as in `Eigenpairs`, `vectors` as the weights with axes
+    (places, count) in front. `branches`, (places, count), says which eigenvalue continues which: those of one number
+    are one curve, which goes straight through a crossing, as it follows its eigenvector. At the first place they are 0,
+    1, …; an eigenvalue gets a number of its own where its vector is none of those before, by overlap (`branches_of`).
+    """
+
+    values: Float[np.ndarray, "places count"]
+    vectors: PyTree
+    residuals: Float[np.ndarray, "places count"]
+    converged: Bool[np.ndarray, "places count"]
+    branches: Int[np.ndarray, "places count"]
+
+    def curves(self) -> Float[np.ndarray, "branches places"]:
+        """Return the eigenvalues of every branch, NaN where it is not among the largest or was not certified."""
+        places = len(self.values)
+        curves = np.full((self.branches.max(initial=-1) + 1, places), np.nan, self.values.dtype)
+        curves[self.branches, np.arange(places)[:, None]] = np.where(self.converged, self.values, np.nan)
+        return curves
+
+
+def eigenpairs_along(
+    path: PyTree,
+    problem: Problem,
+    places: Int[np.ndarray, " places"],
+    *,
+    count: int = 1,
+    rtol: float | None = None,
+) -> EigenpairsAlong:
+    """Return the `count` largest eigenpairs of the Hessian at the `places` among the records of `path`.
+
+    Searched for as `eigenvalues_along` does, and as dear; what is held besides is `places` times `count` times the
+    weights, in the memory of the host.
+    """
+    found = _along(path, problem, places, count, rtol, keep=_everything)
+    overlaps = np.asarray(_overlaps(found.vectors))
+    branches = branches_of(found.values, found.residuals, found.converged, overlaps)
+    return EigenpairsAlong(found.values, found.vectors, found.residuals, found.converged, branches)
+
+
+def _everything(pairs: Eigenpairs) -> Eigenpairs:
+    return pairs
+
+
+def _certified_values(pairs: Eigenpairs) -> Float[Array, " count"]:
+    return jnp.where(pairs.converged, pairs.values, jnp.nan)
+
+
+@compiled
+def _overlaps(rows: PyTree) -> Float[Array, "steps count count"]:
+    """Return the inner products of the vectors of each place, first axis, with those of the place before."""
+    before, after = (jax.tree.map(lambda leaf, cut=cut: leaf[cut], rows) for cut in (slice(-1), slice(1, None)))
+    return jax.lax.map(lambda both: vectors.gram(*both), (after, before))
+
+
+def _along(
+    path: PyTree,
+    problem: Problem,
+    places: Int[np.ndarray, " places"],
+    count: int,
+    rtol: float | None,
+    *,
+    keep: Callable[[Eigenpairs], PyTree],
+) -> PyTree:
+    """Return what `keep` keeps of the eigenpairs at each place, on the host, with a leading axis of places."""
     weights, rest = split(path)
     dtype = vectors.dtype_of(weights)
     tolerances = np.full(len(places), checked_rtol(rtol, dtype), dtype)
@@ -54,34 +126,36 @@ def eigenvalues_along(
         index = np.arange(first, first + _BLOCK)
         filled = np.minimum(index, len(places) - 1)
         block = records(weights, places[filled])
-        start, values = _eigenvalues_of_block(block, rest, problem, start, tolerances[filled], index < len(places))
-        found.append(np.asarray(values))
-    return np.concatenate(found)[: len(places)]
+        start, kept = _of_block(block, rest, problem, start, tolerances[filled], index < len(places), keep)
+        found.append(jax.tree.map(lambda leaf, first=first: np.asarray(leaf)[: len(places) - first], kept))
+    return jax.tree.map(lambda *parts: np.concatenate(parts), *found)
 
 
 @partial(compiled, sized_by=_ALL_BUT_THE_BLOCK)
-def _eigenvalues_of_block(
+def _of_block(
     block: PyTree,
     rest: PyTree,
     problem: Problem,
     start: PyTree,
     rtol: Float[Array | np.ndarray, " block"],
     wanted: Bool[Array | np.ndarray, " block"],
-) -> tuple[PyTree, Float[Array, "block count"]]:
+    keep: Callable[[Eigenpairs], PyTree],
+) -> tuple[PyTree, PyTree]:
+    """Return the start of the next block, and what `keep` keeps of every pair of this one; not `wanted`, any zeros."""
     size, count = vectors.size_of(records(block, np.array(0))), jax.tree.leaves(start)[0].shape[0]
     dimension = _DIMENSION if size <= MANY_WEIGHTS else _DIMENSION_OF_MANY
     options = {"dimension": dimension if count == 1 else None, "dense": False, "largest": count}
 
-    def next_record(start: PyTree, place: tuple) -> tuple[PyTree, Array]:
+    def next_record(start: PyTree, place: tuple) -> tuple[PyTree, PyTree]:
         weights, rtol, wanted = place
 
-        def search() -> tuple[PyTree, Array]:
+        def search() -> tuple[PyTree, PyTree]:
             found = end_pairs(eqx.combine(weights, rest), problem, start=start, rtol=rtol, **options)
-            values = jnp.where(found.converged, found.values, jnp.nan)
-            return _warm_start(found.vectors, found.converged, rtol), values
+            return _warm_start(found.vectors, found.converged, rtol), keep(found)
 
-        unknown = jnp.full(count, jnp.nan, vectors.dtype_of(start))
-        return jax.lax.cond(wanted, search, lambda: (start, unknown))
+        _, shapes = jax.eval_shape(search)
+        nothing = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shapes)
+        return jax.lax.cond(wanted, search, lambda: (start, nothing))
 
     return jax.lax.scan(next_record, start, (block, jnp.asarray(rtol), jnp.asarray(wanted)))
 
@@ -92,11 +166,13 @@ def _warm_start(rows: PyTree, converged: Bool[Array, " count"], rtol: Float[Arra
     Where eigenvalues cross, the eigenvector of before still is one, and is certified at once unless its rival weighs
     more in the start than the tolerance forgives. So the looser the tolerance, the larger the share.
     """
+    # What is no number at one place must not be none at the next.
+    rows = jax.vmap(lambda row, good: jax.tree.map(lambda leaf: jnp.where(good, leaf, 0), row))(rows, converged)
     scattered = scattered_starts(vectors.row(rows, 0), len(converged))
     share = jnp.where(rtol > _TIGHT, _LARGE_SHARE, _SMALL_SHARE)
 
     def mixed(old: PyTree, new: PyTree, good: Array) -> PyTree:
         new = vectors.scaled(jnp.where(good, share, 1) / vectors.norm(new), new)
-        return jax.tree.map(lambda a, b: jnp.where(good, a, 0) + b, old, new)
+        return jax.tree.map(jnp.add, old, new)
 
     return jax.vmap(mixed)(rows, scattered, converged)

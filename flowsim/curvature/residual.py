@@ -43,7 +43,7 @@ class ResidualCurvature(eqx.Module):
         """Return what is known after one more look, `product` being v ↦ Cv."""
         together = vectors.size_of(self.directions) <= _TOGETHER
         images = (jax.vmap(product) if together else lambda rows: jax.lax.map(product, rows))(self.directions)
-        projected = _gram(self.directions, images)
+        projected = vectors.gram(self.directions, images)
         values, turn = decomposition((projected + projected.T) / 2)
         towards, images = (vectors.combination(turn.T, rows) for rows in (self.directions, images))
         lengths = jax.vmap(vectors.norm)(images)
@@ -64,16 +64,12 @@ def _odd_chebyshev(x: Array, count: int) -> Float[Array, "count ..."]:
 
 def _orthonormal(rows: PyTree) -> PyTree:
     """Return orthonormal rows that span what `rows` do, which are of like lengths; rounding may leave some shorter."""
-    gram = _gram(rows, rows)
+    gram = vectors.gram(rows, rows)
     identity = jnp.eye(gram.shape[0], dtype=gram.dtype)
     # Weights that are all zero have no directions, and rows of zeros stay what they are.
     slack = jnp.where(jnp.trace(gram) > 0, 10 * jnp.finfo(gram.dtype).eps * jnp.trace(gram), 1)
     lower = jnp.linalg.cholesky(gram + slack * identity)
     return vectors.combination(jax.scipy.linalg.solve_triangular(lower, identity, lower=True), rows)
-
-
-def _gram(some: PyTree, others: PyTree) -> Float[Array, "k k"]:
-    return jax.vmap(lambda one: vectors.inner_products(others, one))(some)
 
 
 def _times(factors: Float[Array, " k"], rows: PyTree) -> PyTree:

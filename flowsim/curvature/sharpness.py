@@ -1,8 +1,5 @@
 """The sharpness: the largest eigenvalue of the Hessian of the risk over all weights together."""
 
-from collections.abc import Callable
-from functools import partial
-
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -11,15 +8,14 @@ from jax.core import Tracer
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, ArrayLike, Bool, Float, Int, PyTree
 
-from ..compiling import compiled
-from ..networks import Places, cast, split, weight_dtype
-from ..problems import Problem, check_problem
+from ..networks import split, weight_dtype
+from ..problems import Problem
 from . import vectors
-from .eigenpair import Eigenpair, Eigenpairs, checked_rtol, eigenpairs_dense, eigenpairs_lanczos
-from .hessian import DENSE_UP_TO, hessian_product, hessian_rows
+from .eigenpair import Eigenpair, Eigenpairs
+from .ends import end_pairs
+from .sharpness_slope import differentiable_sharpness
 
 _WIDER, _WIDER_UP_TO = 96, 2**20
-_FIRST_SEED = 2**20
 
 
 def sharpness(
@@ -27,25 +23,31 @@ def sharpness(
 ) -> float | Float[Array, ""]:
     """Return the sharpness S(W), the largest *algebraic* eigenvalue of the Hessian of the risk.
 
-    A Python float; inside `jax.jit` or `jax.vmap`, a scalar array. `dense` and `rtol`, 4e-11 in float64 and 2e-5 in
+    A Python float; inside of transformations of JAX, a scalar array. `dense` and `rtol`, 4e-11 in float64 and 2e-5 in
     float32 by default, are as in `top_eigenpair`. Where the eigenvalue could not be certified, raises `RuntimeError`;
-    inside jit and vmap, which cannot raise, the value is NaN: read `top_eigenpair` for the certificate.
+    inside of transformations, which cannot raise, the value is NaN: read `top_eigenpair` for the certificate.
+
+    `jax.grad`, `jax.jvp`, `jax.jacfwd`, … differentiate it in whatever it depends on, the weights, the arrays of the
+    problem and those that its functions read: dS = uᵀ(dH)u with u the unit eigenvector (Hellmann and Feynman; Magnus
+    1985, theorem 1), at the price of a Hessian–vector product and its derivative. NaN where S is not certified, and one
+    of many where the largest eigenvalue is not simple, as `sharpness_gradient` tells. Second derivatives need those of
+    u, and raise `RuntimeError`.
     """
-    found = end_pairs(network, problem, dense=dense, rtol=rtol)
-    value, residual, converged = found.values[0], found.residuals[0], found.converged[0]
-    if isinstance(value, Tracer):
-        return jnp.where(converged, value, jnp.nan)
-    if not bool(converged) and np.isfinite(value) and _size(network) <= _WIDER_UP_TO:
+    found = differentiable_sharpness(network, problem, dense=dense, rtol=rtol)
+    if isinstance(found.value, Tracer):
+        # Added rather than chosen: what is not certified has no derivative either.
+        return found.value + jnp.where(found.converged, 0, jnp.nan).astype(found.value.dtype)
+    if not bool(found.converged) and np.isfinite(found.value) and _size(network) <= _WIDER_UP_TO:
         # Where many eigenvalues lie within 1e-6 of the largest, wider spaces tell them apart sooner.
-        found = end_pairs(network, problem, dense=False, dimension=_WIDER, rtol=rtol)
-        value, residual, converged = found.values[0], found.residuals[0], found.converged[0]
-    if not bool(converged):
+        found = end_pairs(network, problem, dense=False, dimension=_WIDER, rtol=rtol).pair(0)
+    if not bool(found.converged):
         raise RuntimeError(
-            f"the sharpness is not certified: best value {float(value):.6g} with residual {float(residual):.2g} after "
-            f"{int(found.products)} Hessian-vector products. Are the weights finite? rtol=... asks for less; "
+            f"the sharpness is not certified: best value {float(found.value):.6g} with residual "
+            f"{float(found.residual):.2g} after {int(found.products)} Hessian-vector products. Are the weights finite? "
+            "rtol=... asks for less; "
             "flowsim.curvature.top_eigenpair(..., max_restarts=..., dimension=...) takes more rounds, or wider ones"
         )
-    return float(value)
+    return float(found.value)
 
 
 def top_eigenpair(
@@ -152,56 +154,3 @@ def _as_block(weights: PyTree, start: Float[Array, " p"]) -> PyTree:
     ends = np.cumsum([leaf.size for leaf in leaves])[:-1]
     pieces = jnp.split(start, ends)
     return structure.unflatten([piece.reshape(1, *leaf.shape) for piece, leaf in zip(pieces, leaves, strict=True)])
-
-
-@partial(compiled, few_calls=True)
-def end_pairs(
-    network: PyTree,
-    problem: Problem,
-    *,
-    largest: int = 1,
-    smallest: int = 0,
-    block: int = 1,
-    dense: bool | None = None,
-    start: PyTree = None,
-    dimension: int | None = 24,
-    rtol: float | None = None,
-    max_restarts: int = 500,
-) -> Eigenpairs:
-    """Return eigenpairs at the ends of the spectrum of the Hessian, the vectors as weights."""
-    check_problem(problem)
-    weights, rest = split(network)
-    problem = cast(problem, weight_dtype(network))
-    checked_rtol(rtol, weight_dtype(network))
-    if dimension is not None and dimension < 3:
-        raise ValueError(f"dimension={dimension} is too small a Krylov space to restart from: give 3 or more")
-
-    places = Places.of(weights)
-    as_tree, as_moved = (lambda tree: tree, lambda tree: tree) if places is None else (places.tree, places.vector)
-
-    def objective(moving: PyTree) -> Array:
-        return problem.objective(eqx.combine(as_tree(moving), rest))
-
-    here = as_moved(weights)
-    if dense or (dense is None and vectors.size_of(weights) <= DENSE_UP_TO):
-        found = _dense_pairs(objective, here, largest, smallest, rtol)
-    else:
-        start = scattered_starts(here, block) if start is None else jax.vmap(as_moved)(start)
-        options = {"dimension": dimension, "rtol": rtol, "max_restarts": max_restarts}
-        product = hessian_product(objective, here)
-        found = eigenpairs_lanczos(product, start, largest=largest, smallest=smallest, **options)
-    return eqx.tree_at(lambda pairs: pairs.vectors, found, replace_fn=jax.vmap(as_tree))
-
-
-def _dense_pairs(
-    objective: Callable[[PyTree], Array], weights: PyTree, largest: int, smallest: int, rtol: float | None
-) -> Eigenpairs:
-    found = eigenpairs_dense(hessian_rows(objective, weights), largest=largest, smallest=smallest, rtol=rtol)
-    unravel = ravel_pytree(weights)[1]
-    return eqx.tree_at(lambda pairs: pairs.vectors, found, jax.vmap(unravel)(found.vectors))
-
-
-def scattered_starts(weights: PyTree, block: int) -> PyTree:
-    """Return `block` random vectors as weights with a leading axis, the same ones every time."""
-    drawn = [vectors.scattered_like(weights, _FIRST_SEED + number) for number in range(block)]
-    return jax.tree.map(lambda *rows: jnp.stack(rows), *drawn)

@@ -46,6 +46,11 @@ def inner_product(one: PyTree, other: PyTree) -> Float[Array, ""]:
     return _total(jax.tree.map(lambda a, b: jnp.sum(a * b), one, other))
 
 
+def gram(some: PyTree, others: PyTree) -> Float[Array, "k m"]:
+    """Return the inner product of each of some rows with each of others."""
+    return jax.vmap(lambda one: inner_products(others, one))(some)
+
+
 def combination(coefficients: Float[Array, "*several k"], rows: PyTree) -> PyTree:
     """Return the sum of the rows times their coefficients, or several such sums as rows."""
     return jax.tree.map(lambda leaf: jnp.tensordot(coefficients.astype(leaf.dtype), leaf, 1), rows)

@@ -18,8 +18,9 @@ def probes_of(record: Iterable[Made], given: Mapping[str, Any]) -> tuple[Probe, 
 
 
 def labels_of(record: Iterable[Made]) -> dict[str, Label]:
-    """Return the labels of these probes by their names."""
-    return {label.name: label for label in (_label_of(entry) for entry in record if entry.kind not in MEASURES)}
+    """Return the labels of these probes by the names of the columns that they fill."""
+    labels = [_label_of(entry) for entry in record if entry.kind not in MEASURES]
+    return {name: column for label in labels for name, column in label.columns().items()}
 
 
 def record_refusals(record: Iterable[Made], data: DataSource) -> Iterator[PydanticCustomError]:

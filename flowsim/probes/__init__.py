@@ -11,9 +11,12 @@ from .probe import (
     Label as Label,
     Moment as Moment,
     Probe as Probe,
+    columns_of as columns_of,
     probe_of as probe_of,
 )
 from .regressor import SquaredDistance as SquaredDistance
 from .risk import ExcessRisk as ExcessRisk, Risk as Risk
+from .self_stabilization import SelfStabilization as SelfStabilization
+from .sharpening import Sharpening as Sharpening
 from .sharpness import Sharpness as Sharpness
 from .top_eigenvalues import TopEigenvalues as TopEigenvalues

@@ -1,11 +1,12 @@
 """A probe: a number, or an array of them, that is taken of a run wherever a record is made."""
 
 import abc
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import equinox as eqx
+import jax
 from jaxtyping import Array, Float, PyTree
 
 from ..kinds import Registry
@@ -18,7 +19,8 @@ class Label:
     """What tables, figures and stored arrays call what a probe measures.
 
     `name` is a word without spaces, `meaning` a phrase, `symbol` for the axis of a figure (TeX between dollars),
-    `unit` that of UDUNITS, and `logarithmic` says which axis suits it.
+    `unit` that of UDUNITS, and `logarithmic` says which axis suits it. A probe that measures a dict fills one column
+    for each of its keys, called `name_key`, and may say in `parts` what each is called, by labels of these names.
     """
 
     name: str
@@ -26,6 +28,15 @@ class Label:
     symbol: str
     unit: str = "1"
     logarithmic: bool = True
+    parts: tuple["Label", ...] = ()
+
+    def of(self, column: str) -> "Label":
+        """Return the label of one of the columns that the probe fills: that of a part by its name, or this one."""
+        return self.columns().get(column, self)
+
+    def columns(self) -> dict[str, "Label"]:
+        """Return this label and those of the parts by their names."""
+        return {label.name: label for label in (self, *self.parts)}
 
 
 class Moment(eqx.Module):
@@ -52,13 +63,14 @@ class Probe(eqx.Module):
                 return jnp.linalg.norm(moment.network.weights[0])
 
     Pass it as `probes=[Depth()]`, or write `record: [my_module:Depth]` in a scenario. A probe has no state: it is
-    evaluated inside the compiled run, and must return floating-point arrays of the same shapes each time.
+    evaluated inside the compiled run, and must return floating-point arrays of the same shapes each time: one, or a
+    dict of them.
     """
 
     label: eqx.AbstractVar[Label]
 
     @abc.abstractmethod
-    def measure(self, moment: Moment) -> Float[Array, "..."]:
+    def measure(self, moment: Moment) -> Float[Array, "..."] | dict[str, Float[Array, "..."]]:
         """Return what is to be recorded of this moment."""
 
 
@@ -71,6 +83,16 @@ class FunctionProbe(Probe):
     def measure(self, moment: Moment) -> PyTree:
         """Return the function's value."""
         return self.function(moment.network)
+
+
+def columns_of(measured: Mapping[str, PyTree]) -> Iterator[tuple[str, str, Array]]:
+    """Yield each array that probes measured, given by their names: its probe, the column that it fills, and itself."""
+    for path, values in jax.tree_util.tree_leaves_with_path(dict(measured)):
+        yield (
+            jax.tree_util.keystr(path[:1], simple=True),
+            jax.tree_util.keystr(path, simple=True, separator="_"),
+            values,
+        )
 
 
 def _is_probe(kind: object) -> bool:

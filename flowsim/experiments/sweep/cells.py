@@ -227,7 +227,7 @@ def planned_cells(recipe: Recipe, grid: Grid, attrs: Mapping[str, str]) -> Plann
         starts=grid.repetitions,
         flow=grid.flow,
         descents=tuple((kind, rate, grid.steps) for rate in grid.learning_rates),
-        labels={probe.label.name: probe.label for probe in recipe.probes},
+        labels={name: label for probe in recipe.probes for name, label in probe.label.columns().items()},
         attrs=attrs,
     )
     lower, upper = np.array(bounds).reshape(*layout.grid, 2).transpose(-1, *range(len(layout.grid)))

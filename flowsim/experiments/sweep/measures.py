@@ -9,7 +9,7 @@ from ...curvature import sharpness
 from ...dynamics import Stopping, first_verdict, settled_verdict, stopping_for
 from ...networks import split, weight_dtype
 from ...norms import norm
-from ...probes import Moment, Probe
+from ...probes import Moment, Probe, columns_of
 from ...problems import Problem
 
 # At 105 weights both ways take 0.8 ms; at 230 Lanczos takes a third (linear networks) or a fifth (GELU) of the time.
@@ -45,9 +45,13 @@ def arrival(network: eqx.Module, problem: Problem, stopping: Stopping | None, ve
 def probed(
     probes: tuple[Probe, ...], network: eqx.Module, problem: Problem, gradient_norm: jax.Array
 ) -> dict[str, jax.Array]:
-    """Return what probes measure at the end of a run, where there is neither a state of the dynamics nor a clock."""
+    """Return what probes measure at the end of a run, where there is neither a state of the dynamics nor a clock.
+
+    One array for each column: a probe that measures a dict fills several.
+    """
     moment = Moment(network, problem, None, jnp.asarray(jnp.nan), gradient_norm)
-    return {probe.label.name: probe.measure(moment) for probe in probes}
+    found = {probe.label.name: probe.measure(moment) for probe in probes}
+    return {column: values for _, column, values in columns_of(found)}
 
 
 @compiled

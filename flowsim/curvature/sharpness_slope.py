@@ -1,0 +1,84 @@
+"""The sharpness as a function that JAX differentiates: by the eigenvector, and never through the search for it."""
+
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import equinox.internal as eqxi
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, PyTree
+
+from ..compiling import compiled, is_traced
+from ..networks import cast, split, weight_dtype
+from ..problems import Problem, check_problem
+from . import vectors
+from .closures import opened
+from .eigenpair import Eigenpair
+from .ends import end_pairs
+
+_SECOND = (
+    "flowsim.sharpness has first derivatives only: a second one asks how the eigenvector moves. Take differences of "
+    "first ones, or, of a few hundred weights, jax.hessian of jnp.linalg.eigvalsh of the dense Hessian"
+)
+
+
+class FoundSharpness(NamedTuple):
+    """The largest eigenvalue with its certificate, as `Eigenpair` has it."""
+
+    value: Array
+    residual: Array
+    converged: Array
+    products: Array
+
+
+def differentiable_sharpness(
+    network: PyTree, problem: Problem, *, dense: bool | None, rtol: float | None
+) -> FoundSharpness:
+    """Return the largest eigenvalue, whose `value` JAX differentiates in all that it depends on.
+
+    The other fields are taken for constants. Raises `RuntimeError` where a second derivative is taken, and as
+    `top_eigenpair` does.
+    """
+    check_problem(problem)
+    if is_traced((network, problem)):
+        return _found(network, opened(network, problem), dense=dense, rtol=rtol)
+    try:
+        return _found(network, problem, dense=dense, rtol=rtol)
+    except jax.errors.UnexpectedTracerError:  # a function of the problem reads what is being differentiated
+        return _found(network, opened(network, problem), dense=dense, rtol=rtol)
+
+
+@compiled
+def curvature_along(network: PyTree, problem: Problem, direction: PyTree) -> Float[Array, ""]:
+    """Return vᵀHv for a direction v as the weights."""
+    weights, rest = split(network)
+    problem = cast(problem, weight_dtype(network))
+    gradient = jax.grad(lambda moved: problem.objective(eqx.combine(moved, rest)))
+    return vectors.inner_product(direction, jax.jvp(gradient, (weights,), (direction,))[1])
+
+
+@eqx.filter_custom_jvp
+def _found(network: PyTree, problem: Problem, *, dense: bool | None, rtol: Any) -> FoundSharpness:
+    return _without_vector(_searched(network, problem, dense, rtol))
+
+
+@_found.def_jvp
+def _slope(primals: tuple, tangents: tuple, *, dense: bool | None, rtol: Any) -> tuple[FoundSharpness, Any]:
+    """Return dS = uᵀ(dH)u beside S: the derivative of (weights, problem) ↦ uᵀHu, u being a constant."""
+    network, problem = eqxi.nondifferentiable(primals, msg=_SECOND)
+    pair = _searched(network, problem, dense, rtol)
+
+    def of_both(network: PyTree, problem: Problem) -> Float[Array, ""]:
+        return curvature_along(network, problem, pair.vector)
+
+    _, slope = eqx.filter_jvp(of_both, primals, tangents)
+    slope = slope * jnp.where(pair.converged, 1, jnp.nan).astype(slope.dtype)
+    return _without_vector(pair), FoundSharpness(slope, None, None, None)  # pyright: ignore[reportArgumentType]
+
+
+def _searched(network: PyTree, problem: Problem, dense: bool | None, rtol: Any) -> Eigenpair:
+    return end_pairs(network, problem, dense=dense, rtol=rtol).pair(0)
+
+
+def _without_vector(pair: Eigenpair) -> FoundSharpness:
+    return FoundSharpness(pair.value, pair.residual, pair.converged, pair.products)

@@ -1,0 +1,61 @@
+"""How fast the gradient flow sharpens."""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, PyTree
+
+from ..curvature import SharpnessGradient, inner_product, sharpness_gradient
+from ..networks import split
+from ..norms import norm
+from .probe import PROBES, Label, Moment, Probe
+
+_RATE = Label(
+    "sharpening_rate",
+    "rate at which the sharpness changes along the gradient flow, dS/dt = −⟨∇S, ∇R⟩",
+    r"sharpening $\dot S = -\langle \nabla S, \nabla R \rangle$",
+    logarithmic=False,
+)
+_COSINE = Label(
+    "sharpening_cosine",
+    "cosine of the angle between ∇S and ∇R, −1 where the flow climbs S straight up",
+    r"cosine of $\nabla S$ and $\nabla R$",
+    logarithmic=False,
+)
+
+
+@PROBES.register("sharpening")
+class Sharpening(Probe):
+    """How the gradient flow through the weights sharpens: `rate`, dS/dt = −⟨∇S, ∇R⟩, and `cosine`, that of ∇S and ∇R.
+
+    Along a descent too they are those of the gradient flow from there. The integral of the rate over the time of a flow
+    is the change of its sharpness. NaN where the largest eigenvalue is not simple, and the cosine where a gradient is
+    zero. At each record it takes a search for two eigenpairs, and some four products more.
+    """
+
+    label: Label = eqx.field(
+        static=True,
+        default=Label(
+            "sharpening",
+            "how the sharpness changes along the gradient flow",
+            r"sharpening",
+            logarithmic=False,
+            parts=(_RATE, _COSINE),
+        ),
+    )
+
+    def measure(self, moment: Moment) -> dict[str, Float[Array, ""]]:
+        """Return the rate and the cosine."""
+        sharpness, gradient = slopes(moment)
+        product = inner_product(sharpness.gradient, gradient)
+        sizes = norm(sharpness.gradient) * norm(gradient)
+        return {"rate": -product, "cosine": jnp.where(sizes > 0, product / sizes, jnp.nan)}
+
+
+def slopes(moment: Moment) -> tuple[SharpnessGradient, PyTree]:
+    """Return ∇S, by Lanczos, NaN where the sharpness has no derivative to the precision, and ∇R, as the weights."""
+    weights, rest = split(moment.network)
+    found = sharpness_gradient(moment.network, moment.problem, dense=False)
+    known = jax.tree.map(lambda leaf: jnp.where(found.converged, leaf, jnp.nan), found.gradient)
+    gradient = jax.grad(lambda moved: moment.problem.objective(eqx.combine(moved, rest)))(weights)
+    return eqx.tree_at(lambda slope: slope.gradient, found, known), gradient

@@ -1,0 +1,113 @@
+"""The third derivative of the risk on a few directions, beside the dense one and differences of SciPy's eigenvalues."""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import scipy.linalg
+from jax.flatten_util import ravel_pytree
+
+import flowsim
+from flowsim.curvature import contractions, top_eigenpairs
+from flowsim.networks import split
+
+RNG = np.random.default_rng(5)
+STEP = 5e-4
+
+
+@pytest.fixture(scope="module")
+def problem():
+    return flowsim.EmpiricalRisk(RNG.standard_normal((12, 3)), RNG.standard_normal(12))
+
+
+@pytest.fixture(scope="module")
+def network():
+    return flowsim.Perceptron.gaussian(widths=[3, 4, 1], scale=0.9, biases=True, key=jax.random.key(7))
+
+
+@eqx.filter_jit
+def derivatives(network, problem):
+    """The gradient, the Hessian and the third derivative of the risk on flat weights."""
+    weights, rest = split(network)
+    flat, unravel = ravel_pytree(weights)
+
+    def risk(vector):
+        return problem(eqx.combine(unravel(vector), rest))
+
+    return jax.grad(risk)(flat), jax.hessian(risk)(flat), jax.jacfwd(jax.hessian(risk))(flat)
+
+
+def rows_of(directions):
+    return np.asarray(jax.vmap(lambda one: ravel_pytree(one)[0])(directions))
+
+
+@pytest.fixture(scope="module")
+def found(network, problem):
+    return contractions(network, problem, top_eigenpairs(network, problem, count=3).vectors)
+
+
+def test_all_contractions_are_those_of_the_dense_third_derivative(network, problem, found):
+    rows = rows_of(top_eigenpairs(network, problem, count=3).vectors)
+    gradient, hessian, third = (np.asarray(one) for one in derivatives(network, problem))
+    slopes = np.einsum("ia,jb,abc->ijc", rows, rows, third)
+    scale = np.abs(slopes).max()
+    assert rows_of(found.gradients).shape == (6, gradient.size)
+    for one in range(3):
+        for other in range(3):
+            flat = ravel_pytree(found.gradient(one, other))[0]
+            np.testing.assert_allclose(flat, slopes[one, other], rtol=1e-10, atol=1e-12 * scale)
+    np.testing.assert_allclose(found.gram, np.einsum("ijc,klc->ijkl", slopes, slopes) / 2, atol=1e-11 * scale**2)
+    np.testing.assert_allclose(found.sharpening, -slopes @ gradient, atol=1e-11 * scale)
+    np.testing.assert_allclose(found.hessian, rows @ hessian @ rows.T, atol=1e-11 * hessian.max())
+
+
+def test_the_diagonal_of_the_sharpening_is_how_scipys_eigenvalues_change_along_the_flow(network, problem, found):
+    """dλ_i/dt for dW/dt = −∇R by the central difference of order four, of error h⁴λ⁽⁵⁾/30 and some 1.5 ε λ/h."""
+    weights, rest = split(network)
+    flat, unravel = ravel_pytree(weights)
+    velocity = -derivatives(network, problem)[0]
+    velocity, speed = velocity / np.linalg.norm(velocity), np.linalg.norm(velocity)
+
+    def largest(step):
+        matrix = derivatives(eqx.combine(unravel(flat + step * velocity), rest), problem)[1]
+        return scipy.linalg.eigh(matrix, eigvals_only=True)[:-4:-1]
+
+    difference = 8 * (largest(STEP) - largest(-STEP)) - largest(2 * STEP) + largest(-2 * STEP)
+    expected = speed * difference / (12 * STEP)
+    assert np.abs(expected).min() > 0.1
+    np.testing.assert_allclose(np.diag(found.sharpening), expected, rtol=1e-8)
+
+
+def test_the_gram_matrix_of_the_central_flow_is_positive_on_symmetric_matrices(found):
+    """⟨X, B[X]⟩ = ½‖Σ X_ij T_ij‖²."""
+    X = RNG.standard_normal((3, 3))
+    X = X + X.T
+    combined = np.einsum("ij,ijc->c", X, [[ravel_pytree(found.gradient(i, j))[0] for j in range(3)] for i in range(3)])
+    np.testing.assert_allclose(np.einsum("ij,ijkl,kl", X, found.gram, X), combined @ combined / 2, rtol=1e-12)
+
+
+def test_contractions_work_under_jit_and_vmap(network, problem):
+    directions = top_eigenpairs(network, problem, count=2).vectors
+    lanes = jax.tree.map(lambda leaf: jnp.stack([leaf, 1.2 * leaf]), network)
+    mapped = jax.jit(jax.vmap(lambda one: contractions(one, problem, directions)))(lanes)
+    for lane in range(2):
+        alone = contractions(jax.tree.map(lambda leaf, lane=lane: leaf[lane], lanes), problem, directions)
+        np.testing.assert_allclose(mapped.gram[lane], alone.gram, rtol=1e-10, atol=1e-12)
+
+
+def test_a_gradient_of_ones_own_is_differentiated_twice():
+    """T = 2 e_i for w_i² given as the gradient of w_i³/3."""
+    problem = flowsim.Risk(lambda w: jnp.sum(w**3) / 3, gradient=lambda w: w**2)
+    found = contractions(jnp.array([1.0, 3.0]), problem, jnp.eye(2))
+    np.testing.assert_allclose(found.gradients, [[2, 0], [0, 0], [0, 2]], atol=1e-15)
+    np.testing.assert_allclose(found.sharpening, [[-2, 0], [0, -18]], atol=1e-14)
+
+
+@pytest.mark.parametrize("directions", [np.ones(5), np.ones((2, 4)), np.ones((0, 5)), {"w": np.ones((2, 5))}])
+def test_directions_that_are_no_rows_of_weights_are_refused(directions):
+    directions = jax.tree.map(jnp.asarray, directions)
+    with pytest.raises(
+        ValueError, match=r"beside weights of shapes \[\(5,\)\]: expected the weights with one more axis"
+    ):
+        contractions(jnp.ones(5), flowsim.Risk(lambda w: jnp.sum(w**3)), directions)
