@@ -7,11 +7,17 @@ from . import losses as losses, solvers as solvers, theory as theory
 from .comparison import Comparison as Comparison, SharpnessAlong as SharpnessAlong, compare as compare
 from .curvature import sharpness as sharpness
 from .dynamics import (
+    SGD as SGD,
+    Adam as Adam,
     Descent as Descent,
     Dynamics as Dynamics,
     GradientDescent as GradientDescent,
     GradientFlow as GradientFlow,
+    HeavyBall as HeavyBall,
+    Nesterov as Nesterov,
+    Optax as Optax,
     Outcome as Outcome,
+    RMSProp as RMSProp,
     SharpnessLimitedController as SharpnessLimitedController,
     Stopping as Stopping,
     Trajectory as Trajectory,

@@ -54,6 +54,10 @@ class GradientField(eqx.Module):
         """Return the same field over weights that are one vector, or the pytree that they are without `places`."""
         return GradientField(self.problem, self.rest, places)
 
+    def of(self, problem: Problem) -> "GradientField":
+        """Return the field of the same network on another problem, such as that of some samples."""
+        return GradientField(problem, self.rest, self.places)
+
     def flattened(self, weights: PyTree) -> tuple["GradientField", PyTree]:
         """Return the field and the weights as one vector where they are many small arrays, else as they are."""
         places = Places.of(weights)

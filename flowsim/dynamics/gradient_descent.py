@@ -20,3 +20,7 @@ class GradientDescent(Descent):
     def step(self, weights: PyTree, gradient: PyTree, memory: None) -> tuple[PyTree, None]:
         """Return W − η∇R(W)."""
         return jax.tree.map(lambda w, g: w - self.learning_rate * g, weights, gradient), None
+
+    def stability_threshold(self) -> ArrayLike:
+        """Return 2/η: a mode of curvature λ is multiplied by 1 − ηλ in each step."""
+        return 2 / self.learning_rate
