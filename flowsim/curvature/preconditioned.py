@@ -50,6 +50,6 @@ def _check_alike(preconditioner: PyTree, weights: PyTree) -> None:
     found, expected = ([leaf.shape for leaf in jax.tree.leaves(tree)] for tree in (preconditioner, weights))
     if jax.tree.structure(preconditioner) != jax.tree.structure(weights) or found != expected:
         raise ValueError(
-            f"the preconditioner has arrays of shapes {found} and the network has weights of shapes {expected}: expected "
-            "one number for each weight, in the structure of flowsim.networks.split(network)[0]"
+            f"the preconditioner has arrays of shapes {found} and the network has weights of shapes {expected}: "
+            "expected one number for each weight, in the structure of flowsim.networks.split(network)[0]"
         )

@@ -94,9 +94,7 @@ def _reached(marks: np.ndarray, steps: int) -> np.ndarray:
     return np.minimum(marks, steps) if marks[-1] >= steps else np.append(marks, steps)
 
 
-def _optimizer(
-    learning_rate: float | None, optimizer: "Descent | optax.GradientTransformation | None"
-) -> Descent:
+def _optimizer(learning_rate: float | None, optimizer: "Descent | optax.GradientTransformation | None") -> Descent:
     """Return the dynamics of a run: gradient descent with the learning rate, or the optimizer, which has its own."""
     if optimizer is None and learning_rate is not None:
         return GradientDescent(learning_rate)

@@ -4,7 +4,7 @@ import abc
 import inspect
 import re
 from collections.abc import Callable
-from typing import ClassVar, Self
+from typing import Any, ClassVar, Self
 
 import equinox as eqx
 import jax
@@ -18,6 +18,9 @@ from .dynamics import Attempt, Clock, Dynamics
 from .field import GradientField, constant, norm
 from .minibatches import Draw, Minibatches
 from .outcome import Outcome
+
+# A number or an array of one, traced perhaps, with which arithmetic does as it does with a float.
+Scalar = Any
 
 
 class DescentState(eqx.Module):
@@ -58,6 +61,8 @@ class Descent(Dynamics):
 
     patience: ClassVar[int] = 1
     gradients_per_step: ClassVar[int] = 1
+    preconditioned: ClassVar[bool] = False
+    """Whether `preconditioner` returns one."""
 
     @abc.abstractmethod
     def remember(self, weights: PyTree) -> PyTree:
@@ -67,14 +72,14 @@ class Descent(Dynamics):
     def step(self, weights: PyTree, gradient: PyTree, memory: PyTree) -> tuple[PyTree, PyTree]:
         """Return the weights after one step, and what is remembered from then on."""
 
-    def time_of_step(self) -> ArrayLike:
+    def time_of_step(self) -> Scalar:
         """Return how much time of the flow that it follows passes in one step: by default η.
 
         That is the time for which the distance to the flow vanishes as η → 0, and that of all that compares the two.
         """
         return self.learning_rate
 
-    def stability_threshold(self) -> ArrayLike | None:
+    def stability_threshold(self) -> Scalar | None:
         """Return the largest curvature at which a quadratic mode is stable, `None` where it is not known, as here.
 
         Where there is a preconditioner P, it is the curvature of P^(−1/2) H P^(−1/2), P held fixed.
@@ -85,9 +90,7 @@ class Descent(Dynamics):
         """Return how the samples of each step are drawn, `None` where a step takes all of them, as here."""
         return None
 
-    def advanced(
-        self, objective: Callable[[PyTree], Float[Array, ""]], state: DescentState
-    ) -> tuple[PyTree, PyTree]:
+    def advanced(self, objective: Callable[[PyTree], Float[Array, ""]], state: DescentState) -> tuple[PyTree, PyTree]:
         """Return the weights after one step, and the memory: by default `step`, which needs no more than the gradient.
 
         `objective` is the function of the weights whose value and gradient `state` holds.

@@ -71,8 +71,8 @@ class _Run(eqx.Module):
 class RunState(eqx.Module):
     """All that a run needs to go on, bit for bit, from where it is. `dynamics` is the dynamics' own state.
 
-    `unrest` is its restlessness where it was last judged: of most, the norm of the gradient here. `fixed` says that the run stands still where it asks for second derivatives, `recorded` that there is a record of
-    where it is.
+    `unrest` is its restlessness where it was last judged: of most, the norm of the gradient here. `fixed` says that the
+    run stands still where it asks for second derivatives, `recorded` that there is a record of where it is.
     """
 
     dynamics: PyTree

@@ -15,12 +15,13 @@ class Draw(eqx.Module):
     """Where a sequence of minibatches is: the number `count` of the next one, counted from 0.
 
     `order` is the permutation of all samples of this epoch, `None` where they are drawn with replacement; an epoch has
-    so many `batches`. `largest` is the largest norm of a gradient of its batches so far.
+    so many `batches` of the `samples`. `largest` is the largest norm of a gradient of its batches so far.
     """
 
     count: Int[Array, ""]
     order: Integer[Array, " n"] | None
     largest: Float[Array, ""]
+    samples: int = eqx.field(static=True)
     batches: int = eqx.field(static=True)
 
     @property
@@ -31,10 +32,10 @@ class Draw(eqx.Module):
     def seen(self, gradient_norm: Float[Array, ""]) -> "Draw":
         """Return the draw with the norm of the gradient of the next batch."""
         before = jnp.where(self.count % self.batches == 0, 0, self.largest).astype(gradient_norm.dtype)
-        return Draw(self.count, self.order, jnp.maximum(before, gradient_norm), self.batches)
+        return Draw(self.count, self.order, jnp.maximum(before, gradient_norm), self.samples, self.batches)
 
 
-def as_seed(seed: Any) -> Array | np.ndarray:
+def as_seed(seed: int) -> Any:
     """Return a seed as an array, so that another one needs no new compilation; `ValueError` for what is none."""
     number = seed if isinstance(seed, jax.Array) else np.asarray(seed)
     if number.ndim or number.dtype.kind not in "iu" or (isinstance(number, np.ndarray) and not 0 <= number < 2**32):
@@ -45,10 +46,10 @@ def as_seed(seed: Any) -> Array | np.ndarray:
 class Minibatches(eqx.Module):
     """Minibatches of `size` samples, drawn by a `seed`.
 
-    Without `replacement` every epoch has a new order of all n samples, cut into ⌊n/size⌋ batches; the n mod size samples
-    at its end sit it out. With it every batch is independent, and ⌊n/size⌋ of them count as an epoch. Batch k is the
-    same in every process, under `jax.jit` and `jax.vmap`, and after a checkpoint. Raises `ValueError` for a size or seed
-    that cannot be.
+    Without `replacement` every epoch has a new order of all n samples, cut into ⌊n/size⌋ batches; the n mod size
+    samples at its end sit it out. With it every batch is independent, and ⌊n/size⌋ of them count as an epoch. Batch k
+    is the same in every process, under `jax.jit` and `jax.vmap`, and after a checkpoint. Raises `ValueError` for a size
+    or seed that cannot be.
     """
 
     size: int = eqx.field(static=True)
@@ -75,7 +76,7 @@ class Minibatches(eqx.Module):
         if count < self.size:
             raise ValueError(f"batch={self.size} is more than the {count} samples: write {count} or fewer")
         start, order = jnp.array(0, jnp.int32), None if self.replacement else self._order(jnp.array(0), count)
-        return Draw(start, order, jnp.zeros(()), count // self.size)
+        return Draw(start, order, jnp.zeros(()), count, count // self.size)
 
     def next(self, draw: Draw) -> Draw:
         """Return the draw after one more batch."""
@@ -85,21 +86,21 @@ class Minibatches(eqx.Module):
             order = jax.lax.cond(
                 count % draw.batches == 0, lambda: self._order(count // draw.batches, size), lambda: old
             )
-        return Draw(count, order, draw.largest, draw.batches)
+        return Draw(count, order, draw.largest, draw.samples, draw.batches)
 
     def taken(self, problem: Problem, draw: Draw) -> Problem:
-        """Return the problem on the next batch. Its samples stand in their order among all, which adds them up alike."""
-        known = problem.on_samples(jnp.sort(self._chosen(problem, draw)))
+        """Return the problem on the next batch, its samples in their order among all, so that they add up alike."""
+        known = problem.on_samples(jnp.sort(self._chosen(draw)))
         if known is None:
             raise ValueError(f"{type(problem).__name__} has samples and no on_samples(chosen): define both, or neither")
         return known
 
-    def _chosen(self, problem: Problem, draw: Draw) -> Integer[Array, " batch"]:
+    def _chosen(self, draw: Draw) -> Integer[Array, " batch"]:
         if draw.order is not None:
             first = (draw.count % draw.batches) * self.size
             return jax.lax.dynamic_slice_in_dim(draw.order, first, self.size)
         key = jax.random.fold_in(jax.random.key(self.seed), draw.count)
-        return jax.random.randint(key, (self.size,), 0, problem.sample_count(), jnp.int32)
+        return jax.random.randint(key, (self.size,), 0, draw.samples, jnp.int32)
 
     def _order(self, epoch: Int[Array, ""], count: int) -> Integer[Array, " n"]:
         key = jax.random.fold_in(jax.random.key(self.seed), epoch)

@@ -56,7 +56,10 @@ def squared_distance_figure(dataset: xarray.Dataset) -> Figure:
 
 
 def sharpness_figure(dataset: xarray.Dataset) -> Figure:
-    """Return the sharpness against time, with 2/η of every learning rate and the bounds of Theorem 2 on S_min."""
+    """Return the sharpness against time, with 2/η of every learning rate and the bounds of Theorem 2 on S_min.
+
+    In place of 2/η stands the edge of stability of the descent where that is another, nothing where it is not known.
+    """
     shown = recorded(dataset)
     thresholds = [run.run.threshold for run in shown.others]
     with matplotlib.rc_context(STYLE):
@@ -126,18 +129,22 @@ def _draw_others(axes: Axes, runs: Sequence[RecordedRun], curves: Sequence[Curve
 
 
 def _draw_levels(axes: Axes, shown: Recorded) -> None:
-    """Draw 2/η dashed and the bounds of Theorem 2 dotted, with their names in the right margin."""
+    """Draw 2/η dashed, or the edge of stability in its place, and the bounds of Theorem 2 dotted.
+
+    Their names stand in the right margin.
+    """
     levels: list[tuple[float, str, Any]] = []
-    rates: dict[float | None, Run] = {}
+    edges: dict[tuple[float | None, float], Run] = {}
     for other in shown.by_rate:
-        rates.setdefault(other.run.learning_rate, other.run)
-    for rate, run in rates.items():
-        level, colour = run.threshold, run_look(run)["color"]
+        edges.setdefault((other.run.learning_rate, other.run.threshold), other.run)
+    for (rate, level), run in edges.items():
+        colour = run_look(run)["color"]
         if rate is not None and level <= axes.get_ylim()[1]:
             # White beneath keeps the dashes visible on a run that swings around its own 2/η.
             axes.axhline(level, color="white", linewidth=2 * THRESHOLD["linewidth"], zorder=THRESHOLD["zorder"])
             axes.axhline(level, color=colour, **THRESHOLD)
-            levels.append((level, rf"$2/\eta,\ \eta = {rate:.3g}$", colour))
+            name = r"$2/\eta,\ " if run.own_edge is None else r"edge, $"
+            levels.append((level, rf"{name}\eta = {rate:.3g}$", colour))
     levels = thinned(sorted(levels, key=lambda level: level[0]), _MARGIN_LABELS)
     for bound, name in zip(shown.bounds or (), ("lower", "upper"), strict=False):
         axes.axhline(bound, **BOUND)
@@ -189,4 +196,6 @@ def _mark_crossings(axes: Axes, runs: Sequence[RecordedRun], curves: Sequence[Cu
             time = max(crossing, times[0])
             places.append((time, np.exp(np.interp(time, times, np.log(values)))))
     if places:
-        axes.plot(*zip(*places, strict=True), label=r"$S$ reaches $2/\eta$", **CROSSING)
+        plain = all(run.run.own_edge is None for run in runs)
+        label = r"$S$ reaches $2/\eta$" if plain else "reaches its edge"
+        axes.plot(*zip(*places, strict=True), label=label, **CROSSING)

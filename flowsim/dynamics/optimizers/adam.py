@@ -1,12 +1,12 @@
 """Adam: descent along a running mean of gradients, preconditioned by one of their squares."""
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import ArrayLike, PyTree
+from jaxtyping import PyTree
 
-from ..descent import DESCENTS, DescentState
+from ..descent import DESCENTS, DescentState, Scalar
 from ..dynamics import DYNAMICS
 from .transformed import Transformed, check_decay, check_regularizer
 
@@ -24,11 +24,13 @@ class Adam(Transformed):
     for options that cannot be.
     """
 
-    learning_rate: ArrayLike
+    learning_rate: Scalar
     b1: float = 0.9
     b2: float = 0.999
     eps: float = 1e-8
     eps_root: float = 0.0
+
+    preconditioned: ClassVar[bool] = True
 
     def __check_init__(self):
         check_decay("b1", self.b1)
@@ -42,7 +44,7 @@ class Adam(Transformed):
 
         return optax.adam(self.learning_rate, b1=self.b1, b2=self.b2, eps=self.eps, eps_root=self.eps_root)
 
-    def stability_threshold(self) -> ArrayLike:
+    def stability_threshold(self) -> Scalar:
         """Return (2 + 2β₁)/((1 − β₁)η) for the preconditioned Hessian: 38/η for β₁ = 0.9.
 
         With P held fixed a step is one of the heavy ball with learning rate (1 − β₁)η, as m is a mean and no sum (Cohen
@@ -52,7 +54,6 @@ class Adam(Transformed):
 
     def preconditioner(self, state: DescentState) -> PyTree:
         """Return the diagonal of P in the next step, in which the gradient of `state` counts already."""
-        _, memory = self.transformation().update(state.gradient, state.memory, state.weights)
-        means = memory[0]
+        means, *_ = self.memory_of_next_step(state)
         unbiased, whole = 1 - self.b1**means.count, 1 - self.b2**means.count
         return jax.tree.map(lambda nu: unbiased * (jnp.sqrt(nu / whole + self.eps_root) + self.eps), means.nu)

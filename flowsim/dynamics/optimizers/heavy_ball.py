@@ -2,9 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from jaxtyping import ArrayLike
-
-from ..descent import DESCENTS
+from ..descent import DESCENTS, Scalar
 from ..dynamics import DYNAMICS
 from .transformed import Transformed, check_decay
 
@@ -21,7 +19,7 @@ class HeavyBall(Transformed):
     (the first approximation of Kovachki and Stuart 2021). Raises `ValueError` for a momentum that is not in [0, 1).
     """
 
-    learning_rate: ArrayLike
+    learning_rate: Scalar
     momentum: float = 0.9
 
     def __check_init__(self):
@@ -33,11 +31,11 @@ class HeavyBall(Transformed):
 
         return optax.sgd(self.learning_rate, momentum=self.momentum)
 
-    def time_of_step(self) -> ArrayLike:
+    def time_of_step(self) -> Scalar:
         """Return η/(1 − β)."""
         return self.learning_rate / (1 - self.momentum)
 
-    def stability_threshold(self) -> ArrayLike:
+    def stability_threshold(self) -> Scalar:
         """Return 2(1 + β)/η.
 
         A mode of curvature λ has the characteristic polynomial z² − (1 + β − ηλ)z + β, both roots of which are in the

@@ -2,9 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from jaxtyping import ArrayLike
-
-from ..descent import DESCENTS
+from ..descent import DESCENTS, Scalar
 from ..dynamics import DYNAMICS
 from .transformed import Transformed, check_decay
 
@@ -22,7 +20,7 @@ class Nesterov(Transformed):
     `ValueError` for a momentum that is not in [0, 1).
     """
 
-    learning_rate: ArrayLike
+    learning_rate: Scalar
     momentum: float = 0.9
 
     def __check_init__(self):
@@ -34,11 +32,11 @@ class Nesterov(Transformed):
 
         return optax.sgd(self.learning_rate, momentum=self.momentum, nesterov=True)
 
-    def time_of_step(self) -> ArrayLike:
+    def time_of_step(self) -> Scalar:
         """Return η/(1 − β)."""
         return self.learning_rate / (1 - self.momentum)
 
-    def stability_threshold(self) -> ArrayLike:
+    def stability_threshold(self) -> Scalar:
         """Return (2 + 2β)/((1 + 2β)η).
 
         A mode of curvature λ has the characteristic polynomial z² − (1 + β)(1 − ηλ)z + β(1 − ηλ), a root of which

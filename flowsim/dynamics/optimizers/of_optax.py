@@ -1,15 +1,15 @@
 """Any gradient transformation of Optax as a descent."""
 
 import math
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
-from jaxtyping import ArrayLike
+from jaxtyping import Array, Int
 
 from ...recognized import recognized
-from ..descent import Descent
+from ..descent import Descent, DescentState, Scalar
 from ..dynamics import DYNAMICS
 from .transformed import Transformed
 
@@ -22,16 +22,16 @@ class Optax(Transformed):
     """A descent by any `optax.GradientTransformation`: a step takes `time_per_step`, so that by default steps count.
 
     The transformation holds its learning rate, and what else it has, as constants of the compiled program; where it
-    searches along a line, it is handed `value`, `grad` and `value_fn`. `flowsim.descend(..., optimizer=optax.lion(1e-3))`
-    makes one by itself. Give `time_per_step`, as in `flowsim.Optax(optax.lion(1e-3), time_per_step=1e-3)`, to put it
-    beside a flow. Raises `TypeError` for what is no transformation, `ValueError` for a time that cannot be.
+    searches along a line, it is handed `value`, `grad` and `value_fn`. `descend(..., optimizer=optax.lion(1e-3))` makes
+    one by itself. Give `time_per_step`, as in `flowsim.Optax(optax.lion(1e-3), time_per_step=1e-3)`, to put it beside a
+    flow. Raises `TypeError` for what is no transformation, `ValueError` for a time that cannot be.
     """
 
-    init: Callable[[Any], Any]
-    update: Callable[..., Any]
-    time_per_step: ArrayLike
+    init: Any
+    update: Any
+    time_per_step: Scalar
 
-    def __init__(self, transformation: "optax.GradientTransformation", *, time_per_step: ArrayLike = 1.0):
+    def __init__(self, transformation: "optax.GradientTransformation", *, time_per_step: Scalar = 1.0):
         if not is_transformation(transformation):
             found = type(transformation).__name__
             raise TypeError(f"expected a gradient transformation of Optax, such as optax.adam(1e-3), got {found}")
@@ -45,7 +45,7 @@ class Optax(Transformed):
         self.time_per_step = float(time_per_step) if isinstance(time_per_step, int) else time_per_step
 
     @property
-    def learning_rate(self) -> ArrayLike:
+    def learning_rate(self) -> Scalar:
         """The time of a step: that of the transformation is its own."""
         return self.time_per_step
 
@@ -54,6 +54,10 @@ class Optax(Transformed):
         import optax
 
         return optax.GradientTransformationExtraArgs(self.init, self.update)
+
+    def work(self, state: DescentState, steps: Int[Array, ""]) -> tuple[None, Int[Array, ""]]:
+        """Return `None`: a transformation may take gradients of its own along a line."""
+        return None, jnp.zeros_like(steps)
 
 
 def is_transformation(optimizer: object) -> bool:

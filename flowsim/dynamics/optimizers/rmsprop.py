@@ -1,12 +1,12 @@
 """RMSProp: descent preconditioned by a running mean of squared gradients."""
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import ArrayLike, PyTree
+from jaxtyping import PyTree
 
-from ..descent import DESCENTS, DescentState
+from ..descent import DESCENTS, DescentState, Scalar
 from ..dynamics import DYNAMICS
 from .transformed import Transformed, check_decay, check_regularizer
 
@@ -23,10 +23,12 @@ class RMSProp(Transformed):
     dW/dt = −P⁻¹∇R(W) with P = diag √(ν + ε). Raises `ValueError` for options that cannot be.
     """
 
-    learning_rate: ArrayLike
+    learning_rate: Scalar
     decay: float = 0.9
     eps: float = 1e-8
     momentum: float | None = None
+
+    preconditioned: ClassVar[bool] = True
 
     def __check_init__(self):
         check_decay("decay", self.decay)
@@ -39,11 +41,11 @@ class RMSProp(Transformed):
 
         return optax.rmsprop(self.learning_rate, decay=self.decay, eps=self.eps, momentum=self.momentum)
 
-    def time_of_step(self) -> ArrayLike:
+    def time_of_step(self) -> Scalar:
         """Return η, and η/(1 − momentum) with momentum."""
         return self.learning_rate if self.momentum is None else self.learning_rate / (1 - self.momentum)
 
-    def stability_threshold(self) -> ArrayLike:
+    def stability_threshold(self) -> Scalar:
         """Return 2/η, and 2(1 + momentum)/η with momentum, for the preconditioned Hessian.
 
         With P held fixed a step is one of gradient descent, or of the heavy ball, in the coordinates P^½ W (Cohen et
@@ -53,5 +55,5 @@ class RMSProp(Transformed):
 
     def preconditioner(self, state: DescentState) -> PyTree:
         """Return √(ν + ε) with the ν of the next step, in which the gradient of `state` counts already."""
-        _, memory = self.transformation().update(state.gradient, state.memory, state.weights)
-        return jax.tree.map(lambda square: jnp.sqrt(square + self.eps), memory[0].nu)
+        mean, *_ = self.memory_of_next_step(state)
+        return jax.tree.map(lambda square: jnp.sqrt(square + self.eps), mean.nu)

@@ -2,9 +2,9 @@
 
 import equinox as eqx
 import jax
-from jaxtyping import Array, ArrayLike, PyTree
+from jaxtyping import PyTree
 
-from ..descent import DESCENTS, Descent
+from ..descent import DESCENTS, Descent, Scalar
 from ..dynamics import DYNAMICS
 from ..minibatches import Minibatches, as_seed
 
@@ -12,8 +12,9 @@ from ..minibatches import Minibatches, as_seed
 @DESCENTS.register("sgd")
 @DYNAMICS.register("sgd")
 class SGD(Descent):
-    """W ← W − η∇R_B(W), R_B the risk on a minibatch B of `batch` samples, drawn as in `Minibatches` (Robbins and Monro 1951).
+    """W ← W − η∇R_B(W), R_B the risk on a minibatch B of `batch` samples (Robbins and Monro 1951).
 
+    Without `replacement`, each epoch takes all samples in a new order, as `flowsim.dynamics.Minibatches` says.
     A step costs the gradient of its minibatch. The full risk and gradient are computed at records, and once an epoch,
     when the run is judged: it has CONVERGED where ‖∇R‖ and all gradients of the minibatches of that epoch are as small
     as `Stopping` says, so where it stays; around a minimum at which samples disagree it does not. It needs a problem
@@ -21,9 +22,9 @@ class SGD(Descent):
     gradient as well. Raises `ValueError` for a batch or a seed that cannot be.
     """
 
-    learning_rate: ArrayLike
+    learning_rate: Scalar
     batch: int = eqx.field(static=True)
-    seed: int | Array = eqx.field(default=0, converter=as_seed)
+    seed: int = eqx.field(default=0, converter=as_seed)
     replacement: bool = eqx.field(static=True, default=False)
 
     def __check_init__(self):

@@ -40,12 +40,15 @@ class Transformed(Descent):
         """Return the weights after one step, for a transformation that needs no more than gradient and weights."""
         return self._stepped(weights, gradient, memory)
 
-    def advanced(
-        self, objective: Callable[[PyTree], Float[Array, ""]], state: DescentState
-    ) -> tuple[PyTree, PyTree]:
+    def advanced(self, objective: Callable[[PyTree], Float[Array, ""]], state: DescentState) -> tuple[PyTree, PyTree]:
         """Return the weights after one step; a transformation that searches along a line has the objective, too."""
         extra = {"value": state.objective, "grad": state.gradient, "value_fn": objective}
         return self._stepped(state.weights, state.gradient, state.memory, **extra)
+
+    def memory_of_next_step(self, state: DescentState) -> Any:
+        """Return the transformation's state after the next step, in which the gradient of `state` counts already."""
+        _, memory = self.transformation().update(state.gradient, state.memory, state.weights)
+        return memory
 
     def _stepped(self, weights: PyTree, gradient: PyTree, memory: PyTree, **extra: Any) -> tuple[PyTree, PyTree]:
         import optax  # takes a moment to import, and not every run needs it
