@@ -63,9 +63,15 @@ class Minibatches(eqx.Module):
             raise ValueError(f"replacement must be True or False, got {self.replacement!r}")
 
     def first(self, problem: Problem) -> Draw:
-        """Return the draw before the first step.
+        """Return the draw before the first step. Raises as `samples_of`."""
+        count = self.samples_of(problem)
+        start, order = jnp.array(0, jnp.int32), None if self.replacement else self._order(jnp.array(0), count)
+        return Draw(start, order, jnp.zeros(()), count, count // self.size)
 
-        Raises `ValueError` for a problem that holds no samples, or fewer than a batch.
+    def samples_of(self, problem: Problem) -> int:
+        """Return how many samples there are to draw from.
+
+        Raises `ValueError` for a problem that holds none, or fewer than a batch.
         """
         count = problem.sample_count()
         if count is None:
@@ -75,8 +81,7 @@ class Minibatches(eqx.Module):
             )
         if count < self.size:
             raise ValueError(f"batch={self.size} is more than the {count} samples: write {count} or fewer")
-        start, order = jnp.array(0, jnp.int32), None if self.replacement else self._order(jnp.array(0), count)
-        return Draw(start, order, jnp.zeros(()), count, count // self.size)
+        return count
 
     def next(self, draw: Draw) -> Draw:
         """Return the draw after one more batch."""

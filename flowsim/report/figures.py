@@ -83,7 +83,8 @@ def distance_figure(dataset: xarray.Dataset) -> Figure:
         curves = [curve(run, "distance") for run in shown.by_rate]
         _set_log_limits(axes, curves, view)
         _draw_others(axes, shown.by_rate, curves, view)
-        _mark_crossings(axes, shown.by_rate, curves, view)
+        label = r"$S$ reaches $2/\eta$" if shown.plain else "reaches its edge"
+        _mark_crossings(axes, shown.by_rate, curves, view, label)
         add_legend(figure, axes)
     return figure
 
@@ -183,8 +184,10 @@ def _apart(heights: np.ndarray, spacing: float) -> np.ndarray:
     return isotonic_regression(heights - stacked).x + stacked
 
 
-def _mark_crossings(axes: Axes, runs: Sequence[RecordedRun], curves: Sequence[Curve], view: TimeView) -> None:
-    """Put a star on every curve where the sharpness first reaches 2/η, on its first point if it starts above."""
+def _mark_crossings(
+    axes: Axes, runs: Sequence[RecordedRun], curves: Sequence[Curve], view: TimeView, label: str
+) -> None:
+    """Put a star on every curve where the run first reaches its edge, on its first point if it starts above."""
     places = []
     for run, drawn in zip(runs, curves, strict=True):
         times, values = in_view(axes, drawn, view)
@@ -196,6 +199,4 @@ def _mark_crossings(axes: Axes, runs: Sequence[RecordedRun], curves: Sequence[Cu
             time = max(crossing, times[0])
             places.append((time, np.exp(np.interp(time, times, np.log(values)))))
     if places:
-        plain = all(run.run.own_edge is None for run in runs)
-        label = r"$S$ reaches $2/\eta$" if plain else "reaches its edge"
         axes.plot(*zip(*places, strict=True), label=label, **CROSSING)

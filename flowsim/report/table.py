@@ -79,7 +79,7 @@ def render(dataset: xarray.Dataset, title: str) -> Table:
 
 def _name_of_edge(shown: Recorded) -> str:
     """Return what the threshold of stability is called: 2/η where it is that of all descents."""
-    return "2/η" if all(run.run.own_edge is None for run in shown.others) else "stable\nup to\nS"
+    return "2/η" if shown.plain else "stable\nup to\nS"
 
 
 def _columns(measure: str, *, edge: str, bounded: bool) -> list[tuple[str, str, int]]:
