@@ -83,6 +83,11 @@ def test_momentum_is_compared_with_the_flow_at_its_own_times(ball):
     assert close < 0.02
 
 
+def test_the_last_step_within_the_time_of_the_flow_is_recorded(parts):
+    both = flowsim.compare(*parts, [0.002], optimizer=heavy, steps=1000, t1=4.0, records=20)
+    assert both.descents[0].distance_time == pytest.approx(4.0, rel=1e-12)
+
+
 def test_the_data_set_keeps_the_edge_and_gives_it_back(ball, adaptive):
     data = ball.to_dataset()
     np.testing.assert_allclose(data[THRESHOLD], [np.inf, 3.5 / 0.002, 3.5 / 0.02])

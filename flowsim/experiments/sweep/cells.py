@@ -13,7 +13,7 @@ import equinox as eqx
 import jax
 import numpy as np
 
-from ...dynamics import DYNAMICS, Descent as Dynamics, GradientFlow, as_descent, checked_parts, stopping_for
+from ...dynamics import DYNAMICS, GradientFlow, as_descent, checked_parts, stopping_for
 from ...identity import digest_of
 from ...kinds import seeds
 from ...networks import weight_dtype
@@ -92,7 +92,7 @@ class Recipe:
     problem: Maker | Problem
     flow: dict[str, Any]
     probes: tuple[Probe, ...]
-    optimizer: Callable[[float], Dynamics]
+    optimizer: Callable[[float], Any]
     seed: int
     wide: bool
     identity: str
