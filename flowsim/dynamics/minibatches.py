@@ -6,7 +6,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Float, Int, Integer, UInt32
+from jaxtyping import Array, Bool, Float, Int, Integer
 
 from ..problems import Problem
 
@@ -53,7 +53,7 @@ class Minibatches(eqx.Module):
     """
 
     size: int = eqx.field(static=True)
-    seed: UInt32[Array, ""] | UInt32[np.ndarray, ""] = eqx.field(converter=as_seed)
+    seed: Any = eqx.field(converter=as_seed)  # a scalar of uint32, from whatever was given
     replacement: bool = eqx.field(static=True, default=False)
 
     def __check_init__(self):
