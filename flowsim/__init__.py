@@ -7,12 +7,18 @@ from . import curvature as curvature, losses as losses, solvers as solvers, theo
 from .comparison import Comparison as Comparison, SharpnessAlong as SharpnessAlong, compare as compare
 from .curvature import sharpness as sharpness, sharpness_gradient as sharpness_gradient
 from .dynamics import (
+    SGD as SGD,
+    Adam as Adam,
     Descent as Descent,
     Dynamics as Dynamics,
     EdgeFlow as EdgeFlow,
     GradientDescent as GradientDescent,
     GradientFlow as GradientFlow,
+    HeavyBall as HeavyBall,
+    Nesterov as Nesterov,
+    Optax as Optax,
     Outcome as Outcome,
+    RMSProp as RMSProp,
     SharpnessLimitedController as SharpnessLimitedController,
     Stopping as Stopping,
     Trajectory as Trajectory,

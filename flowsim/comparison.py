@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +18,7 @@ from .dynamics import (
     GradientDescent,
     Stopping,
     Trajectory,
+    as_descent,
     check_learning_rate,
     check_step_count,
     default_record_steps,
@@ -25,14 +27,17 @@ from .dynamics import (
     steps_until,
     whole_if_close,
 )
+from .edges import edge_of, own_edge_of
 from .networks import split, weight_dtype
 from .probes import Probe, probe_of
 from .problems import Problem
+from .runs import SHARPNESS
 from .sharpness_course import SharpnessAlong as SharpnessAlong
 from .theory import minimal_sharpness_bounds_of
 from .trajectories import RunBesideFlow as RunBesideFlow, last_common, trajectories_of
 
 if TYPE_CHECKING:
+    import optax
     import xarray
     from matplotlib.figure import Figure
 
@@ -96,7 +101,7 @@ def compare(
     *,
     steps: int | None = None,
     t1: float | None = None,
-    optimizer: Callable[[float], Descent] = GradientDescent,
+    optimizer: "Callable[[float], Descent | optax.GradientTransformation]" = GradientDescent,
     diagnostics: Mapping[str, Callable[[Any], Any]] | None = None,
     probes: Sequence[Probe | Callable[[Any], Any]] = (),
     sharpness: bool | SharpnessAlong = True,
@@ -109,7 +114,9 @@ def compare(
 
     The flow runs to its limit, or to time `t1` if that comes first. Each descent takes `steps` steps; by default as
     many as reach `t1`, ⌈t1/η⌉, and 4000 where there is no `t1`. `optimizer` makes another descent of each learning
-    rate, and `probes` and `diagnostics` (as in `integrate`) are recorded along all runs.
+    rate, such as `flowsim.HeavyBall`, with its own time per step, and its own threshold of stability where that is
+    known; that of a preconditioned descent is met by the probe "preconditioned_sharpness". `probes` and `diagnostics`
+    (as in `integrate`) are recorded along all runs.
 
     All runs share the criterion `stopping`, and record their weights at about `records` times
     each; the flow records at all of these times together, so that every distance is taken at equal times.
@@ -128,11 +135,13 @@ def compare(
         check_step_count("steps", steps)
     shared: dict[str, Any] = {"stopping": stopping, "probes": probes, "diagnostics": diagnostics}
     runs = []
-    for eta in learning_rates:
+    optimizers = [as_descent(optimizer(eta)) for eta in learning_rates]
+    for eta, dynamics in zip(learning_rates, optimizers, strict=True):
         progress(f"descent with η = {eta:g}")
-        count = steps_of_descent(eta, steps, t1)
-        options = {"steps": count, "record_steps": _marks(count, records, t1 / eta), "weights": True, **shared}
-        runs.append(descend(network, problem, optimizer=optimizer(eta), **options))
+        time_of_step = float(dynamics.time_of_step())
+        count = steps_of_descent(time_of_step, steps, t1)
+        options = {"steps": count, "record_steps": _marks(count, records, t1 / time_of_step), "weights": True, **shared}
+        runs.append(descend(network, problem, optimizer=dynamics, **options))
     progress("gradient flow")
     times = _common_times([np.asarray(run.times) for run in runs], records) if runs else None
     when = {"records": records} if times is None else {"ts": times, "between": True}
@@ -147,7 +156,7 @@ def compare(
     bounds = minimal_sharpness_bounds_of(network, problem)
     return Comparison(
         flow=flow,
-        descents=tuple(_beside(flow, run, eta) for run, eta in zip(runs, learning_rates, strict=True)),
+        descents=tuple(map(partial(_beside, flow), runs, learning_rates, optimizers)),
         bounds=bounds,
         critical_learning_rate=None if bounds is None or bounds[0] == 0 else 2 / bounds[0],
     )
@@ -179,11 +188,11 @@ def _sharpness_along(asked: object, network: PyTree, probes: object, diagnostics
     return along
 
 
-def steps_of_descent(learning_rate: float, steps: int | None, t1: float) -> int:
+def steps_of_descent(time_of_step: float, steps: int | None, t1: float) -> int:
     """Return the steps of one descent: those asked for, or else as many as reach `t1`, or else 4000."""
     if steps is not None:
         return steps
-    return _STEPS if math.isinf(t1) else steps_until(t1, learning_rate)
+    return _STEPS if math.isinf(t1) else steps_until(t1, time_of_step)
 
 
 def _rates(given: Sequence[float], network: PyTree) -> tuple[float, ...]:
@@ -228,7 +237,7 @@ def _affords_path(network: PyTree) -> bool:
     return _affordable_records(network, 1) == _RECORDS
 
 
-def _beside(flow: Trajectory, run: Trajectory, learning_rate: float) -> RunBesideFlow:
+def _beside(flow: Trajectory, run: Trajectory, learning_rate: float, optimizer: Descent) -> RunBesideFlow:
     flow_times, times = np.asarray(flow.times), np.asarray(run.times)
     # A time ηk may miss the end of the flow by rounding alone.
     index = np.minimum(np.searchsorted(flow_times, times), len(flow_times) - 1)
@@ -236,15 +245,22 @@ def _beside(flow: Trajectory, run: Trajectory, learning_rate: float) -> RunBesid
     if not flow.outcome.stays:
         distance[times > flow_times[-1] * (1 + 4 * np.finfo(times.dtype).eps)] = np.nan
     time, last = last_common(times, distance)
+    edge = edge_of(optimizer)
     return RunBesideFlow(
         learning_rate=float(learning_rate),
         trajectory=run,
         distance=distance,
         distance_to_flow=last,
         distance_time=time,
-        crossing_time=_first_crossing(times, run.sharpness, 2 / learning_rate),
+        crossing_time=_first_crossing(times, _curvature(run, edge.curvature), edge.threshold),
         dynamics=run.dynamics,
+        edge=own_edge_of(optimizer, learning_rate),
     )
+
+
+def _curvature(run: Trajectory, name: str) -> Array | None:
+    """Return what is known along a run of the curvature that its threshold is about."""
+    return run.sharpness if name == SHARPNESS else run.diagnostics.get(name)
 
 
 @compiled

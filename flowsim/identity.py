@@ -16,7 +16,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-_PACKAGES = ("flowsim", "jax", "jaxlib", "diffrax", "equinox", "numpy")
+_PACKAGES = ("flowsim", "jax", "jaxlib", "diffrax", "equinox", "optax", "numpy")
 _HERE = Path(__file__).parent
 PLAIN = {type(None), bool, int, float, complex, str, bytes, type(...)}
 # How an object is made is of no account once it is: what it holds is.

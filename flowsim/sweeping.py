@@ -25,6 +25,7 @@ from .probes import Probe, probe_of
 from .problems import Problem, check_problem
 
 if TYPE_CHECKING:
+    import optax
     import xarray
     from matplotlib.figure import Figure
 
@@ -32,7 +33,7 @@ RATE = "learning_rate"
 _MOST_STEPS = 2**30 - 1
 # What the data set calls other things.
 _TAKEN = {"key", "repetition", "run", "dynamics", "outcome", "steps", "time", "end_time", "steps_asked"}
-_TAKEN |= {"distance_to_flow", "sharpness_lower_bound", "sharpness_upper_bound"}
+_TAKEN |= {"distance_to_flow", "sharpness_lower_bound", "sharpness_upper_bound", "stability_threshold", "threshold_of"}
 
 
 @dataclass(frozen=True)
@@ -85,7 +86,7 @@ def sweep(
     seed: int = 0,
     flow: bool = True,
     steps: int = 4000,
-    optimizer: Callable[[float], Descent] = GradientDescent,
+    optimizer: "Callable[[float], Descent | optax.GradientTransformation]" = GradientDescent,
     solver: diffrax.AbstractAdaptiveSolver | None = None,
     rtol: float | None = None,
     atol: float | None = None,

@@ -12,7 +12,7 @@ from jaxtyping import Float
 from .dynamics import Trajectory
 from .probes import Label, columns_of
 from .quantities import MEASURES, attributes
-from .runs import FLOW, GRADIENT_DESCENT, RUN, Run, run_coordinates
+from .runs import FLOW, GRADIENT_DESCENT, RUN, Edge, Run, run_coordinates
 
 if TYPE_CHECKING:
     import xarray
@@ -31,7 +31,8 @@ class RunBesideFlow:
     `distance` is ‖W_GD(k) − W_GF(ηk)‖ at the records of the trajectory, NaN where the flow did not get so far;
     `distance_to_flow` is the distance at the last time that both reached, `distance_time` (see `last_common`);
     `crossing_time` is the time ηk at which the sharpness first
-    reaches 2/η, interpolated between records, or `None` if it never does.
+    reaches 2/η, interpolated between records, or `None` if it never does, or is not known. `edge` is what stands in
+    place of the sharpness and 2/η for a descent that has another edge of stability.
     """
 
     learning_rate: float | None
@@ -41,6 +42,7 @@ class RunBesideFlow:
     distance_time: float
     crossing_time: float | None
     dynamics: str = GRADIENT_DESCENT
+    edge: Edge | None = None
 
 
 def last_common(times: np.ndarray, distance: np.ndarray) -> tuple[float, float]:
@@ -71,7 +73,7 @@ def trajectories_of(
     """
     import xarray
 
-    runs = [FLOW, *(Run(other.dynamics, other.learning_rate) for other in beside)]
+    runs = [FLOW, *(Run(other.dynamics, other.learning_rate, own_edge=other.edge) for other in beside)]
     paths = [_path(flow, None), *(_path(other.trajectory, other.distance) for other in beside)]
     ends = [_end(flow), *(_end(other.trajectory) | _beside_flow(other) for other in beside)]
     labels = {name: label for run in (*(other.trajectory for other in beside), flow) for name, label in _labels(run)}

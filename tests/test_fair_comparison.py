@@ -371,7 +371,7 @@ class TestScenario:
             ("[test_accuracy]", "[top_eigenvalues]", "sharpness.count: found 2 beside a probe that is called"),
             ("t1: 0.35", "t1: 0", "flow.t1"),
             ("t1: 0.35", "t1: 1.0e+8", "flow.t1: found 3000000000 steps over all learning rates"),
-            ("t1: 0.35", "t1: 1.0e+20", "flow.t1: found a descent with learning rate 0.05 takes 2e+21 steps"),
+            ("t1: 0.35", "t1: 1.0e+20", "flow.t1: found a descent in steps of time 0.05 takes 2e+21 steps"),
         ],
     )
     def test_what_cannot_be_is_refused_in_one_line(self, tmp_path, capsys, old, new, message):

@@ -27,6 +27,7 @@ FLOORS = {
     "theory": 5,
     "runs": 6,
     "quantities": 6,
+    "edges": 6,
     "sharpness_course": 6,
     "trajectories": 6,
     "comparison": 6,

@@ -27,6 +27,7 @@ from .hessian import (
     hessian_operator as hessian_operator,
     hessian_product as hessian_product,
 )
+from .preconditioned import preconditioned_eigenpair as preconditioned_eigenpair
 from .residual import ResidualCurvature as ResidualCurvature
 from .sharpness import (
     SpectralBounds as SpectralBounds,

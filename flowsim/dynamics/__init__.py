@@ -15,6 +15,17 @@ from .field import check_step_count as check_step_count, checked_parts as checke
 from .gradient_descent import GradientDescent as GradientDescent
 from .gradient_flow import GradientFlow as GradientFlow
 from .integrate import integrate as integrate
+from .minibatches import Draw as Draw, Minibatches as Minibatches
+from .optimizers import (
+    SGD as SGD,
+    Adam as Adam,
+    HeavyBall as HeavyBall,
+    Nesterov as Nesterov,
+    Optax as Optax,
+    RMSProp as RMSProp,
+    Transformed as Transformed,
+    as_descent as as_descent,
+)
 from .outcome import Outcome as Outcome
 from .solvers import SOLVERS as SOLVERS
 from .step_control import (

@@ -3,7 +3,7 @@
 import math
 import os
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax.numpy as jnp
 import numpy as np
@@ -17,10 +17,14 @@ from .descent import Descent
 from .driver import Request, drive
 from .field import check_step_count, checked_parts, constant
 from .gradient_descent import GradientDescent
+from .optimizers import as_descent
 from .records import instruments
 from .schedule import AtSteps
 from .stopping import Stopping, stopping_for
 from .trajectory import Trajectory, as_times, trajectory_of
+
+if TYPE_CHECKING:
+    import optax
 
 _RECORDS = 250
 _MOST_STEPS = 2**31
@@ -35,7 +39,7 @@ def descend(
     problem: Problem,
     *,
     learning_rate: float | None = None,
-    optimizer: Descent | None = None,
+    optimizer: "Descent | optax.GradientTransformation | None" = None,
     steps: int,
     record_steps: ArrayLike | None = None,
     stopping: Stopping | None = None,
@@ -49,10 +53,12 @@ def descend(
     """Run gradient descent W ← W − η∇R(W) for at most `steps` steps with `learning_rate` η, or another `optimizer`.
 
     It ends early by the criteria of `stopping` (as in `integrate`), when the risk diverges, or when a step
-    changes no weight in floating point, where all later steps would stay. Time is η·k after k steps. Records
+    changes no weight in floating point, where all later steps would stay. Time is η·k after k steps, or what else the
+    optimizer says of its steps (`Descent.time_of_step`), so that it is that of the flow that they follow. Records
     are made at the increasing step numbers `record_steps` and at the end (default:
     `default_record_steps(steps)`, some 250, dense at first); what they hold is as
-    in `integrate`. An `optimizer` is a `flowsim.Descent`, which holds its learning rate itself.
+    in `integrate`. An `optimizer` is a `flowsim.Descent`, which holds its learning rate itself, or any
+    `optax.GradientTransformation`, the steps of which count one by one (`flowsim.Optax` gives them another time).
 
     Works without `checkpoint` under `jax.jit` and `jax.vmap`, with a traced `learning_rate` too, and under `jax.jvp`
     and `jax.jacfwd`. Raises `ValueError` or `TypeError` for arguments that cannot be right, and `RuntimeError` where it
@@ -88,16 +94,13 @@ def _reached(marks: np.ndarray, steps: int) -> np.ndarray:
     return np.minimum(marks, steps) if marks[-1] >= steps else np.append(marks, steps)
 
 
-def _optimizer(learning_rate: float | None, optimizer: Descent | None) -> Descent:
+def _optimizer(learning_rate: float | None, optimizer: "Descent | optax.GradientTransformation | None") -> Descent:
     """Return the dynamics of a run: gradient descent with the learning rate, or the optimizer, which has its own."""
     if optimizer is None and learning_rate is not None:
         return GradientDescent(learning_rate)
     if optimizer is None or learning_rate is not None:
         raise ValueError("give either a learning_rate, for gradient descent, or an optimizer, which holds its own")
-    if not isinstance(optimizer, Descent):
-        found = type(optimizer).__name__
-        raise TypeError(f"optimizer must be a flowsim.Descent, such as flowsim.GradientDescent(0.02), got {found}")
-    return optimizer
+    return as_descent(optimizer)
 
 
 def default_record_steps(steps: int, records: int = _RECORDS) -> np.ndarray:
@@ -114,15 +117,15 @@ def default_record_steps(steps: int, records: int = _RECORDS) -> np.ndarray:
     return np.unique(np.concatenate([np.arange(first), later - 1, later]))
 
 
-def steps_until(t1: float, learning_rate: float) -> int:
-    """Return ⌈t1/η⌉, up to rounding: how many steps of a descent reach the finite time `t1`.
+def steps_until(t1: float, time_of_step: float) -> int:
+    """Return ⌈t1/`time_of_step`⌉, up to rounding: how many steps of a descent reach the finite time `t1`.
 
-    Raises `ValueError` for more than can be counted.
+    Of gradient descent, that is ⌈t1/η⌉. Raises `ValueError` for more than can be counted.
     """
-    ratio = whole_if_close(t1 / learning_rate)
+    ratio = whole_if_close(t1 / time_of_step)
     if not ratio < _MOST_STEPS:
         raise ValueError(
-            f"a descent with learning rate {learning_rate:g} takes {ratio:.3g} steps to t1 = {t1:g}: expected fewer "
+            f"a descent in steps of time {time_of_step:g} takes {ratio:.3g} steps to t1 = {t1:g}: expected fewer "
             f"than {_MOST_STEPS:.3g}; give a shorter t1, or steps"
         )
     return max(1, math.ceil(ratio))

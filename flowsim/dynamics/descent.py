@@ -1,8 +1,10 @@
-"""Discrete dynamics: every step counts the learning rate in time, and takes one gradient."""
+"""Discrete dynamics: every step counts some time of the flow that it follows, and takes one gradient."""
 
 import abc
 import inspect
-from typing import ClassVar, Self
+import re
+from collections.abc import Callable
+from typing import Any, ClassVar, Self
 
 import equinox as eqx
 import jax
@@ -14,20 +16,28 @@ from jaxtyping import Array, ArrayLike, Bool, Float, Int, PyTree
 from ..kinds import Registry
 from .dynamics import Attempt, Clock, Dynamics
 from .field import GradientField, constant, norm
+from .minibatches import Draw, Minibatches
 from .outcome import Outcome
+
+# A number or an array of one, traced perhaps, with which arithmetic does as it does with a float.
+Scalar = Any
 
 
 class DescentState(eqx.Module):
-    """Weights with the objective and its gradient there, and what the descent remembers of its steps."""
+    """Weights with the objective and its gradient there, and what the descent remembers of its steps.
+
+    With minibatches both are those of the samples that are next, and `draw` says which; else it is `None`.
+    """
 
     weights: PyTree
     memory: PyTree
     objective: Float[Array, ""]
     gradient: PyTree
+    draw: Draw | None = None
 
 
 class Descent(Dynamics):
-    """A dynamics in steps of η = `learning_rate` in time, one gradient each.
+    """A dynamics in steps of one gradient each, with the learning rate η = `learning_rate`.
 
     To add one, say how a step changes the weights:
 
@@ -42,13 +52,17 @@ class Descent(Dynamics):
                 velocity = jax.tree.map(lambda v, g: self.momentum * v - self.learning_rate * g, memory, gradient)
                 return jax.tree.map(jnp.add, weights, velocity), velocity
 
-    and run it as `flowsim.descend(..., optimizer=HeavyBall(0.02), steps=1000)`.
+    and run it as `flowsim.descend(..., optimizer=HeavyBall(0.02), steps=1000)`. What else a descent may say of itself
+    has an answer here: a step takes the time η (`time_of_step`), the curvature at which it turns unstable is not known
+    (`stability_threshold`), it has no preconditioner, and it takes all samples in every step (`minibatches`).
     """
 
     learning_rate: eqx.AbstractVar[ArrayLike]
 
     patience: ClassVar[int] = 1
     gradients_per_step: ClassVar[int] = 1
+    preconditioned: ClassVar[bool] = False
+    """Whether `preconditioner` returns one."""
 
     @abc.abstractmethod
     def remember(self, weights: PyTree) -> PyTree:
@@ -57,6 +71,31 @@ class Descent(Dynamics):
     @abc.abstractmethod
     def step(self, weights: PyTree, gradient: PyTree, memory: PyTree) -> tuple[PyTree, PyTree]:
         """Return the weights after one step, and what is remembered from then on."""
+
+    def time_of_step(self) -> Scalar:
+        """Return how much time of the flow that it follows passes in one step: by default η.
+
+        That is the time for which the distance to the flow vanishes as η → 0, and that of all that compares the two.
+        """
+        return self.learning_rate
+
+    def stability_threshold(self) -> Scalar | None:
+        """Return the largest curvature at which a quadratic mode is stable, `None` where it is not known, as here.
+
+        Where there is a preconditioner P, it is the curvature of P^(−1/2) H P^(−1/2), P held fixed.
+        """
+        return None
+
+    def minibatches(self) -> Minibatches | None:
+        """Return how the samples of each step are drawn, `None` where a step takes all of them, as here."""
+        return None
+
+    def advanced(self, objective: Callable[[PyTree], Float[Array, ""]], state: DescentState) -> tuple[PyTree, PyTree]:
+        """Return the weights after one step, and the memory: by default `step`, which needs no more than the gradient.
+
+        `objective` is the function of the weights whose value and gradient `state` holds.
+        """
+        return self.step(state.weights, state.gradient, state.memory)
 
     def checked(self, dtype: jnp.dtype) -> Self:
         """Return the descent with its numbers as arrays, so that another learning rate needs no new compilation.
@@ -70,47 +109,85 @@ class Descent(Dynamics):
 
     def start(self, field: GradientField, weights: PyTree) -> DescentState:
         """Return the state before the first step."""
-        return self._arrived(field, weights, self.remember(weights))
+        sampler = self.minibatches()
+        draw = None if sampler is None else sampler.first(field.problem)
+        return self._arrived(field, weights, self.remember(weights), draw)
 
     def weights(self, state: DescentState) -> PyTree:
         """Return the weights in a state."""
         return state.weights
 
     def observe(self, field: GradientField, state: DescentState) -> tuple[Float[Array, ""], Float[Array, ""]]:
-        """Return the objective and the norm of its gradient, which the state holds."""
-        return state.objective, norm(state.gradient)
+        """Return the objective and the norm of its gradient, which the state holds where steps take all samples."""
+        if state.draw is None:
+            return state.objective, norm(state.gradient)
+        objective, gradient = jax.value_and_grad(field.objective)(state.weights)
+        return objective, norm(gradient)
 
     def attempt(self, field: GradientField, state: DescentState, longest: Float[Array, ""]) -> Attempt:
         """Take one step, whose length is not free."""
-        after = self._arrived(field, *self.step(state.weights, state.gradient, state.memory))
+        sampler = self.minibatches()
+        draw = None if sampler is None or state.draw is None else sampler.next(state.draw)
+        weights, memory = self.advanced(self._seen(field, state.draw).objective, state)
+        after = self._arrived(field, weights, memory, draw)
         nothing = jnp.asarray(Outcome.RUNNING, jnp.int32)
-        return Attempt(True, after, jnp.asarray(self.learning_rate), jnp.array(False), nothing)
+        return Attempt(True, after, jnp.asarray(self.time_of_step()), jnp.array(False), nothing)
 
     def tick(self, clock: Clock, attempt: Attempt, steps: Int[Array, ""], target: Float[Array, ""]) -> Clock:
-        """Return ηk after k steps, without the rounding of a sum."""
-        return Clock(jnp.asarray(self.learning_rate) * steps.astype(clock.time.dtype), clock.remainder)
+        """Return k times that of a step after k steps, without the rounding of a sum."""
+        return Clock(jnp.asarray(self.time_of_step()) * steps.astype(clock.time.dtype), clock.remainder)
 
     def stands_still(self, state: DescentState, attempt: Attempt, gradient_norm: Float[Array, ""]) -> Bool[Array, ""]:
-        """Tell whether a step changed nothing, neither weights nor memory, as then no later one does."""
-        before, after = ((s.weights, s.memory) for s in (state, attempt.state))
+        """Tell whether a step changed nothing, neither weights nor memory, as then no later one does.
+
+        With minibatches a later one may: it takes other samples.
+        """
+        before, after = ((s.weights, s.memory, s.draw) for s in (state, attempt.state))
         same = [jnp.all(old == new) for old, new in zip(*map(jax.tree.leaves, (before, after)), strict=True)]
         return jnp.all(jnp.stack(same))
 
     def unit_of_time(self, state: DescentState) -> Float[Array, ""]:
-        """Return η."""
-        return jnp.asarray(self.learning_rate)
+        """Return the time of one step."""
+        return jnp.asarray(self.time_of_step())
+
+    def is_judged(self, state: DescentState) -> Bool[Array, ""] | bool:
+        """Tell whether the run is judged here: at every step; with minibatches once an epoch, or where it is lost."""
+        return True if state.draw is None else state.draw.ends_epoch | ~jnp.isfinite(state.draw.largest)
+
+    def restlessness(self, state: DescentState, gradient_norm: Float[Array, ""]) -> Float[Array, ""]:
+        """Return ‖∇R‖; with minibatches, the largest norm of their gradients since the last epoch where that is more.
+
+        Before an epoch has ended nothing is known of that.
+        """
+        if state.draw is None:
+            return gradient_norm
+        unknown = jnp.finfo(gradient_norm.dtype).max
+        known = state.draw.ends_epoch | ~jnp.isfinite(state.draw.largest)
+        return jnp.maximum(gradient_norm, jnp.where(known, state.draw.largest, unknown))
 
     def work(self, state: DescentState, steps: Int[Array, ""]) -> tuple[Int[Array, ""], Int[Array, ""]]:
-        """Return one gradient for each step and one for the start."""
-        return steps + 1, jnp.zeros_like(steps)
+        """Return one gradient for each step and one for the start.
+
+        With minibatches, one for each epoch begun and one for each verdict: passes over all samples.
+        """
+        if state.draw is None:
+            return steps + 1, jnp.zeros_like(steps)
+        epochs = (steps + 1) // state.draw.batches
+        return -(-(steps + 1) // state.draw.batches) + epochs + 1, jnp.zeros_like(steps)
 
     def method(self, state: DescentState) -> str:
         """Return the name of the kind in words."""
         return words(type(self).__name__)
 
-    def _arrived(self, field: GradientField, weights: PyTree, memory: PyTree) -> DescentState:
-        objective, gradient = jax.value_and_grad(field.objective)(weights)
-        return DescentState(weights, memory, objective, gradient)
+    def _arrived(self, field: GradientField, weights: PyTree, memory: PyTree, draw: Draw | None) -> DescentState:
+        objective, gradient = jax.value_and_grad(self._seen(field, draw).objective)(weights)
+        seen = None if draw is None else draw.seen(norm(gradient))
+        return DescentState(weights, memory, objective, gradient, seen)
+
+    def _seen(self, field: GradientField, draw: Draw | None) -> GradientField:
+        """Return the field of the samples that are next."""
+        sampler = self.minibatches()
+        return field if sampler is None or draw is None else field.of(sampler.taken(field.problem, draw))
 
 
 def check_learning_rate(rate: object, dtype: jnp.dtype) -> None:
@@ -140,5 +217,6 @@ def _is_number(leaf: object) -> bool:
 
 
 def words(name: str) -> str:
-    """Return the name of a class in words: GradientDescent becomes gradient descent."""
-    return "".join(f" {letter.lower()}" if letter.isupper() else letter for letter in name).strip()
+    """Return the name of a class in words: GradientDescent becomes gradient descent, and RMSProp stays one."""
+    parts = re.split(r"(?<=[a-z0-9])(?=[A-Z])", name)
+    return " ".join(part if part[:2].isupper() and len(part) > 1 else part.lower() for part in parts)

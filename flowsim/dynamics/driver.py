@@ -71,8 +71,8 @@ class _Run(eqx.Module):
 class RunState(eqx.Module):
     """All that a run needs to go on, bit for bit, from where it is. `dynamics` is the dynamics' own state.
 
-    `fixed` says that the run stands still where it asks for second derivatives, `recorded` that there is a record of
-    where it is.
+    `unrest` is its restlessness where it was last judged: of most, the norm of the gradient here. `fixed` says that the
+    run stands still where it asks for second derivatives, `recorded` that there is a record of where it is.
     """
 
     dynamics: PyTree
@@ -81,7 +81,7 @@ class RunState(eqx.Module):
     rejected_steps: Int[Array, ""]
     quiet_steps: Int[Array, ""]
     code: Int[Array, ""]
-    gradient_norm: Float[Array, ""]
+    unrest: Float[Array, ""]
     schedule: Any
     scales: Scales
     ceiling: Float[Array, ""]
@@ -131,7 +131,8 @@ def _started(request: Request) -> RunState:
     objective, gradient_norm = run.dynamics.observe(run.field, start)
     ceiling = divergence_ceiling(objective)
     watch = Watch.of(run.stopping, weights, objective, gradient_norm)
-    code = verdict(run.stopping, run.field, weights, objective, gradient_norm, ceiling, watch, due=jnp.array(True))
+    unrest = run.dynamics.restlessness(start, gradient_norm)
+    code = verdict(run.stopping, run.field, weights, objective, unrest, ceiling, watch, due=jnp.array(True))
     code, _ = _unless_moved(run, start, code)
     clock = Clock(jnp.zeros_like(run.t1), jnp.zeros_like(run.t1))
     scales = Scales(run.dynamics.unit_of_time(start), objective)
@@ -144,7 +145,7 @@ def _started(request: Request) -> RunState:
         rejected_steps=none,
         quiet_steps=none,
         code=or_else(code, run.t1 <= 0, Outcome.TIME_LIMIT),
-        gradient_norm=gradient_norm,
+        unrest=unrest,
         schedule=run.schedule.init(record, scales.coordinates(clock.time, objective, gradient_norm)),
         scales=scales,
         ceiling=ceiling,
@@ -177,7 +178,7 @@ def _answered(request: Request, state: RunState, code: Int[Array, ""]) -> RunSta
     run, _ = request.run()
     code = run.limited(or_else(code, state.fixed, Outcome.FIXED_POINT), state.clock, state.attempts)
     asked = state.code == ASKS
-    watch = state.watch.after(state.attempts, state.gradient_norm)
+    watch = state.watch.after(state.attempts, state.unrest)
     watch = jax.tree.map(lambda new, old: jnp.where(asked, new, old), watch, state.watch)
     state = eqx.tree_at(lambda s: (s.code, s.watch), state, (jnp.where(asked, code, state.code), watch))
     return jax.lax.cond(asked, lambda: _recorded(run, state), lambda: state)
@@ -230,21 +231,16 @@ def _moved(run: _Run, state: RunState, attempt: Attempt, target: Array) -> RunSt
     """Return the state after a step that counts."""
     steps = state.steps + 1
     clock = run.dynamics.tick(state.clock, attempt, steps, target)
-    objective, gradient_norm = run.dynamics.observe(run.field, attempt.state)
-    due = (gradient_norm <= state.watch.bound) | (state.attempts >= state.watch.attempts)
-    due = due & (gradient_norm <= state.gradient_norm)
-    weights = run.dynamics.weights(attempt.state)
-    code = verdict(run.stopping, run.field, weights, objective, gradient_norm, state.ceiling, state.watch, due=due)
+    objective, unrest, code = _judged(run, state, attempt)
     code, rests = _unless_moved(run, attempt.state, code)
-    still = run.dynamics.stands_still(state.dynamics, attempt, state.gradient_norm)
+    still = run.dynamics.stands_still(state.dynamics, attempt, state.unrest)
     # With a patience of one there is nothing to count: what the loop of a descent does not carry, it does not pay for.
     quiet = jnp.where(still, state.quiet_steps + 1, 0) if run.dynamics.patience > 1 else state.quiet_steps
     fixed = quiet >= run.dynamics.patience if run.dynamics.patience > 1 else still
-    standing = (
-        Outcome.FIXED_POINT if run.stopping.gradient_norm is None else jnp.where(rests, ASKS, Outcome.FIXED_POINT)
-    )
+    standing = int(Outcome.FIXED_POINT) if run.stopping.gradient_norm is None else ASKS
+    standing = standing if rests is True else jnp.where(rests, standing, Outcome.FIXED_POINT)
     code = or_else(or_else(code, clock.time >= run.t1, Outcome.TIME_LIMIT), fixed, standing)
-    coordinates = state.scales.coordinates(clock.time, objective, gradient_norm)
+    coordinates = state.scales.coordinates(clock.time, objective, unrest)
     return RunState(
         dynamics=attempt.state,
         clock=clock,
@@ -252,7 +248,7 @@ def _moved(run: _Run, state: RunState, attempt: Attempt, target: Array) -> RunSt
         rejected_steps=state.rejected_steps,
         quiet_steps=quiet,
         code=code,
-        gradient_norm=gradient_norm,
+        unrest=unrest,
         schedule=run.schedule.moved(state.schedule, coordinates, attempt.length),
         scales=state.scales,
         ceiling=state.ceiling,
@@ -260,6 +256,28 @@ def _moved(run: _Run, state: RunState, attempt: Attempt, target: Array) -> RunSt
         fixed=fixed,
         recorded=jnp.array(False),
     )
+
+
+def _judged(run: _Run, state: RunState, attempt: Attempt) -> tuple[Array, Array, Array]:
+    """Return the objective after a step that counts, the restlessness, and the verdict on both.
+
+    Where the dynamics spares the look, that is NaN, the restlessness of the last look, and RUNNING.
+    """
+
+    def look() -> tuple[Array, Array, Array]:
+        objective, gradient_norm = run.dynamics.observe(run.field, attempt.state)
+        unrest = run.dynamics.restlessness(attempt.state, gradient_norm)
+        due = (unrest <= state.watch.bound) | (state.attempts >= state.watch.attempts)
+        due = due & (unrest <= state.unrest)
+        weights = run.dynamics.weights(attempt.state)
+        code = verdict(run.stopping, run.field, weights, objective, unrest, state.ceiling, state.watch, due=due)
+        return objective, unrest, code
+
+    wanted = run.dynamics.is_judged(attempt.state)
+    if wanted is True:
+        return look()
+    spared = jnp.full_like(state.unrest, jnp.nan), state.unrest, jnp.asarray(Outcome.RUNNING, jnp.int32)
+    return jax.lax.cond(wanted | (state.attempts + 1 >= run.max_steps), look, lambda: spared)
 
 
 def _unless_moved(run: _Run, state: PyTree, code: Int[Array, ""]) -> tuple[Int[Array, ""], Bool[Array, ""] | bool]:
@@ -278,7 +296,10 @@ def _recorded(run: _Run, state: RunState) -> RunState:
     """Return the state with a record added if one is due, or if the run has ended."""
 
     def add() -> tuple[PyTree, Array]:
-        record = run.instruments.measure(run.dynamics, run.field, state.dynamics, state.clock, state.gradient_norm)
+        gradient_norm = state.unrest
+        if run.dynamics.is_judged(state.dynamics) is not True:
+            _, gradient_norm = run.dynamics.observe(run.field, state.dynamics)
+        record = run.instruments.measure(run.dynamics, run.field, state.dynamics, state.clock, gradient_norm)
         return run.schedule.add(state.schedule, record), jnp.array(True)
 
     made = jax.lax.cond(_due(run, state), add, lambda: (state.schedule, state.recorded))

@@ -83,6 +83,21 @@ class Dynamics(eqx.Module):
         """Tell whether a run may end where its weights have arrived: by default wherever they have."""
         return True
 
+    def is_judged(self, state: PyTree) -> Bool[Array, ""] | bool:
+        """Tell whether the driver is to ask here whether the run has ended: `True` itself where it always is, as here.
+
+        For a dynamics whose steps cost much less than `observe`. Records, and the last step, are looked at in any case.
+        """
+        return True
+
+    def restlessness(self, state: PyTree, gradient_norm: Float[Array, ""]) -> Float[Array, ""]:
+        """Return what has to be small where a run has arrived: ‖∇R‖, and more where that alone does not move it."""
+        return gradient_norm
+
+    def preconditioner(self, state: PyTree) -> PyTree | None:
+        """Return the diagonal of P, as the weights, if the next step goes along P⁻¹ times a gradient; else `None`."""
+        return None
+
     @abc.abstractmethod
     def unit_of_time(self, state: PyTree) -> Float[Array, ""]:
         """Return the length of the first step, in which a run measures how long ago it began."""

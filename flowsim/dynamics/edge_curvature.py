@@ -23,8 +23,8 @@ class EdgeCurvature(eqx.Module):
         x' ≈ −(A + ½ηA²) x − r² ∇S ln r,    u' ≈ −(h − A)₊ u / (ηh − 1),    (ln r)' ≈ ⟨∇S, x⟩ / (ηh − 1) − ϱ ln r,
 
     with ½ηA² in an edge flow of order two alone, and ϱ the renewal of the oscillation. Oscillation and sharpness drive
-    each other: without the terms in ∇S steps would have to resolve the swings of period 2π/√(2α) about the edge, α being
-    the rate at which the gradient flow sharpens.
+    each other: without the terms in ∇S steps would have to resolve the swings of period 2π/√(2α) about the edge, where
+    α is the rate at which the gradient flow sharpens.
     """
 
     low_rank: GaussNewton

@@ -6,6 +6,7 @@ from typing import Self
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+from jax.core import Tracer
 from jaxtyping import Array, ArrayLike, Bool, Float, Int, PyTree
 
 from ..curvature import eigenpairs_lanczos, hessian_product, vectors
@@ -34,9 +35,9 @@ class EdgeFlow(Flow):
     The model takes descent to be smooth or to alternate. With learning rates far beyond 2/S, or while the weights cross
     a large part of their way within a few steps, descent does neither, and no flow follows it.
 
-    Steps adapt to `rtol` (default 1e-4, as the model itself is a matter of η²) and `atol` (1e-3·rtol). They are linearly
-    implicit (`flowsim.solvers.LowRankExtrapolation`): accuracy alone limits them, so that a run along the edge may cost
-    far fewer gradients than descent.
+    Steps adapt to `rtol` (default 1e-4, as the model itself is a matter of η²) and `atol` (1e-3·rtol). They are
+    linearly implicit (`flowsim.solvers.LowRankExtrapolation`): accuracy alone limits them, so that a run along the edge
+    may cost far fewer gradients than descent.
     """
 
     learning_rate: ArrayLike
@@ -50,7 +51,7 @@ class EdgeFlow(Flow):
         Raises `ValueError` for a learning rate that is not positive and finite, an order other than one and two, and
         tolerances that the precision cannot meet.
         """
-        if not isinstance(self.learning_rate, jax.core.Tracer):
+        if not isinstance(self.learning_rate, Tracer):
             check_learning_rate(self.learning_rate, dtype)
         if self.order not in (1, 2):
             raise ValueError(f"order must be 1 or 2, got {self.order!r}: the edge flow is known up to order two in η")
@@ -92,7 +93,7 @@ class EdgeFlow(Flow):
         return point.centre
 
     def passes(self, evaluations: Int[Array, ""], steps: Int[Array, ""]) -> tuple[Int[Array, ""], Int[Array, ""]]:
-        """Return two gradients for each evaluation, for order two as many products, and for each verdict one of both."""
+        """Return two gradients for each evaluation, for order two as many products; for each verdict one of both."""
         verdicts = steps + 1
         return 2 * evaluations + verdicts, 2 * evaluations * (self.order - 1) + verdicts
 

@@ -1,6 +1,6 @@
 """The one vector field that is integrated as gradient flow and discretized as gradient descent."""
 
-from typing import Any
+from typing import Any, Protocol
 
 import equinox as eqx
 import jax
@@ -20,6 +20,22 @@ class Measured(eqx.Module):
 
     slope: PyTree
     objective: Float[Array, ""]
+
+
+class VectorField(Protocol):
+    """The right-hand side f(y) of an autonomous differential equation, and what flowsim's own solvers ask of it."""
+
+    def __call__(self, t: Any, y: Any, args: Any, /) -> Any:
+        """Return f(y), as Diffrax calls it."""
+        ...
+
+    def measured(self, point: Any, /) -> Measured:
+        """Return f, and the objective where it is known at the same price."""
+        ...
+
+    def gauss_newton(self, point: Any, /) -> Any:
+        """Return an approximation of −∂f/∂y that is cheap to invert beside the identity, as a `GaussNewton` is."""
+        ...
 
 
 class GradientField(eqx.Module):
@@ -53,6 +69,10 @@ class GradientField(eqx.Module):
     def along(self, places: Places | None) -> "GradientField":
         """Return the same field over weights that are one vector, or the pytree that they are without `places`."""
         return GradientField(self.problem, self.rest, places)
+
+    def of(self, problem: Problem) -> "GradientField":
+        """Return the field of the same network on another problem, such as that of some samples."""
+        return GradientField(problem, self.rest, self.places)
 
     def flattened(self, weights: PyTree) -> tuple["GradientField", PyTree]:
         """Return the field and the weights as one vector where they are many small arrays, else as they are."""

@@ -10,9 +10,9 @@ from jaxtyping import Array, Bool, Float, Int, PyTree
 
 from ..networks import Places
 from .dynamics import Attempt, Clock, Dynamics
-from .field import GradientField, norm
+from .field import GradientField, VectorField, norm
 from .outcome import Outcome, or_else
-from .stepper import Stepper, StepperState, VectorField
+from .stepper import Stepper, StepperState
 
 
 class FlowState(eqx.Module):

@@ -1,9 +1,9 @@
 """Gradient descent: the gradient flow discretized by explicit Euler steps."""
 
 import jax
-from jaxtyping import ArrayLike, PyTree
+from jaxtyping import PyTree
 
-from .descent import DESCENTS, Descent
+from .descent import DESCENTS, Descent, Scalar
 from .dynamics import DYNAMICS
 
 
@@ -12,7 +12,7 @@ from .dynamics import DYNAMICS
 class GradientDescent(Descent):
     """W ← W − η∇R(W)."""
 
-    learning_rate: ArrayLike
+    learning_rate: Scalar
 
     def remember(self, weights: PyTree) -> None:
         """Return nothing."""
@@ -20,3 +20,7 @@ class GradientDescent(Descent):
     def step(self, weights: PyTree, gradient: PyTree, memory: None) -> tuple[PyTree, None]:
         """Return W − η∇R(W)."""
         return jax.tree.map(lambda w, g: w - self.learning_rate * g, weights, gradient), None
+
+    def stability_threshold(self) -> Scalar:
+        """Return 2/η: a mode of curvature λ is multiplied by 1 − ηλ in each step."""
+        return 2 / self.learning_rate

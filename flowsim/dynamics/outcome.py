@@ -75,6 +75,6 @@ _MEANINGS = {
 }
 
 
-def or_else(code: Array, condition: Array, outcome: int) -> Array:
+def or_else(code: Array, condition: Array, outcome: int | Array) -> Array:
     """Return `outcome` where `condition` holds and no earlier reason ended the run."""
     return jnp.where((code == Outcome.RUNNING) & condition, jnp.asarray(outcome, code.dtype), code)

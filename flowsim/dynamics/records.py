@@ -35,7 +35,8 @@ class Instruments(eqx.Module):
     ) -> dict[str, PyTree]:
         """Return one record of a run in `state` of its `dynamics`."""
         weights = dynamics.weights(state)
-        moment = Moment(field.network(weights), field.problem, state, clock.time, gradient_norm)
+        preconditioner = dynamics.preconditioner(state)
+        moment = Moment(field.network(weights), field.problem, state, clock.time, gradient_norm, preconditioner)
         return {
             "times": clock.time,
             "time_remainders": clock.remainder,

@@ -9,7 +9,7 @@ solver takes, go through the same loop.
 """
 
 from dataclasses import replace
-from typing import Any, Protocol, cast
+from typing import Any, cast
 
 import diffrax
 import equinox as eqx
@@ -18,7 +18,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, ArrayLike, Bool, Float, PyTree
 
-from .field import GradientField, Measured, constant, norm
+from .field import GradientField, Measured, VectorField, constant, norm
 from .smoothness import Smoothness
 from .solvers import ProposedSteps, ProposingSolver, default_solver, first_length
 from .step_control import SharpnessLimitedController, stability_interval
@@ -26,14 +26,6 @@ from .work import Work, no_work, work_of
 
 # Diffrax puts this mark, which is no number, where diffeqsolve is to fill in the tolerances of the step control.
 _LEFT_OPEN: Any = diffrax.Kvaerno3().root_finder.rtol
-
-
-class VectorField(Protocol):
-    """The right-hand side of an autonomous differential equation, f(t, y, args), as Diffrax calls it."""
-
-    def __call__(self, t: Any, y: Any, args: Any, /) -> Any:
-        """Return dy/dt at y."""
-        ...
 
 
 class StepperState(eqx.Module):

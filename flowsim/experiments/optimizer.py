@@ -33,7 +33,7 @@ def _recipe(kind: type[Descent]) -> type[Made]:
 
 CHOSEN = Chosen(DESCENTS, recipe=_recipe, word=True)
 Optimizer = Annotated[Made, CHOSEN]
-"""What YAML says of a descent: `gradient_descent`, or {kind: my_module:HeavyBall, momentum: 0.8}."""
+"""What YAML says of a descent: `gradient_descent`, or {kind: adam, b1: 0.8}, or {kind: my_module:MyDescent}."""
 
 
 def gradient_descent() -> Made:

@@ -90,11 +90,29 @@ def build(scenario: Scenario, folder: Path) -> tuple[Problem, eqx.Module, tuple[
         sharpness_along(scenario).check(network)
     except ValueError as error:
         raise ScenarioError(f"sharpness: {error}") from None
+    _check_minibatches(scenario, problem)
     try:
         stopping_for(_stopping(scenario), problem, jnp.dtype(scenario.precision))
     except ValueError as error:  # of a criterion that these data do not have
         raise ScenarioError(f"flow: {error}") from None
     return problem, network, probes
+
+
+def _check_minibatches(scenario: Scenario, problem: Problem) -> None:
+    """Raise `ScenarioError` where a descent draws from samples that the problem does not have."""
+    sections = {"descent": scenario.descent} if scenario.descent.learning_rates else {}
+    swept = {} if scenario.sweep is None else dict(enumerate(scenario.sweep.descent))
+    for place, section in {
+        **sections,
+        **{f"sweep.descent[{number}]": entry for number, entry in swept.items()},
+    }.items():
+        sampler = section.optimizer.make()(section.learning_rates[0]).minibatches()
+        try:
+            if sampler is not None:
+                sampler.samples_of(problem)
+        except ValueError as error:
+            linear = "; in a scenario, a network that is not linear, or another loss" if scenario.least_squares else ""
+            raise ScenarioError(f"{place}.optimizer: {error}{linear}") from None
 
 
 def read_data(scenario: Scenario, folder: Path) -> Data:

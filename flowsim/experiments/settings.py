@@ -78,11 +78,13 @@ class DescentSettings(Section):
     steps: Count | None = Field(default=None, examples=[4000])
     """Number of steps; null: as many as reach the time flow.t1, and 4000 where that is inf."""
     optimizer: Optimizer = Field(default_factory=gradient_descent, examples=["gradient_descent"])
-    """What a step does: gradient_descent, or a descent of your own with its options."""
+    """What a step does: a kind of descent by its name, or with its options, as {kind: adam, b1: 0.9}."""
 
     def all_steps(self, t1: float) -> int:
         """Return the steps of all descents together, beside a flow to time `t1`. Raises `ValueError` for too many."""
-        return sum(steps_of_descent(rate, self.steps, t1) for rate in self.learning_rates)
+        at_rate = self.optimizer.make()
+        times = [float(at_rate(rate).time_of_step()) for rate in self.learning_rates]
+        return sum(steps_of_descent(time, self.steps, t1) for time in times)
 
     def refusals_until(self, t1: float) -> Iterator[PydanticCustomError]:
         """Yield that there are more steps than could be recorded, as seen from the scenario."""

@@ -25,7 +25,7 @@ class SweepDescent(Section):
     repetitions: Count | None = Field(default=None, examples=[80])
     """Number of initializations at every point, the first of them those of the sweep; null: as many as it has."""
     optimizer: Optimizer = Field(default_factory=gradient_descent, examples=["gradient_descent"])
-    """What a step does: gradient_descent, or a descent of your own with its options."""
+    """What a step does: a kind of descent by its name, or with its options, as {kind: adam, b1: 0.9}."""
 
 
 class CriticalSettings(Section):

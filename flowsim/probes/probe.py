@@ -43,7 +43,8 @@ class Moment(eqx.Module):
     """A run at one time, as a probe sees it.
 
     `state` is the dynamics' own, whose weights are those of `network`. At the starts and the ends of the runs of a
-    sweep, which are measured afterwards, it is `None` and `time` is NaN.
+    sweep, which are measured afterwards, it is `None` and `time` is NaN. `preconditioner` is the diagonal of P as the
+    weights where the steps go along P⁻¹ times a gradient, else `None`.
     """
 
     network: PyTree
@@ -51,6 +52,7 @@ class Moment(eqx.Module):
     state: PyTree
     time: Float[Array, ""]
     gradient_norm: Float[Array, ""]
+    preconditioner: PyTree | None = None
 
 
 class Probe(eqx.Module):

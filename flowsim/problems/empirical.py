@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
-from jaxtyping import Array, Bool, Float, PyTree
+from jaxtyping import Array, Bool, Float, Int, PyTree
 from numpy.typing import ArrayLike
 
 from .chunks import activation_bytes, checked_chunk, fitting_chunk, over_samples, pass_bytes
@@ -161,6 +161,14 @@ class EmpiricalRisk(Problem):
             return False
         margins = jax.vmap(partial(self.loss.margins, zero))(self.y)
         return isinstance(margins, Tracer) or not bool(jnp.isnan(margins).any())
+
+    def sample_count(self) -> int:
+        """Return n."""
+        return self.X.shape[0]
+
+    def on_samples(self, chosen: Int[Array, " batch"]) -> "EmpiricalRisk":
+        """Return the risk on the samples of these numbers."""
+        return eqx.tree_at(lambda problem: (problem.X, problem.y), self, (self.X[chosen], self.y[chosen]))
 
     @property
     def attained(self) -> bool:

@@ -6,7 +6,7 @@ from typing import Any
 
 import equinox as eqx
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float, PyTree
+from jaxtyping import Array, Bool, Float, Int, PyTree
 
 Outputs = Callable[[Any], Float[Array, " m"]]
 
@@ -69,6 +69,17 @@ class Problem(eqx.Module):
     def has_margins(self) -> bool:
         """Tell whether `margins` are numbers."""
         return False
+
+    def sample_count(self) -> int | None:
+        """Return how many samples the risk is the mean over; `None` where it holds none, as here."""
+        return None
+
+    def on_samples(self, chosen: Int[Array, " batch"], /) -> "Problem | None":
+        """Return the risk on the samples of these numbers, with repeats as often as they are; `None` without samples.
+
+        That is their mean, so that its own mean over all samples, each as often, is the risk.
+        """
+        return None
 
     @property
     def attained(self) -> bool:

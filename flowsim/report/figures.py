@@ -56,7 +56,10 @@ def squared_distance_figure(dataset: xarray.Dataset) -> Figure:
 
 
 def sharpness_figure(dataset: xarray.Dataset) -> Figure:
-    """Return the sharpness against time, with 2/η of every learning rate and the bounds of Theorem 2 on S_min."""
+    """Return the sharpness against time, with 2/η of every learning rate and the bounds of Theorem 2 on S_min.
+
+    In place of 2/η stands the edge of stability of the descent where that is another, nothing where it is not known.
+    """
     shown = recorded(dataset)
     thresholds = [run.run.threshold for run in shown.others]
     with matplotlib.rc_context(STYLE):
@@ -80,7 +83,8 @@ def distance_figure(dataset: xarray.Dataset) -> Figure:
         curves = [curve(run, "distance") for run in shown.by_rate]
         _set_log_limits(axes, curves, view)
         _draw_others(axes, shown.by_rate, curves, view)
-        _mark_crossings(axes, shown.by_rate, curves, view)
+        label = r"$S$ reaches $2/\eta$" if shown.plain else "reaches its edge"
+        _mark_crossings(axes, shown.by_rate, curves, view, label)
         add_legend(figure, axes)
     return figure
 
@@ -126,18 +130,22 @@ def _draw_others(axes: Axes, runs: Sequence[RecordedRun], curves: Sequence[Curve
 
 
 def _draw_levels(axes: Axes, shown: Recorded) -> None:
-    """Draw 2/η dashed and the bounds of Theorem 2 dotted, with their names in the right margin."""
+    """Draw 2/η dashed, or the edge of stability in its place, and the bounds of Theorem 2 dotted.
+
+    Their names stand in the right margin.
+    """
     levels: list[tuple[float, str, Any]] = []
-    rates: dict[float | None, Run] = {}
+    edges: dict[tuple[float | None, float], Run] = {}
     for other in shown.by_rate:
-        rates.setdefault(other.run.learning_rate, other.run)
-    for rate, run in rates.items():
-        level, colour = run.threshold, run_look(run)["color"]
+        edges.setdefault((other.run.learning_rate, other.run.threshold), other.run)
+    for (rate, level), run in edges.items():
+        colour = run_look(run)["color"]
         if rate is not None and level <= axes.get_ylim()[1]:
             # White beneath keeps the dashes visible on a run that swings around its own 2/η.
             axes.axhline(level, color="white", linewidth=2 * THRESHOLD["linewidth"], zorder=THRESHOLD["zorder"])
             axes.axhline(level, color=colour, **THRESHOLD)
-            levels.append((level, rf"$2/\eta,\ \eta = {rate:.3g}$", colour))
+            name = r"$2/\eta,\ " if run.own_edge is None else r"edge, $"
+            levels.append((level, rf"{name}\eta = {rate:.3g}$", colour))
     levels = thinned(sorted(levels, key=lambda level: level[0]), _MARGIN_LABELS)
     for bound, name in zip(shown.bounds or (), ("lower", "upper"), strict=False):
         axes.axhline(bound, **BOUND)
@@ -176,8 +184,10 @@ def _apart(heights: np.ndarray, spacing: float) -> np.ndarray:
     return isotonic_regression(heights - stacked).x + stacked
 
 
-def _mark_crossings(axes: Axes, runs: Sequence[RecordedRun], curves: Sequence[Curve], view: TimeView) -> None:
-    """Put a star on every curve where the sharpness first reaches 2/η, on its first point if it starts above."""
+def _mark_crossings(
+    axes: Axes, runs: Sequence[RecordedRun], curves: Sequence[Curve], view: TimeView, label: str
+) -> None:
+    """Put a star on every curve where the run first reaches its edge, on its first point if it starts above."""
     places = []
     for run, drawn in zip(runs, curves, strict=True):
         times, values = in_view(axes, drawn, view)
@@ -189,4 +199,4 @@ def _mark_crossings(axes: Axes, runs: Sequence[RecordedRun], curves: Sequence[Cu
             time = max(crossing, times[0])
             places.append((time, np.exp(np.interp(time, times, np.log(values)))))
     if places:
-        axes.plot(*zip(*places, strict=True), label=r"$S$ reaches $2/\eta$", **CROSSING)
+        axes.plot(*zip(*places, strict=True), label=label, **CROSSING)

@@ -11,10 +11,11 @@ from .style import BOUND, THRESHOLD
 _COLUMNS, _WIDEST = 7, 0.97
 
 
-def legend_above(figure: Figure, *, thresholds: bool = False, bounds: bool = False) -> None:
+def legend_above(figure: Figure, *, thresholds: bool = False, bounds: bool = False, edge: str = r"$2/\eta$") -> None:
     """Put one legend of all panels above them, in as few rows as the figure is wide; not of panels that have their own.
 
-    `thresholds` and `bounds` add an entry for the dashed lines 2/η and for the dotted bounds on the sharpness.
+    `thresholds` and `bounds` add an entry for the dashed lines, which are called `edge`, and for the dotted bounds on
+    the sharpness.
     """
     entries: dict[str, Artist] = {}
     for axes in figure.axes:
@@ -23,7 +24,7 @@ def legend_above(figure: Figure, *, thresholds: bool = False, bounds: bool = Fal
         for handle, label in zip(*axes.get_legend_handles_labels(), strict=True):
             entries.setdefault(label, handle)
     if thresholds:
-        entries[r"$2/\eta$"] = Line2D([], [], color="0.4", **THRESHOLD)
+        entries[edge] = Line2D([], [], color="0.4", **THRESHOLD)
     if bounds:
         entries["bounds"] = Line2D([], [], **BOUND)
     for rows in range(math.ceil(len(entries) / _COLUMNS), len(entries) + 1):

@@ -19,7 +19,7 @@ def empty_figure(shown: Recorded, label: str) -> tuple[Figure, Axes, TimeView]:
     axes.tick_params(which="major", **MAJOR_TICKS)
     axes.tick_params(which="minor", **MINOR_TICKS)
     view.apply(axes)
-    axes.set_xlabel(r"time $t = \eta k$" if shown.others else r"time $t$")
+    axes.set_xlabel(r"time $t = \eta k$" if shown.others and shown.plain else r"time $t$")
     axes.set_ylabel(label)
     return figure, axes, view
 

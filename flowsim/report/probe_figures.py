@@ -11,10 +11,11 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from ..dynamics import Outcome
+from ..runs import Run
 from .panel import add_legend, empty_figure, in_view, name_of
 from .probed import probe_names
 from .recorded import Recorded, RecordedRun, recorded
-from .style import STYLE, run_look
+from .style import STYLE, THRESHOLD, run_look
 from .thinning import thinned
 from .view import Curve, TimeView, is_calm, log_limits
 
@@ -48,6 +49,7 @@ def _probe_figure(shown: Recorded, dataset: xarray.Dataset, name: str) -> Figure
         _set_limits(axes, [line for several in lines for line in several], view, bool(attributes.get("logarithmic", 1)))
         for number, (run, several) in enumerate(zip(runs, lines, strict=True)):
             _draw(axes, run, several, view, view.spread(_MARKS, (number - 0.5) / len(runs)))
+            _draw_threshold(axes, run.run, name)
         add_legend(figure, axes)
     return figure
 
@@ -73,6 +75,13 @@ def _set_limits(axes: Axes, lines: Sequence[Curve], view: TimeView, logarithmic:
     if len(numbers):
         margin = _MARGIN * (np.ptp(numbers) or abs(numbers[0]) or 1.0)
         axes.set_ylim(numbers.min() - margin, numbers.max() + margin)
+
+
+def _draw_threshold(axes: Axes, run: Run, name: str) -> None:
+    """Draw the edge of stability of a run, dashed, where it is one of what the probe measures and in sight."""
+    level = run.threshold_of(name)
+    if np.isfinite(level) and level <= axes.get_ylim()[1]:
+        axes.axhline(level, color=run_look(run)["color"], **THRESHOLD)
 
 
 def _draw(axes: Axes, run: RecordedRun, lines: Sequence[Curve], view: TimeView, marks: np.ndarray) -> None:

@@ -67,6 +67,11 @@ class Recorded:
         return (self.flow, *self.others)
 
     @property
+    def plain(self) -> bool:
+        """Whether all other runs leave a minimum at the sharpness 2/η, as gradient descent does."""
+        return all(other.run.own_edge is None for other in self.others)
+
+    @property
     def by_rate(self) -> list[RecordedRun]:
         """The other runs, those of one dynamics together, from the smallest learning rate to the largest."""
         order = list(dict.fromkeys(other.run.dynamics for other in self.others))

@@ -9,6 +9,7 @@ from rich.table import Table
 
 from ..dynamics import Outcome
 from ..quantities import MEASURES
+from ..runs import SHARPNESS, Edge
 from .numbers import finite_or_none, format_number
 from .probed import ends_of, plain, probe_names, probes_table
 from .recorded import Recorded, RecordedRun, recorded
@@ -25,8 +26,9 @@ def rows(dataset: xarray.Dataset) -> list[dict[str, Any]]:
 
     Each row holds `method` ("GF", "GD", or the name of other dynamics), `learning_rate`, `steps`, `time`, `risk`,
     `excess_risk`, `sharpness` (at the final weights), `ratio` (sharpness over the lower bound of Theorem 2),
-    `two_over_eta`, `distance_to_flow` at `distance_time`, the last time that both reached, and `outcome` (its name).
-    `None` is what does not apply, NaN what could not be computed.
+    `two_over_eta`, `threshold` (the sharpness up to which the run is stable, NaN where that is not known, or a matter
+    of another curvature), `distance_to_flow` at `distance_time`, the last time that both reached, and `outcome` (its
+    name). `None` is what does not apply, NaN what could not be computed.
     """
     shown = recorded(dataset)
     return [_row(run, shown.bounds) for run in shown.runs]
@@ -45,6 +47,7 @@ def _row(run: RecordedRun, bounds: tuple[float, float] | None) -> dict[str, Any]
         "sharpness": sharpness,
         "ratio": sharpness / bounds[0] if bounds and bounds[0] > 0 else None,
         "two_over_eta": None if rate is None else 2 / rate,
+        "threshold": None if rate is None else run.run.threshold,
         "distance_to_flow": distance,
         "distance_time": time,
         "outcome": run.outcome.name,
@@ -64,16 +67,22 @@ def render(dataset: xarray.Dataset, title: str) -> Table:
     table.add_column("", no_wrap=True)
     # Where the minimum of the risk is unknown, so is the excess: then the risk itself is shown.
     measure = "risk" if math.isnan(shown.flow.along("excess_risk")[0]) else "excess_risk"
-    for header, _, _ in _columns(measure, bounded=shown.bounds is not None):
+    columns = _columns(measure, edge=_name_of_edge(shown), bounded=shown.bounds is not None)
+    for header, _, _ in columns:
         on_the_ground = "\n" * (2 - header.count("\n")) + header
         table.add_column(on_the_ground, justify="right", no_wrap=True)
     table.add_column("\n\nverdict", min_width=10)
     for row in rows(dataset):
-        table.add_row(*_cells(row, measure, bounded=shown.bounds is not None))
+        table.add_row(*_cells(row, columns))
     return table
 
 
-def _columns(measure: str, *, bounded: bool) -> list[tuple[str, str, int]]:
+def _name_of_edge(shown: Recorded) -> str:
+    """Return what the threshold of stability is called: 2/η where it is that of all descents."""
+    return "2/η" if shown.plain else "stable\nup to\nS"
+
+
+def _columns(measure: str, *, edge: str, bounded: bool) -> list[tuple[str, str, int]]:
     """Return the header of every column of numbers, the key of its rows, and its digits.
 
     The ratio to the bound of Theorem 2 has one where there is a bound.
@@ -86,13 +95,12 @@ def _columns(measure: str, *, bounded: bool) -> list[tuple[str, str, int]]:
         (measure.replace("_", "\n"), measure, 3),
         ("S", "sharpness", 4),
         *ratio,
-        ("2/η", "two_over_eta", 4),
+        (edge, "threshold", 4),
         ("distance\nat last\ncommon t", "distance_to_flow", 3),
     ]
 
 
-def _cells(row: dict[str, Any], measure: str, *, bounded: bool) -> list[str]:
-    columns = _columns(measure, bounded=bounded)
+def _cells(row: dict[str, Any], columns: list[tuple[str, str, int]]) -> list[str]:
     numbers = [format_number(row[key], digits) if digits else str(row[key]) for _, key, digits in columns]
     return [row["method"], *numbers, _verdict(row)]
 
@@ -115,10 +123,19 @@ def _remarks(shown: Recorded) -> list[str]:
         remarks[-1] += f"; critical learning rate {shown.critical_learning_rate:.4g}"
     if (loosened := flow.number("loosened")) > 1:
         remarks.append(f"The gradient jumps on the way: steps were allowed errors of {loosened:.3g} times rtol")
+    remarks.extend(_edge_remarks(shown))
     remarks.extend(_distance_remarks(shown))
     if not flow.outcome.arrived:
         remarks.append(f"The flow did not converge: {flow.outcome.meaning}")
     return remarks
+
+
+def _edge_remarks(shown: Recorded) -> Iterator[str]:
+    """Yield of which runs another curvature than the sharpness decides on stability, and up to where."""
+    for run in shown.by_rate:
+        edge = run.run.edge
+        if edge.curvature != SHARPNESS and math.isfinite(edge.threshold):
+            yield f"{run.run.name}: stable up to a {edge.curvature.replace('_', ' ')} of {edge.threshold:.4g}"
 
 
 def _distance_remarks(shown: Recorded) -> Iterator[str]:
@@ -177,7 +194,13 @@ def _summary_beside_flow(run: RecordedRun) -> dict[str, Any]:
         "distance_time": finite_or_none(time),
         "crossing_time": finite_or_none(run.number("crossing_time")),
         "two_over_eta": None if rate is None else finite_or_none(2 / rate),
+        **_summary_of_edge(run.run.own_edge),
     }
+
+
+def _summary_of_edge(edge: Edge | None) -> dict[str, Any]:
+    """Return the edge of stability in the types of JSON where it is not the sharpness 2/η."""
+    return {} if edge is None else {"threshold": finite_or_none(edge.threshold), "threshold_of": edge.curvature}
 
 
 def _summary_of_end(run: RecordedRun) -> dict[str, float | None]:

@@ -9,6 +9,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 
 import flowsim
 from flowsim.data import gaussian_teacher
@@ -107,6 +108,8 @@ RUNS = {
     "a network of one's own": descending(GATED, flowsim.EmpiricalRisk(X, Y)),
     "an MLP of Equinox": descending(eqx.nn.MLP(3, "scalar", 4, 1, key=KEY), flowsim.EmpiricalRisk(X, Y)),
     "an optimizer of one's own": descending(MLP, LINEAR, optimizer=HeavyBall(0.01)),
+    "minibatches": descending(SMOOTH, flowsim.EmpiricalRisk(X, Y), optimizer=flowsim.SGD(0.01, 2)),
+    "a transformation of Optax": descending(SMOOTH, flowsim.EmpiricalRisk(X, Y), optimizer=optax.adam(0.01)),
 }
 
 

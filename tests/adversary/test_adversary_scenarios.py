@@ -180,7 +180,7 @@ VALUES = {
     "an unfit solver": (f"{HEAD}flow: {{solver: Euler}}", "3: flow.solver: found 'Euler'; expected one of auto"),
     "an unknown loss": (f"{HEAD}loss: hinge", "3: loss: found the text 'hinge'; expected one of cross_entropy"),
     "a loss in a list": (f"{HEAD}loss: [squared_error]", "3: loss: found a list; expected a section of keys"),
-    "an unknown optimizer": (f"{HEAD}descent: {{optimizer: adam}}", "3: descent.optimizer: found the text 'adam'; exp"),
+    "an unknown optimizer": (f"{HEAD}descent: {{optimizer: adamw}}", "3: descent.optimizer: found the text 'adamw'; e"),
     "an unknown activation": (network("activation: swish"), "2: network.activation: found 'swish'; expected one of"),
     "an activation that is no function": (network("activation: 'math:pi'"), "2: network.activation: found 'math:pi', "),
     "condition below one": (data("condition: 0.5"), "1: data.condition: found 0.5; expected at least 1"),

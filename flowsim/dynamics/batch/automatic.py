@@ -1,12 +1,15 @@
 """Any network on any problem, by automatic differentiation."""
 
+from collections.abc import Callable
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, PyTree
 
 from ...problems import Problem
-from ..descent import Descent
+from ..descent import Descent, DescentState
+from ..minibatches import Draw
 from .kernel import Kernel, Move
 
 _WIDTH = 16
@@ -15,7 +18,7 @@ _WIDTH = 16
 class AutomaticKernel(Kernel):
     """∇R by `jax.grad` of the problem's objective and any descent's own step, both mapped over the lanes.
 
-    Lanes carry their weights, and what the descent remembers of its steps.
+    Lanes carry their weights, what the descent remembers of its steps, and where its sequence of minibatches is.
     """
 
     problem: Problem
@@ -29,16 +32,21 @@ class AutomaticKernel(Kernel):
         static = eqx.partition(network, _is_array)[1]
         return cls(problem=problem, dynamics=dynamics, static=static, width=_WIDTH)
 
-    def start(self, weights: PyTree) -> tuple[PyTree, PyTree]:
-        """Return the weights, and what is remembered before the first step."""
-        return weights, jax.vmap(self.dynamics.remember)(weights)
+    def start(self, weights: PyTree) -> PyTree:
+        """Return the weights, what is remembered before the first step, and which samples are next."""
 
-    def end(self, weights: tuple[PyTree, PyTree]) -> PyTree:
+        def begun(one: PyTree) -> tuple[PyTree, PyTree, Draw | None]:
+            sampler = self.dynamics.minibatches()
+            return one, self.dynamics.remember(one), None if sampler is None else sampler.first(self.problem)
+
+        return jax.vmap(begun)(weights)
+
+    def end(self, weights: PyTree) -> PyTree:
         """Return the weights alone."""
         return weights[0]
 
     def enter(self, weights: PyTree, fixed: PyTree) -> tuple[PyTree, PyTree]:
-        """Return both as they are, the lane axis first."""
+        """Return what lanes carry, and fixed arrays, as they are, the lane axis first."""
         return weights, fixed
 
     def leave(self, weights: PyTree) -> PyTree:
@@ -51,19 +59,33 @@ class AutomaticKernel(Kernel):
         same = [jnp.all((old == new).reshape(old.shape[0], -1), axis=1) for old, new in pairs]
         return jnp.all(jnp.stack(same), axis=0)
 
-    def evaluate(self, weights: tuple[PyTree, PyTree], fixed: PyTree) -> tuple[Float[Array, " lanes"], Move]:
-        """Return the objectives, and the function (rates, moving) ↦ what lanes carry after a step."""
-        objectives, gradients = jax.vmap(jax.value_and_grad(self._objective))(weights[0], fixed)
+    def evaluate(self, weights: PyTree, fixed: PyTree) -> tuple[Float[Array, " lanes"], Move]:
+        """Return the objectives, and the function (rates, moving) ↦ what lanes carry after a step.
 
-        def stepped(rate: Array, moving: Array, carried: tuple[PyTree, PyTree], gradient: PyTree) -> PyTree:
+        With minibatches the objectives are those of the samples that are next.
+        """
+
+        def evaluated(carried: PyTree, fixed: PyTree) -> tuple[Array, PyTree]:
+            return jax.value_and_grad(self._objective(carried[2], fixed))(carried[0])
+
+        def stepped(rate: Array, moving: Array, carried: PyTree, found: tuple[Array, PyTree], fixed: PyTree) -> PyTree:
             dynamics = eqx.tree_at(lambda one: one.learning_rate, self.dynamics, rate)
-            after = dynamics.step(carried[0], gradient, carried[1])
+            here, memory, draw = carried
+            state = DescentState(here, memory, *found, draw)
+            after = (*dynamics.advanced(self._objective(draw, fixed), state), self._next(draw))
             return jax.tree.map(lambda new, old: jnp.where(moving, new, old), after, carried)
 
-        return objectives, lambda rates, moving: jax.vmap(stepped)(rates, moving, weights, gradients)
+        found = jax.vmap(evaluated)(weights, fixed)
+        return found[0], lambda rates, moving: jax.vmap(stepped)(rates, moving, weights, found, fixed)
 
-    def _objective(self, weights: PyTree, fixed: PyTree) -> Float[Array, ""]:
-        return self.problem.objective(eqx.combine(weights, fixed, self.static))
+    def _objective(self, draw: Draw | None, fixed: PyTree) -> Callable[[PyTree], Float[Array, ""]]:
+        sampler = self.dynamics.minibatches()
+        problem = self.problem if sampler is None or draw is None else sampler.taken(self.problem, draw)
+        return lambda weights: problem.objective(eqx.combine(weights, fixed, self.static))
+
+    def _next(self, draw: Draw | None) -> Draw | None:
+        sampler = self.dynamics.minibatches()
+        return None if sampler is None or draw is None else sampler.next(draw)
 
 
 def _is_array(leaf: object) -> bool:

@@ -1,20 +1,27 @@
 """Many gradient descents on one problem, run in groups through one compiled program."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
+from typing import TYPE_CHECKING, Any
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import ArrayLike, Int, PyTree
+from jaxtyping import ArrayLike, Float, Int, PyTree
 
-from ...networks import cast
+from ...networks import cast, records
 from ...problems import Problem, check_problem
 from ..descent import Descent, check_learning_rate
 from ..field import checked_parts
 from ..gradient_descent import GradientDescent
+from ..optimizers import as_descent
 from .groups import Lanes, run_to_ends
 from .registry import kernel_for
+
+if TYPE_CHECKING:
+    import optax
+
+AtRate = Callable[[float], "Descent | optax.GradientTransformation"]
 
 
 class Ends(eqx.Module):
@@ -35,13 +42,13 @@ def descend_lanes(
     *,
     learning_rates: ArrayLike,
     steps: ArrayLike,
-    optimizer: Callable[[float], Descent] = GradientDescent,
+    optimizer: AtRate = GradientDescent,
 ) -> Ends:
     """Run gradient descent W ← W − η∇R(W), or another descent, from each of many networks on one problem.
 
     `networks` is one network whose arrays all have a leading axis of lanes, as from `jax.vmap` of a constructor.
     `learning_rates` holds η for each lane, `steps` one number of steps, or one for each lane. The precision is that
-    of the weights. `optimizer` makes the descent with a learning rate.
+    of the weights. `optimizer` makes the descent, or a transformation of Optax, with a learning rate.
 
     Each lane does what `descend` does without a `stopping`, and its end does not depend, to the last bit, on the lanes
     beside it. It leaves before its last step if its risk diverges (DIVERGED, with the state in which that showed) or
@@ -56,12 +63,46 @@ def descend_lanes(
     for rate in rates.tolist():
         check_learning_rate(rate, dtype)
     rates = rates.astype(dtype)
+    limits = _limits(steps, lanes)
     one = jax.eval_shape(lambda tree: jax.tree.map(lambda leaf: leaf[0], tree), eqx.filter(networks, eqx.is_array))
-    dynamics = optimizer(float(rates[0])).checked(dtype)
-    kernel = kernel_for(eqx.combine(one, static), cast(problem, dtype), dynamics)
-    end = run_to_ends(kernel, Lanes.starting(kernel.start(weights), fixed, rates, _limits(steps, lanes)))
-    found = jax.tree.map(jnp.asarray, kernel.end(end.weights))
-    return Ends(eqx.combine(found, rest), end.codes, end.steps)
+    found: list[tuple[PyTree, np.ndarray, np.ndarray]] = []
+    groups = _alike(optimizer, rates, dtype)
+    for dynamics, members in groups:
+        kernel = kernel_for(eqx.combine(one, static), cast(problem, dtype), dynamics)
+        mine, beside = records((weights, fixed), members)
+        end = run_to_ends(kernel, Lanes.starting(kernel.start(mine), beside, rates[members], limits[members]))
+        found.append((kernel.end(end.weights), end.codes, end.steps))
+    order = np.argsort(np.concatenate([members for _, members in groups]))
+    ends, outcomes, made = jax.tree.map(lambda *parts: np.concatenate(parts)[order], *found)
+    return Ends(eqx.combine(jax.tree.map(jnp.asarray, ends), rest), outcomes, made)
+
+
+def _alike(
+    optimizer: AtRate, rates: Float[np.ndarray, " lanes"], dtype: jnp.dtype
+) -> list[tuple[Descent, Int[np.ndarray, " members"]]]:
+    """Return the descents that differ in more than their learning rate, each with the lanes that it is for.
+
+    One program takes a rate for each lane; what else a function makes of a rate, it does not.
+    """
+    known: dict[Any, tuple[Descent, list[int]]] = {}
+    made = {rate: as_descent(optimizer(rate)).checked(dtype) for rate in dict.fromkeys(rates.tolist())}
+    keys = {rate: _without_rate(dynamics) for rate, dynamics in made.items()}
+    for lane, rate in enumerate(rates.tolist()):
+        known.setdefault(keys[rate], (made[rate], []))[1].append(lane)
+    return [(dynamics, np.array(members)) for dynamics, members in known.values()]
+
+
+def _without_rate(dynamics: Descent) -> Any:
+    """Return what tells a descent from others but its learning rate."""
+    fields = {name: value for name, value in vars(dynamics).items() if name != "learning_rate"}
+    leaves, structure = jax.tree.flatten(fields)
+    return type(dynamics), structure, tuple(_key(leaf) for leaf in leaves)
+
+
+def _key(leaf: Any) -> Any:
+    if isinstance(leaf, np.ndarray | np.generic | jax.Array):
+        return str(leaf.dtype), leaf.shape, np.asarray(leaf).tobytes()
+    return leaf if isinstance(leaf, Hashable) else id(leaf)
 
 
 def _lane_count(networks: PyTree) -> int:

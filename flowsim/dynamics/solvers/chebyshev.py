@@ -13,7 +13,7 @@ import numpy as np
 from jaxtyping import Array, Float, Int, PyTree
 from numpy.typing import NDArray
 
-from ..field import GradientField, Measured, norm
+from ..field import Measured, VectorField, norm
 from ..spectral_radius import SpectralRadius
 from ..work import Work, no_work
 from .error import growth, scaled_norm
@@ -63,7 +63,7 @@ class RungeKuttaChebyshev(ProposingSolver):
         """Return 2."""
         return 2
 
-    def suited(self, field: GradientField, rtol: Float[Array, ""], atol: Float[Array, ""]) -> "RungeKuttaChebyshev":
+    def suited(self, field: VectorField, rtol: Float[Array, ""], atol: Float[Array, ""]) -> "RungeKuttaChebyshev":
         """Return the solver for a field, with what it leaves open filled in."""
         return dataclasses.replace(super().suited(field, rtol, atol), measure=field.measured)
 

@@ -13,7 +13,7 @@ import numpy as np
 from jaxtyping import Array, Float, Int, PyTree
 
 from ...curvature import GaussNewton, ResidualCurvature
-from ..field import GradientField, Measured
+from ..field import Measured, VectorField
 from ..work import Work, no_work
 from .error import growth, scaled_norm, size_beside_way
 from .proposal import Proposal, ProposingSolver, measuring
@@ -98,7 +98,7 @@ class LowRankExtrapolation(ProposingSolver):
         """Return the work of all steps so far."""
         return solver_state.work
 
-    def suited(self, field: GradientField, rtol: Float[Array, ""], atol: Float[Array, ""]) -> "LowRankExtrapolation":
+    def suited(self, field: VectorField, rtol: Float[Array, ""], atol: Float[Array, ""]) -> "LowRankExtrapolation":
         """Return the solver for a field, with what it leaves open filled in, the curvature too."""
         curvature = field.gauss_newton if self.curvature is None else self.curvature
         return dataclasses.replace(super().suited(field, rtol, atol), curvature=curvature, measure=field.measured)

@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, ArrayLike, Bool, Float, PyTree
 
-from ..field import GradientField, Measured
+from ..field import Measured, VectorField
 from ..work import CountsWork
 
 # An accepted step does not shorten the next one, and a rejected one must.
@@ -60,7 +60,7 @@ class ProposingSolver(diffrax.AbstractAdaptiveSolver, CountsWork):
         """Return f(t0, y0)."""
         return terms.vf(t0, y0, args)
 
-    def suited(self, field: GradientField, rtol: Float[Array, ""], atol: Float[Array, ""]) -> Self:
+    def suited(self, field: VectorField, rtol: Float[Array, ""], atol: Float[Array, ""]) -> Self:
         """Return the solver for a field, with what it leaves open filled in."""
         own = {"rtol": rtol if self.rtol is None else self.rtol, "atol": atol if self.atol is None else self.atol}
         return dataclasses.replace(cast(Any, self), **own)

@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, ArrayLike, Bool, Float, Int, PyTree
 
-from ..field import GradientField, Measured
+from ..field import Measured, VectorField
 from ..spectral_radius import scaled
 from ..work import Work
 from .low_rank import LowRankExtrapolation
@@ -94,7 +94,7 @@ class StiffnessSwitching(ProposingSolver):
         """Return that of the explicit solver, with which a run begins."""
         return self.explicit.order(terms)
 
-    def suited(self, field: GradientField, rtol: Float[Array, ""], atol: Float[Array, ""]) -> "StiffnessSwitching":
+    def suited(self, field: VectorField, rtol: Float[Array, ""], atol: Float[Array, ""]) -> "StiffnessSwitching":
         """Return the solver for a field, with what it leaves open filled in, in both of its solvers too."""
         own = super().suited(field, rtol, atol)
         rtol, atol = jnp.asarray(own.rtol), jnp.asarray(own.atol)

@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, PyTree
 
-from ..field import GradientField, Measured, norm
+from ..field import Measured, VectorField, norm
 from ..spectral_radius import FIRST_ITERATIONS, SpectralRadius, scaled
 from ..work import Work, no_work
 from .chebyshev import CAP_MARGIN, MOST_STAGES, RADIUS_MARGIN, defect, worthwhile
@@ -115,7 +115,7 @@ class StabilitySwitching(ProposingSolver):
         """Return 5, that of Tsit5, with which a run begins."""
         return 5
 
-    def suited(self, field: GradientField, rtol: Float[Array, ""], atol: Float[Array, ""]) -> "StabilitySwitching":
+    def suited(self, field: VectorField, rtol: Float[Array, ""], atol: Float[Array, ""]) -> "StabilitySwitching":
         """Return the solver for a field, with what it leaves open filled in."""
         return dataclasses.replace(super().suited(field, rtol, atol), measure=field.measured)
 

@@ -13,7 +13,7 @@ import equinox as eqx
 import jax
 import numpy as np
 
-from ...dynamics import DESCENTS, Descent as Dynamics, GradientFlow, checked_parts, stopping_for
+from ...dynamics import DYNAMICS, GradientFlow, as_descent, checked_parts, stopping_for
 from ...identity import digest_of
 from ...kinds import seeds
 from ...networks import weight_dtype
@@ -21,7 +21,7 @@ from ...probes import Probe
 from ...problems import Problem, check_problem
 from ...theory import minimal_sharpness_bounds_of
 from .compute import in_one_line
-from .dataset import Layout
+from .dataset import Asked, Layout
 from .grid import start_key
 from .run import Planned
 from .work import FORMAT, Block, Descent, Materials, Placed, Start
@@ -92,7 +92,7 @@ class Recipe:
     problem: Maker | Problem
     flow: dict[str, Any]
     probes: tuple[Probe, ...]
-    optimizer: Callable[[float], Dynamics]
+    optimizer: Callable[[float], Any]
     seed: int
     wide: bool
     identity: str
@@ -215,7 +215,6 @@ def planned_cells(recipe: Recipe, grid: Grid, attrs: Mapping[str, str]) -> Plann
 
     Raises `ValueError` for a point where these cannot be made, or do not go together.
     """
-    kind = DESCENTS.name_of(type(recipe.optimizer(1.0)))
     descents = tuple(Descent(_DESCENT, rate, grid.steps, grid.repetitions) for rate in grid.learning_rates)
     codes, placed, bounds = codes_of(recipe), [], []
     for index, values in grid.points():
@@ -226,12 +225,17 @@ def planned_cells(recipe: Recipe, grid: Grid, attrs: Mapping[str, str]) -> Plann
         axes={name: (name, values) for name, values in grid.axes.items()},
         starts=grid.repetitions,
         flow=grid.flow,
-        descents=tuple((kind, rate, grid.steps) for rate in grid.learning_rates),
+        descents=tuple(_asked(recipe, rate, grid.steps) for rate in grid.learning_rates),
         labels={name: label for probe in recipe.probes for name, label in probe.label.columns().items()},
         attrs=attrs,
     )
     lower, upper = np.array(bounds).reshape(*layout.grid, 2).transpose(-1, *range(len(layout.grid)))
     return Planned(layout, {"sharpness_lower_bound": lower, "sharpness_upper_bound": upper}, tuple(placed))
+
+
+def _asked(recipe: Recipe, learning_rate: float, steps: int) -> Asked:
+    optimizer = as_descent(recipe.optimizer(learning_rate))
+    return Asked.of(DYNAMICS.name_of(type(optimizer)), optimizer, learning_rate, steps)
 
 
 def _blocks(

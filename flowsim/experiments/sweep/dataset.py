@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ...dynamics import Descent
+from ...edges import own_edge_of
 from ...probes import Label
 from ...quantities import NOT_ASKED, attributes
 from ...runs import FLOW, RUN, Run, run_coordinates
@@ -26,17 +28,32 @@ _OF_A_RUN = {"outcome": "outcome", "steps": "steps", "time": "end_time", "distan
 
 
 @dataclass(frozen=True)
+class Asked:
+    """A descent that is asked for: the run that it is, its number of steps, and how much time one of them takes."""
+
+    run: Run
+    steps: int
+    time_of_step: float
+
+    @classmethod
+    def of(cls, dynamics: str, optimizer: Descent, learning_rate: float, steps: int) -> "Asked":
+        """Return what is asked for by an optimizer called `dynamics`, made for a learning rate."""
+        run = Run(dynamics, learning_rate, own_edge=own_edge_of(optimizer, learning_rate))
+        return cls(run, steps, float(optimizer.time_of_step()))
+
+
+@dataclass(frozen=True)
 class Layout:
     """What the results of a sweep stand over, and what is said of them.
 
     `axes` holds under the name of each dimension of the grid what it is and its values, `starts` is the number of
-    repetitions, and `descents` are dynamics, learning rate and steps of each descent, as blocks have them.
+    repetitions, and `descents` are the descents as blocks have them.
     """
 
     axes: Mapping[str, tuple[str, tuple[Any, ...]]]
     starts: int
     flow: bool
-    descents: tuple[tuple[str, float, int], ...]
+    descents: tuple["Asked", ...]
     labels: Labels
     attrs: Mapping[str, str]
 
@@ -55,7 +72,9 @@ def layout_of(scenario: Scenario) -> Layout:
         starts=sweep.starts,
         flow=sweep.flow,
         descents=tuple(
-            (entry.optimizer.kind, rate, entry.steps) for entry in sweep.descent for rate in entry.learning_rates
+            Asked.of(entry.optimizer.kind, entry.optimizer.make()(rate), rate, entry.steps)
+            for entry in sweep.descent
+            for rate in entry.learning_rates
         ),
         labels=labels_of(scenario.record),
         attrs={"scenario": json.dumps(resolved(scenario))},
@@ -83,27 +102,28 @@ def sweep_dataset(layout: Layout, tables: Arrays, known: Arrays, failures: Seque
         name: (name, _coordinate(values), {"long_name": key, "units": "1"})
         for name, (key, values) in layout.axes.items()
     }
-    runs = [*([FLOW] if layout.flow else []), *(run for _, run, _ in _in_order(layout))]
+    runs = [*([FLOW] if layout.flow else []), *(asked.run for _, asked in _in_order(layout))]
     count = {"long_name": "number of the initialization", "units": "1"}
     coordinates |= {REPETITION: (REPETITION, np.arange(layout.starts), count), **run_coordinates(runs)}
     attrs = {**layout.attrs, "failures": json.dumps([asdict(one) for one in failures])}
     return xarray.Dataset(variables, coordinates, attrs)
 
 
-def _in_order(layout: Layout) -> list[tuple[int, Run, int]]:
-    """Return of every descent its column in the blocks, the run that it is, and its number of steps.
+def _in_order(layout: Layout) -> list[tuple[int, Asked]]:
+    """Return of every descent its column in the blocks, and what is asked for.
 
     Those of one optimizer stand together, by learning rate.
     """
-    asked = layout.descents
-    kinds = list(dict.fromkeys(kind for kind, _, _ in asked))
-    order = sorted(range(len(asked)), key=lambda column: (kinds.index(asked[column][0]), asked[column][1]))
-    return [(column, Run(asked[column][0], asked[column][1]), asked[column][2]) for column in order]
+    runs = [asked.run for asked in layout.descents]
+    kinds = list(dict.fromkeys(run.dynamics for run in runs))
+    places = [(kinds.index(run.dynamics), run.learning_rate or 0.0) for run in runs]
+    order = sorted(range(len(runs)), key=lambda column: places[column])
+    return [(column, layout.descents[column]) for column in order]
 
 
 def _of_runs(layout: Layout, tables: Arrays, dims: tuple[str, ...]) -> dict[str, Any]:
     """Return the variables over `dims`, of which the last is that of the runs."""
-    axis, columns = len(dims) - 1, [column for column, _, _ in _in_order(layout)]
+    axis, columns = len(dims) - 1, [column for column, _ in _in_order(layout)]
     kinds = {"flow_": lambda values: np.expand_dims(values, axis), "descent_": lambda v: np.take(v, columns, axis)}
     parts = {
         prefix: {name.removeprefix(prefix): of(values) for name, values in tables.items() if name.startswith(prefix)}
@@ -112,14 +132,14 @@ def _of_runs(layout: Layout, tables: Arrays, dims: tuple[str, ...]) -> dict[str,
     if columns:
         descent = parts["descent_"]
         made = np.where(descent["outcome"] == NOT_ASKED, np.nan, descent["steps"])
-        descent["time"] = np.array([run.learning_rate for _, run, _ in _in_order(layout)]) * made
+        descent["time"] = np.array([asked.time_of_step for _, asked in _in_order(layout)]) * made
     parts = [part for part in parts.values() if part]
     variables: dict[str, Any] = {
         _name(name): _over(dims, name, _beside(parts, name, axis), _name(name), layout.labels)
         for name in sorted({name for part in parts for name in part})
     }
     if parts:
-        steps = [steps for _, _, steps in _in_order(layout)]
+        steps = [asked.steps for _, asked in _in_order(layout)]
         asked = np.array([*([NOT_ASKED] if layout.flow else []), *steps], int)
         variables["steps_asked"] = (RUN, asked, attributes("steps_asked"))
     return variables

@@ -14,7 +14,7 @@ import numpy as np
 from ..reading import with_values
 from ..scenario import Scenario
 
-RESERVED = ("repetition", "run", "dynamics", "learning_rate")
+RESERVED = ("repetition", "run", "dynamics", "learning_rate", "stability_threshold", "threshold_of")
 
 
 @dataclass(frozen=True)

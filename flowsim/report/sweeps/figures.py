@@ -76,7 +76,9 @@ def _facets(dataset: xarray.Dataset, draw: Draw, *, levels: bool = False) -> Fig
         for axes in panels[max(0, len(facets) - columns) : len(facets)]:  # nothing stands below these
             axes.tick_params(labelbottom=True)
             axes.set_xlabel(label_of_axis(facets[0][1]))
-        legend_above(figure, thresholds=levels and bool(runs.others(dataset)), bounds=levels)
+        plain = all(run.own_edge is None for run in runs.others(dataset))
+        named = {} if plain else {"edge": "edge of stability"}
+        legend_above(figure, thresholds=levels and bool(runs.others(dataset)), bounds=levels, **named)
     return figure
 
 

@@ -28,8 +28,8 @@ def sweep_rows(dataset: xarray.Dataset) -> list[dict[str, Any]]:
     Each row holds the values of the grid by name, `method`, `learning_rate` (`None` for the flow), `runs` (asked for
     and not failed), `converged` and `diverged` (shares of the runs), `progress`, the median of the squared
     distance, or of the excess risk or the risk where that is what is known, `sharpness` (median), `over_threshold`
-    (that over 2/η) and `over_lower_bound`; `probes` holds what a scenario's own probes measured at the end. Medians are
-    over the runs that did not diverge, of the flow over its limits.
+    (that over 2/η, or over the edge of stability in its place) and `over_lower_bound`; `probes` holds what a scenario's
+    own probes measured at the end. Medians are over the runs that did not diverge, of the flow over its limits.
     """
     measure = runs.progress_measure(dataset)
     known = [(run, _Ends.of(dataset, run, measure), _probed(dataset, run)) for run in runs.runs_of(dataset)]
@@ -117,7 +117,9 @@ def _table_of(dataset: xarray.Dataset, title: str, shown: list[dict[str, Any]], 
     for name in names:
         table.add_column(name.replace("_", " "), justify="right", no_wrap=True)
     table.add_column("", no_wrap=True)
-    headers = ("runs", "con-\nverged", "di-\nverged", measure.replace("_", "\n"), "S", "S/\n(2/η)", "S/\nlower\nbound")
+    plain = all(run.own_edge is None for run in runs.others(dataset))
+    over = "S/\n(2/η)" if plain else "S/\nedge"
+    headers = ("runs", "con-\nverged", "di-\nverged", measure.replace("_", "\n"), "S", over, "S/\nlower\nbound")
     for header in headers:
         table.add_column(header, justify="right", no_wrap=True)
     for row in shown:

@@ -1,0 +1,112 @@
+"""Which samples each step of a stochastic descent takes: a function of a seed and of the number of the step alone."""
+
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Bool, Float, Int, Integer
+
+from ..problems import Problem
+
+
+class Draw(eqx.Module):
+    """Where a sequence of minibatches is: the number `count` of the next one, counted from 0.
+
+    `order` is the permutation of all samples of this epoch, `None` where they are drawn with replacement; an epoch has
+    so many `batches` of the `samples`. `largest` is the largest norm of a gradient of its batches so far.
+    """
+
+    count: Int[Array, ""]
+    order: Integer[Array, " n"] | None
+    largest: Float[Array, ""]
+    samples: int = eqx.field(static=True)
+    batches: int = eqx.field(static=True)
+
+    @property
+    def ends_epoch(self) -> Bool[Array, ""]:
+        """Whether the next batch is the last of its epoch."""
+        return (self.count + 1) % self.batches == 0
+
+    def seen(self, gradient_norm: Float[Array, ""]) -> "Draw":
+        """Return the draw with the norm of the gradient of the next batch."""
+        before = jnp.where(self.count % self.batches == 0, 0, self.largest).astype(gradient_norm.dtype)
+        return Draw(self.count, self.order, jnp.maximum(before, gradient_norm), self.samples, self.batches)
+
+
+def as_seed(seed: int) -> Any:
+    """Return a seed as an array, so that another one needs no new compilation; `ValueError` for what is none."""
+    number = seed if isinstance(seed, jax.Array) else np.asarray(seed)
+    if number.ndim or number.dtype.kind not in "iu" or (isinstance(number, np.ndarray) and not 0 <= number < 2**32):
+        raise ValueError(f"seed must be a whole number from 0 to {2**32 - 1}, got {seed!r}")
+    return number.astype(np.uint32)
+
+
+class Minibatches(eqx.Module):
+    """Minibatches of `size` samples, drawn by a `seed`.
+
+    Without `replacement` every epoch has a new order of all n samples, cut into ⌊n/size⌋ batches; the n mod size
+    samples at its end sit it out. With it every batch is independent, and ⌊n/size⌋ of them count as an epoch. Batch k
+    is the same in every process, under `jax.jit` and `jax.vmap`, and after a checkpoint. Raises `ValueError` for a size
+    or seed that cannot be.
+    """
+
+    size: int = eqx.field(static=True)
+    seed: Any = eqx.field(converter=as_seed)  # a scalar of uint32, from whatever was given
+    replacement: bool = eqx.field(static=True, default=False)
+
+    def __check_init__(self):
+        if not isinstance(self.size, int) or isinstance(self.size, bool) or self.size < 1:
+            raise ValueError(f"batch must be a number of samples, one or more, got {self.size!r}")
+        if not isinstance(self.replacement, bool):
+            raise ValueError(f"replacement must be True or False, got {self.replacement!r}")
+
+    def first(self, problem: Problem) -> Draw:
+        """Return the draw before the first step. Raises as `samples_of`."""
+        count = self.samples_of(problem)
+        start, order = jnp.array(0, jnp.int32), None if self.replacement else self._order(jnp.array(0), count)
+        return Draw(start, order, jnp.zeros(()), count, count // self.size)
+
+    def samples_of(self, problem: Problem) -> int:
+        """Return how many samples there are to draw from.
+
+        Raises `ValueError` for a problem that holds none, or fewer than a batch.
+        """
+        count = problem.sample_count()
+        if count is None:
+            raise ValueError(
+                f"minibatches are drawn from samples, and {type(problem).__name__} holds none: expected a "
+                "flowsim.EmpiricalRisk(X, y, loss), or a problem of your own with sample_count() and on_samples(chosen)"
+            )
+        if count < self.size:
+            raise ValueError(f"batch={self.size} is more than the {count} samples: write {count} or fewer")
+        return count
+
+    def next(self, draw: Draw) -> Draw:
+        """Return the draw after one more batch."""
+        count, order = draw.count + 1, draw.order
+        if order is not None:
+            size, old = order.size, order
+            order = jax.lax.cond(
+                count % draw.batches == 0, lambda: self._order(count // draw.batches, size), lambda: old
+            )
+        return Draw(count, order, draw.largest, draw.samples, draw.batches)
+
+    def taken(self, problem: Problem, draw: Draw) -> Problem:
+        """Return the problem on the next batch, its samples in their order among all, so that they add up alike."""
+        known = problem.on_samples(jnp.sort(self._chosen(draw)))
+        if known is None:
+            raise ValueError(f"{type(problem).__name__} has samples and no on_samples(chosen): define both, or neither")
+        return known
+
+    def _chosen(self, draw: Draw) -> Integer[Array, " batch"]:
+        if draw.order is not None:
+            first = (draw.count % draw.batches) * self.size
+            return jax.lax.dynamic_slice_in_dim(draw.order, first, self.size)
+        key = jax.random.fold_in(jax.random.key(self.seed), draw.count)
+        return jax.random.randint(key, (self.size,), 0, draw.samples, jnp.int32)
+
+    def _order(self, epoch: Int[Array, ""], count: int) -> Integer[Array, " n"]:
+        key = jax.random.fold_in(jax.random.key(self.seed), epoch)
+        return jax.random.permutation(key, jnp.arange(count, dtype=jnp.int32))

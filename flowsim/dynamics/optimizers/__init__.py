@@ -1,0 +1,9 @@
+"""Descents with memory, by the update rules of Optax, and by minibatches: a kind in each file."""
+
+from .adam import Adam as Adam
+from .heavy_ball import HeavyBall as HeavyBall
+from .nesterov import Nesterov as Nesterov
+from .of_optax import Optax as Optax, as_descent as as_descent
+from .rmsprop import RMSProp as RMSProp
+from .sgd import SGD as SGD
+from .transformed import Transformed as Transformed

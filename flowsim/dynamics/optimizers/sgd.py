@@ -1,0 +1,49 @@
+"""Stochastic gradient descent: steps along the gradients of minibatches."""
+
+import equinox as eqx
+import jax
+from jaxtyping import PyTree
+
+from ..descent import DESCENTS, Descent, Scalar
+from ..dynamics import DYNAMICS
+from ..minibatches import Minibatches, as_seed
+
+
+@DESCENTS.register("sgd")
+@DYNAMICS.register("sgd")
+class SGD(Descent):
+    """W ← W − η∇R_B(W), R_B the risk on a minibatch B of `batch` samples (Robbins and Monro 1951).
+
+    Without `replacement`, each epoch takes all samples in a new order, as `flowsim.dynamics.Minibatches` says.
+    A step costs the gradient of its minibatch. The full risk and gradient are computed at records, and once an epoch,
+    when the run is judged: it has CONVERGED where ‖∇R‖ and all gradients of the minibatches of that epoch are as small
+    as `Stopping` says, so where it stays; around a minimum at which samples disagree it does not. It needs a problem
+    with samples. `seed`, a number or an array, decides on all draws. Under `jax.vmap` every step pays for the full
+    gradient as well. Raises `ValueError` for a batch or a seed that cannot be.
+    """
+
+    learning_rate: Scalar
+    batch: int = eqx.field(static=True)
+    seed: int = eqx.field(default=0, converter=as_seed)
+    replacement: bool = eqx.field(static=True, default=False)
+
+    def __check_init__(self):
+        self.minibatches()
+
+    def remember(self, weights: PyTree) -> None:
+        """Return nothing."""
+
+    def step(self, weights: PyTree, gradient: PyTree, memory: None) -> tuple[PyTree, None]:
+        """Return W − ηg."""
+        return jax.tree.map(lambda w, g: w - self.learning_rate * g, weights, gradient), None
+
+    def minibatches(self) -> Minibatches:
+        """Return how samples are drawn."""
+        return Minibatches(self.batch, self.seed, self.replacement)
+
+    def stability_threshold(self) -> None:
+        """Return `None`: no curvature of R decides.
+
+        A mode is stable in mean square only where η is small beside the curvatures of the single samples, too, and how
+        they vary (Wu, Ma and E 2018, theorem 1): at the same sharpness it depends on the noise.
+        """

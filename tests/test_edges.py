@@ -1,0 +1,247 @@
+"""Every run is compared and drawn with its own edge of stability, on the time axis of the flow that it follows."""
+
+import dataclasses
+import json
+import re
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+import flowsim
+from flowsim import report
+from flowsim.cli import main
+from flowsim.edges import edge_of, own_edge_of
+from flowsim.runs import CURVATURE, THRESHOLD, Edge, Run, run_coordinates, runs_of
+
+SCENARIO = """
+seed: 0
+data: {kind: gaussian, samples: 20, features: 3, noise: 0.5}
+network: {kind: mlp, depth: 2, width: 3, scale: 0.6, activation: tanh}
+flow: {t1: 1.0}
+descent: {learning_rates: [0.01, 0.02], optimizer: {kind: %s}}
+record: [preconditioned_sharpness]
+"""
+SWEEP = """
+seed: 0
+data: {kind: gaussian, samples: 20, features: 3, noise: 0.5}
+network: {kind: mlp, depth: 2, width: 3, scale: 0.6, activation: tanh}
+flow: {t1: 0.5}
+sweep:
+  over: {network.scale: [0.4, 0.8]}
+  descent:
+    - {learning_rates: [0.02], steps: 30}
+    - {learning_rates: [0.02], steps: 30, optimizer: {kind: heavy_ball, momentum: 0.5}}
+    - {learning_rates: [0.02], steps: 30, optimizer: adam}
+    - {learning_rates: [0.02], steps: 30, optimizer: {kind: sgd, batch: 5}}
+"""
+
+
+@pytest.fixture(scope="module")
+def parts():
+    X = np.random.default_rng(0).standard_normal((12, 3))
+    network = eqx.nn.MLP(3, "scalar", 4, 1, jnp.tanh, key=jax.random.key(0))
+    return network, flowsim.EmpiricalRisk(X, np.sin(2 * X[:, 0]))
+
+
+def heavy(eta):
+    return flowsim.HeavyBall(eta, 0.75)
+
+
+@pytest.fixture(scope="module")
+def ball(parts):
+    return flowsim.compare(*parts, [0.002, 0.02], optimizer=heavy, t1=4.0)
+
+
+@pytest.fixture(scope="module")
+def adaptive(parts):
+    probes = [flowsim.probes.PreconditionedSharpness()]
+    return flowsim.compare(*parts, [0.02], optimizer=flowsim.Adam, steps=150, t1=3.0, probes=probes)
+
+
+def test_the_edges_of_the_kinds():
+    assert own_edge_of(flowsim.GradientDescent(0.1), 0.1) is None
+    assert edge_of(flowsim.GradientDescent(0.1)) == Edge(20.0, "sharpness")
+    assert own_edge_of(heavy(0.1), 0.1) == Edge(35.0, "sharpness")
+    assert own_edge_of(flowsim.HeavyBall(0.1, 0.0), 0.1) is None  # it is gradient descent
+    assert edge_of(flowsim.Adam(0.1, b1=0.5)) == Edge(60.0, "preconditioned_sharpness")
+    assert np.isnan(edge_of(flowsim.SGD(0.1, 5)).threshold)
+
+
+def test_momentum_is_compared_with_the_flow_at_its_own_times(ball):
+    for run, eta, steps in zip(ball.descents, (0.002, 0.02), (500, 50), strict=True):
+        assert int(run.trajectory.steps) == steps  # ⌈t1 (1 − β)/η⌉
+        assert float(run.trajectory.time) == pytest.approx(4.0, rel=1e-12)
+        assert run.distance_time == pytest.approx(4.0, rel=1e-12)
+        assert run.learning_rate == eta
+    # Of first order in η.
+    close, far = (run.distance_to_flow for run in ball.descents)
+    assert far / close == pytest.approx(10, rel=0.3)
+    assert close < 0.02
+
+
+def test_the_last_step_within_the_time_of_the_flow_is_recorded(parts):
+    both = flowsim.compare(*parts, [0.002], optimizer=heavy, steps=1000, t1=4.0, records=20)
+    assert both.descents[0].distance_time == pytest.approx(4.0, rel=1e-12)
+
+
+def test_the_data_set_keeps_the_edge_and_gives_it_back(ball, adaptive):
+    data = ball.to_dataset()
+    np.testing.assert_allclose(data[THRESHOLD], [np.inf, 3.5 / 0.002, 3.5 / 0.02])
+    assert list(data[CURVATURE].values) == ["sharpness"] * 3
+    assert [run.threshold for run in runs_of(data)] == [np.inf, 3.5 / 0.002, 3.5 / 0.02]
+    _, adam = runs_of(adaptive.to_dataset())
+    assert adam.threshold_of("preconditioned_sharpness") == pytest.approx(38 / 0.02)
+    assert np.isnan(adam.threshold)
+
+
+def test_of_gradient_descent_alone_the_data_set_says_nothing_more_than_its_learning_rate():
+    runs = [Run("gradient_flow"), Run("gradient_descent", 0.1)]
+    assert set(run_coordinates(runs)) == {"dynamics", "learning_rate"}
+    assert runs[1].threshold == 20.0
+
+
+@pytest.mark.parametrize("kind", ["ball", "adaptive"])
+def test_it_is_saved_drawn_and_read_back(kind, tmp_path, request):
+    comparison = request.getfixturevalue(kind)
+    comparison.save(tmp_path / "mine")
+    found = flowsim.open_results(tmp_path / "mine")
+    known = [run.own_edge for run in runs_of(found.trajectories)]
+    assert known == [run.own_edge for run in runs_of(comparison.to_dataset())]
+    assert found.summary["descent"][0]["threshold"] == comparison.descents[0].edge.threshold
+    assert found.summary["descent"][0]["threshold_of"] == comparison.descents[0].edge.curvature
+
+
+class Plain(flowsim.Descent):
+    """Gradient descent that says another threshold of itself."""
+
+    learning_rate: float
+    edge: float
+
+    def remember(self, weights):
+        return None
+
+    def step(self, weights, gradient, memory):
+        return jax.tree.map(lambda w, g: w - self.learning_rate * g, weights, gradient), None
+
+    def stability_threshold(self):
+        return self.edge
+
+
+def test_the_crossing_is_that_of_its_own_threshold(parts):
+    free = flowsim.compare(*parts, [0.05], steps=100, t1=5.0).descents[0]
+    sharpness, times = np.asarray(free.trajectory.sharpness), np.asarray(free.trajectory.times)
+    rising = sharpness[: sharpness.argmax() + 1]
+    middle = (rising[0] + rising[-1]) / 2
+    assert free.crossing_time is None  # far below 2/η
+    assert sharpness.argmax() > 5
+    found = flowsim.compare(*parts, [0.05], steps=100, t1=5.0, optimizer=lambda eta: Plain(eta, middle)).descents[0]
+    after = np.flatnonzero(sharpness >= middle)[0]
+    assert times[after - 1] < found.crossing_time <= times[after]
+
+
+def test_a_preconditioned_run_crosses_by_its_preconditioned_sharpness(parts):
+    """At a learning rate so large that the threshold is passed at the start."""
+    probes = [flowsim.probes.PreconditionedSharpness()]
+    options = {"optimizer": flowsim.RMSProp, "steps": 20, "t1": 1.0}
+    asked = flowsim.compare(*parts, [0.5], probes=probes, **options).descents[0]
+    along = np.asarray(asked.trajectory.diagnostics["preconditioned_sharpness"])
+    first = np.flatnonzero(along >= 2 / 0.5)[0]
+    assert asked.crossing_time == pytest.approx(float(asked.trajectory.times[first]), abs=0.5)
+    assert asked.crossing_time is not None
+    assert flowsim.compare(*parts, [0.5], **options).descents[0].crossing_time is None  # not recorded, not known
+
+
+def levels(figure):
+    return [line.get_ydata()[0] for line in figure.axes[0].lines if len(set(line.get_ydata())) == 1]
+
+
+def test_figures_draw_the_edge_of_each_run_and_no_other(ball, adaptive, parts):
+    fast = flowsim.compare(*parts, [0.5], optimizer=heavy, steps=20, t1=1.0)
+    drawn = report.sharpness_figure(fast.to_dataset())
+    assert 3.5 / 0.5 in levels(drawn)
+    assert 2 / 0.5 not in levels(drawn)
+    assert drawn.axes[0].get_xlabel() == r"time $t$"
+    assert all(abs(level - 2 / 0.02) > 1e-9 for level in levels(report.sharpness_figure(adaptive.to_dataset())))
+    figures = report.figures(adaptive.to_dataset())
+    assert {"sharpness", "preconditioned_sharpness"} <= set(figures)
+
+
+def test_the_table_says_up_to_where_each_run_is_stable(ball, adaptive, comparison):
+    said = str(ball)
+    assert "stable" in said
+    assert "1750" in said
+    assert "2/η" not in said
+    assert "stable up to a preconditioned sharpness of 1900" in str(adaptive)
+    assert "2/η" in str(comparison)
+    rows = report.rows(ball.to_dataset())
+    assert [row["threshold"] for row in rows] == [None, 3.5 / 0.002, 3.5 / 0.02]
+
+
+def test_a_bare_transformation_is_compared_by_its_steps(parts):
+    both = flowsim.compare(*parts, [0.02], optimizer=optax.sgd, steps=5, t1=10.0)
+    assert float(both.descents[0].trajectory.time) == 5.0
+    assert both.descents[0].trajectory.dynamics == "optax"
+    assert "optax" in str(both)
+
+
+def test_runs_that_say_nothing_of_an_edge_have_that_of_gradient_descent(comparison):
+    """As `RunBesideFlow` had it before there were others."""
+    moved = dataclasses.replace(comparison, descents=comparison.descents[:1])
+    assert THRESHOLD not in moved.to_dataset().coords
+
+
+@pytest.mark.parametrize(
+    ("optimizer", "dynamics", "steps"),
+    [
+        ("heavy_ball, momentum: 0.5", "heavy_ball", [50, 25]),
+        ("nesterov, momentum: 0.5", "nesterov", [50, 25]),
+        ("rmsprop, decay: 0.8", "rmsprop", [100, 50]),
+        ("adam, b1: 0.8", "adam", [100, 50]),
+        ("sgd, batch: 5, seed: 3", "sgd", [100, 50]),
+    ],
+)
+def test_a_scenario_chooses_an_optimizer_with_its_options(optimizer, dynamics, steps, tmp_path):
+    (tmp_path / "run.yaml").write_text(SCENARIO % optimizer)
+    assert main([str(tmp_path / "run.yaml"), "--out", str(tmp_path)]) == 1  # the flow ends at its time limit
+    found = flowsim.open_results(tmp_path / "run").trajectories
+    assert list(found["dynamics"].values) == ["gradient_flow", dynamics, dynamics]
+    assert found["steps"].values[1:].tolist() == steps
+    np.testing.assert_allclose(found["end_time"], 1.0, rtol=1e-12)
+    assert np.isfinite(found["preconditioned_sharpness"].isel(record=0)).all()
+
+
+def test_a_sweep_has_the_times_and_edges_of_its_optimizers(tmp_path, capsys):
+    (tmp_path / "many.yaml").write_text(SWEEP)
+    main([str(tmp_path / "many.yaml"), "--out", str(tmp_path)])
+    found = flowsim.open_results(tmp_path / "many").sweep
+    assert json.loads(found.attrs["failures"]) == []
+    assert list(found["dynamics"].values) == ["gradient_flow", "gradient_descent", "heavy_ball", "adam", "sgd"]
+    np.testing.assert_allclose(found["end_time"].isel(scale=0, repetition=0, run=slice(1, None)), [0.6, 1.2, 0.6, 0.6])
+    np.testing.assert_allclose(found[THRESHOLD], [np.inf, 100.0, 150.0, 1900.0, np.nan])
+    assert "S/" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (SCENARIO % "sgd, batch: 50", "descent.optimizer: batch=50 is more than the 20 samples: write 20 or fewer"),
+        (
+            (SCENARIO % "sgd, batch: 5").replace("tanh", "linear"),
+            "descent.optimizer: minibatches are drawn from samples, and LinearRegression holds none",
+        ),
+        (SWEEP.replace("batch: 5", "batch: 50"), r"sweep.descent\[3\].optimizer: batch=50 is more than the 20 samples"),
+        (SCENARIO % "sgd", "batch"),
+        (SCENARIO % "adam, b1: 1.5", "b1 must be a number from 0 to below 1, got 1.5"),
+        (SCENARIO % "adam, beta: 0.5", "beta"),
+    ],
+)
+def test_a_scenario_that_cannot_be_is_refused_in_one_line(text, message, tmp_path, capsys):
+    (tmp_path / "bad.yaml").write_text(text)
+    assert main([str(tmp_path / "bad.yaml"), "--out", str(tmp_path)]) == 2
+    said = capsys.readouterr().err
+    assert len(said.strip().splitlines()) == 1
+    assert re.search(message, said)

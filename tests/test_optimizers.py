@@ -1,0 +1,416 @@
+"""Descents with memory: their recursions, the time of their steps, and the curvature up to which they are stable."""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+from jax.flatten_util import ravel_pytree
+
+import flowsim
+from flowsim.dynamics import DESCENTS, DYNAMICS
+from flowsim.dynamics.descent import DescentState, words
+
+NEVER = flowsim.Stopping(gradient_norm=None)
+CURVATURES = np.array([0.5, 2.0])
+
+
+def quadratic(weights):
+    return jnp.sum(jnp.asarray(CURVATURES) * weights**2) / 2
+
+
+BOWL = flowsim.Risk(quadratic, infimum=0.0)
+# Where the way to the limit is measured by the size of the weights, these are not zero.
+ASIDE = flowsim.Risk(lambda weights: quadratic(weights - 1.0), infimum=0.0)
+START = np.array([1.0, -0.7])
+
+
+def end_of(optimizer, steps):
+    run = flowsim.descend(jnp.asarray(START), BOWL, optimizer=optimizer, steps=steps, record_steps=[0], stopping=NEVER)
+    return np.asarray(run.network), run
+
+
+# -- the recursions, as the papers write them
+
+
+def heavy_ball(w, gradient, steps, eta, beta):
+    v = np.zeros_like(w)
+    for _ in range(steps):
+        v = beta * v + gradient(w)
+        w = w - eta * v
+    return w
+
+
+def nesterov(w, gradient, steps, eta, beta):
+    """In Nesterov's own variables: x is the iterate, and w the extrapolated point at which the gradient is taken."""
+    x = w
+    for _ in range(steps):
+        after = w - eta * gradient(w)
+        w, x = after + beta * (after - x), after
+    return w
+
+
+def rmsprop(w, gradient, steps, eta, beta, eps):
+    nu = np.zeros_like(w)
+    for _ in range(steps):
+        g = gradient(w)
+        nu = beta * nu + (1 - beta) * g**2
+        w = w - eta * g / np.sqrt(nu + eps)
+    return w
+
+
+def adam(w, gradient, steps, eta, b1, b2, eps):
+    m, nu = np.zeros_like(w), np.zeros_like(w)
+    for t in range(1, steps + 1):
+        g = gradient(w)
+        m, nu = b1 * m + (1 - b1) * g, b2 * nu + (1 - b2) * g**2
+        w = w - eta * (m / (1 - b1**t)) / (np.sqrt(nu / (1 - b2**t)) + eps)
+    return w
+
+
+@pytest.mark.parametrize(
+    ("optimizer", "recursion", "options"),
+    [
+        (flowsim.HeavyBall(0.05, 0.8), heavy_ball, (0.05, 0.8)),
+        (flowsim.Nesterov(0.05, 0.8), nesterov, (0.05, 0.8)),
+        (flowsim.RMSProp(0.01, 0.95, 1e-6), rmsprop, (0.01, 0.95, 1e-6)),
+        (flowsim.Adam(0.02, 0.8, 0.99, 1e-7), adam, (0.02, 0.8, 0.99, 1e-7)),
+    ],
+    ids=["heavy ball", "nesterov", "rmsprop", "adam"],
+)
+def test_each_follows_the_recursion_of_its_paper(optimizer, recursion, options):
+    expected = recursion(START, lambda w: CURVATURES * w, 60, *options)
+    found, run = end_of(optimizer, 60)
+    # A thousand roundings.
+    np.testing.assert_allclose(found, expected, rtol=1e-12, atol=1e-13)
+    assert int(run.gradients) == 61
+
+
+@pytest.mark.parametrize(
+    ("optimizer", "rule"),
+    [
+        (flowsim.HeavyBall(0.05), optax.sgd(0.05, momentum=0.9)),
+        (flowsim.Nesterov(0.05), optax.sgd(0.05, momentum=0.9, nesterov=True)),
+        (flowsim.RMSProp(0.01), optax.rmsprop(0.01)),
+        (flowsim.RMSProp(0.01, momentum=0.5), optax.rmsprop(0.01, momentum=0.5)),
+        (flowsim.Adam(0.01), optax.adam(0.01)),
+        (flowsim.Adam(0.01, 0.7, 0.9, 1e-4, 1e-5), optax.adam(0.01, 0.7, 0.9, 1e-4, 1e-5)),
+        (flowsim.Optax(optax.lion(0.01)), optax.lion(0.01)),
+    ],
+    ids=["heavy ball", "nesterov", "rmsprop", "rmsprop with momentum", "adam", "adam's options", "lion"],
+)
+def test_steps_are_those_of_optax_bit_for_bit(optimizer, rule):
+    theirs, state = jnp.asarray(START), rule.init(jnp.asarray(START))
+    ours, memory = theirs, optimizer.remember(theirs)
+    for number in range(20):
+        gradient = jnp.asarray(np.random.default_rng(number).standard_normal(2))
+        updates, state = rule.update(gradient, state, theirs)
+        theirs = optax.apply_updates(theirs, updates)
+        ours, memory = optimizer.step(ours, gradient, memory)
+        np.testing.assert_array_equal(ours, theirs)
+
+
+# -- any transformation of Optax
+
+
+def test_a_bare_transformation_counts_its_steps_and_a_wrapped_one_has_the_time_it_is_given():
+    bare, run = end_of(optax.adam(0.02), 50)
+    named, _ = end_of(flowsim.Adam(0.02), 50)
+    np.testing.assert_array_equal(bare, named)
+    assert float(run.time) == 50.0
+    assert run.dynamics == "optax"
+    _, timed = end_of(flowsim.Optax(optax.adam(0.02), time_per_step=0.02), 50)
+    assert float(timed.time) == pytest.approx(1.0, rel=1e-15)
+
+
+def test_a_schedule_and_a_chain_do_what_they_do_in_optax():
+    rule = optax.chain(optax.clip_by_global_norm(0.1), optax.adam(lambda count: jnp.where(count < 20, 0.05, 0.01)))
+    weights, state = jnp.asarray(START), rule.init(jnp.asarray(START))
+    for _ in range(40):
+        updates, state = rule.update(jax.grad(quadratic)(weights), state, weights)
+        weights = optax.apply_updates(weights, updates)
+    np.testing.assert_allclose(end_of(rule, 40)[0], weights, rtol=1e-12)
+
+
+def test_a_transformation_that_searches_along_a_line_is_given_the_objective():
+    """L-BFGS ends at the minimum of a quadratic in two dimensions in a handful of steps."""
+    run = flowsim.descend(jnp.asarray(START), ASIDE, optimizer=optax.lbfgs(), steps=40)
+    assert run.converged
+    assert int(run.steps) < 15
+    assert run.gradients is None
+
+
+def test_the_same_transformation_written_anew_compiles_nothing(compiled):
+    end_of(optax.adam(0.03, b1=0.8), 30)
+    before = compiled()
+    end_of(optax.adam(0.03, b1=0.8), 30)
+    assert compiled() == before
+
+
+def test_other_options_of_a_kind_compile_nothing(compiled):
+    end_of(flowsim.Adam(0.03), 30)
+    before = compiled()
+    end_of(flowsim.Adam(0.04, b1=0.5, b2=0.9, eps=1e-5), 30)
+    assert compiled() == before
+
+
+def test_single_precision_stays_single():
+    weights = jnp.asarray(START, jnp.float32)
+    for optimizer in (flowsim.Adam(0.02), flowsim.Nesterov(0.02), optax.rmsprop(0.02)):
+        run = flowsim.descend(weights, BOWL, optimizer=optimizer, steps=5, stopping=NEVER)
+        assert run.network.dtype == run.times.dtype == jnp.float32
+
+
+def test_learning_rates_and_momenta_can_be_mapped_over():
+    def end(eta, beta):
+        return flowsim.descend(jnp.asarray(START), BOWL, optimizer=flowsim.HeavyBall(eta, beta), steps=30).network
+
+    batch = jax.vmap(end)(jnp.array([0.01, 0.05]), jnp.array([0.9, 0.5]))
+    np.testing.assert_allclose(batch[1], heavy_ball(START, lambda w: CURVATURES * w, 30, 0.05, 0.5), rtol=1e-12)
+
+
+# -- the time of a step
+
+
+def test_a_mode_under_gradient_descent_decays_at_its_exact_rate():
+    eta, steps = 0.1, 40
+    found, run = end_of(flowsim.GradientDescent(eta), steps)
+    rates = -np.log(found / START) / float(run.time)
+    np.testing.assert_allclose(rates, -np.log1p(-eta * CURVATURES) / eta, rtol=1e-13)
+
+
+@pytest.mark.parametrize("kind", [flowsim.HeavyBall, flowsim.Nesterov])
+def test_momentum_follows_the_gradient_flow_to_first_order_on_its_time_axis(kind):
+    beta, time = 0.75, 1.0
+    etas = 2.0 ** -np.arange(10, 15)
+    errors = []
+    for eta in etas:
+        found, run = end_of(kind(eta, beta), round(time * (1 - beta) / eta))
+        assert float(run.time) == time
+        errors.append(np.linalg.norm(found - START * np.exp(-CURVATURES * time)))
+    slope = np.polyfit(np.log(etas), np.log(errors), 1)[0]
+    assert abs(slope - 1) < 0.05
+
+
+@pytest.mark.parametrize(
+    ("optimizer", "time"),
+    [
+        (flowsim.GradientDescent(0.1), 0.1),
+        (flowsim.HeavyBall(0.1, 0.75), 0.4),
+        (flowsim.Nesterov(0.1, 0.5), 0.2),
+        (flowsim.RMSProp(0.1), 0.1),
+        (flowsim.RMSProp(0.1, momentum=0.5), 0.2),
+        (flowsim.Adam(0.1), 0.1),
+        (flowsim.SGD(0.1, 5), 0.1),
+        (flowsim.Optax(optax.sgd(0.1)), 1.0),
+    ],
+    ids=lambda value: type(value).__name__,
+)
+def test_a_step_takes_the_time_of_the_flow_that_it_follows(optimizer, time):
+    assert float(optimizer.time_of_step()) == pytest.approx(time, rel=1e-15)
+
+
+def test_rmsprop_and_adam_follow_the_flow_of_their_preconditioner():
+    """Where P hardly moves, the flow is dW/dt = −P⁻¹∇R: it is held by a mean ν that takes in next to nothing."""
+    eta, time = 2.0**-10, 0.5
+    rms = flowsim.RMSProp(eta, decay=1 - 1e-12)
+    ada = flowsim.Adam(eta, b1=0.5, b2=1 - 1e-12)
+    for optimizer in (rms, ada):
+        memory = frozen(optimizer, jnp.asarray(START))
+        weights = jnp.asarray(START)
+        preconditioner = optimizer.preconditioner(DescentState(weights, memory, jnp.zeros(()), 0 * weights))
+        for _ in range(round(time / eta)):
+            weights, memory = optimizer.step(weights, jax.grad(quadratic)(weights), memory)
+        expected = START * np.exp(-CURVATURES * time / np.asarray(preconditioner))
+        # The first step of Adam and each Euler step are off by O(η).
+        np.testing.assert_allclose(weights, expected, rtol=4 * eta)
+
+
+def frozen(optimizer, weights, nu=1.5, count=2**30):
+    """Return a memory in which ν is `nu`, after so many steps that the mean of the gradients needs no correction."""
+    memory = optimizer.remember(weights)
+    filled = eqx.tree_at(lambda m: m[0].nu, memory, jnp.full_like(weights, nu))
+    if isinstance(optimizer, flowsim.RMSProp):
+        return filled
+    return eqx.tree_at(lambda m: m[0].count, filled, jnp.array(count, jnp.int32))
+
+
+# -- the threshold of stability
+
+
+def spectral_radius(optimizer, curvature, memory):
+    """Return that of the step of `optimizer` itself at the minimum of one mode, over weights and memory."""
+    whole, rest = eqx.partition((jnp.zeros(1), memory), eqx.is_inexact_array)
+    flat, unravel = ravel_pytree(whole)
+
+    def step(vector):
+        weights, memory = eqx.combine(unravel(vector), rest)
+        after = optimizer.step(weights, curvature * weights, memory)
+        return ravel_pytree(eqx.filter(after, eqx.is_inexact_array))[0]
+
+    return np.abs(np.linalg.eigvals(jax.jacfwd(step)(flat))).max()
+
+
+@pytest.mark.parametrize(
+    "optimizer",
+    [
+        flowsim.GradientDescent(0.1),
+        flowsim.HeavyBall(0.1, 0.0),
+        flowsim.HeavyBall(0.1, 0.9),
+        flowsim.Nesterov(0.1, 0.0),
+        flowsim.Nesterov(0.1, 0.9),
+    ],
+    ids=lambda optimizer: repr(optimizer),
+)
+def test_a_mode_is_stable_up_to_the_threshold_and_no_further(optimizer):
+    threshold, memory = optimizer.stability_threshold(), optimizer.remember(jnp.zeros(1))
+    assert spectral_radius(optimizer, threshold * (1 - 1e-6), memory) < 1
+    assert spectral_radius(optimizer, threshold * (1 + 1e-6), memory) > 1
+    assert spectral_radius(optimizer, threshold * 1e-3, memory) < 1
+
+
+@pytest.mark.parametrize(
+    "optimizer",
+    [
+        flowsim.RMSProp(0.1),
+        flowsim.RMSProp(0.1, momentum=0.8),
+        flowsim.Adam(0.1),
+        flowsim.Adam(0.1, b1=0.5, b2=0.9, eps=0.1, eps_root=0.2),
+        flowsim.Adam(0.1, b1=0.0),
+    ],
+    ids=lambda optimizer: repr(optimizer),
+)
+def test_a_preconditioned_mode_is_stable_up_to_the_threshold_and_no_further(optimizer):
+    """Curvature in the coordinates P^½ W: at the minimum the gradient is zero, and P stays as it is to first order."""
+    memory = frozen(optimizer, jnp.zeros(1))
+    state = DescentState(jnp.zeros(1), memory, jnp.zeros(()), jnp.zeros(1))
+    threshold = optimizer.stability_threshold() * float(optimizer.preconditioner(state)[0])
+    assert spectral_radius(optimizer, threshold * (1 - 1e-6), memory) < 1
+    assert spectral_radius(optimizer, threshold * (1 + 1e-6), memory) > 1
+
+
+def test_adam_is_stable_up_to_38_over_eta():
+    """The number of Cohen et al. (2022) for β₁ = 0.9."""
+    assert flowsim.Adam(0.01).stability_threshold() == pytest.approx(38 / 0.01, rel=1e-12)
+
+
+@pytest.mark.parametrize("kind", [flowsim.GradientDescent, flowsim.HeavyBall, flowsim.Nesterov])
+def test_descent_converges_just_below_the_threshold_and_diverges_just_above(kind):
+    reach = kind(1.0).stability_threshold()
+    for share, outcome in ((0.99, flowsim.Outcome.CONVERGED), (1.01, flowsim.Outcome.DIVERGED)):
+        optimizer = kind(share * reach / CURVATURES.max())
+        run = flowsim.descend(jnp.asarray(START), ASIDE, optimizer=optimizer, steps=20_000, record_steps=[0])
+        assert run.outcome is outcome
+
+
+def test_what_is_not_known_to_be_stable_says_so():
+    class Mine(flowsim.Descent):
+        learning_rate: float
+
+        def remember(self, weights):
+            return None
+
+        def step(self, weights, gradient, memory):
+            return jax.tree.map(lambda w, g: w - self.learning_rate * jnp.sign(g), weights, gradient), None
+
+    for optimizer in (Mine(0.1), flowsim.SGD(0.1, 5), flowsim.Optax(optax.sgd(0.1))):
+        assert optimizer.stability_threshold() is None
+    assert Mine(0.1).time_of_step() == 0.1
+
+
+# -- the preconditioned sharpness
+
+
+@pytest.fixture(scope="module")
+def tanh():
+    X = np.random.default_rng(0).standard_normal((12, 3))
+    network = eqx.nn.MLP(3, "scalar", 4, 1, jnp.tanh, key=jax.random.key(0))
+    return network, flowsim.EmpiricalRisk(X, np.sin(X[:, 0]))
+
+
+@pytest.mark.parametrize("optimizer", [flowsim.Adam(0.01), flowsim.RMSProp(0.01)], ids=["adam", "rmsprop"])
+def test_the_preconditioned_sharpness_is_that_of_the_dense_matrix(optimizer, tanh):
+    network, problem = tanh
+    steps = 7
+    run = flowsim.descend(
+        network,
+        problem,
+        optimizer=optimizer,
+        steps=steps,
+        record_steps=np.arange(steps + 1),
+        probes=[flowsim.probes.PreconditionedSharpness()],
+        weights=True,
+    )
+    weights, rest = eqx.partition(run.path, eqx.is_inexact_array)
+    flat = jax.vmap(lambda tree: ravel_pytree(tree)[0])(weights)
+    unravel = ravel_pytree(jax.tree.map(lambda leaf: leaf[0], weights))[1]
+    risk = lambda vector: problem(eqx.combine(unravel(vector), rest))  # noqa: E731
+    nu = np.zeros(flat.shape[1])
+    for t in range(steps + 1):
+        gradient = np.asarray(jax.grad(risk)(flat[t]))
+        decay = optimizer.decay if isinstance(optimizer, flowsim.RMSProp) else optimizer.b2
+        nu = decay * nu + (1 - decay) * gradient**2
+        if isinstance(optimizer, flowsim.RMSProp):
+            diagonal = np.sqrt(nu + optimizer.eps)
+        else:
+            unbiased = np.sqrt(nu / (1 - optimizer.b2 ** (t + 1))) + optimizer.eps
+            diagonal = (1 - optimizer.b1 ** (t + 1)) * unbiased
+        root = diagonal**-0.5
+        expected = np.linalg.eigvalsh(root[:, None] * np.asarray(jax.hessian(risk)(flat[t])) * root)[-1]
+        np.testing.assert_allclose(run.diagnostics["preconditioned_sharpness"][t], expected, rtol=1e-8)
+
+
+def test_without_a_preconditioner_it_is_the_sharpness(tanh):
+    network, problem = tanh
+    probes = [flowsim.probes.PreconditionedSharpness()]
+    for run in (
+        flowsim.descend(network, problem, optimizer=flowsim.HeavyBall(0.01), steps=5, probes=probes, sharpness=True),
+        flowsim.integrate(network, problem, t1=0.2, probes=probes, sharpness=True),
+    ):
+        np.testing.assert_array_equal(run.diagnostics["preconditioned_sharpness"], run.sharpness)
+
+
+def test_where_the_state_of_a_run_is_not_known_it_is_not_known_either(tanh):
+    moment = flowsim.Moment(*tanh, None, jnp.zeros(()), jnp.zeros(()))
+    assert np.isnan(flowsim.probes.PreconditionedSharpness().measure(moment))
+
+
+def test_a_preconditioner_that_does_not_fit_the_weights_is_refused(tanh):
+    with pytest.raises(ValueError, match="expected one number for each weight"):
+        flowsim.curvature.preconditioned_eigenpair(*tanh, jnp.ones(3))
+
+
+# -- names and refusals
+
+
+def test_kinds_are_registered_and_called_by_their_names():
+    assert set(DESCENTS) >= {"gradient_descent", "heavy_ball", "nesterov", "rmsprop", "adam", "sgd"}
+    assert {"optax", *DESCENTS} <= set(DYNAMICS)
+    assert "optax" not in DESCENTS  # YAML could not write a transformation
+    names = ["GradientDescent", "HeavyBall", "RMSProp", "SGD", "Adam", "MyRMSProp"]
+    said = ["gradient descent", "heavy ball", "RMSProp", "SGD", "adam", "my RMSProp"]
+    assert [words(name) for name in names] == said
+
+
+@pytest.mark.parametrize(
+    ("make", "error", "message"),
+    [
+        (lambda: flowsim.HeavyBall(0.1, 1.0), ValueError, "momentum must be a number from 0 to below 1, got 1.0"),
+        (lambda: flowsim.Nesterov(0.1, -0.1), ValueError, "momentum must be a number from 0 to below 1, got -0.1"),
+        (lambda: flowsim.RMSProp(0.1, decay=1.5), ValueError, "decay must be a number from 0"),
+        (lambda: flowsim.RMSProp(0.1, eps=0.0), ValueError, "eps must be a number above zero, got 0.0"),
+        (lambda: flowsim.RMSProp(0.1, momentum=1.0), ValueError, "momentum must be"),
+        (lambda: flowsim.Adam(0.1, b1=1.0), ValueError, "b1 must be a number from 0"),
+        (lambda: flowsim.Adam(0.1, b2=float("nan")), ValueError, "b2 must be a number from 0"),
+        (lambda: flowsim.Adam(0.1, eps_root=-1.0), ValueError, "eps_root must be zero or more"),
+        (lambda: end_of(flowsim.Adam(0.0), 5), ValueError, "learning_rate must be"),
+        (lambda: end_of(optax.adam, 5), TypeError, "or a transformation of Optax, such as optax.adam.*got function"),
+        (lambda: flowsim.Optax(0.1), TypeError, "expected a gradient transformation of Optax.*got float"),
+        (lambda: flowsim.Optax(optax.adam(0.1), time_per_step=0.0), ValueError, "time_per_step must be"),
+        (lambda: flowsim.Optax(optax.adam(0.1), time_per_step="1"), ValueError, "time_per_step must be"),
+    ],
+)
+def test_what_cannot_be_is_refused(make, error, message):
+    with pytest.raises(error, match=message):
+        make()
