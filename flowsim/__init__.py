@@ -10,6 +10,7 @@ from .dynamics import (
     SGD as SGD,
     Adam as Adam,
     Descent as Descent,
+    DescentModel as DescentModel,
     Dynamics as Dynamics,
     EdgeFlow as EdgeFlow,
     GradientDescent as GradientDescent,

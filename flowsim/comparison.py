@@ -8,11 +8,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Int, PyTree
+from jaxtyping import PyTree
 
-from .compiling import compiled
+from .beside_flow import beside
 from .dynamics import (
     Descent,
     GradientDescent,
@@ -27,14 +26,14 @@ from .dynamics import (
     steps_until,
     whole_if_close,
 )
-from .edges import edge_of, own_edge_of
+from .edges import own_edge_of
+from .models import GRADIENT, Modelled, chosen_models
 from .networks import split, weight_dtype
 from .probes import Probe, probe_of
 from .problems import Problem
-from .runs import SHARPNESS
 from .sharpness_course import SharpnessAlong as SharpnessAlong
 from .theory import minimal_sharpness_bounds_of
-from .trajectories import RunBesideFlow as RunBesideFlow, last_common, trajectories_of
+from .trajectories import RunBesideFlow as RunBesideFlow, trajectories_of
 
 if TYPE_CHECKING:
     import optax
@@ -52,18 +51,20 @@ class Comparison:
 
     `bounds` are those of Theorem 2 on the smallest sharpness S_min of all minimizers, and
     `critical_learning_rate` is 2 over the lower one; both are `None` where the theorem does not apply
-    (nonlinear networks, several outputs). Printed, it is the table of the command line.
+    (nonlinear networks, several outputs). `models` are flows that model the descents, one after the other for each
+    learning rate. Printed, it is the table of the command line.
     """
 
     flow: Trajectory
     descents: tuple[RunBesideFlow, ...]
     bounds: tuple[float, float] | None
     critical_learning_rate: float | None
+    models: tuple[RunBesideFlow, ...] = ()
 
     def to_dataset(self, attrs: Mapping[str, Any] | None = None) -> "xarray.Dataset":
         """Return all runs as labelled arrays over (run, record), with `attrs` among the attributes."""
         theory = {"bounds": self.bounds, "critical_learning_rate": self.critical_learning_rate}
-        return trajectories_of(self.flow, self.descents, attrs=attrs, **theory)
+        return trajectories_of(self.flow, (*self.descents, *self.models), attrs=attrs, **theory)
 
     # What draws, prints and writes stands on a floor above this one, and is asked for when it is wanted.
 
@@ -101,6 +102,7 @@ def compare(
     *,
     steps: int | None = None,
     t1: float | None = None,
+    models: Sequence[str] = (GRADIENT,),
     optimizer: "Callable[[float], Descent | optax.GradientTransformation]" = GradientDescent,
     diagnostics: Mapping[str, Callable[[Any], Any]] | None = None,
     probes: Sequence[Probe | Callable[[Any], Any]] = (),
@@ -118,6 +120,11 @@ def compare(
     known; that of a preconditioned descent is met by the probe "preconditioned_sharpness". `probes` and `diagnostics`
     (as in `integrate`) are recorded along all runs.
 
+    `models` names flows that are to follow the descents, once for each learning rate: "edge", "central", or
+    `my_module:MyModel` (`flowsim.DescentModel`); "gradient" is there in any case. With one of them, descents record
+    threes of steps, of which the mean is the centre of their oscillation, and the distances from it, the amplitude and
+    the mean risk are recorded under the names `centre_distance`, `oscillation` and `mean_risk`.
+
     All runs share the criterion `stopping`, and record their weights at about `records` times
     each; the flow records at all of these times together, so that every distance is taken at equal times.
     That keeps 2 × (number of rates) × `records` copies of the weights: by default 250 records, fewer for a
@@ -133,6 +140,7 @@ def compare(
         raise ValueError(f"records must be a whole number, two or more, got {records!r}")
     if steps is not None:
         check_step_count("steps", steps)
+    kinds = chosen_models(models, optimizer)
     shared: dict[str, Any] = {"stopping": stopping, "probes": probes, "diagnostics": diagnostics}
     runs = []
     optimizers = [as_descent(optimizer(eta)) for eta in learning_rates]
@@ -140,23 +148,30 @@ def compare(
         progress(f"descent with η = {eta:g}")
         time_of_step = float(dynamics.time_of_step())
         count = steps_of_descent(time_of_step, steps, t1)
-        options = {"steps": count, "record_steps": _marks(count, records, t1 / time_of_step), "weights": True, **shared}
-        runs.append(descend(network, problem, optimizer=dynamics, **options))
+        marks = _marks(count, records, t1 / time_of_step, in_a_row=3 if kinds else 2)
+        runs.append(
+            descend(network, problem, optimizer=dynamics, steps=count, record_steps=marks, weights=True, **shared)
+        )
     progress("gradient flow")
     times = _common_times([np.asarray(run.times) for run in runs], records) if runs else None
     when = {"records": records} if times is None else {"ts": times, "between": True}
-    shared |= {"t1": t1, **when}
+    shared |= {"t1": t1}
     if runs or _affords_path(network) or along != SharpnessAlong():
-        flow = integrate(network, problem, weights=True, **shared, **flow_options)
+        flow = integrate(network, problem, weights=True, **when, **shared, **flow_options)
+        modelled = Modelled.of(runs, learning_rates, flow, kinds, slots=records + 2)
+        followed = modelled.run(network, problem, progress, **shared)
         progress("sharpness along the way")
         flow = along.added_to(flow, pairs=False)
-        runs = [along.added_to(run, pairs=True) for run in runs]
+        runs = [along.added_to(run, pairs=True) for run in modelled.descents]
+        followed = [(along.added_to(run, pairs=False), eta) for run, eta in followed]
     else:
-        flow = integrate(network, problem, sharpness=True, **shared, **flow_options)
+        flow, followed = integrate(network, problem, sharpness=True, **when, **shared, **flow_options), []
     bounds = minimal_sharpness_bounds_of(network, problem)
+    edges = map(own_edge_of, optimizers, learning_rates)
     return Comparison(
         flow=flow,
-        descents=tuple(map(partial(_beside, flow), runs, learning_rates, optimizers)),
+        descents=tuple(map(partial(beside, flow), runs, learning_rates, edges)),
+        models=tuple(beside(flow, run, eta) for run, eta in followed),
         bounds=bounds,
         critical_learning_rate=None if bounds is None or bounds[0] == 0 else 2 / bounds[0],
     )
@@ -205,12 +220,12 @@ def _rates(given: Sequence[float], network: PyTree) -> tuple[float, ...]:
     return tuple(rates.tolist())
 
 
-def _marks(steps: int, records: int, wanted: float) -> np.ndarray:
+def _marks(steps: int, records: int, wanted: float, *, in_a_row: int) -> np.ndarray:
     """Return at which steps a descent is recorded, the last one by `wanted` steps among them.
 
     Always as many, filled up with steps that never come, so that descents of several lengths share one program.
     """
-    marks = default_record_steps(steps, records)
+    marks = default_record_steps(steps, records, in_a_row=in_a_row)
     last = whole_if_close(wanted)
     marks = np.union1d(marks, [math.floor(last)]) if last < steps else marks
     return np.append(marks, steps + 1 + np.arange(records + 1 - len(marks)))
@@ -228,64 +243,10 @@ def _common_times(times: list[np.ndarray], records: int) -> np.ndarray:
 
 def _affordable_records(network: PyTree, rates: int) -> int:
     """Return 250, or as many as let the descents keep their weights in 2 GB, but two at least."""
-    size = sum(leaf.nbytes for leaf in jax.tree.leaves(_weights(network)))
+    size = sum(leaf.nbytes for leaf in jax.tree.leaves(split(network)[0]))
     return int(np.clip(_MOST_BYTES // (max(rates, 1) * max(size, 1)), 2, _RECORDS))
 
 
 def _affords_path(network: PyTree) -> bool:
     """Tell whether a flow alone may keep its weights at every record."""
     return _affordable_records(network, 1) == _RECORDS
-
-
-def _beside(flow: Trajectory, run: Trajectory, learning_rate: float, optimizer: Descent) -> RunBesideFlow:
-    flow_times, times = np.asarray(flow.times), np.asarray(run.times)
-    # A time ηk may miss the end of the flow by rounding alone.
-    index = np.minimum(np.searchsorted(flow_times, times), len(flow_times) - 1)
-    distance = np.array(_distances(_weights(run.path), _weights(flow.path), index))
-    if not flow.outcome.stays:
-        distance[times > flow_times[-1] * (1 + 4 * np.finfo(times.dtype).eps)] = np.nan
-    time, last = last_common(times, distance)
-    edge = edge_of(optimizer)
-    return RunBesideFlow(
-        learning_rate=float(learning_rate),
-        trajectory=run,
-        distance=distance,
-        distance_to_flow=last,
-        distance_time=time,
-        crossing_time=_first_crossing(times, _curvature(run, edge.curvature), edge.threshold),
-        dynamics=run.dynamics,
-        edge=own_edge_of(optimizer, learning_rate),
-    )
-
-
-def _curvature(run: Trajectory, name: str) -> Array | None:
-    """Return what is known along a run of the curvature that its threshold is about."""
-    return run.sharpness if name == SHARPNESS else run.diagnostics.get(name)
-
-
-@compiled
-def _distances(ours: PyTree, theirs: PyTree, index: Int[Array | np.ndarray, " records"]) -> Float[Array, " records"]:
-    squares = [
-        jnp.sum((a - b[index]) ** 2, axis=tuple(range(1, a.ndim)))
-        for a, b in zip(jax.tree.leaves(ours), jax.tree.leaves(theirs), strict=True)
-    ]
-    return jnp.sqrt(sum(squares))
-
-
-def _weights(network: PyTree) -> PyTree:
-    return None if network is None else split(network)[0]
-
-
-def _first_crossing(times: np.ndarray, along: Array | None, threshold: float) -> float | None:
-    """Return the time at which the sharpness first reaches the threshold, between the records that know it."""
-    sharpness = np.full(len(times), np.nan) if along is None else np.asarray(along)
-    known = np.flatnonzero(np.isfinite(sharpness))
-    times, sharpness = times[known], sharpness[known]
-    above = np.flatnonzero(sharpness >= threshold)
-    if len(above) == 0:
-        return None
-    first = above[0]
-    if first == 0:
-        return float(times[0])
-    t, s = times[first - 1 : first + 1], sharpness[first - 1 : first + 1]
-    return float(np.interp(threshold, s, t))

@@ -108,19 +108,21 @@ def _unknown(times: np.ndarray) -> np.ndarray:
 def _over_records(paths: Sequence[Columns], labels: Mapping[str, Label]) -> dict[str, Any]:
     """Return the columns of all runs over (run, record, …), NaN where a run has no value."""
     variables: dict[str, Any] = {}
+    most = max(len(path["time"]) for path in paths)
     for name in dict.fromkeys(name for path in paths for name in path):
         columns = [path.get(name, np.empty(0)) for path in paths]
         inner = max(column.ndim for column in columns) - 1
         dims = (RUN, RECORD, *(f"{name}_{axis}" for axis in range(inner)))
-        variables[name] = (dims, _padded(columns, len(dims) - 1), attributes(name, labels.get(name)))
+        variables[name] = (dims, _padded(columns, most, len(dims) - 1), attributes(name, labels.get(name)))
     variables["records"] = (RUN, np.array([len(path["time"]) for path in paths]), attributes("records"))
     return variables
 
 
-def _padded(columns: Sequence[np.ndarray], dimensions: int) -> np.ndarray:
+def _padded(columns: Sequence[np.ndarray], records: int, dimensions: int) -> np.ndarray:
     sizes = np.zeros((len(columns), dimensions), int)
+    sizes[:, 0] = records
     for size, column in zip(sizes, columns, strict=True):
-        size[: column.ndim] = column.shape
+        size[1 : column.ndim] = column.shape[1:]
     known = [column.dtype for column in columns if column.size]
     padded = np.full((len(columns), *sizes.max(axis=0)), np.nan, np.result_type(np.float32, *known))
     for row, column in zip(padded, columns, strict=True):

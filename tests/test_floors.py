@@ -30,6 +30,8 @@ FLOORS = {
     "edges": 6,
     "sharpness_course": 6,
     "trajectories": 6,
+    "beside_flow": 6,
+    "models": 6,
     "comparison": 6,
     "experiments": 7,
     "report": 8,

@@ -9,6 +9,7 @@ from .descend import (
     whole_if_close as whole_if_close,
 )
 from .descent import DESCENTS as DESCENTS, Descent as Descent, check_learning_rate as check_learning_rate
+from .descent_model import MODELS as MODELS, DescentModel as DescentModel
 from .dynamics import DYNAMICS as DYNAMICS, Attempt as Attempt, Clock as Clock, Dynamics as Dynamics
 from .edge_flow import EdgeFlow as EdgeFlow
 from .field import check_step_count as check_step_count, checked_parts as checked_parts

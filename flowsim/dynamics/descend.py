@@ -103,9 +103,9 @@ def _optimizer(learning_rate: float | None, optimizer: "Descent | optax.Gradient
     return as_descent(optimizer)
 
 
-def default_record_steps(steps: int, records: int = _RECORDS) -> np.ndarray:
+def default_record_steps(steps: int, records: int = _RECORDS, *, in_a_row: int = 2) -> np.ndarray:
     """Return about `records` of the steps 0, …, `steps`: most of them one by one, then pairs k, k + 1 spread
-    geometrically.
+    geometrically, or so many `in_a_row`.
 
     At the edge of stability everything alternates from one step to the next, and single records far apart would
     show a beat that is not there.
@@ -113,8 +113,8 @@ def default_record_steps(steps: int, records: int = _RECORDS) -> np.ndarray:
     if steps < records:
         return np.arange(steps + 1)
     first = 3 * records // 4
-    later = np.round(np.geomspace(first, steps, (records - first) // 2)).astype(int)
-    return np.unique(np.concatenate([np.arange(first), later - 1, later]))
+    later = np.round(np.geomspace(first, steps, (records - first) // in_a_row)).astype(int)
+    return np.unique(np.concatenate([np.arange(first), *(later - back for back in range(in_a_row))]))
 
 
 def steps_until(t1: float, time_of_step: float) -> int:

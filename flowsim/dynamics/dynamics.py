@@ -98,6 +98,13 @@ class Dynamics(eqx.Module):
         """Return the diagonal of P, as the weights, if the next step goes along P⁻¹ times a gradient; else `None`."""
         return None
 
+    def oscillation(self, state: PyTree) -> PyTree | None:
+        """Return vectors vᵢ as the weights, with a leading axis, if an oscillation Σᵢ vᵢvᵢᵀ is predicted, else `None`.
+
+        Σ is its covariance about the weights in `state`.
+        """
+        return None
+
     @abc.abstractmethod
     def unit_of_time(self, state: PyTree) -> Float[Array, ""]:
         """Return the length of the first step, in which a run measures how long ago it began."""

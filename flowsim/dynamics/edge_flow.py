@@ -11,10 +11,11 @@ from jaxtyping import Array, ArrayLike, Bool, Float, Int, PyTree
 
 from ..curvature import eigenpairs_lanczos, hessian_product, vectors
 from .descent import check_learning_rate
+from .descent_model import MODELS, DescentModel
 from .dynamics import DYNAMICS
 from .edge_field import EdgeField, EdgePoint
 from .field import GradientField, constant, norm
-from .flow import Flow, FlowState
+from .flow import FlowState
 from .solvers import LowRankExtrapolation, ProposedSteps
 from .stepper import Stepper, tolerances
 
@@ -23,8 +24,9 @@ _TOLERANCE_OF_DIRECTION = 1e-4
 _RTOL = 1e-4
 
 
+@MODELS.register("edge")
 @DYNAMICS.register("edge")
-class EdgeFlow(Flow):
+class EdgeFlow(DescentModel):
     """The flow that gradient descent with `learning_rate` η follows while it oscillates from one step to the next.
 
     It follows the centre of the oscillation, in which weights, risk and sharpness are recorded, its direction and its
@@ -106,6 +108,13 @@ class EdgeFlow(Flow):
     def rests(self, field: GradientField, state: FlowState) -> Bool[Array, ""]:
         """Tell whether the sharpness is below 2/η: beyond, an oscillation grows out of rounding."""
         return jnp.asarray(self.learning_rate) * self._curvature(field, state) < 2
+
+    def oscillation(self, state: FlowState) -> PyTree:
+        """Return r u, as one row."""
+        unit = vectors.divided(state.point.direction, norm(state.point.direction))
+        swing = vectors.scaled(jnp.exp(state.point.log_amplitude), unit)
+        tree = swing if state.places is None else state.places.tree(swing)
+        return jax.tree.map(lambda leaf: leaf[None], tree)
 
     def _curvature(self, field: GradientField, state: FlowState) -> Float[Array, ""]:
         """Return uᵀHu at the centre."""

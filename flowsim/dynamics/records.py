@@ -36,7 +36,15 @@ class Instruments(eqx.Module):
         """Return one record of a run in `state` of its `dynamics`."""
         weights = dynamics.weights(state)
         preconditioner = dynamics.preconditioner(state)
-        moment = Moment(field.network(weights), field.problem, state, clock.time, gradient_norm, preconditioner)
+        moment = Moment(
+            network=field.network(weights),
+            problem=field.problem,
+            state=state,
+            time=clock.time,
+            gradient_norm=gradient_norm,
+            preconditioner=preconditioner,
+            oscillation=dynamics.oscillation(state),
+        )
         return {
             "times": clock.time,
             "time_remainders": clock.remainder,

@@ -44,7 +44,8 @@ class Moment(eqx.Module):
 
     `state` is the dynamics' own, whose weights are those of `network`. At the starts and the ends of the runs of a
     sweep, which are measured afterwards, it is `None` and `time` is NaN. `preconditioner` is the diagonal of P as the
-    weights where the steps go along P⁻¹ times a gradient, else `None`.
+    weights where the steps go along P⁻¹ times a gradient, else `None`. `oscillation` are vectors vᵢ as the weights,
+    with a leading axis, if the dynamics predicts an oscillation of covariance Σᵢ vᵢvᵢᵀ about them, else `None`.
     """
 
     network: PyTree
@@ -53,6 +54,7 @@ class Moment(eqx.Module):
     time: Float[Array, ""]
     gradient_norm: Float[Array, ""]
     preconditioner: PyTree | None = None
+    oscillation: PyTree | None = None
 
 
 class Probe(eqx.Module):

@@ -1,0 +1,29 @@
+"""Models of descent: flows in its time that follow where it goes, and not only the gradient."""
+
+import inspect
+
+import equinox as eqx
+from jaxtyping import ArrayLike
+
+from ..kinds import Registry
+from .flow import Flow
+
+
+class DescentModel(Flow):
+    """A flow that models gradient descent with `learning_rate` η in the time t = ηk of its steps.
+
+    `oscillation` is what it predicts besides the weights, the centre of descent's swings. To add one, write a `Flow`
+    with this field and any others that have a default: `flowsim.compare(..., models=["gradient", "my_module:MyFlow"])`
+    runs it once for each learning rate.
+    """
+
+    learning_rate: eqx.AbstractVar[ArrayLike]
+
+
+def _is_model(kind: object) -> bool:
+    return inspect.isclass(kind) and issubclass(kind, DescentModel) and not inspect.isabstract(kind)
+
+
+MODELS: Registry[type[DescentModel]] = Registry(
+    "a model of descent", accepts=_is_model, expected="a subclass of flowsim.DescentModel"
+)
