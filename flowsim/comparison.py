@@ -123,7 +123,8 @@ def compare(
     `models` names flows that are to follow the descents, once for each learning rate: "edge", "central", or
     `my_module:MyModel` (`flowsim.DescentModel`); "gradient" is there in any case. With one of them, descents record
     threes of steps, of which the mean is the centre of their oscillation, and the distances from it, the amplitude and
-    the mean risk are recorded under the names `centre_distance`, `oscillation` and `mean_risk`.
+    the mean risk are recorded under the names `centre_distance`, `oscillation` and `mean_risk`, the sharpness at the
+    centre under `centre_sharpness`.
 
     All runs share the criterion `stopping`, and record their weights at about `records` times
     each; the flow records at all of these times together, so that every distance is taken at equal times.
@@ -140,10 +141,10 @@ def compare(
         raise ValueError(f"records must be a whole number, two or more, got {records!r}")
     if steps is not None:
         check_step_count("steps", steps)
-    kinds = chosen_models(models, optimizer)
     shared: dict[str, Any] = {"stopping": stopping, "probes": probes, "diagnostics": diagnostics}
     runs = []
     optimizers = [as_descent(optimizer(eta)) for eta in learning_rates]
+    kinds = chosen_models(models, optimizers)
     for eta, dynamics in zip(learning_rates, optimizers, strict=True):
         progress(f"descent with η = {eta:g}")
         time_of_step = float(dynamics.time_of_step())
@@ -158,7 +159,7 @@ def compare(
     shared |= {"t1": t1}
     if runs or _affords_path(network) or along != SharpnessAlong():
         flow = integrate(network, problem, weights=True, **when, **shared, **flow_options)
-        modelled = Modelled.of(runs, learning_rates, flow, kinds, slots=records + 2)
+        modelled = Modelled.of(runs, learning_rates, flow, kinds, along, slots=records + 2)
         followed = modelled.run(network, problem, progress, **shared)
         progress("sharpness along the way")
         flow = along.added_to(flow, pairs=False)

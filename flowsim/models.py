@@ -9,16 +9,18 @@ import dataclasses
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int, PyTree
 
 from .compiling import compiled
-from .dynamics import MODELS, DescentModel, GradientDescent, Trajectory, integrate
+from .dynamics import MODELS, Descent, DescentModel, GradientDescent, Trajectory, integrate
 from .networks import records as records_of, split
 from .probes import Label, MeanRisk, Oscillation
 from .problems import Problem
+from .sharpness_course import SharpnessAlong
 
 GRADIENT = "gradient"
 # Times ηk of a run and a descent that are meant to be the same.
@@ -30,10 +32,20 @@ DISTANCE = Label(
 )
 
 
-def chosen_models(names: object, optimizer: object) -> tuple[type[DescentModel], ...]:
+SHARPNESS = Label(
+    "centre_sharpness",
+    "sharpness at the centre of descent's oscillation, and of its models",
+    r"sharpness $S$ at the centre",
+    logarithmic=False,
+)
+# What is recorded of descents and models, besides what a user asks for.
+COLUMNS = (DISTANCE, SHARPNESS, Oscillation().label, MeanRisk().label)
+
+
+def chosen_models(names: object, descents: Sequence[Descent]) -> tuple[type[DescentModel], ...]:
     """Return the kinds of models by their names, without the gradient flow, which is there in any case.
 
-    Raises `ValueError` for what is no list of names, or has one twice, for models of another `optimizer` than gradient
+    Raises `ValueError` for what is no list of names, or has one twice, for models of `descents` other than gradient
     descent, and `UnknownKindError`, which is one, for a name of no model.
     """
     if isinstance(names, str) or not isinstance(names, Sequence) or not all(isinstance(name, str) for name in names):
@@ -41,7 +53,7 @@ def chosen_models(names: object, optimizer: object) -> tuple[type[DescentModel],
     if len(set(names)) < len(names):
         raise ValueError(f"models must name each one once, got {', '.join(names)}")
     kinds = tuple(MODELS[name] for name in names if name != GRADIENT)
-    if kinds and optimizer is not GradientDescent:
+    if kinds and not all(isinstance(descent, GradientDescent) for descent in descents):
         raise ValueError(f"{kinds[0].__name__} models gradient descent alone: leave out the optimizer, or the models")
     return kinds
 
@@ -79,13 +91,20 @@ class Centres:
         beyond = self.times > times[-1]
         return np.where(there | (beyond & run.outcome.stays), found, np.nan)
 
-    def measured_on(self, descent: Trajectory, flow: Trajectory) -> Trajectory:
-        """Return the descent with its oscillation, its mean risk, and how far the gradient flow is from its centre."""
+    def measured_on(self, descent: Trajectory, flow: Trajectory, along: SharpnessAlong) -> Trajectory:
+        """Return the descent with its oscillation, the mean risk, the sharpness at the centre, and the flow's distance.
+
+        That is how far the gradient flow is from the centre at the same time.
+        """
         found = {
             Oscillation().label: self.amplitude,
             MeanRisk().label: self.mean_risk,
             DISTANCE: self.distances(flow),
         }
+        path = eqx.combine(self.weights, split(descent.network)[1])
+        centre = dataclasses.replace(descent, path=path, times=jax.device_put(self.times), diagnostics={}, labels={})
+        if not along.at_the_end_alone and len(self.places):
+            found[SHARPNESS] = np.asarray(along.added_to(centre).sharpness)
         return _recorded(descent, {label: self._spread(descent, values) for label, values in found.items()})
 
     def distances_along(self, run: Trajectory) -> Float[np.ndarray, " records"]:
@@ -122,6 +141,7 @@ class Modelled:
         learning_rates: Sequence[float],
         flow: Trajectory,
         kinds: tuple[type[DescentModel], ...],
+        along: SharpnessAlong,
         *,
         slots: int,
     ) -> "Modelled":
@@ -129,7 +149,7 @@ class Modelled:
         if not kinds:
             return cls(tuple(descents), tuple(learning_rates), (), (), slots)
         centres = tuple(map(Centres.of, descents, learning_rates))
-        measured = tuple(one.measured_on(run, flow) for one, run in zip(centres, descents, strict=True))
+        measured = tuple(one.measured_on(run, flow, along) for one, run in zip(centres, descents, strict=True))
         return cls(measured, tuple(learning_rates), centres, kinds, slots)
 
     def run(
@@ -137,7 +157,7 @@ class Modelled:
     ) -> list[tuple[Trajectory, float]]:
         """Integrate each model of each descent, with records at the times of its centres and its distance from them.
 
-        `options` go to `integrate`.
+        `options` go to `integrate`, with the `probes` that are asked for.
         """
         probes = (Oscillation(), MeanRisk(), *options.pop("probes"))
         found = []

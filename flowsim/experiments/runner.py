@@ -48,6 +48,7 @@ def run(
             scenario.descent.learning_rates,
             steps=scenario.descent.steps,
             sharpness=sharpness_along(scenario),
+            models=scenario.flow.models,
             optimizer=scenario.descent.optimizer.make(),
             probes=probes,
             progress=progress,

@@ -10,6 +10,7 @@ from pydantic_core import PydanticCustomError
 
 from ..data import SOURCES, DataSource
 from ..kinds import Chosen, Made, Section, recipe_of, refusal, within
+from ..models import GRADIENT
 from ..networks import NETWORKS, NetworkRecipe, network_recipe, shape_refusals
 from ..problems.losses import LOSSES, SquaredError
 from .figure import FigureNames, figure_refusals
@@ -96,6 +97,7 @@ class Scenario(Section):
                 write="risk or gradient_norm in its place",
                 at=("flow", "excess_risk"),
             )
+        yield from self._model_refusals()
         yield from self._class_refusals()
         yield from self.descent.refusals_until(self.flow.t1)
         yield from self._sharpness_refusals()
@@ -114,6 +116,23 @@ class Scenario(Section):
                 expected="one of the two",
                 write="count: 1, or no such probe in record",
                 at=("sharpness", "count"),
+            )
+
+    def _model_refusals(self) -> Iterator[PydanticCustomError]:
+        """Yield that there is no descent for models to follow."""
+        named = [name for name in self.flow.models if name != GRADIENT]
+        plain = self.descent.optimizer.kind == "gradient_descent"
+        without = [
+            "without learning rates in descent" if not self.descent.learning_rates else "",
+            f"beside descents of kind {self.descent.optimizer.kind}" if not plain else "",
+            "in a sweep" if self.sweep is not None else "",
+        ]
+        for reason in filter(None, without if named else []):
+            yield refusal(
+                found=f"{', '.join(named)} {reason}",
+                expected="models of gradient descent beside descents at single learning rates",
+                write=f"models: [{GRADIENT}]",
+                at=("flow", "models"),
             )
 
     def _class_refusals(self) -> Iterator[PydanticCustomError]:

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Iterator
-from typing import Annotated, Any, get_args
+from typing import Annotated, Any, ClassVar, get_args
 
 import numpy as np
 from pydantic import Field, GetCoreSchemaHandler, GetJsonSchemaHandler
@@ -11,9 +11,10 @@ from pydantic_core import CoreSchema, PydanticCustomError, core_schema
 from ..comparison import SharpnessAlong, steps_of_descent
 from ..curvature import least_rtol
 from ..data import DataSource
-from ..dynamics import SOLVERS, usable_solver
+from ..dynamics import MODELS, SOLVERS, usable_solver
 from ..kinds import Named, Section, refusal, too_large, within
 from ..kinds.values import MOST_NUMBERS, Count, CountOrZero
+from ..models import GRADIENT
 from ..networks import NetworkRecipe
 from .optimizer import Optimizer, gradient_descent
 from .values import Conditions, Counts, LearningRates, Positives, StepLimit, Subject, Subjects, Time
@@ -27,12 +28,15 @@ _FINEST = {
 _LARGEST_EXPONENT = 700  # of an exponential that is a float
 
 AUTOMATIC = "auto"
+ModelName = Annotated[str, Named(MODELS, GRADIENT)]
 SolverName = Annotated[str, Named(SOLVERS, AUTOMATIC, use=usable_solver)]
 
 
 class FlowSettings(Section):
     """How the gradient flow is integrated, and when it has reached its limit."""
 
+    models: tuple[ModelName, ...] = Field(default=(GRADIENT,), strict=False, examples=[[GRADIENT, "edge"]])
+    """Which flows: gradient, which is there in any case, and models of descent, each once for each learning rate."""
     solver: SolverName = Field(default=AUTOMATIC, examples=[AUTOMATIC])
     """The method, by its name in flowsim.solvers or in Diffrax; auto: by the structure of the problem."""
     rtol: float | None = Field(default=None, gt=0, lt=1, examples=[1e-6])
@@ -55,6 +59,18 @@ class FlowSettings(Section):
     """The time at which the flow ends at the latest; inf: it runs to its limit."""
     max_steps: StepLimit = Field(default=1_000_000, examples=[1_000_000])
     """The number of steps after which the integration gives up."""
+
+    unswept: ClassVar[tuple[str, ...]] = ("models",)
+
+    def refusals(self) -> Iterator[PydanticCustomError]:
+        """Yield that a model stands there twice."""
+        if len(set(self.models)) < len(self.models):
+            yield refusal(
+                found=", ".join(self.models),
+                expected="each model once",
+                write=f"models: [{', '.join(dict.fromkeys(self.models))}]",
+                at=("models",),
+            )
 
     def refusals_at(self, precision: str) -> Iterator[PydanticCustomError]:
         """Yield what is finer than the rounding of `precision`."""

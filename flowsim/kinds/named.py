@@ -1,7 +1,7 @@
 """A place in a section where the name of a kind may stand."""
 
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, get_args
 
 from pydantic import BaseModel, GetCoreSchemaHandler, GetJsonSchemaHandler
 from pydantic_core import CoreSchema, core_schema
@@ -54,3 +54,5 @@ def named_in(section: BaseModel) -> Iterator[str]:
     for key, field in type(section).model_fields.items():
         if any(isinstance(mark, Named) for mark in field.metadata):
             yield getattr(section, key)
+        elif any(isinstance(mark, Named) for entry in get_args(field.annotation) for mark in get_args(entry)[1:]):
+            yield from getattr(section, key)

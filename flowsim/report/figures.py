@@ -10,6 +10,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from ..runs import Run
+from .model_figures import model_figures
 from .panel import add_legend, empty_figure, in_view, name_of
 from .probe_figures import probe_figures
 from .recorded import Recorded, RecordedRun, recorded
@@ -27,15 +28,15 @@ _LABEL_SPACING = 0.075
 def figures(dataset: xarray.Dataset) -> dict[str, Figure]:
     """Return all figures of a data set of trajectories by name.
 
-    They are "squared_distance", "sharpness" where it was followed, with runs beside the flow "distance", and one for
-    each probe by its name.
+    They are "squared_distance", "sharpness" where it was followed, with runs beside the flow "distance", one for each
+    probe by its name, and one of the models of each descent.
     """
     made, shown = {"squared_distance": squared_distance_figure(dataset)}, recorded(dataset)
     if any(_follows_sharpness(run) for run in shown.runs):
         made["sharpness"] = sharpness_figure(dataset)
     if shown.others:
         made["distance"] = distance_figure(dataset)
-    return probe_figures(dataset) | made
+    return probe_figures(dataset) | made | model_figures(dataset)
 
 
 def squared_distance_figure(dataset: xarray.Dataset) -> Figure:

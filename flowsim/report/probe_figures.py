@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 from ..dynamics import Outcome
 from ..runs import Run
 from .panel import add_legend, empty_figure, in_view, name_of
-from .probed import probe_names
+from .probed import own_probes
 from .recorded import Recorded, RecordedRun, recorded
 from .style import STYLE, THRESHOLD, run_look
 from .thinning import thinned
@@ -33,7 +33,7 @@ def probe_figures(dataset: xarray.Dataset) -> dict[str, Figure]:
     drawn. The vertical axis is logarithmic where the probe says so and all its numbers are positive.
     """
     shown = recorded(dataset)
-    return {_file_name(name): _probe_figure(shown, dataset, name) for name in probe_names(dataset)}
+    return {_file_name(name): _probe_figure(shown, dataset, name) for name in own_probes(dataset)}
 
 
 def _file_name(name: str) -> str:

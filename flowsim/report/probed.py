@@ -7,6 +7,7 @@ import numpy as np
 import xarray
 from rich.table import Table
 
+from ..models import COLUMNS, DISTANCE
 from ..quantities import MEASURES
 from ..trajectories import RECORD
 from .numbers import finite_or_none, format_number
@@ -26,6 +27,12 @@ def probe_names(dataset: xarray.Dataset) -> tuple[str, ...]:
     return tuple(name for name in names if name not in MEASURES)
 
 
+def own_probes(dataset: xarray.Dataset) -> tuple[str, ...]:
+    """Return the names of the probes that a user asked for: without what models of descent record beside them."""
+    taken = {label.name for label in COLUMNS} if DISTANCE.name in dataset else set()
+    return tuple(name for name in probe_names(dataset) if name not in taken)
+
+
 def ends_of(run: RecordedRun, names: Sequence[str]) -> Ends:
     """Return what the probes measured at the end of a run."""
     return {name: run.along(name)[-1] for name in names}
@@ -33,7 +40,7 @@ def ends_of(run: RecordedRun, names: Sequence[str]) -> Ends:
 
 def probes_table(dataset: xarray.Dataset, title: str) -> Table | None:
     """Return the table of a data set of trajectories, a row for each run; `None` where there are no probes."""
-    names = probe_names(dataset)
+    names = own_probes(dataset)
     rows = [([run.run.name], ends_of(run, names)) for run in recorded(dataset).runs]
     return table_of_ends(title, [""], rows, names, dataset) if names else None
 

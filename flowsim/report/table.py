@@ -10,6 +10,7 @@ from rich.table import Table
 from ..dynamics import Outcome
 from ..quantities import MEASURES
 from ..runs import SHARPNESS, Edge
+from .models_table import models_table
 from .numbers import finite_or_none, format_number
 from .probed import ends_of, plain, probe_names, probes_table
 from .recorded import Recorded, RecordedRun, recorded
@@ -55,9 +56,9 @@ def _row(run: RecordedRun, bounds: tuple[float, float] | None) -> dict[str, Any]
 
 
 def tables(dataset: xarray.Dataset, title: str) -> tuple[Table, ...]:
-    """Return all tables for the terminal: that of the runs, and that of a scenario's own probes where it has some."""
-    probed = probes_table(dataset, title)
-    return (render(dataset, title),) if probed is None else (render(dataset, title), probed)
+    """Return all tables for the terminal: of the runs, and where there are any, of models and of own probes."""
+    others = (models_table(dataset, title), probes_table(dataset, title))
+    return (render(dataset, title), *(table for table in others if table is not None))
 
 
 def render(dataset: xarray.Dataset, title: str) -> Table:
