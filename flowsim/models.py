@@ -101,10 +101,9 @@ class Centres:
             MeanRisk().label: self.mean_risk,
             DISTANCE: self.distances(flow),
         }
-        path = eqx.combine(self.weights, split(descent.network)[1])
-        centre = dataclasses.replace(descent, path=path, times=jax.device_put(self.times), diagnostics={}, labels={})
         if not along.at_the_end_alone and len(self.places):
-            found[SHARPNESS] = np.asarray(along.added_to(centre).sharpness)
+            path = eqx.combine(self.weights, split(descent.network)[1])
+            found[SHARPNESS] = along.eigenvalues(path, self.times, descent)[:, 0]
         return _recorded(descent, {label: self._spread(descent, values) for label, values in found.items()})
 
     def distances_along(self, run: Trajectory) -> Float[np.ndarray, " records"]:

@@ -68,19 +68,25 @@ class SharpnessAlong:
             return run
         if run.path is None:
             raise ValueError("the run did not keep its weights: pass weights=True to integrate or descend")
-        size, dtype = _size(run.network), weight_dtype(run.network)
-        times = np.asarray(run.times, float)
-        places = _spread(times, self._records(run, size), pairs=pairs)
-        rtol = max(_RTOL, default_rtol(dtype)) if self.rtol is None and size > _FEW else self.rtol
-        known = eigenvalues_along(run.path, run.problem, places, count=self.count, rtol=rtol)
-        values = np.full((len(times), self.count), np.nan, known.dtype)
-        values[places] = known
+        values = self.eigenvalues(run.path, np.asarray(run.times, float), run, pairs=pairs)
         extra: dict[str, Any] = {}
         if self.count > 1:
             label = TopEigenvalues(count=self.count).label
             extra["diagnostics"] = run.diagnostics | {label.name: jax.device_put(values)}
             extra["labels"] = run.labels | {label.name: label}
         return dataclasses.replace(run, sharpness=jax.device_put(values[:, 0]), **extra)
+
+    def eigenvalues(
+        self, path: PyTree, times: Float[np.ndarray, " records"], run: Trajectory, *, pairs: bool = False
+    ) -> Float[np.ndarray, "records count"]:
+        """Return the largest eigenvalues along a `path` at `times`, measured as closely as `run` is; else NaN."""
+        size, dtype = _size(run.network), weight_dtype(run.network)
+        places = _spread(times, self._records(run, size), pairs=pairs)
+        rtol = max(_RTOL, default_rtol(dtype)) if self.rtol is None and size > _FEW else self.rtol
+        known = eigenvalues_along(path, run.problem, places, count=self.count, rtol=rtol)
+        values = np.full((len(times), self.count), np.nan, known.dtype)
+        values[places] = known
+        return values
 
     def names(self) -> tuple[str, ...]:
         """Return under which names more than the sharpness is recorded."""

@@ -10,7 +10,7 @@ from rich.table import Table
 from ..dynamics import Outcome
 from ..quantities import MEASURES
 from ..runs import SHARPNESS, Edge
-from .models_table import models_table
+from .models_table import model_rows, models_table
 from .numbers import finite_or_none, format_number
 from .probed import ends_of, plain, probe_names, probes_table
 from .recorded import Recorded, RecordedRun, recorded
@@ -158,11 +158,16 @@ def summary(dataset: xarray.Dataset) -> dict[str, Any]:
     bounds = shown.bounds
     names = probe_names(dataset)
     probed = [{"probes": plain(ends_of(run, names))} if names else {} for run in shown.runs]
+    models = [
+        {key: value if isinstance(value, str) else finite_or_none(value) for key, value in row.items()}
+        for row in model_rows(dataset)
+    ]
     return {
         "flow": _summary_of_flow(shown.flow) | probed[0],
         "descent": [_summary_beside_flow(run) | ends for run, ends in zip(shown.others, probed[1:], strict=True)],
         "bounds": None if bounds is None else {"lower": finite_or_none(bounds[0]), "upper": finite_or_none(bounds[1])},
         "critical_learning_rate": finite_or_none(shown.critical_learning_rate),
+        **({"models": models} if models else {}),
     }
 
 
