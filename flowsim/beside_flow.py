@@ -13,7 +13,7 @@ from .trajectories import RunBesideFlow, last_common
 
 
 def beside(flow: Trajectory, run: Trajectory, learning_rate: float, edge: Edge | None = None) -> RunBesideFlow:
-    """Return a run that kept its weights as it stands beside the flow, which recorded at all of its times.
+    """Return a run that kept its weights as it stands beside the flow, which recorded at its times.
 
     `edge` is its own edge of stability, `None` for the sharpness 2/η.
     """
@@ -21,8 +21,12 @@ def beside(flow: Trajectory, run: Trajectory, learning_rate: float, edge: Edge |
     # A time ηk may miss the end of the flow by rounding alone.
     index = np.minimum(np.searchsorted(flow_times, times), len(flow_times) - 1)
     distance = np.array(_distances(split(run.path)[0], split(flow.path)[0], index))
+    rounding = 4 * np.finfo(times.dtype).eps
+    beyond = times > flow_times[-1] * (1 + rounding)
+    # A run that ends at a time of its own has no record of the flow beside its last one.
+    distance[~beyond & (np.abs(flow_times[index] - times) > rounding * times)] = np.nan
     if not flow.outcome.stays:
-        distance[times > flow_times[-1] * (1 + 4 * np.finfo(times.dtype).eps)] = np.nan
+        distance[beyond] = np.nan
     time, last = last_common(times, distance)
     stable = Edge(2 / learning_rate) if edge is None else edge
     return RunBesideFlow(

@@ -120,11 +120,11 @@ def compare(
     known; that of a preconditioned descent is met by the probe "preconditioned_sharpness". `probes` and `diagnostics`
     (as in `integrate`) are recorded along all runs.
 
-    `models` names flows that are to follow the descents, once for each learning rate: "edge", "central", or
-    `my_module:MyModel` (`flowsim.DescentModel`); "gradient" is there in any case. With one of them, descents record
-    threes of steps, of which the mean is the centre of their oscillation, and the distances from it, the amplitude and
-    the mean risk are recorded under the names `centre_distance`, `oscillation` and `mean_risk`, the sharpness at the
-    centre under `centre_sharpness`.
+    `models` names flows that are to follow the descents, once for each learning rate: "edge", or `my_module:MyModel`
+    (a `flowsim.DescentModel`, which holds its own tolerances); "gradient" is there in any case. With a model, descents
+    record threes of steps, of which the mean is the centre of their oscillation; the distances from it, the amplitude
+    and the mean risk are called `centre_distance`, `oscillation` and `mean_risk`, the sharpness there
+    `centre_sharpness`.
 
     All runs share the criterion `stopping`, and record their weights at about `records` times
     each; the flow records at all of these times together, so that every distance is taken at equal times.
@@ -142,17 +142,13 @@ def compare(
     if steps is not None:
         check_step_count("steps", steps)
     shared: dict[str, Any] = {"stopping": stopping, "probes": probes, "diagnostics": diagnostics}
-    runs = []
     optimizers = [as_descent(optimizer(eta)) for eta in learning_rates]
     kinds = chosen_models(models, optimizers)
-    for eta, dynamics in zip(learning_rates, optimizers, strict=True):
+    runs = []
+    for eta, descent in zip(learning_rates, optimizers, strict=True):
         progress(f"descent with η = {eta:g}")
-        time_of_step = float(dynamics.time_of_step())
-        count = steps_of_descent(time_of_step, steps, t1)
-        marks = _marks(count, records, t1 / time_of_step, in_a_row=3 if kinds else 2)
-        runs.append(
-            descend(network, problem, optimizer=dynamics, steps=count, record_steps=marks, weights=True, **shared)
-        )
+        when = _steps_and_marks(descent, steps, t1, records, in_a_row=3 if kinds else 2)
+        runs.append(descend(network, problem, optimizer=descent, weights=True, **when, **shared))
     progress("gradient flow")
     times = _common_times([np.asarray(run.times) for run in runs], records) if runs else None
     when = {"records": records} if times is None else {"ts": times, "between": True}
@@ -219,6 +215,13 @@ def _rates(given: Sequence[float], network: PyTree) -> tuple[float, ...]:
     for rate in rates.tolist():
         check_learning_rate(rate, weight_dtype(network))
     return tuple(rates.tolist())
+
+
+def _steps_and_marks(descent: Descent, steps: int | None, t1: float, records: int, *, in_a_row: int) -> dict[str, Any]:
+    """Return how many steps a descent takes, and at which of them it is recorded, as `descend` calls them."""
+    time_of_step = float(descent.time_of_step())
+    count = steps_of_descent(time_of_step, steps, t1)
+    return {"steps": count, "record_steps": _marks(count, records, t1 / time_of_step, in_a_row=in_a_row)}
 
 
 def _marks(steps: int, records: int, wanted: float, *, in_a_row: int) -> np.ndarray:
