@@ -27,6 +27,7 @@ from .dynamics import (
     integrate as integrate,
 )
 from .experiments import open_results as open_results
+from .flow_limits import FlowLimits as FlowLimits
 from .networks import (
     Convolution as Convolution,
     Convolutional as Convolutional,

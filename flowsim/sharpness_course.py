@@ -81,7 +81,7 @@ class SharpnessAlong:
     ) -> Float[np.ndarray, "records count"]:
         """Return the largest eigenvalues along a `path` at `times`, measured as closely as `run` is; else NaN."""
         size, dtype = _size(run.network), weight_dtype(run.network)
-        places = _spread(times, self._records(run, size), pairs=pairs)
+        places = spread_over(times, self._records(run, size), pairs=pairs)
         rtol = max(_RTOL, default_rtol(dtype)) if self.rtol is None and size > _FEW else self.rtol
         known = eigenvalues_along(path, run.problem, places, count=self.count, rtol=rtol)
         values = np.full((len(times), self.count), np.nan, known.dtype)
@@ -101,8 +101,11 @@ class SharpnessAlong:
         return int(np.clip((gradients + 2 * int(run.products)) // _GRADIENTS_PER_RECORD, _LEAST, _MOST))
 
 
-def _spread(times: Float[np.ndarray, " records"], count: int, *, pairs: bool) -> Int[np.ndarray, " places"]:
-    """Return about `count` of the records, the last among them: evenly spread in the mean of number and time."""
+def spread_over(times: Float[np.ndarray, " records"], count: int, *, pairs: bool) -> Int[np.ndarray, " places"]:
+    """Return about `count` of the records, the last among them: evenly spread in the mean of number and time.
+
+    With `pairs`, each with a neighbour.
+    """
     last = len(times) - 1
     if count > last:
         return np.arange(last + 1)

@@ -15,7 +15,7 @@ import flowsim
 from flowsim import Outcome, SharpnessAlong, cli
 from flowsim.dynamics import steps_until
 from flowsim.report import figures, rows, summary
-from flowsim.sharpness_course import _spread
+from flowsim.sharpness_course import spread_over
 
 CURVATURES = np.array([1.0, 0.3, 0.01])
 MINIMUM = np.array([1.0, 1.0, -1.0])
@@ -232,7 +232,7 @@ class TestSharpness:
 
     def test_places_are_spread_over_records_and_time_and_taken_in_pairs(self):
         times = np.concatenate([np.arange(100.0), np.repeat(np.geomspace(110, 1e4, 20), 2) + np.tile([0.0, 1.0], 20)])
-        alone, pairs = _spread(times, 30, pairs=False), _spread(times, 30, pairs=True)
+        alone, pairs = spread_over(times, 30, pairs=False), spread_over(times, 30, pairs=True)
         for places in (alone, pairs):
             assert (places[0], places[-1]) == (0, len(times) - 1)
             assert len(places) <= 31
@@ -240,9 +240,9 @@ class TestSharpness:
             assert (times[places] >= 100).sum() >= 8
         steps = np.diff(times[pairs])
         assert (np.abs(steps - 1) < 1e-9).sum() >= 13
-        np.testing.assert_array_equal(_spread(times, 1000, pairs=True), np.arange(len(times)))
-        np.testing.assert_array_equal(_spread(times, 0, pairs=True), [len(times) - 1])
-        np.testing.assert_array_equal(_spread(np.zeros(1), 5, pairs=True), [0])
+        np.testing.assert_array_equal(spread_over(times, 1000, pairs=True), np.arange(len(times)))
+        np.testing.assert_array_equal(spread_over(times, 0, pairs=True), [len(times) - 1])
+        np.testing.assert_array_equal(spread_over(np.zeros(1), 5, pairs=True), [0])
 
     def test_a_figure_draws_a_curve_through_what_is_known(self, compare):
         data = compare([0.1], steps=200, sharpness=SharpnessAlong(records=8)).to_dataset()

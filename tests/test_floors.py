@@ -31,6 +31,7 @@ FLOORS = {
     "sharpness_course": 6,
     "trajectories": 6,
     "beside_flow": 6,
+    "flow_limits": 6,
     "models": 6,
     "comparison": 6,
     "experiments": 7,
