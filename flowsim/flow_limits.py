@@ -52,7 +52,7 @@ class FlowLimits:
 
     def _from(self, run: Trajectory, place: int) -> float:
         network = records_of(run.path, np.array(place))
-        flow = integrate(network, run.problem, ts=[], rtol=self.rtol, max_steps=self.max_steps)
+        flow = integrate(network, run.problem, ts=np.empty(0), rtol=self.rtol, max_steps=self.max_steps)
         try:
             return float(flow.final_sharpness) if flow.converged else np.nan
         except RuntimeError:  # not certified

@@ -72,15 +72,20 @@ def test_the_recursion_ends_where_descent_does(product, model):
 
 
 def test_the_recursion_diverges_beyond_four_and_only_there(model):
-    risk, products = np.array(model[3] ** 2), np.array([1.0, 2.0, 3.9, 3.999, 4.0, 4.001, 5.0])
+    risk, products = np.array(model[3] ** 2), np.array([1.0, 2.0, 3.9, 3.999, 4.001, 5.0])
     kernel = model[2]
     start = Start.of(risk, np.sqrt(4 * risk * kernel), WIDTH, products / (2 * kernel))
-    # At 4 exactly λ stays, and f goes from one value to another for ever.
     end = ends(start, 20_000)
-    np.testing.assert_array_equal(end.diverged, products > 4 + 1e-12)
-    assert end.kernel[4] == pytest.approx(1, abs=1e-10)
+    np.testing.assert_array_equal(end.diverged, products > 4)
     assert np.isinf(end.peak[end.diverged]).all()
     assert (np.diff(end.kernel[:2]) < 0).all()
+
+
+def test_at_four_exactly_the_kernel_stays_while_the_output_swings():
+    """a' = a + φ²(a − 4) = a without rounding, from numbers that are exact."""
+    end = ends(Start(np.array([4.0]), np.array([0.0625])), 1000)
+    assert not end.diverged.any()
+    assert end.kernel[0] == 1
 
 
 def test_descents_of_several_lengths_stop_where_each_of_them_ends(model):
