@@ -1,0 +1,167 @@
+"""Where a step of the central flow has led: the top of the spectrum there, and the way back to the edge."""
+
+from collections.abc import Callable
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Int, PyTree
+
+from ..curvature import GaussNewton, krylov, vectors
+from ..curvature.davidson import eigenpairs_davidson
+from ..curvature.eigenpair import decomposition
+from .central_curvature import CentralCurvature
+from .central_field import CentralField, Edge, Reading, in_basis
+from .complementarity import symmetric_basis
+from .field import norm
+
+# Eigenvalues from this part of 2/η on are followed, whether or not they are at the edge.
+_NEAR = 0.9
+_DIMENSION = 20
+_SCATTERED = 0.3
+# Below this part of the largest, an eigenvalue of X counts as zero.
+_NOTHING = 1e-9
+
+
+def edge_unknown(weights: PyTree, most: int) -> Edge:
+    """Return what is known of the spectrum before the first look, with room for `most` eigenvalues at the edge."""
+    size = vectors.size_of(weights)
+    count = min(most + 1, size)
+    empty = jax.tree.map(lambda leaf: jnp.zeros((count, *leaf.shape), leaf.dtype), weights)
+    rows = jax.tree.map(
+        lambda leaf: jnp.zeros((count + min(_DIMENSION, size), *leaf.shape), leaf.dtype), weights
+    )
+    none = jnp.array(0)
+    return Edge(empty, jnp.full(count, -jnp.inf, vectors.dtype_of(weights)), none, none, rows)
+
+
+def no_normals(weights: PyTree, edge: Edge) -> PyTree:
+    """Return rows of zeros, as many as k eigenvectors at the edge have normals."""
+    count = len(edge.values)
+    return jax.tree.map(lambda leaf: jnp.zeros((count * (count + 1) // 2, *leaf.shape), leaf.dtype), weights)
+
+
+def looked(field: CentralField, weights: PyTree) -> tuple[Edge, PyTree, Int[Array, ""]]:
+    """Return the top of the spectrum at `weights`, the gradient there and the products that it took.
+
+    Eigenpairs near the edge are refined from those at the point that `field` knows; what joins them comes from a Krylov
+    space of all the rest, which gives the rows of the curvature too.
+    """
+    gradient, product = jax.linearize(jax.grad(field.field.objective), weights)
+    edge, start = field.edge, field.edge.vectors
+    options = {"rtol": field.rtol}
+    held = eigenpairs_davidson(
+        product, start, field.curvature.correction(), begun=edge.near, wanted=edge.near, **options
+    )
+    values, rows = _rest(product, held.vectors, gradient)
+    count = len(edge.values)
+    places = jnp.arange(count)
+    top = vectors.combination(jnp.eye(count, len(values), dtype=values.dtype), rows)
+    joined = jax.tree.map(
+        lambda old, new: jnp.where(
+            _column(places < edge.near, old), old, new[jnp.maximum(places - edge.near, 0)]
+        ),
+        held.vectors,
+        top,
+    )
+    all_values = jnp.where(places < edge.near, held.values, values[jnp.maximum(places - edge.near, 0)])
+    stiff = jnp.where(places < edge.near, jnp.sqrt(jnp.maximum(held.values, 0)), 0)
+    curvature = jax.tree.map(
+        lambda old, new: jnp.concatenate([_column(stiff, old) * old, _column(_roots(values), new) * new]),
+        held.vectors,
+        rows,
+    )
+    near = jnp.sum(all_values >= _NEAR * 2 / field.learning_rate)
+    newer = CentralCurvature(curvature, field.curvature.normals, field.relaxation)
+
+    def refined() -> tuple[PyTree, Array, Array]:
+        pairs = eigenpairs_davidson(product, joined, newer.correction(), begun=near, wanted=near, **options)
+        return pairs.vectors, pairs.values, pairs.products
+
+    known = near <= edge.near
+    found, all_values, spent = jax.lax.cond(known, lambda: (joined, all_values, jnp.array(0)), refined)
+    near = jnp.sum(all_values >= _NEAR * 2 / field.learning_rate)
+    return Edge(found, all_values, edge.active, near, curvature), gradient, held.products + len(values) + spent
+
+
+def _rest(
+    product: Callable[[PyTree], PyTree], known: PyTree, gradient: PyTree
+) -> tuple[Float[Array, " dimension"], PyTree]:
+    """Return Ritz values, in decreasing order, and vectors of what is at right angles to the `known` rows."""
+
+    def off(vector: PyTree) -> PyTree:
+        return vectors.difference(vector, vectors.combination(vectors.inner_products(known, vector), known))
+
+    length = norm(gradient)
+    unit = vectors.divided(gradient, jnp.where(length > 0, length, 1))
+    scattered = vectors.scattered_like(unit, 0)
+    start = jax.tree.map(lambda a, b: a + _SCATTERED / norm(scattered) * b, unit, scattered)
+    dimension = min(_DIMENSION, vectors.size_of(gradient))
+    space = krylov.begin(jax.tree.map(lambda leaf: leaf[None], off(start)), dimension)
+    space = jax.lax.fori_loop(0, dimension, lambda _, s: krylov.widened(lambda v: off(product(off(v))), s), space)
+    values, ritz = decomposition(space.projection())
+    basis = jax.tree.map(lambda leaf: leaf[:dimension], space.basis)
+    return values[::-1], vectors.combination(ritz.T[::-1], basis)
+
+
+class Face(eqx.Module):
+    """The face of the semidefinite cone that X lies in: T on it, in rows, and by how much H_U − 2/η departs there.
+
+    `inside` tells the rows that count, of which `gram` is B.
+    """
+
+    tangents: PyTree
+    gram: Float[Array, "n n"]
+    departure: Float[Array, " n"]
+    inside: Float[Array, " n"]
+    rank: Int[Array, ""]
+
+    @classmethod
+    def of(cls, reading: Reading, active: Int[Array, ""], edge: Float[Array, ""]) -> "Face":
+        """Return the face at a point with so many `active` eigenvalues at the `edge`."""
+        weights, turn = decomposition(reading.covariance)
+        weights, turn = weights[::-1], turn[:, ::-1]
+        count = len(weights)
+        basis = jnp.asarray(symmetric_basis(count), weights.dtype)
+        there = jnp.where(weights > _NOTHING * jnp.maximum(weights[0], 0), 1.0, 0.0) * (weights > 0)
+        inside = jnp.max(jnp.abs(basis) * jnp.outer(there, there)[None], axis=(1, 2)) > 0
+        congruence = jax.vmap(lambda matrix: in_basis(turn.T @ matrix @ turn))(basis).T
+        tangents = vectors.combination(congruence, reading.tangents)
+        beyond = jnp.where(jnp.arange(count) < active, reading.values - edge, 0)
+        departure = jnp.where(inside, congruence @ in_basis(jnp.diag(beyond)), 0)
+        gram = vectors.gram(tangents, tangents) / 2
+        gram = jnp.where(inside[:, None] & inside[None], gram, 0)
+        return cls(tangents, gram, departure, inside.astype(weights.dtype), jnp.sum(there).astype(int))
+
+    def way_back(self) -> PyTree:
+        """Return the shortest way to where, to first order, nothing departs."""
+        units = jnp.diag(1 - self.inside) * jnp.max(jnp.diag(self.gram), initial=1)
+        ridge = 512 * jnp.finfo(self.gram.dtype).eps * jnp.max(jnp.diag(self.gram))
+        system = self.gram + units + ridge * jnp.eye(len(self.inside), dtype=self.gram.dtype)
+        return vectors.combination(-jnp.linalg.solve(system, self.departure) / 2, self.tangents)
+
+    def normals(self) -> PyTree:
+        """Return orthonormal rows that span T on the face, the others zero."""
+        values, columns = decomposition(2 * self.gram)
+        least = len(values) * 1e3 * jnp.finfo(values.dtype).eps * values[-1]
+        lengths = jnp.where(values > jnp.maximum(least, 0), values, jnp.inf) ** -0.5
+        return vectors.combination(lengths[:, None] * columns.T, self.tangents)
+
+
+def overlaps(rows: PyTree, others: PyTree, count: Int[Array, ""]) -> Float[Array, " k"]:
+    """Return how much of each row lies in the span of the first `count` others, which are orthonormal."""
+    inner = vectors.gram(rows, others)
+    return jnp.sum(jnp.where(jnp.arange(inner.shape[1])[None] < count, inner, 0) ** 2, axis=1)
+
+
+def curvature_rows(rows: PyTree) -> GaussNewton:
+    """Return the matrix that the rows of an `Edge` stand for."""
+    return GaussNewton.of_rows(rows)
+
+
+def _roots(values: Float[Array, " m"]) -> Float[Array, " m"]:
+    return jnp.sqrt(jnp.maximum(values, 0))
+
+
+def _column(values: Array, like: Array) -> Array:
+    return values.reshape(-1, *[1] * (like.ndim - 1))

@@ -1,0 +1,132 @@
+"""The field of the central flow: the gradient flow, held where descent oscillates.
+
+Cohen, Damian, Talwalkar, Kolter and Lee (2024, "Understanding optimization in deep learning with central flows") follow
+the mean of descent's iterates, over an oscillation whose covariance Σ is what keeps every curvature at 2/η or below:
+
+    dW/dt = −∇R − ½ ∇⟨H, Σ⟩,    Σ = Uᵀ X U ⪰ 0,    0 ⪯ X ⊥ 2/η − H_U ⪰ 0,
+
+with the rows U of eigenvectors at the edge and H_U = U H Uᵀ. Along the flow dH_U/dt = A − B[X], with T_ij = ∇(u_iᵀHu_j),
+A_ij = −⟨T_ij, ∇R⟩ and B_ij,kl = ½⟨T_ij, T_kl⟩. So X is the solution of
+
+    0 ⪯ X ⊥ (2/η − H_U)/τ − A + B[X] ⪰ 0.
+
+At the edge H_U = 2/η, and this is the complementarity problem of the paper. Off it, where rounding, a step or the
+initialization has led, it is that of the paper's own implementation, in which τ is the length of a step: eigenvalues
+above 2/η come back at a rate 1/τ, and those below may rise until they are there.
+"""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Int, PyTree
+
+from ..curvature import vectors
+from ..curvature.davidson import eigenpairs_davidson
+from ..curvature.third_derivative import contraction
+from .central_curvature import CentralCurvature
+from .complementarity import complementary_covariance, symmetric_basis
+from .field import GradientField, Measured
+
+
+class Edge(eqx.Module):
+    """The top of the spectrum at a point: k rows of `vectors` and their `values`, in decreasing order.
+
+    The first `active` are held at the edge, the first `near` ≥ `active` are worth following. `rows` are those of a
+    matrix near the Hessian.
+    """
+
+    vectors: PyTree
+    values: Float[Array, " k"]
+    active: Int[Array, ""]
+    near: Int[Array, ""]
+    rows: PyTree
+
+
+class Reading(eqx.Module):
+    """The field at a point and what it is made of: U, H_U, X and T, the last in `symmetric_basis`."""
+
+    slope: PyTree
+    objective: Float[Array, ""]
+    vectors: PyTree
+    values: Float[Array, " k"]
+    covariance: Float[Array, "k k"]
+    tangents: PyTree
+    products: Int[Array, ""]
+
+
+class CentralField(eqx.Module):
+    """The right-hand side of the central flow next to a point of which `edge` is known.
+
+    `rtol` is that of the eigenvectors. τ is the `relaxation`.
+    """
+
+    field: GradientField
+    learning_rate: Float[Array, ""]
+    relaxation: Float[Array, ""]
+    rtol: Float[Array, ""]
+    edge: Edge
+    curvature: CentralCurvature
+
+    def __call__(self, t: object, weights: PyTree, args: object) -> PyTree:
+        """Return the derivative of the weights in time; it depends on neither `t` nor `args`."""
+        return self.counted(weights)[0]
+
+    def counted(self, weights: PyTree) -> tuple[PyTree, Int[Array, ""]]:
+        """Return the derivative, and the products with the Hessian that it took."""
+
+        def held() -> tuple[PyTree, Int[Array, ""]]:
+            reading = self.reading(weights)
+            return reading.slope, reading.products
+
+        return jax.lax.cond(self.edge.active > 0, held, lambda: (self.field(None, weights, None), jnp.array(0)))
+
+    def measured(self, weights: PyTree) -> Measured:
+        """Return the derivative and the objective."""
+        objective, gradient = jax.value_and_grad(self.field.objective)(weights)
+        return Measured(self.counted(weights)[0], objective)
+
+    def reading(self, weights: PyTree) -> Reading:
+        """Return the field at `weights` and all that it is made of."""
+        (objective, gradient), both = jax.linearize(jax.value_and_grad(self.field.objective), weights)
+        pairs = eigenpairs_davidson(
+            lambda vector: both(vector)[1],
+            self.edge.vectors,
+            self.curvature.correction(),
+            begun=self.edge.near,
+            wanted=self.edge.active,
+            rtol=self.rtol,
+        )
+        tangents, passes = self._tangents(weights, pairs.vectors)
+        covariance = self._covariance(pairs.values, tangents, gradient)
+        pushed = vectors.combination(in_basis(covariance) / 2, tangents)
+        slope = jax.tree.map(lambda g, t: -g - t, gradient, pushed)
+        products = pairs.products + passes
+        return Reading(slope, objective, pairs.vectors, pairs.values, covariance, tangents, products)
+
+    def _tangents(self, weights: PyTree, rows: PyTree) -> tuple[PyTree, Int[Array, ""]]:
+        """Return T in `symmetric_basis`, zero beyond the active block, and the passes that it took."""
+        count, like = jax.tree.leaves(rows)[0].shape[0], vectors.row(rows, 0)
+        pairs = [(i, j) for j in range(count) for i in range(j + 1)]
+        places = jnp.array(pairs)
+
+        def add(index: Array, tangents: PyTree) -> PyTree:
+            i, j = places[index]
+            _, tangent = contraction(self.field.objective, weights, vectors.row(rows, i), vectors.row(rows, j))
+            factor = jnp.where(i == j, 1, jnp.sqrt(2.0))
+            return jax.tree.map(lambda all, t: all.at[index].set(factor.astype(t.dtype) * t), tangents, tangent)
+
+        wanted = self.edge.active * (self.edge.active + 1) // 2
+        empty = jax.tree.map(lambda leaf: jnp.zeros((len(pairs), *leaf.shape), leaf.dtype), like)
+        return jax.lax.fori_loop(0, wanted, add, empty), 3 * wanted
+
+    def _covariance(self, values: Float[Array, " k"], tangents: PyTree, gradient: PyTree) -> Float[Array, "k k"]:
+        gram = vectors.gram(tangents, tangents) / 2
+        basis = jnp.asarray(symmetric_basis(len(values)), gram.dtype)
+        rate = -jnp.tensordot(vectors.inner_products(tangents, gradient), basis, 1)
+        beyond = jnp.where(jnp.arange(len(values)) < self.edge.active, values - 2 / self.learning_rate, 0)
+        return complementary_covariance(gram, rate + jnp.diag(beyond) / self.relaxation, self.edge.active)
+
+
+def in_basis(matrix: Float[Array, "k k"]) -> Float[Array, " n"]:
+    basis = jnp.asarray(symmetric_basis(matrix.shape[0]), matrix.dtype)
+    return jnp.sum(basis * matrix[None], axis=(1, 2))

@@ -1,0 +1,277 @@
+"""The steps of the central flow: along the edge, and up to where one more eigenvalue comes to it."""
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any, ClassVar
+
+import diffrax
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Int, PyTree
+
+from .central_curvature import CentralCurvature
+from .central_edge import Face, edge_unknown, looked, no_normals, overlaps
+from .central_field import CentralField, Edge, Reading
+from .field import GradientField, Measured, norm
+from .solvers import LowRankExtrapolation, Proposal, ProposingSolver
+from .work import Work, no_work
+
+# Relative to 2/η: how near an eigenvalue ends to it that comes to the edge, and one that is held there; and how far
+# below it an eigenvalue no longer counts as at the edge.
+_MET, _HELD, _LEFT = 1e-10, 1e-9, 1e-8
+_PROJECTIONS = 4
+# So often a step is shortened for one eigenvalue that comes to the edge; one that jumps over it is not met.
+_TRIES = 12
+# A departure from the edge larger than this, in units of rtol, is no error of a step.
+_OFF = 10.0
+
+
+class Overshoot(eqx.Module):
+    """The last step from here that led an eigenvalue beyond the edge: its `length`, by how much, and which try.
+
+    `ordinary` is the length of steps before they were shortened.
+    """
+
+    length: Float[Array, ""]
+    excess: Float[Array, ""]
+    tries: Int[Array, ""]
+    ordinary: Float[Array, ""]
+
+
+class CentralState(eqx.Module):
+    """Where the solver is: what it measured there, the spectrum, X and the normals of the edge; its work so far."""
+
+    measured: Measured
+    edge: Edge
+    covariance: Float[Array, "k k"]
+    normals: PyTree
+    overshoot: Overshoot
+    switches: Int[Array, ""]
+    inner: Any
+    spent: Work
+
+
+class CentralSteps(ProposingSolver):
+    """Linearly implicit steps of the central flow on a gradient `field`, with up to `most` eigenvalues at the edge.
+
+    A step is one of `LowRankExtrapolation` for the eigenvalues that are at the edge where it begins. Where it ends,
+    those whose part of X is positive are put back onto 2/η, along T. Others that fell below it are let go. A step that
+    leads one more beyond 2/η is taken again, shorter, until it ends there.
+    """
+
+    field: GradientField
+    learning_rate: Float[Array, ""]
+    rtol: Float[Array, ""]
+    atol: Float[Array, ""]
+    most: int = eqx.field(static=True)
+    columns: int = eqx.field(static=True, default=8)
+
+    interpolation_cls: ClassVar[Callable[..., diffrax.LocalLinearInterpolation]] = diffrax.LocalLinearInterpolation
+
+    def order(self, terms: Any) -> int:
+        """Return the largest order, `columns`."""
+        return self.columns
+
+    def init(self, terms: Any, t0: Any, t1: Any, y0: PyTree, args: Any) -> CentralState:
+        """Return the state before the first step, which has looked at the spectrum."""
+        edge = edge_unknown(y0, self.most)
+        normals = no_normals(y0, edge)
+        edge, _, products = looked(self._field(edge, normals), y0)
+        active = jnp.sum(edge.values >= (1 - self._part(_MET)) * self.edge_value)
+        edge = eqx.tree_at(lambda e: e.active, edge, active)
+        field = self._field(edge, normals)
+        reading = field.reading(y0)
+        face = Face.of(reading, active, self.edge_value)
+        measured = Measured(reading.slope, reading.objective)
+        edge = _with_vectors(edge, reading)
+        zero, far = jnp.zeros_like(reading.objective), jnp.full_like(reading.objective, jnp.inf)
+        return CentralState(
+            measured=measured,
+            edge=edge,
+            covariance=reading.covariance,
+            normals=face.normals(),
+            overshoot=Overshoot(far, far, jnp.array(0), zero),
+            switches=jnp.array(0),
+            inner=self._inner(field).beginning(y0, measured),
+            spent=Work(jnp.array(1), products + reading.products),
+        )
+
+    @property
+    def edge_value(self) -> Float[Array, ""]:
+        """2/η."""
+        return 2 / self.learning_rate
+
+    def work(self, solver_state: CentralState) -> Work:
+        """Return the work of all steps so far."""
+        return solver_state.spent
+
+    def measured(self, solver_state: CentralState) -> Measured:
+        """Return the field and the objective where the solver is."""
+        return solver_state.measured
+
+    def after_rejection(self, before: CentralState, after: CentralState) -> CentralState:
+        """Return what has been learned, at the point from where the step went."""
+        return dataclasses.replace(before, overshoot=after.overshoot, spent=after.spent)
+
+    def step(
+        self, terms: Any, t0: Any, t1: Any, y0: PyTree, args: Any, solver_state: CentralState, made_jump: Any
+    ) -> tuple:
+        """Take one step, to the edge where an eigenvalue comes to it."""
+        h, state = t1 - t0, solver_state
+        field = self._field(state.edge, state.normals)
+        inner = dataclasses.replace(state.inner, measured=state.measured, work=no_work())
+        y1, proposal, _, inner, _ = self._inner(field).step(terms, t0, t1, y0, args, inner, made_jump)
+        # The evaluation at the end is made below, where the end is known.
+        spent = state.spent + inner.work + Work(jnp.array(-1), jnp.array(0))
+        state = dataclasses.replace(state, inner=dataclasses.replace(inner, measured=state.measured), spent=spent)
+
+        def ended() -> tuple:
+            return self._ended(field, y1, h, proposal, state)
+
+        def failed() -> tuple:
+            return y1, proposal, state, jnp.array(False)
+
+        y1, proposal, state, crowded = jax.lax.cond(proposal.size <= 1, ended, failed)
+        result = diffrax.RESULTS.where(crowded, diffrax.RESULTS.internal_error, diffrax.RESULTS.successful)
+        return y1, proposal, {"y0": y0, "y1": y1}, state, result
+
+    def _ended(
+        self, field: CentralField, y1: PyTree, h: Float[Array, ""], proposal: Proposal, state: CentralState
+    ) -> tuple:
+        """Return where a good step ends, what to do next, and the state there."""
+        edge, _, products = looked(field, y1)
+        state = dataclasses.replace(state, spent=state.spent + Work(jnp.array(0), products))
+        excess, comes = self._newcomers(edge, state.edge)
+        last = state.overshoot
+        beyond = (excess > self._part(_MET) * self.edge_value) & (last.tries < _TRIES)
+
+        def too_long() -> tuple:
+            length = self._shorter(h, excess, state)
+            tried = Overshoot(h, excess, last.tries + 1, jnp.maximum(last.ordinary, h))
+            again = Proposal(jnp.full_like(h, 2.0), length / h, aimed=True)
+            return y1, again, dataclasses.replace(state, overshoot=tried), jnp.array(False)
+
+        def kept() -> tuple:
+            count = state.edge.active + comes
+            y, reading, spent = self._projected(field, y1, eqx.tree_at(lambda e: e.active, edge, count))
+            after, crowded = self._there(edge, reading, count, state, spent)
+            aim = self._aim(h, excess, comes > 0, last)
+            factor = jnp.where(aim > 0, aim / h, proposal.factor)
+            onward = Proposal(proposal.size, factor, aimed=aim > 0)
+            none = Overshoot(*_nothing(h), jnp.where(comes > 0, 0, last.ordinary))
+            return y, onward, dataclasses.replace(after, overshoot=none), crowded
+
+        return jax.lax.cond(beyond, too_long, kept)
+
+    def _newcomers(self, edge: Edge, before: Edge) -> tuple[Float[Array, ""], Int[Array, ""]]:
+        """Return by how much the largest eigenvalue that was not held is beyond the edge, and how many are at it."""
+        count = len(edge.values)
+        own = overlaps(edge.vectors, before.vectors, before.active)
+        rank = jnp.argsort(jnp.argsort(-own))
+        free = jnp.where((rank >= before.active) & (jnp.arange(count) < edge.near), edge.values, -jnp.inf)
+        excess = jnp.max(free) - self.edge_value
+        return excess, jnp.sum(free >= (1 - self._part(_MET)) * self.edge_value)
+
+    def _shorter(self, h: Float[Array, ""], excess: Float[Array, ""], state: CentralState) -> Float[Array, ""]:
+        """Return the length at which, by a secant, the eigenvalue that came too far is at the edge."""
+        last, count = state.overshoot, len(state.edge.values)
+        there = jnp.where(jnp.arange(count) >= state.edge.active, state.edge.values, -jnp.inf)
+        begin = jnp.minimum(jnp.max(there) - self.edge_value, 0)
+        again = jnp.isfinite(last.length)
+        length, value = jnp.where(again, last.length, 0), jnp.where(again, last.excess, begin)
+        guess = h - excess * (h - length) / jnp.where(excess == value, jnp.inf, excess - value)
+        good = (guess > 0) & (guess < h) & jnp.isfinite(guess)
+        return jnp.where(good, guess, h / 2)
+
+    def _aim(
+        self, h: Float[Array, ""], excess: Float[Array, ""], comes: Array, last: Overshoot
+    ) -> Float[Array, ""]:
+        """Return the length of the next step, zero where the solver is free to choose it."""
+        rate = (last.excess - excess) / (last.length - h)
+        left = jnp.where(jnp.isfinite(last.length) & (rate > 0) & (excess < 0), -excess / rate, 0)
+        return jnp.where(comes, last.ordinary, left)
+
+    def _projected(self, field: CentralField, y: PyTree, edge: Edge) -> tuple[PyTree, Reading, Work]:
+        """Return the point at which what is held is at the edge, and the field there."""
+        small = _OFF * self.rtol * self.edge_value
+
+        def read(y: PyTree, edge: Edge) -> Reading:
+            return self._field(edge, field.curvature.normals).reading(y)
+
+        def off(reading: Reading) -> tuple[Array, PyTree]:
+            face = Face.of(reading, edge.active, self.edge_value)
+            departure = jnp.max(jnp.abs(face.departure), initial=0)
+            return (departure > self._part(_HELD) * self.edge_value) & (departure < small), face.way_back()
+
+        def step(state: tuple) -> tuple:
+            y, reading, work, tries = state
+            y = jax.tree.map(jnp.add, y, off(reading)[1])
+            reading = read(y, _with_vectors(edge, reading))
+            return y, reading, work + Work(jnp.array(1), reading.products), tries + 1
+
+        first = read(y, edge)
+        begin = (y, first, Work(jnp.array(1), first.products), jnp.array(0))
+        y, reading, work, _ = jax.lax.while_loop(lambda s: off(s[1])[0] & (s[3] < _PROJECTIONS), step, begin)
+        return y, reading, work
+
+    def _there(
+        self, edge: Edge, reading: Reading, count: Int[Array, ""], state: CentralState, spent: Work
+    ) -> tuple[CentralState, Array]:
+        """Return the state at a point of which all is known, and whether too many eigenvalues are at the edge."""
+        face = Face.of(reading, count, self.edge_value)
+        places = jnp.arange(len(edge.values))
+        held = (reading.values >= (1 - self._part(_LEFT)) * self.edge_value) | (places < face.rank)
+        active = jnp.sum(held & (places < count))
+        crowded = active > self.most
+        edge = _with_vectors(eqx.tree_at(lambda e: e.active, edge, active), reading)
+        state = dataclasses.replace(
+            state,
+            measured=Measured(reading.slope, reading.objective),
+            edge=edge,
+            covariance=reading.covariance,
+            normals=face.normals(),
+            switches=state.switches + (active != state.edge.active),
+            spent=state.spent + spent,
+        )
+        return state, crowded
+
+    def _field(self, edge: Edge, normals: PyTree) -> CentralField:
+        relaxation = self.learning_rate
+        curvature = CentralCurvature(edge.rows, normals, relaxation)
+        finest = 32 * jnp.finfo(relaxation.dtype).eps
+        rtol = jnp.maximum(1e-3 * self.rtol, finest)
+        return CentralField(self.field, self.learning_rate, relaxation, rtol, edge, curvature)
+
+    def _inner(self, field: CentralField) -> LowRankExtrapolation:
+        return LowRankExtrapolation(
+            curvature=lambda _: field.curvature,  # pyright: ignore[reportArgumentType]
+            rtol=self.rtol,
+            atol=self.atol,
+            columns=self.columns,
+            followed=0,
+            overhead=8.0,
+            frozen_up_to=float("inf"),
+            measure=lambda y: Measured(y, jnp.zeros_like(self.learning_rate)),
+            counted=field.counted,
+        )
+
+    def _part(self, part: float) -> float:
+        """Return a part of 2/η that can be told from it."""
+        return max(part, part / _MET * 64 * float(jnp.finfo(self.learning_rate.dtype).eps))
+
+
+def _with_vectors(edge: Edge, reading: Reading) -> Edge:
+    """Return the spectrum with the vectors of a reading, which refines those that are near."""
+    near = jnp.arange(len(edge.values)) < edge.near
+
+    def of(old: Array, new: Array) -> Array:
+        return jnp.where(near.reshape(-1, *[1] * (new.ndim - 1)), new, old)
+
+    found = jax.tree.map(of, edge.vectors, reading.vectors)
+    return eqx.tree_at(lambda e: (e.vectors, e.values), edge, (found, of(edge.values, reading.values)))
+
+
+def _nothing(h: Float[Array, ""]) -> tuple[Float[Array, ""], Float[Array, ""], Int[Array, ""]]:
+    far = jnp.full_like(h, jnp.inf)
+    return far, far, jnp.array(0)
