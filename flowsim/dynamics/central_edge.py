@@ -17,7 +17,7 @@ from .field import norm
 
 # Eigenvalues from this part of 2/η on are followed, whether or not they are at the edge.
 _NEAR = 0.9
-_DIMENSION = 20
+_DIMENSION = 16
 _SCATTERED = 0.3
 # Below this part of the largest, an eigenvalue of X counts as zero.
 _NOTHING = 1e-9
@@ -35,53 +35,54 @@ def edge_unknown(weights: PyTree, most: int) -> Edge:
     return Edge(empty, jnp.full(count, -jnp.inf, vectors.dtype_of(weights)), none, none, rows)
 
 
-def no_normals(weights: PyTree, edge: Edge) -> PyTree:
-    """Return rows of zeros, as many as k eigenvectors at the edge have normals."""
-    count = len(edge.values)
+def no_normals(weights: PyTree, count: int) -> PyTree:
+    """Return rows of zeros, as many as so many eigenvectors at the edge have normals."""
     return jax.tree.map(lambda leaf: jnp.zeros((count * (count + 1) // 2, *leaf.shape), leaf.dtype), weights)
 
 
-def looked(field: CentralField, weights: PyTree) -> tuple[Edge, PyTree, Int[Array, ""]]:
-    """Return the top of the spectrum at `weights`, the gradient there and the products that it took.
+def looked(field: CentralField, weights: PyTree) -> tuple[Edge, Int[Array, ""]]:
+    """Return the top of the spectrum at `weights`, and the products that it took.
 
-    Eigenpairs near the edge are refined from those at the point that `field` knows; what joins them comes from a Krylov
-    space of all the rest, which gives the rows of the curvature too.
+    Eigenpairs near the edge are refined from those at the point that `field` knows. A Krylov space of all the rest
+    gives the other rows of the curvature, and tells what joins them, which is then refined in turn.
     """
     gradient, product = jax.linearize(jax.grad(field.field.objective), weights)
-    edge, start = field.edge, field.edge.vectors
-    options = {"rtol": field.rtol}
-    held = eigenpairs_davidson(
-        product, start, field.curvature.correction(), begun=edge.near, wanted=edge.near, **options
-    )
-    values, rows = _rest(product, held.vectors, gradient)
-    count = len(edge.values)
-    places = jnp.arange(count)
-    top = vectors.combination(jnp.eye(count, len(values), dtype=values.dtype), rows)
-    joined = jax.tree.map(
-        lambda old, new: jnp.where(
-            _column(places < edge.near, old), old, new[jnp.maximum(places - edge.near, 0)]
-        ),
-        held.vectors,
-        top,
-    )
-    all_values = jnp.where(places < edge.near, held.values, values[jnp.maximum(places - edge.near, 0)])
-    stiff = jnp.where(places < edge.near, jnp.sqrt(jnp.maximum(held.values, 0)), 0)
-    curvature = jax.tree.map(
-        lambda old, new: jnp.concatenate([_column(stiff, old) * old, _column(_roots(values), new) * new]),
-        held.vectors,
-        rows,
-    )
-    near = jnp.sum(all_values >= _NEAR * 2 / field.learning_rate)
-    newer = CentralCurvature(curvature, field.curvature.normals, field.relaxation)
+    threshold = _NEAR * 2 / field.learning_rate
 
-    def refined() -> tuple[PyTree, Array, Array]:
-        pairs = eigenpairs_davidson(product, joined, newer.correction(), begun=near, wanted=near, **options)
-        return pairs.vectors, pairs.values, pairs.products
+    def look(state: tuple) -> tuple:
+        edge, _, spent = state
+        correction = CentralCurvature(edge.rows, field.curvature.normals, field.relaxation).correction()
+        held = eigenpairs_davidson(
+            product, edge.vectors, correction, begun=edge.near, wanted=edge.near, rtol=field.rtol
+        )
+        own = jnp.arange(len(edge.values)) < edge.near
+        known = jax.tree.map(lambda leaf: jnp.where(_column(own, leaf), leaf, 0), held.vectors)
+        rest, rows = _rest(product, known, gradient)
+        found = _joined(edge, held.values, known, rest, rows)
+        near = jnp.sum(found.values >= threshold)
+        return eqx.tree_at(lambda e: e.near, found, near), near > edge.near, spent + held.products + len(rest)
 
-    known = near <= edge.near
-    found, all_values, spent = jax.lax.cond(known, lambda: (joined, all_values, jnp.array(0)), refined)
-    near = jnp.sum(all_values >= _NEAR * 2 / field.learning_rate)
-    return Edge(found, all_values, edge.active, near, curvature), gradient, held.products + len(values) + spent
+    state = (field.edge, jnp.array(True), jnp.array(0))
+    edge, _, spent = jax.lax.while_loop(lambda s: s[1], look, state)
+    return edge, spent
+
+
+def _joined(edge: Edge, values: Array, held: PyTree, rest: Array, rows: PyTree) -> Edge:
+    """Return the top of what was near, refined, and of all the rest, and the curvature that both make."""
+    places = jnp.arange(len(values))
+    own, behind = places < edge.near, jnp.maximum(places - edge.near, 0)
+    rest_known = jnp.pad(rest, (0, len(values)), constant_values=-jnp.inf)
+    found = jnp.where(own, values, rest_known[behind])
+
+    def of_vectors(old: Array, new: Array) -> Array:
+        return jnp.where(_column(own, old), old, jnp.pad(new, [(0, len(values))] + [(0, 0)] * (new.ndim - 1))[behind])
+
+    def of_curvature(old: Array, new: Array) -> Array:
+        stiff = jnp.where(own, _roots(values), 0)
+        return jnp.concatenate([_column(stiff, old) * old, _column(_roots(rest), new) * new])
+
+    joined, curvature = (jax.tree.map(of, held, rows) for of in (of_vectors, of_curvature))
+    return Edge(joined, found, edge.active, edge.near, curvature)
 
 
 def _rest(
@@ -127,7 +128,7 @@ class Face(eqx.Module):
         inside = jnp.max(jnp.abs(basis) * jnp.outer(there, there)[None], axis=(1, 2)) > 0
         congruence = jax.vmap(lambda matrix: in_basis(turn.T @ matrix @ turn))(basis).T
         tangents = vectors.combination(congruence, reading.tangents)
-        beyond = jnp.where(jnp.arange(count) < active, reading.values - edge, 0)
+        beyond = jnp.where(jnp.arange(count) < active, reading.values[:count] - edge, 0)
         departure = jnp.where(inside, congruence @ in_basis(jnp.diag(beyond)), 0)
         gram = vectors.gram(tangents, tangents) / 2
         gram = jnp.where(inside[:, None] & inside[None], gram, 0)

@@ -41,15 +41,22 @@ class Edge(eqx.Module):
     near: Int[Array, ""]
     rows: PyTree
 
+    def room(self, most: int) -> int:
+        """Return how many eigenvalues may be held at once where `most` were asked for: all weights have no more."""
+        return min(most, len(self.values))
+
 
 class Reading(eqx.Module):
-    """The field at a point and what it is made of: U, H_U, X and T, the last in `symmetric_basis`."""
+    """The field at a point and what it is made of: U, H_U, X and T, the last in `symmetric_basis`.
+
+    `vectors` and `values` have k rows, of which `covariance`, X, has those that may be held at once.
+    """
 
     slope: PyTree
     objective: Float[Array, ""]
     vectors: PyTree
     values: Float[Array, " k"]
-    covariance: Float[Array, "k k"]
+    covariance: Float[Array, "m m"]
     tangents: PyTree
     products: Int[Array, ""]
 
@@ -66,6 +73,7 @@ class CentralField(eqx.Module):
     rtol: Float[Array, ""]
     edge: Edge
     curvature: CentralCurvature
+    most: int = eqx.field(static=True)
 
     def __call__(self, t: object, weights: PyTree, args: object) -> PyTree:
         """Return the derivative of the weights in time; it depends on neither `t` nor `args`."""
@@ -96,8 +104,9 @@ class CentralField(eqx.Module):
             wanted=self.edge.active,
             rtol=self.rtol,
         )
-        tangents, passes = self._tangents(weights, pairs.vectors)
-        covariance = self._covariance(pairs.values, tangents, gradient)
+        count = self.edge.room(self.most)
+        tangents, passes = self._tangents(weights, jax.tree.map(lambda leaf: leaf[:count], pairs.vectors))
+        covariance = self._covariance(pairs.values[:count], tangents, gradient)
         pushed = vectors.combination(in_basis(covariance) / 2, tangents)
         slope = jax.tree.map(lambda g, t: -g - t, gradient, pushed)
         products = pairs.products + passes
@@ -119,7 +128,7 @@ class CentralField(eqx.Module):
         empty = jax.tree.map(lambda leaf: jnp.zeros((len(pairs), *leaf.shape), leaf.dtype), like)
         return jax.lax.fori_loop(0, wanted, add, empty), 3 * wanted
 
-    def _covariance(self, values: Float[Array, " k"], tangents: PyTree, gradient: PyTree) -> Float[Array, "k k"]:
+    def _covariance(self, values: Float[Array, " m"], tangents: PyTree, gradient: PyTree) -> Float[Array, "m m"]:
         gram = vectors.gram(tangents, tangents) / 2
         basis = jnp.asarray(symmetric_basis(len(values)), gram.dtype)
         rate = -jnp.tensordot(vectors.inner_products(tangents, gradient), basis, 1)

@@ -44,7 +44,7 @@ class CentralState(eqx.Module):
 
     measured: Measured
     edge: Edge
-    covariance: Float[Array, "k k"]
+    covariance: Float[Array, "m m"]
     normals: PyTree
     overshoot: Overshoot
     switches: Int[Array, ""]
@@ -76,8 +76,8 @@ class CentralSteps(ProposingSolver):
     def init(self, terms: Any, t0: Any, t1: Any, y0: PyTree, args: Any) -> CentralState:
         """Return the state before the first step, which has looked at the spectrum."""
         edge = edge_unknown(y0, self.most)
-        normals = no_normals(y0, edge)
-        edge, _, products = looked(self._field(edge, normals), y0)
+        normals = no_normals(y0, edge.room(self.most))
+        edge, products = looked(self._field(edge, normals), y0)
         active = jnp.sum(edge.values >= (1 - self._part(_MET)) * self.edge_value)
         edge = eqx.tree_at(lambda e: e.active, edge, active)
         field = self._field(edge, normals)
@@ -140,7 +140,7 @@ class CentralSteps(ProposingSolver):
         self, field: CentralField, y1: PyTree, h: Float[Array, ""], proposal: Proposal, state: CentralState
     ) -> tuple:
         """Return where a good step ends, what to do next, and the state there."""
-        edge, _, products = looked(field, y1)
+        edge, products = looked(field, y1)
         state = dataclasses.replace(state, spent=state.spent + Work(jnp.array(0), products))
         excess, comes = self._newcomers(edge, state.edge)
         last = state.overshoot
@@ -204,16 +204,32 @@ class CentralSteps(ProposingSolver):
             departure = jnp.max(jnp.abs(face.departure), initial=0)
             return (departure > self._part(_HELD) * self.edge_value) & (departure < small), face.way_back()
 
-        def step(state: tuple) -> tuple:
-            y, reading, work, tries = state
-            y = jax.tree.map(jnp.add, y, off(reading)[1])
+        def read_and_move(state: tuple) -> tuple:
+            y, reading, way, _, work, tries = state
+            y = jax.tree.map(jnp.add, y, way)
             reading = read(y, _with_vectors(edge, reading))
-            return y, reading, work + Work(jnp.array(1), reading.products), tries + 1
+            again, way = off(reading)
+            return y, reading, way, again, work + Work(jnp.array(1), reading.products), tries + 1
 
-        first = read(y, edge)
-        begin = (y, first, Work(jnp.array(1), first.products), jnp.array(0))
-        y, reading, work, _ = jax.lax.while_loop(lambda s: off(s[1])[0] & (s[3] < _PROJECTIONS), step, begin)
+        nowhere = jax.tree.map(jnp.zeros_like, y)
+        begin = (y, self._unread(y, edge), nowhere, jnp.array(True), no_work(), jnp.array(0))
+        y, reading, _, _, work, _ = jax.lax.while_loop(
+            lambda s: s[3] & (s[5] <= _PROJECTIONS), read_and_move, begin
+        )
         return y, reading, work
+
+    def _unread(self, y: PyTree, edge: Edge) -> Reading:
+        """Return a reading of nothing but the spectrum."""
+        count, dtype = edge.room(self.most), edge.values.dtype
+        return Reading(
+            slope=y,
+            objective=jnp.zeros((), dtype),
+            vectors=edge.vectors,
+            values=edge.values,
+            covariance=jnp.zeros((count, count), dtype),
+            tangents=no_normals(y, count),
+            products=jnp.array(0),
+        )
 
     def _there(
         self, edge: Edge, reading: Reading, count: Int[Array, ""], state: CentralState, spent: Work
@@ -241,7 +257,7 @@ class CentralSteps(ProposingSolver):
         curvature = CentralCurvature(edge.rows, normals, relaxation)
         finest = 32 * jnp.finfo(relaxation.dtype).eps
         rtol = jnp.maximum(1e-3 * self.rtol, finest)
-        return CentralField(self.field, self.learning_rate, relaxation, rtol, edge, curvature)
+        return CentralField(self.field, self.learning_rate, relaxation, rtol, edge, curvature, self.most)
 
     def _inner(self, field: CentralField) -> LowRankExtrapolation:
         return LowRankExtrapolation(
