@@ -18,12 +18,15 @@ class CentralCurvature(eqx.Module):
     """An approximation of −∂F/∂W for the central flow that is cheap to invert beside the identity.
 
     With A = GᵀG near the Hessian, given by the `rows` G, and P the projection onto the `normals`, orthonormal rows that
-    span what the eigenvalues at the edge cannot follow: −∂F/∂W ≈ (I − P)A + P/τ. Along the edge the gradient flow goes
-    on, and across it a departure fades within the `relaxation` τ. Rows of zeros count for nothing.
+    span what the eigenvalues at the edge cannot follow: −∂F/∂W ≈ (I − P)(A + C) + P/τ. Along the edge the gradient flow
+    goes on, and across it a departure fades within the `relaxation` τ. C is what makes the edge bend: ½⟨∇²H_U, X⟩, of
+    which the part RᵀR with the rows `bends` grows without bound where another eigenvalue comes near. Rows of zeros
+    count for nothing.
     """
 
     rows: PyTree
     normals: PyTree
+    bends: PyTree
     relaxation: Float[Array, ""]
 
     @property
@@ -38,9 +41,10 @@ class CentralCurvature(eqx.Module):
 
     def resolvent(self, h: Float[Array, ""]) -> Callable[[PyTree], PyTree]:
         """Return (I + h(I − P)A + hP/τ)⁻¹."""
-        whole, across = GaussNewton.of_rows(self.rows), GaussNewton.of_rows(self.normals)
-        mixed = vectors.gram(self.rows, self.normals)
-        tangent = jax.tree.map(jnp.subtract, self.rows, vectors.combination(mixed, self.normals))
+        rows = jax.tree.map(lambda *both: jnp.concatenate(both), self.rows, self.bends)
+        whole, across = GaussNewton.of_rows(rows), GaussNewton.of_rows(self.normals)
+        mixed = vectors.gram(rows, self.normals)
+        tangent = jax.tree.map(jnp.subtract, rows, vectors.combination(mixed, self.normals))
         along = GaussNewton.of_rows(tangent).resolvent(h)
 
         def off_the_normals(vector: PyTree) -> PyTree:

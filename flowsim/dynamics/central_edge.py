@@ -7,10 +7,9 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, PyTree
 
-from ..curvature import GaussNewton, krylov, vectors
+from ..curvature import krylov, vectors
 from ..curvature.davidson import eigenpairs_davidson
 from ..curvature.eigenpair import decomposition
-from .central_curvature import CentralCurvature
 from .central_field import CentralField, Edge, Reading, in_basis
 from .complementarity import symmetric_basis
 from .field import norm
@@ -27,17 +26,13 @@ def edge_unknown(weights: PyTree, most: int) -> Edge:
     """Return what is known of the spectrum before the first look, with room for `most` eigenvalues at the edge."""
     size = vectors.size_of(weights)
     count = min(most + 1, size)
-    empty = jax.tree.map(lambda leaf: jnp.zeros((count, *leaf.shape), leaf.dtype), weights)
-    rows = jax.tree.map(
-        lambda leaf: jnp.zeros((count + min(_DIMENSION, size), *leaf.shape), leaf.dtype), weights
-    )
-    none = jnp.array(0)
-    return Edge(empty, jnp.full(count, -jnp.inf, vectors.dtype_of(weights)), none, none, rows)
+    rows, none = empty_rows(weights, count + min(_DIMENSION, size)), jnp.array(0)
+    return Edge(empty_rows(weights, count), jnp.full(count, -jnp.inf, vectors.dtype_of(weights)), none, none, rows)
 
 
-def no_normals(weights: PyTree, count: int) -> PyTree:
-    """Return rows of zeros, as many as so many eigenvectors at the edge have normals."""
-    return jax.tree.map(lambda leaf: jnp.zeros((count * (count + 1) // 2, *leaf.shape), leaf.dtype), weights)
+def empty_rows(weights: PyTree, count: int) -> PyTree:
+    """Return so many rows of zeros."""
+    return jax.tree.map(lambda leaf: jnp.zeros((count, *leaf.shape), leaf.dtype), weights)
 
 
 def looked(field: CentralField, weights: PyTree) -> tuple[Edge, Int[Array, ""]]:
@@ -51,7 +46,7 @@ def looked(field: CentralField, weights: PyTree) -> tuple[Edge, Int[Array, ""]]:
 
     def look(state: tuple) -> tuple:
         edge, _, spent = state
-        correction = CentralCurvature(edge.rows, field.curvature.normals, field.relaxation).correction()
+        correction = eqx.tree_at(lambda c: c.rows, field.curvature, edge.rows).correction()
         held = eigenpairs_davidson(
             product, edge.vectors, correction, begun=edge.near, wanted=edge.near, rtol=field.rtol
         )
@@ -153,11 +148,6 @@ def overlaps(rows: PyTree, others: PyTree, count: Int[Array, ""]) -> Float[Array
     """Return how much of each row lies in the span of the first `count` others, which are orthonormal."""
     inner = vectors.gram(rows, others)
     return jnp.sum(jnp.where(jnp.arange(inner.shape[1])[None] < count, inner, 0) ** 2, axis=1)
-
-
-def curvature_rows(rows: PyTree) -> GaussNewton:
-    """Return the matrix that the rows of an `Edge` stand for."""
-    return GaussNewton.of_rows(rows)
 
 
 def _roots(values: Float[Array, " m"]) -> Float[Array, " m"]:

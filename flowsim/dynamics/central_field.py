@@ -22,10 +22,15 @@ from jaxtyping import Array, Float, Int, PyTree
 
 from ..curvature import vectors
 from ..curvature.davidson import eigenpairs_davidson
+from ..curvature.eigenpair import decomposition
 from ..curvature.third_derivative import contraction
 from .central_curvature import CentralCurvature
 from .complementarity import complementary_covariance, symmetric_basis
 from .field import GradientField, Measured
+
+
+# Eigenvalues nearer to each other than this part of 2/η are taken to be so far apart.
+_LEAST_APART = 1e-5
 
 
 class Edge(eqx.Module):
@@ -111,6 +116,31 @@ class CentralField(eqx.Module):
         slope = jax.tree.map(lambda g, t: -g - t, gradient, pushed)
         products = pairs.products + passes
         return Reading(slope, objective, pairs.vectors, pairs.values, covariance, tangents, products)
+
+    def bends(self, weights: PyTree, reading: Reading, active: Int[Array, ""]) -> tuple[PyTree, Int[Array, ""]]:
+        """Return what bends the edge most at a point that has been read, in rows, and the passes that it took.
+
+        The second derivative of an eigenvalue λᵢ holds 2 T_ij T_ijᵀ / (λᵢ − λⱼ) for each other one (Kato 1980, II.2.2);
+        those of the `active` ones are weighted by X, and of the others those that are near count.
+        """
+        room, count = self.edge.room(self.most), len(self.edge.values)
+        sizes, turn = decomposition(reading.covariance)
+        held = vectors.combination(turn.T[::-1], jax.tree.map(lambda leaf: leaf[:room], reading.vectors))
+        sizes, edge = jnp.maximum(sizes[::-1], 0), 2 / self.learning_rate
+        empty = jax.tree.map(
+            lambda leaf: jnp.zeros((room * count, *leaf.shape[1:]), leaf.dtype), reading.vectors
+        )
+
+        def add(index: Array, rows: PyTree) -> PyTree:
+            i, j = index % active, active + index // active
+            apart = jnp.maximum(edge - reading.values[j], _LEAST_APART * edge)
+            factor = jnp.sqrt(sizes[i] / apart)
+            one, other = vectors.row(held, i), vectors.row(reading.vectors, j)
+            _, tangent = contraction(self.field.objective, weights, one, other)
+            return jax.tree.map(lambda all, t: all.at[index].set(factor.astype(t.dtype) * t), rows, tangent)
+
+        pairs = active * (self.edge.near - active)
+        return jax.lax.fori_loop(0, pairs, add, empty), 3 * pairs
 
     def _tangents(self, weights: PyTree, rows: PyTree) -> tuple[PyTree, Int[Array, ""]]:
         """Return T in `symmetric_basis`, zero beyond the active block, and the passes that it took."""

@@ -8,10 +8,10 @@ import diffrax
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, Int, PyTree
+from jaxtyping import Array, Bool, Float, Int, PyTree
 
 from .central_curvature import CentralCurvature
-from .central_edge import Face, edge_unknown, looked, no_normals, overlaps
+from .central_edge import Face, edge_unknown, empty_rows, looked, overlaps
 from .central_field import CentralField, Edge, Reading
 from .field import GradientField, Measured, norm
 from .solvers import LowRankExtrapolation, Proposal, ProposingSolver
@@ -40,12 +40,16 @@ class Overshoot(eqx.Module):
 
 
 class CentralState(eqx.Module):
-    """Where the solver is: what it measured there, the spectrum, X and the normals of the edge; its work so far."""
+    """Where the solver is: what it measured there, the spectrum, X, the normals of the edge and what bends it; its work so far.
+
+    `comes_down` says that the run began beyond the edge, and is not there yet."""
 
     measured: Measured
     edge: Edge
     covariance: Float[Array, "m m"]
     normals: PyTree
+    bends: PyTree
+    comes_down: Bool[Array, ""]
     overshoot: Overshoot
     switches: Int[Array, ""]
     inner: Any
@@ -76,11 +80,12 @@ class CentralSteps(ProposingSolver):
     def init(self, terms: Any, t0: Any, t1: Any, y0: PyTree, args: Any) -> CentralState:
         """Return the state before the first step, which has looked at the spectrum."""
         edge = edge_unknown(y0, self.most)
-        normals = no_normals(y0, edge.room(self.most))
-        edge, products = looked(self._field(edge, normals), y0)
+        room = edge.room(self.most)
+        normals, bends = empty_rows(y0, room * (room + 1) // 2), empty_rows(y0, room * len(edge.values))
+        edge, products = looked(self._field(edge, normals, bends), y0)
         active = jnp.sum(edge.values >= (1 - self._part(_MET)) * self.edge_value)
         edge = eqx.tree_at(lambda e: e.active, edge, active)
-        field = self._field(edge, normals)
+        field = self._field(edge, normals, bends)
         reading = field.reading(y0)
         face = Face.of(reading, active, self.edge_value)
         measured = Measured(reading.slope, reading.objective)
@@ -91,6 +96,8 @@ class CentralSteps(ProposingSolver):
             edge=edge,
             covariance=reading.covariance,
             normals=face.normals(),
+            bends=bends,
+            comes_down=jnp.max(face.departure, initial=0) > self._part(_HELD) * self.edge_value,
             overshoot=Overshoot(far, far, jnp.array(0), zero),
             switches=jnp.array(0),
             inner=self._inner(field).beginning(y0, measured),
@@ -119,7 +126,7 @@ class CentralSteps(ProposingSolver):
     ) -> tuple:
         """Take one step, to the edge where an eigenvalue comes to it."""
         h, state = t1 - t0, solver_state
-        field = self._field(state.edge, state.normals)
+        field = self._field(state.edge, state.normals, state.bends)
         inner = dataclasses.replace(state.inner, measured=state.measured, work=no_work())
         y1, proposal, _, inner, _ = self._inner(field).step(terms, t0, t1, y0, args, inner, made_jump)
         # The evaluation at the end is made below, where the end is known.
@@ -154,8 +161,12 @@ class CentralSteps(ProposingSolver):
 
         def kept() -> tuple:
             count = state.edge.active + comes
-            y, reading, spent = self._projected(field, y1, eqx.tree_at(lambda e: e.active, edge, count))
-            after, crowded = self._there(edge, reading, count, state, spent)
+            y, reading, spent = self._projected(
+                field, y1, eqx.tree_at(lambda e: e.active, edge, count), state.comes_down
+            )
+            bends, passes = eqx.tree_at(lambda f: f.edge, field, edge).bends(y, reading, count)
+            spent = spent + Work(jnp.array(0), passes)
+            after, crowded = self._there(edge, reading, count, dataclasses.replace(state, bends=bends), spent)
             aim = self._aim(h, excess, comes > 0, last)
             factor = jnp.where(aim > 0, aim / h, proposal.factor)
             onward = Proposal(proposal.size, factor, aimed=aim > 0)
@@ -192,17 +203,20 @@ class CentralSteps(ProposingSolver):
         left = jnp.where(jnp.isfinite(last.length) & (rate > 0) & (excess < 0), -excess / rate, 0)
         return jnp.where(comes, last.ordinary, left)
 
-    def _projected(self, field: CentralField, y: PyTree, edge: Edge) -> tuple[PyTree, Reading, Work]:
+    def _projected(
+        self, field: CentralField, y: PyTree, edge: Edge, comes_down: Bool[Array, ""]
+    ) -> tuple[PyTree, Reading, Work]:
         """Return the point at which what is held is at the edge, and the field there."""
         small = _OFF * self.rtol * self.edge_value
 
         def read(y: PyTree, edge: Edge) -> Reading:
-            return self._field(edge, field.curvature.normals).reading(y)
+            return eqx.tree_at(lambda f: f.edge, field, edge).reading(y)
 
         def off(reading: Reading) -> tuple[Array, PyTree]:
             face = Face.of(reading, edge.active, self.edge_value)
             departure = jnp.max(jnp.abs(face.departure), initial=0)
-            return (departure > self._part(_HELD) * self.edge_value) & (departure < small), face.way_back()
+            far = (departure > self._part(_HELD) * self.edge_value) & (~comes_down | (departure < small))
+            return far, face.way_back()
 
         def read_and_move(state: tuple) -> tuple:
             y, reading, way, _, work, tries = state
@@ -227,7 +241,7 @@ class CentralSteps(ProposingSolver):
             vectors=edge.vectors,
             values=edge.values,
             covariance=jnp.zeros((count, count), dtype),
-            tangents=no_normals(y, count),
+            tangents=empty_rows(y, count * (count + 1) // 2),
             products=jnp.array(0),
         )
 
@@ -240,6 +254,7 @@ class CentralSteps(ProposingSolver):
         held = (reading.values >= (1 - self._part(_LEFT)) * self.edge_value) | (places < face.rank)
         active = jnp.sum(held & (places < count))
         crowded = active > self.most
+        far = jnp.max(jnp.abs(face.departure), initial=0) > _OFF * self.rtol * self.edge_value
         edge = _with_vectors(eqx.tree_at(lambda e: e.active, edge, active), reading)
         state = dataclasses.replace(
             state,
@@ -247,14 +262,15 @@ class CentralSteps(ProposingSolver):
             edge=edge,
             covariance=reading.covariance,
             normals=face.normals(),
+            comes_down=state.comes_down & far,
             switches=state.switches + (active != state.edge.active),
             spent=state.spent + spent,
         )
         return state, crowded
 
-    def _field(self, edge: Edge, normals: PyTree) -> CentralField:
+    def _field(self, edge: Edge, normals: PyTree, bends: PyTree) -> CentralField:
         relaxation = self.learning_rate
-        curvature = CentralCurvature(edge.rows, normals, relaxation)
+        curvature = CentralCurvature(edge.rows, normals, bends, relaxation)
         finest = 32 * jnp.finfo(relaxation.dtype).eps
         rtol = jnp.maximum(1e-3 * self.rtol, finest)
         return CentralField(self.field, self.learning_rate, relaxation, rtol, edge, curvature, self.most)

@@ -48,7 +48,7 @@ def complementary_covariance(
     drive = jnp.where(there[:, None] & there[None], (drive + drive.T) / 2, 0)
     unit, strength = _unit(jnp.max(jnp.diag(gram))), _unit(jnp.max(jnp.abs(drive)))
     gram, drive = gram / unit, drive / strength
-    ridge = 512 * jnp.finfo(drive.dtype).eps
+    ridge = jnp.finfo(drive.dtype).eps ** (2 / 3)
     gram = gram + jnp.diag(jnp.where(inside, 0, 1))
     raised, right = gram + ridge * jnp.eye(len(basis), dtype=gram.dtype), _coordinates(drive, basis)
     free = jnp.linalg.solve(raised, right)
