@@ -10,8 +10,8 @@ from jaxtyping import Array, Float, Int, PyTree
 from ..curvature import krylov, vectors
 from ..curvature.davidson import eigenpairs_davidson
 from ..curvature.eigenpair import decomposition
-from .central_field import CentralField, Edge, Reading, in_basis
-from .complementarity import symmetric_basis
+from .central_field import CentralField, Edge, Reading
+from .complementarity import in_basis, symmetric_basis
 from .field import norm
 
 # Eigenvalues from this part of 2/η on are followed, whether or not they are at the edge.

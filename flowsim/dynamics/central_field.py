@@ -25,7 +25,7 @@ from ..curvature.davidson import eigenpairs_davidson
 from ..curvature.eigenpair import decomposition
 from ..curvature.third_derivative import contraction
 from .central_curvature import CentralCurvature
-from .complementarity import complementary_covariance, symmetric_basis
+from .complementarity import complementary_covariance, from_basis, in_basis
 from .field import GradientField, Measured
 
 
@@ -160,12 +160,6 @@ class CentralField(eqx.Module):
 
     def _covariance(self, values: Float[Array, " m"], tangents: PyTree, gradient: PyTree) -> Float[Array, "m m"]:
         gram = vectors.gram(tangents, tangents) / 2
-        basis = jnp.asarray(symmetric_basis(len(values)), gram.dtype)
-        rate = -jnp.tensordot(vectors.inner_products(tangents, gradient), basis, 1)
+        rate = -from_basis(vectors.inner_products(tangents, gradient), len(values))
         beyond = jnp.where(jnp.arange(len(values)) < self.edge.active, values - 2 / self.learning_rate, 0)
         return complementary_covariance(gram, rate + jnp.diag(beyond) / self.relaxation, self.edge.active)
-
-
-def in_basis(matrix: Float[Array, "k k"]) -> Float[Array, " n"]:
-    basis = jnp.asarray(symmetric_basis(matrix.shape[0]), matrix.dtype)
-    return jnp.sum(basis * matrix[None], axis=(1, 2))
