@@ -26,7 +26,7 @@ from ..curvature.eigenpair import decomposition
 from ..curvature.third_derivative import contraction
 from .central_curvature import CentralCurvature
 from .complementarity import complementary_covariance, from_basis, in_basis
-from .field import GradientField, Measured
+from .field import GradientField, Measured, norm
 
 
 # Eigenvalues nearer to each other than this part of 2/η are taken to be so far apart.
@@ -54,14 +54,17 @@ class Edge(eqx.Module):
 class Reading(eqx.Module):
     """The field at a point and what it is made of: U, H_U, X and T, the last in `symmetric_basis`.
 
-    `vectors` and `values` have k rows, of which `covariance`, X, has those that may be held at once.
+    `vectors` and `values` have k rows, of which `covariance`, X, has those that may be held at once. `slack`
+    is the least eigenvalue of X, and less than zero where X has lost rank.
     """
 
     slope: PyTree
     objective: Float[Array, ""]
+    gradient_norm: Float[Array, ""]
     vectors: PyTree
     values: Float[Array, " k"]
     covariance: Float[Array, "m m"]
+    slack: Float[Array, ""]
     tangents: PyTree
     products: Int[Array, ""]
 
@@ -111,11 +114,13 @@ class CentralField(eqx.Module):
         )
         count = self.edge.room(self.most)
         tangents, passes = self._tangents(weights, jax.tree.map(lambda leaf: leaf[:count], pairs.vectors))
-        covariance = self._covariance(pairs.values[:count], tangents, gradient)
+        covariance, slack = self._covariance(pairs.values[:count], tangents, gradient)
         pushed = vectors.combination(in_basis(covariance) / 2, tangents)
         slope = jax.tree.map(lambda g, t: -g - t, gradient, pushed)
         products = pairs.products + passes
-        return Reading(slope, objective, pairs.vectors, pairs.values, covariance, tangents, products)
+        return Reading(
+            slope, objective, norm(gradient), pairs.vectors, pairs.values, covariance, slack, tangents, products
+        )
 
     def bends(self, weights: PyTree, reading: Reading, active: Int[Array, ""]) -> tuple[PyTree, Int[Array, ""]]:
         """Return what bends the edge most at a point that has been read, in rows, and the passes that it took.
@@ -158,8 +163,18 @@ class CentralField(eqx.Module):
         empty = jax.tree.map(lambda leaf: jnp.zeros((len(pairs), *leaf.shape), leaf.dtype), like)
         return jax.lax.fori_loop(0, wanted, add, empty), 3 * wanted
 
-    def _covariance(self, values: Float[Array, " m"], tangents: PyTree, gradient: PyTree) -> Float[Array, "m m"]:
+    def _covariance(
+        self, values: Float[Array, " m"], tangents: PyTree, gradient: PyTree
+    ) -> tuple[Float[Array, "m m"], Float[Array, ""]]:
+        """Return X, and its least eigenvalue; where that is zero, the largest of Y in units of X, below zero."""
         gram = vectors.gram(tangents, tangents) / 2
         rate = -from_basis(vectors.inner_products(tangents, gradient), len(values))
-        beyond = jnp.where(jnp.arange(len(values)) < self.edge.active, values - 2 / self.learning_rate, 0)
-        return complementary_covariance(gram, rate + jnp.diag(beyond) / self.relaxation, self.edge.active)
+        active = jnp.arange(len(values)) < self.edge.active
+        beyond = jnp.where(active, values - 2 / self.learning_rate, 0)
+        drive = rate + jnp.diag(beyond) / self.relaxation
+        found = complementary_covariance(gram, drive, self.edge.active)
+        left = from_basis(gram @ in_basis(found), len(values)) - drive
+        unit = jnp.max(jnp.diag(gram))
+        signed = found - left / jnp.where(unit > 0, unit, 1)
+        block = jnp.where(active[:, None] & active[None], signed, jnp.diag(jnp.full(len(values), jnp.inf)))
+        return found, decomposition(jnp.where(jnp.isinf(block), 2 * jnp.max(jnp.abs(signed)), block))[0][0]

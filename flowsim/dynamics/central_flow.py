@@ -7,7 +7,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jax.core import Tracer
-from jaxtyping import Array, ArrayLike, Float, Int, PyTree
+from jaxtyping import Array, ArrayLike, Bool, Float, Int, PyTree
 
 from ..curvature import vectors
 from ..curvature.eigenpair import decomposition
@@ -18,6 +18,9 @@ from .field import GradientField, constant, norm
 from .flow import Flow, FlowState
 from .solvers import ProposedSteps
 from .stepper import Stepper, tolerances
+
+# A field below this part of the gradient is held by the edge alone.
+_AT_REST = 1e-6
 
 
 @DYNAMICS.register("central")
@@ -80,13 +83,18 @@ class CentralFlow(Flow):
         return point
 
     def passes(self, evaluations: Int[Array, ""], steps: Int[Array, ""]) -> tuple[Int[Array, ""], Int[Array, ""]]:
-        """Return one gradient for each evaluation and for each verdict; the solver knows its products."""
-        return evaluations + steps + 1, jnp.zeros_like(evaluations)
+        """Return one gradient for each evaluation; the solver knows its products."""
+        return evaluations, jnp.zeros_like(evaluations)
 
     def observe(self, field: GradientField, state: FlowState) -> tuple[Float[Array, ""], Float[Array, ""]]:
         """Return the objective and the norm of its gradient, both at the mean of descent's iterates."""
-        objective, gradient = jax.value_and_grad(field.along(state.places).objective)(state.point)
-        return objective, norm(gradient)
+        known = state.stepper.solver
+        return known.measured.objective, known.gradient_norm
+
+    def rests(self, field: GradientField, state: FlowState) -> Bool[Array, ""]:
+        """Tell whether it is not the edge that holds the weights where they are: descent goes on to oscillate there."""
+        known = state.stepper.solver
+        return (norm(known.measured.slope) > _AT_REST * known.gradient_norm) | (known.gradient_norm == 0)
 
     def oscillation(self, state: FlowState) -> PyTree:
         """Return rows V with Σ = VᵀV, the covariance of descent's iterates about their mean.

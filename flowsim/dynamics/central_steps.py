@@ -12,6 +12,7 @@ from jaxtyping import Array, Bool, Float, Int, PyTree
 
 from .central_curvature import CentralCurvature
 from .central_edge import Face, edge_unknown, empty_rows, looked, overlaps
+from .central_events import Approach
 from .central_field import CentralField, Edge, Reading
 from .field import GradientField, Measured, norm
 from .solvers import LowRankExtrapolation, Proposal, ProposingSolver
@@ -21,28 +22,18 @@ from .work import Work, no_work
 # below it an eigenvalue no longer counts as at the edge.
 _MET, _HELD, _LEFT = 1e-10, 1e-9, 1e-8
 _PROJECTIONS = 4
-# So often a step is shortened for one eigenvalue that comes to the edge; one that jumps over it is not met.
-_TRIES = 12
+# X that loses rank is led to where it has, to this part of √rtol of its size.
+_RANK_MET = 0.05
 # A departure from the edge larger than this, in units of rtol, is no error of a step.
 _OFF = 10.0
-
-
-class Overshoot(eqx.Module):
-    """The last step from here that led an eigenvalue beyond the edge: its `length`, by how much, and which try.
-
-    `ordinary` is the length of steps before they were shortened.
-    """
-
-    length: Float[Array, ""]
-    excess: Float[Array, ""]
-    tries: Int[Array, ""]
-    ordinary: Float[Array, ""]
 
 
 class CentralState(eqx.Module):
     """Where the solver is: what it measured there, the spectrum, X, the normals of the edge and what bends it; its work so far.
 
-    `comes_down` says that the run began beyond the edge, and is not there yet."""
+    `comes_down` says that the run began beyond the edge, and is not there yet, `slack`
+    how far X is from losing rank, and `largest` is the largest tr X so far.
+    """
 
     measured: Measured
     edge: Edge
@@ -50,7 +41,10 @@ class CentralState(eqx.Module):
     normals: PyTree
     bends: PyTree
     comes_down: Bool[Array, ""]
-    overshoot: Overshoot
+    gradient_norm: Float[Array, ""]
+    slack: Float[Array, ""]
+    largest: Float[Array, ""]
+    approach: Approach
     switches: Int[Array, ""]
     inner: Any
     spent: Work
@@ -90,7 +84,7 @@ class CentralSteps(ProposingSolver):
         face = Face.of(reading, active, self.edge_value)
         measured = Measured(reading.slope, reading.objective)
         edge = _with_vectors(edge, reading)
-        zero, far = jnp.zeros_like(reading.objective), jnp.full_like(reading.objective, jnp.inf)
+        zero, trace = jnp.zeros_like(reading.objective), jnp.trace(reading.covariance)
         return CentralState(
             measured=measured,
             edge=edge,
@@ -98,7 +92,10 @@ class CentralSteps(ProposingSolver):
             normals=face.normals(),
             bends=bends,
             comes_down=jnp.max(face.departure, initial=0) > self._part(_HELD) * self.edge_value,
-            overshoot=Overshoot(far, far, jnp.array(0), zero),
+            gradient_norm=reading.gradient_norm,
+            slack=reading.slack,
+            largest=trace,
+            approach=Approach.none(jnp.stack([zero, zero]), zero),
             switches=jnp.array(0),
             inner=self._inner(field).beginning(y0, measured),
             spent=Work(jnp.array(1), products + reading.products),
@@ -119,12 +116,12 @@ class CentralSteps(ProposingSolver):
 
     def after_rejection(self, before: CentralState, after: CentralState) -> CentralState:
         """Return what has been learned, at the point from where the step went."""
-        return dataclasses.replace(before, overshoot=after.overshoot, spent=after.spent)
+        return dataclasses.replace(before, approach=after.approach, spent=after.spent)
 
     def step(
         self, terms: Any, t0: Any, t1: Any, y0: PyTree, args: Any, solver_state: CentralState, made_jump: Any
     ) -> tuple:
-        """Take one step, to the edge where an eigenvalue comes to it."""
+        """Take one step, or the part of it after which other eigenvalues are at the edge."""
         h, state = t1 - t0, solver_state
         field = self._field(state.edge, state.normals, state.bends)
         inner = dataclasses.replace(state.inner, measured=state.measured, work=no_work())
@@ -148,32 +145,27 @@ class CentralSteps(ProposingSolver):
     ) -> tuple:
         """Return where a good step ends, what to do next, and the state there."""
         edge, products = looked(field, y1)
-        state = dataclasses.replace(state, spent=state.spent + Work(jnp.array(0), products))
         excess, comes = self._newcomers(edge, state.edge)
-        last = state.overshoot
-        beyond = (excess > self._part(_MET) * self.edge_value) & (last.tries < _TRIES)
+        count = state.edge.active + comes
+        edge = eqx.tree_at(lambda e: e.active, edge, count)
+        y, reading, spent = self._projected(field, y1, edge, state.comes_down)
+        state = dataclasses.replace(state, spent=state.spent + spent + Work(jnp.array(0), products))
+        begin, end, met = self._signals(state, excess, jnp.where(comes > 0, jnp.inf, reading.slack))
 
         def too_long() -> tuple:
-            length = self._shorter(h, excess, state)
-            tried = Overshoot(h, excess, last.tries + 1, jnp.maximum(last.ordinary, h))
+            length, approach = state.approach.shortened(h, begin, end)
             again = Proposal(jnp.full_like(h, 2.0), length / h, aimed=True)
-            return y1, again, dataclasses.replace(state, overshoot=tried), jnp.array(False)
+            return y1, again, dataclasses.replace(state, approach=approach), jnp.array(False)
 
         def kept() -> tuple:
-            count = state.edge.active + comes
-            y, reading, spent = self._projected(
-                field, y1, eqx.tree_at(lambda e: e.active, edge, count), state.comes_down
-            )
             bends, passes = eqx.tree_at(lambda f: f.edge, field, edge).bends(y, reading, count)
-            spent = spent + Work(jnp.array(0), passes)
-            after, crowded = self._there(edge, reading, count, dataclasses.replace(state, bends=bends), spent)
-            aim = self._aim(h, excess, comes > 0, last)
-            factor = jnp.where(aim > 0, aim / h, proposal.factor)
-            onward = Proposal(proposal.size, factor, aimed=aim > 0)
-            none = Overshoot(*_nothing(h), jnp.where(comes > 0, 0, last.ordinary))
-            return y, onward, dataclasses.replace(after, overshoot=none), crowded
+            after, crowded = self._there(edge, reading, dataclasses.replace(state, bends=bends), passes)
+            length, approach = state.approach.onward(h, end, met)
+            aimed = length > 0
+            onward = Proposal(proposal.size, jnp.where(aimed, length / h, proposal.factor), aimed=aimed)
+            return y, onward, dataclasses.replace(after, approach=approach), crowded
 
-        return jax.lax.cond(beyond, too_long, kept)
+        return jax.lax.cond(state.approach.passed(end, met), too_long, kept)
 
     def _newcomers(self, edge: Edge, before: Edge) -> tuple[Float[Array, ""], Int[Array, ""]]:
         """Return by how much the largest eigenvalue that was not held is beyond the edge, and how many are at it."""
@@ -184,24 +176,22 @@ class CentralSteps(ProposingSolver):
         excess = jnp.max(free) - self.edge_value
         return excess, jnp.sum(free >= (1 - self._part(_MET)) * self.edge_value)
 
-    def _shorter(self, h: Float[Array, ""], excess: Float[Array, ""], state: CentralState) -> Float[Array, ""]:
-        """Return the length at which, by a secant, the eigenvalue that came too far is at the edge."""
-        last, count = state.overshoot, len(state.edge.values)
-        there = jnp.where(jnp.arange(count) >= state.edge.active, state.edge.values, -jnp.inf)
-        begin = jnp.minimum(jnp.max(there) - self.edge_value, 0)
-        again = jnp.isfinite(last.length)
-        length, value = jnp.where(again, last.length, 0), jnp.where(again, last.excess, begin)
-        guess = h - excess * (h - length) / jnp.where(excess == value, jnp.inf, excess - value)
-        good = (guess > 0) & (guess < h) & jnp.isfinite(guess)
-        return jnp.where(good, guess, h / 2)
+    def _signals(
+        self, state: CentralState, excess: Float[Array, ""], slack: Float[Array, ""]
+    ) -> tuple[Float[Array, " events"], Float[Array, " events"], Float[Array, " events"]]:
+        """Return what passes zero where an eigenvalue comes, and where X loses rank, at the begin and end of a step.
 
-    def _aim(
-        self, h: Float[Array, ""], excess: Float[Array, ""], comes: Array, last: Overshoot
-    ) -> Float[Array, ""]:
-        """Return the length of the next step, zero where the solver is free to choose it."""
-        rate = (last.excess - excess) / (last.length - h)
-        left = jnp.where(jnp.isfinite(last.length) & (rate > 0) & (excess < 0), -excess / rate, 0)
-        return jnp.where(comes, last.ordinary, left)
+        The third are the sizes at which they count as zero. X is led a little beyond, so that no step begins before.
+        """
+        places = jnp.arange(len(state.edge.values))
+        there = jnp.max(jnp.where(places >= state.edge.active, state.edge.values, -jnp.inf)) - self.edge_value
+        met = jnp.stack([jnp.full_like(slack, self._part(_MET)), _RANK_MET * jnp.sqrt(self.rtol)])
+        unit = jnp.maximum(jnp.trace(state.covariance), jnp.sqrt(self.rtol) * state.largest)
+        unit = jnp.where((state.slack > 0) & (unit > 0), unit, jnp.inf)
+        begin = jnp.stack([jnp.minimum(there, 0) / self.edge_value, -state.slack / unit])
+        end = jnp.stack([excess / self.edge_value, jnp.where(jnp.isinf(unit), -jnp.inf, -slack / unit)])
+        beyond = jnp.stack([jnp.zeros_like(slack), met[1]])
+        return begin - beyond, end - beyond, met
 
     def _projected(
         self, field: CentralField, y: PyTree, edge: Edge, comes_down: Bool[Array, ""]
@@ -238,19 +228,21 @@ class CentralSteps(ProposingSolver):
         return Reading(
             slope=y,
             objective=jnp.zeros((), dtype),
+            gradient_norm=jnp.zeros((), dtype),
             vectors=edge.vectors,
             values=edge.values,
             covariance=jnp.zeros((count, count), dtype),
+            slack=jnp.zeros((), dtype),
             tangents=empty_rows(y, count * (count + 1) // 2),
             products=jnp.array(0),
         )
 
     def _there(
-        self, edge: Edge, reading: Reading, count: Int[Array, ""], state: CentralState, spent: Work
+        self, edge: Edge, reading: Reading, state: CentralState, passes: Int[Array, ""]
     ) -> tuple[CentralState, Array]:
         """Return the state at a point of which all is known, and whether too many eigenvalues are at the edge."""
+        count, places = edge.active, jnp.arange(len(edge.values))
         face = Face.of(reading, count, self.edge_value)
-        places = jnp.arange(len(edge.values))
         held = (reading.values >= (1 - self._part(_LEFT)) * self.edge_value) | (places < face.rank)
         active = jnp.sum(held & (places < count))
         crowded = active > self.most
@@ -264,7 +256,10 @@ class CentralSteps(ProposingSolver):
             normals=face.normals(),
             comes_down=state.comes_down & far,
             switches=state.switches + (active != state.edge.active),
-            spent=state.spent + spent,
+            gradient_norm=reading.gradient_norm,
+            slack=reading.slack,
+            largest=jnp.maximum(state.largest, jnp.trace(reading.covariance)),
+            spent=state.spent + Work(jnp.array(0), passes),
         )
         return state, crowded
 
@@ -302,8 +297,3 @@ def _with_vectors(edge: Edge, reading: Reading) -> Edge:
 
     found = jax.tree.map(of, edge.vectors, reading.vectors)
     return eqx.tree_at(lambda e: (e.vectors, e.values), edge, (found, of(edge.values, reading.values)))
-
-
-def _nothing(h: Float[Array, ""]) -> tuple[Float[Array, ""], Float[Array, ""], Int[Array, ""]]:
-    far = jnp.full_like(h, jnp.inf)
-    return far, far, jnp.array(0)
