@@ -1,9 +1,7 @@
 """The central flow against closed forms of constrained flows, and against descent itself."""
 
-from functools import partial
 from pathlib import Path
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -64,7 +62,7 @@ def tide(w):
 
     At y = 0 the curvature along y is 8 + x, and x' = 1 − z/4, z' = 1 − x/4 below the edge. From x = z = x₀ < 2:
     4 − x = 4 − z = (4 − x₀)e^{−t/4}, until x = 2 at t₁ = 4 ln(2 − x₀/2). There x stays, z = 2 + (t − t₁)/2 and
-    X = 2(1 − z/4), until z = 4 at t₁ + 4. Then x = 4 − 2 cosh(s/4) and z = 4 + 2 sinh(s/4), s being the time from there.
+    X = 2(1 − z/4), until z = 4 at t₁ + 4. Then x = 4 − 2 cosh(s/4) and z = 4 + 2 sinh(s/4), s later.
     """
     return jnp.sum((8 + w["x"]) * w["y"] ** 2 / 2 - w["x"] - w["z"] + w["x"] * w["z"] / 4)
 
@@ -99,7 +97,7 @@ def test_one_eigenvalue_comes_to_the_edge_slides_along_it_and_leaves_as_in_close
 
 def test_the_edge_is_met_where_it_is_and_left_once(one_tide):
     arrival = 4 * np.log(2)
-    moments = [arrival - 1e-8, arrival + 1e-8, arrival + 4 - 1e-3, arrival + 4 + 1e-3]
+    moments = [arrival - 1e-8, arrival + 1e-8, arrival + 4 - 1e-3, arrival + 4 + 0.05]
     _, edge = central(tide_from(0.0), tide, t1=9.0, ts=moments, records=None)
     assert edge["active"][:4].tolist() == [0, 1, 1, 0]
     np.testing.assert_allclose(edge["values"][:2, 0], EDGE, rtol=2e-9)
@@ -130,7 +128,7 @@ def test_at_the_edge_the_field_is_the_gradient_projected_off_that_of_the_sharpne
     normal = ravel_pytree(found.gradient)[0]
     alpha, beta = -gradient @ normal, normal @ normal
     np.testing.assert_allclose(edge["slope"][place], -gradient - alpha / beta * normal, atol=1e-8)
-    assert edge["covariance"][place].sum() == pytest.approx(2 * alpha / beta, rel=1e-8)
+    assert edge["covariance"][place].sum() == pytest.approx(float(2 * alpha / beta), rel=1e-8)
 
 
 def test_the_tighter_the_tolerance_the_smaller_the_error():
@@ -183,9 +181,7 @@ def rotated(values, seed):
     return (turn * np.array(values)) @ turn.T
 
 
-@pytest.mark.parametrize(
-    ("values", "held"), [((14.0, 6.0, 5.0), 1), ((16.0, 12.0, 4.0), 2), ((17.0, 14.0, 11.0), 3)]
-)
+@pytest.mark.parametrize(("values", "held"), [((14.0, 6.0, 5.0), 1), ((16.0, 12.0, 4.0), 2), ((17.0, 14.0, 11.0), 3)])
 def test_eigenvectors_that_turn_into_each_other_end_at_the_projection_onto_what_is_flat_enough(values, held):
     """Coupled: M sets out with other eigenvectors than D, so that T₁₂ ≠ 0 and Σ turns all the way."""
     aim, begin = rotated(values, 0), rotated((8.0, 5.0, 3.0), 1)

@@ -1,4 +1,4 @@
-"""The top of a spectrum next to where it was known: Davidson's method, with a curvature of before to precondition it."""
+"""The top of a spectrum next to where it was known: Davidson's method, preconditioned by a curvature of before."""
 
 from collections.abc import Callable
 

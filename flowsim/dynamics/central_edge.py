@@ -1,4 +1,4 @@
-"""Where a step of the central flow has led: the top of the spectrum there, and the way back to the edge."""
+"""The top of the spectrum along the central flow: what is near the edge, and what is known of all the rest."""
 
 from collections.abc import Callable
 
@@ -10,16 +10,13 @@ from jaxtyping import Array, Float, Int, PyTree
 from ..curvature import krylov, vectors
 from ..curvature.davidson import eigenpairs_davidson
 from ..curvature.eigenpair import decomposition
-from .central_field import CentralField, Edge, Reading
-from .complementarity import in_basis, symmetric_basis
+from .central_field import CentralField, Edge
 from .field import norm
 
 # Eigenvalues from this part of 2/η on are followed, whether or not they are at the edge.
 _NEAR = 0.9
 _DIMENSION = 16
 _SCATTERED = 0.3
-# Below this part of the largest, an eigenvalue of X counts as zero.
-_NOTHING = 1e-9
 
 
 def edge_unknown(weights: PyTree, most: int) -> Edge:
@@ -98,50 +95,6 @@ def _rest(
     values, ritz = decomposition(space.projection())
     basis = jax.tree.map(lambda leaf: leaf[:dimension], space.basis)
     return values[::-1], vectors.combination(ritz.T[::-1], basis)
-
-
-class Face(eqx.Module):
-    """The face of the semidefinite cone that X lies in: T on it, in rows, and by how much H_U − 2/η departs there.
-
-    `inside` tells the rows that count, of which `gram` is B.
-    """
-
-    tangents: PyTree
-    gram: Float[Array, "n n"]
-    departure: Float[Array, " n"]
-    inside: Float[Array, " n"]
-    rank: Int[Array, ""]
-
-    @classmethod
-    def of(cls, reading: Reading, active: Int[Array, ""], edge: Float[Array, ""]) -> "Face":
-        """Return the face at a point with so many `active` eigenvalues at the `edge`."""
-        weights, turn = decomposition(reading.covariance)
-        weights, turn = weights[::-1], turn[:, ::-1]
-        count = len(weights)
-        basis = jnp.asarray(symmetric_basis(count), weights.dtype)
-        there = jnp.where(weights > _NOTHING * jnp.maximum(weights[0], 0), 1.0, 0.0) * (weights > 0)
-        inside = jnp.max(jnp.abs(basis) * jnp.outer(there, there)[None], axis=(1, 2)) > 0
-        congruence = jax.vmap(lambda matrix: in_basis(turn.T @ matrix @ turn))(basis).T
-        tangents = vectors.combination(congruence, reading.tangents)
-        beyond = jnp.where(jnp.arange(count) < active, reading.values[:count] - edge, 0)
-        departure = jnp.where(inside, congruence @ in_basis(jnp.diag(beyond)), 0)
-        gram = vectors.gram(tangents, tangents) / 2
-        gram = jnp.where(inside[:, None] & inside[None], gram, 0)
-        return cls(tangents, gram, departure, inside.astype(weights.dtype), jnp.sum(there).astype(int))
-
-    def way_back(self) -> PyTree:
-        """Return the shortest way to where, to first order, nothing departs."""
-        units = jnp.diag(1 - self.inside) * jnp.max(jnp.diag(self.gram), initial=1)
-        ridge = 512 * jnp.finfo(self.gram.dtype).eps * jnp.max(jnp.diag(self.gram))
-        system = self.gram + units + ridge * jnp.eye(len(self.inside), dtype=self.gram.dtype)
-        return vectors.combination(-jnp.linalg.solve(system, self.departure) / 2, self.tangents)
-
-    def normals(self) -> PyTree:
-        """Return orthonormal rows that span T on the face, the others zero."""
-        values, columns = decomposition(2 * self.gram)
-        least = len(values) * 1e3 * jnp.finfo(values.dtype).eps * values[-1]
-        lengths = jnp.where(values > jnp.maximum(least, 0), values, jnp.inf) ** -0.5
-        return vectors.combination(lengths[:, None] * columns.T, self.tangents)
 
 
 def overlaps(rows: PyTree, others: PyTree, count: Int[Array, ""]) -> Float[Array, " k"]:

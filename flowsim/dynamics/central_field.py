@@ -5,8 +5,8 @@ the mean of descent's iterates, over an oscillation whose covariance Σ is what 
 
     dW/dt = −∇R − ½ ∇⟨H, Σ⟩,    Σ = Uᵀ X U ⪰ 0,    0 ⪯ X ⊥ 2/η − H_U ⪰ 0,
 
-with the rows U of eigenvectors at the edge and H_U = U H Uᵀ. Along the flow dH_U/dt = A − B[X], with T_ij = ∇(u_iᵀHu_j),
-A_ij = −⟨T_ij, ∇R⟩ and B_ij,kl = ½⟨T_ij, T_kl⟩. So X is the solution of
+with the rows U of eigenvectors at the edge and H_U = U H Uᵀ. Along the flow dH_U/dt = A − B[X], with
+T_ij = ∇(u_iᵀHu_j), A_ij = −⟨T_ij, ∇R⟩ and B_ij,kl = ½⟨T_ij, T_kl⟩. So X is the solution of
 
     0 ⪯ X ⊥ (2/η − H_U)/τ − A + B[X] ⪰ 0.
 
@@ -26,8 +26,7 @@ from ..curvature.eigenpair import decomposition
 from ..curvature.third_derivative import contraction
 from .central_curvature import CentralCurvature
 from .complementarity import complementary_covariance, from_basis, in_basis
-from .field import GradientField, Measured, norm
-
+from .field import GradientField, norm
 
 # Eigenvalues nearer to each other than this part of 2/η are taken to be so far apart.
 _LEAST_APART = 1e-5
@@ -96,11 +95,6 @@ class CentralField(eqx.Module):
 
         return jax.lax.cond(self.edge.active > 0, held, lambda: (self.field(None, weights, None), jnp.array(0)))
 
-    def measured(self, weights: PyTree) -> Measured:
-        """Return the derivative and the objective."""
-        objective, gradient = jax.value_and_grad(self.field.objective)(weights)
-        return Measured(self.counted(weights)[0], objective)
-
     def reading(self, weights: PyTree) -> Reading:
         """Return the field at `weights` and all that it is made of."""
         (objective, gradient), both = jax.linearize(jax.value_and_grad(self.field.objective), weights)
@@ -132,9 +126,7 @@ class CentralField(eqx.Module):
         sizes, turn = decomposition(reading.covariance)
         held = vectors.combination(turn.T[::-1], jax.tree.map(lambda leaf: leaf[:room], reading.vectors))
         sizes, edge = jnp.maximum(sizes[::-1], 0), 2 / self.learning_rate
-        empty = jax.tree.map(
-            lambda leaf: jnp.zeros((room * count, *leaf.shape[1:]), leaf.dtype), reading.vectors
-        )
+        empty = jax.tree.map(lambda leaf: jnp.zeros((room * count, *leaf.shape[1:]), leaf.dtype), reading.vectors)
 
         def add(index: Array, rows: PyTree) -> PyTree:
             i, j = index % active, active + index // active

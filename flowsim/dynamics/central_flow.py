@@ -75,7 +75,14 @@ class CentralFlow(Flow):
         """Return the linearly implicit solver and its step control."""
         rtol, atol = jnp.asarray(self.rtol), jnp.asarray(self.atol)
         columns = 5 if rtol.dtype.itemsize < 8 else 8
-        solver = CentralSteps(field, jnp.asarray(self.learning_rate), rtol, atol, self.most, columns)
+        solver = CentralSteps(
+            field=field,
+            learning_rate=jnp.asarray(self.learning_rate),
+            rtol=rtol,
+            atol=atol,
+            most=self.most,
+            columns=columns,
+        )
         return Stepper(solver, ProposedSteps(rtol=rtol, atol=atol))  # pyright: ignore[reportCallIssue]  (norm is a property)
 
     def weights_at(self, point: PyTree) -> PyTree:
@@ -115,10 +122,8 @@ class CentralFlow(Flow):
 
     def mean_risk(self, state: FlowState, risk: Float[ArrayLike, ""]) -> Float[Array, ""]:
         """Return R + tr Σ/η, the mean risk over an oscillation, from the `risk` R at the weights in `state`."""
-        return risk + self.variance(state) / self.learning_rate
+        return jnp.asarray(risk) + self.variance(state) / jnp.asarray(self.learning_rate)
 
-    def mean_squared_gradient_norm(
-        self, state: FlowState, gradient_norm: Float[ArrayLike, ""]
-    ) -> Float[Array, ""]:
+    def mean_squared_gradient_norm(self, state: FlowState, gradient_norm: Float[ArrayLike, ""]) -> Float[Array, ""]:
         """Return ‖∇R‖² + (4/η²) tr Σ, the mean over an oscillation, from ‖∇R‖ at the weights in `state`."""
         return jnp.asarray(gradient_norm) ** 2 + 4 / jnp.asarray(self.learning_rate) ** 2 * self.variance(state)

@@ -11,17 +11,17 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, PyTree
 
 from .central_curvature import CentralCurvature
-from .central_edge import Face, edge_unknown, empty_rows, looked, overlaps
+from .central_edge import edge_unknown, empty_rows, looked, overlaps
 from .central_events import Approach
+from .central_face import Face, projected, with_vectors
 from .central_field import CentralField, Edge, Reading
-from .field import GradientField, Measured, norm
+from .field import GradientField, Measured
 from .solvers import LowRankExtrapolation, Proposal, ProposingSolver
 from .work import Work, no_work
 
 # Relative to 2/η: how near an eigenvalue ends to it that comes to the edge, and one that is held there; and how far
 # below it an eigenvalue no longer counts as at the edge.
 _MET, _HELD, _LEFT = 1e-10, 1e-9, 1e-8
-_PROJECTIONS = 4
 # X that loses rank is led to where it has, to this part of √rtol of its size.
 _RANK_MET = 0.05
 # A departure from the edge larger than this, in units of rtol, is no error of a step.
@@ -29,10 +29,10 @@ _OFF = 10.0
 
 
 class CentralState(eqx.Module):
-    """Where the solver is: what it measured there, the spectrum, X, the normals of the edge and what bends it; its work so far.
+    """Where the solver is: what it measured there, the spectrum, X, the normals of the edge and what bends it.
 
-    `comes_down` says that the run began beyond the edge, and is not there yet, `slack`
-    how far X is from losing rank, and `largest` is the largest tr X so far.
+    `comes_down` says that the run began beyond the edge, and is not there yet, `slack` how far X is from losing rank.
+    `largest` is the largest tr X so far, `switches` how often the number of eigenvalues at the edge changed.
     """
 
     measured: Measured
@@ -83,7 +83,7 @@ class CentralSteps(ProposingSolver):
         reading = field.reading(y0)
         face = Face.of(reading, active, self.edge_value)
         measured = Measured(reading.slope, reading.objective)
-        edge = _with_vectors(edge, reading)
+        edge = with_vectors(edge, reading)
         zero, trace = jnp.zeros_like(reading.objective), jnp.trace(reading.covariance)
         return CentralState(
             measured=measured,
@@ -148,7 +148,9 @@ class CentralSteps(ProposingSolver):
         excess, comes = self._newcomers(edge, state.edge)
         count = state.edge.active + comes
         edge = eqx.tree_at(lambda e: e.active, edge, count)
-        y, reading, spent = self._projected(field, y1, edge, state.comes_down)
+        far = jnp.where(state.comes_down, _OFF * self.rtol, jnp.inf)
+        bounds = self._part(_HELD) * self.edge_value, far * self.edge_value
+        y, reading, spent = projected(field, y1, edge, bounds)
         state = dataclasses.replace(state, spent=state.spent + spent + Work(jnp.array(0), products))
         begin, end, met = self._signals(state, excess, jnp.where(comes > 0, jnp.inf, reading.slack))
 
@@ -170,7 +172,7 @@ class CentralSteps(ProposingSolver):
     def _newcomers(self, edge: Edge, before: Edge) -> tuple[Float[Array, ""], Int[Array, ""]]:
         """Return by how much the largest eigenvalue that was not held is beyond the edge, and how many are at it."""
         count = len(edge.values)
-        own = overlaps(edge.vectors, before.vectors, before.active)
+        own = jnp.where(jnp.arange(count) < edge.near, overlaps(edge.vectors, before.vectors, before.active), -1)
         rank = jnp.argsort(jnp.argsort(-own))
         free = jnp.where((rank >= before.active) & (jnp.arange(count) < edge.near), edge.values, -jnp.inf)
         excess = jnp.max(free) - self.edge_value
@@ -193,50 +195,6 @@ class CentralSteps(ProposingSolver):
         beyond = jnp.stack([jnp.zeros_like(slack), met[1]])
         return begin - beyond, end - beyond, met
 
-    def _projected(
-        self, field: CentralField, y: PyTree, edge: Edge, comes_down: Bool[Array, ""]
-    ) -> tuple[PyTree, Reading, Work]:
-        """Return the point at which what is held is at the edge, and the field there."""
-        small = _OFF * self.rtol * self.edge_value
-
-        def read(y: PyTree, edge: Edge) -> Reading:
-            return eqx.tree_at(lambda f: f.edge, field, edge).reading(y)
-
-        def off(reading: Reading) -> tuple[Array, PyTree]:
-            face = Face.of(reading, edge.active, self.edge_value)
-            departure = jnp.max(jnp.abs(face.departure), initial=0)
-            far = (departure > self._part(_HELD) * self.edge_value) & (~comes_down | (departure < small))
-            return far, face.way_back()
-
-        def read_and_move(state: tuple) -> tuple:
-            y, reading, way, _, work, tries = state
-            y = jax.tree.map(jnp.add, y, way)
-            reading = read(y, _with_vectors(edge, reading))
-            again, way = off(reading)
-            return y, reading, way, again, work + Work(jnp.array(1), reading.products), tries + 1
-
-        nowhere = jax.tree.map(jnp.zeros_like, y)
-        begin = (y, self._unread(y, edge), nowhere, jnp.array(True), no_work(), jnp.array(0))
-        y, reading, _, _, work, _ = jax.lax.while_loop(
-            lambda s: s[3] & (s[5] <= _PROJECTIONS), read_and_move, begin
-        )
-        return y, reading, work
-
-    def _unread(self, y: PyTree, edge: Edge) -> Reading:
-        """Return a reading of nothing but the spectrum."""
-        count, dtype = edge.room(self.most), edge.values.dtype
-        return Reading(
-            slope=y,
-            objective=jnp.zeros((), dtype),
-            gradient_norm=jnp.zeros((), dtype),
-            vectors=edge.vectors,
-            values=edge.values,
-            covariance=jnp.zeros((count, count), dtype),
-            slack=jnp.zeros((), dtype),
-            tangents=empty_rows(y, count * (count + 1) // 2),
-            products=jnp.array(0),
-        )
-
     def _there(
         self, edge: Edge, reading: Reading, state: CentralState, passes: Int[Array, ""]
     ) -> tuple[CentralState, Array]:
@@ -247,7 +205,7 @@ class CentralSteps(ProposingSolver):
         active = jnp.sum(held & (places < count))
         crowded = active > self.most
         far = jnp.max(jnp.abs(face.departure), initial=0) > _OFF * self.rtol * self.edge_value
-        edge = _with_vectors(eqx.tree_at(lambda e: e.active, edge, active), reading)
+        edge = with_vectors(eqx.tree_at(lambda e: e.active, edge, active), reading)
         state = dataclasses.replace(
             state,
             measured=Measured(reading.slope, reading.objective),
@@ -286,14 +244,3 @@ class CentralSteps(ProposingSolver):
     def _part(self, part: float) -> float:
         """Return a part of 2/η that can be told from it."""
         return max(part, part / _MET * 64 * float(jnp.finfo(self.learning_rate.dtype).eps))
-
-
-def _with_vectors(edge: Edge, reading: Reading) -> Edge:
-    """Return the spectrum with the vectors of a reading, which refines those that are near."""
-    near = jnp.arange(len(edge.values)) < edge.near
-
-    def of(old: Array, new: Array) -> Array:
-        return jnp.where(near.reshape(-1, *[1] * (new.ndim - 1)), new, old)
-
-    found = jax.tree.map(of, edge.vectors, reading.vectors)
-    return eqx.tree_at(lambda e: (e.vectors, e.values), edge, (found, of(edge.values, reading.values)))

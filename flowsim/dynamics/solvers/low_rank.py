@@ -224,7 +224,9 @@ class _Table(eqx.Module):
         return jnp.where(rising, factors[last] * jnp.maximum(trend, work[last + 1] / work[last]), factors[best])
 
 
-def _extrapolate(row: Callable[[Array], tuple[PyTree, Array]], y0: PyTree, columns: int, rtol: Any, atol: Any) -> _Table:
+def _extrapolate(
+    row: Callable[[Array], tuple[PyTree, Array]], y0: PyTree, columns: int, rtol: Any, atol: Any
+) -> _Table:
     """Add rows to the table until its error estimate is below one, it stops falling, or there are `columns` rows."""
     weights, differences = map(jnp.asarray, _extrapolation_weights(columns))
     zeros = jax.tree.map(jnp.zeros_like, y0)
