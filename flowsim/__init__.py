@@ -9,6 +9,7 @@ from .curvature import sharpness as sharpness, sharpness_gradient as sharpness_g
 from .dynamics import (
     SGD as SGD,
     Adam as Adam,
+    CentralFlow as CentralFlow,
     Descent as Descent,
     DescentModel as DescentModel,
     Dynamics as Dynamics,

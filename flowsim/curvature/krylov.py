@@ -52,7 +52,7 @@ def begin(start: PyTree, dimension: int) -> Krylov:
 
     def add(index: Array, basis: PyTree) -> PyTree:
         vector = vectors.row(start, index)
-        return _appended(basis, vectors.divided(vector, vectors.peak(vector)), index)[0]
+        return appended(basis, vectors.divided(vector, vectors.peak(vector)), index)[0]
 
     basis = jax.lax.fori_loop(0, block, add, empty)
     return Krylov(basis, jnp.zeros((rows, dimension), dtype), jnp.array(0))
@@ -62,11 +62,11 @@ def widened(product: Callable[[PyTree], PyTree], space: Krylov) -> Krylov:
     """Return the space with one more row multiplied, and what is new in its image added to the rows that wait."""
     image = product(vectors.row(space.basis, space.filled))
     unit = vectors.peak(image)
-    basis, column = _appended(space.basis, vectors.divided(image, unit), space.filled + space.block)
+    basis, column = appended(space.basis, vectors.divided(image, unit), space.filled + space.block)
     return Krylov(basis, space.coupling.at[:, space.filled].set(unit * column), space.filled + 1)
 
 
-def _appended(basis: PyTree, vector: PyTree, index: Int[Array, ""]) -> tuple[PyTree, Float[Array, " rows"]]:
+def appended(basis: PyTree, vector: PyTree, index: Int[Array, ""]) -> tuple[PyTree, Float[Array, " rows"]]:
     """Return the basis with a row made of `vector`, and the coefficients of `vector` in the rows."""
     remainder, coefficients = _orthogonal(vector, basis, index)
     length = vectors.norm(remainder)

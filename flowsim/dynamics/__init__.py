@@ -2,6 +2,7 @@
 
 from . import solvers as solvers
 from .batch import Ends as Ends, descend_lanes as descend_lanes
+from .central_flow import CentralFlow as CentralFlow
 from .descend import (
     default_record_steps as default_record_steps,
     descend as descend,

@@ -61,7 +61,8 @@ class LowRankExtrapolation(ProposingSolver):
     `flowsim.integrate` fills in `curvature` for a problem that knows its outputs. `columns` is the largest order, and
     `overhead` the price of G and of the factorizations of one step, in evaluations of f. Stiff directions turn as the
     solution moves: steps with hλ beyond `frozen_up_to`, λ being the largest curvature, feel it, and take A anew in each
-    substep.
+    substep. An f that is made of more than one gradient is given as `counted` besides, which returns f(y) and the
+    linearized passes that it took.
     """
 
     curvature: Callable[[PyTree], GaussNewton] | None = None
@@ -72,6 +73,7 @@ class LowRankExtrapolation(ProposingSolver):
     overhead: float = eqx.field(static=True, default=6.0)
     frozen_up_to: float = eqx.field(static=True, default=100.0)
     measure: Callable[[PyTree], Measured] | None = None
+    counted: Callable[[PyTree], tuple[PyTree, Int[Array, ""]]] | None = None
 
     interpolation_cls: ClassVar[Callable[..., diffrax.LocalLinearInterpolation]] = diffrax.LocalLinearInterpolation
 
@@ -129,14 +131,18 @@ class LowRankExtrapolation(ProposingSolver):
         start = state.measured
         stiff = None if isinf(self.frozen_up_to) else h * matrix.stiffness > self.frozen_up_to
 
-        def row(j: Array) -> PyTree:
+        def evaluated(t: Array, y: PyTree) -> tuple[PyTree, Array]:
+            return (terms.vf(t, y, args), jnp.array(0)) if self.counted is None else self.counted(y)
+
+        def row(j: Array) -> tuple[PyTree, Array]:
             frozen = matrix.resolvent(h / j)
 
-            def direction(i: Array, y: PyTree) -> PyTree:
-                f = terms.vf(t0 + i * h / j, y, args)
+            def direction(i: Array, y: PyTree) -> tuple[PyTree, Array]:
+                f, passes = evaluated(t0 + i * h / j, y)
                 if stiff is None:
-                    return frozen(f)
-                return jax.lax.cond(stiff, lambda: whole(gauss_newton(y)).resolvent(h / j)(f), lambda: frozen(f))
+                    return frozen(f), passes
+                along = jax.lax.cond(stiff, lambda: whole(gauss_newton(y)).resolvent(h / j)(f), lambda: frozen(f))
+                return along, passes
 
             return _substeps(direction, y0, frozen(start.slope), h / j, j)
 
@@ -144,7 +150,7 @@ class LowRankExtrapolation(ProposingSolver):
         factor = table.best_factor(self.columns, self.overhead)
         y1 = jax.tree.map(jnp.add, y0, table.increment)
         end = measuring(self.measure, terms, args)(t1, y1)
-        spent = Work(1 + table.rows * (table.rows - 1) // 2, jnp.array(matrix.passes))
+        spent = Work(1 + table.rows * (table.rows - 1) // 2, jnp.array(matrix.passes) + table.passes)
         state = dataclasses.replace(state, measured=end, curvature=matrix.size, work=state.work + spent)
         return y1, Proposal(table.error, factor), {"y0": y0, "y1": y1}, state, diffrax.RESULTS.successful
 
@@ -171,19 +177,20 @@ class LowRankExtrapolation(ProposingSolver):
 
 
 def _substeps(
-    direction: Callable[[Array, PyTree], PyTree],
+    direction: Callable[[Array, PyTree], tuple[PyTree, Array]],
     y0: PyTree,
     first: PyTree,
     length: Float[Array, ""],
     count: Int[Array, ""],
-) -> PyTree:
-    """Return y − y0 after `count` substeps of one `length`, the first of them in direction `first`."""
+) -> tuple[PyTree, Int[Array, ""]]:
+    """Return y − y0 after `count` substeps of one `length`, the first of them in direction `first`, and the passes."""
 
-    def substep(i: Array, moved: PyTree) -> PyTree:
-        toward = direction(i, jax.tree.map(jnp.add, y0, moved))
-        return jax.tree.map(lambda a, b: a + length * b, moved, toward)
+    def substep(i: Array, state: tuple[PyTree, Array]) -> tuple[PyTree, Array]:
+        moved, passes = state
+        toward, spent = direction(i, jax.tree.map(jnp.add, y0, moved))
+        return jax.tree.map(lambda a, b: a + length * b, moved, toward), passes + spent
 
-    return jax.lax.fori_loop(1, count, substep, jax.tree.map(lambda b: length * b, first))
+    return jax.lax.fori_loop(1, count, substep, (jax.tree.map(lambda b: length * b, first), jnp.array(0)))
 
 
 class _Table(eqx.Module):
@@ -193,6 +200,7 @@ class _Table(eqx.Module):
     rows: Int[Array, ""]
     errors: Float[Array, " orders"]
     increment: PyTree
+    passes: Int[Array, ""]
 
     @property
     def error(self) -> Float[Array, ""]:
@@ -216,13 +224,15 @@ class _Table(eqx.Module):
         return jnp.where(rising, factors[last] * jnp.maximum(trend, work[last + 1] / work[last]), factors[best])
 
 
-def _extrapolate(row: Callable[[Array], PyTree], y0: PyTree, columns: int, rtol: Any, atol: Any) -> _Table:
+def _extrapolate(
+    row: Callable[[Array], tuple[PyTree, Array]], y0: PyTree, columns: int, rtol: Any, atol: Any
+) -> _Table:
     """Add rows to the table until its error estimate is below one, it stops falling, or there are `columns` rows."""
     weights, differences = map(jnp.asarray, _extrapolation_weights(columns))
     zeros = jax.tree.map(jnp.zeros_like, y0)
     dtype = jax.tree.leaves(y0)[0].dtype
     ends = jax.tree.map(lambda leaf: jnp.zeros((columns, *leaf.shape), leaf.dtype), y0)
-    empty = _Table(ends, jnp.array(0), jnp.full(columns + 1, jnp.inf, dtype), zeros)
+    empty = _Table(ends, jnp.array(0), jnp.full(columns + 1, jnp.inf, dtype), zeros, jnp.array(0))
 
     def unfinished(table: _Table) -> Array:
         falling = (table.rows < 4) | (table.errors[table.rows] < table.errors[table.rows - 1])
@@ -230,13 +240,14 @@ def _extrapolate(row: Callable[[Array], PyTree], y0: PyTree, columns: int, rtol:
 
     def add_row(table: _Table) -> _Table:
         rows = table.rows + 1
-        ends = jax.tree.map(lambda buffer, end: buffer.at[rows - 1].set(end), table.ends, row(rows))
+        way, passes = row(rows)
+        ends = jax.tree.map(lambda buffer, end: buffer.at[rows - 1].set(end), table.ends, way)
         increment = _combination(weights[rows], ends)
         difference = _combination(differences[rows], ends)
         error = scaled_norm(difference, y0, jax.tree.map(jnp.add, y0, increment), rtol, atol)
         error = jnp.maximum(error, size_beside_way(difference, increment, y0))
         error = jnp.where(rows >= 2, error, jnp.inf).astype(dtype)
-        return _Table(ends, rows, table.errors.at[rows].set(error), increment)
+        return _Table(ends, rows, table.errors.at[rows].set(error), increment, table.passes + passes)
 
     return jax.lax.while_loop(unfinished, add_row, empty)
 

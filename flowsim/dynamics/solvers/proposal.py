@@ -24,18 +24,22 @@ class Proposal(eqx.Module):
 
     `size` is the error in units of the tolerance, up to one where the step may be kept, and `factor` leads from its
     length to that of the next, or of the next attempt. `rough` says that the error is larger than that of so short a
-    step in any field without jumps.
+    step in any field without jumps, and `aimed` that the next is to end where something is looked for, so that the
+    step control obeys to the digit.
     """
 
     size: Float[Array, ""]
     factor: Float[Array, ""]
     rough: Bool[Array, ""]
+    aimed: Bool[Array, ""]
 
-    def __init__(self, size: Float[Array, ""], factor: Float[Array, ""], rough: ArrayLike = False):
+    def __init__(
+        self, size: Float[Array, ""], factor: Float[Array, ""], rough: ArrayLike = False, aimed: ArrayLike = False
+    ):
         # Where the field left its domain nothing is known but that the step is too long.
         unknown = jnp.isnan(size) | jnp.isnan(factor)
         self.size, self.factor = jnp.where(unknown, jnp.inf, size), jnp.where(unknown, 0, factor).astype(size.dtype)
-        self.rough = jnp.asarray(rough)
+        self.rough, self.aimed = jnp.asarray(rough), jnp.asarray(aimed)
 
 
 class ProposingSolver(diffrax.AbstractAdaptiveSolver, CountsWork):
@@ -143,7 +147,7 @@ class ProposedSteps(diffrax.AbstractAdaptiveStepSizeController):
         keep, factor = y_error.size <= 1, jax.lax.stop_gradient(y_error.factor)
         kept, rejected = (jnp.clip(factor, *bounds) for bounds in (_AFTER_ACCEPTED, _AFTER_REJECTED))
         begin = jnp.where(keep, t1, t0)
-        end = begin + jnp.where(keep, kept, rejected) * (t1 - t0)
+        end = begin + jnp.where(y_error.aimed, factor, jnp.where(keep, kept, rejected)) * (t1 - t0)
         return keep, begin, end, False, None, diffrax.RESULTS.successful
 
     def _first_step(self) -> diffrax.PIDController:

@@ -1,0 +1,203 @@
+"""The covariance of an oscillation: a complementarity problem over small positive semidefinite matrices."""
+
+from collections.abc import Callable
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Bool, Float, Int
+
+from ..curvature.eigenpair import decomposition
+
+_SHORT_OF_THE_BOUNDARY = 0.95
+_MAX_STEPS = 60
+
+
+def symmetric_basis(size: int) -> Float[np.ndarray, "n k k"]:
+    """Return an orthonormal basis of the symmetric matrices, k(k + 1)/2 of them, ordered by the larger index.
+
+    So those of a leading block of any size come first.
+    """
+    basis = []
+    for column in range(size):
+        for row in range(column + 1):
+            matrix = np.zeros((size, size))
+            matrix[row, column] = matrix[column, row] = 1.0 if row == column else np.sqrt(0.5)
+            basis.append(matrix)
+    return np.stack(basis)
+
+
+def in_basis(matrix: Float[Array, "k k"]) -> Float[Array, " n"]:
+    """Return the coordinates of a symmetric matrix in `symmetric_basis`."""
+    return jnp.sum(jnp.asarray(symmetric_basis(matrix.shape[0]), matrix.dtype) * matrix[None], axis=(1, 2))
+
+
+def from_basis(coordinates: Float[Array, " n"], size: int) -> Float[Array, "k k"]:
+    """Return the symmetric matrix of a size with these coordinates in `symmetric_basis`."""
+    return jnp.tensordot(coordinates, jnp.asarray(symmetric_basis(size), coordinates.dtype), 1)
+
+
+def complementary_covariance(
+    gram: Float[Array, "n n"], drive: Float[Array, "k k"], active: Int[Array, ""]
+) -> Float[Array, "k k"]:
+    """Return X ⪰ 0 with Y = B[X] − A ⪰ 0 and ⟨X, Y⟩ = 0, which is argmin over X ⪰ 0 of ½⟨X, B[X]⟩ − ⟨A, X⟩.
+
+    `gram` is B, positive semidefinite, in `symmetric_basis`, n = k(k + 1)/2, and `drive` is A. Of both only the leading
+    block of size `active` counts, which may be traced; X is zero elsewhere. Where B leaves a part of X open, as for
+    directions that do not see each other, it is zero.
+
+    Mostly X = B⁻¹A is positive or A negative, and that is that. Else a primal–dual interior-point method with the
+    directions of Nesterov and Todd (1998) comes near it, some ten to twenty systems of size n, and a few of the
+    semismooth Newton method for X = (X − Y)₊ (Sun and Sun 2002) lead to rounding.
+    """
+    size = drive.shape[0]
+    there = jnp.arange(size) < active
+    block, inside = there[:, None] & there[None], _inside(there)
+    gram = jnp.where(inside[:, None] & inside[None], (gram + gram.T) / 2, 0)
+    drive = jnp.where(block, (drive + drive.T) / 2, 0)
+    unit, strength = _unit(jnp.max(jnp.diag(gram))), _unit(jnp.max(jnp.abs(drive)))
+    walled = drive / strength - jnp.diag(jnp.where(there, 0, 1).astype(drive.dtype))
+    problem = _Problem(gram / unit + jnp.diag(jnp.where(inside, 0, 1)), walled)
+    free = problem.unconstrained(jnp.where(inside, in_basis(drive / strength), 0))
+    positive = decomposition(free)[0][0] >= 0
+    falls = decomposition(-walled)[0][0] >= 0
+
+    def searched() -> Array:
+        return problem.polished(jnp.where(block, problem.approached(), 0))
+
+    found = jax.lax.cond(positive | falls, lambda: jnp.where(positive, free, 0), searched)
+    return jnp.where(block, strength / unit * found, 0)
+
+
+class _Pair(eqx.Module):
+    """X and Y, both positive definite, and how many steps led here."""
+
+    primal: Float[Array, "k k"]
+    dual: Float[Array, "k k"]
+    steps: Int[Array, ""]
+
+    @property
+    def gap(self) -> Float[Array, ""]:
+        return jnp.sum(self.primal * self.dual)
+
+
+class _Problem(eqx.Module):
+    """A problem whose largest numbers are one, with a wall of its own for what is not active."""
+
+    gram: Float[Array, "n n"]
+    drive: Float[Array, "k k"]
+
+    @property
+    def raised(self) -> Float[Array, "n n"]:
+        """B with a ridge of ε^(2/3), for what it leaves open."""
+        ridge = jnp.finfo(self.drive.dtype).eps ** (2 / 3)
+        return self.gram + ridge * jnp.eye(len(self.gram), dtype=self.gram.dtype)
+
+    def unconstrained(self, right: Float[Array, " n"]) -> Float[Array, "k k"]:
+        """Return B⁻¹A; the ridge is not felt where B leaves nothing open."""
+        found = jnp.linalg.solve(self.raised, right)
+        return self._matrix(found + jnp.linalg.solve(self.raised, right - self.gram @ found))
+
+    def approached(self) -> Float[Array, "k k"]:
+        """Return X to a few digits, by the interior-point method."""
+        size = self.drive.shape[0]
+        near = jnp.finfo(self.drive.dtype).eps ** 0.6
+
+        def unfinished(pair: _Pair) -> Array:
+            unit = 1 + jnp.trace(pair.primal) + jnp.trace(pair.dual)
+            far = (pair.gap > near * unit) | (jnp.max(jnp.abs(self._off(pair))) > near * unit)
+            return far & (pair.steps < _MAX_STEPS)
+
+        # A start that is too small is pressed against the boundary.
+        ample = 1 + jnp.max(jnp.abs(jnp.linalg.solve(self.raised, in_basis(self.drive))))
+        start = ample * jnp.eye(size, dtype=self.drive.dtype)
+        return jax.lax.while_loop(unfinished, lambda pair: self._inward(pair), _Pair(start, start, jnp.array(0))).primal
+
+    def _inward(self, pair: _Pair) -> _Pair:
+        """Return the pair after one step; with steps at their end where rounding allows no better one."""
+        size = self.drive.shape[0]
+        scaling, middle = _scaling(pair.primal, pair.dual)
+        # With ΔX = G ΔX̃ Gᵀ and ΔỸ = GᵀΔY G: ΔX̃ + ΔỸ = aim and ΔY = BΔX − off, a system with eigenvalues from one on.
+        basis = jnp.asarray(symmetric_basis(size), self.drive.dtype)
+        congruence = jax.vmap(lambda matrix: in_basis(scaling @ matrix @ scaling.T))(basis)
+        system = jnp.eye(len(basis), dtype=self.drive.dtype) + congruence @ self.raised @ congruence.T
+        off = self._off(pair)
+        pushed = in_basis(scaling.T @ self._matrix(off) @ scaling)
+
+        def towards(center: Array) -> tuple[Array, Array]:
+            aim = jnp.diag(center / middle - middle)
+            primal = self._matrix(jnp.linalg.solve(system, in_basis(aim) + pushed))
+            return primal, jnp.minimum(_reach(middle, primal), _reach(middle, aim - primal))
+
+        # How far the way to the boundary itself leads tells how much the pair has to be centred (Mehrotra 1992).
+        _, free = towards(jnp.zeros_like(pair.gap))
+        primal, length = towards((1 - free * _SHORT_OF_THE_BOUNDARY) ** 2 * pair.gap / size)
+        moved = scaling @ primal @ scaling.T
+        dual = self._matrix(self.raised @ in_basis(moved) - off)
+        after = _Pair(pair.primal + length * moved, pair.dual + length * dual, pair.steps + 1)
+        good = jnp.isfinite(jnp.sum(after.primal) + jnp.sum(after.dual))
+        last = _Pair(pair.primal, pair.dual, jnp.array(_MAX_STEPS))
+        return jax.tree.map(lambda new, old: jnp.where(good, new, old), after, last)
+
+    def _off(self, pair: _Pair) -> Float[Array, " n"]:
+        return in_basis(pair.dual) - self.raised @ in_basis(pair.primal) + in_basis(self.drive)
+
+    def polished(self, near: Float[Array, "k k"]) -> Float[Array, "k k"]:
+        """Return X from a point near it, by Newton's method for X = (X − Y)₊ while that makes the equation truer."""
+
+        def step(state: tuple) -> tuple:
+            point, error, _, steps = state
+            off, clipped = self._residual(point)
+            size = self.drive.shape[0]
+            basis = jnp.asarray(symmetric_basis(size), self.drive.dtype)
+            identity = jnp.eye(len(basis), dtype=self.drive.dtype)
+            through = jax.vmap(clipped)(jnp.tensordot(identity - self.raised, basis, 1)).T
+            moved = point - self._matrix(jnp.linalg.solve(identity - through, in_basis(off)))
+            after = jnp.max(jnp.abs(self._residual(moved)[0]))
+            better = after < error
+            return jnp.where(better, moved, point), jnp.where(better, after, error), better, steps + 1
+
+        first = jnp.max(jnp.abs(self._residual(near)[0]))
+        state = (near, first, jnp.array(True), jnp.array(0))
+        point = jax.lax.while_loop(lambda s: s[2] & (s[3] < _MAX_STEPS), step, state)[0]
+        return point - self._residual(point)[0]
+
+    def _residual(self, point: Array) -> tuple[Float[Array, "k k"], Callable[[Array], Float[Array, " n"]]]:
+        """Return X − (X − Y)₊, and the derivative of the positive part there, in coordinates."""
+        values, columns = decomposition(point - self._matrix(self.gram @ in_basis(point)) + self.drive)
+        above = jnp.maximum(values, 0)
+        distances = jnp.maximum(jnp.abs(values[:, None]) + jnp.abs(values[None]), jnp.finfo(values.dtype).tiny)
+        share = (above[:, None] + above[None]) / distances
+
+        def clipped(matrix: Array) -> Array:
+            return in_basis(columns @ (share * (columns.T @ matrix @ columns)) @ columns.T)
+
+        return point - (columns * above[None]) @ columns.T, clipped
+
+    def _matrix(self, coordinates: Float[Array, " n"]) -> Float[Array, "k k"]:
+        return from_basis(coordinates, self.drive.shape[0])
+
+
+def _scaling(primal: Array, dual: Array) -> tuple[Float[Array, "k k"], Float[Array, " k"]]:
+    """Return G and D with X = G D Gᵀ and Y = G⁻ᵀ D G⁻¹ (Todd, Toh and Tütüncü 1998)."""
+    lower = jnp.linalg.cholesky(primal)
+    squares, turn = decomposition(lower.T @ dual @ lower)
+    middle = jnp.sqrt(squares)
+    return lower @ turn / jnp.sqrt(middle)[None], middle
+
+
+def _reach(middle: Float[Array, " k"], way: Float[Array, "k k"]) -> Float[Array, ""]:
+    """Return how much of a way from D leads nearly to where the matrix is no longer positive, one at most."""
+    root = 1 / jnp.sqrt(middle)
+    least = decomposition(root[:, None] * way * root[None])[0][0]
+    return jnp.minimum(1, _SHORT_OF_THE_BOUNDARY / jnp.maximum(-least, jnp.finfo(least.dtype).eps))
+
+
+def _inside(there: Bool[Array, " k"]) -> Bool[Array, " n"]:
+    """Return which coordinates are those of the active block."""
+    return in_basis(jnp.outer(there, there).astype(float)) > 0
+
+
+def _unit(largest: Float[Array, ""]) -> Float[Array, ""]:
+    return jnp.where(largest > 0, largest, 1)

@@ -1,0 +1,436 @@
+"""The central flow against closed forms of constrained flows, and against descent itself."""
+
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import scipy.integrate
+import scipy.optimize
+from jax.flatten_util import ravel_pytree
+
+import flowsim
+from flowsim.dynamics.complementarity import complementary_covariance, symmetric_basis
+from flowsim.experiments import build, read_scenario
+from flowsim.networks import split
+
+ETA = 0.2
+EDGE = 2 / ETA
+FOREVER = flowsim.Stopping(gradient_norm=None)
+
+
+class AtTheEdge(flowsim.Probe):
+    """What the flow knows of the edge, and what it predicts from it."""
+
+    model: flowsim.CentralFlow
+    label = flowsim.Label("edge", "what is held at the edge", "edge", logarithmic=False)
+
+    def measure(self, moment):
+        state = moment.state.stepper.solver
+        rows = self.model.oscillation(moment.state)
+        return {
+            "active": state.edge.active.astype(float),
+            "switches": state.switches.astype(float),
+            "values": state.edge.values,
+            "covariance": state.covariance,
+            "oscillation": jax.vmap(lambda row: ravel_pytree(row)[0])(rows),
+            "slope": ravel_pytree(state.measured.slope)[0],
+            "risk": self.model.mean_risk(moment.state, moment.problem(moment.network)),
+            "squares": self.model.mean_squared_gradient_norm(moment.state, moment.gradient_norm),
+        }
+
+
+def central(start, risk, *, eta=ETA, rtol=1e-8, t1=float("inf"), **options):
+    """Return a run with all that it knows of the edge at each record."""
+    model = flowsim.CentralFlow(eta, rtol=rtol)
+    options = {"records": 200, "weights": True} | options
+    run = flowsim.integrate(start, risk, model=model, t1=t1, probes=[AtTheEdge(model)], **options)
+    return run, {name: np.asarray(value) for name, value in run.diagnostics["edge"].items()}
+
+
+def flat(path):
+    return np.asarray(jax.vmap(lambda tree: ravel_pytree(tree)[0])(split(path)[0]))
+
+
+# --- one eigenvalue, in closed form ---------------------------------------------------------------------------------
+
+
+@flowsim.Risk
+def tide(w):
+    """Return ½ Σ (8 + x) y² + V, V = −x − z + xz/4, over copies that do not see each other.
+
+    At y = 0 the curvature along y is 8 + x, and x' = 1 − z/4, z' = 1 − x/4 below the edge. From x = z = x₀ < 2:
+    4 − x = 4 − z = (4 − x₀)e^{−t/4}, until x = 2 at t₁ = 4 ln(2 − x₀/2). There x stays, z = 2 + (t − t₁)/2 and
+    X = 2(1 − z/4), until z = 4 at t₁ + 4. Then x = 4 − 2 cosh(s/4) and z = 4 + 2 sinh(s/4), s later.
+    """
+    return jnp.sum((8 + w["x"]) * w["y"] ** 2 / 2 - w["x"] - w["z"] + w["x"] * w["z"] / 4)
+
+
+def tide_from(*heights):
+    heights = jnp.array(heights)
+    return {"x": heights, "y": 0 * heights, "z": heights}
+
+
+def exact_tide(height, times):
+    """Return x, z and X at the times."""
+    arrival = 4 * np.log(2 - height / 2)
+    before = 4 - (4 - height) * np.exp(-times / 4)
+    s = np.maximum(times - arrival - 4, 0)
+    x = np.where(times < arrival, before, np.where(s > 0, 4 - 2 * np.cosh(s / 4), 2))
+    z = np.where(times < arrival, before, np.where(s > 0, 4 + 2 * np.sinh(s / 4), 2 + (times - arrival) / 2))
+    return x, z, np.where((times > arrival) & (s == 0), 2 * (1 - z / 4), 0)
+
+
+@pytest.fixture(scope="module")
+def one_tide():
+    return central(tide_from(0.0), tide, t1=9.0)
+
+
+def test_one_eigenvalue_comes_to_the_edge_slides_along_it_and_leaves_as_in_closed_form(one_tide):
+    run, edge = one_tide
+    x, z, variance = exact_tide(0.0, np.asarray(run.times))
+    np.testing.assert_allclose(np.asarray(run.path["x"])[:, 0], x, atol=1e-6)
+    np.testing.assert_allclose(np.asarray(run.path["z"])[:, 0], z, atol=1e-6)
+    np.testing.assert_allclose(np.trace(edge["covariance"], axis1=1, axis2=2), variance, atol=1e-6)
+
+
+def test_the_edge_is_met_where_it_is_and_left_once(one_tide):
+    arrival = 4 * np.log(2)
+    moments = [arrival - 1e-8, arrival + 1e-8, arrival + 4 - 1e-3, arrival + 4 + 0.05]
+    _, edge = central(tide_from(0.0), tide, t1=9.0, ts=moments, records=None)
+    assert edge["active"][:4].tolist() == [0, 1, 1, 0]
+    np.testing.assert_allclose(edge["values"][:2, 0], EDGE, rtol=2e-9)
+    assert edge["switches"][-1] == one_tide[1]["switches"][-1] == 2
+
+
+def test_no_eigenvalue_passes_the_edge_and_the_covariance_is_where_they_are_at_it(one_tide):
+    check_complementarity(one_tide[1])
+
+
+def check_complementarity(edge):
+    """Σ ⪰ 0, H ⪯ 2/η, and ⟨Σ, 2/η − H⟩ = 0, each to 1e-8 of its size."""
+    values, covariance = edge["values"], edge["covariance"]
+    size = np.abs(covariance).max()
+    assert (values[:, 0] <= EDGE * (1 + 1e-8)).all()
+    assert np.linalg.eigvalsh(covariance).min() >= -1e-8 * size
+    apart = EDGE - values[:, None, : covariance.shape[1]]
+    apart = np.where(np.isfinite(apart), apart, 0)  # nothing is known of eigenvalues that are not followed
+    assert np.abs(covariance * apart).max() <= 1e-8 * EDGE * size
+
+
+def test_at_the_edge_the_field_is_the_gradient_projected_off_that_of_the_sharpness(one_tide):
+    run, edge = one_tide
+    place = np.argmax(edge["active"] > 0) + 3
+    weights = jax.tree.map(lambda leaf: leaf[place], run.path)
+    found = flowsim.sharpness_gradient(weights, tide)
+    gradient = ravel_pytree(jax.grad(tide)(weights))[0]
+    normal = ravel_pytree(found.gradient)[0]
+    alpha, beta = -gradient @ normal, normal @ normal
+    np.testing.assert_allclose(edge["slope"][place], -gradient - alpha / beta * normal, atol=1e-8)
+    assert edge["covariance"][place].sum() == pytest.approx(float(2 * alpha / beta), rel=1e-8)
+
+
+def test_the_tighter_the_tolerance_the_smaller_the_error():
+    """Through an arrival at the edge and a departure, both of them kinks of the solution."""
+    x, z, _ = exact_tide(0.0, np.array([9.0]))
+
+    def error(rtol):
+        run, _ = central(tide_from(0.0), tide, rtol=rtol, t1=9.0)
+        return np.hypot(run.network["x"] - x, run.network["z"] - z)[0] / np.hypot(x, z)[0]
+
+    for rtol in (1e-4, 1e-5, 1e-6, 1e-7, 1e-8):
+        assert error(rtol) < 10 * rtol
+
+
+# --- several eigenvalues, in closed form ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("heights", [(0.0, 0.5), (0.3, -0.4, 0.0), (0.0, 0.0, 0.2)])
+def test_copies_that_do_not_see_each_other_each_follow_their_own_closed_form(heights):
+    run, edge = central(tide_from(*heights), tide, t1=8.0)
+    for copy, height in enumerate(heights):
+        x, z, _ = exact_tide(height, np.asarray(run.times))
+        np.testing.assert_allclose(np.asarray(run.path["x"])[:, copy], x, atol=2e-6)
+        np.testing.assert_allclose(np.asarray(run.path["z"])[:, copy], z, atol=2e-6)
+    variances = sum(exact_tide(height, np.asarray(run.times))[2] for height in heights)
+    np.testing.assert_allclose(np.trace(edge["covariance"], axis1=1, axis2=2), variances, atol=2e-6)
+    assert edge["active"].max() == len(heights)
+    assert edge["switches"][-1] <= 2 * len(heights)
+    check_complementarity(edge)
+
+
+def bowl(aim):
+    """Return ½ yᵀMy + ½‖M − D‖², over y and a symmetric matrix M given by its coordinates in an orthonormal basis.
+
+    At y = 0 the Hessian is that of M beside ones, and the central flow is the gradient flow of a strongly convex
+    function of M on the convex set M ⪯ 2/η. Its limit is the projection of D onto that set, which clips eigenvalues,
+    and there Σ is 2(D − 2/η)₊.
+    """
+    basis = jnp.asarray(symmetric_basis(aim.shape[0]))
+
+    def risk(w):
+        matrix = jnp.tensordot(w["m"], basis, 1)
+        return w["y"] @ matrix @ w["y"] / 2 + jnp.sum((matrix - aim) ** 2) / 2
+
+    return flowsim.Risk(risk)
+
+
+def rotated(values, seed):
+    turn = np.linalg.qr(np.random.default_rng(seed).normal(size=(len(values), len(values))))[0]
+    return (turn * np.array(values)) @ turn.T
+
+
+@pytest.mark.parametrize(("values", "held"), [((14.0, 6.0, 5.0), 1), ((16.0, 12.0, 4.0), 2), ((17.0, 14.0, 11.0), 3)])
+def test_eigenvectors_that_turn_into_each_other_end_at_the_projection_onto_what_is_flat_enough(values, held):
+    """Coupled: M sets out with other eigenvectors than D, so that T₁₂ ≠ 0 and Σ turns all the way."""
+    aim, begin = rotated(values, 0), rotated((8.0, 5.0, 3.0), 1)
+    basis = symmetric_basis(3)
+    start = {"m": jnp.asarray(np.einsum("nij,ij->n", basis, begin)), "y": jnp.zeros(3)}
+    run, edge = central(start, bowl(jnp.asarray(aim)), t1=30.0, stopping=FOREVER)
+    end = np.einsum("n,nij->ij", np.asarray(run.network["m"]), basis)
+    w, v = np.linalg.eigh(aim)
+    np.testing.assert_allclose(end, (v * np.minimum(w, EDGE)) @ v.T, atol=1e-7)
+    rows = edge["oscillation"][-1][:, -3:]
+    np.testing.assert_allclose(rows.T @ rows, (v * 2 * np.maximum(w - EDGE, 0)) @ v.T, atol=1e-6)
+    assert edge["active"][-1] == held
+    check_complementarity(edge)
+
+
+def test_two_coupled_eigenvalues_are_followed_as_by_scipy_from_dense_matrices():
+    """DOP853 on −∇R − ½⟨T, X⟩ with X = B⁻¹A on the two eigenvectors at the edge, all by dense derivatives."""
+    aim, begin = rotated((16.0, 13.0, 4.0), 2), rotated((8.0, 7.0, 3.0), 3)
+    basis = symmetric_basis(3)
+    problem = bowl(jnp.asarray(aim))
+    start = {"m": jnp.asarray(np.einsum("nij,ij->n", basis, begin)), "y": jnp.zeros(3)}
+    ts = np.array([0.9, 1.8])
+    run, edge = central(start, problem, t1=2.0, ts=ts, records=None, rtol=1e-9)
+    assert edge["active"][0] == 2
+    where, unravel = ravel_pytree(start)
+    value = lambda w: problem(unravel(w))  # noqa: E731
+    third = jax.jit(jax.jacfwd(jax.hessian(value)))
+    hessian, gradient = jax.jit(jax.hessian(value)), jax.jit(jax.grad(value))
+
+    def slope(_, w):
+        u = np.linalg.eigh(hessian(w))[1][:, -2:].T
+        t = np.einsum("nab,ai,bj,ijk->nk", symmetric_basis(2), u, u, third(w))
+        g = np.asarray(gradient(w))
+        return -g - t.T @ np.linalg.solve(t @ t.T, -t @ g)
+
+    path = flat(run.path)
+    reference = scipy.integrate.solve_ivp(slope, ts, path[0], method="DOP853", rtol=1e-9, atol=1e-11)
+    np.testing.assert_allclose(path[1], reference.y[:, -1], atol=1e-6)
+    assert len(where) == path.shape[1]
+
+
+# --- limits ---------------------------------------------------------------------------------------------------------
+
+
+@flowsim.Risk
+def scalar_network(w):
+    """Return ½(1 − xyzw)² (Zhu et al. 2022)."""
+    return (1 - w["x"] * w["y"] * w["z"] * w["w"]) ** 2 / 2
+
+
+@pytest.mark.parametrize(("x", "y"), [(2.5, 0.1), (2.3, 0.2), (3.0, 0.35)])
+def test_a_scalar_network_ends_at_the_flattest_minimum_that_descent_can_reach(x, y):
+    """x² = ½(√(η⁻² − 4) + 1/η), y = 1/x; the last start lies beyond the edge, at S = 21."""
+    start = {"x": jnp.array(x), "y": jnp.array(y), "z": jnp.array(x), "w": jnp.array(y)}
+    run, edge = central(start, scalar_network)
+    limit = np.sqrt((np.sqrt(ETA**-2 - 4) + 1 / ETA) / 2)
+    assert run.outcome is flowsim.Outcome.CONVERGED
+    assert float(run.network["x"]) == pytest.approx(limit, abs=1e-6)
+    assert float(run.network["y"]) == pytest.approx(1 / limit, abs=1e-6)
+    assert edge["switches"][-1] <= 2
+
+
+@flowsim.Risk
+def ramp(w):
+    """Return ½(8 + x)y² − x, along which the curvature rises for ever."""
+    return jnp.sum((8 + w["x"]) * w["y"] ** 2 / 2 - w["x"])
+
+
+@pytest.fixture(scope="module")
+def at_rest():
+    return central({"x": jnp.array([0.0]), "y": jnp.array([0.0])}, ramp)
+
+
+def test_a_flow_that_the_edge_holds_off_every_minimum_has_not_converged(at_rest):
+    run, edge = at_rest
+    assert run.outcome is flowsim.Outcome.FIXED_POINT
+    assert float(run.gradient_norm[-1]) == pytest.approx(1)
+    assert float(run.network["x"][0]) == pytest.approx(2, abs=1e-8)
+    assert edge["covariance"][-1].sum() == pytest.approx(2, rel=1e-8)
+
+
+def test_the_predictions_are_those_of_descents_two_cycle(at_rest):
+    """Descent swings between ±√2 at x = 2, where the risk is 8 and ‖∇R‖² 200; the latter is predicted to order η²."""
+    _, edge = at_rest
+    start = {"x": jnp.array([2.0]), "y": jnp.array([np.sqrt(2)])}
+    descent = flowsim.descend(start, ramp, learning_rate=ETA, steps=11, stopping=FOREVER)
+    assert float(descent.network["y"][0]) == pytest.approx(-np.sqrt(2))
+    rows = edge["oscillation"][-1]
+    np.testing.assert_allclose(rows.T @ rows, np.diag([0, 2]), atol=1e-6)
+    assert edge["risk"][-1] == pytest.approx(float(descent.final_risk), rel=1e-6)
+    assert edge["squares"][-1] == pytest.approx(float(descent.gradient_norm[-1]) ** 2, rel=1e-2)
+
+
+def test_below_the_edge_the_central_flow_is_the_gradient_flow(mlp, problem):
+    model = flowsim.CentralFlow(1e-3, rtol=1e-8)
+    one = flowsim.integrate(mlp, problem, model=model, t1=2.0, ts=[])
+    other = flowsim.integrate(mlp, problem, rtol=1e-8, t1=2.0, ts=[])
+    ends = [ravel_pytree(split(run.network)[0])[0] for run in (one, other)]
+    np.testing.assert_allclose(*ends, atol=1e-6)
+
+
+def test_more_eigenvalues_at_the_edge_than_there_is_room_for_end_the_run():
+    model = flowsim.CentralFlow(ETA, most=1)
+    run = flowsim.integrate(tide_from(0.0, 0.5), tide, model=model, t1=8.0)
+    assert run.outcome is flowsim.Outcome.SOLVER_FAILED
+    assert float(run.time) == pytest.approx(4 * np.log(2), abs=1e-4)
+
+
+def test_the_central_flow_runs_in_single_precision():
+    start = jax.tree.map(lambda leaf: leaf.astype(jnp.float32), tide_from(0.0))
+    run, edge = central(start, tide, rtol=1e-4, t1=8.0)
+    x, z, _ = exact_tide(0.0, np.asarray(run.times))
+    np.testing.assert_allclose(np.asarray(run.path["x"])[:, 0], x, atol=4e-3)
+    np.testing.assert_allclose(np.asarray(run.path["z"])[:, 0], z, atol=4e-3)
+    assert edge["switches"][-1] <= 4
+
+
+@pytest.mark.slow
+def test_the_central_flow_runs_under_vmap():
+    def end(eta):
+        model = flowsim.CentralFlow(eta, rtol=1e-6)
+        return flowsim.integrate(tide_from(0.0), tide, model=model, t1=6.0, ts=[]).network["x"][0]
+
+    rates = jnp.array([0.2, 0.19])
+    np.testing.assert_allclose(jax.vmap(end)(rates), [end(0.2), end(0.19)], atol=1e-8)
+
+
+@pytest.mark.parametrize(
+    ("model", "message"),
+    [
+        (flowsim.CentralFlow(-0.1), "learning_rate must be a positive finite number"),
+        (flowsim.CentralFlow(0.1, most=0), "most must be a whole number of eigenvalues at the edge"),
+        (flowsim.CentralFlow(0.1, rtol=1e-20), "rtol=1e-20 is finer"),
+    ],
+)
+def test_a_central_flow_that_cannot_be_is_refused(mlp, problem, model, message):
+    with pytest.raises(ValueError, match=message):
+        flowsim.integrate(mlp, problem, model=model)
+
+
+# --- a network ------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def at_the_edge():
+    """The network of Figure 1c and 1d in the paper, where descent with η = 0.1 is at the edge from t = 1.2 on."""
+    file = Path(__file__).parents[1] / "scenarios" / "edge_of_stability.yaml"
+    problem, network, _ = build(read_scenario(file), file.parent)
+    return network, problem
+
+
+@pytest.mark.slow
+def test_at_the_edge_of_a_network_the_flow_stays_near_the_mean_of_descent(at_the_edge):
+    """Against means over 20 steps: 0.046 and 0.042 at t = 20 and 40, where the gradient flow is off by 0.3."""
+    network, problem = at_the_edge
+    descent = flowsim.descend(
+        network, problem, learning_rate=0.1, steps=411, record_steps=np.arange(412), weights=True, stopping=FOREVER
+    )
+    path = flat(descent.path)
+    means = np.stack([path[k - 10 : k + 10].mean(axis=0) for k in (200, 400)])
+    run, edge = central(network, problem, eta=0.1, rtol=1e-6, t1=40.0, ts=[20.0, 40.0], records=None)
+    distances = np.linalg.norm(flat(run.path)[:2] - means, axis=1)
+    np.testing.assert_allclose(distances, [0.046, 0.042], rtol=0.05)
+    np.testing.assert_allclose(edge["values"][:2, 0], 20, rtol=1e-8)
+
+
+@pytest.mark.slow
+def test_to_its_limit_a_network_takes_a_fraction_of_descents_steps(at_the_edge):
+    network, problem = at_the_edge
+    reference = _end(network, problem, 1e-9)[0]
+    for rtol, gradients in ((1e-4, 400), (1e-6, 900)):
+        end, run = _end(network, problem, rtol)
+        assert run.converged
+        assert np.linalg.norm(end - reference) < rtol * np.linalg.norm(reference)
+        assert run.final_sharpness == pytest.approx(20, rel=1e-4)
+        assert int(run.gradients) < gradients
+
+
+def _end(network, problem, rtol):
+    run = flowsim.integrate(network, problem, model=flowsim.CentralFlow(0.1, rtol=rtol), ts=[])
+    return np.asarray(ravel_pytree(split(run.network)[0])[0]), run
+
+
+# --- the complementarity problem ------------------------------------------------------------------------------------
+
+solved = jax.jit(complementary_covariance)
+
+
+def drawn(seed, size, rank=None):
+    """Return B in `symmetric_basis`, of a rank, and A, whose scales differ by orders of magnitude."""
+    rng = np.random.default_rng(seed)
+    n = size * (size + 1) // 2
+    tangents = rng.normal(size=(n, n + 4)) * np.exp(rng.normal(size=(n, 1)))
+    if rank is not None:
+        tangents = tangents[:, :rank]
+    drive = rng.normal(size=(size, size))
+    return tangents @ tangents.T / 2, (drive + drive.T + rng.normal() * np.eye(size)) * 10 ** rng.uniform(-3, 3)
+
+
+def dual(gram, drive, found):
+    basis = symmetric_basis(len(drive))
+    image = gram @ np.einsum("nij,ij->n", basis, found)
+    return np.einsum("n,nij->ij", image, basis) - drive
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 4])
+def test_the_covariance_and_what_it_leaves_over_are_complementary(size):
+    """Both ⪰ 0 and their product zero, to rounding of the largest numbers that meet in them."""
+    ranks = set()
+    for seed in range(60):
+        gram, drive = drawn(seed, size)
+        found = np.asarray(solved(gram, drive, size))
+        left, unit = dual(gram, drive, found), np.abs(drive).max() / np.diag(gram).max()
+        met = np.abs(drive).max() * (1 + np.abs(found).max() / unit)
+        assert np.linalg.eigvalsh(found)[0] >= -1e-12 * np.abs(found).max()
+        assert np.linalg.eigvalsh(left)[0] >= -1e-12 * met
+        assert np.abs(found @ left).max() <= 1e-12 * met * max(np.abs(found).max(), unit)
+        ranks.add(int((np.linalg.eigvalsh(found) > 1e-8 * np.abs(found).max()).sum()) if found.any() else 0)
+    assert len(ranks) >= size  # most ranks occur, those between among them
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_the_covariance_is_the_minimizer_that_scipy_finds(seed):
+    """Over X = LLᵀ, by BFGS from several starts: the problem is convex in X, and the parametrization reaches all X."""
+    gram, drive = drawn(seed, 2)
+    gram, drive = gram / np.diag(gram).max(), drive / np.abs(drive).max()
+    basis = symmetric_basis(2)
+
+    def value(entries):
+        root = entries.reshape(2, 2)
+        x = np.einsum("nij,ij->n", basis, root @ root.T)
+        return x @ gram @ x / 2 - x @ np.einsum("nij,ij->n", basis, drive)
+
+    found = np.einsum("nij,ij->n", basis, np.asarray(solved(gram, drive, 2)))
+    own = found @ gram @ found / 2 - found @ np.einsum("nij,ij->n", basis, drive)
+    starts = np.random.default_rng(1).normal(size=(4, 4))
+    best = min(scipy.optimize.minimize(value, start, tol=1e-12).fun for start in starts)
+    assert own == pytest.approx(best, abs=1e-9)
+
+
+def test_what_the_gram_matrix_leaves_open_is_zero():
+    """Directions that do not see each other: T₁₂ = 0, as for copies of a network."""
+    gram, drive = np.diag([2.0, 0.0, 3.0]), np.diag([4.0, 9.0])
+    np.testing.assert_allclose(solved(gram, drive, 2), np.diag([2.0, 3.0]), atol=1e-12)
+
+
+def test_only_the_active_block_counts():
+    gram, drive = drawn(3, 4)
+    block = np.asarray(solved(gram, drive, 2))
+    alone = np.asarray(solved(gram[:3, :3], drive[:2, :2], 2))
+    np.testing.assert_allclose(block[:2, :2], alone, rtol=1e-10, atol=1e-12 * np.abs(alone).max())
+    assert not block[2:].any()
