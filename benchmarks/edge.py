@@ -1,67 +1,115 @@
-"""How closely the edge flow follows gradient descent: distances from the centre of descent's oscillation.
+"""How closely models of descent follow it: distances, sharpness, oscillation and mean risk, over seeds and rates.
 
-    python benchmarks/edge.py [linear] [gelu] [--seeds 12] [--json edge.json]
+    python benchmarks/edge.py [linear] [gelu] [digits] [--seeds 12] [--json edge.json] [--show edge.json]
 
-For every seed and learning rate: descent, the gradient flow, and edge flows of order one and two, from one start, with
-their distances at the end, t = 40 (30 for GELU); what the models cost, and the outcome of each at its own tolerance.
+For every seed and learning rate: descent, the gradient flow, the central flow and edge flows of order one and two,
+from one start, at one time. Distances are from the centre of descent's oscillation (`flowsim.models`). Sharpness S,
+amplitude √tr Σ and the mean excess risk over the oscillation are those at the centre, of descent as measured; the risk
+itself where no infimum is known. The roughness is by how much an amplitude differs from the next, in the mean: descent
+of period two has nearly none.
 """
 
 import argparse
 import json
 from pathlib import Path
 
+import equinox as eqx
 import jax
 import numpy as np
 
 import flowsim
 from flowsim.experiments import build, parse_overrides, read_scenario
 from flowsim.models import Centres
+from flowsim.networks import split
 
-SCENARIO = Path(__file__).parents[1] / "scenarios" / "edge_of_stability.yaml"
+SCENARIOS = Path(__file__).parents[1] / "scenarios"
 CASES = {
-    "linear": {"rates": (0.06, 0.08, 0.1), "t1": 40.0, "sets": []},
-    "gelu": {"rates": (0.03, 0.05, 0.07), "t1": 30.0, "sets": ["network.activation=gelu", "network.scale=0.6"]},
+    "linear": {"scenario": "edge_of_stability.yaml", "rates": (0.06, 0.08, 0.1), "t1": 40.0, "sets": []},
+    "gelu": {
+        "scenario": "edge_of_stability.yaml",
+        "rates": (0.03, 0.05, 0.07),
+        "t1": 30.0,
+        "sets": ["network.activation=gelu", "network.scale=0.6"],
+    },
+    "digits": {"scenario": "digits.yaml", "rates": (0.03, 0.05, 0.07), "t1": 150.0, "sets": ["precision=float64"]},
 }
+MODELS = {
+    "GF": lambda rate: None,
+    "central": flowsim.CentralFlow,
+    "edge 1": lambda rate: flowsim.EdgeFlow(rate, order=1),
+    "edge 2": flowsim.EdgeFlow,
+}
+LAST = 60
 FOREVER = flowsim.Stopping(gradient_norm=None)
+PROBES = [flowsim.probes.Oscillation(), flowsim.probes.MeanRisk()]
 
 
-def one(sets: list[str], seed: int, rate: float, t1: float) -> dict:
-    """Return the distances of one start at one learning rate."""
-    overrides = parse_overrides([f"seed={seed}", *sets])
-    problem, network, _ = build(read_scenario(SCENARIO, overrides), SCENARIO.parent)
-    steps = round(t1 / rate) + 1
+def one(case: dict, seed: int, rate: float) -> dict:
+    """Return what is measured from one start at one learning rate."""
+    file = SCENARIOS / case["scenario"]
+    problem, network, _ = build(read_scenario(file, parse_overrides([f"seed={seed}", *case["sets"]])), file.parent)
+    infimum = float(problem.infimum)
+    steps = round(case["t1"] / rate) + 1
+    records = np.arange(steps - LAST, steps + 1)
     descent = flowsim.descend(
-        network, problem, learning_rate=rate, steps=steps, record_steps=np.arange(steps + 1), weights=True,
-        stopping=FOREVER,
-    )  # fmt: skip
+        network, problem, learning_rate=rate, steps=steps, record_steps=records, weights=True, stopping=FOREVER
+    )
     row = {"seed": seed, "learning_rate": rate, "steps": int(descent.steps), "descent": descent.outcome.name}
     centres = Centres.of(descent, rate)
     last = Centres(*(jax.tree.map(lambda leaf: leaf[-1:], part) for part in vars(centres).values()))
-    swing = centres.amplitude[-60:]
-    row["roughness"] = float(np.mean(np.abs(np.diff(swing))) / np.mean(swing))
-    row["amplitude"] = float(centres.amplitude[-1])
-    when = {"ts": last.times, "t1": float(last.times[0]), "weights": True, "stopping": FOREVER}
-    models = {"flow": None, "edge 1": flowsim.EdgeFlow(rate, order=1), "edge 2": flowsim.EdgeFlow(rate)}
-    for name, model in models.items():
-        run = flowsim.integrate(network, problem, model=model, **when)
-        row[name] = float(last.distances(run)[0])
-        row[f"{name}: work"] = int(run.gradients + run.products)
+    centre = eqx.combine(jax.tree.map(lambda leaf: leaf[0], last.weights), split(network)[1])
+    row["roughness"] = float(np.mean(np.abs(np.diff(centres.amplitude))) / np.mean(centres.amplitude))
+    risk = float(last.mean_risk[0]) - (infimum if np.isfinite(infimum) else 0)
+    row["GD"] = {"S": float(flowsim.sharpness(centre, problem)), "r": float(last.amplitude[0]), "risk": risk}
+    when = {"ts": last.times, "t1": float(last.times[0]), "weights": True, "stopping": FOREVER, "probes": PROBES}
+    for name, model in MODELS.items():
+        run = flowsim.integrate(network, problem, model=model(rate), **when)
+        mean = float(run.diagnostics["mean_risk"][-1]) if name != "GF" else float(run.risk[-1])
+        row[name] = {
+            "outcome": run.outcome.name,
+            "distance": float(last.distances(run)[0]),
+            "S": float(flowsim.sharpness(run.network, problem)),
+            "r": float(run.diagnostics["oscillation"][-1]),
+            "risk": mean - (infimum if np.isfinite(infimum) else 0),
+            "work": [int(run.gradients), int(run.products)],
+        }
     return row
 
 
 def table(rows: list[dict]) -> str:
-    """Return the rows as Markdown, with the medians."""
-    lines = ["| seed | η | GF | edge, order 1 | edge, order 2 | closer | roughness |", "|---|---|---|---|---|---|---|"]
+    """Return the rows as Markdown."""
+    names = ["seed", "η", "rough", *(f"{name}: distance" for name in MODELS), "GF / edge 2"]
+    names += ["S GD, central, edge 2", "√tr Σ GD, central, edge 2", "mean risk GD, central, edge 2, GF"]
+    lines = ["| " + " | ".join(names) + " |", "|---" * len(names) + "|"]
     for row in rows:
-        numbers = " | ".join(f"{row[name]:.2g}" for name in ("flow", "edge 1", "edge 2"))
-        closer = f"{row['flow'] / row['edge 2']:.1f}"
-        lines.append(f"| {row['seed']} | {row['learning_rate']} | {numbers} | {closer} | {row['roughness']:.2f} |")
-    for order in ("edge 1", "edge 2"):
-        ratios = np.array([row["flow"] / row[order] for row in rows])
-        lines.append(
-            f"{order}: closer by a median of {np.median(ratios):.1f}, {ratios.min():.2f} to {ratios.max():.0f}"
-        )
+        distances = [row[name]["distance"] for name in MODELS]
+        cells = [row["seed"], row["learning_rate"], f"{row['roughness']:.2f}", *(f"{d:.2g}" for d in distances)]
+        cells.append(f"{distances[0] / distances[-1]:.1f}")
+        seen = ("GD", "central", "edge 2")
+        cells += [", ".join(f"{row[name][key]:.{digits}g}" for name in seen) for key, digits in (("S", 4), ("r", 2))]
+        cells.append(", ".join(f"{row[name]['risk']:.2g}" for name in (*seen, "GF")))
+        lines.append("| " + " | ".join(map(str, cells)) + " |")
     return "\n".join(lines)
+
+
+def summary(rows: list[dict]) -> str:
+    """Return medians and ranges of how much closer each model is, and of what it predicts over what is measured."""
+    at_edge = [row for row in rows if row["GF"]["S"] * row["learning_rate"] > 2]
+    lines = [f"{len(rows)} runs, in {len(at_edge)} of which the sharpness of the gradient flow passes 2/η; of those:"]
+    for name in list(MODELS)[1:]:
+        closer = np.array([row["GF"]["distance"] / row[name]["distance"] for row in at_edge])
+        lines.append(f"* {name}: closer than GF by {spread(closer)}, never less in {np.sum(closer >= 1)}")
+        for key in ("S", "r", "risk"):
+            ratio = np.array([row[name][key] / row["GD"][key] for row in at_edge])
+            lines.append(f"  * {key}, predicted / measured: {spread(ratio)}")
+        lines.append(f"  * gradients, products: {np.median([row[name]['work'] for row in rows], axis=0)}")
+    return "\n".join(lines)
+
+
+def spread(values: np.ndarray) -> str:
+    """Return median, quartiles and range."""
+    low, quarter, middle, three, high = np.nanquantile(values, [0, 0.25, 0.5, 0.75, 1])
+    return f"{middle:.3g} ({low:.3g}, {quarter:.3g}, {three:.3g}, {high:.3g})"
 
 
 def main() -> None:
@@ -70,16 +118,17 @@ def main() -> None:
     parser.add_argument("cases", nargs="*", help=f"of {', '.join(CASES)}; all of them unless named")
     parser.add_argument("--seeds", type=int, default=12)
     parser.add_argument("--json", type=Path)
+    parser.add_argument("--show", type=Path, help="print the tables of kept rows")
     asked = parser.parse_args()
     jax.config.update("jax_enable_x64", True)
+    kept = json.loads(asked.show.read_text()) if asked.show else {}
     found = {}
-    for name in asked.cases or CASES:
+    for name in list(kept) or asked.cases or CASES:
         case = CASES[name]
-        rows = [one(case["sets"], seed, rate, case["t1"]) for rate in case["rates"] for seed in range(asked.seeds)]
-        found[name] = rows
-        print(f"## {name}\n\n{table(rows)}\n", flush=True)
-    if asked.json:
-        asked.json.write_text(json.dumps(found, indent=1))
+        found[name] = kept.get(name) or [one(case, seed, rate) for rate in case["rates"] for seed in range(asked.seeds)]
+        print(f"## {name}\n\n{table(found[name])}\n\n{summary(found[name])}\n", flush=True)
+        if asked.json:
+            asked.json.write_text(json.dumps(found, indent=1))
 
 
 if __name__ == "__main__":

@@ -48,6 +48,7 @@ def test_the_sharpness_of_the_model_has_a_closed_form(model):
     assert sharpness == pytest.approx(kernel + np.sqrt(kernel**2 + 12 * f**2 / WIDTH), rel=1e-12)
 
 
+@pytest.mark.slow
 def test_along_the_flow_of_the_model_the_kernel_keeps_its_square_less_that_of_the_prediction(model):
     problem, network, kernel, f, _ = model
     tight = Stopping(gradient_norm=None, risk=1e-24)
@@ -104,6 +105,7 @@ def results(tmp_path_factory):
     return flowsim.open_results(folder / "catapult")
 
 
+@pytest.mark.slow
 def test_the_scenario_finds_the_three_phases(results):
     claims = Phases().claims(results)
     assert [claim.holds for claim in claims] == [True] * 5
@@ -127,6 +129,7 @@ def scaled(sweep, run, factor):
     return changed
 
 
+@pytest.mark.slow
 def test_every_claim_fails_where_the_runs_say_otherwise(results):
     sweep = results.required("sweep")  # runs: the flow, and descents that are lazy, thrown, and lost
     for number, broken in [

@@ -64,6 +64,7 @@ def test_curved_outputs_in_chunks_are_those_of_one_pass():
         np.testing.assert_allclose(chunked, whole, rtol=1e-12, atol=1e-14)
 
 
+@pytest.mark.slow
 def test_a_descent_in_chunks_is_the_same_to_rounding():
     ends = [
         flowsim.descend(NETWORK, problem, learning_rate=0.1, steps=50).network for problem in (in_chunks_of(5), WHOLE)

@@ -90,6 +90,7 @@ def test_slow_divergence_is_seen_before_the_numbers_overflow(problem):
     assert np.isfinite(gd.risk).all()
 
 
+@pytest.mark.slow
 def test_descent_from_a_minimum_that_it_cannot_keep_leaves_it_and_finds_a_flatter_one(mlp_flow, problem):
     eta = 2.5 / mlp_flow.final_sharpness
     tight = flowsim.Stopping(gradient_norm=1e-12)

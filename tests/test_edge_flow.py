@@ -56,6 +56,7 @@ def test_the_amplitude_of_descents_two_cycle_in_a_quartic_is_a_rest_of_the_edge_
     assert float(edge.network["w"][0]) == pytest.approx(0, abs=1e-8)
 
 
+@pytest.mark.slow
 def test_an_edge_flow_that_goes_on_oscillating_has_not_converged():
     """At the centre of the two-cycle the gradient is zero and the curvature positive, and descent never gets there."""
     edge = flowsim.integrate({"w": jnp.array([0.1])}, quartic(24.0, 8.0), model=flowsim.EdgeFlow(0.1), t1=200.0)
@@ -87,6 +88,7 @@ def smooth(problem):
 
 
 @pytest.mark.parametrize(("order", "slope"), [(1, 1), (2, 2)])
+@pytest.mark.slow
 def test_below_the_edge_descent_is_followed_to_the_order_of_the_flow(smooth, order, slope):
     """Order p leaves a defect of ηᵖ⁺¹ in each of 1/η steps."""
     network, problem = smooth

@@ -83,6 +83,7 @@ def test_momentum_is_compared_with_the_flow_at_its_own_times(ball):
     assert close < 0.02
 
 
+@pytest.mark.slow
 def test_the_last_step_within_the_time_of_the_flow_is_recorded(parts):
     both = flowsim.compare(*parts, [0.002], optimizer=heavy, steps=1000, t1=4.0, records=20)
     assert both.descents[0].distance_time == pytest.approx(4.0, rel=1e-12)
@@ -131,6 +132,7 @@ class Plain(flowsim.Descent):
         return self.edge
 
 
+@pytest.mark.slow
 def test_the_crossing_is_that_of_its_own_threshold(parts):
     free = flowsim.compare(*parts, [0.05], steps=100, t1=5.0).descents[0]
     sharpness, times = np.asarray(free.trajectory.sharpness), np.asarray(free.trajectory.times)
@@ -214,6 +216,7 @@ def test_a_scenario_chooses_an_optimizer_with_its_options(optimizer, dynamics, s
     assert np.isfinite(found["preconditioned_sharpness"].isel(record=0)).all()
 
 
+@pytest.mark.slow
 def test_a_sweep_has_the_times_and_edges_of_its_optimizers(tmp_path, capsys):
     (tmp_path / "many.yaml").write_text(SWEEP)
     main([str(tmp_path / "many.yaml"), "--out", str(tmp_path)])

@@ -193,6 +193,7 @@ class TestSharpness:
                 np.testing.assert_allclose(values[place], flowsim.sharpness(there, problem), rtol=1e-6)
             np.testing.assert_allclose(values[-1], flowsim.sharpness(run.network, problem), rtol=1e-10)
 
+    @pytest.mark.slow
     def test_it_is_added_to_any_run_that_kept_its_weights(self, mlp, problem):
         options = {"t1": 2.0, "ts": np.linspace(0, 2, 5)}
         kept = flowsim.integrate(mlp, problem, weights=True, **options)

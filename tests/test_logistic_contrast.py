@@ -50,6 +50,7 @@ def results(tmp_path_factory):
     return flowsim.open_results(folder / "logistic")
 
 
+@pytest.mark.slow
 def test_the_scenario_finds_that_no_learning_rate_is_critical(results):
     found = results.required("trajectories")
     assert (found.outcome == Outcome.NO_MINIMIZER).all()
@@ -58,6 +59,7 @@ def test_the_scenario_finds_that_no_learning_rate_is_critical(results):
     assert isinstance(RiskOverTime().draw(results), matplotlib.figure.Figure)
 
 
+@pytest.mark.slow
 def test_every_claim_fails_where_the_runs_say_otherwise(results):
     flow, (small, large) = courses_of(results.required("trajectories"))
     assert large.risk.max() > 10 * large.risk[0]  # it swings

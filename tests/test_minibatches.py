@@ -122,6 +122,7 @@ def test_the_same_seed_is_the_same_run_and_another_one_compiles_nothing(compiled
     assert not np.array_equal(first.network.weight, other.network.weight)
 
 
+@pytest.mark.slow
 def test_seeds_can_be_mapped_over():
     def end(seed):
         return flowsim.descend(NETWORK, RISK, optimizer=SGD(0.05, 5, seed=seed), steps=30, stopping=NEVER).network

@@ -162,6 +162,7 @@ def test_single_precision_stays_single():
         assert run.network.dtype == run.times.dtype == jnp.float32
 
 
+@pytest.mark.slow
 def test_learning_rates_and_momenta_can_be_mapped_over():
     def end(eta, beta):
         return flowsim.descend(jnp.asarray(START), BOWL, optimizer=flowsim.HeavyBall(eta, beta), steps=30).network
@@ -346,9 +347,10 @@ def test_the_preconditioned_sharpness_is_that_of_the_dense_matrix(optimizer, tan
     flat = jax.vmap(lambda tree: ravel_pytree(tree)[0])(weights)
     unravel = ravel_pytree(jax.tree.map(lambda leaf: leaf[0], weights))[1]
     risk = lambda vector: problem(eqx.combine(unravel(vector), rest))  # noqa: E731
+    slope, hessian = jax.jit(jax.grad(risk)), jax.jit(jax.hessian(risk))
     nu = np.zeros(flat.shape[1])
     for t in range(steps + 1):
-        gradient = np.asarray(jax.grad(risk)(flat[t]))
+        gradient = np.asarray(slope(flat[t]))
         decay = optimizer.decay if isinstance(optimizer, flowsim.RMSProp) else optimizer.b2
         nu = decay * nu + (1 - decay) * gradient**2
         if isinstance(optimizer, flowsim.RMSProp):
@@ -357,10 +359,11 @@ def test_the_preconditioned_sharpness_is_that_of_the_dense_matrix(optimizer, tan
             unbiased = np.sqrt(nu / (1 - optimizer.b2 ** (t + 1))) + optimizer.eps
             diagonal = (1 - optimizer.b1 ** (t + 1)) * unbiased
         root = diagonal**-0.5
-        expected = np.linalg.eigvalsh(root[:, None] * np.asarray(jax.hessian(risk)(flat[t])) * root)[-1]
+        expected = np.linalg.eigvalsh(root[:, None] * np.asarray(hessian(flat[t])) * root)[-1]
         np.testing.assert_allclose(run.diagnostics["preconditioned_sharpness"][t], expected, rtol=1e-8)
 
 
+@pytest.mark.slow
 def test_without_a_preconditioner_it_is_the_sharpness(tanh):
     network, problem = tanh
     probes = [flowsim.probes.PreconditionedSharpness()]

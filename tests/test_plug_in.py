@@ -20,6 +20,7 @@ def test_no_file_of_the_package_knows_the_module():
     ]
 
 
+@pytest.mark.slow
 def test_a_module_of_ones_own_brings_a_kind_of_everything(tmp_path, capsys):
     assert main([str(EXAMPLE / "scenario.yaml"), *SMALL, "--set", "descent.steps=20", "--out", str(tmp_path)]) == 1
     printed = capsys.readouterr().out

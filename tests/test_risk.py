@@ -115,6 +115,7 @@ def other_gradient(network):
     return {"params": {"a": found[:3], "b": found[3]}}
 
 
+@pytest.mark.slow
 def test_a_gradient_of_ones_own_is_taken_by_flow_descent_and_hessian_products():
     network, parts = PYTREES["a dict"]
     # Beside a derivative that JAX sees, another gradient is refused.

@@ -152,6 +152,7 @@ def long_flow():
     return separator, flowsim.integrate(LINE, problem, ts=times, t1=1e12, stopping=NEVER, probes=probes)
 
 
+@pytest.mark.slow
 def test_the_angle_to_the_separator_falls_like_one_over_log_t(long_flow):
     _, flow = long_flow
     late = slice(5, None)  # from t = 1e7 on

@@ -79,6 +79,7 @@ def clenshaw_curtis(values):
     return END / 2 * np.linalg.solve(chebyshev.chebvander(places, degree).T, moments) @ values
 
 
+@pytest.mark.slow
 def test_the_integral_of_the_rate_is_the_change_of_the_sharpness(flow):
     """The rate is analytic where S is simple, so the error of the rule falls geometrically with the nodes (Trefethen
     2008, theorem 5.1): it is less than what leaving out every second node changes. The flow adds some 1e-9.

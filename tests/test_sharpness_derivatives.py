@@ -101,6 +101,7 @@ def test_derivatives_in_weights_and_data_are_those_of_scipys_eigenvalue(dense, b
         np.testing.assert_allclose(slope(0.0), expected, rtol=1e-9)
 
 
+@pytest.mark.slow
 def test_jacobians_of_both_modes_mapped_and_compiled_are_one(nonlinear, samples):
     flat, unravel = ravel_pytree(split(nonlinear)[0])
     rest, lanes = split(nonlinear)[1], jnp.stack([flat, 1.1 * flat, -flat])
@@ -200,6 +201,7 @@ def test_outputs_that_do_not_interact_have_no_gradient_of_their_sharpness(dense,
     assert not bool(sharpness_gradient(network, problem, dense=dense, rtol=rtol).converged)
 
 
+@pytest.mark.slow
 def test_passes_in_chunks_have_the_same_gradient(nonlinear, samples):
     in_chunks = flowsim.EmpiricalRisk(X, Y, chunk_size=5)
     whole, cut = sharpness_gradient(nonlinear, samples), sharpness_gradient(nonlinear, in_chunks)
@@ -240,6 +242,7 @@ def test_the_gradient_is_that_of_the_dense_third_derivative(dense, nonlinear, sa
     np.testing.assert_allclose(ravel_pytree(found.gradient)[0], expected, rtol=1e-9, atol=1e-11)
 
 
+@pytest.mark.slow
 def test_forward_mode_all_the_way_is_reverse_over_forward_over_reverse(mlp, problem):
     found = sharpness_gradient(mlp, problem)
     backwards = jax.grad(lambda network: curvature_along(network, problem, found.vector))(mlp)

@@ -396,6 +396,7 @@ def test_a_gradient_that_jumps_is_recognized_and_not_ground_to_dust():
 
 
 @pytest.mark.parametrize("loss", [flowsim.losses.Huber(0.5), flowsim.losses.SquaredError()], ids=["Huber", "ReLU²"])
+@pytest.mark.slow
 def test_a_derivative_of_the_gradient_that_jumps_is_no_jump_of_the_gradient(loss):
     activation = jnp.tanh if isinstance(loss, flowsim.losses.Huber) else lambda x: jax.nn.relu(x) ** 2
     network = eqx.nn.MLP(5, "scalar", 20, 2, activation, key=jax.random.key(0))
@@ -414,12 +415,14 @@ def test_the_end_of_a_plateau_is_not_taken_for_a_jump_nor_stepped_with_its_curva
     assert abs(float(jnp.prod(flow.network)) - 1) < 1e-6
 
 
+@pytest.mark.slow
 def test_short_steps_take_no_products():
     network, problem = small_mlp()
     flow = flowsim.integrate(network, problem, t1=0.02, ts=[], solver=StabilitySwitching())
     assert (flow.products, flow.gradients) == (0, 6 * flow.steps + 1)
 
 
+@pytest.mark.slow
 def test_a_jacobian_counts_as_the_passes_over_the_data_that_it_takes():
     network, problem = small_mlp()
     flow = flowsim.integrate(network, problem, t1=5.0, ts=[], solver=LowRankExtrapolation(followed=0))
@@ -454,6 +457,7 @@ def small_mlp(activation=jnp.tanh):
     return network, flowsim.EmpiricalRisk(X, y)
 
 
+@pytest.mark.slow
 def test_a_flow_that_is_not_stiff_never_pays_for_a_gauss_newton_matrix():
     network, problem = small_mlp()
     ours, explicit = (
@@ -501,6 +505,7 @@ def test_a_choice_of_solvers_works_mapped_and_in_single_precision():
     np.testing.assert_allclose(risks[0], exact.final_risk, rtol=1e-8)
 
 
+@pytest.mark.slow
 def test_a_smooth_network_is_not_taken_for_one_whose_gradient_jumps():
     network = eqx.nn.MLP(5, 1, 20, 2, jax.nn.gelu, key=jax.random.key(0))
     X, y = np.random.default_rng(0).standard_normal((50, 5)), np.random.default_rng(1).standard_normal((50, 1))
@@ -508,6 +513,7 @@ def test_a_smooth_network_is_not_taken_for_one_whose_gradient_jumps():
     assert flow.loosened == 1
 
 
+@pytest.mark.slow
 def test_a_linear_model_at_zero_raises_the_order_of_its_steps():
     X = np.random.default_rng(0).standard_normal((50, 5))
     labels = np.where(X @ np.arange(1, 6) + 3 * np.random.default_rng(2).standard_normal(50) > 0, 1, -1)

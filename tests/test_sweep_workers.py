@@ -200,6 +200,7 @@ def asked_for(folder, crew, content, name):
     return PendingSweep(read_scenario(path), folder, BlockStore(folder / "blocks"), crew)
 
 
+@pytest.mark.slow
 def test_what_two_sweeps_miss_is_computed_once(tmp_path):
     crew = Eager()
     wider = SCENARIO.replace("[0.5, 1.0, 1.5, 2.0]", "[0.5, 2.5]")

@@ -65,6 +65,7 @@ def test_each_flow_is_what_integrate_finds_alone(whole):
         np.testing.assert_allclose(cell.initial_risk, regression(noise)(network), rtol=1e-12)
 
 
+@pytest.mark.slow
 def test_each_descent_is_what_descend_finds_alone_from_the_start_of_the_flow(whole):
     network = make(start_key(5, "noise=0.9, scale=0.8", 1), 0.8)
     flow = flowsim.integrate(network, regression(0.9), ts=[])
@@ -92,6 +93,7 @@ def test_a_cell_does_not_depend_on_which_others_run_nor_in_what_order(whole):
         np.testing.assert_array_equal(here, there[name], err_msg=name)
 
 
+@pytest.mark.slow
 def test_the_result_has_table_figures_and_data_set_as_a_sweep_of_a_scenario(whole, tmp_path):
     found = flowsim.Sweep(whole, ())
     printed = str(found)
@@ -302,6 +304,7 @@ def test_problems_are_drawn_from_one_key_whatever_the_repetition():
     assert len(keys) == 2  # one for each sweep, as it takes no values
 
 
+@pytest.mark.slow
 def test_words_and_widths_are_values_too():
     def shaped(key, widths, start):
         scale = {"small": 0.1, "large": 0.5}[start]
@@ -315,6 +318,7 @@ def test_words_and_widths_are_values_too():
     assert found.figures()["squared_distance"]
 
 
+@pytest.mark.slow
 def test_a_folder_with_another_sweep_is_refused_in_words_and_given_up_when_told_to(tmp_path, computed):
     options = {"folder": tmp_path / "mine"}
     flowsim.sweep(make, regression(), {"scale": [0.5]}, **options)

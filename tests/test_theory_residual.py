@@ -112,6 +112,7 @@ def test_corollary_3_asks_for_full_rank(path, problem):
     assert found["Corollary 3, lower"].verdict is Verdict.ASSUMPTION_NOT_MET
 
 
+@pytest.mark.slow
 def test_theorem_5_is_about_several_outputs_and_theorem_2_is_not(several):
     assert several.end.converged
     found = {statement.name: statement for statement in theory.statements(several)}

@@ -29,6 +29,7 @@ def folder(tmp_path_factory):
     return folder
 
 
+@pytest.mark.slow
 def test_every_cell_of_the_grid_is_in_the_summary(folder):
     flows = summary(folder)["flows"]
     cells = {(flow["depth"], flow["condition"], flow["repetition"]) for flow in flows}
@@ -43,6 +44,7 @@ def test_every_cell_of_the_grid_is_in_the_summary(folder):
         assert found["Theorem 4"]["verdict"] == "not applicable"
 
 
+@pytest.mark.slow
 def test_there_is_a_figure_of_the_sides_and_one_of_the_conditioning(folder):
     for name in ("theory", "conditioning"):
         for suffix in ("png", "pdf"):

@@ -15,7 +15,7 @@ from .central_edge import edge_unknown, empty_rows, looked, overlaps
 from .central_events import Approach
 from .central_face import Face, projected, with_vectors
 from .central_field import CentralField, Edge, Reading
-from .field import GradientField, Measured
+from .field import GradientField, Measured, norm
 from .solvers import LowRankExtrapolation, Proposal, ProposingSolver
 from .work import Work, no_work
 
@@ -31,10 +31,12 @@ _OFF = 10.0
 class CentralState(eqx.Module):
     """Where the solver is: what it measured there, the spectrum, X, the normals of the edge and what bends it.
 
-    `comes_down` says that the run began beyond the edge, and is not there yet, `slack` how far X is from losing rank.
-    `largest` is the largest tr X so far, `switches` how often the number of eigenvalues at the edge changed.
+    Before the first look `known` is false, and what was measured is that of the gradient flow. `comes_down` says that
+    the run began beyond the edge, and is not there yet, `slack` how far X is from losing rank. `largest` is the largest
+    tr X so far, `switches` how often the number of eigenvalues at the edge changed.
     """
 
+    known: Bool[Array, ""]
     measured: Measured
     edge: Edge
     covariance: Float[Array, "m m"]
@@ -72,33 +74,27 @@ class CentralSteps(ProposingSolver):
         return self.columns
 
     def init(self, terms: Any, t0: Any, t1: Any, y0: PyTree, args: Any) -> CentralState:
-        """Return the state before the first step, which has looked at the spectrum."""
+        """Return the state before the first step: of the spectrum nothing is known, and nothing is held."""
         edge = edge_unknown(y0, self.most)
         room = edge.room(self.most)
         normals, bends = empty_rows(y0, room * (room + 1) // 2), empty_rows(y0, room * len(edge.values))
-        edge, products = looked(self._field(edge, normals, bends), y0)
-        active = jnp.sum(edge.values >= (1 - self._part(_MET)) * self.edge_value)
-        edge = eqx.tree_at(lambda e: e.active, edge, active)
-        field = self._field(edge, normals, bends)
-        reading = field.reading(y0)
-        face = Face.of(reading, active, self.edge_value)
-        measured = Measured(reading.slope, reading.objective)
-        edge = with_vectors(edge, reading)
-        zero, trace = jnp.zeros_like(reading.objective), jnp.trace(reading.covariance)
+        objective, gradient = jax.value_and_grad(self.field.objective)(y0)
+        measured, zero = Measured(jax.tree.map(jnp.negative, gradient), objective), jnp.zeros_like(objective)
         return CentralState(
+            known=jnp.array(False),
             measured=measured,
             edge=edge,
-            covariance=reading.covariance,
-            normals=face.normals(),
+            covariance=jnp.zeros((room, room), objective.dtype),
+            normals=normals,
             bends=bends,
-            comes_down=jnp.max(face.departure, initial=0) > self._part(_HELD) * self.edge_value,
-            gradient_norm=reading.gradient_norm,
-            slack=reading.slack,
-            largest=trace,
+            comes_down=jnp.array(True),
+            gradient_norm=norm(gradient),
+            slack=zero,
+            largest=zero,
             approach=Approach.none(jnp.stack([zero, zero]), zero),
             switches=jnp.array(0),
-            inner=self._inner(field).beginning(y0, measured),
-            spent=Work(jnp.array(1), products + reading.products),
+            inner=self._inner(self._field(edge, normals, bends)).beginning(y0, measured),
+            spent=Work(jnp.array(1), jnp.array(0)),
         )
 
     @property
@@ -115,28 +111,35 @@ class CentralSteps(ProposingSolver):
         return solver_state.measured
 
     def after_rejection(self, before: CentralState, after: CentralState) -> CentralState:
-        """Return what has been learned, at the point from where the step went."""
-        return dataclasses.replace(before, approach=after.approach, spent=after.spent)
+        """Return what has been learned, at the point from where the step went; all of the first look."""
+        learned = dataclasses.replace(before, approach=after.approach, spent=after.spent)
+        return jax.tree.map(lambda old, new: jnp.where(before.known, old, new), learned, after)
 
     def step(
         self, terms: Any, t0: Any, t1: Any, y0: PyTree, args: Any, solver_state: CentralState, made_jump: Any
     ) -> tuple:
-        """Take one step, or the part of it after which other eigenvalues are at the edge."""
-        h, state = t1 - t0, solver_state
+        """Take one step, or the part of it after which other eigenvalues are at the edge.
+
+        The first is none: it looks around, and is rejected. So a program holds what reads the field at the end of a
+        step once, and not a second time for the point where it begins.
+        """
+        state = solver_state
+        h = jnp.where(state.known, t1 - t0, 0)
         field = self._field(state.edge, state.normals, state.bends)
         inner = dataclasses.replace(state.inner, measured=state.measured, work=no_work())
-        y1, proposal, _, inner, _ = self._inner(field).step(terms, t0, t1, y0, args, inner, made_jump)
+        y1, proposal, _, inner, _ = self._inner(field).step(terms, t0, t0 + h, y0, args, inner, made_jump)
         # The evaluation at the end is made below, where the end is known.
         spent = state.spent + inner.work + Work(jnp.array(-1), jnp.array(0))
         state = dataclasses.replace(state, inner=dataclasses.replace(inner, measured=state.measured), spent=spent)
 
         def ended() -> tuple:
-            return self._ended(field, y1, h, proposal, state)
+            end = jax.tree.map(lambda new, old: jnp.where(state.known, new, old), y1, y0)
+            return self._ended(field, end, h, proposal, state)
 
         def failed() -> tuple:
             return y1, proposal, state, jnp.array(False)
 
-        y1, proposal, state, crowded = jax.lax.cond(proposal.size <= 1, ended, failed)
+        y1, proposal, state, crowded = jax.lax.cond((proposal.size <= 1) | ~state.known, ended, failed)
         result = diffrax.RESULTS.where(crowded, diffrax.RESULTS.internal_error, diffrax.RESULTS.successful)
         return y1, proposal, {"y0": y0, "y1": y1}, state, result
 
@@ -148,7 +151,7 @@ class CentralSteps(ProposingSolver):
         excess, comes = self._newcomers(edge, state.edge)
         count = state.edge.active + comes
         edge = eqx.tree_at(lambda e: e.active, edge, count)
-        far = jnp.where(state.comes_down, _OFF * self.rtol, jnp.inf)
+        far = jnp.where(state.known, jnp.where(state.comes_down, _OFF * self.rtol, jnp.inf), 0)
         bounds = self._part(_HELD) * self.edge_value, far * self.edge_value
         y, reading, spent = projected(field, y1, edge, bounds)
         state = dataclasses.replace(state, spent=state.spent + spent + Work(jnp.array(0), products))
@@ -165,9 +168,11 @@ class CentralSteps(ProposingSolver):
             length, approach = state.approach.onward(h, end, met)
             aimed = length > 0
             onward = Proposal(proposal.size, jnp.where(aimed, length / h, proposal.factor), aimed=aimed)
+            again = Proposal(jnp.full_like(h, 2.0), jnp.ones_like(h), aimed=True)
+            onward = jax.tree.map(lambda new, same: jnp.where(state.known, new, same), onward, again)
             return y, onward, dataclasses.replace(after, approach=approach), crowded
 
-        return jax.lax.cond(state.approach.passed(end, met), too_long, kept)
+        return jax.lax.cond(state.approach.passed(end, met) & state.known, too_long, kept)
 
     def _newcomers(self, edge: Edge, before: Edge) -> tuple[Float[Array, ""], Int[Array, ""]]:
         """Return by how much the largest eigenvalue that was not held is beyond the edge, and how many are at it."""
@@ -208,12 +213,13 @@ class CentralSteps(ProposingSolver):
         edge = with_vectors(eqx.tree_at(lambda e: e.active, edge, active), reading)
         state = dataclasses.replace(
             state,
+            known=jnp.array(True),
             measured=Measured(reading.slope, reading.objective),
             edge=edge,
             covariance=reading.covariance,
             normals=face.normals(),
             comes_down=state.comes_down & far,
-            switches=state.switches + (active != state.edge.active),
+            switches=state.switches + ((active != state.edge.active) & state.known),
             gradient_norm=reading.gradient_norm,
             slack=reading.slack,
             largest=jnp.maximum(state.largest, jnp.trace(reading.covariance)),

@@ -60,8 +60,7 @@ def complementary_covariance(
     walled = drive / strength - jnp.diag(jnp.where(there, 0, 1).astype(drive.dtype))
     problem = _Problem(gram / unit + jnp.diag(jnp.where(inside, 0, 1)), walled)
     free = problem.unconstrained(jnp.where(inside, in_basis(drive / strength), 0))
-    positive = decomposition(free)[0][0] >= 0
-    falls = decomposition(-walled)[0][0] >= 0
+    positive, falls = jax.lax.map(lambda matrix: decomposition(matrix)[0][0] >= 0, jnp.stack([free, -walled]))
 
     def searched() -> Array:
         return problem.polished(jnp.where(block, problem.approached(), 0))
@@ -125,14 +124,15 @@ class _Problem(eqx.Module):
         off = self._off(pair)
         pushed = in_basis(scaling.T @ self._matrix(off) @ scaling)
 
-        def towards(center: Array) -> tuple[Array, Array]:
-            aim = jnp.diag(center / middle - middle)
+        def towards(_: int, state: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
+            aim = jnp.diag(state[0] / middle - middle)
             primal = self._matrix(jnp.linalg.solve(system, in_basis(aim) + pushed))
-            return primal, jnp.minimum(_reach(middle, primal), _reach(middle, aim - primal))
+            reach = jnp.min(jax.lax.map(lambda way: _reach(middle, way), jnp.stack([primal, aim - primal])))
+            return (1 - reach * _SHORT_OF_THE_BOUNDARY) ** 2 * pair.gap / size, primal, reach
 
         # How far the way to the boundary itself leads tells how much the pair has to be centred (Mehrotra 1992).
-        _, free = towards(jnp.zeros_like(pair.gap))
-        primal, length = towards((1 - free * _SHORT_OF_THE_BOUNDARY) ** 2 * pair.gap / size)
+        nowhere = jnp.zeros_like(pair.gap), jnp.zeros_like(pair.primal), jnp.zeros_like(pair.gap)
+        _, primal, length = jax.lax.fori_loop(0, 2, towards, nowhere)
         moved = scaling @ primal @ scaling.T
         dual = self._matrix(self.raised @ in_basis(moved) - off)
         after = _Pair(pair.primal + length * moved, pair.dual + length * dual, pair.steps + 1)
@@ -146,22 +146,21 @@ class _Problem(eqx.Module):
     def polished(self, near: Float[Array, "k k"]) -> Float[Array, "k k"]:
         """Return X from a point near it, by Newton's method for X = (X − Y)₊ while that makes the equation truer."""
 
+        size = self.drive.shape[0]
+        basis = jnp.asarray(symmetric_basis(size), self.drive.dtype)
+        identity = jnp.eye(len(basis), dtype=self.drive.dtype)
+
         def step(state: tuple) -> tuple:
-            point, error, _, steps = state
+            best, point, error, _, steps = state
             off, clipped = self._residual(point)
-            size = self.drive.shape[0]
-            basis = jnp.asarray(symmetric_basis(size), self.drive.dtype)
-            identity = jnp.eye(len(basis), dtype=self.drive.dtype)
+            better = jnp.max(jnp.abs(off)) < error
             through = jax.vmap(clipped)(jnp.tensordot(identity - self.raised, basis, 1)).T
             moved = point - self._matrix(jnp.linalg.solve(identity - through, in_basis(off)))
-            after = jnp.max(jnp.abs(self._residual(moved)[0]))
-            better = after < error
-            return jnp.where(better, moved, point), jnp.where(better, after, error), better, steps + 1
+            left = jnp.where(better, jnp.max(jnp.abs(off)), error)
+            return jnp.where(better, point - off, best), moved, left, better, steps + 1
 
-        first = jnp.max(jnp.abs(self._residual(near)[0]))
-        state = (near, first, jnp.array(True), jnp.array(0))
-        point = jax.lax.while_loop(lambda s: s[2] & (s[3] < _MAX_STEPS), step, state)[0]
-        return point - self._residual(point)[0]
+        state = (near, near, jnp.full((), jnp.inf, near.dtype), jnp.array(True), jnp.array(0))
+        return jax.lax.while_loop(lambda s: s[3] & (s[4] < _MAX_STEPS), step, state)[0]
 
     def _residual(self, point: Array) -> tuple[Float[Array, "k k"], Callable[[Array], Float[Array, " n"]]]:
         """Return X − (X − Y)₊, and the derivative of the positive part there, in coordinates."""
