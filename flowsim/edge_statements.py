@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from jaxtyping import Bool, Float
 
+from .dynamics import Outcome
 from .flow_limits import ERROR, LIMIT
 from .models import DISTANCE, MEAN_EXCESS_RISK, MEAN_RISK, OSCILLATION
 from .recorded import Recorded, RecordedRun, recorded
@@ -21,9 +22,8 @@ from .theory import Assumption, Statement, Verdict, judge
 if TYPE_CHECKING:
     import xarray
 
-HELD, MEAN, SWING, DISTANT, FALLS = (
+HELD, SWING, DISTANT, FALLS = (
     "sharpness held at 2/η",
-    "mean risk",
     "oscillation",
     "distance from the centre",
     "sharpness of the flow's limit falls",
@@ -39,6 +39,7 @@ _EVEN = 0.25
 _ROUNDING = 1e-5
 # An amplitude that fell to so many roundings of its largest value is rounding itself.
 _ROUNDINGS = 1e3
+_LARGEST_EXPONENT = 690
 
 
 @dataclass(frozen=True)
@@ -110,7 +111,8 @@ class _Swings:
     def of(cls, descent: RecordedRun, model: RecordedRun) -> "_Swings":
         times, amplitude = descent.along("time"), descent.along(OSCILLATION.name)
         least = _ROUNDINGS * float(np.finfo(amplitude.dtype).eps) * np.max(amplitude, initial=0, where=amplitude > 0)
-        past = (times >= descent.number("crossing_time")) & (amplitude > least)
+        end = model.number("end_time") if model.outcome is Outcome.TIME_LIMIT else math.inf  # as it was asked for
+        past = (times >= descent.number("crossing_time")) & (amplitude > least) & (times <= end * (1 + _ROUNDING))
         return cls(descent, model, times, past, (_came_to_edge(descent), *_swings_evenly(descent, past)))
 
     def measured(self, quantity: str) -> Float[np.ndarray, " past"]:
@@ -179,7 +181,7 @@ def _log_ratio(predicted: np.ndarray, measured: np.ndarray) -> float:
 
 
 def _factor(error: float) -> str:
-    return f"{math.exp(min(error, 700)):.3g}"
+    return f"{math.exp(error):.3g}" if error < _LARGEST_EXPONENT else "more than 1e300"
 
 
 def _oscillation(swings: _Swings) -> Statement:
@@ -215,10 +217,12 @@ def _limit_falls(run: RecordedRun) -> Statement:
     enough = Assumption("two limits or more are known from there on", len(low) > 0, f"{int(past.sum())} of them")
     claim = "from the edge on, the sharpness of the flow's limit never rises along descent by more than its error"
     note = "proven for scalar networks (Kreisler et al. 2023), and for any other no more than what is seen"
+    edge = _came_to_edge(run)
+    found = _judged(FALLS, claim, low, high, [edge], [enough], FLOW_LIMITS, times[past][1:], note)
     before, least = _next_and_least(values[known & ~past], errors[known & ~past])
-    if (before > least).any():
-        note += f"; below the edge it rose, by {np.max((before - least) / least):.1g} of itself"
-    return _judged(FALLS, claim, low, high, [_came_to_edge(run)], [enough], FLOW_LIMITS, times[past][1:], note)
+    if edge.met is None or not (before > least).any():
+        return found
+    return replace(found, note=f"{found.note}; below the edge it rose, by {np.max(before / least) - 1:.1g} of itself")
 
 
 def _next_and_least(values: np.ndarray, errors: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -36,7 +36,7 @@ class FlowLimits:
     Kreisler, Nacson, Soudry and Carmon (2023, "Gradient descent monotonically decreases the sharpness of gradient flow
     solutions in scalar networks and beyond") prove that it falls along descent for scalar networks, where the
     sharpness itself rises and swings. Each takes a flow to its limit, within `rtol` as in `integrate` and a tenth of
-    what is left by default; it is NaN where the flow does not converge within `max_steps`. A second flow, ten times
+    what is left by default; it is NaN where the flow does not come to rest within `max_steps`. A second flow, ten times
     looser in both, tells the error: what they differ by, and what the eigenvalue is certified to. Raises `ValueError`
     for a number of records below one.
     """
@@ -79,7 +79,7 @@ class FlowLimits:
         options = {"rtol": rtol * looser, "stopping": Stopping(**near), "max_steps": self.max_steps}
         flow = integrate(network, run.problem, ts=np.empty(0), **options)
         try:
-            return float(flow.final_sharpness) if flow.converged else np.nan
+            return float(flow.final_sharpness) if flow.outcome.settled else np.nan
         except RuntimeError:  # not certified
             return np.nan
 
