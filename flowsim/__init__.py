@@ -27,6 +27,7 @@ from .dynamics import (
     descend as descend,
     integrate as integrate,
 )
+from .edge_statements import RunStatements as RunStatements, edge_statements as edge_statements
 from .experiments import open_results as open_results
 from .flow_limits import FlowLimits as FlowLimits
 from .networks import (

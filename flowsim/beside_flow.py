@@ -1,5 +1,7 @@
 """A run measured against the flow: how far it is from it, and when it reaches its edge of stability."""
 
+from dataclasses import replace
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -7,8 +9,10 @@ from jaxtyping import Array, Float, Int, PyTree
 
 from .compiling import compiled
 from .dynamics import Trajectory
+from .models import Followed
 from .networks import split
 from .runs import SHARPNESS, Edge
+from .sharpness_course import SharpnessAlong
 from .trajectories import RunBesideFlow, last_common
 
 
@@ -39,6 +43,17 @@ def beside(flow: Trajectory, run: Trajectory, learning_rate: float, edge: Edge |
         dynamics=run.dynamics,
         edge=edge,
     )
+
+
+def model_beside(flow: Trajectory, followed: Followed, along: SharpnessAlong) -> RunBesideFlow:
+    """Return the run of a model with its sharpness along the way, as it stands beside the flow.
+
+    To within what the model holds its sharpness comes within what that is measured.
+    """
+    known = beside(flow, along.added_to(followed.run, pairs=False), followed.learning_rate)
+    if followed.held_within is None:
+        return known
+    return replace(known, held_within=followed.held_within + along.tolerance(followed.run.network))
 
 
 def _curvature(run: Trajectory, name: str) -> Array | None:

@@ -1,7 +1,7 @@
 """Gradient flow and gradient descent from one initialization, on one time axis."""
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -11,7 +11,7 @@ import jax
 import numpy as np
 from jaxtyping import PyTree
 
-from .beside_flow import beside
+from .beside_flow import beside, model_beside
 from .dynamics import (
     Descent,
     GradientDescent,
@@ -26,7 +26,9 @@ from .dynamics import (
     steps_until,
     whole_if_close,
 )
+from .edge_statements import RunStatements, edge_statements
 from .edges import own_edge_of
+from .flow_limits import FlowLimits, check_limits
 from .models import GRADIENT, Modelled, chosen_models
 from .networks import split, weight_dtype
 from .probes import Probe, probe_of
@@ -65,6 +67,11 @@ class Comparison:
         """Return all runs as labelled arrays over (run, record), with `attrs` among the attributes."""
         theory = {"bounds": self.bounds, "critical_learning_rate": self.critical_learning_rate}
         return trajectories_of(self.flow, (*self.descents, *self.models), attrs=attrs, **theory)
+
+    @property
+    def statements(self) -> tuple[RunStatements, ...]:
+        """What is said of the descents at the edge of stability and of their models, checked: see `edge_statements`."""
+        return edge_statements(self.to_dataset())
 
     # What draws, prints and writes stands on a floor above this one, and is asked for when it is wanted.
 
@@ -107,6 +114,7 @@ def compare(
     diagnostics: Mapping[str, Callable[[Any], Any]] | None = None,
     probes: Sequence[Probe | Callable[[Any], Any]] = (),
     sharpness: bool | SharpnessAlong = True,
+    limits: FlowLimits | None = None,
     records: int | None = None,
     stopping: Stopping | None = None,
     progress: Callable[[str], None] = lambda stage: None,
@@ -130,12 +138,14 @@ def compare(
     each; the flow records at all of these times together, so that every distance is taken at equal times.
     That keeps 2 × (number of rates) × `records` copies of the weights: by default 250 records, fewer for a
     network so large that they would take more than 4 GB. The sharpness is followed along all runs as a
-    `SharpnessAlong` says, and only known at their ends with False. `flow_options` go to `integrate` (`rtol`, `solver`,
-    …); `progress` is called with a few words before each run. Raises `ValueError` for numbers that cannot be, and as
-    `integrate` and `descend` do.
+    `SharpnessAlong` says, and only known at their ends with False. With `limits`, descents record the sharpness that
+    the gradient flow would reach from some of their points (`FlowLimits`). `flow_options` go to `integrate` (`rtol`,
+    `solver`, …); `progress` is called with a few words before each run. Raises `ValueError` for numbers that cannot be,
+    and as `integrate` and `descend` do.
     """
     learning_rates, t1 = _rates(learning_rates, network), _end_time(t1)
     along = _sharpness_along(sharpness, network, probes, diagnostics)
+    check_limits(limits)
     records = _affordable_records(network, len(learning_rates)) if records is None else records
     if not (isinstance(records, int) and records >= 2):
         raise ValueError(f"records must be a whole number, two or more, got {records!r}")
@@ -160,18 +170,29 @@ def compare(
         progress("sharpness along the way")
         flow = along.added_to(flow, pairs=False)
         runs = [along.added_to(run, pairs=True) for run in modelled.descents]
-        followed = [(along.added_to(run, pairs=False), eta) for run, eta in followed]
+        models_beside = tuple(model_beside(flow, one, along) for one in followed)
+        if limits is not None:
+            runs = list(_with_limits(runs, learning_rates, limits, progress))
     else:
-        flow, followed = integrate(network, problem, sharpness=True, **when, **shared, **flow_options), []
+        flow, models_beside = integrate(network, problem, sharpness=True, **when, **shared, **flow_options), ()
     bounds = minimal_sharpness_bounds_of(network, problem)
     edges = map(own_edge_of, optimizers, learning_rates)
     return Comparison(
         flow=flow,
         descents=tuple(map(partial(beside, flow), runs, learning_rates, edges)),
-        models=tuple(beside(flow, run, eta) for run, eta in followed),
+        models=models_beside,
         bounds=bounds,
         critical_learning_rate=None if bounds is None or bounds[0] == 0 else 2 / bounds[0],
     )
+
+
+def _with_limits(
+    runs: Sequence[Trajectory], rates: Sequence[float], limits: FlowLimits, progress: Callable[[str], None]
+) -> Iterator[Trajectory]:
+    """Yield the descents with the sharpness of the flow's limits from their points."""
+    for run, eta in zip(runs, rates, strict=True):
+        progress(f"limits of the flow from descent with η = {eta:g}")
+        yield limits.added_to(run)
 
 
 def _end_time(t1: object) -> float:

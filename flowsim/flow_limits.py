@@ -1,21 +1,32 @@
 """Where the gradient flow would go from the points of a run: the sharpness of its limit from each of them."""
 
 import dataclasses
+from typing import Any
 
 import jax
 import numpy as np
+from jaxtyping import PyTree
 
-from .dynamics import Trajectory, integrate
-from .networks import records as records_of
+from .curvature import default_rtol
+from .dynamics import Stopping, Trajectory, integrate
+from .networks import records as records_of, weight_dtype
 from .probes import Label
 from .sharpness_course import spread_over
 
 LIMIT = Label(
-    "flow_sharpness",
+    "limit_sharpness",
     "sharpness of the limit of the gradient flow from here",
     r"sharpness of the flow's limit from here",
     logarithmic=False,
 )
+ERROR = Label(
+    "limit_sharpness_error",
+    "estimated error of the sharpness of the limit of the gradient flow from here",
+    r"error of the sharpness of the flow's limit",
+)
+COLUMNS = (LIMIT, ERROR)
+# What the flow of which the error is told is looser by, and how much nearer than by default the other comes.
+_LOOSER = 10.0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -24,8 +35,10 @@ class FlowLimits:
 
     Kreisler, Nacson, Soudry and Carmon (2023, "Gradient descent monotonically decreases the sharpness of gradient flow
     solutions in scalar networks and beyond") prove that it falls along descent for scalar networks, where the
-    sharpness itself rises and swings. Each takes a flow to its limit, within `rtol` as in `integrate`; it is NaN where
-    the flow does not converge within `max_steps`. Raises `ValueError` for a number of records below one.
+    sharpness itself rises and swings. Each takes a flow to its limit, within `rtol` as in `integrate` and a tenth of
+    what is left by default; it is NaN where the flow does not come to rest within `max_steps`. A second flow, ten times
+    looser in both, tells the error: what they differ by, and what the eigenvalue is certified to. Raises `ValueError`
+    for a number of records below one.
     """
 
     records: int = 32
@@ -37,23 +50,49 @@ class FlowLimits:
             raise ValueError(f"records is {self.records!r}: expected from how many points flows begin, 1 or more")
 
     def added_to(self, run: Trajectory) -> Trajectory:
-        """Return a run that kept its weights with the sharpness of the flow's limits, as `flow_sharpness`.
+        """Return a run that kept its weights with what the flow's limits are, and to within what that is known.
 
-        Raises `ValueError` for a run without its weights, and as `integrate` does.
+        Among its `diagnostics` that is `limit_sharpness` and `limit_sharpness_error`, NaN at the other records. Raises
+        `ValueError` for a run without its weights, and as `integrate` does.
         """
         if run.path is None:
             raise ValueError("the run did not keep its weights: pass weights=True to integrate or descend")
         times = np.asarray(run.times, float)
-        values = np.full(len(times), np.nan)
+        values, errors = np.full((2, len(times)), np.nan)
         for place in spread_over(times, self.records, pairs=False):
-            values[place] = self._from(run, place)
-        known = {LIMIT.name: jax.device_put(values.astype(np.asarray(run.risk).dtype))}
-        return dataclasses.replace(run, diagnostics=run.diagnostics | known, labels=run.labels | {LIMIT.name: LIMIT})
+            values[place], errors[place] = self._from(run, place)
+        dtype = np.asarray(run.risk).dtype
+        known = {LIMIT.name: values, ERROR.name: errors}
+        known = {name: jax.device_put(column.astype(dtype)) for name, column in known.items()}
+        labels = {label.name: label for label in COLUMNS}
+        return dataclasses.replace(run, diagnostics=run.diagnostics | known, labels=run.labels | labels)
 
-    def _from(self, run: Trajectory, place: int) -> float:
+    def _from(self, run: Trajectory, place: int) -> tuple[float, float]:
         network = records_of(run.path, np.array(place))
-        flow = integrate(network, run.problem, ts=np.empty(0), rtol=self.rtol, max_steps=self.max_steps)
+        value, looser = (self._reached(network, run, factor) for factor in (1.0, _LOOSER))
+        return value, abs(value - looser) + default_rtol(weight_dtype(network)) * abs(value)
+
+    def _reached(self, network: PyTree, run: Trajectory, looser: float) -> float:
+        """Return the sharpness of the limit, with tolerances that are so many times looser; NaN where there is none."""
+        rtol, standard = self._tolerances(weight_dtype(network))
+        near: dict[str, Any] = {name: value * looser / _LOOSER for name, value in standard.items()}
+        options = {"rtol": rtol * looser, "stopping": Stopping(**near), "max_steps": self.max_steps}
+        flow = integrate(network, run.problem, ts=np.empty(0), **options)
         try:
-            return float(flow.final_sharpness) if flow.converged else np.nan
+            return float(flow.final_sharpness) if flow.outcome.settled else np.nan
         except RuntimeError:  # not certified
             return np.nan
+
+    def _tolerances(self, dtype: Any) -> tuple[float, dict[str, float]]:
+        single = dtype.itemsize < 8
+        rtol = (1e-4 if single else 1e-6) if self.rtol is None else self.rtol
+        return rtol, {"gradient_norm": 1e-4, "remaining": 1e-3} if single else {
+            "gradient_norm": 1e-8,
+            "remaining": 1e-6,
+        }
+
+
+def check_limits(limits: object) -> None:
+    """Raise `TypeError` for what is neither `None` nor `FlowLimits`."""
+    if limits is not None and not isinstance(limits, FlowLimits):
+        raise TypeError(f"limits must be None or flowsim.FlowLimits(records=..., rtol=...), got {limits!r}")

@@ -17,8 +17,8 @@ from jaxtyping import Array, Float, Int, PyTree
 
 from .compiling import compiled
 from .dynamics import MODELS, Descent, DescentModel, GradientDescent, Trajectory, integrate
-from .networks import records as records_of, split
-from .probes import Label, MeanRisk, Oscillation
+from .networks import records as records_of, split, weight_dtype
+from .probes import Label, MeanExcessRisk, MeanRisk, Oscillation
 from .problems import Problem
 from .sharpness_course import SharpnessAlong
 
@@ -30,8 +30,6 @@ DISTANCE = Label(
     "distance from the centre of descent's oscillation; in the row of a descent, that of the gradient flow",
     "distance from the centre of GD",
 )
-
-
 SHARPNESS = Label(
     "centre_sharpness",
     "sharpness at the centre of descent's oscillation, and of its models",
@@ -39,7 +37,8 @@ SHARPNESS = Label(
     logarithmic=False,
 )
 # What is recorded of descents and models, besides what a user asks for.
-COLUMNS = (DISTANCE, SHARPNESS, Oscillation().label, MeanRisk().label)
+OSCILLATION, MEAN_RISK, MEAN_EXCESS_RISK = Oscillation().label, MeanRisk().label, MeanExcessRisk().label
+COLUMNS = (DISTANCE, SHARPNESS, OSCILLATION, MEAN_RISK, MEAN_EXCESS_RISK)
 
 
 def chosen_models(names: object, descents: Sequence[Descent]) -> tuple[type[DescentModel], ...]:
@@ -70,6 +69,7 @@ class Centres:
     weights: PyTree
     amplitude: Float[np.ndarray, " places"]
     mean_risk: Float[np.ndarray, " places"]
+    mean_excess_risk: Float[np.ndarray, " places"]
 
     @classmethod
     def of(cls, descent: Trajectory, time_of_step: float) -> "Centres":
@@ -78,9 +78,11 @@ class Centres:
         steps = np.round(times / time_of_step)
         places = 1 + np.flatnonzero((steps[2:] - steps[1:-1] == 1) & (steps[1:-1] - steps[:-2] == 1))
         weights, amplitude = _means(split(descent.path)[0], places)
-        risk = np.asarray(descent.risk)
-        mean_risk = (risk[places - 1] + 2 * risk[places] + risk[places + 1]) / 4
-        return cls(places, times[places], weights, np.asarray(amplitude), mean_risk)
+        means = (
+            (risk[places - 1] + 2 * risk[places] + risk[places + 1]) / 4
+            for risk in (np.asarray(descent.risk), np.asarray(descent.excess_risk))
+        )
+        return cls(places, times[places], weights, np.asarray(amplitude), *means)
 
     def distances(self, run: Trajectory) -> Float[np.ndarray, " places"]:
         """Return how far a run that kept its weights is from the centres; NaN where it did not get there."""
@@ -94,11 +96,12 @@ class Centres:
     def measured_on(self, descent: Trajectory, flow: Trajectory, along: SharpnessAlong) -> Trajectory:
         """Return the descent with its oscillation, the mean risk, the sharpness at the centre, and the flow's distance.
 
-        That is how far the gradient flow is from the centre at the same time.
+        The last is how far the gradient flow is from the centre at the same time.
         """
         found = {
-            Oscillation().label: self.amplitude,
-            MeanRisk().label: self.mean_risk,
+            OSCILLATION: self.amplitude,
+            MEAN_RISK: self.mean_risk,
+            MEAN_EXCESS_RISK: self.mean_excess_risk,
             DISTANCE: self.distances(flow),
         }
         if not along.at_the_end_alone and len(self.places):
@@ -118,6 +121,18 @@ class Centres:
         spread = np.full(len(descent.times), np.nan, np.asarray(descent.risk).dtype)
         spread[self.places] = values
         return spread
+
+
+@dataclasses.dataclass(frozen=True)
+class Followed:
+    """The run of a model of the descent with this learning rate.
+
+    `held_within` is the part of 2/η within which the model holds the sharpness there, as `DescentModel.held_within`.
+    """
+
+    run: Trajectory
+    learning_rate: float
+    held_within: float | None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -151,14 +166,12 @@ class Modelled:
         measured = tuple(one.measured_on(run, flow, along) for one, run in zip(centres, descents, strict=True))
         return cls(measured, tuple(learning_rates), centres, kinds, slots)
 
-    def run(
-        self, network: PyTree, problem: Problem, progress: Callable[[str], None], **options: Any
-    ) -> list[tuple[Trajectory, float]]:
+    def run(self, network: PyTree, problem: Problem, progress: Callable[[str], None], **options: Any) -> list[Followed]:
         """Integrate each model of each descent, with records at the times of its centres and its distance from them.
 
         `options` go to `integrate`, with the `probes` that are asked for.
         """
-        probes = (Oscillation(), MeanRisk(), *options.pop("probes"))
+        probes = (Oscillation(), MeanRisk(), MeanExcessRisk(), *options.pop("probes"))
         found = []
         for kind in self.kinds:
             for eta, centres in zip(self.learning_rates, self.centres, strict=True):
@@ -166,7 +179,8 @@ class Modelled:
                 progress(f"{MODELS.name_of(kind)} flow with η = {eta:g}")
                 times = np.append(centres.times, np.full(self.slots - len(centres.times), np.inf))
                 run = integrate(network, problem, model=model, ts=times, weights=True, probes=probes, **options)
-                found.append((_recorded(run, {DISTANCE: centres.distances_along(run)}), eta))
+                run = _recorded(run, {DISTANCE: centres.distances_along(run)})
+                found.append(Followed(run, eta, model.held_within(weight_dtype(network))))
         return found
 
 

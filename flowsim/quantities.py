@@ -31,6 +31,7 @@ _LONG_NAMES = {
     "distance_at_common_time": "distance of the weights to those of gradient flow, at the last time that both reached",
     "distance_time": "last time that both the run and gradient flow reached, at which their distance is taken",
     "crossing_time": "time at which the sharpness first reaches 2/η, NaN if it never does",
+    "held_within": "part of 2/η within which a model of descent holds the sharpness there, NaN where it does not",
     "solver": "name of the solver",
     "gradients": "number of evaluations of the gradient, NaN where it was not counted",
     "products": "number of Hessian-vector products, or rows of the Jacobian of the outputs",

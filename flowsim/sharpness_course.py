@@ -80,13 +80,17 @@ class SharpnessAlong:
         self, path: PyTree, times: Float[np.ndarray, " records"], run: Trajectory, *, pairs: bool = False
     ) -> Float[np.ndarray, "records count"]:
         """Return the largest eigenvalues along a `path` at `times`, measured as closely as `run` is; else NaN."""
-        size, dtype = _size(run.network), weight_dtype(run.network)
-        places = spread_over(times, self._records(run, size), pairs=pairs)
-        rtol = max(_RTOL, default_rtol(dtype)) if self.rtol is None and size > _FEW else self.rtol
+        places = spread_over(times, self._records(run, _size(run.network)), pairs=pairs)
+        rtol = self.tolerance(run.network)
         known = eigenvalues_along(path, run.problem, places, count=self.count, rtol=rtol)
         values = np.full((len(times), self.count), np.nan, known.dtype)
         values[places] = known
         return values
+
+    def tolerance(self, network: PyTree) -> float:
+        """Return the bound on the residual of an eigenvalue of this network, relative to the largest."""
+        known = default_rtol(weight_dtype(network))
+        return (max(_RTOL, known) if _size(network) > _FEW else known) if self.rtol is None else float(self.rtol)
 
     def names(self) -> tuple[str, ...]:
         """Return under which names more than the sharpness is recorded."""

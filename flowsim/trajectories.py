@@ -32,7 +32,8 @@ class RunBesideFlow:
     `distance_to_flow` is the distance at the last time that both reached, `distance_time` (see `last_common`);
     `crossing_time` is the time ηk at which the sharpness first
     reaches 2/η, interpolated between records, or `None` if it never does, or is not known. `edge` is what stands in
-    place of the sharpness and 2/η for a descent that has another edge of stability.
+    place of the sharpness and 2/η for a descent that has another edge of stability. `held_within` is the part of 2/η
+    within which a model of descent is measured to hold the sharpness there, `None` for dynamics that do not.
     """
 
     learning_rate: float | None
@@ -43,6 +44,7 @@ class RunBesideFlow:
     crossing_time: float | None
     dynamics: str = GRADIENT_DESCENT
     edge: Edge | None = None
+    held_within: float | None = None
 
 
 def last_common(times: np.ndarray, distance: np.ndarray) -> tuple[float, float]:
@@ -77,7 +79,7 @@ def trajectories_of(
     paths = [_path(flow, None), *(_path(other.trajectory, other.distance) for other in beside)]
     ends = [_end(flow), *(_end(other.trajectory) | _beside_flow(other) for other in beside)]
     labels = {name: label for run in (*(other.trajectory for other in beside), flow) for name, label in _labels(run)}
-    variables = _over_records(paths, labels) | _over_runs(ends)
+    variables = _over_records(paths, labels) | _over_runs(ends) | _held(beside)
     known = {name: json.dumps(value) if isinstance(value, Mapping) else value for name, value in (attrs or {}).items()}
     theory = _theory(bounds, critical_learning_rate)
     return xarray.Dataset(variables, run_coordinates(runs), theory | known)
@@ -164,6 +166,12 @@ def _beside_flow(other: RunBesideFlow) -> dict[str, float]:
 def _over_runs(ends: Sequence[dict[str, Any]]) -> dict[str, Any]:
     said = {name: attributes(_SAID.get(name, name)) for name in ends[0]}
     return {name: (RUN, np.array([end[name] for end in ends]), said[name]) for name in ends[0]}
+
+
+def _held(beside: Sequence[RunBesideFlow]) -> dict[str, Any]:
+    """Return within what each run holds the sharpness at 2/η, NaN where it does not; nothing where none does."""
+    known = [math.nan, *(math.nan if other.held_within is None else other.held_within for other in beside)]
+    return {} if np.isnan(known).all() else {"held_within": (RUN, np.array(known), attributes("held_within"))}
 
 
 def _theory(bounds: tuple[float, float] | None, critical_learning_rate: float | None) -> dict[str, float]:

@@ -32,6 +32,8 @@ FLOORS = {
     "trajectories": 6,
     "beside_flow": 6,
     "flow_limits": 6,
+    "recorded": 6,
+    "edge_statements": 6,
     "models": 6,
     "comparison": 6,
     "experiments": 7,

@@ -23,18 +23,18 @@ def descent():
 def test_the_limits_from_the_iterates_of_a_scalar_network_are_those_of_the_closed_form(descent):
     run = flowsim.FlowLimits(records=61).added_to(descent)
     expected = limit_of_two(np.asarray(run.path["a"]), np.asarray(run.path["b"]), 1.0)
-    np.testing.assert_allclose(run.diagnostics["flow_sharpness"], expected, rtol=1e-5)
+    np.testing.assert_allclose(run.diagnostics["limit_sharpness"], expected, rtol=1e-5)
 
 
 def test_the_sharpness_of_the_flows_limit_falls_along_descent_on_a_scalar_network(descent):
     """Kreisler et al. (2023), while that of the iterates themselves goes up and down."""
-    limits = np.asarray(flowsim.FlowLimits(records=61).added_to(descent).diagnostics["flow_sharpness"])
+    limits = np.asarray(flowsim.FlowLimits(records=61).added_to(descent).diagnostics["limit_sharpness"])
     assert (np.diff(limits) <= 1e-6 * limits[:-1]).all()
     assert limits[0] > 12 > 10 > limits[-1]
 
 
 def test_a_few_records_are_measured_and_the_last_among_them(descent):
-    limits = np.asarray(flowsim.FlowLimits(records=4, max_steps=5000).added_to(descent).diagnostics["flow_sharpness"])
+    limits = np.asarray(flowsim.FlowLimits(records=4, max_steps=5000).added_to(descent).diagnostics["limit_sharpness"])
     assert 3 <= np.isfinite(limits).sum() <= 6
     assert np.isfinite(limits[-1])
 

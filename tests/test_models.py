@@ -2,6 +2,7 @@
 
 import json
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -9,10 +10,13 @@ import yaml
 
 import flowsim
 from flowsim import cli
+from flowsim.edge_statements import HELD
 from flowsim.experiments import ScenarioError, read_scenario
 from flowsim.models import Centres
+from flowsim.probes import MeanExcessRisk, MeanRisk
 from flowsim.report import figures, tables
 from flowsim.report.models_table import model_rows
+from flowsim.theory import Verdict
 
 
 @pytest.fixture(scope="module")
@@ -54,6 +58,7 @@ def test_every_model_runs_once_for_each_learning_rate_and_is_measured_from_the_c
     assert edge["oscillation"] == pytest.approx(np.sqrt(0.5), rel=1e-4)
     assert descent["oscillation"] == pytest.approx(np.sqrt(0.5), rel=1e-4)
     assert edge["mean_risk"] == pytest.approx(descent["mean_risk"], rel=1e-3)
+    assert np.isnan(edge["mean_excess_risk"])
     assert edge["sharpness"] == pytest.approx(24.0, rel=1e-3)
     assert descent["sharpness"] == pytest.approx(24.0, rel=1e-3)
     assert rows["GF", 0.05]["distance"] > 5 * rows["edge", 0.05]["distance"] > 0
@@ -72,10 +77,60 @@ def test_once_the_oscillation_has_grown_the_model_is_closer_to_descent_than_the_
 
 def test_tables_and_figures_show_the_models_and_no_others_do(modelled):
     dataset = modelled.to_dataset()
-    assert len(tables(dataset, "")) == 2
+    assert len(tables(dataset, "")) == 3  # of runs, models and statements
     assert "closer" in str(modelled)
     assert {"models_eta_0.05", "models_eta_0.1"} <= set(figures(dataset))
-    assert not {"oscillation", "mean_risk", "centre_distance", "centre_sharpness"} & set(figures(dataset))
+    recorded_beside = {"oscillation", "mean_risk", "mean_excess_risk", "centre_distance", "centre_sharpness"}
+    assert recorded_beside <= set(dataset)
+    assert not recorded_beside & set(figures(dataset))
+
+
+@pytest.fixture(scope="module")
+def valley():
+    """R = (ab − 1)² + 5: the flow ends at S = 2√(c² + 4) = 8.1, c = a² − b², just beyond the edge at η = 0.25."""
+    problem = flowsim.Risk(lambda w: (w["a"] * w["b"] - 1.0) ** 2 + 5.0, infimum=5.0)
+    return {"a": jnp.array(1.9), "b": jnp.array(0.3)}, problem
+
+
+def test_the_mean_excess_risk_keeps_its_digits_where_the_mean_risk_has_none():
+    """With R = 1 + (π − w*)², swings of ±v about π = w* have a mean excess of v², of which the 1 leaves nothing."""
+    X, noise = jnp.ones((4, 1)), jnp.array([1.0, -1.0, 1.0, -1.0])
+    problem = flowsim.LinearRegression(X, 2 + noise)
+    network = flowsim.DeepLinear([jnp.array([[2.0]])])
+    for swing in (1e-3, 1e-9):
+        rows = jax.tree.map(lambda leaf, swing=swing: jnp.full((1, *leaf.shape), swing), network)
+        zero = jnp.zeros(())
+        moment = flowsim.Moment(network, problem, None, zero, zero, oscillation=rows)
+        assert float(MeanExcessRisk().measure(moment)) == pytest.approx(swing**2, rel=1e-12)
+        assert float(MeanRisk().measure(moment)) == pytest.approx(1 + swing**2, rel=1e-15)
+    assert np.isnan(MeanExcessRisk().measure(flowsim.Moment(network, problem, None, zero, zero)))
+
+
+def test_the_table_has_the_excess_where_the_minimum_of_the_risk_is_known(modelled, valley):
+    known = flowsim.compare(*valley, [0.2], steps=60, t1=12.0, models=["edge"])
+    (header,) = (line for line in str(known).splitlines() if "− R_min" in line)
+    assert "√tr Σ" in header
+    assert "− R_min" not in str(modelled)
+    row = model_rows(known.to_dataset())[0]
+    assert row["mean_excess_risk"] == pytest.approx(row["mean_risk"] - 5, abs=1e-14)
+
+
+def test_models_say_within_what_they_hold_the_sharpness_at_the_edge(modelled):
+    """1e-9 of 2/η in double precision, and in single precision 640 roundings; the edge flow does not hold it."""
+    assert flowsim.CentralFlow(0.1).held_within(jnp.dtype("float64")) == 1e-9
+    assert flowsim.CentralFlow(0.1).held_within(jnp.dtype("float32")) == pytest.approx(640 * 2.0**-23)
+    assert flowsim.EdgeFlow(0.1).held_within(jnp.dtype("float64")) is None
+    assert "held_within" not in modelled.to_dataset()
+
+
+@pytest.mark.slow
+def test_the_central_flow_is_found_to_hold_the_sharpness_within_what_it_says(valley):
+    run = flowsim.compare(*valley, [0.25], steps=40, t1=10.0, models=["central"])
+    rounding = float(np.finfo(float).eps) ** (2 / 3)
+    assert run.models[0].held_within == pytest.approx(1e-9 + rounding, rel=1e-12)
+    assert run.to_dataset()["held_within"].values[-1] == run.models[0].held_within
+    (held,) = (one for about in run.statements for one in about.statements if one.name == HELD)
+    assert held.verdict is Verdict.HOLDS
 
 
 def test_without_models_nothing_of_them_is_recorded(quartic):

@@ -15,8 +15,8 @@ from flowsim import report
 from flowsim.data import gaussian_teacher
 from flowsim.dynamics import Outcome
 from flowsim.experiments import StoreError
+from flowsim.recorded import recorded
 from flowsim.report.figures import _apart
-from flowsim.report.recorded import recorded
 from flowsim.report.view import Curve, TimeView, log_limits, time_view
 from flowsim.runs import runs_of
 

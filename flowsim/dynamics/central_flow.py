@@ -11,7 +11,7 @@ from jaxtyping import Array, ArrayLike, Bool, Float, Int, PyTree
 
 from ..curvature import vectors
 from ..curvature.eigenpair import decomposition
-from .central_steps import CentralSteps
+from .central_steps import CentralSteps, held_within
 from .descent import check_learning_rate
 from .descent_model import MODELS, DescentModel
 from .dynamics import DYNAMICS
@@ -64,6 +64,10 @@ class CentralFlow(DescentModel):
             )
         relative, absolute = tolerances(self.rtol, self.atol, None, dtype)
         return replace(self, learning_rate=constant(self.learning_rate, dtype), rtol=relative, atol=absolute)
+
+    def held_within(self, dtype: jnp.dtype) -> float:
+        """Return 1e-9, in single precision 8e-5: whatever has a part in the oscillation is put back onto 2/η."""
+        return held_within(dtype)
 
     def first_point(self, field: GradientField, weights: PyTree) -> PyTree:
         """Return the weights, which are all that there is."""

@@ -248,5 +248,14 @@ class CentralSteps(ProposingSolver):
         )
 
     def _part(self, part: float) -> float:
-        """Return a part of 2/η that can be told from it."""
-        return max(part, part / _MET * 64 * float(jnp.finfo(self.learning_rate.dtype).eps))
+        return _resolved(part, self.learning_rate.dtype)
+
+
+def held_within(dtype: jnp.dtype) -> float:
+    """Return the part of 2/η by which an eigenvalue may end a step away from it while it is held there."""
+    return _resolved(_HELD, dtype)
+
+
+def _resolved(part: float, dtype: jnp.dtype) -> float:
+    """Return a part of 2/η that can be told from it in a precision."""
+    return max(part, part / _MET * 64 * float(jnp.finfo(dtype).eps))

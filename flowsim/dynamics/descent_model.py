@@ -3,6 +3,7 @@
 import inspect
 
 import equinox as eqx
+import jax.numpy as jnp
 from jaxtyping import ArrayLike
 
 from ..kinds import Registry
@@ -18,6 +19,13 @@ class DescentModel(Flow):
     """
 
     learning_rate: eqx.AbstractVar[ArrayLike]
+
+    def held_within(self, dtype: jnp.dtype) -> float | None:
+        """Return within which part of 2/η, in a precision, the sharpness stays there while there is an oscillation.
+
+        `None` for a model that does not hold it, as here.
+        """
+        return None
 
 
 def _is_model(kind: object) -> bool:

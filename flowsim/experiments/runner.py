@@ -16,6 +16,7 @@ import numpy as np
 from ..comparison import Comparison, SharpnessAlong, compare
 from ..data import Data, check_data
 from ..dynamics import SOLVERS, Stopping, checked_parts, stopping_for
+from ..flow_limits import FlowLimits
 from ..kinds import seeds
 from ..networks import cast, shape_refusals
 from ..probes import HELD_OUT, Probe
@@ -49,6 +50,7 @@ def run(
             steps=scenario.descent.steps,
             sharpness=sharpness_along(scenario),
             models=scenario.flow.models,
+            limits=flow_limits(scenario),
             optimizer=scenario.descent.optimizer.make(),
             probes=probes,
             progress=progress,
@@ -59,6 +61,12 @@ def run(
 def sharpness_along(scenario: Scenario) -> SharpnessAlong:
     """Return how the sharpness is followed along the runs of `scenario`."""
     return SharpnessAlong() if scenario.sharpness is None else scenario.sharpness.make()
+
+
+def flow_limits(scenario: Scenario) -> FlowLimits | None:
+    """Return from where along the descents of `scenario` flows are taken to their limits, `None` for from nowhere."""
+    flow = scenario.flow
+    return None if flow.limits is None else FlowLimits(flow.limits, rtol=flow.rtol, max_steps=flow.max_steps)
 
 
 def flow_options(scenario: Scenario) -> dict[str, Any]:

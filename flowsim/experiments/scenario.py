@@ -98,6 +98,7 @@ class Scenario(Section):
                 at=("flow", "excess_risk"),
             )
         yield from self._model_refusals()
+        yield from self._limit_refusals()
         yield from self._class_refusals()
         yield from self.descent.refusals_until(self.flow.t1)
         yield from self._sharpness_refusals()
@@ -133,6 +134,18 @@ class Scenario(Section):
                 expected="models of gradient descent beside descents at single learning rates",
                 write=f"models: [{GRADIENT}]",
                 at=("flow", "models"),
+            )
+
+    def _limit_refusals(self) -> Iterator[PydanticCustomError]:
+        """Yield that there is no descent from whose points flows could begin."""
+        without = "without learning rates in descent" if not self.descent.learning_rates else ""
+        without = "in a sweep, whose runs do not keep their weights" if self.sweep is not None else without
+        if self.flow.limits is not None and without:
+            yield refusal(
+                found=f"{self.flow.limits} {without}",
+                expected="descents at single learning rates, from whose points flows begin",
+                write="limits: null",
+                at=("flow", "limits"),
             )
 
     def _class_refusals(self) -> Iterator[PydanticCustomError]:

@@ -55,12 +55,14 @@ class FlowSettings(Section):
     """The flow may stop once the margin of every sample is this large, for losses of classes; null: it is not asked."""
     direction: float | None = Field(default=None, gt=0, lt=math.pi, examples=[0.01])
     """The flow may stop once −∇R is at this angle to the weights, which grow for ever then; null: it is not asked."""
+    limits: Count | None = Field(default=None, examples=[16])
+    """From about how many points of each descent the flow is taken to its limit, for its sharpness; null: from none."""
     t1: Time = Field(default=math.inf, examples=[100.0], json_schema_extra={"default": "inf"})
     """The time at which the flow ends at the latest; inf: it runs to its limit."""
     max_steps: StepLimit = Field(default=1_000_000, examples=[1_000_000])
     """The number of steps after which the integration gives up."""
 
-    unswept: ClassVar[tuple[str, ...]] = ("models",)
+    unswept: ClassVar[tuple[str, ...]] = ("models", "limits")
 
     def refusals(self) -> Iterator[PydanticCustomError]:
         """Yield that a model stands there twice."""

@@ -5,7 +5,7 @@ from .direction import Alignment as Alignment, Angle as Angle
 from .gradient import GradientNorm as GradientNorm
 from .held_out import HELD_OUT as HELD_OUT, TestAccuracy as TestAccuracy, TestRisk as TestRisk
 from .margin import Margin as Margin, NormalizedMargin as NormalizedMargin
-from .oscillation import MeanRisk as MeanRisk, Oscillation as Oscillation
+from .oscillation import MeanExcessRisk as MeanExcessRisk, MeanRisk as MeanRisk, Oscillation as Oscillation
 from .preconditioned_sharpness import PreconditionedSharpness as PreconditionedSharpness
 from .probe import (
     PROBES as PROBES,

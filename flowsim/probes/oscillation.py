@@ -1,4 +1,7 @@
-"""The oscillation that a model of descent predicts: its size, and the risk in the mean over it."""
+"""The oscillation that a model of descent predicts: its size, and the risk, or its excess, in the mean over it."""
+
+from collections.abc import Callable
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -39,14 +42,41 @@ class MeanRisk(Probe):
 
     def measure(self, moment: Moment) -> Float[Array, ""]:
         """Return the mean risk."""
-        if moment.oscillation is None:
-            return jnp.full_like(moment.time, jnp.nan)
-        weights, rest = split(moment.network)
-        here = moment.problem(moment.network)
+        return _mean_over_oscillation(moment, moment.problem)
 
-        def more(swing: Array) -> Array:
-            sides = [jax.tree.map(lambda w, v, s=sign: w + s * v, weights, swing) for sign in (1, -1)]
-            first, second = (moment.problem(eqx.combine(side, rest)) for side in sides)
-            return (first - here) / 2 + (second - here) / 2
 
-        return here + jnp.sum(jax.vmap(more)(moment.oscillation))
+@PROBES.register("mean_excess_risk")
+class MeanExcessRisk(Probe):
+    """The excess risk in the mean over the oscillation, as `MeanRisk`, with R − R_min in place of R.
+
+    It keeps its digits where the risk has none left: nothing is subtracted from R that the problem does not subtract
+    itself. NaN where the minimum is not known, or no oscillation is predicted.
+    """
+
+    label: Label = eqx.field(
+        static=True,
+        default=Label(
+            "mean_excess_risk",
+            "excess risk R(W) − R_min in the mean over the oscillation",
+            r"mean excess risk $\bar R - R_\mathrm{min}$",
+        ),
+    )
+
+    def measure(self, moment: Moment) -> Float[Array, ""]:
+        """Return the mean excess risk."""
+        return _mean_over_oscillation(moment, moment.problem.excess_risk)
+
+
+def _mean_over_oscillation(moment: Moment, risk: Callable[[Any], Array]) -> Float[Array, ""]:
+    """Return a risk in the mean over the oscillation at a moment, NaN where none is predicted."""
+    if moment.oscillation is None:
+        return jnp.full_like(moment.time, jnp.nan)
+    weights, rest = split(moment.network)
+    here = risk(moment.network)
+
+    def more(swing: Array) -> Array:
+        sides = [jax.tree.map(lambda w, v, s=sign: w + s * v, weights, swing) for sign in (1, -1)]
+        first, second = (risk(eqx.combine(side, rest)) for side in sides)
+        return (first - here) / 2 + (second - here) / 2
+
+    return here + jnp.sum(jax.vmap(more)(moment.oscillation))

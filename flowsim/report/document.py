@@ -25,10 +25,11 @@ from ..experiments import (
 from ..experiments.failing import failing
 from ..experiments.store import SCENARIO, SUMMARY, SWEEP, THEORY, TRAJECTORIES
 from ..kinds import UnknownKindError
+from ..recorded import recorded
 from ..theory import Claim
 from .claims_table import claims_summary, claims_table
 from .figures import figures as trajectories_figures
-from .recorded import recorded
+from .statements_table import any_fails
 from .sweeps import runs, sweep_figures, sweep_summary, sweep_tables
 from .table import summary as trajectories_summary, tables
 from .theory_figures import theory_figures
@@ -121,8 +122,8 @@ def _of_trajectories(results: Results, title: str) -> _Part:
     found = results.trajectories
     if found is None:
         return _Part()
-    arrived = recorded(found).flow.outcome.arrived
-    return _Part(tables(found, title), trajectories_summary(found), trajectories_figures(found), complete=arrived)
+    complete = recorded(found).flow.outcome.arrived and not any_fails(found)
+    return _Part(tables(found, title), trajectories_summary(found), trajectories_figures(found), complete=complete)
 
 
 def _of_theory(results: Results, title: str) -> _Part:

@@ -1,6 +1,6 @@
 """Figures of runs beside a flow: how far from the optimum, how sharp, and how far they are from the flow."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import matplotlib
@@ -9,12 +9,13 @@ import xarray
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from ..flow_limits import LIMIT
+from ..recorded import Recorded, RecordedRun, recorded
 from ..runs import Run
 from .model_figures import model_figures
 from .panel import add_legend, empty_figure, in_view, name_of
 from .probe_figures import probe_figures
-from .recorded import Recorded, RecordedRun, recorded
-from .style import BOUND, CROSSING, FLOW, STYLE, THRESHOLD, run_look
+from .style import BOUND, CROSSING, FLOW, LIMITS, STYLE, THRESHOLD, run_look
 from .thinning import thinned
 from .view import Curve, TimeView, curve, is_calm, log_limits, sharpness_limits
 
@@ -60,15 +61,20 @@ def sharpness_figure(dataset: xarray.Dataset) -> Figure:
     """Return the sharpness against time, with 2/η of every learning rate and the bounds of Theorem 2 on S_min.
 
     In place of 2/η stands the edge of stability of the descent where that is another, nothing where it is not known.
+    Where it was asked for, thin black lines with the marks of the descents show how sharp the limit of the flow from
+    their points is.
     """
     shown = recorded(dataset)
     thresholds = [run.run.threshold for run in shown.others]
     with matplotlib.rc_context(STYLE):
         figure, axes, view = empty_figure(shown, r"sharpness $S$")
         flow, *others = [curve(run, "sharpness").known() for run in (shown.flow, *shown.by_rate)]
-        axes.set_ylim(*sharpness_limits(flow, others, shown.bounds or (), thresholds, view))
+        limits = {run.run: curve(run, LIMIT.name).known() for run in shown.by_rate if _has_limits(run)}
+        drawn = [*others, *limits.values()]
+        axes.set_ylim(*sharpness_limits(flow, drawn, shown.bounds or (), thresholds, view))
         _draw_flow(axes, flow, view)
         _draw_others(axes, shown.by_rate, others, view)
+        _draw_limits(axes, limits, view)
         _draw_levels(axes, shown)
         add_legend(figure, axes)
     return figure
@@ -128,6 +134,19 @@ def _draw_others(axes: Axes, runs: Sequence[RecordedRun], curves: Sequence[Curve
         look = run_look(run.run, calm=is_calm(run))
         label = name_of(run) if index in named else None
         axes.plot(times, values, label=label, markevery=marked.tolist(), **look)
+
+
+def _has_limits(run: RecordedRun) -> bool:
+    return bool(np.isfinite(run.along(LIMIT.name)).any())
+
+
+def _draw_limits(axes: Axes, limits: Mapping[Run, Curve], view: TimeView) -> None:
+    """Draw the sharpness of the flow's limit from points of each run: between its own sharpness and all levels."""
+    label = "limit of GF from there"
+    for run, drawn in limits.items():
+        times, values = in_view(axes, drawn, view)
+        axes.plot(times, values, label=label, **LIMITS | {"marker": run_look(run)["marker"]})
+        label = None
 
 
 def _draw_levels(axes: Axes, shown: Recorded) -> None:

@@ -8,14 +8,13 @@ import xarray
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from ..models import DISTANCE, SHARPNESS
-from ..probes import MeanRisk
+from ..edge_statements import models_of
+from ..models import DISTANCE, MEAN_EXCESS_RISK, MEAN_RISK, SHARPNESS
+from ..recorded import Recorded, RecordedRun, recorded
 from .legend import legend_above
-from .recorded import Recorded, RecordedRun, recorded
 from .style import FLOW, MAJOR_TICKS, MINOR_TICKS, STYLE, THRESHOLD
 
 _SIZE = (3.3, 4.6)
-_MEAN_RISK = MeanRisk().label.name
 # Wide and pale: what models are to follow lies below them.
 _CENTRE = {"color": "0.72", "linewidth": 3.6, "solid_capstyle": "round", "zorder": 2.1, "label": "centre of GD"}
 _GRADIENT_FLOW = FLOW | {"linewidth": 1.2, "label": "GF"}
@@ -33,14 +32,11 @@ def model_figures(dataset: xarray.Dataset) -> dict[str, Figure]:
     minimum is not known); below, how far the gradient flow and the models are from the centre of descent's oscillation.
     """
     shown = recorded(dataset)
-    models = [run for run in shown.by_rate if not run.run.is_descent]
-    if DISTANCE.name not in dataset or not models:
-        return {}
-    descents = [run for run in shown.by_rate if run.run.is_descent]
+    descents = [run for run in shown.by_rate if run.run.is_descent and models_of(shown, run)]
     alone = len(descents) == 1
     return {
         "models" if alone else f"models_eta_{descent.run.learning_rate:.3g}": _figure(
-            shown, descent, [run for run in models if run.run.learning_rate == descent.run.learning_rate]
+            shown, descent, models_of(shown, descent)
         )
         for descent in descents
     }
@@ -54,7 +50,7 @@ def _figure(shown: Recorded, descent: RecordedRun, models: Sequence[RecordedRun]
             axes.tick_params(which="major", **MAJOR_TICKS)
             axes.tick_params(which="minor", **MINOR_TICKS)
         times = descent.along("time")
-        end = times[np.isfinite(descent.along(_MEAN_RISK))].max(initial=0)
+        end = times[np.isfinite(descent.along(MEAN_RISK.name))].max(initial=0)
         first = times[times > 0].min(initial=end)
         if end > first > 0:
             distance.set_xscale("log")
@@ -82,14 +78,13 @@ def _draw_sharpness(axes: Axes, flow: RecordedRun, descent: RecordedRun, models:
 
 
 def _draw_risk(axes: Axes, flow: RecordedRun, descent: RecordedRun, models: Sequence[RecordedRun]) -> None:
-    least = float(flow.along("risk")[0] - flow.along("excess_risk")[0])
-    known = np.isfinite(least)
+    known = np.isfinite(descent.along(MEAN_EXCESS_RISK.name)).any()
+    label, plain = (MEAN_EXCESS_RISK, "excess_risk") if known else (MEAN_RISK, "risk")
     axes.set_ylabel("mean excess risk" if known else "mean risk")
     axes.set_yscale("log")
-    floor = least if known else 0.0
-    _draw(axes, descent, _MEAN_RISK, _CENTRE, floor)
-    _draw(axes, flow, "risk", _GRADIENT_FLOW, floor)
-    _draw_models(axes, models, _MEAN_RISK, floor)
+    _draw(axes, descent, label.name, _CENTRE)
+    _draw(axes, flow, plain, _GRADIENT_FLOW)
+    _draw_models(axes, models, label.name)
     centre = np.asarray(axes.lines[0].get_ydata(), float)
     if (centre > 0).any():
         axes.set_ylim(float(np.nanmin(centre[centre > 0])) / 3, 2 * float(np.nanmax(centre)))
@@ -102,16 +97,16 @@ def _draw_distance(axes: Axes, descent: RecordedRun, models: Sequence[RecordedRu
     _draw_models(axes, models, DISTANCE.name)
 
 
-def _draw_models(axes: Axes, models: Sequence[RecordedRun], quantity: str, floor: float = 0.0) -> None:
+def _draw_models(axes: Axes, models: Sequence[RecordedRun], quantity: str) -> None:
     for index, run in enumerate(models):
         colour, dashes = _LOOKS[index % len(_LOOKS)]
         look = {"color": colour, "linestyle": dashes, "linewidth": 1.6, "zorder": 3, "label": run.run.method}
-        _draw(axes, run, quantity, look, floor)
+        _draw(axes, run, quantity, look)
 
 
-def _draw(axes: Axes, run: RecordedRun, quantity: str, look: dict[str, object], floor: float = 0.0) -> None:
+def _draw(axes: Axes, run: RecordedRun, quantity: str, look: dict[str, object]) -> None:
     """Draw what is known of a quantity; where a run stays for ever, on to the end of the axis."""
-    values, times = run.along(quantity).astype(float) - floor, run.along("time")
+    values, times = run.along(quantity).astype(float), run.along("time")
     known = np.isfinite(values) & ((values > 0) | (axes.get_yscale() == "linear"))
     times, values = times[known], values[known]
     if run.outcome.stays and len(times) and known[-1]:

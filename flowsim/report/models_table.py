@@ -8,13 +8,13 @@ import numpy as np
 import xarray
 from rich.table import Table
 
-from ..models import DISTANCE, SHARPNESS
-from ..probes import MeanRisk, Oscillation
+from ..edge_statements import common_time, models_of
+from ..models import DISTANCE, MEAN_EXCESS_RISK, MEAN_RISK, OSCILLATION, SHARPNESS
+from ..recorded import Recorded, RecordedRun, recorded
 from .numbers import format_number
-from .recorded import Recorded, RecordedRun, recorded
 from .terminal import empty_table
 
-_OSCILLATION, _MEAN_RISK = Oscillation().label.name, MeanRisk().label.name
+_PREDICTED = ("sharpness", OSCILLATION.name, MEAN_RISK.name, MEAN_EXCESS_RISK.name)
 _REMARKS = (
     "distance: from the centre of descent's oscillation, at the last time that all of one η have known",
     "S at the centre, √tr Σ the amplitude of the oscillation, R in the mean over it: of descent as measured",
@@ -26,8 +26,8 @@ _COLUMNS = (
     ("closer\nthan GF", "closer", 3),
     ("S", "sharpness", 5),
     ("√tr Σ", "oscillation", 3),
-    ("mean R", "mean_risk", 3),
 )
+_EXCESS, _RISK = ("mean R\n− R_min", "mean_excess_risk", 3), ("mean R", "mean_risk", 3)
 
 
 def model_rows(dataset: xarray.Dataset) -> list[dict[str, Any]]:
@@ -35,39 +35,32 @@ def model_rows(dataset: xarray.Dataset) -> list[dict[str, Any]]:
 
     One row each of the descent, the gradient flow and every model for each learning rate, with `method`,
     `learning_rate`, `time`, `distance` from the centre of descent's oscillation, by how much `closer` to it than the
-    gradient flow, `sharpness` there, `oscillation` and `mean_risk`; NaN for what is not known. Empty without models.
+    gradient flow, `sharpness` there, `oscillation`, `mean_risk` and `mean_excess_risk`; NaN for what is not known.
+    Empty without models.
     """
     shown = recorded(dataset)
-    models = [run for run in shown.others if not run.run.is_descent]
-    if DISTANCE.name not in dataset or not models:
-        return []
-    descents = (run for run in shown.by_rate if run.run.is_descent)
-    return [row for descent in descents for row in _group(shown, descent, models)]
+    descents = [run for run in shown.by_rate if run.run.is_descent and models_of(shown, run)]
+    return [row for descent in descents for row in _group(shown, descent)]
 
 
-def _group(shown: Recorded, descent: RecordedRun, models: list[RecordedRun]) -> Iterator[dict[str, Any]]:
-    rate, time = descent.run.learning_rate, math.nan
-    beside = [run for run in models if run.run.learning_rate == rate]
-    known = [set(run.along("time")[np.isfinite(run.along(DISTANCE.name))].tolist()) for run in (descent, *beside)]
-    if common := set.intersection(*known):
-        time = max(common)
+def _group(shown: Recorded, descent: RecordedRun) -> Iterator[dict[str, Any]]:
+    beside = models_of(shown, descent)
+    rate, time = descent.run.learning_rate, common_time(descent, beside)
     flow = _at(descent, DISTANCE.name, time)
     numbers = {"learning_rate": rate, "time": time}
-    measured = {
-        "sharpness": _at(descent, SHARPNESS.name, time),
-        "oscillation": _at(descent, _OSCILLATION, time),
-        "mean_risk": _at(descent, _MEAN_RISK, time),
-    }
+    measured = {name: _at(descent, name, time) for name in _PREDICTED}
+    measured |= {"sharpness": _at(descent, SHARPNESS.name, time)}
     yield {"method": "GD", **numbers, "distance": 0.0, "closer": math.nan, **measured}
     plain = {
         "sharpness": _at(shown.flow, "sharpness", time),
         "oscillation": 0.0,
         "mean_risk": _at(shown.flow, "risk", time),
+        "mean_excess_risk": _at(shown.flow, "excess_risk", time),
     }
     yield {"method": "GF", **numbers, "distance": flow, "closer": 1.0, **plain}
     for run in beside:
         distance = _at(run, DISTANCE.name, time)
-        predicted = {name: _at(run, name, time) for name in ("sharpness", _OSCILLATION, _MEAN_RISK)}
+        predicted = {name: _at(run, name, time) for name in _PREDICTED}
         closer = flow / distance if distance > 0 else math.nan
         yield {"method": run.run.method, **numbers, "distance": distance, "closer": closer, **predicted}
 
@@ -85,8 +78,11 @@ def models_table(dataset: xarray.Dataset, title: str) -> Table | None:
         return None
     table = empty_table(f"{title}: models of descent" if title else "models of descent", _REMARKS)
     table.add_column("", no_wrap=True)
-    for header, _, _ in _COLUMNS:
+    # Where the minimum of the risk is unknown, so is the excess: then the risk itself is shown.
+    unknown = all(math.isnan(row["mean_excess_risk"]) for row in rows)
+    columns = (*_COLUMNS, _RISK if unknown else _EXCESS)
+    for header, _, _ in columns:
         table.add_column("\n" * (1 - header.count("\n")) + header, justify="right", no_wrap=True)
     for row in rows:
-        table.add_row(row["method"], *(format_number(row[key], digits) for _, key, digits in _COLUMNS))
+        table.add_row(row["method"], *(format_number(row[key], digits) for _, key, digits in columns))
     return table

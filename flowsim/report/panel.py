@@ -5,7 +5,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from ..dynamics import Outcome
-from .recorded import Recorded, RecordedRun
+from ..recorded import Recorded, RecordedRun
 from .style import MAJOR_TICKS, MINOR_TICKS
 from .view import Curve, TimeView, time_view
 

@@ -11,10 +11,10 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from ..dynamics import Outcome
+from ..recorded import Recorded, RecordedRun, recorded
 from ..runs import Run
 from .panel import add_legend, empty_figure, in_view, name_of
 from .probed import own_probes
-from .recorded import Recorded, RecordedRun, recorded
 from .style import STYLE, THRESHOLD, run_look
 from .thinning import thinned
 from .view import Curve, TimeView, is_calm, log_limits

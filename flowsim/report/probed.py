@@ -7,28 +7,30 @@ import numpy as np
 import xarray
 from rich.table import Table
 
+from ..flow_limits import COLUMNS as LIMITS
 from ..models import COLUMNS, DISTANCE
 from ..quantities import MEASURES
+from ..recorded import RecordedRun, recorded
 from ..trajectories import RECORD
 from .numbers import finite_or_none, format_number
-from .recorded import RecordedRun, recorded
 from .terminal import empty_table
 
 Ends = dict[str, np.ndarray]
 _MOST_NUMBERS = 4
 _FINAL = "final_"
+_LIMITS = tuple(label.name for label in LIMITS)
 
 
 def probe_names(dataset: xarray.Dataset) -> tuple[str, ...]:
     """Return the names of the probes that were recorded beside what every run records."""
-    names = [str(name) for name in dataset if "symbol" in dataset[name].attrs]
+    names = [str(name) for name in dataset if "symbol" in dataset[name].attrs and name not in _LIMITS]
     if RECORD not in dataset.dims:
         names = [name.removeprefix(_FINAL) for name in names if name.startswith(_FINAL)]
     return tuple(name for name in names if name not in MEASURES)
 
 
 def own_probes(dataset: xarray.Dataset) -> tuple[str, ...]:
-    """Return the names of the probes that a user asked for: without what models of descent record beside them."""
+    """Return the names of the probes that a user asked for: without what models and limits record beside them."""
     taken = {label.name for label in COLUMNS} if DISTANCE.name in dataset else set()
     return tuple(name for name in probe_names(dataset) if name not in taken)
 

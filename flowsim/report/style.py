@@ -33,6 +33,14 @@ STYLE: dict[Any, Any] = {
 
 FLOW: dict[str, Any] = {"color": "black", "linewidth": 2.4, "solid_capstyle": "round", "zorder": 2.4}
 BOUND: dict[str, Any] = {"color": "black", "linewidth": 0.9, "linestyle": ":", "zorder": 2.2}
+LIMITS: dict[str, Any] = {
+    "color": "black",
+    "linewidth": 0.7,
+    "markersize": 2.4,
+    "markerfacecolor": "white",
+    "markeredgecolor": "black",
+    "zorder": 3.2,
+}
 THRESHOLD: dict[str, Any] = {"linewidth": 0.9, "linestyle": (0, (4, 2)), "zorder": 2.05}
 CROSSING: dict[str, Any] = {
     "linestyle": "none",

@@ -4,16 +4,19 @@ import math
 from collections.abc import Iterator
 from typing import Any
 
+import numpy as np
 import xarray
 from rich.table import Table
 
 from ..dynamics import Outcome
+from ..flow_limits import ERROR, LIMIT
 from ..quantities import MEASURES
+from ..recorded import Recorded, RecordedRun, recorded
 from ..runs import SHARPNESS, Edge
 from .models_table import model_rows, models_table
 from .numbers import finite_or_none, format_number
 from .probed import ends_of, plain, probe_names, probes_table
-from .recorded import Recorded, RecordedRun, recorded
+from .statements_table import statements_summary, statements_table
 from .terminal import empty_table
 from .thinning import thinned
 
@@ -56,8 +59,8 @@ def _row(run: RecordedRun, bounds: tuple[float, float] | None) -> dict[str, Any]
 
 
 def tables(dataset: xarray.Dataset, title: str) -> tuple[Table, ...]:
-    """Return all tables for the terminal: of the runs, and where there are any, of models and of own probes."""
-    others = (models_table(dataset, title), probes_table(dataset, title))
+    """Return all tables for the terminal: of the runs, and where there are any, of models, statements and probes."""
+    others = (models_table(dataset, title), statements_table(dataset, title), probes_table(dataset, title))
     return (render(dataset, title), *(table for table in others if table is not None))
 
 
@@ -168,6 +171,7 @@ def summary(dataset: xarray.Dataset) -> dict[str, Any]:
         "bounds": None if bounds is None else {"lower": finite_or_none(bounds[0]), "upper": finite_or_none(bounds[1])},
         "critical_learning_rate": finite_or_none(shown.critical_learning_rate),
         **({"models": models} if models else {}),
+        **({"statements": stated} if (stated := statements_summary(dataset)) else {}),
     }
 
 
@@ -201,12 +205,21 @@ def _summary_beside_flow(run: RecordedRun) -> dict[str, Any]:
         "crossing_time": finite_or_none(run.number("crossing_time")),
         "two_over_eta": None if rate is None else finite_or_none(2 / rate),
         **_summary_of_edge(run.run.own_edge),
+        **_summary_of_limits(run),
     }
 
 
 def _summary_of_edge(edge: Edge | None) -> dict[str, Any]:
     """Return the edge of stability in the types of JSON where it is not the sharpness 2/η."""
     return {} if edge is None else {"threshold": finite_or_none(edge.threshold), "threshold_of": edge.curvature}
+
+
+def _summary_of_limits(run: RecordedRun) -> dict[str, Any]:
+    """Return where the gradient flow would go from the points of a run, where that was asked."""
+    known = np.isfinite(run.along(LIMIT.name))
+    names = {"time": "time", "sharpness": LIMIT.name, "error": ERROR.name}
+    columns = {key: list(map(finite_or_none, run.along(name)[known])) for key, name in names.items()}
+    return {"flow_limits": columns} if known.any() else {}
 
 
 def _summary_of_end(run: RecordedRun) -> dict[str, float | None]:

@@ -130,7 +130,7 @@ def theory_summary(results: TheoryResults) -> dict[str, Any]:
     return {
         "flows": [_summary_of_flow(checked) for checked in results.flows],
         "convergence": [
-            {"depth": depth, **_summary_of_statement(statement)} for depth, statement in results.convergence.items()
+            {"depth": depth, **summary_of_statement(statement)} for depth, statement in results.convergence.items()
         ],
         "lemma_3": [_summary_of_sample(sample) for sample in results.large_products],
     }
@@ -145,11 +145,12 @@ def _summary_of_flow(checked: CheckedFlow) -> dict[str, Any]:
         "outcome": checked.outcome.name,
         "steps": checked.steps,
         "time": finite_or_none(checked.time),
-        "statements": [_summary_of_statement(statement) for statement in checked.statements],
+        "statements": [summary_of_statement(statement) for statement in checked.statements],
     }
 
 
-def _summary_of_statement(statement: Statement) -> dict[str, Any]:
+def summary_of_statement(statement: Statement) -> dict[str, Any]:
+    """Return a statement in the types of JSON, with the sides where the margin is least."""
     smaller, larger = statement.sides
     return {
         "name": statement.name,

@@ -6,7 +6,7 @@ import numpy as np
 import xarray
 from jaxtyping import Float
 
-from ...report.recorded import RecordedRun, recorded
+from ...recorded import RecordedRun, recorded
 from ...report.sweeps import runs
 from ...runs import Run, place_of
 from .recursion import End, Start, ends

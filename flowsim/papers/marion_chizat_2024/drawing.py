@@ -7,8 +7,8 @@ import xarray
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from ...recorded import recorded
 from ...report.legend import legend_above
-from ...report.recorded import recorded
 from ...report.style import STYLE
 from .single_run_panels import draw_single_run
 

@@ -3,7 +3,7 @@
 import numpy as np
 import xarray
 
-from ...report.recorded import RecordedRun, recorded
+from ...recorded import RecordedRun, recorded
 from ...theory import Claim
 
 _EDGE = (0.9, 1.1)

@@ -4,7 +4,7 @@ import numpy as np
 import xarray
 from matplotlib.axes import Axes
 
-from ...report.recorded import RecordedRun
+from ...recorded import RecordedRun
 from ...report.style import FLOW as FLOW_LOOK, MAJOR_TICKS, MINOR_TICKS, run_look
 from ...report.sweeps import runs
 from ...report.sweeps.panels import LABELS, draw_thresholds

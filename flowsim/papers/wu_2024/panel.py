@@ -6,8 +6,8 @@ import xarray
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from ...recorded import recorded
 from ...report.legend import legend_above
-from ...report.recorded import recorded
 from ...report.style import BOUND, MAJOR_TICKS, MINOR_TICKS, STYLE, run_look
 from .measures import courses_of, margin_of
 

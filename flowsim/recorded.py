@@ -7,9 +7,9 @@ import numpy as np
 import xarray
 from jaxtyping import Float
 
-from ..dynamics import Outcome
-from ..runs import RUN, Run, runs_of
-from ..trajectories import last_common
+from .dynamics import Outcome
+from .runs import RUN, Run, runs_of
+from .trajectories import last_common
 
 
 @dataclass(frozen=True)

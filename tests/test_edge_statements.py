@@ -1,0 +1,315 @@
+"""Statements about descent at the edge of stability and its models: on made-up records, and on runs."""
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import xarray
+
+import flowsim
+from flowsim import FlowLimits, cli
+from flowsim.dynamics import Outcome
+from flowsim.edge_statements import DISTANT, FALLS, HELD, SWING, edge_statements
+from flowsim.experiments import Results, ScenarioError, read_scenario
+from flowsim.report import document, figures, summary as trajectories_summary, tables
+from flowsim.report.statements_table import statements_summary
+from flowsim.runs import FLOW, GRADIENT_DESCENT, Run, run_coordinates
+from flowsim.theory import Verdict
+
+ETA, EDGE = 0.1, 20.0
+RISK = "mean excess risk"
+STEPS = np.array([0, 1, 2, 5, 6, 7, 10, 11, 12, 20, 21, 22])
+CENTRES = np.array([1, 4, 7, 10])
+FLOWING, DESCENT, CENTRAL, MODEL = range(4)
+
+
+def at_centres(values):
+    column = np.full(len(STEPS), np.nan)
+    column[CENTRES] = values
+    return column
+
+
+def made_up(**changes):
+    """Return records of the flow, a descent and two models, with changes by name and run: `risk={CENTRAL: …}`.
+
+    Descent comes to the edge at step 4, and swings with r = 0.1 at a mean excess risk of 1. Models are off by a tenth.
+    """
+    nothing, ones = np.full(len(STEPS), np.nan), np.ones(len(STEPS))
+    columns = {
+        "time": [ETA * STEPS] * 4,
+        "gradient_norm": [ones, 2 * ones, ones, ones],
+        "risk": [3 + 0.01 * ones, 4 * ones, 4 * ones, 4 * ones],
+        "excess_risk": [0.01 * ones, ones, ones, ones],
+        "sharpness": [25 * ones, 20 * ones, EDGE * ones, 19 * ones],
+        "oscillation": [nothing, at_centres(0.1), 0.11 * ones, 0.11 * ones],
+        "mean_risk": [nothing, at_centres(4.0), 4.1 * ones, 4.1 * ones],
+        "mean_excess_risk": [nothing, at_centres(1.0), 1.1 * ones, 1.1 * ones],
+        "centre_distance": [nothing, at_centres(0.3), at_centres(0.03), at_centres(0.01)],
+        "limit_sharpness": [nothing, nothing, nothing, nothing],
+        "limit_sharpness_error": [nothing, nothing, nothing, nothing],
+    }
+    ends = {
+        "records": [len(STEPS)] * 4,
+        "outcome": [int(Outcome.CONVERGED), int(Outcome.STEP_LIMIT), int(Outcome.CONVERGED), int(Outcome.CONVERGED)],
+        "end_time": [2.2] * 4,
+        "crossing_time": [np.nan, 0.4, np.nan, np.nan],
+        "held_within": [np.nan, np.nan, 1e-9, np.nan],
+    }
+    for name, rows in changes.items():
+        for run, values in rows.items():
+            (columns if name in columns else ends)[name][run] = values
+    runs = [FLOW, Run(GRADIENT_DESCENT, ETA), Run("central", ETA), Run("edge", ETA)]
+    variables = {name: (("run", "record"), np.stack(rows)) for name, rows in columns.items()}
+    variables |= {name: ("run", np.array(values)) for name, values in ends.items()}
+    return xarray.Dataset(variables, run_coordinates(runs))
+
+
+def found(dataset):
+    """Return the statements by the names of their runs and their own."""
+    return {(about.run.method, one.name): one for about in edge_statements(dataset) for one in about.statements}
+
+
+def test_a_model_is_judged_by_the_median_of_its_logarithmic_error_beside_that_of_the_gradient_flow():
+    factors = np.array([7.0, 2.0, 0.5, 3.0])  # the first is from before the edge; of the others the median is ln 2
+    made = found(made_up(mean_excess_risk={MODEL: at_centres(factors)}))["edge", RISK]
+    assert made.verdict is Verdict.HOLDS
+    assert made.sides == pytest.approx((np.log(2), np.log(100)), rel=1e-12)
+    assert made.margin == pytest.approx(1 - np.log(2) / np.log(100), rel=1e-12)
+    worse = found(made_up(mean_excess_risk={MODEL: at_centres(1e-3)}))["edge", RISK]
+    assert worse.verdict is Verdict.FAILS
+    assert worse.margin < 0
+
+
+def test_the_errors_mean_the_same_where_all_risks_are_tiny():
+    tiny = {run: np.full(len(STEPS), value) for run, value in ((FLOWING, 1e-42), (MODEL, 1.1e-40))}
+    made = made_up(excess_risk=tiny, mean_excess_risk={DESCENT: at_centres(1e-40), MODEL: tiny[MODEL]})
+    assert found(made)["edge", RISK].sides == pytest.approx((np.log(1.1), np.log(100)), rel=1e-12)
+
+
+def test_where_the_minimum_of_the_risk_is_not_known_the_risk_stands_in_its_place():
+    unknown = np.full(len(STEPS), np.nan)
+    made = found(
+        made_up(mean_excess_risk=dict.fromkeys(range(4), unknown), excess_risk=dict.fromkeys(range(4), unknown))
+    )
+    assert ("edge", RISK) not in made
+    assert made["edge", "mean risk"].sides == pytest.approx((np.log(4.1 / 4), np.log(4 / 3.01)), rel=1e-12)
+
+
+def test_an_oscillation_is_compared_with_none_at_all():
+    assert found(made_up())["edge", SWING].sides == pytest.approx((0.1, 1.0))
+    none = found(made_up(oscillation={MODEL: np.zeros(len(STEPS))}))["edge", SWING]
+    assert (none.verdict, none.margin) == (Verdict.HOLDS, 0.0)
+    thrice = found(made_up(oscillation={MODEL: np.full(len(STEPS), 0.3)}))["edge", SWING]
+    assert (thrice.verdict, thrice.sides) == (Verdict.FAILS, pytest.approx((2.0, 1.0)))
+
+
+def test_an_amplitude_of_descent_that_is_rounding_is_left_out():
+    """Of 0.1, a thousand roundings are 2e-14."""
+    made = made_up(oscillation={DESCENT: at_centres([0.1, 0.1, 1e-15, 1e-15])})
+    assert found(made)["edge", SWING].sides == pytest.approx((0.1, 1.0))
+
+
+def test_the_distance_is_that_at_the_last_time_that_flow_and_all_models_reach():
+    made = made_up(
+        centre_distance={MODEL: at_centres([0.4, 0.4, 0.02, 0.4]), CENTRAL: at_centres([0.1, 0.1, 0.1, np.nan])}
+    )
+    assert found(made)["edge", DISTANT].sides == (0.02, 0.3)
+    assert found(made)["edge", DISTANT].margin == pytest.approx(1 - 0.02 / 0.3)
+    assert "15 times nearer" in found(made)["edge", DISTANT].note
+    assert found(made_up(centre_distance={MODEL: at_centres(0.4)}))["edge", DISTANT].verdict is Verdict.FAILS
+
+
+def test_a_model_that_holds_the_sharpness_at_the_edge_is_measured_while_it_oscillates():
+    def held(sharpness, oscillation=0.11):
+        changes = {"sharpness": {CENTRAL: sharpness * np.ones(len(STEPS))}}
+        return found(made_up(**changes, oscillation={CENTRAL: oscillation * np.ones(len(STEPS))}))["central", HELD]
+
+    one_off = np.where(np.arange(len(STEPS)) == 6, EDGE * (1 - 3e-9), EDGE)
+    assert held(EDGE * (1 + 5e-10)).verdict is Verdict.HOLDS
+    assert held(EDGE * (1 + 5e-10)).sides == pytest.approx((5e-10, 1e-9), rel=1e-6)
+    assert held(one_off).verdict is Verdict.FAILS
+    assert held(one_off, oscillation=np.where(np.arange(len(STEPS)) == 6, 0.0, 0.11)).verdict is Verdict.HOLDS
+    from_beyond = np.where(np.arange(len(STEPS)) < 3, 1.5 * EDGE, EDGE)
+    assert held(from_beyond).verdict is Verdict.HOLDS
+    assert held(from_beyond[::-1]).verdict is Verdict.FAILS
+    assert held(EDGE, oscillation=0.0).verdict is Verdict.NOT_APPLICABLE
+    assert ("edge", HELD) not in found(made_up())
+
+
+def test_below_the_edge_statements_about_models_do_not_apply_and_say_why():
+    calm = made_up(crossing_time={DESCENT: np.nan}, sharpness={DESCENT: np.full(len(STEPS), 15.0)})
+    for name in (RISK, SWING, DISTANT):
+        one = found(calm)["edge", name]
+        assert (one.verdict, one.sides) == (Verdict.NOT_APPLICABLE, (None, None))
+        assert "ηS reaches 2 along descent (at most 1.5" in one.note
+
+
+def test_beyond_period_two_statements_about_models_do_not_apply_and_say_why():
+    swinging = np.where(np.arange(len(STEPS)) % 3 == 1, 2.0, 1.2)
+    for name in (RISK, SWING, DISTANT):
+        one = found(made_up(gradient_norm={DESCENT: swinging}))["edge", name]
+        assert one.verdict is Verdict.NOT_APPLICABLE
+        assert "period two" in one.note
+        assert "(by 0.5 in the median)" in one.note
+    even = np.where(np.arange(len(STEPS)) % 3 == 1, 2.0, 1.9)
+    assert found(made_up(gradient_norm={DESCENT: even}))["edge", RISK].verdict is Verdict.HOLDS
+
+
+def test_nothing_holds_where_the_sharpness_of_descent_was_not_followed():
+    unknown = np.append(np.full(len(STEPS) - 1, np.nan), 20.0)
+    made = found(made_up(crossing_time={DESCENT: np.nan}, sharpness={DESCENT: unknown}))
+    assert {made["edge", name].verdict for name in (RISK, SWING, DISTANT)} == {Verdict.ASSUMPTION_NOT_MET}
+
+
+def test_nothing_holds_of_a_model_that_did_not_get_as_far_as_descent():
+    early = {"time": {MODEL: np.where(STEPS < 12, ETA * STEPS, 1.15)}, "outcome": {MODEL: int(Outcome.SOLVER_FAILED)}}
+    one = found(made_up(**early))["edge", RISK]
+    assert one.verdict is Verdict.ASSUMPTION_NOT_MET
+    assert "SOLVER_FAILED" in one.unmet
+    early["outcome"] = {MODEL: int(Outcome.CONVERGED)}  # where it stays for ever
+    assert found(made_up(**early))["edge", RISK].verdict is Verdict.HOLDS
+    asked = early | {"outcome": {MODEL: int(Outcome.TIME_LIMIT)}, "end_time": {MODEL: 1.15}}
+    assert found(made_up(**asked))["edge", RISK].verdict is Verdict.HOLDS
+
+
+def limits(values, errors=1e-6, crossing=0.4):
+    made = made_up(
+        limit_sharpness={DESCENT: at_centres(values)},
+        limit_sharpness_error={DESCENT: at_centres(errors)},
+        crossing_time={DESCENT: crossing},
+    )
+    return found(made)["GD", FALLS]
+
+
+def test_the_sharpness_of_the_flows_limit_may_rise_by_its_error_and_no_more():
+    assert limits([25, 23, 22, 20]).verdict is Verdict.HOLDS
+    assert limits([25, 23, 22, 20]).margin == pytest.approx(1 / 23, rel=1e-5)
+    assert limits([25, 23, 22, 22 + 1.9e-6]).verdict is Verdict.HOLDS
+    assert limits([25, 23, 22, 22 + 2.1e-6]).verdict is Verdict.FAILS
+    assert "scalar networks" in limits([25, 23, 22, 20]).note
+
+
+def test_a_rise_in_steps_each_within_its_error_is_a_rise():
+    assert limits([25, 22, 22 + 1.9e-6, 22 + 3.8e-6]).verdict is Verdict.FAILS
+
+
+def test_a_rise_below_the_edge_is_told_and_does_not_fail():
+    below = limits([22, 24.2, 22, 20], crossing=1.0)
+    assert below.verdict is Verdict.HOLDS
+    assert "below the edge it rose, by 0.1 of itself" in below.note
+    never = limits([22, 24.2, 22, 20], crossing=np.nan)
+    assert never.verdict is not Verdict.HOLDS
+
+
+def test_one_limit_is_too_few_to_fall():
+    assert limits([25, 24, 23, 22], crossing=2.05).verdict is Verdict.ASSUMPTION_NOT_MET
+
+
+def test_without_models_and_limits_nothing_is_stated():
+    plain = made_up().isel(run=[0, 1]).drop_vars(["centre_distance", "limit_sharpness", "limit_sharpness_error"])
+    assert edge_statements(plain) == ()
+    assert statements_summary(plain) == []
+
+
+@pytest.fixture(scope="module")
+def quartic():
+    """R = Σ (λ_i w_i²/2 − w_i⁴): descent with η = 0.1 ends in a two-cycle of the first weight, at λ = 24."""
+    sharpness = jnp.array([24.0, 1.0])
+    problem = flowsim.Risk(lambda w: jnp.sum(sharpness * w["w"] ** 2 / 2 - 2 * w["w"] ** 4))
+    start = {"w": jnp.array([0.1, 0.2])}
+    return flowsim.compare(start, problem, [0.05, 0.1], steps=300, t1=20.0, models=["edge"], limits=FlowLimits(4))
+
+
+def test_a_two_cycle_is_followed_and_a_descent_below_its_edge_is_out_of_scope(quartic):
+    made = {(about.run.name, one.name): one for about in quartic.statements for one in about.statements}
+    for name in ("mean risk", SWING, DISTANT):
+        assert made["edge, η = 0.1", name].verdict is Verdict.HOLDS
+        assert made["edge, η = 0.05", name].verdict is Verdict.NOT_APPLICABLE
+    assert made["edge, η = 0.1", SWING].sides[0] < 0.01
+    assert made["η = 0.1", FALLS].verdict is Verdict.HOLDS
+
+
+def test_statements_are_printed_summed_up_and_decide_whether_all_went_well(quartic, tmp_path):
+    dataset = quartic.to_dataset()
+    dataset["outcome"][0] = int(Outcome.CONVERGED)
+    assert len(tables(dataset, "")) == 3
+    assert "statements at the edge of stability" in str(quartic)
+    written = document(Results(tmp_path, dataset, None, None), "mine")
+    assert written.complete
+    assert {one["verdict"] for one in written.summary["statements"]} == {"holds", "not applicable"}
+    dataset["centre_distance"][-1] *= 1e6
+    assert not document(Results(tmp_path, dataset, None, None), "mine").complete
+
+
+def test_limits_are_drawn_beside_the_sharpness_and_stand_in_the_summary(quartic):
+    drawn = figures(quartic.to_dataset())
+    assert not {"limit_sharpness", "limit_sharpness_error"} & set(drawn)
+    (legend,) = drawn["sharpness"].legends
+    assert "limit of GF from there" in [text.get_text() for text in legend.get_texts()]
+    (axes,) = drawn["sharpness"].axes
+    lines = [line for line in axes.lines if (line.get_color(), line.get_markerfacecolor()) == ("black", "white")]
+    assert len(lines) == 2
+    (low, high) = trajectories_summary(quartic.to_dataset())["descent"][:2]
+    assert low["flow_limits"]["sharpness"] == pytest.approx([24.0] * len(low["flow_limits"]["time"]))
+    assert low["flow_limits"]["time"][-1] == low["time"]
+    assert high["flow_limits"]["error"][0] < 1e-6
+
+
+def test_limits_that_are_none_are_refused(quartic):
+    with pytest.raises(TypeError, match=r"limits must be None or flowsim.FlowLimits"):
+        flowsim.compare(quartic.flow.network, quartic.flow.problem, [0.05], steps=5, limits=16)
+
+
+def test_the_sharpness_of_the_flows_limit_falls_on_a_scalar_network():
+    """R = (w₁w₂ − 1)²: the limit from (w₁, w₂) has S = 2√(c² + 4), and c = w₁² − w₂² shrinks in every step."""
+    network = {"a": jnp.array(2.4), "b": jnp.array(0.1)}
+    problem = flowsim.Risk(lambda w: (w["a"] * w["b"] - 1.0) ** 2, infimum=0.0)
+    both = flowsim.compare(network, problem, [0.2], steps=60, limits=FlowLimits(records=61))
+    (about,) = both.statements
+    assert [one.verdict for one in about.statements] == [Verdict.HOLDS]
+    run = both.descents[0].trajectory
+    c = np.asarray(run.path["a"] ** 2 - run.path["b"] ** 2)
+    exact = 2 * np.sqrt(c**2 + 4)
+    error = np.asarray(run.diagnostics["limit_sharpness_error"])
+    assert (np.abs(run.diagnostics["limit_sharpness"] - exact) <= error).all()
+    assert error.max() < 1e-3
+
+
+SCENARIO = """
+seed: 0
+data: {kind: gaussian, samples: 20, features: 3}
+network: {kind: mlp, depth: 3, scale: 0.5}
+flow: {models: [gradient, edge], limits: 3, t1: 2.0}
+descent: {learning_rates: [0.05]}
+"""
+
+
+@pytest.mark.slow
+def test_a_scenario_with_limits_and_models_states_what_it_found(tmp_path, capsys):
+    file = tmp_path / "limits.yaml"
+    file.write_text(SCENARIO)
+    cli.main([str(file), "--out", str(tmp_path / "out")])
+    assert "statements at the edge of stability" in capsys.readouterr().out
+    results = flowsim.open_results(tmp_path / "out" / "limits")
+    (descent,) = (run for run in results.summary["descent"] if "dynamics" not in run)
+    assert {key: len(values) for key, values in descent["flow_limits"].items()} == dict.fromkeys(
+        ("time", "sharpness", "error"), np.isfinite(results.trajectories["limit_sharpness"].values[1]).sum()
+    )
+    assert {one["name"] for one in results.summary["statements"]} == {FALLS, RISK, SWING, DISTANT}
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ("descent: {learning_rates: []}", "limits.*without learning rates"),
+        ("descent: {learning_rates: [0.05]}\nsweep: {repetitions: 2}", "limits.*in a sweep"),
+    ],
+)
+def test_scenarios_refuse_limits_without_descents_to_begin_from(tmp_path, change, message):
+    file = tmp_path / "limits.yaml"
+    kept = SCENARIO.replace("models: [gradient, edge], ", "").replace("descent: {learning_rates: [0.05]}\n", "")
+    file.write_text(kept + change)
+    with pytest.raises(ScenarioError, match=message):
+        read_scenario(file)
+    file.write_text(kept.replace("limits: 3", "limits: 0") + "descent: {learning_rates: [0.05]}")
+    with pytest.raises(ScenarioError, match="limits"):
+        read_scenario(file)
