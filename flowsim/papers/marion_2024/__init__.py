@@ -6,3 +6,4 @@ A plug-in: nothing else in flowsim knows of it. In a scenario, with `flowsim.pap
 """
 
 from .course import SharpnessCourse as SharpnessCourse
+from .figure import Sharpening as Sharpening

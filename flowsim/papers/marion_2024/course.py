@@ -25,6 +25,8 @@ _MEANINGS = {
     "gained": "integral of dS/dt over the time from the record before",
     "overlap": "least |⟨u, u'⟩| of the top eigenvectors at neighbouring points since the record before",
 }
+COLUMNS = tuple(_MEANINGS)
+"""What is measured, each under its name after course_."""
 
 
 class SharpnessCourse(Probe):
@@ -74,7 +76,7 @@ class SharpnessCourse(Probe):
         """Return the columns of the flow through the times `breaks`, the first of which is 0."""
         known = jnp.isfinite(breaks)
         lengths = jnp.where(known[1:], jnp.where(known, breaks, 0)[1:] - jnp.where(known, breaks, 0)[:-1], jnp.nan)
-        gaps = lengths[:, None] * _GAPS
+        gaps = jnp.outer(lengths, jnp.asarray(_GAPS))
         first = _slope(network, problem)
         start = (network, first["vector"])
         _, inside = jax.lax.scan(partial(_next_point, problem=problem, rtol=self.rtol), start, gaps.ravel())
@@ -97,14 +99,13 @@ def _next_point(
     network, vector = before
 
     def moved() -> tuple[tuple[PyTree, PyTree], dict[str, Array]]:
-        run = integrate(network, problem, t1=gap, ts=np.empty(0), rtol=rtol, stopping=Stopping(gradient_norm=None))
+        options = {"t1": gap, "ts": np.empty(0), "rtol": rtol, "stopping": Stopping(gradient_norm=None)}
+        run = integrate(network, problem, **options)
         found = _slope(run.network, problem)
         found["overlap"] = jnp.abs(inner_product(found["vector"], vector))
-        after = (run.network, found.pop("vector"))
-        return after, found
+        return (run.network, found.pop("vector")), found
 
-    shapes = jax.eval_shape(lambda: moved()[1])
-    nothing = jax.tree.map(lambda leaf: jnp.full(leaf.shape, jnp.nan, leaf.dtype), shapes)
+    nothing = dict.fromkeys(("risk", "sharpness", "rate", "overlap"), jnp.full_like(gap, jnp.nan))
     return jax.lax.cond(jnp.isfinite(gap), moved, lambda: (before, nothing))
 
 
