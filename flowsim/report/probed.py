@@ -22,10 +22,14 @@ _LIMITS = tuple(label.name for label in LIMITS)
 
 
 def probe_names(dataset: xarray.Dataset) -> tuple[str, ...]:
-    """Return the names of the probes that were recorded beside what every run records."""
+    """Return the names of the probes that were recorded beside what every run records.
+
+    Of a sweep, those of which a number is known at the end of any run.
+    """
     names = [str(name) for name in dataset if "symbol" in dataset[name].attrs and name not in _LIMITS]
     if RECORD not in dataset.dims:
-        names = [name.removeprefix(_FINAL) for name in names if name.startswith(_FINAL)]
+        ends = [name for name in names if name.startswith(_FINAL) and bool(dataset[name].notnull().any())]
+        names = [name.removeprefix(_FINAL) for name in ends]
     return tuple(name for name in names if name not in MEASURES)
 
 

@@ -5,6 +5,7 @@ In a scenario: `figure: flowsim.papers.marion_chizat_2024:Figure1`.
 """
 
 from .figures import (
+    AppendixC as AppendixC,
     Figure1 as Figure1,
     Figure2 as Figure2,
     Figure3 as Figure3,

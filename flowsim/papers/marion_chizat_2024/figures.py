@@ -1,4 +1,4 @@
-"""Figures 1 to 7 as kinds of figure: what each asks of a scenario, what it is said to show, and its panels."""
+"""Figures 1 to 7, and that of Appendix C: what each asks of a scenario, what it is said to show, and its panels."""
 
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, ClassVar, final
@@ -205,3 +205,42 @@ class Figure7(_PaperFigure):
         from .scale_panels import draw_nonlinear_sharpness
 
         return drawn(results.required("sweep"), [draw_nonlinear_sharpness], sharpness=True)
+
+
+@final
+class AppendixC(_PaperFigure):
+    """What Appendix C says without a plot: with noise, the sharpness of nonlinear networks reaches 2/η."""
+
+    name = "appendix_c"
+    about_descent = True
+
+    def refusals(self, scenario: Scenario) -> "Iterable[PydanticCustomError]":
+        """Yield why the scenario is not a sweep over the scale of a nonlinear network, on noisy data, with descents."""
+        yield from super().refusals(scenario)
+        if scenario.network.is_linear():
+            yield refusal(
+                found="a linear network",
+                expected="a nonlinear one, which the figure is about",
+                write="activation: gelu, or figure: null",
+                at=("network",),
+            )
+        if scenario.data.model_dump().get("noise") == 0:
+            yield refusal(
+                found="data without noise",
+                expected="some, which the network is to fit",
+                write="noise: 1.0, or figure: null",
+                at=("data", "noise"),
+            )
+
+    def claims(self, results: Results) -> "Sequence[Claim]":
+        """Return what the paper says of noisy data, and what is found beside it, each with the numbers measured."""
+        from .noisy_claims import noisy_claims
+
+        return noisy_claims(results.required("sweep"))
+
+    def draw(self, results: Results) -> "matplotlib.figure.Figure":
+        """Return the figure."""
+        from .drawing import drawn
+        from .noisy_panel import draw_over_edge
+
+        return drawn(results.required("sweep"), [draw_over_edge])

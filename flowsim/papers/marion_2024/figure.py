@@ -1,0 +1,54 @@
+"""When and where flows sharpen as a kind of figure: what it asks of a scenario, and what it is said to show."""
+
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, final
+
+from ...experiments import Figure, Results, Scenario, refusal
+
+# What draws and measures is imported where it is wanted: a scenario is checked without Matplotlib.
+if TYPE_CHECKING:
+    import matplotlib.figure
+    from pydantic_core import PydanticCustomError
+
+    from ...theory import Claim
+
+_AXES = ("network.depth", "network.scale")
+_COURSE = f"{__name__.rpartition('.')[0]}:SharpnessCourse"
+
+
+@final
+class Sharpening(Figure):
+    """The sharpness and its rate dS/dt against the fall of the risk, and the rise of S over scale and depth."""
+
+    name = "sharpening"
+
+    def refusals(self, scenario: Scenario) -> "Iterable[PydanticCustomError]":
+        """Yield why the scenario is not a sweep over depth and scale that measures the course of the sharpness."""
+        if scenario.sweep is None or set(scenario.sweep.over) != set(_AXES):
+            yield refusal(
+                found="no sweep over depth and scale alone",
+                expected="one, which the figure shows",
+                write=f"sweep: {{over: {{{_AXES[0]}: [2, 5], {_AXES[1]}: [0.1, 0.3]}}}}, or figure: null",
+                at=("sweep",) if scenario.sweep else ("figure",),
+            )
+        if _COURSE not in {entry.kind for entry in scenario.record}:
+            yield refusal(
+                found="no course of the sharpness among what is recorded",
+                expected="one, which the figure shows",
+                write=f'record: ["{_COURSE}"]',
+                at=("record",),
+            )
+
+    def claims(self, results: Results) -> "Sequence[Claim]":
+        """Return what is asked about progressive sharpening, each with the numbers measured."""
+        from .claims import sharpening_claims
+        from .measures import courses_of
+
+        return sharpening_claims(courses_of(results.required("sweep")))
+
+    def draw(self, results: Results) -> "matplotlib.figure.Figure":
+        """Return the figure."""
+        from .measures import courses_of
+        from .panels import sharpening
+
+        return sharpening(courses_of(results.required("sweep")))

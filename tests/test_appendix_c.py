@@ -1,0 +1,114 @@
+"""Nonlinear networks on noisy data (Marion and Chizat 2024, Appendix C): the figure, its claims, and the scenario."""
+
+from pathlib import Path
+
+import matplotlib.figure
+import numpy as np
+import pytest
+import xarray
+from matplotlib.figure import Figure
+
+import flowsim
+from flowsim import Outcome, cli
+from flowsim.experiments import ScenarioError, parse_overrides, read_scenario
+from flowsim.papers.marion_chizat_2024 import AppendixC
+from flowsim.papers.marion_chizat_2024.noisy_claims import noisy_claims, over_edge
+from flowsim.papers.marion_chizat_2024.noisy_panel import draw_over_edge
+from flowsim.report.sweeps import runs
+
+SHIPPED = Path(__file__).parents[1] / "scenarios" / "appendix_c.yaml"
+RATES, SCALES, REPETITIONS = (0.01, 0.05), (0.4, 0.6), 4
+SMALL = [
+    "network.depth=3",
+    "sweep.over={network.scale: [0.6, 0.7]}",
+    "sweep.repetitions=2",
+    "sweep.descent=[{learning_rates: [0.05, 0.1], steps: 300}]",
+]
+
+
+def swept(over=1.0, risk=0.01):
+    """A sweep whose descents all end at `over` times their 2/η, with a `risk` beside 1 of the best linear regressor."""
+    dims, shape = ("scale", "repetition", "run"), (len(SCALES), REPETITIONS, len(RATES))
+    thresholds = 2 / np.array(RATES)
+    return xarray.Dataset(
+        {
+            "outcome": (dims, np.full(shape, int(Outcome.STEP_LIMIT))),
+            "final_sharpness": (dims, over * thresholds * np.ones(shape)),
+            "final_risk": (dims, np.full(shape, risk)),
+            "initial_risk": (dims[:2], np.ones(shape[:2])),
+            "minimal_risk": ("scale", np.ones(len(SCALES))),
+        },
+        {"scale": list(SCALES), "dynamics": ("run", ["gradient_descent"] * 2), "learning_rate": ("run", list(RATES))},
+    )
+
+
+def with_ends(over, places, dataset=None):
+    """The sweep with some of its runs (scale, repetition, run) at another part of 2/η."""
+    changed = swept() if dataset is None else dataset.copy(deep=True)
+    thresholds = np.broadcast_to(2 / np.array(RATES), changed["final_sharpness"].shape)
+    changed["final_sharpness"].values[places] = over * thresholds[places]
+    return changed
+
+
+def test_the_sharpness_is_measured_in_parts_of_the_own_edge_of_each_learning_rate():
+    lost = with_ends(0.5, np.s_[0, 0, :])
+    lost["outcome"][1, 1, 0] = int(Outcome.DIVERGED)
+    for place, run in enumerate(runs.descents(lost)):
+        expected = np.ones((len(SCALES), REPETITIONS))
+        expected[0, 0] = 0.5
+        expected[1, 1] = np.nan if place == 0 else 1
+        np.testing.assert_allclose(over_edge(lost, run).values, expected, rtol=1e-12)
+
+
+def test_every_claim_holds_of_runs_at_the_edge_and_fails_of_others():
+    few = with_ends(0.5, np.s_[0, 0, 0])
+    assert [claim.holds for claim in noisy_claims(few)] == [True, False, True, True]
+    assert noisy_claims(few)[1].numbers == {"η = 0.01": 7 / 8, "η = 0.05": 1, "diverged": 0, "stationary": 0}
+    assert [claim.holds for claim in noisy_claims(swept())] == [True, True, False, True]
+    most = with_ends(0.5, np.s_[0, :3, 0])
+    assert noisy_claims(most)[0].holds is False
+    assert noisy_claims(most)[0].numbers["η = 0.01, share"] == 0.5
+    assert noisy_claims(with_ends(0.5, np.s_[0, 0, 1]))[2].holds is False
+    assert noisy_claims(swept(risk=0.2))[3].holds is False
+
+
+def test_runs_that_diverged_or_stand_still_at_no_minimum_are_counted():
+    lost = swept()
+    lost["outcome"][0, 0, 0], lost["outcome"][1, :2, 1] = int(Outcome.STATIONARY), int(Outcome.DIVERGED)
+    numbers = noisy_claims(lost)[1].numbers
+    assert (numbers["stationary"], numbers["diverged"]) == (1, 2)
+    lost["outcome"][:] = int(Outcome.DIVERGED)
+    assert [claim.holds for claim in noisy_claims(lost)] == [None] * 4
+
+
+def test_the_panel_shows_every_run_and_the_median_of_each_learning_rate():
+    axes = Figure().add_subplot()
+    draw_over_edge(axes, with_ends(0.5, np.s_[0, :3, 0]))
+    dots, line = axes.lines[:2]
+    assert sorted(dots.get_ydata()) == [0.5] * 3 + [1.0] * 5
+    np.testing.assert_allclose(line.get_ydata(), [0.5, 1.0], rtol=1e-12)
+    assert len(np.unique(np.concatenate([part.get_xdata() for part in axes.lines[::2][:2]]))) == 4  # side by side
+
+
+@pytest.mark.slow
+def test_the_scenario_is_run_by_the_command_line(tmp_path):
+    options = [text for setting in SMALL for text in ("--set", setting)]
+    assert cli.main([str(SHIPPED), *options, "--out", str(tmp_path), "--jobs", "1"]) == 0
+    results = flowsim.open_results(tmp_path / "appendix_c")
+    assert len(results.summary["claims"]) == 4
+    assert (tmp_path / "appendix_c" / "figures" / "appendix_c.png").stat().st_size > 5000
+    assert isinstance(AppendixC().draw(results), matplotlib.figure.Figure)
+
+
+@pytest.mark.parametrize(
+    ("setting", "message"),
+    [
+        ("network.activation=linear", "found a linear network; expected a nonlinear one"),
+        ("data.noise=0", "found data without noise; expected some"),
+        ("sweep.over={network.depth: [3, 5]}", "found a sweep over network.depth"),
+        ("sweep={over: {network.scale: [0.5]}, flow: true}", "found a sweep without gradient descent"),
+    ],
+)
+def test_the_figure_refuses_what_it_is_not_about(setting, message):
+    with pytest.raises(ScenarioError, match=message):
+        read_scenario(SHIPPED, parse_overrides([setting]))
