@@ -8,8 +8,8 @@ import xarray
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from ...report.legend import legend_above
 from ...recorded import RecordedRun, recorded
+from ...report.legend import legend_above
 from ...report.style import FLOW, MAJOR_TICKS, MINOR_TICKS, STYLE, THRESHOLD
 from .measures import Followed, followed_of
 
