@@ -20,7 +20,7 @@ descent: {learning_rates: [0.05, 5.0], steps: 300}
 SHIPPED = sorted((Path(__file__).parent.parent / "scenarios").glob("*.yaml"))
 DRAWN = [path for path in SHIPPED if "\nfigure:" in path.read_text()]
 SWEEPS = [path for path in SHIPPED if "\nsweep:" in path.read_text() and path not in DRAWN]
-TIMED = [path for path in SHIPPED if "t1:" in path.read_text()]
+TIMED = [path for path in SHIPPED if "t1:" in path.read_text() and path not in DRAWN]
 SINGLE = [path for path in SHIPPED if path not in [*SWEEPS, *TIMED, *DRAWN]]
 
 
@@ -201,8 +201,11 @@ def test_an_interrupt_leaves_nothing_half_written_and_exit_code_130(tmp_path):
 
 # Of what takes minutes, a part that visits every branch.
 LIGHTER = {
+    "appendix_c": ["sweep.over={network.scale: [0.428, 0.7]}", "sweep.repetitions=5"],
     "critical_learning_rate": ["sweep.over={network.depth: [5], data.condition: [1, 100]}", "sweep.repetitions=2"],
+    "edge_nonlinear": ["descent.learning_rates=[0.01, 0.07]"],
     "lemma3": ["lemma_3.initializations=20", "lemma_3.widths=[5, 10]"],
+    "sharpening": ["sweep.over={network.depth: [2, 5], network.scale: [0.1, 0.3, 0.6]}", "sweep.repetitions=3"],
     "theory_conditioning": ["theory.repetitions=1", "theory.conditions=[1.0, 250.0]"],
     "theory_residual": ["theory.depths=[5]"],
     "theory_small_scale": ["theory.depths=[3]"],
@@ -239,8 +242,17 @@ def test_every_flow_of_a_sweep_shipped_converges(path, tmp_path):
     assert [(row["method"], row["converged"]) for row in rows] == [("GF", 1.0)] * 2
 
 
+# What a scenario shipped finds otherwise than it is said, as its own first lines tell, and the flows without a limit.
+FOUND_OTHERWISE = {
+    "appendix_c": ["the sharpness reaches 2/η, for every learning rate and scale", "it does so in every run"],
+    "sharpening": ["where the sharpness rises, it does so from the start"],
+}
+WITHOUT_LIMIT = ["edge_nonlinear", "logistic"]
+
+
 @pytest.mark.parametrize("path", shipped(DRAWN))
-def test_every_claim_of_a_figure_shipped_holds(path, tmp_path):
-    summary = run_lightly(path, tmp_path, code=1 if path.stem == "logistic" else 0)  # which has no limit, as it says
+def test_the_claims_of_a_figure_shipped_hold_but_for_those_it_says_do_not(path, tmp_path):
+    summary = run_lightly(path, tmp_path, code=1 if path.stem in WITHOUT_LIMIT else 0)
     assert len(summary["claims"]) > 3
-    assert [claim["claim"] for claim in summary["claims"] if claim["holds"] is not True] == []
+    otherwise = [claim["claim"] for claim in summary["claims"] if claim["holds"] is not True]
+    assert otherwise == FOUND_OTHERWISE.get(path.stem, [])
