@@ -97,6 +97,7 @@ def test_one_eigenvalue_comes_to_the_edge_slides_along_it_and_leaves_as_in_close
     np.testing.assert_allclose(np.trace(edge["covariance"], axis1=1, axis2=2), variance, atol=1e-6)
 
 
+@pytest.mark.slow
 def test_the_edge_is_met_where_it_is_and_left_once(one_tide):
     arrival = 4 * np.log(2)
     moments = [arrival - 1e-8, arrival + 1e-8, arrival + 4 - 1e-3, arrival + 4 + 0.05]

@@ -44,6 +44,7 @@ def quartic(sharpness, bend):
     return flowsim.Risk(lambda w: jnp.sum(sharpness * w["w"] ** 2 / 2 - bend * w["w"] ** 4 / 4))
 
 
+@pytest.mark.slow
 def test_the_amplitude_of_descents_two_cycle_in_a_quartic_is_a_rest_of_the_edge_flow():
     """w ↦ −w under descent where S − Qw² = 2/η: r² = S/Q − 2/(ηQ) (the check of Regis and Chewi 2026)."""
     eta, sharpness, bend = 0.1, 24.0, 8.0

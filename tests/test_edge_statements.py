@@ -219,6 +219,7 @@ def quartic():
     return flowsim.compare(start, problem, [0.05, 0.1], steps=300, t1=20.0, models=["edge"], limits=FlowLimits(4))
 
 
+@pytest.mark.slow
 def test_a_two_cycle_is_followed_and_a_descent_below_its_edge_is_out_of_scope(quartic):
     made = {(about.run.name, one.name): one for about in quartic.statements for one in about.statements}
     for name in ("mean risk", SWING, DISTANT):
@@ -228,6 +229,7 @@ def test_a_two_cycle_is_followed_and_a_descent_below_its_edge_is_out_of_scope(qu
     assert made["η = 0.1", FALLS].verdict is Verdict.HOLDS
 
 
+@pytest.mark.slow
 def test_statements_are_printed_summed_up_and_decide_whether_all_went_well(quartic, tmp_path):
     dataset = quartic.to_dataset()
     dataset["outcome"][0] = int(Outcome.CONVERGED)
@@ -240,6 +242,7 @@ def test_statements_are_printed_summed_up_and_decide_whether_all_went_well(quart
     assert not document(Results(tmp_path, dataset, None, None), "mine").complete
 
 
+@pytest.mark.slow
 def test_limits_are_drawn_beside_the_sharpness_and_stand_in_the_summary(quartic):
     drawn = figures(quartic.to_dataset())
     assert not {"limit_sharpness", "limit_sharpness_error"} & set(drawn)
@@ -254,11 +257,12 @@ def test_limits_are_drawn_beside_the_sharpness_and_stand_in_the_summary(quartic)
     assert high["flow_limits"]["error"][0] < 1e-6
 
 
-def test_limits_that_are_none_are_refused(quartic):
+def test_limits_that_are_none_are_refused(mlp, problem):
     with pytest.raises(TypeError, match=r"limits must be None or flowsim.FlowLimits"):
-        flowsim.compare(quartic.flow.network, quartic.flow.problem, [0.05], steps=5, limits=16)
+        flowsim.compare(mlp, problem, [0.05], steps=5, limits=16)
 
 
+@pytest.mark.slow
 def test_the_sharpness_of_the_flows_limit_falls_on_a_scalar_network():
     """R = (w₁w₂ − 1)²: the limit from (w₁, w₂) has S = 2√(c² + 4), and c = w₁² − w₂² shrinks in every step."""
     network = {"a": jnp.array(2.4), "b": jnp.array(0.1)}

@@ -145,6 +145,7 @@ def test_the_crossing_is_that_of_its_own_threshold(parts):
     assert times[after - 1] < found.crossing_time <= times[after]
 
 
+@pytest.mark.slow
 def test_a_preconditioned_run_crosses_by_its_preconditioned_sharpness(parts):
     """At a learning rate so large that the threshold is passed at the start."""
     probes = [flowsim.probes.PreconditionedSharpness()]
@@ -196,6 +197,7 @@ def test_runs_that_say_nothing_of_an_edge_have_that_of_gradient_descent(comparis
     assert THRESHOLD not in moved.to_dataset().coords
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("optimizer", "dynamics", "steps"),
     [

@@ -42,6 +42,7 @@ def scalar_limit(start, target):
     return np.sign(start) * np.sqrt(squares + z)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", SCALAR)
 def test_a_scalar_network_ends_where_all_squares_grew_by_the_same_until_the_product_fits(name):
     start, strength, target = np.array(SCALAR[name]), 0.7, 1.3
@@ -148,6 +149,7 @@ def products(first, second):
 UNEQUAL = [(4, 3, 5, 0.6), (5, 3, 4, -0.6), (4, 4, 4, 0.0)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("inputs", "hidden", "outputs", "difference"), UNEQUAL)
 def test_two_whitened_layers_follow_the_matrix_riccati_equation(inputs, hidden, outputs, difference):
     target = np.random.default_rng(4).standard_normal((outputs, inputs)) / 2

@@ -43,6 +43,7 @@ def batches(sampler, problem, count):
     return np.array(found)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("size", "left_out"), [(5, 0), (6, 2), (20, 0), (1, 0)])
 def test_an_epoch_without_replacement_takes_every_sample_once(size, left_out):
     per_epoch = SAMPLES // size

@@ -106,6 +106,7 @@ def test_the_mean_excess_risk_keeps_its_digits_where_the_mean_risk_has_none():
     assert np.isnan(MeanExcessRisk().measure(flowsim.Moment(network, problem, None, zero, zero)))
 
 
+@pytest.mark.slow
 def test_the_table_has_the_excess_where_the_minimum_of_the_risk_is_known(modelled, valley):
     known = flowsim.compare(*valley, [0.2], steps=60, t1=12.0, models=["edge"])
     (header,) = (line for line in str(known).splitlines() if "− R_min" in line)

@@ -330,6 +330,7 @@ def tanh():
     return network, flowsim.EmpiricalRisk(X, np.sin(X[:, 0]))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("optimizer", [flowsim.Adam(0.01), flowsim.RMSProp(0.01)], ids=["adam", "rmsprop"])
 def test_the_preconditioned_sharpness_is_that_of_the_dense_matrix(optimizer, tanh):
     network, problem = tanh

@@ -66,6 +66,7 @@ def convolves(problem, network):
     return "conv_general_dilated" in str(jax.make_jaxpr(problem)(network))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "options",
     [

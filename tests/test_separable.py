@@ -239,6 +239,7 @@ def test_a_run_stops_at_a_margin_and_at_a_direction():
     assert float(angle_between(flow.network, jax.tree.map(jnp.negative, gradient))) <= 0.02
 
 
+@pytest.mark.slow
 def test_a_criterion_of_margins_has_the_gradient_norm_of_the_precision_beside_it():
     network, problem = SEPARABLE["logistic"]
     single = jax.tree.map(lambda leaf: leaf.astype(jnp.float32), network)
@@ -250,6 +251,7 @@ def test_a_criterion_of_margins_has_the_gradient_norm_of_the_precision_beside_it
         flowsim.integrate(single, problem, ts=[], stopping=Stopping(gradient_norm=1e-8))
 
 
+@pytest.mark.slow
 def test_accuracy_has_the_precision_of_the_run():
     network, problem = SEPARABLE["logistic"]
     single = jax.tree.map(lambda leaf: leaf.astype(jnp.float32), network)
@@ -257,6 +259,7 @@ def test_accuracy_has_the_precision_of_the_run():
     assert flow.diagnostics["accuracy"].dtype == np.float32
 
 
+@pytest.mark.slow
 def test_weights_that_start_at_zero_are_not_taken_for_settled():
     start = jax.tree.map(jnp.zeros_like, LINE)
     flow = flowsim.integrate(start, SEPARABLE["logistic"][1], ts=[], t1=1e-3, stopping=Stopping(direction=0.1))

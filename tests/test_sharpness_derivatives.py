@@ -86,6 +86,7 @@ def test_the_derivatives_of_two_scalar_layers_are_those_of_2a_3u_minus_t():
     np.testing.assert_allclose(data.root, [[4 * (3 * 0.64 - 0.5)]], rtol=1e-13)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dense", [True, False])
 @pytest.mark.parametrize("by", ["weights", "data"])
 def test_derivatives_in_weights_and_data_are_those_of_scipys_eigenvalue(dense, by, nonlinear, samples):
@@ -250,6 +251,7 @@ def test_forward_mode_all_the_way_is_reverse_over_forward_over_reverse(mlp, prob
         np.testing.assert_allclose(one, other, rtol=1e-9, atol=1e-11 * float(norm(backwards)))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rtol", [1e-2, 1e-4, 1e-6])
 def test_the_angle_bounds_that_to_numpys_eigenvector_and_the_error_of_the_gradient_follows(rtol, wide, samples):
     """`relative_error` is an estimate; here the way of the vector's error is far from the worst, so it holds."""

@@ -383,6 +383,7 @@ def test_a_run_that_is_stiff_throughout_leaves_the_explicit_method_after_its_fir
     np.testing.assert_allclose(flat(flow.network), flat(finest.network), atol=1e-5)
 
 
+@pytest.mark.slow
 def test_a_gradient_that_jumps_is_recognized_and_not_ground_to_dust():
     network = eqx.nn.MLP(5, 1, 20, 2, jax.nn.relu, key=jax.random.key(0))
     X, y = np.random.default_rng(0).standard_normal((50, 5)), np.random.default_rng(1).standard_normal((50, 1))

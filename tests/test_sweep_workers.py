@@ -212,6 +212,7 @@ def test_what_two_sweeps_miss_is_computed_once(tmp_path):
     assert shared[0].identical(shared[1])
 
 
+@pytest.mark.slow
 def test_a_sweep_that_cannot_be_planned_leaves_the_others_alone(tmp_path):
     crew = Eager()
     (tmp_path / "data.csv").write_text("a,y\n1,2\n3,\n")

@@ -51,6 +51,7 @@ def test_there_is_a_figure_of_the_sides_and_one_of_the_conditioning(folder):
             assert (folder / "out" / "theory" / "figures" / f"{name}.{suffix}").stat().st_size > 5000
 
 
+@pytest.mark.slow
 def test_the_second_table_counts_verdicts(tmp_path, capsys):
     assert run(SMALL + "theory: {subjects: [conservation, rates]}\n", tmp_path) == 0
     printed = capsys.readouterr().out

@@ -62,6 +62,7 @@ def runs(problem):
     return [run(float(scale)) for scale in SCALES], jax.vmap(run)(SCALES), run
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", FINAL)
 def test_the_last_record_is_found_alone_mapped_and_compiled(runs, name):
     alone, mapped, _ = runs
