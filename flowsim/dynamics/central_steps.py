@@ -22,6 +22,9 @@ from .work import Work, no_work
 # Relative to 2/η: how near an eigenvalue ends to it that comes to the edge, and one that is held there; and how far
 # below it an eigenvalue no longer counts as at the edge.
 _MET, _HELD, _LEFT = 1e-10, 1e-9, 1e-8
+# Where one is held already, the next has come when it is nearer than rtol or than this: the two repel each other, and
+# their vectors turn the faster the nearer they are, so that it is not met exactly by steps in which one alone is held.
+_JOINED = 1e-5
 # X that loses rank is led to where it has, to this part of √rtol of its size.
 _RANK_MET = 0.05
 # A departure from the edge larger than this, in units of rtol, is no error of a step.
@@ -181,7 +184,12 @@ class CentralSteps(ProposingSolver):
         rank = jnp.argsort(jnp.argsort(-own))
         free = jnp.where((rank >= before.active) & (jnp.arange(count) < edge.near), edge.values, -jnp.inf)
         excess = jnp.max(free) - self.edge_value
-        return excess, jnp.sum(free >= (1 - self._part(_MET)) * self.edge_value)
+        return excess, jnp.sum(free >= (1 - self._met(before.active)) * self.edge_value)
+
+    def _met(self, active: Int[Array, ""]) -> Float[Array, ""]:
+        """Return the part of 2/η by which the next eigenvalue may miss it that comes where so many are `active`."""
+        alone = self._part(_MET)
+        return jnp.where(active > 0, jnp.clip(self.rtol, alone, max(_JOINED, alone)), alone)
 
     def _signals(
         self, state: CentralState, excess: Float[Array, ""], slack: Float[Array, ""]
@@ -192,7 +200,7 @@ class CentralSteps(ProposingSolver):
         """
         places = jnp.arange(len(state.edge.values))
         there = jnp.max(jnp.where(places >= state.edge.active, state.edge.values, -jnp.inf)) - self.edge_value
-        met = jnp.stack([jnp.full_like(slack, self._part(_MET)), _RANK_MET * jnp.sqrt(self.rtol)])
+        met = jnp.stack([self._met(state.edge.active), _RANK_MET * jnp.sqrt(self.rtol)])
         unit = jnp.maximum(jnp.trace(state.covariance), jnp.sqrt(self.rtol) * state.largest)
         unit = jnp.where((state.slack > 0) & (unit > 0), unit, jnp.inf)
         begin = jnp.stack([jnp.minimum(there, 0) / self.edge_value, -state.slack / unit])
@@ -206,7 +214,8 @@ class CentralSteps(ProposingSolver):
         """Return the state at a point of which all is known, and whether too many eigenvalues are at the edge."""
         count, places = edge.active, jnp.arange(len(edge.values))
         face = Face.of(reading, count, self.edge_value)
-        held = (reading.values >= (1 - self._part(_LEFT)) * self.edge_value) | (places < face.rank)
+        left = jnp.maximum(self._part(_LEFT), 2 * self._met(count - 1))
+        held = (reading.values >= (1 - left) * self.edge_value) | (places < face.rank)
         active = jnp.sum(held & (places < count))
         crowded = active > self.most
         far = jnp.max(jnp.abs(face.departure), initial=0) > _OFF * self.rtol * self.edge_value
