@@ -1,16 +1,17 @@
 """How closely models of descent follow it: distances, sharpness, oscillation and mean risk, over seeds and rates.
 
-    python benchmarks/edge.py [linear] [gelu] [digits] [--seeds 12] [--json edge.json] [--show edge.json]
+    python benchmarks/edge.py [linear] [gelu] [digits] [--seeds 12] [--json edge.json] [--show]
 
 For every seed and learning rate: descent, the gradient flow, the central flow and edge flows of order one and two,
 from one start, at one time. Distances are from the centre of descent's oscillation (`flowsim.models`). Sharpness S,
 amplitude √tr Σ and the mean excess risk over the oscillation are those at the centre, of descent as measured; the risk
 itself where no infimum is known. The roughness is by how much an amplitude differs from the next, in the mean: descent
-of period two has nearly none.
+of period two has nearly none. With `--json` each run is kept as soon as it is there, and is not made a second time.
 """
 
 import argparse
 import json
+import time
 from pathlib import Path
 
 import equinox as eqx
@@ -31,7 +32,7 @@ CASES = {
         "t1": 30.0,
         "sets": ["network.activation=gelu", "network.scale=0.6"],
     },
-    "digits": {"scenario": "digits.yaml", "rates": (0.03, 0.05, 0.07), "t1": 150.0, "sets": ["precision=float64"]},
+    "digits": {"scenario": "digits.yaml", "rates": (0.03, 0.05, 0.07), "t1": 40.0, "sets": ["precision=float64"]},
 }
 MODELS = {
     "GF": lambda rate: None,
@@ -63,7 +64,8 @@ def one(case: dict, seed: int, rate: float) -> dict:
     row["GD"] = {"S": float(flowsim.sharpness(centre, problem)), "r": float(last.amplitude[0]), "risk": risk}
     when = {"ts": last.times, "t1": float(last.times[0]), "weights": True, "stopping": FOREVER, "probes": PROBES}
     for name, model in MODELS.items():
-        run = flowsim.integrate(network, problem, model=model(rate), **when)
+        began = time.perf_counter()
+        run = jax.block_until_ready(flowsim.integrate(network, problem, model=model(rate), **when))
         mean = float(run.diagnostics["mean_risk"][-1]) if name != "GF" else float(run.risk[-1])
         row[name] = {
             "outcome": run.outcome.name,
@@ -72,6 +74,7 @@ def one(case: dict, seed: int, rate: float) -> dict:
             "r": float(run.diagnostics["oscillation"][-1]),
             "risk": mean - (infimum if np.isfinite(infimum) else 0),
             "work": [int(run.gradients), int(run.products)],
+            "seconds": time.perf_counter() - began,
         }
     return row
 
@@ -117,18 +120,25 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("cases", nargs="*", help=f"of {', '.join(CASES)}; all of them unless named")
     parser.add_argument("--seeds", type=int, default=12)
-    parser.add_argument("--json", type=Path)
-    parser.add_argument("--show", type=Path, help="print the tables of kept rows")
+    parser.add_argument("--json", type=Path, help="where runs are kept")
+    parser.add_argument("--show", action="store_true", help="print the tables of kept runs alone")
     asked = parser.parse_args()
     jax.config.update("jax_enable_x64", True)
-    kept = json.loads(asked.show.read_text()) if asked.show else {}
-    found = {}
-    for name in list(kept) or asked.cases or CASES:
-        case = CASES[name]
-        found[name] = kept.get(name) or [one(case, seed, rate) for rate in case["rates"] for seed in range(asked.seeds)]
-        print(f"## {name}\n\n{table(found[name])}\n\n{summary(found[name])}\n", flush=True)
-        if asked.json:
-            asked.json.write_text(json.dumps(found, indent=1))
+    kept = json.loads(asked.json.read_text()) if asked.json and asked.json.exists() else {}
+    for name in asked.cases or CASES:
+        rows = kept.setdefault(name, [])
+        for rate, seed in () if asked.show else missing(rows, CASES[name]["rates"], asked.seeds):
+            rows.append(one(CASES[name], seed, rate))
+            if asked.json:
+                asked.json.write_text(json.dumps(kept, indent=1))
+        rows.sort(key=lambda row: (row["learning_rate"], row["seed"]))
+        print(f"## {name}\n\n{table(rows)}\n\n{summary(rows)}\n", flush=True)
+
+
+def missing(rows: list[dict], rates: tuple[float, ...], seeds: int) -> list[tuple[float, int]]:
+    """Return the learning rates and seeds that no row is of, all rates of a seed before the next."""
+    there = {(row["learning_rate"], row["seed"]) for row in rows}
+    return [(rate, seed) for seed in range(seeds) for rate in rates if (rate, seed) not in there]
 
 
 if __name__ == "__main__":
