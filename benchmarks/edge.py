@@ -32,7 +32,12 @@ CASES = {
         "t1": 30.0,
         "sets": ["network.activation=gelu", "network.scale=0.6"],
     },
-    "digits": {"scenario": "digits.yaml", "rates": (0.03, 0.05, 0.07), "t1": 40.0, "sets": ["precision=float64"]},
+    "digits": {
+        "scenario": "digits.yaml",
+        "rates": (0.06, 0.08, 0.1),
+        "t1": 100.0,
+        "sets": ["precision=float64", "network.scale=0.5"],
+    },
 }
 MODELS = {
     "GF": lambda rate: None,
