@@ -293,6 +293,16 @@ def test_below_the_edge_the_central_flow_is_the_gradient_flow(mlp, problem):
     np.testing.assert_allclose(*ends, atol=1e-6)
 
 
+def test_a_sharpness_beyond_the_edge_that_falls_below_by_itself_in_one_step_is_let_go():
+    """R = 15ba² + b has S = 30b at a = 0, and b falls at the rate of one: from 1.29 to 0.4 of 2/η with Σ = 0."""
+    start = {"a": jnp.array(0.0), "b": jnp.array(0.43)}
+    run, edge = central(start, flowsim.Risk(lambda w: 15 * w["b"] * w["a"] ** 2 + w["b"]), t1=0.3, records=2, stopping=FOREVER)
+    assert run.outcome is flowsim.Outcome.TIME_LIMIT
+    np.testing.assert_allclose(run.path["b"], 0.43 - run.times, atol=1e-12)
+    assert (edge["active"][0], edge["active"][-1]) == (0, 0)
+    np.testing.assert_array_equal(edge["oscillation"], 0)
+
+
 @pytest.mark.slow
 def test_more_eigenvalues_at_the_edge_than_there_is_room_for_end_the_run():
     model = flowsim.CentralFlow(ETA, most=1)

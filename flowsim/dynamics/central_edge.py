@@ -51,7 +51,7 @@ def looked(field: CentralField, weights: PyTree) -> tuple[Edge, Int[Array, ""]]:
         known = jax.tree.map(lambda leaf: jnp.where(_column(own, leaf), leaf, 0), held.vectors)
         rest, rows = _rest(product, known, gradient)
         found = _joined(edge, held.values, known, rest, rows)
-        near = jnp.sum(found.values >= threshold)
+        near = jnp.maximum(jnp.sum(found.values >= threshold), edge.active)  # what was held is followed down
         return eqx.tree_at(lambda e: e.near, found, near), near > edge.near, spent + held.products + len(rest)
 
     state = (field.edge, jnp.array(True), jnp.array(0))
