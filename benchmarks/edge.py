@@ -48,7 +48,7 @@ MODELS = {
 }
 # By how far the gradient flow goes beyond the edge: not at all, as far as models hold (below), and farther.
 REACHES = (0.0, 2.0, 4.5, np.inf)
-LAST = 60
+LAST, ROUNDING = 60, 1e-9
 FOREVER = flowsim.Stopping(gradient_norm=None)
 PROBES = [flowsim.probes.Oscillation(), flowsim.probes.MeanRisk()]
 
@@ -120,8 +120,8 @@ def spreads(rows: list[dict], name: str) -> list[str]:
     farther = np.sum(closer < 0.999)  # below the edge the central flow is the gradient flow
     lines = [f"* {name}: closer than GF by {spread(closer)}, farther in {farther}"]
     for key in ("S", "r", "risk"):
-        ratio = np.array([row[name][key] / row["GD"][key] for row in rows if row["GD"][key] > 0])
-        lines.append(f"  * {key}, predicted / measured: {spread(ratio)}")
+        ratio = [row[name][key] / row["GD"][key] for row in rows if row["GD"]["r"] > ROUNDING]
+        lines += [f"  * {key}, predicted / measured: {spread(np.array(ratio))}"] if ratio else []
     return [*lines, f"  * gradients, products: {np.median([row[name]['work'] for row in rows], axis=0)}"]
 
 

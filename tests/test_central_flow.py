@@ -296,7 +296,9 @@ def test_below_the_edge_the_central_flow_is_the_gradient_flow(mlp, problem):
 def test_a_sharpness_beyond_the_edge_that_falls_below_by_itself_in_one_step_is_let_go():
     """R = 15ba² + b has S = 30b at a = 0, and b falls at the rate of one: from 1.29 to 0.4 of 2/η with Σ = 0."""
     start = {"a": jnp.array(0.0), "b": jnp.array(0.43)}
-    run, edge = central(start, flowsim.Risk(lambda w: 15 * w["b"] * w["a"] ** 2 + w["b"]), t1=0.3, records=2, stopping=FOREVER)
+    run, edge = central(
+        start, flowsim.Risk(lambda w: 15 * w["b"] * w["a"] ** 2 + w["b"]), t1=0.3, records=2, stopping=FOREVER
+    )
     assert run.outcome is flowsim.Outcome.TIME_LIMIT
     np.testing.assert_allclose(run.path["b"], 0.43 - run.times, atol=1e-12)
     assert (edge["active"][0], edge["active"][-1]) == (0, 0)
