@@ -50,11 +50,11 @@ def main() -> None:
     if given.alone:
         print("\t".join(map(str, large(given.alone))))
         return
+    jax.config.update("jax_enable_x64", not given.large)
     start(parser)
     if given.large:
         table("102 895 weights in float32", LARGE, map(in_own_process, ("gradient", "descent", "edge", "central")))
         return
-    jax.config.update("jax_enable_x64", True)
     problem, network, _ = build(read_scenario(SCENARIO), SCENARIO.parent)
     rows = []
     for t1 in (40.0,) if given.quick else (40.0, 400.0):
