@@ -15,6 +15,7 @@ from flowsim.dynamics.edge_field import EdgeField, EdgePoint, log_factor
 from flowsim.dynamics.field import gradient_field
 from flowsim.experiments import build, read_scenario
 from flowsim.networks import split
+from flowsim.solvers import LowRankExtrapolation
 
 FOREVER = flowsim.Stopping(gradient_norm=None)
 
@@ -142,6 +143,51 @@ def test_at_the_edge_the_centre_of_descent_is_followed_where_the_gradient_flow_l
     of_descent = flowsim.sharpness(_with_weights(network, centre[places[1]]), problem)
     assert float(edge.sharpness[1]) == pytest.approx(of_descent, rel=1e-3)
     assert float(edge.sharpness[1]) < 20.0
+
+
+class Point(flowsim.Probe):
+    label = flowsim.Label("point", "centre, direction and amplitude", "point", logarithmic=False)
+
+    def measure(self, moment):
+        return ravel_pytree(moment.state.point)[0]
+
+
+@pytest.mark.slow
+def test_at_the_edge_steps_have_the_order_of_their_columns(at_the_edge):
+    """From t = 20, where r = 0.03: the limit for short steps, of which the shortest here are a fiftieth of η."""
+    network, problem = at_the_edge
+    options = {"model": flowsim.EdgeFlow(0.1, rtol=1e-9), "t1": 20.0, "ts": [20.0], "stopping": FOREVER}
+    known = flowsim.integrate(network, problem, probes=[Point()], **options).diagnostics["point"][-1]
+    field, weights = gradient_field(network, problem)
+    model = flowsim.EdgeFlow(0.1).checked(jnp.dtype(float))
+    over = model.vector_field(field)
+    start = ravel_pytree(model.first_point(field, weights))[1](jnp.asarray(known))
+    assert float(start.log_amplitude) == pytest.approx(-3.476, abs=1e-3)
+    exact = _fixed_steps(over, start, 8)(256)
+    assert float(jnp.linalg.norm(exact - known)) > 1e-2
+    for columns in (2, 3, 4):
+        run = _fixed_steps(over, start, columns)
+        errors = [float(jnp.linalg.norm(run(count) - exact)) for count in (64, 128, 256)]
+        slopes = np.log2(np.array(errors[:-1]) / errors[1:])
+        assert slopes[0] < slopes[1] < columns + 0.1  # measured: 1.84, 1.91; 2.69, 2.83; 3.53, 3.74
+        assert slopes[1] > columns - 0.3
+
+
+def _fixed_steps(field, start, columns, length=0.5):
+    """Return a function of a number of equal steps, which use all of so many columns, to where they end."""
+    never = jnp.asarray(1e-30)
+    solver = LowRankExtrapolation(columns=columns, followed=0, frozen_up_to=float("inf")).suited(field, never, never)
+    term, begin = diffrax.ODETerm(field), solver.init(diffrax.ODETerm(field), 0.0, length, start, None)
+
+    @jax.jit
+    def run(count):
+        def step(i, carry):
+            y, _, _, state, _ = solver.step(term, 0.0, length / count, carry[0], None, carry[1], False)
+            return y, state
+
+        return ravel_pytree(jax.lax.fori_loop(0, count, step, (start, begin))[0])[0]
+
+    return run
 
 
 def _with_weights(network, vector):
