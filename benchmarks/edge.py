@@ -105,10 +105,9 @@ def table(rows: list[dict]) -> str:
 
 def summary(rows: list[dict]) -> str:
     """Return medians and ranges of how much closer each model is, and of what it predicts over what is measured."""
-    reached = {(row["seed"], row["learning_rate"]): row["GF"]["S"] * row["learning_rate"] for row in rows}
     lines = []
     for low, high in itertools.pairwise(REACHES):
-        chosen = [row for row in rows if low < reached[row["seed"], row["learning_rate"]] <= high]
+        chosen = [row for row in rows if low < row["GF"]["S"] * row["learning_rate"] <= high]
         lines.append(f"ηS of the gradient flow at the end in ({low:g}, {high:g}]: {len(chosen)} of {len(rows)} runs")
         lines += [line for name in list(MODELS)[1:] if chosen for line in spreads(chosen, name)]
     return "\n".join(lines)
@@ -118,7 +117,8 @@ def spreads(rows: list[dict], name: str) -> list[str]:
     """Return how close a model is to descent, and what it predicts over what is measured."""
     closer = np.array([row["GF"]["distance"] / row[name]["distance"] for row in rows])
     farther = np.sum(closer < 0.999)  # below the edge the central flow is the gradient flow
-    lines = [f"* {name}: closer than GF by {spread(closer)}, farther in {farther}"]
+    ended = np.isnan(closer).sum()
+    lines = [f"* {name}: closer than GF by {spread(closer)}, farther in {farther}, ended before in {ended}"]
     for key in ("S", "r", "risk"):
         ratio = [row[name][key] / row["GD"][key] for row in rows if row["GD"]["r"] > ROUNDING]
         lines += [f"  * {key}, predicted / measured: {spread(np.array(ratio))}"] if ratio else []

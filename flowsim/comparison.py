@@ -1,7 +1,7 @@
 """Gradient flow and gradient descent from one initialization, on one time axis."""
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -146,19 +146,14 @@ def compare(
     learning_rates, t1 = _rates(learning_rates, network), _end_time(t1)
     along = _sharpness_along(sharpness, network, probes, diagnostics)
     check_limits(limits)
-    records = _affordable_records(network, len(learning_rates)) if records is None else records
-    if not (isinstance(records, int) and records >= 2):
-        raise ValueError(f"records must be a whole number, two or more, got {records!r}")
+    records = _record_count(records, network, len(learning_rates))
     if steps is not None:
         check_step_count("steps", steps)
     shared: dict[str, Any] = {"stopping": stopping, "probes": probes, "diagnostics": diagnostics}
     optimizers = [as_descent(optimizer(eta)) for eta in learning_rates]
     kinds = chosen_models(models, optimizers)
-    runs = []
-    for eta, descent in zip(learning_rates, optimizers, strict=True):
-        progress(f"descent with η = {eta:g}")
-        when = _steps_and_marks(descent, steps, t1, records, in_a_row=3 if kinds else 2)
-        runs.append(descend(network, problem, optimizer=descent, weights=True, **when, **shared))
+    marks = (_steps_and_marks(one, steps, t1, records, in_a_row=3 if kinds else 2) for one in optimizers)
+    runs = list(_descents(network, problem, learning_rates, optimizers, marks, progress, **shared))
     progress("gradient flow")
     times = _common_times([np.asarray(run.times) for run in runs], records) if runs else None
     when = {"records": records} if times is None else {"ts": times, "between": True}
@@ -175,15 +170,26 @@ def compare(
             runs = list(_with_limits(runs, learning_rates, limits, progress))
     else:
         flow, models_beside = integrate(network, problem, sharpness=True, **when, **shared, **flow_options), ()
-    bounds = minimal_sharpness_bounds_of(network, problem)
     edges = map(own_edge_of, optimizers, learning_rates)
-    return Comparison(
-        flow=flow,
-        descents=tuple(map(partial(beside, flow), runs, learning_rates, edges)),
-        models=models_beside,
-        bounds=bounds,
-        critical_learning_rate=None if bounds is None or bounds[0] == 0 else 2 / bounds[0],
-    )
+    descents = tuple(map(partial(beside, flow), runs, learning_rates, edges))
+    bounds = minimal_sharpness_bounds_of(network, problem)
+    critical = None if bounds is None or bounds[0] == 0 else 2 / bounds[0]
+    return Comparison(flow, descents, bounds=bounds, critical_learning_rate=critical, models=models_beside)
+
+
+def _descents(
+    network: PyTree,
+    problem: Problem,
+    rates: Sequence[float],
+    optimizers: Sequence[Descent],
+    marks: Iterable[dict[str, Any]],
+    progress: Callable[[str], None],
+    **shared: Any,
+) -> Iterator[Trajectory]:
+    """Yield one descent after the other, each recorded at its own steps."""
+    for eta, descent, when in zip(rates, optimizers, marks, strict=True):
+        progress(f"descent with η = {eta:g}")
+        yield descend(network, problem, optimizer=descent, weights=True, **when, **shared)
 
 
 def _with_limits(
@@ -264,6 +270,15 @@ def _common_times(times: list[np.ndarray], records: int) -> np.ndarray:
     wanted = np.unique(np.concatenate(times))
     wanted = wanted[np.isfinite(wanted)]  # a descent that diverged at once may have none
     return np.append(wanted, np.full(len(times) * (records + 2) - len(wanted), np.inf))
+
+
+def _record_count(asked: object, network: PyTree, rates: int) -> int:
+    """Return how often weights are recorded, by default as often as is affordable; `ValueError` for no such number."""
+    if asked is None:
+        return _affordable_records(network, rates)
+    if not (isinstance(asked, int) and asked >= 2):
+        raise ValueError(f"records must be a whole number, two or more, got {asked!r}")
+    return asked
 
 
 def _affordable_records(network: PyTree, rates: int) -> int:

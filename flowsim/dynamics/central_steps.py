@@ -22,8 +22,8 @@ from .work import Work, no_work
 # Relative to 2/η: how near an eigenvalue ends to it that comes to the edge, and one that is held there; and how far
 # below it an eigenvalue no longer counts as at the edge.
 _MET, _HELD, _LEFT = 1e-10, 1e-9, 1e-8
-# Where one is held already, the next has come when it is nearer than rtol or than this: the two repel each other, and
-# their vectors turn the faster the nearer they are, so that it is not met exactly by steps in which one alone is held.
+# Where one is held already, the next has come when it is nearer than rtol, and this at most: the two repel each other,
+# and their vectors turn the faster the nearer they are, so that steps with one alone held do not meet it exactly.
 _JOINED = 1e-5
 # X that loses rank is led to where it has, to this part of √rtol of its size.
 _RANK_MET = 0.05

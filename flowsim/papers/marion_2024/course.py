@@ -33,9 +33,9 @@ class SharpnessCourse(Probe):
     """The sharpness S(t) and its rate dS/dt = −⟨∇S, ∇R⟩ along the gradient flow that starts here, to its limit.
 
     There are up to `records` + 1 records, spread over plateau, fall and approach, and NaN behind the last. From each to
-    the next the rate is integrated by the rule of Gauss and Legendre with three nodes, `gained`; where `overlap` is far
+    the next the rate is integrated by the rule of Gauss and Legendre with eight nodes, `gained`; where `overlap` is far
     below one, another eigenvector becomes the top one on the way, and the rate jumps. Each is a column, `course_time`
-    and so on. All are NaN where no time passes, as at a limit. It takes two flows, and four searches for two
+    and so on. All are NaN where no time passes, as at a limit. It takes two flows, and nine searches for two
     eigenpairs from record to record: it is made for the starts of a sweep. Raises `ValueError` for fewer than 4
     records.
     """

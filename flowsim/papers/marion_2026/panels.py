@@ -1,5 +1,6 @@
 """The two panels, one above the other: the sharpness at the centre of descent's oscillation, and its amplitude."""
 
+import itertools
 from typing import Any
 
 import matplotlib
@@ -65,7 +66,7 @@ def _draw(sharpness: Axes, amplitude: Axes, one: Followed, colour: Any) -> None:
         fontsize=6.5,
         annotation_clip=False,
     )
-    for (shade, dashes), model in zip(_MODELS, one.models, strict=False):
+    for (shade, dashes), model in zip(itertools.cycle(_MODELS), one.models, strict=False):
         look = {"color": shade, "linestyle": dashes, "linewidth": 1.3, "zorder": 3.0, "label": f"{model.name} flow"}
         sharpness.plot(one.times, model.sharpness, **look)
         amplitude.plot(one.times, np.where(model.amplitude > 0, model.amplitude, np.nan), **look)
