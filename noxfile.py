@@ -90,6 +90,16 @@ def newest(session: nox.Session) -> None:
 
 
 @nox.session
+def docs(session: nox.Session) -> None:
+    """The documentation as a site, without a warning and without anything fetched, and the lecture's notebook."""
+    session.install(".[docs]")
+    site = session.create_tmp()
+    session.run("mkdocs", "build", "--strict", "--site-dir", site, env={"DISABLE_MKDOCS_2_WARNING": "true"})
+    session.run("python", str(ROOT / "docs" / "scripts" / "check_site.py"), site)
+    session.run("python", str(ROOT / "docs" / "scripts" / "run_lecture.py"))
+
+
+@nox.session
 def lint(session: nox.Session) -> None:
     """Ruff's rules and format, and the types."""
     session.install(".[dev]")

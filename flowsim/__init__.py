@@ -1,6 +1,6 @@
 """Gradient flow of neural networks, integrated to its limit, beside gradient descent and theory."""
 
-from . import signals as signals  # first of all: see there
+from . import signals as signals, starting as starting  # first of all: see there
 
 # isort: split
 from . import curvature as curvature, losses as losses, solvers as solvers, theory as theory
@@ -45,4 +45,5 @@ from .problems import (
     Problem as Problem,
     Risk as Risk,
 )
+from .progress import Progress as Progress
 from .sweeping import Sweep as Sweep, sweep as sweep

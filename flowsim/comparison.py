@@ -26,35 +26,45 @@ from .dynamics import (
     steps_until,
     whole_if_close,
 )
-from .edge_statements import RunStatements, edge_statements
+from .edge_statements import StatementsOfRuns, edge_statements
 from .edges import own_edge_of
 from .flow_limits import FlowLimits, check_limits
 from .models import GRADIENT, Modelled, chosen_models
 from .networks import split, weight_dtype
 from .probes import Probe, probe_of
 from .problems import Problem
+from .progress import Heard, Listener, Progress, check_progress, heard
+from .runs import Run
 from .sharpness_course import SharpnessAlong as SharpnessAlong
 from .theory import minimal_sharpness_bounds_of
 from .trajectories import RunBesideFlow as RunBesideFlow, trajectories_of
 
 if TYPE_CHECKING:
     import optax
+    import pandas
     import xarray
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
+
+    from .report import StoredRuns
 
 _RECORDS = 250
 _STEPS = 4000
 _MOST_BYTES = 2 * 10**9
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Comparison:
     """The flow, the descents, and what theory says of the minimum that they reach.
 
     `bounds` are those of Theorem 2 on the smallest sharpness S_min of all minimizers, and
     `critical_learning_rate` is 2 over the lower one; both are `None` where the theorem does not apply
     (nonlinear networks, several outputs). `models` are flows that model the descents, one after the other for each
-    learning rate. Printed, it is the table of the command line.
+    learning rate.
+
+    Printed, it is the table of the command line, as wide as the terminal, and so it is in a notebook; `repr` is a line.
+    Table, figures and all else are those of the data set (`to_dataset`), and so the same once it is stored: only the
+    trajectories here have networks, weights and paths. The first of these calls computes the sharpnesses at the ends.
     """
 
     flow: Trajectory
@@ -69,37 +79,60 @@ class Comparison:
         return trajectories_of(self.flow, (*self.descents, *self.models), attrs=attrs, **theory)
 
     @property
-    def statements(self) -> tuple[RunStatements, ...]:
+    def statements(self) -> StatementsOfRuns:
         """What is said of the descents at the edge of stability and of their models, checked: see `edge_statements`."""
         return edge_statements(self.to_dataset())
 
-    # What draws, prints and writes stands on a floor above this one, and is asked for when it is wanted.
+    def _stored(self) -> "StoredRuns":
+        # What draws, prints and writes stands on a floor above this one, and is asked for when it is wanted.
+        from .report import StoredRuns
+
+        return StoredRuns(self.to_dataset())
+
+    def to_dataframe(self) -> "pandas.DataFrame":
+        """Return the records as a table of pandas, a row for each run and record.
+
+        Beside what was recorded there are `run`, a number, `dynamics`, `learning_rate`, NaN for the flow, and `record`;
+        of an array of numbers each is a column, name_0, name_1, …. `attrs` has `long_name` and `units` of the columns
+        by name.
+        """
+        return self._stored().to_dataframe()
 
     def figures(self) -> "dict[str, Figure]":
         """Return the figures by name: "squared_distance", "sharpness", and beside descents "distance"."""
-        from .report import figures
+        return self._stored().figures()
 
-        return figures(self.to_dataset())
+    def plot(self, quantity: str, ax: "Axes | None" = None) -> "Axes":
+        """Draw one quantity of all runs against time, such as "sharpness", "risk", or a probe, and return the axes.
+
+        It is drawn into `ax`, or into new axes of pyplot, as in the figures: name and scale of the axes, the edges of
+        stability, the legend. Raises `ValueError`, with the names that are known, for what was not recorded.
+        """
+        return self._stored().plot(quantity, ax)
 
     def save(self, folder: str | Path, *, overwrite: bool = False) -> list[Path]:
         """Write the data set, the summary and the figures into `folder`, and return their paths.
 
-        `flowsim.open_results` reads them back. Raises `StoreError` where the folder holds other results, which
-        `overwrite` gives up, and where it cannot be written.
+        `flowsim.open_results(folder).comparison` shows and tells all of it again; networks and the weights along the
+        paths are not among it. Raises `StoreError` where the folder holds other results, which `overwrite` gives up,
+        and where it cannot be written.
         """
-        from .report import save
+        return self._stored().save(folder, overwrite=overwrite)
 
-        return save(self.to_dataset(), Path(folder), overwrite=overwrite)
+    def __repr__(self) -> str:
+        beside = (run for run in (*self.descents, *self.models))
+        others = [f"{Run(run.dynamics, run.learning_rate).name} {_end(run.trajectory)}" for run in beside]
+        return f"Comparison({'; '.join([f'GF {_end(self.flow)}', *others])})"
 
     def __str__(self) -> str:
-        from .report import printed, tables
-
-        return "\n\n".join(map(printed, tables(self.to_dataset(), "")))
+        return str(self._stored())
 
     def _repr_html_(self) -> str:
-        from .report import table_as_html, tables
+        return self._stored()._repr_html_()
 
-        return "".join(map(table_as_html, tables(self.to_dataset(), "")))
+
+def _end(run: Trajectory) -> str:
+    return str(run.outcome).lower().replace("_", " ")
 
 
 def compare(
@@ -117,7 +150,7 @@ def compare(
     limits: FlowLimits | None = None,
     records: int | None = None,
     stopping: Stopping | None = None,
-    progress: Callable[[str], None] = lambda stage: None,
+    progress: bool | Listener = False,
     **flow_options: Any,
 ) -> Comparison:
     """Run gradient flow, and gradient descent with each of `learning_rates`, from `network`.
@@ -140,36 +173,34 @@ def compare(
     network so large that they would take more than 4 GB. The sharpness is followed along all runs as a
     `SharpnessAlong` says, and only known at their ends with False. With `limits`, descents record the sharpness that
     the gradient flow would reach from some of their points (`FlowLimits`). `flow_options` go to `integrate` (`rtol`,
-    `solver`, …); `progress` is called with a few words before each run. Raises `ValueError` for numbers that cannot be,
-    and as `integrate` and `descend` do.
+    `solver`, …). With `progress=True` a bar shows how far each run is, and the time left of it (see `integrate`); a
+    function hears a `flowsim.Progress`, which is a text: what runs. Raises `ValueError` for numbers that cannot be, and
+    as `integrate` and `descend` do.
     """
     learning_rates, t1 = _rates(learning_rates, network), _end_time(t1)
     along = _sharpness_along(sharpness, network, probes, diagnostics)
-    check_limits(limits)
+    _check_options(steps, limits, progress)
     records = _record_count(records, network, len(learning_rates))
-    if steps is not None:
-        check_step_count("steps", steps)
     shared: dict[str, Any] = {"stopping": stopping, "probes": probes, "diagnostics": diagnostics}
     optimizers = [as_descent(optimizer(eta)) for eta in learning_rates]
     kinds = chosen_models(models, optimizers)
     marks = (_steps_and_marks(one, steps, t1, records, in_a_row=3 if kinds else 2) for one in optimizers)
-    runs = list(_descents(network, problem, learning_rates, optimizers, marks, progress, **shared))
-    progress("gradient flow")
-    times = _common_times([np.asarray(run.times) for run in runs], records) if runs else None
-    when = {"records": records} if times is None else {"ts": times, "between": True}
-    shared |= {"t1": t1}
-    if runs or _affords_path(network) or along != SharpnessAlong():
-        flow = integrate(network, problem, weights=True, **when, **shared, **flow_options)
-        modelled = Modelled.of(runs, learning_rates, flow, kinds, along, slots=records + 2)
-        followed = modelled.run(network, problem, progress, **shared)
-        progress("sharpness along the way")
-        flow = along.added_to(flow, pairs=False)
-        runs = [along.added_to(run, pairs=True) for run in modelled.descents]
-        models_beside = tuple(model_beside(flow, one, along) for one in followed)
-        if limits is not None:
-            runs = list(_with_limits(runs, learning_rates, limits, progress))
-    else:
-        flow, models_beside = integrate(network, problem, sharpness=True, **when, **shared, **flow_options), ()
+    with heard(progress) as tell:
+        runs = list(_descents(network, problem, learning_rates, optimizers, marks, tell, **shared))
+        shared |= {"t1": t1}
+        when = {"progress": tell.during("gradient flow"), **_records_of_flow(runs, records)}
+        if runs or _affords_path(network) or along != SharpnessAlong():
+            flow = integrate(network, problem, weights=True, **when, **shared, **flow_options)
+            modelled = Modelled.of(runs, learning_rates, flow, kinds, along, slots=records + 2)
+            followed = modelled.run(network, problem, tell, **shared)
+            tell(Progress("sharpness along the way"))
+            flow = along.added_to(flow, pairs=False)
+            runs = [along.added_to(run, pairs=True) for run in modelled.descents]
+            models_beside = tuple(model_beside(flow, one, along) for one in followed)
+            if limits is not None:
+                runs = list(_with_limits(runs, learning_rates, limits, tell))
+        else:
+            flow, models_beside = integrate(network, problem, sharpness=True, **when, **shared, **flow_options), ()
     edges = map(own_edge_of, optimizers, learning_rates)
     descents = tuple(map(partial(beside, flow), runs, learning_rates, edges))
     bounds = minimal_sharpness_bounds_of(network, problem)
@@ -183,22 +214,37 @@ def _descents(
     rates: Sequence[float],
     optimizers: Sequence[Descent],
     marks: Iterable[dict[str, Any]],
-    progress: Callable[[str], None],
+    tell: Heard,
     **shared: Any,
 ) -> Iterator[Trajectory]:
     """Yield one descent after the other, each recorded at its own steps."""
     for eta, descent, when in zip(rates, optimizers, marks, strict=True):
-        progress(f"descent with η = {eta:g}")
-        yield descend(network, problem, optimizer=descent, weights=True, **when, **shared)
+        progress = tell.during(f"descent with η = {eta:g}")
+        yield descend(network, problem, optimizer=descent, weights=True, progress=progress, **when, **shared)
 
 
 def _with_limits(
-    runs: Sequence[Trajectory], rates: Sequence[float], limits: FlowLimits, progress: Callable[[str], None]
+    runs: Sequence[Trajectory], rates: Sequence[float], limits: FlowLimits, tell: Heard
 ) -> Iterator[Trajectory]:
     """Yield the descents with the sharpness of the flow's limits from their points."""
     for run, eta in zip(runs, rates, strict=True):
-        progress(f"limits of the flow from descent with η = {eta:g}")
-        yield limits.added_to(run)
+        progress = tell.during(f"limits of the flow from descent with η = {eta:g}")
+        yield limits.added_to(run, progress=progress)
+
+
+def _records_of_flow(runs: Sequence[Trajectory], records: int) -> dict[str, Any]:
+    """Return where the flow is recorded, as `integrate` calls it: at the times of all descents, if there are any."""
+    if not runs:
+        return {"records": records}
+    return {"ts": _common_times([np.asarray(run.times) for run in runs], records), "between": True}
+
+
+def _check_options(steps: object, limits: object, progress: object) -> None:
+    """Raise `ValueError` or `TypeError` for what cannot be, before anything is computed."""
+    check_limits(limits)
+    check_progress(progress)
+    if steps is not None:
+        check_step_count("steps", steps)
 
 
 def _end_time(t1: object) -> float:
@@ -275,13 +321,13 @@ def _common_times(times: list[np.ndarray], records: int) -> np.ndarray:
 def _record_count(asked: object, network: PyTree, rates: int) -> int:
     """Return how often weights are recorded, by default as often as is affordable; `ValueError` for no such number."""
     if asked is None:
-        return _affordable_records(network, rates)
+        return affordable_records(network, rates)
     if not (isinstance(asked, int) and asked >= 2):
         raise ValueError(f"records must be a whole number, two or more, got {asked!r}")
     return asked
 
 
-def _affordable_records(network: PyTree, rates: int) -> int:
+def affordable_records(network: PyTree, rates: int) -> int:
     """Return 250, or as many as let the descents keep their weights in 2 GB, but two at least."""
     size = sum(leaf.nbytes for leaf in jax.tree.leaves(split(network)[0]))
     return int(np.clip(_MOST_BYTES // (max(rates, 1) * max(size, 1)), 2, _RECORDS))
@@ -289,4 +335,4 @@ def _affordable_records(network: PyTree, rates: int) -> int:
 
 def _affords_path(network: PyTree) -> bool:
     """Tell whether a flow alone may keep its weights at every record."""
-    return _affordable_records(network, 1) == _RECORDS
+    return affordable_records(network, 1) == _RECORDS

@@ -7,7 +7,7 @@ No threshold stands in that but one, for what counts as swinging from one step t
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, overload
 
 import numpy as np
 from jaxtyping import Bool, Float
@@ -20,6 +20,7 @@ from .runs import Run
 from .theory import Assumption, Statement, Verdict, judge
 
 if TYPE_CHECKING:
+    import pandas
     import xarray
 
 HELD, SWING, DISTANT, FALLS = (
@@ -42,15 +43,71 @@ _ROUNDINGS = 1e3
 _LARGEST_EXPONENT = 690
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class RunStatements:
-    """What the statements about one run of a comparison came to: a descent, or the flow that models one."""
+    """What the statements about one run of a comparison came to: a descent, or the flow that models one.
+
+    `repr` is a line. Printed, and shown in a notebook, it is the table of the command line of this run alone.
+    """
 
     run: Run
     statements: tuple[Statement, ...]
 
+    def __repr__(self) -> str:
+        return f"RunStatements({self.run.name}: {', '.join(f'{s.name} {s.verdict}' for s in self.statements)})"
 
-def edge_statements(dataset: "xarray.Dataset") -> tuple[RunStatements, ...]:
+    def __str__(self) -> str:
+        return str(StatementsOfRuns((self,)))
+
+    def _repr_html_(self) -> str:
+        return StatementsOfRuns((self,))._repr_html_()
+
+
+@dataclass(frozen=True, repr=False)
+class StatementsOfRuns(Sequence[RunStatements]):
+    """The statements about the runs of a comparison, one `RunStatements` after the other.
+
+    Printed, and shown in a notebook, it is the table of the command line; empty, it says that there are none.
+    """
+
+    of_runs: tuple[RunStatements, ...] = ()
+
+    def __len__(self) -> int:
+        return len(self.of_runs)
+
+    @overload
+    def __getitem__(self, index: int) -> RunStatements: ...
+    @overload
+    def __getitem__(self, index: slice) -> "StatementsOfRuns": ...
+    def __getitem__(self, index: int | slice) -> "RunStatements | StatementsOfRuns":
+        return StatementsOfRuns(self.of_runs[index]) if isinstance(index, slice) else self.of_runs[index]
+
+    def __repr__(self) -> str:
+        return f"StatementsOfRuns({'; '.join(repr(one)[len('RunStatements(') : -1] for one in self.of_runs) or 'none'})"
+
+    def __str__(self) -> str:
+        from .report import printed, table_of_run_statements
+
+        return printed(table_of_run_statements(self, "")) if self.of_runs else "no statements"
+
+    def _repr_html_(self) -> str:
+        from .report import table_as_html, table_of_run_statements
+
+        return table_as_html(table_of_run_statements(self, "")) if self.of_runs else "<p>no statements</p>"
+
+    def to_dataframe(self) -> "pandas.DataFrame":
+        """Return a table of pandas with a row for each statement: its run, name, both sides, margin and verdict."""
+        from .report import statements_frame
+
+        about = [
+            (one, {"dynamics": of.run.dynamics, "learning_rate": of.run.learning_rate})
+            for of in self
+            for one in of.statements
+        ]
+        return statements_frame([one for one, _ in about], [run for _, run in about])
+
+
+def edge_statements(dataset: "xarray.Dataset") -> StatementsOfRuns:
     """Return what is said of descents at the edge and of their models, checked on a data set of trajectories.
 
     For each learning rate, of a descent with `FlowLimits`: from the edge on, the sharpness of the flow's limit never
@@ -63,7 +120,8 @@ def edge_statements(dataset: "xarray.Dataset") -> tuple[RunStatements, ...]:
     * at the last common time it is no further from the centre of descent's oscillation than the gradient flow.
 
     They apply to a descent that came to the edge, ηS = 2, and swings evenly from one step to the next. Where the
-    minimum of the risk is not known, the risk stands in place of its excess. Empty without limits and models.
+    minimum of the risk is not known, the risk stands in place of its excess. Empty without limits and models. Raises
+    `ValueError` for models without the gradient flow beside them.
     """
     shown = recorded(dataset)
     found = []
@@ -73,7 +131,7 @@ def edge_statements(dataset: "xarray.Dataset") -> tuple[RunStatements, ...]:
         if run.run.is_descent and (models := models_of(shown, run)):
             time = common_time(run, models)
             found += [RunStatements(one.run, tuple(_of_model(shown.flow, run, one, time))) for one in models]
-    return tuple(found)
+    return StatementsOfRuns(tuple(found))
 
 
 def models_of(shown: Recorded, descent: RecordedRun) -> list[RecordedRun]:

@@ -11,6 +11,7 @@ from .curvature import default_rtol
 from .dynamics import Stopping, Trajectory, integrate
 from .networks import records as records_of, weight_dtype
 from .probes import Label
+from .progress import Listener, Progress, heard
 from .sharpness_course import spread_over
 
 LIMIT = Label(
@@ -49,18 +50,22 @@ class FlowLimits:
         if not isinstance(self.records, int) or isinstance(self.records, bool) or self.records < 1:
             raise ValueError(f"records is {self.records!r}: expected from how many points flows begin, 1 or more")
 
-    def added_to(self, run: Trajectory) -> Trajectory:
+    def added_to(self, run: Trajectory, *, progress: bool | Listener = False) -> Trajectory:
         """Return a run that kept its weights with what the flow's limits are, and to within what that is known.
 
-        Among its `diagnostics` that is `limit_sharpness` and `limit_sharpness_error`, NaN at the other records. Raises
-        `ValueError` for a run without its weights, and as `integrate` does.
+        Among its `diagnostics` that is `limit_sharpness` and `limit_sharpness_error`, NaN at the other records.
+        `progress`, as in `integrate`, counts the points. Raises `ValueError` for a run without its weights, and as
+        `integrate` does.
         """
         if run.path is None:
             raise ValueError("the run did not keep its weights: pass weights=True to integrate or descend")
         times = np.asarray(run.times, float)
         values, errors = np.full((2, len(times)), np.nan)
-        for place in spread_over(times, self.records, pairs=False):
-            values[place], errors[place] = self._from(run, place)
+        places = spread_over(times, self.records, pairs=False)
+        with heard(progress) as tell:
+            for done, place in enumerate(places):
+                tell(Progress("limits of the flow", done, len(places), "points"))
+                values[place], errors[place] = self._from(run, place)
         dtype = np.asarray(run.risk).dtype
         known = {LIMIT.name: values, ERROR.name: errors}
         known = {name: jax.device_put(column.astype(dtype)) for name, column in known.items()}

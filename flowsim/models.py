@@ -6,7 +6,7 @@ length of (2W_k − W_{k−1} − W_{k+1})/4.
 """
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import equinox as eqx
@@ -20,6 +20,7 @@ from .dynamics import MODELS, Descent, DescentModel, GradientDescent, Trajectory
 from .networks import records as records_of, split, weight_dtype
 from .probes import Label, MeanExcessRisk, MeanRisk, Oscillation
 from .problems import Problem
+from .progress import Heard
 from .sharpness_course import SharpnessAlong
 
 GRADIENT = "gradient"
@@ -166,17 +167,17 @@ class Modelled:
         measured = tuple(one.measured_on(run, flow, along) for one, run in zip(centres, descents, strict=True))
         return cls(measured, tuple(learning_rates), centres, kinds, slots)
 
-    def run(self, network: PyTree, problem: Problem, progress: Callable[[str], None], **options: Any) -> list[Followed]:
+    def run(self, network: PyTree, problem: Problem, tell: Heard, **options: Any) -> list[Followed]:
         """Integrate each model of each descent, with records at the times of its centres and its distance from them.
 
-        `options` go to `integrate`, with the `probes` that are asked for.
+        `options` go to `integrate`, with the `probes` that are asked for; `tell` hears how far each is.
         """
         probes = (Oscillation(), MeanRisk(), MeanExcessRisk(), *options.pop("probes"))
         found = []
         for kind in self.kinds:
             for eta, centres in zip(self.learning_rates, self.centres, strict=True):
                 model = kind(learning_rate=eta)
-                progress(f"{MODELS.name_of(kind)} flow with η = {eta:g}")
+                options["progress"] = tell.during(f"{MODELS.name_of(kind)} flow with η = {eta:g}")
                 times = np.append(centres.times, np.full(self.slots - len(centres.times), np.inf))
                 run = integrate(network, problem, model=model, ts=times, weights=True, probes=probes, **options)
                 run = _recorded(run, {DISTANCE: centres.distances_along(run)})

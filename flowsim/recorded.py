@@ -2,14 +2,17 @@
 
 import math
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
-import xarray
 from jaxtyping import Float
 
 from .dynamics import Outcome
 from .runs import RUN, Run, runs_of
 from .trajectories import last_common
+
+if TYPE_CHECKING:
+    import xarray
 
 
 @dataclass(frozen=True)
@@ -17,7 +20,7 @@ class RecordedRun:
     """One run of a data set of trajectories; `part` is what the data set holds of it."""
 
     run: Run
-    part: xarray.Dataset
+    part: "xarray.Dataset"
 
     def along(self, quantity: str) -> Float[np.ndarray, "records ..."]:
         """Return `quantity` at the records of the run, NaN where it was not recorded."""
@@ -54,17 +57,43 @@ class RecordedRun:
 
 @dataclass(frozen=True)
 class Recorded:
-    """A data set of trajectories: the flow, the other runs as they were asked for, and what theory says of the end."""
+    """A data set of trajectories: the runs, the gradient flow first, and what theory says of the end.
 
-    flow: RecordedRun
-    others: tuple[RecordedRun, ...]
+    A run that stands alone may be another than the gradient flow: `leading` is the flow where there is one, and else
+    that run, and `others` are all but the flow, as they were asked for.
+    """
+
+    runs: tuple[RecordedRun, ...]
     bounds: tuple[float, float] | None
     critical_learning_rate: float | None
 
     @property
-    def runs(self) -> tuple[RecordedRun, ...]:
-        """All runs, the flow first."""
-        return (self.flow, *self.others)
+    def has_flow(self) -> bool:
+        """Whether the gradient flow is among the runs."""
+        return self.leading.run.is_flow
+
+    @property
+    def leading(self) -> RecordedRun:
+        """The gradient flow, or the first run where there is none."""
+        return self.runs[0]
+
+    @property
+    def flow(self) -> RecordedRun:
+        """The gradient flow. Raises `ValueError` where there is none."""
+        if not self.has_flow:
+            there = ", ".join(run.run.name for run in self.runs)
+            raise ValueError(f"no gradient flow among the runs: there are {there}")
+        return self.leading
+
+    @property
+    def others(self) -> tuple[RecordedRun, ...]:
+        """All runs but the gradient flow."""
+        return self.runs[1:] if self.has_flow else self.runs
+
+    @property
+    def ordered(self) -> list[RecordedRun]:
+        """All runs, the flow first and the others as `by_rate` has them."""
+        return [*([self.flow] if self.has_flow else []), *self.by_rate]
 
     @property
     def plain(self) -> bool:
@@ -78,15 +107,13 @@ class Recorded:
         return sorted(self.others, key=lambda other: (order.index(other.run.dynamics), other.run.learning_rate or 0.0))
 
 
-def recorded(dataset: xarray.Dataset) -> Recorded:
-    """Return what a data set of trajectories holds, as `Comparison.to_dataset` makes it."""
+def recorded(dataset: "xarray.Dataset") -> Recorded:
+    """Return what a data set of trajectories holds, as `Comparison.to_dataset` and `Trajectory.to_dataset` make it."""
     runs = [RecordedRun(run, dataset.isel({RUN: place})) for place, run in enumerate(runs_of(dataset))]
-    (flow,) = (run for run in runs if run.run.is_flow)
     bounds = [dataset.attrs.get(f"sharpness_{side}_bound") for side in ("lower", "upper")]
     critical = dataset.attrs.get("critical_learning_rate")
     return Recorded(
-        flow=flow,
-        others=tuple(run for run in runs if not run.run.is_flow),
+        runs=tuple(sorted(runs, key=lambda run: not run.run.is_flow)),
         bounds=None if None in bounds else (float(bounds[0]), float(bounds[1])),  # pyright: ignore[reportArgumentType]
         critical_learning_rate=None if critical is None else float(critical),
     )

@@ -92,6 +92,14 @@ class SharpnessAlong:
         known = default_rtol(weight_dtype(network))
         return (max(_RTOL, known) if _size(network) > _FEW else known) if self.rtol is None else float(self.rtol)
 
+    def expected_records(self, weights: int, recorded: int) -> int:
+        """Return at about how many of its `recorded` records a run of a network of so many weights is measured."""
+        if self.at_the_end_alone:
+            return 1
+        if self.records is None:
+            return recorded if weights <= _FEW else min(recorded, (_LEAST + _MOST) // 2)
+        return max(1, min(self.records, recorded))
+
     def names(self) -> tuple[str, ...]:
         """Return under which names more than the sharpness is recorded."""
         return (TopEigenvalues(count=self.count).label.name,) if self.count > 1 else ()

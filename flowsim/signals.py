@@ -73,16 +73,17 @@ def _heard() -> list[signal.Signals]:
 def _end_at_once(number: int, frame: FrameType | None) -> None:
     """End while there is nothing to clear away yet."""
     with suppress(OSError):
-        os.write(2, f"{said_of(number)}\n".encode())
+        over = "\r" if os.isatty(2) else ""  # the shorter line that says there that the command line starts
+        os.write(2, f"{over}{said_of(number)}\n".encode())
     os._exit(128 + number)
 
 
-def _is_command_line() -> bool:
+def is_command_line() -> bool:
     """Tell whether this process is `python -m flowsim` or the script `flowsim`, and not one of its workers."""
     as_module = ("-m", "flowsim") in pairwise(sys.orig_argv) and sys.argv[0] == "-m"
     return (as_module or Path(sys.argv[0]).stem == "flowsim") and multiprocessing.parent_process() is None
 
 
-if _is_command_line():
+if is_command_line():
     for _number in _heard():
         signal.signal(_number, _end_at_once)

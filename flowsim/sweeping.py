@@ -23,11 +23,16 @@ from .experiments.sweep_settings import MOST_CELLS
 from .identity import digest_of, identity_of
 from .probes import Probe, probe_of
 from .problems import Problem, check_problem
+from .progress import Heard, Listener, Progress, check_progress, heard
 
 if TYPE_CHECKING:
     import optax
+    import pandas
     import xarray
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
+
+    from .report import StoredSweep
 
 RATE = "learning_rate"
 _MOST_STEPS = 2**30 - 1
@@ -36,45 +41,63 @@ _TAKEN = {"key", "repetition", "run", "dynamics", "outcome", "steps", "time", "e
 _TAKEN |= {"distance_to_flow", "sharpness_lower_bound", "sharpness_upper_bound", "stability_threshold", "threshold_of"}
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Sweep:
     """What a sweep found: everything over (grid, repetition, run), and the cells that could not be computed.
 
-    Printed, it is the table of the command line.
+    Printed, it is the table of the command line, as wide as the terminal, and so it is in a notebook; `repr` is a line.
     """
 
     dataset: "xarray.Dataset"
     failures: tuple[Failure, ...]
 
+    def _stored(self) -> "StoredSweep":
+        from .report import StoredSweep  # which brings Matplotlib along, when it is wanted
+
+        return StoredSweep(self.dataset)
+
     def to_dataset(self) -> "xarray.Dataset":
         """Return all numbers as labelled arrays, in the form that sweeps of scenarios have."""
         return self.dataset
 
+    def to_dataframe(self) -> "pandas.DataFrame":
+        """Return the ends of all runs as a table of pandas, a row for each point of the grid, repetition and run.
+
+        `outcome` is its name, "NOT_ASKED" for a run that was not asked for or failed. Of an array of numbers each is a
+        column, name_0, name_1, …. `attrs` has `long_name` and `units` of the columns by name.
+        """
+        return self._stored().to_dataframe()
+
     def figures(self) -> "dict[str, Figure]":
         """Return the figures by name: "sharpness", how far runs came, and where a run diverged, "divergence"."""
-        from .report import sweep_figures
+        return self._stored().figures()
 
-        return sweep_figures(self.dataset)
+    def plot(self, quantity: str, ax: "Axes | None" = None, *, at: Mapping[str, Any] | None = None) -> "Axes":
+        """Draw one quantity at the ends of the runs along the first axis of the sweep, and return the axes.
+
+        That is "sharpness", "risk", "steps" or any other, and a probe by its name: the mean over the repetitions with
+        its 95 % confidence interval, into `ax`, or into new axes of pyplot. `at` gives the values of the other axes by
+        name, as {"depth": 10}; the first where it does not. Raises `ValueError`, with what is known, for names and
+        values that are not there.
+        """
+        return self._stored().plot(quantity, ax, at=at)
 
     def save(self, folder: str | Path, *, overwrite: bool = False) -> list[Path]:
         """Write the data set, the summary and the figures into `folder`, and return their paths.
 
-        `flowsim.open_results` reads them back. Raises `StoreError` where the folder holds other results, which
-        `overwrite` gives up, and where it cannot be written.
+        `flowsim.open_results(folder).swept` shows and tells all of it again. Raises `StoreError` where the folder holds
+        other results, which `overwrite` gives up, and where it cannot be written.
         """
-        from .report import save_sweep
+        return self._stored().save(folder, overwrite=overwrite)
 
-        return save_sweep(self.dataset, Path(folder), overwrite=overwrite)
+    def __repr__(self) -> str:
+        return repr(self._stored()).replace("StoredSweep", "Sweep", 1)
 
     def __str__(self) -> str:
-        from .report import printed, sweep_shown
-
-        return "\n\n".join(map(printed, sweep_shown(self.dataset, "")))
+        return str(self._stored())
 
     def _repr_html_(self) -> str:
-        from .report import sweep_shown, table_as_html
-
-        return "".join(map(table_as_html, sweep_shown(self.dataset, "")))
+        return self._stored()._repr_html_()
 
 
 def sweep(
@@ -97,7 +120,7 @@ def sweep(
     folder: str | Path | None = None,
     overwrite: bool = False,
     jobs: int = 1,
-    progress: Callable[[str], None] = lambda stage: None,
+    progress: bool | Listener = False,
 ) -> Sweep:
     """Integrate the flow at every point of a grid, from several initializations, with descents beside it.
 
@@ -111,12 +134,14 @@ def sweep(
     With a `folder`, what is finished is kept there: a sweep that was killed goes on from it and ends, bit for bit, as
     without, one with more values or repetitions computes these alone, and data set, summary and figures stand there in
     the end, for `flowsim.open_results`. `jobs` processes share the work; they import what makes networks, so that has
-    to stand in a module, or in a script under `if __name__ == "__main__":`. `progress` hears how far it is.
+    to stand in a module, or in a script under `if __name__ == "__main__":`. With `progress=True`
+    a bar shows how far it is and the time left, and a function hears a `flowsim.Progress`, in initializations.
 
     The other options are those of `integrate`. A run that does not converge, or diverges, is a result, and so is a cell
     that raises: see `failures`. Raises `ValueError` or `TypeError` for what cannot be right, the first network of each
     point and its problem among it, and `StoreError` where the folder holds another sweep, which `overwrite` gives up.
     """
+    check_progress(progress)
     axes = _axes(over)
     rates = _rates(axes.pop(RATE, ()))
     _check_counts(repetitions=repetitions, seed=seed, steps=steps, jobs=jobs)
@@ -143,11 +168,16 @@ def sweep(
     return _kept(asked, Path(folder), overwrite, jobs, progress)
 
 
-def _computed(asked: Planned, store: Store, jobs: int, progress: Callable[[str], None]) -> Sweep:
+def _computed(asked: Planned, store: Store, jobs: int, progress: bool | Listener) -> Sweep:
+    with heard(progress) as tell:
+        return _told(asked, store, jobs, tell)
+
+
+def _told(asked: Planned, store: Store, jobs: int, tell: Heard) -> Sweep:
     run = SweepRun(asked, store)
 
     def advanced(run: SweepRun) -> None:
-        progress(f"{run.progress.done:g} of {run.progress.total:g} initializations")
+        tell(Progress("sweep", run.progress.done, run.progress.total, "initializations"))
 
     with workers(jobs) as crew:
         run_sweeps([run], crew, advanced)
@@ -155,7 +185,7 @@ def _computed(asked: Planned, store: Store, jobs: int, progress: Callable[[str],
     return Sweep(found.dataset, found.failures)
 
 
-def _kept(asked: Planned, folder: Path, overwrite: bool, jobs: int, progress: Callable[[str], None]) -> Sweep:
+def _kept(asked: Planned, folder: Path, overwrite: bool, jobs: int, progress: bool | Listener) -> Sweep:
     """Compute what `folder` does not hold yet, and leave all of it there."""
     from .report import sweep_folder
 

@@ -13,6 +13,7 @@ from .dynamics import Trajectory
 from .probes import Label, columns_of
 from .quantities import MEASURES, attributes
 from .runs import FLOW, GRADIENT_DESCENT, RUN, Edge, Run, run_coordinates
+from .theory import minimal_sharpness_bounds_of
 
 if TYPE_CHECKING:
     import xarray
@@ -73,15 +74,41 @@ def trajectories_of(
     become attributes of the data set, mappings among them as JSON, beside the `bounds` of Theorem 2 and the critical
     learning rate where they apply. The sharpness at the final weights is computed here, where it is not known yet.
     """
-    import xarray
-
     runs = [FLOW, *(Run(other.dynamics, other.learning_rate, own_edge=other.edge) for other in beside)]
     paths = [_path(flow, None), *(_path(other.trajectory, other.distance) for other in beside)]
     ends = [_end(flow), *(_end(other.trajectory) | _beside_flow(other) for other in beside)]
     labels = {name: label for run in (*(other.trajectory for other in beside), flow) for name, label in _labels(run)}
     variables = _over_records(paths, labels) | _over_runs(ends) | _held(beside)
+    return _labelled(variables, runs, _theory(bounds, critical_learning_rate), attrs)
+
+
+def dataset_of(run: Trajectory, attrs: Mapping[str, Any] | None = None) -> "xarray.Dataset":
+    """Return one run alone in the form of `trajectories_of`, the bounds of Theorem 2 with it where they apply.
+
+    The distances to the flow, and where the sharpness first reaches 2/η, are NaN.
+    """
+    variables = _over_records([_path(run, None)], dict(_labels(run))) | _over_runs([_end(run)])
+    bounds = minimal_sharpness_bounds_of(run.network, run.problem)
+    critical = None if bounds is None or bounds[0] == 0 else 2 / bounds[0]
+    return _labelled(variables, [_run_alone(run)], _theory(bounds, critical), attrs)
+
+
+def _run_alone(run: Trajectory) -> Run:
+    """Return which run this is; an edge of stability that it does not know is NaN."""
+    if run.learning_rate is None:
+        return Run(run.dynamics)
+    rate = float(run.learning_rate)
+    threshold = math.nan if run.sharpness_threshold is None else float(run.sharpness_threshold)
+    same = math.isclose(threshold, 2 / rate, rel_tol=4 * float(np.finfo(run.learning_rate.dtype).eps))
+    return Run(run.dynamics, rate, own_edge=None if same else Edge(threshold))
+
+
+def _labelled(
+    variables: Mapping[str, Any], runs: Sequence[Run], theory: dict[str, float], attrs: Mapping[str, Any] | None
+) -> "xarray.Dataset":
+    import xarray
+
     known = {name: json.dumps(value) if isinstance(value, Mapping) else value for name, value in (attrs or {}).items()}
-    theory = _theory(bounds, critical_learning_rate)
     return xarray.Dataset(variables, run_coordinates(runs), theory | known)
 
 

@@ -89,6 +89,7 @@ def one_tide():
     return central(tide_from(0.0), tide, t1=9.0)
 
 
+@pytest.mark.slow
 def test_one_eigenvalue_comes_to_the_edge_slides_along_it_and_leaves_as_in_closed_form(one_tide):
     run, edge = one_tide
     x, z, variance = exact_tide(0.0, np.asarray(run.times))
@@ -107,6 +108,7 @@ def test_the_edge_is_met_where_it_is_and_left_once(one_tide):
     assert edge["switches"][-1] == one_tide[1]["switches"][-1] == 2
 
 
+@pytest.mark.slow
 def test_no_eigenvalue_passes_the_edge_and_the_covariance_is_where_they_are_at_it(one_tide):
     check_complementarity(one_tide[1])
 
@@ -122,6 +124,7 @@ def check_complementarity(edge):
     assert np.abs(covariance * apart).max() <= 1e-8 * EDGE * size
 
 
+@pytest.mark.slow
 def test_at_the_edge_the_field_is_the_gradient_projected_off_that_of_the_sharpness(one_tide):
     run, edge = one_tide
     place = np.argmax(edge["active"] > 0) + 3
@@ -305,6 +308,7 @@ def test_below_the_edge_the_central_flow_is_the_gradient_flow(mlp, problem):
     np.testing.assert_allclose(*ends, atol=1e-6)
 
 
+@pytest.mark.slow
 def test_a_sharpness_beyond_the_edge_that_falls_below_by_itself_in_one_step_is_let_go():
     """R = 15ba² + b has S = 30b at a = 0, and b falls at the rate of one: from 1.29 to 0.4 of 2/η with Σ = 0."""
     start = {"a": jnp.array(0.0), "b": jnp.array(0.43)}

@@ -46,7 +46,7 @@ def files(folder):
 def test_a_run_leaves_scenario_summary_trajectories_and_figures(results):
     names = ["distance", "sharpness", "squared_distance"]
     figures = [f"figures/{name}.{suffix}" for name in names for suffix in ("pdf", "png")]
-    assert files(results) == sorted([*figures, "scenario.yaml", "summary.json", "trajectories.nc"])
+    assert files(results) == sorted([*figures, "report.html", "scenario.yaml", "summary.json", "trajectories.nc"])
 
 
 def test_the_summary_holds_the_numbers_of_the_table(results):

@@ -93,3 +93,10 @@ def test_a_nonlinear_network_is_compared_without_bounds():
     assert comparison.critical_learning_rate is None
     assert comparison.flow.outcome is Outcome.TIME_LIMIT
     assert np.isfinite(comparison.descents[0].distance).all()
+
+
+def test_the_copies_that_records_keep_are_those_of_the_run(comparison, mlp, problem):
+    copies = sum(run.trajectory.path.stacks[0].shape[0] for run in comparison.descents)
+    copies += comparison.flow.path.stacks[0].shape[0]
+    expected = 2 * 3 * flowsim.comparison.affordable_records(mlp, 3)
+    assert copies <= expected <= 3 * copies

@@ -1,43 +1,110 @@
-"""What the documentation shows is what happens."""
+"""What the documentation shows is there, and what it says of options and names is so."""
 
+import importlib
+import inspect
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 import yaml
+from shown_outputs import ROOT, check, difference, pages
 
-ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text()
+NAMESPACES = ("", "losses", "data", "solvers", "curvature", "probes", "theory", "report")
+GENERATED = {"lecture.md", "contributing.md", "changelog.md", "results/paper.md", "results/theory.md"}
+GENERATED |= {"results/benchmarks.md", "reference/command_line.md", "reference/scenario_keys.md"}
 
 
-def blocks(language, holding):
-    found = [code for code in re.findall(rf"```{language}\n(.*?)```", README, re.DOTALL) if holding in code]
-    assert found, f"no block of {language} with {holding} in README.md"
-    return found
+def names(path):
+    return str(path.relative_to(ROOT))
 
 
-def test_every_figure_shown_is_in_the_repository():
+def test_the_readme_is_read_in_one_sitting():
+    assert README.count("\n") <= 120
+    assert max(map(len, README.splitlines())) <= 180
+
+
+def test_every_figure_shown_in_the_readme_is_in_the_repository():
     shown = re.findall(r"!\[([^]]+)\]\(([^)]+)\)", README)
-    assert len(shown) > 10
+    assert shown
     for words, path in shown:
-        assert len(words) > 5
+        assert len(words) > 20, f"{path} is not described"
         assert (ROOT / path).is_file(), path
 
 
-def test_the_scenario_shown_in_full_is_one(tmp_path):
-    from flowsim.experiments.reading import read_scenario
-
-    (shown,) = blocks("yaml", "descent: {learning_rates")[:1]
-    (tmp_path / "shown.yaml").write_text(shown)
-    assert read_scenario(tmp_path / "shown.yaml").seed == yaml.safe_load(shown)["seed"]
+def test_every_link_of_the_readme_leads_to_a_file():
+    for path in re.findall(r"\]\(([^)#]+)(?:#[^)]*)?\)", README):
+        assert path.startswith("https://") or (ROOT / "".join(path.split())).exists(), path
 
 
-@pytest.mark.slow
-def test_the_ten_lines_on_digits_run_as_they_stand(tmp_path):
-    (code,) = blocks("python", "my_digits")
-    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    assert "test accuracy" in done.stdout
-    assert (tmp_path / "results" / "my_digits" / "figures" / "test_accuracy.png").exists()
+@pytest.mark.parametrize("page", pages(), ids=names)
+def test_scenarios_and_commands_of_a_page_are_read_as_they_stand(page):
+    check(page)
+
+
+def test_every_page_is_in_the_navigation():
+    text = (ROOT / "mkdocs.yml").read_text()
+    listed = set(re.findall(r": ([\w/]+\.md)$", text, re.MULTILINE))
+    written = {str(page.relative_to(ROOT / "docs")) for page in pages() if page.name != "README.md"}
+    assert listed == {page for page in written if not page.startswith("scripts/")} | GENERATED
+    assert set(yaml.safe_load(text)) >= {"theme", "plugins", "nav"}
+
+
+@pytest.mark.parametrize("namespace", NAMESPACES)
+def test_every_public_name_has_its_place_in_the_reference(namespace):
+    module = importlib.import_module(f"flowsim.{namespace}".rstrip("."))
+    public = {name for name, value in vars(module).items() if name[0] != "_" and not inspect.ismodule(value)}
+    text = (ROOT / "docs" / "reference" / f"{namespace or 'flowsim'}.md").read_text()
+    documented = re.findall(rf"^::: {re.escape(module.__name__)}\.(\w+)$", text, re.MULTILINE)
+    assert sorted(public) == sorted(documented)
+
+
+def test_what_is_shown_may_differ_from_what_is_printed_by_rounding_alone():
+    shown = "GF      –    481   4.52  1.04e-17  converged"
+    assert difference(shown, "GF  –  482   4.53  3.1e-16   converged\n") is None
+    assert "4.7" in difference(shown, "GF  –  481  4.7  1e-17  converged")
+    assert "diverged" in difference(shown, "GF  –  481  4.52  1e-17  diverged")
+    assert "2 were printed" in difference(shown, f"{shown}\nTheorem 2: 15.04\n")
+
+
+@pytest.mark.parametrize(
+    ("block", "message"),
+    [
+        ("```sh\n.venv/bin/python -m flowsim scenarios/residual.yaml --set network.scales=1\n```", "scales"),
+        ("```sh\npip install '.[cude]'\n```", "cude"),
+        ("```sh\npython -m flowsim scenarios/residuals.yaml\n```", "residuals"),
+        ("```yaml\nnetwork: {kind: residuals}\n```", "residuals"),
+    ],
+)
+def test_a_page_that_shows_what_cannot_be_is_found_out(block, message, tmp_path):
+    page = tmp_path / "page.md"
+    page.write_text(f"# A page\n\n{block}\n")
+    with pytest.raises((AssertionError, ValueError), match=message):
+        check(page)
+
+
+@pytest.mark.parametrize("example", sorted((ROOT / "examples").glob("*.py")), ids=names)
+def test_an_example_says_how_to_run_it_in_forty_lines(example):
+    text = example.read_text()
+    assert text.count("\n") <= 40
+    assert f"python {example.relative_to(ROOT)}" in text
+
+
+def test_the_lecture_is_stored_with_its_outputs_and_small():
+    notebook = Path(ROOT / "examples" / "lecture.ipynb").read_text()
+    assert notebook.count('"image/png"') >= 4
+    assert len(notebook) < 400_000
+
+
+def _exported():
+    import flowsim
+
+    return [(name, thing) for name, thing in vars(flowsim).items() if name[0] != "_" and not inspect.ismodule(thing)]
+
+
+@pytest.mark.parametrize(("name", "thing"), _exported())
+def test_every_public_name_says_more_than_its_formula_and_functions_what_they_raise(name, thing):
+    said = inspect.getdoc(thing) or ""
+    assert len(said.splitlines()) > 1, f"{name} is documented by one line alone: {said!r}"
+    if inspect.isfunction(thing):
+        assert re.search(r"[Rr]aises", said), f"{name} does not say what it raises"

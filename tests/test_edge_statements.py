@@ -4,6 +4,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import xarray
+from table_checks import check_fits
 
 import flowsim
 from flowsim import FlowLimits, cli
@@ -11,7 +12,7 @@ from flowsim.dynamics import Outcome
 from flowsim.edge_statements import DISTANT, FALLS, HELD, SWING, edge_statements
 from flowsim.experiments import Results, ScenarioError, read_scenario
 from flowsim.report import document, figures, summary as trajectories_summary, tables
-from flowsim.report.statements_table import statements_summary
+from flowsim.report.statements_table import statements_summary, statements_table
 from flowsim.runs import FLOW, GRADIENT_DESCENT, Run, run_coordinates
 from flowsim.theory import Verdict
 
@@ -204,9 +205,15 @@ def test_one_limit_is_too_few_to_fall():
     assert limits([25, 24, 23, 22], crossing=2.05).verdict is Verdict.ASSUMPTION_NOT_MET
 
 
+def test_the_table_of_statements_and_what_it_says_below_fit_eighty_columns():
+    failing, late = made_up(sharpness={CENTRAL: 30 * np.ones(len(STEPS))}), made_up(crossing_time={DESCENT: np.nan})
+    for dataset in (made_up(), failing, late):
+        check_fits([statements_table(dataset, "a name")])
+
+
 def test_without_models_and_limits_nothing_is_stated():
     plain = made_up().isel(run=[0, 1]).drop_vars(["centre_distance", "limit_sharpness", "limit_sharpness_error"])
-    assert edge_statements(plain) == ()
+    assert len(edge_statements(plain)) == 0
     assert statements_summary(plain) == []
 
 

@@ -71,6 +71,7 @@ def test_the_edges_of_the_kinds():
     assert np.isnan(edge_of(flowsim.SGD(0.1, 5)).threshold)
 
 
+@pytest.mark.slow
 def test_momentum_is_compared_with_the_flow_at_its_own_times(ball):
     for run, eta, steps in zip(ball.descents, (0.002, 0.02), (500, 50), strict=True):
         assert int(run.trajectory.steps) == steps  # ⌈t1 (1 − β)/η⌉
@@ -89,6 +90,7 @@ def test_the_last_step_within_the_time_of_the_flow_is_recorded(parts):
     assert both.descents[0].distance_time == pytest.approx(4.0, rel=1e-12)
 
 
+@pytest.mark.slow
 def test_the_data_set_keeps_the_edge_and_gives_it_back(ball, adaptive):
     data = ball.to_dataset()
     np.testing.assert_allclose(data[THRESHOLD], [np.inf, 3.5 / 0.002, 3.5 / 0.02])
@@ -105,6 +107,7 @@ def test_of_gradient_descent_alone_the_data_set_says_nothing_more_than_its_learn
     assert runs[1].threshold == 20.0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["ball", "adaptive"])
 def test_it_is_saved_drawn_and_read_back(kind, tmp_path, request):
     comparison = request.getfixturevalue(kind)
@@ -162,6 +165,7 @@ def levels(figure):
     return [line.get_ydata()[0] for line in figure.axes[0].lines if len(set(line.get_ydata())) == 1]
 
 
+@pytest.mark.slow
 def test_figures_draw_the_edge_of_each_run_and_no_other(ball, adaptive, parts):
     fast = flowsim.compare(*parts, [0.5], optimizer=heavy, steps=20, t1=1.0)
     drawn = report.sharpness_figure(fast.to_dataset())
@@ -173,6 +177,7 @@ def test_figures_draw_the_edge_of_each_run_and_no_other(ball, adaptive, parts):
     assert {"sharpness", "preconditioned_sharpness"} <= set(figures)
 
 
+@pytest.mark.slow
 def test_the_table_says_up_to_where_each_run_is_stable(ball, adaptive, comparison):
     said = str(ball)
     assert "stable" in said
@@ -191,6 +196,7 @@ def test_a_bare_transformation_is_compared_by_its_steps(parts):
     assert "optax" in str(both)
 
 
+@pytest.mark.slow
 def test_runs_that_say_nothing_of_an_edge_have_that_of_gradient_descent(comparison):
     """As `RunBesideFlow` had it before there were others."""
     moved = dataclasses.replace(comparison, descents=comparison.descents[:1])
@@ -227,7 +233,7 @@ def test_a_sweep_has_the_times_and_edges_of_its_optimizers(tmp_path, capsys):
     assert list(found["dynamics"].values) == ["gradient_flow", "gradient_descent", "heavy_ball", "adam", "sgd"]
     np.testing.assert_allclose(found["end_time"].isel(scale=0, repetition=0, run=slice(1, None)), [0.6, 1.2, 0.6, 0.6])
     np.testing.assert_allclose(found[THRESHOLD], [np.inf, 100.0, 150.0, 1900.0, np.nan])
-    assert "S/" in capsys.readouterr().out
+    assert "S /" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(

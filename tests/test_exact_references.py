@@ -92,6 +92,7 @@ def edge_point(eta):
     return x, 1 / x
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("eta", ETAS)
 def test_four_scalar_layers_of_zhu_have_the_flow_beyond_the_edge_and_descent_in_its_window_below(eta):
     """½(1 − xyzw)² from x = z, y = w (Zhu et al. 2022, Theorem 3.1): S of descent in (2/η − 20η/3, 2/η)."""

@@ -14,7 +14,10 @@ FLOORS = {
     "kinds": 0,
     "norms": 0,
     "signals": 0,
+    "tables": 0,
     "memory": 0,
+    "starting": 0,
+    "progress": 0,
     "compiling": 0,
     "identity": 0,
     "recognized": 0,
@@ -70,8 +73,19 @@ def imports(name: str) -> Iterator[str]:
 
 
 IMPORTS = {name: set(imports(name)) - {name} for name in FILES}
-# A comparison shows itself: what draws and prints it is asked for, from the floor above, when it is wanted.
-IMPORTS["flowsim.comparison"] -= {name for name in FILES if name.startswith("flowsim.report")}
+# Results show themselves: what draws and prints them is asked for, from floors above, when it is wanted.
+SHOW_THEMSELVES = (
+    "curvature.line",
+    "dynamics.trajectory",
+    "theory.statement",
+    "theory.claim",
+    "edge_statements",
+    "comparison",
+    "experiments.results",
+)
+for name in SHOW_THEMSELVES:
+    IMPORTS[f"flowsim.{name}"] -= {other for other in FILES if other.startswith("flowsim.report")}
+IMPORTS["flowsim.dynamics.trajectory"] -= {"flowsim.trajectories"}
 
 
 def floor(name: str) -> int:

@@ -134,6 +134,7 @@ def test_a_wrong_number_of_records_is_refused(options, message, mlp, problem):
         flowsim.integrate(mlp, problem, **options)
 
 
+@pytest.mark.slow
 def test_a_run_of_a_solver_of_diffrax_goes_on_in_a_second_call(mlp, problem, monkeypatch):
     options = {"solver": diffrax.Tsit5(), "t1": 1.0, "ts": []}
     whole = flowsim.integrate(mlp, problem, **options)

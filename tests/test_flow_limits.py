@@ -20,6 +20,7 @@ def descent():
     return flowsim.descend(network, problem, learning_rate=0.2, steps=60, record_steps=np.arange(61), weights=True)
 
 
+@pytest.mark.slow
 def test_the_limits_from_the_iterates_of_a_scalar_network_are_those_of_the_closed_form(descent):
     run = flowsim.FlowLimits(records=61).added_to(descent)
     expected = limit_of_two(np.asarray(run.path["a"]), np.asarray(run.path["b"]), 1.0)
@@ -34,7 +35,10 @@ def test_the_sharpness_of_the_flows_limit_falls_along_descent_on_a_scalar_networ
 
 
 def test_a_few_records_are_measured_and_the_last_among_them(descent):
-    limits = np.asarray(flowsim.FlowLimits(records=4, max_steps=5000).added_to(descent).diagnostics["limit_sharpness"])
+    said = []
+    found = flowsim.FlowLimits(records=4, max_steps=5000).added_to(descent, progress=said.append)
+    limits = np.asarray(found.diagnostics["limit_sharpness"])
+    assert said == ["limits of the flow", *(f"limits of the flow: {done} of {len(said)} points" for done in (1, 2, 3))]
     assert 3 <= np.isfinite(limits).sum() <= 6
     assert np.isfinite(limits[-1])
 

@@ -85,6 +85,7 @@ def test_a_seed_decides_on_all_draws_in_any_transformation(replacement):
     assert not np.array_equal(alone[0], alone[1])
 
 
+@pytest.mark.slow
 def test_a_step_is_one_of_gradient_descent_on_its_minibatch():
     eta, sampler = 0.05, Minibatches(5, 7)
     w = np.zeros(3)
@@ -250,6 +251,7 @@ def test_lanes_of_a_sweep_do_what_descend_does():
         np.testing.assert_allclose(ends.networks.weight[lane], alone.network.weight, rtol=1e-12)
 
 
+@pytest.mark.slow
 def test_lanes_take_what_an_optimizer_makes_of_each_rate():
     """A function of the rate that puts it into a closure, or into other options, too."""
     import optax

@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import yaml
+from table_checks import check_fits
 
 import flowsim
 from flowsim import cli
@@ -77,6 +78,7 @@ def test_once_the_oscillation_has_grown_the_model_is_closer_to_descent_than_the_
 
 def test_tables_and_figures_show_the_models_and_no_others_do(modelled):
     dataset = modelled.to_dataset()
+    check_fits(tables(dataset, "a name"))
     assert len(tables(dataset, "")) == 3  # of runs, models and statements
     assert "closer" in str(modelled)
     assert {"models_eta_0.05", "models_eta_0.1"} <= set(figures(dataset))

@@ -9,11 +9,12 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import xarray
+import yaml
 from rich.console import Console
 from scipy import stats
 
 import flowsim
-from flowsim import report
+from flowsim import cli, report
 from flowsim.data import gaussian_teacher
 from flowsim.dynamics import Outcome
 from flowsim.experiments import FIGURES, Results, StoreError
@@ -22,7 +23,7 @@ from flowsim.papers.marion_chizat_2024.measures import LEARNED
 from flowsim.report.sweeps import runs
 from flowsim.report.sweeps.intervals import mean_interval, share_interval
 from flowsim.runs import FLOW, GRADIENT_DESCENT, RUN, Run, run_coordinates
-from flowsim.theory import minimal_sharpness_bounds
+from flowsim.theory import beside_sweep, minimal_sharpness_bounds
 
 SCALES, RATES, REPETITIONS = [0.3, 0.6, 0.9], [0.02, 0.06], 3
 DEPTH, FEATURES, SAMPLES = 4, 3, 20
@@ -416,6 +417,60 @@ def test_claims_are_printed_and_summarized(sweep):
         "numbers": {"x": None},
     }
     assert _text(report.claims_table(_claims(1, sweep), "figure 1"))
+
+
+SHOWN, REFUTED, ABSENT = (
+    report.Claim("some do", "1", "3", True),
+    report.Claim("most do", "2", "1", False),
+    report.Claim("none does", "0", "0", True, of_absence=True),
+)
+
+
+def test_a_first_look_decides_only_what_it_saw():
+    verdicts = [str(claim.at_first_look().verdict) for claim in (SHOWN, REFUTED, ABSENT)]
+    assert verdicts == ["holds", "not decided", "not decided"]
+    beside = [claim.at_first_look() for claim in beside_sweep((SHOWN, REFUTED, ABSENT))]
+    assert [claim.holds for claim in beside] == [True, False, True]
+    unknown = report.Claim("some do", "1", "no runs", None)
+    assert unknown.at_first_look() == unknown
+
+
+def test_undecided_claims_are_printed_and_summarized_with_the_reason():
+    found = [claim.at_first_look() for claim in (SHOWN, REFUTED, ABSENT)]
+    printed = " ".join(_text(report.claims_table(found, "figure 1")).split())
+    assert "1 holds, 2 not decided" in printed
+    assert printed.count("a tenth of the steps, three repetitions at most: run without --quick") == 1
+    whole, undecided, _ = report.claims_summary(found)
+    assert "undecided" not in whole
+    assert undecided["holds"] is None
+    assert undecided["undecided"].endswith("run without --quick")
+
+
+@pytest.mark.parametrize(
+    ("mark", "counts"),
+    [({"first_look": True}, "1 holds, 2 not decided"), ({"first_look": None}, "1 holds, 2 fails"), ({}, "2 fails")],
+)
+def test_what_is_stored_says_whether_it_was_a_first_look(sweep, tmp_path, mark, counts):
+    scenario = {"figure": "flowsim.papers.marion_chizat_2024:Figure3", "sweep": {"repetitions": 3} | mark}
+    (tmp_path / "scenario.yaml").write_text(yaml.safe_dump({"scenario": scenario}))
+    # As in no paper: all descents diverge at the smallest scale, and none at the others.
+    ends = xarray.where(sweep["scale"] == SCALES[0], int(Outcome.DIVERGED), int(Outcome.CONVERGED))
+    found = report.document(Results(tmp_path, None, _descents(sweep, outcome=ends), None), "figure 3")
+    assert counts in " ".join(_text(table) for table in found.tables)
+    refuted = None if mark.get("first_look") else False
+    assert [claim["holds"] for claim in found.summary["claims"]] == [refuted, refuted, True]
+
+
+@pytest.mark.slow
+def test_a_quick_look_at_a_figure_of_the_paper_refutes_nothing(tmp_path, capsys):
+    figure3 = Path(__file__).parents[1] / "scenarios" / "paper" / "figure3.yaml"
+    assert cli.main([str(figure3), "--out", str(tmp_path), "--quick", "--jobs", "1"]) == 0
+    printed = capsys.readouterr().out
+    assert "not decided: a tenth of the steps" in printed
+    assert "fails" not in printed
+    assert cli.main(["report", str(tmp_path / "figure3-quick")]) == 0
+    again = capsys.readouterr().out
+    assert again.split("wrote")[0] == printed.split("wrote")[0]
 
 
 def test_any_sweep_has_figures_along_its_first_dimension(sweep):

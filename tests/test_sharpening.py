@@ -94,6 +94,7 @@ def test_the_integral_of_the_rate_is_the_change_of_the_sharpness(flow):
     np.testing.assert_allclose(fine, change, rtol=1e-6)
 
 
+@pytest.mark.slow
 def test_each_number_of_a_probe_has_a_column_with_its_own_label(flow):
     stored = trajectories_of(flow, [])
     assert stored["sharpening_rate"].attrs["symbol"] != stored["sharpening_cosine"].attrs["symbol"]

@@ -263,7 +263,7 @@ def test_an_overwriting_run_that_writes_nothing_takes_nothing_away(tmp_path, mon
 def test_a_file_in_the_place_of_the_output_folder_is_refused(tmp_path):
     (tmp_path / "results").write_text("a file")
     for out in (tmp_path / "results", tmp_path / "results" / "deeper"):
-        with pytest.raises(StoreError, match=r"results: is a file; results need a folder: use another --out"):
+        with pytest.raises(StoreError, match=r"results: is a file; files need a folder: use another --out"):
             result_folder(out, "mlp", SCENARIO)
     (tmp_path / "mlp").write_text("a file")
     with pytest.raises(StoreError, match=r"mlp: is a file"):

@@ -529,6 +529,13 @@ def test_a_quick_sweep_has_a_tenth_of_the_steps_and_three_repetitions_at_most(tm
     quick = scenario(tmp_path, SWEEP.replace("repetitions: 2", "repetitions: 20")).sweep.quick()
     assert quick.repetitions == 3
     assert [(entry.steps, entry.repetitions) for entry in quick.descent] == [(10, None), (3, 3)]
+    assert quick.first_look is True
+
+
+def test_a_sweep_that_quick_leaves_as_it_is_is_no_first_look(tmp_path):
+    whole = scenario(tmp_path, "sweep: {repetitions: 3}").sweep
+    assert whole.quick() == whole
+    assert whole.first_look is None
 
 
 @pytest.mark.slow

@@ -174,7 +174,8 @@ def test_a_sweep_that_is_killed_goes_on_and_ends_with_the_same_files(tmp_path, q
     environment = quick_environment | {"PYTHONPATH": os.pathsep.join([str(Path(__file__).parent), *sys.path])}
 
     def start(folder):
-        return subprocess.Popen([sys.executable, tmp_path / "script.py", tmp_path / folder], env=environment)
+        place = tmp_path / folder / "swept"  # a page says the name of its folder
+        return subprocess.Popen([sys.executable, tmp_path / "script.py", place], env=environment)
 
     assert start("whole").wait() == 0
     blocks = []
@@ -400,4 +401,4 @@ def test_single_precision_stays_single_and_the_setting_of_jax_as_it_was():
 def test_progress_is_told_in_words():
     said = []
     flowsim.sweep(make, regression(), {"scale": [0.5]}, repetitions=2, progress=said.append)
-    assert said == [f"{done} of 2 initializations" for done in range(3)]
+    assert said == ["sweep", "sweep: 1 of 2 initializations", "sweep: 2 of 2 initializations"]

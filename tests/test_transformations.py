@@ -76,6 +76,7 @@ def test_the_last_record_is_found_alone_mapped_and_compiled(runs, name):
     np.testing.assert_allclose(getattr(mapped, f"final_{name}"), expected, rtol=1e-9, atol=1e-15)
 
 
+@pytest.mark.slow
 def test_ends_are_known_inside_of_transformations(runs, problem):
     alone, mapped, run = runs
 

@@ -12,17 +12,18 @@ from collections.abc import Iterator, Sequence
 
 import jax
 
-from .. import signals
+from .. import signals, starting
 from ..data import DataError
 from ..experiments import ScenarioError, StoreError, scenario_json_schema
 from ..memory import is_out_of_memory
 from .closed import silence
 from .crew import crew_for
+from .device import choose_device
 from .jobs import read_jobs
 from .kept_programs import keep_programs
 from .options import parser
-from .redraw import WORD as REPORT, redraw
-from .run import run_all
+from .run import Terminal, run_all
+from .words import WORDS, refuse_mistyped
 
 DONE, BAD_INPUT = 0, 2
 _ALLOCATIONS = 50_000
@@ -35,6 +36,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")  # η has no place in every encoding
+    starting.end()
     with signals.raised(), _seldom_collected():
         return _main(words)
 
@@ -52,8 +54,10 @@ def _seldom_collected() -> Iterator[None]:
 
 def _main(words: list[str]) -> int:
     try:
-        # A scenario file of that name would be ./report.
-        return redraw(words[1:]) if words[:1] == [REPORT] else _run(parser().parse_args(words))
+        if words[:1] and words[0] in WORDS:  # a scenario file of that name would be ./report
+            return WORDS[words[0]].act(words[1:])
+        refuse_mistyped(words)
+        return _run(parser(WORDS.values()).parse_args(words))
     except (ScenarioError, DataError, StoreError) as error:
         return _refuse(str(error))
     except KeyboardInterrupt as interrupt:
@@ -73,9 +77,10 @@ def _run(options: argparse.Namespace) -> int:
         _print_schema()
         return DONE
     jax.config.update("jax_enable_x64", True)
-    _choose_device(options.device)
-    jobs = read_jobs(options)
-    keep_programs()
+    choose_device(options.device)
+    with Terminal().status("reading what is asked for"):
+        jobs = read_jobs(options)
+        keep_programs()
     warnings.filterwarnings("ignore", message="the gradient jumps")  # the table says it
     with crew_for(jobs, options) as crew:
         return run_all(jobs, crew)
@@ -86,17 +91,6 @@ def _print_schema() -> None:
         print(json.dumps(scenario_json_schema(), indent=2), flush=True)
     except BrokenPipeError:  # whoever read it has seen enough
         silence()
-
-
-def _choose_device(kind: str | None) -> None:
-    if kind is None:
-        return
-    try:
-        device, *_ = jax.devices(kind)
-    except RuntimeError as error:
-        reason = str(error).splitlines()[0]
-        raise ScenarioError(f"--device {kind}: there is none here ({reason}); leave the option out") from None
-    jax.config.update("jax_default_device", device)
 
 
 def _refuse(message: str) -> int:

@@ -3,6 +3,7 @@
 import json
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from rich.console import Console
 
@@ -19,6 +20,9 @@ from ..experiments import (
     theory_to_dataset,
 )
 from .jobs import Job
+
+if TYPE_CHECKING:
+    from ..report import Document
 
 
 @dataclass(frozen=True)
@@ -48,15 +52,15 @@ def store(job: Job, found: Findings) -> list[Path]:
     return paths
 
 
-def report(folder: ResultFolder, name: str, written: list[Path], console: Console) -> int:
-    """Make the document of what is stored in `folder`, write it there, print it, and return the exit code."""
-    from ..report import document  # not above: what only stores needs no Matplotlib
+def report(folder: ResultFolder, name: str, written: list[Path], console: Console) -> "Document":
+    """Make the document of what is stored in `folder`, write it there, print it, and return it."""
+    with console.status(f"{name}: tables, figures and page"):
+        from ..report import document, fitted  # not above: what only stores needs no Matplotlib
 
-    with console.status(f"{name}: tables and figures"):
         made = document(open_results(folder.path), name)
         written = [*written, *made.write(folder)]
     for table in made.tables:
-        console.print(table)
+        console.print(fitted(table, console.width))
     for path in written:
         console.print(f"wrote {path}", soft_wrap=True, highlight=False, markup=False)
-    return int(not made.complete)
+    return made

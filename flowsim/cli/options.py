@@ -1,19 +1,42 @@
 """The options of the command line."""
 
 import argparse
+from collections.abc import Iterable
 from pathlib import Path
 
+from .word import Word
 
-def parser() -> argparse.ArgumentParser:
-    """Return the parser of the command line."""
+_EPILOG = """\
+exit codes: 0 done, 1 no limit reached or a statement fails, 2 bad input,
+  128 + n ended by signal n (Ctrl-C: 130)
+
+examples:
+  python -m flowsim scenarios/residual.yaml
+  python -m flowsim scenarios/residual.yaml --set network.scale=0.3 --overwrite
+  python -m flowsim report results/residual   # the results again, not computed
+  python -m flowsim new residual              # a residual.yaml to be changed
+  python -m flowsim check residual.yaml       # is it right, what will it take?"""
+
+
+def parser(words: Iterable[Word]) -> argparse.ArgumentParser:
+    """Return the parser of a command line that begins with none of `words`, which its help names."""
+    width = max(len(word.usage) for word in words)
+    named = "\n".join(f"  {word.usage:{width}}  {word.summary}" for word in words)
     made = argparse.ArgumentParser(
         prog="python -m flowsim",
-        description="Integrate the gradient flow of neural networks to its limit, beside gradient descent and theory.",
-        epilog="python -m flowsim report DIR redraws stored results. "
-        "Exit codes: 0 done, 1 no limit reached or a statement fails, 2 bad input, "
-        "128 + n ended by signal n (Ctrl-C: 130).",
+        description="Integrate the gradient flow of neural networks to its limit, beside gradient\n"
+        f"descent and theory.\n\nin place of scenarios:\n{named}\n(each has a --help of its own)",
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     made.add_argument("scenarios", nargs="*", type=Path, metavar="SCENARIO", help="a scenario file (YAML)")
+    add_run_options(made)
+    made.add_argument("--schema", action="store_true", help="print the JSON Schema of a scenario, and end")
+    return made
+
+
+def add_run_options(made: argparse.ArgumentParser) -> None:
+    """Add the options that say how scenarios are run, and where their results go."""
     made.add_argument(
         "--set",
         action="append",
@@ -42,10 +65,9 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument(
         "--quick",
         action="store_true",
-        help="sweeps with a tenth of the steps and three repetitions at most, into folders of their own",
+        help="sweeps with a tenth of the steps and three repetitions at most, into folders of their own; "
+        "claims of figures that do not hold there are undecided",
     )
-    made.add_argument("--schema", action="store_true", help="print the JSON Schema of a scenario, and end")
-    return made
 
 
 def _add_workers(made: argparse.ArgumentParser) -> None:

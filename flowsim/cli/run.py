@@ -1,16 +1,19 @@
 """Job after job: computed, and reported as soon as it is."""
 
-import math
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
+from typing import TYPE_CHECKING
 
 from rich.console import Console
-from rich.progress import BarColumn, Progress as ProgressBar, TextColumn, TimeRemainingColumn
 
-from ..experiments import BLOCKS, BlockStore, PendingSweep, Progress, Workers, check_theory, run, sweeps_ahead
+from ..experiments import BLOCKS, BlockStore, PendingSweep, Workers, check_theory, run, sweeps_ahead
+from ..progress.bar import shown_on
 from .closed import silence
 from .findings import Findings, report, store
 from .jobs import Job
+from .together import conclude
+
+if TYPE_CHECKING:
+    from ..report import Document
 
 
 class Terminal(Console):
@@ -34,7 +37,8 @@ def run_all(jobs: list[Job], crew: Workers | None) -> int:
         pending = [_asked(job, crew) for job in jobs]
         if crew is not None:
             sweeps_ahead([sweep for sweep in pending if sweep is not None], crew)
-        return max([_run_and_report(job, sweep) for job, sweep in zip(jobs, pending, strict=True)])
+        made = [_run_and_report(job, sweep) for job, sweep in zip(jobs, pending, strict=True)]
+        return conclude(made, Terminal())
 
 
 def _asked(job: Job, crew: Workers | None) -> PendingSweep | None:
@@ -43,7 +47,7 @@ def _asked(job: Job, crew: Workers | None) -> PendingSweep | None:
     return PendingSweep(job.scenario, job.path.parent, BlockStore(job.folder.path.parent / BLOCKS), crew)
 
 
-def _run_and_report(job: Job, pending: PendingSweep | None) -> int:
+def _run_and_report(job: Job, pending: PendingSweep | None) -> "Document":
     console = Terminal()
     found = _found(job, pending, console)
     with console.status(f"{job.name}: sharpness at the end"):
@@ -52,30 +56,10 @@ def _run_and_report(job: Job, pending: PendingSweep | None) -> int:
 
 
 def _found(job: Job, pending: PendingSweep | None, console: Console) -> Findings:
-    with console.status(job.name) as status:
-
-        def progress(stage: str) -> None:
-            status.update(f"{job.name}: {stage}")
-
-        comparison = None
+    with shown_on(console, job.name) as shown:
+        progress, comparison = shown.listener or False, None
         if job.compares:
             comparison = run(job.scenario, job.problem, job.network, job.probes, progress=progress)
         theory = check_theory(job.scenario, job.cells, progress=progress)
-    sweep = None
-    if pending is not None:
-        with _bar(job.name, console) as advance:
-            sweep = pending.result(advance)
+        sweep = None if pending is None else pending.result(shown)
     return Findings(comparison, theory, sweep)
-
-
-@contextmanager
-def _bar(name: str, console: Console) -> Iterator[Callable[[Progress], None]]:
-    """Show a bar with the time left, on a terminal only."""
-    columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.percentage:>3.0f} %"))
-    # Blocks may take half a minute each: the speed is that of the whole run, not of the last moments.
-    options = {"console": console, "transient": True, "speed_estimate_period": math.inf}
-    with ProgressBar(*columns, TimeRemainingColumn(), **options) as bar:
-        task = bar.add_task(name)
-        if not console.is_terminal:
-            bar.stop()
-        yield lambda progress: bar.update(task, completed=progress.done, total=progress.total or 1)

@@ -16,6 +16,7 @@ from . import vectors
 from .branches import branches_of
 from .eigenpair import MANY_WEIGHTS, Eigenpairs, checked_rtol, default_rtol
 from .ends import end_pairs, scattered_starts
+from .line import numbers_of, shape_of
 
 _BLOCK = 64
 # Each network of a block is worked on by itself.
@@ -63,6 +64,13 @@ class EigenpairsAlong(eqx.Module):
     residuals: Float[np.ndarray, "places count"]
     converged: Bool[np.ndarray, "places count"]
     branches: Int[np.ndarray, "places count"]
+
+    def __repr__(self) -> str:
+        sure = numbers_of(self.converged)
+        if sure is None or sure.ndim != 2:
+            return f"EigenpairsAlong({shape_of(self.values)})"
+        of = f"{sure.shape[1]} eigenvalue{'s' if sure.shape[1] > 1 else ''} at {sure.shape[0]} places"
+        return f"EigenpairsAlong({of}, {int(sure.sum())} of {sure.size} certified)"
 
     def curves(self) -> Float[np.ndarray, "branches places"]:
         """Return the eigenvalues of every branch, NaN where it is not among the largest or was not certified."""

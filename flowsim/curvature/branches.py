@@ -4,7 +4,6 @@ from collections.abc import Iterator
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
-from scipy.optimize import linear_sum_assignment
 
 # A vector that has less than half of its length squared in common with another may have more so with a third.
 _LEAST_SHARE = 0.5
@@ -23,6 +22,8 @@ def branches_of(
     certified on either side, begins a branch. Vectors of eigenvalues that are equal within their residuals, as at a
     crossing, are any basis of their space: there the basis goes on that is nearest to the one before.
     """
+    from scipy.optimize import linear_sum_assignment  # takes a moment to import, and is rarely needed
+
     branches = np.tile(np.arange(values.shape[1]), (len(values), 1))
     fresh, basis = values.shape[1], np.eye(values.shape[1])
     for place, overlap in enumerate(overlaps, 1):

@@ -11,10 +11,12 @@ from jaxtyping import Array, Bool, Float, Int, PyTree
 
 from . import krylov, vectors
 from .hessian import Operator
+from .line import Rows, after, certified, is_no_number, numbers_of, shape_of, table_html, table_text
 
 # Products between two looks at the Ritz values; a look costs more than a product of few weights.
 _STRIDE = 4
 MANY_WEIGHTS = 2**11
+_MOST_SAID = 4
 
 
 class Eigenpair(eqx.Module):
@@ -23,6 +25,8 @@ class Eigenpair(eqx.Module):
     Some eigenvalue lies within `residual` of `value`: it is ‖Hv − value·v‖ plus the rounding of Hv. `converged` says
     that it is below the tolerance asked for; `products` counts the Hessian–vector products that it took. `vector` has
     length one; it is an array (p,), or a pytree as the weights.
+
+    `repr` is a line; printed, and shown in a notebook, it is a table, but for a batch and inside `jax.jit`.
     """
 
     value: Float[Array, ""]
@@ -31,6 +35,20 @@ class Eigenpair(eqx.Module):
     converged: Bool[Array, ""]
     products: Int[Array, ""]
 
+    def __repr__(self) -> str:
+        return f"Eigenpair({certified(self.value, self.residual, self.converged)}{after(self.products)})"
+
+    def __str__(self) -> str:
+        rows = self._rows()
+        return repr(self) if rows is None else table_text(rows, self.products)
+
+    def _repr_html_(self) -> str | None:
+        rows = self._rows()
+        return None if rows is None else table_html(rows, self.products)
+
+    def _rows(self) -> Rows | None:
+        return None if is_no_number(self.value) else {"λ": (self.value, self.residual, self.converged)}
+
 
 class Eigenpairs(eqx.Module):
     """Several eigenvalue estimates in decreasing order, each with its own certificate.
@@ -38,6 +56,8 @@ class Eigenpairs(eqx.Module):
     `vectors` are orthonormal: the weights with a leading axis of k. Some eigenvalue lies within `residuals[i]` of
     `values[i]`: it is ‖Hv − value·v‖ plus the rounding of Hv, which is measured. `converged[i]` says that it is below
     the tolerance asked for. `products` counts the products with the operator that all took together.
+
+    `repr` is a line; printed, and shown in a notebook, it is a table, but for a batch and inside `jax.jit`.
     """
 
     values: Float[Array, " k"]
@@ -45,6 +65,29 @@ class Eigenpairs(eqx.Module):
     residuals: Float[Array, " k"]
     converged: Bool[Array, " k"]
     products: Int[Array, ""]
+
+    def __repr__(self) -> str:
+        values = numbers_of(self.values)
+        if values is None or values.ndim != 1:
+            return f"Eigenpairs({shape_of(self.values)})"
+        said = [certified(*one) for one in zip(self.values, self.residuals, self.converged, strict=True)]
+        few = said if len(said) <= _MOST_SAID else [*said[: _MOST_SAID - 1], "…", said[-1]]
+        return f"Eigenpairs({len(said)}: {'; '.join(few)}{after(self.products)})"
+
+    def __str__(self) -> str:
+        rows = self._rows()
+        return repr(self) if rows is None else table_text(rows, self.products)
+
+    def _repr_html_(self) -> str | None:
+        rows = self._rows()
+        return None if rows is None else table_html(rows, self.products)
+
+    def _rows(self) -> Rows | None:
+        values = numbers_of(self.values)
+        if values is None or values.ndim != 1:
+            return None
+        rows = zip(self.values, self.residuals, self.converged, strict=True)
+        return {f"λ{number}": row for number, row in enumerate(rows, 1)}
 
     def pair(self, index: int) -> Eigenpair:
         """Return one of them, its vector a pytree as the weights."""

@@ -13,6 +13,7 @@ from ..problems import Problem
 from . import vectors
 from .eigenpair import Eigenpair, Eigenpairs
 from .ends import end_pairs
+from .line import Rows, after, certified, is_no_number, table_html, table_text
 from .sharpness_slope import differentiable_sharpness
 
 _WIDER, _WIDER_UP_TO = 96, 2**20
@@ -104,6 +105,8 @@ class SpectralBounds(eqx.Module):
     """Both ends of a spectrum: an eigenvalue lies within each residual of each value, none (almost surely) outside.
 
     `converged` says that both residuals are below the tolerance asked for.
+
+    `repr` is a line; printed, and shown in a notebook, it is a table, but for a batch and inside `jax.jit`.
     """
 
     smallest: Float[Array, ""]
@@ -112,6 +115,25 @@ class SpectralBounds(eqx.Module):
     largest_residual: Float[Array, ""]
     converged: Bool[Array, ""]
     products: Int[Array, ""]
+
+    def __repr__(self) -> str:
+        ends = ((self.smallest, self.smallest_residual), (self.largest, self.largest_residual))
+        low, high = (certified(value, residual, self.converged) for value, residual in ends)
+        return f"SpectralBounds(from {low} to {high}{after(self.products)})"
+
+    def __str__(self) -> str:
+        rows = self._rows()
+        return repr(self) if rows is None else table_text(rows, self.products)
+
+    def _repr_html_(self) -> str | None:
+        rows = self._rows()
+        return None if rows is None else table_html(rows, self.products)
+
+    def _rows(self) -> Rows | None:
+        if is_no_number(self.smallest):
+            return None
+        ends = {"smallest": (self.smallest, self.smallest_residual), "largest": (self.largest, self.largest_residual)}
+        return {name: (*end, self.converged) for name, end in ends.items()}
 
 
 def spectral_bounds(

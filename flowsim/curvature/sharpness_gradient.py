@@ -12,6 +12,7 @@ from ..problems import Problem
 from . import vectors
 from .eigenpair import Eigenpairs, checked_rtol
 from .ends import end_pairs
+from .line import after, certified, is_no_number, scalar_of
 from .third_derivative import Objective, contraction
 
 
@@ -29,7 +30,7 @@ class SharpnessGradient(eqx.Module):
 
     `converged` says that both eigenvalues are certified, and the angle is at most √rtol: half of the digits. Otherwise
     the largest eigenvalue is not simple to the precision asked for, and S may have no derivative here. `products`
-    counts the Hessian–vector products of the search.
+    counts the Hessian–vector products of the search. `repr` is a line.
     """
 
     value: Float[Array, ""]
@@ -41,6 +42,13 @@ class SharpnessGradient(eqx.Module):
     relative_error: Float[Array, ""]
     converged: Bool[Array, ""]
     products: Int[Array, ""]
+
+    def __repr__(self) -> str:
+        error = (
+            "" if is_no_number(self.relative_error) else f", ∇S to {scalar_of(self.relative_error, '.1g')} of itself"
+        )
+        sure = certified(self.value, self.residual, self.converged)
+        return f"SharpnessGradient(S = {sure}{error}{after(self.products)})"
 
 
 @partial(compiled, few_calls=True)
@@ -58,7 +66,8 @@ def sharpness_gradient(
     Lanczos finds the two largest eigenpairs, from a block of two vectors, which sees an eigenvalue that is there twice.
     Then ∇S = d²/ds² ∇R(W + su) at s = 0, forward over forward over reverse, at the price of some two products, and as
     much for the estimate of its error. Memory: that of `top_eigenpairs` for two, some 57 times the weights. Options,
-    their defaults and errors are as there. Works under `jax.jit` and `jax.vmap`.
+    their defaults and errors are as there: it raises `ValueError` for those that cannot be right. Works under `jax.jit`
+    and `jax.vmap`.
     """
     weights, rest = split(network)
     count = min(2, vectors.size_of(weights))

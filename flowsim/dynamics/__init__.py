@@ -29,7 +29,7 @@ from .optimizers import (
     as_descent as as_descent,
 )
 from .outcome import Outcome as Outcome
-from .solvers import SOLVERS as SOLVERS
+from .solvers import SOLVERS as SOLVERS, memory_of as memory_of
 from .step_control import (
     SharpnessLimitedController as SharpnessLimitedController,
     stability_interval as stability_interval,

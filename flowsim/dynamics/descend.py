@@ -13,10 +13,12 @@ from jaxtyping import ArrayLike, PyTree
 from ..compiling import is_traced
 from ..probes import Probe
 from ..problems import Problem
+from ..progress import Listener
 from .descent import Descent
-from .driver import Request, drive
+from .driver import Request
 from .field import check_step_count, checked_parts, constant
 from .gradient_descent import GradientDescent
+from .how_far import StepsTaken, drive_heard
 from .optimizers import as_descent
 from .records import instruments
 from .schedule import AtSteps
@@ -49,6 +51,7 @@ def descend(
     weights: bool = False,
     checkpoint: str | os.PathLike | None = None,
     checkpoint_seconds: float = 60.0,
+    progress: bool | Listener = False,
 ) -> Trajectory:
     """Run gradient descent W ← W − η∇R(W) for at most `steps` steps with `learning_rate` η, or another `optimizer`.
 
@@ -59,6 +62,7 @@ def descend(
     `default_record_steps(steps)`, some 250, dense at first); what they hold is as
     in `integrate`. An `optimizer` is a `flowsim.Descent`, which holds its learning rate itself, or any
     `optax.GradientTransformation`, the steps of which count one by one (`flowsim.Optax` gives them another time).
+    `progress` is as in `integrate`, and counts steps of `steps`, fewer where the run ends early.
 
     Works without `checkpoint` under `jax.jit` and `jax.vmap`, with a traced `learning_rate` too, and under `jax.jvp`
     and `jax.jacfwd`. Raises `ValueError` or `TypeError` for arguments that cannot be right, and `RuntimeError` where it
@@ -80,7 +84,7 @@ def descend(
     )
     if not is_traced((network, problem)):
         problem.check_start(network)
-    state = drive(request, checkpoint=checkpoint, checkpoint_seconds=checkpoint_seconds)
+    state = drive_heard(request, progress, StepsTaken, checkpoint=checkpoint, checkpoint_seconds=checkpoint_seconds)
     # Backwards, a loop of unknown length has no end to begin at.
     state = nondifferentiable_backward(state, msg=_NOT_BACKWARDS) if is_traced(state) else state
     return trajectory_of(state, request, rest)

@@ -86,6 +86,14 @@ class Descent(Dynamics):
         """
         return None
 
+    def rate_of_descent(self) -> Scalar:
+        """Return the learning rate."""
+        return self.learning_rate
+
+    def sharpness_threshold(self) -> Scalar | None:
+        """Return the threshold of stability where it is one of the sharpness."""
+        return None if self.preconditioned else self.stability_threshold()
+
     def minibatches(self) -> Minibatches | None:
         """Return how the samples of each step are drawn, `None` where a step takes all of them, as here."""
         return None

@@ -20,6 +20,10 @@ class DescentModel(Flow):
 
     learning_rate: eqx.AbstractVar[ArrayLike]
 
+    def rate_of_descent(self) -> ArrayLike:
+        """Return the learning rate of the descent that it models."""
+        return self.learning_rate
+
     def held_within(self, dtype: jnp.dtype) -> float | None:
         """Return within which part of 2/η, in a precision, the sharpness stays there while there is an oscillation.
 

@@ -1,6 +1,7 @@
 """The one loop of every dynamics: records, stopping, divergence, fixed points, interruption and checkpoints."""
 
 import os
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -96,11 +97,16 @@ class RunState(eqx.Module):
 
 
 def drive(
-    request: Request, *, checkpoint: str | os.PathLike | None = None, checkpoint_seconds: float = 60.0
+    request: Request,
+    *,
+    checkpoint: str | os.PathLike | None = None,
+    checkpoint_seconds: float = 60.0,
+    told: Callable[[RunState], None] | None = None,
 ) -> RunState:
     """Run to the end.
 
     With a `checkpoint`, a path, the state is kept in that file, and the run goes on from it where the file exists.
+    `told` hears of the start, and of a state about every half a second; not under a transformation of JAX.
     Raises `ValueError` for a checkpoint under a transformation of JAX.
     """
     if checkpoint is not None and is_traced(request):
@@ -112,7 +118,7 @@ def drive(
     weights, _ = split(request.network)
     first = steps_per_second(weights, request.problem, gradients=request.dynamics.gradients_per_step)
     kept = None if checkpoint is None else Checkpoint(checkpoint, request, checkpoint_seconds)
-    return advance_to_end(_unborn(request), _advance, _settle, request, first=first, checkpoint=kept)
+    return advance_to_end(_unborn(request), _advance, _settle, request, first=first, checkpoint=kept, told=told)
 
 
 @partial(compiled, few_calls=True)

@@ -5,7 +5,7 @@ from typing import Self
 
 import equinox as eqx
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float, Int, PyTree
+from jaxtyping import Array, ArrayLike, Bool, Float, Int, PyTree
 
 from ..kinds import Registry
 from .field import GradientField
@@ -112,6 +112,18 @@ class Dynamics(eqx.Module):
     @abc.abstractmethod
     def work(self, state: PyTree, steps: Int[Array, ""]) -> tuple[Int[Array, ""] | None, Int[Array, ""]]:
         """Return the gradients (`None` where they are not known) and the linearized passes of a run until here."""
+
+    def rate_of_descent(self) -> ArrayLike | None:
+        """Return the learning rate of the descent that this is or follows; `None` for a dynamics without, as here."""
+        return None
+
+    def sharpness_threshold(self) -> ArrayLike | None:
+        """Return the sharpness up to which a minimum is stable, by default 2/η; `None` where there is none to tell.
+
+        That is without a learning rate, where it is not known, and where another curvature than the sharpness decides.
+        """
+        rate = self.rate_of_descent()
+        return None if rate is None else 2 / jnp.asarray(rate)
 
     def loosened(self, state: PyTree) -> Float[Array, ""]:
         """Return by how much the tolerance of the steps had to be loosened, one where it was kept or there is none."""

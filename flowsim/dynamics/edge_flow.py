@@ -39,7 +39,7 @@ class EdgeFlow(DescentModel):
 
     Steps adapt to `rtol` (default 1e-4, as the model itself is a matter of η²) and `atol` (1e-3·rtol). They are
     linearly implicit (`flowsim.solvers.LowRankExtrapolation`): accuracy alone limits them, so that a run along the edge
-    may cost far fewer gradients than descent.
+    may cost far fewer gradients than descent. A run raises `ValueError` for what `checked` refuses.
     """
 
     learning_rate: ArrayLike

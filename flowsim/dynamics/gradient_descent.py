@@ -10,7 +10,11 @@ from .dynamics import DYNAMICS
 @DESCENTS.register("gradient_descent")
 @DYNAMICS.register("gradient_descent")
 class GradientDescent(Descent):
-    """W ← W − η∇R(W)."""
+    """W ← W − η∇R(W), with η = `learning_rate`, in the time η of the flow that it discretizes by Euler's method.
+
+    Stable up to the sharpness 2/η. A run raises `ValueError` for a learning rate that is not positive and finite in the
+    precision of the weights.
+    """
 
     learning_rate: Scalar
 

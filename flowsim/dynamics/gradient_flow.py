@@ -8,6 +8,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, ArrayLike, Float, Int, PyTree
 
+from ..networks import split, weight_dtype
+from ..problems import Problem
 from .dynamics import DYNAMICS
 from .field import GradientField, norm
 from .flow import Flow, FlowState
@@ -19,7 +21,8 @@ class GradientFlow(Flow):
     """dW/dt = −∇R(W), by a Diffrax `solver` within `rtol` and `atol`.
 
     The default solver follows from the structure of the problem, default tolerances from the precision.
-    `stepsize_controller` replaces the step control altogether, and then holds the tolerances.
+    `stepsize_controller` replaces the step control altogether, and then holds the tolerances. A run raises `ValueError`
+    and `TypeError` for what `checked` refuses.
     """
 
     solver: diffrax.AbstractAdaptiveSolver | None = None
@@ -49,6 +52,12 @@ class GradientFlow(Flow):
         """Return the solver and its step control."""
         rtol, atol = jnp.asarray(self.rtol), jnp.asarray(self.atol)
         return stepper_for(field, point, self.solver, self.stepsize_controller, rtol, atol)
+
+    def solver_for(self, network: PyTree, problem: Problem) -> diffrax.AbstractSolver:
+        """Return the solver that steps the flow of a network, with its options filled in; nothing is computed."""
+        weights, rest = split(network)
+        dynamics = self.checked(weight_dtype(network))
+        return dynamics.stepper(GradientField(problem, rest), weights).solver
 
     def weights_at(self, point: PyTree) -> PyTree:
         """Return the point."""

@@ -16,11 +16,13 @@ from jaxtyping import Array, ArrayLike, Float, PyTree
 from ..compiling import is_traced
 from ..probes import Probe
 from ..problems import Problem
+from ..progress import Listener
 from .descent import Descent
-from .driver import Request, drive
+from .driver import Request
 from .dynamics import Dynamics
 from .field import check_step_count, checked_parts, constant
 from .gradient_flow import GradientFlow
+from .how_far import WayGone, drive_heard
 from .records import instruments
 from .schedule import AtTimes, Schedule, spread
 from .stopping import Stopping, stopping_for
@@ -53,6 +55,7 @@ def integrate(
     stepsize_controller: diffrax.AbstractAdaptiveStepSizeController | None = None,
     checkpoint: str | os.PathLike | None = None,
     checkpoint_seconds: float = 60.0,
+    progress: bool | Listener = False,
 ) -> Trajectory:
     """Integrate a flow from `network` to its limit: the gradient flow dW/dt = −∇R(W), or another `model`.
 
@@ -79,6 +82,12 @@ def integrate(
     Where the gradient jumps, as that of a ReLU network does, no step meets its tolerance: flowsim's explicit solvers
     loosen it then, and a warning says by how much, as does `loosened`.
 
+    With `progress=True` a bar on standard error, or in a notebook, shows the time left; a function hears a
+    `flowsim.Progress` about twice a second. What counts is the nearest of the criteria that may end the run: time of a
+    finite `t1`, steps of `max_steps`, or the decades by which ‖∇R‖, the risk or the excess risk has fallen of those
+    that it has to fall, so that a plateau shows as one. It changes no result and compiles nothing; under `jax.jit` and
+    `jax.vmap` it is left out.
+
     Works under `jax.jit` and `jax.vmap` without `checkpoint`. Raises `ValueError` or `TypeError` for arguments that
     cannot be right, and `RuntimeError` where it is differentiated; a run that does not converge is returned, not
     raised.
@@ -100,7 +109,7 @@ def integrate(
     )
     if not is_traced((network, problem)):
         problem.check_start(network)
-    state = drive(request, checkpoint=checkpoint, checkpoint_seconds=checkpoint_seconds)
+    state = drive_heard(request, progress, WayGone, checkpoint=checkpoint, checkpoint_seconds=checkpoint_seconds)
     # The control of the steps has no derivative, nor does where they end.
     state = nondifferentiable(state, msg=_NOT_DIFFERENTIABLE) if is_traced(state) else state
     trajectory = trajectory_of(state, request, rest)

@@ -38,22 +38,42 @@ def advance_to_end(
     *,
     first: int,
     checkpoint: Checkpoint | None = None,
+    told: Callable[[State], None] | None = None,
 ) -> State:
     """Call `advance(request, state, amount)`, first with `state`, until `state.code` says that the run ended.
 
     A state whose code is ASKS is given to `settle`, which answers. `amount` is `first` at first, and adapts so that one
-    call takes about half a second. With a `checkpoint`, the run begins with the state in it, if there is one.
+    call takes about half a second. With a `checkpoint`, the run begins with the state in it, if there is one. `told`
+    hears of the state that the run begins with, and of every one between two calls.
     """
-    amount = first
-    state = state if checkpoint is None else checkpoint.load(lambda: advance(request, state, np.asarray(0)))
+    amount, state = first, _begun(state, advance, request, checkpoint, told)
     while int(state.code) <= Outcome.RUNNING:
         began = time.monotonic()
         state = jax.block_until_ready(advance(request, state, np.asarray(amount)))
         seconds = max(time.monotonic() - began, 1e-3)
         amount = min(max(1, int(amount * min(4.0, _SECONDS_PER_CALL / seconds))), _MOST_STEPS_PER_CALL)
         state = settle(request, state) if int(state.code) == ASKS else state
+        if told is not None:
+            told(state)
         if checkpoint is not None:
             checkpoint.save_if_due(state, ended=int(state.code) > Outcome.RUNNING)
+    return state
+
+
+def _begun(
+    state: State,
+    advance: Callable[[PyTree, State, Int[ArrayLike, ""]], State],
+    request: PyTree,
+    checkpoint: Checkpoint | None,
+    told: Callable[[State], None] | None,
+) -> State:
+    """Return the state that a run begins with: that of the checkpoint, or the start where anybody is told of it."""
+    if checkpoint is not None:
+        state = checkpoint.load(lambda: advance(request, state, np.asarray(0)))
+    elif told is not None:
+        state = advance(request, state, np.asarray(0))
+    if told is not None:
+        told(state)
     return state
 
 

@@ -10,7 +10,10 @@ ASKS = -1
 
 
 class Outcome(enum.IntEnum):
-    """How a run ended; `meaning` says it in a sentence."""
+    """How a run ended: an integer, equal to the `code` of a trajectory, and its name; `meaning` says it in a sentence.
+
+    `arrived` are those at which the run was to stop, `settled` those at which it stands still.
+    """
 
     RUNNING = 0
     CONVERGED = 1

@@ -2,14 +2,16 @@
 
 import functools
 import operator
-from typing import Any
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
-from jaxtyping import Array, Float, Int, PyTree
+from jaxtyping import Array, ArrayLike, Float, Int, PyTree
 
 from ..curvature import sharpness
 from ..networks import records as records_of
@@ -17,8 +19,17 @@ from ..probes import Label
 from ..problems import Problem
 from .driver import Request, RunState
 from .dynamics import DYNAMICS
+from .line import is_batch, line_of
 from .outcome import Outcome
 from .records import STANDARD
+
+if TYPE_CHECKING:
+    import pandas
+    import xarray
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+    from ..report import StoredRuns
 
 
 class Trajectory(eqx.Module):
@@ -38,7 +49,15 @@ class Trajectory(eqx.Module):
     weights ("gradient_flow", "gradient_descent", or `my_module:MyKind`); `method`, that of the solver; `gradients`,
     evaluations of the gradient (`None` where Diffrax does not say); `products`, Hessian–vector products and,
     for the low-rank solver, linearized passes over the data for the Jacobian of the outputs; `loosened`, the largest
-    factor by which the tolerance had to be loosened where the gradient jumps, one for a smooth one.
+    factor by which the tolerance had to be loosened where the gradient jumps, one for a smooth one. `learning_rate` is
+    η of a descent, and of the flow that models one, and `sharpness_threshold` the sharpness up to which it is stable,
+    2/η for gradient descent; `None` where there is none, or it is not known.
+
+    In a debugger, an interactive session and inside `jax.jit` it is one line (`repr`), of which nothing is computed.
+    Printed, and shown in a notebook, it is the table of the command line with its one row: for that the sharpness at
+    the end is computed, unless it is known, as `final_sharpness`, a dash where it could not be certified. `figures`,
+    `plot`, `to_dataset`, `to_dataframe` and `save` are as those of a `Comparison`; like the table they are for one run,
+    and say `ValueError` of a batch and inside `jax.jit`, where a printed one is its line.
     """
 
     times: Float[Array, " records"]
@@ -60,6 +79,8 @@ class Trajectory(eqx.Module):
     gradients: Int[Array, ""] | None
     products: Int[Array, ""]
     loosened: Float[Array, ""]
+    learning_rate: Float[Array, ""] | None
+    sharpness_threshold: Float[Array, ""] | None
     method: str = eqx.field(static=True)
     dynamics: str = eqx.field(static=True)
     labels: dict[str, Label] = eqx.field(static=True)
@@ -127,6 +148,60 @@ class Trajectory(eqx.Module):
             return float(self.sharpness[-1])  # the last record is the end
         return float(sharpness(self.network, self.problem))
 
+    def __repr__(self) -> str:
+        return line_of(self)
+
+    def __str__(self) -> str:
+        try:
+            return str(self._stored())
+        except Exception as error:  # a trajectory that is looked at must not end a program
+            reason = f"{type(error).__name__}: {error}".splitlines()[0]
+            return repr(self) if is_batch(self) else f"{self!r}; no table: {reason}"
+
+    def _repr_html_(self) -> str | None:
+        return None if is_batch(self) else self._stored()._repr_html_()
+
+    def _stored(self) -> "StoredRuns":
+        # What draws, prints and writes stands on a floor above this one, and is asked for when it is wanted.
+        from ..report import StoredRuns
+
+        return StoredRuns(self.to_dataset())
+
+    def to_dataset(self, attrs: Mapping[str, Any] | None = None) -> "xarray.Dataset":
+        """Return the run as labelled arrays over (run, record), with `attrs` among the attributes.
+
+        As `Comparison.to_dataset`, for one run, its sharpness at the end computed unless it is known. Raises
+        `ValueError` for a batch of runs and inside `jax.jit`.
+        """
+        from ..trajectories import dataset_of
+
+        if is_batch(self):
+            raise ValueError(
+                f"this is of one run outside of jax.jit, found {self!r}: take one out of a batch by "
+                "jax.tree.map(lambda leaf: leaf[0], runs), or look at the arrays"
+            )
+        return dataset_of(self, attrs=attrs)
+
+    def to_dataframe(self) -> "pandas.DataFrame":
+        """Return the records as a table of pandas, a row for each: see `Comparison.to_dataframe`."""
+        return self._stored().to_dataframe()
+
+    def figures(self) -> "dict[str, Figure]":
+        """Return the figures by name: "squared_distance", "sharpness" where it was followed, and those of probes."""
+        return self._stored().figures()
+
+    def plot(self, quantity: str, ax: "Axes | None" = None) -> "Axes":
+        """Draw one recorded quantity or probe against time, and return the axes: see `Comparison.plot`."""
+        return self._stored().plot(quantity, ax)
+
+    def save(self, folder: str | Path, *, overwrite: bool = False) -> list[Path]:
+        """Write the data set, the summary and the figures into `folder`, and return their paths.
+
+        `flowsim.open_results(folder).comparison` shows them again; the network and the weights along the path are not
+        among them. Raises `StoreError` as `Comparison.save`.
+        """
+        return self._stored().save(folder, overwrite=overwrite)
+
 
 def trajectory_of(state: RunState, request: Request, rest: PyTree) -> Trajectory:
     """Return the trajectory of a run that ended in `state`, cut to the records made where their number is known."""
@@ -159,10 +234,16 @@ def trajectory_of(state: RunState, request: Request, rest: PyTree) -> Trajectory
         gradients=gradients,
         products=products,
         loosened=dynamics.loosened(state.dynamics),
+        learning_rate=_known(dynamics.rate_of_descent()),
+        sharpness_threshold=_known(dynamics.sharpness_threshold()),
         method=dynamics.method(state.dynamics),
         dynamics=DYNAMICS.name_of(type(dynamics)),
         labels={probe.label.name: probe.label for probe in request.instruments.probes},
     )
+
+
+def _known(number: ArrayLike | None) -> Array | None:
+    return None if number is None else jnp.asarray(number)
 
 
 def _like(mask: Array, buffer: Array) -> Array:

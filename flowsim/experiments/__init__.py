@@ -1,8 +1,11 @@
 """A scenario becomes results on disk."""
 
 from ..kinds import refusal as refusal
+from .ahead import Ahead as Ahead
 from .figure import FIGURES as FIGURES, Figure as Figure, figures_of as figures_of
-from .forecast import passes_in_words as passes_in_words
+from .forecast import in_hours as in_hours, passes_in_words as passes_in_words
+from .outlook import Outlook as Outlook, outlook as outlook
+from .pace import Pace as Pace, measure_pace as measure_pace
 from .reading import (
     ScenarioError as ScenarioError,
     parse_overrides as parse_overrides,
@@ -26,7 +29,9 @@ from .store import (
     StoreError as StoreError,
     difference as difference,
     refuse_obstacles as refuse_obstacles,
+    refuse_unwritable as refuse_unwritable,
     result_folder as result_folder,
+    write_atomically as write_atomically,
 )
 from .sweep import (
     BlockStore as BlockStore,
@@ -35,7 +40,6 @@ from .sweep import (
     NoStore as NoStore,
     PendingSweep as PendingSweep,
     Planned as Planned,
-    Progress as Progress,
     Store as Store,
     SweepResults as SweepResults,
     SweepRun as SweepRun,
@@ -46,6 +50,7 @@ from .sweep import (
     sweeps_ahead as sweeps_ahead,
     workers as workers,
 )
+from .template import Template as Template, templates as templates
 from .theory import (
     Cell as Cell,
     check_theory as check_theory,

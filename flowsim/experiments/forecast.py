@@ -102,6 +102,23 @@ def product_cases(asked: LargeProductsSettings) -> int:
     return math.prod(len(axis) for axis in (asked.deviations, asked.scales, asked.widths, asked.depths))
 
 
+def seconds_of_points(sweep: SweepSettings) -> float:
+    """Return about how long it takes to look at the points of a sweep, before the first run."""
+    return _SECONDS_PER_POINT * grid_size(sweep)
+
+
+def seconds_of_checks(theory: TheorySettings) -> float:
+    """Return about how long the checked flows take on one core, once their programs are compiled."""
+    return _SECONDS_PER_CHECKED_FLOW * checked_flows(theory)
+
+
+def seconds_of_products(asked: LargeProductsSettings) -> float:
+    """Return about how long it takes one core to draw what Lemma 3 asks for."""
+    numbers = sum(asked.depths) * sum(width**2 for width in asked.widths)
+    draws = asked.initializations * len(asked.deviations) * len(asked.scales)
+    return _SECONDS_PER_NUMBER_OF_PRODUCTS * numbers * draws
+
+
 def long_parts(
     sweep: SweepSettings | None,
     theory: TheorySettings | None,
@@ -115,18 +132,17 @@ def long_parts(
     parts: dict[str, float] = {}
     if sweep is not None:
         points = grid_size(sweep)
-        parts[f"the {points} points of the sweep, before the first run,"] = _SECONDS_PER_POINT * points
+        parts[f"the {points} points of the sweep, before the first run,"] = seconds_of_points(sweep)
         parts[f"the {points * sweep.starts} starts of the sweep"] = _SECONDS_PER_START * points * sweep.starts
     if theory is not None:
-        parts[f"the {checked_flows(theory)} flows of the theory"] = _SECONDS_PER_CHECKED_FLOW * checked_flows(theory)
+        parts[f"the {checked_flows(theory)} flows of the theory"] = seconds_of_checks(theory)
     if products is not None:
-        numbers = sum(products.depths) * sum(width**2 for width in products.widths)
-        draws = products.initializations * len(products.deviations) * len(products.scales)
-        parts[f"{draws} initializations of lemma_3"] = _SECONDS_PER_NUMBER_OF_PRODUCTS * numbers * draws
+        draws = products.initializations * product_cases(products)
+        parts[f"{draws} initializations of lemma_3"] = seconds_of_products(products)
     parts[f"{steps} steps of descent, unless it arrives before,"] = _SECONDS_PER_STEP * steps
     for part, seconds in parts.items():
         if seconds > _WORTH_SAYING:
-            yield f"{part} may take {_in_hours(seconds)} of one core or more"
+            yield f"{part} may take {in_hours(seconds)} of one core or more"
 
 
 def passes_in_words(problem: Problem, network: PyTree) -> str | None:
@@ -137,7 +153,10 @@ def passes_in_words(problem: Problem, network: PyTree) -> str | None:
     return f"a pass over all samples takes about {in_bytes(needed)} of memory, so it is made in chunks of {chunk}"
 
 
-def _in_hours(seconds: float) -> str:
+def in_hours(seconds: float) -> str:
+    """Return a time in words: 3 s, 20 minutes, 5 hours, 4 days."""
+    if seconds < 120:
+        return f"{seconds:.2g} s" if seconds < 10 else f"{seconds:.0f} s"
     if seconds < 7200:
         return f"{seconds / 60:.0f} minutes"
     return f"{seconds / 3600:.0f} hours" if seconds < 172_800 else f"{seconds / 86_400:.0f} days"

@@ -54,7 +54,7 @@ def choice(field: FieldInfo) -> Chosen | None:
     return next((mark for mark in field.metadata if isinstance(mark, Chosen)), None)
 
 
-def _choice_of_entries(field: FieldInfo) -> Chosen | None:
+def choice_of_entries(field: FieldInfo) -> Chosen | None:
     """Return what may be chosen in the entries of a field that is a list, None where they have no kinds."""
     marks = (mark for entry in get_args(field.annotation) for mark in get_args(entry)[1:])
     return next((mark for mark in marks if isinstance(mark, Chosen)), None)
@@ -109,7 +109,7 @@ def _swept(name: str, field: FieldInfo, content: Any) -> Iterator[type[Section]]
 
 def _models(field: FieldInfo, content: Any) -> tuple[type[Section], ...]:
     """Return the sections that may stand in a field with this plain `content`, that of the field or of an entry."""
-    chosen = choice(field) or _choice_of_entries(field)
+    chosen = choice(field) or choice_of_entries(field)
     if chosen is None:
         return tuple(_sections_in(field.annotation))
     return _known(chosen, chosen.named(content)) or tuple(chosen.registered().values())

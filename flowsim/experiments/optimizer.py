@@ -28,7 +28,7 @@ def _recipe(kind: type[Descent]) -> type[Made]:
     at_rate.__signature__ = inspect.Signature(parameters)  # pyright: ignore[reportFunctionMemberAccess]
     at_rate.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
     at_rate.__name__, at_rate.__doc__ = kind.__name__, inspect.getdoc(kind)
-    return recipe_of(at_rate)
+    return recipe_of(at_rate, described_by=kind)
 
 
 CHOSEN = Chosen(DESCENTS, recipe=_recipe, word=True)

@@ -9,10 +9,15 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 
-from .store import SCENARIO, SUMMARY, SWEEP, THEORY, TRAJECTORIES, StoreError
+from .store import SCENARIO, SUMMARY, SWEEP, THEORY, TRAJECTORIES, StoreError, copy_results
 
 if TYPE_CHECKING:
+    import pandas
     import xarray
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+    from ..report import StoredRuns, StoredSweep
 
 _DATASETS = {"trajectories": TRAJECTORIES, "sweep": SWEEP, "theory": THEORY}
 # Variables of data sets before runs were a dimension.
@@ -20,18 +25,88 @@ _OLD_FORM = {TRAJECTORIES: ("flow_", "descent_"), SWEEP: ("flow_", "descent_")}
 _AGAIN = "run the scenario again, with --overwrite"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Results:
     """What stands in a folder of results; a data set that the run did not make is `None`.
 
     `trajectories` holds the runs from one initialization over (run, record), `sweep` those of a grid over (grid,
-    repetition, run), `theory` the statements that were checked.
+    repetition, run), `theory` the statements that were checked. `comparison` and `swept` answer as the `Comparison`,
+    the `Trajectory` and the `Sweep` that were stored do, but for networks and weights, which are not stored.
+
+    Printed, it is the tables of the command line, and so it is in a notebook; `repr` is a line. Nothing is computed.
     """
 
     folder: Path
     trajectories: "xarray.Dataset | None"
     sweep: "xarray.Dataset | None"
     theory: "xarray.Dataset | None"
+
+    # What draws and prints stands on a floor above this one, and is asked for when it is wanted.
+
+    @property
+    def comparison(self) -> "StoredRuns | None":
+        """The runs from one initialization, which show themselves as a `flowsim.Comparison` does."""
+        from ..report import StoredRuns
+
+        return None if self.trajectories is None else StoredRuns(self.trajectories)
+
+    @property
+    def swept(self) -> "StoredSweep | None":
+        """The runs of a grid, which show themselves as a `flowsim.Sweep` does."""
+        from ..report import StoredSweep
+
+        return None if self.sweep is None else StoredSweep(self.sweep)
+
+    @property
+    def _main(self) -> "StoredRuns | StoredSweep":
+        """What a question about one data set is answered by. Raises `StoreError` where there is neither."""
+        main = self.swept or self.comparison
+        if main is None:
+            raise StoreError(f"{self.folder}: holds no runs, only statements of the theory: look at .theory; {_AGAIN}")
+        return main
+
+    def to_dataset(self) -> "xarray.Dataset":
+        """Return the labelled arrays: those of the sweep where there is one, of the runs otherwise.
+
+        Raises `StoreError` for results that are statements of the theory alone, as `to_dataframe` and `plot` do.
+        """
+        return self._main.to_dataset()
+
+    def to_dataframe(self) -> "pandas.DataFrame":
+        """Return the data set of `to_dataset` as a table of pandas: see `Comparison` and `Sweep`."""
+        return self._main.to_dataframe()
+
+    def plot(self, quantity: str, ax: "Axes | None" = None) -> "Axes":
+        """Draw one quantity of the data set of `to_dataset`: see `Comparison` and `Sweep`."""
+        return self._main.plot(quantity, ax)
+
+    def figures(self) -> "dict[str, Figure]":
+        """Return all figures by name: those of each data set, and those that the scenario asks for."""
+        from ..report import figures_in
+
+        return figures_in(self)
+
+    def save(self, folder: str | Path, *, overwrite: bool = False) -> list[Path]:
+        """Write a copy of the results into `folder`, and return the paths of its files.
+
+        Raises `StoreError` where the folder holds something, unless `overwrite`, and where it cannot be written.
+        """
+        return copy_results(self.folder, Path(folder), overwrite=overwrite)
+
+    def __repr__(self) -> str:
+        parts = [repr(part) for part in (self.comparison, self.swept) if part is not None]
+        parts += [] if self.theory is None else ["statements of the theory"]
+        return f"Results({str(self.folder)!r}: {', '.join(parts)})"
+
+    def __str__(self) -> str:
+        from ..report import printed, tables_of
+
+        return "\n\n".join(map(printed, tables_of(self, self.folder.resolve().name)))
+
+    def _repr_html_(self) -> str:
+        from ..report import as_html, tables_of
+
+        return as_html(tables_of(self, self.folder.resolve().name))
 
     @property
     def scenario(self) -> dict[str, Any]:
@@ -42,6 +117,11 @@ class Results:
     def environment(self) -> dict[str, Any]:
         """The versions, the device and the platform that it ran on."""
         return self._run.get("environment") or {}
+
+    @property
+    def is_first_look(self) -> bool:
+        """Whether the sweep took fewer steps and repetitions than it was to, as `--quick` makes it."""
+        return bool((self.scenario.get("sweep") or {}).get("first_look"))
 
     @cached_property
     def summary(self) -> dict[str, Any]:

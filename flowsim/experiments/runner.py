@@ -1,7 +1,7 @@
 """A scenario becomes a problem, a network and a comparison."""
 
 import platform
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import nullcontext
 from functools import partial
 from importlib.metadata import version
@@ -21,6 +21,7 @@ from ..kinds import seeds
 from ..networks import cast, shape_refusals
 from ..probes import HELD_OUT, Probe
 from ..problems import EmpiricalRisk, LinearRegression, Problem
+from ..progress import Listener
 from .document import ScenarioError
 from .failing import failing
 from .keys import own_kinds
@@ -35,9 +36,9 @@ def run(
     network: eqx.Module,
     probes: Sequence[Probe],
     *,
-    progress: Callable[[str], None] = lambda stage: None,
+    progress: bool | Listener = False,
 ) -> Comparison:
-    """Run `scenario` on what `build` made of it; `progress` hears what is being done.
+    """Run `scenario` on what `build` made of it; `progress` hears how far it is, as in `compare`.
 
     Raises `ScenarioError` where a run fails of which a probe, or a kind of a user's own, is part.
     """

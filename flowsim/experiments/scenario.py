@@ -29,7 +29,7 @@ class Scenario(Section):
     seed: Seed = Field(default=0, examples=[0])
     """From which every random number derives."""
     precision: Literal["float64", "float32"] = Field(default="float64", examples=["float64"])
-    """Of every array."""
+    """Of every array: float64 has 16 digits, float32 7, in half the memory."""
     data: Annotated[DataSource, Chosen(SOURCES)] = Field(examples=[{"kind": "gaussian", "samples": 50, "features": 5}])
     """Where the samples come from."""
     network: Annotated[NetworkRecipe, Chosen(NETWORKS, recipe=network_recipe)] = Field(
@@ -37,12 +37,18 @@ class Scenario(Section):
     )
     """What is trained."""
     loss: Annotated[Made, _LOSS] = Field(
-        default_factory=lambda: recipe_of(SquaredError)(kind="squared_error"), examples=["squared_error"]
+        default_factory=lambda: recipe_of(SquaredError)(kind="squared_error"),
+        examples=["squared_error"],
+        json_schema_extra={"default": "squared_error"},
     )
     """What the prediction of one sample costs: the name of a loss, or kind and options."""
-    flow: FlowSettings = Field(default_factory=FlowSettings, examples=[{"rtol": 1e-6}])
+    flow: FlowSettings = Field(
+        default_factory=FlowSettings, examples=[{"rtol": 1e-6}], json_schema_extra={"default": {}}
+    )
     """How the gradient flow is integrated."""
-    descent: DescentSettings = Field(default_factory=DescentSettings, examples=[{"learning_rates": [0.02]}])
+    descent: DescentSettings = Field(
+        default_factory=DescentSettings, examples=[{"learning_rates": [0.02]}], json_schema_extra={"default": {}}
+    )
     """Gradient descent beside the flow."""
     sharpness: SharpnessChoice = Field(default=None, examples=[{"records": 50, "rtol": 1e-4}])
     """How the sharpness is followed along the runs; null or true: as it is by default; false: only at the end."""

@@ -95,7 +95,11 @@ class DescentSettings(Section):
     """The learning rates η, each once; [] runs the flow alone."""
     steps: Count | None = Field(default=None, examples=[4000])
     """Number of steps; null: as many as reach the time flow.t1, and 4000 where that is inf."""
-    optimizer: Optimizer = Field(default_factory=gradient_descent, examples=["gradient_descent"])
+    optimizer: Optimizer = Field(
+        default_factory=gradient_descent,
+        examples=["gradient_descent"],
+        json_schema_extra={"default": "gradient_descent"},
+    )
     """What a step does: a kind of descent by its name, or with its options, as {kind: adam, b1: 0.9}."""
 
     def all_steps(self, t1: float) -> int:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 SCENARIO, SUMMARY, TRAJECTORIES, FIGURES = "scenario.yaml", "summary.json", "trajectories.nc", "figures"
-SWEEP, THEORY, _LOCK = "sweep.nc", "theory.nc", ".lock"
+SWEEP, THEORY, PAGE, _LOCK = "sweep.nc", "theory.nc", "report.html", ".lock"
 BLOCKS = ".blocks"  # beside the folders of results, and shared by them
 _TEMPORARY = re.compile(r"\..*-[0-9a-f]{16}(\.\w+)?", re.DOTALL)
 
@@ -112,6 +112,16 @@ class ResultFolder:
     # Looks for results of another scenario, and refuses them or returns the files to give up.
     _look: Callable[[], list[Path]] = field(default=list)
 
+    @property
+    def holds_results(self) -> bool:
+        """Whether there are results in it already."""
+        return (self.path / SCENARIO).exists()
+
+    @property
+    def gives_up(self) -> bool:
+        """Whether these are of another scenario, and go when results are written."""
+        return bool(self._outdated)
+
     def write_scenario(self, resolved: Mapping[str, Any], environment: Mapping[str, Any]) -> Path:
         """Write scenario.yaml: what ran, and under which versions, device and precision."""
         content = {"scenario": _plain(resolved), "environment": _plain(environment)}
@@ -122,6 +132,10 @@ class ResultFolder:
         text = json.dumps(_finite(_plain(summary)), indent=2, ensure_ascii=False, allow_nan=False)
         return self._write(SUMMARY, (text + "\n").encode())
 
+    def write_page(self, page: str) -> Path:
+        """Write report.html."""
+        return self._write(PAGE, page.encode())
+
     def write_dataset(self, dataset: "xarray.Dataset", name: str = TRAJECTORIES) -> Path:
         """Write trajectories.nc, sweep.nc or theory.nc, in netCDF."""
         # HDF5 that meets a full disk can take the process down with it, so it writes to memory.
@@ -129,6 +143,12 @@ class ResultFolder:
         # complaint at exit, or a crash.
         with memoryview(dataset.to_netcdf(engine="h5netcdf")) as content:
             return self._write(name, content)
+
+    def write_copy(self, path: Path, name: str) -> Path:
+        """Write the file `name` as it stands at `path`."""
+        with _as_store_error(path):
+            content = path.read_bytes()
+        return self._write(name, content)
 
     @contextmanager
     def locked(self) -> Iterator[None]:
@@ -200,6 +220,23 @@ def result_folder(out: Path, name: str, resolved: Mapping[str, Any], overwrite: 
     return ResultFolder(folder, look(), look)
 
 
+def copy_results(source: Path, folder: Path, *, overwrite: bool = False) -> list[Path]:
+    """Write the files of the results in `source` into `folder`, and return their paths.
+
+    Raises `StoreError` where results are there already, unless `overwrite`, and where it cannot be written.
+    """
+    refuse_obstacles(folder)
+    if folder.resolve() == source.resolve():
+        raise StoreError(f"{folder}: is the folder that these results were read from; give another one")
+    there = [path for path in (folder / SCENARIO, *_results(folder)) if path.exists()]
+    if there and not overwrite:
+        raise StoreError(f"{folder}: holds other results; write overwrite=True, or give another folder")
+    with ResultFolder(folder).locked():
+        here = ResultFolder(folder, there)
+        files = [path for path in (source / SCENARIO, *_results(source)) if path.exists()]
+        return [here.write_copy(path, str(path.relative_to(source))) for path in files]
+
+
 def _outdated(folder: Path, resolved: Mapping[str, Any], overwrite: bool) -> list[Path]:
     """Return the files of a different scenario, none where there are none; refuse them without `overwrite`."""
     if not (folder / SCENARIO).exists():
@@ -220,14 +257,14 @@ def refuse_obstacles(folder: Path) -> None:
             raise StoreError(f"{path}: is a folder in the place of a file; remove it, or use another --out")
 
 
-def refuse_unwritable(folder: Path) -> None:
-    """Raise `StoreError` if `folder` could not be made, or no file written there."""
+def refuse_unwritable(folder: Path, *, option: str = "--out") -> None:
+    """Raise `StoreError` if `folder` could not be made, or no file written there; `option` is what chooses it."""
     nearest = next(place for place in (folder, *folder.absolute().parents) if os.path.lexists(place))
     if not nearest.is_dir():
         what = "a file" if nearest.exists() else "a link that leads nowhere"
-        raise StoreError(f"{nearest}: is {what}; results need a folder: use another --out")
+        raise StoreError(f"{nearest}: is {what}; files need a folder: use another {option}")
     if not os.access(nearest, os.W_OK | os.X_OK):
-        raise StoreError(f"{nearest}: no permission to write there; use another --out")
+        raise StoreError(f"{nearest}: no permission to write there; use another {option}")
 
 
 def _stored_scenario(path: Path) -> Any:
@@ -255,7 +292,7 @@ def difference(stored: Any, asked: Any, key: str = "scenario") -> str | None:
 
 def _results(folder: Path) -> list[Path]:
     figures = [path for suffix in ("png", "pdf") for path in (folder / FIGURES).glob(f"*.{suffix}")]
-    return [folder / SUMMARY, folder / TRAJECTORIES, folder / SWEEP, folder / THEORY, *sorted(figures)]
+    return [*(folder / name for name in (SUMMARY, TRAJECTORIES, SWEEP, THEORY, PAGE)), *sorted(figures)]
 
 
 def _yaml(content: dict[str, Any]) -> str:

@@ -24,7 +24,11 @@ class SweepDescent(Section):
     """Number of steps."""
     repetitions: Count | None = Field(default=None, examples=[80])
     """Number of initializations at every point, the first of them those of the sweep; null: as many as it has."""
-    optimizer: Optimizer = Field(default_factory=gradient_descent, examples=["gradient_descent"])
+    optimizer: Optimizer = Field(
+        default_factory=gradient_descent,
+        examples=["gradient_descent"],
+        json_schema_extra={"default": "gradient_descent"},
+    )
     """What a step does: a kind of descent by its name, or with its options, as {kind: adam, b1: 0.9}."""
 
 
@@ -56,7 +60,9 @@ class CriticalSettings(Section):
 class SweepSettings(Section):
     """The flow, and gradient descent beside it, at every point of a grid and for several initializations."""
 
-    over: dict[str, Axis] = Field(default_factory=dict, examples=[{"network.scale": [0.3, 0.5]}])
+    over: dict[str, Axis] = Field(
+        default_factory=dict, examples=[{"network.scale": [0.3, 0.5]}], json_schema_extra={"default": {}}
+    )
     """Keys of the scenario, each with its values: a list, or start, stop, count and spacing."""
     repetitions: Count = Field(default=1, examples=[20])
     """Number of independent initializations at every point of the grid."""
@@ -68,6 +74,8 @@ class SweepSettings(Section):
     """Gradient descent: learning rates with their numbers of steps."""
     critical: CriticalSettings | None = Field(default=None, examples=[{"steps": 10_000}])
     """Look for the critical learning rate of every initialization; null: do not."""
+    first_look: bool | None = Field(default=None, examples=[True])
+    """Take claims of figures that do not hold for undecided, as steps and repetitions are too few; null: do not."""
 
     @property
     def starts(self) -> int:
@@ -75,7 +83,10 @@ class SweepSettings(Section):
         return max([self.repetitions, *(entry.repetitions or 0 for entry in self.descent)])
 
     def quick(self) -> "SweepSettings":
-        """Return the same sweep with a tenth of the steps, and three repetitions at most."""
+        """Return the same sweep with a tenth of the steps, and three repetitions at most.
+
+        Where that is less than it was, it is a first look, and says so in all that is stored of it.
+        """
         descent = tuple(
             entry.model_copy(
                 update={
@@ -86,7 +97,8 @@ class SweepSettings(Section):
             for entry in self.descent
         )
         repetitions = min(self.repetitions, _QUICK_REPETITIONS)
-        return self.model_copy(update={"repetitions": repetitions, "descent": descent})
+        less = self.model_copy(update={"repetitions": repetitions, "descent": descent})
+        return self if less == self else less.model_copy(update={"first_look": True})
 
     def refusals(self) -> Iterator[PydanticCustomError]:
         """Yield that a learning rate stands there twice, or that there are too many runs."""

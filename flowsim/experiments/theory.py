@@ -2,7 +2,7 @@
 
 import os
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import product
@@ -12,6 +12,7 @@ import numpy as np
 
 from ..networks import DeepLinear
 from ..problems import LinearRegression
+from ..progress import Heard, Listener, Progress, heard
 from ..theory import (
     LargeProducts,
     LargeProductsSample,
@@ -46,16 +47,21 @@ def theory_cells(scenario: Scenario, folder: Path) -> tuple[Cell, ...]:
 
 
 def check_theory(
-    scenario: Scenario, cells: tuple[Cell, ...], *, progress: Callable[[str], None] = lambda stage: None
+    scenario: Scenario, cells: tuple[Cell, ...], *, progress: bool | Listener = False
 ) -> TheoryResults | None:
-    """Run the flow of every cell and check it, and draw what Lemma 3 asks for; `None` if there is neither."""
+    """Run the flow of every cell and check it, and draw what Lemma 3 asks for; `None` if there is neither.
+
+    `progress`, as in `compare`, hears of flows and cases.
+    """
     if scenario.theory is None and scenario.lemma_3 is None:
         return None
     checked = []
-    for number, cell in enumerate(cells, start=1):
-        progress(f"theory, flow {number} of {len(cells)}")
-        checked.append(_checked(cell, scenario))
-    return TheoryResults(tuple(checked), _convergence(scenario, checked), tuple(_large_products(scenario, progress)))
+    with heard(progress) as tell:
+        for number, cell in enumerate(cells):
+            tell(Progress("theory", number, len(cells), "flows"))
+            checked.append(_checked(cell, scenario))
+        drawn = tuple(_large_products(scenario, tell))
+    return TheoryResults(tuple(checked), _convergence(scenario, checked), drawn)
 
 
 def _grid(scenario: Scenario) -> Iterator[tuple[Scenario, int]]:
@@ -122,7 +128,7 @@ def _convergence(scenario: Scenario, checked: list[CheckedFlow]) -> dict[int, St
     return {depth: convergence_statement(found) for depth, found in arrived.items() if len(found) > 1}
 
 
-def _large_products(scenario: Scenario, progress: Callable[[str], None]) -> Iterator[LargeProductsSample]:
+def _large_products(scenario: Scenario, tell: Heard) -> Iterator[LargeProductsSample]:
     """Draw what Lemma 3 asks for, one case on each core: NumPy's linear algebra runs beside other threads."""
     asked = scenario.lemma_3
     if asked is None:
@@ -136,7 +142,7 @@ def _large_products(scenario: Scenario, progress: Callable[[str], None]) -> Iter
     pool = ThreadPoolExecutor(os.cpu_count())
     try:
         for number, drawn in enumerate(pool.map(sample, cases), start=1):
-            progress(f"Lemma 3, case {number} of {len(cases)}")
+            tell(Progress("Lemma 3", number, len(cases), "cases"))
             yield drawn
     finally:
         pool.shutdown(cancel_futures=True)  # an interrupt does not wait for cases that have not begun

@@ -64,10 +64,14 @@ LearningRates = Annotated[
 _RANGE = {
     "type": "object",
     "properties": {
-        "start": {"type": "number"},
-        "stop": {"type": "number"},
-        "count": {"type": "integer", "minimum": 2, "maximum": MOST_VALUES},
-        "spacing": {"enum": ["linear", "log"], "default": "linear"},
+        "start": {"type": "number", "description": "The first value."},
+        "stop": {"type": "number", "description": "The last value."},
+        "count": {"type": "integer", "minimum": 2, "maximum": MOST_VALUES, "description": "How many values."},
+        "spacing": {
+            "enum": ["linear", "log"],
+            "default": "linear",
+            "description": "Whether the values are equally far apart, or their logarithms.",
+        },
     },
     "required": ["start", "stop", "count"],
     "additionalProperties": False,

@@ -19,6 +19,10 @@ class Named:
     def __init__(self, registry: Registry[Any], besides: str, use: Callable[[Any], Any] = lambda kind: kind):
         self._registry, self._besides, self._use = registry, besides, use
 
+    def expected(self) -> str:
+        """Return in words which names there are."""
+        return self._registry.expected_names().replace("one of ", f"one of {self._besides}, ", 1)
+
     def validate(self, name: str, key: str) -> str:
         """Return `name`, the value of `key`.
 

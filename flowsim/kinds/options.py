@@ -10,6 +10,7 @@ from typing import Annotated, Any, ClassVar, Literal, TypeVar, get_args, get_ori
 from pydantic import Field, create_model
 from pydantic_core import PydanticCustomError
 
+from .described import meanings
 from .registry import UnknownKindError
 from .section import Recipe
 from .values import WHOLE, refusal
@@ -50,22 +51,30 @@ class Made(Recipe):
 
 @cache
 def recipe_of(
-    kind: Callable[..., Any], *, given: frozenset[str] = frozenset(), base: type[Recipe_] = Made
+    kind: Callable[..., Any],
+    *,
+    given: frozenset[str] = frozenset(),
+    base: type[Recipe_] = Made,
+    described_by: type | None = None,
 ) -> type[Recipe_]:
     """Return the recipe that calls `kind`, a kind of `base`, with a field for each of its parameters but the `given`.
 
     An Equinox module or dataclass will do, and any class or function with annotated parameters. A parameter that YAML
-    cannot write keeps its default. Raises `UnknownKindError` where it has none.
+    cannot write keeps its default. An option is described by the text below the field of the class, or of the one that
+    `kind` is `described_by`, or by a `pydantic.Field` in its annotation. Raises `UnknownKindError` where there is no
+    default.
     """
     hints = _hints(kind)
     fields: dict[str, Any] = {}
     parameters = inspect.signature(kind).parameters
+    said = meanings(described_by or kind) if parameters.keys() - given else {}
     for parameter in parameters.values():
         if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD) or parameter.name in given:
             continue
         annotation = hints.get(parameter.name, type(parameter.default))
         if is_plain(annotation) and parameter.kind is not parameter.POSITIONAL_ONLY:
-            fields[parameter.name] = (_strict(annotation), _field(annotation, parameter.default))
+            field = _field(annotation, parameter.default, said.get(parameter.name))
+            fields[parameter.name] = (_strict(annotation), field)
         elif parameter.default is _NOTHING:
             raise _cannot_be_written(kind, parameter.name)
     made = create_model(kind.__name__, __base__=base, __doc__=inspect.getdoc(kind), **fields)
@@ -96,13 +105,15 @@ def _hints(kind: Callable[..., Any]) -> dict[str, Any]:
 
 
 def _strict(annotation: Any) -> Any:
-    return Annotated[int, WHOLE] if annotation is int else annotation
+    plain = get_args(annotation)[0] if get_origin(annotation) is Annotated else annotation
+    return Annotated[annotation, WHOLE] if plain is int else annotation
 
 
-def _field(annotation: Any, default: Any) -> Any:
+def _field(annotation: Any, default: Any, said: str | None) -> Any:
+    known: dict[str, Any] = {} if said is None else {"description": said}  # else the annotation may say it
     if default is not _NOTHING:
-        return Field(default=default, examples=[default])
-    return Field(examples=[_EXAMPLES[annotation]] if annotation in _EXAMPLES else None)
+        return Field(default=default, examples=[default], **known)
+    return Field(examples=[_EXAMPLES[annotation]] if annotation in _EXAMPLES else None, **known)
 
 
 def _cannot_be_written(kind: Callable[..., Any], parameter: str) -> UnknownKindError:

@@ -26,6 +26,7 @@ class Convolutional(eqx.Module):
     """Convolutions, each followed by an activation and by average pooling, and a perceptron on what they make.
 
     It maps an image (channels, height, width) to a scalar, or to (outputs,). `head` is a perceptron with biases.
+    `Convolutional.gaussian` draws one, and raises `ValueError` for an image that the pooling leaves nothing of.
     """
 
     convolutions: tuple[Convolution, ...]

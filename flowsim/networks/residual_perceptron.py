@@ -22,7 +22,8 @@ class ResidualPerceptron(eqx.Module):
     """x ↦ C h_L with h_k = h_{k−1} + s V_k φ(W_k h_{k−1} + b_k) and h_0 = A x, depth costing no compile time.
 
     `first` is A (width, features), `inner` holds all W_k (L, hidden, width), `biases` all b_k (L, hidden), `outer` all
-    V_k (L, width, hidden), `last` is C (outputs, width); `scale` is s, which the flow does not move.
+    V_k (L, width, hidden), `last` is C (outputs, width); `scale` is s, which the flow does not move. It maps
+    (features,) to a scalar, or to (outputs,); `ResidualPerceptron.gaussian` draws one.
     """
 
     first: Float[Array, "width features"]

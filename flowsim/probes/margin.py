@@ -36,6 +36,7 @@ class NormalizedMargin(Probe):
     """
 
     degree: int | None = None
+    """The degree L by which the network is homogeneous; null: found by Euler's theorem."""
     label: Label = eqx.field(
         static=True,
         default=Label(

@@ -19,6 +19,7 @@ class TopEigenvalues(Probe):
     """
 
     count: int = 3
+    """How many of the largest eigenvalues are recorded."""
     label: Label = eqx.field(
         static=True,
         default=Label(

@@ -1,15 +1,18 @@
 """Stored data sets become documents: tables, summaries and figures of runs, of sweeps, and of the theory."""
 
 from ..experiments import FIGURES as FIGURES, Figure as Figure
+from ..tables import as_html as as_html, fitted as fitted, printed as printed, table_as_html as table_as_html
 from ..theory import Claim as Claim
 from .claims_table import claims_summary as claims_summary, claims_table as claims_table
 from .document import (
     Document as Document,
     document as document,
+    figures_in as figures_in,
     save as save,
     save_sweep as save_sweep,
     sweep_folder as sweep_folder,
     sweep_shown as sweep_shown,
+    tables_of as tables_of,
 )
 from .figures import (
     distance_figure as distance_figure,
@@ -17,6 +20,9 @@ from .figures import (
     sharpness_figure as sharpness_figure,
     squared_distance_figure as squared_distance_figure,
 )
+from .frame import statements_frame as statements_frame
+from .statements_table import table_of_run_statements as table_of_run_statements
+from .stored import StoredRuns as StoredRuns, StoredSweep as StoredSweep
 from .style import STYLE as STYLE
 from .sweeps import (
     sweep_figures as sweep_figures,
@@ -24,6 +30,9 @@ from .sweeps import (
     sweep_table as sweep_table,
 )
 from .table import render as render, rows as rows, summary as summary, tables as tables
-from .terminal import printed as printed, table_as_html as table_as_html
 from .theory_figures import theory_figures as theory_figures
-from .theory_table import theory_summary as theory_summary, theory_tables as theory_tables
+from .theory_table import (
+    table_of_statements as table_of_statements,
+    theory_summary as theory_summary,
+    theory_tables as theory_tables,
+)

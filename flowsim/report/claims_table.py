@@ -7,17 +7,20 @@ from typing import Any
 from rich.table import Table
 from rich.text import Text
 
+from ..tables import empty_table, finite_or_none
 from ..theory import Claim, Verdict
-from .numbers import finite_or_none
-from .terminal import empty_table
 
 
 def claims_table(found: Sequence[Claim], title: str) -> Table:
-    """Return the table of claims for the terminal: what is said and expected, what was measured, and the verdict."""
-    table = empty_table(title, [_counts(found)])
-    table.add_column("claim", ratio=4)
-    table.add_column("measured", ratio=4)
-    table.add_column("verdict", min_width=8)
+    """Return the table of claims for the terminal: what is said and expected, what was measured, and the verdict.
+
+    Below it stands why claims are undecided, each reason once.
+    """
+    reasons = dict.fromkeys(claim.undecided for claim in found if claim.undecided)
+    table = empty_table(title, [_counts(found), *(f"{Verdict.NOT_DECIDED}: {reason}" for reason in reasons)])
+    table.add_column("claim")
+    table.add_column("measured")
+    table.add_column("verdict", no_wrap=True)
     for claim in found:
         said = Text.assemble(claim.text, "\n", (claim.expected, "dim"))
         table.add_row(said, Text(claim.measured), Text(str(claim.verdict), style=_style(claim)))
@@ -34,7 +37,10 @@ def _style(claim: Claim) -> str:
 
 
 def claims_summary(found: Sequence[Claim]) -> list[dict[str, Any]]:
-    """Return the claims in the types of JSON; `None` for a number that is not finite."""
+    """Return the claims in the types of JSON; `None` for a number that is not finite.
+
+    Where a claim is undecided, `undecided` says why.
+    """
     return [
         {
             "claim": claim.text,
@@ -42,6 +48,7 @@ def claims_summary(found: Sequence[Claim]) -> list[dict[str, Any]]:
             "measured": claim.measured,
             "holds": claim.holds,
             "numbers": {name: finite_or_none(value) for name, value in claim.numbers.items()},
+            **({"undecided": claim.undecided} if claim.undecided else {}),
         }
         for claim in found
     ]

@@ -1,9 +1,11 @@
-"""Stored results become a document: tables to print, numbers and figures to write. Nothing here computes a run."""
+"""Stored results become a document: tables to print, numbers, figures and a page to write. Nothing computes a run."""
 
+import inspect
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +28,7 @@ from ..experiments.failing import failing
 from ..experiments.store import SCENARIO, SUMMARY, SWEEP, THEORY, TRAJECTORIES
 from ..kinds import UnknownKindError
 from ..recorded import recorded
+from ..tables import as_html
 from ..theory import Claim
 from .claims_table import claims_summary, claims_table
 from .figures import figures as trajectories_figures
@@ -34,29 +37,37 @@ from .sweeps import runs, sweep_figures, sweep_summary, sweep_tables
 from .table import summary as trajectories_summary, tables
 from .theory_figures import theory_figures
 from .theory_table import theory_summary, theory_tables
-
-_MOST_FAILURES = 10
+from .warnings import warnings_of_claims, warnings_of_runs, warnings_of_sweep, warnings_of_theory
 
 
 @dataclass(frozen=True)
 class Document:
     """What is made of stored results: tables for the terminal, the summary, figures by name.
 
-    `complete` tells whether everything arrived where it should: the flows at their limits, the statements at no
-    failure, and every cell of a sweep at an end.
+    `warnings` are sentences about what did not arrive where it should, or does not hold; `complete` tells whether all
+    that counts did: the flows at their limits, the statements at no failure, and every cell of a sweep at an end.
+    `panels` names the figures that the page shows as they are, with words for those who cannot see them.
     """
 
+    results: Results
+    title: str
     tables: tuple[Any, ...]
     summary: dict[str, Any]
     figures: dict[str, Figure]
+    panels: dict[str, str]
+    warnings: tuple[str, ...]
     complete: bool
 
     def write(self, folder: ResultFolder) -> list[Path]:
-        """Write summary and figures, and return their paths. Raises `StoreError` as the folder does."""
+        """Write summary, figures and the page, and return their paths. Raises `StoreError` as the folder does."""
+        from .page import Panel, page  # takes a moment to import
+
         paths = [folder.write_summary(self.summary)]
-        for name, figure in self.figures.items():
-            paths.extend(folder.write_figure(name, figure))
-        return paths
+        drawn = {name: folder.write_figure(name, figure) for name, figure in self.figures.items()}
+        paths += [path for both in drawn.values() for path in both]
+        panels = [Panel(name, drawn[name][0].read_bytes(), words) for name, words in self.panels.items()]
+        said = {"tables": [as_html(self.tables)], "warnings": self.warnings, "complete": self.complete}
+        return [*paths, folder.write_page(page(self.results, self.title, panels=panels, **said))]
 
 
 @dataclass(frozen=True)
@@ -65,9 +76,11 @@ class _Part:
 
     tables: tuple[Any, ...] = ()
     summary: dict[str, Any] = field(default_factory=dict)
-    figures: dict[str, Figure] = field(default_factory=dict)
+    figures: Callable[[], dict[str, Figure]] = dict
     complaints: tuple[Text, ...] = ()
+    warnings: tuple[str, ...] = ()
     complete: bool = True
+    drawn_as_asked: bool = False
 
 
 def document(results: Results, title: str) -> Document:
@@ -77,29 +90,63 @@ def document(results: Results, title: str) -> Document:
     """
     asked = _asked(results)
     claims = [claim for figure in asked for claim in _claimed(figure, results)]
-    # Drawn as it was asked for, a sweep needs no other figures.
-    parts = [_of_trajectories(results, title), _of_theory(results, title), _of_sweep(results, title, drawn=not asked)]
+    parts = _parts(results, title)
     summary: dict[str, Any] = {}
-    figures = {}
     for part in parts:
         summary |= part.summary
-        figures |= part.figures
-    judged = [claims_table(claims, title=f"{title}: what is said, and what was measured")] if claims else []
     return Document(
-        tables=(
-            *(table for part in parts for table in part.tables),
-            *judged,
-            *(complaint for part in parts for complaint in part.complaints),
-        ),
+        results,
+        title,
+        tables=_tables(parts, claims, title),
         summary=summary | ({"claims": claims_summary(claims)} if claims else {}),
-        figures=figures | {figure.name: _drawn(figure, results) for figure in asked},
+        figures=_figures(parts, asked, results),
+        panels={figure.name: _in_words(figure, claims) for figure in asked},
+        warnings=(*(words for part in parts for words in part.warnings), *warnings_of_claims(claims)),
         complete=all(part.complete for part in parts),
     )
 
 
+def tables_of(results: Results, title: str) -> tuple[Any, ...]:
+    """Return the tables of the document of `results`, and what is said below them, without its figures.
+
+    Raises `StoreError` as `document`.
+    """
+    claims = [claim for figure in _asked(results) for claim in _claimed(figure, results)]
+    return _tables(_parts(results, title), claims, title)
+
+
+def figures_in(results: Results) -> dict[str, Figure]:
+    """Return the figures of the document of `results` by name. Raises `StoreError` as `document`."""
+    return _figures(_parts(results, ""), _asked(results), results)
+
+
+def _parts(results: Results, title: str) -> list[_Part]:
+    return [_of_trajectories(results, title), _of_theory(results, title), _of_sweep(results, title)]
+
+
+def _tables(parts: Sequence[_Part], claims: Sequence[Claim], title: str) -> tuple[Any, ...]:
+    judged = [claims_table(claims, title=f"{title}: what is said, and what was measured")] if claims else []
+    complaints = [complaint for part in parts for complaint in part.complaints]
+    return (*(table for part in parts for table in part.tables), *judged, *complaints)
+
+
+def _figures(parts: Sequence[_Part], asked: Sequence[AskedFigure], results: Results) -> dict[str, Figure]:
+    # Drawn as it was asked for, a sweep needs no other figures.
+    wanted = [part for part in parts if not (part.drawn_as_asked and asked)]
+    made = {name: figure for part in wanted for name, figure in part.figures().items()}
+    return made | {figure.name: _drawn(figure, results) for figure in asked}
+
+
 def _claimed(figure: AskedFigure, results: Results) -> Sequence[Claim]:
     with failing(f"the figure {figure.name}, where its claims are checked,"):
-        return figure.claims(results)
+        found = figure.claims(results)
+        return [claim.at_first_look() for claim in found] if results.is_first_look else found
+
+
+def _in_words(figure: AskedFigure, claims: Sequence[Claim]) -> str:
+    """Return what a figure shows: what its class says of itself, and the claims about it, which stand in the table."""
+    said = (inspect.getdoc(type(figure)) or figure.name).splitlines()[0]
+    return said + (f" Its {len(claims)} claims, with what was measured, stand in the table above." if claims else "")
 
 
 def _drawn(figure: AskedFigure, results: Results) -> Figure:
@@ -122,47 +169,39 @@ def _of_trajectories(results: Results, title: str) -> _Part:
     found = results.trajectories
     if found is None:
         return _Part()
-    complete = recorded(found).flow.outcome.arrived and not any_fails(found)
-    return _Part(tables(found, title), trajectories_summary(found), trajectories_figures(found), complete=complete)
+    shown = recorded(found)
+    complete = (not shown.has_flow or shown.flow.outcome.arrived) and not any_fails(found)
+    made = (tables(found, title), trajectories_summary(found), partial(trajectories_figures, found))
+    return _Part(*made, warnings=tuple(warnings_of_runs(found)), complete=complete)
 
 
 def _of_theory(results: Results, title: str) -> _Part:
     if results.theory is None:
         return _Part(summary={"theory": None})
     found = theory_from_dataset(results.theory)
-    tables, figures = theory_tables(found, title), theory_figures(found)
-    return _Part(tuple(tables), {"theory": theory_summary(found)}, figures, complete=not found.failed)
+    made = (tuple(theory_tables(found, title)), {"theory": theory_summary(found)}, partial(theory_figures, found))
+    return _Part(*made, warnings=tuple(warnings_of_theory(found)), complete=not found.failed)
 
 
-def _of_sweep(results: Results, title: str, *, drawn: bool) -> _Part:
+def _of_sweep(results: Results, title: str) -> _Part:
     found = results.sweep
     if found is None:
         return _Part()
-    figures = {f"sweep_{name}": figure for name, figure in sweep_figures(found).items()} if drawn else {}
-    failures, unconverged = runs.failures(found), runs.unconverged(found)
+    failures, warnings = runs.failures(found), tuple(warnings_of_sweep(found))
     return _Part(
         tables=sweep_tables(found, title),
         summary={"sweep": sweep_summary(found) | {"failures": failures}},
-        figures=figures,
-        complaints=tuple(_complaints(failures, unconverged)),
-        complete=not failures and not unconverged,
+        figures=lambda: {f"sweep_{name}": figure for name, figure in sweep_figures(found).items()},
+        complaints=tuple(map(Text, warnings)),
+        warnings=warnings,
+        complete=not warnings,
+        drawn_as_asked=True,
     )
-
-
-def _complaints(failures: list[dict[str, str]], unconverged: int) -> Iterator[Text]:
-    """Say what a sweep lacks."""
-    for failure in failures[:_MOST_FAILURES]:
-        yield Text(f"failed: {failure['cell']}: {failure['message']}")
-    if (more := len(failures) - _MOST_FAILURES) > 0:
-        yield Text(f"failed: {more} more, which are in summary.json")
-    if unconverged:
-        yield Text(f"{unconverged} flows did not reach their limit")
 
 
 def sweep_shown(dataset: xarray.Dataset, title: str) -> tuple[Any, ...]:
     """Return the tables of a sweep, and what it lacks, as they are printed."""
-    complaints = _complaints(runs.failures(dataset), runs.unconverged(dataset))
-    return (*sweep_tables(dataset, title), *complaints)
+    return (*sweep_tables(dataset, title), *map(Text, warnings_of_sweep(dataset)))
 
 
 def save(dataset: xarray.Dataset, folder: Path, *, overwrite: bool = False) -> list[Path]:
@@ -210,7 +249,7 @@ def sweep_folder(
     """
     refuse_obstacles(folder)
     with ResultFolder(folder).locked():
-        here = ResultFolder(folder, _beside_sweep(folder, json.loads(attrs["sweep"]), overwrite))
+        here = ResultFolder(folder, _beside_sweep(folder, json.loads(attrs.get("sweep", "null")), overwrite))
 
         def write(dataset: xarray.Dataset) -> list[Path]:
             written = [here.write_dataset(dataset, SWEEP)]
@@ -219,8 +258,11 @@ def sweep_folder(
         yield write
 
 
-def _beside_sweep(folder: Path, asked: dict[str, Any], overwrite: bool) -> list[Path]:
-    """Return the files in `folder` that are not of the sweep `asked` for; refuse them without `overwrite`."""
+def _beside_sweep(folder: Path, asked: dict[str, Any] | None, overwrite: bool) -> list[Path]:
+    """Return the files in `folder` that are not of the sweep `asked` for; refuse them without `overwrite`.
+
+    The sweep of a scenario is `None`, and as such another than all that are there.
+    """
     others = [path for path in (folder / name for name in (SCENARIO, TRAJECTORIES, THEORY)) if path.exists()]
     found = f"{others[0].name} is there" if others else None
     if (folder / SWEEP).exists():
@@ -233,11 +275,11 @@ def _beside_sweep(folder: Path, asked: dict[str, Any], overwrite: bool) -> list[
     return others
 
 
-def _unlike(stored: xarray.Dataset, asked: dict[str, Any]) -> str | None:
+def _unlike(stored: xarray.Dataset, asked: dict[str, Any] | None) -> str | None:
     """Return in words how a stored sweep differs from one that is asked for, None where it is a part of that."""
     there = json.loads(stored.attrs.get("sweep", "null"))
-    if there is None:
-        return "the sweep of a scenario"
+    if there is None or asked is None:
+        return "the sweep of a scenario" if there is None else "another sweep"
     here = json.loads(json.dumps(asked))
     for name, values in there["over"].items():
         if name in here["over"] and all(value in here["over"][name] for value in values):

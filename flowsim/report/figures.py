@@ -12,6 +12,7 @@ from matplotlib.figure import Figure
 from ..flow_limits import LIMIT
 from ..recorded import Recorded, RecordedRun, recorded
 from ..runs import Run
+from .labels import LABELS
 from .model_figures import model_figures
 from .panel import add_legend, empty_figure, in_view, name_of
 from .probe_figures import probe_figures
@@ -35,7 +36,7 @@ def figures(dataset: xarray.Dataset) -> dict[str, Figure]:
     made, shown = {"squared_distance": squared_distance_figure(dataset)}, recorded(dataset)
     if any(_follows_sharpness(run) for run in shown.runs):
         made["sharpness"] = sharpness_figure(dataset)
-    if shown.others:
+    if shown.others and shown.has_flow:
         made["distance"] = distance_figure(dataset)
     return probe_figures(dataset) | made | model_figures(dataset)
 
@@ -46,15 +47,20 @@ def squared_distance_figure(dataset: xarray.Dataset) -> Figure:
     Networks without a regressor show the excess risk instead, or the risk where its minimum is unknown.
     """
     shown = recorded(dataset)
-    quantity, label = _measure_of_progress(shown.flow)
+    quantity = _measure_of_progress(shown.leading)
     with matplotlib.rc_context(STYLE):
-        figure, axes, view = empty_figure(shown, label)
-        flow, others = curve(shown.flow, quantity), [curve(run, quantity) for run in shown.by_rate]
-        _set_log_limits(axes, [flow, *others], view)
-        _draw_flow(axes, flow, view)
-        _draw_others(axes, shown.by_rate, others, view)
+        figure, axes, view = empty_figure(shown, LABELS[quantity])
+        draw_measure(axes, shown, view, quantity)
         add_legend(figure, axes)
     return figure
+
+
+def draw_measure(axes: Axes, shown: Recorded, view: TimeView, quantity: str) -> None:
+    """Draw a positive quantity along all runs, on a logarithmic axis."""
+    curves = [curve(run, quantity) for run in shown.ordered]
+    _set_log_limits(axes, curves, view)
+    _draw_flow(axes, shown, quantity, view)
+    _draw_others(axes, shown.by_rate, curves[-len(shown.by_rate) :] if shown.by_rate else [], view)
 
 
 def sharpness_figure(dataset: xarray.Dataset) -> Figure:
@@ -65,35 +71,50 @@ def sharpness_figure(dataset: xarray.Dataset) -> Figure:
     their points is.
     """
     shown = recorded(dataset)
-    thresholds = [run.run.threshold for run in shown.others]
     with matplotlib.rc_context(STYLE):
-        figure, axes, view = empty_figure(shown, r"sharpness $S$")
-        flow, *others = [curve(run, "sharpness").known() for run in (shown.flow, *shown.by_rate)]
-        limits = {run.run: curve(run, LIMIT.name).known() for run in shown.by_rate if _has_limits(run)}
-        drawn = [*others, *limits.values()]
-        axes.set_ylim(*sharpness_limits(flow, drawn, shown.bounds or (), thresholds, view))
-        _draw_flow(axes, flow, view)
-        _draw_others(axes, shown.by_rate, others, view)
-        _draw_limits(axes, limits, view)
-        _draw_levels(axes, shown)
+        figure, axes, view = empty_figure(shown, LABELS["sharpness"])
+        draw_sharpness(axes, shown, view)
         add_legend(figure, axes)
     return figure
+
+
+def draw_sharpness(axes: Axes, shown: Recorded, view: TimeView) -> None:
+    """Draw the sharpness along all runs with their edges, the bounds of Theorem 2, and the flow's limits if known."""
+    thresholds = [run.run.threshold for run in shown.others]
+    leading, others = curve(shown.leading, "sharpness").known(), shown.by_rate
+    curves = [curve(run, "sharpness").known() for run in others]
+    limits = {run.run: curve(run, LIMIT.name).known() for run in others if _has_limits(run)}
+    axes.set_ylim(*sharpness_limits(leading, [*curves, *limits.values()], shown.bounds or (), thresholds, view))
+    _draw_flow(axes, shown, "sharpness", view)
+    _draw_others(axes, others, curves, view)
+    _draw_limits(axes, limits, view)
+    _draw_levels(axes, shown)
 
 
 def distance_figure(dataset: xarray.Dataset) -> Figure:
     """Return the distance ‖W_GD(t/η) − W_GF(t)‖ against time, and where the sharpness first reaches 2/η."""
     shown = recorded(dataset)
     with matplotlib.rc_context(STYLE):
-        descents = all(other.run.is_descent for other in shown.others)
-        theirs = r"W_\mathrm{GD}(t/\eta)" if descents else "W(t)"
-        figure, axes, view = empty_figure(shown, rf"$\Vert {theirs} - W_\mathrm{{GF}}(t) \Vert$")
-        curves = [curve(run, "distance") for run in shown.by_rate]
-        _set_log_limits(axes, curves, view)
-        _draw_others(axes, shown.by_rate, curves, view)
-        label = r"$S$ reaches $2/\eta$" if shown.plain else "reaches its edge"
-        _mark_crossings(axes, shown.by_rate, curves, view, label)
+        figure, axes, view = empty_figure(shown, label_of_distance(shown))
+        draw_distance(axes, shown, view)
         add_legend(figure, axes)
     return figure
+
+
+def label_of_distance(shown: Recorded) -> str:
+    """Return what the axis of the distance to the flow is called."""
+    descents = all(other.run.is_descent for other in shown.others)
+    theirs = r"W_\mathrm{GD}(t/\eta)" if descents else "W(t)"
+    return rf"$\Vert {theirs} - W_\mathrm{{GF}}(t) \Vert$"
+
+
+def draw_distance(axes: Axes, shown: Recorded, view: TimeView) -> None:
+    """Draw the distance of the other runs to the flow, and where each first reaches its edge."""
+    curves = [curve(run, "distance") for run in shown.by_rate]
+    _set_log_limits(axes, curves, view)
+    _draw_others(axes, shown.by_rate, curves, view)
+    label = r"$S$ reaches $2/\eta$" if shown.plain else "reaches its edge"
+    _mark_crossings(axes, shown.by_rate, curves, view, label)
 
 
 def _follows_sharpness(run: RecordedRun) -> bool:
@@ -102,12 +123,9 @@ def _follows_sharpness(run: RecordedRun) -> bool:
     return bool(known[:-1].any() or (known.all() and len(known) == 1))
 
 
-def _measure_of_progress(flow: RecordedRun) -> tuple[str, str]:
-    if np.isfinite(flow.along("squared_distance")[0]):
-        return "squared_distance", r"squared distance $\Vert \pi - w^\star \Vert^2$"
-    if np.isfinite(flow.along("excess_risk")[0]):
-        return "excess_risk", r"excess risk $R - R_\mathrm{min}$"
-    return "risk", r"risk $R$"
+def _measure_of_progress(run: RecordedRun) -> str:
+    known = (name for name in ("squared_distance", "excess_risk") if np.isfinite(run.along(name)[0]))
+    return next(known, "risk")
 
 
 def _set_log_limits(axes: Axes, curves: Sequence[Curve], view: TimeView) -> None:
@@ -119,8 +137,12 @@ def _set_log_limits(axes: Axes, curves: Sequence[Curve], view: TimeView) -> None
         axes.set_ylim(-0.02, 1)
 
 
-def _draw_flow(axes: Axes, flow: Curve, view: TimeView) -> None:
-    times, values = in_view(axes, flow, view)
+def _draw_flow(axes: Axes, shown: Recorded, quantity: str, view: TimeView) -> None:
+    """Draw the gradient flow, where there is one."""
+    if not shown.has_flow:
+        return
+    drawn = curve(shown.flow, quantity)
+    times, values = in_view(axes, drawn.known() if quantity == "sharpness" else drawn, view)
     lone_point = "o" if np.isfinite(values).sum() == 1 else None
     axes.plot(times, values, label="GF", marker=lone_point, **FLOW)
 

@@ -11,8 +11,7 @@ from rich.table import Table
 from ..edge_statements import common_time, models_of
 from ..models import DISTANCE, MEAN_EXCESS_RISK, MEAN_RISK, OSCILLATION, SHARPNESS
 from ..recorded import Recorded, RecordedRun, recorded
-from .numbers import format_number
-from .terminal import empty_table
+from ..tables import empty_table, format_number
 
 _PREDICTED = ("sharpness", OSCILLATION.name, MEAN_RISK.name, MEAN_EXCESS_RISK.name)
 _REMARKS = (
@@ -82,7 +81,7 @@ def models_table(dataset: xarray.Dataset, title: str) -> Table | None:
     unknown = all(math.isnan(row["mean_excess_risk"]) for row in rows)
     columns = (*_COLUMNS, _RISK if unknown else _EXCESS)
     for header, _, _ in columns:
-        table.add_column("\n" * (1 - header.count("\n")) + header, justify="right", no_wrap=True)
+        table.add_column(header, justify="right", no_wrap=True)
     for row in rows:
         table.add_row(row["method"], *(format_number(row[key], digits) for _, key, digits in columns))
     return table

@@ -15,13 +15,19 @@ _LEGEND_COLUMNS = 5
 def empty_figure(shown: Recorded, label: str) -> tuple[Figure, Axes, TimeView]:
     """Return a figure with the time axis of these runs, its axes, and the part of the runs that it shows."""
     figure = Figure(layout="constrained")
-    axes, view = figure.add_subplot(), time_view(shown)
+    axes = figure.add_subplot()
     axes.tick_params(which="major", **MAJOR_TICKS)
     axes.tick_params(which="minor", **MINOR_TICKS)
+    return figure, axes, set_time(axes, shown, label)
+
+
+def set_time(axes: Axes, shown: Recorded, label: str) -> TimeView:
+    """Set the time axis of these runs, and what the other one is called; return the part of the runs that it shows."""
+    view = time_view(shown)
     view.apply(axes)
     axes.set_xlabel(r"time $t = \eta k$" if shown.others and shown.plain else r"time $t$")
     axes.set_ylabel(label)
-    return figure, axes, view
+    return view
 
 
 def in_view(axes: Axes, drawn: Curve, view: TimeView) -> tuple[np.ndarray, np.ndarray]:

@@ -13,6 +13,7 @@ from matplotlib.figure import Figure
 from ..dynamics import Outcome
 from ..recorded import Recorded, RecordedRun, recorded
 from ..runs import Run
+from .labels import label_of
 from .panel import add_legend, empty_figure, in_view, name_of
 from .probed import own_probes
 from .style import STYLE, THRESHOLD, run_look
@@ -41,17 +42,22 @@ def _file_name(name: str) -> str:
 
 
 def _probe_figure(shown: Recorded, dataset: xarray.Dataset, name: str) -> Figure:
-    attributes = dataset[name].attrs
-    runs = [shown.flow, *shown.by_rate]
     with matplotlib.rc_context(STYLE):
-        figure, axes, view = empty_figure(shown, str(attributes["symbol"]))
-        lines = [_lines(run, name) for run in runs]
-        _set_limits(axes, [line for several in lines for line in several], view, bool(attributes.get("logarithmic", 1)))
-        for number, (run, several) in enumerate(zip(runs, lines, strict=True)):
-            _draw(axes, run, several, view, view.spread(_MARKS, (number - 0.5) / len(runs)))
-            _draw_threshold(axes, run.run, name)
+        figure, axes, view = empty_figure(shown, label_of(name, dataset[name].attrs))
+        draw_probe(axes, shown, view, dataset, name)
         add_legend(figure, axes)
     return figure
+
+
+def draw_probe(axes: Axes, shown: Recorded, view: TimeView, dataset: xarray.Dataset, name: str) -> None:
+    """Draw what a probe measured along all runs, with the edge of stability of each where it is one of that."""
+    runs = shown.ordered
+    lines = [_lines(run, name) for run in runs]
+    logarithmic = bool(dataset[name].attrs.get("logarithmic", 1))
+    _set_limits(axes, [line for several in lines for line in several], view, logarithmic)
+    for number, (run, several) in enumerate(zip(runs, lines, strict=True)):
+        _draw(axes, run, several, view, view.spread(_MARKS, (number - 0.5) / len(runs)))
+        _draw_threshold(axes, run.run, name)
 
 
 def _lines(run: RecordedRun, name: str) -> list[Curve]:

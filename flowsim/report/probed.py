@@ -11,9 +11,8 @@ from ..flow_limits import COLUMNS as LIMITS
 from ..models import COLUMNS, DISTANCE
 from ..quantities import MEASURES
 from ..recorded import RecordedRun, recorded
+from ..tables import empty_table, finite_or_none, format_number
 from ..trajectories import RECORD
-from .numbers import finite_or_none, format_number
-from .terminal import empty_table
 
 Ends = dict[str, np.ndarray]
 _MOST_NUMBERS = 4
@@ -65,7 +64,7 @@ def table_of_ends(
     for place in places:
         table.add_column(place, no_wrap=True)
     for name in names:
-        table.add_column(name.replace("_", " "), justify="right")
+        table.add_column("\n".join(name.split("_")), justify="right", no_wrap=True)
     for where, ends in rows:
         table.add_row(*where, *(_shown(ends[name]) for name in names))
     return table

@@ -7,9 +7,8 @@ import xarray
 from rich.table import Table
 
 from ..edge_statements import RunStatements, edge_statements
+from ..tables import empty_table, finite_or_none, format_number
 from ..theory import Statement, Verdict
-from .numbers import finite_or_none, format_number
-from .terminal import empty_table
 from .theory_table import summary_of_statement
 
 _TITLE = "statements at the edge of stability"
@@ -21,8 +20,11 @@ def statements_table(dataset: xarray.Dataset, title: str) -> Table | None:
     Both sides stand there as they are where the margin is least.
     """
     found = edge_statements(dataset)
-    if not found:
-        return None
+    return table_of_run_statements(found, title) if found else None
+
+
+def table_of_run_statements(found: Sequence[RunStatements], title: str) -> Table:
+    """Return the table of statements about runs, of which there is one at least."""
     table = empty_table(f"{title}: {_TITLE}" if title else _TITLE, _remarks(found))
     table.add_column("statement")
     for header in ("", "η", "smaller", "larger", "margin"):

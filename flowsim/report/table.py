@@ -8,21 +8,20 @@ import numpy as np
 import xarray
 from rich.table import Table
 
-from ..dynamics import Outcome
 from ..flow_limits import ERROR, LIMIT
 from ..quantities import MEASURES
 from ..recorded import Recorded, RecordedRun, recorded
 from ..runs import SHARPNESS, Edge
+from ..tables import empty_table, finite_or_none, format_number
 from .models_table import model_rows, models_table
-from .numbers import finite_or_none, format_number
 from .probed import ends_of, plain, probe_names, probes_table
 from .statements_table import statements_summary, statements_table
-from .terminal import empty_table
 from .thinning import thinned
 
 # A time ηk beside the same one of the flow, in single precision.
 _ROUNDING = 1e-6
 _MOST_NAMES = 3
+_DISTANCE = ("distance\nat last\ncommon t", "distance_to_flow", 3)
 
 
 def rows(dataset: xarray.Dataset) -> list[dict[str, Any]]:
@@ -65,17 +64,17 @@ def tables(dataset: xarray.Dataset, title: str) -> tuple[Table, ...]:
 
 
 def render(dataset: xarray.Dataset, title: str) -> Table:
-    """Return the table for the terminal; in 80 columns only the verdict takes a second line."""
+    """Return the table for the terminal; the lines of a column's name join where there is room: see `fitted`."""
     shown = recorded(dataset)
     table = empty_table(title, _remarks(shown))
     table.add_column("", no_wrap=True)
     # Where the minimum of the risk is unknown, so is the excess: then the risk itself is shown.
-    measure = "risk" if math.isnan(shown.flow.along("excess_risk")[0]) else "excess_risk"
+    measure = "risk" if math.isnan(shown.leading.along("excess_risk")[0]) else "excess_risk"
     columns = _columns(measure, edge=_name_of_edge(shown), bounded=shown.bounds is not None)
+    columns += [_DISTANCE] if shown.has_flow and shown.others else []
     for header, _, _ in columns:
-        on_the_ground = "\n" * (2 - header.count("\n")) + header
-        table.add_column(on_the_ground, justify="right", no_wrap=True)
-    table.add_column("\n\nverdict", min_width=10)
+        table.add_column(header, justify="right", no_wrap=True)
+    table.add_column("verdict")
     for row in rows(dataset):
         table.add_row(*_cells(row, columns))
     return table
@@ -91,7 +90,7 @@ def _columns(measure: str, *, edge: str, bounded: bool) -> list[tuple[str, str, 
 
     The ratio to the bound of Theorem 2 has one where there is a bound.
     """
-    ratio = [("S/\nlower\nbound", "ratio", 3)] if bounded else []
+    ratio = [("S /\nlower\nbound", "ratio", 3)] if bounded else []
     return [
         ("η", "learning_rate", 4),
         ("steps", "steps", 0),
@@ -100,7 +99,6 @@ def _columns(measure: str, *, edge: str, bounded: bool) -> list[tuple[str, str, 
         ("S", "sharpness", 4),
         *ratio,
         (edge, "threshold", 4),
-        ("distance\nat last\ncommon t", "distance_to_flow", 3),
     ]
 
 
@@ -110,16 +108,15 @@ def _cells(row: dict[str, Any], columns: list[tuple[str, str, int]]) -> list[str
 
 
 def _verdict(row: dict[str, Any]) -> str:
-    words = row["outcome"].lower().replace("_", " ")
-    return f"{words} at step {row['steps']}" if row["outcome"] == Outcome.DIVERGED.name else words
+    return row["outcome"].lower().replace("_", " ")
 
 
 def _remarks(shown: Recorded) -> list[str]:
     """Return the lines under the table: how the flow was integrated, what Theorem 2 says, and why it ended early."""
-    flow = shown.flow
+    flow = shown.leading
     count = flow.number("gradients")
     gradients = "" if math.isnan(count) else f"{int(count)} gradients, "
-    remarks = [f"GF by {flow.part['solver'].item()}: {gradients}{int(flow.number('products'))} products"]
+    remarks = [f"{flow.run.method} by {flow.part['solver'].item()}: {gradients}{int(flow.number('products'))} products"]
     if shown.bounds is not None:
         lower, upper = shown.bounds
         remarks.append(f"Theorem 2: {lower:.4g} ≤ S_min ≤ {upper:.4g}")
@@ -129,7 +126,7 @@ def _remarks(shown: Recorded) -> list[str]:
         remarks.append(f"The gradient jumps on the way: steps were allowed errors of {loosened:.3g} times rtol")
     remarks.extend(_edge_remarks(shown))
     remarks.extend(_distance_remarks(shown))
-    if not flow.outcome.arrived:
+    if shown.has_flow and not flow.outcome.arrived:
         remarks.append(f"The flow did not converge: {flow.outcome.meaning}")
     return remarks
 
@@ -166,8 +163,10 @@ def summary(dataset: xarray.Dataset) -> dict[str, Any]:
         for row in model_rows(dataset)
     ]
     return {
-        "flow": _summary_of_flow(shown.flow) | probed[0],
-        "descent": [_summary_beside_flow(run) | ends for run, ends in zip(shown.others, probed[1:], strict=True)],
+        "flow": _summary_of_flow(shown.flow) | probed[0] if shown.has_flow else None,
+        "descent": [
+            _summary_beside_flow(run) | ends for run, ends in zip(shown.others, probed[shown.has_flow :], strict=True)
+        ],
         "bounds": None if bounds is None else {"lower": finite_or_none(bounds[0]), "upper": finite_or_none(bounds[1])},
         "critical_learning_rate": finite_or_none(shown.critical_learning_rate),
         **({"models": models} if models else {}),

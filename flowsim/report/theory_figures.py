@@ -26,10 +26,10 @@ _SMALLER: dict[str, Any] = {"color": "black", "linewidth": 0.9, "zorder": 2.4}
 def theory_figures(results: TheoryResults) -> dict[str, Figure]:
     """Return the figures by name: "theory", where statements depend on time, and "conditioning", for several Λ/λ."""
     made = {}
-    columns = _first_at_each_depth(results.flows)
-    if any(_series(checked) for checked in columns):
+    columns = first_at_each_depth(results.flows)
+    if any(series(checked) for checked in columns):
         made["theory"] = sides_figure(columns)
-    if len({checked.condition for checked in results.flows}) > 1 and _ratios(results.flows):
+    if len({checked.condition for checked in results.flows}) > 1 and ratios(results.flows):
         made["conditioning"] = conditioning_figure(results.flows)
     return made
 
@@ -39,7 +39,7 @@ def sides_figure(columns: Sequence[CheckedFlow]) -> Figure:
 
     Time counts from the escape from the initial plateau; where that lasted long, it is logarithmic either way.
     """
-    names = list(dict.fromkeys(name for checked in columns for name in _series(checked)))
+    names = list(dict.fromkeys(name for checked in columns for name in series(checked)))
     with matplotlib.rc_context(STYLE):
         size = (0.9 + _PANEL[0] * len(columns), 0.5 + _PANEL[1] * len(names))
         figure = Figure(figsize=size, layout="constrained")
@@ -48,7 +48,7 @@ def sides_figure(columns: Sequence[CheckedFlow]) -> Figure:
             column[0].set_title(f"$L = {checked.depth}$", fontsize=8)
             column[-1].set_xlabel("time since the escape")
             for axes, name in zip(column, names, strict=True):
-                _draw_sides(axes, _series(checked).get(name))
+                _draw_sides(axes, series(checked).get(name))
         for row, name in zip(panels, names, strict=True):
             row[0].set_ylabel(name.replace(", ", ",\n"), fontsize=7)
         handles, labels = panels[0, 0].get_legend_handles_labels()
@@ -58,7 +58,7 @@ def sides_figure(columns: Sequence[CheckedFlow]) -> Figure:
 
 def conditioning_figure(flows: Sequence[CheckedFlow]) -> Figure:
     """Return S over the lower bound on S_min against Λ/λ, with the bound 4Λ/λ of Corollary 2 where it applies."""
-    found = _ratios(flows)
+    found = ratios(flows)
     with matplotlib.rc_context(STYLE):
         figure = Figure(layout="constrained")
         axes = figure.add_subplot()
@@ -80,18 +80,20 @@ def conditioning_figure(flows: Sequence[CheckedFlow]) -> Figure:
     return figure
 
 
-def _first_at_each_depth(flows: Sequence[CheckedFlow]) -> list[CheckedFlow]:
+def first_at_each_depth(flows: Sequence[CheckedFlow]) -> list[CheckedFlow]:
+    """Return the first flow of each depth."""
     first: dict[int, CheckedFlow] = {}
     for checked in flows:
         first.setdefault(checked.depth, checked)
     return list(first.values())
 
 
-def _series(checked: CheckedFlow) -> dict[str, Statement]:
+def series(checked: CheckedFlow) -> dict[str, Statement]:
+    """Return the statements about a flow whose sides go along time, by name."""
     return {statement.name: statement for statement in checked.statements if statement.times is not None}
 
 
-def _ratios(flows: Sequence[CheckedFlow]) -> list[tuple[int, float, float]]:
+def ratios(flows: Sequence[CheckedFlow]) -> list[tuple[int, float, float]]:
     """Return depth, Λ/λ, and sharpness over the lower bound of Theorem 2, of the flows that converged."""
     found = []
     for checked in flows:

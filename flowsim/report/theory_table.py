@@ -7,9 +7,8 @@ from typing import Any
 from rich.table import Table
 
 from ..experiments import CheckedFlow, TheoryResults
+from ..tables import empty_table, finite_or_none, format_number
 from ..theory import LargeProductsSample, Statement, Verdict
-from .numbers import finite_or_none, format_number
-from .terminal import empty_table
 
 _MOST_REMARKS = 12
 
@@ -25,6 +24,20 @@ def theory_tables(results: TheoryResults, title: str) -> list[Table]:
     if results.large_products:
         tables.append(_large_products_table(results.large_products, f"{title}: Lemma 3"))
     return tables
+
+
+def table_of_statements(found: Sequence[Statement], title: str = "") -> Table:
+    """Return the table of statements about one thing, with what is known of those that do not hold below it."""
+    silent = [one.name for one in found if one.verdict is Verdict.NOT_APPLICABLE]
+    shown = [one for one in found if one.verdict is not Verdict.NOT_APPLICABLE]
+    table = empty_table(title, _remarks(shown, silent))
+    table.add_column("statement")
+    for header in ("smaller", "larger", "margin"):
+        table.add_column(header, justify="right", no_wrap=True)
+    table.add_column("verdict")
+    for one in shown:
+        table.add_row(one.name, *(format_number(value, 4) for value in (*one.sides, one.margin)), str(one.verdict))
+    return table
 
 
 def _statement_table(results: TheoryResults, title: str) -> Table:
@@ -86,6 +99,7 @@ _PLURALS = {
     Verdict.ASSUMPTION_NOT_MET: "assumption not met",
     Verdict.NOT_APPLICABLE: "not applicable",
     Verdict.NOT_MEASURED: "not measured",
+    Verdict.NOT_DECIDED: "not decided",
 }
 
 
@@ -111,7 +125,7 @@ def _large_products_table(samples: Sequence[LargeProductsSample], title: str) ->
     table = empty_table(title, remarks, gap=0)
     for header in ("u", "s", "d", "L", "fail at\nrandom θ", "fail at\nsome θ", "95 %\ninterval", "bound"):
         table.add_column(header, justify="right", no_wrap=True)
-    table.add_column("verdict", min_width=18)
+    table.add_column("verdict", no_wrap=True)
     for sample, statement in zip(samples, found, strict=True):
         case, (low, high) = sample.case, sample.interval
         table.add_row(

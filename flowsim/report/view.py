@@ -56,17 +56,17 @@ def time_view(shown: Recorded) -> TimeView:
     It ends a little after the flow reached its limit; runs that go on are cut. Where the flow did not get to a
     limit, everything is shown. It is linear unless the fast phase would be too narrow to see.
     """
-    end, until = _last_time(shown), _time_of_half_fall(shown.flow)
+    end, until = _last_time(shown), _time_of_half_fall(shown.leading)
     if until is None or until > _SHORTEST_ON_LINEAR_AXIS * end:
         return TimeView(end, None)
     return TimeView(end, float(10 ** np.floor(np.log10(until))))
 
 
 def _last_time(shown: Recorded) -> float:
-    longest, limit = max(run.end_time for run in shown.runs), shown.flow.end_time
+    longest, limit = max(run.end_time for run in shown.runs), shown.leading.end_time
     if longest == 0:
         return 1.0
-    if not shown.flow.outcome.arrived or limit == 0:
+    if not shown.leading.outcome.arrived or limit == 0:
         return 1.02 * longest
     arrivals = 1.05 * max(run.end_time for run in shown.runs if run.outcome.arrived)
     return min(max(_BEYOND_LIMIT * limit, arrivals), _FURTHEST * limit, 1.02 * longest)

@@ -1,7 +1,7 @@
 """The statements of Marion and Chizat (2024) as measurable quantities."""
 
 from .check import SUBJECTS as SUBJECTS, check as check, statements as statements
-from .claim import Claim as Claim, listed as listed, unmeasured as unmeasured
+from .claim import Claim as Claim, beside_sweep as beside_sweep, listed as listed, unmeasured as unmeasured
 from .gradients import GradientsAlong as GradientsAlong
 from .large_products import (
     LargeProducts as LargeProducts,
@@ -36,4 +36,10 @@ from .small_scale import (
     conservation_drift as conservation_drift,
     initialization_epsilon as initialization_epsilon,
 )
-from .statement import Assumption as Assumption, Statement as Statement, Verdict as Verdict, judge as judge
+from .statement import (
+    Assumption as Assumption,
+    Statement as Statement,
+    Statements as Statements,
+    Verdict as Verdict,
+    judge as judge,
+)

@@ -10,7 +10,7 @@ from .path import FlowPath, follow
 from .rates import rate_statements
 from .residual import residual_statements
 from .small_scale import conservation, small_scale_statements
-from .statement import Statement
+from .statement import Statements
 
 SUBJECTS = {
     "minimizers": minimizer_statements,
@@ -24,7 +24,7 @@ SUBJECTS = {
 
 def check(
     network: DeepLinear, problem: LinearRegression, *, subjects: Collection[str] = tuple(SUBJECTS), **flow_options: Any
-) -> list[Statement]:
+) -> Statements:
     """Integrate the flow from `network` to its limit, and return what the statements of the paper come to on it.
 
     `flow_options` go to `follow`. Raises `ValueError` for an unknown subject, and as `follow` does.
@@ -32,7 +32,7 @@ def check(
     return statements(follow(network, problem, **flow_options), subjects=subjects)
 
 
-def statements(path: FlowPath, *, subjects: Collection[str] = tuple(SUBJECTS)) -> list[Statement]:
+def statements(path: FlowPath, *, subjects: Collection[str] = tuple(SUBJECTS)) -> Statements:
     """Return the statements about the given `subjects` on a path, in the order of the paper.
 
     Raises `ValueError` for an unknown subject.
@@ -40,4 +40,5 @@ def statements(path: FlowPath, *, subjects: Collection[str] = tuple(SUBJECTS)) -
     for subject in subjects:
         if subject not in SUBJECTS:
             raise ValueError(f"{subject!r} is no subject of the theory: expected some of {', '.join(SUBJECTS)}")
-    return [statement for name, found in SUBJECTS.items() if name in subjects for statement in found(path)]
+    chosen = [found for name, found in SUBJECTS.items() if name in subjects]
+    return Statements(tuple(statement for found in chosen for statement in found(path)))

@@ -1,12 +1,17 @@
 """What a statement of the paper came to when it was measured: two sides, a margin, and a verdict."""
 
 import enum
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, overload
 
 import numpy as np
 from jaxtyping import Float
 from numpy.typing import ArrayLike
+
+if TYPE_CHECKING:
+    import pandas
 
 Side = Float[np.ndarray, "..."]
 
@@ -18,7 +23,8 @@ of thousands of float64 products lose some 1e-12, and a sharpness is certified t
 class Verdict(enum.Enum):
     """What became of a statement of a theorem, or of a claim about a figure.
 
-    A statement has assumptions, which may not be met or not apply; a claim may be one that these runs do not measure.
+    A statement has assumptions, which may not be met or not apply; a claim may be one that these runs do not measure,
+    or are too short and too few to decide.
     """
 
     HOLDS = "holds"
@@ -26,6 +32,7 @@ class Verdict(enum.Enum):
     ASSUMPTION_NOT_MET = "assumption not met"
     NOT_APPLICABLE = "not applicable"
     NOT_MEASURED = "not measured"
+    NOT_DECIDED = "not decided"
 
     def __str__(self) -> str:
         return self.value
@@ -48,13 +55,15 @@ class Assumption:
         return words + self.name + (f" ({self.found})" if self.found else "")
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Statement:
     """One statement, "smaller ≤ larger", as numbers (arrays without axes) or as series over `times`.
 
     `times` is time since the escape, as in `FlowPath`. `larger` is `None` where the theory names a constant without
     its value, and both sides are where the statement does not apply. "Holds" cannot be said without assumptions, nor
     with one that is not met: `ValueError`.
+
+    `repr` is a line, without arrays; printed, and shown in a notebook, it is the table of the command line.
     """
 
     name: str
@@ -71,6 +80,17 @@ class Statement:
         unchecked = [assumption for assumption in self.assumptions if assumption.met is not True]
         if self.verdict is Verdict.HOLDS and (unchecked or not self.assumptions):
             raise ValueError(f"{self.name} cannot hold: its assumptions were not all checked and met: {unchecked}")
+
+    def __repr__(self) -> str:
+        margin = "" if self.margin is None else f", margin {self.margin:.4g}"
+        series = "" if self.times is None else f", over {len(self.times)} times"
+        return f"Statement({self.name}: {self.verdict}{margin}{series})"
+
+    def __str__(self) -> str:
+        return str(Statements((self,)))
+
+    def _repr_html_(self) -> str:
+        return Statements((self,))._repr_html_()
 
     @property
     def margins(self) -> Side | None:
@@ -108,6 +128,49 @@ class Statement:
     def unmet(self) -> str:
         """The assumptions that were not met or not checked, in words."""
         return "; ".join(str(assumption) for assumption in self.assumptions if assumption.met is not True)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Statements(Sequence[Statement]):
+    """What statements came to, in the order of the paper; `repr` is a line.
+
+    Printed, and shown in a notebook, it is the table of the command line, with what is said of those that do not hold.
+    """
+
+    found: tuple[Statement, ...] = ()
+
+    def __len__(self) -> int:
+        return len(self.found)
+
+    @overload
+    def __getitem__(self, index: int) -> Statement: ...
+    @overload
+    def __getitem__(self, index: slice) -> "Statements": ...
+    def __getitem__(self, index: int | slice) -> "Statement | Statements":
+        return Statements(self.found[index]) if isinstance(index, slice) else self.found[index]
+
+    def __repr__(self) -> str:
+        counts = Counter(str(one.verdict) for one in self.found)
+        said = ", ".join(f"{count} {verdict}" for verdict, count in counts.items())
+        return f"Statements({said or 'none'})"
+
+    # What prints stands on a floor above this one, and is asked for when it is wanted.
+
+    def __str__(self) -> str:
+        from ..report import printed, table_of_statements
+
+        return printed(table_of_statements(self.found))
+
+    def _repr_html_(self) -> str:
+        from ..report import table_as_html, table_of_statements
+
+        return table_as_html(table_of_statements(self.found))
+
+    def to_dataframe(self) -> "pandas.DataFrame":
+        """Return a table of pandas with a row for each statement: name, claim, both sides, margin and verdict."""
+        from ..report import statements_frame
+
+        return statements_frame(self.found)
 
 
 def judge(

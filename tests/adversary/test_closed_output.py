@@ -6,6 +6,7 @@ import subprocess
 import sys
 from contextlib import contextmanager
 from importlib import import_module
+from types import SimpleNamespace
 
 import pytest
 
@@ -40,7 +41,8 @@ def test_all_scenarios_are_run_and_the_exit_code_is_theirs(tmp_path, monkeypatch
     def reported(folder, name, written, console):
         console.print("a table")
         done.append(name)
-        return codes[len(done) - 1]
+        results = SimpleNamespace(folder=folder.path)
+        return SimpleNamespace(complete=not codes[len(done) - 1], results=results, warnings=(), panels={}, figures={})
 
     monkeypatch.setattr(RUN, "_found", found)
     monkeypatch.setattr(RUN, "store", lambda job, found: [])

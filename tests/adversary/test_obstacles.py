@@ -37,9 +37,9 @@ def everything_in(folder):
 
 
 OBSTACLES = {
-    "out/tiny/figures": (a_file, "is a file; results need a folder"),
-    "out/tiny": (a_file, "is a file; results need a folder"),
-    "out": (a_link_to_nowhere, "is a link that leads nowhere; results need a folder"),
+    "out/tiny/figures": (a_file, "is a file; files need a folder"),
+    "out/tiny": (a_file, "is a file; files need a folder"),
+    "out": (a_link_to_nowhere, "is a link that leads nowhere; files need a folder"),
     "out/tiny/summary.json": (a_folder, "is a folder in the place of a file; remove it, or use another --out"),
     "out/tiny/scenario.yaml": (a_folder, "is a folder in the place of a file"),
     "out/tiny/trajectories.nc": (a_folder, "is a folder in the place of a file"),
@@ -78,7 +78,7 @@ def test_what_is_in_the_place_of_results_is_refused_before_anything_is_computed(
 @pytest.mark.parametrize("place", LINKS)
 def test_a_link_that_leads_nowhere_is_refused_before_anything_is_computed(tmp_path, refused, place):
     a_link_to_nowhere(tmp_path / place)
-    assert f"{place}: is a link that leads nowhere; results need a folder: use another --out" in refused()
+    assert f"{place}: is a link that leads nowhere; files need a folder: use another --out" in refused()
 
 
 def test_a_folder_for_figures_without_permission_is_refused_before_anything_is_computed(tmp_path, monkeypatch, refused):
@@ -108,7 +108,7 @@ def test_stored_results_that_cannot_be_written_again_are_refused_before_anything
     assert cli.main(["report", str(tmp_path / "tiny")]) == 2
     printed, said = capsys.readouterr()
     assert printed == ""
-    assert "figures: is a file; results need a folder" in said
+    assert "figures: is a file; files need a folder" in said
 
 
 def test_a_link_in_the_place_of_a_file_is_replaced(tmp_path):

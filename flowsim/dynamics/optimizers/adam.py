@@ -26,9 +26,13 @@ class Adam(Transformed):
 
     learning_rate: Scalar
     b1: float = 0.9
+    """β₁, by which the mean of gradients forgets: at least 0, less than 1."""
     b2: float = 0.999
+    """β₂, by which the mean of squared gradients forgets: at least 0, less than 1."""
     eps: float = 1e-8
+    """What is added to the root of that mean, so that nothing divides by zero."""
     eps_root: float = 0.0
+    """What is added to that mean, under the root."""
 
     preconditioned: ClassVar[bool] = True
 

@@ -22,6 +22,7 @@ class Nesterov(Transformed):
 
     learning_rate: Scalar
     momentum: float = 0.9
+    """β, the part of the velocity that a step keeps: at least 0, less than 1."""
 
     def __check_init__(self):
         check_decay("momentum", self.momentum)

@@ -25,8 +25,11 @@ class RMSProp(Transformed):
 
     learning_rate: Scalar
     decay: float = 0.9
+    """β, by which the mean of squared gradients forgets: at least 0, less than 1."""
     eps: float = 1e-8
+    """ε, what is added to that mean under the root, so that nothing divides by zero."""
     momentum: float | None = None
+    """The part of the velocity that a step keeps: at least 0, less than 1; null: there is none."""
 
     preconditioned: ClassVar[bool] = True
 

@@ -24,8 +24,11 @@ class SGD(Descent):
 
     learning_rate: Scalar
     batch: int = eqx.field(static=True)
+    """Number of samples in one minibatch."""
     seed: int = eqx.field(default=0, converter=as_seed)
+    """From which all draws of minibatches derive."""
     replacement: bool = eqx.field(static=True, default=False)
+    """Whether samples are drawn with replacement, in place of a new order of all of them in every epoch."""
 
     def __check_init__(self):
         self.minibatches()

@@ -5,6 +5,7 @@ from .chebyshev import RungeKuttaChebyshev as RungeKuttaChebyshev
 from .choice import default_solver as default_solver
 from .error import first_length as first_length
 from .low_rank import LowRankExtrapolation as LowRankExtrapolation
+from .memory import memory_of as memory_of
 from .proposal import Proposal as Proposal, ProposedSteps as ProposedSteps, ProposingSolver as ProposingSolver
 from .registry import SOLVERS as SOLVERS
 from .stiffness import StiffnessSwitching as StiffnessSwitching

@@ -59,6 +59,10 @@ class RungeKuttaChebyshev(ProposingSolver):
         if not 2 <= self.max_stages <= MOST_STAGES:
             raise ValueError(f"max_stages must be from 2 to {MOST_STAGES}, got {self.max_stages}")
 
+    def memory(self) -> int:
+        """Return what XLA plans beside the arguments (`benchmarks/large_flow.py`): 9 arrays, whatever the stages."""
+        return 9
+
     def order(self, terms: Any) -> int:
         """Return 2."""
         return 2

@@ -83,6 +83,10 @@ class LowRankExtrapolation(ProposingSolver):
         if self.followed < 0:
             raise ValueError(f"followed must be a number of directions, zero or more, got {self.followed}")
 
+    def memory(self) -> int:
+        """Return what XLA plans beside the arguments, G left out: 30 arrays for 8 columns, and 4 for each direction."""
+        return 14 + 2 * self.columns + 4 * self.followed
+
     def order(self, terms: Any) -> int:
         """Return the largest order, `columns`."""
         return self.columns

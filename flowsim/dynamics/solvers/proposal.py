@@ -56,6 +56,10 @@ class ProposingSolver(diffrax.AbstractAdaptiveSolver, CountsWork):
 
     term_structure: ClassVar = diffrax.AbstractTerm
 
+    def memory(self) -> int | None:
+        """Return about how many arrays of the size of the weights a step keeps; `None`, as here, where nobody knows."""
+        return None
+
     def error_order(self, terms: Any) -> int:
         """Return 1, by which Diffrax's heuristic guesses the first step."""
         return 1

@@ -94,6 +94,10 @@ class StiffnessSwitching(ProposingSolver):
         """Return that of the explicit solver, with which a run begins."""
         return self.explicit.order(terms)
 
+    def memory(self) -> int:
+        """Return that of both solvers."""
+        return self.explicit.memory() + self.low_rank.memory()
+
     def suited(self, field: VectorField, rtol: Float[Array, ""], atol: Float[Array, ""]) -> "StiffnessSwitching":
         """Return the solver for a field, with what it leaves open filled in, in both of its solvers too."""
         own = super().suited(field, rtol, atol)

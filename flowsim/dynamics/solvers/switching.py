@@ -111,6 +111,10 @@ class StabilitySwitching(ProposingSolver):
         diffrax.ThirdOrderHermitePolynomialInterpolation
     )
 
+    def memory(self) -> int:
+        """Return what XLA plans beside the arguments (`benchmarks/large_flow.py`): 28 arrays."""
+        return 28
+
     def order(self, terms: Any) -> int:
         """Return 5, that of Tsit5, with which a run begins."""
         return 5

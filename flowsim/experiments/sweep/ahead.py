@@ -1,18 +1,18 @@
 """Sweeps that are computed elsewhere while this process goes on with the rest."""
 
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from ...progress import Listener, Progress
 from ..scenario import Scenario
-from .run import Progress, SweepResults, SweepRun, planned, run_sweep, run_sweeps
+from .run import SweepResults, SweepRun, planned, run_sweep, run_sweeps
 from .store import BlockStore
 from .workers import Workers
 
 _POLL_SECONDS = 0.1
-Listener = Callable[[Progress], None]
 
 
 @dataclass(eq=False)
@@ -24,7 +24,7 @@ class PendingSweep:
     store: BlockStore
     crew: Workers
     future: Future[SweepResults] = field(default_factory=Future)
-    latest: Progress = field(default_factory=lambda: Progress(0.0, 0.0))
+    latest: Progress = field(default_factory=lambda: Progress("sweep"))
 
     def result(self, progress: Listener) -> SweepResults:
         """Wait for the results, and raise what `run_sweep` raises; `progress` hears of it meanwhile."""

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ...problems import LinearRegression
+from ...progress import Listener, Progress
 from ...theory import minimal_sharpness_bounds_of
 from ..runner import build_network, environment, read_data
 from ..scenario import Scenario
@@ -29,14 +30,6 @@ class SweepResults:
 
     dataset: "xarray.Dataset"
     failures: tuple[Failure, ...]
-
-
-@dataclass(frozen=True)
-class Progress:
-    """Where a sweep stands: estimated seconds of work done, of all that was not found stored."""
-
-    done: float
-    total: float
 
 
 @dataclass(frozen=True)
@@ -71,8 +64,8 @@ class SweepRun:
 
     @property
     def progress(self) -> Progress:
-        """Where it stands."""
-        return Progress(self._total - sum(block.cost for block in self.missing.values()), self._total)
+        """Where it stands: estimated seconds of work done, of all that was not found stored."""
+        return Progress("sweep", self._total - sum(block.cost for block in self.missing.values()), self._total)
 
     def receive(self, address: str, result: BlockResult) -> None:
         """Take in what was missing, and store it unless a cell of it failed.
@@ -123,7 +116,7 @@ def run_sweep(
     store: BlockStore,
     workers: Workers,
     *,
-    progress: Callable[[Progress], None] = lambda progress: None,
+    progress: Listener = lambda event: None,
 ) -> SweepResults:
     """Compute what is not in `store` yet, and put all of it together.
 

@@ -65,6 +65,10 @@ class BlockStore:
                 if block.is_dir() and not block.is_symlink():
                     raise StoreError(f"{block}: is a folder in the place of a block; remove it, or use another --out")
 
+    def holds(self, address: str) -> bool:
+        """Tell whether there is a file for a block; whether it is whole is seen when it is loaded."""
+        return self._path(address).is_file()
+
     def load(self, address: str) -> Arrays | None:
         """Return the arrays of a block, `None` where there is no file, or not the one that was written for it."""
         try:

@@ -39,7 +39,8 @@ def _lazy(descents: Descents) -> Claim:
     if not len(lazy.kept):
         return unmeasured(text, expected, "no such learning rate")
     least = float(np.nan_to_num(lazy.kept).min())
-    return Claim(text, expected, f"least {least:.3g} in {len(lazy.kept)} runs", least >= _KEPT, {"least": least})
+    measured = f"least {least:.3g} in {len(lazy.kept)} runs"
+    return Claim(text, expected, measured, least >= _KEPT, {"least": least}, of_absence=True)
 
 
 def _catapult(descents: Descents) -> Claim:

@@ -49,11 +49,15 @@ class Phases(Figure):
 
     def claims(self, results: Results) -> "Sequence[Claim]":
         """Return what the paper says of the three phases, each with the numbers measured."""
+        from ...theory import beside_sweep
         from .claims import peak_claim, phase_claims
         from .measures import descents_of
 
         single = _single(results)
-        return (*phase_claims(descents_of(results.required("sweep"))), *([peak_claim(single)] if single else []))
+        return (
+            *phase_claims(descents_of(results.required("sweep"))),
+            *beside_sweep([peak_claim(single)] if single else []),
+        )
 
     def draw(self, results: Results) -> "matplotlib.figure.Figure":
         """Return the figure, with the exact recursion in it."""

@@ -1,11 +1,13 @@
 """The model that can be solved: one sample with label zero, and a product of two layers."""
 
 from pathlib import Path
+from typing import Annotated
 
 import equinox as eqx
 import jax
 import numpy as np
 from jaxtyping import Array, Float
+from pydantic import Field
 
 from ...data import Data, DataSource
 
@@ -26,6 +28,10 @@ class OneSample(DataSource):
         return 1, 1, 1
 
 
+_Width = Annotated[int, Field(description="Width n of the hidden layer.")]
+_Scale = Annotated[float, Field(description="Standard deviation of every weight at the start.")]
+
+
 class TwoLayers(eqx.Module):
     """f(x) = vᵀUx/√n with `width` n, entries of U (n, d) and v (n,) drawn from N(0, scale²).
 
@@ -36,7 +42,7 @@ class TwoLayers(eqx.Module):
     first: Float[Array, "n d"]
     last: Float[Array, " n"]
 
-    def __init__(self, in_size: int, width: int = 1024, scale: float = 0.5, *, key: Array):
+    def __init__(self, in_size: int, width: _Width = 1024, scale: _Scale = 0.5, *, key: Array):
         if width < 1:
             raise ValueError(f"width is {width}: expected one or more")
         one, two = jax.random.split(key)

@@ -41,7 +41,9 @@ class SharpnessCourse(Probe):
     """
 
     records: int = eqx.field(static=True, default=128)
+    """At how many records of the flow the sharpness and its rate are measured."""
     rtol: float = eqx.field(static=True, default=1e-9)
+    """The relative tolerance of a step of that flow."""
     label: Label = eqx.field(
         static=True,
         default=Label(

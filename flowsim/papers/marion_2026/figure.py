@@ -42,10 +42,11 @@ class AtTheEdge(Figure):
 
     def claims(self, results: Results) -> "Sequence[Claim]":
         """Return what is said of descent at the edge and of its models, each with the numbers measured."""
+        from ...theory import beside_sweep
         from .claims import edge_claims
         from .measures import followed_of
 
-        return edge_claims(followed_of(results.required("trajectories")))
+        return beside_sweep(edge_claims(followed_of(results.required("trajectories"))))
 
     def draw(self, results: Results) -> "matplotlib.figure.Figure":
         """Return the figure, with the gradient flow in it."""

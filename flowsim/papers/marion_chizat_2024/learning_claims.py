@@ -28,7 +28,14 @@ def learning_claims(dataset: xarray.Dataset) -> list[Claim]:
         Claim(texts[0], wide, "share of scales: " + listed(below), min(below.values()) >= _WIDE, below)
         if below
         else unmeasured(texts[0], wide, "no such learning rate"),
-        Claim(texts[1], none, "largest share of runs: " + listed(above), max(above.values()) <= 0.1, above)
+        Claim(
+            texts[1],
+            none,
+            "largest share of runs: " + listed(above),
+            max(above.values()) <= 0.1,
+            above,
+            of_absence=True,
+        )
         if above
         else unmeasured(texts[1], none, "no such learning rate"),
     ]
@@ -84,7 +91,14 @@ def divergence_claims(dataset: xarray.Dataset) -> list[Claim]:
     ordered = np.array(list(mean.values()))
     some = max(last.values(), default=0.0) > 0
     return [
-        Claim("at the smallest scale no run diverges", "0 for every η", listed(first), max(first.values()) == 0, first),
+        Claim(
+            "at the smallest scale no run diverges",
+            "0 for every η",
+            listed(first),
+            max(first.values()) == 0,
+            first,
+            of_absence=True,
+        ),
         Claim("at large scales runs may diverge", "more than 0 at the largest scale", listed(last), some, last),
         Claim(
             "runs diverge more often the larger the learning rate",

@@ -84,7 +84,7 @@ def _below_threshold(dataset: xarray.Dataset, shown: tuple[Run, ...]) -> Claim:
     found = {name: value for name, value in found.items() if np.isfinite(value)}
     if not found:
         return unmeasured(text, expected, "every run diverged")
-    return Claim(text, expected, listed(found), max(found.values()) < 1, found)
+    return Claim(text, expected, listed(found), max(found.values()) < 1, found, of_absence=True)
 
 
 def _never_beyond(dataset: xarray.Dataset, shown: tuple[Run, ...]) -> Claim:
@@ -93,7 +93,7 @@ def _never_beyond(dataset: xarray.Dataset, shown: tuple[Run, ...]) -> Claim:
     found = {name: value for name, value in found.items() if np.isfinite(value)}
     if not found:
         return unmeasured(text, expected, "no run learned")
-    return Claim(text, expected, listed(found), max(found.values()) <= 1 + _SLACK, found)
+    return Claim(text, expected, listed(found), max(found.values()) <= 1 + _SLACK, found, of_absence=True)
 
 
 def _plateau(dataset: xarray.Dataset, run: Run) -> Claim:

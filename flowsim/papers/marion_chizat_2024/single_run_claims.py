@@ -4,7 +4,7 @@ import numpy as np
 import xarray
 
 from ...recorded import RecordedRun, recorded
-from ...theory import Claim
+from ...theory import Claim, beside_sweep
 
 _EDGE = (0.9, 1.1)
 _LAST = 2 / 3
@@ -15,7 +15,7 @@ def single_run_claims(trajectories: xarray.Dataset) -> list[Claim]:
     descents = [run for run in recorded(trajectories).by_rate if run.run.is_descent]
     if len(descents) < 2:
         return []
-    return [_stays_below(descents[0]), _meets_edge(descents[-1])]
+    return beside_sweep([_stays_below(descents[0]), _meets_edge(descents[-1])])
 
 
 def _stays_below(descent: RecordedRun) -> Claim:

@@ -48,11 +48,12 @@ class RiskOverTime(Figure):
 
     def claims(self, results: Results) -> "Sequence[Claim]":
         """Return what is said of large steps on separable classes, each with the numbers measured."""
+        from ...theory import beside_sweep
         from .claims import logistic_claims
         from .measures import courses_of
 
         samples = results.scenario["data"]["samples"]
-        return logistic_claims(*courses_of(results.required("trajectories")), samples)
+        return beside_sweep(logistic_claims(*courses_of(results.required("trajectories")), samples))
 
     def draw(self, results: Results) -> "matplotlib.figure.Figure":
         """Return the figure, with the gradient flow in it."""

@@ -20,6 +20,7 @@ class Huber(Loss):
     """
 
     delta: float = 1.0
+    """δ, the size of an error from which on its loss grows like the error in place of its square."""
 
     infimum: ClassVar[float] = 0.0
     attained: ClassVar[bool] = True

@@ -9,6 +9,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from ...runs import GRADIENT_DESCENT, Run
+from ..labels import label_of
 from ..legend import legend_above
 from ..style import BOUND, STYLE, run_look
 from ..thinning import thinned
@@ -80,6 +81,25 @@ def _facets(dataset: xarray.Dataset, draw: Draw, *, levels: bool = False) -> Fig
         named = {} if plain else {"edge": "edge of stability"}
         legend_above(figure, thresholds=levels and bool(runs.others(dataset)), bounds=levels, **named)
     return figure
+
+
+def draw_quantity(axes: Axes, part: xarray.Dataset, quantity: str) -> None:
+    """Draw any number at the end of the runs along the one dimension of `part`, that at their start where it is known.
+
+    The axis is logarithmic, unless a probe says otherwise, or not all is positive.
+    """
+    if quantity == "sharpness":
+        _draw_sharpness(axes, part)
+    else:
+        if runs.knows(part, quantity):
+            draw_initial(axes, part, quantity)
+        draw_final(axes, part, _shown_runs(part), quantity)
+        ends = part[runs.name_at_end(part, quantity)]
+        if ends.attrs.get("logarithmic", 1) and not bool((ends <= 0).any()):
+            axes.set_yscale("log")
+        axes.set_ylabel(label_of(quantity, ends.attrs))
+    set_axis(axes, part)
+    axes.set_xlabel(label_of_axis(part))
 
 
 def _draw_sharpness(axes: Axes, part: xarray.Dataset) -> None:

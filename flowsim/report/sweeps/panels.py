@@ -9,16 +9,11 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import NullFormatter, NullLocator
 
 from ...runs import Run
+from ..labels import LABELS as LABELS
 from ..style import BOUND, FLOW as FLOW_LOOK, MAJOR_TICKS, MINOR_TICKS, THRESHOLD, run_look
 from . import runs
 from .intervals import Interval, mean_interval, share_interval
 
-LABELS = {
-    "squared_distance": r"squared distance $\Vert \pi - w^\star \Vert^2$",
-    "excess_risk": r"excess risk $R - R_\mathrm{min}$",
-    "risk": r"risk $R$",
-    "sharpness": r"sharpness $S$",
-}
 AXIS_NAMES = {
     "scale": "scale of the initialization",
     "depth": r"depth $L$",
@@ -128,7 +123,7 @@ def set_axis(axes: Axes, part: xarray.Dataset) -> None:
     values = part[name].values
     if values.dtype.kind not in "iuf":
         axes.set_xticks(x, [str(value) for value in values])
-    elif _spaced_logarithmically(x):
+    elif spaced_logarithmically(x):
         axes.set_xscale("log")
         if len(x) <= _MOST_TICKS:
             axes.set_xticks(x, [f"{value:g}" for value in x])
@@ -136,7 +131,8 @@ def set_axis(axes: Axes, part: xarray.Dataset) -> None:
         axes.xaxis.set_minor_formatter(NullFormatter())
 
 
-def _spaced_logarithmically(x: np.ndarray) -> bool:
+def spaced_logarithmically(x: np.ndarray) -> bool:
+    """Tell whether the ratios of neighbouring points are more alike than their distances."""
     if len(x) < 3 or not np.all(x > 0):
         return False
     steps, ratios = np.diff(x), np.diff(np.log(x))

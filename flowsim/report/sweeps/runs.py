@@ -80,7 +80,12 @@ def final(dataset: xarray.Dataset, run: Run, quantity: str) -> xarray.DataArray:
     It is NaN for runs that diverged or were not asked for, and for flows that did not reach their limit.
     """
     counted = settled(dataset, run) if run.is_flow else ~diverged(dataset, run)
-    return _of(dataset, run, f"final_{quantity}").where(counted & asked(dataset, run))
+    return _of(dataset, run, name_at_end(dataset, quantity)).where(counted & asked(dataset, run))
+
+
+def name_at_end(dataset: xarray.Dataset, quantity: str) -> str:
+    """Return under which name a quantity at the end is stored: one of the whole run, as its steps, has no prefix."""
+    return f"final_{quantity}" if f"final_{quantity}" in dataset else quantity
 
 
 def knows(dataset: xarray.Dataset, quantity: str) -> bool:

@@ -10,9 +10,8 @@ import xarray
 from rich.table import Table
 
 from ...runs import Run
-from ..numbers import finite_or_none, format_number
+from ...tables import empty_table, finite_or_none, format_number
 from ..probed import plain, probe_names, table_of_ends
-from ..terminal import empty_table
 from ..thinning import thinned
 from . import runs
 from .critical import critical_rates
@@ -118,8 +117,8 @@ def _table_of(dataset: xarray.Dataset, title: str, shown: list[dict[str, Any]], 
         table.add_column(name.replace("_", " "), justify="right", no_wrap=True)
     table.add_column("", no_wrap=True)
     plain = all(run.own_edge is None for run in runs.others(dataset))
-    over = "S/\n(2/η)" if plain else "S/\nedge"
-    headers = ("runs", "con-\nverged", "di-\nverged", measure.replace("_", "\n"), "S", over, "S/\nlower\nbound")
+    over = "S /\n(2/η)" if plain else "S /\nedge"
+    headers = ("runs", "settled", "diverged", measure.replace("_", "\n"), "S", over, "S /\nlower\nbound")
     for header in headers:
         table.add_column(header, justify="right", no_wrap=True)
     for row in shown:

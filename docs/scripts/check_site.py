@@ -1,0 +1,30 @@
+"""Check that the pages of a built site ask for nothing from elsewhere when they are read.
+
+python docs/scripts/check_site.py site
+"""
+
+import re
+import sys
+from pathlib import Path
+
+# What a browser fetches by itself; a link that is followed by hand may lead anywhere.
+FETCHED = re.compile(
+    r"""<(?:script|img|iframe|source)\b[^>]*\ssrc=["']?(?:https?:)?//|@import\s+(?:url\()?["']?https?://"""
+)
+STYLED = re.compile(
+    r"""<link\b(?=[^>]*\brel=["']?(?:stylesheet|preconnect|preload|icon))[^>]*\bhref=["']?(?:https?:)?//"""
+)
+
+
+def fetching(folder: Path) -> list[Path]:
+    """Return the pages and styles that fetch something."""
+    found = [*folder.rglob("*.html"), *folder.rglob("*.css")]
+    if not found:
+        raise SystemExit(f"{folder}: holds no page; build it with mkdocs build --site-dir {folder}")
+    texts = {path: path.read_text(encoding="utf-8") for path in found}
+    return [path for path, text in texts.items() if FETCHED.search(text) or STYLED.search(text)]
+
+
+if __name__ == "__main__":
+    if wrong := fetching(Path(sys.argv[1])):
+        raise SystemExit("these ask for something from elsewhere: " + ", ".join(map(str, wrong)))

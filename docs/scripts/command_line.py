@@ -1,0 +1,34 @@
+"""Write the page of the command line from what the commands say of themselves."""
+
+import os
+import subprocess
+import sys
+
+import mkdocs_gen_files
+
+from flowsim.cli.words import WORDS
+
+HEAD = """# The command line
+
+`python -m flowsim` and `flowsim` are the same command. What follows is what the commands print with `--help`.
+Where results go and what an exit code means: [How to write a scenario](../how_to/scenario.md#running-it).
+"""
+
+
+def helped(*words: str) -> str:
+    """Return what the command prints when it is asked for help, in a terminal of 80 columns."""
+    command = [sys.executable, "-m", "flowsim", *words, "--help"]
+    environment = os.environ | {"COLUMNS": "80", "JAX_PLATFORMS": "cpu"}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True, encoding="utf-8")
+    return done.stdout
+
+
+def page() -> str:
+    """Return the page: the command, and every word that may stand in place of scenarios."""
+    parts = [f"## `python -m flowsim`\n\n```text\n{helped()}```\n"]
+    parts += [f"## `python -m flowsim {word}`\n\n```text\n{helped(word)}```\n" for word in WORDS]
+    return "\n".join([HEAD, *parts])
+
+
+with mkdocs_gen_files.open("reference/command_line.md", "w") as written:
+    written.write(page())

@@ -1,0 +1,195 @@
+"use strict";
+// Plots from the numbers of a page, drawn with Bokeh: axes that change their scale, curves that can be hidden.
+const flowsim = (() => {
+  const HEIGHT = 320;
+  const DIGITS = "return Number.isFinite(value) ? String(Number(value.toPrecision(6))) : '–'";
+  // A finger that moves up or down over a plot moves the page.
+  const TOUCH = "@media (pointer: coarse) { .bk-events, .bk-canvas-events { touch-action: pan-y !important; } }";
+  const INK = "ink";
+  // How wide a line is to a hand that looks for it: one that nobody sees lies under each.
+  const REACH = 12;
+
+  function decoded(value) {
+    if (Array.isArray(value)) return value.map(decoded);
+    if (value === null || typeof value !== "object") return value;
+    if (typeof value.doubles === "string") {
+      const bytes = Uint8Array.from(atob(value.doubles), (letter) => letter.charCodeAt(0));
+      return new Float64Array(bytes.buffer);
+    }
+    return Object.fromEntries(Object.entries(value).map(([name, part]) => [name, decoded(part)]));
+  }
+
+  const tints = (dark) => ({ ink: dark ? "#ececec" : "#1a1a1a", grid: dark ? "#4a4d52" : "#d5d5d5" });
+
+  function scale(logarithmic) {
+    return logarithmic ? new Bokeh.LogScale() : new Bokeh.LinearScale();
+  }
+
+  // A plot in a page: its figure, and what belongs to each key.
+  class Drawn {
+    constructor(plot, keys, xRange, xLog, dark) {
+      this.plot = plot;
+      this.keys = new Map(keys.map((key) => [key.name, key]));
+      this.parts = new Map([...this.keys.keys(), INK].map((name) => [name, []]));
+      this.axes = [];
+      const [start, end] = plot.logarithmic ? plot.log : plot.linear;
+      this.figure = Bokeh.Plotting.figure({
+        name: plot.name, height: HEIGHT, sizing_mode: "stretch_width", x_range: xRange,
+        y_range: new Bokeh.Range1d({ start, end }), x_axis_type: null, y_axis_type: null,
+        tools: "pan,box_zoom,wheel_zoom,reset,save", active_scroll: null, toolbar_location: "above",
+        background_fill_alpha: 0, border_fill_alpha: 0, outline_line_color: null, min_border_right: 16,
+        stylesheets: [TOUCH],
+      });
+      this.figure.toolbar.logo = null;
+      this.figure.x_scale = scale(xLog);
+      this.figure.y_scale = scale(plot.logarithmic);
+      this.addAxes(0, "below", plot.across, xLog);
+      this.addAxes(1, "left", plot.up, plot.logarithmic);
+      this.hover = this.hoverTool();
+      this.figure.add_tools(this.hover);
+      for (const curve of plot.curves) this.addCurve(curve);
+      for (const level of plot.levels) this.addLevel(level);
+      this.addNow(keys);
+      this.colour(dark);
+    }
+
+    addAxes(dimension, side, axis_label, logarithmic) {
+      for (const kind of ["linear", "log"]) {
+        const options = { axis_label, visible: (kind === "log") === logarithmic, axis_label_text_font_style: "normal" };
+        if (dimension === 0 && this.plot.ticks) {
+          options.ticker = new Bokeh.FixedTicker({ ticks: this.plot.ticks.map((_, place) => place) });
+          options.major_label_overrides = new Map(this.plot.ticks.map((name, place) => [place, name]));
+        }
+        const axis = kind === "log" ? new Bokeh.LogAxis(options) : new Bokeh.LinearAxis(options);
+        const grid = new Bokeh.Grid({ axis, dimension, visible: options.visible, grid_line_alpha: 0.5 });
+        this.figure.add_layout(axis, side);
+        this.figure.add_layout(grid);
+        this.axes.push({ dimension, kind, axis, grid });
+      }
+    }
+
+    hoverTool() {
+      const isText = (column) => this.plot.curves.some(({ columns }) => Array.isArray(columns[column]));
+      const numbers = this.plot.told.map(([, column]) => column).filter((column) => !isText(column));
+      const formatters = new Map(numbers.map((column) => [`@${column}`, new Bokeh.CustomJSHover({ code: DIGITS })]));
+      const shown = this.plot.told.map(([title, column]) =>
+        [title, isText(column) ? `@${column}` : `@${column}{custom}`]);
+      return new Bokeh.HoverTool({
+        tooltips: [["", "@label"], ...shown], formatters, line_policy: "nearest", renderers: [],
+      });
+    }
+
+    addCurve({ key, columns, line, marks, size, alpha, dash, told }) {
+      const known = this.keys.get(key);
+      const label = Array.from(columns.x, () => known?.label ?? "");
+      const source = new Bokeh.ColumnDataSource({ data: { ...columns, label } });
+      const parts = this.parts.get(key);
+      if (columns.low !== undefined) {
+        parts.push(this.figure.varea({ x: { field: "x" }, y1: { field: "low" }, y2: { field: "high" }, source,
+          fill_alpha: 0.16 }));
+      }
+      if (line) {
+        const drawn = this.figure.line({ x: { field: "x" }, y: { field: "y" }, source, line_alpha: alpha,
+          line_width: known?.width ?? 1.4, line_dash: dash ?? known?.dash ?? [] });
+        parts.push(drawn);
+        if (told) this.tell(this.figure.line({ x: { field: "x" }, y: { field: "y" }, source, line_alpha: 0,
+          line_width: REACH }), parts);
+      }
+      if (marks.length > 0) {
+        const view = new Bokeh.CDSView({ filter: new Bokeh.IndexFilter({ indices: marks }) });
+        const drawn = this.figure.scatter({ x: { field: "x" }, y: { field: "y" }, source, view, size, alpha,
+          marker: known?.marker || "circle" });
+        if (told && !line) this.tell(drawn, parts); else parts.push(drawn);
+      }
+    }
+
+    // Have a touch of what is drawn say the values there.
+    tell(drawn, parts) {
+      parts.push(drawn);
+      drawn.hover_glyph = null;  // or what is touched would be drawn once more, in a colour of its own
+      this.hover.renderers = [...this.hover.renderers, drawn];
+    }
+
+    addLevel({ value, key, dotted }) {
+      if (value === null) return;  // a bound that is infinite
+      const level = new Bokeh.Span({ location: value, dimension: "width", line_width: 1.4,
+        line_dash: dotted ? [2, 3] : [7, 4] });
+      this.figure.add_layout(level);
+      this.parts.get(key ?? INK).push(level);
+    }
+
+    // The line at the time that the slider points at, and a mark on each curve there.
+    addNow(keys) {
+      this.now = new Bokeh.Span({ dimension: "height", line_width: 1, visible: false });
+      this.figure.add_layout(this.now);
+      const none = keys.map(() => NaN);
+      this.points = new Bokeh.ColumnDataSource({ data: { x: none, y: none, colour: keys.map((key) => key.light) } });
+      this.marks = this.figure.scatter({ x: { field: "x" }, y: { field: "y" }, source: this.points, size: 9,
+        fill_color: { field: "colour" }, visible: false });
+    }
+
+    colour(dark) {
+      const { ink, grid } = tints(dark);
+      const tint = (name) => (name === INK ? ink : this.keys.get(name)[dark ? "dark" : "light"]);
+      for (const { axis, grid: lines } of this.axes) {
+        axis.setv({ axis_label_text_color: ink, major_label_text_color: ink, axis_line_color: ink,
+          major_tick_line_color: ink, minor_tick_line_color: ink });
+        lines.grid_line_color = grid;
+      }
+      for (const [name, parts] of this.parts) {
+        for (const part of parts) {
+          for (const property of ["line_color", "fill_color"]) {
+            const painted = part.glyph ?? part;
+            if (property in painted.properties) painted.setv({ [property]: tint(name) });
+          }
+        }
+      }
+      this.now.line_color = ink;
+      this.marks.glyph.line_color = ink;
+      this.points.data = { ...this.points.data, colour: [...this.keys.keys()].map(tint) };
+    }
+
+    rescale(dimension, logarithmic) {
+      this.figure.setv({ [dimension === 0 ? "x_scale" : "y_scale"]: scale(logarithmic) });
+      for (const one of this.axes) {
+        if (one.dimension === dimension) one.axis.visible = one.grid.visible = (one.kind === "log") === logarithmic;
+      }
+    }
+
+    show(name, visible) {
+      for (const part of this.parts.get(name)) part.visible = visible;
+    }
+
+    // Point at `time`: values are those of each key there, NaN for none.
+    point(time, values) {
+      this.now.setv({ location: time, visible: true });
+      this.marks.visible = true;
+      this.points.data = { ...this.points.data, x: values.map((value) => (Number.isFinite(value) ? time : NaN)), y: values };
+    }
+  }
+
+  function setRange(range, [start, end]) {
+    range.setv({ start, end, reset_start: start, reset_end: end });
+  }
+
+  // Draw the plots of all groups into their places, and return those of each group.
+  async function draw(groups, dark) {
+    const drawing = new Bokeh.Document();
+    const [places, made] = [[], new Map()];
+    for (const group of groups) {
+      const { time } = group;
+      const shared = time && new Bokeh.Range1d({ start: time.logarithmic ? time.first : time.start, end: time.end });
+      made.set(group.name, group.plots.map((plot) => {
+        const range = shared ?? new Bokeh.Range1d({ start: plot.x[0], end: plot.x[1] });
+        const drawn = new Drawn(plot, group.keys, range, time ? time.logarithmic : plot.x_log, dark);
+        drawing.add_root(drawn.figure);
+        places.push(document.getElementById(`plot-${plot.name}`));
+        return drawn;
+      }));
+    }
+    await Bokeh.embed.add_document_standalone(drawing, document.body, places);
+    return made;
+  }
+
+  return { decoded, draw, setRange };
+})();

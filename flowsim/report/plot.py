@@ -1,0 +1,126 @@
+"""One quantity in one pair of axes, a user's own or new ones: of runs against time, of a sweep along its first axis."""
+
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any
+
+import matplotlib
+import numpy as np
+import xarray
+from matplotlib.axes import Axes
+
+from ..quantities import MEASURES
+from ..recorded import Recorded, recorded
+from ..runs import RUN
+from ..trajectories import RECORD
+from .figures import draw_distance, draw_measure, draw_sharpness, label_of_distance
+from .labels import label_of
+from .panel import set_time
+from .probe_figures import draw_probe
+from .style import STYLE
+from .sweeps import draw_quantity, runs
+from .view import TimeView
+
+_NO_QUANTITIES = ("outcome", "steps_asked")
+_Draw = Callable[[Axes, Recorded, TimeView], None]
+
+
+def plot_runs(dataset: xarray.Dataset, quantity: str, ax: Axes | None = None) -> Axes:
+    """Draw one quantity of a data set of trajectories against time, as the figures do, and return the axes.
+
+    Raises `ValueError`, with the names that are known, for a quantity that was not recorded.
+    """
+    known = recorded_names(dataset)
+    if quantity not in known:
+        raise _unknown(quantity, known)
+    shown = recorded(dataset)
+    label = label_of_distance(shown) if quantity == "distance" else label_of(quantity, dataset[quantity].attrs)
+
+    def draw(axes: Axes) -> None:
+        view = set_time(axes, shown, label)
+        _drawing(dataset, quantity)(axes, shown, view)
+
+    return _drawn(draw, ax)
+
+
+def recorded_names(dataset: xarray.Dataset) -> tuple[str, ...]:
+    """Return the names of what is known along the runs of a data set of trajectories, somewhere."""
+    along = (name for name in dataset if dataset[name].dims[:2] == (RUN, RECORD) and name != "time")
+    return tuple(str(name) for name in along if bool(np.isfinite(dataset[name]).any()))
+
+
+def _drawing(dataset: xarray.Dataset, quantity: str) -> _Draw:
+    own: dict[str, _Draw] = {"sharpness": draw_sharpness, "distance": draw_distance}
+    general = (
+        partial(draw_measure, quantity=quantity)
+        if quantity in MEASURES
+        else partial(draw_probe, dataset=dataset, name=quantity)
+    )
+    return own.get(quantity, general)
+
+
+def plot_sweep(
+    dataset: xarray.Dataset, quantity: str, ax: Axes | None = None, at: Mapping[str, Any] | None = None
+) -> Axes:
+    """Draw one quantity at the ends of a sweep's runs along its first axis, as the figures do, and return the axes.
+
+    `at` gives the values of the other axes by name; where it says none, it is the first. Raises `ValueError`, with
+    what is known, for a quantity that was not measured, and for an axis or a value that the sweep does not have.
+    """
+    known = final_names(dataset)
+    if quantity not in known:
+        raise _unknown(quantity, known)
+    part, places = _placed(dataset, at or {})
+
+    def draw(axes: Axes) -> None:
+        draw_quantity(axes, part, quantity)
+        if places:
+            axes.set_title(", ".join(f"{name.replace('_', ' ')} = {value}" for name, value in places.items()))
+
+    return _drawn(draw, ax)
+
+
+def final_names(dataset: xarray.Dataset) -> tuple[str, ...]:
+    """Return the names of the numbers that are known at the ends of runs of a sweep."""
+    lanes = {*runs.grid(dataset), runs.REPETITION, RUN}
+    ends = (str(name) for name in dataset if set(dataset[name].dims) == lanes and name not in _NO_QUANTITIES)
+    return tuple(name.removeprefix("final_") for name in ends if bool(np.isfinite(dataset[name]).any()))
+
+
+def _placed(dataset: xarray.Dataset, at: Mapping[str, Any]) -> tuple[xarray.Dataset, dict[str, Any]]:
+    """Return the line of a sweep that `at` says, and where that is."""
+    names = runs.grid(dataset)
+    if not names:
+        return dataset.expand_dims(point=["the only one"]), {}
+    if unknown := set(at) - set(names[1:]):
+        others = ", ".join(names[1:]) or "none"
+        raise ValueError(f"at has {unknown.pop()!r}: the axes beside {names[0]}, along which it goes, are {others}")
+    index = {name: _index(dataset[name].values.tolist(), name, at) for name in names[1:]}
+    part = dataset.isel(index)
+    return part, {name: part[name].item() for name in names[1:]}
+
+
+def _index(values: list[Any], name: str, at: Mapping[str, Any]) -> int:
+    if name not in at:
+        return 0
+    if at[name] not in values:
+        raise ValueError(f"at[{name!r}] is {at[name]!r}: the sweep has {', '.join(map(repr, values))}")
+    return values.index(at[name])
+
+
+def _drawn(draw: Callable[[Axes], None], ax: Axes | None) -> Axes:
+    """Draw into the axes, or into new ones of pyplot, which a notebook shows and an interactive session too."""
+    if ax is None:
+        import matplotlib.pyplot as plt
+
+        with matplotlib.rc_context(STYLE):
+            _, ax = plt.subplots(layout="constrained")
+            return _drawn(draw, ax)
+    draw(ax)
+    if ax.get_legend_handles_labels()[1]:
+        ax.legend()
+    return ax
+
+
+def _unknown(quantity: str, known: tuple[str, ...]) -> ValueError:
+    return ValueError(f"{quantity!r} was not recorded: there are {', '.join(known) or 'no numbers'}")

@@ -1,0 +1,71 @@
+"""What did not go as it should, in sentences: what a reader has to know before any number."""
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+
+import xarray
+
+from ..dynamics import Outcome
+from ..edge_statements import edge_statements
+from ..experiments import TheoryResults
+from ..recorded import RecordedRun, recorded
+from ..tables import format_number
+from ..theory import Claim, Statement, Verdict
+from .sweeps import runs
+
+_MOST = 10
+
+
+def warnings_of_runs(dataset: xarray.Dataset) -> Iterator[str]:
+    """Yield of every run that did not arrive how it ended, and of every statement at the edge that fails its words."""
+    for run in recorded(dataset).runs:
+        if not run.outcome.arrived:
+            yield _ended(run)
+    for about in edge_statements(dataset):
+        for statement in about.statements:
+            if statement.verdict is Verdict.FAILS:
+                yield f"{about.run.name}: {_fails(statement)}"
+
+
+def _ended(run: RecordedRun) -> str:
+    words = run.outcome.name.lower().replace("_", " ")
+    place = f" at step {run.steps}" if run.outcome == Outcome.DIVERGED else f" at t = {format_number(run.end_time, 4)}"
+    return f"{run.run.name}: {words}{place} ({run.outcome.meaning})"
+
+
+def _fails(statement: Statement) -> str:
+    return f"{statement.name} fails ({statement.claim})"
+
+
+def warnings_of_theory(found: TheoryResults) -> Iterator[str]:
+    """Yield every statement that fails, once, with the number of flows of which it does."""
+    failed = Counter(
+        _fails(statement)
+        for checked in found.flows
+        for statement in checked.statements
+        if statement.verdict is Verdict.FAILS
+    )
+    products = [sample.statement() for sample in found.large_products]
+    failed.update(_fails(statement) for statement in products if statement.verdict is Verdict.FAILS)
+    for words, count in failed.items():
+        yield words if count == 1 else f"{words}, {count} times"
+
+
+def warnings_of_sweep(dataset: xarray.Dataset) -> Iterator[str]:
+    """Yield which cells of a sweep failed, and how many flows did not reach their limit."""
+    failures = runs.failures(dataset)
+    for failure in failures[:_MOST]:
+        yield f"failed: {failure['cell']}: {failure['message']}"
+    if (more := len(failures) - _MOST) > 0:
+        yield f"failed: {more} more, which are in summary.json"
+    if unconverged := runs.unconverged(dataset):
+        yield f"{unconverged} flows did not reach their limit"
+
+
+def warnings_of_claims(claims: Sequence[Claim]) -> Iterator[str]:
+    """Yield the claims of figures that do not hold, with what was measured, and how many are not decided, and why."""
+    for claim in claims:
+        if claim.verdict is Verdict.FAILS:
+            yield f"does not hold: {claim.text} ({claim.measured})"
+    for reason, count in Counter(claim.undecided for claim in claims if claim.undecided).items():
+        yield f"{count} of {len(claims)} claims are not decided: {reason}"

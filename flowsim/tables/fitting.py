@@ -1,0 +1,123 @@
+"""How a table is made to fit: names on fewer lines where there is room, wrapped text, and columns below each other."""
+
+import copy
+import io
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+from rich.console import Console, Group, RenderableType
+from rich.measure import Measurement
+from rich.table import Column, Table
+from rich.text import Text
+
+_WIDEST = 10_000
+_CONSOLE = Console(file=io.StringIO(), width=_WIDEST)
+
+
+def fitted(table: Table | Text, width: int) -> RenderableType:
+    """Return a table as it is printed in `width` columns, title above and remarks below; a text as it is.
+
+    The lines of a column's name join where there is room. Where the table is too wide all the same, columns of text are
+    wrapped between words, the widest first; and where that is not enough, columns go below each other, those that say
+    which row is which, up to the one without a name, again and again.
+    """
+    if isinstance(table, Text):
+        return table
+    title, remarks = table.title, table.caption
+    parts: list[RenderableType] = [Text(str(title), style="table.title")] if title is not None and str(title) else []
+    parts += _pieces(_bare(table), width)
+    parts += [remarks] if remarks is not None and str(remarks) else []
+    return Group(*parts)
+
+
+def _bare(table: Table) -> Table:
+    """Return the table without title and remarks, which rich would wrap to the width of its columns."""
+    bare = copy.copy(table)
+    bare.title = bare.caption = None
+    return bare
+
+
+def _pieces(table: Table, width: int) -> list[RenderableType]:
+    for lines in range(1, 1 + max(_lines(column) for column in table.columns)):
+        named = _with(table, [_renamed(column, lines) for column in table.columns])
+        if _natural(named) <= width:
+            return [named]
+    wrapped = _wrapped(named, width)
+    return [wrapped] if _natural(wrapped) <= width else _below_each_other(table, width)
+
+
+def _with(table: Table, columns: Sequence[Column]) -> Table:
+    """Return the table with other columns, whose names stand on one ground."""
+    made = copy.copy(table)
+    most = max(str(column.header).count("\n") for column in columns)
+    names = ("\n" * (most - str(column.header).count("\n")) + str(column.header) for column in columns)
+    made.columns = [replace(column, header=name) for column, name in zip(columns, names, strict=True)]
+    return made
+
+
+def _lines(column: Column) -> int:
+    return max(1, len(str(column.header).split("\n")))
+
+
+def _renamed(column: Column, lines: int) -> Column:
+    """Return the column with its name on so many lines at most, as narrow as that can be."""
+    words = str(column.header).strip("\n").split("\n")
+    return replace(column, header="\n".join(_joined(words, lines)))
+
+
+def _joined(words: Sequence[str], lines: int) -> list[str]:
+    if lines == 1 or len(words) <= lines:
+        return [" ".join(words)] if lines == 1 else list(words)
+    splits = ([" ".join(words[:first]), *_joined(words[first:], lines - 1)] for first in range(1, len(words)))
+    return min(splits, key=lambda split: max(map(len, split)))
+
+
+def _natural(table: Table) -> int:
+    return Measurement.get(_CONSOLE, _CONSOLE.options, table).maximum
+
+
+def _wrapped(table: Table, width: int) -> Table:
+    """Return the table with its columns of text so narrow that it fits, but none narrower than its longest word."""
+    least, most = np.array([_word(column) for column in table.columns]), np.array(list(map(_text, table.columns)))
+    least = np.where([column.no_wrap for column in table.columns], most, least)
+    room = width - (_natural(table) - most.sum())
+    levels = np.arange(least.max(), most.max() + 1)
+    fits = [level for level in levels if np.clip(level, least, most).sum() <= room]
+    widths = np.clip(max(fits, default=0), least, most).tolist()
+    columns = [
+        replace(column, width=None if column.no_wrap else size)
+        for column, size in zip(table.columns, widths, strict=True)
+    ]
+    return _with(table, columns)
+
+
+def _word(column: Column) -> int:
+    return max(_measured(cell).minimum for cell in (column.header, *column.cells))
+
+
+def _text(column: Column) -> int:
+    return max(_measured(cell).maximum for cell in (column.header, *column.cells))
+
+
+def _measured(cell: RenderableType) -> Measurement:
+    return Measurement.get(_CONSOLE, _CONSOLE.options, cell)
+
+
+def _below_each_other(table: Table, width: int) -> list[RenderableType]:
+    """Return the table in pieces, each with the columns that say which row is which, and as many others as fit."""
+    names = [str(column.header).strip() for column in table.columns]
+    labels = 1 + (names.index("") if "" in names else 0)
+    pieces, shown = [], list(table.columns[:labels])
+    for column in table.columns[labels:]:
+        wider = _with(table, [_renamed(one, len(names)) for one in (*shown, column)])
+        if len(shown) > labels and _natural(wider) > width:
+            pieces.append(shown)
+            shown = list(table.columns[:labels])
+        shown.append(column)
+    return [_fitted_piece(table, columns, width) for columns in (*pieces, shown)]
+
+
+def _fitted_piece(table: Table, columns: Sequence[Column], width: int) -> Table:
+    piece = _with(table, [_renamed(column, len(table.columns)) for column in columns])
+    return piece if _natural(piece) <= width else _wrapped(piece, width)

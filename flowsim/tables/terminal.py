@@ -1,0 +1,47 @@
+"""How tables look in a terminal."""
+
+import io
+import shutil
+from collections.abc import Sequence
+
+from rich import box
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from .fitting import fitted
+
+_NARROWEST, _NO_TERMINAL, _WIDEST = 80, 100, 160
+
+
+def empty_table(title: str, remarks: Sequence[str], *, gap: int = 1) -> Table:
+    """Return a table without columns: `remarks` below it line by line, and `gap` spaces between columns."""
+    return Table(
+        title=Text(title),
+        caption=Text("\n".join(remarks), style="not dim not italic"),
+        title_justify="left",
+        caption_justify="left",
+        box=box.SIMPLE_HEAD,
+        show_edge=False,
+        pad_edge=False,
+        padding=(0, gap, 0, 0),
+    )
+
+
+def printed(table: Table | Text, width: int | None = None) -> str:
+    """Return the text of a table, or of what is said below one, without colours, in `width` columns.
+
+    By default as wide as the terminal, but 80 columns at least and 160 at most; 100 where there is no terminal, as in a
+    notebook or a pipe.
+    """
+    stream = io.StringIO()
+    wide = _terminal_width() if width is None else width
+    # Or, in a notebook, rich would show the table itself.
+    console = Console(file=stream, width=wide, force_jupyter=False, color_system=None)
+    console.print(fitted(table, wide))
+    return "\n".join(line.rstrip() for line in stream.getvalue().splitlines()).rstrip("\n")
+
+
+def _terminal_width() -> int:
+    columns = shutil.get_terminal_size(fallback=(_NO_TERMINAL, 0)).columns
+    return min(max(columns, _NARROWEST), _WIDEST)

@@ -1,0 +1,132 @@
+"""Tables fit the terminal: as wide as it is, names on fewer lines where there is room, no word broken, nothing cut."""
+
+import io
+import os
+
+import numpy as np
+import pytest
+from rich.console import Console
+from table_checks import check_fits
+
+from flowsim.dynamics import Outcome
+from flowsim.experiments import TheoryResults
+from flowsim.experiments.theory_results import CheckedFlow
+from flowsim.report import claims_table, fitted, printed, theory_tables
+from flowsim.tables import empty_table
+from flowsim.theory import Assumption, Claim, LargeProducts, LargeProductsSample, Statement, Verdict, judge
+
+LONG = "the sharpness of the limit of the flow never rises along descent by more than its error, " * 2
+
+
+def _table(names, rows, *, texts=()):
+    table = empty_table("a title", ["a remark that goes on for longer than the columns are wide wide, or so it seems"])
+    for name in names:
+        table.add_column(name, justify="left" if name in texts else "right", no_wrap=name not in texts)
+    for row in rows:
+        table.add_row(*row)
+    return table
+
+
+def _header(table, width):
+    lines = printed(table, width).splitlines()
+    return lines[1 : next(number for number, line in enumerate(lines) if line.startswith("─"))]
+
+
+def test_a_name_stands_on_as_few_lines_as_there_is_room_for():
+    names = ["", *(f"{word}\nof a\nlong name" for word in ("first", "second", "third"))]
+    table = _table(names, [["GF", "1", "2", "3"]])
+    one, two, three = (_header(table, width) for width in (80, 48, 36))
+    assert [" ".join(line.split()) for line in one] == [
+        "first of a long name second of a long name third of a long name"
+    ]
+    assert len(two) == 2
+    assert [line.split() for line in three] == [["first", "second", "third"], ["of", "a"] * 3, ["long", "name"] * 3]
+
+
+def test_names_of_one_line_stand_on_the_ground_of_the_others():
+    header = _header(_table(["", "η", "excess\nrisk and\nmore"], [["GF", "1", "2"]]), 15)
+    assert [line.split() for line in header] == [["excess"], ["risk", "and"], ["η", "more"]]
+
+
+def test_text_is_wrapped_between_words_and_the_widest_column_first():
+    table = _table(["claim", "margin", "verdict"], [[LONG, "0.25", "assumption not met"]], texts=("claim", "verdict"))
+    (text,) = check_fits([table])
+    assert "assumption not met" in text  # the shorter text keeps its line
+
+
+def test_columns_that_are_not_to_be_wrapped_are_not():
+    table = _table(["", "interval", "claim"], [["heavy ball", "[0.1, 0.2]", "a b c d e f g"]], texts=("claim",))
+    (text,) = check_fits([table], 30)
+    assert any(line.startswith("heavy ball  [0.1, 0.2]  a b c") for line in text.splitlines())
+
+
+def test_columns_that_do_not_fit_go_below_each_other_with_the_names_of_the_rows():
+    names = ["scale", "", *(f"quantity{number}" for number in range(12))]
+    rows = [[f"{scale}", "GF", *(f"{scale + number}" for number in range(12))] for scale in (1, 2)]
+    (text,) = check_fits([_table(names, rows)])
+    pieces = [line for line in text.splitlines() if line.strip().startswith("scale")]
+    assert len(pieces) > 1
+    assert sum(line.count("quantity") for line in pieces) == 12
+    assert all(line.split()[1] == "GF" for line in text.splitlines() if line.strip().startswith(("1 ", "2 ")))
+
+
+def test_remarks_and_title_are_as_wide_as_the_terminal_not_as_the_columns():
+    text = printed(_table(["a"], [["1"]]), 100)
+    assert text.splitlines()[0] == "a title"
+    assert "wide, or so it seems" in text.splitlines()[-1]
+
+
+def test_a_piece_for_the_terminal_prints_as_one():
+    console = Console(width=80, record=True, file=io.StringIO())
+    table = _table(["a"], [["1"]])
+    console.print(fitted(table, 80))
+    assert [line.rstrip() for line in console.export_text().splitlines()] == printed(table, 80).splitlines()
+
+
+@pytest.mark.parametrize(("columns", "width"), [(40, 80), (120, 120), (400, 160)])
+def test_the_width_is_that_of_the_terminal_within_bounds(monkeypatch, columns, width):
+    monkeypatch.setenv("COLUMNS", str(columns))
+    assert width - 1 <= _widest_line() <= width
+
+
+def test_without_a_terminal_a_table_has_a_hundred_columns(monkeypatch):
+    def none(descriptor):
+        raise OSError
+
+    monkeypatch.delenv("COLUMNS", raising=False)
+    monkeypatch.setattr(os, "get_terminal_size", none)
+    assert 99 <= _widest_line() <= 100
+
+
+def _widest_line():
+    """Return the width of a table that would go on for ever."""
+    return max(map(len, printed(_table(["claim"], [["a " * 300]], texts=("claim",))).splitlines()))
+
+
+def test_claims_fit():
+    claims = [
+        Claim("the plateau at 2/η, " + LONG, "median S/(2/η) from 0.9 to 1.1", "η = 0.02: 0.6, " * 9, False),
+        Claim("a short one", "one", "one", None),
+    ]
+    (text,) = check_fits([claims_table(claims, "figure1: what is said, and what was measured")])
+    assert "not measured" in text
+
+
+@pytest.mark.parametrize("features", [(5,), (5, 500)])
+def test_the_theory_fits(features):
+    met, unknown = [Assumption("A1", True)], (Assumption(LONG, None),)
+    statements = (
+        judge("Corollary 1, alignment", LONG, -1.2345e-12, 4.5678e-12, assumptions=met),
+        judge("Theorem 2, flat minimizer", LONG, 2.0, 1.0, assumptions=met),
+        Statement("Theorem 4", LONG, Verdict.ASSUMPTION_NOT_MET, np.array(1e300), assumptions=unknown),
+    )
+    flows = [
+        CheckedFlow(depth, count, 1.0, number, Outcome.CONVERGED, 10, 1.0, statements)
+        for depth in (10, 320)
+        for count in features
+        for number in range(2)
+    ]
+    sample = LargeProductsSample(LargeProducts(1.25, 0.125, 120, 40), 2000, 1999, 2000, 1.5, 0.5)
+    texts = check_fits(theory_tables(TheoryResults(tuple(flows), {}, (sample,)), "small_scale"))
+    assert len(texts) == 2
+    assert "2 assumption not met" in " ".join(texts[0].split())

@@ -1,0 +1,318 @@
+"""Objects show themselves: in a line, as the table of the command line, in a notebook, drawn, and once stored."""
+
+import subprocess
+import sys
+import xml.etree.ElementTree as xml
+
+import jax
+import jax.numpy as jnp
+import matplotlib.pyplot as plt
+import numpy as np
+import pandas
+import pytest
+from own_networks import first_weight, make, regression
+from table_checks import check_fits
+
+import flowsim
+from flowsim import report
+from flowsim.curvature.eigenpair import eigenpair_dense, eigenpairs_dense
+from flowsim.experiments import StoreError
+from flowsim.theory import Assumption, Claim, Statement, Statements, Verdict, judge
+
+MET = [Assumption("A1", True)]
+
+
+@pytest.fixture(scope="module")
+def both():
+    """A flow and two descents, with a probe of a number and one of two."""
+    probes = [first_weight, _two_numbers]
+    return flowsim.compare(make(jax.random.key(0), 0.6), regression(), [0.02, 0.1], steps=60, records=8, probes=probes)
+
+
+def _two_numbers(network):
+    return jnp.stack([jnp.sum(weight**2) for weight in network.weights])
+
+
+@pytest.fixture(scope="module")
+def swept():
+    over = {"scale": [0.5, 0.8], "noise": [0.2, 0.9], "learning_rate": [0.1]}
+    return flowsim.sweep(make, regression, over, repetitions=2, steps=40, probes=[first_weight])
+
+
+@pytest.fixture(scope="module")
+def descent(both):
+    return both.descents[0].trajectory
+
+
+@pytest.fixture
+def nothing_computes(monkeypatch):
+    def refuse(*arguments, **options):
+        raise AssertionError("something was computed")
+
+    monkeypatch.setattr("flowsim.dynamics.trajectory.sharpness", refuse)
+
+
+@pytest.fixture(autouse=True)
+def _no_figures_are_left():
+    yield
+    plt.close("all")
+
+
+def _page(shown):
+    return xml.fromstring(f"<div>{shown._repr_html_()}</div>")
+
+
+class TestLines:
+    def test_a_trajectory_says_what_moved_it_how_it_ended_and_where(self, both, descent, nothing_computes):
+        flow = both.flow
+        end = f"converged at t = {float(flow.time):.4g} after {int(flow.steps)} steps, risk {flow.final_risk:.3g}"
+        assert repr(flow) == f"Trajectory(gradient_flow, {end})"
+        assert repr(descent).startswith("Trajectory(gradient_descent, η = 0.02, step limit at t = 1.2 after 60 steps")
+
+    def test_a_batch_says_how_many_runs_ended_in_which_way(self, both):
+        batch = jax.tree.map(lambda leaf: jnp.stack([leaf, leaf]), both.flow)
+        assert repr(batch) == str(batch) == "Trajectory(gradient_flow, 2 runs: 2 converged)"
+        assert batch._repr_html_() is None
+        with pytest.raises(ValueError, match=r"one run outside of jax.jit, found .*2 runs.*leaf\[0\]"):
+            batch.to_dataset()
+
+    def test_a_traced_trajectory_has_a_line_a_print_and_no_numbers(self, both):
+        seen = []
+
+        def looked_at(run):
+            seen.extend([repr(run), str(run)])
+            return run.risk
+
+        jax.jit(looked_at)(both.flow)
+        records = len(both.flow.times)
+        assert seen == [f"Trajectory(gradient_flow, traced, {records} records)"] * 2
+        seen.clear()
+        jax.eval_shape(jax.vmap(looked_at), jax.tree.map(lambda leaf: jnp.stack([leaf, leaf]), both.flow))
+        assert seen == [f"Trajectory(gradient_flow, traced, {records} records)"] * 2
+
+    @pytest.mark.parametrize("leaf", [None, True, "a word", jax.ShapeDtypeStruct((3,), float), object()])
+    def test_a_tree_of_anything_in_the_place_of_numbers_has_a_line(self, both, leaf):
+        assert repr(jax.tree.map(lambda _: leaf, both.flow)).startswith("Trajectory(gradient_flow, ")
+
+    def test_deleted_arrays_have_a_line(self, both):
+        gone = jax.tree.map(jnp.array, both.flow)
+        jax.tree.map(lambda leaf: leaf.delete(), gone)
+        assert repr(gone).startswith("Trajectory(gradient_flow, no numbers")
+
+    def test_others_are_a_line_each(self, both, swept):
+        assert repr(both) == "Comparison(GF converged; η = 0.02 step limit; η = 0.1 step limit)"
+        assert repr(swept) == "Sweep(2 scale × 2 noise; 2 repetitions; runs GF, η = 0.1)"
+
+    def test_eigenvalues_carry_their_certificate_and_tracers_their_shape(self):
+        pairs = eigenpairs_dense(jnp.diag(jnp.array([1.0, 4.0, 9.0])), largest=2)
+        assert repr(pairs.pair(0)).startswith("Eigenpair(9 ± ")
+        assert repr(pairs).startswith("Eigenpairs(2: 9 ± ")
+        assert repr(pairs).endswith(", 3 products)")
+        assert [line.split()[:2] for line in str(pairs).splitlines()[2:4]] == [["λ1", "9"], ["λ2", "4"]]
+        assert len(_page(pairs).findall(".//tbody/tr")) == 2
+        jax.jit(lambda matrix: _same(repr(eigenpair_dense(matrix)), "Eigenpair(float64[])"))(jnp.eye(2))
+        lost = jax.tree.map(lambda leaf: leaf, pairs)
+        assert "not converged" in str(type(lost)(lost.values, None, lost.residuals, ~lost.converged, lost.products))
+
+
+def _same(found, expected):
+    assert found == expected
+    return 0
+
+
+class TestPrinted:
+    def test_a_trajectory_is_a_table_with_one_row(self, both, descent):
+        assert "GF" in str(both.flow)
+        lines = str(descent).splitlines()
+        rule = next(number for number, line in enumerate(lines) if line.startswith("─"))
+        assert lines[rule + 1].split()[:3] == ["GD", "0.02", "60"]
+        assert "100" in lines[rule + 1].split()  # 2/η
+        assert lines[rule + 2].startswith("GD by")
+        assert "distance" not in str(descent)
+
+    @pytest.mark.parametrize(("error", "said"), [(RuntimeError("no"), "–"), (TypeError("no jvp"), "no table: TypeErr")])
+    def test_printing_a_trajectory_never_raises(self, descent, monkeypatch, error, said):
+        def refuse(*arguments, **options):
+            raise error
+
+        monkeypatch.setattr("flowsim.dynamics.trajectory.sharpness", refuse)
+        alone = jax.tree.map(lambda leaf: leaf, descent)
+        alone = type(alone)(**{name: getattr(alone, name) for name in alone.__dataclass_fields__} | {"sharpness": None})
+        assert said in str(alone)
+
+    def test_everything_fits_eighty_columns(self, both, descent, swept):
+        for tables in (
+            report.tables(both.to_dataset(), "a name"),
+            report.tables(descent.to_dataset(), ""),
+            report.sweep_shown(swept.dataset, "a name"),
+        ):
+            check_fits(tables)
+
+    def test_a_notebook_gets_tables_with_header_cells(self, both, descent, swept):
+        for shown, headers in ((both, "distance at last common t"), (descent, "verdict"), (swept, "settled")):
+            named = ["".join(cell.itertext()) for cell in _page(shown).findall(".//th[@scope='col']")]
+            assert headers in named
+
+
+class TestStatements:
+    def test_statements_are_lines_tables_and_frames(self):
+        series = judge("Lemma 1", "a ≤ b", [1.0, 2.0], [2.0, 2.5], assumptions=MET, times=np.arange(2.0))
+        apart = Statement("Theorem 5", "a", Verdict.NOT_APPLICABLE, note="other networks")
+        found = Statements((series, apart))
+        assert repr(series) == "Statement(Lemma 1: holds, margin 0.2, over 2 times)"
+        assert repr(found) == "Statements(1 holds, 1 not applicable)"
+        assert str(found).splitlines()[-1] == "Not applicable: Theorem 5"
+        assert str(series).splitlines()[-1].split() == ["Lemma", "1", "2", "2.5", "0.2", "holds"]
+        assert [found[0], *found[1:]] == [series, apart]
+        assert len(_page(found).findall(".//tbody/tr")) == 1
+        assert found.to_dataframe()["margin"].iloc[0] == pytest.approx(0.2)
+
+    def test_a_claim_is_a_line_and_a_table(self):
+        claim = Claim("no plateau", "below one", "0.5", True)
+        assert repr(claim) == "Claim(no plateau: holds)"
+        assert "below one" in str(claim)
+        assert len(_page(claim).findall(".//th")) == 3
+
+    def test_statements_about_runs_are_those_of_their_table(self, both):
+        about = flowsim.RunStatements(report.stored.recorded(both.to_dataset()).others[0].run, (_held(),))
+        assert repr(about) == "RunStatements(η = 0.02: held holds)"
+        assert str(about).splitlines()[-1].split() == ["held", "GD", "0.02", "1", "2", "0.5", "holds"]
+        assert str(both.statements) == "no statements"
+        frame = type(both.statements)((about,)).to_dataframe()
+        assert frame[["learning_rate", "name", "verdict"]].values.tolist() == [[0.02, "held", "holds"]]
+
+
+def _held():
+    return judge("held", "a ≤ b", 1.0, 2.0, assumptions=MET)
+
+
+class TestStored:
+    """What is read back tells the same, to the last character, without computing."""
+
+    @pytest.mark.parametrize("name", ["both", "flow", "descent", "swept"])
+    def test_live_and_read_back_are_the_same(self, request, both, tmp_path, name):
+        live = both.flow if name == "flow" else request.getfixturevalue(name)
+        live.save(tmp_path / "mine")
+        again = flowsim.open_results(tmp_path / "mine")
+        stored = again.swept if name == "swept" else again.comparison
+        assert str(live) == str(stored)
+        assert live._repr_html_() == stored._repr_html_()
+        pandas.testing.assert_frame_equal(live.to_dataframe(), stored.to_dataframe())
+        assert live.to_dataframe().attrs["units"] == stored.to_dataframe().attrs["units"]
+        assert live.figures().keys() == stored.figures().keys()
+        assert all(line in str(again) for line in str(stored).splitlines())
+
+    def test_results_answer_for_their_data_set_and_are_copied(self, both, tmp_path, nothing_computes):
+        both.save(tmp_path / "mine")
+        found = flowsim.open_results(tmp_path / "mine")
+        assert repr(found).startswith(f"Results('{tmp_path / 'mine'}': StoredRuns(GF converged; η = 0.02 step")
+        assert str(found).startswith("mine\n")
+        assert found.to_dataset().identical(found.trajectories)
+        assert found.plot("risk").get_ylabel() == r"risk $R$"
+        assert set(found.figures()) >= {"sharpness", "distance", "first_weight"}
+        assert len(_page(found).findall(".//caption")) == 2
+        written = found.save(tmp_path / "copy")
+        assert {path.name for path in written} >= {"trajectories.nc", "summary.json", "sharpness.png"}
+        assert str(flowsim.open_results(tmp_path / "copy").comparison) == str(found.comparison)
+        with pytest.raises(StoreError, match="holds other results; write overwrite=True"):
+            found.save(tmp_path / "copy")
+        with pytest.raises(StoreError, match="is the folder that these results were read from"):
+            found.save(tmp_path / "mine", overwrite=True)
+
+    def test_the_summary_of_a_lone_descent_has_no_flow(self, descent, tmp_path):
+        descent.save(tmp_path / "mine")
+        summary = flowsim.open_results(tmp_path / "mine").summary
+        assert summary["flow"] is None
+        assert [run["learning_rate"] for run in summary["descent"]] == [0.02]
+
+
+class TestFrames:
+    def test_trajectories_have_a_row_for_each_run_and_record(self, both):
+        runs = [both.flow, *(one.trajectory for one in both.descents)]
+        frame = both.to_dataframe()
+        assert len(frame) == sum(len(run.times) for run in runs)
+        for number, run in enumerate(runs):
+            part = frame[frame["run"] == number]
+            np.testing.assert_array_equal(part["risk"], run.risk)
+            np.testing.assert_array_equal(part[["_two_numbers_0", "_two_numbers_1"]], run.diagnostics["_two_numbers"])
+        assert frame["learning_rate"].dropna().unique().tolist() == [0.02, 0.1]
+        assert frame["dynamics"].unique().tolist() == ["gradient_flow", "gradient_descent"]
+        assert frame.attrs["units"]["risk"] == "1"
+        assert frame.attrs["long_name"]["risk"] == "risk R(W)"
+        assert frame.attrs["sharpness_lower_bound"] == both.bounds[0]
+
+    def test_sweeps_have_a_row_for_each_point_repetition_and_run(self, swept):
+        frame = swept.to_dataframe()
+        assert len(frame) == 2 * 2 * 2 * 2
+        row = frame[
+            (frame.scale == 0.8) & (frame.noise == 0.2) & (frame.repetition == 1) & (frame.learning_rate == 0.1)
+        ]
+        there = swept.dataset.sel(scale=0.8, noise=0.2, repetition=1).isel(run=1)
+        assert row["final_sharpness"].tolist() == [float(there["final_sharpness"])]
+        assert row["initial_risk"].tolist() == [float(there["initial_risk"])]
+        assert row["outcome"].tolist() == ["STEP_LIMIT"]
+        turned = swept.dataset.assign(final_sharpness=swept.dataset["final_sharpness"].transpose())
+        pandas.testing.assert_frame_equal(flowsim.Sweep(turned, ()).to_dataframe(), frame)
+
+
+class TestPlots:
+    @pytest.mark.parametrize("quantity", ["sharpness", "risk", "distance", "first_weight", "_two_numbers"])
+    def test_a_quantity_is_drawn_as_in_the_figures(self, both, quantity):
+        _, mine = plt.subplots()
+        drawn = both.plot(quantity, ax=mine)
+        assert drawn is mine
+        figures = both.figures()
+        if quantity in figures:
+            figure = figures[quantity].axes[0]
+            assert (drawn.get_ylabel(), drawn.get_yscale()) == (figure.get_ylabel(), figure.get_yscale())
+            assert drawn.get_xlabel() == figure.get_xlabel() == r"time $t = \eta k$"
+            assert len(drawn.lines) == len(figure.lines)
+        assert {text.get_text() for text in drawn.get_legend().get_texts()} >= {r"$\eta = 0.02$", r"$\eta = 0.1$"}
+
+    def test_a_lone_descent_has_its_edge_and_no_flow(self, descent):
+        axes = descent.plot("sharpness")
+        labels = [line.get_label() for line in axes.lines]
+        assert r"$\eta = 0.02$" in labels
+        assert "GF" not in labels
+        assert descent.to_dataset()["learning_rate"].values.tolist() == [0.02]
+        assert set(descent.figures()) >= {"squared_distance", "sharpness"}
+        assert "distance" not in descent.figures()
+
+    def test_unknown_names_are_answered_with_the_known_ones(self, both, swept):
+        with pytest.raises(ValueError, match=r"'sharpnes' was not recorded: there are risk, .*first_weight"):
+            both.plot("sharpnes")
+        with pytest.raises(ValueError, match=r"'time' was not recorded"):
+            both.plot("time")
+        with pytest.raises(ValueError, match=r"'time' was not recorded: there are .*first_weight.*steps"):
+            swept.plot("time")
+        with pytest.raises(ValueError, match=r"at has 'depth': the axes beside scale, along which it goes, are noise"):
+            swept.plot("risk", at={"depth": 3})
+        with pytest.raises(ValueError, match=r"at\['noise'\] is 7: the sweep has 0.2, 0.9"):
+            swept.plot("risk", at={"noise": 7})
+
+    def test_a_sweep_is_drawn_along_its_first_axis_where_asked_on_the_others(self, swept):
+        axes = swept.plot("first_weight", at={"noise": 0.9})
+        assert axes.get_title() == "noise = 0.9"
+        assert axes.get_xlabel() == "scale of the initialization"
+        line = next(line for line in axes.lines if line.get_label() == "GF")
+        ends = swept.dataset["final_first_weight"].sel(noise=0.9).isel(run=0).mean("repetition")
+        np.testing.assert_allclose(line.get_ydata(), ends, rtol=1e-12)
+        assert swept.plot("steps").get_ylabel() == "steps"
+        assert swept.plot("sharpness").get_title() == "noise = 0.2"
+
+
+def test_other_dynamics_alone_know_their_learning_rate_and_their_edge():
+    quartic = flowsim.Risk(lambda w: jnp.sum(w**2), infimum=0.0)
+    ball = flowsim.descend(jnp.ones(2), quartic, optimizer=flowsim.HeavyBall(0.01), steps=5)
+    row = report.rows(ball.to_dataset())[0]
+    assert (row["method"], row["learning_rate"]) == ("heavy ball", 0.01)
+    assert row["threshold"] == pytest.approx(2 * 1.9 / 0.01)
+    flow = flowsim.integrate(jnp.ones(2), quartic, ts=[])
+    assert flow.learning_rate is None
+    assert report.rows(flow.to_dataset())[0]["threshold"] is None
+
+
+def test_importing_flowsim_brings_no_tables_and_no_figures():
+    code = "import flowsim, sys; print([m for m in ('pandas', 'xarray', 'matplotlib', 'rich') if m in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "[]\n"

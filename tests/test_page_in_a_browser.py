@@ -1,0 +1,201 @@
+"""The page in a real browser: it opens from a disk, says values, and its slider and switches move all plots.
+
+It takes a Chromium, found on the path or named by CHROMIUM; without one these tests are passed over.
+"""
+
+import os
+import shutil
+
+import jax
+import numpy as np
+import pytest
+import xarray
+
+import flowsim
+from flowsim.data import gaussian_teacher
+from flowsim.report.page.sweep_plots import sweep_plots
+
+sync_api = pytest.importorskip("playwright.sync_api")
+BROWSER = os.environ.get("CHROMIUM") or next(
+    filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None
+)
+pytestmark = [pytest.mark.slow, pytest.mark.skipif(BROWSER is None, reason="no Chromium is here")]
+DESK, PHONE = {"width": 1280, "height": 900}, {"width": 390, "height": 844}
+FIGURES = "Bokeh.documents[0].roots()"
+# Where the slider points: of the plots in the order of the page.
+NOW = f"{FIGURES}.map((f) => f.center.find((p) => p.type === 'Span' && p.dimension === 'height'))"
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """A flow beside two descents, and a sweep of networks, each with its page."""
+    problem = flowsim.LinearRegression(*gaussian_teacher(np.random.default_rng(0), 20, 3))
+    place = tmp_path_factory.mktemp("pages")
+    network = flowsim.DeepLinear.gaussian(widths=[3, 3, 1], scale=0.6, key=jax.random.key(1))
+    flowsim.compare(network, problem, [0.1, 0.3], steps=200, records=40).save(place / "runs")
+    over = {"scale": [0.3, 0.6], "learning_rate": [0.1, 0.3]}
+
+    def make(key, scale):
+        return flowsim.DeepLinear.gaussian(widths=[3, 3, 1], scale=scale, key=key)
+
+    flowsim.sweep(make, problem, over, repetitions=3, steps=100).save(place / "sweep")
+    return place
+
+
+@pytest.fixture(scope="module")
+def browser():
+    with sync_api.sync_playwright() as playwright:
+        started = playwright.chromium.launch(executable_path=BROWSER, args=["--no-sandbox"])
+        yield started
+        started.close()
+
+
+@pytest.fixture
+def opened(browser, folder):
+    """Return a function that opens a page, and hold that nothing is asked of a network and nothing complains."""
+    asked, complaints, contexts = [], [], []
+
+    def open_page(name, viewport=DESK, **options):
+        contexts.append(browser.new_context(viewport=viewport, offline=True, **options))
+        page = contexts[-1].new_page()
+        page.on("request", lambda request: asked.append(request.url))
+        page.on("pageerror", lambda error: complaints.append(str(error)))
+        page.on("console", lambda said: complaints.append(said.text) if said.type in ("error", "warning") else None)
+        page.goto((folder / name / "report.html").as_uri())
+        page.wait_for_selector("html[data-ready=yes]")
+        page.wait_for_function("Bokeh.documents[0].is_idle")
+        return page
+
+    yield open_page
+    for context in contexts:
+        context.close()
+    assert [url for url in asked if not url.startswith(("file:", "data:"))] == []
+    assert complaints == []
+
+
+def slide(page, share):
+    slider = page.locator("input[type=range]")
+    slider.fill(str(round(1000 * share)))
+    return page.locator("output").inner_text()
+
+
+@pytest.mark.parametrize("name", ["runs", "sweep"])
+@pytest.mark.parametrize("viewport", [DESK, PHONE], ids=["desk", "phone"])
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_a_page_opens_without_a_network_and_without_a_complaint(opened, name, viewport, scheme):
+    page = opened(name, viewport, color_scheme=scheme)
+    plots = page.locator(".canvas")
+    assert plots.count() >= 2
+    for plot in plots.all():
+        assert plot.locator("canvas").count() >= 1
+        assert plot.bounding_box()["height"] >= 300
+    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+    ink = page.evaluate(
+        f"{FIGURES}[0].below[0].axis_label_text_color.value ?? {FIGURES}[0].below[0].axis_label_text_color"
+    )
+    assert ink == ("#ececec" if scheme == "dark" else "#1a1a1a")
+
+
+@pytest.mark.parametrize("name", ["runs", "sweep"])
+def test_a_touch_of_a_curve_shows_its_values(opened, name):
+    page = opened(name)
+    plot = page.locator(".canvas").first
+    plot.scroll_into_view_if_needed()
+    place = page.evaluate(
+        """() => {
+          const figure = Bokeh.documents[0].roots()[0];
+          const { frame } = Bokeh.index.find_one(figure);
+          const lines = figure.renderers.filter((one) => one.glyph.type === "Line" && one.data_source.data.label[0]);
+          const { x, y, label } = lines.at(-1).data_source.data;
+          const { x_range, y_range } = figure;
+          const inside = (at) => y[at] > y_range.start && y[at] < y_range.end && x[at] < x_range.end;
+          const places = Array.from(x.keys()).filter(inside);
+          const at = places[Math.floor(places.length / 2)];
+          return { left: frame.x_scale.compute(x[at]), top: frame.y_scale.compute(y[at]), label: label[at],
+                   told: String(Number(y[at].toPrecision(6))) };
+        }"""
+    )
+    box = plot.locator(".bk-Canvas").bounding_box()
+    page.mouse.move(box["x"] + place["left"] + 2, box["y"] + place["top"] + 2)
+    page.mouse.move(box["x"] + place["left"], box["y"] + place["top"])
+    page.wait_for_selector(".bk-Tooltip", state="attached")
+    tips = page.evaluate("[...document.querySelectorAll('.bk-Tooltip')].map((tip) => tip.shadowRoot.textContent)")
+    assert any(place["label"] in tip and place["told"] in tip for tip in tips), tips
+
+
+def test_the_slider_moves_all_plots_and_tells_the_values_there(opened, folder):
+    page = opened("runs")
+    count = page.locator(".canvas").count()
+    assert not any(page.evaluate(f"{NOW}.map((now) => now.visible)"))
+    said = slide(page, 0.5)
+    places = page.evaluate(f"{NOW}.map((now) => now.location)")
+    assert len(places) == count
+    assert len(set(places)) == 1
+    assert float(said.removeprefix("t = ")) == pytest.approx(places[0], rel=1e-4)
+    assert all(page.evaluate(f"{NOW}.map((now) => now.visible)"))
+    slide(page, 0.25)
+    later = page.evaluate(f"{NOW}.map((now) => now.location)")
+    assert later[0] < places[0]
+    header = page.locator(".readout th[scope=col]").all_inner_texts()
+    first = page.locator(".readout tbody tr").first.locator("th, td").all_inner_texts()
+    told = dict(zip(header, first, strict=True))
+    flow = flowsim.open_results(folder / "runs").trajectories.isel(run=0)
+    record = int(np.searchsorted(flow["time"].values[: int(flow["records"])], later[0] * (1 + 1e-9), side="right")) - 1
+    assert float(told["Risk"]) == pytest.approx(float(flow["risk"][record]), rel=1e-4)
+    assert float(told["Sharpness"]) == pytest.approx(float(flow["sharpness"][record]), rel=1e-4)
+
+
+@pytest.mark.parametrize("name", ["runs", "sweep"])
+def test_a_curve_is_switched_off_in_all_plots_and_on_again(opened, name):
+    page = opened(name)
+    hidden = f"{FIGURES}.map((f) => f.renderers.filter((one) => one.visible).length)"
+    before = page.evaluate(hidden)
+    box = page.locator("[data-key]").nth(1)
+    box.uncheck()
+    after = page.evaluate(hidden)
+    assert sum(less < more for less, more in zip(after, before, strict=True)) >= len(before) - 1
+    box.check()
+    assert page.evaluate(hidden) == before
+
+
+def test_scales_are_switched_between_linear_and_logarithmic(opened):
+    page = opened("runs")
+    kinds = f"{FIGURES}.map((f) => [f.x_scale.type, f.y_scale.type, f.y_range.start])"
+    before = page.evaluate(kinds)
+    page.locator("[data-scale-of]").first.click()
+    after = page.evaluate(kinds)
+    assert before[0][1] != after[0][1]
+    assert before[1:] == after[1:]
+    page.locator("[data-time-scale]").click()
+    assert all(new[0] != old[0] for new, old in zip(page.evaluate(kinds), before, strict=True))
+    said = slide(page, 0.0)
+    assert float(said.removeprefix("t = ")) >= 0
+    page.wait_for_function("Bokeh.documents[0].is_idle")
+
+
+def test_zooming_in_time_zooms_all_plots(opened):
+    page = opened("runs")
+    page.evaluate(f"{FIGURES}[0].x_range.setv({{start: 0.1, end: 0.2}})")
+    assert page.evaluate(f"{FIGURES}.map((f) => f.x_range.end)") == [0.2] * page.locator(".canvas").count()
+
+
+def test_a_page_on_paper_is_dark_on_white(opened):
+    page = opened("runs", color_scheme="dark")
+    page.evaluate("window.dispatchEvent(new Event('beforeprint'))")
+    page.emulate_media(media="print")
+    assert page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
+    assert not page.locator(".through").is_visible()
+
+
+def test_critical_learning_rates_of_a_sweep_are_drawn_below_what_theory_allows(folder):
+    dataset = flowsim.open_results(folder / "sweep").sweep
+    lower = xarray.ones_like(dataset["initial_risk"]) * xarray.DataArray([0.1, 0.2, 0.4], dims="repetition")
+    bound = xarray.full_like(dataset["initial_risk"].isel(repetition=0), 2.5)
+    brackets = {"critical_learning_rate_lower": lower, "critical_learning_rate_upper": 4 * lower}
+    group = sweep_plots(dataset.assign(brackets | {"sharpness_lower_bound": bound}))
+    *every, median, allowed = group.plots[0].curves
+    assert group.plots[0].heading == "Critical learning rate"
+    np.testing.assert_allclose(median.columns["y"], 0.4)
+    np.testing.assert_allclose(allowed.columns["y"], 0.8)
+    np.testing.assert_allclose(sorted(every[0].columns["y"]), [0.2, 0.2, 0.4, 0.4, 0.8, 0.8])
+    assert group.plots[0].log[1] > 0.8

@@ -1,0 +1,227 @@
+"""How far long work is: what a function hears, and what a bar shows, while nothing else changes."""
+
+import gc
+import io
+import os
+import re
+import select
+import subprocess
+import sys
+import time
+from itertools import pairwise
+from types import SimpleNamespace
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from rich.console import Console
+
+import flowsim
+from flowsim import cli
+from flowsim.dynamics import Outcome, driver, interruptible
+from flowsim.dynamics.how_far import WayGone
+from flowsim.progress import heard
+from flowsim.progress.bar import shown_on
+
+
+@pytest.fixture
+def often(monkeypatch):
+    """Have the compiled loop come back to Python after every few steps."""
+    monkeypatch.setattr(driver, "steps_per_second", lambda *arguments, **options: 7)
+    monkeypatch.setattr(interruptible, "_SECONDS_PER_CALL", 1e-4)
+
+
+def same(one, other):
+    leaves = [jax.tree.leaves((run.network, run.times, run.risk, run.gradient_norm)) for run in (one, other)]
+    return all(np.array_equal(a, b, equal_nan=True) for a, b in zip(*leaves, strict=True))
+
+
+def test_an_event_is_a_text_and_knows_how_much_is_done():
+    assert flowsim.Progress("flow") == flowsim.Progress("flow", 0, 8, "steps") == "flow"
+    assert flowsim.Progress("flow", 2, 8) == "flow: 25%"
+    event = flowsim.Progress("flow", 2, 8, "steps")
+    assert event == "flow: 2 of 8 steps"
+    assert (event.stage, event.done, event.total, event.unit, event.fraction) == ("flow", 2, 8, "steps", 0.25)
+    assert event.renamed("part") == "part: 2 of 8 steps"
+    assert flowsim.Progress("flow", 3, None, "steps").fraction is None
+    assert flowsim.Progress("flow", 3, 12_345_678, "steps") == "flow: 3 of 12345678 steps"
+    assert flowsim.Progress("stored already", 0, 0).fraction == 1
+
+
+@pytest.mark.parametrize("wrong", [None, "yes", 3])
+def test_who_cannot_hear_is_refused_at_the_call(mlp, problem, wrong):
+    with pytest.raises(
+        TypeError, match=r"progress must be True for a bar, False, or a function of a flowsim\.Progress"
+    ):
+        flowsim.integrate(mlp, problem, progress=wrong)
+    with pytest.raises(TypeError, match="progress must be True"):
+        flowsim.compare(mlp, problem, [0.02], progress=wrong)
+    with pytest.raises(TypeError, match="progress must be True"):
+        flowsim.sweep(lambda: mlp, problem, {}, progress=wrong)
+    with pytest.raises(TypeError, match="progress must be True"):
+        jax.jit(lambda: flowsim.integrate(mlp, problem, progress=wrong).risk)()
+
+
+def test_a_flow_that_is_heard_is_the_same_to_the_last_bit_and_compiles_nothing(mlp, problem, mlp_flow, often, compiled):
+    silent = flowsim.integrate(mlp, problem)  # mlp_flow may be from long before, and its programs forgotten
+    said, before = [], compiled()
+    flow = flowsim.integrate(mlp, problem, progress=said.append)
+    assert compiled() == before
+    assert same(flow, silent)
+    assert same(flow, mlp_flow)
+    assert len(said) > 5
+    done = [event.fraction for event in said]
+    assert done[0] == 0
+    assert done == sorted(done)
+    assert done[-2] < done[-1] == 1
+    assert {event.stage for event in said} == {"gradient flow"}
+
+
+def test_a_run_that_is_over_in_one_call_is_heard_at_its_start_and_at_its_end(mlp, problem, mlp_flow, tmp_path):
+    said = []
+    flow = flowsim.integrate(mlp, problem, progress=said.append, checkpoint=tmp_path / "flow")
+    assert said == ["gradient flow", "gradient flow: 100%"]
+    assert same(flow, mlp_flow)
+    flowsim.integrate(mlp, problem, progress=said.append, checkpoint=tmp_path / "flow")
+    assert said[2:] == ["gradient flow", "gradient flow: 100%"]  # it is over where it begins
+
+
+def test_a_descent_is_heard_in_steps_and_says_where_it_ended(mlp, problem, often, compiled):
+    silent = flowsim.descend(mlp, problem, learning_rate=0.02, steps=4000)
+    said, before = [], compiled()
+    run = flowsim.descend(mlp, problem, learning_rate=0.02, steps=4000, progress=said.append)
+    assert compiled() == before
+    assert same(run, silent)
+    assert run.steps < 4000
+    assert {event.total for event in said[:-1]} == {4000}
+    assert said[-1] == f"gradient descent: {int(run.steps)} of {int(run.steps)} steps"
+    assert all(early.done < late.done for early, late in pairwise(said))
+
+
+def request_of(**stopping):
+    asked = flowsim.Stopping(**stopping)
+    return SimpleNamespace(dynamics=flowsim.GradientFlow(), stopping=asked, t1=10.0, max_steps=1000)
+
+
+def state_of(*, steps=0, time=0.0, unrest=1.0, bound=1e-8, risks=(), code=Outcome.RUNNING):
+    slots = {"probes": {"risk": np.array([*risks, np.nan]), "excess_risk": np.array([*risks, np.nan])}}
+    return SimpleNamespace(
+        steps=steps,
+        rejected_steps=steps,
+        clock=SimpleNamespace(time=time),
+        unrest=unrest,
+        watch=SimpleNamespace(bound=bound),
+        schedule=SimpleNamespace(records=SimpleNamespace(slots=slots, count=len(risks))),
+        code=code,
+    )
+
+
+def test_a_flow_is_as_far_as_the_nearest_of_its_criteria():
+    def reached(**last):
+        way = WayGone(request_of(excess_risk=1e-6))
+        way.reached(state_of(risks=(1.0,)))
+        return way.reached(state_of(**last)).fraction
+
+    assert reached(steps=200, time=1.0) == 0.4  # with the rejected ones, of 1000
+    assert reached(steps=1, time=7.0) == 0.7
+    assert reached(time=1.0, unrest=1e-6) == pytest.approx(0.75)  # six decades of eight
+    assert reached(time=1.0, risks=(1.0, 1e-3)) == pytest.approx(0.5)  # three decades of six
+    assert reached(time=1.0, unrest=1e-9) == 0.99  # small enough, and yet not at its end
+    assert reached(time=1.0, code=Outcome.DIVERGED) == 1
+
+
+def test_the_way_is_counted_from_the_highest_gradient_and_never_goes_back():
+    way = WayGone(request_of())
+    fractions = [way.reached(state_of(unrest=unrest)).fraction for unrest in (1e-4, 1e-6, 1e-2, 1e-4, 1e-6)]
+    assert fractions == pytest.approx([0, 0.5, 0.5, 0.5, 4 / 6])
+
+
+@pytest.mark.slow
+def test_nothing_is_heard_inside_of_a_transformation(problem):
+    said = []
+    network = flowsim.DeepLinear.gaussian(widths=[5, 1], scale=0.3, key=jax.random.key(0))
+
+    def risk(rate):
+        run = flowsim.descend(network, problem, learning_rate=rate, steps=3, progress=said.append)
+        return jnp.nanmin(run.risk)
+
+    np.testing.assert_allclose(jax.jit(risk)(0.1), jax.vmap(risk)(jnp.array([0.1]))[0], rtol=1e-12)
+    assert said == []
+    risk(0.1)
+    assert said == ["gradient descent", "gradient descent: 3 of 3 steps"]
+
+
+def test_a_comparison_is_heard_run_by_run(mlp, problem, comparison):
+    said = []
+    again = flowsim.compare(mlp, problem, [0.02, 0.08, 0.5], steps=4000, progress=said.append)
+    assert same(again.flow, comparison.flow)
+    stages = list(dict.fromkeys(event.stage for event in said))
+    descents = [f"descent with η = {rate}" for rate in (0.02, 0.08, 0.5)]
+    assert stages == [*descents, "gradient flow", "sharpness along the way"]
+    assert {event.fraction for event in said if event.stage == "gradient flow"} >= {0, 1}
+
+
+def test_where_nobody_looks_nothing_is_written(mlp, problem, mlp_flow, capfd):
+    assert same(flowsim.integrate(mlp, problem, progress=True), mlp_flow)
+    with heard(True) as tell:
+        assert tell.listener is None
+        assert tell.during("part") is False
+    assert capfd.readouterr() == ("", "")
+
+
+def test_a_bar_shows_stage_and_part_and_is_gone_in_the_end():
+    console = Console(file=io.StringIO(), force_terminal=True, width=100)
+    with shown_on(console, "residual") as tell:
+        tell(flowsim.Progress("descent"))
+        tell.listener._bars.refresh()
+        tell(flowsim.Progress("flow", 1, 4))
+        tell.listener._bars.refresh()
+        (task,) = tell.listener._bars.tasks
+        assert (task.description, task.percentage) == ("residual: flow", 25)
+    shown = console.file.getvalue()
+    assert re.search(r"residual: descent .*residual: flow .* 25%", shown, re.DOTALL)
+    assert shown.endswith("\x1b[?25h\r\x1b[1A\x1b[2K")  # the cursor is seen again, and the line is empty
+
+
+def test_an_interrupt_leaves_no_bar_behind():
+    console = Console(file=io.StringIO(), force_terminal=True, width=100)
+
+    def interrupted():
+        with shown_on(console) as tell:
+            tell(flowsim.Progress("flow", 1, 4))
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        interrupted()
+    assert console.file.getvalue().endswith("\x1b[?25h\r\x1b[1A\x1b[2K")
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="has no pseudo-terminals")
+def test_a_terminal_sees_at_once_that_the_command_line_starts_and_nothing_of_it_in_the_end():
+    ours, theirs = os.openpty()
+    began = time.monotonic()
+    process = subprocess.Popen([sys.executable, "-m", "flowsim", "missing.yaml"], stdout=theirs, stderr=theirs)
+    os.close(theirs)
+    shown, first = b"", None
+    while select.select([ours], [], [], 60)[0]:
+        try:
+            shown += os.read(ours, 4096)
+        except OSError:  # the other end is closed
+            break
+        first = first or (time.monotonic() - began, shown)
+    assert process.wait() == 2
+    assert first[1].startswith(b"flowsim: starting ...")
+    assert first[0] < (time.monotonic() - began) / 2  # long before the imports are done
+    assert b"starting ...\r                     \r" in shown
+    assert b"flowsim: missing.yaml: found no such file" in shown
+
+
+def test_garbage_is_collected_again_once_the_command_line_works(capsys):
+    gc.disable()
+    try:
+        assert cli.main(["missing.yaml"]) == 2
+        assert gc.isenabled()
+    finally:
+        gc.enable()
+    assert "found no such file" in capsys.readouterr().err
