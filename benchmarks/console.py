@@ -4,11 +4,16 @@ import argparse
 import datetime
 import os
 import platform
+import shlex
 import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import jax
+from saved import Saved, markdown
+
+# What `--save` writes to; nothing is saved without it.
+_saved: Saved | None = None
 
 
 def begin(what: str) -> bool:
@@ -20,14 +25,31 @@ def options(what: str) -> argparse.ArgumentParser:
     """Return the options that every benchmark has, to which it may add its own."""
     parser = argparse.ArgumentParser(description=what)
     parser.add_argument("--quick", action="store_true", help="fewer cases, for a run of less than a minute")
+    name = Path(sys.argv[0]).stem
+    parser.add_argument(
+        "--save", nargs="?", const=name, metavar="NAME", help=f"keep the tables as results/NAME.json (default: {name})"
+    )
     return parser
 
 
 def start(parser: argparse.ArgumentParser) -> argparse.Namespace:
-    """Print what is measured and on what machine; return the options given."""
+    """Print what is measured and on what machine; return the options given. Exits with code 2 for `--quick --save`."""
+    global _saved
     given = parser.parse_args()
+    if given.save and given.quick:
+        parser.error("--save keeps what is published, which --quick is not: leave out one of the two")
     _restart_with_one_blas_thread()
-    machine = [
+    machine = ", ".join(_machine())
+    print(f"{parser.description} [{machine}{', --quick' if given.quick else ''}]", flush=True)
+    if given.save:
+        _saved = Saved(
+            given.save, shlex.join(["python", f"benchmarks/{Path(sys.argv[0]).name}", *sys.argv[1:]]), machine
+        )
+    return given
+
+
+def _machine() -> list[str]:
+    return [
         f"{os.cpu_count()} cores (load {os.getloadavg()[0]:.1f} before)",
         _processor(),
         f"Python {platform.python_version()}",
@@ -36,25 +58,14 @@ def start(parser: argparse.ArgumentParser) -> argparse.Namespace:
         "float64" if jax.config.jax_enable_x64 else "float32",
         str(datetime.date.today()),
     ]
-    print(f"{parser.description} [{', '.join(machine)}{', --quick' if given.quick else ''}]", flush=True)
-    return given
 
 
 def table(title: str, columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
-    """Print a table in Markdown; numbers with two or three digits."""
-    cells = [list(columns), *([_text(value) for value in row] for row in rows)]
-    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
-    lines = ["| " + " | ".join(map(str.ljust, row, widths)) + " |" for row in cells]
-    lines.insert(1, "|" + "|".join("-" * (width + 2) for width in widths) + "|")
-    print(f"\n{title}\n\n" + "\n".join(lines), flush=True)
-
-
-def _text(value: object) -> str:
-    if not isinstance(value, float):
-        return str(value)
-    if value == 0 or 1e-2 <= abs(value) < 1e4:
-        return f"{value:.3g}" if abs(value) < 1000 else f"{value:.0f}"
-    return f"{value:.1e}"
+    """Print a table in Markdown; numbers with two or three digits. With `--save`, keep it with all of them."""
+    rows = [list(row) for row in rows]
+    print(f"\n{title}\n\n{markdown(columns, rows)}", flush=True)
+    if _saved is not None:
+        _saved.add(title, columns, rows)
 
 
 def _restart_with_one_blas_thread() -> None:

@@ -1,6 +1,6 @@
 """How closely models of descent follow it: distances, sharpness, oscillation and mean risk, over seeds and rates.
 
-    python benchmarks/edge.py [linear] [gelu] [digits] [--seeds 12] [--json edge.json] [--show]
+    python benchmarks/edge.py [linear] [gelu] [digits] [--quick] [--json edge.json] [--save]
 
 For every seed and learning rate: descent, the gradient flow, the central flow and edge flows of order one and two,
 from one start, at one time. Distances are from the centre of descent's oscillation (`flowsim.models`). Sharpness S,
@@ -9,15 +9,16 @@ itself where no infimum is known. The roughness is by how much an amplitude diff
 of period two has nearly none. With `--json` each run is kept as soon as it is there, and is not made a second time.
 """
 
-import argparse
 import itertools
 import json
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import equinox as eqx
 import jax
 import numpy as np
+from console import options, start, table
 
 import flowsim
 from flowsim.experiments import build, parse_overrides, read_scenario
@@ -26,17 +27,19 @@ from flowsim.networks import split
 
 SCENARIOS = Path(__file__).parents[1] / "scenarios"
 CASES = {
-    "linear": {"scenario": "edge_of_stability.yaml", "rates": (0.06, 0.08, 0.1), "t1": 40.0, "sets": []},
+    "linear": {"scenario": "edge_of_stability.yaml", "rates": (0.06, 0.08, 0.1), "t1": 40.0, "seeds": 12, "sets": []},
     "gelu": {
         "scenario": "edge_of_stability.yaml",
         "rates": (0.03, 0.05, 0.07),
         "t1": 30.0,
+        "seeds": 8,
         "sets": ["network.activation=gelu", "network.scale=0.6"],
     },
     "digits": {
         "scenario": "digits.yaml",
         "rates": (0.06, 0.08, 0.1),
         "t1": 100.0,
+        "seeds": 4,
         "sets": ["precision=float64", "network.scale=0.5"],
     },
 }
@@ -50,6 +53,10 @@ MODELS = {
 REACHES = (0.0, 2.0, 4.5, np.inf)
 LAST, ROUNDING = 60, 1e-9
 FOREVER = flowsim.Stopping(gradient_norm=None)
+RUN = ("seed", "η", "roughness", *(f"{name}: distance" for name in MODELS), "GF / edge 2")
+RUN += ("S: GD, central, edge 2", "√tr Σ: GD, central, edge 2", "mean risk: GD, central, edge 2, GF")
+SUMMARY = ("case", "ηS", "runs", "model", "closer", "farther", "ended before", "S", "√tr Σ", "mean risk")
+SUMMARY += ("gradients + products",)
 PROBES = [flowsim.probes.Oscillation(), flowsim.probes.MeanRisk()]
 
 
@@ -87,68 +94,69 @@ def one(case: dict, seed: int, rate: float) -> dict:
     return row
 
 
-def table(rows: list[dict]) -> str:
-    """Return the rows as Markdown."""
-    names = ["seed", "η", "rough", *(f"{name}: distance" for name in MODELS), "GF / edge 2"]
-    names += ["S GD, central, edge 2", "√tr Σ GD, central, edge 2", "mean risk GD, central, edge 2, GF"]
-    lines = ["| " + " | ".join(names) + " |", "|---" * len(names) + "|"]
-    for row in rows:
-        distances = [row[name]["distance"] for name in MODELS]
-        cells = [row["seed"], row["learning_rate"], f"{row['roughness']:.2f}", *(f"{d:.2g}" for d in distances)]
-        cells.append(f"{distances[0] / distances[-1]:.1f}")
-        seen = ("GD", "central", "edge 2")
-        cells += [", ".join(f"{row[name][key]:.{digits}g}" for name in seen) for key, digits in (("S", 4), ("r", 2))]
-        cells.append(", ".join(f"{row[name]['risk']:.2g}" for name in (*seen, "GF")))
-        lines.append("| " + " | ".join(map(str, cells)) + " |")
-    return "\n".join(lines)
+def run_row(row: dict) -> tuple:
+    """Return what is printed of the runs from one start at one learning rate."""
+    distances = [row[name]["distance"] for name in MODELS]
+    seen = ("GD", "central", "edge 2")
+    pairs = [", ".join(f"{row[name][key]:.{digits}g}" for name in seen) for key, digits in (("S", 4), ("r", 2))]
+    risks = ", ".join(f"{row[name]['risk']:.2g}" for name in (*seen, "GF"))
+    start = row["seed"], row["learning_rate"], row["roughness"]
+    return (*start, *distances, distances[0] / distances[-1], *pairs, risks)
 
 
-def summary(rows: list[dict]) -> str:
-    """Return medians and ranges of how much closer each model is, and of what it predicts over what is measured."""
-    lines = []
+def summary_rows(case: str, rows: list[dict]) -> Iterator[tuple]:
+    """Yield how much closer each model is, and what it predicts over what is measured, by how far the flow goes."""
     for low, high in itertools.pairwise(REACHES):
         chosen = [row for row in rows if low < row["GF"]["S"] * row["learning_rate"] <= high]
-        lines.append(f"ηS of the gradient flow at the end in ({low:g}, {high:g}]: {len(chosen)} of {len(rows)} runs")
-        lines += [line for name in list(MODELS)[1:] if chosen for line in spreads(chosen, name)]
-    return "\n".join(lines)
+        for name in list(MODELS)[1:] if chosen else ():
+            group = (case, reach(chosen), len(chosen)) if name == "central" else ("", "", "")
+            yield (*group, name, *spreads(chosen, name))
 
 
-def spreads(rows: list[dict], name: str) -> list[str]:
-    """Return how close a model is to descent, and what it predicts over what is measured."""
+def reach(rows: list[dict]) -> str:
+    """Return from where to where ηS of the gradient flow goes at the end."""
+    ends = sorted(row["GF"]["S"] * row["learning_rate"] for row in rows)
+    return f"{ends[0]:.2g} to {ends[-1]:.2g}"
+
+
+def spreads(rows: list[dict], name: str) -> tuple:
+    """Return how close a model is to descent, how often farther or ended before, and what it predicts."""
     closer = np.array([row["GF"]["distance"] / row[name]["distance"] for row in rows])
-    farther = np.sum(closer < 0.999)  # below the edge the central flow is the gradient flow
-    ended = np.isnan(closer).sum()
-    lines = [f"* {name}: closer than GF by {spread(closer)}, farther in {farther}, ended before in {ended}"]
-    for key in ("S", "r", "risk"):
-        ratio = [row[name][key] / row["GD"][key] for row in rows if row["GD"]["r"] > ROUNDING]
-        lines += [f"  * {key}, predicted / measured: {spread(np.array(ratio))}"] if ratio else []
-    return [*lines, f"  * gradients, products: {np.median([row[name]['work'] for row in rows], axis=0)}"]
+    farther, ended = int(np.sum(closer < 0.999)), int(np.isnan(closer).sum())  # below the edge central is the flow
+    ratios = [
+        np.array([row[name][key] / row["GD"][key] for row in rows if row["GD"]["r"] > ROUNDING])
+        for key in ("S", "r", "risk")
+    ]
+    gradients, products = np.median([row[name]["work"] for row in rows], axis=0)
+    predicted = [spread(ratio, 0.25, 0.75) for ratio in ratios]
+    return spread(closer, 0.0, 1.0), farther, ended, *predicted, f"{gradients:.0f} + {products:.0f}"
 
 
-def spread(values: np.ndarray) -> str:
-    """Return median, quartiles and range."""
-    low, quarter, middle, three, high = np.nanquantile(values, [0, 0.25, 0.5, 0.75, 1])
-    return f"{middle:.3g} ({low:.3g}, {quarter:.3g}, {three:.3g}, {high:.3g})"
+def spread(values: np.ndarray, low: float, high: float) -> str:
+    """Return the median, and in brackets two quantiles; a dash where there are no values."""
+    if not np.isfinite(values).any():
+        return "–"
+    least, middle, most = np.nanquantile(values, [low, 0.5, high])
+    return f"{middle:.3g} ({least:.3g} to {most:.3g})"
 
 
 def main() -> None:
     """Run the cases asked for, print their tables, and keep the rows."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = options("edge: how closely models of descent follow it")
     parser.add_argument("cases", nargs="*", help=f"of {', '.join(CASES)}; all of them unless named")
-    parser.add_argument("--seeds", type=int, default=12)
     parser.add_argument("--json", type=Path, help="where runs are kept")
-    parser.add_argument("--show", action="store_true", help="print the tables of kept runs alone")
-    asked = parser.parse_args()
     jax.config.update("jax_enable_x64", True)
+    asked = start(parser)
     kept = json.loads(asked.json.read_text()) if asked.json and asked.json.exists() else {}
-    for name in asked.cases or CASES:
+    for name in asked.cases or (["linear"] if asked.quick else CASES):
         rows = kept.setdefault(name, [])
-        for rate, seed in () if asked.show else missing(rows, CASES[name]["rates"], asked.seeds):
+        for rate, seed in missing(rows, CASES[name]["rates"], 1 if asked.quick else CASES[name]["seeds"]):
             rows.append(one(CASES[name], seed, rate))
             if asked.json:
                 asked.json.write_text(json.dumps(kept, indent=1))
         rows.sort(key=lambda row: (row["learning_rate"], row["seed"]))
-        print(f"## {name}\n\n{table(rows)}\n\n{summary(rows)}\n", flush=True)
+        table(name, RUN, map(run_row, rows))
+    table("all", SUMMARY, [row for name, rows in kept.items() for row in summary_rows(name, rows)])
 
 
 def missing(rows: list[dict], rates: tuple[float, ...], seeds: int) -> list[tuple[float, int]]:

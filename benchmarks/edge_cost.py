@@ -11,6 +11,7 @@ weights in float32, each run in a process of its own.
 """
 
 import argparse
+import json
 import subprocess
 import sys
 import time
@@ -48,7 +49,7 @@ def main() -> None:
     parser.add_argument("--alone", help=argparse.SUPPRESS)
     given = parser.parse_args()
     if given.alone:
-        print("\t".join(map(str, large(given.alone))))
+        print(json.dumps(large(given.alone)))
         return
     jax.config.update("jax_enable_x64", not given.large)
     start(parser)
@@ -117,7 +118,9 @@ def flat(weights: object) -> np.ndarray:
     return np.concatenate([np.ravel(leaf) for leaf in jax.tree.leaves(weights)])
 
 
-def distance(found: np.ndarray, reference: np.ndarray) -> float:
+def distance(found: np.ndarray, reference: np.ndarray) -> float | str:
+    if not np.isfinite(found).all():
+        return "diverges"
     return float(np.linalg.norm(found - reference) / np.linalg.norm(reference))
 
 
@@ -179,7 +182,7 @@ EULER = {"central": (euler_central, 1, 16), "edge": (euler_edge, 2, 32)}
 
 def in_own_process(name: str) -> tuple:
     done = subprocess.run([sys.executable, __file__, "--alone", name], stdout=subprocess.PIPE, text=True, check=True)
-    return tuple(done.stdout.rstrip("\n").split("\t"))
+    return json.loads(done.stdout)
 
 
 def large(name: str, rate: float = 0.05, t1: float = 20.0) -> tuple:

@@ -4,6 +4,7 @@ Each run has a process of its own: seconds include the compilation, and memory i
 """
 
 import argparse
+import json
 import subprocess
 import sys
 import time
@@ -31,7 +32,7 @@ COLUMNS += ("seconds, with compilation", "peak of the process, GB", "of it befor
 def main() -> None:
     parser = arguments()
     if parser.parse_args().alone:
-        print("\t".join(map(str, row(parser.parse_args()))))
+        print(json.dumps(row(parser.parse_args())))
         return
     given = start(parser)
     rows = []
@@ -57,7 +58,7 @@ def in_own_process(kind: str, records: int, given: argparse.Namespace) -> tuple:
     command = [sys.executable, __file__, "--alone", "--networks", kind, "--records", str(records), "--t", str(given.t)]
     command += ["--samples", str(samples), *(["--chunk", str(given.chunk)] if given.chunk else [])]
     done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
-    return tuple(done.stdout.rstrip("\n").split("\t"))
+    return json.loads(done.stdout)
 
 
 def row(given: argparse.Namespace) -> tuple:

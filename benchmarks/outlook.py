@@ -1,10 +1,9 @@
 """How good the forecasts of `python -m flowsim check` are: predicted and measured seconds and peak memory.
 
-    python benchmarks/outlook.py [--quick] [--json FILE] [--show FILE] [SCENARIO ...]
+    python benchmarks/outlook.py [--quick] [--save] [SCENARIO ...]
 
 Each scenario is forecast in a process of its own, and then run in another, with no compiled programs kept from earlier
-runs, all of the command line included. A larger network of 56 560 weights is among them. `--json` keeps the numbers,
-beside those that are there, and `--show` prints the table of such a file.
+runs, all of the command line included. A larger network of 56 560 weights is among them.
 """
 
 import argparse
@@ -16,6 +15,7 @@ import tempfile
 import time
 from pathlib import Path
 
+import jax
 from console import options, start, table
 
 SCENARIOS = Path(__file__).parents[1] / "scenarios"
@@ -34,23 +34,15 @@ COLUMNS = ("scenario", "predicted, s", "measured, s", "ratio", "memory predicted
 def main() -> None:
     parser = options("forecasts beside runs")
     parser.add_argument("scenarios", nargs="*", help="names in scenarios/, or larger (default: some of each kind)")
-    parser.add_argument("--json", type=Path, help="keep the numbers in this file")
-    parser.add_argument("--show", type=Path, help="print what such a file holds, and measure nothing")
     parser.add_argument("--alone", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
     given = parser.parse_args()
     if given.alone:
         print(json.dumps(forecast(given.alone)))
         return
-    if given.show:
-        show(json.loads(given.show.read_text()))
-        return
+    jax.config.update("jax_enable_x64", True)  # as the command line does
     start(parser)
-    found = {} if given.json is None or not given.json.exists() else json.loads(given.json.read_text())
-    for name in given.scenarios or (SHORT if given.quick else [*NAMES, "larger"]):
-        found[name] = measured(name)
-        if given.json is not None:
-            given.json.write_text(json.dumps(found, indent=2) + "\n")
-    show(found)
+    names = given.scenarios or (SHORT if given.quick else [*NAMES, "larger"])
+    table("Forecast and run, sweeps with --quick", COLUMNS, [row(name, measured(name)) for name in names])
 
 
 def measured(name: str) -> dict[str, float]:
@@ -76,8 +68,6 @@ def measured(name: str) -> dict[str, float]:
 
 def forecast(words: list[str]) -> dict[str, float]:
     """Return what `check` would say of one scenario with these options."""
-    import jax
-
     from flowsim.cli.check import options_of, predicted
     from flowsim.cli.jobs import read_jobs
 
@@ -88,21 +78,9 @@ def forecast(words: list[str]) -> dict[str, float]:
     return {"predicted_seconds": found.seconds, "predicted_bytes": found.bytes}
 
 
-def show(found: dict[str, dict[str, float]]) -> None:
-    """Print the table."""
-    rows = [
-        [
-            name,
-            one["predicted_seconds"],
-            one["seconds"],
-            one["predicted_seconds"] / one["seconds"],
-            one["predicted_bytes"] / 1e9,
-            one["bytes"] / 1e9,
-            one["load"],
-        ]
-        for name, one in found.items()
-    ]
-    table("Forecast and run, sweeps with --quick", COLUMNS, rows)
+def row(name: str, found: dict[str, float]) -> tuple:
+    seconds = found["predicted_seconds"], found["seconds"], found["predicted_seconds"] / found["seconds"]
+    return (name, *seconds, found["predicted_bytes"] / 1e9, found["bytes"] / 1e9, found["load"])
 
 
 if __name__ == "__main__":

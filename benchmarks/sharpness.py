@@ -31,8 +31,8 @@ LARGE_TOLERANCE, MOST_POWERS = 1e-6, 1000
 def main() -> None:
     quick = begin("sharpness: flowsim against numpy's eigvalsh of jax.hessian of a plain risk, and its time")
     cases = [residual(), perceptron(0.35)] if quick else every()
-    columns = ("case", "S at init", "smallest eigenvalue", "S at the end", "dense: init", "path", "end")
-    columns += ("Lanczos: init", "path", "end", "recorded on the path")
+    columns = ("case", "S at init", "smallest eigenvalue", "S at the end", "dense: init", "dense: path", "dense: end")
+    columns += ("Lanczos: init", "Lanczos: path", "Lanczos: end", "recorded on the path")
     table("largest relative difference to eigvalsh", columns, [accuracy_row(case) for case in cases])
     sizes = [(10, 5), (25, 10)] if quick else [(10, 5), (25, 10), (10, 50)]
     columns = ("p", "network", "method", "ms", "time / Lanczos", "products", "difference to Lanczos")

@@ -137,6 +137,7 @@ def test_at_the_edge_the_field_is_the_gradient_projected_off_that_of_the_sharpne
     assert edge["covariance"][place].sum() == pytest.approx(float(2 * alpha / beta), rel=1e-8)
 
 
+@pytest.mark.slow
 def test_the_tighter_the_tolerance_the_smaller_the_error():
     """Through an arrival at the edge and a departure, both of them kinks of the solution."""
     x, z, _ = exact_tide(0.0, np.array([9.0]))

@@ -17,8 +17,10 @@ from flowsim.curvature import (
     eigenpair_lanczos,
     eigenpairs_lanczos,
     hessian_operator,
+    hessian_product,
     sharpness_along,
     spectral_bounds,
+    surroundings,
     top_eigenpair,
     top_eigenpairs,
 )
@@ -239,6 +241,34 @@ def test_no_scale_of_the_operator_or_of_the_start_is_too_extreme(scale):
     assert bool(pairs.converged.all())
     np.testing.assert_allclose(pairs.values / scale, [1, -1], rtol=1e-12)
     assert (pairs.residuals < 1e-10 * scale).all()
+
+
+@pytest.mark.parametrize("block", [1, 2])
+def test_lanczos_keeps_one_basis(block):
+    """Of 24 + `block` vectors, with five beside it: XLA would make a second one of what is read before it changes."""
+    problem = flowsim.LinearRegression(*flowsim.data.gaussian_teacher(np.random.default_rng(0), 100, 50))
+    network = flowsim.DeepLinear.gaussian(widths=[50] * 8 + [1], scale=0.1, key=jax.random.key(0))
+    weights, rest = split(network)
+
+    def values_of(weights):
+        product = hessian_product(lambda w: problem.objective(eqx.combine(w, rest)), weights)
+        start = jax.tree.map(lambda leaf: jnp.stack([jnp.cos(leaf + row) for row in range(block)]), weights)
+        return eigenpairs_lanczos(product, start, smallest=1, dimension=24).values
+
+    program = jax.jit(values_of).lower(weights).compile()
+    size = sum(leaf.nbytes for leaf in jax.tree.leaves(weights))
+    assert program.memory_analysis().temp_size_in_bytes < (24 + block + 6) * size
+
+
+def test_what_lies_around_keeps_one_space_after_the_other():
+    curvatures = jnp.linspace(0.1, 3.0, 50_000)
+
+    def step(weights, gradient):
+        around = surroundings(lambda w: jnp.sum(curvatures * w**2) / 2, weights, gradient, precision=weights.dtype)
+        return around.step, around.fast, around.certified
+
+    program = jax.jit(step).lower(curvatures, curvatures**2).compile()
+    assert program.memory_analysis().temp_size_in_bytes < 42 * curvatures.nbytes
 
 
 @pytest.mark.slow

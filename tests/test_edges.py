@@ -189,6 +189,7 @@ def test_the_table_says_up_to_where_each_run_is_stable(ball, adaptive, compariso
     assert [row["threshold"] for row in rows] == [None, 3.5 / 0.002, 3.5 / 0.02]
 
 
+@pytest.mark.slow
 def test_a_bare_transformation_is_compared_by_its_steps(parts):
     both = flowsim.compare(*parts, [0.02], optimizer=optax.sgd, steps=5, t1=10.0)
     assert float(both.descents[0].trajectory.time) == 5.0

@@ -176,7 +176,7 @@ def test_two_whitened_layers_follow_the_matrix_riccati_equation(inputs, hidden, 
         assert_allclose(products(path[0][index], path[1][index]), expected, atol=BY_TOLERANCE)
 
 
-@pytest.mark.parametrize("difference", [0.6, 0.0])
+@pytest.mark.parametrize("difference", [pytest.param(0.6, marks=pytest.mark.slow), 0.0])
 def test_the_limit_of_two_whitened_layers_has_a_sharpness_known_beforehand(difference):
     """S = 2(‖W₁‖² + ‖W₂‖²), where a²b² = σ₁² and b² − a² = ℓ in the direction of the largest singular value σ₁."""
     target = np.random.default_rng(4).standard_normal((4, 4)) / 2

@@ -174,6 +174,7 @@ def as_matrix(rows):
     return np.asarray(jax.vmap(lambda row: ravel_pytree(row)[0])(rows))
 
 
+@pytest.mark.slow
 def test_what_the_matrix_leaves_out_is_found_where_it_curves_most():
     network, problem = CASES["nonlinear"]
     weights = gradient_field(network, problem)[1]

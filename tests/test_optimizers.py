@@ -212,6 +212,7 @@ def test_a_step_takes_the_time_of_the_flow_that_it_follows(optimizer, time):
     assert float(optimizer.time_of_step()) == pytest.approx(time, rel=1e-15)
 
 
+@pytest.mark.slow
 def test_rmsprop_and_adam_follow_the_flow_of_their_preconditioner():
     """Where P hardly moves, the flow is dW/dt = −P⁻¹∇R: it is held by a mean ν that takes in next to nothing."""
     eta, time = 2.0**-10, 0.5

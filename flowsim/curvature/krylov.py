@@ -46,15 +46,16 @@ def begin(start: PyTree, dimension: int) -> Krylov:
     """Return the space of the rows of `start`, with room for `dimension` products."""
     block = jax.tree.leaves(start)[0].shape[0]
     rows, dtype = dimension + block, vectors.dtype_of(start)
-    # Padded rather than new, so that the basis is sharded as the start.
-    zeros = jax.tree.map(lambda leaf: jnp.where(jnp.isfinite(leaf[:1]), 0 * leaf[:1], 0), start)
-    empty = jax.tree.map(lambda leaf: jnp.pad(leaf, [(0, rows - 1)] + [(0, 0)] * (leaf.ndim - 1)), zeros)
+    first = jax.tree.map(lambda leaf: jnp.where(jnp.isfinite(leaf), 0 * leaf, 0), start)
 
     def add(index: Array, basis: PyTree) -> PyTree:
         vector = vectors.row(start, index)
         return appended(basis, vectors.divided(vector, vectors.peak(vector)), index)[0]
 
-    basis = jax.lax.fori_loop(0, block, add, empty)
+    first = jax.lax.fori_loop(0, block, add, first)
+    # Padded rather than new, so that the basis is sharded as the start; and at the end: one that is read before the
+    # loops that widen it, XLA makes a second time for them.
+    basis = jax.tree.map(lambda leaf: jnp.pad(leaf, [(0, dimension)] + [(0, 0)] * (leaf.ndim - 1)), first)
     return Krylov(basis, jnp.zeros((rows, dimension), dtype), jnp.array(0))
 
 

@@ -81,20 +81,27 @@ def _by_lanczos(product: Callable[[PyTree], PyTree], gradient: PyTree, share: fl
     space = jax.lax.fori_loop(0, _DIMENSION, lambda _, wider: krylov.widened(product, wider), space)
     values, ritz = decomposition(space.projection())
     step, fast, gain, leaving = _way(values, vectors.norm(gradient) * ritz[0], share)
-    basis = jax.tree.map(lambda leaf: leaf[:_DIMENSION], space.basis)
-    random = jax.tree.map(lambda leaf: leaf[None], vectors.scattered_like(gradient, 0))
+    # The row that waits counts nothing; a basis without it would be a copy.
+    step, fast = (vectors.combination(jnp.append(ritz @ part, 0), space.basis) for part in (step, fast))
+    random = jax.tree.map(_after, vectors.scattered_like(gradient, 0), step, fast)
     ends = eigenpairs_lanczos(product, random, largest=1, smallest=1, rtol=share / 2, max_restarts=_ROUNDS)
     known = jnp.concatenate([ends.values, values])
     radius = jnp.max(jnp.abs(known))
     return Surroundings(
-        step=vectors.combination(ritz @ step, basis),
-        fast=vectors.combination(ritz @ fast, basis),
+        step=step,
+        fast=fast,
         gain=gain,
         leaving=leaving,
         curves_down=jnp.min(known) < -share * radius,
         radius=radius,
         certified=jnp.all(ends.converged),
     )
+
+
+def _after(vector: Array, *earlier: Array) -> Array:
+    """Return a row of the vector itself, known only once the others are: two spaces at once take twice the memory."""
+    nothing = sum(jnp.where(jnp.isfinite(other), 0 * other, 0) for other in earlier)
+    return (vector + nothing)[None]
 
 
 def _way(values: Float[Array, " k"], slope: Float[Array, " k"], share: float) -> tuple[Array, Array, Array, Array]:

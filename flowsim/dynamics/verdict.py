@@ -135,12 +135,16 @@ def _on_the_floor(field: GradientField, weights: PyTree, precision: jnp.dtype) -
     are nearly flat by more than they curve.
     """
 
-    def closer(here: PyTree, _: None) -> tuple[PyTree, tuple[PyTree, Surroundings]]:
-        around = surroundings(field.objective, here, jax.grad(field.objective)(here), precision=precision)
-        return jax.tree.map(jnp.add, here, around.fast), (here, around)
+    def look(here: PyTree) -> Surroundings:
+        return surroundings(field.objective, here, jax.grad(field.objective)(here), precision=precision)
 
-    _, found = jax.lax.scan(closer, weights, length=3)
-    return jax.tree.map(lambda leaf: leaf[-1], found)
+    def closer(_: int, found: tuple[PyTree, PyTree, Surroundings]) -> tuple[PyTree, PyTree, Surroundings]:
+        here = found[0]
+        around = look(here)
+        return jax.tree.map(jnp.add, here, around.fast), here, around
+
+    unseen = jax.tree.map(lambda like: jnp.zeros(like.shape, like.dtype), jax.eval_shape(look, weights))
+    return jax.lax.fori_loop(0, 3, closer, (weights, weights, unseen))[1:]
 
 
 def first_verdict(

@@ -10,7 +10,7 @@ from ..networks import split
 from .ahead import RECORDS_ALONE, Ahead
 
 # Copies of the weights that the look at second derivatives takes, beyond so many weights (`benchmarks/large_flow.py`).
-_SECOND_DERIVATIVES, _FEW = 105, 256
+_SECOND_DERIVATIVES, _FEW = 42, 256
 _PROCESS = 7e8  # bytes, the compiler at work included
 
 
