@@ -1,8 +1,8 @@
 """`python -m flowsim SCENARIO …`."""
 
-import gc
 import os
 import sys
+from multiprocessing import util
 
 if __name__ == "__main__":
     # Not above: workers import this module too, and have no use for tables and figures.
@@ -10,7 +10,8 @@ if __name__ == "__main__":
 
     code = main()
     if code > 128:  # ended by a signal
-        gc.collect()  # gives back the semaphores of workers, which their tracker would complain about
+        # Gives back the semaphores of workers, which their tracker would complain about, though a thread may hold them.
+        util._run_finalizers(0)  # pyright: ignore[reportAttributeAccessIssue]
         # Python's orderly exit would wait for, and can crash in, what the compiler still has running.
         sys.stdout.flush()
         sys.stderr.flush()
