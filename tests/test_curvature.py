@@ -243,6 +243,11 @@ def test_no_scale_of_the_operator_or_of_the_start_is_too_extreme(scale):
     assert (pairs.residuals < 1e-10 * scale).all()
 
 
+# Older compilers make a second basis for every loop, whatever is read before it.
+of_a_new_compiler = pytest.mark.skipif(jax.__version_info__ < (0, 10), reason="XLA keeps two bases in any case")
+
+
+@of_a_new_compiler
 @pytest.mark.parametrize("block", [1, 2])
 def test_lanczos_keeps_one_basis(block):
     """Of 24 + `block` vectors, with five beside it: XLA would make a second one of what is read before it changes."""
@@ -260,6 +265,7 @@ def test_lanczos_keeps_one_basis(block):
     assert program.memory_analysis().temp_size_in_bytes < (24 + block + 6) * size
 
 
+@of_a_new_compiler
 def test_what_lies_around_keeps_one_space_after_the_other():
     curvatures = jnp.linspace(0.1, 3.0, 50_000)
 
