@@ -9,7 +9,8 @@ from ..dynamics import memory_of
 from ..networks import split
 from .ahead import RECORDS_ALONE, Ahead
 
-# Copies of the weights that the look at second derivatives takes, beyond so many weights (`benchmarks/large_flow.py`).
+# Copies of the weights, in the highest precision there is, that the look at second derivatives takes beyond so many:
+# 41 and the weights themselves, as XLA plans its program.
 _SECOND_DERIVATIVES, _FEW = 42, 256
 _PROCESS = 7e8  # bytes, the compiler at work included
 
@@ -42,7 +43,9 @@ def memory_ahead(ahead: Ahead) -> Iterator[Kept]:
 
 def _memory_of_flow(ahead: Ahead, copy: int) -> Iterator[Kept]:
     solver = ahead.solver
-    copies, second = memory_of(solver, ahead.weights), _SECOND_DERIVATIVES if ahead.weights > _FEW else 0
+    copies = memory_of(solver, ahead.weights)
+    wider = jnp.result_type(float).itemsize * ahead.weights // copy
+    second = _SECOND_DERIVATIVES * wider if ahead.weights > _FEW else 0
     if copies is None:
         yield Kept(f"the solver of the flow, {type(solver).__name__}", None)
         return
