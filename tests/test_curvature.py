@@ -20,10 +20,11 @@ from flowsim.curvature import (
     hessian_product,
     sharpness_along,
     spectral_bounds,
-    surroundings,
     top_eigenpair,
     top_eigenpairs,
 )
+from flowsim.dynamics import stopping_for
+from flowsim.dynamics.limit import second_verdict
 from flowsim.networks import split
 
 slow = partial(pytest.param, marks=pytest.mark.slow)
@@ -266,14 +267,17 @@ def test_lanczos_keeps_one_basis(block):
 
 
 @of_a_new_compiler
-def test_what_lies_around_keeps_one_space_after_the_other():
+def test_a_look_at_second_derivatives_keeps_one_space_after_the_other():
+    class Bowl(flowsim.Problem):
+        curvatures: jax.Array
+
+        def __call__(self, weights):
+            return jnp.sum(self.curvatures * weights**2) / 2
+
     curvatures = jnp.linspace(0.1, 3.0, 50_000)
-
-    def step(weights, gradient):
-        around = surroundings(lambda w: jnp.sum(curvatures * w**2) / 2, weights, gradient, precision=weights.dtype)
-        return around.step, around.fast, around.certified
-
-    program = jax.jit(step).lower(curvatures, curvatures**2).compile()
+    stopping = stopping_for(None, problem := Bowl(curvatures), curvatures.dtype)
+    look = jax.jit(lambda start, end: second_verdict(stopping, start, end, problem))
+    program = look.lower(curvatures, curvatures**2).compile()
     assert program.memory_analysis().temp_size_in_bytes < 42 * curvatures.nbytes
 
 

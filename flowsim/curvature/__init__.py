@@ -37,6 +37,10 @@ from .sharpness import (
     top_eigenpairs as top_eigenpairs,
 )
 from .sharpness_gradient import SharpnessGradient as SharpnessGradient, sharpness_gradient as sharpness_gradient
-from .surroundings import Surroundings as Surroundings, surroundings as surroundings
+from .surroundings import (
+    Surroundings as Surroundings,
+    both_ends as both_ends,
+    surroundings as surroundings,
+)
 from .third_derivative import Contractions as Contractions, contractions as contractions
 from .vectors import inner_product as inner_product

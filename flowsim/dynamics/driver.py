@@ -136,7 +136,7 @@ def _started(request: Request) -> RunState:
     start = run.dynamics.start(run.field, weights)
     objective, gradient_norm = run.dynamics.observe(run.field, start)
     ceiling = divergence_ceiling(objective)
-    watch = Watch.of(run.stopping, weights, objective, gradient_norm)
+    watch = Watch.of(run.stopping, gradient_norm)
     unrest = run.dynamics.restlessness(start, gradient_norm)
     code = verdict(run.stopping, run.field, weights, objective, unrest, ceiling, watch, due=jnp.array(True))
     code, _ = _unless_moved(run, start, code)
@@ -174,7 +174,7 @@ def _settle(request: Request, state: RunState) -> RunState:
     """Return a state that asks for second derivatives with the answer: the run ends here, or goes on."""
     _, rest = split(request.network)
     network = eqx.combine(request.dynamics.weights(state.dynamics), rest)
-    code = settled_verdict(request.stopping, network, request.problem, state.code)
+    code = settled_verdict(request.stopping, request.network, network, request.problem, state.code)
     return _answered(request, state, code)
 
 
@@ -258,7 +258,7 @@ def _moved(run: _Run, state: RunState, attempt: Attempt, target: Array) -> RunSt
         schedule=run.schedule.moved(state.schedule, coordinates, attempt.length),
         scales=state.scales,
         ceiling=state.ceiling,
-        watch=state.watch,
+        watch=state.watch.seen(unrest),
         fixed=fixed,
         recorded=jnp.array(False),
     )

@@ -22,9 +22,11 @@ class Stopping(eqx.Module):
 
     `gradient_norm`: ‖∇R(W)‖ (Euclidean, all weights together) at or below this (default: 1e-8, in float32 1e-4), at a
     minimum, with no more than
-    `remaining` of the way left: the distance to the limit by second derivatives, relative to ‖W‖ (default: 1e-6, in
-    float32 1e-3; infinity, which leaves it out, where `gradient_norm` is larger than by default). A gradient that fell
-    by twelve digits (in float32 by four) counts as small too, as in the units of the problem 1e-8 may be out of reach.
+    `remaining` of the way left: the distance to the limit by second derivatives, relative to the way from the start
+    (default: 1e-6, in float32 1e-3; infinity, which leaves it out, where `gradient_norm` is larger than by default).
+    `relative_gradient_norm`: a gradient that fell to this share of the largest in the run counts as small too, as in
+    the units of the problem 1e-8 may be out of reach (default: 1e3·ε, which is 2e-13, in float32 1e-4; nothing where
+    `gradient_norm` is given).
     `excess_risk`: R − R_min at or below this. `risk`: R at or below this, for a network that can fit its data while
     R_min is not known. With several on, the first to come ends the run. Raises `ValueError` for a negative number.
 
@@ -42,6 +44,7 @@ class Stopping(eqx.Module):
     remaining: float | Float[Array, ""] | None = None
     margin: float | Float[Array, ""] | None = None
     direction: float | Float[Array, ""] | None = None
+    relative_gradient_norm: float | Float[Array, ""] | None = None
 
     def __check_init__(self):
         for name, value in vars(self).items():
@@ -51,7 +54,7 @@ class Stopping(eqx.Module):
     @classmethod
     def standard(cls, dtype: jnp.dtype) -> "Stopping":
         """Return the criterion used when none is given: ‖∇R‖ ≤ 1e-8, or 1e-4 for weights in float32."""
-        return cls(gradient_norm=_standard(dtype)[0])
+        return cls(gradient_norm=_standard(dtype)[0], relative_gradient_norm=_rounding(dtype))
 
 
 def stopping_for(stopping: Stopping | None, problem: Problem, dtype: jnp.dtype) -> Stopping:
@@ -65,7 +68,9 @@ def stopping_for(stopping: Stopping | None, problem: Problem, dtype: jnp.dtype) 
     if stopping is None:
         stopping = Stopping.standard(dtype)
     if isinstance(stopping.gradient_norm, _OfThePrecision):
-        stopping = dataclasses.replace(stopping, gradient_norm=_standard(dtype)[0])
+        standard, share = _standard(dtype)[0], stopping.relative_gradient_norm
+        share = _rounding(dtype) if share is None else share
+        stopping = dataclasses.replace(stopping, gradient_norm=standard, relative_gradient_norm=share)
     if stopping.remaining is None:
         stopping = dataclasses.replace(stopping, remaining=_remaining_beside(stopping.gradient_norm, dtype))
     if stopping.excess_risk is not None and _is_unknown(problem.infimum):
@@ -97,6 +102,16 @@ def _check_margins(stopping: Stopping, problem: Problem) -> None:
             "direction is that of weights which grow for ever, and the infimum of this loss is attained: expected "
             "flowsim.losses.Logistic() or CrossEntropy(); or stop at a gradient_norm"
         )
+
+
+def standard_remaining(dtype: jnp.dtype) -> float:
+    """Return the part of the way left at which a run counts as arrived by default."""
+    return _standard(dtype)[1]
+
+
+def _rounding(dtype: jnp.dtype) -> float:
+    """Return the share of the largest gradient of a run at which one may be made of rounding alone."""
+    return 1e3 * float(jnp.finfo(dtype).eps)
 
 
 def _standard(dtype: jnp.dtype) -> tuple[float, float]:

@@ -137,6 +137,10 @@ class DeepLinear(LinearNetwork):
         size = layers_of[0].shape[0] * layers_of[0].shape[1]
         return sum(layers_of[1:], layers_of[0]).reshape(size, size)
 
+    def largest_rank(self) -> int | None:
+        """Return the least of all widths."""
+        return min(size for stack in self.stacks for size in stack.shape[-2:])
+
     def _partial_products(self) -> tuple[tuple[Array, ...], tuple[Array, ...]]:
         """Return B_k, (layers, d_k, outputs), and A_kᵀ, (layers, d_{k−1}, d_0), in stacks as the weights."""
         directions = self._output_directions()

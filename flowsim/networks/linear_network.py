@@ -11,8 +11,8 @@ class LinearNetwork(eqx.Module):
     """A network x ↦ πᵀx, whose risk on least squares depends on its regressor π alone.
 
     To add one, subclass it, put the weights into its fields, and define `regressor`; `__call__` maps one sample. The
-    two abilities that follow spare `LinearRegression` derivatives of the regressor: a network without one of them
-    returns `None`.
+    abilities that follow tell `LinearRegression` more, or spare it derivatives of the regressor: a network without one
+    of them returns `None`.
     """
 
     @abc.abstractmethod
@@ -29,4 +29,11 @@ class LinearNetwork(eqx.Module):
 
     def regressor_gram(self) -> Float[Array, "m m"] | None:
         """Return JJᵀ in closed form, without forming J, or `None`."""
+        return None
+
+    def largest_rank(self) -> int | None:
+        """Return the largest rank that the regressor can have, if all regressors up to it are products of free layers.
+
+        Then every local minimum of least squares in the weights is a global one. `None` where that is not known.
+        """
         return None

@@ -36,6 +36,18 @@ class Problem(eqx.Module):
         """The infimum of the risk, R_min; NaN where it is not known."""
         return float("nan")
 
+    @property
+    def lower_bound(self) -> Float[Array, ""] | float:
+        """A bound that no risk is below: the infimum, as here, or what else is known; NaN where nothing is."""
+        return self.infimum
+
+    def least_excess_risk(self, network: Any, /) -> Float[Array, ""] | float:
+        """Return the least excess risk that a network of this kind can have, if it has no other local minimum.
+
+        NaN where either is not known, as here: what is a minimum is then told by second derivatives.
+        """
+        return float("nan")
+
     def objective(self, network: Any, /) -> Float[Array, ""]:
         """Return what is descended: the risk up to a constant, so computed that it keeps its digits near the limit."""
         return self(network)

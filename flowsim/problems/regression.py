@@ -136,6 +136,20 @@ class LinearRegression(Problem):
         size = norm(self.optimum)
         return (distance <= jnp.minimum(remaining, 0.1) * size) | (size == 0)
 
+    def least_excess_risk(self, network: LinearNetwork | Array) -> Float[Array, ""] | float:
+        """Return the least excess risk of a network whose `largest_rank` is known, NaN for others.
+
+        That is what the best regressor of this rank leaves: the squares of all further singular values of Σ^½w*
+        (Eckart and Young 1936). It has no other local minimum (Lu and Kawaguchi 2017, arXiv:1702.08580, theorem 2.3).
+        """
+        rank = network.largest_rank() if isinstance(network, LinearNetwork) else None
+        if rank is None:
+            return float("nan")
+        if self.optimum.ndim == 1 or rank >= min(self.optimum.shape):
+            return jnp.zeros((), self.optimum.dtype)
+        singular = jnp.linalg.svd(self.root @ self.optimum, compute_uv=False)
+        return jnp.sum(singular[rank:] ** 2)
+
     def null_risk(self, network: LinearNetwork | Array) -> Float[Array, ""]:
         """Return the risk of the regressor zero."""
         return self(jnp.zeros_like(self.optimum))

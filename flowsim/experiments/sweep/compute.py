@@ -222,7 +222,7 @@ class _Work:
             values["distance_to_flow"] = distance(network, reference)
         verdict = values.pop("verdict", Outcome.RUNNING)
         if kind == "descent" and network is not None:
-            arrived = arrival(network, self.problem, self.stopping, verdict)
+            arrived = arrival(self.networks[place[0]], network, self.problem, self.stopping, verdict)
             facts = facts | ({"outcome": arrived} if arrived != Outcome.RUNNING else {})
         self._set(kind, place, facts | values)
 

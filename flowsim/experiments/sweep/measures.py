@@ -35,10 +35,12 @@ def _measured(network: eqx.Module, problem: Problem, stopping: Stopping) -> dict
     }
 
 
-def arrival(network: eqx.Module, problem: Problem, stopping: Stopping | None, verdict: jax.Array) -> int:
-    """Return the outcome that `stopping` sees at the end of a run, given the first `verdict` there."""
+def arrival(
+    start: eqx.Module, network: eqx.Module, problem: Problem, stopping: Stopping | None, verdict: jax.Array
+) -> int:
+    """Return the outcome that `stopping` sees at the end of a run from `start`, given the first `verdict` there."""
     criterion = stopping_for(stopping, problem, weight_dtype(network))
-    return int(settled_verdict(criterion, network, problem, verdict))
+    return int(settled_verdict(criterion, start, network, problem, verdict))
 
 
 @compiled

@@ -1,0 +1,223 @@
+"""Whether weights of small gradient are at the limit of their flow, and whether that is a minimum."""
+
+from collections.abc import Callable
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float, Int, PyTree
+
+from ..curvature import Surroundings, both_ends, hessian_product, inner_product, surroundings
+from ..curvature.vectors import row, scattered_like, size_of
+from ..networks import cast, weight_dtype
+from ..problems import Problem
+from .field import GradientField, gradient_field, norm
+from .growth import falls_for_ever
+from .outcome import Outcome
+from .stopping import Stopping, standard_remaining
+
+_Gradient = Callable[[PyTree], PyTree]
+
+
+class _End(eqx.Module):
+    """The end of the way as quadratic functions see it: at `limit`, two Newton `steps` past the `floor` of the valley.
+
+    `slope` is the gradient at the floor in the directions `around` it, `drift` that at the limit in those that do not
+    curve upwards, as far as it is more than the `rounding` of such a component.
+    """
+
+    floor: PyTree
+    limit: PyTree
+    around: Surroundings
+    slope: Float[Array, " k"]
+    drift: Float[Array, " k"]
+    rounding: Float[Array, " k"]
+    steps: Float[Array, "2 k"]
+
+    def is_certain(self) -> Bool[Array, ""]:
+        """Tell whether the way has an end where it is seen.
+
+        Of two Newton steps with the same matrix the second is a quarter of the first at most, so that those to follow
+        add up to less than another third (Kantorovich). On the way down e^{−x} it is e^{−1} of it, and there is no end.
+        """
+        first, second = jnp.linalg.norm(self.steps, axis=1)
+        return second <= first / 4
+
+    def leaves(self) -> Bool[Array, ""]:
+        """Tell whether the gradient at the floor leads away from the way that has an end."""
+        return jnp.any(~self.around.upwards & (jnp.abs(self.slope) > self.rounding))
+
+
+def second_verdict(stopping: Stopping, start: PyTree, network: PyTree, problem: Problem) -> Int[Array, ""]:
+    """Return the `Outcome` of a run from `start` at a `network` of small gradient, in the highest precision there is.
+
+    CONVERGED: next to nothing is left of the way, of all that the run has gone, and it ends at a minimum. STATIONARY:
+    that is no minimum, or not known to be one, and rounding alone would decide where to go. NO_MINIMIZER: the end of
+    the way is not that near, and the risk falls for ever instead. Else RUNNING.
+    """
+    precision, highest = weight_dtype(network), jnp.result_type(float)
+    apart, weights = gradient_field(cast(network, highest), problem)
+    field, here = apart.flattened(weights)
+    _, origin = apart.flattened(gradient_field(cast(start, highest), problem)[1])
+    end = _end(field, here, precision)
+    way, gone = _norm_between(end.limit, here), _norm_between(here, origin)
+    gain = field.objective(here) - field.objective(end.floor) - jnp.sum(end.slope * end.steps[0]) / 2
+    remaining = jnp.asarray(stopping.remaining)
+    near = (way <= remaining * (gone + way)) | (way <= 10 * jnp.finfo(precision).eps * norm(here))
+    near = near & ~(gain > remaining**2 * problem.null_risk(network))
+    # A large `remaining` leaves out how much of the way is left, and not whether this is a minimum.
+    share = jnp.minimum(remaining, standard_remaining(precision))
+    minimum, lowest = _is_minimum(field, end, here, origin, gain, share**2, precision)
+    arrived = near & end.is_certain()
+    # Where the risk may fall for ever no way is short: the weights are as large as a large learning rate threw them.
+    without_doubt = arrived & minimum & ~field.problem.falls_for_ever(field.network(here))
+    towards = jax.tree.map(jnp.subtract, end.limit, here)
+    endless = jax.lax.cond(without_doubt, lambda: jnp.array(False), lambda: falls_for_ever(field, here, towards))
+    # At the infimum to rounding, the way of a degenerate minimum need not be known.
+    arrived = arrived | (lowest & ~end.is_certain())
+    code = jnp.where(arrived & ~minimum & ~end.leaves(), Outcome.STATIONARY, Outcome.RUNNING)
+    code = jnp.where(arrived & minimum, Outcome.CONVERGED, code)
+    return jnp.where(endless, Outcome.NO_MINIMIZER, code).astype(jnp.int32)
+
+
+def _end(field: GradientField, here: PyTree, precision: jnp.dtype) -> _End:
+    """Return the end of the way from weights that were found in this `precision`.
+
+    First to the floor of the valley that they are in, in three steps: how far off it a run is, is a matter of its
+    steps, and it may be enough to tilt directions that are nearly flat by more than they curve.
+    """
+    gradient = jax.grad(field.objective)
+
+    def closer(_: int, found: tuple[PyTree, PyTree, Surroundings]) -> tuple[PyTree, PyTree, Surroundings]:
+        slope = gradient(here := found[0])
+        around = surroundings(field.objective, here, slope)
+        fast = around.values > jnp.finfo(around.values.dtype).eps ** 0.5 * around.radius
+        step = around.vector(jnp.where(fast, -around.coordinates(slope) / around.values, 0))
+        return jax.tree.map(jnp.add, here, step), here, around
+
+    unseen = jax.eval_shape(lambda weights: surroundings(field.objective, weights, weights), here)
+    unseen = jax.tree.map(lambda like: jnp.zeros(like.shape, like.dtype), unseen)
+    _, floor, around = jax.lax.fori_loop(0, 3, closer, (here, here, unseen))
+    slope, rounding = _slope_and_rounding(gradient, floor, around, precision)
+
+    def newton(there: PyTree, _: None) -> tuple[PyTree, Array]:
+        component = around.coordinates(gradient(there))
+        known = around.upwards & (jnp.abs(component) > rounding)
+        step = jnp.where(known, -component / around.values, 0)
+        return jax.tree.map(jnp.add, there, around.vector(step)), step
+
+    limit, steps = jax.lax.scan(newton, floor, length=2)
+    left = around.coordinates(gradient(limit))
+    drift = jnp.where(~around.upwards & (jnp.abs(left) > rounding), left, 0)
+    return _End(floor, limit, around, slope, drift, rounding, steps)
+
+
+def _slope_and_rounding(
+    gradient: _Gradient, weights: PyTree, around: Surroundings, precision: jnp.dtype
+) -> tuple[Array, Array]:
+    """Return the components of the gradient, and the size up to which they may be rounding: ten times what that makes.
+
+    It is seen where every weight is moved by its own rounding, up or down, and is no less than where all are moved by
+    that of ‖W‖ in a direction that curves. Among the flat directions none counts as better known than they are
+    together, as they are no directions of their own.
+    """
+    points = [weights, *(_shaken(weights, precision, seed) for seed in (1, 2))]
+    stacked = jax.tree.map(lambda *leaves: jnp.stack(leaves), *points)
+    slope, *others = jax.lax.map(lambda point: around.coordinates(gradient(point)), stacked)
+    seen = jnp.max(jnp.abs(jnp.stack(others) - slope[None]), axis=0)
+    together = jnp.max(jnp.where(around.upwards, 0, seen))
+    least = jnp.abs(around.values) * float(jnp.finfo(precision).eps) * norm(weights)
+    return slope, 10 * jnp.maximum(least, jnp.where(around.upwards, seen, together))
+
+
+def _shaken(weights: PyTree, precision: jnp.dtype, seed: int) -> PyTree:
+    """Return weights each of which is moved by one rounding."""
+    eps = float(jnp.finfo(precision).eps)
+    return jax.tree.map(lambda w, sign: w * (1 + eps * jnp.sign(sign)), weights, scattered_like(weights, seed))
+
+
+def _norm_between(there: PyTree, here: PyTree) -> Float[Array, ""]:
+    return norm(jax.tree.map(jnp.subtract, there, here))
+
+
+def _is_minimum(
+    field: GradientField, end: _End, here: PyTree, origin: PyTree, gain: Array, share: Array, precision: jnp.dtype
+) -> tuple[Bool[Array, ""], Bool[Array, ""]]:
+    """Return whether the end of the way is known to be a minimum, and whether the risk here is its infimum, to rounding.
+
+    `gain` is what the risk falls by on the way. Where the least risk that the network can have is known, and no other
+    minimum, it decides. So does the infimum, where the way leads to it. Else curvature does.
+    """
+    problem, network = field.problem, field.network(here)
+    exact = problem.excess_risk(network) - problem.least_excess_risk(network)
+    excess, first = (_above_bound(problem, field.network(weights)) for weights in (here, origin))
+    null = jnp.asarray(problem.null_risk(network), exact.dtype)
+    unit = jnp.where(jnp.isfinite(null), null, first)
+    tiny = 100 * jnp.finfo(exact.dtype).eps * unit
+    lowest = problem.attained & (excess <= tiny)
+    best = lowest | (problem.attained & (excess <= 4 * gain))
+    by_exact = exact <= jnp.maximum(4 * gain, share * unit)
+    known = ~jnp.isnan(exact)
+    curved = jax.lax.cond(known | best, lambda: best, lambda: _curves_up(field, end, here, origin, precision))
+    return jnp.where(known, by_exact, curved), lowest
+
+
+def _above_bound(problem: Problem, network: PyTree) -> Float[Array, ""]:
+    """Return the excess risk, or what the risk is above a bound that it cannot pass; NaN where there is none."""
+    excess = problem.excess_risk(network)
+    return jnp.where(jnp.isnan(excess), problem(network) - problem.lower_bound, excess)
+
+
+def _curves_up(field: GradientField, end: _End, here: PyTree, origin: PyTree, precision: jnp.dtype) -> Bool[Array, ""]:
+    """Tell whether the limit is a minimum, as far as the smallest eigenvalue of the Hessian there can tell.
+
+    It is if that is positive beyond its own error, and not if it is negative beyond that, whatever its share of the
+    largest. Directions that are flat to rounding are those of a valley of minima if no gradient is left along them, and
+    if the risk does not fall a little further out either, as it does beside a degenerate saddle.
+    """
+    ends = both_ends(field.objective, end.limit)
+    lowest, residual, direction = ends.values[-1], ends.residuals[-1], row(ends.vectors, -1)
+    radius = jnp.max(jnp.abs(ends.values))
+    shaken = _shaken(end.limit, precision, 1)
+    along = [inner_product(direction, hessian_product(field.objective, at)(direction)) for at in (shaken, end.limit)]
+    eps = jnp.finfo(radius.dtype).eps
+    error = 4 * residual + 10 * jnp.abs(along[0] - along[1]) + eps * len(end.around.values) * radius
+    # Beyond 256 weights the end of a crowded spectrum is found slowly, and a negative eigenvalue apart from it soon.
+    certified = jnp.all(ends.residuals <= 64 * eps**0.5 * radius)
+    flat = certified & (jnp.abs(lowest) <= error) & ~jnp.any(end.drift != 0)
+    in_valley = jax.lax.cond(flat, lambda: ~_falls_nearby(field, end, here, origin), lambda: jnp.array(False))
+    return certified & ((lowest > error) | in_valley)
+
+
+def _falls_nearby(field: GradientField, end: _End, here: PyTree, origin: PyTree) -> Bool[Array, ""]:
+    """Tell whether the risk is lower than at the limit on the floors of valleys beside it.
+
+    They are looked for along random mixtures of the flat directions, up to a tenth of the weights and of the way gone:
+    from there in a few Newton steps down all directions that curve. Beyond 256 weights the flat directions are not
+    known, and nothing is looked for.
+    """
+    around, limit = end.around, end.limit
+    if not around.complete:
+        return jnp.array(False)
+    gradient, count = jax.grad(field.objective), len(around.values)
+    curved = around.values > 1e-6 * around.radius
+
+    def lower(where: tuple[Array, Array]) -> Bool[Array, ""]:
+        reach, seed = where
+        mixture = jnp.where(around.upwards, 0, scattered_like(jnp.zeros(count, reach.dtype), seed))
+        length = jnp.linalg.norm(mixture)
+        away = jnp.where(length > 0, reach / length, 0) * mixture
+
+        def down(_: int, there: PyTree) -> PyTree:
+            step = jnp.where(curved, -around.coordinates(gradient(there)) / jnp.where(curved, around.values, 1), 0)
+            return jax.tree.map(jnp.add, there, around.vector(step * jnp.minimum(1, reach / jnp.linalg.norm(step))))
+
+        there = jax.lax.fori_loop(0, 6, down, jax.tree.map(jnp.add, limit, around.vector(away)))
+        return field.objective(there) < lowest
+
+    here_risk, first_risk = field.objective(limit), jnp.abs(field.objective(origin))
+    lowest = here_risk - 64 * jnp.finfo(here_risk.dtype).eps * jnp.maximum(jnp.abs(here_risk), first_risk)
+    reaches = jnp.stack([0.1 * norm(limit), 0.03 * norm(limit), 0.1 * _norm_between(limit, origin)])
+    seeds = jnp.arange(1, 7)
+    places = jnp.repeat(reaches, len(seeds)), jnp.tile(seeds, len(reaches))
+    return jnp.any(jax.lax.map(lower, places))
