@@ -8,7 +8,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, PyTree
 
 from ..curvature import Surroundings, both_ends, hessian_product, inner_product, surroundings
-from ..curvature.vectors import row, scattered_like, size_of
+from ..curvature.vectors import row, scattered_like
 from ..networks import cast, weight_dtype
 from ..problems import Problem
 from .field import GradientField, gradient_field, norm
@@ -100,16 +100,15 @@ def _end(field: GradientField, here: PyTree, precision: jnp.dtype) -> _End:
     _, floor, around = jax.lax.fori_loop(0, 3, closer, (here, here, unseen))
     slope, rounding = _slope_and_rounding(gradient, floor, around, precision)
 
-    def newton(there: PyTree, _: None) -> tuple[PyTree, Array]:
-        component = around.coordinates(gradient(there))
-        known = around.upwards & (jnp.abs(component) > rounding)
-        step = jnp.where(known, -component / around.values, 0)
-        return jax.tree.map(jnp.add, there, around.vector(step)), step
+    def newton(there: PyTree, taken: Array) -> tuple[PyTree, tuple[Array, Array]]:
+        left = around.coordinates(gradient(there))
+        known = around.upwards & (jnp.abs(left) > rounding)
+        step = taken * jnp.where(known, -left / around.values, 0)
+        return jax.tree.map(jnp.add, there, around.vector(step)), (left, step)
 
-    limit, steps = jax.lax.scan(newton, floor, length=2)
-    left = around.coordinates(gradient(limit))
-    drift = jnp.where(~around.upwards & (jnp.abs(left) > rounding), left, 0)
-    return _End(floor, limit, around, slope, drift, rounding, steps)
+    limit, (left, steps) = jax.lax.scan(newton, floor, jnp.array([1.0, 1, 0], slope.dtype))
+    drift = jnp.where(~around.upwards & (jnp.abs(left[2]) > rounding), left[2], 0)
+    return _End(floor, limit, around, slope, drift, rounding, steps[:2])
 
 
 def _slope_and_rounding(
@@ -143,7 +142,7 @@ def _norm_between(there: PyTree, here: PyTree) -> Float[Array, ""]:
 def _is_minimum(
     field: GradientField, end: _End, here: PyTree, origin: PyTree, gain: Array, share: Array, precision: jnp.dtype
 ) -> tuple[Bool[Array, ""], Bool[Array, ""]]:
-    """Return whether the end of the way is known to be a minimum, and whether the risk here is its infimum, to rounding.
+    """Return whether the end of the way is known to be a minimum, and whether the risk here is its infimum to rounding.
 
     `gain` is what the risk falls by on the way. Where the least risk that the network can have is known, and no other
     minimum, it decides. So does the infimum, where the way leads to it. Else curvature does.
@@ -178,8 +177,8 @@ def _curves_up(field: GradientField, end: _End, here: PyTree, origin: PyTree, pr
     ends = both_ends(field.objective, end.limit)
     lowest, residual, direction = ends.values[-1], ends.residuals[-1], row(ends.vectors, -1)
     radius = jnp.max(jnp.abs(ends.values))
-    shaken = _shaken(end.limit, precision, 1)
-    along = [inner_product(direction, hessian_product(field.objective, at)(direction)) for at in (shaken, end.limit)]
+    two = jax.tree.map(lambda *leaves: jnp.stack(leaves), end.limit, _shaken(end.limit, precision, 1))
+    along = jax.lax.map(lambda at: inner_product(direction, hessian_product(field.objective, at)(direction)), two)
     eps = jnp.finfo(radius.dtype).eps
     error = 4 * residual + 10 * jnp.abs(along[0] - along[1]) + eps * len(end.around.values) * radius
     # Beyond 256 weights the end of a crowded spectrum is found slowly, and a negative eigenvalue apart from it soon.
