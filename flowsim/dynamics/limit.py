@@ -116,9 +116,9 @@ def _slope_and_rounding(
 ) -> tuple[Array, Array]:
     """Return the components of the gradient, and the size up to which they may be rounding: ten times what that makes.
 
-    It is seen where every weight is moved by its own rounding, up or down, and is no less than where all are moved by
-    that of ‖W‖ in a direction that curves. Among the flat directions none counts as better known than they are
-    together, as they are no directions of their own.
+    It is seen where every weight is moved by its own rounding, up or down. In a direction that curves upwards it is no
+    less than where all weights are moved by the rounding of ‖W‖. Among the others none counts as better known than they
+    are together, as the flat ones are no directions of their own.
     """
     points = [weights, *(_shaken(weights, precision, seed) for seed in (1, 2))]
     stacked = jax.tree.map(lambda *leaves: jnp.stack(leaves), *points)
@@ -126,7 +126,7 @@ def _slope_and_rounding(
     seen = jnp.max(jnp.abs(jnp.stack(others) - slope[None]), axis=0)
     together = jnp.max(jnp.where(around.upwards, 0, seen))
     least = jnp.abs(around.values) * float(jnp.finfo(precision).eps) * norm(weights)
-    return slope, 10 * jnp.maximum(least, jnp.where(around.upwards, seen, together))
+    return slope, 10 * jnp.where(around.upwards, jnp.maximum(least, seen), together)
 
 
 def _shaken(weights: PyTree, precision: jnp.dtype, seed: int) -> PyTree:
@@ -152,7 +152,7 @@ def _is_minimum(
     excess, first = (_above_bound(problem, field.network(weights)) for weights in (here, origin))
     null = jnp.asarray(problem.null_risk(network), exact.dtype)
     unit = jnp.where(jnp.isfinite(null), null, first)
-    tiny = 100 * jnp.finfo(exact.dtype).eps * unit
+    tiny = 10 * jnp.finfo(exact.dtype).eps * unit
     lowest = problem.attained & (excess <= tiny)
     best = lowest | (problem.attained & (excess <= 4 * gain))
     by_exact = exact <= jnp.maximum(4 * gain, share * unit)
