@@ -33,6 +33,11 @@ def kept_in(monkeypatch, tmp_path):
     jax.config.update("jax_compilation_cache_dir", before[1])
 
 
+def program_name(number):
+    """The name that JAX gives a program."""
+    return f"jit_run-{number:064x}-cache"
+
+
 @pytest.fixture
 def trial_says(monkeypatch):
     """Return a function that replaces the trial by what it is to say of each task, and a list of the tasks asked."""
@@ -145,13 +150,26 @@ def test_a_folder_that_cannot_be_made_is_done_without(kept_in, trial_says, monke
 def test_the_older_half_is_removed_where_too_much_is_kept(kept_in, trial_says, monkeypatch, tmp_path):
     trial_says(keep="1.0", load="1.0")
     keep_programs()
+    foreign = [kept_in[0] / "holiday.mp4", tmp_path / "programs" / "videos" / program_name(9)]
+    for path in foreign:
+        path.parent.mkdir(exist_ok=True)
+        path.write_bytes(bytes(1000))
     for age in range(6):
-        path = kept_in[0] / f"program-{age}"
+        path = kept_in[0] / program_name(age)
         path.write_bytes(bytes(100))
         os.utime(path, (1e9 - age, 1e9 - age))
     keep_programs()
-    assert len(list(kept_in[0].iterdir())) == 7
+    assert len(list(kept_in[0].iterdir())) == 8
     monkeypatch.setattr(kept_programs, "_MOST_BYTES", 500)
     keep_programs()
     left = {path.name for path in kept_in[0].iterdir()}
-    assert left == {"tried", "program-0", "program-1"}
+    assert left == {"tried", "holiday.mp4", program_name(0), program_name(1)}
+    assert all(path.exists() for path in foreign)
+
+
+def test_a_damaged_note_of_the_trial_keeps_nothing_and_fails_nothing(kept_in, trial_says):
+    trial_says(keep="1.0", load="1.0")
+    keep_programs()
+    (kept_in.pop() / "tried").write_bytes(b"\xff")
+    keep_programs()
+    assert kept_in == []

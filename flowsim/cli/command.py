@@ -16,6 +16,7 @@ from .. import signals, starting
 from ..data import DataError
 from ..experiments import ScenarioError, StoreError, scenario_json_schema
 from ..memory import is_out_of_memory
+from ..tables import printable
 from .closed import silence
 from .crew import crew_for
 from .device import choose_device
@@ -94,5 +95,5 @@ def _print_schema() -> None:
 
 
 def _refuse(message: str) -> int:
-    print(f"flowsim: {message}", file=sys.stderr)
+    print(f"flowsim: {printable(message)}", file=sys.stderr)
     return BAD_INPUT

@@ -19,6 +19,7 @@ from ..experiments import (
     resolved,
     theory_to_dataset,
 )
+from ..tables import printable
 from .jobs import Job
 
 if TYPE_CHECKING:
@@ -52,15 +53,18 @@ def store(job: Job, found: Findings) -> list[Path]:
     return paths
 
 
-def report(folder: ResultFolder, name: str, written: list[Path], console: Console) -> "Document":
-    """Make the document of what is stored in `folder`, write it there, print it, and return it."""
+def report(folder: ResultFolder, name: str, written: list[Path], console: Console, *, trust: bool = True) -> "Document":
+    """Make the document of what is stored in `folder`, write it there, print it, and return it.
+
+    What a scenario asks for that was just run is trusted.
+    """
     with console.status(f"{name}: tables, figures and page"):
         from ..report import document, fitted  # not above: what only stores needs no Matplotlib
 
-        made = document(open_results(folder.path), name)
+        made = document(open_results(folder.path, trust=trust), name)
         written = [*written, *made.write(folder)]
     for table in made.tables:
         console.print(fitted(table, console.width))
     for path in written:
-        console.print(f"wrote {path}", soft_wrap=True, highlight=False, markup=False)
+        console.print(f"wrote {printable(str(path))}", soft_wrap=True, highlight=False, markup=False)
     return made

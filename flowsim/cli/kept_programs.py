@@ -3,6 +3,7 @@
 import hashlib
 import os
 import platform
+import re
 import subprocess
 import sys
 import tempfile
@@ -19,6 +20,7 @@ _MOST_BYTES = 2**29
 _TRIAL = Path(__file__).with_name("trial_of_kept_programs.py")
 _TRIAL_SECONDS = 60
 _TRIED, _SAFE = "tried", "safe\n"
+_OF_A_MACHINE, _OF_A_PROGRAM = re.compile("[0-9a-f]{16}"), re.compile(r".+-[0-9a-f]{64}(-cache|-atime)?")
 
 
 def keep_programs() -> None:
@@ -65,7 +67,7 @@ def _is_safe(tried: Path) -> bool:
         with tempfile.TemporaryDirectory(dir=tried.parent) as folder:
             said = [_said_by_trial(folder, task) for task in ("keep", "load")]
         tried.write_text(_SAFE if said[0] and said[0] == said[1] else "refused, crashed or changed\n")
-    return tried.read_text() == _SAFE
+    return tried.read_bytes() == _SAFE.encode()
 
 
 def _said_by_trial(folder: str, task: str) -> str:
@@ -83,8 +85,13 @@ def _said_by_trial(folder: str, task: str) -> str:
 
 
 def _thin_out(folder: Path) -> None:
-    """Remove the older half of what is kept, for all machines, where it has become too much."""
-    files = [(found.stat(), found) for found in folder.glob("*/*") if found.is_file() and found.name != _TRIED]
+    """Remove the older half of what is kept, for all machines, where it has become too much.
+
+    The folder may be a link, and have other things in it: only files that JAX names so in folders named after machines.
+    """
+    here = [place for place in folder.iterdir() if _OF_A_MACHINE.fullmatch(place.name) and not place.is_symlink()]
+    found = [path for place in here for path in place.iterdir() if _OF_A_PROGRAM.fullmatch(path.name)]
+    files = [(path.stat(), path) for path in found if path.is_file() and not path.is_symlink()]
     if sum(status.st_size for status, _ in files) > _MOST_BYTES:
         for _, path in sorted(files, key=lambda file: file[0].st_mtime)[: len(files) // 2 + 1]:
             path.unlink(missing_ok=True)

@@ -87,6 +87,7 @@ def _add_workers(made: argparse.ArgumentParser) -> None:
 
 
 def _positive(text: str) -> int:
-    if not (text.isascii() and text.isdecimal()) or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"found {text!r}; expected a whole number, one or more; write --jobs 2")
+    # Each process is some hundred megabytes; the most that a machine has cores for is a thousand.
+    if not (text.isascii() and text.isdecimal() and len(text) < 5 and 1 <= int(text) <= 1024):
+        raise argparse.ArgumentTypeError(f"found {text!r}; expected a whole number from 1 to 1024; write --jobs 2")
     return int(text)

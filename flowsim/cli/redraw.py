@@ -5,7 +5,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..experiments import ResultFolder, open_results, refuse_obstacles
+from ..data import DataError
+from ..experiments import ResultFolder, ScenarioError, StoreError, open_results, refuse_obstacles
 from .findings import report
 from .run import Terminal
 from .together import conclude
@@ -17,17 +18,24 @@ if TYPE_CHECKING:
 
 def redraw(words: Sequence[str]) -> int:
     """Redraw the results in the folders that `words` name, nothing computed, and return the worst exit code."""
-    folders = _parser().parse_args(words).folders
-    for folder in folders:  # before anything is written, all of them
+    options = _parser().parse_args(words)
+    for folder in options.folders:  # before anything is written, all of them
+        if folder.is_dir():
+            refuse_obstacles(folder)
         open_results(folder)
-        refuse_obstacles(folder)
-    return conclude([_redrawn(folder) for folder in folders], Terminal())
+    return conclude([_redrawn(folder, options.trust) for folder in options.folders], Terminal())
 
 
-def _redrawn(path: Path) -> "Document":
+def _redrawn(path: Path, trust: bool) -> "Document":
     folder = ResultFolder(path)
     with folder.locked():
-        return report(folder, path.resolve().name, [], Terminal())
+        try:
+            return report(folder, path.resolve().name, [], Terminal(), trust=trust)
+        except (ScenarioError, DataError):
+            raise
+        except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
+            reason = f"{type(error).__name__}: {error}".splitlines()[0]
+            raise StoreError(f"{path}: holds what flowsim does not write ({reason}); run the scenario again") from error
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -37,6 +45,9 @@ def _parser() -> argparse.ArgumentParser:
         epilog="Exit codes: as of the run that left the results.",
     )
     made.add_argument("folders", nargs="+", type=Path, metavar="DIR", help="a folder of results, as results/residual")
+    made.add_argument(
+        "--trust", action="store_true", help="import the modules of figures that are not flowsim's, which runs them"
+    )
     return made
 
 

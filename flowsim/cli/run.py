@@ -23,6 +23,10 @@ class Terminal(Console):
     all that it was asked for, and its exit code says how that went.
     """
 
+    def __init__(self) -> None:
+        # What is printed comes from folders and files: nothing in it is an instruction.
+        super().__init__(markup=False, emoji=False)
+
     def on_broken_pipe(self) -> None:
         """Write to nowhere from now on, what is still to be flushed included."""
         self.quiet = True

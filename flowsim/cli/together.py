@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 
 from ..experiments.store import write_atomically
+from ..tables import printable
 
 if TYPE_CHECKING:
     from ..report import Document
@@ -26,7 +27,9 @@ def _write_index(made: "Sequence[Document]", path: Path, console: Console) -> No
     from ..report.page import MARK, Entry, index_page
 
     if path.exists() and MARK not in path.read_text(encoding="utf-8", errors="replace"):
-        console.print(f"left {path} as it is: it is not of flowsim", soft_wrap=True, highlight=False, markup=False)
+        console.print(
+            f"left {printable(str(path))} as it is: it is not of flowsim", soft_wrap=True, highlight=False, markup=False
+        )
         return
     entries = (
         Entry(document.results.folder.resolve().name, document.complete, document.warnings, _shown(document))
@@ -38,7 +41,7 @@ def _write_index(made: "Sequence[Document]", path: Path, console: Console) -> No
         temporary.write_text(text, encoding="utf-8")
 
     write_atomically(path, write)
-    console.print(f"wrote {path}", soft_wrap=True, highlight=False, markup=False)
+    console.print(f"wrote {printable(str(path))}", soft_wrap=True, highlight=False, markup=False)
 
 
 def _shown(document: "Document") -> str | None:

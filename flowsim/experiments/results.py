@@ -2,6 +2,8 @@
 
 import io
 import json
+import re
+import reprlib
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -9,6 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 
+from ..kinds.registry import OUTSIDE
+from .form import what_is_wrong
 from .store import SCENARIO, SUMMARY, SWEEP, THEORY, TRAJECTORIES, StoreError, copy_results
 
 if TYPE_CHECKING:
@@ -33,13 +37,15 @@ class Results:
     repetition, run), `theory` the statements that were checked. `comparison` and `swept` answer as the `Comparison`,
     the `Trajectory` and the `Sweep` that were stored do, but for networks and weights, which are not stored.
 
-    Printed, it is the tables of the command line, and so it is in a notebook; `repr` is a line. Nothing is computed.
+    Printed, it is the tables of the command line, and so it is in a notebook; `repr` is a line. Nothing is computed,
+    and no module but flowsim's own is imported unless `trust`: `left_out` names the figures that would need one.
     """
 
     folder: Path
     trajectories: "xarray.Dataset | None"
     sweep: "xarray.Dataset | None"
     theory: "xarray.Dataset | None"
+    trust: bool = False
 
     # What draws and prints stands on a floor above this one, and is asked for when it is wanted.
 
@@ -111,17 +117,28 @@ class Results:
     @property
     def scenario(self) -> dict[str, Any]:
         """The scenario that ran, every default filled in; empty for results that no scenario made."""
-        return self._run.get("scenario") or {}
+        return self._section("scenario")
 
     @property
     def environment(self) -> dict[str, Any]:
         """The versions, the device and the platform that it ran on."""
-        return self._run.get("environment") or {}
+        return self._section("environment")
 
     @property
     def is_first_look(self) -> bool:
         """Whether the sweep took fewer steps and repetitions than it was to, as `--quick` makes it."""
-        return bool((self.scenario.get("sweep") or {}).get("first_look"))
+        sweep = self.scenario.get("sweep")
+        return isinstance(sweep, dict) and bool(sweep.get("first_look"))
+
+    @property
+    def asked_figures(self) -> tuple[str, ...]:
+        """The names of the figures that the scenario asks for, but for those `left_out`."""
+        return tuple(name for name in self._figure_names() if name not in self.left_out)
+
+    @property
+    def left_out(self) -> tuple[str, ...]:
+        """The figures that stand in modules of others, which are run only where these results are trusted."""
+        return () if self.trust else tuple(name for name in self._figure_names() if _is_outside(name))
 
     @cached_property
     def summary(self) -> dict[str, Any]:
@@ -129,7 +146,7 @@ class Results:
         path = self.folder / SUMMARY
         try:
             return json.loads(_content(path))
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise _damaged(path, error) from None
 
     def required(self, name: str) -> "xarray.Dataset":
@@ -137,6 +154,21 @@ class Results:
         found = {"trajectories": self.trajectories, "sweep": self.sweep, "theory": self.theory}[name]
         if found is None:
             raise StoreError(f"{self.folder / _DATASETS[name]}: is missing, and needed for what is asked; {_AGAIN}")
+        return found
+
+    def _figure_names(self) -> tuple[str, ...]:
+        names = self.scenario.get("figure")
+        names = [names] if isinstance(names, str) else names or []
+        if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+            raise _damaged(self.folder / SCENARIO, ValueError(f"figure is {reprlib.repr(names)}, not a list of names"))
+        return tuple(names)
+
+    def _section(self, name: str) -> dict[str, Any]:
+        found = self._run.get(name) or {}
+        if not isinstance(found, dict):
+            raise _damaged(
+                self.folder / SCENARIO, ValueError(f"{name} is {reprlib.repr(found)}, not a section of keys")
+            )
         return found
 
     @cached_property
@@ -153,11 +185,13 @@ class Results:
         return stored
 
 
-def open_results(folder: str | Path) -> Results:
+def open_results(folder: str | Path, *, trust: bool = False) -> Results:
     """Read the results in `folder`, as `python -m flowsim` and `Comparison.save` leave them.
 
-    Raises `StoreError`, with one line that says what to do, for a folder without results, for files that are damaged,
-    and for data sets in the form of an earlier version.
+    A scenario may ask for figures in modules of its author's. They are left out, and named in `left_out`, unless
+    `trust`: then the modules are imported, which runs what stands in them.
+    Raises `StoreError`, with one line that says what to do, for a folder without results, for files that are damaged or
+    hold what flowsim does not write, and for data sets in the form of an earlier version.
     """
     folder = Path(folder)
     if not folder.is_dir():
@@ -167,7 +201,12 @@ def open_results(folder: str | Path) -> Results:
     if not any(dataset is not None for dataset in found.values()):
         names = ", ".join(_DATASETS.values())
         raise StoreError(f"{folder}: holds none of {names}; give the folder of one scenario's results, or {_AGAIN}")
-    return Results(folder, **found)
+    return Results(folder, **found, trust=trust)
+
+
+def _is_outside(figure: str) -> bool:
+    """Tell whether a figure stands in a module that is not flowsim's, as its name alone says."""
+    return re.fullmatch(OUTSIDE, figure) is not None and not figure.startswith("flowsim.")
 
 
 def _dataset(path: Path) -> "xarray.Dataset | None":
@@ -183,11 +222,15 @@ def _dataset(path: Path) -> "xarray.Dataset | None":
         raise _damaged(path, error) from None
     if any(str(name).startswith(_OLD_FORM.get(path.name, ())) for name in found.variables):
         raise StoreError(f"{path}: has the form of an earlier version of flowsim; {_AGAIN}")
+    if (wrong := what_is_wrong(path.name, found)) is not None:
+        raise StoreError(f"{path}: holds what flowsim does not write ({wrong}); {_AGAIN}")
     return found
 
 
 def _content(path: Path) -> bytes:
     try:
+        if not path.is_file():  # a pipe would be waited for
+            raise StoreError(f"{path}: is no file; {_AGAIN}")
         return path.read_bytes()
     except OSError as error:
         raise StoreError(f"{path}: cannot be read: {error.strerror or error}; {_AGAIN}") from None

@@ -238,9 +238,13 @@ def copy_results(source: Path, folder: Path, *, overwrite: bool = False) -> list
 
 
 def _outdated(folder: Path, resolved: Mapping[str, Any], overwrite: bool) -> list[Path]:
-    """Return the files of a different scenario, none where there are none; refuse them without `overwrite`."""
+    """Return the files of a different scenario, or of none; refuse them without `overwrite`."""
     if not (folder / SCENARIO).exists():
-        return []
+        there = [path for path in _results(folder) if path.exists()]
+        if there and not overwrite:
+            place = f"{folder}: holds other results, which no scenario made ({there[0].relative_to(folder)} is there)"
+            raise StoreError(f"{place}; use --overwrite or another --out")
+        return there
     found = difference(_stored_scenario(folder / SCENARIO), _plain(resolved))
     if found and not overwrite:
         place = f"{folder}: holds results of a different scenario ({found})"
@@ -252,9 +256,12 @@ def refuse_obstacles(folder: Path) -> None:
     """Raise `StoreError` where a file of results could not be written into `folder`, one that stands there included."""
     refuse_unwritable(folder)
     refuse_unwritable(folder / FIGURES)
+    if (folder / FIGURES).is_symlink():
+        raise StoreError(f"{folder / FIGURES}: is a link, and figures belong here; remove it, or use another --out")
     for path in (folder / _LOCK, folder / SCENARIO, *_results(folder)):
-        if path.is_dir() and not path.is_symlink():  # a link is replaced
-            raise StoreError(f"{path}: is a folder in the place of a file; remove it, or use another --out")
+        if path.exists() and not path.is_file() and not path.is_symlink():  # a link is replaced
+            what = "a folder" if path.is_dir() else "a pipe or a device"
+            raise StoreError(f"{path}: is {what} in the place of a file; remove it, or use another --out")
 
 
 def refuse_unwritable(folder: Path, *, option: str = "--out") -> None:
@@ -270,7 +277,7 @@ def refuse_unwritable(folder: Path, *, option: str = "--out") -> None:
 def _stored_scenario(path: Path) -> Any:
     """Return what stands under `scenario:` in `path`, None where nothing legible does."""
     try:
-        stored = yaml.safe_load(path.read_bytes())
+        stored = yaml.safe_load(path.read_bytes()) if path.is_file() else None
     except (OSError, ValueError, yaml.YAMLError, RecursionError):
         return None
     return stored.get("scenario") if isinstance(stored, dict) else None

@@ -84,7 +84,8 @@ class Registry(Generic[Kind]):
 
     def expected_names(self) -> str:
         """Return in words which names there are."""
-        return f"one of {', '.join(self._kinds)}, or {self.thing} of your own as my_module:MyKind"
+        own = f"{self.thing} of your own as my_module:MyKind"
+        return f"one of {', '.join(self._kinds)}, or {own}" if self._kinds else own
 
     def written(self, key: str, error: UnknownKindError) -> str:
         """Return what to write in place of the name that `error` is about, with the `key` where that is a name."""

@@ -28,7 +28,7 @@ from ..experiments.failing import failing
 from ..experiments.store import SCENARIO, SUMMARY, SWEEP, THEORY, TRAJECTORIES
 from ..kinds import UnknownKindError
 from ..recorded import recorded
-from ..tables import as_html
+from ..tables import as_html, printable
 from ..theory import Claim
 from .claims_table import claims_summary, claims_table
 from .figures import figures as trajectories_figures
@@ -97,11 +97,15 @@ def document(results: Results, title: str) -> Document:
     return Document(
         results,
         title,
-        tables=_tables(parts, claims, title),
+        tables=(*_tables(parts, claims, title), *map(Text, _of_left_out(results))),
         summary=summary | ({"claims": claims_summary(claims)} if claims else {}),
         figures=_figures(parts, asked, results),
         panels={figure.name: _in_words(figure, claims) for figure in asked},
-        warnings=(*(words for part in parts for words in part.warnings), *warnings_of_claims(claims)),
+        warnings=(
+            *_of_left_out(results),
+            *(words for part in parts for words in part.warnings),
+            *warnings_of_claims(claims),
+        ),
         complete=all(part.complete for part in parts),
     )
 
@@ -112,7 +116,16 @@ def tables_of(results: Results, title: str) -> tuple[Any, ...]:
     Raises `StoreError` as `document`.
     """
     claims = [claim for figure in _asked(results) for claim in _claimed(figure, results)]
-    return _tables(_parts(results, title), claims, title)
+    return (*_tables(_parts(results, title), claims, title), *map(Text, _of_left_out(results)))
+
+
+def _of_left_out(results: Results) -> list[str]:
+    """Return in words which figures were not drawn, as their modules are not flowsim's."""
+    return [
+        f"The figure {printable(name)} is left out: it is code of another module, which may do anything. If you trust "
+        "whoever wrote it: python -m flowsim report --trust, or flowsim.open_results(folder, trust=True)"
+        for name in results.left_out
+    ]
 
 
 def figures_in(results: Results) -> dict[str, Figure]:
@@ -158,9 +171,8 @@ def _drawn(figure: AskedFigure, results: Results) -> Figure:
 
 
 def _asked(results: Results) -> tuple[AskedFigure, ...]:
-    names = results.scenario.get("figure")
     try:
-        return figures_of([names] if isinstance(names, str) else names)
+        return figures_of(results.asked_figures)
     except UnknownKindError as error:
         raise StoreError(f"{results.folder / SCENARIO}: figure: {error}") from None
 

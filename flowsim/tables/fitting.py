@@ -12,7 +12,7 @@ from rich.table import Column, Table
 from rich.text import Text
 
 _WIDEST = 10_000
-_CONSOLE = Console(file=io.StringIO(), width=_WIDEST)
+_CONSOLE = Console(file=io.StringIO(), width=_WIDEST, markup=False, emoji=False)
 
 
 def fitted(table: Table | Text, width: int) -> RenderableType:

@@ -75,7 +75,7 @@ def _inline(cell: object) -> str:
     """Return text as it stands within an element: bold and dim as such, its lines broken where they are."""
     if cell is None:
         return ""
-    text = cell.copy() if isinstance(cell, Text) else Text.from_markup(str(cell))
+    text = cell.copy() if isinstance(cell, Text) else Text(str(cell))
     text.stylize(text.style)  # what renders a text without parts of their own styles leaves its style out
     marked = []
     for segment in text.render(Console(file=io.StringIO())):

@@ -17,7 +17,7 @@ _NARROWEST, _NO_TERMINAL, _WIDEST = 80, 100, 160
 def empty_table(title: str, remarks: Sequence[str], *, gap: int = 1) -> Table:
     """Return a table without columns: `remarks` below it line by line, and `gap` spaces between columns."""
     return Table(
-        title=Text(title),
+        title=Text(printable(title)),
         caption=Text("\n".join(remarks), style="not dim not italic"),
         title_justify="left",
         caption_justify="left",
@@ -37,9 +37,14 @@ def printed(table: Table | Text, width: int | None = None) -> str:
     stream = io.StringIO()
     wide = _terminal_width() if width is None else width
     # Or, in a notebook, rich would show the table itself.
-    console = Console(file=stream, width=wide, force_jupyter=False, color_system=None)
+    console = Console(file=stream, width=wide, force_jupyter=False, color_system=None, markup=False, emoji=False)
     console.print(fitted(table, wide))
     return "\n".join(line.rstrip() for line in stream.getvalue().splitlines()).rstrip("\n")
+
+
+def printable(text: str) -> str:
+    """Return a text that comes from outside with a mark for every character that would steer a terminal."""
+    return "".join(letter if letter.isprintable() or letter == "\n" else "\N{REPLACEMENT CHARACTER}" for letter in text)
 
 
 def _terminal_width() -> int:

@@ -114,3 +114,12 @@ def test_stored_results_that_cannot_be_written_again_are_refused_before_anything
 def test_a_link_in_the_place_of_a_file_is_replaced(tmp_path):
     a_link_to_nowhere(tmp_path / "summary.json")
     refuse_obstacles(tmp_path)
+
+
+@pytest.mark.parametrize("name", ["summary.json", "trajectories.nc", "report.html", "figures/sharpness.png"])
+def test_results_that_no_scenario_made_are_not_overwritten_unasked(tmp_path, refused, name):
+    a_file(tmp_path / "out" / "tiny" / name)
+    before = everything_in(tmp_path / "out")
+    assert f"holds other results, which no scenario made ({name} is there)" in refused()
+    assert everything_in(tmp_path / "out") == before
+    assert result_folder(tmp_path / "out", "tiny", {}, overwrite=True).gives_up

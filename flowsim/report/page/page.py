@@ -8,7 +8,7 @@ import dataclasses
 import json
 import math
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -120,7 +120,7 @@ def _subtitle(results: Results) -> str:
     """Return in a line what was run: data, network and seed."""
     asked = results.scenario
     kinds = (("data", "{} data"), ("network", "{} network"))
-    parts = [form.format(asked[name]["kind"]) for name, form in kinds if isinstance(asked.get(name), Mapping)]
+    parts = [form.format(asked[name]["kind"]) for name, form in kinds if "kind" in (asked.get(name) or ())]
     parts += [f"seed {asked['seed']}"] if "seed" in asked else []
     return ", ".join(parts)
 
