@@ -106,10 +106,15 @@ class CentralFlow(DescentModel):
         known = state.stepper.solver
         return known.measured.objective, known.gradient_norm
 
-    def rests(self, field: GradientField, state: FlowState) -> Bool[Array, ""]:
-        """Tell whether it is not the edge that holds the weights where they are: descent goes on to oscillate there."""
+    def rests(
+        self, field: GradientField, state: FlowState, before: Float[Array, ""], small: Float[Array, ""]
+    ) -> Bool[Array, ""]:
+        """Tell whether descent rests there: the sharpness is known, not above 2/η, and not what holds the weights."""
         known = state.stepper.solver
-        return (norm(known.measured.slope) > _AT_REST * known.gradient_norm) | (known.gradient_norm == 0)
+        top = jnp.max(known.edge.values)
+        stable = jnp.isfinite(top) & (top <= 2 / jnp.asarray(self.learning_rate) * (1 + self.held_within(top.dtype)))
+        free = (norm(known.measured.slope) > _AT_REST * known.gradient_norm) | (known.gradient_norm == 0)
+        return stable & free
 
     def oscillation(self, state: FlowState) -> PyTree:
         """Return rows V with Σ = VᵀV, the covariance of descent's iterates about their mean.

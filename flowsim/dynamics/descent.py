@@ -154,6 +154,25 @@ class Descent(Dynamics):
         same = [jnp.all(old == new) for old, new in zip(*map(jax.tree.leaves, (before, after)), strict=True)]
         return jnp.all(jnp.stack(same))
 
+    def rests(
+        self, field: GradientField, state: DescentState, before: Float[Array, ""], small: Float[Array, ""]
+    ) -> Bool[Array, ""] | bool:
+        """Tell whether the gradient does not grow, as beside a minimum that is not stable, and the next step is short.
+
+        That is no more than ten times what the gradient would move in the time of a step, or one that is `small`: not
+        carried on by momentum, nor drawn by what the gradient does not know, such as a decay of the weights. At the
+        start it is not known whether the gradient grows, unless it is zero.
+        """
+        if state.draw is not None:
+            return True
+        gradient_norm = norm(state.gradient)
+        after, _ = self.advanced(field.objective, state)
+        move = jax.tree.map(jnp.subtract, after, state.weights)
+        scale = self.preconditioner(state)
+        move = move if scale is None else jax.tree.map(jnp.multiply, scale, move)
+        short = norm(move) <= 10 * jnp.asarray(self.time_of_step()) * jnp.maximum(gradient_norm, small)
+        return short & ((gradient_norm == 0) | (jnp.isfinite(before) & (gradient_norm <= before)))
+
     def unit_of_time(self, state: DescentState) -> Float[Array, ""]:
         """Return the time of one step."""
         return jnp.asarray(self.time_of_step())

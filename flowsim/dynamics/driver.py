@@ -139,7 +139,7 @@ def _started(request: Request) -> RunState:
     watch = Watch.of(run.stopping, gradient_norm)
     unrest = run.dynamics.restlessness(start, gradient_norm)
     code = verdict(run.stopping, run.field, weights, objective, unrest, ceiling, watch, due=jnp.array(True))
-    code, _ = _unless_moved(run, start, code)
+    code, _ = _unless_moved(run, start, code, jnp.full_like(unrest, jnp.inf), watch)
     clock = Clock(jnp.zeros_like(run.t1), jnp.zeros_like(run.t1))
     scales = Scales(run.dynamics.unit_of_time(start), objective)
     record = eqx.filter_eval_shape(run.instruments.measure, run.dynamics, run.field, start, clock, gradient_norm)
@@ -238,7 +238,7 @@ def _moved(run: _Run, state: RunState, attempt: Attempt, target: Array) -> RunSt
     steps = state.steps + 1
     clock = run.dynamics.tick(state.clock, attempt, steps, target)
     objective, unrest, code = _judged(run, state, attempt)
-    code, rests = _unless_moved(run, attempt.state, code)
+    code, rests = _unless_moved(run, attempt.state, code, state.unrest, state.watch)
     still = run.dynamics.stands_still(state.dynamics, attempt, state.unrest)
     # With a patience of one there is nothing to count: what the loop of a descent does not carry, it does not pay for.
     quiet = jnp.where(still, state.quiet_steps + 1, 0) if run.dynamics.patience > 1 else state.quiet_steps
@@ -286,10 +286,12 @@ def _judged(run: _Run, state: RunState, attempt: Attempt) -> tuple[Array, Array,
     return jax.lax.cond(wanted | (state.attempts + 1 >= run.max_steps), look, lambda: spared)
 
 
-def _unless_moved(run: _Run, state: PyTree, code: Int[Array, ""]) -> tuple[Int[Array, ""], Bool[Array, ""] | bool]:
+def _unless_moved(
+    run: _Run, state: PyTree, code: Int[Array, ""], before: Float[Array, ""], watch: Watch
+) -> tuple[Int[Array, ""], Bool[Array, ""] | bool]:
     """Return the verdict on the weights, RUNNING where the dynamics moves on all the same, and whether it does not."""
     arrived = (code == ASKS) | (code == Outcome.CONVERGED)
-    rests = run.dynamics.rests(run.field, state)
+    rests = run.dynamics.rests(run.field, state, before, watch.small)
     return code if rests is True else jnp.where(arrived & ~rests, Outcome.RUNNING, code).astype(code.dtype), rests
 
 

@@ -79,8 +79,13 @@ class Dynamics(eqx.Module):
     def stands_still(self, state: PyTree, attempt: Attempt, gradient_norm: Float[Array, ""]) -> Bool[Array, ""]:
         """Tell whether a step from `state` that counts left the weights where they were, to rounding."""
 
-    def rests(self, field: GradientField, state: PyTree) -> Bool[Array, ""] | bool:
-        """Tell whether a run may end where its weights have arrived: by default wherever they have."""
+    def rests(
+        self, field: GradientField, state: PyTree, before: Float[Array, ""], small: Float[Array, ""]
+    ) -> Bool[Array, ""] | bool:
+        """Tell whether a run may end where its weights have arrived: by default wherever they have.
+
+        `before` is the restlessness at the last look, infinite at the start, and `small` that at which a run arrives.
+        """
         return True
 
     def is_judged(self, state: PyTree) -> Bool[Array, ""] | bool:

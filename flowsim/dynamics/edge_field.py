@@ -71,7 +71,8 @@ class EdgeField(eqx.Module):
         if self.order > 1:
             along = vectors.scaled(sides.amplitude * growth / eta, sides.direction)
             swing = jax.tree.map(jnp.add, along, vectors.scaled(sides.amplitude, turn))
-            moved = jax.tree.map(lambda a, b: a + eta / 4 * b, moved, sides.second_difference(swing))
+            second = sides.second_difference(swing)
+            moved = jax.tree.map(lambda a, b: a + eta / 4 * _kept(eta, second, sides.gradient) * b, moved, second)
         renewal = self.renewal(point, sides.curvature * norm(sides.gradient))
         return EdgePoint(moved, turn, (growth + renewal) / eta)
 
@@ -141,6 +142,15 @@ class _Sides(eqx.Module):
         assert self.product is not None
         ways = jax.tree.map(lambda v, g: jnp.stack([v - g, -v - g]), swing, self.gradient)
         return jax.tree.map(lambda pair: pair[0] + pair[1], self.product(ways))
+
+
+def _kept(eta: Float[Array, ""], second: PyTree, gradient: PyTree) -> Float[Array, ""]:
+    """Return the part of the term of second order that leaves half of −ḡ: all of it where H > −1/η along ḡ.
+
+    Beyond, at H = −2/η, the expansion would turn the field around, and climb to a maximum.
+    """
+    against, square = eta / 4 * vectors.inner_product(second, gradient), vectors.inner_product(gradient, gradient)
+    return jnp.where(against > square / 2, square / 2 / jnp.where(against > 0, against, 1), 1)
 
 
 def log_factor(exponent: Float[Array, ""]) -> tuple[Float[Array, ""], Float[Array, ""]]:

@@ -105,7 +105,9 @@ class EdgeFlow(DescentModel):
         swing = jnp.exp(state.point.log_amplitude) * self._curvature(field, state)
         return objective, jnp.hypot(norm(gradient), swing)
 
-    def rests(self, field: GradientField, state: FlowState) -> Bool[Array, ""]:
+    def rests(
+        self, field: GradientField, state: FlowState, before: Float[Array, ""], small: Float[Array, ""]
+    ) -> Bool[Array, ""]:
         """Tell whether the sharpness is below 2/η: beyond, an oscillation grows out of rounding."""
         return jnp.asarray(self.learning_rate) * self._curvature(field, state) < 2
 
