@@ -403,3 +403,25 @@ def test_progress_is_told_in_words():
     said = []
     flowsim.sweep(make, regression(), {"scale": [0.5]}, repetitions=2, progress=said.append)
     assert said == ["sweep", "sweep: 1 of 2 initializations", "sweep: 2 of 2 initializations"]
+
+
+@pytest.mark.slow
+def test_flow_and_descent_of_a_sweep_stop_by_one_criterion_which_is_not_convergence(tmp_path):
+    X = np.random.default_rng(0).standard_normal((15, 2))
+    problem = flowsim.LinearRegression(X, X[:, 0])
+    swept = flowsim.sweep(
+        lambda key, scale: flowsim.DeepLinear.gaussian(widths=[2, 3, 1], scale=scale, key=key),
+        problem,
+        {"scale": [0.4], "learning_rate": [0.05]},
+        repetitions=2,
+        steps=3000,
+        stopping=flowsim.Stopping(excess_risk=0.01),
+        folder=tmp_path / "swept",
+    )
+    dataset = swept.to_dataset()
+    assert np.all(dataset["outcome"].values == flowsim.Outcome.RISK_REACHED)
+    assert np.all(dataset["final_excess_risk"].values <= 0.01)
+    assert np.all(dataset["final_excess_risk"].values > 0.005)
+    rows = flowsim.open_results(tmp_path / "swept").summary["sweep"]["rows"]
+    assert [(row["converged"], row["as_asked"]) for row in rows] == [(0.0, 1.0)] * 2
+    assert "did not reach" not in str(swept)

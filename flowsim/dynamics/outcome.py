@@ -12,7 +12,8 @@ ASKS = -1
 class Outcome(enum.IntEnum):
     """How a run ended: an integer, equal to the `code` of a trajectory, and its name; `meaning` says it in a sentence.
 
-    `arrived` are those at which the run was to stop, `settled` those at which it stands still.
+    `arrived` is the limit, `as_asked` what else a run was told to stop at, and all others say what came in between;
+    `settled` are those at which it stands still.
     """
 
     RUNNING = 0
@@ -39,8 +40,13 @@ class Outcome(enum.IntEnum):
 
     @property
     def arrived(self) -> bool:
-        """Whether the run reached its limit, by the criterion at which it was to stop."""
-        return self in _ARRIVED
+        """Whether the run reached its limit."""
+        return self is Outcome.CONVERGED
+
+    @property
+    def as_asked(self) -> bool:
+        """Whether the run stopped where it was told to, short of its limit: at a time, a risk, a margin or an angle."""
+        return self in _AS_ASKED
 
     @property
     def settled(self) -> bool:
@@ -58,7 +64,7 @@ class Outcome(enum.IntEnum):
 
 
 _STAYS = (Outcome.CONVERGED, Outcome.STATIONARY, Outcome.FIXED_POINT)
-_ARRIVED = (Outcome.CONVERGED, Outcome.RISK_REACHED, Outcome.MARGIN_REACHED, Outcome.DIRECTION_REACHED)
+_AS_ASKED = (Outcome.TIME_LIMIT, Outcome.RISK_REACHED, Outcome.MARGIN_REACHED, Outcome.DIRECTION_REACHED)
 _MEANINGS = {
     Outcome.RUNNING: "the run has not ended",
     Outcome.CONVERGED: "the gradient norm and the way that is left fell to their tolerances, at a minimum",
@@ -66,7 +72,7 @@ _MEANINGS = {
     Outcome.FIXED_POINT: "a step no longer changes any weight in floating point",
     Outcome.STATIONARY: "the gradient vanishes at a point that is not known to be a minimum, such as a saddle or the "
     "zero network: nothing moves; start from elsewhere, such as from a larger scale",
-    Outcome.TIME_LIMIT: "the time limit t1 came first: raise t1",
+    Outcome.TIME_LIMIT: "the run stopped at the time t1, as asked, short of its limit",
     Outcome.STEP_LIMIT: "the step limit came first: allow more steps",
     Outcome.DIVERGED: "the risk left all bounds",
     Outcome.STALLED: "the step size fell to nothing: loosen rtol and atol, or use float64",
@@ -74,7 +80,8 @@ _MEANINGS = {
     Outcome.NO_MINIMIZER: "the risk falls ever further as the weights grow: it has no minimizer, or none in sight, "
     "such as for a logistic loss on separable data; stop at a time, a risk, a margin or a direction",
     Outcome.MARGIN_REACHED: "the margin of every sample rose to what was asked for",
-    Outcome.DIRECTION_REACHED: "the weights grow in their own direction, up to the angle asked for",
+    Outcome.DIRECTION_REACHED: "the angle between the weights and −∇R fell to what was asked for; that to the direction "
+    "of their limit may be larger",
 }
 
 

@@ -51,6 +51,11 @@ class Stopping(eqx.Module):
             if isinstance(value, int | float) and not value >= 0:
                 raise ValueError(f"{name} must be zero or more, or None to switch it off; got {value}")
 
+    @property
+    def ends_early(self) -> bool:
+        """Whether a run may end short of its limit: at a risk, a margin or an angle."""
+        return any(part is not None for part in (self.excess_risk, self.risk, self.margin, self.direction))
+
     @classmethod
     def standard(cls, dtype: jnp.dtype) -> "Stopping":
         """Return the criterion used when none is given: ‖∇R‖ ≤ 1e-8, or 1e-4 for weights in float32."""

@@ -1,7 +1,6 @@
 """What a run returns."""
 
 import functools
-import operator
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -97,8 +96,8 @@ class Trajectory(eqx.Module):
 
     @property
     def converged(self) -> bool | Array:
-        """Whether the run reached its limit: its outcome is one that has `arrived`."""
-        reached = functools.reduce(operator.or_, (self.code == outcome for outcome in Outcome if outcome.arrived))
+        """Whether the run reached its limit: where it was to stop before, at a risk or a time, it did not."""
+        reached = self.code == Outcome.CONVERGED
         return reached if isinstance(reached, Tracer) or reached.ndim > 0 else bool(reached)
 
     @property

@@ -49,8 +49,12 @@ class Watch(eqx.Module):
         return cls(small, share, none, jnp.array(0)).seen(gradient_norm)
 
     def seen(self, gradient_norm: Float[Array, ""]) -> "Watch":
-        """Return the watch after a gradient of this norm, in whose units a small one is measured from then on."""
-        small = jnp.maximum(self.small, jnp.where(jnp.isfinite(gradient_norm), self.share * gradient_norm, 0))
+        """Return the watch after a gradient of this norm, in whose units a small one is measured from then on.
+
+        The largest number there is stands for a norm that is not known.
+        """
+        known = gradient_norm < jnp.finfo(gradient_norm.dtype).max
+        small = jnp.maximum(self.small, jnp.where(known, self.share * gradient_norm, 0))
         return Watch(small, self.share, jnp.where(self.attempts > 0, self.bound, small), self.attempts)
 
     def after(self, attempts: Int[Array, ""], gradient_norm: Array) -> "Watch":

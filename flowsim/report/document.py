@@ -182,7 +182,8 @@ def _of_trajectories(results: Results, title: str) -> _Part:
     if found is None:
         return _Part()
     shown = recorded(found)
-    complete = (not shown.has_flow or shown.flow.outcome.arrived) and not any_fails(found)
+    done = not shown.has_flow or shown.flow.outcome.arrived or shown.flow.outcome.as_asked
+    complete = done and not any_fails(found)
     made = (tables(found, title), trajectories_summary(found), partial(trajectories_figures, found))
     return _Part(*made, warnings=tuple(warnings_of_runs(found)), complete=complete)
 

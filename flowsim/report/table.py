@@ -127,7 +127,8 @@ def _remarks(shown: Recorded) -> list[str]:
     remarks.extend(_edge_remarks(shown))
     remarks.extend(_distance_remarks(shown))
     if shown.has_flow and not flow.outcome.arrived:
-        remarks.append(f"The flow did not converge: {flow.outcome.meaning}")
+        words = "The flow ended as asked" if flow.outcome.as_asked else "The flow did not converge"
+        remarks.append(f"{words}: {flow.outcome.meaning}")
     return remarks
 
 

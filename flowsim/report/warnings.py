@@ -17,9 +17,9 @@ _MOST = 10
 
 
 def warnings_of_runs(dataset: xarray.Dataset) -> Iterator[str]:
-    """Yield of every run that did not arrive how it ended, and of every statement at the edge that fails its words."""
+    """Yield of every run that ended neither at its limit nor as it was to how it did, and of every statement at the edge that fails its words."""
     for run in recorded(dataset).runs:
-        if not run.outcome.arrived:
+        if not (run.outcome.arrived or run.outcome.as_asked):
             yield _ended(run)
     for about in edge_statements(dataset):
         for statement in about.statements:

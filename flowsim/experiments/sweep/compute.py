@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from threadpoolctl import threadpool_limits
 
-from ...dynamics import Outcome, descend_lanes, integrate
+from ...dynamics import Outcome, descend, descend_lanes, integrate
 from ...networks import stacked, unstacked
 from ...quantities import MEASURES
 from ..runner import environment
@@ -179,6 +179,8 @@ class _Work:
         return [end for group in by_optimizer.values() for end in self._descended_alike(group)]
 
     def _descended_alike(self, lanes: list[tuple[int, int]]) -> list[_End]:
+        if self.stopping is not None and self.stopping.ends_early:
+            return [self._descended_alone(lane) for lane in lanes]
         asked = [self.block.descents[column] for _, column in lanes]
         run = descend_lanes(
             stacked([self.networks[row] for row, _ in lanes]),
@@ -193,6 +195,16 @@ class _Work:
             _End(lane, {"outcome": outcome, "steps": count}, None if outcome == Outcome.DIVERGED else end)
             for lane, outcome, count, end in zip(lanes, outcomes, steps, ends, strict=True)
         ]
+
+    def _descended_alone(self, lane: tuple[int, int]) -> _End:
+        """Run a descent that ends by the criterion of the flow, at a risk, a margin or an angle: kernels know none."""
+        row, column = lane
+        asked = self.block.descents[column]
+        optimizer = self.optimizer(asked.optimizer)(asked.learning_rate)
+        options = {"optimizer": optimizer, "steps": asked.steps, "record_steps": [asked.steps]}
+        run = descend(self.networks[row], self.problem, stopping=self.stopping, **options)
+        facts = {"outcome": run.outcome, "steps": run.steps}
+        return _End(lane, facts, None if run.outcome == Outcome.DIVERGED else run.network)
 
     def _together_or_alone(self, run: Callable[[list], list], entries: list, cell: Callable[[Any], str]) -> list:
         """Return `run(entries)`; where that raises, the same one by one, which shows whose fault it is."""

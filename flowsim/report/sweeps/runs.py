@@ -12,7 +12,7 @@ from ...quantities import NOT_ASKED
 from ...runs import FLOW as FLOW, RUN, Run, place_of, runs_of as runs_of
 
 REPETITION = "repetition"
-_ARRIVED = [outcome for outcome in Outcome if outcome.arrived]
+_AS_ASKED = [outcome for outcome in Outcome if outcome.as_asked]
 _SETTLED = [outcome for outcome in Outcome if outcome.settled]
 
 
@@ -64,9 +64,18 @@ def settled(dataset: xarray.Dataset, run: Run) -> xarray.DataArray:
     return outcomes(dataset, run).isin(_SETTLED)
 
 
+def as_asked(dataset: xarray.Dataset, run: Run) -> xarray.DataArray:
+    """Tell of every start whether `run` stopped where it was told to, short of its limit."""
+    return outcomes(dataset, run).isin(_AS_ASKED)
+
+
 def unconverged(dataset: xarray.Dataset) -> int:
-    """Return the number of flows that did not reach their limit; those that could not be computed are failures."""
-    return sum(int((~outcomes(dataset, run).isin([*_ARRIVED, NOT_ASKED])).sum()) for run in flows(dataset))
+    """Return the number of flows that reached neither their limit nor what they were to stop at.
+
+    Those that could not be computed are failures.
+    """
+    fine = [Outcome.CONVERGED, *_AS_ASKED, NOT_ASKED]
+    return sum(int((~outcomes(dataset, run).isin(fine)).sum()) for run in flows(dataset))
 
 
 def failures(dataset: xarray.Dataset) -> list[dict[str, str]]:
@@ -77,9 +86,10 @@ def failures(dataset: xarray.Dataset) -> list[dict[str, str]]:
 def final(dataset: xarray.Dataset, run: Run, quantity: str) -> xarray.DataArray:
     """Return `quantity` at the end of `run` from every start: at the limit of the flow, after training for others.
 
-    It is NaN for runs that diverged or were not asked for, and for flows that did not reach their limit.
+    It is NaN for runs that diverged or were not asked for, and for flows that reached neither their limit nor what they
+    were to stop at.
     """
-    counted = settled(dataset, run) if run.is_flow else ~diverged(dataset, run)
+    counted = settled(dataset, run) | as_asked(dataset, run) if run.is_flow else ~diverged(dataset, run)
     return _of(dataset, run, name_at_end(dataset, quantity)).where(counted & asked(dataset, run))
 
 

@@ -18,14 +18,14 @@ from .critical import critical_rates
 
 _MOST_ROWS = 24
 _LEAST_CELLS = 4
-_MEDIANS = "Medians over the runs that did not diverge; of GF, over its limits"
+_MEDIANS = "Medians over the runs that did not diverge; of GF, over its limits and the ends that were asked for"
 
 
 def sweep_rows(dataset: xarray.Dataset) -> list[dict[str, Any]]:
     """Return the numbers of every combination of the grid and every run, the flow first.
 
     Each row holds the values of the grid by name, `method`, `learning_rate` (`None` for the flow), `runs` (asked for
-    and not failed), `converged` and `diverged` (shares of the runs), `progress`, the median of the squared
+    and not failed), `converged`, `as_asked` and `diverged` (shares of the runs), `progress`, the median of the squared
     distance, or of the excess risk or the risk where that is what is known, `sharpness` (median), `over_threshold`
     (that over 2/η, or over the edge of stability in its place) and `over_lower_bound`; `probes` holds what a scenario's
     own probes measured at the end. Medians are over the runs that did not diverge, of the flow over its limits.
@@ -54,6 +54,7 @@ class _Ends:
 
     asked: np.ndarray
     settled: np.ndarray
+    as_asked: np.ndarray
     diverged: np.ndarray
     progress: np.ndarray
     sharpness: np.ndarray
@@ -64,6 +65,7 @@ class _Ends:
         known = (
             runs.asked(dataset, run),
             runs.settled(dataset, run),
+            runs.as_asked(dataset, run),
             runs.diverged(dataset, run),
             runs.final(dataset, run, measure),
             runs.final(dataset, run, "sharpness"),
@@ -88,8 +90,10 @@ def _row(run: Run, ends: _Ends, index: tuple[int, ...], lower: float) -> dict[st
         "method": run.name,
         "learning_rate": run.learning_rate,
         "runs": count,
-        "converged": int((ends.settled[index] & asked).sum()) / count if count else math.nan,
-        "diverged": int((ends.diverged[index] & asked).sum()) / count if count else math.nan,
+        **{
+            name: int((found[index] & asked).sum()) / count if count else math.nan
+            for name, found in (("converged", ends.settled), ("as_asked", ends.as_asked), ("diverged", ends.diverged))
+        },
         "progress": _median(ends.progress[index]),
         "sharpness": sharpness,
         "over_threshold": sharpness / run.threshold if run.learning_rate else math.nan,
@@ -118,7 +122,16 @@ def _table_of(dataset: xarray.Dataset, title: str, shown: list[dict[str, Any]], 
     table.add_column("", no_wrap=True)
     plain = all(run.own_edge is None for run in runs.others(dataset))
     over = "S /\n(2/η)" if plain else "S /\nedge"
-    headers = ("runs", "settled", "diverged", measure.replace("_", "\n"), "S", over, "S /\nlower\nbound")
+    headers = (
+        "runs",
+        "settled",
+        "stopped\nas asked",
+        "diverged",
+        measure.replace("_", "\n"),
+        "S",
+        over,
+        "S /\nlower\nbound",
+    )
     for header in headers:
         table.add_column(header, justify="right", no_wrap=True)
     for row in shown:
@@ -155,6 +168,7 @@ def _cells(row: dict[str, Any]) -> list[str]:
         row["method"],
         str(row["runs"]),
         _percent(row["converged"]),
+        _percent(row["as_asked"]),
         _percent(row["diverged"]),
         format_number(row["progress"], 3),
         format_number(row["sharpness"], 4),
