@@ -421,7 +421,7 @@ def test_flow_and_descent_of_a_sweep_stop_by_one_criterion_which_is_not_converge
     dataset = swept.to_dataset()
     assert np.all(dataset["outcome"].values == flowsim.Outcome.RISK_REACHED)
     assert np.all(dataset["final_excess_risk"].values <= 0.01)
-    assert np.all(dataset["final_excess_risk"].values > 0.005)
+    assert np.all(dataset["final_excess_risk"].values > 1e-4)
     rows = flowsim.open_results(tmp_path / "swept").summary["sweep"]["rows"]
     assert [(row["converged"], row["as_asked"]) for row in rows] == [(0.0, 1.0)] * 2
     assert "did not reach" not in str(swept)

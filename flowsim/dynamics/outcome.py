@@ -80,8 +80,8 @@ _MEANINGS = {
     Outcome.NO_MINIMIZER: "the risk falls ever further as the weights grow: it has no minimizer, or none in sight, "
     "such as for a logistic loss on separable data; stop at a time, a risk, a margin or a direction",
     Outcome.MARGIN_REACHED: "the margin of every sample rose to what was asked for",
-    Outcome.DIRECTION_REACHED: "the angle between the weights and −∇R fell to what was asked for; that to the direction "
-    "of their limit may be larger",
+    Outcome.DIRECTION_REACHED: "the angle between the weights and −∇R fell to what was asked for; that to the limit of "
+    "their direction may be larger",
 }
 
 

@@ -17,7 +17,7 @@ _MOST = 10
 
 
 def warnings_of_runs(dataset: xarray.Dataset) -> Iterator[str]:
-    """Yield of every run that ended neither at its limit nor as it was to how it did, and of every statement at the edge that fails its words."""
+    """Yield how each run ended that came neither to its limit nor to what was asked, and what fails at the edge."""
     for run in recorded(dataset).runs:
         if not (run.outcome.arrived or run.outcome.as_asked):
             yield _ended(run)

@@ -122,17 +122,8 @@ def _table_of(dataset: xarray.Dataset, title: str, shown: list[dict[str, Any]], 
     table.add_column("", no_wrap=True)
     plain = all(run.own_edge is None for run in runs.others(dataset))
     over = "S /\n(2/η)" if plain else "S /\nedge"
-    headers = (
-        "runs",
-        "settled",
-        "stopped\nas asked",
-        "diverged",
-        measure.replace("_", "\n"),
-        "S",
-        over,
-        "S /\nlower\nbound",
-    )
-    for header in headers:
+    shares = ("settled", "stopped\nas asked", "diverged")
+    for header in ("runs", *shares, measure.replace("_", "\n"), "S", over, "S /\nlower\nbound"):
         table.add_column(header, justify="right", no_wrap=True)
     for row in shown:
         table.add_row(*(_shown(row[name]) for name in names), *_cells(row), end_section=row["last"])
