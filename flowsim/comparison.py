@@ -23,6 +23,7 @@ from .dynamics import (
     default_record_steps,
     descend,
     integrate,
+    is_transformation,
     steps_until,
     whole_if_close,
 )
@@ -182,7 +183,7 @@ def compare(
     _check_options(steps, limits, progress)
     records = _record_count(records, network, len(learning_rates))
     shared: dict[str, Any] = {"stopping": stopping, "probes": probes, "diagnostics": diagnostics}
-    optimizers = [as_descent(optimizer(eta)) for eta in learning_rates]
+    optimizers = [_descent_at(optimizer, eta) for eta in learning_rates]
     kinds = chosen_models(models, optimizers)
     marks = (_steps_and_marks(one, steps, t1, records, in_a_row=3 if kinds else 2) for one in optimizers)
     with heard(progress) as tell:
@@ -206,6 +207,23 @@ def compare(
     bounds = minimal_sharpness_bounds_of(network, problem)
     critical = None if bounds is None or bounds[0] == 0 else 2 / bounds[0]
     return Comparison(flow, descents, bounds=bounds, critical_learning_rate=critical, models=models_beside)
+
+
+def _descent_at(optimizer: Any, eta: float) -> Descent:
+    """Return the descent with a learning rate; `TypeError` for what makes none whose time is known."""
+    example = "lambda eta: flowsim.Adam(eta, b1=0.8)"
+    if not callable(optimizer) or isinstance(optimizer, Descent):
+        raise TypeError(
+            f"optimizer is {optimizer!r}: expected a function that makes a descent of each learning rate, or the class "
+            f"of a descent; write optimizer=flowsim.Adam, or optimizer={example}"
+        )
+    made = optimizer(eta)
+    if is_transformation(made):
+        raise TypeError(
+            "how much time of the flow passes in a step, a transformation of Optax does not tell: write "
+            "optimizer=lambda eta: flowsim.Optax(optax.sgd(eta), time_per_step=eta), or a descent of flowsim's"
+        )
+    return as_descent(made)
 
 
 def _descents(

@@ -276,3 +276,23 @@ def test_the_edge_flow_runs_in_single_precision_and_under_vmap(at_the_edge):
 def test_an_edge_flow_that_cannot_be_is_refused(mlp, problem, model, message):
     with pytest.raises(ValueError, match=message):
         flowsim.integrate(mlp, problem, model=model)
+
+
+def test_the_term_of_second_order_does_not_turn_the_field_around():
+    """Where H < −2/η the expansion of second order climbs."""
+    risk = flowsim.Risk(lambda w: jnp.sin(w[0]))
+    run = flowsim.integrate(jnp.array([1.0]), risk, model=flowsim.EdgeFlow(2.5), t1=20.0, ts=[])
+    assert float(run.risk[-1]) < -0.9
+
+
+@pytest.mark.slow
+def test_models_end_at_a_minimum_that_is_zero_and_stay_at_none_beyond_the_edge():
+    bowl = flowsim.Risk(lambda w: w[0] ** 2 / 2)
+    run = flowsim.integrate(jnp.array([1.0]), bowl, model=flowsim.EdgeFlow(0.5), ts=[])
+    assert run.outcome is flowsim.Outcome.CONVERGED
+    run = flowsim.integrate(jnp.array([0.0]), bowl, model=flowsim.CentralFlow(3.0), ts=[], t1=10.0)
+    assert not run.converged
+    stiff = flowsim.Risk(lambda w: 5e6 * w[0] ** 2 + (w[1] ** 2 - 1) ** 2 / 4)
+    for model in (flowsim.EdgeFlow(1e-7), flowsim.CentralFlow(1e-7)):
+        run = flowsim.integrate(jnp.array([1.0, 1e-10]), stiff, model=model, ts=[])
+        assert not run.converged or float(run.risk[-1]) < 1e-9

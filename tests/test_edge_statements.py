@@ -98,7 +98,8 @@ def test_where_the_minimum_of_the_risk_is_not_known_the_risk_stands_in_its_place
 def test_an_oscillation_is_compared_with_none_at_all():
     assert found(made_up())["edge", SWING].sides == pytest.approx((0.1, 1.0))
     none = found(made_up(oscillation={MODEL: np.zeros(len(STEPS))}))["edge", SWING]
-    assert (none.verdict, none.margin) == (Verdict.HOLDS, 0.0)
+    assert none.verdict is Verdict.NOT_APPLICABLE
+    assert "predicts an oscillation" in none.note
     thrice = found(made_up(oscillation={MODEL: np.full(len(STEPS), 0.3)}))["edge", SWING]
     assert (thrice.verdict, thrice.sides) == (Verdict.FAILS, pytest.approx((2.0, 1.0)))
 
@@ -106,6 +107,11 @@ def test_an_oscillation_is_compared_with_none_at_all():
 def test_an_amplitude_of_descent_that_is_rounding_is_left_out():
     """Of 0.1, a thousand roundings are 2e-14."""
     made = made_up(oscillation={DESCENT: at_centres([0.1, 0.1, 1e-15, 1e-15])})
+    assert found(made)["edge", SWING].sides == pytest.approx((0.1, 1.0))
+
+
+def test_what_is_left_of_an_oscillation_that_died_out_is_left_out():
+    made = made_up(oscillation={DESCENT: at_centres([0.1, 0.1, 1e-4, 1e-5])})
     assert found(made)["edge", SWING].sides == pytest.approx((0.1, 1.0))
 
 

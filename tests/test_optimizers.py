@@ -398,6 +398,13 @@ def test_kinds_are_registered_and_called_by_their_names():
     assert [words(name) for name in names] == said
 
 
+SCHEDULE = optax.warmup_cosine_decay_schedule(0.0, 0.1, 50, 400)
+
+
+def beside_flow(optimizer):
+    return flowsim.compare(jnp.ones(2), flowsim.Risk(jnp.sum), [0.05], optimizer=optimizer, steps=4)
+
+
 @pytest.mark.parametrize(
     ("make", "error", "message"),
     [
@@ -414,8 +421,35 @@ def test_kinds_are_registered_and_called_by_their_names():
         (lambda: flowsim.Optax(0.1), TypeError, "expected a gradient transformation of Optax.*got float"),
         (lambda: flowsim.Optax(optax.adam(0.1), time_per_step=0.0), ValueError, "time_per_step must be"),
         (lambda: flowsim.Optax(optax.adam(0.1), time_per_step="1"), ValueError, "time_per_step must be"),
+        (lambda: flowsim.Optax(optax.sgd(0.1), time_per_step=SCHEDULE), ValueError, "time_per_step must be"),
+        (lambda: flowsim.Optax(optax.sgd(SCHEDULE), time_per_step=0.1), ValueError, "follows a schedule"),
+        (lambda: beside_flow(lambda eta: optax.sgd(eta)), TypeError, "write optimizer=lambda eta: flowsim.Optax"),
+        (lambda: beside_flow(flowsim.Adam(0.01)), TypeError, "expected a function that makes a descent of each"),
+        (lambda: beside_flow("adam"), TypeError, "optimizer is 'adam': expected a function"),
+        (lambda: beside_flow([flowsim.Adam]), TypeError, "write optimizer=flowsim.Adam"),
     ],
 )
 def test_what_cannot_be_is_refused(make, error, message):
     with pytest.raises(error, match=message):
         make()
+
+
+HALF = flowsim.Risk(lambda w: jnp.sum((w - 1) ** 2) / 2)
+
+
+def test_a_descent_that_its_own_step_moves_on_is_not_converged():
+    decayed = optax.chain(optax.add_decayed_weights(0.5), optax.sgd(0.1))
+    run = flowsim.descend(jnp.ones(2), HALF, optimizer=decayed, steps=500)
+    assert not run.converged
+    np.testing.assert_allclose(run.network, 2 / 3, rtol=1e-12)
+
+
+def test_a_heavy_ball_that_passes_the_minimum_is_not_converged_there():
+    run = flowsim.descend(jnp.array([2.0]), HALF, optimizer=flowsim.HeavyBall(1.0, 0.9), steps=3000)
+    assert run.outcome is Outcome.CONVERGED
+    assert run.steps > 100
+
+
+def test_a_descent_beside_a_minimum_that_is_not_stable_leaves_it():
+    run = flowsim.descend(jnp.array([1 + 5e-9, 1.0]), HALF, learning_rate=2.5, steps=300)
+    assert run.outcome is Outcome.DIVERGED

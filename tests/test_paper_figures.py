@@ -549,6 +549,8 @@ def test_other_dynamics_have_a_curve_and_rows_of_their_own_in_any_sweep(sweep):
 
 def test_a_sweep_counts_flows_that_missed_their_limit_but_not_those_that_failed(sweep):
     missed = sweep["outcome"].copy()
-    missed[0, 0, 0], missed[1, 0, 0], missed[2, 0, 0] = Outcome.TIME_LIMIT, runs.NOT_ASKED, Outcome.FIXED_POINT
+    missed[0, 0, 0], missed[1, 0, 0], missed[2, 0, 0] = Outcome.STEP_LIMIT, runs.NOT_ASKED, Outcome.FIXED_POINT
     assert runs.unconverged(sweep) == 0
     assert runs.unconverged(sweep.assign(outcome=missed)) == 2
+    missed[0, 0, 0] = Outcome.TIME_LIMIT  # as asked
+    assert runs.unconverged(sweep.assign(outcome=missed)) == 1

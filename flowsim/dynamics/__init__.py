@@ -27,6 +27,7 @@ from .optimizers import (
     RMSProp as RMSProp,
     Transformed as Transformed,
     as_descent as as_descent,
+    is_transformation as is_transformation,
 )
 from .outcome import Outcome as Outcome
 from .solvers import SOLVERS as SOLVERS, memory_of as memory_of

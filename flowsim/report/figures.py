@@ -183,8 +183,6 @@ def _draw_levels(axes: Axes, shown: Recorded) -> None:
     for (rate, level), run in edges.items():
         colour = run_look(run)["color"]
         if rate is not None and level <= axes.get_ylim()[1]:
-            # White beneath keeps the dashes visible on a run that swings around its own 2/η.
-            axes.axhline(level, color="white", linewidth=2 * THRESHOLD["linewidth"], zorder=THRESHOLD["zorder"])
             axes.axhline(level, color=colour, **THRESHOLD)
             name = r"$2/\eta,\ " if run.own_edge is None else r"edge, $"
             levels.append((level, rf"{name}\eta = {rate:.3g}$", colour))

@@ -32,7 +32,7 @@ STYLE: dict[Any, Any] = {
 """Settings for `matplotlib.rc_context`; figures made under them may be saved outside of it."""
 
 FLOW: dict[str, Any] = {"color": "black", "linewidth": 2.4, "solid_capstyle": "round", "zorder": 2.4}
-BOUND: dict[str, Any] = {"color": "black", "linewidth": 0.9, "linestyle": ":", "zorder": 2.2}
+BOUND: dict[str, Any] = {"color": "black", "linewidth": 0.9, "linestyle": ":", "zorder": 1.9}
 LIMITS: dict[str, Any] = {
     "color": "black",
     "linewidth": 0.7,
@@ -41,7 +41,7 @@ LIMITS: dict[str, Any] = {
     "markeredgecolor": "black",
     "zorder": 3.2,
 }
-THRESHOLD: dict[str, Any] = {"linewidth": 0.9, "linestyle": (0, (4, 2)), "zorder": 2.05}
+THRESHOLD: dict[str, Any] = {"linewidth": 0.9, "linestyle": (0, (4, 2)), "zorder": 1.9}
 CROSSING: dict[str, Any] = {
     "linestyle": "none",
     "marker": "*",
@@ -82,7 +82,8 @@ def run_look(run: Run, *, calm: bool = True) -> dict[str, Any]:
 def descent_look(index: int, count: int, *, calm: bool = True) -> dict[str, Any]:
     """Return the look of the `index`-th smallest of `count` learning rates: the larger, the lighter.
 
-    A run that is not calm may oscillate and fill an area: it is thinner, and lies behind the flow and all levels.
+    A run that is not calm may oscillate and fill an area: it is thinner, and lies behind the flow. Levels lie beneath
+    all runs, as they hide no data there.
     """
     colour = _shade("viridis", index, count)
     place = {"zorder": 3.0, "linewidth": 1.0} if calm else {"zorder": 2.0, "linewidth": 0.7}

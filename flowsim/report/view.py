@@ -107,7 +107,7 @@ def swings(values: Float[np.ndarray, " records"]) -> bool:
 
 
 def is_calm(run: RecordedRun) -> bool:
-    """Tell whether the curves of a run may lie before the flow and all levels: it arrived, or does not swing."""
+    """Tell whether the curves of a run may lie before the flow: it arrived, or does not swing."""
     drawn = curve(run, "sharpness").known()
     return run.outcome.arrived or (drawn.bounded and not swings(drawn.values))
 

@@ -3,7 +3,7 @@
 from .adam import Adam as Adam
 from .heavy_ball import HeavyBall as HeavyBall
 from .nesterov import Nesterov as Nesterov
-from .of_optax import Optax as Optax, as_descent as as_descent
+from .of_optax import Optax as Optax, as_descent as as_descent, is_transformation as is_transformation
 from .rmsprop import RMSProp as RMSProp
 from .sgd import SGD as SGD
 from .transformed import Transformed as Transformed

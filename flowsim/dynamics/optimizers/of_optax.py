@@ -3,6 +3,7 @@
 import math
 from typing import TYPE_CHECKING, Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
@@ -24,22 +25,28 @@ class Optax(Transformed):
     The transformation holds its learning rate, and what else it has, as constants of the compiled program; where it
     searches along a line, it is handed `value`, `grad` and `value_fn`. `descend(..., optimizer=optax.lion(1e-3))` makes
     one by itself. Give `time_per_step`, as in `flowsim.Optax(optax.lion(1e-3), time_per_step=1e-3)`, to put it beside a
-    flow. Raises `TypeError` for what is no transformation, `ValueError` for a time that cannot be.
+    flow. Raises `TypeError` for what is no transformation, `ValueError` for a time that cannot be, which one number is
+    not where the learning rate follows a schedule.
     """
 
     init: Any
     update: Any
     time_per_step: Scalar
 
-    def __init__(self, transformation: "optax.GradientTransformation", *, time_per_step: Scalar = 1.0):
+    def __init__(self, transformation: "optax.GradientTransformation", *, time_per_step: Scalar | None = None):
         if not is_transformation(transformation):
             found = type(transformation).__name__
             raise TypeError(f"expected a gradient transformation of Optax, such as optax.adam(1e-3), got {found}")
-        time = np.nan if isinstance(time_per_step, str | bool) or np.ndim(time_per_step) else time_per_step
-        if not isinstance(time, Tracer) and not 0 < time < math.inf:
-            raise ValueError(f"time_per_step must be a positive finite number, got {time_per_step!r}")
         import optax
 
+        if time_per_step is not None and _has_schedule(transformation):
+            raise ValueError(
+                "the learning rate of this transformation follows a schedule, so that its steps take times of their "
+                "own: leave time_per_step out, and steps count; a flow is compared with a constant learning rate"
+            )
+        time_per_step = 1.0 if time_per_step is None else time_per_step
+        if not isinstance(time_per_step, Tracer) and not (_is_number(time_per_step) and 0 < time_per_step < math.inf):
+            raise ValueError(f"time_per_step must be a positive finite number, got {time_per_step!r}")
         whole = optax.with_extra_args_support(transformation)
         self.init, self.update = recognized(whole.init), recognized(whole.update)
         self.time_per_step = float(time_per_step) if isinstance(time_per_step, int) else time_per_step
@@ -58,6 +65,24 @@ class Optax(Transformed):
     def work(self, state: DescentState, steps: Int[Array, ""]) -> tuple[None, Int[Array, ""]]:
         """Return `None`: a transformation may take gradients of its own along a line."""
         return None, jnp.zeros_like(steps)
+
+
+def _is_number(value: object) -> bool:
+    return not isinstance(value, bool) and np.ndim(value) == 0 and np.asarray(value).dtype.kind in "iuf"  # pyright: ignore[reportArgumentType]
+
+
+def _has_schedule(transformation: "optax.GradientTransformation") -> bool:
+    """Tell whether the state of a transformation counts the steps of a schedule, as `optax.sgd(schedule)` does."""
+    import optax
+
+    def counts(node: object) -> bool:
+        return isinstance(node, optax.ScaleByScheduleState)
+
+    try:
+        state = transformation.init(jnp.zeros(1))
+    except Exception:  # of one that is made for a certain network nothing is known before it sees that
+        return False
+    return any(map(counts, jax.tree.leaves(state, is_leaf=counts)))
 
 
 def is_transformation(optimizer: object) -> bool:

@@ -4,7 +4,7 @@ import xarray
 from matplotlib.axes import Axes
 
 from ...report.sweeps import runs
-from ...report.sweeps.intervals import median
+from ...report.sweeps.intervals import mean_interval, median
 from ...report.sweeps.panels import (
     LABELS,
     draw_bound,
@@ -25,8 +25,8 @@ _MEDIAN_LOOK = {"color": "black", "linewidth": 0.9, "marker": "x", "markersize":
 
 def draw_squared_distance(axes: Axes, dataset: xarray.Dataset) -> None:
     """Draw panel a of Figures 1 and 4: squared distance after training against the scale, for every run."""
-    draw_initial(axes, dataset, "squared_distance")
-    draw_final(axes, dataset, runs.runs_of(dataset), "squared_distance")
+    draw_initial(axes, dataset, "squared_distance", mean_interval)
+    draw_final(axes, dataset, runs.runs_of(dataset), "squared_distance", mean_interval)
     axes.set_yscale("log")
     axes.set_ylabel(LABELS["squared_distance"])
     set_axis(axes, dataset)
@@ -39,8 +39,8 @@ def draw_sharpness(axes: Axes, dataset: xarray.Dataset) -> None:
     one 8LΛ of Corollary 2, too. For a nonlinear network these are the bounds of the linear one on the same data.
     """
     shown = drawn_rates(dataset)
-    draw_initial(axes, dataset, "sharpness")
-    draw_final(axes, dataset, runs.flows(dataset) + shown, "sharpness")
+    draw_initial(axes, dataset, "sharpness", mean_interval)
+    draw_final(axes, dataset, runs.flows(dataset) + shown, "sharpness", mean_interval)
     draw_thresholds(axes, shown)
     draw_bounds(axes, dataset)
     axes.set_yscale("log")

@@ -35,7 +35,7 @@ def draw_single_run(
         axes.set_ylabel(LABELS[quantity])
         axes.tick_params(which="major", **MAJOR_TICKS)
         axes.tick_params(which="minor", **MINOR_TICKS)
-    draw_thresholds(sharpness, [shown], on_white=True)  # a run may swing around its own 2/η
+    draw_thresholds(sharpness, [shown])
     draw_bounds(sharpness, dataset)
     sharpness.set_ylim(*SHARPNESS_LIMITS)
 

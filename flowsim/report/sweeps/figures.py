@@ -15,7 +15,7 @@ from ..style import BOUND, STYLE, run_look
 from ..thinning import thinned
 from . import runs
 from .critical import critical_rates
-from .intervals import Interval
+from .intervals import QUARTILES, Interval
 from .panels import (
     LABELS,
     draw_bound,
@@ -34,6 +34,7 @@ _LEGEND_HEIGHT = 0.4
 _MOST_FACETS, _MOST_RATES = 4, 6
 # Networks that were thrown back to zero have next to no sharpness, and would squeeze all others.
 _MOST_SPAN = 1e6
+SHARES = "shares of the runs, with 95 % confidence intervals (Wilson)"
 Draw = Callable[[Axes, xarray.Dataset], None]
 
 
@@ -43,7 +44,7 @@ def sweep_figures(dataset: xarray.Dataset) -> dict[str, Figure]:
     They go along the first dimension of the sweep, with a panel for each of up to four combinations of the values of
     the others, and a curve for each of up to six learning rates, spread over all there are. "squared_distance" is
     called "excess_risk" or "risk" where that is what is known; "divergence" is there if a run diverged, and "critical"
-    if critical learning rates were searched for. Bands are 95 % confidence intervals.
+    if critical learning rates were searched for. A line below says what statistic is drawn.
     """
     measure = runs.progress_measure(dataset)
     if not runs.grid(dataset):
@@ -53,13 +54,17 @@ def sweep_figures(dataset: xarray.Dataset) -> dict[str, Figure]:
         measure: _facets(dataset, lambda axes, part: _draw_progress(axes, part, measure)),
     }
     if any(bool(runs.diverged(dataset, run).any()) for run in runs.others(dataset)):
-        made["divergence"] = _facets(dataset, lambda axes, part: draw_divergence(axes, part, runs.others(part)))
+
+        def draw(axes: Axes, part: xarray.Dataset) -> None:
+            draw_divergence(axes, part, runs.others(part))
+
+        made["divergence"] = _facets(dataset, draw, caption=SHARES)
     if "critical_learning_rate_lower" in dataset:
-        made["critical"] = _facets(dataset, _draw_critical)
+        made["critical"] = _facets(dataset, _draw_critical, caption="a point for each initialization, and medians")
     return made
 
 
-def _facets(dataset: xarray.Dataset, draw: Draw, *, levels: bool = False) -> Figure:
+def _facets(dataset: xarray.Dataset, draw: Draw, *, levels: bool = False, caption: str = QUARTILES) -> Figure:
     facets = thinned(list(runs.cells(dataset, runs.grid(dataset)[1:])), _MOST_FACETS)
     columns, rows = min(len(facets), 2), (len(facets) + 1) // 2
     with matplotlib.rc_context(STYLE):
@@ -79,8 +84,15 @@ def _facets(dataset: xarray.Dataset, draw: Draw, *, levels: bool = False) -> Fig
             axes.set_xlabel(label_of_axis(facets[0][1]))
         plain = all(run.own_edge is None for run in runs.others(dataset))
         named = {} if plain else {"edge": "edge of stability"}
-        legend_above(figure, thresholds=levels and bool(runs.others(dataset)), bounds=levels, **named)
+        figure.supxlabel(caption, fontsize=6.5, x=0.99, ha="right", color="0.35")
+        legend_above(
+            figure, thresholds=levels and bool(runs.others(dataset)), bounds=levels and _has_bounds(dataset), **named
+        )
     return figure
+
+
+def _has_bounds(dataset: xarray.Dataset) -> bool:
+    return "sharpness_lower_bound" in dataset and bool(np.isfinite(dataset["sharpness_lower_bound"]).any())
 
 
 def draw_quantity(axes: Axes, part: xarray.Dataset, quantity: str) -> None:

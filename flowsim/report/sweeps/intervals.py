@@ -1,4 +1,4 @@
-"""Means and shares over the repetitions of a sweep, with 95 % confidence intervals."""
+"""What is said of the repetitions of a sweep: medians, means and shares, each with an interval."""
 
 from dataclasses import dataclass
 
@@ -15,11 +15,28 @@ _NOTHING = (np.nan, np.nan, np.nan)
 
 @dataclass(frozen=True)
 class Interval:
-    """An estimate at each point of a line and its 95 % confidence interval; NaN where no run counts."""
+    """An estimate at each point of a line and an interval about it; NaN where no run counts."""
 
-    estimate: Float[np.ndarray, " points"]
-    low: Float[np.ndarray, " points"]
-    high: Float[np.ndarray, " points"]
+    estimate: Float[np.ndarray, "*points"]
+    low: Float[np.ndarray, "*points"]
+    high: Float[np.ndarray, "*points"]
+
+
+QUARTILES = "medians, with bands from the first quartile to the third"
+_QUARTILES = (0.25, 0.5, 0.75)
+
+
+def quartiles(values: Float[np.ndarray, "*points repetition"]) -> Interval:
+    """Return the median over repetitions and the quartiles beside it, NaN entries left out.
+
+    It is what every table, figure and page says of a sweep: the sharpnesses of large scales have heavy tails, of which
+    one run makes a mean what it likes. A paper's own figures may show what the paper does.
+    """
+    rows = values.reshape(-1, values.shape[-1])
+    known = [row[np.isfinite(row)] for row in rows]
+    found = np.array([np.quantile(row, _QUARTILES) if len(row) else _NOTHING for row in known]).reshape(-1, 3)
+    low, middle, high = (column.reshape(values.shape[:-1]) for column in found.T)
+    return Interval(middle, low, high)
 
 
 def mean_interval(values: Float[np.ndarray, "points repetition"]) -> Interval:

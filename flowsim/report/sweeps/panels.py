@@ -1,6 +1,6 @@
 """Panels that show something against one dimension of a sweep, a curve for each run."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -12,7 +12,7 @@ from ...runs import Run
 from ..labels import LABELS as LABELS
 from ..style import BOUND, FLOW as FLOW_LOOK, MAJOR_TICKS, MINOR_TICKS, THRESHOLD, run_look
 from . import runs
-from .intervals import Interval, mean_interval, share_interval
+from .intervals import Interval, quartiles, share_interval
 
 AXIS_NAMES = {
     "scale": "scale of the initialization",
@@ -27,23 +27,24 @@ _MOST_TICKS = 6
 # Between neighbouring learning rates, in parts of the distance between points.
 _WHISKER_SPACING = 0.07
 _HIGHEST_THRESHOLD = 1e150
+Statistic = Callable[[np.ndarray], Interval]
 
 
-def draw_final(axes: Axes, part: xarray.Dataset, shown: Sequence[Run], quantity: str) -> None:
-    """Draw the mean of `quantity` at the end of each run, over those that did not diverge.
+def draw_final(
+    axes: Axes, part: xarray.Dataset, shown: Sequence[Run], quantity: str, statistic: Statistic = quartiles
+) -> None:
+    """Draw a `statistic` of `quantity` at the end of each run, over those that did not diverge.
 
     `part` has one dimension besides those of repetitions and learning rates. Descents that all diverged, and flows
     that all missed their limit, leave a gap.
     """
     for run in shown:
-        values = runs.final(part, run, quantity).transpose(..., runs.REPETITION).values
-        draw_interval(axes, positions(part), mean_interval(values), run.label, run_look(run))
+        draw_interval(axes, positions(part), statistic(runs.ends(part, run, quantity)), run.label, run_look(run))
 
 
-def draw_initial(axes: Axes, part: xarray.Dataset, quantity: str) -> None:
-    """Draw the mean of `quantity` at initialization."""
-    values = part[f"initial_{quantity}"].transpose(..., runs.REPETITION).values
-    draw_interval(axes, positions(part), mean_interval(values), "initialization", INITIAL)
+def draw_initial(axes: Axes, part: xarray.Dataset, quantity: str, statistic: Statistic = quartiles) -> None:
+    """Draw a `statistic` of `quantity` at initialization."""
+    draw_interval(axes, positions(part), statistic(runs.ends(part, None, quantity)), "initialization", INITIAL)
 
 
 def draw_divergence(axes: Axes, part: xarray.Dataset, shown: Sequence[Run]) -> None:
@@ -71,16 +72,13 @@ def draw_interval(axes: Axes, x: np.ndarray, drawn: Interval, label: str, curve:
         axes.fill_between(x, drawn.low, drawn.high, color=curve["color"], alpha=alpha, **order)
 
 
-def draw_thresholds(axes: Axes, shown: Sequence[Run], *, on_white: bool = False) -> None:
-    """Draw 2/η of every learning rate, dashed and in its colour; `on_white` cuts it out of what lies beneath.
+def draw_thresholds(axes: Axes, shown: Sequence[Run]) -> None:
+    """Draw 2/η of every learning rate, dashed and in its colour, beneath all curves.
 
     That of a rate so small that a logarithmic axis would have no room above it is left out.
     """
     for run in shown:
         if run.threshold < _HIGHEST_THRESHOLD:
-            if on_white:
-                beneath = {"linewidth": 2 * THRESHOLD["linewidth"], "zorder": THRESHOLD["zorder"]}
-                axes.axhline(run.threshold, color="white", **beneath)
             axes.axhline(run.threshold, color=run_look(run)["color"], **THRESHOLD)
 
 

@@ -15,6 +15,7 @@ from ..probed import plain, probe_names, table_of_ends
 from ..thinning import thinned
 from . import runs
 from .critical import critical_rates
+from .intervals import quartiles
 
 _MOST_ROWS = 24
 _LEAST_CELLS = 4
@@ -50,7 +51,7 @@ def _probed(dataset: xarray.Dataset, run: Run) -> dict[str, np.ndarray]:
 
 @dataclass(frozen=True)
 class _Ends:
-    """What is known of the ends of one run from all starts, each over (grid, repetition)."""
+    """What is known of the ends of one run: over (grid, repetition), and medians over the grid."""
 
     asked: np.ndarray
     settled: np.ndarray
@@ -67,10 +68,9 @@ class _Ends:
             runs.settled(dataset, run),
             runs.as_asked(dataset, run),
             runs.diverged(dataset, run),
-            runs.final(dataset, run, measure),
-            runs.final(dataset, run, "sharpness"),
         )
-        return cls(*(values.transpose(*order).values for values in known))
+        medians = (quartiles(runs.ends(dataset, run, quantity)).estimate for quantity in (measure, "sharpness"))
+        return cls(*(values.transpose(*order).values for values in known), *medians)
 
 
 def _combinations(dataset: xarray.Dataset) -> Iterator[tuple[tuple[int, ...], dict[str, Any], float]]:
@@ -85,7 +85,7 @@ def _combinations(dataset: xarray.Dataset) -> Iterator[tuple[tuple[int, ...], di
 def _row(run: Run, ends: _Ends, index: tuple[int, ...], lower: float) -> dict[str, Any]:
     asked = ends.asked[index]
     count = int(asked.sum())
-    sharpness = _median(ends.sharpness[index])
+    sharpness = float(ends.sharpness[index])
     return {
         "method": run.name,
         "learning_rate": run.learning_rate,
@@ -94,7 +94,7 @@ def _row(run: Run, ends: _Ends, index: tuple[int, ...], lower: float) -> dict[st
             name: int((found[index] & asked).sum()) / count if count else math.nan
             for name, found in (("converged", ends.settled), ("as_asked", ends.as_asked), ("diverged", ends.diverged))
         },
-        "progress": _median(ends.progress[index]),
+        "progress": float(ends.progress[index]),
         "sharpness": sharpness,
         "over_threshold": sharpness / run.threshold if run.learning_rate else math.nan,
         "over_lower_bound": sharpness / lower if lower > 0 else math.nan,
