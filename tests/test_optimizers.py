@@ -446,10 +446,10 @@ def test_a_descent_that_its_own_step_moves_on_is_not_converged():
 
 def test_a_heavy_ball_that_passes_the_minimum_is_not_converged_there():
     run = flowsim.descend(jnp.array([2.0]), HALF, optimizer=flowsim.HeavyBall(1.0, 0.9), steps=3000)
-    assert run.outcome is Outcome.CONVERGED
+    assert run.outcome is flowsim.Outcome.CONVERGED
     assert run.steps > 100
 
 
 def test_a_descent_beside_a_minimum_that_is_not_stable_leaves_it():
     run = flowsim.descend(jnp.array([1 + 5e-9, 1.0]), HALF, learning_rate=2.5, steps=300)
-    assert run.outcome is Outcome.DIVERGED
+    assert run.outcome is flowsim.Outcome.DIVERGED
