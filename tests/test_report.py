@@ -338,7 +338,7 @@ class TestTable:
     def test_the_caption_gives_the_theory(self, comparison, nonlinear):
         lower, upper = comparison.bounds
         assert f"{lower:.4g} ≤ S_min ≤ {upper:.4g}" in _printed(comparison)
-        assert f"critical learning rate {comparison.critical_learning_rate:.4g}" in _printed(comparison)
+        assert f"critical learning rate at most {comparison.critical_learning_rate:.4g}" in _printed(comparison)
         assert "Theorem" not in _printed(nonlinear)
 
     def test_the_caption_says_why_the_flow_did_not_converge(self, comparison, motionless):

@@ -251,3 +251,20 @@ def test_a_misuse_is_told_what_it_is_and_what_to_write(name):
     with pytest.raises((ValueError, TypeError)) as caught:
         misuse()
     assert message in str(caught.value)
+
+
+def test_whole_numbers_of_samples_stay_whole_for_a_network_that_takes_them_for_places():
+    class Bag(eqx.Module):
+        table: jax.Array
+
+        def __call__(self, tokens):
+            return jnp.sum(self.table[tokens])
+
+    tokens = np.random.default_rng(0).integers(0, 5, (12, 3))
+    problem = flowsim.EmpiricalRisk(tokens, np.ones(12))
+    assert problem.X.dtype.kind == "i"
+    run = flowsim.descend(Bag(jnp.arange(5.0)), problem, learning_rate=0.01, steps=3)
+    assert float(run.risk[-1]) < float(run.risk[0])
+    same = flowsim.EmpiricalRisk(tokens.astype(float), np.ones(12))
+    layer = eqx.nn.Linear(3, "scalar", key=jax.random.key(0))
+    assert float(problem(layer)) == pytest.approx(float(same(layer)), rel=1e-14)

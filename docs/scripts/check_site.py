@@ -1,4 +1,4 @@
-"""Check that the pages of a built site ask for nothing from elsewhere when they are read.
+"""Check that the pages of a built site ask for nothing from elsewhere when they are read, and that formulas are whole.
 
 python docs/scripts/check_site.py site
 """
@@ -16,6 +16,10 @@ STYLED = re.compile(
 )
 
 
+# A star in a formula that Markdown took for emphasis.
+EMPHASIZED = re.compile("<em>[^<]*[ᵀ½∇²‖Σ][^<]*</em>")
+
+
 def fetching(folder: Path) -> list[Path]:
     """Return the pages and styles that fetch something."""
     found = [*folder.rglob("*.html"), *folder.rglob("*.css")]
@@ -25,6 +29,14 @@ def fetching(folder: Path) -> list[Path]:
     return [path for path, text in texts.items() if FETCHED.search(text) or STYLED.search(text)]
 
 
+def emphasized(folder: Path) -> list[str]:
+    """Return what is emphasized and looks like a piece of a formula, with its page."""
+    pages = {path: path.read_text(encoding="utf-8") for path in folder.rglob("*.html")}
+    return [f"{path}: {found}" for path, text in pages.items() for found in EMPHASIZED.findall(text)]
+
+
 if __name__ == "__main__":
+    if torn := emphasized(Path(sys.argv[1])):
+        raise SystemExit("write \\* for a star in a formula: " + "; ".join(torn))
     if wrong := fetching(Path(sys.argv[1])):
         raise SystemExit("these ask for something from elsewhere: " + ", ".join(map(str, wrong)))

@@ -24,7 +24,8 @@ class EmpiricalRisk(Problem):
     """The risk R = (1/n) Σ_i loss(network(x_i), y_i) of any Equinox model that maps one sample.
 
     `X` is (n, …) and `y` is (n,) or (n, m); `loss` is one of `flowsim.losses`, or any function (prediction, target)
-    that returns a scalar for one sample. Targets are taken as they are: nothing is centred or rescaled. The minimum is
+    that returns a scalar for one sample. Both are taken as they are: nothing is centred or rescaled, and whole numbers,
+    such as the tokens that a model takes for places in a table, stay whole. The minimum is
     in general unknown: then excess risks are NaN, and `lower_bound` is what is known. Give `minimal_risk` where it is.
     Raises `ValueError` for shapes that do not fit, entries that are not finite, targets that the loss does not compare
     with anything, such as labels 0 and 1 with `Logistic`, and a `minimal_risk` below the lower bound; when it is
@@ -36,7 +37,7 @@ class EmpiricalRisk(Problem):
     devices. Results are the same up to rounding.
     """
 
-    X: Float[Array, "n ..."]
+    X: Array
     y: Array
     minimal_risk: Float[Array, ""]
     loss: Loss
@@ -62,8 +63,9 @@ class EmpiricalRisk(Problem):
         dtype = jnp.result_type(float)
         check_finite("X", X, dtype)
         check_finite("y", y, dtype)
+        check_whole("X", X)
         check_whole("y", y)
-        self.X = jnp.asarray(X, dtype)
+        self.X = jnp.asarray(X, dtype) if jnp.issubdtype(X.dtype, jnp.floating) else jnp.asarray(X)
         self.y = jnp.asarray(y, dtype) if jnp.issubdtype(y.dtype, jnp.floating) else jnp.asarray(y)
         self.minimal_risk = number("minimal_risk", minimal_risk, dtype)
         self.loss = as_loss(loss)
@@ -152,7 +154,7 @@ class EmpiricalRisk(Problem):
     def zero_prediction(self) -> Float[Array, "*outputs"]:
         """Return zero as a network with no more outputs than the targets need predicts it for one sample."""
         numbered = self.y.ndim == 1 and self.classes > 1
-        return jnp.zeros(self.classes if numbered else self.y.shape[1:], self.X.dtype)
+        return jnp.zeros(self.classes if numbered else self.y.shape[1:], jnp.result_type(self.X.dtype, jnp.float32))
 
     def has_margins(self) -> bool:
         """Tell whether the loss knows margins of all targets, True where these are traced."""

@@ -121,7 +121,7 @@ def _remarks(shown: Recorded) -> list[str]:
         lower, upper = shown.bounds
         remarks.append(f"Theorem 2: {lower:.4g} ≤ S_min ≤ {upper:.4g}")
     if shown.critical_learning_rate is not None:
-        remarks[-1] += f"; critical learning rate {shown.critical_learning_rate:.4g}"
+        remarks[-1] += f"; critical learning rate at most {shown.critical_learning_rate:.4g}"
     if (loosened := flow.number("loosened")) > 1:
         remarks.append(f"The gradient jumps on the way: steps were allowed errors of {loosened:.3g} times rtol")
     remarks.extend(_edge_remarks(shown))
