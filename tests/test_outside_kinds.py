@@ -211,7 +211,7 @@ WRONG = {
         " kind: mine:Shallow"),
     "not a network": ("network.kind=mine:Wave", "network.kind: found the text 'mine:Wave', which is not a network; expe"
         "cted a class of Equinox modules, a function that returns one, or a flowsim.networks.NetworkRecipe with"),
-    "an abstract one": ("data.kind=mine:DataSource", "which is not a data source; expected a subclass of flow"),
+    "an abstract one": ("data.kind=mine:DataSource", "which lacks load; expected a subclass of flow"),
     "one that cannot be built": ("network.width=13", "ValueError: not so many"),
     "one that cannot be loaded": ("data.samples=-1", "data of kind mine:Wave fails: ValueError: negative dimensions"),
     "an unknown loss": ("loss=hubr", "loss: found the text 'hubr'; expected one of cross_entropy, huber, logistic, sq"),

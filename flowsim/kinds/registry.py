@@ -79,7 +79,10 @@ class Registry(Generic[Kind]):
 
     def _checked(self, name: str, kind: Any) -> Kind:
         if not self._accepts(kind):
-            raise UnknownKindError(f"{name!r}, which is not {self.thing}", self._expected, self._any())
+            lacking = _lacking(kind)
+            what = f"lacks {lacking}" if lacking else f"is not {self.thing}"
+            write = f"{lacking} in {name.split(':')[1]}" if lacking else self._any()
+            raise UnknownKindError(f"{name!r}, which {what}", self._expected, write)
         return kind
 
     def expected_names(self) -> str:
@@ -94,6 +97,12 @@ class Registry(Generic[Kind]):
 
     def _any(self) -> str:
         return next(iter(self._kinds), "my_module:MyKind")
+
+
+def _lacking(kind: Any) -> str:
+    """Return in words what an abstract class asks for that a subclass of it does not define yet."""
+    names = [getattr(kind, f"__abstract{what}__", ()) for what in ("methods", "vars", "classvars")]
+    return ", ".join(sorted({name for found in names for name in found}))
 
 
 def _imported(place: str, module: str, name: str) -> Any:

@@ -153,9 +153,10 @@ def _called(function: Any, network: Any, name: str, expected: str) -> Any:
     except jax.errors.JaxRuntimeError:
         raise
     except Exception as error:  # whatever the code of a user does
+        of_numpy = isinstance(error, jax.errors.TracerArrayConversionError | jax.errors.ConcretizationTypeError)
         raise ValueError(
             f"{name} fails on the network, a {type(network).__name__} ({reason_of(error)}): expected a function of JAX "
-            f"arrays that returns {expected}; write jnp in place of np"
+            f"arrays that returns {expected}" + ("; write jnp in place of np" if of_numpy else "")
         ) from error
 
 
