@@ -67,15 +67,18 @@ def test_a_risk_alone_is_descended():
 
 
 @pytest.mark.slow
-def test_a_point_of_no_slope_and_no_curvature_is_a_minimum_where_the_infimum_is_known():
+def test_a_point_of_no_slope_and_no_curvature_is_a_minimum_where_the_risk_is_not_lower_beside_it():
     at_rest = Point(jnp.array(1.0))
-    assert flowsim.integrate(at_rest, Quartic(jnp.array(1.0))).outcome is flowsim.Outcome.STATIONARY
+    assert flowsim.integrate(at_rest, Quartic(jnp.array(1.0))).outcome is flowsim.Outcome.CONVERGED
+    cubic = flowsim.Risk(lambda point: (point.weight - 1) ** 3)
+    assert flowsim.integrate(at_rest, cubic).outcome is flowsim.Outcome.STATIONARY
     assert flowsim.integrate(at_rest, KnownQuartic(jnp.array(1.0))).outcome is flowsim.Outcome.CONVERGED
 
 
 def test_an_excess_risk_can_be_a_criterion_once_the_infimum_is_declared():
     stopping = flowsim.Stopping(gradient_norm=None, excess_risk=1e-2)
-    assert flowsim.integrate(START, KnownQuartic(jnp.array(1.0)), stopping=stopping).converged
+    run = flowsim.integrate(START, KnownQuartic(jnp.array(1.0)), stopping=stopping)
+    assert run.outcome is flowsim.Outcome.RISK_REACHED
     with pytest.raises(ValueError, match="a problem of your own its infimum"):
         flowsim.integrate(START, Quartic(jnp.array(1.0)), stopping=stopping)
 

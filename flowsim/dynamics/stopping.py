@@ -76,6 +76,8 @@ def stopping_for(stopping: Stopping | None, problem: Problem, dtype: jnp.dtype) 
         standard, share = _standard(dtype)[0], stopping.relative_gradient_norm
         share = _rounding(dtype) if share is None else share
         stopping = dataclasses.replace(stopping, gradient_norm=standard, relative_gradient_norm=share)
+    if stopping.relative_gradient_norm is None:
+        stopping = dataclasses.replace(stopping, relative_gradient_norm=0.0)
     if stopping.remaining is None:
         stopping = dataclasses.replace(stopping, remaining=_remaining_beside(stopping.gradient_norm, dtype))
     if stopping.excess_risk is not None and _is_unknown(problem.infimum):
