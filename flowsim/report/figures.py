@@ -14,7 +14,7 @@ from ..recorded import Recorded, RecordedRun, recorded
 from ..runs import Run
 from .labels import LABELS
 from .model_figures import model_figures
-from .panel import add_legend, empty_figure, in_view, name_of
+from .panel import add_legend, draw_curve, empty_figure, in_view, name_of
 from .probe_figures import probe_figures
 from .style import BOUND, CROSSING, FLOW, LIMITS, STYLE, THRESHOLD, run_look
 from .thinning import thinned
@@ -155,7 +155,7 @@ def _draw_others(axes: Axes, runs: Sequence[RecordedRun], curves: Sequence[Curve
         marked = np.unique(np.minimum(np.searchsorted(times, wanted), len(times) - 1))
         look = run_look(run.run, calm=is_calm(run))
         label = name_of(run) if index in named else None
-        axes.plot(times, values, label=label, markevery=marked.tolist(), **look)
+        draw_curve(axes, times, values, look | {"label": label, "markevery": marked.tolist()})
 
 
 def _has_limits(run: RecordedRun) -> bool:
@@ -183,8 +183,6 @@ def _draw_levels(axes: Axes, shown: Recorded) -> None:
     for (rate, level), run in edges.items():
         colour = run_look(run)["color"]
         if rate is not None and level <= axes.get_ylim()[1]:
-            # White beneath keeps the dashes visible on a run that swings around its own 2/η.
-            axes.axhline(level, color="white", linewidth=2 * THRESHOLD["linewidth"], zorder=THRESHOLD["zorder"])
             axes.axhline(level, color=colour, **THRESHOLD)
             name = r"$2/\eta,\ " if run.own_edge is None else r"edge, $"
             levels.append((level, rf"{name}\eta = {rate:.3g}$", colour))

@@ -20,7 +20,6 @@ from .measures import drawn_rates, upper_bound
 # The sharpness has the same axis in all figures of the paper.
 SHARPNESS_LIMITS = (0.1, 3e4)
 _HIGHEST_DECADE = 8
-_MEDIAN_LOOK = {"color": "black", "linewidth": 0.9, "marker": "x", "markersize": 3.5, "zorder": 2.6}
 
 
 def draw_squared_distance(axes: Axes, dataset: xarray.Dataset) -> None:
@@ -48,14 +47,6 @@ def draw_sharpness(axes: Axes, dataset: xarray.Dataset) -> None:
     axes.set_ylim(bottom, max(top, _highest_median(dataset)))
     axes.set_ylabel(LABELS["sharpness"])
     set_axis(axes, dataset)
-
-
-def draw_nonlinear_sharpness(axes: Axes, dataset: xarray.Dataset) -> None:
-    """Draw Figure 7: as `draw_sharpness`, and the median of the flow, whose mean a few very sharp limits make."""
-    draw_sharpness(axes, dataset)
-    if runs.flows(dataset):
-        typical = median(runs.final(dataset, runs.FLOW, "sharpness"))
-        axes.plot(positions(dataset), typical.values, label="GF, median", **_MEDIAN_LOOK)
 
 
 def draw_bounds(axes: Axes, dataset: xarray.Dataset) -> None:

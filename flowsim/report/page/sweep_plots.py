@@ -11,7 +11,7 @@ from ...runs import GRADIENT_DESCENT, Run
 from ..style import run_look
 from ..sweeps import runs
 from ..sweeps.critical import critical_rates
-from ..sweeps.intervals import share_interval
+from ..sweeps.intervals import Interval, quartiles, share_interval
 from ..sweeps.panels import INITIAL, positions, spaced_logarithmically
 from ..thinning import thinned
 from .plot import INK, MOST_POINTS, Curve, Group, Key, Level, Limits, Plot, curve_of, key_of, span
@@ -21,7 +21,6 @@ _FEW = MOST_POINTS // 4
 _MARGIN = 0.06
 # Networks that were thrown back to zero have next to no sharpness, and would squeeze all others.
 _MOST_SPAN = {"sharpness": 1e6}
-_QUARTILES = (0.25, 0.5, 0.75)
 _START, _DIVERGED, _CRITICAL = "initialization", "diverged", "critical learning rate"
 _ABOUT = (
     "Medians over the repetitions, of the flow at its limits, with a band from the first quartile to the third and a "
@@ -131,17 +130,17 @@ def _ticks(part: xarray.Dataset) -> tuple[str, ...] | None:
 def _estimates(part: xarray.Dataset, run: Run | None, quantity: str) -> Columns:
     """Return the median of a quantity over the ends of a run, or over the starts, or the share that diverged."""
     if quantity != _DIVERGED:
-        return _placed(part, *_quartiles(_all(part, run, quantity)))
+        return _placed(part, quartiles(_all(part, run, quantity)))
     if run is None:
-        return _placed(part, *np.full((3, len(positions(part))), np.nan))
+        return _placed(part, Interval(*np.full((3, len(positions(part))), np.nan)))
     counted = (runs.diverged(part, run), runs.asked(part, run))
     found = share_interval(*(which.sum(runs.REPETITION).values for which in counted))
-    return _placed(part, found.low, found.estimate, found.high)
+    return _placed(part, found)
 
 
-def _placed(part: xarray.Dataset, low: np.ndarray, middle: np.ndarray, high: np.ndarray) -> Columns:
+def _placed(part: xarray.Dataset, found: Interval) -> Columns:
     places = [str(value) for value in part[runs.grid(part)[0]].values.tolist()]
-    return {"x": positions(part), "y": middle, "low": low, "high": high, "place": places}
+    return {"x": positions(part), "y": found.estimate, "low": found.low, "high": found.high, "place": places}
 
 
 def _critical_plot(place: _Place, key: Key) -> Plot:
@@ -149,7 +148,7 @@ def _critical_plot(place: _Place, key: Key) -> Plot:
     part, axis = place.part, runs.grid(place.part)[0].replace("_", " ")
     values = critical_rates(part).values
     allowed = [replace(one, columns={**one.columns, "y": 2 / one.columns["y"]}) for one in _bound(part)]
-    found = _placed(part, *_quartiles(values))
+    found = _placed(part, quartiles(values))
     linear, log = _limits([found, *(one.columns for one in allowed)], _CRITICAL)
     drawn = curve_of(key, found)
     x_log = spaced_logarithmically(positions(part))
@@ -174,11 +173,6 @@ def _all(part: xarray.Dataset, run: Run | None, quantity: str) -> np.ndarray:
     """Return a quantity over (point, repetition): at the starts, or at the ends of a run."""
     found = part[f"initial_{quantity}"] if run is None else runs.final(part, run, quantity)
     return found.transpose(..., runs.REPETITION).values
-
-
-def _quartiles(values: np.ndarray) -> np.ndarray:
-    known = [row[np.isfinite(row)] for row in values]
-    return np.array([np.quantile(row, _QUARTILES) if len(row) else [np.nan] * 3 for row in known]).T
 
 
 def _limits(found: Sequence[Columns], quantity: str) -> tuple[Limits, Limits | None]:

@@ -15,6 +15,7 @@ from ..probed import plain, probe_names, table_of_ends
 from ..thinning import thinned
 from . import runs
 from .critical import critical_rates
+from .intervals import median, quartiles
 
 _MOST_ROWS = 24
 _LEAST_CELLS = 4
@@ -42,10 +43,7 @@ def sweep_rows(dataset: xarray.Dataset) -> list[dict[str, Any]]:
 def _probed(dataset: xarray.Dataset, run: Run) -> dict[str, np.ndarray]:
     """Return what every probe measured at the end of a run, over the grid and the axes of the probe: medians."""
     ends = {name: runs.final(dataset, run, name) for name in probe_names(dataset)}
-    return {
-        name: values.where(np.isfinite(values)).median(runs.REPETITION).transpose(*runs.grid(dataset), ...).values
-        for name, values in ends.items()
-    }
+    return {name: median(values).transpose(*runs.grid(dataset), ...).values for name, values in ends.items()}
 
 
 @dataclass(frozen=True)
@@ -98,8 +96,7 @@ def _row(run: Run, ends: _Ends, index: tuple[int, ...], lower: float) -> dict[st
 
 
 def _median(values: np.ndarray) -> float:
-    known = values[np.isfinite(values)]
-    return float(np.median(known)) if len(known) else math.nan
+    return float(quartiles(values[None]).estimate[0])
 
 
 def sweep_table(dataset: xarray.Dataset, title: str) -> Table:
