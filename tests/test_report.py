@@ -564,7 +564,8 @@ def test_records_of_an_oscillation_are_drawn_as_its_range_and_no_line_joins_burs
 def test_a_record_alone_in_an_oscillation_says_nothing_about_its_range():
     steps, values = _oscillation()
     found = envelope_of(np.append(steps, 900.0), np.append(values, 28.0))
-    assert np.isnan(found.low[-1]) and np.isfinite(found.low[:-1]).all()
+    assert np.isnan(found.low[-1])
+    assert np.isfinite(found.low[:-1]).all()
 
 
 def test_values_that_do_not_oscillate_are_a_line():

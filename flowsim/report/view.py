@@ -104,7 +104,7 @@ def curve(run: RecordedRun, quantity: str) -> Curve:
 def swings(values: Float[np.ndarray, " records"]) -> bool:
     """Tell whether values, the sharpness of a run, go up and down so often that their curve fills an area."""
     changes = np.diff(values)
-    turns = (changes[1:] * changes[:-1] < 0) & (np.abs(changes[1:]) > _SWING * np.abs(values[2:]))
+    turns = (np.sign(changes[1:]) * np.sign(changes[:-1]) < 0) & (np.abs(changes[1:]) > _SWING * np.abs(values[2:]))
     return bool(turns.mean() > 0.25) if len(turns) else False
 
 
