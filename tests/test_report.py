@@ -568,6 +568,13 @@ def test_a_record_alone_in_an_oscillation_says_nothing_about_its_range():
     assert np.isfinite(found.low[:-1]).all()
 
 
+def test_an_oscillation_that_begins_after_the_last_record_of_every_step_is_drawn_as_its_range():
+    steps = np.concatenate([np.arange(190), *([k, k + 1] for k in range(200, 500, 25))]).astype(float)
+    values = np.where(steps < 190, steps, 190 + 20 * (-1) ** steps)
+    found = envelope_of(steps, values)
+    np.testing.assert_array_equal([found.low[200:], found.high[200:]], [[170] * 14, [210] * 14])
+
+
 def test_values_that_do_not_oscillate_are_a_line():
     steps, _ = _oscillation()
     assert envelope_of(steps, np.exp(-steps)) is None

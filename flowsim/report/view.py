@@ -132,10 +132,12 @@ def envelope_of(times: Float[np.ndarray, " records"], values: Float[np.ndarray, 
     over up to two records on either side that are no further apart than consecutive ones.
     """
     known = np.flatnonzero(np.isfinite(values))
-    if not swings(values[known]):
+    if len(known) < 3:  # nothing turns
         return None
     gaps = np.diff(times[known])
     group = np.append(0, np.cumsum(gaps > _CONSECUTIVE * np.median(gaps)))
+    if not swings(values[known]) and not _swings_in_groups(values[known], group):  # it may have begun late
+        return None
     places = np.arange(len(known))[:, None] + np.arange(-_NEIGHBOURS, _NEIGHBOURS + 1)
     inside = np.clip(places, 0, len(known) - 1)
     together = (inside == places) & (group[inside] == group[:, None])
@@ -145,6 +147,20 @@ def envelope_of(times: Float[np.ndarray, " records"], values: Float[np.ndarray, 
     low[known] = np.where(alone, np.nan, np.nanmin(around, axis=1))
     high[known] = np.where(alone, np.nan, np.nanmax(around, axis=1))
     return Envelope(low, high)
+
+
+def _swings_in_groups(values: np.ndarray, group: np.ndarray) -> bool:
+    """Tell whether values go up and down in the groups after the first, of a few consecutive records each.
+
+    From one group to the next, steps of the run are left out: a smooth curve changes less inside of them than between.
+    """
+    values = values / (np.abs(values).max() or 1.0)
+    means = np.bincount(group, values) / np.bincount(group)
+    inside = (np.diff(group) == 0) & (group[1:] > 0)
+    if len(means) < 3 or not inside.any():
+        return False
+    steps = np.abs(np.diff(values)[inside])
+    return bool(np.median(steps) > max(np.median(np.abs(np.diff(means[1:]))), _SWING * np.median(np.abs(means[1:]))))
 
 
 def is_calm(run: RecordedRun) -> bool:
