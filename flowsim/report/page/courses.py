@@ -139,7 +139,7 @@ def _curves(run: _Run, name: str) -> Iterator[Curve]:
     columns = list(run.columns(name))
     for values, strength in zip(columns, np.linspace(1.0, _FAINTEST, max(len(columns), 2)), strict=False):
         points, marks = {"x": run.recorded.along("time"), "y": values}, run.marks.tolist()
-        envelope = envelope_of(points["x"], values)
+        envelope = None if run.recorded.run.is_flow else envelope_of(points["x"], values)
         if envelope is not None:
             points |= {"y": envelope.middle, "low": envelope.low, "high": envelope.high}
         found = curve_of(run.key, points, marks=marks, most=run.most, alpha=float(strength))
