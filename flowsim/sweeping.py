@@ -75,10 +75,10 @@ class Sweep:
     def plot(self, quantity: str, ax: "Axes | None" = None, *, at: Mapping[str, Any] | None = None) -> "Axes":
         """Draw one quantity at the ends of the runs along the first axis of the sweep, and return the axes.
 
-        That is "sharpness", "risk", "steps" or any other, and a probe by its name: the mean over the repetitions with
-        its 95 % confidence interval, into `ax`, or into new axes of pyplot. `at` gives the values of the other axes by
-        name, as {"depth": 10}; the first where it does not. Raises `ValueError`, with what is known, for names and
-        values that are not there.
+        That is "sharpness", "risk", "steps" or any other, and a probe by its name: the median over the repetitions
+        with a band from the first quartile to the third, into `ax`, or into new axes of pyplot. `at` gives the values
+        of the other axes by name, as {"depth": 10}; the first where it does not. Raises `ValueError`, with what is
+        known, for names and values that are not there.
         """
         return self._stored().plot(quantity, ax, at=at)
 

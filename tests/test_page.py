@@ -116,8 +116,16 @@ def test_page_and_summary_and_data_set_hold_the_same_numbers(folder, read):
         for curve in plot["curves"]:
             run = ordered[[key["name"] for key in group["keys"]].index(curve["key"])]
             known = np.isfinite(run.along(plot["name"]))
-            np.testing.assert_array_equal(doubles(curve["columns"]["x"]), run.along("time")[known])
-            np.testing.assert_array_equal(doubles(curve["columns"]["y"]), run.along(plot["name"])[known])
+            columns = {name: doubles(column) for name, column in curve["columns"].items()}
+            y = columns["y"]
+            if "low" in columns:  # the range of an oscillation, and its middle
+                known &= np.isin(run.along("time"), columns["x"])
+                assert (columns["low"] <= run.along(plot["name"])[known]).all()
+                assert (run.along(plot["name"])[known] <= columns["high"]).all()
+                np.testing.assert_array_equal(y, (columns["low"] + columns["high"]) / 2)
+            else:
+                np.testing.assert_array_equal(y, run.along(plot["name"])[known])
+            np.testing.assert_array_equal(columns["x"], run.along("time")[known])
     flow = results.summary["flow"]
     course = group["courses"]["course-0"]
     for name in ("risk", "excess_risk", "sharpness", "gradient_norm"):

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import xarray
 import yaml
+from matplotlib.lines import Line2D
 from rich.console import Console
 from scipy import stats
 
@@ -20,9 +21,12 @@ from flowsim.dynamics import Outcome
 from flowsim.experiments import FIGURES, Results, StoreError
 from flowsim.papers.marion_chizat_2024.generalization import gaps, regress
 from flowsim.papers.marion_chizat_2024.measures import LEARNED
-from flowsim.report.sweeps import runs
-from flowsim.report.sweeps.intervals import mean_interval, share_interval
-from flowsim.runs import FLOW, GRADIENT_DESCENT, RUN, Run, run_coordinates
+from flowsim.report.frame import sweep_frame
+from flowsim.report.page.sweep_plots import sweep_plots
+from flowsim.report.sweeps import runs, sweep_figures, sweep_summary, sweep_tables
+from flowsim.report.sweeps.intervals import quartiles, share_interval
+from flowsim.runs import FLOW, GRADIENT_DESCENT, RUN, Run, run_coordinates, runs_of
+from flowsim.tables import format_number
 from flowsim.theory import beside_sweep, minimal_sharpness_bounds
 
 SCALES, RATES, REPETITIONS = [0.3, 0.6, 0.9], [0.02, 0.06], 3
@@ -176,16 +180,16 @@ def test_panels_a_and_b_show_the_start_the_flow_and_every_descent(sweep, number)
     assert distance.get_yscale() == sharpness.get_yscale() == "log"
 
 
-def test_curves_are_means_over_the_runs_that_did_not_diverge(sweep):
+def test_curves_are_medians_over_the_runs_that_did_not_diverge(sweep):
     sharpness = _drawn(1, sweep).axes[1]
     drawn = {line.get_label(): line.get_ydata() for line in sharpness.lines}
     ended = _of_descents(sweep, "outcome") != Outcome.DIVERGED
     kept = _of_descents(sweep, "final_sharpness").where(ended).values
     for column, rate in enumerate(RATES):
         rows = [row[np.isfinite(row)] for row in kept[:, :, column]]
-        expected = [row.mean() if len(row) else np.nan for row in rows]
+        expected = [np.median(row) if len(row) else np.nan for row in rows]
         np.testing.assert_allclose(drawn[rf"$\eta = {rate}$"], expected)
-    np.testing.assert_allclose(drawn["GF"], _of_flow(sweep, "final_sharpness").mean("repetition"))
+    np.testing.assert_allclose(drawn["GF"], _of_flow(sweep, "final_sharpness").median("repetition"))
 
 
 def test_the_sharpness_stands_beside_two_over_eta_and_the_bounds(sweep):
@@ -214,7 +218,7 @@ def test_one_learning_rate_looks_the_same_in_all_panels(sweep, courses):
 
 def test_courses_show_steps_of_descent_and_the_flow_at_equal_times(sweep, courses):
     panels = _drawn(1, sweep, courses).axes
-    assert [axes.get_title(loc="left") for axes in panels] == ["(a)", "(b)", "(c)", "(c)", "(d)", "(d)"]
+    assert [axes.get_title(loc="left") for axes in panels] == ["(a)", "(b)", "(c1)", "(c2)", "(d1)", "(d2)"]
     flow, descent = (line for line in panels[3].lines if line.get_label() in ("GF", r"$\eta = 0.02$"))
     steps = np.asarray(descent.get_xdata())
     np.testing.assert_allclose(steps, steps.round(), atol=1e-9)
@@ -242,13 +246,23 @@ def test_figure_2_has_a_curve_and_a_critical_line_for_each_depth(by_depth):
     assert axes.get_xscale() == "log"
 
 
-def test_figure_7_has_the_median_of_the_flow_besides_its_mean(sweep):
+def test_figure_7_has_the_median_of_the_flow_which_a_few_very_sharp_limits_do_not_make(sweep):
     rare = sweep.copy(deep=True)
     rare["final_sharpness"][:, 0, 0] = 1e6
     (axes,) = _drawn(7, rare).axes
     curves = {line.get_label(): line.get_ydata() for line in axes.lines}
-    np.testing.assert_allclose(curves["GF, median"], _of_flow(rare, "final_sharpness").median("repetition"))
-    np.testing.assert_allclose(curves["GF"], _of_flow(rare, "final_sharpness").mean("repetition"))
+    np.testing.assert_allclose(curves["GF"], _of_flow(rare, "final_sharpness").median("repetition"))
+
+
+@pytest.mark.parametrize(("number", "name"), [(1, r"$2/\eta$"), (2, "$1/(La)$")])
+def test_legends_name_the_dashed_lines_in_their_own_colours(sweep, by_depth, number, name):
+    figure = _drawn(number, by_depth if number == 2 else sweep)
+    (legend,) = figure.legends
+    drawn = {line.get_color() for axes in figure.axes for line in axes.lines if line.get_gid() == "threshold"}
+    assert name in [text.get_text() for text in legend.get_texts()]
+    dashed = [line for line in legend.findobj(Line2D) if line.get_linestyle() == "--"]
+    assert len(drawn) > 1
+    assert drawn <= {line.get_color() for line in dashed}
 
 
 def test_figure_6_regresses_the_gap_on_the_sharpness(with_test_set):
@@ -283,23 +297,36 @@ def test_a_figure_without_its_sweep_says_what_is_missing(courses):
         _drawn(1, None, courses)
 
 
-def test_bands_of_means_are_percentile_bootstrap_intervals():
-    values = np.random.default_rng(0).lognormal(sigma=1.5, size=(1, 20))
-    found = mean_interval(values)
-    method = {"method": "percentile", "n_resamples": 20_000, "rng": np.random.default_rng(1)}
-    expected = stats.bootstrap((values[0],), np.mean, **method).confidence_interval
-    # The standard error of a 2.5 % quantile from 2000 resamples is some 4 % of the width of the interval.
-    width = expected.high - expected.low
-    assert found.estimate[0] == values.mean()
-    assert found.low[0] == pytest.approx(expected.low, abs=0.12 * width)
-    assert found.high[0] == pytest.approx(expected.high, abs=0.12 * width)
-    assert found.low[0] > 0
+def test_the_sharpness_of_a_sweep_is_one_number_in_figure_page_table_summary_and_data_frame(sweep):
+    figure = sweep_figures(sweep)["sharpness"]
+    assert figure.get_supxlabel().startswith("medians")
+    page = sweep_plots(sweep)
+    keys = {key.name: key.label for key in page.keys}
+    (plot,) = (plot for plot in page.plots if plot.name.startswith("sweep-sharpness"))
+    on_page = {keys[curve.key]: curve.columns["y"] for curve in plot.curves if curve.told}
+    drawn = {line.get_label(): line.get_ydata() for line in figure.axes[0].lines}
+    frame = sweep_frame(sweep)
+    frame = frame[frame["outcome"] != "DIVERGED"]
+    table = sweep_tables(sweep, "tiny")[0]
+    cells = [*zip(*([*column.cells] for column in table.columns), strict=True)]
+    rows = sweep_summary(sweep)["rows"]
+    for run in runs_of(sweep):
+        expected = [row["sharpness"] for row in rows if row["method"] == run.name]
+        of_run = [row for row in cells if run.name in row]
+        assert [row[7] for row in of_run] == [format_number(np.nan if v is None else v, 4) for v in expected]
+        known = np.array([value for value in expected if value is not None])
+        assert len(known)
+        np.testing.assert_array_equal(drawn[run.label][np.isfinite(drawn[run.label])], known)
+        np.testing.assert_array_equal(on_page[run.name], known)
+        rate = frame["learning_rate"].isna() if run.is_flow else frame["learning_rate"] == run.learning_rate
+        np.testing.assert_allclose(frame[rate].groupby("scale")["final_sharpness"].median().dropna(), known, rtol=1e-15)
 
 
-def test_a_mean_of_nothing_is_no_number():
-    found = mean_interval(np.array([[np.nan, np.nan], [1.0, np.nan]]))
-    np.testing.assert_array_equal(found.estimate, [np.nan, 1.0])
-    np.testing.assert_array_equal(found.low, found.high)
+def test_curves_of_sweeps_are_medians_of_finite_values_with_their_quartiles():
+    found = quartiles(np.array([[4.0, 1.0, np.nan, 2.0, 3.0, np.inf, 5.0], [1.0, *[np.nan] * 6], [np.nan] * 7]))
+    np.testing.assert_array_equal(found.estimate, [3, 1, np.nan])
+    np.testing.assert_array_equal(found.low, [2, 1, np.nan])
+    np.testing.assert_array_equal(found.high, [4, 1, np.nan])
 
 
 def test_intervals_of_shares_are_wilsons():

@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import matplotlib
 import numpy as np
 import pytest
+from matplotlib.figure import Figure
 from rich.console import Console
 
 import flowsim
@@ -19,7 +20,8 @@ from flowsim.recorded import recorded
 from flowsim.report.figures import _apart
 from flowsim.report.page.courses import course_plots
 from flowsim.report.page.plot import plain
-from flowsim.report.view import Curve, TimeView, log_limits, time_view
+from flowsim.report.panel import draw_curve
+from flowsim.report.view import Curve, TimeView, envelope_of, log_limits, time_view
 from flowsim.runs import runs_of
 
 RATES = [0.4, 0.1, 3.0]
@@ -187,7 +189,7 @@ class TestFigures:
             assert figure.legends[0].get_window_extent().y0 >= figure.axes[0].get_window_extent().y1
 
     def test_dashes_are_kept_for_two_over_eta_and_dots_for_bounds(self, comparison):
-        axes = report.sharpness_figure(comparison.to_dataset()).axes[0]
+        axes = report.figures(comparison.to_dataset())["sharpness"].axes[0]
         dashed = [line.get_ydata()[0] for line in axes.lines if line.get_linestyle() == "--"]
         dotted = [line.get_ydata()[0] for line in axes.lines if line.get_linestyle() == ":"]
         visible = [2 / rate for rate in sorted(RATES) if 2 / rate <= axes.get_ylim()[1]]
@@ -195,7 +197,7 @@ class TestFigures:
         assert dotted == pytest.approx(comparison.bounds)
 
     def test_every_line_of_two_over_eta_has_the_colour_of_its_run_and_a_label(self, comparison):
-        axes = report.sharpness_figure(comparison.to_dataset()).axes[0]
+        axes = report.figures(comparison.to_dataset())["sharpness"].axes[0]
         colours = {line.get_ydata()[0]: line.get_color() for line in axes.lines if line.get_linestyle() == "--"}
         assert colours[2 / 0.4] == _by_label(axes)[r"$\eta = 0.4$"].get_color()
         assert r"$2/\eta,\ \eta = 0.4$" in [text.get_text() for text in axes.texts]
@@ -212,7 +214,7 @@ class TestFigures:
         assert len({line.get_marker() for line in axes.lines[:3]}) == 3
 
     def test_only_runs_that_settle_are_drawn_over_the_flow(self, comparison):
-        lines = _by_label(report.sharpness_figure(comparison.to_dataset()).axes[0])
+        lines = _by_label(report.figures(comparison.to_dataset())["sharpness"].axes[0])
         flow = lines["GF"].get_zorder()
         assert lines[r"$\eta = 0.1$"].get_zorder() > flow
         assert lines[r"$\eta = 3$, diverged"].get_zorder() < flow
@@ -539,3 +541,50 @@ def test_a_probe_has_a_figure_with_a_line_for_each_of_its_numbers(comparison):
     assert report.figures(shown)["two_lines"].axes[0].get_yscale() == "log"
     shown["two lines"].attrs["logarithmic"] = 0
     assert report.figures(shown)["two_lines"].axes[0].get_yscale() == "linear"
+
+
+def _oscillation():
+    """An oscillation of period two around 20, each step recorded at first, pairs of steps late."""
+    steps = np.concatenate([np.arange(60), [100, 101, 200, 201, 400, 401]]).astype(float)
+    return steps, 20 + 8 * np.exp(-steps / 300) * (-1) ** steps
+
+
+def test_records_of_an_oscillation_are_drawn_as_its_range_and_no_line_joins_bursts_far_apart():
+    steps, values = _oscillation()
+    axes = Figure().subplots()
+    draw_curve(axes, steps, values, {"color": "C0", "zorder": 2.0})
+    ((line,), (band,)) = axes.lines, axes.collections
+    np.testing.assert_allclose(line.get_ydata(), 20, atol=0.2)
+    corners = band.get_paths()[0].vertices
+    amplitude = 8 * np.exp(-corners[:, 0] / 300)
+    # Within two steps the amplitude falls by less than 1 %, and a band has one step of a burst on either side.
+    np.testing.assert_allclose(np.abs(corners[:, 1] - 20), amplitude, rtol=0.01)
+
+
+def test_a_record_alone_in_an_oscillation_says_nothing_about_its_range():
+    steps, values = _oscillation()
+    found = envelope_of(np.append(steps, 900.0), np.append(values, 28.0))
+    assert np.isnan(found.low[-1])
+    assert np.isfinite(found.low[:-1]).all()
+
+
+def test_an_oscillation_that_begins_after_the_last_record_of_every_step_is_drawn_as_its_range():
+    steps = np.concatenate([np.arange(190), *([k, k + 1] for k in range(200, 500, 25))]).astype(float)
+    values = np.where(steps < 190, steps, 190 + 20 * (-1) ** steps)
+    found = envelope_of(steps, values)
+    np.testing.assert_array_equal([found.low[200:], found.high[200:]], [[170] * 14, [210] * 14])
+
+
+def test_values_that_do_not_oscillate_are_a_line():
+    steps, _ = _oscillation()
+    assert envelope_of(steps, np.exp(-steps)) is None
+
+
+def test_nothing_white_lies_on_the_curves_below_the_edges_of_stability(comparison):
+    (axes,) = report.figures(comparison.to_dataset())["sharpness"].axes
+    assert not [line for line in axes.lines if line.get_color() == "white"]
+    dashed = [line for line in axes.lines if line.get_linestyle() == "--"]
+    assert dashed
+    assert max(line.get_zorder() for line in dashed) < min(
+        line.get_zorder() for line in axes.lines if line.get_label() == "GF" or "eta" in line.get_label()
+    )

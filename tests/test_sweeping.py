@@ -26,8 +26,6 @@ from flowsim import Outcome
 from flowsim.experiments import StoreError
 from flowsim.experiments.sweep import compute
 from flowsim.experiments.sweep.grid import start_key
-from flowsim.report import StoredSweep
-from flowsim.report.page.sweep_plots import sweep_plots
 
 WORKERS = import_module("flowsim.experiments.sweep.workers")
 OVER = {"scale": [0.5, 0.8], "noise": [0.2, 0.9], "learning_rate": [0.1, 0.02, 9.0]}
@@ -427,25 +425,3 @@ def test_flow_and_descent_of_a_sweep_stop_by_one_criterion_which_is_not_converge
     rows = flowsim.open_results(tmp_path / "swept").summary["sweep"]["rows"]
     assert [(row["converged"], row["as_asked"]) for row in rows] == [(0.0, 1.0)] * 2
     assert "did not reach" not in str(swept)
-
-
-def test_figure_page_table_summary_and_frame_of_a_sweep_say_the_same_medians(whole, tmp_path):
-    stored = StoredSweep(whole.isel(noise=0, drop=True))
-    stored.save(tmp_path / "swept")
-    rows = flowsim.open_results(tmp_path / "swept").summary["sweep"]["rows"]
-    frame, figure, printed = stored.to_dataframe(), stored.figures()["sharpness"], str(stored)
-    assert "medians" in figure.get_supxlabel()
-    assert "Medians" in printed
-    lines = {line.get_label(): line.get_ydata() for line in figure.axes[0].get_lines()}
-    plots = sweep_plots(stored.to_dataset()).plots
-    drawn = [curve.columns["y"] for plot in plots for curve in plot.curves if "low" in curve.columns]
-    for row in rows:
-        rate = row["learning_rate"]
-        same = frame["learning_rate"].isna() if rate is None else frame["learning_rate"] == rate
-        ends = frame[(frame["scale"] == row["scale"]) & same & (frame["outcome"] != "DIVERGED")]["final_sharpness"]
-        if np.isfinite(ends).any():
-            assert row["sharpness"] == pytest.approx(np.median(ends[np.isfinite(ends)]), rel=1e-12)
-            assert f"{row['sharpness']:.4g}" in printed
-            label = "GF" if rate is None else rf"$\eta = {rate:.3g}$"
-            assert np.any(np.isclose(lines[label], row["sharpness"], rtol=1e-12))
-            assert any(np.any(np.isclose(y, row["sharpness"], rtol=1e-12)) for y in drawn)

@@ -14,7 +14,7 @@ from ..recorded import Recorded, RecordedRun, recorded
 from ..runs import Run
 from .labels import LABELS
 from .model_figures import model_figures
-from .panel import add_legend, empty_figure, in_view, name_of
+from .panel import add_legend, draw_curve, empty_figure, in_view, name_of
 from .probe_figures import probe_figures
 from .style import BOUND, CROSSING, FLOW, LIMITS, STYLE, THRESHOLD, run_look
 from .thinning import thinned
@@ -155,7 +155,7 @@ def _draw_others(axes: Axes, runs: Sequence[RecordedRun], curves: Sequence[Curve
         marked = np.unique(np.minimum(np.searchsorted(times, wanted), len(times) - 1))
         look = run_look(run.run, calm=is_calm(run))
         label = name_of(run) if index in named else None
-        axes.plot(times, values, label=label, markevery=marked.tolist(), **look)
+        draw_curve(axes, times, values, look | {"label": label, "markevery": marked.tolist()})
 
 
 def _has_limits(run: RecordedRun) -> bool:

@@ -1,5 +1,8 @@
 """What figures of runs against time have in common: the axes, what of a run is in view, its name, the legend."""
 
+from collections.abc import Mapping
+from typing import Any
+
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -7,9 +10,10 @@ from matplotlib.figure import Figure
 from ..dynamics import Outcome
 from ..recorded import Recorded, RecordedRun
 from .style import MAJOR_TICKS, MINOR_TICKS
-from .view import Curve, TimeView, time_view
+from .view import Curve, TimeView, envelope_of, time_view
 
 _LEGEND_COLUMNS = 5
+_BAND_ALPHA = 0.3
 
 
 def empty_figure(shown: Recorded, label: str) -> tuple[Figure, Axes, TimeView]:
@@ -36,6 +40,21 @@ def in_view(axes: Axes, drawn: Curve, view: TimeView) -> tuple[np.ndarray, np.nd
     times, values = drawn.times[shown], drawn.values[shown]
     possible = np.isfinite(values) & ((values > 0) | (axes.get_yscale() == "linear"))
     return times, np.where(possible, values, np.nan)
+
+
+def draw_curve(axes: Axes, times: np.ndarray, values: np.ndarray, look: Mapping[str, Any]) -> None:
+    """Draw values along a run as a line; of an oscillation its range, filled, and the middle of that."""
+    envelope = envelope_of(times, values)
+    if envelope is None:
+        axes.plot(times, values, **look)
+        return
+    known = np.isfinite(envelope.low)  # what is between two groups of records is their range, not a line
+    places = np.cumsum(known) - 1
+    marked = np.unique(places[look.get("markevery", [])].clip(0)).tolist()
+    axes.plot(times[known], envelope.middle[known], **{**look, "markevery": marked})
+    band = {"color": look["color"], "linewidth": 0, "zorder": look["zorder"] - 0.5}
+    alpha = _BAND_ALPHA * look.get("alpha", 1.0)
+    axes.fill_between(times[known], envelope.low[known], envelope.high[known], alpha=alpha, **band)
 
 
 def name_of(run: RecordedRun) -> str:

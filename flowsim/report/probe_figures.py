@@ -14,7 +14,7 @@ from ..dynamics import Outcome
 from ..recorded import Recorded, RecordedRun, recorded
 from ..runs import Run
 from .labels import label_of
-from .panel import add_legend, empty_figure, in_view, name_of
+from .panel import add_legend, draw_curve, empty_figure, in_view, name_of
 from .probed import own_probes
 from .style import STYLE, THRESHOLD, run_look
 from .thinning import thinned
@@ -97,4 +97,4 @@ def _draw(axes: Axes, run: RecordedRun, lines: Sequence[Curve], view: TimeView, 
         marked = np.unique(np.minimum(np.searchsorted(times, marks), len(times) - 1)).tolist()
         shown: dict[str, Any] = look | ({"marker": "o"} if np.isfinite(values).sum() == 1 else {})
         label = name_of(run) if strength == 1.0 else None
-        axes.plot(times, values, label=label, markevery=marked, alpha=float(strength), **shown)
+        draw_curve(axes, times, values, shown | {"label": label, "markevery": marked, "alpha": float(strength)})

@@ -32,7 +32,7 @@ STYLE: dict[Any, Any] = {
 """Settings for `matplotlib.rc_context`; figures made under them may be saved outside of it."""
 
 FLOW: dict[str, Any] = {"color": "black", "linewidth": 2.4, "solid_capstyle": "round", "zorder": 2.4}
-BOUND: dict[str, Any] = {"color": "black", "linewidth": 0.9, "linestyle": ":", "zorder": 1.9}
+BOUND: dict[str, Any] = {"color": "black", "linewidth": 0.9, "linestyle": ":", "zorder": 2.05}
 LIMITS: dict[str, Any] = {
     "color": "black",
     "linewidth": 0.7,
@@ -41,7 +41,9 @@ LIMITS: dict[str, Any] = {
     "markeredgecolor": "black",
     "zorder": 3.2,
 }
-THRESHOLD: dict[str, Any] = {"linewidth": 0.9, "linestyle": (0, (4, 2)), "zorder": 1.9}
+THRESHOLD: dict[str, Any] = {"linewidth": 0.9, "linestyle": (0, (4, 2)), "zorder": 2.05}
+THRESHOLD_ID = "threshold"
+"""By which a legend knows the lines 2/η, which have no label of their own."""
 CROSSING: dict[str, Any] = {
     "linestyle": "none",
     "marker": "*",
@@ -58,7 +60,7 @@ MINOR_TICKS: dict[str, Any] = {"width": 0.4, "length": 1.6}
 
 _MARKERS = "os^Dv<P>X"
 # Of dynamics other than gradient descent: their colours, and dashes that are not those of 2/η.
-_OTHER_MAPS = ("plasma", "cividis", "cool")
+_OTHER_MAPS = ("plasma", "autumn", "cool")
 _OTHER_DASHES = ((0, (5, 1, 1, 1)), (0, (3, 1, 1, 1, 1, 1)), (0, (7, 1)))
 # Of the colour map, the part that is neither taken for black nor lost on white.
 _DARKEST, _LIGHTEST = 0.2, 0.85
@@ -82,11 +84,10 @@ def run_look(run: Run, *, calm: bool = True) -> dict[str, Any]:
 def descent_look(index: int, count: int, *, calm: bool = True) -> dict[str, Any]:
     """Return the look of the `index`-th smallest of `count` learning rates: the larger, the lighter.
 
-    A run that is not calm may oscillate and fill an area: it is thinner, and lies behind the flow. Levels lie beneath
-    all runs, as they hide no data there.
+    A run that is not calm may oscillate: it is thinner, and lies behind the flow. All levels lie beneath the curves.
     """
     colour = _shade("viridis", index, count)
-    place = {"zorder": 3.0, "linewidth": 1.0} if calm else {"zorder": 2.0, "linewidth": 0.7}
+    place = {"zorder": 3.0, "linewidth": 1.0} if calm else {"zorder": 2.2, "linewidth": 0.7}
     return {"color": colour, "marker": _MARKERS[index % len(_MARKERS)], "markeredgecolor": "black", **place}
 
 

@@ -23,6 +23,8 @@ _TRANSIENT_RISE = 3.0
 _THRESHOLD_REACH = 1.5
 # The least swing that shows, in parts of the value.
 _SWING = 0.01
+# Periods of up to five records are within two on either side; a gap of twice the usual one lacks a step.
+_NEIGHBOURS, _CONSECUTIVE = 2, 1.5
 
 
 @dataclass(frozen=True)
@@ -39,8 +41,8 @@ class TimeView:
         axes.set_xlim(0 if self.linear_until is not None else -0.02 * self.end, self.end)
 
     def shown(self, times: np.ndarray) -> slice:
-        """Return the records to draw: those in view, and one more, so that a line is cut at the edge."""
-        return slice(0, int(np.searchsorted(times, self.end, side="right")) + 1)
+        """Return the records to draw: those in view, and a few more, so that lines and bands are cut at the edge."""
+        return slice(0, int(np.searchsorted(times, self.end, side="right")) + _NEIGHBOURS + 1)
 
     def spread(self, count: int, shift: float) -> np.ndarray:
         """Return `count` times that stand evenly on the axis, moved by the part `shift` of their spacing."""
@@ -102,8 +104,63 @@ def curve(run: RecordedRun, quantity: str) -> Curve:
 def swings(values: Float[np.ndarray, " records"]) -> bool:
     """Tell whether values, the sharpness of a run, go up and down so often that their curve fills an area."""
     changes = np.diff(values)
-    turns = (changes[1:] * changes[:-1] < 0) & (np.abs(changes[1:]) > _SWING * np.abs(values[2:]))
+    turns = (np.sign(changes[1:]) * np.sign(changes[:-1]) < 0) & (np.abs(changes[1:]) > _SWING * np.abs(values[2:]))
     return bool(turns.mean() > 0.25) if len(turns) else False
+
+
+@dataclass(frozen=True)
+class Envelope:
+    """The range of an oscillation around each record, from the least value to the largest, and the middle of it.
+
+    The arrays are NaN at a record without neighbours: nothing is known of the oscillation there.
+    """
+
+    low: Float[np.ndarray, " records"]
+    high: Float[np.ndarray, " records"]
+
+    @property
+    def middle(self) -> Float[np.ndarray, " records"]:
+        """The middle of the range."""
+        return (self.low + self.high) / 2
+
+
+def envelope_of(times: Float[np.ndarray, " records"], values: Float[np.ndarray, " records"]) -> Envelope | None:
+    """Return the range of values that go up and down, `None` for others, whose records a line may join.
+
+    Late in a run records thin out to a few consecutive steps at a time. What a line from one such group to the next
+    would show never happened, and its slope is that of chance; the range within the groups changes slowly. It is taken
+    over up to two records on either side that are no further apart than consecutive ones.
+    """
+    known = np.flatnonzero(np.isfinite(values))
+    if len(known) < 3:  # nothing turns
+        return None
+    gaps = np.diff(times[known])
+    group = np.append(0, np.cumsum(gaps > _CONSECUTIVE * np.median(gaps)))
+    if not swings(values[known]) and not _swings_in_groups(values[known], group):  # it may have begun late
+        return None
+    places = np.arange(len(known))[:, None] + np.arange(-_NEIGHBOURS, _NEIGHBOURS + 1)
+    inside = np.clip(places, 0, len(known) - 1)
+    together = (inside == places) & (group[inside] == group[:, None])
+    around = np.where(together, values[known][inside], np.nan)
+    alone = together.sum(axis=1) == 1
+    low, high = np.full((2, len(values)), np.nan)
+    low[known] = np.where(alone, np.nan, np.nanmin(around, axis=1))
+    high[known] = np.where(alone, np.nan, np.nanmax(around, axis=1))
+    return Envelope(low, high)
+
+
+def _swings_in_groups(values: np.ndarray, group: np.ndarray) -> bool:
+    """Tell whether values go up and down in the groups after the first, of a few consecutive records each.
+
+    From one group to the next, steps of the run are left out: a smooth curve changes less inside of them than between.
+    """
+    values = values / (np.abs(values).max() or 1.0)
+    means = np.bincount(group, values) / np.bincount(group)
+    inside = (np.diff(group) == 0) & (group[1:] > 0)
+    if len(means) < 3 or not inside.any():
+        return False
+    steps = np.abs(np.diff(values)[inside])
+    return bool(np.median(steps) > max(np.median(np.abs(np.diff(means[1:]))), _SWING * np.median(np.abs(means[1:]))))
 
 
 def is_calm(run: RecordedRun) -> bool:

@@ -5,9 +5,9 @@ import numpy as np
 import xarray
 from matplotlib.axes import Axes
 
-from ...report.style import FLOW as FLOW_LOOK, MAJOR_TICKS, MINOR_TICKS, THRESHOLD
+from ...report.style import FLOW as FLOW_LOOK, MAJOR_TICKS, MINOR_TICKS, THRESHOLD, THRESHOLD_ID
 from ...report.sweeps import runs
-from ...report.sweeps.intervals import mean_interval
+from ...report.sweeps.intervals import quartiles
 from ...report.sweeps.panels import LABELS, draw_interval
 
 _MARKERS = "os^DvP"
@@ -19,7 +19,7 @@ _FLOW_REACH = 1.25
 def draw_critical_rates(axes: Axes, dataset: xarray.Dataset) -> None:
     """Draw the squared distance after training against η, a curve for each depth, and 1/(La) dashed.
 
-    Means are over the runs that did not diverge; where all did, the curve ends.
+    Medians are over the runs that did not diverge; where all did, the curve ends.
     """
     depths, rates = dataset["depth"].values, np.array([run.learning_rate for run in runs.descents(dataset)])
     for index, depth in enumerate(depths):
@@ -27,8 +27,8 @@ def draw_critical_rates(axes: Axes, dataset: xarray.Dataset) -> None:
         values = np.stack([runs.final(part, m, "squared_distance").values for m in runs.descents(dataset)])
         colour = matplotlib.colormaps["plasma"](0.8 * index / max(1, len(depths) - 1))
         look = {"color": colour, "marker": _MARKERS[index % len(_MARKERS)], "markeredgecolor": "black", "zorder": 3.0}
-        draw_interval(axes, rates, mean_interval(values), rf"$L = {depth}$", look)
-        axes.axvline(2 / part["sharpness_lower_bound"].item(), color=colour, **THRESHOLD)
+        draw_interval(axes, rates, quartiles(values), rf"$L = {depth}$", look)
+        axes.axvline(2 / part["sharpness_lower_bound"].item(), color=colour, gid=THRESHOLD_ID, **THRESHOLD)
     _draw_flow(axes, dataset, rates[0])
     axes.set_xscale("log")
     axes.set_ylim(*_LIMITS)
@@ -41,6 +41,8 @@ def draw_critical_rates(axes: Axes, dataset: xarray.Dataset) -> None:
 def _draw_flow(axes: Axes, dataset: xarray.Dataset, smallest_rate: float) -> None:
     """Draw the limit of the flow, η → 0, over all depths, to the left of the smallest learning rate."""
     if runs.flows(dataset):
-        distance = float(runs.final(dataset, runs.FLOW, "squared_distance").mean())
+        distance = float(
+            quartiles(runs.final(dataset, runs.FLOW, "squared_distance").values.reshape(1, -1)).estimate[0]
+        )
         ends = [smallest_rate / _FLOW_REACH, smallest_rate]
         axes.plot(ends, [distance] * 2, label=r"GF ($\eta \to 0$)", **FLOW_LOOK)

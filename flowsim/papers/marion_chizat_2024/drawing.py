@@ -10,6 +10,7 @@ from matplotlib.figure import Figure
 from ...recorded import recorded
 from ...report.legend import legend_above
 from ...report.style import STYLE
+from ...report.sweeps.panels import MEDIANS, name_statistic
 from .single_run_panels import draw_single_run
 
 _COLUMN_WIDTH, _PANEL_HEIGHT, _LEGEND_HEIGHT = 3.3, 2.25, 0.35
@@ -22,12 +23,15 @@ def drawn(
     *,
     single_runs: xarray.Dataset | None = None,
     sharpness: bool = False,
+    edge: str = "",
+    statistic: str = MEDIANS,
 ) -> Figure:
     """Return the figure of some panels of a sweep, with the gradient flow in them.
 
-    Bands are 95 % confidence intervals over repetitions: for means, of the runs that did not diverge, by the percentile
-    bootstrap as in the paper; for the probability of divergence, Wilson's. The trajectories `single_runs` give a row of
-    two more panels for each of their learning rates. With `sharpness` the legend names the lines 2/η and the bounds.
+    Curves are medians over the runs that did not diverge with their quartiles, as in the table, where the paper has
+    means with bootstrapped confidence intervals; the probability of divergence has Wilson's interval. The trajectories
+    `single_runs` give a row of two more panels for each of their learning rates. With `sharpness` the legend names the
+    bounds; it calls the dashed lines `edge`, where there are some. `statistic` stands below the panels.
     """
     shown = None if single_runs is None else recorded(single_runs)
     descents = () if shown is None else tuple(run for run in shown.others if run.run.is_descent)
@@ -41,7 +45,8 @@ def drawn(
                 draw_single_run(axes[2 * row], axes[2 * row + 1], sweep, shown.flow, descent)
         if count > 1:
             _letter(axes, len(panels))
-        legend_above(figure, thresholds=sharpness, bounds=sharpness)
+        name_statistic(figure, statistic)
+        legend_above(figure, thresholds=bool(edge), bounds=sharpness, edge=edge)
     return figure
 
 
@@ -53,7 +58,8 @@ def _empty_figure(count: int) -> tuple[Figure, list[Axes]]:
 
 
 def _letter(axes: list[Axes], panels: int) -> None:
-    """Write the paper's letter of each panel at its top left; a row of a single run is one panel."""
+    """Write the paper's letter of each panel at its top left, c1 and c2 where the paper has a row in one."""
     for index, ax in enumerate(axes):
-        letter = chr(ord("a") + index) if index < panels else chr(ord("a") + panels + (index - panels) // 2)
+        row, column = divmod(index - panels, 2)
+        letter = chr(ord("a") + index) if index < panels else f"{chr(ord('a') + panels + row)}{column + 1}"
         ax.set_title(f"({letter})", loc="left", fontsize=8)

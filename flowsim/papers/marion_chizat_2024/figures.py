@@ -88,7 +88,9 @@ class _OverScales(_PaperFigure):
         from .scale_panels import draw_sharpness, draw_squared_distance
 
         panels = [draw_squared_distance, draw_sharpness]
-        return drawn(results.required("sweep"), panels, single_runs=results.trajectories, sharpness=True)
+        return drawn(
+            results.required("sweep"), panels, single_runs=results.trajectories, sharpness=True, edge=r"$2/\eta$"
+        )
 
 
 class _Divergence(_PaperFigure):
@@ -104,10 +106,11 @@ class _Divergence(_PaperFigure):
 
     def draw(self, results: Results) -> "matplotlib.figure.Figure":
         """Return the figure."""
+        from ...report.sweeps.panels import SHARES
         from .drawing import drawn
         from .scale_panels import draw_divergence_probability
 
-        return drawn(results.required("sweep"), [draw_divergence_probability])
+        return drawn(results.required("sweep"), [draw_divergence_probability], statistic=SHARES)
 
 
 @final
@@ -137,7 +140,7 @@ class Figure2(_PaperFigure):
         from .depth_panel import draw_critical_rates
         from .drawing import drawn
 
-        return drawn(results.required("sweep"), [draw_critical_rates])
+        return drawn(results.required("sweep"), [draw_critical_rates], edge="$1/(La)$")
 
 
 @final
@@ -183,7 +186,7 @@ class Figure6(_PaperFigure):
         from .generalization_panel import draw_generalization
         from .scale_panels import draw_sharpness
 
-        return drawn(results.required("sweep"), [draw_sharpness, draw_generalization], sharpness=True)
+        return drawn(results.required("sweep"), [draw_sharpness, draw_generalization], sharpness=True, edge=r"$2/\eta$")
 
 
 @final
@@ -202,9 +205,9 @@ class Figure7(_PaperFigure):
     def draw(self, results: Results) -> "matplotlib.figure.Figure":
         """Return the figure, with the gradient flow in it."""
         from .drawing import drawn
-        from .scale_panels import draw_nonlinear_sharpness
+        from .scale_panels import draw_sharpness
 
-        return drawn(results.required("sweep"), [draw_nonlinear_sharpness], sharpness=True)
+        return drawn(results.required("sweep"), [draw_sharpness], sharpness=True, edge=r"$2/\eta$")
 
 
 @final
@@ -243,4 +246,4 @@ class AppendixC(_PaperFigure):
         from .drawing import drawn
         from .noisy_panel import draw_over_edge
 
-        return drawn(results.required("sweep"), [draw_over_edge])
+        return drawn(results.required("sweep"), [draw_over_edge], statistic="medians; points: runs")

@@ -4,7 +4,7 @@ import xarray
 from matplotlib.axes import Axes
 
 from ...report.sweeps import runs
-from ...report.sweeps.intervals import mean_interval, median
+from ...report.sweeps.intervals import median
 from ...report.sweeps.panels import (
     LABELS,
     draw_bound,
@@ -20,13 +20,12 @@ from .measures import drawn_rates, upper_bound
 # The sharpness has the same axis in all figures of the paper.
 SHARPNESS_LIMITS = (0.1, 3e4)
 _HIGHEST_DECADE = 8
-_MEDIAN_LOOK = {"color": "black", "linewidth": 0.9, "marker": "x", "markersize": 3.5, "zorder": 2.6}
 
 
 def draw_squared_distance(axes: Axes, dataset: xarray.Dataset) -> None:
     """Draw panel a of Figures 1 and 4: squared distance after training against the scale, for every run."""
-    draw_initial(axes, dataset, "squared_distance", mean_interval)
-    draw_final(axes, dataset, runs.runs_of(dataset), "squared_distance", mean_interval)
+    draw_initial(axes, dataset, "squared_distance")
+    draw_final(axes, dataset, runs.runs_of(dataset), "squared_distance")
     axes.set_yscale("log")
     axes.set_ylabel(LABELS["squared_distance"])
     set_axis(axes, dataset)
@@ -39,8 +38,8 @@ def draw_sharpness(axes: Axes, dataset: xarray.Dataset) -> None:
     one 8LΛ of Corollary 2, too. For a nonlinear network these are the bounds of the linear one on the same data.
     """
     shown = drawn_rates(dataset)
-    draw_initial(axes, dataset, "sharpness", mean_interval)
-    draw_final(axes, dataset, runs.flows(dataset) + shown, "sharpness", mean_interval)
+    draw_initial(axes, dataset, "sharpness")
+    draw_final(axes, dataset, runs.flows(dataset) + shown, "sharpness")
     draw_thresholds(axes, shown)
     draw_bounds(axes, dataset)
     axes.set_yscale("log")
@@ -48,14 +47,6 @@ def draw_sharpness(axes: Axes, dataset: xarray.Dataset) -> None:
     axes.set_ylim(bottom, max(top, _highest_median(dataset)))
     axes.set_ylabel(LABELS["sharpness"])
     set_axis(axes, dataset)
-
-
-def draw_nonlinear_sharpness(axes: Axes, dataset: xarray.Dataset) -> None:
-    """Draw Figure 7: as `draw_sharpness`, and the median of the flow, whose mean a few very sharp limits make."""
-    draw_sharpness(axes, dataset)
-    if runs.flows(dataset):
-        typical = median(runs.final(dataset, runs.FLOW, "sharpness"))
-        axes.plot(positions(dataset), typical.values, label="GF, median", **_MEDIAN_LOOK)
 
 
 def draw_bounds(axes: Axes, dataset: xarray.Dataset) -> None:

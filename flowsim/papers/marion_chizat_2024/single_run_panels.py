@@ -5,6 +5,7 @@ import xarray
 from matplotlib.axes import Axes
 
 from ...recorded import RecordedRun
+from ...report.panel import draw_curve
 from ...report.style import FLOW as FLOW_LOOK, MAJOR_TICKS, MINOR_TICKS, run_look
 from ...report.sweeps import runs
 from ...report.sweeps.panels import LABELS, draw_thresholds
@@ -25,10 +26,10 @@ def draw_single_run(
     rate = descent.run.learning_rate or np.nan
     shown, steps = _as_in_sweep(dataset, rate), descent.along("time") / rate
     curve = run_look(shown, calm=not swings(descent.along("sharpness")))
-    marks = {"markevery": max(1, len(steps) // _MARKS), "label": shown.label}
+    marks = {"markevery": list(range(0, len(steps), max(1, len(steps) // _MARKS))), "label": shown.label}
     for axes, quantity in ((distance, "squared_distance"), (sharpness, "sharpness")):
         axes.plot(*_flow_until(flow, quantity, rate, steps[-1]), label="GF", **FLOW_LOOK)
-        axes.plot(steps, descent.along(quantity), **curve, **marks)
+        draw_curve(axes, steps, descent.along(quantity), curve | marks)
         axes.set_yscale("log")
         axes.set_xlim(0, steps[-1])
         axes.set_xlabel(rf"steps $k$, for the flow $t/\eta$ ($\eta = {rate:.3g}$)")

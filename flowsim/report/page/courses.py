@@ -13,7 +13,7 @@ from ...recorded import Recorded, RecordedRun, recorded
 from ..probed import probe_names
 from ..style import run_look
 from ..thinning import thinned
-from ..view import Curve as Seen, TimeView, is_calm, log_limits, sharpness_limits, time_view
+from ..view import Curve as Seen, TimeView, envelope_of, is_calm, log_limits, sharpness_limits, time_view
 from .plot import (
     MARKS,
     Curve,
@@ -36,7 +36,8 @@ _MOST_PLOTS = 24
 _BEFORE = 0.02
 _ABOUT = (
     "Every quantity that was recorded, of all runs, against one time. The slider moves through all plots at once; "
-    "dashed lines are edges of stability, 2/η for gradient descent, dotted ones the bounds of Theorem 2 on S_min."
+    "of an oscillation the band is its range and the line the middle of that; dashed lines are edges of stability, 2/η "
+    "for gradient descent, dotted ones the bounds of Theorem 2 on S_min."
 )
 _HEADINGS = {
     "squared_distance": ("Squared distance to the optimum", "‖π − w*‖²"),
@@ -138,6 +139,9 @@ def _curves(run: _Run, name: str) -> Iterator[Curve]:
     columns = list(run.columns(name))
     for values, strength in zip(columns, np.linspace(1.0, _FAINTEST, max(len(columns), 2)), strict=False):
         points, marks = {"x": run.recorded.along("time"), "y": values}, run.marks.tolist()
+        envelope = None if run.recorded.run.is_flow else envelope_of(points["x"], values)
+        if envelope is not None:
+            points |= {"y": envelope.middle, "low": envelope.low, "high": envelope.high}
         found = curve_of(run.key, points, marks=marks, most=run.most, alpha=float(strength))
         if found is not None:
             yield found

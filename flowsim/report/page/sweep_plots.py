@@ -11,7 +11,7 @@ from ...runs import GRADIENT_DESCENT, Run
 from ..style import run_look
 from ..sweeps import runs
 from ..sweeps.critical import critical_rates
-from ..sweeps.intervals import QUARTILES, Interval, quartiles, share_interval
+from ..sweeps.intervals import Interval, quartiles, share_interval
 from ..sweeps.panels import INITIAL, positions, spaced_logarithmically
 from ..thinning import thinned
 from .plot import INK, MOST_POINTS, Curve, Group, Key, Level, Limits, Plot, curve_of, key_of, span
@@ -23,9 +23,9 @@ _MARGIN = 0.06
 _MOST_SPAN = {"sharpness": 1e6}
 _START, _DIVERGED, _CRITICAL = "initialization", "diverged", "critical learning rate"
 _ABOUT = (
-    f"{QUARTILES.capitalize()} and a faint point for each repetition, of the flow at its limits and the ends that were "
-    "asked for; runs that diverged are left out. Dashed lines are edges of stability, 2/η for gradient descent, the "
-    "dotted one is the lower bound of Theorem 2."
+    "Medians over the repetitions, of the flow at its limits or where it was to stop, with a band from the first "
+    "quartile to the third and a faint point for each run; runs that diverged are left out. Dashed lines are edges of "
+    "stability, 2/η for gradient descent, the dotted one is the lower bound of Theorem 2."
 )
 _HEADINGS = {
     "sharpness": "Sharpness at the end",
@@ -91,7 +91,7 @@ def _plot(place: _Place, quantity: str, known: dict[Key, Run | None]) -> Plot:
         curve
         for key, run in known.items()
         if run and place.few and quantity != _DIVERGED
-        for curve in _every_run(part, key, runs.ends(part, run, quantity))
+        for curve in _every_run(part, key, _all(part, run, quantity))
     ]
     estimate, spread = ("share", "95 % interval") if quantity == _DIVERGED else ("median", "quartiles")
     x_log = spaced_logarithmically(positions(part))
@@ -130,11 +130,12 @@ def _ticks(part: xarray.Dataset) -> tuple[str, ...] | None:
 def _estimates(part: xarray.Dataset, run: Run | None, quantity: str) -> Columns:
     """Return the median of a quantity over the ends of a run, or over the starts, or the share that diverged."""
     if quantity != _DIVERGED:
-        return _placed(part, quartiles(runs.ends(part, run, quantity)))
+        return _placed(part, quartiles(_all(part, run, quantity)))
     if run is None:
         return _placed(part, Interval(*np.full((3, len(positions(part))), np.nan)))
     counted = (runs.diverged(part, run), runs.asked(part, run))
-    return _placed(part, share_interval(*(which.sum(runs.REPETITION).values for which in counted)))
+    found = share_interval(*(which.sum(runs.REPETITION).values for which in counted))
+    return _placed(part, found)
 
 
 def _placed(part: xarray.Dataset, found: Interval) -> Columns:
@@ -166,6 +167,12 @@ def _critical_plot(place: _Place, key: Key) -> Plot:
         x_log=x_log,
         ticks=_ticks(part),
     )
+
+
+def _all(part: xarray.Dataset, run: Run | None, quantity: str) -> np.ndarray:
+    """Return a quantity over (point, repetition): at the starts, or at the ends of a run."""
+    found = part[f"initial_{quantity}"] if run is None else runs.final(part, run, quantity)
+    return found.transpose(..., runs.REPETITION).values
 
 
 def _limits(found: Sequence[Columns], quantity: str) -> tuple[Limits, Limits | None]:

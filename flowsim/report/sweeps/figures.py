@@ -15,9 +15,11 @@ from ..style import BOUND, STYLE, run_look
 from ..thinning import thinned
 from . import runs
 from .critical import critical_rates
-from .intervals import QUARTILES, Interval
+from .intervals import quartiles
 from .panels import (
     LABELS,
+    MEDIANS,
+    SHARES,
     draw_bound,
     draw_divergence,
     draw_final,
@@ -25,6 +27,7 @@ from .panels import (
     draw_interval,
     draw_thresholds,
     label_of_axis,
+    name_statistic,
     positions,
     set_axis,
 )
@@ -34,7 +37,6 @@ _LEGEND_HEIGHT = 0.4
 _MOST_FACETS, _MOST_RATES = 4, 6
 # Networks that were thrown back to zero have next to no sharpness, and would squeeze all others.
 _MOST_SPAN = 1e6
-SHARES = "shares of the runs, with 95 % confidence intervals (Wilson)"
 Draw = Callable[[Axes, xarray.Dataset], None]
 
 
@@ -44,7 +46,8 @@ def sweep_figures(dataset: xarray.Dataset) -> dict[str, Figure]:
     They go along the first dimension of the sweep, with a panel for each of up to four combinations of the values of
     the others, and a curve for each of up to six learning rates, spread over all there are. "squared_distance" is
     called "excess_risk" or "risk" where that is what is known; "divergence" is there if a run diverged, and "critical"
-    if critical learning rates were searched for. A line below says what statistic is drawn.
+    if critical learning rates were searched for. Curves are medians, with bands
+    from the first quartile to the third, as in the table and the summary; a line below the panels says so.
     """
     measure = runs.progress_measure(dataset)
     if not runs.grid(dataset):
@@ -54,17 +57,15 @@ def sweep_figures(dataset: xarray.Dataset) -> dict[str, Figure]:
         measure: _facets(dataset, lambda axes, part: _draw_progress(axes, part, measure)),
     }
     if any(bool(runs.diverged(dataset, run).any()) for run in runs.others(dataset)):
-
-        def draw(axes: Axes, part: xarray.Dataset) -> None:
-            draw_divergence(axes, part, runs.others(part))
-
-        made["divergence"] = _facets(dataset, draw, caption=SHARES)
+        made["divergence"] = _facets(
+            dataset, lambda axes, part: draw_divergence(axes, part, runs.others(part)), statistic=SHARES
+        )
     if "critical_learning_rate_lower" in dataset:
-        made["critical"] = _facets(dataset, _draw_critical, caption="a point for each initialization, and medians")
+        made["critical"] = _facets(dataset, _draw_critical)
     return made
 
 
-def _facets(dataset: xarray.Dataset, draw: Draw, *, levels: bool = False, caption: str = QUARTILES) -> Figure:
+def _facets(dataset: xarray.Dataset, draw: Draw, *, levels: bool = False, statistic: str = MEDIANS) -> Figure:
     facets = thinned(list(runs.cells(dataset, runs.grid(dataset)[1:])), _MOST_FACETS)
     columns, rows = min(len(facets), 2), (len(facets) + 1) // 2
     with matplotlib.rc_context(STYLE):
@@ -84,7 +85,7 @@ def _facets(dataset: xarray.Dataset, draw: Draw, *, levels: bool = False, captio
             axes.set_xlabel(label_of_axis(facets[0][1]))
         plain = all(run.own_edge is None for run in runs.others(dataset))
         named = {} if plain else {"edge": "edge of stability"}
-        figure.supxlabel(caption, fontsize=6.5, x=0.99, ha="right", color="0.35")
+        name_statistic(figure, statistic)
         legend_above(
             figure, thresholds=levels and bool(runs.others(dataset)), bounds=levels and _has_bounds(dataset), **named
         )
@@ -135,14 +136,12 @@ def _draw_progress(axes: Axes, part: xarray.Dataset, measure: str) -> None:
 
 
 def _draw_critical(axes: Axes, part: xarray.Dataset) -> None:
-    """Draw the middle of the brackets of every initialization, their median, and 2 over the bound of Theorem 2."""
+    """Draw the middles of all brackets, their medians and quartiles, and 2 over the bound of Theorem 2."""
     x = positions(part)
     found = critical_rates(part)
     places = np.broadcast_to(x[:, None], found.shape)
     axes.plot(places.ravel(), found.values.ravel(), "o", color="0.6", markersize=2.2, zorder=2.3)
-    middle = found.median(runs.REPETITION).values
-    nothing = Interval(middle, middle, middle)
-    draw_interval(axes, x, nothing, "critical learning rate, median", run_look(Run(GRADIENT_DESCENT)))
+    draw_interval(axes, x, quartiles(found.values), "critical learning rate", run_look(Run(GRADIENT_DESCENT)))
     axes.plot(x, 2 / part["sharpness_lower_bound"].values, label=r"$1/(La \Vert w^\star \Vert^{2-2/L})$", **BOUND)
     axes.set_yscale("log")
     axes.set_ylabel(r"critical learning rate $\eta$")

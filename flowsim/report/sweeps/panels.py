@@ -1,16 +1,17 @@
 """Panels that show something against one dimension of a sweep, a curve for each run."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import xarray
 from matplotlib.axes import Axes
+from matplotlib.figure import Figure
 from matplotlib.ticker import NullFormatter, NullLocator
 
 from ...runs import Run
 from ..labels import LABELS as LABELS
-from ..style import BOUND, FLOW as FLOW_LOOK, MAJOR_TICKS, MINOR_TICKS, THRESHOLD, run_look
+from ..style import BOUND, FLOW as FLOW_LOOK, MAJOR_TICKS, MINOR_TICKS, THRESHOLD, THRESHOLD_ID, run_look
 from . import runs
 from .intervals import Interval, quartiles, share_interval
 
@@ -24,27 +25,28 @@ AXIS_NAMES = {
 INITIAL: dict[str, Any] = {"color": "0.45", "linewidth": 1.0, "linestyle": (0, (6, 1.5, 1, 1.5)), "zorder": 2.6}
 _BAND_ALPHA, _FLOW_BAND_ALPHA = 0.22, 0.14
 _MOST_TICKS = 6
+MEDIANS = "medians of runs that did not diverge, of GF at its limits or where it was to stop; bands: quartiles"
+SHARES = "shares of all runs; whiskers: 95 % intervals (Wilson)"
 # Between neighbouring learning rates, in parts of the distance between points.
 _WHISKER_SPACING = 0.07
 _HIGHEST_THRESHOLD = 1e150
-Statistic = Callable[[np.ndarray], Interval]
 
 
-def draw_final(
-    axes: Axes, part: xarray.Dataset, shown: Sequence[Run], quantity: str, statistic: Statistic = quartiles
-) -> None:
-    """Draw a `statistic` of `quantity` at the end of each run, over those that did not diverge.
+def draw_final(axes: Axes, part: xarray.Dataset, shown: Sequence[Run], quantity: str) -> None:
+    """Draw median and quartiles of `quantity` at the end of each run, over those that did not diverge.
 
     `part` has one dimension besides those of repetitions and learning rates. Descents that all diverged, and flows
     that all missed their limit, leave a gap.
     """
     for run in shown:
-        draw_interval(axes, positions(part), statistic(runs.ends(part, run, quantity)), run.label, run_look(run))
+        values = runs.final(part, run, quantity).transpose(..., runs.REPETITION).values
+        draw_interval(axes, positions(part), quartiles(values), run.label, run_look(run))
 
 
-def draw_initial(axes: Axes, part: xarray.Dataset, quantity: str, statistic: Statistic = quartiles) -> None:
-    """Draw a `statistic` of `quantity` at initialization."""
-    draw_interval(axes, positions(part), statistic(runs.ends(part, None, quantity)), "initialization", INITIAL)
+def draw_initial(axes: Axes, part: xarray.Dataset, quantity: str) -> None:
+    """Draw median and quartiles of `quantity` at initialization."""
+    values = part[f"initial_{quantity}"].transpose(..., runs.REPETITION).values
+    draw_interval(axes, positions(part), quartiles(values), "initialization", INITIAL)
 
 
 def draw_divergence(axes: Axes, part: xarray.Dataset, shown: Sequence[Run]) -> None:
@@ -73,13 +75,13 @@ def draw_interval(axes: Axes, x: np.ndarray, drawn: Interval, label: str, curve:
 
 
 def draw_thresholds(axes: Axes, shown: Sequence[Run]) -> None:
-    """Draw 2/η of every learning rate, dashed and in its colour, beneath all curves.
+    """Draw 2/η of every learning rate, dashed and in its colour.
 
     That of a rate so small that a logarithmic axis would have no room above it is left out.
     """
     for run in shown:
         if run.threshold < _HIGHEST_THRESHOLD:
-            axes.axhline(run.threshold, color=run_look(run)["color"], **THRESHOLD)
+            axes.axhline(run.threshold, color=run_look(run)["color"], gid=THRESHOLD_ID, **THRESHOLD)
 
 
 def draw_bound(axes: Axes, x: np.ndarray, bound: np.ndarray, name: str) -> None:
@@ -93,6 +95,11 @@ def draw_bound(axes: Axes, x: np.ndarray, bound: np.ndarray, name: str) -> None:
         axes.plot(x, bound, **BOUND)
     place = {"xycoords": axes.get_yaxis_transform(), "textcoords": "offset points", "annotation_clip": False}
     axes.annotate(name, xy=(1.0, bound[-1]), xytext=(2, 0), va="center", fontsize=6.5, **place)
+
+
+def name_statistic(figure: Figure, statistic: str) -> None:
+    """Write below the panels what the curves and bands are."""
+    figure.supxlabel(statistic, fontsize=6)
 
 
 def axis_name(part: xarray.Dataset) -> str:

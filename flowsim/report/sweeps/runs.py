@@ -93,12 +93,6 @@ def final(dataset: xarray.Dataset, run: Run, quantity: str) -> xarray.DataArray:
     return _of(dataset, run, name_at_end(dataset, quantity)).where(counted & asked(dataset, run))
 
 
-def ends(dataset: xarray.Dataset, run: Run | None, quantity: str) -> np.ndarray:
-    """Return `final` over (points of the grid, repetition), or `quantity` at initialization where there is no run."""
-    found = dataset[f"initial_{quantity}"] if run is None else final(dataset, run, quantity)
-    return found.transpose(*grid(dataset), REPETITION).values
-
-
 def name_at_end(dataset: xarray.Dataset, quantity: str) -> str:
     """Return under which name a quantity at the end is stored: one of the whole run, as its steps, has no prefix."""
     return f"final_{quantity}" if f"final_{quantity}" in dataset else quantity

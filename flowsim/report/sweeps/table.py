@@ -15,7 +15,7 @@ from ..probed import plain, probe_names, table_of_ends
 from ..thinning import thinned
 from . import runs
 from .critical import critical_rates
-from .intervals import quartiles
+from .intervals import median, quartiles
 
 _MOST_ROWS = 24
 _LEAST_CELLS = 4
@@ -43,15 +43,12 @@ def sweep_rows(dataset: xarray.Dataset) -> list[dict[str, Any]]:
 def _probed(dataset: xarray.Dataset, run: Run) -> dict[str, np.ndarray]:
     """Return what every probe measured at the end of a run, over the grid and the axes of the probe: medians."""
     ends = {name: runs.final(dataset, run, name) for name in probe_names(dataset)}
-    return {
-        name: values.where(np.isfinite(values)).median(runs.REPETITION).transpose(*runs.grid(dataset), ...).values
-        for name, values in ends.items()
-    }
+    return {name: median(values).transpose(*runs.grid(dataset), ...).values for name, values in ends.items()}
 
 
 @dataclass(frozen=True)
 class _Ends:
-    """What is known of the ends of one run: over (grid, repetition), and medians over the grid."""
+    """What is known of the ends of one run from all starts, each over (grid, repetition)."""
 
     asked: np.ndarray
     settled: np.ndarray
@@ -68,9 +65,10 @@ class _Ends:
             runs.settled(dataset, run),
             runs.as_asked(dataset, run),
             runs.diverged(dataset, run),
+            runs.final(dataset, run, measure),
+            runs.final(dataset, run, "sharpness"),
         )
-        medians = (quartiles(runs.ends(dataset, run, quantity)).estimate for quantity in (measure, "sharpness"))
-        return cls(*(values.transpose(*order).values for values in known), *medians)
+        return cls(*(values.transpose(*order).values for values in known))
 
 
 def _combinations(dataset: xarray.Dataset) -> Iterator[tuple[tuple[int, ...], dict[str, Any], float]]:
@@ -85,7 +83,7 @@ def _combinations(dataset: xarray.Dataset) -> Iterator[tuple[tuple[int, ...], di
 def _row(run: Run, ends: _Ends, index: tuple[int, ...], lower: float) -> dict[str, Any]:
     asked = ends.asked[index]
     count = int(asked.sum())
-    sharpness = float(ends.sharpness[index])
+    sharpness = _median(ends.sharpness[index])
     return {
         "method": run.name,
         "learning_rate": run.learning_rate,
@@ -94,7 +92,7 @@ def _row(run: Run, ends: _Ends, index: tuple[int, ...], lower: float) -> dict[st
             name: int((found[index] & asked).sum()) / count if count else math.nan
             for name, found in (("converged", ends.settled), ("as_asked", ends.as_asked), ("diverged", ends.diverged))
         },
-        "progress": float(ends.progress[index]),
+        "progress": _median(ends.progress[index]),
         "sharpness": sharpness,
         "over_threshold": sharpness / run.threshold if run.learning_rate else math.nan,
         "over_lower_bound": sharpness / lower if lower > 0 else math.nan,
@@ -102,8 +100,7 @@ def _row(run: Run, ends: _Ends, index: tuple[int, ...], lower: float) -> dict[st
 
 
 def _median(values: np.ndarray) -> float:
-    known = values[np.isfinite(values)]
-    return float(np.median(known)) if len(known) else math.nan
+    return float(quartiles(values[None]).estimate[0])
 
 
 def sweep_table(dataset: xarray.Dataset, title: str) -> Table:
