@@ -44,12 +44,12 @@ class Optax(Transformed):
                 "the learning rate of this transformation follows a schedule, so that its steps take times of their "
                 "own: leave time_per_step out, and steps count; a flow is compared with a constant learning rate"
             )
-        time_per_step = 1.0 if time_per_step is None else time_per_step
-        if not isinstance(time_per_step, Tracer) and not (_is_number(time_per_step) and 0 < time_per_step < math.inf):
+        time: Any = 1.0 if time_per_step is None else time_per_step
+        if not isinstance(time, Tracer) and not (_is_number(time) and 0 < time < math.inf):
             raise ValueError(f"time_per_step must be a positive finite number, got {time_per_step!r}")
         whole = optax.with_extra_args_support(transformation)
         self.init, self.update = recognized(whole.init), recognized(whole.update)
-        self.time_per_step = float(time_per_step) if isinstance(time_per_step, int) else time_per_step
+        self.time_per_step = float(time) if isinstance(time, int) else time
 
     @property
     def learning_rate(self) -> Scalar:
