@@ -379,3 +379,11 @@ def test_weights_on_two_devices_stay_there_and_have_the_same_eigenpairs():
     script = Path(__file__).with_name("sharded_lanczos.py")
     done = subprocess.run([sys.executable, str(script)], env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr[-2000:]
+
+
+def test_weights_of_half_precision_and_none_at_all_are_refused():
+    bowl = flowsim.Risk(lambda w: jnp.sum(w**2))
+    with pytest.raises(ValueError, match="not found in float16: cast the weights to float32"):
+        flowsim.sharpness(jnp.ones(3, jnp.float16), bowl)
+    with pytest.raises(ValueError, match="holds no weights"):
+        flowsim.integrate(jnp.zeros(0), bowl)

@@ -37,6 +37,10 @@ def end_pairs(
     check_problem(problem)
     weights, rest = split(network)
     problem = cast(problem, weight_dtype(network))
+    if weight_dtype(network).itemsize < 4:
+        raise ValueError(
+            f"eigenvalues are not found in {weight_dtype(network)}: cast the weights to float32 or float64"
+        )
     checked_rtol(rtol, weight_dtype(network))
     if dimension is not None and dimension < 3:
         raise ValueError(f"dimension={dimension} is too small a Krylov space to restart from: give 3 or more")

@@ -42,7 +42,7 @@ def weight_dtype(network: PyTree) -> jnp.dtype:
         raise TypeError(f"the network is the class {network.__name__} itself: expected an object of it, with weights")
     weights, _ = split(network)
     _check_weights(weights)
-    found = {leaf.dtype for leaf in jax.tree.leaves(weights)}
+    found = {leaf.dtype for leaf in jax.tree.leaves(weights) if leaf.size}
     if not found:
         raise ValueError(f"{type(network).__name__} holds no weights: expected floating-point JAX arrays in its fields")
     if len(found) > 1:
