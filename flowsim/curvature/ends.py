@@ -36,12 +36,11 @@ def end_pairs(
     """Return eigenpairs at the ends of the spectrum of the Hessian, the vectors as weights."""
     check_problem(problem)
     weights, rest = split(network)
-    problem = cast(problem, weight_dtype(network))
-    if weight_dtype(network).itemsize < 4:
-        raise ValueError(
-            f"eigenvalues are not found in {weight_dtype(network)}: cast the weights to float32 or float64"
-        )
-    checked_rtol(rtol, weight_dtype(network))
+    dtype = weight_dtype(network)
+    problem = cast(problem, dtype)
+    if dtype.itemsize < 4:
+        raise ValueError(f"eigenvalues are not found in {dtype}: cast the weights to float32 or float64")
+    checked_rtol(rtol, dtype)
     if dimension is not None and dimension < 3:
         raise ValueError(f"dimension={dimension} is too small a Krylov space to restart from: give 3 or more")
 
