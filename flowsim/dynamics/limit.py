@@ -153,8 +153,8 @@ def _is_minimum(
     null = jnp.asarray(problem.null_risk(network), exact.dtype)
     unit = jnp.where(jnp.isfinite(null), null, first)
     tiny = 10 * jnp.finfo(exact.dtype).eps * unit
-    lowest = problem.attained & (excess <= tiny)
-    best = lowest | (problem.attained & (excess <= 4 * gain))
+    lowest = problem.attained & (jnp.abs(excess) <= tiny)
+    best = lowest | (problem.attained & (excess <= 4 * gain) & (excess >= -tiny))  # below: the infimum is wrong
     by_exact = exact <= jnp.maximum(4 * gain, share * unit)
     known = ~jnp.isnan(exact)
     curved = jax.lax.cond(known | best, lambda: best, lambda: _curves_up(field, end, here, origin, precision))

@@ -19,7 +19,7 @@ Numbers = Float[np.ndarray, " runs"]
 class Descents:
     """Some descents, one entry for each: ηS at the start, S at the end over S at the start, and the recursion beside.
 
-    `product` is ηS(0), `kept` S/S(0), NaN for those that diverged, `width` is n, `settled` tells which came to rest,
+    `product` is ηS(0), `kept` S/S(0), NaN for those that diverged, `width` is n, `settled` tells which came to rest, or down to the risk asked for,
     and `exact` is the end of the recursion from the same `start` after the same number of steps.
     """
 
@@ -67,7 +67,7 @@ def _part(sweep: xarray.Dataset, run: Run) -> dict[str, np.ndarray]:
         "product": rate * sweep["initial_sharpness"],
         "kept": runs.final(sweep, run, "sharpness") / sweep["initial_sharpness"],
         "width": width,
-        "settled": runs.settled(sweep, run).astype(float),
+        "settled": (runs.settled(sweep, run) | runs.as_asked(sweep, run)).astype(float),
         "steps": steps,
     }
     dims = sweep["initial_risk"].dims
