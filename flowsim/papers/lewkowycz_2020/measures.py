@@ -19,8 +19,9 @@ Numbers = Float[np.ndarray, " runs"]
 class Descents:
     """Some descents, one entry for each: ηS at the start, S at the end over S at the start, and the recursion beside.
 
-    `product` is ηS(0), `kept` S/S(0), NaN for those that diverged, `width` is n, `settled` tells which came to rest, or down to the risk asked for,
-    and `exact` is the end of the recursion from the same `start` after the same number of steps.
+    `product` is ηS(0), `kept` S/S(0), NaN for those that diverged, `width` is n, `settled` tells which came to rest,
+    or down to the risk asked for, and `exact` is the end of the recursion from the same `start` after the same number
+    of steps.
     """
 
     product: Numbers
