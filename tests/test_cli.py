@@ -118,6 +118,7 @@ def test_single_precision_and_a_nonlinear_network_run(scenario, tmp_path):
     assert code == 0
     summary = json.loads((tmp_path / "out" / "small" / "summary.json").read_text())
     assert summary["bounds"] is None
+    assert summary["flow"]["outcome"] == "GRADIENT_REACHED"  # the risk falls towards no weights in sight
     assert summary["flow"]["excess_risk"] is None
     assert 0 < summary["flow"]["risk"] < 2
 
@@ -234,7 +235,7 @@ def test_every_scenario_shipped_converges(path, tmp_path):
 
 @pytest.mark.parametrize("path", shipped(TIMED))
 def test_a_scenario_shipped_that_ends_by_its_time_says_so_and_classifies_what_it_has_not_seen(path, tmp_path):
-    flow = run_lightly(path, tmp_path, code=1)["flow"]
+    flow = run_lightly(path, tmp_path)["flow"]
     assert flow["outcome"] == "TIME_LIMIT"
     assert flow["probes"]["test_accuracy"] > 0.9
 

@@ -190,11 +190,18 @@ def test_the_table_says_up_to_where_each_run_is_stable(ball, adaptive, compariso
 
 
 @pytest.mark.slow
-def test_a_bare_transformation_is_compared_by_its_steps(parts):
-    both = flowsim.compare(*parts, [0.02], optimizer=optax.sgd, steps=5, t1=10.0)
-    assert float(both.descents[0].trajectory.time) == 5.0
-    assert both.descents[0].trajectory.dynamics == "optax"
+def test_a_bare_transformation_is_compared_once_its_time_is_said(parts):
+    with pytest.raises(TypeError, match="time_per_step"):
+        flowsim.compare(*parts, [0.02], optimizer=optax.sgd, steps=5)
+    both = flowsim.compare(*parts, [0.02], optimizer=_timed_sgd, steps=5, t1=10.0)
     assert "optax" in str(both)
+    run = both.descents[0].trajectory
+    assert float(run.time) == pytest.approx(0.1)
+    assert run.dynamics == "optax"
+
+
+def _timed_sgd(eta):
+    return flowsim.Optax(optax.sgd(eta), time_per_step=eta)
 
 
 @pytest.mark.slow
@@ -217,7 +224,7 @@ def test_runs_that_say_nothing_of_an_edge_have_that_of_gradient_descent(comparis
 )
 def test_a_scenario_chooses_an_optimizer_with_its_options(optimizer, dynamics, steps, tmp_path):
     (tmp_path / "run.yaml").write_text(SCENARIO % optimizer)
-    assert main([str(tmp_path / "run.yaml"), "--out", str(tmp_path)]) == 1  # the flow ends at its time limit
+    assert main([str(tmp_path / "run.yaml"), "--out", str(tmp_path)]) == 0
     found = flowsim.open_results(tmp_path / "run").trajectories
     assert list(found["dynamics"].values) == ["gradient_flow", dynamics, dynamics]
     assert found["steps"].values[1:].tolist() == steps

@@ -54,7 +54,7 @@ def files(folder):
     return {
         str(path.relative_to(folder)): hashlib.sha256(path.read_bytes()).hexdigest()
         for path in folder.rglob("*")
-        if path.is_file()
+        if path.is_file() and not path.name.startswith(".")  # half-written by a process that was killed
     }
 
 

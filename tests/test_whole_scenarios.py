@@ -45,8 +45,8 @@ def ran(folder, content, code):
 
 @pytest.mark.slow
 def test_a_network_of_equinox_is_swept_with_accuracy_and_the_risk_of_held_out_samples(tmp_path):
-    found = ran(tmp_path, SWEPT, 1).required("sweep")
-    assert (found.outcome.isel(run=0) == Outcome.TIME_LIMIT).all()  # as it was asked for, which exit code 1 says
+    found = ran(tmp_path, SWEPT, 0).required("sweep")
+    assert (found.outcome.isel(run=0) == Outcome.TIME_LIMIT).all()
     descent = found.isel(run=1)
     assert (descent.outcome == Outcome.STEP_LIMIT).all()
     assert np.isfinite(descent.final_test_risk).all()
@@ -67,7 +67,7 @@ def test_a_logistic_loss_stops_at_the_margin_that_a_scenario_asks_for(tmp_path):
 
 @pytest.mark.slow
 def test_digits_as_ones_and_zeros_are_regressed_on_by_a_residual_perceptron(tmp_path):
-    runs = ran(tmp_path, ONE_HOT, 1).required("trajectories")
+    runs = ran(tmp_path, ONE_HOT, 0).required("trajectories")
     assert runs.outcome.values.tolist() == [Outcome.TIME_LIMIT, Outcome.STEP_LIMIT]
     assert runs.top_eigenvalues.shape[-1] == 3
     last = int(runs.records[1]) - 1

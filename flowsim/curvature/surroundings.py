@@ -6,13 +6,15 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jax.flatten_util import ravel_pytree
-from jaxtyping import Array, Float, PyTree
+from jaxtyping import Array, Bool, Float, PyTree
 
 from . import krylov, vectors
 from .eigenpair import Eigenpairs, decomposition, eigenpairs_dense, eigenpairs_lanczos
 from .hessian import DENSE_UP_TO, dense_hessian, hessian_product
 
 _DIMENSION = 32
+# Roundings in an entry of a Hessian, as of a mean of samples of a network a few layers deep.
+_ROUNDINGS = 32
 # Krylov spaces that the certificate of both ends may take.
 _ROUNDS = 40
 
@@ -40,7 +42,11 @@ class Surroundings(eqx.Module):
     @property
     def upwards(self) -> Array:
         """Which directions curve upwards by more than rounding makes of zero."""
-        return self.values > jnp.finfo(self.values.dtype).eps * len(self.values) * self.radius
+        return self.values > rounded_zero(self.radius, len(self.values))
+
+    def falls_off(self) -> Bool[Array, ""]:
+        """Tell whether some direction curves downwards visibly, by a hundredth of the largest value, as at a saddle."""
+        return self.values[0] < -0.01 * self.radius
 
     @property
     def complete(self) -> bool:
@@ -56,6 +62,14 @@ class Surroundings(eqx.Module):
         """Return the vector that has these components."""
         mixed = self.columns @ coordinates
         return ravel_pytree(self.like)[1](mixed) if self.frame is None else vectors.combination(mixed, self.frame)
+
+
+def rounded_zero(radius: Float[Array, ""], count: int) -> Float[Array, ""]:
+    """Return what rounding makes of an eigenvalue zero of a matrix with so many, and one of size `radius`.
+
+    Each entry is off by a few roundings, and an eigenvalue by all of them.
+    """
+    return jnp.finfo(radius.dtype).eps * (count + _ROUNDINGS) * radius
 
 
 def surroundings(objective: Objective, weights: PyTree, gradient: PyTree) -> Surroundings:

@@ -7,13 +7,13 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, PyTree
 
-from ..curvature import Surroundings, both_ends, hessian_product, inner_product, surroundings
+from ..curvature import Surroundings, both_ends, hessian_product, inner_product, rounded_zero, surroundings
 from ..curvature.vectors import row, scattered_like
 from ..networks import cast, weight_dtype
 from ..problems import Problem
 from .field import GradientField, gradient_field, norm
 from .growth import falls_for_ever
-from .outcome import Outcome
+from .outcome import Outcome, or_else
 from .stopping import Stopping, standard_remaining
 
 _Gradient = Callable[[PyTree], PyTree]
@@ -53,7 +53,8 @@ def second_verdict(stopping: Stopping, start: PyTree, network: PyTree, problem: 
 
     CONVERGED: next to nothing is left of the way, of all that the run has gone, and it ends at a minimum. STATIONARY:
     that is no minimum, or not known to be one, and rounding alone would decide where to go. NO_MINIMIZER: the end of
-    the way is not that near, and the risk falls for ever instead. Else RUNNING.
+    the way is not that near, and the risk falls for ever instead. GRADIENT_REACHED: a gradient norm is all that was
+    asked for, and nothing says how far the limit is, or whether there is one. Else RUNNING.
     """
     precision, highest = weight_dtype(network), jnp.result_type(float)
     apart, weights = gradient_field(cast(network, highest), problem)
@@ -67,7 +68,7 @@ def second_verdict(stopping: Stopping, start: PyTree, network: PyTree, problem: 
     near = near & ~(gain > remaining**2 * problem.null_risk(network))
     # A large `remaining` leaves out how much of the way is left, and not whether this is a minimum.
     share = jnp.minimum(remaining, standard_remaining(precision))
-    minimum, lowest = _is_minimum(field, end, here, origin, gain, share**2, precision)
+    minimum, lowest, exact = _is_minimum(field, end, here, origin, gain, share**2, precision)
     arrived = near & end.is_certain()
     # Where the risk may fall for ever no way is short: the weights are as large as a large learning rate threw them.
     without_doubt = arrived & minimum & ~field.problem.falls_for_ever(field.network(here))
@@ -77,6 +78,8 @@ def second_verdict(stopping: Stopping, start: PyTree, network: PyTree, problem: 
     arrived = arrived | (lowest & ~end.is_certain())
     code = jnp.where(arrived & ~minimum & ~end.leaves(), Outcome.STATIONARY, Outcome.RUNNING)
     code = jnp.where(arrived & minimum, Outcome.CONVERGED, code)
+    enough = jnp.isinf(remaining) & ~exact & ~end.around.falls_off()
+    code = or_else(code, enough, Outcome.GRADIENT_REACHED)
     return jnp.where(endless, Outcome.NO_MINIMIZER, code).astype(jnp.int32)
 
 
@@ -141,11 +144,12 @@ def _norm_between(there: PyTree, here: PyTree) -> Float[Array, ""]:
 
 def _is_minimum(
     field: GradientField, end: _End, here: PyTree, origin: PyTree, gain: Array, share: Array, precision: jnp.dtype
-) -> tuple[Bool[Array, ""], Bool[Array, ""]]:
-    """Return whether the end of the way is known to be a minimum, and whether the risk here is its infimum to rounding.
+) -> tuple[Bool[Array, ""], Bool[Array, ""], Bool[Array, ""]]:
+    """Return whether the end of the way is known to be a minimum.
 
-    `gain` is what the risk falls by on the way. Where the least risk that the network can have is known, and no other
-    minimum, it decides. So does the infimum, where the way leads to it. Else curvature does.
+    And whether the risk here is its infimum to rounding, and whether the exact excess risk is known. `gain` is what the
+    risk falls by on the way. Where the least risk that the network can have is known, and no other minimum, it decides.
+    So does the infimum, where the way leads to it. Else curvature does.
     """
     problem, network = field.problem, field.network(here)
     exact = problem.excess_risk(network) - problem.least_excess_risk(network)
@@ -158,7 +162,7 @@ def _is_minimum(
     by_exact = exact <= jnp.maximum(4 * gain, share * unit)
     known = ~jnp.isnan(exact)
     curved = jax.lax.cond(known | best, lambda: best, lambda: _curves_up(field, end, here, origin, precision))
-    return jnp.where(known, by_exact, curved), lowest
+    return jnp.where(known, by_exact, curved), lowest, known
 
 
 def _above_bound(problem: Problem, network: PyTree) -> Float[Array, ""]:
@@ -180,7 +184,7 @@ def _curves_up(field: GradientField, end: _End, here: PyTree, origin: PyTree, pr
     two = jax.tree.map(lambda *leaves: jnp.stack(leaves), end.limit, _shaken(end.limit, precision, 1))
     along = jax.lax.map(lambda at: inner_product(direction, hessian_product(field.objective, at)(direction)), two)
     eps = jnp.finfo(radius.dtype).eps
-    error = 4 * residual + 10 * jnp.abs(along[0] - along[1]) + eps * len(end.around.values) * radius
+    error = 4 * residual + 10 * jnp.abs(along[0] - along[1]) + rounded_zero(radius, len(end.around.values))
     # Beyond 256 weights the end of a crowded spectrum is found slowly, and a negative eigenvalue apart from it soon.
     certified = jnp.all(ends.residuals <= 64 * eps**0.5 * radius)
     flat = certified & (jnp.abs(lowest) <= error) & ~jnp.any(end.drift != 0)

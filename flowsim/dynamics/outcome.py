@@ -29,6 +29,7 @@ class Outcome(enum.IntEnum):
     NO_MINIMIZER = 10
     MARGIN_REACHED = 11
     DIRECTION_REACHED = 12
+    GRADIENT_REACHED = 13
 
     def __str__(self) -> str:
         return self.name
@@ -45,7 +46,10 @@ class Outcome(enum.IntEnum):
 
     @property
     def as_asked(self) -> bool:
-        """Whether the run stopped where it was told to, short of its limit: at a time, a risk, a margin or an angle."""
+        """Whether the run stopped where it was told to, short of its limit.
+
+        That is at a time, a risk, a margin, an angle, or a gradient norm that says nothing of the limit.
+        """
         return self in _AS_ASKED
 
     @property
@@ -64,7 +68,13 @@ class Outcome(enum.IntEnum):
 
 
 _STAYS = (Outcome.CONVERGED, Outcome.STATIONARY, Outcome.FIXED_POINT)
-_AS_ASKED = (Outcome.TIME_LIMIT, Outcome.RISK_REACHED, Outcome.MARGIN_REACHED, Outcome.DIRECTION_REACHED)
+_AS_ASKED = (
+    Outcome.TIME_LIMIT,
+    Outcome.RISK_REACHED,
+    Outcome.MARGIN_REACHED,
+    Outcome.DIRECTION_REACHED,
+    Outcome.GRADIENT_REACHED,
+)
 _MEANINGS = {
     Outcome.RUNNING: "the run has not ended",
     Outcome.CONVERGED: "the gradient norm and the way that is left fell to their tolerances, at a minimum",
@@ -82,6 +92,8 @@ _MEANINGS = {
     Outcome.MARGIN_REACHED: "the margin of every sample rose to what was asked for",
     Outcome.DIRECTION_REACHED: "the angle between the weights and −∇R fell to what was asked for; that to the limit of "
     "their direction may be larger",
+    Outcome.GRADIENT_REACHED: "the gradient norm fell to what was asked for, and it is not known how far the limit is, "
+    "or whether there is one; a smaller gradient norm tells more",
 }
 
 

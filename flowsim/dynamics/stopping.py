@@ -23,7 +23,9 @@ class Stopping(eqx.Module):
     `gradient_norm`: ‖∇R(W)‖ (Euclidean, all weights together) at or below this (default: 1e-8, in float32 1e-4), at a
     minimum, with no more than
     `remaining` of the way left: the distance to the limit by second derivatives, relative to the way from the start
-    (default: 1e-6, in float32 1e-3; infinity, which leaves it out, where `gradient_norm` is larger than by default).
+    (default: 1e-6, in float32 1e-3; infinity, which leaves it out, where `gradient_norm` is larger than by default:
+    where the limit is then not known to be a minimum, the run ends with GRADIENT_REACHED, unless the Hessian is visibly
+    that of a saddle).
     `relative_gradient_norm`: a gradient that fell to this share of the largest in the run counts as small too, as in
     the units of the problem 1e-8 may be out of reach (default: 1e3·ε, which is 2e-13, in float32 1e-4; nothing where
     `gradient_norm` is given).

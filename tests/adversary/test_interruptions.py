@@ -178,7 +178,7 @@ def test_a_sweep_whose_workers_are_killed_ends_with_the_same_files(runs, undistu
 
 
 def test_a_sweep_that_is_asked_to_end_leaves_whole_blocks_alone_and_goes_on(runs, undisturbed, tmp_path):
-    for count, number in enumerate((signal.SIGINT, signal.SIGTERM, signal.SIGHUP), start=1):
+    for count, number in enumerate((signal.SIGINT, signal.SIGTERM, signal.SIGHUP)):
         process = runs.begin(tmp_path)
         lock = tmp_path / "tiny" / ".lock"  # blocks there may be of the run before
         until(lambda count=count, lock=lock: lock.exists() and blocks_in(tmp_path) >= count)

@@ -30,7 +30,7 @@ def two_modes(depth, others, dtype=float):
 
 
 def flow(start, problem, **options):
-    return flowsim.integrate(start, problem, ts=[], **{"max_steps": 800} | options)
+    return flowsim.integrate(start, problem, ts=[], **{"max_steps": 1500} | options)
 
 
 def look(end, problem, *, start):
