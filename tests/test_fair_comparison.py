@@ -338,14 +338,14 @@ class TestScenario:
             old = stored.load().drop_vars("distance_time")
         old["distance_to_flow"][:] = 1.66
         old.to_netcdf(tmp_path / "old" / "trajectories.nc", engine="h5netcdf")
-        assert cli.main(["report", str(tmp_path / "old")]) == 1
+        assert cli.main(["report", str(tmp_path / "old")]) == 0
         capsys.readouterr()
         again = flowsim.open_results(tmp_path / "old").trajectories
         assert [row["distance_to_flow"] for row in rows(again)] == [row["distance_to_flow"] for row in rows(now)]
         assert summary(again)["descent"][1]["distance_time"] == pytest.approx(0.3)
 
     def test_the_table_says_where_the_distance_is_not_that_of_the_end(self, results, capsys):
-        assert cli.main(["report", str(results)]) == 1
+        assert cli.main(["report", str(results)]) == 0
         said = " ".join(capsys.readouterr().out.split())
         assert "common t" in said
         assert "Distance taken at t = 0.3 for η = 0.1" in said

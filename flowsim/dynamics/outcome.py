@@ -82,7 +82,7 @@ _MEANINGS = {
     Outcome.FIXED_POINT: "a step no longer changes any weight in floating point",
     Outcome.STATIONARY: "the gradient vanishes at a point that is not known to be a minimum, such as a saddle or the "
     "zero network: nothing moves; start from elsewhere, such as from a larger scale",
-    Outcome.TIME_LIMIT: "the run stopped at the time t1, as asked, short of its limit",
+    Outcome.TIME_LIMIT: "the run came to the time t1, short of its limit",
     Outcome.STEP_LIMIT: "the step limit came first: allow more steps",
     Outcome.DIVERGED: "the risk left all bounds",
     Outcome.STALLED: "the step size fell to nothing: loosen rtol and atol, or use float64",
