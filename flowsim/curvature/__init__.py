@@ -40,7 +40,6 @@ from .sharpness_gradient import SharpnessGradient as SharpnessGradient, sharpnes
 from .surroundings import (
     Surroundings as Surroundings,
     both_ends as both_ends,
-    rounded_zero as rounded_zero,
     surroundings as surroundings,
 )
 from .third_derivative import Contractions as Contractions, contractions as contractions

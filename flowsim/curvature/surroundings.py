@@ -42,7 +42,14 @@ class Surroundings(eqx.Module):
     @property
     def upwards(self) -> Array:
         """Which directions curve upwards by more than rounding makes of zero."""
-        return self.values > rounded_zero(self.radius, len(self.values))
+        return self.values > self.rounded_zero(self.radius)
+
+    def rounded_zero(self, radius: Float[Array, ""]) -> Float[Array, ""]:
+        """Return what rounding makes of an eigenvalue zero beside one of size `radius`.
+
+        Each entry of H is off by a few roundings, and an eigenvalue by those of all.
+        """
+        return jnp.finfo(radius.dtype).eps * (len(self.values) + _ROUNDINGS) * radius
 
     def falls_off(self) -> Bool[Array, ""]:
         """Tell whether some direction curves downwards visibly, by a hundredth of the largest value, as at a saddle."""
@@ -62,14 +69,6 @@ class Surroundings(eqx.Module):
         """Return the vector that has these components."""
         mixed = self.columns @ coordinates
         return ravel_pytree(self.like)[1](mixed) if self.frame is None else vectors.combination(mixed, self.frame)
-
-
-def rounded_zero(radius: Float[Array, ""], count: int) -> Float[Array, ""]:
-    """Return what rounding makes of an eigenvalue zero of a matrix with so many, and one of size `radius`.
-
-    Each entry is off by a few roundings, and an eigenvalue by all of them.
-    """
-    return jnp.finfo(radius.dtype).eps * (count + _ROUNDINGS) * radius
 
 
 def surroundings(objective: Objective, weights: PyTree, gradient: PyTree) -> Surroundings:

@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, PyTree
 
-from ..curvature import Surroundings, both_ends, hessian_product, inner_product, rounded_zero, surroundings
+from ..curvature import Surroundings, both_ends, hessian_product, inner_product, surroundings
 from ..curvature.vectors import row, scattered_like
 from ..networks import cast, weight_dtype
 from ..problems import Problem
@@ -184,7 +184,7 @@ def _curves_up(field: GradientField, end: _End, here: PyTree, origin: PyTree, pr
     two = jax.tree.map(lambda *leaves: jnp.stack(leaves), end.limit, _shaken(end.limit, precision, 1))
     along = jax.lax.map(lambda at: inner_product(direction, hessian_product(field.objective, at)(direction)), two)
     eps = jnp.finfo(radius.dtype).eps
-    error = 4 * residual + 10 * jnp.abs(along[0] - along[1]) + rounded_zero(radius, len(end.around.values))
+    error = 4 * residual + 10 * jnp.abs(along[0] - along[1]) + end.around.rounded_zero(radius)
     # Beyond 256 weights the end of a crowded spectrum is found slowly, and a negative eigenvalue apart from it soon.
     certified = jnp.all(ends.residuals <= 64 * eps**0.5 * radius)
     flat = certified & (jnp.abs(lowest) <= error) & ~jnp.any(end.drift != 0)
