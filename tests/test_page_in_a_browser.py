@@ -5,6 +5,7 @@ It takes a Chromium, found on the path or named by CHROMIUM; without one these t
 
 import os
 import shutil
+from functools import partial
 
 import jax
 import numpy as np
@@ -29,10 +30,13 @@ NOW = f"{FIGURES}.map((f) => f.center.find((p) => p.type === 'Span' && p.dimensi
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     """A flow beside two descents, and a sweep of networks, each with its page."""
-    problem = flowsim.LinearRegression(*gaussian_teacher(np.random.default_rng(0), 20, 3))
+    X, y = gaussian_teacher(np.random.default_rng(0), 20, 3)
+    problem, samples = flowsim.LinearRegression(X, y), flowsim.EmpiricalRisk(X, y, flowsim.losses.SquaredError())
     place = tmp_path_factory.mktemp("pages")
     network = flowsim.DeepLinear.gaussian(widths=[3, 3, 1], scale=0.6, key=jax.random.key(1))
     flowsim.compare(network, problem, [0.1, 0.3], steps=200, records=40).save(place / "runs")
+    noisy = partial(flowsim.SGD, batch=5, seed=2)  # and never at rest
+    flowsim.compare(network, samples, [0.1], steps=2000, records=40, optimizer=noisy).save(place / "long")
     over = {"scale": [0.3, 0.6], "learning_rate": [0.1, 0.3]}
 
     def make(key, scale):
@@ -136,13 +140,31 @@ def test_the_slider_moves_all_plots_and_tells_the_values_there(opened, folder):
     slide(page, 0.25)
     later = page.evaluate(f"{NOW}.map((now) => now.location)")
     assert later[0] < places[0]
-    header = page.locator(".readout th[scope=col]").all_inner_texts()
-    first = page.locator(".readout tbody tr").first.locator("th, td").all_inner_texts()
-    told = dict(zip(header, first, strict=True))
+    told = dict(zip(readout(page, "th"), readout(page, "td:nth-of-type(1)"), strict=True))
     flow = flowsim.open_results(folder / "runs").trajectories.isel(run=0)
     record = int(np.searchsorted(flow["time"].values[: int(flow["records"])], later[0] * (1 + 1e-9), side="right")) - 1
     assert float(told["Risk"]) == pytest.approx(float(flow["risk"][record]), rel=1e-4)
     assert float(told["Sharpness"]) == pytest.approx(float(flow["sharpness"][record]), rel=1e-4)
+
+
+def readout(page, cells):
+    return page.locator(f".readout tbody {cells}").all_inner_texts()
+
+
+def test_the_slider_marks_records_on_their_curves(opened):
+    page = opened("runs")
+    slide(page, 0.37)
+    off = page.evaluate(
+        f"""{FIGURES}.flatMap((f) => {{
+          const marks = f.renderers.at(-1).data_source.data;
+          const curves = f.renderers.filter((one) => one.glyph.type === "Line").map((one) => one.data_source.data);
+          const has = ({{ x, y }}, place) => x.some((at, k) => at === marks.x[place] && y[k] === marks.y[place]);
+          return Array.from(marks.x.keys()).filter((k) => Number.isFinite(marks.y[k]))
+            .map((place) => curves.some((curve) => has(curve, place)));
+        }})"""
+    )
+    assert len(off) > 6
+    assert all(off)
 
 
 @pytest.mark.parametrize("name", ["runs", "sweep"])
@@ -162,15 +184,58 @@ def test_scales_are_switched_between_linear_and_logarithmic(opened):
     page = opened("runs")
     kinds = f"{FIGURES}.map((f) => [f.x_scale.type, f.y_scale.type, f.y_range.start])"
     before = page.evaluate(kinds)
-    page.locator("[data-scale-of]").first.click()
+    scale, time = page.locator("[data-scale-of]").first, page.locator("[data-time-scale]")
+    assert scale.input_value() == "logarithmic"
+    scale.select_option("linear")
     after = page.evaluate(kinds)
     assert before[0][1] != after[0][1]
     assert before[1:] == after[1:]
-    page.locator("[data-time-scale]").click()
+    said = slide(page, 0.3)
+    assert time.input_value() == "linear"
+    time.select_option("logarithmic")
+    assert page.locator("output").inner_text() == said
     assert all(new[0] != old[0] for new, old in zip(page.evaluate(kinds), before, strict=True))
-    said = slide(page, 0.0)
-    assert float(said.removeprefix("t = ")) >= 0
+    assert float(slide(page, 0.0).removeprefix("t = ")) > 0
     page.wait_for_function("Bokeh.documents[0].is_idle")
+
+
+def test_all_of_time_can_be_seen_where_runs_go_on_beyond_the_flow(opened, folder):
+    page, runs = opened("long"), flowsim.open_results(folder / "long").trajectories
+    end = float(runs["end_time"].max())
+    ends = f"{FIGURES}.map((f) => f.x_range.end)"
+    assert max(page.evaluate(ends)) < end / 2
+    page.locator("[data-time-scale]").select_option("linear, all")
+    assert page.evaluate(ends) == pytest.approx([end] * page.locator(".canvas").count())
+    assert float(slide(page, 1.0).removeprefix("t = ")) == pytest.approx(end, rel=1e-4)
+
+
+@pytest.mark.parametrize(("low", "high"), [(0.094, 1.1), (1e-7, 1.0), (2.0, 9.0), (0.41, 0.44)])
+def test_a_logarithmic_axis_has_labels_however_short_it_is(opened, low, high):
+    page = opened("runs")
+    page.evaluate(f"{FIGURES}[0].y_range.setv({{start: {low}, end: {high}}})")
+    page.wait_for_function("Bokeh.documents[0].is_idle")
+    ticks = page.evaluate(
+        """() => {
+          const figure = Bokeh.documents[0].roots()[0];
+          const { ticker } = figure.left.find((one) => one.visible);
+          const { start, end } = figure.y_range;
+          return Array.from(ticker.get_ticks(start, end, figure.y_range, NaN).major);
+        }"""
+    )
+    assert len([tick for tick in ticks if low <= tick <= high]) >= 3, ticks
+
+
+def test_what_is_touched_keeps_its_colour(opened):
+    page = opened("runs")
+    assert page.evaluate(f"{FIGURES}.every((f) => f.renderers.every((one) => one.hover_glyph === null))")
+
+
+@pytest.mark.parametrize("name", ["runs", "sweep"])
+def test_no_column_of_a_table_is_cut_on_paper(opened, name):
+    page = opened(name, {"width": 718, "height": 1000})  # A4 between its margins
+    page.emulate_media(media="print")
+    cut = "[...document.querySelectorAll('.tables figure')].filter((one) => one.scrollWidth > one.clientWidth).length"
+    assert page.evaluate(cut) == 0
 
 
 def test_zooming_in_time_zooms_all_plots(opened):

@@ -75,7 +75,8 @@ def course_plots(dataset: xarray.Dataset) -> Group:
     runs = list(_runs(shown, view, len(probe_names(dataset)) + len(_HEADINGS)))
     names = [name for name in (*_HEADINGS, *probe_names(dataset)) if name in dataset and any(map(_knows(name), runs))]
     plots = tuple(_plot(dataset, shown, name, runs, view) for name in names[:_MOST_PLOTS])
-    time = Time(-_BEFORE * view.end, _first_time(runs, view.end), view.end, view.linear_until is not None)
+    last = max(float(run.recorded.along("time")[-1]) for run in runs)
+    time = Time(-_BEFORE * view.end, _first_time(runs, view.end), view.end, view.linear_until is not None, last)
     courses = {run.key.name: _course(run, [plot.name for plot in plots]) for run in runs}
     return Group("course", "Along the runs", _ABOUT, plots, tuple(run.key for run in runs), time, courses)
 

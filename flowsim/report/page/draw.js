@@ -25,6 +25,20 @@ const flowsim = (() => {
     return logarithmic ? new Bokeh.LogScale() : new Bokeh.LinearScale();
   }
 
+  // What labels a logarithmic axis: of less than two decades the coarsest of these with three labels or more.
+  const MANTISSAS = [[1], [1, 3], [1, 2, 5], [1, 2, 3, 4, 5, 6, 7, 8, 9]];
+
+  function logTicker(low, high) {
+    if (!(low > 0 && high > low) || high / low > 100) return new Bokeh.LogTicker();
+    const decades = [0, 1, 2, 3].map((more) => 10 ** (Math.floor(Math.log10(low)) + more));
+    for (const mantissas of MANTISSAS) {
+      const ticks = decades.flatMap((decade) => mantissas.map((mantissa) => mantissa * decade));
+      const seen = ticks.filter((tick) => low <= tick && tick <= high);
+      if (seen.length >= 3) return new Bokeh.FixedTicker({ ticks: seen });
+    }
+    return new Bokeh.BasicTicker();  // on so short a piece it is nearly linear
+  }
+
   // A plot in a page: its figure, and what belongs to each key.
   class Drawn {
     constructor(plot, keys, xRange, xLog, dark) {
@@ -50,6 +64,8 @@ const flowsim = (() => {
       for (const curve of plot.curves) this.addCurve(curve);
       for (const level of plot.levels) this.addLevel(level);
       this.addNow(keys);
+      // Or what shares its numbers with what is touched would be drawn in a colour that stands for nothing.
+      for (const drawn of this.figure.renderers) drawn.hover_glyph = null;
       this.colour(dark);
     }
 
@@ -61,11 +77,19 @@ const flowsim = (() => {
           options.major_label_overrides = new Map(this.plot.ticks.map((name, place) => [place, name]));
         }
         const axis = kind === "log" ? new Bokeh.LogAxis(options) : new Bokeh.LinearAxis(options);
+        if (kind === "log" && !options.ticker) this.keepLabelled(axis, dimension);
         const grid = new Bokeh.Grid({ axis, dimension, visible: options.visible, grid_line_alpha: 0.5 });
         this.figure.add_layout(axis, side);
         this.figure.add_layout(grid);
         this.axes.push({ dimension, kind, axis, grid });
       }
+    }
+
+    keepLabelled(axis, dimension) {
+      const range = dimension === 0 ? this.figure.x_range : this.figure.y_range;
+      const label = () => { axis.ticker = logTicker(range.start, range.end); };
+      for (const end of ["start", "end"]) range.properties[end].change.connect(label);
+      label();
     }
 
     hoverTool() {
@@ -106,7 +130,6 @@ const flowsim = (() => {
     // Have a touch of what is drawn say the values there.
     tell(drawn, parts) {
       parts.push(drawn);
-      drawn.hover_glyph = null;  // or what is touched would be drawn once more, in a colour of its own
       this.hover.renderers = [...this.hover.renderers, drawn];
     }
 
@@ -160,11 +183,11 @@ const flowsim = (() => {
       for (const part of this.parts.get(name)) part.visible = visible;
     }
 
-    // Point at `time`: values are those of each key there, NaN for none.
-    point(time, values) {
+    // Point at `time`: there each key has its last record, at `times`, with these values, NaN for none.
+    point(time, times, values) {
       this.now.setv({ location: time, visible: true });
       this.marks.visible = true;
-      this.points.data = { ...this.points.data, x: values.map((value) => (Number.isFinite(value) ? time : NaN)), y: values };
+      this.points.data = { ...this.points.data, x: times, y: values };
     }
   }
 

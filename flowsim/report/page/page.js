@@ -30,13 +30,14 @@
     return made;
   }
 
-  function tell(table, group, rows) {
+  // A column for each run, and a row for each quantity: there are more of these.
+  function tell(table, group, columns) {
     const head = document.createElement("thead");
-    const titles = ["run", "t of its record", ...group.plots.map((plot) => plot.heading)];
-    head.insertRow().append(...titles.map((title) => cell("th", title, "col")));
+    head.insertRow().append(cell("td", ""), ...group.keys.map((key) => cell("th", key.label, "col")));
     const body = document.createElement("tbody");
-    group.keys.forEach((key, index) => {
-      body.insertRow().append(cell("th", key.label, "row"), ...rows[index].map((value) => cell("td", shown(value))));
+    ["t of the record", ...group.plots.map((plot) => plot.heading)].forEach((title, index) => {
+      const values = columns.map((column) => cell("td", shown(column[index])));
+      body.insertRow().append(cell("th", title, "row"), ...values);
     });
     table.replaceChildren(table.caption, head, body);
   }
@@ -44,33 +45,46 @@
   function slide(group, section, hidden) {
     const slider = section.querySelector("input[type=range]");
     const said = section.querySelector("output");
-    const button = section.querySelector("[data-time-scale]");
-    const { start, first, end } = group.time;
-    let { logarithmic } = group.time;
+    const choice = section.querySelector("[data-time-scale]");
+    const { start, first, last } = group.time;
+    let { logarithmic, end } = group.time;
+    let time = end;
     let pointed = false;
 
     function move() {
-      const share = slider.value / slider.max;
-      const time = logarithmic ? first * (end / first) ** share : end * share;
       said.textContent = `t = ${shown(time)}`;
       slider.setAttribute("aria-valuetext", said.textContent);
-      const rows = group.keys.map((key) => {
+      const columns = group.keys.map((key) => {
         const course = group.courses[key.name];
         const record = recordAt(course.time, time, key.stays);
         const reached = record < 0 ? NaN : course.time[record];
         return [reached, ...group.plots.map((plot) => valueAt(course[plot.name], record))];
       });
-      tell(section.querySelector(".readout table"), group, rows);
+      tell(section.querySelector(".readout table"), group, columns);
       if (!pointed) return;
+      const seen = columns.map((column, index) => (hidden.has(group.keys[index].name) ? column.map(() => NaN) : column));
       drawn.get(group.name).forEach((plot, place) => {
-        plot.point(time, rows.map((row, index) => (hidden.has(group.keys[index].name) ? NaN : row[place + 1])));
+        plot.point(time, seen.map((column) => column[0]), seen.map((column) => column[place + 1]));
       });
     }
 
-    slider.addEventListener("input", () => { pointed = true; move(); });
-    button.addEventListener("click", () => {
-      logarithmic = !logarithmic;
-      button.textContent = logarithmic ? "to linear time" : "to logarithmic time";
+    // Between two places of the slider it stands at the nearest, and the time is what was asked for.
+    function follow() {
+      time = Math.min(Math.max(time, logarithmic ? first : 0), end);
+      slider.value = slider.max * (logarithmic ? Math.log(time / first) / Math.log(end / first) : time / end);
+    }
+
+    slider.addEventListener("input", () => {
+      const share = slider.value / slider.max;
+      time = logarithmic ? first * (end / first) ** share : end * share;
+      pointed = true;
+      move();
+    });
+    choice.value = logarithmic ? "logarithmic" : "linear";  // some browsers remember how a page was left
+    choice.addEventListener("change", () => {
+      logarithmic = choice.value.startsWith("logarithmic");
+      end = choice.value.endsWith("all") ? last : group.time.end;
+      follow();
       const plots = drawn.get(group.name);
       flowsim.setRange(plots[0].figure.x_range, [logarithmic ? first : start, end]);
       for (const plot of plots) plot.rescale(0, logarithmic);
@@ -92,12 +106,11 @@
         move();
       });
     }
-    for (const button of section.querySelectorAll("[data-scale-of]")) {
-      const one = drawn.get(group.name).find(({ plot }) => plot.name === button.dataset.scaleOf);
-      let { logarithmic } = one.plot;
-      button.addEventListener("click", () => {
-        logarithmic = !logarithmic;
-        button.textContent = logarithmic ? "to linear" : "to logarithmic";
+    for (const choice of section.querySelectorAll("[data-scale-of]")) {
+      const one = drawn.get(group.name).find(({ plot }) => plot.name === choice.dataset.scaleOf);
+      choice.value = one.plot.logarithmic ? "logarithmic" : "linear";
+      choice.addEventListener("change", () => {
+        const logarithmic = choice.value === "logarithmic";
         flowsim.setRange(one.figure.y_range, logarithmic ? one.plot.log : one.plot.linear);
         one.rescale(1, logarithmic);
       });

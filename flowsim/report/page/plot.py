@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 from matplotlib.colors import to_hex, to_rgb
 
+from ...tables import format_number
 from ..style import FLOW
 from ..thinning import thinned
 
@@ -150,13 +151,27 @@ class Plot:
 class Time:
     """The part of time that plots show: from `start` on a linear axis, `first` on a logarithmic one, to `end`.
 
-    `logarithmic` says which of them it is at first.
+    `logarithmic` says which of them it is at first. At `last` the last run ends, which may be far beyond.
     """
 
     start: float
     first: float
     end: float
     logarithmic: bool
+    last: float
+
+    @property
+    def scales(self) -> dict[str, str]:
+        """The scales that time may have on the page, by name, in words."""
+        if self.last <= self.end:
+            return {"linear": "linear", "logarithmic": "logarithmic"}
+        end, last = format_number(self.end, 3), format_number(self.last, 3)
+        return {
+            "linear": f"linear, to t = {end}",
+            "linear, all": f"linear, to t = {last}",
+            "logarithmic": f"logarithmic, to t = {end}",
+            "logarithmic, all": f"logarithmic, to t = {last}",
+        }
 
 
 @dataclass(frozen=True)
