@@ -15,15 +15,15 @@ from ..tables import empty_table, format_number
 
 _PREDICTED = ("sharpness", OSCILLATION.name, MEAN_RISK.name, MEAN_EXCESS_RISK.name)
 _REMARKS = (
-    "distance: from the centre of descent's oscillation, at the last time that all of one η have known",
-    "S at the centre, √tr Σ the amplitude of the oscillation, R in the mean over it: of descent as measured",
+    "distance to the centre of descent's oscillation, at the last time that all of one η have known",
+    "S there, √tr Σ the amplitude of the oscillation, R in the mean over it: of descent as measured",
 )
 _COLUMNS = (
     ("η", "learning_rate", 4),
     ("t", "time", 4),
-    ("distance", "distance", 3),
+    ("distance\nto centre", "distance", 3),
     ("closer\nthan GF", "closer", 3),
-    ("S", "sharpness", 5),
+    ("S at\ncentre", "sharpness", 5),
     ("√tr Σ", "oscillation", 3),
 )
 _EXCESS, _RISK = ("mean R\n− R_min", "mean_excess_risk", 3), ("mean R", "mean_risk", 3)
