@@ -1,4 +1,4 @@
-"""A sweep: how sharp is the minimum of the flow, and that of descent, over the width of a network?
+"""A sweep: how sharp are flow and descent where the risk has fallen to 0.01, over the width of a network?
 
 python examples/sweep_over_width.py     # kill it, start it again: it goes on
 """

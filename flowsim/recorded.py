@@ -40,6 +40,14 @@ class RecordedRun:
         return last_common(self.along("time"), self.along("distance"))
 
     @property
+    def below_infimum(self) -> float:
+        """By how much the risk went below the infimum that was given, which is then too high; zero up to rounding."""
+        excess, risk = self.along("excess_risk"), self.along("risk")
+        rounding = 64 * np.finfo(risk.dtype).eps * np.max(np.abs(risk[np.isfinite(risk)]), initial=0.0)
+        least = np.min(excess[np.isfinite(excess)], initial=0.0)
+        return float(-least) if least < -rounding else 0.0
+
+    @property
     def outcome(self) -> Outcome:
         """How the run ended."""
         return Outcome(int(self.part["outcome"].item()))

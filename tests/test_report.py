@@ -588,3 +588,12 @@ def test_nothing_white_lies_on_the_curves_below_the_edges_of_stability(compariso
     assert max(line.get_zorder() for line in dashed) < min(
         line.get_zorder() for line in axes.lines if line.get_label() == "GF" or "eta" in line.get_label()
     )
+
+
+@pytest.mark.parametrize(("infimum", "passed"), [(0.5, True), (0.0, False)])
+def test_an_infimum_that_the_risk_passes_is_said_to_be_too_high(infimum, passed):
+    problem = flowsim.Risk(lambda w: jnp.sum((w - 1) ** 2), infimum=infimum)
+    both = flowsim.compare(jnp.zeros(2), problem, [0.1], steps=30, records=10)
+    said = "The infimum that was given is too high: the risk of GF, η = 0.1 is up to 0.5 below it"
+    assert (said in " ".join(str(both).split())) == passed
+    assert (said in list(report.warnings.warnings_of_runs(both.to_dataset()))) == passed

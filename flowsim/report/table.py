@@ -124,12 +124,22 @@ def _remarks(shown: Recorded) -> list[str]:
         remarks[-1] += f"; critical learning rate at most {shown.critical_learning_rate:.4g}"
     if (loosened := flow.number("loosened")) > 1:
         remarks.append(f"The gradient jumps on the way: steps were allowed errors of {loosened:.3g} times rtol")
+    remarks.extend(infimum_remarks(shown))
     remarks.extend(_edge_remarks(shown))
     remarks.extend(_distance_remarks(shown))
     if shown.has_flow and not flow.outcome.arrived:
         words = "The flow ended as asked" if flow.outcome.as_asked else "The flow did not converge"
         remarks.append(f"{words}: {flow.outcome.meaning}")
     return remarks
+
+
+def infimum_remarks(shown: Recorded) -> Iterator[str]:
+    """Yield which runs went below what was given as the infimum of the risk, and by how much at most."""
+    below = {run.run.name: run.below_infimum for run in shown.runs if run.below_infimum > 0}
+    if below:
+        most = format_number(max(below.values()), 3)
+        names = ", ".join(thinned(list(below), _MOST_NAMES))
+        yield f"The infimum that was given is too high: the risk of {names} is up to {most} below it"
 
 
 def _edge_remarks(shown: Recorded) -> Iterator[str]:
