@@ -16,8 +16,8 @@ STYLED = re.compile(
 )
 
 
-# A star in a formula that Markdown took for emphasis.
-EMPHASIZED = re.compile("<em>[^<]*[ᵀ½∇²‖Σ][^<]*</em>")
+# A star in a formula that Markdown took for emphasis: words that are meant to be emphasized stand between blanks.
+EMPHASIZED = re.compile(r"\w<em>[^<]*</em>|<em>[^<]*</em>\w")
 
 
 def fetching(folder: Path) -> list[Path]:
@@ -30,7 +30,7 @@ def fetching(folder: Path) -> list[Path]:
 
 
 def emphasized(folder: Path) -> list[str]:
-    """Return what is emphasized and looks like a piece of a formula, with its page."""
+    """Return what is emphasized in the middle of a word or a formula, with its page."""
     pages = {path: path.read_text(encoding="utf-8") for path in folder.rglob("*.html")}
     return [f"{path}: {found}" for path, text in pages.items() for found in EMPHASIZED.findall(text)]
 

@@ -49,7 +49,10 @@ class Descent(Dynamics):
                 return jax.tree.map(jnp.zeros_like, weights)
 
             def step(self, weights, gradient, memory):
-                velocity = jax.tree.map(lambda v, g: self.momentum * v - self.learning_rate * g, memory, gradient)
+                def next_velocity(v, g):
+                    return self.momentum * v - self.learning_rate * g
+
+                velocity = jax.tree.map(next_velocity, memory, gradient)
                 return jax.tree.map(jnp.add, weights, velocity), velocity
 
     and run it as `flowsim.descend(..., optimizer=HeavyBall(0.02), steps=1000)`. What else a descent may say of itself
