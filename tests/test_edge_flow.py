@@ -291,7 +291,7 @@ def test_models_end_at_a_minimum_that_is_zero_and_stay_at_none_beyond_the_edge()
     run = flowsim.integrate(jnp.array([1.0]), bowl, model=flowsim.EdgeFlow(0.5), ts=[])
     assert run.outcome is flowsim.Outcome.CONVERGED
     run = flowsim.integrate(jnp.array([0.0]), bowl, model=flowsim.CentralFlow(3.0), ts=[], t1=10.0)
-    assert not run.converged
+    assert run.outcome is flowsim.Outcome.DIVERGED
     stiff = flowsim.Risk(lambda w: 5e6 * w[0] ** 2 + (w[1] ** 2 - 1) ** 2 / 4)
     for model in (flowsim.EdgeFlow(1e-7), flowsim.CentralFlow(1e-7)):
         run = flowsim.integrate(jnp.array([1.0, 1e-10]), stiff, model=model, ts=[])

@@ -450,6 +450,22 @@ def test_a_heavy_ball_that_passes_the_minimum_is_not_converged_there():
     assert run.steps > 100
 
 
+@pytest.mark.parametrize(("aside", "outcome"), [(1e-12, flowsim.Outcome.DIVERGED), (0.0, flowsim.Outcome.FIXED_POINT)])
+def test_a_slow_direction_does_not_hide_that_a_minimum_is_not_stable(aside, outcome):
+    valley = flowsim.Risk(lambda w: (25 * w[0] ** 2 + w[1] ** 2) / 2)
+    run = flowsim.descend(jnp.array([aside, 1.0]), valley, learning_rate=0.081, steps=20_000)
+    assert run.outcome is outcome
+
+
+def test_a_minimum_of_many_weights_is_left_where_it_is_not_stable():
+    curvatures = jnp.geomspace(0.3, 25.0, 300)
+    bowl = flowsim.Risk(lambda w: jnp.sum(curvatures * w**2) / 2)
+    start = jnp.where(curvatures < 24.6, 1.0, 1e-13)
+    stable, not_stable = (flowsim.descend(start, bowl, learning_rate=eta, steps=20_000) for eta in (0.0799, 0.0807))
+    assert stable.outcome is flowsim.Outcome.CONVERGED
+    assert not_stable.outcome is flowsim.Outcome.DIVERGED
+
+
 def test_a_descent_beside_a_minimum_that_is_not_stable_leaves_it():
     run = flowsim.descend(jnp.array([1 + 5e-9, 1.0]), HALF, learning_rate=2.5, steps=300)
     assert run.outcome is flowsim.Outcome.DIVERGED

@@ -14,9 +14,10 @@ from ..curvature.eigenpair import decomposition
 from .central_steps import CentralSteps, held_within
 from .descent import check_learning_rate
 from .descent_model import MODELS, DescentModel
-from .dynamics import DYNAMICS
+from .dynamics import DYNAMICS, Attempt
 from .field import GradientField, constant, norm
 from .flow import FlowState
+from .outcome import Outcome
 from .solvers import ProposedSteps
 from .stepper import Stepper, tolerances
 
@@ -33,7 +34,8 @@ class CentralFlow(DescentModel):
     over its oscillation: dW/dt = −∇R − ½∇⟨H, Σ⟩, in the time t = ηk of descent, where the covariance Σ ⪰ 0 of the
     oscillation lies on the eigenvectors at the edge and is what keeps all eigenvalues of the Hessian at 2/η or below
     (`flowsim.dynamics.central_field` has the equations). With one eigenvalue at the edge that is −∇R projected off ∇S.
-    A run that begins beyond 2/η comes down to it within some η.
+    A run that begins beyond 2/η comes down to it within some η, and ends as `DIVERGED`, as descent does, where the
+    sharpness does not fall in any direction.
 
     Up to `most` eigenvalues are held at the edge at once; where one more comes to it the run ends as `SOLVER_FAILED`,
     and wants a larger number. A flow that comes to rest at the edge with ∇R ≠ 0, as no minimum is flat enough, ends as
@@ -100,6 +102,14 @@ class CentralFlow(DescentModel):
     def passes(self, evaluations: Int[Array, ""], steps: Int[Array, ""]) -> tuple[Int[Array, ""], Int[Array, ""]]:
         """Return one gradient for each evaluation; the solver knows its products."""
         return evaluations, jnp.zeros_like(evaluations)
+
+    def attempt(self, field: GradientField, state: FlowState, longest: Float[Array, ""]) -> Attempt:
+        """Try a step; where none is short enough beyond the edge, the oscillation leading down has no bounds."""
+        tried = super().attempt(field, state, longest)
+        known = tried.state.stepper.solver
+        beyond = known.comes_down & (jnp.max(known.edge.values) > 2 / jnp.asarray(self.learning_rate))
+        lost = beyond & (tried.fault == Outcome.STALLED)
+        return replace(tried, fault=jnp.where(lost, Outcome.DIVERGED, tried.fault).astype(tried.fault.dtype))
 
     def observe(self, field: GradientField, state: FlowState) -> tuple[Float[Array, ""], Float[Array, ""]]:
         """Return the objective and the norm of its gradient, both at the mean of descent's iterates."""

@@ -174,7 +174,8 @@ def _settle(request: Request, state: RunState) -> RunState:
     """Return a state that asks for second derivatives with the answer: the run ends here, or goes on."""
     _, rest = split(request.network)
     network = eqx.combine(request.dynamics.weights(state.dynamics), rest)
-    code = settled_verdict(request.stopping, request.network, network, request.problem, state.code)
+    threshold = request.dynamics.sharpness_threshold()
+    code = settled_verdict(request.stopping, request.network, network, request.problem, state.code, threshold)
     return _answered(request, state, code)
 
 

@@ -5,9 +5,9 @@ from collections.abc import Callable
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float, Int, PyTree
+from jaxtyping import Array, ArrayLike, Bool, Float, Int, PyTree
 
-from ..curvature import Surroundings, both_ends, hessian_product, inner_product, surroundings
+from ..curvature import Surroundings, both_ends, eigenpairs_lanczos, hessian_product, inner_product, surroundings
 from ..curvature.vectors import row, scattered_like
 from ..networks import cast, weight_dtype
 from ..problems import Problem
@@ -48,8 +48,12 @@ class _End(eqx.Module):
         return jnp.any(~self.around.upwards & (jnp.abs(self.slope) > self.rounding))
 
 
-def second_verdict(stopping: Stopping, start: PyTree, network: PyTree, problem: Problem) -> Int[Array, ""]:
+def second_verdict(
+    stopping: Stopping, start: PyTree, network: PyTree, problem: Problem, threshold: Float[ArrayLike, ""] | None = None
+) -> Int[Array, ""]:
     """Return the `Outcome` of a run from `start` at a `network` of small gradient, in the highest precision there is.
+
+    `threshold` is the sharpness beyond which a run leaves a minimum, if only by what rounding makes of nothing.
 
     CONVERGED: next to nothing is left of the way, of all that the run has gone, and it ends at a minimum. STATIONARY:
     that is no minimum, or not known to be one, and rounding alone would decide where to go. NO_MINIMIZER: the end of
@@ -80,6 +84,9 @@ def second_verdict(stopping: Stopping, start: PyTree, network: PyTree, problem: 
     code = jnp.where(arrived & minimum, Outcome.CONVERGED, code)
     enough = jnp.isinf(remaining) & ~exact & ~end.around.falls_off()
     code = or_else(code, enough, Outcome.GRADIENT_REACHED)
+    if threshold is not None:
+        arrives = (code == Outcome.CONVERGED) | (code == Outcome.GRADIENT_REACHED)
+        code = jnp.where(arrives & _is_sharper(field, end, threshold, precision), Outcome.RUNNING, code)
     return jnp.where(endless, Outcome.NO_MINIMIZER, code).astype(jnp.int32)
 
 
@@ -136,6 +143,19 @@ def _shaken(weights: PyTree, precision: jnp.dtype, seed: int) -> PyTree:
     """Return weights each of which is moved by one rounding."""
     eps = float(jnp.finfo(precision).eps)
     return jax.tree.map(lambda w, sign: w * (1 + eps * jnp.sign(sign)), weights, scattered_like(weights, seed))
+
+
+def _is_sharper(
+    field: GradientField, end: _End, threshold: Float[ArrayLike, ""], precision: jnp.dtype
+) -> Bool[Array, ""]:
+    """Tell whether the sharpness at the limit is beyond a `threshold` by more than half of the digits."""
+    start = jax.tree.map(lambda leaf: leaf[None], scattered_like(end.limit, 0))
+    digits = float(jnp.finfo(precision).eps) ** 0.5
+    if end.around.complete:
+        sharpness = jnp.max(end.around.values)
+    else:
+        sharpness = eigenpairs_lanczos(hessian_product(field.objective, end.limit), start, rtol=digits).pair(0).value
+    return sharpness > jnp.asarray(threshold) * (1 + digits)
 
 
 def _norm_between(there: PyTree, here: PyTree) -> Float[Array, ""]:

@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 from jax.core import Tracer
 from jax.custom_batching import sequential_vmap
-from jaxtyping import Array, Bool, Float, Int, PyTree
+from jaxtyping import Array, ArrayLike, Bool, Float, Int, PyTree
 
 from ..compiling import compiled
 from ..problems import Problem
@@ -123,26 +123,38 @@ def first_verdict(
 
 
 def settled_verdict(
-    stopping: Stopping, start: PyTree, network: PyTree, problem: Problem, code: Int[Array, ""]
+    stopping: Stopping,
+    start: PyTree,
+    network: PyTree,
+    problem: Problem,
+    code: Int[Array, ""],
+    threshold: Float[ArrayLike, ""] | None = None,
 ) -> Int[Array, ""]:
     """Return a verdict on a run from `start` to `network` as it is, or where it is ASKS, that of second derivatives.
+
+    `threshold` is the sharpness beyond which the run leaves a minimum, `None` where it never does.
 
     What looks at them is compiled where it is asked for, which is at few points; under `jax.jit` and `jax.vmap` in any
     case, where only the lanes that ask pay.
     """
     known = not isinstance(code, Tracer) and int(code) != ASKS
-    return code if known else _looked_at(stopping, start, network, problem, code)
+    return code if known else _looked_at(stopping, start, network, problem, code, threshold)
 
 
 @partial(compiled, few_calls=True)
 def _looked_at(
-    stopping: Stopping, start: PyTree, network: PyTree, problem: Problem, code: Int[Array, ""]
+    stopping: Stopping,
+    start: PyTree,
+    network: PyTree,
+    problem: Problem,
+    code: Int[Array, ""],
+    threshold: Float[ArrayLike, ""] | None,
 ) -> Int[Array, ""]:
     @sequential_vmap
     def looked_at(arguments: PyTree, code: Array) -> Array:
         look = partial(second_verdict, *eqx.combine(arguments, rest))
         return jax.lax.cond(code == ASKS, look, lambda: code)
 
-    arrays, rest = eqx.partition((stopping, start, network, problem), eqx.is_array)
+    arrays, rest = eqx.partition((stopping, start, network, problem, threshold), eqx.is_array)
     # A verdict is a whole number, and has no derivative.
     return looked_at(jax.lax.stop_gradient(arrays), code)

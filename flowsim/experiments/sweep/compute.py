@@ -12,7 +12,8 @@ import numpy as np
 from threadpoolctl import threadpool_limits
 
 from ...dynamics import Outcome, descend, descend_lanes, integrate
-from ...networks import stacked, unstacked
+from ...dynamics.optimizers import as_descent
+from ...networks import stacked, unstacked, weight_dtype
 from ...quantities import MEASURES
 from ..runner import environment
 from .critical import brackets
@@ -235,8 +236,16 @@ class _Work:
         verdict = values.pop("verdict", Outcome.RUNNING)
         if kind == "descent" and network is not None:
             arrived = arrival(self.networks[place[0]], network, self.problem, self.stopping, verdict)
-            facts = facts | ({"outcome": arrived} if arrived != Outcome.RUNNING else {})
+            stays = arrived != Outcome.CONVERGED or not self._leaves(place[1], network, values["sharpness"])
+            facts = facts | ({"outcome": arrived} if arrived != Outcome.RUNNING and stays else {})
         self._set(kind, place, facts | values)
+
+    def _leaves(self, column: int, network: eqx.Module, sharpness: float) -> bool:
+        """Tell whether a descent leaves a minimum of this sharpness, beyond its threshold by half of the digits."""
+        asked = self.block.descents[column]
+        threshold = as_descent(self.optimizer(asked.optimizer)(asked.learning_rate)).sharpness_threshold()
+        digits = float(jnp.finfo(weight_dtype(network)).eps) ** 0.5
+        return threshold is not None and sharpness > float(threshold) * (1 + digits)
 
     def _set(self, kind: str, place: Any, values: dict[str, Any]) -> None:
         for name, value in values.items():
