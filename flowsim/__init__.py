@@ -1,10 +1,18 @@
 """Gradient flow of neural networks, integrated to its limit, beside gradient descent and theory."""
 
+import importlib
+import types
+
 from . import signals as signals, starting as starting  # first of all: see there
 
 # isort: split
 from . import curvature as curvature, losses as losses, solvers as solvers, theory as theory
-from .comparison import Comparison as Comparison, SharpnessAlong as SharpnessAlong, compare as compare
+from .comparison import (
+    Comparison as Comparison,
+    Interrupted as Interrupted,
+    SharpnessAlong as SharpnessAlong,
+    compare as compare,
+)
 from .curvature import sharpness as sharpness, sharpness_gradient as sharpness_gradient
 from .dynamics import (
     SGD as SGD,
@@ -47,3 +55,10 @@ from .problems import (
 )
 from .progress import Progress as Progress
 from .sweeping import Sweep as Sweep, sweep as sweep
+
+
+def __getattr__(name: str) -> types.ModuleType:
+    """Return `flowsim.report`, which imports Matplotlib, where it is first asked for."""
+    if name == "report":
+        return importlib.import_module(f"{__name__}.report")
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

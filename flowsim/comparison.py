@@ -1,5 +1,6 @@
 """Gradient flow and gradient descent from one initialization, on one time axis."""
 
+import contextlib
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -132,6 +133,30 @@ class Comparison:
         return self._stored()._repr_html_()
 
 
+class Interrupted(KeyboardInterrupt):
+    """Ctrl-C in `compare` after the first of its runs: `finished` are those that had ended.
+
+    They are the descents in the order of their learning rates, and then the flow. In a notebook they are
+    `sys.last_value.finished` after it was interrupted.
+    """
+
+    def __init__(self, finished: Sequence[Trajectory]):
+        super().__init__(f"{len(finished)} of the runs had ended: they are the attribute `finished` of this exception")
+        self.finished = tuple(finished)
+
+
+@contextlib.contextmanager
+def _handed_over() -> Iterator[list[Trajectory]]:
+    """Yield a list for the runs that end; who interrupts them finds it in the exception."""
+    finished: list[Trajectory] = []
+    try:
+        yield finished
+    except KeyboardInterrupt as stopped:
+        if not finished:
+            raise
+        raise Interrupted(finished) from stopped
+
+
 def _end(run: Trajectory) -> str:
     return str(run.outcome).lower().replace("_", " ")
 
@@ -176,7 +201,7 @@ def compare(
     the gradient flow would reach from some of their points (`FlowLimits`). `flow_options` go to `integrate` (`rtol`,
     `solver`, …). With `progress=True` a bar shows how far each run is, and the time left of it (see `integrate`); a
     function hears a `flowsim.Progress`, which is a text: what runs. Raises `ValueError` for numbers that cannot be, and
-    as `integrate` and `descend` do.
+    as `integrate` and `descend` do, and `Interrupted`, which has the runs that had ended, for Ctrl-C after the first.
     """
     learning_rates, t1 = _rates(learning_rates, network), _end_time(t1)
     along = _sharpness_along(sharpness, network, probes, diagnostics)
@@ -186,12 +211,14 @@ def compare(
     optimizers = [_descent_at(optimizer, eta) for eta in learning_rates]
     kinds = chosen_models(models, optimizers)
     marks = (_steps_and_marks(one, steps, t1, records, in_a_row=3 if kinds else 2) for one in optimizers)
-    with heard(progress) as tell:
-        runs = list(_descents(network, problem, learning_rates, optimizers, marks, tell, **shared))
+    with heard(progress) as tell, _handed_over() as finished:
+        finished.extend(_descents(network, problem, learning_rates, optimizers, marks, tell, **shared))
+        runs = list(finished)
         shared |= {"t1": t1}
         when = {"progress": tell.during("gradient flow"), **_records_of_flow(runs, records)}
         if runs or _affords_path(network) or along != SharpnessAlong():
             flow = integrate(network, problem, weights=True, **when, **shared, **flow_options)
+            finished.append(flow)
             modelled = Modelled.of(runs, learning_rates, flow, kinds, along, slots=records + 2)
             followed = modelled.run(network, problem, tell, **shared)
             tell(Progress("sharpness along the way"))

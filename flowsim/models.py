@@ -54,7 +54,10 @@ def chosen_models(names: object, descents: Sequence[Descent]) -> tuple[type[Desc
         raise ValueError(f"models must name each one once, got {', '.join(names)}")
     kinds = tuple(MODELS[name] for name in names if name != GRADIENT)
     if kinds and not all(isinstance(descent, GradientDescent) for descent in descents):
-        raise ValueError(f"{kinds[0].__name__} models gradient descent alone: leave out the optimizer, or the models")
+        raise ValueError(
+            f"{kinds[0].__name__} models gradient descent alone, whose edge of stability is at 2/η and whose steps have no "
+            "memory: leave out the optimizer, or the models"
+        )
     return kinds
 
 

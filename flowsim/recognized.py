@@ -131,6 +131,8 @@ def _parts_of_function(function: types.FunctionType) -> Iterator[Any]:
     yield from (function.__kwdefaults__ or {}).values()
     yield from function.__closure__ or ()
     if is_installed(home_of(function)):
+        if _writes_outside(function.__code__, set(function.__code__.co_freevars)):
+            raise _DoubtError
         return
     yield from vars(function).values()
     _check_code(function.__code__, set(function.__code__.co_freevars))
@@ -139,6 +141,14 @@ def _parts_of_function(function: types.FunctionType) -> Iterator[Any]:
             yield value
         elif "." in name and not is_installed(value.__name__):  # of what is read of this one nothing is known
             raise _DoubtError
+
+
+def _writes_outside(code: types.CodeType, outer: set[str]) -> bool:
+    """Tell whether code writes to the variables around it, as `optax.cosine_decay_schedule` does when it is called."""
+    return any(
+        instruction.opname in {"STORE_DEREF", "DELETE_DEREF"} and instruction.argval in outer
+        for instruction in (dis.get_instructions(code) if outer else ())
+    )
 
 
 def _check_code(code: types.CodeType, outer: set[str]) -> None:

@@ -3,6 +3,8 @@
 import importlib
 import inspect
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -57,6 +59,14 @@ def test_every_public_name_has_its_place_in_the_reference(namespace):
     text = (ROOT / "docs" / "reference" / f"{namespace or 'flowsim'}.md").read_text()
     documented = re.findall(rf"^::: {re.escape(module.__name__)}\.(\w+)$", text, re.MULTILINE)
     assert sorted(public) == sorted(documented)
+
+
+def test_every_name_of_the_reference_is_there_after_import_flowsim_alone():
+    pages_of_names = (ROOT / "docs" / "reference").glob("*.md")
+    listed = [name for page in pages_of_names for name in re.findall(r"^::: (\S+)", page.read_text(), re.MULTILINE)]
+    assert "flowsim.report.Figure" in listed
+    looked_up = "import operator, sys, flowsim\nfor name in sys.argv[1:]: operator.attrgetter(name)(flowsim)"
+    subprocess.run([sys.executable, "-c", looked_up, *(name.partition(".")[2] for name in listed)], check=True)
 
 
 def test_what_is_shown_may_differ_from_what_is_printed_by_rounding_alone():

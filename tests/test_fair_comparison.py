@@ -381,3 +381,21 @@ class TestScenario:
         assert cli.main([str(tmp_path / "bad.yaml"), "--out", str(tmp_path)]) == 2
         assert message in capsys.readouterr().err
         assert not (tmp_path / "bad").exists()
+
+
+def test_who_interrupts_a_comparison_has_the_runs_that_had_ended(compare):
+    def interrupt(progress):
+        if str(progress).startswith("gradient flow"):
+            raise KeyboardInterrupt
+
+    with pytest.raises(flowsim.Interrupted, match="2 of the runs had ended") as stopped:
+        compare([0.01, 0.5], steps=20, t1=10.0, progress=interrupt)
+    assert isinstance(stopped.value, KeyboardInterrupt)
+    assert [int(run.steps) for run in stopped.value.finished] == [20, 20]
+
+    def at_once(progress):
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt) as stopped:
+        compare([0.01], steps=20, t1=10.0, progress=at_once)
+    assert not isinstance(stopped.value, flowsim.Interrupted)

@@ -133,6 +133,13 @@ def test_a_schedule_and_a_chain_do_what_they_do_in_optax():
     np.testing.assert_allclose(end_of(rule, 40)[0], weights, rtol=1e-12)
 
 
+def test_a_schedule_that_writes_to_its_own_variables_is_run_again_and_again():
+    """The first call of `optax.cosine_decay_schedule` makes a float of its number of steps."""
+    for _ in range(2):
+        _, run = end_of(optax.sgd(optax.cosine_decay_schedule(0.05, 400)), 40)
+        assert int(run.steps) == 40
+
+
 def test_a_transformation_that_searches_along_a_line_is_given_the_objective():
     """L-BFGS ends at the minimum of a quadratic in two dimensions in a handful of steps."""
     run = flowsim.descend(jnp.asarray(START), ASIDE, optimizer=optax.lbfgs(), steps=40)

@@ -268,3 +268,52 @@ def test_whole_numbers_of_samples_stay_whole_for_a_network_that_takes_them_for_p
     same = flowsim.EmpiricalRisk(tokens.astype(float), np.ones(12))
     layer = eqx.nn.Linear(3, "scalar", key=jax.random.key(0))
     assert float(problem(layer)) == pytest.approx(float(same(layer)), rel=1e-14)
+
+
+def test_samples_in_single_precision_are_looked_at_in_their_own():
+    X, y = RNG.standard_normal((6, 2)).astype(np.float32), np.ones(6, np.float32)
+    assert flowsim.EmpiricalRisk(X, y).X.dtype == jnp.float64  # pytest makes errors of warnings
+    X[2, 1] = np.inf
+    with pytest.raises(ValueError, match=r"X\[2, 1\] is inf"):
+        flowsim.EmpiricalRisk(X, y)
+
+
+def test_what_has_no_derivative_says_so_in_words():
+    def start_of(scale):
+        return scale * jnp.array([1.0, 1.2])
+
+    problem = flowsim.Risk(lambda w: (w[0] * w[1] - 1) ** 2)
+    for model in (None, flowsim.CentralFlow(0.3), flowsim.EdgeFlow(0.3)):
+
+        def end(scale, model=model):
+            return flowsim.integrate(start_of(scale), problem, model=model, t1=1.0).risk[-1]
+
+        with pytest.raises(RuntimeError, match="a flow whose steps adapt has no derivative"):
+            jax.grad(end)(1.0)
+
+
+@pytest.fixture
+def without_x64():
+    jax.config.update("jax_enable_x64", False)
+    yield
+    jax.config.update("jax_enable_x64", True)
+
+
+@pytest.mark.parametrize("ask", [flowsim.integrate, flowsim.sharpness])
+def test_double_precision_that_was_switched_off_is_said(ask, request):
+    weights, problem = jnp.ones(2), flowsim.Risk(lambda w: jnp.sum(w**2))
+    request.getfixturevalue("without_x64")
+    with pytest.raises(ValueError, match="weights are float64, and x64 is switched off: switch it on, .* to float32"):
+        ask(weights, problem)
+
+
+@pytest.mark.parametrize("sizes", [(2, 1), (1, 2), (2, 2, 1)])
+def test_a_diagnostic_whose_shape_changes_is_told_so(sizes):
+    calls = iter((*sizes, *[sizes[-1]] * 20))
+    with pytest.raises(TypeError, match=r"recorded at .*'shifty'.* expected a probe or diagnostic to return the same"):
+        flowsim.integrate(
+            jnp.ones(2),
+            flowsim.Risk(lambda w: jnp.sum(w**2)),
+            t1=1.0,
+            diagnostics={"shifty": lambda _: jnp.ones(next(calls))},
+        )

@@ -117,7 +117,13 @@ class CentralFlow(DescentModel):
         return known.measured.objective, known.gradient_norm
 
     def rests(
-        self, field: GradientField, state: FlowState, before: Float[Array, ""], small: Float[Array, ""]
+        self,
+        field: GradientField,
+        state: FlowState,
+        before: Float[Array, ""],
+        small: Float[Array, ""],
+        *,
+        asked: Bool[Array, ""],
     ) -> Bool[Array, ""]:
         """Tell whether descent rests there: the sharpness is known, not above 2/η, and not what holds the weights."""
         known = state.stepper.solver

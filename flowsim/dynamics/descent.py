@@ -158,7 +158,13 @@ class Descent(Dynamics):
         return jnp.all(jnp.stack(same))
 
     def rests(
-        self, field: GradientField, state: DescentState, before: Float[Array, ""], small: Float[Array, ""]
+        self,
+        field: GradientField,
+        state: DescentState,
+        before: Float[Array, ""],
+        small: Float[Array, ""],
+        *,
+        asked: Bool[Array, ""],
     ) -> Bool[Array, ""] | bool:
         """Tell whether the gradient does not grow, as beside a minimum that is not stable, and the next step is short.
 
@@ -168,13 +174,17 @@ class Descent(Dynamics):
         """
         if state.draw is not None:
             return True
-        gradient_norm = norm(state.gradient)
-        after, _ = self.advanced(field.objective, state)
-        move = jax.tree.map(jnp.subtract, after, state.weights)
-        scale = self.preconditioner(state)
-        move = move if scale is None else jax.tree.map(jnp.multiply, scale, move)
-        short = norm(move) <= 10 * jnp.asarray(self.time_of_step()) * jnp.maximum(gradient_norm, small)
-        return short & ((gradient_norm == 0) | (jnp.isfinite(before) & (gradient_norm <= before)))
+
+        def look() -> Bool[Array, ""]:
+            gradient_norm = norm(state.gradient)
+            after, _ = self.advanced(field.objective, state)
+            move = jax.tree.map(jnp.subtract, after, state.weights)
+            scale = self.preconditioner(state)
+            move = move if scale is None else jax.tree.map(jnp.multiply, scale, move)
+            short = norm(move) <= 10 * jnp.asarray(self.time_of_step()) * jnp.maximum(gradient_norm, small)
+            return short & ((gradient_norm == 0) | (jnp.isfinite(before) & (gradient_norm <= before)))
+
+        return jax.lax.cond(asked, look, lambda: jnp.array(True))
 
     def unit_of_time(self, state: DescentState) -> Float[Array, ""]:
         """Return the time of one step."""

@@ -19,7 +19,7 @@ from .dynamics import Attempt, Clock, Dynamics
 from .field import GradientField, gradient_field
 from .interruptible import advance_to_end, steps_per_second
 from .outcome import ASKS, Outcome, or_else
-from .records import Instruments
+from .records import Instruments, check_same_shapes
 from .schedule import Scales, Schedule
 from .stopping import Stopping
 from .verdict import Watch, divergence_ceiling, settled_verdict, verdict
@@ -139,7 +139,7 @@ def _started(request: Request) -> RunState:
     watch = Watch.of(run.stopping, gradient_norm)
     unrest = run.dynamics.restlessness(start, gradient_norm)
     code = verdict(run.stopping, run.field, weights, objective, unrest, ceiling, watch, due=jnp.array(True))
-    code, _ = _unless_moved(run, start, code, jnp.full_like(unrest, jnp.inf), watch)
+    code, _ = _unless_moved(run, start, code, jnp.full_like(unrest, jnp.inf), watch, fixed=jnp.array(False))
     clock = Clock(jnp.zeros_like(run.t1), jnp.zeros_like(run.t1))
     scales = Scales(run.dynamics.unit_of_time(start), objective)
     record = eqx.filter_eval_shape(run.instruments.measure, run.dynamics, run.field, start, clock, gradient_norm)
@@ -166,7 +166,13 @@ def _advance(request: Request, state: RunState, steps: Int[ArrayLike, ""]) -> Ru
     """Return the state after `steps` more attempted steps, or where the run ends or asks if that comes first."""
     run, _ = request.run()
     arrays, rest = eqx.partition(state, eqx.is_array)
-    begun = jax.lax.cond(state.code == _UNBORN, lambda: eqx.filter(_started(request), eqx.is_array), lambda: arrays)
+
+    def begin() -> RunState:
+        begun = eqx.filter(_started(request), eqx.is_array)
+        check_same_shapes(arrays.schedule.records.slots, begun.schedule.records.slots)
+        return begun
+
+    begun = jax.lax.cond(state.code == _UNBORN, begin, lambda: arrays)
     return _looped(run, eqx.combine(begun, rest), steps)
 
 
@@ -239,11 +245,11 @@ def _moved(run: _Run, state: RunState, attempt: Attempt, target: Array) -> RunSt
     steps = state.steps + 1
     clock = run.dynamics.tick(state.clock, attempt, steps, target)
     objective, unrest, code = _judged(run, state, attempt)
-    code, rests = _unless_moved(run, attempt.state, code, state.unrest, state.watch)
     still = run.dynamics.stands_still(state.dynamics, attempt, state.unrest)
     # With a patience of one there is nothing to count: what the loop of a descent does not carry, it does not pay for.
     quiet = jnp.where(still, state.quiet_steps + 1, 0) if run.dynamics.patience > 1 else state.quiet_steps
     fixed = quiet >= run.dynamics.patience if run.dynamics.patience > 1 else still
+    code, rests = _unless_moved(run, attempt.state, code, state.unrest, state.watch, fixed=fixed)
     standing = int(Outcome.FIXED_POINT) if run.stopping.gradient_norm is None else ASKS
     standing = standing if rests is True else jnp.where(rests, standing, Outcome.FIXED_POINT)
     code = or_else(or_else(code, clock.time >= run.t1, Outcome.TIME_LIMIT), fixed, standing)
@@ -288,11 +294,11 @@ def _judged(run: _Run, state: RunState, attempt: Attempt) -> tuple[Array, Array,
 
 
 def _unless_moved(
-    run: _Run, state: PyTree, code: Int[Array, ""], before: Float[Array, ""], watch: Watch
+    run: _Run, state: PyTree, code: Int[Array, ""], before: Float[Array, ""], watch: Watch, *, fixed: Bool[Array, ""]
 ) -> tuple[Int[Array, ""], Bool[Array, ""] | bool]:
     """Return the verdict on the weights, RUNNING where the dynamics moves on all the same, and whether it does not."""
     arrived = (code == ASKS) | (code == Outcome.CONVERGED)
-    rests = run.dynamics.rests(run.field, state, before, watch.small)
+    rests = run.dynamics.rests(run.field, state, before, watch.small, asked=arrived | fixed)
     return code if rests is True else jnp.where(arrived & ~rests, Outcome.RUNNING, code).astype(code.dtype), rests
 
 

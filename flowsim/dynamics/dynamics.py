@@ -80,11 +80,18 @@ class Dynamics(eqx.Module):
         """Tell whether a step from `state` that counts left the weights where they were, to rounding."""
 
     def rests(
-        self, field: GradientField, state: PyTree, before: Float[Array, ""], small: Float[Array, ""]
+        self,
+        field: GradientField,
+        state: PyTree,
+        before: Float[Array, ""],
+        small: Float[Array, ""],
+        *,
+        asked: Bool[Array, ""],
     ) -> Bool[Array, ""] | bool:
         """Tell whether a run may end where its weights have arrived: by default wherever they have.
 
         `before` is the restlessness at the last look, infinite at the start, and `small` that at which a run arrives.
+        It is `asked` only where they have; elsewhere any answer will do, and had better cost nothing.
         """
         return True
 

@@ -106,10 +106,20 @@ class EdgeFlow(DescentModel):
         return objective, jnp.hypot(norm(gradient), swing)
 
     def rests(
-        self, field: GradientField, state: FlowState, before: Float[Array, ""], small: Float[Array, ""]
+        self,
+        field: GradientField,
+        state: FlowState,
+        before: Float[Array, ""],
+        small: Float[Array, ""],
+        *,
+        asked: Bool[Array, ""],
     ) -> Bool[Array, ""]:
         """Tell whether the sharpness is below 2/η: beyond, an oscillation grows out of rounding."""
-        return jnp.asarray(self.learning_rate) * self._curvature(field, state) < 2
+
+        def look() -> Bool[Array, ""]:
+            return jnp.asarray(self.learning_rate) * self._curvature(field, state) < 2
+
+        return jax.lax.cond(asked, look, lambda: jnp.array(True))
 
     def oscillation(self, state: FlowState) -> PyTree:
         """Return r u, as one row."""

@@ -107,10 +107,13 @@ def integrate(
         t1=constant(t1, dtype),
         max_steps=constant(max_steps, jnp.result_type(int)),
     )
-    if not is_traced((network, problem)):
+    if is_traced((network, problem)):
+        # The control of the steps has no derivative, nor does where they end.
+        request = nondifferentiable(request, msg=_NOT_DIFFERENTIABLE)
+    else:
         problem.check_start(network)
     state = drive_heard(request, progress, WayGone, checkpoint=checkpoint, checkpoint_seconds=checkpoint_seconds)
-    # The control of the steps has no derivative, nor does where they end.
+    # What the functions of a problem read may be differentiated, too.
     state = nondifferentiable(state, msg=_NOT_DIFFERENTIABLE) if is_traced(state) else state
     trajectory = trajectory_of(state, request, rest)
     _warn_of_jumps(trajectory.loosened)

@@ -104,7 +104,10 @@ class Records(eqx.Module):
     count: Int[Array, ""]
 
     def add(self, record: PyTree) -> "Records":
-        """Return the records with one more."""
+        """Return the records with one more; `TypeError` for one of another shape."""
+        check_same_shapes(
+            jax.tree.map(lambda buffer: jax.ShapeDtypeStruct(buffer.shape[1:], buffer.dtype), self.slots), record
+        )
         slots = jax.tree.map(lambda buffer, value: buffer.at[self.count].set(value), self.slots, record)
         return Records(slots, self.count + 1)
 
@@ -113,6 +116,23 @@ class Records(eqx.Module):
         capacity = jax.tree.leaves(self.slots)[0].shape[0]
         kept = jax.tree.map(lambda buffer: buffer.at[: capacity // 2].set(buffer[::2]), self.slots)
         return Records(kept, self.count // 2)
+
+
+def check_same_shapes(first: PyTree, other: PyTree) -> None:
+    """Raise `TypeError` where what is measured has other names, shapes or types than it had at first."""
+
+    def shapes(tree: PyTree) -> dict[str, str]:
+        leaves = jax.tree_util.tree_leaves_with_path(tree)
+        return {jax.tree_util.keystr(path): f"{leaf.dtype}{list(leaf.shape)}" for path, leaf in leaves}
+
+    at_first, now = shapes(first), shapes(other)
+    for place in at_first | now:
+        if at_first.get(place) != now.get(place):
+            raise TypeError(
+                f"what is recorded at {place} is {now.get(place, 'nothing')} where it was "
+                f"{at_first.get(place, 'nothing')} at first: expected a probe or diagnostic to return the same shapes "
+                "and types at each call"
+            )
 
 
 def empty_records(capacity: int, record: PyTree) -> Records:

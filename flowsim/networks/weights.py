@@ -36,7 +36,8 @@ def split(network: Tree) -> tuple[Tree, Tree]:
 def weight_dtype(network: PyTree) -> jnp.dtype:
     """Return the one floating-point type of the weights of `network`; `ValueError` for none or several.
 
-    Raises `TypeError` for weights that are complex, or NumPy's arrays, which no transformation of JAX differentiates.
+    Raises `TypeError` for weights that are complex, or NumPy's arrays, which no transformation of JAX differentiates,
+    and `ValueError` for those in double precision where that has been switched off since.
     """
     if inspect.isclass(network):
         raise TypeError(f"the network is the class {network.__name__} itself: expected an object of it, with weights")
@@ -48,7 +49,13 @@ def weight_dtype(network: PyTree) -> jnp.dtype:
     if len(found) > 1:
         names = ", ".join(sorted(str(dtype) for dtype in found))
         raise ValueError(f"the weights have several types ({names}): cast them to one, for instance float64")
-    return found.pop()
+    dtype = found.pop()
+    if (computed := jax.dtypes.canonicalize_dtype(dtype)) != dtype:
+        raise ValueError(
+            f"the weights are {dtype}, and x64 is switched off: switch it on, jax.config.update('jax_enable_x64', True), "
+            f"or cast the weights to {computed}"
+        )
+    return dtype
 
 
 def _check_weights(weights: PyTree) -> None:

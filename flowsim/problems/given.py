@@ -46,7 +46,8 @@ def check_finite(name: str, array: np.ndarray | jax.Array, dtype: jnp.dtype) -> 
     """Raise `ValueError` for an entry that is not finite in `dtype`, with its place, unless the array is traced."""
     if isinstance(array, Tracer) or not jnp.issubdtype(array.dtype, jnp.floating):
         return
-    finite = np.abs(array) <= float(jnp.finfo(dtype).max)  # not so of NaN
+    largest = min(float(jnp.finfo(kind).max) for kind in (dtype, array.dtype))
+    finite = np.abs(array) <= largest  # not so of NaN
     if bool(finite.all()):
         return
     bad = tuple(int(number) for number in np.argwhere(~finite)[0])

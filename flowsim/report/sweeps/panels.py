@@ -1,5 +1,7 @@
 """Panels that show something against one dimension of a sweep, a curve for each run."""
 
+import math
+import textwrap
 from collections.abc import Sequence
 from typing import Any
 
@@ -98,8 +100,12 @@ def draw_bound(axes: Axes, x: np.ndarray, bound: np.ndarray, name: str) -> None:
 
 
 def name_statistic(figure: Figure, statistic: str) -> None:
-    """Write below the panels what the curves and bands are."""
-    figure.supxlabel(statistic, fontsize=6)
+    """Write below the panels what the curves and bands are, in as many lines as it takes."""
+    text = figure.supxlabel(statistic, fontsize=6)
+    for lines in range(1, len(statistic.split()) + 1):
+        text.set_text(textwrap.fill(statistic, math.ceil(len(statistic) / lines)))
+        if text.get_window_extent().width <= figure.bbox.width:
+            break
 
 
 def axis_name(part: xarray.Dataset) -> str:
