@@ -55,8 +55,8 @@ def chosen_models(names: object, descents: Sequence[Descent]) -> tuple[type[Desc
     kinds = tuple(MODELS[name] for name in names if name != GRADIENT)
     if kinds and not all(isinstance(descent, GradientDescent) for descent in descents):
         raise ValueError(
-            f"{kinds[0].__name__} models gradient descent alone, whose edge of stability is at 2/η and whose steps have no "
-            "memory: leave out the optimizer, or the models"
+            f"{kinds[0].__name__} models gradient descent alone, whose edge of stability is at 2/η and whose steps "
+            "have no memory: leave out the optimizer, or the models"
         )
     return kinds
 

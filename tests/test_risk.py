@@ -303,7 +303,7 @@ def without_x64():
 def test_double_precision_that_was_switched_off_is_said(ask, request):
     weights, problem = jnp.ones(2), flowsim.Risk(lambda w: jnp.sum(w**2))
     request.getfixturevalue("without_x64")
-    with pytest.raises(ValueError, match="weights are float64, and x64 is switched off: switch it on, .* to float32"):
+    with pytest.raises(ValueError, match=r"weights are float64, and x64 is switched off: switch it on, .* to float32"):
         ask(weights, problem)
 
 

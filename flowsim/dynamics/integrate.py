@@ -134,8 +134,8 @@ def _warn_of_jumps(loosened: Float[Array, ""]) -> None:
         return
     warnings.warn(
         "the gradient jumps on the way, as that of a ReLU network does: steps could not meet rtol, and were allowed "
-        f"errors up to {float(loosened):.3g} times as large; no digit of where it ends is certain, as with another rtol "
-        "or solver it may end elsewhere",
+        f"errors up to {float(loosened):.3g} times as large; no digit of where it ends is certain, as with another "
+        "rtol or solver it may end elsewhere",
         stacklevel=3,
     )
 

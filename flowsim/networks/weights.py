@@ -52,8 +52,8 @@ def weight_dtype(network: PyTree) -> jnp.dtype:
     dtype = found.pop()
     if (computed := jax.dtypes.canonicalize_dtype(dtype)) != dtype:
         raise ValueError(
-            f"the weights are {dtype}, and x64 is switched off: switch it on, jax.config.update('jax_enable_x64', True), "
-            f"or cast the weights to {computed}"
+            f"the weights are {dtype}, and x64 is switched off: switch it on, jax.config.update('jax_enable_x64', "
+            f"True), or cast the weights to {computed}"
         )
     return dtype
 

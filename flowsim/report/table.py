@@ -124,8 +124,8 @@ def _remarks(shown: Recorded) -> list[str]:
         remarks[-1] += f"; critical learning rate at most {shown.critical_learning_rate:.4g}"
     if (loosened := flow.number("loosened")) > 1:
         remarks.append(
-            f"The gradient jumps on the way: steps were allowed errors of {loosened:.3g} times rtol, and no digit of where "
-            "the flow ends is certain; with another rtol or solver it may end elsewhere"
+            f"The gradient jumps on the way: steps were allowed errors of {loosened:.3g} times rtol, and no digit of "
+            "where the flow ends is certain; with another rtol or solver it may end elsewhere"
         )
     remarks.extend(infimum_remarks(shown))
     remarks.extend(_edge_remarks(shown))
