@@ -543,6 +543,11 @@ def test_rows_of_a_sweep_are_medians_and_shares(sweep):
     assert row["sharpness"] == pytest.approx(float(part["final_sharpness"].median()))
     assert row["over_threshold"] == pytest.approx(row["sharpness"] * RATES[0] / 2)
     assert row["converged"] == float((part["outcome"] == Outcome.CONVERGED).mean())
+    codes = sweep["outcome"].copy()
+    codes[0, :, 1] = Outcome.FIXED_POINT
+    codes[0, 0, 1] = Outcome.CONVERGED
+    row = report.sweep_summary(sweep.assign(outcome=codes))["rows"][1]
+    assert (row["converged"], row["settled"]) == (pytest.approx(1 / REPETITIONS), 1.0)
 
 
 def test_runs_that_nobody_asked_for_do_not_count(sweep):

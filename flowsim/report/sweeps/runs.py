@@ -64,6 +64,11 @@ def settled(dataset: xarray.Dataset, run: Run) -> xarray.DataArray:
     return outcomes(dataset, run).isin(_SETTLED)
 
 
+def converged(dataset: xarray.Dataset, run: Run) -> xarray.DataArray:
+    """Tell of every start whether `run` reached its limit."""
+    return outcomes(dataset, run) == Outcome.CONVERGED
+
+
 def as_asked(dataset: xarray.Dataset, run: Run) -> xarray.DataArray:
     """Tell of every start whether `run` stopped where it was told to, short of its limit."""
     return outcomes(dataset, run).isin(_AS_ASKED)

@@ -26,10 +26,10 @@ def sweep_rows(dataset: xarray.Dataset) -> list[dict[str, Any]]:
     """Return the numbers of every combination of the grid and every run, the flow first.
 
     Each row holds the values of the grid by name, `method`, `learning_rate` (`None` for the flow), `runs` (asked for
-    and not failed), `converged`, `as_asked` and `diverged` (shares of the runs), `progress`, the median of the squared
-    distance, or of the excess risk or the risk where that is what is known, `sharpness` (median), `over_threshold`
-    (that over 2/η, or over the edge of stability in its place) and `over_lower_bound`; `probes` holds what a scenario's
-    own probes measured at the end. Medians are over the runs that did not diverge, of the flow over its limits.
+    and not failed), `converged`, `settled` (converged, or at rest where rounding holds it), `as_asked` and `diverged`
+    (shares of the runs), `progress`, the median of the squared distance, or of the excess risk or the risk where that
+    is what is known, `sharpness` (median), `over_threshold` (that over 2/η, or over the edge of stability in its place)
+    and `over_lower_bound`; `probes` holds what a scenario's own probes measured at the end. Medians are over the runs that did not diverge, of the flow over its limits.
     """
     measure = runs.progress_measure(dataset)
     known = [(run, _Ends.of(dataset, run, measure), _probed(dataset, run)) for run in runs.runs_of(dataset)]
@@ -51,6 +51,7 @@ class _Ends:
     """What is known of the ends of one run from all starts, each over (grid, repetition)."""
 
     asked: np.ndarray
+    converged: np.ndarray
     settled: np.ndarray
     as_asked: np.ndarray
     diverged: np.ndarray
@@ -62,6 +63,7 @@ class _Ends:
         order = (*runs.grid(dataset), runs.REPETITION)
         known = (
             runs.asked(dataset, run),
+            runs.converged(dataset, run),
             runs.settled(dataset, run),
             runs.as_asked(dataset, run),
             runs.diverged(dataset, run),
@@ -90,7 +92,12 @@ def _row(run: Run, ends: _Ends, index: tuple[int, ...], lower: float) -> dict[st
         "runs": count,
         **{
             name: int((found[index] & asked).sum()) / count if count else math.nan
-            for name, found in (("converged", ends.settled), ("as_asked", ends.as_asked), ("diverged", ends.diverged))
+            for name, found in (
+                ("converged", ends.converged),
+                ("settled", ends.settled),
+                ("as_asked", ends.as_asked),
+                ("diverged", ends.diverged),
+            )
         },
         "progress": _median(ends.progress[index]),
         "sharpness": sharpness,
@@ -155,7 +162,7 @@ def _cells(row: dict[str, Any]) -> list[str]:
     return [
         row["method"],
         str(row["runs"]),
-        _percent(row["converged"]),
+        _percent(row["settled"]),
         _percent(row["as_asked"]),
         _percent(row["diverged"]),
         format_number(row["progress"], 3),
