@@ -322,6 +322,15 @@ def test_the_sharpness_of_a_sweep_is_one_number_in_figure_page_table_summary_and
         np.testing.assert_allclose(frame[rate].groupby("scale")["final_sharpness"].median().dropna(), known, rtol=1e-15)
 
 
+def test_what_the_curves_are_stands_below_them_within_the_figure(sweep):
+    for figure in report.sweep_figures(sweep.isel(scale=[0])).values():
+        caption = figure.texts[0]
+        assert "quartiles" in caption.get_text() or "Wilson" in caption.get_text()
+        within = caption.get_window_extent()
+        assert within.x0 >= 0
+        assert within.x1 <= figure.bbox.width
+
+
 def test_curves_of_sweeps_are_medians_of_finite_values_with_their_quartiles():
     found = quartiles(np.array([[4.0, 1.0, np.nan, 2.0, 3.0, np.inf, 5.0], [1.0, *[np.nan] * 6], [np.nan] * 7]))
     np.testing.assert_array_equal(found.estimate, [3, 1, np.nan])
