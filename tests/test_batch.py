@@ -10,7 +10,7 @@ from jax.flatten_util import ravel_pytree
 import flowsim
 from flowsim import GradientDescent, Outcome, Stopping
 from flowsim.data import gaussian_teacher
-from flowsim.dynamics import descend_lanes
+from flowsim.dynamics import descend_lanes, objective_floor
 from flowsim.dynamics.batch.activations import WITH_SLOPE
 from flowsim.dynamics.batch.automatic import AutomaticKernel
 from flowsim.dynamics.batch.deep_linear import DeepLinearKernel
@@ -150,6 +150,19 @@ def test_diverging_lanes_end_at_the_same_step_as_alone(build, rate):
         end = alone(networks, problem, index, rate, 40)
         assert (ends.outcomes[index], ends.steps[index]) == (int(end.outcome), int(end.steps))
     assert Outcome.DIVERGED in ends.outcomes
+
+
+@pytest.mark.parametrize(("build", "problem"), [(linear, REGRESSION), slow(gelu, RISK), slow(biased, RISK)])
+def test_lanes_stop_at_the_risk_at_which_each_stops_alone(build, problem):
+    networks, rates = start(build, 3), [0.01, 0.02, 0.04]
+    risk = float(np.mean([problem(alone(networks, problem, 1, rate, 150).network) for rate in rates]))
+    stopping = flowsim.Stopping(gradient_norm=None, risk=risk)
+    floor = objective_floor(stopping, problem, lane(networks, 0))
+    ends = descend_lanes(networks, problem, learning_rates=rates, steps=200, floors=floor)
+    assert Outcome.RISK_REACHED in ends.outcomes
+    for index, rate in enumerate(rates):
+        end = flowsim.descend(lane(networks, index), problem, learning_rate=rate, steps=200, stopping=stopping)
+        assert (ends.outcomes[index], ends.steps[index]) == (int(end.outcome), int(end.steps))
 
 
 @pytest.mark.slow

@@ -36,7 +36,7 @@ from .step_control import (
     stability_interval as stability_interval,
 )
 from .stepper import usable_solver as usable_solver
-from .stopping import Stopping as Stopping, stopping_for as stopping_for
+from .stopping import Stopping as Stopping, objective_floor as objective_floor, stopping_for as stopping_for
 from .trajectory import Trajectory as Trajectory
 from .verdict import first_verdict as first_verdict, settled_verdict as settled_verdict
 from .work import Work as Work

@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, PyTree
 
 from ..problems import Problem, check_problem
 from .field import constant
@@ -95,6 +95,16 @@ def stopping_for(stopping: Stopping | None, problem: Problem, dtype: jnp.dtype) 
             + (", or use float64 weights (jax.config.update('jax_enable_x64', True))" if dtype.itemsize < 8 else "")
         )
     return jax.tree.map(lambda number: constant(number, dtype), stopping)
+
+
+def objective_floor(stopping: Stopping | None, problem: Problem, network: PyTree) -> float:
+    """Return the objective at which a risk, or an excess risk, is what is asked for; −∞ where neither is.
+
+    The objective differs from both by constants, which a `network` tells.
+    """
+    asked = () if stopping is None else ((stopping.risk, problem), (stopping.excess_risk, problem.excess_risk))
+    floors = [level - (of(network) - problem.objective(network)) for level, of in asked if level is not None]
+    return max(map(float, floors), default=-np.inf)
 
 
 def _check_margins(stopping: Stopping, problem: Problem) -> None:

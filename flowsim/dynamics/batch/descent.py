@@ -43,12 +43,14 @@ def descend_lanes(
     learning_rates: ArrayLike,
     steps: ArrayLike,
     optimizer: AtRate = GradientDescent,
+    floors: ArrayLike = -np.inf,
 ) -> Ends:
     """Run gradient descent W ← W − η∇R(W), or another descent, from each of many networks on one problem.
 
     `networks` is one network whose arrays all have a leading axis of lanes, as from `jax.vmap` of a constructor.
     `learning_rates` holds η for each lane, `steps` one number of steps, or one for each lane. The precision is that
-    of the weights. `optimizer` makes the descent, or a transformation of Optax, with a learning rate.
+    of the weights. `optimizer` makes the descent, or a transformation of Optax, with a learning rate. A lane ends early,
+    RISK_REACHED, where the problem's `objective` is at its entry of `floors`, one number or one for each lane, or below.
 
     Each lane does what `descend` does without a `stopping`, and its end does not depend, to the last bit, on the lanes
     beside it. It leaves before its last step if its risk diverges (DIVERGED, with the state in which that showed) or
@@ -64,13 +66,14 @@ def descend_lanes(
         check_learning_rate(rate, dtype)
     rates = rates.astype(dtype)
     limits = _limits(steps, lanes)
+    floors = np.broadcast_to(np.asarray(floors, dtype), (lanes,))
     one = jax.eval_shape(lambda tree: jax.tree.map(lambda leaf: leaf[0], tree), eqx.filter(networks, eqx.is_array))
     found: list[tuple[PyTree, np.ndarray, np.ndarray]] = []
     groups = _alike(optimizer, rates, dtype)
     for dynamics, members in groups:
         kernel = kernel_for(eqx.combine(one, static), cast(problem, dtype), dynamics)
         mine, beside = records((weights, fixed), members)
-        end = run_to_ends(kernel, Lanes.starting(kernel.start(mine), beside, rates[members], limits[members]))
+        end = run_to_ends(kernel, Lanes.starting(kernel.start(mine), beside, rates[members], limits[members], floors[members]))
         found.append((kernel.end(end.weights), end.codes, end.steps))
     order = np.argsort(np.concatenate([members for _, members in groups]))
     ends, outcomes, made = jax.tree.map(lambda *parts: np.concatenate(parts)[order], *found)

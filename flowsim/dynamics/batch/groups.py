@@ -33,7 +33,7 @@ _OPTIONS = {
 class Lanes(NamedTuple):
     """Where every lane is. All arrays have the lane axis first.
 
-    `limits` is the step at which a lane ends, `steps` the steps made so far, `codes` the `Outcome`, `ceilings` the
+    `limits` is the step at which a lane ends, `floors` the objective at or below which it ends before, `steps` the steps made so far, `codes` the `Outcome`, `ceilings` the
     objective above which it has diverged (known from its first evaluation on), `returned` whether its last block of
     steps led back to where the block began, which makes it wait.
     """
@@ -42,16 +42,19 @@ class Lanes(NamedTuple):
     fixed: PyTree
     rates: Float[np.ndarray, " lanes"]
     limits: Int[np.ndarray, " lanes"]
+    floors: Float[np.ndarray, " lanes"]
     steps: Int[np.ndarray, " lanes"]
     codes: Int[np.ndarray, " lanes"]
     ceilings: Float[np.ndarray, " lanes"]
     returned: Bool[np.ndarray, " lanes"]
 
     @classmethod
-    def starting(cls, weights: PyTree, fixed: PyTree, rates: np.ndarray, limits: np.ndarray) -> "Lanes":
+    def starting(
+        cls, weights: PyTree, fixed: PyTree, rates: np.ndarray, limits: np.ndarray, floors: np.ndarray
+    ) -> "Lanes":
         """Return lanes that have made no step yet; the arrays are NumPy's."""
         zeros = np.zeros_like(limits)
-        return cls(weights, fixed, rates, limits, zeros, zeros.copy(), np.zeros_like(rates), zeros.astype(bool))
+        return cls(weights, fixed, rates, limits, floors, zeros, zeros.copy(), np.zeros_like(rates), zeros.astype(bool))
 
     def taken(self, indices: np.ndarray) -> "Lanes":
         """Return the lanes of these indices."""
@@ -130,7 +133,9 @@ def _step(kernel: Kernel, fixed: PyTree, lanes: Lanes) -> Lanes:
     objectives, move = kernel.evaluate(lanes.weights, fixed)
     ceilings = jnp.where(lanes.steps == 0, divergence_ceiling(objectives), lanes.ceilings)
     lost = ~jnp.isfinite(objectives) | (objectives > ceilings)
-    verdict = jnp.where(lost, Outcome.DIVERGED, jnp.where(lanes.steps >= lanes.limits, Outcome.STEP_LIMIT, 0))
+    verdict = jnp.where(lanes.steps >= lanes.limits, Outcome.STEP_LIMIT, Outcome.RUNNING)
+    verdict = jnp.where(objectives <= lanes.floors, Outcome.RISK_REACHED, verdict)
+    verdict = jnp.where(lost, Outcome.DIVERGED, verdict)
     codes = jnp.where(lanes.codes == Outcome.RUNNING, verdict.astype(lanes.codes.dtype), lanes.codes)
     lanes = lanes._replace(codes=codes, ceilings=ceilings)
     moving = _moving(lanes)

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from threadpoolctl import threadpool_limits
 
-from ...dynamics import Outcome, descend, descend_lanes, integrate
+from ...dynamics import Descent, Outcome, descend, descend_lanes, integrate, objective_floor
 from ...dynamics.optimizers import as_descent
 from ...networks import stacked, unstacked, weight_dtype
 from ...quantities import MEASURES
@@ -180,7 +180,7 @@ class _Work:
         return [end for group in by_optimizer.values() for end in self._descended_alike(group)]
 
     def _descended_alike(self, lanes: list[tuple[int, int]]) -> list[_End]:
-        if self.stopping is not None and self.stopping.ends_early:
+        if self._ends_alone(lanes):
             return [self._descended_alone(lane) for lane in lanes]
         asked = [self.block.descents[column] for _, column in lanes]
         run = descend_lanes(
@@ -189,6 +189,7 @@ class _Work:
             learning_rates=np.array([descent.learning_rate for descent in asked]),
             steps=np.array([descent.steps for descent in asked]),
             optimizer=self.optimizer(asked[0].optimizer),
+            floors=objective_floor(self.stopping, self.problem, self.networks[lanes[0][0]]),
         )
         outcomes, steps = np.asarray(run.outcomes), np.asarray(run.steps)
         ends = unstacked(run.networks, len(lanes))
@@ -197,11 +198,25 @@ class _Work:
             for lane, outcome, count, end in zip(lanes, outcomes, steps, ends, strict=True)
         ]
 
-    def _descended_alone(self, lane: tuple[int, int]) -> _End:
-        """Run a descent that ends by the criterion of the flow, at a risk, a margin or an angle: kernels know none."""
-        row, column = lane
+    def _ends_alone(self, lanes: list[tuple[int, int]]) -> bool:
+        """Tell whether descents end by a criterion of the flow's that kernels do not know.
+
+        That is a margin or an angle, and anything early where a step sees a minibatch alone.
+        """
+        stopping = self.stopping
+        if stopping is None or not stopping.ends_early:
+            return False
+        sampled = any(self._descent(column).minibatches() is not None for _, column in lanes)
+        return sampled or stopping.margin is not None or stopping.direction is not None
+
+    def _descent(self, column: int) -> Descent:
         asked = self.block.descents[column]
-        optimizer = self.optimizer(asked.optimizer)(asked.learning_rate)
+        return as_descent(self.optimizer(asked.optimizer)(asked.learning_rate))
+
+    def _descended_alone(self, lane: tuple[int, int]) -> _End:
+        """Run a descent that ends by the criterion of the flow, one after the other."""
+        row, column = lane
+        asked, optimizer = self.block.descents[column], self._descent(column)
         options = {"optimizer": optimizer, "steps": asked.steps, "record_steps": [asked.steps]}
         run = descend(self.networks[row], self.problem, stopping=self.stopping, **options)
         facts = {"outcome": run.outcome, "steps": run.steps}
@@ -242,8 +257,7 @@ class _Work:
 
     def _leaves(self, column: int, network: eqx.Module, sharpness: float) -> bool:
         """Tell whether a descent leaves a minimum of this sharpness, beyond its threshold by half of the digits."""
-        asked = self.block.descents[column]
-        threshold = as_descent(self.optimizer(asked.optimizer)(asked.learning_rate)).sharpness_threshold()
+        threshold = self._descent(column).sharpness_threshold()
         digits = float(jnp.finfo(weight_dtype(network)).eps) ** 0.5
         return threshold is not None and sharpness > float(threshold) * (1 + digits)
 
