@@ -432,6 +432,10 @@ def test_a_network_without_a_regressor_is_judged_by_its_sharpness_alone(sweep):
     assert runs.progress_measure(made) == "risk"
     found = _claims(7, made)
     assert _claim(found, "the gradient flow reaches a limit").holds is True
+    stopped = made["outcome"].where(made["dynamics"] != FLOW.dynamics, int(Outcome.RISK_REACHED))
+    claim = _claim(_claims(7, made.assign(outcome=stopped)), "the gradient flow reaches a limit, or the risk asked for")
+    assert claim.holds is True
+    assert claim.numbers["as_asked"] == claim.numbers["flows"] == len(SCALES) * REPETITIONS
     assert _labels(_drawn(7, made).axes[0])[1] == "GF"
     assert "risk" in report.sweep_figures(made)
 

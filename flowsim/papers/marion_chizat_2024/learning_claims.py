@@ -52,14 +52,18 @@ def _learned_share(dataset: xarray.Dataset, run: Run) -> xarray.DataArray:
 
 
 def flow_claim(dataset: xarray.Dataset) -> Claim:
-    """Return how many of the flows reached their limit, and whether that is a minimizer of the risk."""
+    """Return how many of the flows reached their limit, or the risk that ends them, and whether they learned."""
     known = runs.progress_measure(dataset) != "risk"
-    text = f"the gradient flow reaches a {'global minimum' if known else 'limit'} from every initialization"
-    expected = "all flows converge" + (f", with {criterion(dataset)}" if known else "")
-    count, total = int(learned(dataset, runs.FLOW).sum()), int(runs.asked(dataset, runs.FLOW).sum())
+    stopped, total = (int(of(dataset, runs.FLOW).sum()) for of in (runs.as_asked, runs.asked))
+    limit = "global minimum" if known else "limit"
+    text = f"the gradient flow reaches a {limit}{', or the risk asked for,' if stopped else ''} from every initialization"
+    expected = f"all flows converge{' or stop as asked' if stopped else ''}"
+    expected += f", with {criterion(dataset)}" if known else ""
     if total == 0:
         return unmeasured(text, expected, "no flows")
-    return Claim(text, expected, f"{count} of {total}", count == total, {"reached": count, "flows": total})
+    count = int(learned(dataset, runs.FLOW).sum())
+    measured = f"{count} of {total}" + (f", {stopped} of them at the risk asked for" if stopped else "")
+    return Claim(text, expected, measured, count == total, {"reached": count, "flows": total, "as_asked": stopped})
 
 
 def jump_claims(dataset: xarray.Dataset) -> list[Claim]:
