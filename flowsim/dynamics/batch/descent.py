@@ -49,8 +49,9 @@ def descend_lanes(
 
     `networks` is one network whose arrays all have a leading axis of lanes, as from `jax.vmap` of a constructor.
     `learning_rates` holds η for each lane, `steps` one number of steps, or one for each lane. The precision is that
-    of the weights. `optimizer` makes the descent, or a transformation of Optax, with a learning rate. A lane ends early,
-    RISK_REACHED, where the problem's `objective` is at its entry of `floors`, one number or one for each lane, or below.
+    of the weights. `optimizer` makes the descent, or a transformation of Optax, with a learning rate. A lane ends
+    early, RISK_REACHED, where the problem's `objective` is at its entry of `floors`, or below: one number, or one for
+    each lane.
 
     Each lane does what `descend` does without a `stopping`, and its end does not depend, to the last bit, on the lanes
     beside it. It leaves before its last step if its risk diverges (DIVERGED, with the state in which that showed) or
@@ -73,7 +74,8 @@ def descend_lanes(
     for dynamics, members in groups:
         kernel = kernel_for(eqx.combine(one, static), cast(problem, dtype), dynamics)
         mine, beside = records((weights, fixed), members)
-        end = run_to_ends(kernel, Lanes.starting(kernel.start(mine), beside, rates[members], limits[members], floors[members]))
+        numbers = (rates[members], limits[members], floors[members])
+        end = run_to_ends(kernel, Lanes.starting(kernel.start(mine), beside, *numbers))
         found.append((kernel.end(end.weights), end.codes, end.steps))
     order = np.argsort(np.concatenate([members for _, members in groups]))
     ends, outcomes, made = jax.tree.map(lambda *parts: np.concatenate(parts)[order], *found)

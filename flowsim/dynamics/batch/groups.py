@@ -33,9 +33,9 @@ _OPTIONS = {
 class Lanes(NamedTuple):
     """Where every lane is. All arrays have the lane axis first.
 
-    `limits` is the step at which a lane ends, `floors` the objective at or below which it ends before, `steps` the steps made so far, `codes` the `Outcome`, `ceilings` the
-    objective above which it has diverged (known from its first evaluation on), `returned` whether its last block of
-    steps led back to where the block began, which makes it wait.
+    `limits` is the step at which a lane ends, `floors` the objective at or below which it ends before, `steps` the
+    steps made so far, `codes` the `Outcome`, `ceilings` the objective above which it has diverged (known from its first
+    evaluation on), `returned` whether its last block of steps led back to where the block began, which makes it wait.
     """
 
     weights: PyTree

@@ -55,8 +55,8 @@ def flow_claim(dataset: xarray.Dataset) -> Claim:
     """Return how many of the flows reached their limit, or the risk that ends them, and whether they learned."""
     known = runs.progress_measure(dataset) != "risk"
     stopped, total = (int(of(dataset, runs.FLOW).sum()) for of in (runs.as_asked, runs.asked))
-    limit = "global minimum" if known else "limit"
-    text = f"the gradient flow reaches a {limit}{', or the risk asked for,' if stopped else ''} from every initialization"
+    reached = ("a global minimum" if known else "a limit") + (", or the risk asked for," if stopped else "")
+    text = f"the gradient flow reaches {reached} from every initialization"
     expected = f"all flows converge{' or stop as asked' if stopped else ''}"
     expected += f", with {criterion(dataset)}" if known else ""
     if total == 0:

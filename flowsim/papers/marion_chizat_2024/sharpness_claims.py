@@ -156,7 +156,9 @@ def _trained_from_above(dataset: xarray.Dataset, shown: tuple[Run, ...]) -> Clai
 
 def _flow_agrees(dataset: xarray.Dataset, shown: tuple[Run, ...]) -> Claim:
     text = "at the smallest scale the flow's limit is as sharp as what descent with small steps finds"
-    expected = f"median of the flow over that of the smallest η, from the same initializations: within {_SPREAD:.0%} of 1"
+    expected = (
+        f"median of the flow over that of the smallest η, from the same initializations: within {_SPREAD:.0%} of 1"
+    )
     if not runs.flows(dataset) or not shown:
         return unmeasured(text, expected, "no flows")
     start = dataset.isel(scale=0)

@@ -29,7 +29,8 @@ def sweep_rows(dataset: xarray.Dataset) -> list[dict[str, Any]]:
     and not failed), `converged`, `settled` (converged, or at rest where rounding holds it), `as_asked` and `diverged`
     (shares of the runs), `progress`, the median of the squared distance, or of the excess risk or the risk where that
     is what is known, `sharpness` (median), `over_threshold` (that over 2/η, or over the edge of stability in its place)
-    and `over_lower_bound`; `probes` holds what a scenario's own probes measured at the end. Medians are over the runs that did not diverge, of the flow over its limits.
+    and `over_lower_bound`; `probes` holds what a scenario's own probes measured at the end. Medians are over the runs
+    that did not diverge, of the flow over its limits.
     """
     measure = runs.progress_measure(dataset)
     known = [(run, _Ends.of(dataset, run, measure), _probed(dataset, run)) for run in runs.runs_of(dataset)]
