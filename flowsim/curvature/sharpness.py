@@ -25,9 +25,9 @@ def sharpness(
     """Return the sharpness S(W), the largest *algebraic* eigenvalue of the Hessian of the risk.
 
     A Python float; inside of transformations of JAX, a scalar array. `dense` and `rtol`, 4e-11 in float64 and 2e-5 in
-    float32 by default, are as in `top_eigenpair`: a part of the spectral radius, the largest |λ|. Beside λ_min = −1e6 an
-    S of 1 is thus known to 20 in float32, and to 4e-5 in float64. Where the eigenvalue could not be certified, raises
-    `RuntimeError`; inside of transformations, which cannot raise, the value is NaN: read `top_eigenpair` for the
+    float32 by default, are as in `top_eigenpair`: a part of the spectral radius, the largest |λ|. Beside λ_min = −1e6
+    an S of 1 is thus known to 20 in float32, and to 4e-5 in float64. Where the eigenvalue could not be certified,
+    raises `RuntimeError`; inside of transformations, which cannot raise, the value is NaN: read `top_eigenpair` for the
     certificate.
 
     `jax.grad`, `jax.jvp`, `jax.jacfwd`, … differentiate it in whatever it depends on, the weights, the arrays of the

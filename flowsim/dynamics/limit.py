@@ -1,6 +1,7 @@
 """Whether weights of small gradient are at the limit of their flow, and whether that is a minimum."""
 
 from collections.abc import Callable
+from functools import partial
 
 import equinox as eqx
 import jax
@@ -181,7 +182,7 @@ def _is_minimum(
     best = lowest | (problem.attained & (excess <= 4 * gain) & (excess >= -tiny))  # below: the infimum is wrong
     by_exact = exact <= jnp.maximum(4 * gain, share * unit)
     known = ~jnp.isnan(exact)
-    curved = jax.lax.cond(known | best, lambda: best, lambda: _curves_up(field, end, here, origin, precision))
+    curved = jax.lax.cond(known | best, lambda: best, lambda: _curves_up(field, end, origin, precision))
     return jnp.where(known, by_exact, curved), lowest, known
 
 
@@ -191,12 +192,14 @@ def _above_bound(problem: Problem, network: PyTree) -> Float[Array, ""]:
     return jnp.where(jnp.isnan(excess), problem(network) - problem.lower_bound, excess)
 
 
-def _curves_up(field: GradientField, end: _End, here: PyTree, origin: PyTree, precision: jnp.dtype) -> Bool[Array, ""]:
+def _curves_up(field: GradientField, end: _End, origin: PyTree, precision: jnp.dtype) -> Bool[Array, ""]:
     """Tell whether the limit is a minimum, as far as the smallest eigenvalue of the Hessian there can tell.
 
     It is if that is positive beyond its own error, and not if it is negative beyond that, whatever its share of the
     largest. Directions that are flat to rounding are those of a valley of minima if no gradient is left along them, and
-    if the risk does not fall a little further out either, as it does beside a degenerate saddle.
+    if the risk does not fall a little further out either, as it does beside a degenerate saddle. A direction that
+    curves down here, and may not where the weights are rounded otherwise, is none of these where its rounding changes
+    the risk by all that it is.
     """
     ends = both_ends(field.objective, end.limit)
     lowest, residual, direction = ends.values[-1], ends.residuals[-1], row(ends.vectors, -1)
@@ -204,16 +207,22 @@ def _curves_up(field: GradientField, end: _End, here: PyTree, origin: PyTree, pr
     two = jax.tree.map(lambda *leaves: jnp.stack(leaves), end.limit, _shaken(end.limit, precision, 1))
     along = jax.lax.map(lambda at: inner_product(direction, hessian_product(field.objective, at)(direction)), two)
     eps = jnp.finfo(radius.dtype).eps
-    error = 4 * residual + 10 * jnp.abs(along[0] - along[1]) + end.around.rounded_zero(radius)
+    own = 4 * residual + end.around.rounded_zero(radius)
+    error = own + 10 * jnp.abs(along[0] - along[1])
     # Beyond 256 weights the end of a crowded spectrum is found slowly, and a negative eigenvalue apart from it soon.
     certified = jnp.all(ends.residuals <= 64 * eps**0.5 * radius)
     flat = certified & (jnp.abs(lowest) <= error) & ~jnp.any(end.drift != 0)
-    in_valley = jax.lax.cond(flat, lambda: ~_falls_nearby(field, end, here, origin), lambda: jnp.array(False))
+    rounding = float(jnp.finfo(precision).eps) * norm(end.limit)
+    risk, first = field.objective(end.limit), jnp.abs(field.objective(origin))
+    noise = 64 * eps * jnp.maximum(jnp.abs(risk), first)
+    resolved = (lowest >= -own) | (-lowest * rounding**2 / 2 <= jnp.maximum(jnp.abs(risk), noise))
+    look = partial(_falls_nearby, field, end, origin, risk - noise)
+    in_valley = jax.lax.cond(flat & resolved, lambda: ~look(), lambda: jnp.array(False))
     return certified & ((lowest > error) | in_valley)
 
 
-def _falls_nearby(field: GradientField, end: _End, here: PyTree, origin: PyTree) -> Bool[Array, ""]:
-    """Tell whether the risk is lower than at the limit on the floors of valleys beside it.
+def _falls_nearby(field: GradientField, end: _End, origin: PyTree, lowest: Float[Array, ""]) -> Bool[Array, ""]:
+    """Tell whether the objective is below `lowest`, that at the limit, on the floors of valleys beside it.
 
     They are looked for along random mixtures of the flat directions, up to a tenth of the weights and of the way gone:
     from there in a few Newton steps down all directions that curve. Beyond 256 weights the flat directions are not
@@ -238,8 +247,6 @@ def _falls_nearby(field: GradientField, end: _End, here: PyTree, origin: PyTree)
         there = jax.lax.fori_loop(0, 6, down, jax.tree.map(jnp.add, limit, around.vector(away)))
         return field.objective(there) < lowest
 
-    here_risk, first_risk = field.objective(limit), jnp.abs(field.objective(origin))
-    lowest = here_risk - 64 * jnp.finfo(here_risk.dtype).eps * jnp.maximum(jnp.abs(here_risk), first_risk)
     reaches = jnp.stack([0.1 * norm(limit), 0.03 * norm(limit), 0.1 * _norm_between(limit, origin)])
     seeds = jnp.arange(1, 7)
     places = jnp.repeat(reaches, len(seeds)), jnp.tile(seeds, len(reaches))

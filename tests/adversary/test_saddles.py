@@ -71,6 +71,25 @@ def test_a_flow_is_not_converged_at_a_stiff_saddle(stiffness, offset):
         assert run.outcome is not Outcome.CONVERGED or float(run.risk[-1]) < 1e-6, above
         if stiffness <= 1e6 and offset == 0:
             assert run.outcome is Outcome.CONVERGED, above
+        single = flow((jnp.array([1.0, above]) + offset).astype(jnp.float32), wells(stiffness, offset))
+        assert single.outcome is not Outcome.CONVERGED or float(single.risk[-1]) < 1e-5, above
+        if stiffness <= 1e6 and offset == 0:
+            assert single.outcome is Outcome.CONVERGED, above
+
+
+def test_weights_whose_rounding_is_as_large_as_the_wells_say_nothing_of_them():
+    saddle = jnp.array([1e7, 1e7], jnp.float32)  # the minima are the next numbers
+    start = jnp.array([1e7 + 1, 1e7], jnp.float32)
+    assert look(saddle, wells(1e12, 1e7), start=start) is Outcome.STATIONARY
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("model", [flowsim.EdgeFlow, flowsim.CentralFlow])
+def test_models_of_descent_leave_a_stiff_saddle(model):
+    for stiffness, above in ((1e3, 1e-4), (1e7, 1e-10)):
+        run = flow(jnp.array([1.0, above]), wells(stiffness), model=model(0.5 / stiffness))
+        assert run.outcome is Outcome.CONVERGED
+        assert float(run.risk[-1]) < 1e-6
 
 
 def test_the_exact_excess_risk_decides_at_a_saddle_of_a_deep_linear_network():
