@@ -48,6 +48,13 @@ class RecordedRun:
         return float(-least) if least < -rounding else 0.0
 
     @property
+    def rise(self) -> float:
+        """The last risk over the first, where the steps or the time ran out; NaN where the run ended of itself."""
+        first, last = self.along("risk")[[0, -1]]
+        ran_out = self.outcome in (Outcome.STEP_LIMIT, Outcome.TIME_LIMIT)
+        return float(last / first) if ran_out and first > 0 else math.nan
+
+    @property
     def outcome(self) -> Outcome:
         """How the run ended."""
         return Outcome(int(self.part["outcome"].item()))

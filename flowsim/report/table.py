@@ -127,7 +127,7 @@ def _remarks(shown: Recorded) -> list[str]:
             f"The gradient jumps on the way: steps were allowed errors of {loosened:.3g} times rtol, and no digit of "
             "where the flow ends is certain; with another rtol or solver it may end elsewhere"
         )
-    remarks.extend(infimum_remarks(shown))
+    remarks.extend(risk_remarks(shown))
     remarks.extend(_edge_remarks(shown))
     remarks.extend(_distance_remarks(shown))
     if shown.has_flow and not flow.outcome.arrived:
@@ -136,13 +136,17 @@ def _remarks(shown: Recorded) -> list[str]:
     return remarks
 
 
-def infimum_remarks(shown: Recorded) -> Iterator[str]:
-    """Yield which runs went below what was given as the infimum of the risk, and by how much at most."""
+def risk_remarks(shown: Recorded) -> Iterator[str]:
+    """Yield which runs went below what was given as the infimum of the risk, and which end at more than twice their first."""
     below = {run.run.name: run.below_infimum for run in shown.runs if run.below_infimum > 0}
     if below:
         most = format_number(max(below.values()), 3)
         names = ", ".join(thinned(list(below), _MOST_NAMES))
         yield f"The infimum that was given is too high: the risk of {names} is up to {most} below it"
+    for run in shown.runs:
+        if (rise := run.rise) >= 2:
+            times = format_number(rise, 3)
+            yield f"The risk of {run.run.name} ends {times} times as high as it began: more steps tell where it goes"
 
 
 def _edge_remarks(shown: Recorded) -> Iterator[str]:

@@ -12,7 +12,7 @@ from ..recorded import RecordedRun, recorded
 from ..tables import format_number
 from ..theory import Claim, Statement, Verdict
 from .sweeps import runs
-from .table import infimum_remarks
+from .table import risk_remarks
 
 _MOST = 10
 
@@ -22,7 +22,7 @@ def warnings_of_runs(dataset: xarray.Dataset) -> Iterator[str]:
     for run in recorded(dataset).runs:
         if not (run.outcome.arrived or run.outcome.as_asked):
             yield _ended(run)
-    yield from infimum_remarks(recorded(dataset))
+    yield from risk_remarks(recorded(dataset))
     for about in edge_statements(dataset):
         for statement in about.statements:
             if statement.verdict is Verdict.FAILS:
