@@ -137,7 +137,7 @@ def _remarks(shown: Recorded) -> list[str]:
 
 
 def risk_remarks(shown: Recorded) -> Iterator[str]:
-    """Yield which runs went below the infimum of the risk that was given, and which end above twice their first risk."""
+    """Yield which runs went below the infimum of the risk that was given, and which end at twice their first risk."""
     below = {run.run.name: run.below_infimum for run in shown.runs if run.below_infimum > 0}
     if below:
         most = format_number(max(below.values()), 3)
