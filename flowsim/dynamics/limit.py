@@ -1,7 +1,6 @@
 """Whether weights of small gradient are at the limit of their flow, and whether that is a minimum."""
 
 from collections.abc import Callable
-from functools import partial
 
 import equinox as eqx
 import jax
@@ -216,8 +215,9 @@ def _curves_up(field: GradientField, end: _End, origin: PyTree, precision: jnp.d
     risk, first = field.objective(end.limit), jnp.abs(field.objective(origin))
     noise = 64 * eps * jnp.maximum(jnp.abs(risk), first)
     resolved = (lowest >= -own) | (-lowest * rounding**2 / 2 <= jnp.maximum(jnp.abs(risk), noise))
-    look = partial(_falls_nearby, field, end, origin, risk - noise)
-    in_valley = jax.lax.cond(flat & resolved, lambda: ~look(), lambda: jnp.array(False))
+    in_valley = jax.lax.cond(
+        flat & resolved, lambda: ~_falls_nearby(field, end, origin, risk - noise), lambda: jnp.array(False)
+    )
     return certified & ((lowest > error) | in_valley)
 
 
