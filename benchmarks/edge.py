@@ -3,8 +3,8 @@
     python benchmarks/edge.py [linear] [gelu] [digits] [--quick] [--json edge.json] [--save]
 
 For every seed and learning rate: descent, the gradient flow, the central flow and edge flows of order one and two,
-from one start, at one time. Distances are from the centre of descent's oscillation (`flowsim.models`). Sharpness S,
-amplitude √tr Σ and the mean excess risk over the oscillation are those at the centre, of descent as measured; the risk
+from one start, at one time. Distances are from the centre of descent's oscillation. Sharpness S, amplitude
+√tr Σ and the mean excess risk over the oscillation are those at the centre, of descent as measured; the risk
 itself where no infimum is known. The roughness is by how much an amplitude differs from the next, in the mean: descent
 of period two has nearly none. With `--json` each run is kept as soon as it is there, and is not made a second time.
 """
@@ -21,9 +21,9 @@ import numpy as np
 from console import options, start, table
 
 import flowsim
-from flowsim.experiments import build, parse_overrides, read_scenario
-from flowsim.models import Centres
+from flowsim.comparison.models import Centres
 from flowsim.networks import split
+from flowsim.scenarios import build, parse_overrides, read_scenario
 
 SCENARIOS = Path(__file__).parents[1] / "scenarios"
 CASES = {

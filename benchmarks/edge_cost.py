@@ -29,10 +29,10 @@ import flowsim
 from flowsim.curvature import vectors
 from flowsim.curvature.davidson import eigenpairs_davidson
 from flowsim.curvature.third_derivative import contraction
-from flowsim.dynamics.complementarity import complementary_covariance, in_basis, symmetric_basis
-from flowsim.dynamics.field import gradient_field
-from flowsim.experiments import build, read_scenario
+from flowsim.edge.complementarity import complementary_covariance, in_basis, symmetric_basis
 from flowsim.networks import split
+from flowsim.scenarios import build, read_scenario
+from flowsim.solvers.field import gradient_field
 
 SCENARIO = Path(__file__).parents[1] / "scenarios" / "edge_of_stability.yaml"
 ETA, HELD, REFERENCE = 0.1, 2, 1e-9

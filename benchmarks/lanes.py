@@ -16,7 +16,7 @@ from console import begin, table
 from timing import once
 
 import flowsim
-from flowsim.dynamics import descend_lanes
+from flowsim.batch import descend_lanes
 from flowsim.networks import cast, split
 
 _RATE = 1e-4  # small, so that no lane ends before its last step

@@ -18,8 +18,8 @@ from console import options, start, table
 from large_flow import peak_bytes
 
 import flowsim
-from flowsim.memory import in_bytes
 from flowsim.networks import split
+from flowsim.runtime.memory import in_bytes
 
 SHAPE, CLASSES = (3, 16, 16), 10
 # Of an eigenvalue; the last record has flowsim's default.

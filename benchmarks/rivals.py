@@ -18,7 +18,7 @@ from courses import Course, NoResultError, Run, flat_stacks
 from fixed_step import descent, runge_kutta
 
 import flowsim
-from flowsim.dynamics.solvers import RungeKuttaChebyshev
+from flowsim.solvers import RungeKuttaChebyshev
 
 # Where a method holds p × p numbers and factorizes them, a single step of a larger network takes minutes.
 LARGEST_DENSE, LARGEST_LSODA = 2_000, 12_000

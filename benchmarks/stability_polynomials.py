@@ -1,4 +1,4 @@
-"""Make the table of stabilized fourth-order methods, `flowsim/dynamics/solvers/stability_polynomials.json`.
+"""Make the table of stabilized fourth-order methods, `flowsim/solvers/stability_polynomials.json`.
 
     python benchmarks/stability_polynomials.py
 
@@ -21,7 +21,7 @@ from numpy.polynomial import chebyshev
 
 HEIGHT = 0.95
 STAGES = [*range(5, 15), 16, 18, 20, 23, 26, 30, 35, 40, 46, 53, 61, 70, 80, 92, 106, 122]
-TABLE = Path(__file__).parents[1] / "flowsim/dynamics/solvers/stability_polynomials.json"
+TABLE = Path(__file__).parents[1] / "flowsim/solvers/stability_polynomials.json"
 # How much of the longest interval is asked for: P is not quite the optimal factor.
 SHARE = 0.985
 EXTENDED = np.longdouble

@@ -13,10 +13,10 @@ from scipy.integrate import LSODA
 from timing import once
 
 import flowsim
-from flowsim.dynamics.field import gradient_field
-from flowsim.experiments import read_scenario
-from flowsim.experiments.runner import build_network, read_data
-from flowsim.experiments.sweep.grid import points, start_key
+from flowsim.scenarios import read_scenario
+from flowsim.scenarios.runner import build_network, read_data
+from flowsim.solvers.field import gradient_field
+from flowsim.sweeps.grid import points, start_key
 
 jax.config.update("jax_enable_x64", True)
 

@@ -3,25 +3,25 @@
 import importlib
 import types
 
-from . import signals as signals, starting as starting  # first of all: see there
+from .runtime import signals as signals, starting as starting  # first of all: see there
 
 # isort: split
 from . import curvature as curvature, losses as losses, solvers as solvers, theory as theory
 from .comparison import (
     Comparison as Comparison,
+    FlowLimits as FlowLimits,
     Interrupted as Interrupted,
+    RunStatements as RunStatements,
     SharpnessAlong as SharpnessAlong,
     compare as compare,
+    edge_statements as edge_statements,
 )
 from .curvature import sharpness as sharpness, sharpness_gradient as sharpness_gradient
 from .dynamics import (
     SGD as SGD,
     Adam as Adam,
-    CentralFlow as CentralFlow,
     Descent as Descent,
-    DescentModel as DescentModel,
     Dynamics as Dynamics,
-    EdgeFlow as EdgeFlow,
     GradientDescent as GradientDescent,
     GradientFlow as GradientFlow,
     HeavyBall as HeavyBall,
@@ -29,15 +29,13 @@ from .dynamics import (
     Optax as Optax,
     Outcome as Outcome,
     RMSProp as RMSProp,
-    SharpnessLimitedController as SharpnessLimitedController,
     Stopping as Stopping,
     Trajectory as Trajectory,
     descend as descend,
     integrate as integrate,
 )
-from .edge_statements import RunStatements as RunStatements, edge_statements as edge_statements
-from .experiments import open_results as open_results
-from .flow_limits import FlowLimits as FlowLimits
+from .edge import CentralFlow as CentralFlow, DescentModel as DescentModel, EdgeFlow as EdgeFlow
+from .formatting import Progress as Progress
 from .networks import (
     Convolution as Convolution,
     Convolutional as Convolutional,
@@ -53,8 +51,9 @@ from .problems import (
     Problem as Problem,
     Risk as Risk,
 )
-from .progress import Progress as Progress
-from .sweeping import Sweep as Sweep, sweep as sweep
+from .results import open_results as open_results
+from .solvers.step_control import SharpnessLimitedController as SharpnessLimitedController
+from .sweeps.sweep import Sweep as Sweep, sweep as sweep
 
 
 def __getattr__(name: str) -> types.ModuleType:

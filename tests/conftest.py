@@ -17,7 +17,8 @@ import pytest
 from jaxtyping import install_import_hook
 
 # What speaks of arrays; to check all of the package would take each process some seconds more.
-_CHECKED = ["networks", "problems", "curvature", "dynamics", "probes", "theory", "norms", "data", "comparison"]
+_CHECKED = ["data", "networks", "losses", "problems", "curvature", "probes", "solvers", "dynamics", "edge", "batch"]
+_CHECKED += ["theory", "comparison"]
 with install_import_hook([f"flowsim.{name}" for name in _CHECKED], "shape_checks.checked"):
     import flowsim
     from flowsim.data import gaussian_teacher

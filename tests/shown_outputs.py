@@ -29,8 +29,9 @@ from sybil.evaluators.python import PythonEvaluator
 from sybil.parsers.markdown import CodeBlockParser
 
 from flowsim.cli.options import parser
+from flowsim.cli.template import templates
 from flowsim.cli.words import WORDS
-from flowsim.experiments import parse_overrides, read_scenario, templates
+from flowsim.scenarios import parse_overrides, read_scenario
 
 ROOT = Path(__file__).parents[1]
 _BASE = ROOT / "scenarios" / "residual.yaml"

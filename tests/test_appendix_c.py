@@ -10,11 +10,11 @@ from matplotlib.figure import Figure
 
 import flowsim
 from flowsim import Outcome, cli
-from flowsim.experiments import ScenarioError, parse_overrides, read_scenario
 from flowsim.papers.marion_chizat_2024 import AppendixC
 from flowsim.papers.marion_chizat_2024.noisy_claims import noisy_claims, over_edge
 from flowsim.papers.marion_chizat_2024.noisy_panel import draw_over_edge
 from flowsim.report.sweeps import runs
+from flowsim.scenarios import ScenarioError, parse_overrides, read_scenario
 
 SHIPPED = Path(__file__).parents[1] / "scenarios" / "appendix_c.yaml"
 RATES, SCALES, REPETITIONS = (0.01, 0.05), (0.4, 0.6), 4

@@ -9,14 +9,15 @@ from jax.flatten_util import ravel_pytree
 
 import flowsim
 from flowsim import GradientDescent, Outcome, Stopping
+from flowsim.batch import descend_lanes
+from flowsim.batch.activations import WITH_SLOPE
+from flowsim.batch.automatic import AutomaticKernel
+from flowsim.batch.deep_linear import DeepLinearKernel
+from flowsim.batch.layout import sum_over_samples
+from flowsim.batch.perceptron import PerceptronKernel
+from flowsim.batch.registry import kernel_for, register
 from flowsim.data import gaussian_teacher
-from flowsim.dynamics import descend_lanes, objective_floor
-from flowsim.dynamics.batch.activations import WITH_SLOPE
-from flowsim.dynamics.batch.automatic import AutomaticKernel
-from flowsim.dynamics.batch.deep_linear import DeepLinearKernel
-from flowsim.dynamics.batch.layout import sum_over_samples
-from flowsim.dynamics.batch.perceptron import PerceptronKernel
-from flowsim.dynamics.batch.registry import kernel_for, register
+from flowsim.dynamics import objective_floor
 
 slow = partial(pytest.param, marks=pytest.mark.slow)
 
@@ -211,7 +212,7 @@ def test_a_cycle_of_rounding_is_cut_short_without_changing_its_end(monkeypatch):
     networks, rates = start(linear, 64, jnp.float32), np.geomspace(0.01, 0.12, 64)
     steps = 6007
     cut = descend_lanes(networks, REGRESSION, learning_rates=rates, steps=steps)
-    monkeypatch.setattr(flowsim.dynamics.batch.groups, "_settle", _settle_nothing)
+    monkeypatch.setattr(flowsim.batch.groups, "_settle", _settle_nothing)
     full = descend_lanes(networks, REGRESSION, learning_rates=rates, steps=steps)
     for mine, theirs in zip(jax.tree.leaves(cut.networks), jax.tree.leaves(full.networks), strict=True):
         np.testing.assert_array_equal(mine, theirs)

@@ -10,10 +10,10 @@ from numpy.testing import assert_allclose
 
 import flowsim
 from flowsim import EmpiricalRisk, Outcome, Stopping, cli
-from flowsim.experiments import ScenarioError, read_scenario
 from flowsim.papers.lewkowycz_2020 import OneSample, Phases, Start, TwoLayers, ends
 from flowsim.papers.lewkowycz_2020.claims import peak_claim, phase_claims
 from flowsim.papers.lewkowycz_2020.measures import descents_of, single_of
+from flowsim.scenarios import ScenarioError, read_scenario
 
 WIDTH = 64
 SHIPPED = Path(__file__).parents[1] / "scenarios" / "catapult.yaml"
@@ -161,7 +161,7 @@ def test_every_claim_fails_where_the_runs_say_otherwise(results):
     ],
 )
 def test_the_figure_refuses_what_the_recursion_is_not_about(setting, message):
-    from flowsim.experiments import parse_overrides
+    from flowsim.scenarios import parse_overrides
 
     with pytest.raises(ScenarioError, match=message):
         read_scenario(SHIPPED, parse_overrides([setting]))

@@ -11,9 +11,9 @@ import scipy.optimize
 from jax.flatten_util import ravel_pytree
 
 import flowsim
-from flowsim.dynamics.complementarity import complementary_covariance, symmetric_basis
-from flowsim.experiments import build, read_scenario
+from flowsim.edge.complementarity import complementary_covariance, symmetric_basis
 from flowsim.networks import split
+from flowsim.scenarios import build, read_scenario
 
 ETA = 0.2
 EDGE = 2 / ETA

@@ -9,18 +9,13 @@ import pytest
 
 import flowsim
 from flowsim import cli
-from flowsim.dynamics import GradientFlow, memory_of
-from flowsim.experiments import (
-    Ahead,
-    BlockStore,
-    Pace,
-    build,
-    measure_pace,
-    outlook,
-    parse_overrides,
-    read_scenario,
-    theory_cells,
-)
+from flowsim.cli.ahead import Ahead
+from flowsim.cli.outlook import outlook
+from flowsim.cli.pace import Pace, measure_pace
+from flowsim.dynamics import GradientFlow
+from flowsim.scenarios import build, parse_overrides, read_scenario, theory_cells
+from flowsim.solvers.memory import memory_of
+from flowsim.sweeps import BlockStore
 
 SMALL = """
 data: {kind: gaussian, samples: 20, features: 3}
@@ -88,7 +83,7 @@ def nothing_runs(monkeypatch):
     def refuse(*_, **__):
         raise AssertionError("a run was begun")
 
-    for place in ("comparison.integrate", "comparison.descend", "experiments.sweep.compute.descend_lanes"):
+    for place in ("comparison.comparison.integrate", "comparison.comparison.descend", "sweeps.compute.descend_lanes"):
         monkeypatch.setattr(f"flowsim.{place}", refuse)
 
 
@@ -201,9 +196,9 @@ def test_a_quick_sweep_and_more_workers_take_less(ahead):
 def test_stored_blocks_are_seen(ahead, here):
     before = outlook(ahead(name="swept.yaml"), PACE)
     asked = ahead(name="swept.yaml")
-    from flowsim.experiments.sweep import plan
+    from flowsim.sweeps import plan
 
-    here_and_now = flowsim.experiments.environment()
+    here_and_now = flowsim.scenarios.environment()
     blocks = [placed.block for placed in plan(asked.scenario, here)]
     for block in blocks:
         asked.store.save(block.address(here_and_now), {})

@@ -11,8 +11,8 @@ import pytest
 import flowsim
 from flowsim.cli.jobs import read_jobs
 from flowsim.curvature import gauss_newton
-from flowsim.dynamics.field import gradient_field
 from flowsim.problems.chunks import activation_bytes, fitting_chunk, over_samples
+from flowsim.solvers.field import gradient_field
 
 RNG = np.random.default_rng(0)
 X, Y = RNG.standard_normal((37, 4)), RNG.standard_normal((37, 2))

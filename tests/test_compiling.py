@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 import flowsim
-from flowsim.compiling import compiled, is_traced, with_options
 from flowsim.networks.draws import standard_normal
+from flowsim.runtime.compiling import compiled, is_traced, with_options
 
 KEY = jax.random.key(3)
 
@@ -21,7 +21,7 @@ def options_of(monkeypatch):
     def noting(function, options, *, donate="none"):
         return lambda *args: found.append(dict(options))
 
-    monkeypatch.setattr("flowsim.compiling.with_options", noting)
+    monkeypatch.setattr("flowsim.runtime.compiling.with_options", noting)
 
     def options(*args, **choices):
         compiled(lambda *args: args, **choices)(*args)

@@ -9,8 +9,8 @@ from jax.flatten_util import ravel_pytree
 import flowsim
 from flowsim import Outcome
 from flowsim.dynamics import default_record_steps
-from flowsim.dynamics.field import gradient_field
 from flowsim.networks import cast, split
+from flowsim.solvers.field import gradient_field
 
 
 def flat(network):

@@ -11,11 +11,11 @@ import pytest
 from jax.flatten_util import ravel_pytree
 
 import flowsim
-from flowsim.dynamics.edge_field import EdgeField, EdgePoint, log_factor
-from flowsim.dynamics.field import gradient_field
-from flowsim.experiments import build, read_scenario
+from flowsim.edge.edge_field import EdgeField, EdgePoint, log_factor
 from flowsim.networks import split
+from flowsim.scenarios import build, read_scenario
 from flowsim.solvers import LowRankExtrapolation
+from flowsim.solvers.field import gradient_field
 
 FOREVER = flowsim.Stopping(gradient_norm=None)
 

@@ -10,10 +10,10 @@ import xarray
 
 import flowsim
 from flowsim import cli
-from flowsim.experiments import ScenarioError, parse_overrides, read_scenario
 from flowsim.papers.marion_2026 import AtTheEdge
 from flowsim.papers.marion_2026.claims import edge_claims
 from flowsim.papers.marion_2026.measures import Followed, Model, followed_of
+from flowsim.scenarios import ScenarioError, parse_overrides, read_scenario
 
 SHIPPED = Path(__file__).parents[1] / "scenarios" / "edge_nonlinear.yaml"
 RATE, COUNT = 0.1, 30

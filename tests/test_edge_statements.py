@@ -8,12 +8,13 @@ from table_checks import check_fits
 
 import flowsim
 from flowsim import FlowLimits, cli
+from flowsim.comparison.edge_statements import DISTANT, FALLS, HELD, SWING, edge_statements
 from flowsim.dynamics import Outcome
-from flowsim.edge_statements import DISTANT, FALLS, HELD, SWING, edge_statements
-from flowsim.experiments import Results, ScenarioError, read_scenario
 from flowsim.report import document, figures, summary as trajectories_summary, tables
 from flowsim.report.statements_table import statements_summary, statements_table
-from flowsim.runs import FLOW, GRADIENT_DESCENT, Run, run_coordinates
+from flowsim.results import Results
+from flowsim.results.runs import FLOW, GRADIENT_DESCENT, Run, run_coordinates
+from flowsim.scenarios import ScenarioError, read_scenario
 from flowsim.theory import Verdict
 
 ETA, EDGE = 0.1, 20.0

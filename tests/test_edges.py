@@ -14,8 +14,8 @@ import pytest
 import flowsim
 from flowsim import report
 from flowsim.cli import main
-from flowsim.edges import edge_of, own_edge_of
-from flowsim.runs import CURVATURE, THRESHOLD, Edge, Run, run_coordinates, runs_of
+from flowsim.results.edges import edge_of, own_edge_of
+from flowsim.results.runs import CURVATURE, THRESHOLD, Edge, Run, run_coordinates, runs_of
 
 SCENARIO = """
 seed: 0

@@ -13,9 +13,9 @@ import yaml
 
 import flowsim
 from flowsim import Outcome, SharpnessAlong, cli
+from flowsim.comparison.sharpness_course import spread_over
 from flowsim.dynamics import steps_until
 from flowsim.report import figures, rows, summary
-from flowsim.sharpness_course import spread_over
 
 CURVATURES = np.array([1.0, 0.3, 0.01])
 MINIMUM = np.array([1.0, 1.0, -1.0])

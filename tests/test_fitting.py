@@ -9,10 +9,10 @@ from rich.console import Console
 from table_checks import check_fits
 
 from flowsim.dynamics import Outcome
-from flowsim.experiments import TheoryResults
-from flowsim.experiments.theory_results import CheckedFlow
-from flowsim.report import claims_table, fitted, printed, theory_tables
-from flowsim.tables import empty_table
+from flowsim.formatting import empty_table, fitted, printed
+from flowsim.report import claims_table, theory_tables
+from flowsim.results import TheoryResults
+from flowsim.results.theory_results import CheckedFlow
 from flowsim.theory import Assumption, Claim, LargeProducts, LargeProductsSample, Statement, Verdict, judge
 
 LONG = "the sharpness of the limit of the flow never rises along descent by more than its error, " * 2

@@ -9,7 +9,7 @@ from jax.flatten_util import ravel_pytree
 
 import flowsim
 from flowsim.curvature import GaussNewton, ResidualCurvature, dense_hessian, gauss_newton
-from flowsim.dynamics.field import gradient_field
+from flowsim.solvers.field import gradient_field
 
 KEY = jax.random.key(1)
 

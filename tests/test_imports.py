@@ -18,5 +18,5 @@ def imported():
 @pytest.mark.parametrize("name", LATER)
 def test_what_only_results_need_is_not_imported(imported, name):
     assert "flowsim.integrate" not in imported  # it is a function
-    assert "flowsim.sweeping" in imported
+    assert "flowsim.sweeps.sweep" in imported
     assert name not in imported

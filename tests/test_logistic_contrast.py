@@ -9,10 +9,10 @@ import pytest
 
 import flowsim
 from flowsim import Outcome, cli
-from flowsim.experiments import ScenarioError, parse_overrides, read_scenario
 from flowsim.papers.wu_2024 import RiskOverTime
 from flowsim.papers.wu_2024.claims import logistic_claims
 from flowsim.papers.wu_2024.measures import Course, courses_of, margin_of
+from flowsim.scenarios import ScenarioError, parse_overrides, read_scenario
 
 SHIPPED = Path(__file__).parents[1] / "scenarios" / "logistic.yaml"
 SMALL = ["data.samples=40", "flow.gradient_norm=1e-4", "descent.learning_rates=[2, 150]", "sharpness=false"]

@@ -63,7 +63,7 @@ import jax
 jax.config.update("jax_enable_x64", True)
 import numpy as np, flowsim, equinox as eqx
 from jax.sharding import NamedSharding, PartitionSpec as P
-from flowsim.dynamics.solvers import StabilitySwitching
+from flowsim.solvers import StabilitySwitching
 
 mesh = jax.make_mesh((2,), ("devices",), axis_types=(jax.sharding.AxisType.Auto,))
 

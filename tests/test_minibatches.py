@@ -9,7 +9,8 @@ from jax.flatten_util import ravel_pytree
 
 import flowsim
 from flowsim import SGD, Outcome
-from flowsim.dynamics import Minibatches, descend_lanes
+from flowsim.batch import descend_lanes
+from flowsim.dynamics import Minibatches
 from flowsim.dynamics.checkpoint import Checkpoint
 
 SAMPLES = 20

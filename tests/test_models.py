@@ -11,12 +11,12 @@ from table_checks import check_fits
 
 import flowsim
 from flowsim import cli
-from flowsim.edge_statements import HELD
-from flowsim.experiments import ScenarioError, read_scenario
-from flowsim.models import Centres
+from flowsim.comparison.edge_statements import HELD
+from flowsim.comparison.models import Centres
 from flowsim.probes import MeanExcessRisk, MeanRisk
 from flowsim.report import figures, tables
 from flowsim.report.models_table import model_rows
+from flowsim.scenarios import ScenarioError, read_scenario
 from flowsim.theory import Verdict
 
 

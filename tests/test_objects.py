@@ -16,7 +16,7 @@ from table_checks import check_fits
 import flowsim
 from flowsim import report
 from flowsim.curvature.eigenpair import eigenpair_dense, eigenpairs_dense
-from flowsim.experiments import StoreError
+from flowsim.results import StoreError
 from flowsim.theory import Assumption, Claim, Statement, Statements, Verdict, judge
 
 MET = [Assumption("A1", True)]

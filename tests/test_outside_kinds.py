@@ -12,9 +12,9 @@ import xarray
 
 import flowsim
 from flowsim import cli
-from flowsim.experiments import parse_overrides, read_scenario, scenario_json_schema
-from flowsim.experiments.runner import build_network
-from flowsim.experiments.sweep import plan
+from flowsim.scenarios import parse_overrides, read_scenario, scenario_json_schema
+from flowsim.scenarios.runner import build_network
+from flowsim.sweeps import plan
 
 MODULE = """
 from typing import ClassVar

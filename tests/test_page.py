@@ -18,10 +18,10 @@ import flowsim
 from flowsim import cli, report
 from flowsim.cli import together
 from flowsim.data import gaussian_teacher
-from flowsim.recorded import recorded
 from flowsim.report.page import Entry, index_page, page
 from flowsim.report.page.courses import course_plots
 from flowsim.report.page.plot import curve_of, key_of, plain, span
+from flowsim.results.recorded import recorded
 
 # What may stand where a browser would load something: a part of the page, the data itself, or a file beside it.
 HERE = re.compile(r"#[\w-]+|data:[\w/,.;=+-]*|(figures/)?[\w-]+\.(pdf|nc|json|yaml)")

@@ -18,15 +18,15 @@ import flowsim
 from flowsim import cli, report
 from flowsim.data import gaussian_teacher
 from flowsim.dynamics import Outcome
-from flowsim.experiments import FIGURES, Results, StoreError
+from flowsim.formatting import format_number
 from flowsim.papers.marion_chizat_2024.generalization import gaps, regress
 from flowsim.papers.marion_chizat_2024.measures import LEARNED
 from flowsim.report.frame import sweep_frame
 from flowsim.report.page.sweep_plots import sweep_plots
 from flowsim.report.sweeps import runs, sweep_figures, sweep_summary, sweep_tables
 from flowsim.report.sweeps.intervals import quartiles, share_interval
-from flowsim.runs import FLOW, GRADIENT_DESCENT, RUN, Run, run_coordinates, runs_of
-from flowsim.tables import format_number
+from flowsim.results import FIGURES, Results, StoreError
+from flowsim.results.runs import FLOW, GRADIENT_DESCENT, RUN, Run, run_coordinates, runs_of
 from flowsim.theory import beside_sweep, minimal_sharpness_bounds
 
 SCALES, RATES, REPETITIONS = [0.3, 0.6, 0.9], [0.02, 0.06], 3

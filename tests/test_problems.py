@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 
 import flowsim
+from flowsim.batch import descend_lanes
 from flowsim.curvature import gauss_newton
-from flowsim.dynamics import descend_lanes
-from flowsim.dynamics.field import gradient_field
 from flowsim.networks import LinearNetwork
+from flowsim.solvers.field import gradient_field
 
 
 class Point(eqx.Module):

@@ -21,8 +21,8 @@ import flowsim
 from flowsim import cli
 from flowsim.dynamics import Outcome, driver, interruptible
 from flowsim.dynamics.how_far import WayGone
-from flowsim.progress import heard
-from flowsim.progress.bar import shown_on
+from flowsim.formatting import heard
+from flowsim.formatting.progress_bar import shown_on
 
 
 @pytest.fixture

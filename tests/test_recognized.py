@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import flowsim
-from flowsim.recognized import Recognized, recognized
+from flowsim.runtime.recognized import Recognized, recognized
 
 RNG = np.random.default_rng(0)
 X, Y = RNG.standard_normal((10, 3)), RNG.standard_normal(10)

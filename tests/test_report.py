@@ -15,14 +15,14 @@ import flowsim
 from flowsim import report
 from flowsim.data import gaussian_teacher
 from flowsim.dynamics import Outcome
-from flowsim.experiments import StoreError
-from flowsim.recorded import recorded
 from flowsim.report.figures import _apart
 from flowsim.report.page.courses import course_plots
 from flowsim.report.page.plot import plain
 from flowsim.report.panel import draw_curve
 from flowsim.report.view import Curve, TimeView, envelope_of, log_limits, time_view
-from flowsim.runs import runs_of
+from flowsim.results import StoreError
+from flowsim.results.recorded import recorded
+from flowsim.results.runs import runs_of
 
 RATES = [0.4, 0.1, 3.0]
 COLUMN = (3.3, 2.5)

@@ -5,8 +5,7 @@ import xml.etree.ElementTree as xml
 import pytest
 from rich.text import Text
 
-from flowsim.report import as_html, table_as_html
-from flowsim.tables import empty_table
+from flowsim.formatting import as_html, empty_table, table_as_html
 
 
 @pytest.fixture(scope="module")

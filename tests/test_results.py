@@ -11,7 +11,7 @@ import yaml
 
 import flowsim
 from flowsim import cli
-from flowsim.experiments import StoreError, theory_from_dataset, theory_to_dataset
+from flowsim.results import StoreError, theory_from_dataset, theory_to_dataset
 
 TINY = """
 data: {kind: gaussian, samples: 12, features: 2}

@@ -9,15 +9,10 @@ import pytest
 import yaml
 from pydantic import ValidationError
 
-from flowsim.experiments import keys
-from flowsim.experiments.reading import (
-    parse_overrides,
-    read_scenario,
-    resolved,
-    scenario_json_schema,
-)
-from flowsim.experiments.scenario import Scenario
 from flowsim.networks import PerceptronNetwork, shape_refusals
+from flowsim.scenarios import keys
+from flowsim.scenarios.reading import parse_overrides, read_scenario, resolved, scenario_json_schema
+from flowsim.scenarios.scenario import Scenario
 
 GOOD = """\
 seed: 3

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, given, settings, strategies as st
 
-from flowsim.experiments.reading import ScenarioError, parse_overrides, read_scenario
-from flowsim.experiments.scenario import Scenario
+from flowsim.scenarios.reading import ScenarioError, parse_overrides, read_scenario
+from flowsim.scenarios.scenario import Scenario
 
 GOOD = """\
 seed: 3

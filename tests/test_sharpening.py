@@ -11,7 +11,7 @@ import flowsim
 from flowsim.cli import main
 from flowsim.probes import Label, Moment, SelfStabilization, Sharpening
 from flowsim.probes.probe import columns_of
-from flowsim.trajectories import trajectories_of
+from flowsim.results.trajectories import trajectories_of
 
 NODES, END = 64, 1.0
 TARGET = 0.5

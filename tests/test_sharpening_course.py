@@ -12,13 +12,13 @@ import xarray
 
 import flowsim
 from flowsim import cli
-from flowsim.experiments import ScenarioError, parse_overrides, read_scenario
 from flowsim.papers.marion_2024 import Sharpening, SharpnessCourse
 from flowsim.papers.marion_2024.claims import sharpening_claims
 from flowsim.papers.marion_2024.course import COLUMNS
 from flowsim.papers.marion_2024.measures import Course, by_cell, courses_of
 from flowsim.papers.marion_2024.panels import sharpening
 from flowsim.probes import Moment
+from flowsim.scenarios import ScenarioError, parse_overrides, read_scenario
 
 SHIPPED = Path(__file__).parents[1] / "scenarios" / "sharpening.yaml"
 TARGET, RECORDS = 0.5, 24

@@ -13,8 +13,10 @@ import scipy.integrate
 from jax.flatten_util import ravel_pytree
 
 import flowsim
-from flowsim.dynamics.field import Measured, gradient_field
-from flowsim.dynamics.solvers import (
+from flowsim.networks import cast
+from flowsim.scenarios import read_scenario
+from flowsim.scenarios.runner import build_network, read_data
+from flowsim.solvers import (
     LowRankExtrapolation,
     Proposal,
     ProposedSteps,
@@ -23,11 +25,9 @@ from flowsim.dynamics.solvers import (
     StiffnessSwitching,
     default_solver,
 )
-from flowsim.dynamics.solvers.explicit_methods import explicit_methods, explicit_step, fourth_order
-from flowsim.experiments import read_scenario
-from flowsim.experiments.runner import build_network, read_data
-from flowsim.experiments.sweep.grid import points, start_key
-from flowsim.networks import cast
+from flowsim.solvers.explicit_methods import explicit_methods, explicit_step, fourth_order
+from flowsim.solvers.field import Measured, gradient_field
+from flowsim.sweeps.grid import points, start_key
 
 slow = partial(pytest.param, marks=pytest.mark.slow)
 

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 import flowsim
-from flowsim.dynamics.step_control import stability_interval
+from flowsim.solvers.step_control import stability_interval
 
 
 def quadratic(eigenvalues):

@@ -15,7 +15,7 @@ import xarray
 import yaml
 from matplotlib.figure import Figure
 
-from flowsim.experiments.store import StoreError, result_folder, write_atomically
+from flowsim.results.store import StoreError, result_folder, write_atomically
 
 SCENARIO = {
     "seed": 0,
@@ -254,7 +254,7 @@ def test_an_overwriting_run_that_writes_nothing_takes_nothing_away(tmp_path, mon
     write_all(result_folder(tmp_path, "mlp", SCENARIO))
     before = files(tmp_path)
     results = result_folder(tmp_path, "mlp", OTHER, overwrite=True)
-    monkeypatch.setattr("flowsim.experiments.store._write_bytes", lambda path, content: fill_disk(path))
+    monkeypatch.setattr("flowsim.results.store._write_bytes", lambda path, content: fill_disk(path))
     with pytest.raises(StoreError, match="No space left on device"):
         results.write_scenario(OTHER, ENVIRONMENT)
     assert files(tmp_path) == before
@@ -286,7 +286,7 @@ def test_a_name_that_leaves_the_output_folder_is_refused(tmp_path, name):
 
 CROWDED = """
 import sys, resource, numpy, xarray, pathlib
-from flowsim.experiments.store import StoreError, result_folder
+from flowsim.results.store import StoreError, result_folder
 results = result_folder(pathlib.Path(sys.argv[1]), "mlp", {})
 dataset = xarray.Dataset({"a": ("t", numpy.random.default_rng(0).normal(size=100_000))})
 dataset.to_netcdf(engine="h5netcdf")

@@ -17,14 +17,15 @@ from flowsim import Outcome, Stopping, cli
 from flowsim.curvature import top_eigenpair
 from flowsim.curvature.hessian import DENSE_UP_TO
 from flowsim.data import gaussian_teacher
-from flowsim.experiments import BlockStore, Scenario, StoreError, default_jobs, environment, read_scenario, run_sweep
-from flowsim.experiments.runner import build_network, build_problem, read_data
-from flowsim.experiments.sweep import block, compute, critical as bisection, measures, plan
-from flowsim.experiments.sweep.grid import axis_names, points, start_key
-from flowsim.experiments.sweep.workers import InProcess
+from flowsim.results import StoreError
+from flowsim.scenarios import Scenario, environment, read_scenario
+from flowsim.scenarios.runner import build_network, build_problem, read_data
+from flowsim.sweeps import BlockStore, block, compute, critical as bisection, default_jobs, measures, plan, run_sweep
+from flowsim.sweeps.grid import axis_names, points, start_key
+from flowsim.sweeps.workers import InProcess
 
 # Not by its name, which is that of a function too.
-WORKERS = import_module("flowsim.experiments.sweep.workers")
+WORKERS = import_module("flowsim.sweeps.workers")
 DATA = "data: {kind: gaussian, samples: 20, features: 3, test_samples: 7}"
 NETWORK = "network: {kind: mlp, depth: 3, scale: 0.5}"
 SWEEP = """
@@ -516,7 +517,7 @@ def test_a_full_disk_ends_in_one_message_and_the_run_goes_on_when_there_is_room(
         path.write_bytes(content)
 
     with monkeypatch.context() as patch:
-        patch.setattr("flowsim.experiments.sweep.store._write", write)
+        patch.setattr("flowsim.sweeps.store._write", write)
         with pytest.raises(StoreError, match=r"No space left on device; make room and run this again"):
             swept(tmp_path)
     assert len([path for path in (tmp_path / "blocks").rglob("*") if path.is_file()]) == 1

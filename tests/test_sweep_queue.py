@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from flowsim.experiments.sweep.queue import BlockQueue
+from flowsim.sweeps.queue import BlockQueue
 
 
 @dataclass(frozen=True)

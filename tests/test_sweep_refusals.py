@@ -3,7 +3,7 @@
 import pytest
 
 from flowsim import cli
-from flowsim.experiments import ScenarioError, parse_overrides, read_scenario
+from flowsim.scenarios import ScenarioError, parse_overrides, read_scenario
 
 PAPER = "flowsim.papers.marion_chizat_2024"
 HEAD = """\

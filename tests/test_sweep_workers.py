@@ -19,21 +19,13 @@ import pytest
 
 from flowsim import cli
 from flowsim.data import DataError
-from flowsim.experiments import (
-    BlockStore,
-    ClusterError,
-    PendingSweep,
-    environment,
-    read_scenario,
-    resolved,
-    result_folder,
-    sweeps_ahead,
-)
-from flowsim.experiments.sweep import cluster as CLUSTER, plan
-from flowsim.experiments.sweep.workers import InProcess, Spawned
+from flowsim.results import result_folder
+from flowsim.scenarios import environment, read_scenario, resolved
+from flowsim.sweeps import BlockStore, ClusterError, PendingSweep, cluster as CLUSTER, plan, sweeps_ahead
+from flowsim.sweeps.workers import InProcess, Spawned
 
 # Not by its name, which is that of a function too.
-WORKERS = import_module("flowsim.experiments.sweep.workers")
+WORKERS = import_module("flowsim.sweeps.workers")
 SCENARIO = """
 data: {kind: gaussian, samples: 20, features: 3}
 network: {kind: mlp, depth: 3, scale: 0.5}

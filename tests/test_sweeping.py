@@ -23,11 +23,11 @@ from own_networks import first_weight, make, regression
 
 import flowsim
 from flowsim import Outcome
-from flowsim.experiments import StoreError
-from flowsim.experiments.sweep import compute
-from flowsim.experiments.sweep.grid import start_key
+from flowsim.results import StoreError
+from flowsim.sweeps import compute
+from flowsim.sweeps.grid import start_key
 
-WORKERS = import_module("flowsim.experiments.sweep.workers")
+WORKERS = import_module("flowsim.sweeps.workers")
 OVER = {"scale": [0.5, 0.8], "noise": [0.2, 0.9], "learning_rate": [0.1, 0.02, 9.0]}
 OPTIONS = {"repetitions": 2, "steps": 60, "seed": 5, "probes": [first_weight]}
 

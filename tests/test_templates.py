@@ -9,12 +9,12 @@ from pydantic import Field
 
 import flowsim
 from flowsim import cli
-from flowsim.experiments import read_scenario, resolved, scenario_json_schema
-from flowsim.experiments.commented import WIDTH, default_of
-from flowsim.experiments.keys import keys
-from flowsim.experiments.template import Template, scenario_folder, templates
+from flowsim.cli.commented import WIDTH, default_of
+from flowsim.cli.template import Template, scenario_folder, templates
 from flowsim.kinds import Made, recipe_of
 from flowsim.kinds.described import meanings
+from flowsim.scenarios import read_scenario, resolved, scenario_json_schema
+from flowsim.scenarios.keys import keys
 
 ROOT = Path(flowsim.__file__).parents[1]
 TEMPLATES: dict[str, Template] = templates()
@@ -144,7 +144,7 @@ def test_the_wheel_holds_the_scenarios_where_they_are_looked_for(monkeypatch, tm
     included = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["hatch"]["build"]["targets"]["wheel"]
     assert included["force-include"] == {"scenarios": "flowsim/scenarios"}
     (tmp_path / "flowsim" / "scenarios").mkdir(parents=True)
-    monkeypatch.setattr("flowsim.experiments.template._PACKAGE", tmp_path / "flowsim")
+    monkeypatch.setattr("flowsim.cli.template._PACKAGE", tmp_path / "flowsim")
     assert scenario_folder() == tmp_path / "flowsim" / "scenarios"
 
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from flowsim import cli
-from flowsim.experiments import check_theory, read_scenario, theory_cells
+from flowsim.scenarios import check_theory, read_scenario, theory_cells
 from flowsim.theory import Verdict
 
 DATA = "data: {kind: gaussian, samples: 20, features: 3}\n"

@@ -7,7 +7,7 @@ from typing import Any
 import mkdocs_gen_files
 import yaml
 
-from flowsim.experiments import scenario_json_schema
+from flowsim.scenarios import scenario_json_schema
 
 HEAD = """# Keys of a scenario
 

@@ -11,9 +11,9 @@ from pydantic import Field
 
 import flowsim
 from flowsim.data import Data, DataSource
-from flowsim.experiments import Figure
 from flowsim.networks import NetworkRecipe
-from flowsim.runs import runs_of
+from flowsim.results import Figure
+from flowsim.results.runs import runs_of
 
 
 class Waves(DataSource):

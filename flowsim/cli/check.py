@@ -9,11 +9,16 @@ from rich import box
 from rich.table import Table
 from rich.text import Text
 
-from ..experiments import BLOCKS, Ahead, BlockStore, Outlook, default_jobs, in_hours, measure_pace, outlook
-from ..memory import device_bytes, in_bytes
+from ..results import BLOCKS
+from ..runtime.memory import device_bytes, in_bytes
+from ..scenarios import in_hours
+from ..sweeps import BlockStore, default_jobs
+from .ahead import Ahead
 from .device import choose_device
 from .jobs import Job, read_jobs
 from .options import add_run_options
+from .outlook import Outlook, outlook
+from .pace import measure_pace
 from .run import Terminal
 from .word import Word
 

@@ -12,11 +12,12 @@ from collections.abc import Iterator, Sequence
 
 import jax
 
-from .. import signals, starting
 from ..data import DataError
-from ..experiments import ScenarioError, StoreError, scenario_json_schema
-from ..memory import is_out_of_memory
-from ..tables import printable
+from ..formatting import printable
+from ..results import StoreError
+from ..runtime import signals, starting
+from ..runtime.memory import is_out_of_memory
+from ..scenarios import ScenarioError, scenario_json_schema
 from .closed import silence
 from .crew import crew_for
 from .device import choose_device

@@ -5,7 +5,8 @@ import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
-from ..experiments import ClusterError, ScenarioError, Workers, default_device, default_jobs, workers
+from ..scenarios import ScenarioError, default_device
+from ..sweeps import ClusterError, Workers, default_jobs, workers
 from .jobs import Job
 
 

@@ -2,7 +2,7 @@
 
 import jax
 
-from ..experiments import ScenarioError
+from ..scenarios import ScenarioError
 
 
 def choose_device(kind: str | None) -> None:

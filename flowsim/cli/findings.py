@@ -8,18 +8,10 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 
 from ..comparison import Comparison
-from ..experiments import (
-    SWEEP,
-    THEORY,
-    ResultFolder,
-    SweepResults,
-    TheoryResults,
-    environment,
-    open_results,
-    resolved,
-    theory_to_dataset,
-)
-from ..tables import printable
+from ..formatting import printable
+from ..results import SWEEP, THEORY, ResultFolder, TheoryResults, open_results, theory_to_dataset
+from ..scenarios import environment, resolved
+from ..sweeps import SweepResults
 from .jobs import Job
 
 if TYPE_CHECKING:
@@ -59,7 +51,8 @@ def report(folder: ResultFolder, name: str, written: list[Path], console: Consol
     What a scenario asks for that was just run is trusted.
     """
     with console.status(f"{name}: tables, figures and page"):
-        from ..report import document, fitted  # not above: what only stores needs no Matplotlib
+        from ..formatting import fitted  # not above: what only stores needs no Matplotlib
+        from ..report import document
 
         made = document(open_results(folder.path, trust=trust), name)
         written = [*written, *made.write(folder)]

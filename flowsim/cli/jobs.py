@@ -7,11 +7,11 @@ from pathlib import Path
 
 import equinox as eqx
 
-from ..experiments import (
-    BLOCKS,
-    BlockStore,
+from ..probes import Probe
+from ..problems import Problem
+from ..results import BLOCKS, ResultFolder, result_folder
+from ..scenarios import (
     Cell,
-    ResultFolder,
     Scenario,
     ScenarioError,
     build,
@@ -19,11 +19,9 @@ from ..experiments import (
     passes_in_words,
     read_scenario,
     resolved,
-    result_folder,
     theory_cells,
 )
-from ..probes import Probe
-from ..problems import Problem
+from ..sweeps import BlockStore
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from pathlib import Path
 import jax
 import platformdirs
 
-from ..compiling import keep_programs_in, programs_folder
+from ..runtime.compiling import keep_programs_in, programs_folder
 
 _MOST_BYTES = 2**29
 _TRIAL = Path(__file__).with_name("trial_of_kept_programs.py")

@@ -6,7 +6,9 @@ import shlex
 from collections.abc import Sequence
 from pathlib import Path
 
-from ..experiments import ScenarioError, StoreError, Template, refuse_unwritable, templates, write_atomically
+from ..results import StoreError, refuse_unwritable, write_atomically
+from ..scenarios import ScenarioError
+from .template import Template, templates
 from .word import Word
 
 

@@ -6,7 +6,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..data import DataError
-from ..experiments import ResultFolder, ScenarioError, StoreError, open_results, refuse_obstacles
+from ..results import ResultFolder, StoreError, open_results, refuse_obstacles
+from ..scenarios import ScenarioError
 from .findings import report
 from .run import Terminal
 from .together import conclude

@@ -5,8 +5,10 @@ from typing import TYPE_CHECKING
 
 from rich.console import Console
 
-from ..experiments import BLOCKS, BlockStore, PendingSweep, Workers, check_theory, run, sweeps_ahead
-from ..progress.bar import shown_on
+from ..formatting.progress_bar import shown_on
+from ..results import BLOCKS
+from ..scenarios import check_theory, run
+from ..sweeps import BlockStore, PendingSweep, Workers, sweeps_ahead
 from .closed import silence
 from .findings import Findings, report, store
 from .jobs import Job

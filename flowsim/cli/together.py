@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 from rich.console import Console
 
-from ..experiments.store import write_atomically
-from ..tables import printable
+from ..formatting import printable
+from ..results.store import write_atomically
 
 if TYPE_CHECKING:
     from ..report import Document

@@ -4,10 +4,11 @@ import difflib
 from collections.abc import Sequence
 from pathlib import Path
 
-from ..experiments import ScenarioError, templates
+from ..scenarios import ScenarioError
 from .check import CHECK
 from .new import NEW
 from .redraw import REPORT
+from .template import templates
 from .word import Word
 
 WORDS: dict[str, Word] = {word.name: word for word in (REPORT, NEW, CHECK)}

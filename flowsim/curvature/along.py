@@ -9,9 +9,9 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int, PyTree
 
-from ..compiling import compiled
 from ..networks import records, split
 from ..problems import Problem
+from ..runtime.compiling import compiled
 from . import vectors
 from .branches import branches_of
 from .eigenpair import MANY_WEIGHTS, Eigenpairs, checked_rtol, default_rtol

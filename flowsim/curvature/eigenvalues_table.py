@@ -7,7 +7,7 @@ import numpy as np
 from rich.table import Table
 from rich.text import Text
 
-from ..tables import empty_table, format_number
+from ..formatting import empty_table, format_number
 
 _DIGITS = 10
 _MOST_ROWS = 24

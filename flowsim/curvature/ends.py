@@ -9,9 +9,9 @@ import jax.numpy as jnp
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, PyTree
 
-from ..compiling import compiled
 from ..networks import Places, cast, split, weight_dtype
 from ..problems import Problem, check_problem
+from ..runtime.compiling import compiled
 from . import vectors
 from .eigenpair import Eigenpairs, checked_rtol, eigenpairs_dense, eigenpairs_lanczos
 from .hessian import DENSE_UP_TO, hessian_product, hessian_rows

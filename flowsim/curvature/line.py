@@ -11,7 +11,7 @@ Rows = dict[str, tuple[Any, Any, Any]]
 
 def table_text(rows: Rows, products: Any) -> str:
     """Return the table of eigenvalues for the terminal."""
-    from ..tables import printed  # not above, as in the next function: rich takes a moment to import
+    from ..formatting import printed  # not above, as in the next function: rich takes a moment to import
     from .eigenvalues_table import eigenvalues_table
 
     return printed(eigenvalues_table(rows, products))
@@ -19,7 +19,7 @@ def table_text(rows: Rows, products: Any) -> str:
 
 def table_html(rows: Rows, products: Any) -> str:
     """Return the table of eigenvalues for a notebook."""
-    from ..tables import table_as_html
+    from ..formatting import table_as_html
     from .eigenvalues_table import eigenvalues_table
 
     return table_as_html(eigenvalues_table(rows, products))

@@ -6,9 +6,9 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, PyTree
 
-from ..compiling import compiled
 from ..networks import cast, split, weight_dtype
 from ..problems import Problem
+from ..runtime.compiling import compiled
 from . import vectors
 from .eigenpair import Eigenpairs, checked_rtol
 from .ends import end_pairs

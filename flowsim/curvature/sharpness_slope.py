@@ -8,9 +8,9 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PyTree
 
-from ..compiling import compiled, is_traced
 from ..networks import cast, split, weight_dtype
 from ..problems import Problem, check_problem
+from ..runtime.compiling import compiled, is_traced
 from . import vectors
 from .closures import opened
 from .eigenpair import Eigenpair

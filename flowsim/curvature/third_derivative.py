@@ -9,9 +9,9 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int, PyTree
 
-from ..compiling import compiled
 from ..networks import cast, split, weight_dtype
 from ..problems import Problem, check_problem
+from ..runtime.compiling import compiled
 from . import vectors
 
 Objective = Callable[[PyTree], Float[Array, ""]]

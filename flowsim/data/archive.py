@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from ..memory import beyond_memory
+from ..runtime.memory import beyond_memory
 from .arrays import DataError
 from .naming import Names, known, refuse_repeated
 

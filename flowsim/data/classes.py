@@ -14,7 +14,7 @@ from pydantic_core import PydanticCustomError
 
 from ..kinds import refusal
 from ..kinds.values import Count, CountOrZero, distinct
-from ..memory import beyond_memory
+from ..runtime.memory import beyond_memory
 from .arrays import DataError
 from .scaling import standardize_together
 from .source import Data, DataSource, Labels, Samples

@@ -12,7 +12,7 @@ from pydantic_core import PydanticCustomError
 
 from ..kinds import refusal, too_large
 from ..kinds.values import MOST_NUMBERS, Condition, Count, CountOrZero
-from ..memory import beyond_memory
+from ..runtime.memory import beyond_memory
 from .arrays import Array, DataError
 from .scaling import unit_regressor
 from .source import SOURCES, Data, DataSource

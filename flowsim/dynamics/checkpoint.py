@@ -14,7 +14,7 @@ import equinox as eqx
 import jax
 from jaxtyping import PyTree
 
-from ..identity import identity_of
+from ..runtime.identity import identity_of
 
 State = TypeVar("State")
 

@@ -10,13 +10,13 @@ import numpy as np
 from equinox.internal import nondifferentiable_backward
 from jaxtyping import ArrayLike, PyTree
 
-from ..compiling import is_traced
+from ..formatting import Listener
 from ..probes import Probe
 from ..problems import Problem
-from ..progress import Listener
+from ..runtime.compiling import is_traced
+from ..solvers.field import check_step_count, checked_parts, constant
 from .descent import Descent
 from .driver import Request
-from .field import check_step_count, checked_parts, constant
 from .gradient_descent import GradientDescent
 from .how_far import StepsTaken, drive_heard
 from .optimizers import as_descent

@@ -14,8 +14,8 @@ from jax.core import Tracer
 from jaxtyping import Array, ArrayLike, Bool, Float, Int, PyTree
 
 from ..kinds import Registry
+from ..solvers.field import GradientField, constant, norm
 from .dynamics import Attempt, Clock, Dynamics
-from .field import GradientField, constant, norm
 from .minibatches import Draw, Minibatches
 from .outcome import Outcome
 

@@ -11,12 +11,12 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, ArrayLike, Bool, Float, Int, PyTree
 
-from ..compiling import compiled, is_traced
 from ..networks import split
 from ..problems import Problem
+from ..runtime.compiling import compiled, is_traced
+from ..solvers.field import GradientField, gradient_field
 from .checkpoint import Checkpoint
 from .dynamics import Attempt, Clock, Dynamics
-from .field import GradientField, gradient_field
 from .interruptible import advance_to_end, steps_per_second
 from .outcome import ASKS, Outcome, or_else
 from .records import Instruments, check_same_shapes

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, ArrayLike, Bool, Float, Int, PyTree
 
 from ..kinds import Registry
-from .field import GradientField
+from ..solvers.field import GradientField
 
 
 class Clock(eqx.Module):

@@ -9,10 +9,10 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, PyTree
 
 from ..networks import Places
+from ..solvers.field import GradientField, VectorField, norm
+from ..solvers.stepper import Stepper, StepperState
 from .dynamics import Attempt, Clock, Dynamics
-from .field import GradientField, VectorField, norm
 from .outcome import Outcome, or_else
-from .stepper import Stepper, StepperState
 
 
 class FlowState(eqx.Module):

@@ -10,10 +10,10 @@ from jaxtyping import Array, ArrayLike, Float, Int, PyTree
 
 from ..networks import split, weight_dtype
 from ..problems import Problem
+from ..solvers.field import GradientField, norm
+from ..solvers.stepper import Stepper, check_solver, stepper_for, tolerances
 from .dynamics import DYNAMICS
-from .field import GradientField, norm
 from .flow import Flow, FlowState
-from .stepper import Stepper, check_solver, stepper_for, tolerances
 
 
 @DYNAMICS.register("gradient_flow")

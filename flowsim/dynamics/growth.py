@@ -7,8 +7,8 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, PyTree
 
 from ..curvature import inner_product
-from ..norms import angle_between
-from .field import GradientField, norm
+from ..networks.norms import angle_between
+from ..solvers.field import GradientField, norm
 
 # The part of the gradient that a slope has to be: less may be rounding, where a gradient is to be zero along a step.
 _SLOPE = 1e-6

@@ -7,8 +7,8 @@ from typing import Any, Protocol
 import numpy as np
 from jaxtyping import Array
 
-from ..compiling import is_traced
-from ..progress import Listener, Progress, check_progress, heard
+from ..formatting import Listener, Progress, check_progress, heard
+from ..runtime.compiling import is_traced
 from .descent import words
 from .driver import Request, RunState, drive
 from .outcome import Outcome

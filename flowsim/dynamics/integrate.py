@@ -13,14 +13,14 @@ from equinox.internal import nondifferentiable
 from jax.core import Tracer
 from jaxtyping import Array, ArrayLike, Float, PyTree
 
-from ..compiling import is_traced
+from ..formatting import Listener
 from ..probes import Probe
 from ..problems import Problem
-from ..progress import Listener
+from ..runtime.compiling import is_traced
+from ..solvers.field import check_step_count, checked_parts, constant
 from .descent import Descent
 from .driver import Request
 from .dynamics import Dynamics
-from .field import check_step_count, checked_parts, constant
 from .gradient_flow import GradientFlow
 from .how_far import WayGone, drive_heard
 from .records import instruments

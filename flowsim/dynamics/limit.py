@@ -11,7 +11,7 @@ from ..curvature import Surroundings, both_ends, eigenpairs_lanczos, hessian_pro
 from ..curvature.vectors import row, scattered_like
 from ..networks import cast, weight_dtype
 from ..problems import Problem
-from .field import GradientField, gradient_field, norm
+from ..solvers.field import GradientField, gradient_field, norm
 from .growth import falls_for_ever
 from .outcome import Outcome, or_else
 from .stopping import Stopping, standard_remaining

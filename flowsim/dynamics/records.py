@@ -18,8 +18,8 @@ from ..probes import (
     SquaredDistance,
     probe_of,
 )
+from ..solvers.field import GradientField
 from .dynamics import Clock, Dynamics
-from .field import GradientField
 
 STANDARD = (Risk(), ExcessRisk(), SquaredDistance(), GradientNorm())
 

@@ -10,7 +10,7 @@ from jax.core import Tracer
 from jaxtyping import Array, Float, PyTree
 
 from ..problems import Problem, check_problem
-from .field import constant
+from ..solvers.field import constant
 
 
 class _OfThePrecision(float):

@@ -172,7 +172,7 @@ class Trajectory(eqx.Module):
         As `Comparison.to_dataset`, for one run, its sharpness at the end computed unless it is known. Raises
         `ValueError` for a batch of runs and inside `jax.jit`.
         """
-        from ..trajectories import dataset_of
+        from ..results.trajectories import dataset_of
 
         if is_batch(self):
             raise ValueError(

@@ -9,9 +9,9 @@ from jax.core import Tracer
 from jax.custom_batching import sequential_vmap
 from jaxtyping import Array, ArrayLike, Bool, Float, Int, PyTree
 
-from ..compiling import compiled
 from ..problems import Problem
-from .field import GradientField, gradient_field
+from ..runtime.compiling import compiled
+from ..solvers.field import GradientField, gradient_field
 from .growth import grows_along
 from .limit import second_verdict
 from .outcome import ASKS, Outcome

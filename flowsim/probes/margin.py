@@ -6,7 +6,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from ..networks import split
-from ..norms import norm
+from ..networks.norms import norm
 from .probe import PROBES, Label, Moment, Probe
 
 # A network is homogeneous of the degree that Euler's theorem finds, if that is as near to a whole number as this.

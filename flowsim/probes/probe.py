@@ -11,7 +11,7 @@ from jaxtyping import Array, Float, PyTree
 
 from ..kinds import Registry
 from ..problems import Problem
-from ..recognized import recognized
+from ..runtime.recognized import recognized
 
 
 @dataclass(frozen=True)

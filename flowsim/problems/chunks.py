@@ -11,7 +11,7 @@ import numpy as np
 from jax.extend.core import ClosedJaxpr, Jaxpr, JaxprEqn, Var
 from jaxtyping import Array, PyTree
 
-from ..memory import device_bytes
+from ..runtime.memory import device_bytes
 
 # What a linearized gradient keeps of every value: measured 1.5, as compiled programs recompute those that are cheap.
 _COPIES = 2

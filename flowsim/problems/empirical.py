@@ -11,9 +11,10 @@ from jax.core import Tracer
 from jaxtyping import Array, Bool, Float, Int, PyTree
 from numpy.typing import ArrayLike
 
+from ..losses import Loss, SquaredError
+from ..losses.pointwise import as_loss
 from .chunks import activation_bytes, checked_chunk, fitting_chunk, over_samples, pass_bytes
 from .given import check_bound, check_finite, check_whole, checked_classes, number, real
-from .losses import Loss, SquaredError, as_loss
 from .problem import Outputs, Problem
 from .sample import check_model, predicted, sample_loss
 

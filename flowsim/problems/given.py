@@ -7,7 +7,7 @@ from jax.core import Tracer
 from jaxtyping import Array, Float
 from numpy.typing import ArrayLike
 
-from .losses import Loss
+from ..losses import Loss
 from .sample import reason_of
 
 

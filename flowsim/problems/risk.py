@@ -12,10 +12,10 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PyTree
 
-from ..compiling import compiled
 from ..networks import split, weight_dtype
-from ..norms import norm
-from ..recognized import recognized
+from ..networks.norms import norm
+from ..runtime.compiling import compiled
+from ..runtime.recognized import recognized
 from .given import number
 from .problem import Problem
 from .sample import reason_of

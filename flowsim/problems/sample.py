@@ -9,8 +9,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from ..losses import Loss
 from ..networks import Fixed, with_slices
-from .losses import Loss
 
 
 def predicted(network: Callable[[Array], Array], x: Array) -> Array:

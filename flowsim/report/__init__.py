@@ -1,7 +1,7 @@
 """Stored data sets become documents: tables, summaries and figures of runs, of sweeps, and of the theory."""
 
-from ..experiments import FIGURES as FIGURES, Figure as Figure
-from ..tables import as_html as as_html, fitted as fitted, printed as printed, table_as_html as table_as_html
+from ..formatting import as_html as as_html, fitted as fitted, printed as printed, table_as_html as table_as_html
+from ..results import FIGURES as FIGURES, Figure as Figure
 from ..theory import Claim as Claim
 from .claims_table import claims_summary as claims_summary, claims_table as claims_table
 from .document import (

@@ -7,7 +7,7 @@ from typing import Any
 from rich.table import Table
 from rich.text import Text
 
-from ..tables import empty_table, finite_or_none
+from ..formatting import empty_table, finite_or_none
 from ..theory import Claim, Verdict
 
 

@@ -13,7 +13,9 @@ import xarray
 from matplotlib.figure import Figure
 from rich.text import Text
 
-from ..experiments import (
+from ..formatting import as_html, printable
+from ..kinds import UnknownKindError
+from ..results import (
     Figure as AskedFigure,
     ResultFolder,
     Results,
@@ -24,11 +26,9 @@ from ..experiments import (
     refuse_obstacles,
     theory_from_dataset,
 )
-from ..experiments.failing import failing
-from ..experiments.store import SCENARIO, SUMMARY, SWEEP, THEORY, TRAJECTORIES
-from ..kinds import UnknownKindError
-from ..recorded import recorded
-from ..tables import as_html, printable
+from ..results.recorded import recorded
+from ..results.store import SCENARIO, SUMMARY, SWEEP, THEORY, TRAJECTORIES
+from ..scenarios.failing import failing
 from ..theory import Claim
 from .claims_table import claims_summary, claims_table
 from .figures import figures as trajectories_figures
@@ -60,7 +60,10 @@ class Document:
 
     def write(self, folder: ResultFolder) -> list[Path]:
         """Write summary, figures and the page, and return their paths. Raises `StoreError` as the folder does."""
-        from .page import Panel, page  # takes a moment to import
+        from .page import (
+            Panel,
+            page,  # takes a moment to import
+        )
 
         paths = [folder.write_summary(self.summary)]
         drawn = {name: folder.write_figure(name, figure) for name, figure in self.figures.items()}

@@ -9,9 +9,9 @@ import xarray
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from ..flow_limits import LIMIT
-from ..recorded import Recorded, RecordedRun, recorded
-from ..runs import Run
+from ..comparison.flow_limits import LIMIT
+from ..results.recorded import Recorded, RecordedRun, recorded
+from ..results.runs import Run
 from .labels import LABELS
 from .model_figures import model_figures
 from .panel import add_legend, draw_curve, empty_figure, in_view, name_of

@@ -8,10 +8,10 @@ import numpy as np
 import xarray
 
 from ..dynamics import Outcome
-from ..quantities import NOT_ASKED, attributes
-from ..runs import DYNAMICS, LEARNING_RATE, RUN
+from ..results.quantities import NOT_ASKED, attributes
+from ..results.runs import DYNAMICS, LEARNING_RATE, RUN
+from ..results.trajectories import RECORD
 from ..theory import Statement
-from ..trajectories import RECORD
 from .sweeps import runs
 
 if TYPE_CHECKING:

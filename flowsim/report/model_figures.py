@@ -8,9 +8,9 @@ import xarray
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from ..edge_statements import models_of
-from ..models import DISTANCE, MEAN_EXCESS_RISK, MEAN_RISK, SHARPNESS
-from ..recorded import Recorded, RecordedRun, recorded
+from ..comparison.edge_statements import models_of
+from ..comparison.models import DISTANCE, MEAN_EXCESS_RISK, MEAN_RISK, SHARPNESS
+from ..results.recorded import Recorded, RecordedRun, recorded
 from .legend import legend_above
 from .style import FLOW, MAJOR_TICKS, MINOR_TICKS, STYLE, THRESHOLD
 

@@ -8,10 +8,10 @@ import numpy as np
 import xarray
 from rich.table import Table
 
-from ..edge_statements import common_time, models_of
-from ..models import DISTANCE, MEAN_EXCESS_RISK, MEAN_RISK, OSCILLATION, SHARPNESS
-from ..recorded import Recorded, RecordedRun, recorded
-from ..tables import empty_table, format_number
+from ..comparison.edge_statements import common_time, models_of
+from ..comparison.models import DISTANCE, MEAN_EXCESS_RISK, MEAN_RISK, OSCILLATION, SHARPNESS
+from ..formatting import empty_table, format_number
+from ..results.recorded import Recorded, RecordedRun, recorded
 
 _PREDICTED = ("sharpness", OSCILLATION.name, MEAN_RISK.name, MEAN_EXCESS_RISK.name)
 _REMARKS = (

@@ -8,7 +8,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from ..dynamics import Outcome
-from ..recorded import Recorded, RecordedRun
+from ..results.recorded import Recorded, RecordedRun
 from .style import MAJOR_TICKS, MINOR_TICKS
 from .view import Curve, TimeView, envelope_of, time_view
 

@@ -9,10 +9,10 @@ import numpy as np
 import xarray
 from matplotlib.axes import Axes
 
-from ..quantities import MEASURES
-from ..recorded import Recorded, recorded
-from ..runs import RUN
-from ..trajectories import RECORD
+from ..results.quantities import MEASURES
+from ..results.recorded import Recorded, recorded
+from ..results.runs import RUN
+from ..results.trajectories import RECORD
 from .figures import draw_distance, draw_measure, draw_sharpness, label_of_distance
 from .labels import label_of
 from .panel import set_time

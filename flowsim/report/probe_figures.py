@@ -11,8 +11,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from ..dynamics import Outcome
-from ..recorded import Recorded, RecordedRun, recorded
-from ..runs import Run
+from ..results.recorded import Recorded, RecordedRun, recorded
+from ..results.runs import Run
 from .labels import label_of
 from .panel import add_legend, draw_curve, empty_figure, in_view, name_of
 from .probed import own_probes

@@ -7,12 +7,12 @@ import numpy as np
 import xarray
 from rich.table import Table
 
-from ..flow_limits import COLUMNS as LIMITS
-from ..models import COLUMNS, DISTANCE
-from ..quantities import MEASURES
-from ..recorded import RecordedRun, recorded
-from ..tables import empty_table, finite_or_none, format_number
-from ..trajectories import RECORD
+from ..comparison.flow_limits import COLUMNS as LIMITS
+from ..comparison.models import COLUMNS, DISTANCE
+from ..formatting import empty_table, finite_or_none, format_number
+from ..results.quantities import MEASURES
+from ..results.recorded import RecordedRun, recorded
+from ..results.trajectories import RECORD
 
 Ends = dict[str, np.ndarray]
 _MOST_NUMBERS = 4

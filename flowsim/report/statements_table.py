@@ -6,8 +6,8 @@ from typing import Any
 import xarray
 from rich.table import Table
 
-from ..edge_statements import RunStatements, edge_statements
-from ..tables import empty_table, finite_or_none, format_number
+from ..comparison import RunStatements, edge_statements
+from ..formatting import empty_table, finite_or_none, format_number
 from ..theory import Statement, Verdict
 from .theory_table import summary_of_statement
 

@@ -9,9 +9,9 @@ import xarray
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from ..edge_statements import StatementsOfRuns, edge_statements
-from ..recorded import recorded
-from ..tables import as_html, printed
+from ..comparison import StatementsOfRuns, edge_statements
+from ..formatting import as_html, printed
+from ..results.recorded import recorded
 from .document import save, save_sweep, sweep_shown
 from .figures import figures
 from .frame import runs_frame, sweep_frame

@@ -5,7 +5,7 @@ from typing import Any
 
 import matplotlib
 
-from ..runs import Run
+from ..results.runs import Run
 
 STYLE: dict[Any, Any] = {
     "figure.figsize": (3.3, 2.5),

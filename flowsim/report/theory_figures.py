@@ -9,7 +9,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, NullFormatter, NullLocator
 
-from ..experiments import CheckedFlow, TheoryResults
+from ..results import CheckedFlow, TheoryResults
 from ..theory import Statement
 from .style import BOUND, MAJOR_TICKS, MINOR_TICKS, STYLE
 

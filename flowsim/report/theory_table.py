@@ -6,8 +6,8 @@ from typing import Any
 
 from rich.table import Table
 
-from ..experiments import CheckedFlow, TheoryResults
-from ..tables import empty_table, finite_or_none, format_number
+from ..formatting import empty_table, finite_or_none, format_number
+from ..results import CheckedFlow, TheoryResults
 from ..theory import LargeProductsSample, Statement, Verdict
 
 _MOST_REMARKS = 12

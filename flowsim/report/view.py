@@ -8,7 +8,7 @@ from jaxtyping import Float
 from matplotlib.axes import Axes
 
 from ..dynamics import Outcome
-from ..recorded import Recorded, RecordedRun
+from ..results.recorded import Recorded, RecordedRun
 
 # Beyond the flow's limit little happens; descents that converge later are followed up to three times as far.
 _BEYOND_LIMIT, _FURTHEST = 1.5, 3.0

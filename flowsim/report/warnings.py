@@ -5,11 +5,11 @@ from collections.abc import Iterator, Sequence
 
 import xarray
 
+from ..comparison import edge_statements
 from ..dynamics import Outcome
-from ..edge_statements import edge_statements
-from ..experiments import TheoryResults
-from ..recorded import RecordedRun, recorded
-from ..tables import format_number
+from ..formatting import format_number
+from ..results import TheoryResults
+from ..results.recorded import RecordedRun, recorded
 from ..theory import Claim, Statement, Verdict
 from .sweeps import runs
 from .table import risk_remarks

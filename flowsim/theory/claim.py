@@ -34,12 +34,14 @@ class Claim:
     # What prints stands on a floor above this one, and is asked for when it is wanted.
 
     def __str__(self) -> str:
-        from ..report import claims_table, printed
+        from ..formatting import printed
+        from ..report import claims_table
 
         return printed(claims_table([self], ""))
 
     def _repr_html_(self) -> str:
-        from ..report import claims_table, table_as_html
+        from ..formatting import table_as_html
+        from ..report import claims_table
 
         return table_as_html(claims_table([self], ""))
 

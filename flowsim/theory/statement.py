@@ -157,12 +157,14 @@ class Statements(Sequence[Statement]):
     # What prints stands on a floor above this one, and is asked for when it is wanted.
 
     def __str__(self) -> str:
-        from ..report import printed, table_of_statements
+        from ..formatting import printed
+        from ..report import table_of_statements
 
         return printed(table_of_statements(self.found))
 
     def _repr_html_(self) -> str:
-        from ..report import table_as_html, table_of_statements
+        from ..formatting import table_as_html
+        from ..report import table_of_statements
 
         return table_as_html(table_of_statements(self.found))
 

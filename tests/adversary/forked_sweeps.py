@@ -16,7 +16,7 @@ import flowsim.report  # noqa: F401  which a run imports when it needs it
 from flowsim import cli
 
 # Not by its name, which is that of a function too.
-WORKERS = import_module("flowsim.experiments.sweep.workers")
+WORKERS = import_module("flowsim.sweeps.workers")
 
 
 class Forked:

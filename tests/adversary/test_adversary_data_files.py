@@ -289,7 +289,7 @@ def test_no_array_is_unpacked_that_will_be_refused(tmp_path, monkeypatch):
 
 
 def test_arrays_beyond_the_memory_of_the_machine_are_not_unpacked(tmp_path, monkeypatch):
-    monkeypatch.setattr("flowsim.memory.machine_bytes", lambda: 100.0)
+    monkeypatch.setattr("flowsim.runtime.memory.machine_bytes", lambda: 100.0)
     monkeypatch.setattr(zipfile.ZipFile, "read", lambda *_: pytest.fail("unpacked"))
     (tmp_path / "t.npz").write_bytes(archive(X=X, y=Y))
     # Three times six and three numbers of eight bytes.

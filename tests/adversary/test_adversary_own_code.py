@@ -4,8 +4,9 @@ import pytest
 
 from flowsim import cli
 from flowsim.data import DataError
-from flowsim.experiments import ScenarioError, StoreError
-from flowsim.experiments.failing import failing
+from flowsim.results import StoreError
+from flowsim.scenarios import ScenarioError
+from flowsim.scenarios.failing import failing
 
 MODULE = """
 import equinox as eqx
@@ -16,7 +17,7 @@ from jaxtyping import ArrayLike
 
 import flowsim
 from flowsim.data import Data, DataSource
-from flowsim.experiments import Figure
+from flowsim.results import Figure
 from flowsim.networks import NetworkRecipe
 
 
@@ -172,7 +173,7 @@ def test_a_fault_of_flowsim_itself_is_not_taken_for_one_of_the_user(tmp_path, mo
     def broken(*_, **__):
         raise KeyError("a fault")
 
-    monkeypatch.setattr("flowsim.experiments.runner.compare", broken)
+    monkeypatch.setattr("flowsim.scenarios.runner.compare", broken)
     (tmp_path / "s.yaml").write_text(run(""))
     with pytest.raises(KeyError, match="a fault"):
         cli.main([str(tmp_path / "s.yaml"), "--out", str(tmp_path / "out")])

@@ -9,9 +9,9 @@ import flowsim
 from flowsim import cli
 from flowsim.cli import command
 from flowsim.data import gaussian
-from flowsim.experiments import ScenarioError, read_scenario, wording
 from flowsim.report.sweeps.panels import draw_thresholds
-from flowsim.runs import GRADIENT_DESCENT, Run
+from flowsim.results.runs import GRADIENT_DESCENT, Run
+from flowsim.scenarios import ScenarioError, read_scenario, wording
 
 DATA, NETWORK = "data: {kind: gaussian, samples: 20, features: 3}", "network: {kind: mlp, depth: 3, scale: 0.5}"
 HEAD = f"{DATA}\n{NETWORK}\n"
@@ -332,7 +332,7 @@ GOOD = {
 @pytest.fixture(autouse=True)
 def machine(monkeypatch):
     """Let every machine have 24 GiB, and nothing be computed that is not refused."""
-    monkeypatch.setattr("flowsim.memory.machine_bytes", lambda: 24 * 2**30)
+    monkeypatch.setattr("flowsim.runtime.memory.machine_bytes", lambda: 24 * 2**30)
 
 
 @pytest.fixture

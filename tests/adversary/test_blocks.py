@@ -11,8 +11,9 @@ import pytest
 import xarray
 
 from flowsim import cli
-from flowsim.experiments import BlockStore, read_scenario, run_sweep
-from flowsim.experiments.sweep.workers import InProcess
+from flowsim.scenarios import read_scenario
+from flowsim.sweeps import BlockStore, run_sweep
+from flowsim.sweeps.workers import InProcess
 
 SCENARIO = """
 data: {kind: gaussian, samples: 20, features: 3}
@@ -23,7 +24,7 @@ sweep:
   descent: [{learning_rates: [0.05], steps: 20}]
 """
 # Not by its name, which is that of a function too.
-WORKERS = import_module("flowsim.experiments.sweep.workers")
+WORKERS = import_module("flowsim.sweeps.workers")
 
 
 def swept(folder):

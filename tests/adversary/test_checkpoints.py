@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 import flowsim
-from flowsim.identity import identity_of
+from flowsim.runtime.identity import identity_of
 
 KILLED_RUNS = Path(__file__).with_name("killed_runs.py")
 
@@ -185,9 +185,9 @@ def test_a_module_is_known_by_its_static_fields_too():
 @pytest.mark.parametrize("package", ["flowsim", "jax", "diffrax", "equinox"])
 def test_a_run_is_known_by_the_versions_that_compute_it(monkeypatch, package):
     before = identity_of(RUN)
-    monkeypatch.setattr("flowsim.identity._version", lambda name: "0.0" if name == package else "1")
+    monkeypatch.setattr("flowsim.runtime.identity._version", lambda name: "0.0" if name == package else "1")
     first = identity_of(RUN)
-    monkeypatch.setattr("flowsim.identity._version", lambda name: "1")
+    monkeypatch.setattr("flowsim.runtime.identity._version", lambda name: "1")
     assert len({before, first, identity_of(RUN)}) == 3
 
 

@@ -12,15 +12,15 @@ import yaml
 
 import flowsim
 from flowsim import cli
-from flowsim.experiments import StoreError
+from flowsim.results import StoreError
 
 EVIL = """
 import pathlib
 pathlib.Path(__file__).with_name("it_ran").touch()
-import flowsim.experiments, matplotlib.figure
+import flowsim.results, matplotlib.figure
 
 
-class F(flowsim.experiments.Figure):
+class F(flowsim.results.Figure):
     name = "evil"
 
     def draw(self, results):

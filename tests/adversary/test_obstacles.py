@@ -7,8 +7,8 @@ import pytest
 import xarray
 
 from flowsim import cli
-from flowsim.experiments import StoreError
-from flowsim.experiments.store import refuse_obstacles, result_folder
+from flowsim.results import StoreError
+from flowsim.results.store import refuse_obstacles, result_folder
 
 # Not by their names, which may be those of functions too.
 RUN = import_module("flowsim.cli.run")

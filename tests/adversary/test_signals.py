@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from flowsim import cli, signals
+from flowsim import cli
+from flowsim.runtime import signals
 
 # Not by its name, which may be that of a function too.
 COMMAND = import_module("flowsim.cli.command")

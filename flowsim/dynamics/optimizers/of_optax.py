@@ -9,7 +9,7 @@ import numpy as np
 from jax.core import Tracer
 from jaxtyping import Array, Int
 
-from ...recognized import recognized
+from ...runtime.recognized import recognized
 from ..descent import Descent, DescentState, Scalar
 from ..dynamics import DYNAMICS
 from .transformed import Transformed

@@ -3,7 +3,9 @@
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, final
 
-from ...experiments import Figure, Results, Scenario, refusal
+from ...kinds import refusal
+from ...results import Figure, Results
+from ...scenarios import Scenario
 
 # What draws and measures is imported where it is wanted: a scenario is checked without Matplotlib.
 if TYPE_CHECKING:

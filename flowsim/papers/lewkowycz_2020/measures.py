@@ -6,9 +6,9 @@ import numpy as np
 import xarray
 from jaxtyping import Float
 
-from ...recorded import RecordedRun, recorded
 from ...report.sweeps import runs
-from ...runs import Run, place_of
+from ...results.recorded import RecordedRun, recorded
+from ...results.runs import Run, place_of
 from .recursion import End, Start, ends
 
 WIDTH = "width"

@@ -6,9 +6,9 @@ import numpy as np
 import xarray
 from jaxtyping import Float
 
-from ...models import DISTANCE, SHARPNESS
+from ...comparison.models import DISTANCE, SHARPNESS
 from ...probes import Oscillation
-from ...recorded import RecordedRun, recorded
+from ...results.recorded import RecordedRun, recorded
 
 AMPLITUDE = Oscillation().label.name
 _LAST = 2 / 3

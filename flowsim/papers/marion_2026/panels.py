@@ -9,9 +9,9 @@ import xarray
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from ...recorded import RecordedRun, recorded
 from ...report.legend import legend_above
 from ...report.style import FLOW, MAJOR_TICKS, MINOR_TICKS, STYLE, THRESHOLD
+from ...results.recorded import RecordedRun, recorded
 from .measures import Followed, followed_of
 
 _SIZE = (3.3, 4.2)

@@ -7,10 +7,10 @@ import xarray
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from ...recorded import recorded
 from ...report.legend import legend_above
 from ...report.style import STYLE
 from ...report.sweeps.panels import MEDIANS, name_statistic
+from ...results.recorded import recorded
 from .single_run_panels import draw_single_run
 
 _COLUMN_WIDTH, _PANEL_HEIGHT, _LEGEND_HEIGHT = 3.3, 2.25, 0.35

@@ -3,8 +3,10 @@
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, ClassVar, final
 
-from ...experiments import Figure, Results, Scenario, refusal
-from ...runs import GRADIENT_DESCENT
+from ...kinds import refusal
+from ...results import Figure, Results
+from ...results.runs import GRADIENT_DESCENT
+from ...scenarios import Scenario
 
 # What draws and measures is imported where it is wanted: a scenario is checked without Matplotlib.
 if TYPE_CHECKING:
@@ -12,7 +14,7 @@ if TYPE_CHECKING:
     import xarray
     from pydantic_core import PydanticCustomError
 
-    from ...experiments.sweep_settings import SweepSettings
+    from ...scenarios.sweep_settings import SweepSettings
     from ...theory import Claim
 
 

@@ -7,7 +7,7 @@ import xarray
 from jaxtyping import Float
 
 from ...report.sweeps import runs
-from ...runs import FLOW, Run
+from ...results.runs import FLOW, Run
 from ...theory import Claim, unmeasured
 
 _SIGNIFICANT = 0.01

@@ -6,7 +6,7 @@ from matplotlib.axes import Axes
 from matplotlib.patheffects import Normal, Stroke
 
 from ...report.style import MAJOR_TICKS, MINOR_TICKS, run_look
-from ...runs import FLOW
+from ...results.runs import FLOW
 from .generalization import Points, Regression, gaps, regress, regressed_run, with_test_risk
 
 _FLOW_MARKS = {"marker": "x", "color": "0.45", "linewidths": 0.5, "s": 8, "zorder": 2.3}

@@ -4,7 +4,7 @@ import numpy as np
 import xarray
 
 from ...report.sweeps import runs
-from ...runs import Run
+from ...results.runs import Run
 from ...theory import Claim, listed, unmeasured
 from .measures import LEARNED, criterion, critical_rate, learned
 

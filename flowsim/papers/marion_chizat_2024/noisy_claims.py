@@ -6,7 +6,7 @@ import xarray
 from ...dynamics import Outcome
 from ...report.sweeps import runs
 from ...report.sweeps.intervals import median
-from ...runs import Run
+from ...results.runs import Run
 from ...theory import Claim, listed, unmeasured
 
 # At the edge S swings about 2/η from step to step, by a tenth of it in most runs.

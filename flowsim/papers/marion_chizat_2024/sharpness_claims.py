@@ -5,7 +5,7 @@ import xarray
 
 from ...report.sweeps import runs
 from ...report.sweeps.intervals import median
-from ...runs import Run
+from ...results.runs import Run
 from ...theory import Claim, listed, unmeasured
 from .measures import drawn_rates, learned, upper_bound
 

@@ -3,7 +3,7 @@
 import numpy as np
 import xarray
 
-from ...recorded import RecordedRun, recorded
+from ...results.recorded import RecordedRun, recorded
 from ...theory import Claim, beside_sweep
 
 _EDGE = (0.9, 1.1)

@@ -4,13 +4,13 @@ import numpy as np
 import xarray
 from matplotlib.axes import Axes
 
-from ...recorded import RecordedRun
 from ...report.panel import draw_curve
 from ...report.style import FLOW as FLOW_LOOK, MAJOR_TICKS, MINOR_TICKS, run_look
 from ...report.sweeps import runs
 from ...report.sweeps.panels import LABELS, draw_thresholds
 from ...report.view import swings
-from ...runs import GRADIENT_DESCENT, Run
+from ...results.recorded import RecordedRun
+from ...results.runs import GRADIENT_DESCENT, Run
 from .scale_panels import SHARPNESS_LIMITS, draw_bounds
 
 _MARKS = 9

@@ -7,7 +7,7 @@ import xarray
 from jaxtyping import Float
 
 from ...dynamics import Outcome
-from ...recorded import RecordedRun, recorded
+from ...results.recorded import RecordedRun, recorded
 
 MARGIN = "normalized_margin"
 

@@ -6,9 +6,9 @@ import xarray
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from ...recorded import recorded
 from ...report.legend import legend_above
 from ...report.style import BOUND, MAJOR_TICKS, MINOR_TICKS, STYLE, run_look
+from ...results.recorded import recorded
 from .measures import courses_of, margin_of
 
 _SIZE = (3.3, 2.7)

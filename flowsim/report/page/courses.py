@@ -6,10 +6,10 @@ from dataclasses import dataclass
 import numpy as np
 import xarray
 
+from ...comparison.flow_limits import LIMIT
+from ...comparison.models import SHARPNESS as CENTRE_SHARPNESS
 from ...dynamics import Outcome
-from ...flow_limits import LIMIT
-from ...models import SHARPNESS as CENTRE_SHARPNESS
-from ...recorded import Recorded, RecordedRun, recorded
+from ...results.recorded import Recorded, RecordedRun, recorded
 from ..probed import probe_names
 from ..style import run_look
 from ..thinning import thinned

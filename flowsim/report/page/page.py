@@ -16,8 +16,8 @@ from typing import Any
 import yaml
 from markupsafe import Markup
 
-from ...experiments import Results
-from ...experiments.store import SCENARIO, SUMMARY, SWEEP, THEORY, TRAJECTORIES
+from ...results import Results
+from ...results.store import SCENARIO, SUMMARY, SWEEP, THEORY, TRAJECTORIES
 from .courses import course_plots
 from .index import MARK
 from .plot import Group, Key, plain

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from matplotlib.colors import to_hex, to_rgb
 
-from ...tables import format_number
+from ...formatting import format_number
 from ..style import FLOW
 from ..thinning import thinned
 

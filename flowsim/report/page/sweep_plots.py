@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import xarray
 
-from ...runs import GRADIENT_DESCENT, Run
+from ...results.runs import GRADIENT_DESCENT, Run
 from ..style import run_look
 from ..sweeps import runs
 from ..sweeps.critical import critical_rates

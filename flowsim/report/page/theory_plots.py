@@ -6,7 +6,7 @@ import matplotlib
 import numpy as np
 import xarray
 
-from ...experiments import CheckedFlow, theory_from_dataset
+from ...results import CheckedFlow, theory_from_dataset
 from ...theory import Statement
 from ..theory_figures import first_at_each_depth, ratios, series
 from ..thinning import thinned

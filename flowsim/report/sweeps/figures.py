@@ -8,7 +8,7 @@ import xarray
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from ...runs import GRADIENT_DESCENT, Run
+from ...results.runs import GRADIENT_DESCENT, Run
 from ..labels import label_of
 from ..legend import legend_above
 from ..style import BOUND, STYLE, run_look

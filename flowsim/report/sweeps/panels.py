@@ -11,7 +11,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import NullFormatter, NullLocator
 
-from ...runs import Run
+from ...results.runs import Run
 from ..labels import LABELS as LABELS
 from ..style import BOUND, FLOW as FLOW_LOOK, MAJOR_TICKS, MINOR_TICKS, THRESHOLD, THRESHOLD_ID, run_look
 from . import runs

@@ -1,0 +1,105 @@
+"""Where the gradient flow would go from the points of a run: the sharpness of its limit from each of them."""
+
+import dataclasses
+from typing import Any
+
+import jax
+import numpy as np
+from jaxtyping import PyTree
+
+from ..curvature import default_rtol
+from ..dynamics import Stopping, Trajectory, integrate
+from ..formatting import Listener, Progress, heard
+from ..networks import records as records_of, weight_dtype
+from ..probes import Label
+from .sharpness_course import spread_over
+
+LIMIT = Label(
+    "limit_sharpness",
+    "sharpness of the limit of the gradient flow from here",
+    r"sharpness of the flow's limit from here",
+    logarithmic=False,
+)
+ERROR = Label(
+    "limit_sharpness_error",
+    "estimated error of the sharpness of the limit of the gradient flow from here",
+    r"error of the sharpness of the flow's limit",
+)
+COLUMNS = (LIMIT, ERROR)
+# By what the flow that tells the error is looser: by less, steps bounded by stability may err alike in both.
+_LOOSER = 100.0
+# How much nearer than by default the other comes.
+_NEARER = 10.0
+
+
+@dataclasses.dataclass(frozen=True)
+class FlowLimits:
+    """The sharpness that the gradient flow would reach from about `records` of the records of a run.
+
+    Kreisler, Nacson, Soudry and Carmon (2023, "Gradient descent monotonically decreases the sharpness of gradient flow
+    solutions in scalar networks and beyond") prove that it falls along descent for scalar networks, where the
+    sharpness itself rises and swings. Each takes a flow to its limit, within `rtol` as in `integrate` and a tenth of
+    what is left by default; it is NaN where the flow does not come to rest within `max_steps`. A second flow, a
+    hundred times looser in both, tells the error: what they differ by, and what the eigenvalue is certified to. Raises
+    `ValueError` for a number of records below one.
+    """
+
+    records: int = 32
+    rtol: float | None = None
+    max_steps: int = 10_000
+
+    def __post_init__(self):
+        if not isinstance(self.records, int) or isinstance(self.records, bool) or self.records < 1:
+            raise ValueError(f"records is {self.records!r}: expected from how many points flows begin, 1 or more")
+
+    def added_to(self, run: Trajectory, *, progress: bool | Listener = False) -> Trajectory:
+        """Return a run that kept its weights with what the flow's limits are, and to within what that is known.
+
+        Among its `diagnostics` that is `limit_sharpness` and `limit_sharpness_error`, NaN at the other records.
+        `progress`, as in `integrate`, counts the points. Raises `ValueError` for a run without its weights, and as
+        `integrate` does.
+        """
+        if run.path is None:
+            raise ValueError("the run did not keep its weights: pass weights=True to integrate or descend")
+        times = np.asarray(run.times, float)
+        values, errors = np.full((2, len(times)), np.nan)
+        places = spread_over(times, self.records, pairs=False)
+        with heard(progress) as tell:
+            for done, place in enumerate(places):
+                tell(Progress("limits of the flow", done, len(places), "points"))
+                values[place], errors[place] = self._from(run, place)
+        dtype = np.asarray(run.risk).dtype
+        known = {LIMIT.name: values, ERROR.name: errors}
+        known = {name: jax.device_put(column.astype(dtype)) for name, column in known.items()}
+        labels = {label.name: label for label in COLUMNS}
+        return dataclasses.replace(run, diagnostics=run.diagnostics | known, labels=run.labels | labels)
+
+    def _from(self, run: Trajectory, place: int) -> tuple[float, float]:
+        network = records_of(run.path, np.array(place))
+        value, looser = (self._reached(network, run, factor) for factor in (1.0, _LOOSER))
+        return value, abs(value - looser) + default_rtol(weight_dtype(network)) * abs(value)
+
+    def _reached(self, network: PyTree, run: Trajectory, looser: float) -> float:
+        """Return the sharpness of the limit, with tolerances that are so many times looser; NaN where there is none."""
+        rtol, standard = self._tolerances(weight_dtype(network))
+        near: dict[str, Any] = {name: value * looser / _NEARER for name, value in standard.items()}
+        options = {"rtol": min(rtol * looser, 0.1), "stopping": Stopping(**near), "max_steps": self.max_steps}
+        flow = integrate(network, run.problem, ts=np.empty(0), **options)
+        try:
+            return float(flow.final_sharpness) if flow.outcome.settled else np.nan
+        except RuntimeError:  # not certified
+            return np.nan
+
+    def _tolerances(self, dtype: Any) -> tuple[float, dict[str, float]]:
+        single = dtype.itemsize < 8
+        rtol = (1e-4 if single else 1e-6) if self.rtol is None else self.rtol
+        return rtol, {"gradient_norm": 1e-4, "remaining": 1e-3} if single else {
+            "gradient_norm": 1e-8,
+            "remaining": 1e-6,
+        }
+
+
+def check_limits(limits: object) -> None:
+    """Raise `TypeError` for what is neither `None` nor `FlowLimits`."""
+    if limits is not None and not isinstance(limits, FlowLimits):
+        raise TypeError(f"limits must be None or flowsim.FlowLimits(records=..., rtol=...), got {limits!r}")

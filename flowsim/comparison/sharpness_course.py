@@ -1,0 +1,145 @@
+"""How closely the sharpness is followed along a run, and the run with what was found."""
+
+import dataclasses
+import math
+from typing import Any
+
+import jax
+import numpy as np
+from jaxtyping import Float, Int, PyTree
+
+from ..curvature import checked_rtol, default_rtol, eigenvalues_along
+from ..dynamics import Trajectory
+from ..networks import split, weight_dtype
+from ..probes import TopEigenvalues
+
+# Up to so many weights, every record is measured, to the tolerance of a sharpness at the end.
+_FEW = 2**11
+_RTOL = 1e-6
+# Some 16 products for each record, of two gradients each.
+_GRADIENTS_PER_RECORD = 32
+_LEAST, _MOST = 32, 64
+
+
+@dataclasses.dataclass(frozen=True)
+class SharpnessAlong:
+    """How the sharpness is followed along the runs of a comparison, or a run that kept its weights (`added_to`).
+
+    It is measured at about `records` of the records of each run, spread over its records and its time alike, and NaN
+    at the others; at 0 of them, only at the end. By default at all of them for up to 2048 weights, and from there on at
+    as many as take about as much work as the run itself, 32 to 64. `rtol` bounds the residual of an eigenvalue relative
+    to its size: by default 4e-11 (2e-5 in float32), and 1e-6 beyond 2048 weights; at the end of a run it is never
+    looser than that of `flowsim.sharpness`. A looser one may follow an eigenvalue that another has overtaken. With a
+    `count` above one, as many of the largest eigenvalues are recorded under the name `top_eigenvalues`.
+
+    Raises `ValueError` for numbers that cannot be.
+    """
+
+    records: int | None = None
+    rtol: float | None = None
+    count: int = 1
+
+    def __post_init__(self):
+        if self.records is not None and not (_is_whole(self.records) and self.records >= 0):
+            raise ValueError(f"records is {self.records!r}: expected a whole number, 0 for the end alone, or None")
+        if not (_is_whole(self.count) and self.count >= 1):
+            raise ValueError(f"count is {self.count!r}: expected how many eigenvalues to follow, 1 or more")
+        if self.rtol is not None and not (_is_number(self.rtol) and 0 < self.rtol < 1):
+            raise ValueError(f"rtol is {self.rtol!r}: expected a number between 0 and 1, or None")
+
+    def check(self, network: PyTree) -> None:
+        """Raise `ValueError` for more eigenvalues than weights, or a tolerance that their precision cannot meet."""
+        if self.count > (size := _size(network)):
+            raise ValueError(f"count is {self.count}: expected at most {size}, the number of weights")
+        checked_rtol(self.rtol, weight_dtype(network))
+
+    @property
+    def at_the_end_alone(self) -> bool:
+        """Whether nothing is asked for but the sharpness at the end, which a run knows by itself."""
+        return self.records == 0 and self.count == 1
+
+    def added_to(self, run: Trajectory, *, pairs: bool = False) -> Trajectory:
+        """Return a run that kept its weights with the sharpness along its path.
+
+        With `pairs`, records are measured together with a neighbour: at the edge of stability everything alternates.
+        Raises `ValueError` for a run without its weights.
+        """
+        if self.at_the_end_alone:
+            return run
+        if run.path is None:
+            raise ValueError("the run did not keep its weights: pass weights=True to integrate or descend")
+        values = self.eigenvalues(run.path, np.asarray(run.times, float), run, pairs=pairs)
+        extra: dict[str, Any] = {}
+        if self.count > 1:
+            label = TopEigenvalues(count=self.count).label
+            extra["diagnostics"] = run.diagnostics | {label.name: jax.device_put(values)}
+            extra["labels"] = run.labels | {label.name: label}
+        return dataclasses.replace(run, sharpness=jax.device_put(values[:, 0]), **extra)
+
+    def eigenvalues(
+        self, path: PyTree, times: Float[np.ndarray, " records"], run: Trajectory, *, pairs: bool = False
+    ) -> Float[np.ndarray, "records count"]:
+        """Return the largest eigenvalues along a `path` at `times`, measured as closely as `run` is; else NaN."""
+        places = spread_over(times, self._records(run, _size(run.network)), pairs=pairs)
+        rtol = self.tolerance(run.network)
+        known = eigenvalues_along(path, run.problem, places, count=self.count, rtol=rtol)
+        values = np.full((len(times), self.count), np.nan, known.dtype)
+        values[places] = known
+        return values
+
+    def tolerance(self, network: PyTree) -> float:
+        """Return the bound on the residual of an eigenvalue of this network, relative to the largest."""
+        known = default_rtol(weight_dtype(network))
+        return (max(_RTOL, known) if _size(network) > _FEW else known) if self.rtol is None else float(self.rtol)
+
+    def expected_records(self, weights: int, recorded: int) -> int:
+        """Return at about how many of its `recorded` records a run of a network of so many weights is measured."""
+        if self.at_the_end_alone:
+            return 1
+        if self.records is None:
+            return recorded if weights <= _FEW else min(recorded, (_LEAST + _MOST) // 2)
+        return max(1, min(self.records, recorded))
+
+    def names(self) -> tuple[str, ...]:
+        """Return under which names more than the sharpness is recorded."""
+        return (TopEigenvalues(count=self.count).label.name,) if self.count > 1 else ()
+
+    def _records(self, run: Trajectory, size: int) -> int:
+        if self.records is not None:
+            return self.records
+        if size <= _FEW:
+            return len(run.times)
+        gradients = int(run.steps) if run.gradients is None else int(run.gradients)
+        return int(np.clip((gradients + 2 * int(run.products)) // _GRADIENTS_PER_RECORD, _LEAST, _MOST))
+
+
+def spread_over(times: Float[np.ndarray, " records"], count: int, *, pairs: bool) -> Int[np.ndarray, " places"]:
+    """Return about `count` of the records, the last among them: evenly spread in the mean of number and time.
+
+    With `pairs`, each with a neighbour.
+    """
+    last = len(times) - 1
+    if count > last:
+        return np.arange(last + 1)
+    if count < 2:
+        return np.array([last])
+    span = times[-1] if np.isfinite(times[-1]) and times[-1] > 0 else 1.0
+    position = (np.arange(last + 1) / last + np.clip(times / span, 0, 1)) / 2
+    wanted = np.searchsorted(position, np.linspace(0, 1, math.ceil(count / 2) if pairs else count))
+    chosen = np.minimum(wanted, last)
+    if pairs:
+        gaps = np.diff(times, prepend=-np.inf, append=np.inf)
+        chosen = np.append(chosen, np.where(gaps[chosen] <= gaps[chosen + 1], chosen - 1, chosen + 1))
+    return np.unique(np.append(chosen, last))
+
+
+def _size(network: PyTree) -> int:
+    return sum(leaf.size for leaf in jax.tree.leaves(split(network)[0]))
+
+
+def _is_whole(value: object) -> bool:
+    return isinstance(value, int | np.integer) and not isinstance(value, bool)
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float | np.integer | np.floating) and not isinstance(value, bool)

@@ -1,0 +1,158 @@
+"""Central flow: the mean of gradient descent's iterates at the edge of stability."""
+
+from dataclasses import replace
+from typing import Self
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jax.core import Tracer
+from jaxtyping import Array, ArrayLike, Bool, Float, Int, PyTree
+
+from ..curvature import vectors
+from ..curvature.eigenpair import decomposition
+from ..dynamics.descent import check_learning_rate
+from ..dynamics.dynamics import DYNAMICS, Attempt
+from ..dynamics.flow import FlowState
+from ..dynamics.outcome import Outcome
+from ..solvers import ProposedSteps
+from ..solvers.field import GradientField, constant, norm
+from ..solvers.stepper import Stepper, tolerances
+from .central_steps import CentralSteps, held_within
+from .descent_model import MODELS, DescentModel
+
+# A field below this part of the gradient is held by the edge alone.
+_AT_REST = 1e-6
+
+
+@MODELS.register("central")
+@DYNAMICS.register("central")
+class CentralFlow(DescentModel):
+    """The flow of Cohen, Damian, Talwalkar, Kolter and Lee (2024) for gradient descent with `learning_rate` η.
+
+    It is the gradient flow where the sharpness S is below 2/η, and from there on that which descent follows on average
+    over its oscillation: dW/dt = −∇R − ½∇⟨H, Σ⟩, in the time t = ηk of descent, where the covariance Σ ⪰ 0 of the
+    oscillation lies on the eigenvectors at the edge and is what keeps all eigenvalues of the Hessian at 2/η or below
+    (`flowsim.edge.central_field` has the equations). With one eigenvalue at the edge that is −∇R projected off ∇S.
+    A run that begins beyond 2/η comes down to it within some η, and ends as `DIVERGED`, as descent does, where the
+    sharpness does not fall in any direction.
+
+    Up to `most` eigenvalues are held at the edge at once; where one more comes to it the run ends as `SOLVER_FAILED`,
+    and wants a larger number. A flow that comes to rest at the edge with ∇R ≠ 0, as no minimum is flat enough, ends as
+    `FIXED_POINT`.
+
+    Steps adapt to `rtol` and `atol` (default: those of the gradient flow). They are linearly implicit
+    (`flowsim.edge.central_steps`), and end where an eigenvalue comes to the edge: the first to ten digits, others
+    to `rtol`, 1e-5 at most; those that Σ holds are then put onto it. Besides gradients they take products with the
+    Hessian: some twenty in every step, and at the edge some five to 35 in every evaluation of the field, the more
+    the more eigenvalues are there. Memory: some 100 vectors of the size of the weights, 2·most² of them for `most`. A
+    run raises `ValueError` for what `checked` refuses.
+    """
+
+    learning_rate: ArrayLike
+    rtol: ArrayLike | None = None
+    atol: ArrayLike | None = None
+    most: int = eqx.field(static=True, default=4)
+
+    def checked(self, dtype: jnp.dtype) -> Self:
+        """Return the flow with its numbers as arrays, and the tolerances that it leaves open filled in.
+
+        Raises `ValueError` for a learning rate that is not positive and finite, for `most` that is no number of
+        eigenvalues, and for tolerances that the precision cannot meet.
+        """
+        if not isinstance(self.learning_rate, Tracer):
+            check_learning_rate(self.learning_rate, dtype)
+        if not isinstance(self.most, int) or isinstance(self.most, bool) or self.most < 1:
+            raise ValueError(
+                f"most must be a whole number of eigenvalues at the edge, one or more, got {self.most!r}: write most=4"
+            )
+        relative, absolute = tolerances(self.rtol, self.atol, None, dtype)
+        return replace(self, learning_rate=constant(self.learning_rate, dtype), rtol=relative, atol=absolute)
+
+    def held_within(self, dtype: jnp.dtype) -> float:
+        """Return 1e-9, in single precision 8e-5: whatever has a part in the oscillation is put back onto 2/η."""
+        return held_within(dtype)
+
+    def first_point(self, field: GradientField, weights: PyTree) -> PyTree:
+        """Return the weights, which are all that there is."""
+        return weights
+
+    def vector_field(self, field: GradientField) -> GradientField:
+        """Return −∇R: what holds it at the edge is known to what steps along it."""
+        return field
+
+    def stepper(self, field: GradientField, point: PyTree) -> Stepper:
+        """Return the linearly implicit solver and its step control."""
+        rtol, atol = jnp.asarray(self.rtol), jnp.asarray(self.atol)
+        columns = 5 if rtol.dtype.itemsize < 8 else 8
+        solver = CentralSteps(
+            field=field,
+            learning_rate=jnp.asarray(self.learning_rate),
+            rtol=rtol,
+            atol=atol,
+            most=self.most,
+            columns=columns,
+        )
+        return Stepper(solver, ProposedSteps(rtol=rtol, atol=atol))  # pyright: ignore[reportCallIssue]  (norm is a property)
+
+    def weights_at(self, point: PyTree) -> PyTree:
+        """Return the point."""
+        return point
+
+    def passes(self, evaluations: Int[Array, ""], steps: Int[Array, ""]) -> tuple[Int[Array, ""], Int[Array, ""]]:
+        """Return one gradient for each evaluation; the solver knows its products."""
+        return evaluations, jnp.zeros_like(evaluations)
+
+    def attempt(self, field: GradientField, state: FlowState, longest: Float[Array, ""]) -> Attempt:
+        """Try a step; where none is short enough beyond the edge, the oscillation leading down has no bounds."""
+        tried = super().attempt(field, state, longest)
+        known = tried.state.stepper.solver
+        beyond = known.comes_down & (jnp.max(known.edge.values) > 2 / jnp.asarray(self.learning_rate))
+        lost = beyond & (tried.fault == Outcome.STALLED)
+        return replace(tried, fault=jnp.where(lost, Outcome.DIVERGED, tried.fault).astype(tried.fault.dtype))
+
+    def observe(self, field: GradientField, state: FlowState) -> tuple[Float[Array, ""], Float[Array, ""]]:
+        """Return the objective and the norm of its gradient, both at the mean of descent's iterates."""
+        known = state.stepper.solver
+        return known.measured.objective, known.gradient_norm
+
+    def rests(
+        self,
+        field: GradientField,
+        state: FlowState,
+        before: Float[Array, ""],
+        small: Float[Array, ""],
+        *,
+        asked: Bool[Array, ""],
+    ) -> Bool[Array, ""]:
+        """Tell whether descent rests there: the sharpness is known, not above 2/η, and not what holds the weights."""
+        known = state.stepper.solver
+        top = jnp.max(known.edge.values)
+        stable = jnp.isfinite(top) & (top <= 2 / jnp.asarray(self.learning_rate) * (1 + self.held_within(top.dtype)))
+        free = (norm(known.measured.slope) > _AT_REST * known.gradient_norm) | (known.gradient_norm == 0)
+        return stable & free
+
+    def oscillation(self, state: FlowState) -> PyTree:
+        """Return rows V with Σ = VᵀV, the covariance of descent's iterates about their mean.
+
+        They are the weights with a leading axis of `most`, or of the number of weights if that is less: eigenvectors at
+        the edge times standard deviations, the largest first, zeros behind.
+        """
+        at_edge = state.stepper.solver
+        sizes, turn = decomposition(at_edge.covariance)
+        room = len(sizes)
+        held = jax.tree.map(lambda leaf: leaf[:room], at_edge.edge.vectors)
+        rows = vectors.combination(jnp.sqrt(jnp.maximum(sizes, 0))[::-1, None] * turn.T[::-1], held)
+        return rows if state.places is None else jax.vmap(state.places.tree)(rows)
+
+    def variance(self, state: FlowState) -> Float[Array, ""]:
+        """Return tr Σ, the mean squared distance of descent's iterates from their mean."""
+        return jnp.trace(state.stepper.solver.covariance)
+
+    def mean_risk(self, state: FlowState, risk: Float[ArrayLike, ""]) -> Float[Array, ""]:
+        """Return R + tr Σ/η, the mean risk over an oscillation, from the `risk` R at the weights in `state`."""
+        return jnp.asarray(risk) + self.variance(state) / jnp.asarray(self.learning_rate)
+
+    def mean_squared_gradient_norm(self, state: FlowState, gradient_norm: Float[ArrayLike, ""]) -> Float[Array, ""]:
+        """Return ‖∇R‖² + (4/η²) tr Σ, the mean over an oscillation, from ‖∇R‖ at the weights in `state`."""
+        return jnp.asarray(gradient_norm) ** 2 + 4 / jnp.asarray(self.learning_rate) ** 2 * self.variance(state)

@@ -1,0 +1,169 @@
+"""The field of the edge flow: the centre of descent's oscillation, its direction and its amplitude.
+
+Gradient descent with learning rate η alternates around a centre wherever its sharpness is near 2/η. Iterates
+w_k = x_k + (−1)^k v_k with the maps
+
+    x_{k+1} = x_k − η ḡ,    v_{k+1} = (ηH̄ − I) v_k,    ḡ = ½(g₊ + g₋),    H̄v = ½(g₊ − g₋),    g± = ∇R(x ± v),
+
+are those of descent exactly: x + v and x − v each take a step of descent, and change places. The edge flow is the flow
+in time t = ηk whose solution these maps follow, x and v = r u being smooth. Its expansion in η begins with
+
+    x' = −ḡ + (η/4) (H₊(v' − ḡ) − H₋(v' + ḡ)),    r' = (r/η) ln|ηh − 1|,    u' = (I − uuᵀ) H̄u / (ηh − 1),    h = uᵀH̄u,
+
+where H± = ∇²R(x ± v): without the second term of x' it is of order one. For v = 0 that term is −(η/2)H∇R, of which
+Barrett and Dherin (2021, "Implicit gradient regularization") speak. The parts of the first order are those which Marion
+(2026, arXiv 2606.18080, "Edge Flow") names in the abstract: a symmetrized risk, a Rayleigh quotient, an amplitude that
+grows or decays as the sharpness is above or below 2/η.
+"""
+
+from collections.abc import Callable
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, PyTree
+
+from ..curvature import GaussNewton, dominant_curvature, vectors
+from ..solvers.field import GradientField, Measured, norm
+from .edge_curvature import EdgeCurvature
+
+# Where descent would end an oscillation within a step, at ηh = 1, ln|ηh − 1| has a pole, and ηh < 1 makes none. Below
+# this value of ηh − 1 the logarithm goes on along its tangent.
+_TANGENT_BELOW = 0.5
+# An amplitude beyond e³ is that of a run which diverges.
+_LARGEST_LOGARITHM = 3.0
+# The share of the second difference of a path that an oscillation begins with.
+_SHARE = 0.1
+# Gauss–Newton matrices of linear networks are taken up to this rank. In the bent valleys of others they leave out too
+# much: so many products with the Hessian tell which directions are stiff, from a start with a share of all.
+_LARGEST_RANK = 128
+_DIMENSION = 24
+_SCATTERED = 0.3
+
+
+class EdgePoint(eqx.Module):
+    """The `centre` x of an oscillation, its `direction` u, of length one, and the logarithm of its amplitude r."""
+
+    centre: PyTree
+    direction: PyTree
+    log_amplitude: Float[Array, ""]
+
+
+class EdgeField(eqx.Module):
+    """The right-hand side of the edge flow, of order one or two in the `learning_rate` η.
+
+    An oscillation has to begin with something: the second difference of a smooth path of descent is η²Hg, so that its
+    iterates lie ¼η²Hg off their mean, besides their rounding. A part s of the length of that is where r ends: (s/r)⁴/η
+    is added to r'/r, which is nothing where descent oscillates.
+    """
+
+    field: GradientField
+    learning_rate: Float[Array, ""]
+    order: int = eqx.field(static=True)
+
+    def __call__(self, t: object, point: EdgePoint, args: object) -> EdgePoint:
+        """Return the derivative of a point in time; it depends on neither `t` nor `args`."""
+        eta, sides = self.learning_rate, _Sides.of(self.field, point, linearized=self.order > 1)
+        exponent = eta * sides.curvature - 1
+        growth, slope = log_factor(exponent)
+        turn = vectors.scaled(slope, _minus(sides.image, sides.curvature, sides.direction))
+        moved = vectors.scaled(-jnp.ones_like(eta), sides.gradient)
+        if self.order > 1:
+            along = vectors.scaled(sides.amplitude * growth / eta, sides.direction)
+            swing = jax.tree.map(jnp.add, along, vectors.scaled(sides.amplitude, turn))
+            second = sides.second_difference(swing)
+            moved = jax.tree.map(lambda a, b: a + eta / 4 * _kept(eta, second, sides.gradient) * b, moved, second)
+        renewal = self.renewal(point, sides.curvature * norm(sides.gradient))
+        return EdgePoint(moved, turn, (growth + renewal) / eta)
+
+    def renewal(self, point: EdgePoint, bend: Float[Array, ""]) -> Float[Array, ""]:
+        """Return (s/r)⁴, where `bend` is h‖g‖."""
+        rounding = jnp.finfo(bend.dtype).eps * norm(point.centre)
+        least = _SHARE * self.learning_rate**2 / 4 * jnp.abs(bend) + rounding
+        return (least * jnp.exp(-point.log_amplitude)) ** 4
+
+    def measured(self, point: EdgePoint) -> Measured:
+        """Return the derivative; nothing is known of the objective at the centre."""
+        return Measured(self(None, point, None), jnp.full_like(point.log_amplitude, jnp.nan))
+
+    def gauss_newton(self, point: EdgePoint) -> EdgeCurvature:
+        """Return what a linearly implicit method takes for the derivative of the field."""
+        centre, direction = point.centre, vectors.divided(point.direction, norm(point.direction))
+        gradient, product = jax.linearize(jax.grad(self.field.objective), centre)
+        curvature, sharpening = jax.value_and_grad(lambda x: self._curvature_along(x, direction))(centre)
+        return EdgeCurvature(
+            self._low_rank(centre, product, jax.tree.map(jnp.add, direction, _unit(gradient))),
+            sharpening,
+            curvature=curvature,
+            slope=log_factor(self.learning_rate * curvature - 1)[1],
+            amplitude=jnp.exp(jnp.minimum(point.log_amplitude, _LARGEST_LOGARITHM)),
+            renewal=4 * self.renewal(point, curvature * norm(gradient)) / self.learning_rate,
+            bend=self.learning_rate / 2 * (self.order > 1),
+        )
+
+    def _curvature_along(self, centre: PyTree, direction: PyTree) -> Float[Array, ""]:
+        _, image = jax.jvp(jax.grad(self.field.objective), (centre,), (direction,))
+        return vectors.inner_product(direction, image)
+
+    def _low_rank(self, centre: PyTree, product: Callable[[PyTree], PyTree], towards: PyTree) -> GaussNewton:
+        """Return the Gauss–Newton matrix where it has a closed form, else the part of the Hessian that curves most."""
+        if self.field.knows_gram(centre) and (self.field.rank(centre) or 0) <= _LARGEST_RANK:
+            return self.field.gauss_newton(centre)
+        scattered = _unit(vectors.scattered_like(centre, 0))
+        start = jax.tree.map(lambda a, b: (a + _SCATTERED * b)[None], towards, scattered)
+        return dominant_curvature(product, start, _DIMENSION)
+
+
+class _Sides(eqx.Module):
+    """What the gradients at x + v and x − v tell: ḡ, H̄u and its part h along u."""
+
+    direction: PyTree
+    amplitude: Float[Array, ""]
+    gradient: PyTree
+    image: PyTree
+    curvature: Float[Array, ""]
+    product: Callable[[PyTree], PyTree] | None
+
+    @classmethod
+    def of(cls, field: GradientField, point: EdgePoint, *, linearized: bool) -> "_Sides":
+        direction = vectors.divided(point.direction, norm(point.direction))
+        amplitude = jnp.exp(jnp.minimum(point.log_amplitude, _LARGEST_LOGARITHM))
+        # A difference of gradients at points too close to each other would be rounding.
+        apart = jnp.maximum(amplitude, jnp.finfo(amplitude.dtype).eps ** 0.5 * norm(point.centre))
+        both = jax.tree.map(lambda x, u: jnp.stack([x + apart * u, x - apart * u]), point.centre, direction)
+        gradients = jax.vmap(jax.grad(field.objective))
+        slopes, product = jax.linearize(gradients, both) if linearized else (gradients(both), None)
+        mean = jax.tree.map(lambda pair: (pair[0] + pair[1]) / 2, slopes)
+        image = jax.tree.map(lambda pair: (pair[0] - pair[1]) / (2 * apart), slopes)
+        return cls(direction, amplitude, mean, image, vectors.inner_product(direction, image), product)
+
+    def second_difference(self, swing: PyTree) -> PyTree:
+        """Return H₊(v' − ḡ) − H₋(v' + ḡ), where `swing` is v'."""
+        assert self.product is not None
+        ways = jax.tree.map(lambda v, g: jnp.stack([v - g, -v - g]), swing, self.gradient)
+        return jax.tree.map(lambda pair: pair[0] + pair[1], self.product(ways))
+
+
+def _kept(eta: Float[Array, ""], second: PyTree, gradient: PyTree) -> Float[Array, ""]:
+    """Return the part of the term of second order that leaves half of −ḡ: all of it where H > −1/η along ḡ.
+
+    Beyond, at H = −2/η, the expansion would turn the field around, and climb to a maximum.
+    """
+    against, square = eta / 4 * vectors.inner_product(second, gradient), vectors.inner_product(gradient, gradient)
+    return jnp.where(against > square / 2, square / 2 / jnp.where(against > 0, against, 1), 1)
+
+
+def log_factor(exponent: Float[Array, ""]) -> tuple[Float[Array, ""], Float[Array, ""]]:
+    """Return ln z and 1/z for z = ηh − 1, below ½ those of the tangent there."""
+    least = _TANGENT_BELOW
+    inside = jnp.maximum(exponent, least)
+    return jnp.log(inside) + jnp.minimum(exponent - least, 0) / least, 1 / inside
+
+
+def _unit(vector: PyTree) -> PyTree:
+    length = norm(vector)
+    return vectors.divided(vector, jnp.where(length > 0, length, 1))
+
+
+def _minus(one: PyTree, factor: Float[Array, ""], other: PyTree) -> PyTree:
+    return jax.tree.map(lambda a, b: a - factor * b, one, other)

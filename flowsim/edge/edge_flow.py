@@ -1,0 +1,136 @@
+"""Edge flow: gradient descent at the edge of stability, as a flow of its centre and its oscillation."""
+
+from dataclasses import replace
+from typing import Self
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jax.core import Tracer
+from jaxtyping import Array, ArrayLike, Bool, Float, Int, PyTree
+
+from ..curvature import eigenpairs_lanczos, hessian_product, vectors
+from ..dynamics.descent import check_learning_rate
+from ..dynamics.dynamics import DYNAMICS
+from ..dynamics.flow import FlowState
+from ..solvers import LowRankExtrapolation, ProposedSteps
+from ..solvers.field import GradientField, constant, norm
+from ..solvers.stepper import Stepper, tolerances
+from .descent_model import MODELS, DescentModel
+from .edge_field import EdgeField, EdgePoint
+
+# The direction turns towards the eigenvector by itself.
+_TOLERANCE_OF_DIRECTION = 1e-4
+_RTOL = 1e-4
+
+
+@MODELS.register("edge")
+@DYNAMICS.register("edge")
+class EdgeFlow(DescentModel):
+    """The flow that gradient descent with `learning_rate` η follows while it oscillates from one step to the next.
+
+    It follows the centre of the oscillation, in which weights, risk and sharpness are recorded, its direction and its
+    amplitude (`flowsim.edge.edge_field` has the equations), in the time t = ηk of descent. Where the sharpness is
+    below 2/η it is the gradient flow, up to what descent's steps change in it: nothing for `order` one, −(η/2)H∇R for
+    order two. At 2/η the oscillation grows, and holds the sharpness there.
+
+    The model takes descent to be smooth or to alternate. With learning rates far beyond 2/S, or while the weights cross
+    a large part of their way within a few steps, descent does neither, and no flow follows it.
+
+    Steps adapt to `rtol` (default 1e-4, as the model itself is a matter of η²) and `atol` (1e-3·rtol). They are
+    linearly implicit (`flowsim.solvers.LowRankExtrapolation`): accuracy alone limits them, so that a run along the edge
+    may cost far fewer gradients than descent. A run raises `ValueError` for what `checked` refuses.
+    """
+
+    learning_rate: ArrayLike
+    order: int = eqx.field(static=True, default=2)
+    rtol: ArrayLike | None = None
+    atol: ArrayLike | None = None
+
+    def checked(self, dtype: jnp.dtype) -> Self:
+        """Return the flow with its numbers as arrays, and the tolerances that it leaves open filled in.
+
+        Raises `ValueError` for a learning rate that is not positive and finite, an order other than one and two, and
+        tolerances that the precision cannot meet.
+        """
+        if not isinstance(self.learning_rate, Tracer):
+            check_learning_rate(self.learning_rate, dtype)
+        if self.order not in (1, 2):
+            raise ValueError(f"order must be 1 or 2, got {self.order!r}: the edge flow is known up to order two in η")
+        relative, absolute = tolerances(_RTOL if self.rtol is None else self.rtol, self.atol, None, dtype)
+        return replace(self, learning_rate=constant(self.learning_rate, dtype), rtol=relative, atol=absolute)
+
+    def first_point(self, field: GradientField, weights: PyTree) -> EdgePoint:
+        """Return the weights as the centre of an oscillation as small as that of descent's first steps.
+
+        Where ηS > 1 already, descent swings about the floor of the valley: the way there along the eigenvector is the
+        amplitude, and the floor is the centre.
+        """
+        eta = jnp.asarray(self.learning_rate)
+        gradient = jax.grad(field.objective)(weights)
+        start = jax.tree.map(lambda leaf: leaf[None], vectors.scattered_like(weights, 0))
+        rtol = max(_TOLERANCE_OF_DIRECTION, float(jnp.finfo(eta.dtype).eps) ** 0.5)
+        top = eigenpairs_lanczos(hessian_product(field.objective, weights), start, rtol=rtol).pair(0)
+        tilt = vectors.inner_product(top.vector, gradient)
+        swings = eta * top.value > 1
+        way = jnp.where(swings, tilt / top.value, 0)
+        amplitude = jnp.where(swings, jnp.abs(way), eta**2 / 4 * jnp.abs(top.value * tilt))
+        least = jnp.finfo(amplitude.dtype).eps * norm(weights) + jnp.finfo(amplitude.dtype).tiny
+        centre = jax.tree.map(lambda w, u: w - way * u, weights, top.vector)
+        return EdgePoint(centre, top.vector, jnp.log(jnp.maximum(amplitude, least)))
+
+    def vector_field(self, field: GradientField) -> EdgeField:
+        """Return the right-hand side for centre, direction and amplitude."""
+        return EdgeField(field, jnp.asarray(self.learning_rate), self.order)
+
+    def stepper(self, field: GradientField, point: EdgePoint) -> Stepper:
+        """Return the linearly implicit solver and its step control."""
+        rtol, atol = jnp.asarray(self.rtol), jnp.asarray(self.atol)
+        columns = 5 if point.log_amplitude.dtype.itemsize < 8 else 8
+        solver = LowRankExtrapolation(columns=columns, followed=0, overhead=8.0, frozen_up_to=float("inf"))
+        return Stepper(solver.suited(self.vector_field(field), rtol, atol), ProposedSteps(rtol=rtol, atol=atol))  # pyright: ignore[reportCallIssue]  (norm is a property)
+
+    def weights_at(self, point: EdgePoint) -> PyTree:
+        """Return the centre."""
+        return point.centre
+
+    def passes(self, evaluations: Int[Array, ""], steps: Int[Array, ""]) -> tuple[Int[Array, ""], Int[Array, ""]]:
+        """Return two gradients for each evaluation, for order two as many products; for each verdict one of both."""
+        verdicts = steps + 1
+        return 2 * evaluations + verdicts, 2 * evaluations * (self.order - 1) + verdicts
+
+    def observe(self, field: GradientField, state: FlowState) -> tuple[Float[Array, ""], Float[Array, ""]]:
+        """Return the objective at the centre, and the root mean square norm of the gradient over an oscillation."""
+        objective, gradient = jax.value_and_grad(field.along(state.places).objective)(state.point.centre)
+        swing = jnp.exp(state.point.log_amplitude) * self._curvature(field, state)
+        return objective, jnp.hypot(norm(gradient), swing)
+
+    def rests(
+        self,
+        field: GradientField,
+        state: FlowState,
+        before: Float[Array, ""],
+        small: Float[Array, ""],
+        *,
+        asked: Bool[Array, ""],
+    ) -> Bool[Array, ""]:
+        """Tell whether the sharpness is below 2/η: beyond, an oscillation grows out of rounding."""
+
+        def look() -> Bool[Array, ""]:
+            return jnp.asarray(self.learning_rate) * self._curvature(field, state) < 2
+
+        return jax.lax.cond(asked, look, lambda: jnp.array(True))
+
+    def oscillation(self, state: FlowState) -> PyTree:
+        """Return r u, as one row."""
+        unit = vectors.divided(state.point.direction, norm(state.point.direction))
+        swing = vectors.scaled(jnp.exp(state.point.log_amplitude), unit)
+        tree = swing if state.places is None else state.places.tree(swing)
+        return jax.tree.map(lambda leaf: leaf[None], tree)
+
+    def _curvature(self, field: GradientField, state: FlowState) -> Float[Array, ""]:
+        """Return uᵀHu at the centre."""
+        field = field.along(state.places)
+        direction = vectors.divided(state.point.direction, norm(state.point.direction))
+        _, image = jax.jvp(jax.grad(field.objective), (state.point.centre,), (direction,))
+        return vectors.inner_product(direction, image)

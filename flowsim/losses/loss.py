@@ -1,0 +1,131 @@
+"""What every loss is asked for, and the losses by name."""
+
+import abc
+import inspect
+from collections.abc import Callable
+from typing import Literal
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Bool, Float
+
+from ..kinds import Registry
+
+
+class Loss(eqx.Module):
+    """What the prediction of one sample costs beside its target.
+
+    To add one, subclass it and say all of it; `LOSSES.register("name")` above the class gives it a name beside
+    `my_module:AbsoluteError`:
+
+        class AbsoluteError(flowsim.losses.Loss):
+            infimum: ClassVar[float] = 0.0
+            attained: ClassVar[bool] = True
+
+            def __call__(self, prediction, target):
+                return jnp.sum(jnp.abs(prediction - target))
+
+            def curvature(self, prediction, target):
+                return flowsim.losses.differentiated_curvature(self, prediction, target)
+
+    Each of the two constants may be a property as well. What follows them here is what a loss may know besides, each
+    with the answer of a loss that does not.
+    """
+
+    @property
+    @abc.abstractmethod
+    def infimum(self) -> float:
+        """The infimum of the loss over all predictions and targets, NaN where it is not known."""
+
+    @property
+    @abc.abstractmethod
+    def attained(self) -> bool:
+        """Whether some prediction has it, whatever the target: a logistic loss falls towards zero for ever."""
+
+    @abc.abstractmethod
+    def __call__(self, prediction: Float[Array, "*outputs"], target: Array, /) -> Float[Array, ""]:
+        """Return the loss of one sample, a scalar."""
+
+    @abc.abstractmethod
+    def curvature(self, prediction: Float[Array, "*outputs"], target: Array, /) -> Float[Array, "m m"]:
+        """Return the second derivative in the m entries of the prediction, positive semidefinite."""
+
+    def curvature_root(self, prediction: Float[Array, "*outputs"], target: Array, /) -> Float[Array, "m m"]:
+        """Return a matrix B with BBᵀ the curvature: by default its Cholesky factor.
+
+        Where the curvature is not positive semidefinite, and so has none, it counts as zero.
+        """
+        curvature = self.curvature(prediction, target)
+        slack = 10 * jnp.finfo(curvature.dtype).eps * jnp.trace(curvature)
+        root = jnp.linalg.cholesky(curvature + slack * jnp.eye(prediction.size, dtype=curvature.dtype))
+        return jnp.where(jnp.isfinite(root), root, 0)
+
+    def least(self, target: Array, /) -> Float[Array, ""]:
+        """Return the infimum over all predictions beside this target: by default `infimum`, whatever the target."""
+        return jnp.asarray(self.infimum, jnp.result_type(float))
+
+    def margins(self, prediction: Float[Array, "*outputs"], target: Array, /) -> Float[Array, " k"]:
+        """Return the numbers, linear in the prediction, that are all positive where it decides for the right class.
+
+        NaN where the target stands for no class, as by default.
+        """
+        return jnp.full(1, jnp.nan, prediction.dtype)
+
+    def falls_for_ever(self, prediction: Float[Array, "*outputs"], target: Array, /) -> Bool[Array, ""]:
+        """Tell whether the loss falls towards `least`, and never has it, as this prediction is scaled up to infinity.
+
+        By default no: a loss that has its infimum does not.
+        """
+        return jnp.array(False)
+
+    def compares(self, prediction: Float[Array, "*outputs"], target: Array, /) -> bool:
+        """Tell by their shapes and types whether a prediction and a target go together: by default, equal shapes do.
+
+        A loss that compares unlike ones, such as logits with the number of a class, says here which.
+        """
+        return prediction.shape == target.shape
+
+    def labels(self, classes: int) -> Literal["index", "one_hot", "sign"]:
+        """Return how the labels of so many classes are written for this loss.
+
+        "index" is the number of the class, where the loss compares that with one prediction for each class; if not,
+        "one_hot". A loss of ±1 returns "sign".
+        """
+        predictions, number = jnp.zeros(classes), jnp.asarray(0)
+        return "index" if self.compares(predictions, number) else "one_hot"
+
+    def remedy(self, prediction: Float[Array, "*outputs"], target: Array, /) -> str:
+        """Return what to do about a prediction and a target that do not go together."""
+        if prediction.ndim == 1 and target.shape == () and not jnp.issubdtype(target.dtype, jnp.floating):
+            return (
+                "for labels that are numbers of classes write flowsim.losses.CrossEntropy(), or "
+                f"np.eye({prediction.size})[y] in place of y"
+            )
+        return "give the network as many outputs as y has columns"
+
+    def check_targets(self, y: np.ndarray, /) -> None:
+        """Raise `ValueError` for targets, all samples together, that this loss cannot stand beside a prediction."""
+
+    def classes(self, y: np.ndarray, /) -> int:
+        """Return the number of outputs that a network needs for these targets at least."""
+        return 1
+
+    def takes_numbers(self) -> bool:
+        """Tell whether targets may be any numbers, centred and rescaled, and are no classes or probabilities."""
+        return True
+
+
+def differentiated_curvature(
+    loss: Callable[[Array, Array], Array], prediction: Float[Array, "*outputs"], target: Array
+) -> Float[Array, "m m"]:
+    """Return the second derivative of a loss in the prediction by automatic differentiation."""
+    return jax.hessian(lambda entries: loss(entries.reshape(prediction.shape), target))(prediction.ravel())
+
+
+def _is_loss(kind: object) -> bool:
+    return inspect.isclass(kind) and issubclass(kind, Loss) and not inspect.isabstract(kind)
+
+
+LOSSES: Registry[type[Loss]] = Registry("a loss", accepts=_is_loss, expected="a subclass of flowsim.losses.Loss")

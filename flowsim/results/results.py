@@ -1,0 +1,243 @@
+"""Results read back from the folder that a run left: the data sets, the scenario and the summary."""
+
+import io
+import json
+import re
+import reprlib
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import yaml
+
+from ..kinds.registry import OUTSIDE
+from .form import what_is_wrong
+from .store import SCENARIO, SUMMARY, SWEEP, THEORY, TRAJECTORIES, StoreError, copy_results
+
+if TYPE_CHECKING:
+    import pandas
+    import xarray
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+    from ..report import StoredRuns, StoredSweep
+
+_DATASETS = {"trajectories": TRAJECTORIES, "sweep": SWEEP, "theory": THEORY}
+# Variables of data sets before runs were a dimension.
+_OLD_FORM = {TRAJECTORIES: ("flow_", "descent_"), SWEEP: ("flow_", "descent_")}
+_AGAIN = "run the scenario again, with --overwrite"
+
+
+@dataclass(frozen=True, repr=False)
+class Results:
+    """What stands in a folder of results; a data set that the run did not make is `None`.
+
+    `trajectories` holds the runs from one initialization over (run, record), `sweep` those of a grid over (grid,
+    repetition, run), `theory` the statements that were checked. `comparison` and `swept` answer as the `Comparison`,
+    the `Trajectory` and the `Sweep` that were stored do, but for networks and weights, which are not stored.
+
+    Printed, it is the tables of the command line, and so it is in a notebook; `repr` is a line. Nothing is computed,
+    and no module but flowsim's own is imported unless `trust`: `left_out` names the figures that would need one.
+    """
+
+    folder: Path
+    trajectories: "xarray.Dataset | None"
+    sweep: "xarray.Dataset | None"
+    theory: "xarray.Dataset | None"
+    trust: bool = False
+
+    # What draws and prints stands on a floor above this one, and is asked for when it is wanted.
+
+    @property
+    def comparison(self) -> "StoredRuns | None":
+        """The runs from one initialization, which show themselves as a `flowsim.Comparison` does."""
+        from ..report import StoredRuns
+
+        return None if self.trajectories is None else StoredRuns(self.trajectories)
+
+    @property
+    def swept(self) -> "StoredSweep | None":
+        """The runs of a grid, which show themselves as a `flowsim.Sweep` does."""
+        from ..report import StoredSweep
+
+        return None if self.sweep is None else StoredSweep(self.sweep)
+
+    @property
+    def _main(self) -> "StoredRuns | StoredSweep":
+        """What a question about one data set is answered by. Raises `StoreError` where there is neither."""
+        main = self.swept or self.comparison
+        if main is None:
+            raise StoreError(f"{self.folder}: holds no runs, only statements of the theory: look at .theory; {_AGAIN}")
+        return main
+
+    def to_dataset(self) -> "xarray.Dataset":
+        """Return the labelled arrays: those of the sweep where there is one, of the runs otherwise.
+
+        Raises `StoreError` for results that are statements of the theory alone, as `to_dataframe` and `plot` do.
+        """
+        return self._main.to_dataset()
+
+    def to_dataframe(self) -> "pandas.DataFrame":
+        """Return the data set of `to_dataset` as a table of pandas: see `Comparison` and `Sweep`."""
+        return self._main.to_dataframe()
+
+    def plot(self, quantity: str, ax: "Axes | None" = None) -> "Axes":
+        """Draw one quantity of the data set of `to_dataset`: see `Comparison` and `Sweep`."""
+        return self._main.plot(quantity, ax)
+
+    def figures(self) -> "dict[str, Figure]":
+        """Return all figures by name: those of each data set, and those that the scenario asks for."""
+        from ..report import figures_in
+
+        return figures_in(self)
+
+    def save(self, folder: str | Path, *, overwrite: bool = False) -> list[Path]:
+        """Write a copy of the results into `folder`, and return the paths of its files.
+
+        Raises `StoreError` where the folder holds something, unless `overwrite`, and where it cannot be written.
+        """
+        return copy_results(self.folder, Path(folder), overwrite=overwrite)
+
+    def __repr__(self) -> str:
+        parts = [repr(part) for part in (self.comparison, self.swept) if part is not None]
+        parts += [] if self.theory is None else ["statements of the theory"]
+        return f"Results({str(self.folder)!r}: {', '.join(parts)})"
+
+    def __str__(self) -> str:
+        from ..formatting import printed
+        from ..report import tables_of
+
+        return "\n\n".join(map(printed, tables_of(self, self.folder.resolve().name)))
+
+    def _repr_html_(self) -> str:
+        from ..formatting import as_html
+        from ..report import tables_of
+
+        return as_html(tables_of(self, self.folder.resolve().name))
+
+    @property
+    def scenario(self) -> dict[str, Any]:
+        """The scenario that ran, every default filled in; empty for results that no scenario made."""
+        return self._section("scenario")
+
+    @property
+    def environment(self) -> dict[str, Any]:
+        """The versions, the device and the platform that it ran on."""
+        return self._section("environment")
+
+    @property
+    def is_first_look(self) -> bool:
+        """Whether the sweep took fewer steps and repetitions than it was to, as `--quick` makes it."""
+        sweep = self.scenario.get("sweep")
+        return isinstance(sweep, dict) and bool(sweep.get("first_look"))
+
+    @property
+    def asked_figures(self) -> tuple[str, ...]:
+        """The names of the figures that the scenario asks for, but for those `left_out`."""
+        return tuple(name for name in self._figure_names() if name not in self.left_out)
+
+    @property
+    def left_out(self) -> tuple[str, ...]:
+        """The figures that stand in modules of others, which are run only where these results are trusted."""
+        return () if self.trust else tuple(name for name in self._figure_names() if _is_outside(name))
+
+    @cached_property
+    def summary(self) -> dict[str, Any]:
+        """The numbers of the tables. Raises `StoreError` where there is no legible summary."""
+        path = self.folder / SUMMARY
+        try:
+            return json.loads(_content(path))
+        except (ValueError, RecursionError) as error:
+            raise _damaged(path, error) from None
+
+    def required(self, name: str) -> "xarray.Dataset":
+        """Return the data set `name`: trajectories, sweep or theory. Raises `StoreError` where there is none."""
+        found = {"trajectories": self.trajectories, "sweep": self.sweep, "theory": self.theory}[name]
+        if found is None:
+            raise StoreError(f"{self.folder / _DATASETS[name]}: is missing, and needed for what is asked; {_AGAIN}")
+        return found
+
+    def _figure_names(self) -> tuple[str, ...]:
+        names = self.scenario.get("figure")
+        names = [names] if isinstance(names, str) else names or []
+        if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+            raise _damaged(self.folder / SCENARIO, ValueError(f"figure is {reprlib.repr(names)}, not a list of names"))
+        return tuple(names)
+
+    def _section(self, name: str) -> dict[str, Any]:
+        found = self._run.get(name) or {}
+        if not isinstance(found, dict):
+            raise _damaged(
+                self.folder / SCENARIO, ValueError(f"{name} is {reprlib.repr(found)}, not a section of keys")
+            )
+        return found
+
+    @cached_property
+    def _run(self) -> dict[str, Any]:
+        path = self.folder / SCENARIO
+        if not path.exists():
+            return {}
+        try:
+            stored = yaml.safe_load(_content(path))
+        except (ValueError, yaml.YAMLError, RecursionError) as error:
+            raise _damaged(path, error) from None
+        if not isinstance(stored, dict):
+            raise _damaged(path, ValueError("it holds no keys"))
+        return stored
+
+
+def open_results(folder: str | Path, *, trust: bool = False) -> Results:
+    """Read the results in `folder`, as `python -m flowsim` and `Comparison.save` leave them.
+
+    A scenario may ask for figures in modules of its author's. They are left out, and named in `left_out`, unless
+    `trust`: then the modules are imported, which runs what stands in them.
+    Raises `StoreError`, with one line that says what to do, for a folder without results, for files that are damaged or
+    hold what flowsim does not write, and for data sets in the form of an earlier version.
+    """
+    folder = Path(folder)
+    if not folder.is_dir():
+        found = "is a file" if folder.exists() else "there is no such folder"
+        raise StoreError(f"{folder}: {found}; give the folder of one scenario's results, such as results/residual")
+    found = {name: _dataset(folder / file) for name, file in _DATASETS.items()}
+    if not any(dataset is not None for dataset in found.values()):
+        names = ", ".join(_DATASETS.values())
+        raise StoreError(f"{folder}: holds none of {names}; give the folder of one scenario's results, or {_AGAIN}")
+    return Results(folder, **found, trust=trust)
+
+
+def _is_outside(figure: str) -> bool:
+    """Tell whether a figure stands in a module that is not flowsim's, as its name alone says."""
+    return re.fullmatch(OUTSIDE, figure) is not None and not figure.startswith("flowsim.")
+
+
+def _dataset(path: Path) -> "xarray.Dataset | None":
+    import xarray
+
+    if not path.exists():
+        return None
+    content = _content(path)
+    try:
+        with xarray.open_dataset(io.BytesIO(content), engine="h5netcdf") as stored:
+            found = stored.load()
+    except Exception as error:  # whatever HDF5 and its readers say of bytes that are not what they should be
+        raise _damaged(path, error) from None
+    if any(str(name).startswith(_OLD_FORM.get(path.name, ())) for name in found.variables):
+        raise StoreError(f"{path}: has the form of an earlier version of flowsim; {_AGAIN}")
+    if (wrong := what_is_wrong(path.name, found)) is not None:
+        raise StoreError(f"{path}: holds what flowsim does not write ({wrong}); {_AGAIN}")
+    return found
+
+
+def _content(path: Path) -> bytes:
+    try:
+        if not path.is_file():  # a pipe would be waited for
+            raise StoreError(f"{path}: is no file; {_AGAIN}")
+        return path.read_bytes()
+    except OSError as error:
+        raise StoreError(f"{path}: cannot be read: {error.strerror or error}; {_AGAIN}") from None
+
+
+def _damaged(path: Path, error: Exception) -> StoreError:
+    reason = f"{type(error).__name__}: {error}".splitlines()[0]
+    return StoreError(f"{path}: is damaged ({reason}); {_AGAIN}")

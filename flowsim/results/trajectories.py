@@ -1,0 +1,210 @@
+"""Runs from one initialization as one labelled data set, over (run, record)."""
+
+import json
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from jaxtyping import Float
+
+from ..dynamics import Trajectory
+from ..probes import Label, columns_of
+from ..theory import minimal_sharpness_bounds_of
+from .quantities import MEASURES, attributes
+from .runs import FLOW, GRADIENT_DESCENT, RUN, Edge, Run, run_coordinates
+
+if TYPE_CHECKING:
+    import xarray
+
+RECORD = "record"
+# In a sweep, which keeps no path, the same name is that of the distance of the ends.
+_SAID = {"distance_to_flow": "distance_at_common_time"}
+Columns = dict[str, np.ndarray]
+
+
+@dataclass(frozen=True)
+class RunBesideFlow:
+    """One run of gradient descent, or of other `dynamics`, measured against the flow.
+
+    `learning_rate` is `None` for dynamics without one, and `dynamics` the name under which YAML knows them.
+    `distance` is ‖W_GD(k) − W_GF(ηk)‖ at the records of the trajectory, NaN where the flow did not get so far;
+    `distance_to_flow` is the distance at the last time that both reached, `distance_time` (see `last_common`);
+    `crossing_time` is the time ηk at which the sharpness first
+    reaches 2/η, interpolated between records, or `None` if it never does, or is not known. `edge` is what stands in
+    place of the sharpness and 2/η for a descent that has another edge of stability. `held_within` is the part of 2/η
+    within which a model of descent is measured to hold the sharpness there, `None` for dynamics that do not.
+    """
+
+    learning_rate: float | None
+    trajectory: Trajectory
+    distance: Float[np.ndarray, " records"]
+    distance_to_flow: float
+    distance_time: float
+    crossing_time: float | None
+    dynamics: str = GRADIENT_DESCENT
+    edge: Edge | None = None
+    held_within: float | None = None
+
+
+def last_common(times: np.ndarray, distance: np.ndarray) -> tuple[float, float]:
+    """Return the last time at which a run and the flow can be compared, and their distance there.
+
+    That is the last record whose distance is finite: the end of the run, or the last record before the flow ended
+    anywhere but where it stays for ever, or before the weights of a run that diverged left all bounds.
+    """
+    known = np.flatnonzero(np.isfinite(distance))
+    return (float(times[known[-1]]), float(distance[known[-1]])) if len(known) else (math.nan, math.nan)
+
+
+def trajectories_of(
+    flow: Trajectory,
+    beside: Sequence[RunBesideFlow],
+    *,
+    bounds: tuple[float, float] | None = None,
+    critical_learning_rate: float | None = None,
+    attrs: Mapping[str, Any] | None = None,
+) -> "xarray.Dataset":
+    """Return a flow and the runs `beside` it, and everything that tables and figures show of them.
+
+    Along the path, over (run, record): time, risk, excess risk, squared distance, gradient norm, sharpness, distance to
+    the flow, and what else the runs recorded, padded with NaN after the number of `records` of each. At the end,
+    over run: outcome, steps, times, `final_*`, distance to the flow, crossing of 2/η, and what the run took. `attrs`
+    become attributes of the data set, mappings among them as JSON, beside the `bounds` of Theorem 2 and the critical
+    learning rate where they apply. The sharpness at the final weights is computed here, where it is not known yet.
+    """
+    runs = [FLOW, *(Run(other.dynamics, other.learning_rate, own_edge=other.edge) for other in beside)]
+    paths = [_path(flow, None), *(_path(other.trajectory, other.distance) for other in beside)]
+    ends = [_end(flow), *(_end(other.trajectory) | _beside_flow(other) for other in beside)]
+    labels = {name: label for run in (*(other.trajectory for other in beside), flow) for name, label in _labels(run)}
+    variables = _over_records(paths, labels) | _over_runs(ends) | _held(beside)
+    return _labelled(variables, runs, _theory(bounds, critical_learning_rate), attrs)
+
+
+def dataset_of(run: Trajectory, attrs: Mapping[str, Any] | None = None) -> "xarray.Dataset":
+    """Return one run alone in the form of `trajectories_of`, the bounds of Theorem 2 with it where they apply.
+
+    The distances to the flow, and where the sharpness first reaches 2/η, are NaN.
+    """
+    variables = _over_records([_path(run, None)], dict(_labels(run))) | _over_runs([_end(run)])
+    bounds = minimal_sharpness_bounds_of(run.network, run.problem)
+    critical = None if bounds is None or bounds[0] == 0 else 2 / bounds[0]
+    return _labelled(variables, [_run_alone(run)], _theory(bounds, critical), attrs)
+
+
+def _run_alone(run: Trajectory) -> Run:
+    """Return which run this is; an edge of stability that it does not know is NaN."""
+    if run.learning_rate is None:
+        return Run(run.dynamics)
+    rate = float(run.learning_rate)
+    threshold = math.nan if run.sharpness_threshold is None else float(run.sharpness_threshold)
+    same = math.isclose(threshold, 2 / rate, rel_tol=4 * float(np.finfo(run.learning_rate.dtype).eps))
+    return Run(run.dynamics, rate, own_edge=None if same else Edge(threshold))
+
+
+def _labelled(
+    variables: Mapping[str, Any], runs: Sequence[Run], theory: dict[str, float], attrs: Mapping[str, Any] | None
+) -> "xarray.Dataset":
+    import xarray
+
+    known = {name: json.dumps(value) if isinstance(value, Mapping) else value for name, value in (attrs or {}).items()}
+    return xarray.Dataset(variables, run_coordinates(runs), theory | known)
+
+
+def _path(run: Trajectory, distance: np.ndarray | None) -> Columns:
+    """Return what is known along one run, each with its records first."""
+    columns = {"time": np.asarray(run.times)}
+    for name in MEASURES:
+        values = getattr(run, name)
+        columns[name] = _unknown(columns["time"]) if values is None else np.asarray(values)
+    columns["distance"] = _unknown(columns["time"]) if distance is None else np.asarray(distance)
+    return columns | {column: np.asarray(values) for _, column, values in columns_of(run.diagnostics)}
+
+
+def _labels(run: Trajectory) -> Iterator[tuple[str, Label]]:
+    """Yield the label of every column that a probe measured; one that measures a dict has several."""
+    yield from run.labels.items()
+    for name, column, _ in columns_of(run.diagnostics):
+        if name in run.labels:
+            yield column, run.labels[name].of(column)
+
+
+def _unknown(times: np.ndarray) -> np.ndarray:
+    return np.full(len(times), np.nan)
+
+
+def _over_records(paths: Sequence[Columns], labels: Mapping[str, Label]) -> dict[str, Any]:
+    """Return the columns of all runs over (run, record, …), NaN where a run has no value."""
+    variables: dict[str, Any] = {}
+    most = max(len(path["time"]) for path in paths)
+    for name in dict.fromkeys(name for path in paths for name in path):
+        columns = [path.get(name, np.empty(0)) for path in paths]
+        inner = max(column.ndim for column in columns) - 1
+        dims = (RUN, RECORD, *(f"{name}_{axis}" for axis in range(inner)))
+        variables[name] = (dims, _padded(columns, most, len(dims) - 1), attributes(name, labels.get(name)))
+    variables["records"] = (RUN, np.array([len(path["time"]) for path in paths]), attributes("records"))
+    return variables
+
+
+def _padded(columns: Sequence[np.ndarray], records: int, dimensions: int) -> np.ndarray:
+    sizes = np.zeros((len(columns), dimensions), int)
+    sizes[:, 0] = records
+    for size, column in zip(sizes, columns, strict=True):
+        size[1 : column.ndim] = column.shape[1:]
+    known = [column.dtype for column in columns if column.size]
+    padded = np.full((len(columns), *sizes.max(axis=0)), np.nan, np.result_type(np.float32, *known))
+    for row, column in zip(padded, columns, strict=True):
+        row[tuple(slice(size) for size in column.shape)] = column if column.size else np.nan
+    return padded
+
+
+def _end(run: Trajectory) -> dict[str, Any]:
+    return {
+        "outcome": int(run.outcome),
+        "steps": int(run.steps),
+        "rejected_steps": int(run.rejected_steps),
+        "end_time": float(run.time),
+        **{f"final_{name}": getattr(run, f"final_{name}") for name in MEASURES if name != "sharpness"},
+        "final_sharpness": _final_sharpness(run),
+        "distance_to_flow": math.nan,
+        "distance_time": math.nan,
+        "crossing_time": math.nan,
+        "solver": run.method,
+        "gradients": math.nan if run.gradients is None else float(run.gradients),
+        "products": int(run.products),
+        "loosened": float(run.loosened),
+    }
+
+
+def _final_sharpness(run: Trajectory) -> float:
+    try:
+        return float(run.final_sharpness)
+    except RuntimeError:  # not certified
+        return math.nan
+
+
+def _beside_flow(other: RunBesideFlow) -> dict[str, float]:
+    crossing = math.nan if other.crossing_time is None else other.crossing_time
+    distance = {"distance_to_flow": float(other.distance_to_flow), "distance_time": float(other.distance_time)}
+    return distance | {"crossing_time": float(crossing)}
+
+
+def _over_runs(ends: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    said = {name: attributes(_SAID.get(name, name)) for name in ends[0]}
+    return {name: (RUN, np.array([end[name] for end in ends]), said[name]) for name in ends[0]}
+
+
+def _held(beside: Sequence[RunBesideFlow]) -> dict[str, Any]:
+    """Return within what each run holds the sharpness at 2/η, NaN where it does not; nothing where none does."""
+    known = [math.nan, *(math.nan if other.held_within is None else other.held_within for other in beside)]
+    return {} if np.isnan(known).all() else {"held_within": (RUN, np.array(known), attributes("held_within"))}
+
+
+def _theory(bounds: tuple[float, float] | None, critical_learning_rate: float | None) -> dict[str, float]:
+    known = {}
+    if bounds is not None:
+        known["sharpness_lower_bound"], known["sharpness_upper_bound"] = map(float, bounds)
+    if critical_learning_rate is not None:
+        known["critical_learning_rate"] = float(critical_learning_rate)
+    return known

@@ -1,0 +1,190 @@
+"""A scenario becomes a problem, a network and a comparison."""
+
+import platform
+from collections.abc import Sequence
+from contextlib import nullcontext
+from functools import partial
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from ..comparison import Comparison, FlowLimits, SharpnessAlong, compare
+from ..data import Data, check_data
+from ..dynamics import Stopping, stopping_for
+from ..formatting import Listener
+from ..kinds import seeds
+from ..networks import cast, shape_refusals
+from ..probes import HELD_OUT, Probe
+from ..problems import EmpiricalRisk, LinearRegression, Problem
+from ..solvers import SOLVERS
+from ..solvers.field import checked_parts
+from .document import ScenarioError
+from .failing import failing
+from .keys import own_kinds
+from .record import probes_of
+from .scenario import Scenario
+from .settings import AUTOMATIC
+
+
+def run(
+    scenario: Scenario,
+    problem: Problem,
+    network: eqx.Module,
+    probes: Sequence[Probe],
+    *,
+    progress: bool | Listener = False,
+) -> Comparison:
+    """Run `scenario` on what `build` made of it; `progress` hears how far it is, as in `compare`.
+
+    Raises `ScenarioError` where a run fails of which a probe, or a kind of a user's own, is part.
+    """
+    own = list(dict.fromkeys([*own_kinds(scenario), *(entry.kind for entry in scenario.record)]))
+    with failing(f"a run with {', '.join(own)}") if own else nullcontext():
+        return compare(
+            network,
+            problem,
+            scenario.descent.learning_rates,
+            steps=scenario.descent.steps,
+            sharpness=sharpness_along(scenario),
+            models=scenario.flow.models,
+            limits=flow_limits(scenario),
+            optimizer=scenario.descent.optimizer.make(),
+            probes=probes,
+            progress=progress,
+            **flow_options(scenario),
+        )
+
+
+def sharpness_along(scenario: Scenario) -> SharpnessAlong:
+    """Return how the sharpness is followed along the runs of `scenario`."""
+    return SharpnessAlong() if scenario.sharpness is None else scenario.sharpness.make()
+
+
+def flow_limits(scenario: Scenario) -> FlowLimits | None:
+    """Return from where along the descents of `scenario` flows are taken to their limits, `None` for from nowhere."""
+    flow = scenario.flow
+    return None if flow.limits is None else FlowLimits(flow.limits, rtol=flow.rtol, max_steps=flow.max_steps)
+
+
+def flow_options(scenario: Scenario) -> dict[str, Any]:
+    """Return the arguments of `integrate` that `scenario` sets."""
+    flow = scenario.flow
+    return {
+        "solver": None if flow.solver == AUTOMATIC else SOLVERS[flow.solver](),
+        "rtol": flow.rtol,
+        "atol": flow.atol,
+        "t1": flow.t1,
+        "max_steps": flow.max_steps,
+        "stopping": _stopping(scenario),
+    }
+
+
+def build(scenario: Scenario, folder: Path) -> tuple[Problem, eqx.Module, tuple[Probe, ...]]:
+    """Return the problem, the network and the probes of `scenario`, whose data file, if any, is found from `folder`.
+
+    Needs 64-bit JAX (`jax_enable_x64`), also for precision float32, so that both precisions start from the same
+    numbers. Raises `DataError` for data that cannot be used, and `ScenarioError` where they do not fit the network.
+    """
+    data = read_data(scenario, folder)
+    network = build_network(scenario, scenario.network.inputs_for(data.shape), data.outputs)
+    with failing(f"a network of kind {scenario.network.kind}, on data of kind {scenario.data.kind},"):
+        problem = build_problem(scenario, *data.training)
+        checked_parts(network)
+        eqx.filter_eval_shape(problem, network)
+        probes = build_probes(scenario, data)
+    try:
+        sharpness_along(scenario).check(network)
+    except ValueError as error:
+        raise ScenarioError(f"sharpness: {error}") from None
+    _check_minibatches(scenario, problem)
+    try:
+        stopping_for(_stopping(scenario), problem, jnp.dtype(scenario.precision))
+    except ValueError as error:  # of a criterion that these data do not have
+        raise ScenarioError(f"flow: {error}") from None
+    return problem, network, probes
+
+
+def _check_minibatches(scenario: Scenario, problem: Problem) -> None:
+    """Raise `ScenarioError` where a descent draws from samples that the problem does not have."""
+    sections = {"descent": scenario.descent} if scenario.descent.learning_rates else {}
+    swept = {} if scenario.sweep is None else dict(enumerate(scenario.sweep.descent))
+    for place, section in {
+        **sections,
+        **{f"sweep.descent[{number}]": entry for number, entry in swept.items()},
+    }.items():
+        sampler = section.optimizer.make()(section.learning_rates[0]).minibatches()
+        try:
+            if sampler is not None:
+                sampler.samples_of(problem)
+        except ValueError as error:
+            linear = "; in a scenario, a network that is not linear, or another loss" if scenario.least_squares else ""
+            raise ScenarioError(f"{place}.optimizer: {error}{linear}") from None
+
+
+def read_data(scenario: Scenario, folder: Path) -> Data:
+    """Draw or read the data of `scenario`. Raises as `build` does."""
+    with failing(f"data of kind {scenario.data.kind}"):
+        found = scenario.data.load(seeds.generator(scenario.seed, "data"), folder)
+        check_data(found)
+    if found.classes is not None:
+        wanted = found.labels
+        found = found.written_as(scenario.loss.make().labels(found.classes) if wanted == "auto" else wanted)
+    for refusal in shape_refusals(scenario.network, found.shape, found.outputs):
+        raise ScenarioError(refusal.message())
+    return found if scenario.network.keeps_shape() else found.flattened()
+
+
+def build_problem(scenario: Scenario, X: np.ndarray, y: np.ndarray) -> Problem:
+    """Return the risk of the network of `scenario` on these samples."""
+    return LinearRegression(X, y) if scenario.least_squares else EmpiricalRisk(X, y, scenario.loss.make())
+
+
+def build_probes(scenario: Scenario, data: Data) -> tuple[Probe, ...]:
+    """Return what `scenario` records, with the samples of `data` that are held out. Raises `ScenarioError` for none."""
+    given: dict[str, Any] = {}
+    if data.held_out is not None:
+        given = {"test_problem": build_problem(scenario, *data.held_out), "test_samples": data.held_out}
+    for entry in scenario.record:
+        if not given and entry.given & HELD_OUT:
+            found = f"{entry.kind} beside data of kind {scenario.data.kind}, whose load holds out no samples"
+            raise ScenarioError(f"record: found {found}; expected Data(training, held_out); write another record")
+    return probes_of(scenario.record, given)
+
+
+def build_network(scenario: Scenario, inputs: Any, outputs: int, key: jax.Array | None = None) -> eqx.Module:
+    """Return the network of `scenario` with weights drawn from `key`, by default that of its seed."""
+    key = seeds.key(scenario.seed, "network") if key is None else key
+    with failing(f"a network of kind {scenario.network.kind}"):
+        made = scenario.network.build(inputs, outputs, key=key, shared=partial(seeds.key, scenario.seed))
+    return cast(made, jnp.dtype(scenario.precision))
+
+
+def environment() -> dict[str, Any]:
+    """Return what a result depends on besides its scenario: versions and device."""
+    packages = ("flowsim", "jax", "jaxlib", "diffrax", "equinox", "numpy")
+    device = default_device()
+    return {
+        "python": platform.python_version(),
+        **{package: version(package) for package in packages},
+        "platform": f"{platform.system()} {platform.machine()}",
+        "device": f"{device.platform}: {device.device_kind}",
+    }
+
+
+def default_device() -> Any:
+    """Return the device on which this process computes."""
+    return next(iter(jnp.empty(0).devices()))
+
+
+def _stopping(scenario: Scenario) -> Stopping | None:
+    flow = scenario.flow
+    asked = {key: getattr(flow, key) for key in ("excess_risk", "risk", "remaining", "margin", "direction")}
+    if flow.gradient_norm is None and all(part is None for part in asked.values()):
+        return None
+    standard = Stopping.standard(jnp.dtype(scenario.precision)).gradient_norm
+    return Stopping(flow.gradient_norm or standard, **asked)

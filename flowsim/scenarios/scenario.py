@@ -1,0 +1,189 @@
+"""The schema of a scenario: one reproducible experiment, every number checked before any array exists."""
+
+import math
+from collections.abc import Iterator
+from typing import Annotated, Any, Literal
+
+import numpy as np
+from pydantic import BaseModel, Field
+from pydantic_core import PydanticCustomError
+
+from ..comparison.models import GRADIENT
+from ..data import SOURCES, DataSource
+from ..kinds import Chosen, Made, Section, recipe_of, refusal, within
+from ..losses import LOSSES, SquaredError
+from ..networks import NETWORKS, NetworkRecipe, network_recipe, shape_refusals
+from ..results.figure import FigureNames, figure_refusals
+from .forecast import memory_refusals, product_size_refusals, theory_size_refusals
+from .record import Record, labels_of, record_refusals
+from .settings import DescentSettings, FlowSettings, LargeProductsSettings, SharpnessChoice, TheorySettings
+from .sweep_settings import SweepSettings
+from .values import Seed
+
+_LOSS = Chosen(LOSSES, recipe=recipe_of, word=True)
+
+
+class Scenario(Section):
+    """One reproducible experiment: data, a network, its gradient flow, and gradient descent beside it."""
+
+    seed: Seed = Field(default=0, examples=[0])
+    """From which every random number derives."""
+    precision: Literal["float64", "float32"] = Field(default="float64", examples=["float64"])
+    """Of every array: float64 has 16 digits, float32 7, in half the memory."""
+    data: Annotated[DataSource, Chosen(SOURCES)] = Field(examples=[{"kind": "gaussian", "samples": 50, "features": 5}])
+    """Where the samples come from."""
+    network: Annotated[NetworkRecipe, Chosen(NETWORKS, recipe=network_recipe)] = Field(
+        examples=[{"kind": "residual", "depth": 10, "scale": 0.5}]
+    )
+    """What is trained."""
+    loss: Annotated[Made, _LOSS] = Field(
+        default_factory=lambda: recipe_of(SquaredError)(kind="squared_error"),
+        examples=["squared_error"],
+        json_schema_extra={"default": "squared_error"},
+    )
+    """What the prediction of one sample costs: the name of a loss, or kind and options."""
+    flow: FlowSettings = Field(
+        default_factory=FlowSettings, examples=[{"rtol": 1e-6}], json_schema_extra={"default": {}}
+    )
+    """How the gradient flow is integrated."""
+    descent: DescentSettings = Field(
+        default_factory=DescentSettings, examples=[{"learning_rates": [0.02]}], json_schema_extra={"default": {}}
+    )
+    """Gradient descent beside the flow."""
+    sharpness: SharpnessChoice = Field(default=None, examples=[{"records": 50, "rtol": 1e-4}])
+    """How the sharpness is followed along the runs; null or true: as it is by default; false: only at the end."""
+    record: Record = Field(default=(), examples=[["test_risk", "my_module:MyProbe"]])
+    """What is recorded along the runs beside risk, excess risk, squared distance, gradient norm and sharpness."""
+    theory: TheorySettings | None = Field(default=None, examples=[{"depths": [3, 5, 10]}])
+    """The statements of the theory to check; null: none."""
+    lemma_3: LargeProductsSettings | None = Field(
+        default=None, examples=[{"deviations": [1.0], "scales": [0.5], "widths": [5], "depths": [20]}]
+    )
+    """Products of many random matrices; null: none."""
+    sweep: SweepSettings | None = Field(
+        default=None, examples=[{"over": {"network.scale": [0.3, 0.5]}, "repetitions": 20}]
+    )
+    """The same experiment for every point of a grid, with repetitions; null: none."""
+    figure: FigureNames = Field(default=None, examples=["my_module:MyFigure"])
+    """The figure, or a list of them, that the results are to be drawn as, with its claims checked; null: none."""
+
+    @property
+    def squares(self) -> bool:
+        """Whether the loss is the squared error, for which the best linear network is known."""
+        return bool(self.loss.make() == SquaredError())
+
+    @property
+    def least_squares(self) -> bool:
+        """Whether this is a linear network with the squared error: what the theory is about."""
+        return self.network.is_linear() and self.squares
+
+    def refusals(self) -> Iterator[PydanticCustomError]:
+        """Yield why the sections do not go together."""
+        shape, (_, outputs) = self.data.sample_shape(), self.data.dimensions()
+        yield from within(("network",), shape_refusals(self.network, shape, outputs))
+        yield from record_refusals(self.record, self.data)
+        yield from memory_refusals(self.precision, self.data, self.network, self.sweep)
+        if self.theory is not None and not self.squares:
+            yield refusal(
+                found=f"the loss {self.loss.kind}",
+                expected="the squared error, which the theory is about",
+                write="loss: squared_error, or no theory",
+                at=("theory",),
+            )
+        if self.theory is not None:
+            yield from self.theory.refusals_for(self.data, self.network)
+            yield from within(("theory",), theory_size_refusals(self.theory, self.data, self.network))
+        if self.lemma_3 is not None:
+            yield from within(("lemma_3",), product_size_refusals(self.lemma_3))
+        yield from figure_refusals(self.figure, self)
+        if self.flow.excess_risk is not None and not self.least_squares:
+            yield refusal(
+                found=f"{self.flow.excess_risk} beside {self._unlike_least_squares()}",
+                expected="null, as the minimum of the risk is not known",
+                write="risk or gradient_norm in its place",
+                at=("flow", "excess_risk"),
+            )
+        yield from self._model_refusals()
+        yield from self._limit_refusals()
+        yield from self._class_refusals()
+        yield from self.descent.refusals_until(self.flow.t1)
+        yield from self._sharpness_refusals()
+        yield from within(("flow",), self.flow.refusals_at(self.precision))
+        for section in ("network", "loss", "flow", "descent", "sweep"):
+            yield from within((section,), _without_room(getattr(self, section), self.precision))
+
+    def _sharpness_refusals(self) -> Iterator[PydanticCustomError]:
+        """Yield that a tolerance is too fine, or that a probe is called as what the sharpness records."""
+        if self.sharpness is None:
+            return
+        yield from within(("sharpness",), self.sharpness.refusals_at(self.precision))
+        if taken := set(self.sharpness.make().names()).intersection(labels_of(self.record)):
+            yield refusal(
+                found=f"{self.sharpness.count} beside a probe that is called {taken.pop()} too",
+                expected="one of the two",
+                write="count: 1, or no such probe in record",
+                at=("sharpness", "count"),
+            )
+
+    def _model_refusals(self) -> Iterator[PydanticCustomError]:
+        """Yield that there is no descent for models to follow."""
+        named = [name for name in self.flow.models if name != GRADIENT]
+        plain = self.descent.optimizer.kind == "gradient_descent"
+        without = [
+            "without learning rates in descent" if not self.descent.learning_rates else "",
+            f"beside descents of kind {self.descent.optimizer.kind}" if not plain else "",
+            "in a sweep" if self.sweep is not None else "",
+        ]
+        for reason in filter(None, without if named else []):
+            yield refusal(
+                found=f"{', '.join(named)} {reason}",
+                expected="models of gradient descent beside descents at single learning rates",
+                write=f"models: [{GRADIENT}]",
+                at=("flow", "models"),
+            )
+
+    def _limit_refusals(self) -> Iterator[PydanticCustomError]:
+        """Yield that there is no descent from whose points flows could begin."""
+        without = "without learning rates in descent" if not self.descent.learning_rates else ""
+        without = "in a sweep, whose runs do not keep their weights" if self.sweep is not None else without
+        if self.flow.limits is not None and without:
+            yield refusal(
+                found=f"{self.flow.limits} {without}",
+                expected="descents at single learning rates, from whose points flows begin",
+                write="limits: null",
+                at=("flow", "limits"),
+            )
+
+    def _class_refusals(self) -> Iterator[PydanticCustomError]:
+        """Yield that the labels of classes would be centred or rescaled, and then were labels no more."""
+        rescaled = self.data.rescaled_targets()
+        if rescaled and not self.loss.make().takes_numbers():
+            yield refusal(
+                found=f"true beside the loss {self.loss.kind}",
+                expected="false, as it would centre or rescale the labels of classes",
+                write=" and ".join(f"{key}: false" for key in rescaled)
+                + ", or data of kind: labelled, which scales the inputs alone",
+                at=("data", rescaled[0]),
+            )
+
+    def _unlike_least_squares(self) -> str:
+        return f"the loss {self.loss.kind}" if self.network.is_linear() else "a nonlinear network"
+
+
+def _without_room(content: Any, precision: str) -> Iterator[PydanticCustomError]:
+    """Yield every number in a section that `precision` has no room for: compiled programs take it for 0 or infinity."""
+    if isinstance(content, float) and math.isfinite(content) and content != 0:
+        limits = np.finfo(precision)
+        if not limits.tiny <= abs(content) <= limits.max:
+            wider = abs(content) >= np.finfo("float64").tiny
+            yield refusal(
+                found=f"{content}, for which {precision} has no room",
+                expected=f"a size from {limits.tiny:.2g} to {limits.max:.2g}",
+                write="precision: float64, or another number" if wider else "another number",
+            )
+        return
+    inside = content if isinstance(content, BaseModel) else ()
+    inside = content.items() if isinstance(content, dict) else inside
+    inside = enumerate(content) if isinstance(content, tuple) else inside
+    for key, value in inside:
+        yield from within((key,), _without_room(value, precision))

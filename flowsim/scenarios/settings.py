@@ -1,0 +1,243 @@
+"""The sections of a scenario: what each holds, and what of it is wrong on its own."""
+
+import math
+from collections.abc import Iterator
+from typing import Annotated, Any, ClassVar, get_args
+
+import numpy as np
+from pydantic import Field, GetCoreSchemaHandler, GetJsonSchemaHandler
+from pydantic_core import CoreSchema, PydanticCustomError, core_schema
+
+from ..comparison import SharpnessAlong
+from ..comparison.comparison import steps_of_descent
+from ..comparison.models import GRADIENT
+from ..curvature import least_rtol
+from ..data import DataSource
+from ..edge import MODELS
+from ..kinds import Named, Section, refusal, too_large, within
+from ..kinds.values import MOST_NUMBERS, Count, CountOrZero
+from ..networks import NetworkRecipe
+from ..solvers import SOLVERS
+from ..solvers.stepper import usable_solver
+from .optimizer import Optimizer, gradient_descent
+from .values import Conditions, Counts, LearningRates, Positives, StepLimit, Subject, Subjects, Time
+
+# What rounding leaves of either precision; the library refuses much the same, but knows no file and line.
+_FINEST = {
+    "float64": {"rtol": 1e-14, "gradient_norm": 2e-15},
+    "float32": {"rtol": 4e-6, "gradient_norm": 1e-6},
+}
+
+_LARGEST_EXPONENT = 700  # of an exponential that is a float
+
+AUTOMATIC = "auto"
+ModelName = Annotated[str, Named(MODELS, GRADIENT)]
+SolverName = Annotated[str, Named(SOLVERS, AUTOMATIC, use=usable_solver)]
+
+
+class FlowSettings(Section):
+    """How the gradient flow is integrated, and when it has reached its limit."""
+
+    models: tuple[ModelName, ...] = Field(default=(GRADIENT,), strict=False, examples=[[GRADIENT, "edge"]])
+    """Which flows: gradient, which is there in any case, and models of descent, each once for each learning rate."""
+    solver: SolverName = Field(default=AUTOMATIC, examples=[AUTOMATIC])
+    """The method, by its name in flowsim.solvers or in Diffrax; auto: by the structure of the problem."""
+    rtol: float | None = Field(default=None, gt=0, lt=1, examples=[1e-6])
+    """Relative tolerance of one step; null: the default for the precision."""
+    atol: float | None = Field(default=None, ge=0, examples=[1e-9])
+    """Absolute tolerance of one step; null: the default for the precision."""
+    gradient_norm: float | None = Field(default=None, gt=0, examples=[1e-8])
+    """The flow has reached its limit once the norm of the gradient is this small, at a minimum; null: the default."""
+    remaining: float | None = Field(default=None, gt=0, examples=[1e-6])
+    """And once the way that is left is this small a part of the norm of the weights; null: the default."""
+    excess_risk: float | None = Field(default=None, gt=0, examples=[1e-12])
+    """The flow may stop once the excess risk is this small; null: it is not asked."""
+    risk: float | None = Field(default=None, gt=0, examples=[1e-9])
+    """The flow may stop once the risk is this small, for networks that fit their data; null: it is not asked."""
+    margin: float | None = Field(default=None, gt=0, examples=[10.0])
+    """The flow may stop once the margin of every sample is this large, for losses of classes; null: it is not asked."""
+    direction: float | None = Field(default=None, gt=0, lt=math.pi, examples=[0.01])
+    """The flow may stop once −∇R is at this angle to the weights, which grow for ever then; null: it is not asked."""
+    limits: Count | None = Field(default=None, examples=[16])
+    """From about how many points of each descent the flow is taken to its limit, for its sharpness; null: from none."""
+    t1: Time = Field(default=math.inf, examples=[100.0], json_schema_extra={"default": "inf"})
+    """The time at which the flow ends at the latest; inf: it runs to its limit."""
+    max_steps: StepLimit = Field(default=1_000_000, examples=[1_000_000])
+    """The number of steps after which the integration gives up."""
+
+    unswept: ClassVar[tuple[str, ...]] = ("models", "limits")
+
+    def refusals(self) -> Iterator[PydanticCustomError]:
+        """Yield that a model stands there twice."""
+        if len(set(self.models)) < len(self.models):
+            yield refusal(
+                found=", ".join(self.models),
+                expected="each model once",
+                write=f"models: [{', '.join(dict.fromkeys(self.models))}]",
+                at=("models",),
+            )
+
+    def refusals_at(self, precision: str) -> Iterator[PydanticCustomError]:
+        """Yield what is finer than the rounding of `precision`."""
+        for key, finest in _FINEST[precision].items():
+            value = getattr(self, key)
+            if value is not None and value < finest:
+                enough = "precision: float64" if value >= _FINEST["float64"][key] else f"{key}: {finest}"
+                yield refusal(
+                    found=f"{value}",
+                    expected=f"at least {finest}, as {precision} resolves no less",
+                    write=enough,
+                    at=(key,),
+                )
+
+
+class DescentSettings(Section):
+    """Gradient descent from the weights at which the flow starts, once for each learning rate."""
+
+    learning_rates: LearningRates = Field(default=(), examples=[[0.005, 0.02]])
+    """The learning rates η, each once; [] runs the flow alone."""
+    steps: Count | None = Field(default=None, examples=[4000])
+    """Number of steps; null: as many as reach the time flow.t1, and 4000 where that is inf."""
+    optimizer: Optimizer = Field(
+        default_factory=gradient_descent,
+        examples=["gradient_descent"],
+        json_schema_extra={"default": "gradient_descent"},
+    )
+    """What a step does: a kind of descent by its name, or with its options, as {kind: adam, b1: 0.9}."""
+
+    def all_steps(self, t1: float) -> int:
+        """Return the steps of all descents together, beside a flow to time `t1`. Raises `ValueError` for too many."""
+        at_rate = self.optimizer.make()
+        times = [float(at_rate(rate).time_of_step()) for rate in self.learning_rates]
+        return sum(steps_of_descent(time, self.steps, t1) for time in times)
+
+    def refusals_until(self, t1: float) -> Iterator[PydanticCustomError]:
+        """Yield that there are more steps than could be recorded, as seen from the scenario."""
+        at = ("descent", "steps") if self.steps is not None else ("flow", "t1")
+        try:
+            numbers = self.all_steps(t1)
+        except ValueError as error:
+            write = "a smaller t1, or descent.steps"
+            yield refusal(found=str(error), expected=f"at most {MOST_NUMBERS} steps", write=write, at=at)
+            return
+        if numbers > MOST_NUMBERS:
+            yield too_large(f"{numbers} steps over all learning rates", at[-1], at)
+
+
+class SharpnessSettings(Section):
+    """How the sharpness is followed along the runs."""
+
+    records: CountOrZero | None = Field(default=None, examples=[50])
+    """At about how many records of each run; 0: only at the end; null: at all, of many weights at fewer."""
+    rtol: float | None = Field(default=None, gt=0, lt=1, examples=[1e-4])
+    """The residual of an eigenvalue relative to its size, on the way; null: the default for precision and weights."""
+    count: Count = Field(default=1, examples=[3])
+    """How many of the largest eigenvalues are recorded; the others are called top_eigenvalues."""
+
+    def make(self) -> SharpnessAlong:
+        """Return what `flowsim.compare` takes."""
+        return SharpnessAlong(records=self.records, rtol=self.rtol, count=self.count)
+
+    def refusals_at(self, precision: str) -> Iterator[PydanticCustomError]:
+        """Yield that the tolerance is finer than the rounding of `precision`."""
+        least = least_rtol(np.dtype(precision))
+        if self.rtol is not None and self.rtol < least:
+            expected = f"at least {least:.2g}, as {precision} resolves no less"
+            yield refusal(found=f"{self.rtol}", expected=expected, write="rtol: null, or more", at=("rtol",))
+
+
+class _OrSwitch:
+    """Marks the section as one for which true or false may stand: as it is by default, or at the end alone."""
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        def written(value: Any) -> Any:
+            return ({} if value else {"records": 0}) if isinstance(value, bool) else value
+
+        return core_schema.no_info_before_validator_function(written, handler(source))
+
+    def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
+        return {"anyOf": [handler(schema), {"type": "boolean"}]}
+
+
+SharpnessChoice = Annotated[SharpnessSettings | None, _OrSwitch()]
+"""Options of the sharpness along the way, or false for none."""
+
+
+class TheorySettings(Section):
+    """Which statements of the theory are checked, on the flow of this network and of others like it."""
+
+    subjects: Subjects = Field(default=get_args(Subject), examples=[["small_scale"]])
+    """What to check; by default all, of which those that apply are."""
+    depths: Counts = Field(default=(), examples=[[3, 5, 10]])
+    """Depths L to check, in place of that of the network; []: that one."""
+    features: Counts = Field(default=(), examples=[[5, 10]])
+    """Numbers of features d to check, in place of those of the data; []: that one."""
+    conditions: Conditions = Field(default=(), examples=[[1.0, 100.0]])
+    """Condition numbers Λ/λ to check, in place of that of the data; []: that one."""
+    repetitions: Count = Field(default=1, examples=[20])
+    """Number of independent data sets and initializations for each depth, features and condition."""
+
+    def refusals_for(self, data: DataSource, network: NetworkRecipe) -> Iterator[PydanticCustomError]:
+        """Yield what the theory does not speak of, and what it cannot vary, as seen from the scenario."""
+        if not network.is_linear():
+            yield refusal(
+                found="a nonlinear network",
+                expected="a linear network, which the theory is about",
+                write=f"{network.linear_if}, or no theory",
+                at=("theory",),
+            )
+        yield from within(("theory",), self._refusals_to_vary(data, network))
+        if self.depths and "depth" in network.varied:
+            yield from within(("network",), network.model_copy(update={"depth": min(self.depths)}).refusals())
+
+    def _refusals_to_vary(self, data: DataSource, network: NetworkRecipe) -> Iterator[PydanticCustomError]:
+        if self.depths and "depth" not in network.varied:
+            yield refusal(
+                found=f"a list of them for a network of kind {network.kind}",
+                expected="a network whose depth can be set",
+                write="depths: []",
+                at=("depths",),
+            )
+        for key, option in {"features": "features", "conditions": "condition"}.items():
+            if getattr(self, key) and option not in data.varied:
+                yield refusal(
+                    found=f"a list of them for data of kind {data.kind}",
+                    expected="data that are drawn",
+                    write="data of kind: gaussian",
+                    at=(key,),
+                )
+        _, outputs = data.dimensions()
+        if self.features and outputs is not None and outputs > 1:
+            yield refusal(
+                found=f"a list of them for {outputs} outputs",
+                expected="as many features as the data have",
+                write="features: []",
+                at=("features",),
+            )
+
+
+class LargeProductsSettings(Section):
+    """Lemma 3 by Monte Carlo, over a grid of all combinations."""
+
+    deviations: Positives = Field(examples=[[1.0, 2.0]])
+    """Values of u, by which bounds and probability are widened."""
+    scales: Positives = Field(examples=[[0.25, 0.5]])
+    """Values of s, the scale of the initialization."""
+    widths: Counts = Field(min_length=1, examples=[[5, 10]])
+    """Values of d."""
+    depths: Counts = Field(min_length=1, examples=[[5, 20]])
+    """Values of L."""
+    initializations: Count = Field(default=2000, examples=[2000])
+    """Number of initializations for each combination."""
+
+    def refusals(self) -> Iterator[PydanticCustomError]:
+        """Yield that the radius of the ball, exp(−2s² − 4u)/64, is no positive float, as the bounds are none either."""
+        scale, deviation = max(self.scales), max(self.deviations)
+        exponent = 2 * scale**2 + 4 * deviation
+        if exponent > _LARGEST_EXPONENT:
+            yield refusal(
+                found=f"s = {scale:g} beside u = {deviation:g}, for which 2s² + 4u is {exponent:g}",
+                expected=f"at most {_LARGEST_EXPONENT}, as the bounds of Lemma 3 are exponentials of that",
+                write="smaller scales or deviations",
+                at=("scales",),
+            )

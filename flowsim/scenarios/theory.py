@@ -1,0 +1,148 @@
+"""The theory section of a scenario: the statements checked on a grid of flows, and Lemma 3 by Monte Carlo."""
+
+import os
+import zlib
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from itertools import product
+from pathlib import Path
+
+import numpy as np
+
+from ..formatting import Heard, Listener, Progress, heard
+from ..networks import DeepLinear
+from ..problems import LinearRegression
+from ..results.theory_results import CheckedFlow, TheoryResults
+from ..theory import (
+    LargeProducts,
+    LargeProductsSample,
+    Statement,
+    convergence_statement,
+    deep_linear,
+    follow,
+    sample_large_products,
+    statements,
+)
+from .document import ScenarioError
+from .runner import build, flow_options
+from .scenario import Scenario
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One flow to check: how it differs from others of the grid, and what it starts from."""
+
+    depth: int
+    features: int
+    condition: float
+    repetition: int
+    problem: LinearRegression
+    network: DeepLinear
+
+
+def theory_cells(scenario: Scenario, folder: Path) -> tuple[Cell, ...]:
+    """Build what the theory section of `scenario` asks for, before anything is computed. Raises as `build` does."""
+    return tuple(_cell(asked, repetition, folder) for asked, repetition in _grid(scenario))
+
+
+def check_theory(
+    scenario: Scenario, cells: tuple[Cell, ...], *, progress: bool | Listener = False
+) -> TheoryResults | None:
+    """Run the flow of every cell and check it, and draw what Lemma 3 asks for; `None` if there is neither.
+
+    `progress`, as in `compare`, hears of flows and cases.
+    """
+    if scenario.theory is None and scenario.lemma_3 is None:
+        return None
+    checked = []
+    with heard(progress) as tell:
+        for number, cell in enumerate(cells):
+            tell(Progress("theory", number, len(cells), "flows"))
+            checked.append(_checked(cell, scenario))
+        drawn = tuple(_large_products(scenario, tell))
+    return TheoryResults(tuple(checked), _convergence(scenario, checked), drawn)
+
+
+def _grid(scenario: Scenario) -> Iterator[tuple[Scenario, int]]:
+    """Yield the scenario of every cell, and its repetition.
+
+    The seed depends on the repetition alone: flows of one repetition that differ in depth share their data.
+    """
+    theory = scenario.theory
+    if theory is None:
+        return
+    axes = (theory.depths or (None,), theory.features or (None,), theory.conditions or (None,))
+    for depth, features, condition in product(*axes):
+        for repetition in range(theory.repetitions):
+            network, data = scenario.network, scenario.data
+            if depth is not None:
+                network = network.model_copy(update={"depth": depth})
+            wanted = {"features": features, "condition": condition}
+            data = data.model_copy(update={key: value for key, value in wanted.items() if value is not None})
+            seed = _seed(scenario.seed, repetition)
+            yield scenario.model_copy(update={"seed": seed, "network": network, "data": data}), repetition
+
+
+def _seed(seed: int, repetition: int) -> int:
+    return seed if repetition == 0 else zlib.crc32(f"{seed}, repetition {repetition}".encode())
+
+
+def _cell(scenario: Scenario, repetition: int, folder: Path) -> Cell:
+    built, made, _ = build(scenario, folder)
+    try:
+        network, problem = deep_linear(made, built)
+    except TypeError:
+        found = f"theory: found a network of kind {scenario.network.kind}, which builds a {type(made).__name__}"
+        expected = "expected a flowsim.DeepLinear, which the theory is about"
+        raise ScenarioError(f"{found}; {expected}; write no theory") from None
+    smallest = float(problem.smallest_eigenvalue)
+    condition = float(problem.largest_eigenvalue) / smallest if smallest > 0 else np.inf
+    stated = scenario.data.stated_condition()
+    return Cell(network.depth, problem.features, stated or condition, repetition, problem, network)
+
+
+def _checked(cell: Cell, scenario: Scenario) -> CheckedFlow:
+    assert scenario.theory is not None
+    path = follow(cell.network, cell.problem, **flow_options(scenario))
+    found = statements(path, subjects=scenario.theory.subjects)
+    return CheckedFlow(
+        depth=cell.depth,
+        features=cell.features,
+        condition=cell.condition,
+        repetition=cell.repetition,
+        outcome=path.end.outcome,
+        steps=path.steps,
+        time=path.escape_time + float(path.times[-1]),
+        statements=tuple(found),
+    )
+
+
+def _convergence(scenario: Scenario, checked: list[CheckedFlow]) -> dict[int, Statement]:
+    """Return how often flows from a residual initialization reach their limit, by depth."""
+    if not scenario.network.starts_near_identity():
+        return {}
+    arrived: dict[int, list[bool]] = {}
+    for one in checked:
+        arrived.setdefault(one.depth, []).append(one.outcome.arrived)
+    return {depth: convergence_statement(found) for depth, found in arrived.items() if len(found) > 1}
+
+
+def _large_products(scenario: Scenario, tell: Heard) -> Iterator[LargeProductsSample]:
+    """Draw what Lemma 3 asks for, one case on each core: NumPy's linear algebra runs beside other threads."""
+    asked = scenario.lemma_3
+    if asked is None:
+        return
+
+    def sample(case: LargeProducts) -> LargeProductsSample:
+        rng = np.random.default_rng([scenario.seed, zlib.crc32(f"lemma 3, {case}".encode())])
+        return sample_large_products(case, asked.initializations, rng=rng)
+
+    cases = [LargeProducts(*case) for case in product(asked.deviations, asked.scales, asked.widths, asked.depths)]
+    pool = ThreadPoolExecutor(os.cpu_count())
+    try:
+        for number, drawn in enumerate(pool.map(sample, cases), start=1):
+            tell(Progress("Lemma 3", number, len(cases), "cases"))
+            yield drawn
+    finally:
+        pool.shutdown(cancel_futures=True)  # an interrupt does not wait for cases that have not begun

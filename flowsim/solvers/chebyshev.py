@@ -1,0 +1,206 @@
+"""A stabilized explicit method."""
+
+import dataclasses
+import functools
+from collections.abc import Callable
+from typing import Any, ClassVar
+
+import diffrax
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, Int, PyTree
+from numpy.typing import NDArray
+
+from .error import growth, scaled_norm
+from .field import Measured, VectorField, norm
+from .proposal import Proposal, ProposingSolver, measuring
+from .registry import SOLVERS
+from .spectral_radius import SpectralRadius
+from .work import Work, no_work
+
+# The estimate of ρ comes from below, and ρ may rise within a step.
+RADIUS_MARGIN = 1.2
+# How much of the longest step that the stages allow is asked for: ρ may have risen by the next one.
+CAP_MARGIN = 0.8
+_LARGEST_GROWTH = 2.5
+MOST_STAGES = 500
+
+
+class _State(eqx.Module):
+    measured: Measured
+    radius: SpectralRadius
+    work: Work
+
+
+@SOLVERS.register("RungeKuttaChebyshev")
+class RungeKuttaChebyshev(ProposingSolver):
+    """The Runge–Kutta–Chebyshev method of order 2 (RKC2; Sommeijer, Shampine and Verwer 1998).
+
+    It is explicit, with s stages whose stability interval on the negative real axis is (s² − 1)/1.54 long, so a stiff
+    problem with a symmetric Jacobian of spectral radius ρ costs √ρ where another explicit method costs ρ. The number
+    of stages of each step, one of a table, follows from ρ at its start, by `iterations` steps of power iteration that
+    go on from those of the step before. Where it would pass `max_stages`, the step is shortened instead. Memory: y0 and
+    six arrays of its size, for any number of stages.
+    """
+
+    rtol: float | Float[Array, ""] | None = None
+    atol: float | Float[Array, ""] | None = None
+    max_stages: int = eqx.field(static=True, default=MOST_STAGES)
+    iterations: int = eqx.field(static=True, default=2)
+    measure: Callable[[PyTree], Measured] | None = None
+
+    interpolation_cls: ClassVar[Callable[..., diffrax.ThirdOrderHermitePolynomialInterpolation]] = (
+        diffrax.ThirdOrderHermitePolynomialInterpolation
+    )
+
+    def __check_init__(self):
+        if not 2 <= self.max_stages <= MOST_STAGES:
+            raise ValueError(f"max_stages must be from 2 to {MOST_STAGES}, got {self.max_stages}")
+
+    def memory(self) -> int:
+        """Return what XLA plans beside the arguments (`benchmarks/large_flow.py`): 9 arrays, whatever the stages."""
+        return 9
+
+    def order(self, terms: Any) -> int:
+        """Return 2."""
+        return 2
+
+    def suited(self, field: VectorField, rtol: Float[Array, ""], atol: Float[Array, ""]) -> "RungeKuttaChebyshev":
+        """Return the solver for a field, with what it leaves open filled in."""
+        return dataclasses.replace(super().suited(field, rtol, atol), measure=field.measured)
+
+    def init(self, terms: Any, t0: Any, t1: Any, y0: PyTree, args: Any) -> _State:
+        """Return f(y0) and a first estimate of the spectral radius."""
+        radius = SpectralRadius.first(lambda y: terms.vf(t0, y, args), y0)
+        return _State(measuring(self.measure, terms, args)(t0, y0), radius, no_work())
+
+    def work(self, solver_state: _State) -> Work:
+        """Return the work of all steps so far."""
+        return solver_state.work
+
+    def steady_order(self, solver_state: Any) -> bool:
+        """Return True: the error of a step falls by its order."""
+        return True
+
+    def after_rejection(self, before: _State, after: _State) -> _State:
+        """Return what has been learned, at the point from where the step went."""
+        return dataclasses.replace(after, measured=before.measured)
+
+    def measured(self, solver_state: _State) -> Measured:
+        """Return f and the objective where the solver is."""
+        return solver_state.measured
+
+    def step(self, terms: Any, t0: Any, t1: Any, y0: PyTree, args: Any, solver_state: _State, made_jump: Any) -> tuple:
+        """Take one step, with as many stages as stability asks."""
+        h = t1 - t0
+        radius = solver_state.radius.followed(lambda y: terms.vf(t0, y, args), y0, self.iterations)
+        bound = RADIUS_MARGIN * radius.value
+        method = method_for(h * bound, self.max_stages)
+        start = solver_state.measured
+        y1 = chebyshev_step(lambda c, y: terms.vf(t0 + c * h, y, args), y0, start.slope, h, method)
+        end = measuring(self.measure, terms, args)(t1, y1)
+        stages = jnp.asarray(chebyshev_stages())[method]
+        longest = reach_of(chebyshev_stages(self.max_stages)[-1]) / bound
+        size = jnp.where(h <= longest, defect(y0, y1, start.slope, end.slope, h, self.rtol, self.atol), jnp.inf)
+        factor = jnp.minimum(worthwhile(growth(size, 3), start.slope, end.slope), CAP_MARGIN * longest / h)
+        state = _State(end, radius, solver_state.work + Work(stages, jnp.array(self.iterations)))
+        dense = {"y0": y0, "y1": y1, "k0": _times(h, start.slope), "k1": _times(h, end.slope)}
+        return y1, Proposal(size, factor), dense, state, diffrax.RESULTS.successful
+
+
+def worthwhile(factor: Float[Array, ""], slope0: PyTree, slope1: PyTree) -> Float[Array, ""]:
+    """Return `factor`, but moderate growth only, and none where the step has halved the field already.
+
+    Inside its stability interval the method damps every component by about one and the same factor, however long the
+    step is: beyond the length that the slowest one needs, stages are wasted.
+    """
+    return jnp.minimum(factor, jnp.where(norm(slope1) < norm(slope0) / 2, 1, _LARGEST_GROWTH))
+
+
+def reach_of(stages: int) -> float:
+    """Return the length of the stability interval."""
+    return (stages**2 - 1) / 1.54
+
+
+def method_for(reach: Float[Array, ""], max_stages: int) -> Int[Array, ""]:
+    """Return the row of the table whose stability interval covers `reach` = hρ with the fewest stages, `max_stages`
+    at most.
+    """
+    reaches = np.array([reach_of(stages) for stages in chebyshev_stages(max_stages)])
+    return jnp.searchsorted(jnp.asarray(reaches[:-1]), reach)
+
+
+def defect(
+    y0: PyTree, y1: PyTree, slope0: PyTree, slope1: PyTree, h: Float[Array, ""], rtol: Any, atol: Any
+) -> Float[Array, ""]:
+    """Return the scaled error of the second-order method over a step, from the defect of the trapezoidal rule."""
+    error = jax.tree.map(lambda a, b, f0, f1: 0.8 * (a - b) + 0.4 * h * (f0 + f1), y0, y1, slope0, slope1)
+    return scaled_norm(error, y0, y1, rtol, atol)
+
+
+def chebyshev_step(
+    field: Callable[[Array, PyTree], PyTree], y0: PyTree, slope: PyTree, h: Float[Array, ""], method: Int[Array, ""]
+) -> PyTree:
+    """Return y1 after one step by a row of the table, from the field at (c, y), c the fraction, and its first value.
+
+    The three-term recurrence of the stages runs in increments over y0.
+    """
+    recurrence, stages, first = (jnp.asarray(column) for column in _table())
+
+    def stage(j: Array, state: tuple) -> tuple:
+        before, here, c = state
+        mu, nu, kappa, damping, after = recurrence[first[method] + j]
+        f = field(c, jax.tree.map(jnp.add, y0, here))
+        new = jax.tree.map(lambda s, m, n, s0: h * (mu * s + damping * s0) + nu * m + kappa * n, f, here, before, slope)
+        return here, new, after
+
+    zeros = jax.tree.map(jnp.zeros_like, y0)
+    opening, c = recurrence[first[method], 0], recurrence[first[method], 4]
+    moved = jax.lax.fori_loop(1, stages[method], stage, (zeros, _times(opening * h, slope), c))[1]
+    return jax.tree.map(jnp.add, y0, moved)
+
+
+@functools.cache
+def chebyshev_stages(max_stages: int = MOST_STAGES) -> tuple[int, ...]:
+    """Return the numbers of stages of the methods in the table, up to `max_stages`."""
+    stages = [2]
+    while stages[-1] < MOST_STAGES:
+        stages.append(min(max(stages[-1] + 1, round(1.15 * stages[-1])), MOST_STAGES))
+    return tuple(s for s in stages if s <= max_stages)
+
+
+def chebyshev_recurrence(stages: int) -> NDArray:
+    """Return for each stage j the weights of h f(previous), the previous one, the one before and h f(y0), and c_j.
+
+    With w0 = 1 + δ, δ = 2/(13 s²), which damps, and w1 = T_s'(w0)/T_s''(w0), which makes the order two.
+    """
+    w0 = 1 + 2 / (13 * stages**2)
+    values = [np.array([1, 0, 0]), np.array([w0, 1, 0])]  # T_j and its first two derivatives at w0
+    for _ in range(2, stages + 1):
+        (before, here) = values[-2:]
+        values.append(2 * w0 * here - before + np.array([0, 2 * here[0], 4 * here[1]]))
+    chebyshev, slope, bend = np.array(values).T
+    w1 = slope[-1] / bend[-1]
+    b = bend[2:] / slope[2:] ** 2
+    b = np.concatenate([b[:1], b[:1], b])
+    c = w1 * np.append([0, bend[2] / slope[2] ** 2], bend[2:] / slope[2:])
+    rows = [(b[1] * w1, 0, 0, 0, c[1])]
+    for j in range(2, stages + 1):
+        weight = 2 * b[j] * w1 / b[j - 1]
+        damping = -(1 - b[j - 1] * chebyshev[j - 1]) * weight
+        rows.append((weight, 2 * b[j] * w0 / b[j - 1], -b[j] / b[j - 2], damping, c[j]))
+    return np.array(rows)
+
+
+@functools.cache
+def _table() -> tuple[NDArray, NDArray, NDArray]:
+    """Return the recurrences of all methods one after the other, the number of stages of each, and where it begins."""
+    stages = np.array(chebyshev_stages())
+    whole = np.concatenate([chebyshev_recurrence(count) for count in stages])
+    return whole, stages, np.cumsum(stages) - stages
+
+
+def _times(factor: Array, tree: PyTree) -> PyTree:
+    return jax.tree.map(lambda leaf: factor * leaf, tree)

@@ -1,0 +1,158 @@
+"""Solvers that choose their own steps, and the step control that lets them."""
+
+import abc
+import dataclasses
+from collections.abc import Callable
+from typing import Any, ClassVar, Self, cast
+
+import diffrax
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, ArrayLike, Bool, Float, PyTree
+
+from .field import Measured, VectorField
+from .work import CountsWork
+
+# An accepted step does not shorten the next one, and a rejected one must.
+_AFTER_ACCEPTED = (1.0, 10.0)
+_AFTER_REJECTED = (0.2, 0.9)
+
+
+class Proposal(eqx.Module):
+    """What a solver that chooses its steps returns of one in place of an error.
+
+    `size` is the error in units of the tolerance, up to one where the step may be kept, and `factor` leads from its
+    length to that of the next, or of the next attempt. `rough` says that the error is larger than that of so short a
+    step in any field without jumps, and `aimed` that the next is to end where something is looked for, so that the
+    step control obeys to the digit.
+    """
+
+    size: Float[Array, ""]
+    factor: Float[Array, ""]
+    rough: Bool[Array, ""]
+    aimed: Bool[Array, ""]
+
+    def __init__(
+        self, size: Float[Array, ""], factor: Float[Array, ""], rough: ArrayLike = False, aimed: ArrayLike = False
+    ):
+        # Where the field left its domain nothing is known but that the step is too long.
+        unknown = jnp.isnan(size) | jnp.isnan(factor)
+        self.size, self.factor = jnp.where(unknown, jnp.inf, size), jnp.where(unknown, 0, factor).astype(size.dtype)
+        self.rough, self.aimed = jnp.asarray(rough), jnp.asarray(aimed)
+
+
+class ProposingSolver(diffrax.AbstractAdaptiveSolver, CountsWork):
+    """A Diffrax solver that knows more of its next step than the size of its error says.
+
+    It may change its order or its formula, or know how far it is stable. `step` returns a `Proposal` in place of an
+    error, which `ProposedSteps` obeys; no other step-size controller understands it. To add one, subclass this with
+    fields `rtol` and `atol`, by which it chooses and which `flowsim.integrate` fills in where they are `None`, and the
+    methods `order`, `init`, `step` and `work`, of which the last says what all steps until a state have cost.
+    """
+
+    rtol: eqx.AbstractVar[float | Float[Array, ""] | None]
+    atol: eqx.AbstractVar[float | Float[Array, ""] | None]
+
+    term_structure: ClassVar = diffrax.AbstractTerm
+
+    def memory(self) -> int | None:
+        """Return about how many arrays of the size of the weights a step keeps; `None`, as here, where nobody knows."""
+        return None
+
+    def error_order(self, terms: Any) -> int:
+        """Return 1, by which Diffrax's heuristic guesses the first step."""
+        return 1
+
+    def func(self, terms: Any, t0: Any, y0: PyTree, args: Any) -> PyTree:
+        """Return f(t0, y0)."""
+        return terms.vf(t0, y0, args)
+
+    def suited(self, field: VectorField, rtol: Float[Array, ""], atol: Float[Array, ""]) -> Self:
+        """Return the solver for a field, with what it leaves open filled in."""
+        own = {"rtol": rtol if self.rtol is None else self.rtol, "atol": atol if self.atol is None else self.atol}
+        return dataclasses.replace(cast(Any, self), **own)
+
+    def loosened(self, slack: Float[Array, ""], size: Float[Array, ""]) -> Self:
+        """Return the solver with tolerances multiplied by `slack`, as the field jumps.
+
+        A weight may be held at zero there, by slopes of both signs beside it. So what is added to the relative
+        tolerance counts for all weights as if they were of their root mean square, `size`.
+        """
+        own = cast(Any, self)
+        return dataclasses.replace(own, rtol=slack * own.rtol, atol=slack * own.atol + (slack - 1) * own.rtol * size)
+
+    def steady_order(self, solver_state: Any) -> bool | Bool[Array, ""]:
+        """Tell whether the error of the next step, tried again, falls by its order unless the field jumps."""
+        return False
+
+    def after_rejection(self, before: Any, after: Any) -> Any:
+        """Return the state to try again with, from those before and after a step that was rejected."""
+        return before
+
+    def measured(self, solver_state: Any) -> Measured | None:
+        """Return what the solver knows of the point where it is, `None` for one that does not keep it."""
+        return None
+
+    @abc.abstractmethod
+    def step(
+        self, terms: Any, t0: Any, t1: Any, y0: PyTree, args: Any, solver_state: Any, made_jump: Any
+    ) -> tuple[PyTree, Proposal, dict[str, PyTree], Any, diffrax.RESULTS]:
+        """Take one step; return y1, the proposal, what interpolates in between, the state and whether all went well."""
+
+
+def measuring(own: Callable[[PyTree], Measured] | None, terms: Any, args: Any) -> Callable[[Any, PyTree], Measured]:
+    """Return what measures the field at (t, y): by `own` where it is given, else f alone."""
+
+    def slope_alone(t: Any, y: PyTree) -> Measured:
+        return Measured(terms.vf(t, y, args), jnp.full((), jnp.nan, jax.tree.leaves(y)[0].dtype))
+
+    return slope_alone if own is None else lambda _, y: own(y)
+
+
+class ProposedSteps(diffrax.AbstractAdaptiveStepSizeController):
+    """The step control of a `ProposingSolver`: it accepts, rejects and lengthens steps as the solver proposes.
+
+    For use with `diffrax.diffeqsolve`; `flowsim.integrate` takes it by itself. `rtol` and `atol`, by which the first
+    step is guessed, are to be those of the solver.
+    """
+
+    rtol: float | Float[Array, ""]
+    atol: float | Float[Array, ""]
+
+    @property
+    def norm(self) -> Callable[[PyTree], Any]:
+        """The norm in which errors are measured: the root mean square."""
+        return self._first_step().norm
+
+    def wrap(self, direction: Any) -> Self:
+        """Return the same: the direction of time does not matter."""
+        return self
+
+    def init(self, terms: Any, t0: Any, t1: Any, y0: PyTree, dt0: Any, args: Any, func: Any, error_order: Any) -> tuple:
+        """Return the end of the first step, by Diffrax's heuristic where `dt0` is `None`; there is no state."""
+        end, _ = self._first_step().init(terms, t0, t1, y0, dt0, args, func, error_order)
+        return end, None
+
+    def adapt_step_size(
+        self,
+        t0: Any,
+        t1: Any,
+        y0: PyTree,
+        y1_candidate: PyTree,
+        args: Any,
+        y_error: PyTree | None,
+        error_order: Any,
+        controller_state: None,
+    ) -> tuple:
+        """Do what the solver proposes. Raises `TypeError` where it proposes nothing."""
+        if not isinstance(y_error, Proposal):
+            raise TypeError("ProposedSteps is the step control of flowsim's own solvers: use diffrax.PIDController")
+        keep, factor = y_error.size <= 1, jax.lax.stop_gradient(y_error.factor)
+        kept, rejected = (jnp.clip(factor, *bounds) for bounds in (_AFTER_ACCEPTED, _AFTER_REJECTED))
+        begin = jnp.where(keep, t1, t0)
+        end = begin + jnp.where(y_error.aimed, factor, jnp.where(keep, kept, rejected)) * (t1 - t0)
+        return keep, begin, end, False, None, diffrax.RESULTS.successful
+
+    def _first_step(self) -> diffrax.PIDController:
+        return diffrax.PIDController(self.rtol, self.atol)

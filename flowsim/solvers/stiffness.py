@@ -1,0 +1,183 @@
+"""Explicit while that is cheap, linearly implicit once it is not."""
+
+import dataclasses
+from typing import Any, ClassVar
+
+import diffrax
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, ArrayLike, Bool, Float, Int, PyTree
+
+from .field import Measured, VectorField
+from .low_rank import LowRankExtrapolation
+from .proposal import Proposal, ProposingSolver
+from .registry import SOLVERS
+from .spectral_radius import scaled
+from .switching import StabilitySwitching
+from .work import Work
+
+# The low-rank solver is tried when stabilized steps have cost as much as so many of its steps, of five rows each.
+_TRIED_AFTER = 5
+_ROWS = 15
+# It is given so many steps to find its order and length.
+_ON_TRIAL = 4
+# The pace of a solver is that of its last few steps.
+_FORGOTTEN = 0.7
+# Stabilized steps of order four reach hρ = 0.35 s² with s stages; a step of order five takes six evaluations.
+_REACH_PER_SQUARED_STAGE = 0.35
+_FEWEST_STAGES = 6
+# After so many low-rank steps the explicit pace is forgotten: steps of the same length that would cost less than this
+# share of theirs are tried once more.
+_REMEMBERED = 16
+_BACK = 0.5
+
+
+class Pace(eqx.Module):
+    """What a solver's last steps have covered in time, and spent in evaluations of f."""
+
+    covered: Float[Array, ""]
+    spent: Float[Array, ""]
+
+    @classmethod
+    def unknown(cls, like: Float[Array, ""]) -> "Pace":
+        """Return the pace before the first step."""
+        return cls(jnp.zeros_like(like), jnp.zeros_like(like))
+
+    def after(self, covered: ArrayLike, spent: ArrayLike) -> "Pace":
+        """Return the pace after one more step."""
+        return Pace(_FORGOTTEN * self.covered + covered, _FORGOTTEN * self.spent + spent)
+
+    def slower_than(self, other: "Pace") -> Bool[Array, ""]:
+        """Tell whether less time is covered for each evaluation."""
+        return self.covered * other.spent < other.covered * self.spent
+
+
+class _State(eqx.Module):
+    """Both solvers at one point, whether the low-rank one is on, since how many steps, and the pace of each.
+
+    `stabilized` is what stabilized steps have cost since the last trial, `reluctance` the factor by which that is to be
+    more than at first.
+    """
+
+    explicit: Any
+    low_rank: Any
+    stiff: Bool[Array, ""]
+    age: Int[Array, ""]
+    paces: tuple[Pace, Pace]
+    stabilized: Float[Array, ""]
+    reluctance: Float[Array, ""]
+
+
+@SOLVERS.register("StiffnessSwitching")
+class StiffnessSwitching(ProposingSolver):
+    """`explicit` steps while they are cheap; those of `low_rank` where they cover more time at their cost.
+
+    A flow that is not stiff never pays for a Gauss–Newton matrix. Where the explicit steps have to be stabilized, and
+    have cost as much as ten low-rank ones, the low-rank solver is tried: it costs its `overhead` and some fifteen
+    evaluations of f for each step, however stiff the flow, and accuracy alone limits its length. It goes on until its
+    steps are slower than the explicit ones were, or so short that explicit ones would be cheap again; each return makes
+    the solver twice as slow to try again. Where the gradient jumps it stays explicit.
+
+    Memory: that of both solvers. What is left open in them `flowsim.integrate` fills in.
+    """
+
+    explicit: StabilitySwitching = StabilitySwitching()
+    low_rank: LowRankExtrapolation = LowRankExtrapolation()
+    rtol: float | Float[Array, ""] | None = None
+    atol: float | Float[Array, ""] | None = None
+    jumps: ArrayLike = False
+
+    interpolation_cls: ClassVar = StabilitySwitching.interpolation_cls
+
+    def order(self, terms: Any) -> int:
+        """Return that of the explicit solver, with which a run begins."""
+        return self.explicit.order(terms)
+
+    def memory(self) -> int:
+        """Return that of both solvers."""
+        return self.explicit.memory() + self.low_rank.memory()
+
+    def suited(self, field: VectorField, rtol: Float[Array, ""], atol: Float[Array, ""]) -> "StiffnessSwitching":
+        """Return the solver for a field, with what it leaves open filled in, in both of its solvers too."""
+        own = super().suited(field, rtol, atol)
+        rtol, atol = jnp.asarray(own.rtol), jnp.asarray(own.atol)
+        explicit, low_rank = self.explicit.suited(field, rtol, atol), self.low_rank.suited(field, rtol, atol)
+        return dataclasses.replace(own, explicit=explicit, low_rank=low_rank)
+
+    def loosened(self, slack: Float[Array, ""], size: Float[Array, ""]) -> "StiffnessSwitching":
+        """Return the solver with tolerances multiplied by `slack`; more than one says that the field jumps."""
+        explicit, low_rank = self.explicit.loosened(slack, size), self.low_rank.loosened(slack, size)
+        own = super().loosened(slack, size)
+        return dataclasses.replace(own, explicit=explicit, low_rank=low_rank, jumps=slack > 1)
+
+    def init(self, terms: Any, t0: Any, t1: Any, y0: PyTree, args: Any) -> _State:
+        """Return the state before the first step, an explicit one."""
+        explicit = self.explicit.init(terms, t0, t1, y0, args)
+        low_rank = self.low_rank.beginning(y0, explicit.measured)
+        zero = jnp.zeros((), jax.tree.leaves(y0)[0].dtype)
+        paces = Pace.unknown(zero), Pace.unknown(zero)
+        return _State(explicit, low_rank, jnp.array(False), jnp.array(0), paces, zero, jnp.ones_like(zero))
+
+    def work(self, solver_state: _State) -> Work:
+        """Return the work of all steps so far."""
+        return self.explicit.work(solver_state.explicit) + self.low_rank.work(solver_state.low_rank)
+
+    def steady_order(self, solver_state: _State) -> Bool[Array, ""]:
+        """Tell whether the next step is explicit, and its error falls by its order."""
+        return ~solver_state.stiff & self.explicit.steady_order(solver_state.explicit)
+
+    def after_rejection(self, before: _State, after: _State) -> _State:
+        """Return what has been learned, at the point from where the step went."""
+        explicit = self.explicit.after_rejection(before.explicit, after.explicit)
+        low_rank = self.low_rank.after_rejection(before.low_rank, after.low_rank)
+        return dataclasses.replace(after, explicit=explicit, low_rank=low_rank)
+
+    def measured(self, solver_state: _State) -> Measured:
+        """Return f and the objective where the solver is."""
+        return solver_state.explicit.measured
+
+    def step(self, terms: Any, t0: Any, t1: Any, y0: PyTree, args: Any, solver_state: _State, made_jump: Any) -> tuple:
+        """Take one step with the solver whose turn it is, and choose that of the next."""
+        state = solver_state
+
+        def explicitly() -> tuple:
+            y1, proposal, _, after, _ = self.explicit.step(terms, t0, t1, y0, args, state.explicit, made_jump)
+            return y1, proposal, after, self.low_rank.taken_to(after.measured, state.low_rank)
+
+        def implicitly() -> tuple:
+            y1, proposal, _, after, _ = self.low_rank.step(terms, t0, t1, y0, args, state.low_rank, made_jump)
+            return y1, proposal, self.explicit.taken_to(after.measured, state.explicit), after
+
+        y1, proposal, explicit, low_rank = jax.lax.cond(state.stiff, implicitly, explicitly)
+        after = dataclasses.replace(state, explicit=explicit, low_rank=low_rank)
+        after = self._chosen(t1 - t0, proposal, state, after)
+        slopes = {"k0": state.explicit.measured.slope, "k1": explicit.measured.slope}
+        dense = {"y0": y0, "y1": y1, **{name: scaled(slope, t1 - t0) for name, slope in slopes.items()}}
+        return y1, proposal, dense, after, diffrax.RESULTS.successful
+
+    def _chosen(self, h: Array, proposal: Proposal, before: _State, after: _State) -> _State:
+        """Return the state after a step of length `h`, with the choice for the next one."""
+        kept, spent = proposal.size <= 1, (self.work(after) - self.work(before)).gradients.astype(h.dtype)
+        covered, priced = jnp.where(kept, h, 0), spent + self.low_rank.overhead
+        explicit, low_rank = before.paces
+        explicit = _where(before.stiff, explicit, explicit.after(covered, spent))
+        low_rank = _where(before.stiff, low_rank.after(covered, priced), Pace.unknown(h))
+        age = jnp.where(before.stiff, before.age + 1, 0)
+        beyond = after.explicit.kind > 0
+        stabilized = jnp.where(before.stiff, 0, before.stabilized + jnp.where(beyond, spent, 0))
+        price = self.low_rank.overhead + _ROWS
+        due = kept & beyond & (stabilized > _TRIED_AFTER * price * before.reluctance)
+        stages = jnp.sqrt(h * after.low_rank.curvature / _REACH_PER_SQUARED_STAGE)
+        # Steps that grow are judged by the one that comes next.
+        ahead = Pace(h * proposal.factor, priced)
+        slow = low_rank.slower_than(explicit) & ahead.slower_than(explicit)
+        cheap = jnp.maximum(stages, _FEWEST_STAGES) < _BACK * price
+        slow = slow | (cheap & (age >= _REMEMBERED * before.reluctance))
+        stiff = jnp.where(before.stiff, ~((age >= _ON_TRIAL) & slow), due) & ~jnp.asarray(self.jumps)
+        reluctance = jnp.where(before.stiff & ~stiff, 2, 1) * before.reluctance
+        return _State(after.explicit, after.low_rank, stiff, age, (explicit, low_rank), stabilized, reluctance)
+
+
+def _where(condition: Bool[Array, ""], chosen: Pace, other: Pace) -> Pace:
+    return jax.tree.map(lambda a, b: jnp.where(condition, a, b), chosen, other)

@@ -1,0 +1,236 @@
+"""An explicit method that changes with what limits its step."""
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any, ClassVar
+
+import diffrax
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float, Int, PyTree
+
+from .chebyshev import CAP_MARGIN, MOST_STAGES, RADIUS_MARGIN, defect, worthwhile
+from .error import growth, scaled_norm
+from .explicit_methods import TSIT5_REACH, Family, explicit_methods, explicit_step, fourth_order, second_order
+from .field import Measured, VectorField, norm
+from .proposal import Proposal, ProposingSolver, measuring
+from .registry import SOLVERS
+from .spectral_radius import FIRST_ITERATIONS, SpectralRadius, scaled
+from .work import Work, no_work
+
+# The kinds of steps: Tsit5, of order five; stabilized ones of order four, and of order two.
+_FIFTH, _FOURTH, _SECOND = 0, 1, 2
+# An explicit step that accuracy would allow to be so many times longer than stability does asks for another method.
+_STIFF = 1.5
+# A stabilized step of less reach than this is as well taken by the explicit method.
+_EASY = 2.5
+# In a step with hρ below the first, h f changes by hρ ‖h f‖ at most. Measured in units of that, the error of Tsit5 is
+# some 10⁻⁵ for smooth networks, up to 10⁻³ at the end of a plateau, and in few steps more than 10⁻² where the
+# derivative of f jumps (Huber loss). Beyond the second f jumps itself, as it does in most steps of a ReLU network,
+# unless the error is that of rounding: so many units in the last place.
+_SHORT, _ROUGH, _ROUNDING = 1.0, 0.02, 1e3
+# Steps between two looks at the spectral radius, at most; four times as many while the steps stay far from it. The
+# first one waits for a rejected step, or for so many.
+_RARELY = 16
+_UNSEEN = 8
+# Changes between stabilized methods must gain so much, and what is remembered of the other one grows by so much a step.
+_BETTER = 1.2
+_FORGETTING = 1.2
+
+
+class Radius(eqx.Module):
+    """The spectral radius as last looked at, the steps since then, and how many there should be."""
+
+    known: SpectralRadius
+    age: Int[Array, ""]
+    interval: Int[Array, ""]
+
+    @classmethod
+    def unknown(cls, y: PyTree) -> "Radius":
+        """Return what is known before the first look."""
+        return cls(SpectralRadius.unknown(y), jnp.array(0), jnp.array(1))
+
+    def due_now(self, condition: Bool[Array, ""]) -> "Radius":
+        """Return the same with the next look due where a condition holds."""
+        return Radius(self.known, jnp.where(condition, 4 * _RARELY, self.age), self.interval)
+
+    def looked_at(self, field: Callable[[PyTree], PyTree], y: PyTree, iterations: Int[Array, ""]) -> "Radius":
+        """Return the radius after a look, and the next one sooner the more it has changed."""
+        known = self.known.followed(field, y, iterations)
+        change = jnp.abs(known.value - self.known.value) / known.value
+        interval = jnp.where(
+            change < 0.02, 2 * self.interval, jnp.where(change > 0.1, self.interval // 2, self.interval)
+        )
+        return Radius(known, jnp.array(0), jnp.clip(interval, 1, _RARELY))
+
+
+class _State(eqx.Module):
+    """What is known at y, the radius, the kind of the next step, and how long one of order four may be."""
+
+    measured: Measured
+    radius: Radius
+    kind: Int[Array, ""]
+    fourth: Float[Array, ""]
+    work: Work
+
+
+class _Taken(eqx.Module):
+    """A step of a length h: its kind, the sizes of its error and of that which one of order two would make."""
+
+    h: Float[Array, ""]
+    bound: Float[Array, ""]
+    kind: Int[Array, ""]
+    size: Float[Array, ""]
+    size2: Float[Array, ""]
+    most: Float[Array, ""]
+
+
+@SOLVERS.register("StabilitySwitching")
+class StabilitySwitching(ProposingSolver):
+    """Tsit5 while accuracy limits the step; stabilized explicit methods of order four and two while stability does.
+
+    The stabilized ones take s stages, ∝ √(hρ), ρ the spectral radius. That of order four (`explicit_methods`) needs the
+    fewest for its accuracy; where rounding sets it an end, which in single precision is soon, and where errors are far
+    below the tolerance, that of order two (`RungeKuttaChebyshev`) goes on. After each step the error of its own method
+    is known, and that of the one of order two, from the defect of the trapezoidal rule. The next step is taken by the
+    method that covers more time per evaluation of f.
+
+    ρ is followed by `iterations` steps of power iteration, in every step where it moves, in every sixteenth where it
+    does not, and in fewer still while accuracy keeps the steps far inside the stability interval. Memory: y0 and
+    some thirty arrays of its size.
+    """
+
+    rtol: float | Float[Array, ""] | None = None
+    atol: float | Float[Array, ""] | None = None
+    max_stages: int = eqx.field(static=True, default=MOST_STAGES)
+    iterations: int = eqx.field(static=True, default=3)
+    measure: Callable[[PyTree], Measured] | None = None
+
+    interpolation_cls: ClassVar[Callable[..., diffrax.ThirdOrderHermitePolynomialInterpolation]] = (
+        diffrax.ThirdOrderHermitePolynomialInterpolation
+    )
+
+    def memory(self) -> int:
+        """Return what XLA plans beside the arguments (`benchmarks/large_flow.py`): 28 arrays."""
+        return 28
+
+    def order(self, terms: Any) -> int:
+        """Return 5, that of Tsit5, with which a run begins."""
+        return 5
+
+    def suited(self, field: VectorField, rtol: Float[Array, ""], atol: Float[Array, ""]) -> "StabilitySwitching":
+        """Return the solver for a field, with what it leaves open filled in."""
+        return dataclasses.replace(super().suited(field, rtol, atol), measure=field.measured)
+
+    def init(self, terms: Any, t0: Any, t1: Any, y0: PyTree, args: Any) -> _State:
+        """Return f(y0); the spectral radius is looked at after the first steps."""
+        radius = Radius.unknown(y0)
+        measured = measuring(self.measure, terms, args)(t0, y0)
+        return _State(measured, radius, jnp.array(_FIFTH), jnp.full_like(radius.known.value, jnp.inf), no_work())
+
+    def work(self, solver_state: _State) -> Work:
+        """Return the work of all steps so far."""
+        return solver_state.work
+
+    def steady_order(self, solver_state: _State) -> Bool[Array, ""]:
+        """Tell whether the next step is one of Tsit5: in stiff directions errors of the others fall more slowly."""
+        return solver_state.kind == _FIFTH
+
+    def after_rejection(self, before: _State, after: _State) -> _State:
+        """Return what has been learned, at the point from where the step went.
+
+        A stabilized step that is rejected may have been unstable: the radius is to be looked at once more. One of Tsit5
+        says that the radius may be another by now.
+        """
+        unseen, old = after.radius.known.value == 0, after.radius.age > _UNSEEN
+        radius = after.radius.due_now((after.kind != _FIFTH) | unseen | old)
+        return dataclasses.replace(after, measured=before.measured, radius=radius)
+
+    def taken_to(self, measured: Measured, solver_state: _State) -> _State:
+        """Return the state where another solver has led, with what it measured there; the radius is to be looked at."""
+        return dataclasses.replace(solver_state, measured=measured, radius=solver_state.radius.due_now(jnp.array(True)))
+
+    def measured(self, solver_state: _State) -> Measured:
+        """Return f and the objective where the solver is."""
+        return solver_state.measured
+
+    def step(self, terms: Any, t0: Any, t1: Any, y0: PyTree, args: Any, solver_state: _State, made_jump: Any) -> tuple:
+        """Take one step, and choose the method of the next."""
+        h, start = t1 - t0, solver_state.measured
+        radius, looks = self._looking(lambda y: terms.vf(t0, y, args), y0, h, solver_state)
+        bound = RADIUS_MARGIN * radius.known.value
+        kind = self._possible(solver_state.kind, h * bound)
+        stabilized = [family.method_for(h * bound) for family in self._stabilized(h.dtype)]
+        method = jnp.stack([jnp.zeros_like(stabilized[0]), *stabilized])[kind]
+        evaluate = measuring(self.measure, terms, args)
+        y1, end, error = explicit_step(lambda c, y: evaluate(t0 + c * h, y), y0, start.slope, h, method)
+        size2 = defect(y0, y1, start.slope, end.slope, h, self.rtol, self.atol)
+        size2 = jnp.where(h * bound > second_order(self.max_stages).reach[-1], jnp.inf, size2)
+        size = jnp.where(kind == _SECOND, size2, scaled_norm(error, y0, y1, self.rtol, self.atol))
+        most = worthwhile(jnp.full_like(h, jnp.inf), start.slope, end.slope)
+        kind_next, length, fourth = self._next(_Taken(h, bound, kind, size, size2, most), solver_state.fourth)
+        work = solver_state.work + Work(_evaluations(method), looks)
+        dense = {"y0": y0, "y1": y1, "k0": scaled(start.slope, h), "k1": scaled(end.slope, h)}
+        state = _State(end, radius, kind_next, fourth, work)
+        rough = (kind == _FIFTH) & (bound > 0) & _is_rough(h, bound, start.slope, end.slope, error)
+        return y1, Proposal(size, length / h, rough), dense, state, diffrax.RESULTS.successful
+
+    def _looking(
+        self, f: Callable[[PyTree], PyTree], y: PyTree, h: Float[Array, ""], state: _State
+    ) -> tuple[Radius, Int[Array, ""]]:
+        """Return the radius at `y`, looked at anew if that is due, and the products that it took."""
+        radius = state.radius
+        unseen = radius.known.value == 0
+        far = (state.kind == _FIFTH) & (4 * h * RADIUS_MARGIN * radius.known.value < TSIT5_REACH)
+        due = radius.age >= jnp.where(unseen, _UNSEEN, jnp.where(far, 4 * _RARELY, radius.interval))
+        older = Radius(radius.known, radius.age + 1, radius.interval)
+        iterations = jnp.where(unseen, FIRST_ITERATIONS, self.iterations)
+        looked = jax.lax.cond(due, lambda: radius.looked_at(f, y, iterations), lambda: older)
+        return looked, jnp.where(due, iterations, 0)
+
+    def _possible(self, kind: Int[Array, ""], reach: Float[Array, ""]) -> Int[Array, ""]:
+        """Return the kind of a step that is stable over `reach` = hρ: the one wanted, or one that reaches further."""
+        # A step as long as is stable is not to be one of another kind by rounding.
+        kind = jnp.where((kind == _FIFTH) & (reach > 1.01 * TSIT5_REACH), _FOURTH, kind)
+        return jnp.where((kind == _FOURTH) & (reach > fourth_order(reach.dtype).reach[-1]), _SECOND, kind)
+
+    def _stabilized(self, dtype: jnp.dtype) -> tuple[Family, Family]:
+        return fourth_order(dtype), second_order(self.max_stages)
+
+    def _next(
+        self, taken: _Taken, fourth: Float[Array, ""]
+    ) -> tuple[Int[Array, ""], Float[Array, ""], Float[Array, ""]]:
+        """Return the kind of the next step, its length, and how long one of order four may be."""
+        h, bound, most = taken.h, taken.bound, taken.most * taken.h
+        (family4, family2), easy = self._stabilized(bound.dtype), TSIT5_REACH / bound
+        far = family4.reach[-1] / bound
+        allowed = h * growth(taken.size, jnp.array([5, 4, 3], h.dtype)[taken.kind])
+        # What steps of order four were allowed is remembered, and forgotten slowly.
+        fourth = jnp.where(taken.kind == _FOURTH, allowed, _FORGETTING * fourth)
+        length4 = jnp.minimum(jnp.minimum(fourth, most), CAP_MARGIN * far)
+        length2 = jnp.minimum(h * growth(taken.size2, 3), CAP_MARGIN * family2.reach[-1] / bound)
+        length2 = jnp.minimum(length2, most)
+        pace4 = length4 / _evaluations(family4.method_for(length4 * bound))
+        pace2 = length2 / _evaluations(family2.method_for(length2 * bound))
+        after5 = jnp.where((allowed > _STIFF * easy) & (fourth > _STIFF * easy), _FOURTH, _FIFTH)
+        after4 = jnp.where(allowed * bound < _EASY, _FIFTH, jnp.where(pace2 > _BETTER * pace4, _SECOND, _FOURTH))
+        back = (pace4 > pace2) & (length2 < far)
+        after2 = jnp.where(length2 * bound < _EASY, _FIFTH, jnp.where(back, _FOURTH, _SECOND))
+        kind = jnp.stack([after5, after4, after2])[taken.kind].astype(taken.kind.dtype)
+        into4 = jnp.stack([jnp.minimum(2 * easy, allowed), length4, length2])[taken.kind]
+        return kind, jnp.stack([jnp.minimum(allowed, easy), into4, length2])[kind], fourth
+
+
+def _is_rough(h: Float[Array, ""], bound: Float[Array, ""], before: PyTree, after: PyTree, error: PyTree) -> Array:
+    """Tell whether a step is short, and its error larger than a share of what h f changes by, and than rounding.
+
+    From `before` to `after` f may have changed by more than the last look at the radius says: at the end of a plateau.
+    """
+    speed, rounding = norm(before), _ROUNDING * jnp.finfo(h.dtype).eps
+    change = jnp.maximum(h * bound * speed, norm(jax.tree.map(jnp.subtract, after, before)))
+    return (change < _SHORT * speed) & (norm(error) > h * (_ROUGH * change + rounding * speed))
+
+
+def _evaluations(method: Int[Array, ""]) -> Int[Array, ""]:
+    return jnp.asarray(explicit_methods().evaluations)[method]

@@ -1,0 +1,276 @@
+"""Sweeps of functions of a user's own: what makes a network, and a problem, of named values and a key."""
+
+import hashlib
+import inspect
+import itertools
+import json
+import secrets
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+import equinox as eqx
+import jax
+import numpy as np
+
+from ..dynamics import DYNAMICS, GradientFlow, as_descent, stopping_for
+from ..kinds import seeds
+from ..networks import weight_dtype
+from ..probes import Probe
+from ..problems import Problem, check_problem
+from ..runtime.identity import digest_of
+from ..solvers.field import checked_parts
+from ..theory import minimal_sharpness_bounds_of
+from .compute import in_one_line
+from .dataset import Asked, Layout
+from .grid import start_key
+from .run import Planned
+from .work import FORMAT, Block, Descent, Materials, Placed, Start
+
+FLOW_OPTIONS = ("rtol", "atol", "t1", "max_steps")
+"""Arguments of `integrate` that a sweep may run over."""
+# Descents run side by side, and blocks hold so many starts; flows run one by one.
+_STARTS_BESIDE_DESCENTS = 16
+_DESCENT = {"kind": "given"}
+_PROCESS = secrets.token_hex(8)
+
+
+@dataclass(frozen=True)
+class Maker:
+    """A function of a key and of values by name, of which it `takes` some, or any where that is `None`.
+
+    `key` is the name of its parameter for the key, "" where that is the first, and `None` where it has none.
+    """
+
+    name: str
+    function: Callable[..., Any]
+    takes: frozenset[str] | None
+    key: str | None
+
+    @classmethod
+    def of(cls, name: str, function: Callable[..., Any], axes: Sequence[str]) -> "Maker":
+        """Look at the parameters of a function. Raises `ValueError` where it needs what `axes` do not have."""
+        parameters = _parameters(function)
+        named = [one.name for one in parameters if one.kind in (one.POSITIONAL_OR_KEYWORD, one.KEYWORD_ONLY)]
+        first = [one for one in parameters if one.kind in (one.POSITIONAL_ONLY, one.POSITIONAL_OR_KEYWORD)][:1]
+        alone = [one for one in first if one.default is one.empty and one.name not in axes]
+        key = "key" if "key" in named else "" if alone else None
+        of_key = {"key"} if key else {one.name for one in alone} if key == "" else set()
+        needed = [one.name for one in parameters if one.default is one.empty and one.name in named]
+        if missing := [needs for needs in needed if needs not in of_key and needs not in axes]:
+            raise ValueError(
+                f"{name} needs {', '.join(missing)}: write the values in over, or fix them with functools.partial"
+            )
+        any_name = any(one.kind is one.VAR_KEYWORD for one in parameters)
+        return cls(name, function, None if any_name else frozenset(named) - of_key, key)
+
+    def taken(self, values: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the values that the function takes."""
+        return {name: value for name, value in values.items() if self.takes is None or name in self.takes}
+
+    def __call__(self, key: jax.Array, values: Mapping[str, Any]) -> Any:
+        """Return what the function makes of the values that it takes."""
+        keys = {self.key: key} if self.key else {}
+        return self.function(*([key] if self.key == "" else []), **keys, **self.taken(values))
+
+
+def _parameters(function: Callable[..., Any]) -> list[inspect.Parameter]:
+    try:
+        return list(inspect.signature(function).parameters.values())
+    except (TypeError, ValueError):  # of some functions in C
+        return [inspect.Parameter("key", inspect.Parameter.POSITIONAL_ONLY)]
+
+
+@dataclass(frozen=True, eq=False)
+class Recipe:
+    """What all cells of a sweep have in common.
+
+    `flow` holds the arguments of `integrate`, and `identity` tells the recipe from others in any process, "" where
+    nothing is to be kept.
+    """
+
+    network: Maker
+    problem: Maker | Problem
+    flow: dict[str, Any]
+    probes: tuple[Probe, ...]
+    optimizer: Callable[[float], Any]
+    seed: int
+    wide: bool
+    identity: str
+    _latest: dict[str, Problem] = field(default_factory=dict)
+
+    def problem_at(self, values: Mapping[str, Any]) -> Problem:
+        """Return the problem at some values, drawn from the one key that all problems of a sweep are drawn from."""
+        if isinstance(self.problem, Problem):
+            return self.problem
+        place = repr(sorted(self.problem.taken(values).items()))
+        if place not in self._latest:
+            made = self.problem(seeds.key(self.seed, "problem"), values)
+            check_problem(made)
+            self._latest.clear()
+            self._latest[place] = made
+        return self._latest[place]
+
+    def network_at(self, values: Mapping[str, Any], repetition: int) -> Any:
+        """Return the network of a cell, drawn from a key that depends on its own coordinates alone."""
+        return self.network(start_key(self.seed, point_name(values), repetition), values)
+
+    def functions(self) -> list[Callable[..., Any]]:
+        """Return the functions of the user's own that make what runs."""
+        makers = (self.network, self.problem)
+        return [maker.function for maker in makers if isinstance(maker, Maker)]
+
+    def __getstate__(self) -> dict[str, Any]:
+        return vars(self) | {"_latest": {}}
+
+
+def point_name(values: Mapping[str, Any]) -> str:
+    """Return the coordinates in words, those of the runs' own options left out, the same in any order."""
+    return ", ".join(f"{name}={values[name]!r}" for name in sorted(values) if name not in FLOW_OPTIONS)
+
+
+def codes_of(recipe: Recipe) -> str | None:
+    """Return a digest of the code of a recipe's functions, `None` where it could not be known in another process."""
+    try:
+        return digest_of(recipe.functions()).hex()
+    except ValueError:
+        return None
+
+
+@dataclass(frozen=True, eq=False)
+class CellBlock(Block):
+    """Some repetitions at one point of a grid."""
+
+    recipe: Recipe
+    values: dict[str, Any]
+    starts: tuple[Start, ...]
+    descents: tuple[Descent, ...]
+    flow: bool
+    cost: float
+    shapes: str
+    codes: str | None
+    critical: None = None
+    holds_out: bool = False
+    process: str = _PROCESS
+
+    @property
+    def wide(self) -> bool:
+        """Whether JAX knew numbers of 64 bits where the sweep was asked for."""
+        return self.recipe.wide
+
+    @property
+    def structure(self) -> str:
+        """What a compiled program depends on."""
+        return self.shapes
+
+    def address(self, environment: dict[str, Any]) -> str:
+        """Return the SHA-256 of everything that determines the result."""
+        content = {
+            "recipe": self.recipe.identity,
+            "values": self.values,
+            "starts": [asdict(start) for start in self.starts],
+            "descents": [asdict(descent) for descent in self.descents],
+            "flow": self.flow,
+            "environment": environment,
+            "format": FORMAT,
+        }
+        return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+
+    def refuse_another_place(self) -> None:
+        """Raise `RuntimeError` where the functions are others than in the process that planned the block."""
+        elsewhere = self.process != _PROCESS and self.codes is not None
+        if elsewhere and codes_of(self.recipe) != self.codes:
+            raise RuntimeError("the code of make_network or problem is another one than when the sweep was started")
+
+    def materials(self) -> Materials:
+        """Return what the block is computed from."""
+        options = {name: value for name, value in self.values.items() if name in FLOW_OPTIONS}
+        return Materials(
+            problem=self.recipe.problem_at(self.values),
+            network=lambda start: self.recipe.network_at(self.values, start.repetition),
+            held_out=None,
+            probes=self.recipe.probes,
+            flow=self.recipe.flow | options,
+            optimizer=lambda said: self.recipe.optimizer,
+        )
+
+
+@dataclass(frozen=True)
+class Grid:
+    """The axes of a sweep by name, the number of repetitions, and what runs from each start."""
+
+    axes: dict[str, tuple[Any, ...]]
+    repetitions: int
+    learning_rates: tuple[float, ...]
+    steps: int
+    flow: bool
+
+    def points(self) -> Iterator[tuple[tuple[int, ...], dict[str, Any]]]:
+        """Yield the place in the grid and the values of every point, the last axis running fastest."""
+        for index in itertools.product(*(range(len(values)) for values in self.axes.values())):
+            yield index, {name: values[i] for (name, values), i in zip(self.axes.items(), index, strict=True)}
+
+
+def planned_cells(recipe: Recipe, grid: Grid, attrs: Mapping[str, str]) -> Planned:
+    """Return the sweep of a recipe over a grid. Makes the first network of every point, and its problem.
+
+    Raises `ValueError` for a point where these cannot be made, or do not go together.
+    """
+    descents = tuple(Descent(_DESCENT, rate, grid.steps, grid.repetitions) for rate in grid.learning_rates)
+    codes, placed, bounds = codes_of(recipe), [], []
+    for index, values in grid.points():
+        shapes, found = _tried(recipe, values)
+        bounds.append(found)
+        placed += _blocks(recipe, values, index, grid, descents, shapes, codes)
+    layout = Layout(
+        axes={name: (name, values) for name, values in grid.axes.items()},
+        starts=grid.repetitions,
+        flow=grid.flow,
+        descents=tuple(_asked(recipe, rate, grid.steps) for rate in grid.learning_rates),
+        labels={name: label for probe in recipe.probes for name, label in probe.label.columns().items()},
+        attrs=attrs,
+    )
+    lower, upper = np.array(bounds).reshape(*layout.grid, 2).transpose(-1, *range(len(layout.grid)))
+    return Planned(layout, {"sharpness_lower_bound": lower, "sharpness_upper_bound": upper}, tuple(placed))
+
+
+def _asked(recipe: Recipe, learning_rate: float, steps: int) -> Asked:
+    optimizer = as_descent(recipe.optimizer(learning_rate))
+    return Asked.of(DYNAMICS.name_of(type(optimizer)), optimizer, learning_rate, steps)
+
+
+def _blocks(
+    recipe: Recipe,
+    values: dict[str, Any],
+    index: tuple[int, ...],
+    grid: Grid,
+    descents: tuple[Descent, ...],
+    shapes: str,
+    codes: str | None,
+) -> Iterator[Placed]:
+    """Yield the blocks of a point, cut at the same repetitions however many there are."""
+    starts = [Start(point_name(values), repetition, {}) for repetition in range(grid.repetitions)]
+    most = _STARTS_BESIDE_DESCENTS if descents else 1
+    for first in range(0, len(starts), most):
+        some = tuple(starts[first : first + most])
+        cost = float(len(some))
+        yield Placed(CellBlock(recipe, values, some, descents, grid.flow, cost, shapes, codes), (index,) * len(some))
+
+
+def _tried(recipe: Recipe, values: dict[str, Any]) -> tuple[str, tuple[float, float]]:
+    """Return what programs depend on at a point, and the bounds of Theorem 2 there, NaN where it does not speak."""
+    try:
+        problem, network = recipe.problem_at(values), recipe.network_at(values, 0)
+        checked_parts(network)
+        risk = eqx.filter_eval_shape(problem, network)
+        options = recipe.flow | {name: value for name, value in values.items() if name in FLOW_OPTIONS}
+        dtype = weight_dtype(network)
+        GradientFlow(options["solver"], None, options["rtol"], options["atol"]).checked(dtype)
+        stopping_for(options["stopping"], problem, dtype)
+    except Exception as error:
+        raise ValueError(f"the cell {point_name(values) or 'without values'}: {in_one_line(error)}") from error
+    shapes = jax.tree.map(lambda leaf: (leaf.shape, str(leaf.dtype)), eqx.filter((network, problem), eqx.is_array))
+    structure = f"{jax.tree.structure((network, problem))} {jax.tree.leaves(shapes)} {risk}"
+    bounds = minimal_sharpness_bounds_of(network, problem)
+    digest = hashlib.sha256(structure.encode()).hexdigest()
+    return digest, (np.nan, np.nan) if bounds is None else (float(bounds[0]), float(bounds[1]))

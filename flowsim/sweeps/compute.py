@@ -1,0 +1,291 @@
+"""What a block is worth: the flow and the descents from all of its starts, measured at their ends."""
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from threadpoolctl import threadpool_limits
+
+from ..batch import descend_lanes
+from ..dynamics import Descent, Outcome, as_descent, descend, integrate, objective_floor
+from ..networks import stacked, unstacked, weight_dtype
+from ..results.quantities import MEASURES
+from ..scenarios.runner import environment
+from .critical import brackets
+from .measures import arrival, distance, measured, probed, risk_of, sharpness_of
+from .work import Block
+
+Arrays = dict[str, np.ndarray]
+NO_OUTCOME = -1
+_MOST_STRUCTURES = 16
+
+
+@dataclass(frozen=True)
+class Failure:
+    """A cell that could not be computed: its coordinates in words, and what happened."""
+
+    cell: str
+    message: str
+
+
+@dataclass
+class BlockResult:
+    """The numbers of a block, over its starts, or over its starts and learning rates; and the cells that failed."""
+
+    arrays: Arrays
+    failures: list[Failure] = field(default_factory=list)
+
+
+def compute(block: Block, expected: dict[str, Any]) -> BlockResult:
+    """Compute a block: a pure function, which may run in any process on any machine of the `expected` environment.
+
+    Turns 64-bit JAX on or off, as the block wants it. A cell that raises is reported in `failures`, and the others go
+    on.
+    """
+    if jax.config.jax_enable_x64 != block.wide:  # pyright: ignore[reportAttributeAccessIssue]  (set at run time)
+        jax.config.update("jax_enable_x64", block.wide)
+    import scipy.linalg  # noqa: F401  brings the BLAS whose threads are limited, and takes a moment to import
+
+    _make_room(block.structure)
+    try:
+        _refuse_another_place(block, expected)
+        # Several processes that each have their matrices decomposed by all cores wait for one another a hundred times
+        # as long as the decompositions take.
+        with threadpool_limits(1, "blas"):
+            return _Work(block).done()
+    except Exception as error:
+        return given_up(block, in_one_line(error))
+
+
+def given_up(block: Block, message: str) -> BlockResult:
+    """Return the result of a block of which nothing could be computed."""
+    return BlockResult(_nothing(block), [Failure(start.describe(), message) for start in block.starts])
+
+
+def _refuse_another_place(block: Block, expected: dict[str, Any]) -> None:
+    """Refuse to compute what would be stored under the name of something else."""
+    for name, value in environment().items():
+        if value != expected.get(name):
+            raise RuntimeError(f"the worker has {name} {value}, and the run was started with {expected.get(name)}")
+    block.refuse_another_place()
+
+
+def _nothing(block: Block) -> Arrays:
+    """Return the arrays of a block before anything is known: NaN, `NO_OUTCOME` and no steps."""
+    count, rates = len(block.starts), len(block.descents)
+    known = (*MEASURES, "test_risk") if block.holds_out else MEASURES
+    quantities: dict[str, tuple[tuple[int, ...], tuple[str, ...]]] = {"initial": ((count,), known)}
+    if block.flow:
+        quantities["flow"] = ((count,), ("outcome", "steps", "time", *known))
+    if rates:
+        quantities["descent"] = ((count, rates), ("outcome", "steps", "distance_to_flow", *known))
+    if block.critical is not None:
+        quantities["critical_learning_rate"] = ((count,), ("lower", "upper"))
+    whole = {"outcome": NO_OUTCOME, "steps": 0}
+    return {
+        f"{kind}_{name}": np.full(shape, whole.get(name, np.nan))
+        for kind, (shape, names) in quantities.items()
+        for name in names
+    }
+
+
+@dataclass(frozen=True)
+class _End:
+    """The end of one descent: its start and learning rate by number, what is known, and the network if there is one."""
+
+    lane: tuple[int, int]
+    facts: dict[str, Any]
+    network: eqx.Module | None
+
+
+_compiled: set[str] = set()
+
+
+def _make_room(structure: str) -> None:
+    """Let go of compiled programs before there are more of them than a process may hold.
+
+    Each takes hundreds of memory maps, of which Linux allows 65 530; beyond, the compiler takes the process down.
+    """
+    if structure not in _compiled and len(_compiled) >= _MOST_STRUCTURES:
+        jax.clear_caches()
+        _compiled.clear()
+    _compiled.add(structure)
+
+
+class _Work:
+    """The objects of one block while it is computed."""
+
+    def __init__(self, block: Block):
+        self.block = block
+        self.arrays = _nothing(block)
+        self.failures: list[Failure] = []
+        made = block.materials()
+        self.problem, self.held_out, self.probes = made.problem, made.held_out, made.probes
+        self.flow_options, self.stopping, self.optimizer = made.flow, made.flow["stopping"], made.optimizer
+        drawn = [self._attempt(start.describe(), lambda start=start: made.network(start)) for start in block.starts]
+        self.networks = {row: network for row, network in enumerate(drawn) if network is not None}
+
+    def done(self) -> BlockResult:
+        """Compute everything that the block asks for."""
+        for row, network in self.networks.items():
+            self._attempt(
+                f"{self._cell(row)}, start", lambda row=row, network=network: self._note("initial", row, {}, network)
+            )
+        ends = {row: self._flow(row) if self.block.flow else None for row in self.networks}
+        for end in self._descents():
+            self._attempt(
+                self._cell_of_descent(end.lane),
+                lambda end=end: self._note("descent", end.lane, end.facts, end.network, ends[end.lane[0]]),
+            )
+        if self.block.critical is not None:
+            self._critical_rates(self.block.critical)
+        return BlockResult(self.arrays, self.failures)
+
+    def _cell(self, row: int) -> str:
+        return self.block.starts[row].describe()
+
+    def _flow(self, row: int) -> eqx.Module | None:
+        """Integrate the flow from one start; return its end, `None` where there is none."""
+        return self._attempt(f"{self._cell(row)}, flow", lambda: self._flowed(row))
+
+    def _flowed(self, row: int) -> eqx.Module | None:
+        run = integrate(self.networks[row], self.problem, ts=np.empty(0), **self.flow_options)
+        end = None if run.outcome == Outcome.DIVERGED else run.network
+        self._note("flow", row, {"outcome": run.outcome, "steps": run.steps, "time": run.time}, end)
+        return end
+
+    def _descents(self) -> list[_End]:
+        """Run gradient descent for every start and learning rate that goes with it."""
+        lanes = [
+            (row, column)
+            for column, descent in enumerate(self.block.descents)
+            for row, start in enumerate(self.block.starts)
+            if row in self.networks and start.repetition < descent.repetitions
+        ]
+        return self._together_or_alone(self._descended, lanes, self._cell_of_descent) if lanes else []
+
+    def _cell_of_descent(self, lane: tuple[int, int]) -> str:
+        return f"{self._cell(lane[0])}, learning rate {self.block.descents[lane[1]].learning_rate}"
+
+    def _descended(self, lanes: list[tuple[int, int]]) -> list[_End]:
+        """Run descents together, those of one optimizer at a time."""
+        by_optimizer: dict[str, list[tuple[int, int]]] = {}
+        for lane in lanes:
+            by_optimizer.setdefault(json.dumps(self.block.descents[lane[1]].optimizer), []).append(lane)
+        return [end for group in by_optimizer.values() for end in self._descended_alike(group)]
+
+    def _descended_alike(self, lanes: list[tuple[int, int]]) -> list[_End]:
+        if self._ends_alone(lanes):
+            return [self._descended_alone(lane) for lane in lanes]
+        asked = [self.block.descents[column] for _, column in lanes]
+        run = descend_lanes(
+            stacked([self.networks[row] for row, _ in lanes]),
+            self.problem,
+            learning_rates=np.array([descent.learning_rate for descent in asked]),
+            steps=np.array([descent.steps for descent in asked]),
+            optimizer=self.optimizer(asked[0].optimizer),
+            floors=objective_floor(self.stopping, self.problem, self.networks[lanes[0][0]]),
+        )
+        outcomes, steps = np.asarray(run.outcomes), np.asarray(run.steps)
+        ends = unstacked(run.networks, len(lanes))
+        return [
+            _End(lane, {"outcome": outcome, "steps": count}, None if outcome == Outcome.DIVERGED else end)
+            for lane, outcome, count, end in zip(lanes, outcomes, steps, ends, strict=True)
+        ]
+
+    def _ends_alone(self, lanes: list[tuple[int, int]]) -> bool:
+        """Tell whether descents end by a criterion of the flow's that kernels do not know.
+
+        That is a margin or an angle, and anything early where a step sees a minibatch alone.
+        """
+        stopping = self.stopping
+        if stopping is None or not stopping.ends_early:
+            return False
+        sampled = any(self._descent(column).minibatches() is not None for _, column in lanes)
+        return sampled or stopping.margin is not None or stopping.direction is not None
+
+    def _descent(self, column: int) -> Descent:
+        asked = self.block.descents[column]
+        return as_descent(self.optimizer(asked.optimizer)(asked.learning_rate))
+
+    def _descended_alone(self, lane: tuple[int, int]) -> _End:
+        """Run a descent that ends by the criterion of the flow, one after the other."""
+        row, column = lane
+        asked, optimizer = self.block.descents[column], self._descent(column)
+        options = {"optimizer": optimizer, "steps": asked.steps, "record_steps": [asked.steps]}
+        run = descend(self.networks[row], self.problem, stopping=self.stopping, **options)
+        facts = {"outcome": run.outcome, "steps": run.steps}
+        return _End(lane, facts, None if run.outcome == Outcome.DIVERGED else run.network)
+
+    def _together_or_alone(self, run: Callable[[list], list], entries: list, cell: Callable[[Any], str]) -> list:
+        """Return `run(entries)`; where that raises, the same one by one, which shows whose fault it is."""
+        try:
+            return run(entries)
+        except Exception:
+            found = [self._attempt(cell(entry), lambda entry=entry: run([entry])) for entry in entries]
+            return [result for results in found if results is not None for result in results]
+
+    def _critical_rates(self, asked: dict[str, Any]) -> None:
+        def bracketed(rows: list[int]) -> list[tuple[int, tuple[float, float]]]:
+            networks = [self.networks[row] for row in rows]
+            return list(zip(rows, brackets(networks, self.problem, self.stopping, asked), strict=True))
+
+        def cell(row: int) -> str:
+            return f"{self._cell(row)}, critical learning rate"
+
+        for row, (lower, upper) in self._together_or_alone(bracketed, list(self.networks), cell):
+            self._set("critical_learning_rate", row, {"lower": lower, "upper": upper})
+
+    def _note(
+        self, kind: str, place: Any, facts: dict[str, Any], network: eqx.Module | None, reference: Any = None
+    ) -> None:
+        """Write down the `facts` about a run, and the measures of its end, NaN without one."""
+        values = {} if network is None else self._measured(network)
+        if network is not None and reference is not None:
+            values["distance_to_flow"] = distance(network, reference)
+        verdict = values.pop("verdict", Outcome.RUNNING)
+        if kind == "descent" and network is not None:
+            arrived = arrival(self.networks[place[0]], network, self.problem, self.stopping, verdict)
+            stays = arrived != Outcome.CONVERGED or not self._leaves(place[1], network, values["sharpness"])
+            facts = facts | ({"outcome": arrived} if arrived != Outcome.RUNNING and stays else {})
+        self._set(kind, place, facts | values)
+
+    def _leaves(self, column: int, network: eqx.Module, sharpness: float) -> bool:
+        """Tell whether a descent leaves a minimum of this sharpness, beyond its threshold by half of the digits."""
+        threshold = self._descent(column).sharpness_threshold()
+        digits = float(jnp.finfo(weight_dtype(network)).eps) ** 0.5
+        return threshold is not None and sharpness > float(threshold) * (1 + digits)
+
+    def _set(self, kind: str, place: Any, values: dict[str, Any]) -> None:
+        for name, value in values.items():
+            self._array(f"{kind}_{name}", kind, np.shape(value))[place] = value
+
+    def _array(self, name: str, kind: str, shape: tuple[int, ...]) -> np.ndarray:
+        """Return the array of this name, made where what a probe measures has a `shape` that was not known before."""
+        if name not in self.arrays:
+            rates = (len(self.block.descents),) if kind == "descent" else ()
+            self.arrays[name] = np.full((len(self.block.starts), *rates, *shape), np.nan)
+        return self.arrays[name]
+
+    def _measured(self, network: eqx.Module) -> dict[str, Any]:
+        values = measured(network, self.problem, self.stopping) | {"sharpness": sharpness_of(network, self.problem)}
+        values |= probed(self.probes, network, self.problem, jnp.asarray(values["gradient_norm"]))
+        return values if self.held_out is None else values | {"test_risk": risk_of(network, self.held_out)}
+
+    def _attempt(self, cell: str, run: Callable[[], Any]) -> Any:
+        """Return what `run` returns; `None`, and a failure on record, where it raises."""
+        try:
+            return run()
+        except Exception as error:
+            self.failures.append(Failure(cell, in_one_line(error)))
+            return None
+
+
+def in_one_line(error: Exception) -> str:
+    """Return what kind of error this is, and the first line of what it says."""
+    return f"{type(error).__name__}: {error}".splitlines()[0]

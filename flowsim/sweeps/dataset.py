@@ -1,0 +1,168 @@
+"""What the blocks of a sweep found, as one labelled data set over (grid, repetition, run)."""
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ..dynamics import Descent
+from ..probes import Label
+from ..results.edges import own_edge_of
+from ..results.quantities import NOT_ASKED, attributes
+from ..results.runs import FLOW, RUN, Run, run_coordinates
+from ..scenarios.reading import resolved
+from ..scenarios.record import labels_of
+from ..scenarios.scenario import Scenario
+from .compute import Arrays, Failure
+from .grid import axis_names
+
+if TYPE_CHECKING:
+    import xarray
+
+REPETITION = "repetition"
+Labels = Mapping[str, Label]
+# What blocks say of a run beside what they measure at its end.
+_OF_A_RUN = {"outcome": "outcome", "steps": "steps", "time": "end_time", "distance_to_flow": "distance_to_flow"}
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A descent that is asked for: the run that it is, its number of steps, and how much time one of them takes."""
+
+    run: Run
+    steps: int
+    time_of_step: float
+
+    @classmethod
+    def of(cls, dynamics: str, optimizer: Descent, learning_rate: float, steps: int) -> "Asked":
+        """Return what is asked for by an optimizer called `dynamics`, made for a learning rate."""
+        run = Run(dynamics, learning_rate, own_edge=own_edge_of(optimizer, learning_rate))
+        return cls(run, steps, float(optimizer.time_of_step()))
+
+
+@dataclass(frozen=True)
+class Layout:
+    """What the results of a sweep stand over, and what is said of them.
+
+    `axes` holds under the name of each dimension of the grid what it is and its values, `starts` is the number of
+    repetitions, and `descents` are the descents as blocks have them.
+    """
+
+    axes: Mapping[str, tuple[str, tuple[Any, ...]]]
+    starts: int
+    flow: bool
+    descents: tuple["Asked", ...]
+    labels: Labels
+    attrs: Mapping[str, str]
+
+    @property
+    def grid(self) -> tuple[int, ...]:
+        """Number of values of each axis."""
+        return tuple(len(values) for _, values in self.axes.values())
+
+
+def layout_of(scenario: Scenario) -> Layout:
+    """Return the layout of the sweep of a scenario."""
+    sweep = scenario.sweep
+    assert sweep is not None
+    return Layout(
+        axes={name: (key, sweep.over[key]) for key, name in axis_names(scenario).items()},
+        starts=sweep.starts,
+        flow=sweep.flow,
+        descents=tuple(
+            Asked.of(entry.optimizer.kind, entry.optimizer.make()(rate), rate, entry.steps)
+            for entry in sweep.descent
+            for rate in entry.learning_rates
+        ),
+        labels=labels_of(scenario.record),
+        attrs={"scenario": json.dumps(resolved(scenario))},
+    )
+
+
+def sweep_dataset(layout: Layout, tables: Arrays, known: Arrays, failures: Sequence[Failure]) -> "xarray.Dataset":
+    """Return everything that is known of a sweep.
+
+    `initial_*` stand over (grid, repetition); outcome, steps, times and `final_*` over (grid, repetition, run), the
+    flow first and then the descents by learning rate; what is `known` of the data over the grid alone. `tables` are
+    those of the blocks, and what was asked for and the cells that failed become attributes, as JSON.
+    """
+    import xarray
+
+    grid = tuple(layout.axes)
+    starts = {name: tables[name] for name in sorted(tables) if not name.startswith(("flow_", "descent_"))}
+    variables = {
+        name: _over((*grid, REPETITION), name.removeprefix("initial_"), values, name, layout.labels)
+        for name, values in starts.items()
+    }
+    variables |= _of_runs(layout, tables, (*grid, REPETITION, RUN))
+    variables |= {name: (grid, values, attributes(name)) for name, values in known.items()}
+    coordinates: dict[str, Any] = {
+        name: (name, _coordinate(values), {"long_name": key, "units": "1"})
+        for name, (key, values) in layout.axes.items()
+    }
+    runs = [*([FLOW] if layout.flow else []), *(asked.run for _, asked in _in_order(layout))]
+    count = {"long_name": "number of the initialization", "units": "1"}
+    coordinates |= {REPETITION: (REPETITION, np.arange(layout.starts), count), **run_coordinates(runs)}
+    attrs = {**layout.attrs, "failures": json.dumps([asdict(one) for one in failures])}
+    return xarray.Dataset(variables, coordinates, attrs)
+
+
+def _in_order(layout: Layout) -> list[tuple[int, Asked]]:
+    """Return of every descent its column in the blocks, and what is asked for.
+
+    Those of one optimizer stand together, by learning rate.
+    """
+    runs = [asked.run for asked in layout.descents]
+    kinds = list(dict.fromkeys(run.dynamics for run in runs))
+    places = [(kinds.index(run.dynamics), run.learning_rate or 0.0) for run in runs]
+    order = sorted(range(len(runs)), key=lambda column: places[column])
+    return [(column, layout.descents[column]) for column in order]
+
+
+def _of_runs(layout: Layout, tables: Arrays, dims: tuple[str, ...]) -> dict[str, Any]:
+    """Return the variables over `dims`, of which the last is that of the runs."""
+    axis, columns = len(dims) - 1, [column for column, _ in _in_order(layout)]
+    kinds = {"flow_": lambda values: np.expand_dims(values, axis), "descent_": lambda v: np.take(v, columns, axis)}
+    parts = {
+        prefix: {name.removeprefix(prefix): of(values) for name, values in tables.items() if name.startswith(prefix)}
+        for prefix, of in kinds.items()
+    }
+    if columns:
+        descent = parts["descent_"]
+        made = np.where(descent["outcome"] == NOT_ASKED, np.nan, descent["steps"])
+        descent["time"] = np.array([asked.time_of_step for _, asked in _in_order(layout)]) * made
+    parts = [part for part in parts.values() if part]
+    variables: dict[str, Any] = {
+        _name(name): _over(dims, name, _beside(parts, name, axis), _name(name), layout.labels)
+        for name in sorted({name for part in parts for name in part})
+    }
+    if parts:
+        steps = [asked.steps for _, asked in _in_order(layout)]
+        asked = np.array([*([NOT_ASKED] if layout.flow else []), *steps], int)
+        variables["steps_asked"] = (RUN, asked, attributes("steps_asked"))
+    return variables
+
+
+def _over(dims: tuple[str, ...], name: str, values: np.ndarray, called: str, labels: Labels) -> tuple:
+    """Return a variable over `dims`, and over axes of its own where a probe measures more than a number."""
+    inner = tuple(f"{name}_{axis}" for axis in range(values.ndim - len(dims)))
+    return (*dims, *inner), values, attributes(called, labels.get(name))
+
+
+def _name(name: str) -> str:
+    return _OF_A_RUN.get(name, f"final_{name}")
+
+
+def _beside(parts: Iterable[Arrays], name: str, axis: int) -> np.ndarray:
+    """Return one quantity of all runs along an axis, NaN for those that do not have it."""
+    (inner,) = {part[name].shape[axis + 1 :] for part in parts if name in part}
+    return np.concatenate(
+        [part[name] if name in part else np.full((*part["outcome"].shape, *inner), np.nan) for part in parts], axis
+    )
+
+
+def _coordinate(values: tuple[Any, ...]) -> list[Any]:
+    numbers = all(isinstance(value, int | float) and not isinstance(value, bool) for value in values)
+    return list(values) if numbers else ["null" if value is None else str(value) for value in values]

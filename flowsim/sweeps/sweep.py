@@ -1,0 +1,348 @@
+"""Sweeps from Python: a network of one's own at every point of a grid, from many initializations."""
+
+import json
+import multiprocessing
+import pickle
+import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import diffrax
+import jax
+import numpy as np
+
+from ..dynamics import Descent, GradientDescent, Stopping
+from ..dynamics.descent import check_learning_rate
+from ..formatting import Heard, Listener, Progress, check_progress, heard
+from ..probes import Probe, probe_of
+from ..problems import Problem, check_problem
+from ..results import BLOCKS
+from ..runtime.identity import digest_of, identity_of
+from ..scenarios.sweep_settings import MOST_CELLS
+from ..solvers.field import check_step_count
+from . import workers
+from .cells import FLOW_OPTIONS, Grid, Maker, Recipe, planned_cells
+from .compute import Failure
+from .run import Planned, SweepRun, run_sweeps
+from .store import BlockStore, NoStore, Store
+
+if TYPE_CHECKING:
+    import optax
+    import pandas
+    import xarray
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+    from ..report import StoredSweep
+
+RATE = "learning_rate"
+_MOST_STEPS = 2**30 - 1
+# What the data set calls other things.
+_TAKEN = {"key", "repetition", "run", "dynamics", "outcome", "steps", "time", "end_time", "steps_asked"}
+_TAKEN |= {"distance_to_flow", "sharpness_lower_bound", "sharpness_upper_bound", "stability_threshold", "threshold_of"}
+
+
+@dataclass(frozen=True, repr=False)
+class Sweep:
+    """What a sweep found: everything over (grid, repetition, run), and the cells that could not be computed.
+
+    Printed, it is the table of the command line, as wide as the terminal, and so it is in a notebook; `repr` is a line.
+    """
+
+    dataset: "xarray.Dataset"
+    failures: tuple[Failure, ...]
+
+    def _stored(self) -> "StoredSweep":
+        from ..report import StoredSweep  # which brings Matplotlib along, when it is wanted
+
+        return StoredSweep(self.dataset)
+
+    def to_dataset(self) -> "xarray.Dataset":
+        """Return all numbers as labelled arrays, in the form that sweeps of scenarios have."""
+        return self.dataset
+
+    def to_dataframe(self) -> "pandas.DataFrame":
+        """Return the ends of all runs as a table of pandas, a row for each point of the grid, repetition and run.
+
+        `outcome` is its name, "NOT_ASKED" for a run that was not asked for or failed. Of an array of numbers each is a
+        column, name_0, name_1, …. `attrs` has `long_name` and `units` of the columns by name.
+        """
+        return self._stored().to_dataframe()
+
+    def figures(self) -> "dict[str, Figure]":
+        """Return the figures by name: "sharpness", how far runs came, and where a run diverged, "divergence"."""
+        return self._stored().figures()
+
+    def plot(self, quantity: str, ax: "Axes | None" = None, *, at: Mapping[str, Any] | None = None) -> "Axes":
+        """Draw one quantity at the ends of the runs along the first axis of the sweep, and return the axes.
+
+        That is "sharpness", "risk", "steps" or any other, and a probe by its name: the median over the repetitions
+        with a band from the first quartile to the third, into `ax`, or into new axes of pyplot. `at` gives the values
+        of the other axes by name, as {"depth": 10}; the first where it does not. Raises `ValueError`, with what is
+        known, for names and values that are not there.
+        """
+        return self._stored().plot(quantity, ax, at=at)
+
+    def save(self, folder: str | Path, *, overwrite: bool = False) -> list[Path]:
+        """Write the data set, the summary and the figures into `folder`, and return their paths.
+
+        `flowsim.open_results(folder).swept` shows and tells all of it again. Raises `StoreError` where the folder holds
+        other results, which `overwrite` gives up, and where it cannot be written.
+        """
+        return self._stored().save(folder, overwrite=overwrite)
+
+    def __repr__(self) -> str:
+        return repr(self._stored()).replace("StoredSweep", "Sweep", 1)
+
+    def __str__(self) -> str:
+        return str(self._stored())
+
+    def _repr_html_(self) -> str:
+        return self._stored()._repr_html_()
+
+
+def sweep(
+    make_network: Callable[..., Any],
+    problem: Problem | Callable[..., Problem],
+    over: Mapping[str, Iterable[Any]],
+    *,
+    repetitions: int = 1,
+    seed: int = 0,
+    flow: bool = True,
+    steps: int = 4000,
+    optimizer: "Callable[[float], Descent | optax.GradientTransformation]" = GradientDescent,
+    solver: diffrax.AbstractAdaptiveSolver | None = None,
+    rtol: float | None = None,
+    atol: float | None = None,
+    t1: float = float("inf"),
+    max_steps: int = 1_000_000,
+    stopping: Stopping | None = None,
+    probes: Sequence[Probe | Callable[[Any], Any]] = (),
+    folder: str | Path | None = None,
+    overwrite: bool = False,
+    jobs: int = 1,
+    progress: bool | Listener = False,
+) -> Sweep:
+    """Integrate the flow at every point of a grid, from several initializations, with descents beside it.
+
+    `over` maps names to lists of numbers or words. `make_network(key, **values)` returns a network, and `problem` is a
+    problem, or a function `problem(key, **values)` that returns one; each is given those names that it takes, and both
+    may leave out the key. The name `learning_rate` is that of descents of `steps` steps from the same initializations,
+    `optimizer` what makes them; `rtol`, `atol`, `t1` and `max_steps` are those of the flow. The key of a network
+    depends on `seed`, its repetition and the values of its functions alone, that of a problem on `seed`: so what a cell
+    finds does not depend on which others run.
+
+    With a `folder`, what is finished is kept there: a sweep that was killed goes on from it and ends, bit for bit, as
+    without, one with more values or repetitions computes these alone, and data set, summary and figures stand there in
+    the end, for `flowsim.open_results`. `jobs` processes share the work; they import what makes networks, so that has
+    to stand in a module, or in a script under `if __name__ == "__main__":`. With `progress=True`
+    a bar shows how far it is and the time left, and a function hears a `flowsim.Progress`, in initializations.
+
+    The other options are those of `integrate`. A run that does not converge, or diverges, is a result, and so is a cell
+    that raises: see `failures`. Raises `ValueError` or `TypeError` for what cannot be right, the first network of each
+    point and its problem among it, and `StoreError` where the folder holds another sweep, which `overwrite` gives up.
+    """
+    check_progress(progress)
+    axes = _axes(over)
+    rates = _rates(axes.pop(RATE, ()))
+    _check_counts(repetitions=repetitions, seed=seed, steps=steps, jobs=jobs)
+    check_step_count("max_steps", max_steps)
+    for most in axes.get("max_steps", ()):
+        check_step_count("max_steps", most)
+    _check_size(axes, rates, repetitions, flow)
+    network = Maker.of("make_network", make_network, tuple(axes))
+    drawn = problem if isinstance(problem, Problem) else _maker_of_problem(problem, tuple(axes))
+    _check_taken(axes, network, drawn)
+    if network.key is None and repetitions > 1:
+        raise ValueError("make_network takes no key, so that all repetitions would be the same: add a parameter key")
+    options = {"solver": solver, "rtol": rtol, "atol": atol, "t1": t1, "max_steps": max_steps, "stopping": stopping}
+    found = tuple(probe_of(probe) for probe in probes)
+    wide = bool(jax.config.jax_enable_x64)  # pyright: ignore[reportAttributeAccessIssue]  (set at run time)
+    of_recipe = [make_network, problem, options, found, optimizer, seed, wide]
+    identity = "" if folder is None else _identity(of_recipe)
+    recipe = Recipe(network, drawn, options, found, optimizer, seed, wide, identity)
+    _check_sendable(recipe, jobs)
+    grid = Grid(axes, repetitions, rates, steps, flow)
+    asked = planned_cells(recipe, grid, {"sweep": json.dumps(_described(make_network, problem, grid, seed, of_recipe))})
+    if folder is None:
+        return _computed(asked, NoStore(), jobs, progress)
+    return _kept(asked, Path(folder), overwrite, jobs, progress)
+
+
+def _computed(asked: Planned, store: Store, jobs: int, progress: bool | Listener) -> Sweep:
+    with heard(progress) as tell:
+        return _told(asked, store, jobs, tell)
+
+
+def _told(asked: Planned, store: Store, jobs: int, tell: Heard) -> Sweep:
+    run = SweepRun(asked, store)
+
+    def advanced(run: SweepRun) -> None:
+        tell(Progress("sweep", run.progress.done, run.progress.total, "initializations"))
+
+    with workers(jobs) as crew:
+        run_sweeps([run], crew, advanced)
+    found = run.results()
+    return Sweep(found.dataset, found.failures)
+
+
+def _kept(asked: Planned, folder: Path, overwrite: bool, jobs: int, progress: bool | Listener) -> Sweep:
+    """Compute what `folder` does not hold yet, and leave all of it there."""
+    from ..report import sweep_folder
+
+    store = BlockStore(folder / BLOCKS)
+    store.refuse_obstacles()
+    with ExitStack() as stack:
+        write = stack.enter_context(sweep_folder(folder, asked.layout.attrs, overwrite=overwrite))
+        found = _computed(asked, store, jobs, progress)
+        write(found.dataset)
+    return found
+
+
+def _axes(over: Mapping[str, Iterable[Any]]) -> dict[str, tuple[Any, ...]]:
+    """Return the values of each name, checked one by one."""
+    if not isinstance(over, Mapping):
+        raise TypeError(f"over must map names to lists of values, as {{'scale': [0.1, 0.3]}}, got {over!r}")
+    return {name: _values(name, values) for name, values in over.items()}
+
+
+def _values(name: str, given: Iterable[Any]) -> tuple[Any, ...]:
+    place = f"over[{name!r}]"
+    if not isinstance(name, str) or not name.isidentifier():
+        raise ValueError(f"{place}: a name is a word that a function could take, as scale")
+    if name in _TAKEN:
+        raise ValueError(f"{place}: the results have something else of that name: call it by another")
+    if isinstance(given, str | Mapping) or not isinstance(given, Iterable):
+        raise ValueError(f"{place} must be a list of values, as [0.1, 0.3], got {given!r}")
+    values = tuple(_value(place, value) for value in given)
+    if not values:
+        raise ValueError(f"{place} has no values: write one or more")
+    for number, value in enumerate(values):
+        if value in values[:number]:
+            raise ValueError(f"{place} has {value!r} twice: write every value once")
+    return values
+
+
+def _value(place: str, value: Any) -> Any:
+    """Return a value in Python's own types; a tuple of them, such as widths, is one value."""
+    if isinstance(value, np.generic) or (isinstance(value, np.ndarray | jax.Array) and value.ndim == 0):
+        value = value.item()
+    if isinstance(value, tuple | list):
+        return tuple(_value(place, entry) for entry in value)
+    if value is not None and not isinstance(value, int | float | str):
+        raise ValueError(f"{place} has a {type(value).__name__}: expected numbers, words, or tuples of them")
+    if value != value:
+        raise ValueError(f"{place} has NaN, which equals nothing: expected numbers or words")
+    return value
+
+
+def _rates(values: tuple[Any, ...]) -> tuple[float, ...]:
+    for rate in values:
+        if isinstance(rate, bool) or not isinstance(rate, int | float):
+            hint = "; the flow runs beside the descents by itself" if rate is None else ""
+            raise ValueError(f"over['{RATE}'] has {rate!r}: expected positive numbers{hint}")
+        check_learning_rate(rate, np.dtype(np.float32))
+    return tuple(float(rate) for rate in values)
+
+
+def _check_counts(*, repetitions: Any, seed: Any, steps: Any, jobs: Any) -> None:
+    bounds = {
+        "repetitions": (repetitions, 1, MOST_CELLS),
+        "seed": (seed, 0, 2**32 - 1),
+        "steps": (steps, 1, _MOST_STEPS),
+        "jobs": (jobs, 1, 10_000),
+    }
+    for name, (count, least, most) in bounds.items():
+        whole = isinstance(count, int | np.integer) and not isinstance(count, bool)
+        if not whole or not least <= int(count) <= most:
+            raise ValueError(f"{name} must be a whole number from {least} to {most}, got {count!r}")
+
+
+def _check_size(axes: Mapping[str, tuple[Any, ...]], rates: tuple[float, ...], repetitions: int, flow: bool) -> None:
+    if not flow and not rates:
+        raise ValueError(f"nothing would run: leave flow=False out, or write over={{'{RATE}': [0.02], ...}}")
+    runs = repetitions * (len(rates) + bool(flow))
+    for values in axes.values():
+        runs *= len(values)
+    if runs > MOST_CELLS:
+        raise ValueError(f"a sweep of {runs} runs: expected at most {MOST_CELLS}, fewer values or repetitions")
+
+
+def _maker_of_problem(problem: Any, axes: tuple[str, ...]) -> Maker:
+    if not callable(problem) or isinstance(problem, type):
+        check_problem(problem)
+    return Maker.of("problem", problem, axes)
+
+
+def _check_taken(axes: Iterable[str], network: Maker, problem: Maker | Problem) -> None:
+    """Raise `ValueError` for a name that nothing takes."""
+    makers = [maker for maker in (network, problem) if isinstance(maker, Maker)]
+    for name in axes:
+        if name in FLOW_OPTIONS or any(maker.takes is None or name in maker.takes for maker in makers):
+            continue
+        taken = "; ".join(f"{one.name} takes {', '.join(sorted(one.takes or ())) or 'no values'}" for one in makers)
+        others = ", ".join((RATE, *FLOW_OPTIONS))
+        raise ValueError(f"over[{name!r}]: nothing takes that name: {taken}; and of a run there are {others}")
+
+
+def _identity(parts: list[Any]) -> str:
+    """Return what tells this sweep from others in any process. Raises `ValueError` where nothing does."""
+    try:
+        return identity_of(parts)
+    except ValueError as error:
+        raise ValueError(f"folder: what is kept has to be known again: {error}, here a folder") from None
+
+
+def _check_sendable(recipe: Recipe, jobs: int) -> None:
+    """Raise `ValueError` for what other processes could not be given."""
+    if jobs == 1:
+        return
+    if getattr(multiprocessing.current_process(), "_inheriting", False):  # at the imports of the script that spawned it
+        raise RuntimeError(
+            f"jobs={jobs} in a script whose processes run it again as they start: write the call under "
+            'if __name__ == "__main__":, or jobs=1'
+        )
+    remedy = "define it at the top level of a module, or write jobs=1"
+    for function in recipe.functions():
+        if getattr(function, "__module__", None) == "__main__" and not hasattr(sys.modules["__main__"], "__file__"):
+            name = getattr(function, "__qualname__", repr(function))
+            raise ValueError(f"jobs={jobs}: other processes cannot import {name} from this session: {remedy}")
+    try:
+        pickle.dumps(recipe)
+    except Exception as error:  # of whatever holds what cannot be sent
+        reason = f"{type(error).__name__}: {error}".splitlines()[0]
+        sent = f"jobs={jobs}: a function, or an option, cannot be sent to other processes ({reason})"
+        raise ValueError(f"{sent}: {remedy}") from None
+
+
+def _described(
+    make_network: Callable[..., Any], problem: Any, grid: Grid, seed: int, parts: list[Any]
+) -> dict[str, Any]:
+    """Return what tells one sweep from another, for readers."""
+    return {
+        "make_network": _known_as(make_network),
+        "problem": _known_as(problem),
+        "over": {name: list(values) for name, values in grid.axes.items()} | {RATE: list(grid.learning_rates)},
+        "repetitions": int(grid.repetitions),
+        "seed": int(seed),
+        "code of make_network": _digest(make_network),
+        "code or data of problem": _digest(problem),
+        "steps": int(grid.steps),
+        "flow": bool(grid.flow),
+        "options": _digest(parts),
+    }
+
+
+def _known_as(thing: Any) -> str:
+    named = thing if hasattr(thing, "__qualname__") else type(thing)
+    return f"{named.__module__}:{named.__qualname__}"
+
+
+def _digest(thing: Any) -> str:
+    try:
+        return digest_of(thing).hex()[:12]
+    except ValueError:
+        return "unknown"

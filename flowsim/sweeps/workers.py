@@ -1,0 +1,236 @@
+"""Who computes the blocks: this process, spawned processes on this machine, or a Dask cluster.
+
+Processes on one machine are the standard library's and not those of `distributed.LocalCluster`: that would make Dask a
+dependency of every sweep, opens a port for a scheduler and for each worker, which a firewall or a batch job may forbid,
+and starts a worker that dies anew, where a block that takes its process down is to be named.
+"""
+
+import multiprocessing
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import FIRST_COMPLETED, CancelledError, Future, ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
+from itertools import chain
+from typing import TYPE_CHECKING, Protocol
+
+import jax
+
+from ..runtime.compiling import keep_programs_in, programs_folder
+from ..scenarios.runner import default_device, environment
+from .cluster import ClusterError, await_a_worker, connected
+from .compute import BlockResult, compute, given_up, in_one_line
+from .queue import BlockQueue
+from .work import Block
+
+if TYPE_CHECKING:
+    from distributed import Client, as_completed
+
+# A block whose worker died so often is given up: it may be the one that kills.
+_ATTEMPTS = 3
+# So many do their imports while the blocks are planned. There may be fewer blocks than workers: the others wait.
+_STARTED_EARLY = 4
+_POLL_SECONDS, _LOOK_SECONDS = 0.02, 5.0
+
+
+class Workers(Protocol):
+    """Something that computes blocks, `elsewhere` or in this process."""
+
+    elsewhere: bool
+
+    def results(self, groups: Iterable[Sequence[Block]]) -> Iterator[tuple[Block, BlockResult]]:
+        """Yield every block with its result, in the order in which they are ready.
+
+        Blocks of a group are begun before those of the next, which is asked for when it is needed.
+        """
+        ...
+
+
+class InProcess:
+    """Computes the blocks one after the other, here."""
+
+    elsewhere = False
+
+    def results(self, groups: Iterable[Sequence[Block]]) -> Iterator[tuple[Block, BlockResult]]:
+        """Yield every block with its result."""
+        for block in chain.from_iterable(groups):
+            yield block, compute(block, environment())
+
+
+class Spawned:
+    """Spawned processes, each with one block at a time; one that dies is replaced, and its block tried again."""
+
+    elsewhere = True
+
+    def __init__(self, count: int, device: str | None = None):
+        self._device = device
+        self._closing = threading.Lock()
+        self._closed = False
+        with _terminal_held():  # starts the tracker of semaphores, and that lets go of some signals again
+            self._pools = [_pool(device) for _ in range(count)]
+        with _terminal_held():
+            for pool in self._pools[:_STARTED_EARLY]:
+                pool.submit(os.getpid)
+
+    def results(self, groups: Iterable[Sequence[Block]]) -> Iterator[tuple[Block, BlockResult]]:
+        """Yield every block with its result, in the order in which they are ready."""
+        queue = BlockQueue(groups)
+        attempts: dict[int, int] = {}
+        running: dict[Future, tuple[int, Block]] = {}
+        while True:
+            for worker in set(range(len(self._pools))) - {worker for worker, _ in running.values()}:
+                block = queue.next_for(worker)
+                if block is not None:
+                    running[self._submit(worker, block)] = (worker, block)
+            if not running:
+                return
+            done, _ = wait(running, return_when=FIRST_COMPLETED)
+            for future in done:
+                worker, block = running.pop(future)
+                try:
+                    result = future.result()
+                except BrokenProcessPool:
+                    attempts[id(block)] = attempts.get(id(block), 0) + 1
+                    if attempts[id(block)] < _ATTEMPTS:
+                        queue.put_back(block)
+                    else:
+                        yield block, given_up(block, f"its worker died {_ATTEMPTS} times")
+                except Exception as error:
+                    yield block, given_up(block, in_one_line(error))
+                else:
+                    yield block, result
+
+    def close(self) -> None:
+        """End the processes, whatever they are doing, and with them `results`, whoever waits for it."""
+        with self._closing:
+            self._closed = True
+        for pool in self._pools:
+            # From Python 3.14 on this is ProcessPoolExecutor.kill_workers.
+            for process in list((getattr(pool, "_processes", None) or {}).values()):
+                process.kill()
+        while self._pools:
+            self._pools.pop().shutdown(cancel_futures=True)  # at once, as they are dead
+
+    def _submit(self, worker: int, block: Block) -> Future:
+        with self._closing, _terminal_held():
+            if self._closed:
+                raise RuntimeError("the workers have been sent away")
+            try:
+                return self._pools[worker].submit(compute, block, environment())
+            except BrokenProcessPool:  # it died with its last block, or since
+                self._pools[worker] = _pool(self._device)
+                return self._pools[worker].submit(compute, block, environment())
+
+
+class OnDask:
+    """The workers of a Dask cluster, which see to their own deaths."""
+
+    elsewhere = True
+
+    def __init__(self, client: "Client", told: Callable[[str], None]):
+        self._client, self._told = client, told
+
+    def results(self, groups: Iterable[Sequence[Block]]) -> Iterator[tuple[Block, BlockResult]]:
+        """Yield every block with its result, in the order in which they are ready."""
+        from distributed import as_completed
+
+        here = environment()
+        futures = {
+            self._client.submit(compute, block, here, pure=False, priority=-number): block
+            for number, group in enumerate(groups)
+            for block in group
+        }
+        ended = as_completed(futures, loop=self._client.loop)
+        while not ended.is_empty():
+            self._wait_for(ended)
+            future = next(ended)
+            block = futures[future]
+            try:
+                result = future.result()
+            except CancelledError:
+                message = "the scheduler has gone; start one and run this again, which goes on where it stopped"
+                raise ClusterError(message) from None
+            except Exception as error:
+                result = given_up(block, in_one_line(error))
+            yield block, result
+            future.release()
+
+    def _wait_for(self, ended: "as_completed") -> None:
+        """Wait until a block has ended, which none would if the workers had gone."""
+        looked = time.monotonic()
+        while not ended.has_ready():
+            time.sleep(_POLL_SECONDS)
+            if time.monotonic() - looked > _LOOK_SECONDS:
+                await_a_worker(self._client, self._told)
+                looked = time.monotonic()
+
+
+@contextmanager
+def workers(
+    jobs: int,
+    *,
+    dask: str | None = None,
+    device: str | None = None,
+    told: Callable[[str], None] = lambda message: None,
+) -> Iterator[Workers]:
+    """Provide workers: a Dask cluster by its address, else `jobs` processes on a kind of `device`; one is this one.
+
+    `told` hears what is waited for. Raises `ClusterError` for a cluster that cannot be used, `ModuleNotFoundError`
+    without the package.
+    """
+    if dask is not None:
+        with connected(dask, told) as client:
+            yield OnDask(client, told)
+    elif jobs == 1:
+        yield InProcess()
+    else:
+        spawned = Spawned(jobs, device)
+        try:
+            yield spawned
+        finally:
+            spawned.close()
+
+
+def default_jobs() -> int:
+    """Return one job for each core that this process may use, one in all where an accelerator computes."""
+    if default_device().platform != "cpu":
+        return 1
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def _pool(device: str | None) -> ProcessPoolExecutor:
+    # Never fork: JAX has threads by now.
+    spawn = multiprocessing.get_context("spawn")
+    begin = {"initializer": _begin_worker, "initargs": (device, programs_folder())}
+    return ProcessPoolExecutor(1, mp_context=spawn, **begin)
+
+
+@contextmanager
+def _terminal_held() -> Iterator[None]:
+    """Hold back what a terminal sends to all processes while some are started: they keep held back what is so then.
+
+    Else one that is still at its imports would print a traceback at Ctrl-C. The main process sees to their end.
+    """
+    if not hasattr(signal, "pthread_sigmask"):
+        yield
+        return
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT, signal.SIGHUP])
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def _begin_worker(device: str | None, programs: str | None) -> None:
+    """Leave the terminal to the main process, and end with it, however it ends."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    if programs is not None and programs != programs_folder():  # what the environment says holds here already
+        keep_programs_in(programs)
+    if device is not None:
+        jax.config.update("jax_default_device", jax.devices(device)[0])
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        threading.Thread(target=lambda: (parent.join(), os._exit(1)), daemon=True).start()
