@@ -5,12 +5,12 @@ import tomllib
 from pathlib import Path
 
 import pytest
+from flowsim.cli.commented import WIDTH, default_of
+from flowsim.cli.template import Template, scenario_folder, templates
 from pydantic import Field
 
 import flowsim
 from flowsim import cli
-from flowsim.cli.commented import WIDTH, default_of
-from flowsim.cli.template import Template, scenario_folder, templates
 from flowsim.kinds import Made, recipe_of
 from flowsim.kinds.described import meanings
 from flowsim.scenarios import read_scenario, resolved, scenario_json_schema

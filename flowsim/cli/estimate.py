@@ -36,21 +36,15 @@ class Pace:
 class Costs:
     """What the parts of a run cost, measured on the shipped scenarios; nothing but the estimate depends on it.
 
-    Compilation is counted in compilations of one gradient, in which linear and nonlinear networks agree.
+    All is counted in compilations and evaluations of the gradient, in which linear and nonlinear networks agree.
     """
 
     around: float = 6.0
     """Seconds for Python, its packages, tables and figures."""
-    compile_comparison: int = 40
-    """Compilation of a flow, descents beside it, and the sharpness along them."""
-    compile_model: int = 55
-    """Compilation of a model of descent, as the central or the edge flow."""
-    compile_limits: int = 14
-    """Compilation of the flows from points of the descents to their limits."""
-    compile_sweep: int = 40
-    """Compilation of a sweep, for each shape of network and data."""
-    compile_theory: int = 20
-    """Compilation of the flows on which statements are checked, for each shape."""
+    compilations: int = 40
+    """Compilations of a gradient that the programs of the comparison, of a model or of a shape in a sweep are worth."""
+    theory_compilations: int = 20
+    """The same for a shape on which statements of the theory are checked."""
     explicit_step: int = 5
     """Gradients in a step of the flow by an explicit method."""
     implicit_step: int = 20
@@ -61,8 +55,6 @@ class Costs:
     """Gradients in a run of a model of descent."""
     valley: int = 10
     """Steps of the flow for each record where a nonlinear network creeps to its limit along a valley."""
-    new_records: float = 0.65
-    """Share of the records of the descents that the flow makes too; the others fall together."""
     records_alone: int = 100
     """Records of a flow with no descent beside it."""
     process_bytes: float = 7e8
@@ -130,7 +122,7 @@ def _comparison(job: Job, weights: int, samples: int, costs: Costs) -> Iterator[
         return
     flow, descent, rates = job.scenario.flow, job.scenario.descent, len(job.scenario.descent.learning_rates)
     recorded = affordable_records(job.network, rates)
-    of_flow = math.ceil(rates * recorded * costs.new_records) if rates else costs.records_alone
+    of_flow = rates * recorded or costs.records_alone
     along = sharpness_along(job.scenario)
     measured = rates * along.expected_records(weights, recorded) + along.expected_records(weights, of_flow)
     to_limit = of_flow * (1 if job.scenario.network.is_linear() else costs.valley)
@@ -140,7 +132,7 @@ def _comparison(job: Job, weights: int, samples: int, costs: Costs) -> Iterator[
     per_step = costs.explicit_step if job.problem.rank(job.network) is None else costs.implicit_step
     until = "to its limit" if math.isinf(flow.t1) else f"to t = {flow.t1:g}"
     gradients = min(steps, flow.max_steps) * per_step + measured * along.count * costs.sharpness
-    yield Work(f"the flow {until}", costs.compile_comparison, gradients)
+    yield Work(f"the flow {until}", costs.compilations, gradients)
     if rates:
         count = descent.all_steps(flow.t1)
         sampler = descent.optimizer.make()(descent.learning_rates[0]).minibatches()
@@ -148,11 +140,11 @@ def _comparison(job: Job, weights: int, samples: int, costs: Costs) -> Iterator[
         yield Work(f"{rates} descents of {count} steps in all", gradients=count * share, may_end_early=True)
     if models := [name for name in flow.models if name != GRADIENT]:
         runs = f"{rates * len(models)} runs of models: {', '.join(models)}"
-        yield Work(runs, costs.compile_model * len(models), rates * len(models) * costs.model_run)
+        yield Work(runs, costs.compilations * len(models), rates * len(models) * costs.model_run)
     if flow.limits:
         flows = rates * flow.limits
         gradients = flows * min(to_limit, flow.max_steps) * per_step
-        yield Work(f"{flows} flows from points of the descents", costs.compile_limits, gradients)
+        yield Work(f"{flows} flows from points of the descents", costs.compilations, gradients)
 
 
 def _theory(job: Job, processes: int, costs: Costs) -> Iterator[Work]:
@@ -161,7 +153,7 @@ def _theory(job: Job, processes: int, costs: Costs) -> Iterator[Work]:
     if theory is not None:
         shapes = len({(cell.depth, cell.features) for cell in job.cells})
         what = f"{count_checked_flows(theory)} flows to check statements on"
-        yield Work(what, shapes * costs.compile_theory, seconds=seconds_of_checks(theory))
+        yield Work(what, shapes * costs.theory_compilations, seconds=seconds_of_checks(theory))
     if products is not None:
         what = f"{count_products(products)} initializations for Lemma 3"
         yield Work(what, seconds=seconds_of_products(products) / processes)
@@ -177,14 +169,17 @@ def _sweep(job: Job, store: BlockStore, processes: int, costs: Costs) -> Iterato
     missing = [block for block in blocks if not store.holds(block.address(here))]
     points = math.prod(len(values) for values in sweep.over.values())
     descents = points * sum(len(one.learning_rates) * (one.repetitions or sweep.repetitions) for one in sweep.descent)
-    flows = f"{points * sweep.starts} flows" if sweep.flow else "no flow"
+    runs = [f"{points * sweep.starts} flows"] if sweep.flow else []
+    runs += [f"{descents} descents"] if descents else []
+    runs += [f"{points * sweep.repetitions} bisections for the critical learning rate"] if sweep.critical else []
     stored = len(blocks) - len(missing)
-    kept = f", {stored} of {len(blocks)} blocks are stored" if stored else f" in {len(blocks)} blocks"
+    in_all = "1 block" if len(blocks) == 1 else f"{len(blocks)} blocks"
+    kept = f", {stored} of {in_all} stored" if stored else f" in {in_all}"
     shapes = len({block.structure for block in missing})
     # A process compiles for every shape of which it gets a block.
     compiled = max(1, min(shapes, math.ceil(shapes / processes) + 1)) if missing else 0
     seconds = sum(block.cost for block in missing) / processes
-    yield Work(f"a sweep of {flows} and {descents} descents{kept}", compiled * costs.compile_sweep, seconds=seconds)
+    yield Work(f"a sweep of {' and '.join(runs) or 'nothing'}{kept}", compiled * costs.compilations, seconds=seconds)
 
 
 def _memory(job: Job, weights: int, samples: int, costs: Costs) -> tuple[float, bool]:
