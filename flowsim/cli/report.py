@@ -57,7 +57,11 @@ def _write_index(documents: "Sequence[Document]", path: Path, console: Console) 
         Entry(document.results.folder.resolve().name, document.complete, document.warnings, _main_figure(document))
         for document in documents
     ]
-    write_atomically(path, lambda temporary: temporary.write_text(index_page(entries), encoding="utf-8"))
+
+    def write(temporary: Path) -> None:
+        temporary.write_text(index_page(entries), encoding="utf-8")
+
+    write_atomically(path, write)
     _print_line(console, f"wrote {printable(str(path))}")
 
 

@@ -125,7 +125,7 @@ def long_parts(
         parts[f"the {count_checked_flows(theory)} flows of the theory"] = seconds_of_checks(theory)
     if products is not None:
         parts[f"{count_products(products)} initializations of lemma_3"] = seconds_of_products(products)
-    parts[f"{steps} steps of descent, unless it arrives before,"] = seconds_per_step * steps
+    parts[f"{steps} steps of descent, unless it converges before,"] = seconds_per_step * steps
     for part, seconds in parts.items():
         if seconds > longer_than:
             yield f"{part} may take {in_hours(seconds)} of one core or more"
