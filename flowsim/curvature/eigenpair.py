@@ -13,9 +13,6 @@ from . import krylov, vectors
 from .hessian import Operator
 from .line import Rows, after, certified, is_no_number, numbers_of, shape_of, table_html, table_text
 
-# Products between two looks at the Ritz values; a look costs more than a product of few weights.
-_STRIDE = 4
-MANY_WEIGHTS = 2**11
 _MOST_SAID = 4
 
 
@@ -236,6 +233,11 @@ def _checked_dimension(dimension: int | None, size: int, wanted: int, block: int
     return min(dimension, size)
 
 
+def are_products_dear(weights: int, *, many: int = 2**11) -> bool:
+    """Tell whether a product with so many weights costs more than the decomposition of a small projected matrix."""
+    return weights > many
+
+
 class _Search(eqx.Module):
     """A space, its Ritz pairs and their residuals as predicted; `done` if these are small or not numbers."""
 
@@ -248,11 +250,14 @@ class _Search(eqx.Module):
 
 
 def _search(
-    product: Callable, space: krylov.Krylov, keep: _Keep, tolerance: float | Array, rounds: int
+    product: Callable, space: krylov.Krylov, keep: _Keep, tolerance: float | Array, rounds: int, *, stride: int = 4
 ) -> tuple[krylov.Krylov, Array, Array]:
-    """Return a space whose first rows are the Ritz vectors wanted, all Ritz values, and the number of products."""
-    dimension = space.coupling.shape[1]
-    stride = _STRIDE if vectors.size_of(space.basis) > space.coupling.shape[0] * MANY_WEIGHTS else dimension
+    """Return a space whose first rows are the Ritz vectors wanted, all Ritz values, and the number of products.
+
+    Where products cost the most, the Ritz values are looked at after every `stride` of them, else once a round.
+    """
+    rows, dimension = space.coupling.shape
+    stride = stride if are_products_dear(vectors.size_of(space.basis) // rows) else dimension
     wanted, kept = jnp.array(keep.wanted), jnp.array(keep.kept)
 
     def widen(state: _Search) -> _Search:

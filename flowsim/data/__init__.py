@@ -9,8 +9,7 @@ from .gaussian import (
 )
 from .images_cifar10 import Cifar10 as Cifar10
 from .images_digits import Digits as Digits
-from .labelled_file import LabelledFile as LabelledFile
 from .scaling import standardize as standardize, unit_regressor as unit_regressor
 from .source import SOURCES as SOURCES, Data as Data, DataSource as DataSource, check_data as check_data
 from .table import read_labelled as read_labelled, read_table as read_table
-from .table_file import FileData as FileData
+from .table_file import FileData as FileData, LabelledFile as LabelledFile

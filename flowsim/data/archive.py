@@ -12,8 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..runtime.memory import beyond_memory
-from .arrays import DataError
-from .naming import Names, known, refuse_repeated
+from .arrays import DataError, Names, check_names, refuse_repeated
 
 _CORRUPT = (zipfile.BadZipFile, zlib.error, EOFError, RuntimeError, ValueError)
 
@@ -41,7 +40,7 @@ def read_archive(
 def _only(place: str, chosen: Names, available: Collection[str]) -> str:
     if not isinstance(chosen, str):
         raise DataError(f"{place}: found {chosen!r}: expected the name of one array")
-    return known(place, "array", chosen, available)[0]
+    return check_names(place, "array", chosen, available)[0]
 
 
 def _archive(file: Path) -> zipfile.ZipFile:

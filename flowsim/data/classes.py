@@ -19,9 +19,6 @@ from .arrays import DataError
 from .scaling import standardize_together
 from .source import Data, DataSource, Labels, Samples
 
-_MOST_LISTED = 12
-_BYTES = 16  # of an input: as it is, and scaled
-
 
 @dataclass(frozen=True)
 class Labelled:
@@ -78,7 +75,8 @@ class ClassSource(DataSource):
             names = self._names(found.labels)
             training, held_out = self._drawn(found, names, rng)
         count = len(training[0]) + len(held_out[0])
-        if beyond := beyond_memory(_BYTES * count * int(np.prod(found.X.shape[1:]))):
+        # Every number is there twice in float64: as it is, and scaled.
+        if beyond := beyond_memory(2 * 8 * count * int(np.prod(found.X.shape[1:]))):
             raise DataError(f"{count} samples take {beyond}: expected fewer; write samples: 1000")
         inputs, test_inputs = self._scaled(training[0], held_out[0], found.limits)
         numbers, test_numbers = (np.searchsorted(names, part[1]) for part in (training, held_out))
@@ -122,8 +120,8 @@ class ClassSource(DataSource):
             wanted = [str(name) if text else name for name in self.classes]
             for name in wanted:
                 if name not in known.tolist():
-                    listing = ", ".join(map(repr, known.tolist()[:_MOST_LISTED]))
-                    more = ", …" if len(known) > _MOST_LISTED else ""
+                    listing = ", ".join(map(repr, known.tolist()[:12]))
+                    more = ", …" if len(known) > 12 else ""
                     raise DataError(f"classes: no sample has the label {name!r}: expected some of {listing}{more}")
             known = np.unique(np.array(wanted, known.dtype))
         if len(known) < 2:

@@ -11,8 +11,7 @@ from rich.measure import Measurement
 from rich.table import Column, Table
 from rich.text import Text
 
-_WIDEST = 10_000
-_CONSOLE = Console(file=io.StringIO(), width=_WIDEST, markup=False, emoji=False)
+_CONSOLE = Console(file=io.StringIO(), width=10_000, markup=False, emoji=False)  # wider than any table
 
 
 def fitted(table: Table | Text, width: int) -> RenderableType:

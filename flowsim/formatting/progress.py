@@ -1,6 +1,7 @@
 """What is heard of long work: one event, for a bar, a notebook or a function of one's own."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 
@@ -69,3 +70,21 @@ def check_progress(progress: object) -> None:
         raise TypeError(
             f"progress must be True for a bar, False, or a function of a flowsim.Progress, got {progress!r}"
         )
+
+
+@contextmanager
+def heard(progress: bool | Listener) -> Iterator[Heard]:
+    """Provide who hears of some work: nobody, a function, or for True a bar with the time left.
+
+    The bar is drawn on standard error, where that is a terminal, or in a notebook (which needs ipywidgets); it is gone
+    when the work ends, and elsewhere nothing is written. Raises `TypeError` for what is neither True, False nor a
+    function.
+    """
+    check_progress(progress)
+    if progress is True:
+        from .progress_bar import Console, shown_on  # takes a moment to import, and is only for those who look
+
+        with shown_on(Console(stderr=True)) as shown:
+            yield shown
+    else:
+        yield Heard(progress or None)

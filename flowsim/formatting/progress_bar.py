@@ -9,22 +9,19 @@ from rich.progress import BarColumn, Progress as Bars, TaskID, TextColumn, TimeR
 
 from .progress import Heard, Progress
 
-# Each drawing takes a millisecond or two from the work itself.
-_DRAWINGS_PER_SECOND = 4
-
 
 @contextmanager
-def shown_on(console: Console, name: str = "") -> Iterator[Heard]:
+def shown_on(console: Console, name: str = "", *, drawings_per_second: int = 4) -> Iterator[Heard]:
     """Show a bar for one stage after the other while the work goes on, and nothing where nobody looks.
 
     The speed from which the time left follows is that of the whole stage, not of its last moments: parts of a sweep
-    may take half a minute each.
+    may take half a minute each. A drawing takes a millisecond or two from the work itself.
     """
     if not console.is_terminal:
         yield Heard(None)
         return
     columns = (TextColumn("{task.description}", markup=False), BarColumn(24), TextColumn("{task.fields[part]}"))
-    options = {"console": console, "transient": True, "refresh_per_second": _DRAWINGS_PER_SECOND}
+    options = {"console": console, "transient": True, "refresh_per_second": drawings_per_second}
     with Bars(*columns, TimeRemainingColumn(), speed_estimate_period=math.inf, **options) as bars:
         yield Heard(_Bar(bars, bars.add_task(name, total=None, part=""), name))
 

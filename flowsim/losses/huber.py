@@ -8,8 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from .indicator import indicated_margins
-from .loss import LOSSES, Loss
+from .loss import LOSSES, Loss, indicated_margins
 
 
 @LOSSES.register("huber")

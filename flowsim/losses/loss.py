@@ -1,4 +1,4 @@
-"""What every loss is asked for, and the losses by name."""
+"""What every loss is asked for, margins that several losses share, and the losses by name."""
 
 import abc
 import inspect
@@ -9,7 +9,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Float
+from jaxtyping import Array, Bool, Float, Integer
 
 from ..kinds import Registry
 
@@ -122,6 +122,26 @@ def differentiated_curvature(
 ) -> Float[Array, "m m"]:
     """Return the second derivative of a loss in the prediction by automatic differentiation."""
     return jax.hessian(lambda entries: loss(entries.reshape(prediction.shape), target))(prediction.ravel())
+
+
+def class_margins(prediction: Float[Array, " classes"], label: Integer[Array, ""]) -> Float[Array, " others"]:
+    """Return the output of the class `label` less each of the others."""
+    others = (label + 1 + jnp.arange(prediction.size - 1)) % prediction.size
+    return prediction[label] - prediction[others]
+
+
+def indicated_margins(prediction: Float[Array, "*outputs"], target: Array) -> Float[Array, " k"]:
+    """Return the margins beside a target that indicates a class: ±1 for one number, a row of an identity for several.
+
+    NaN beside any other target.
+    """
+    if prediction.ndim == 0:
+        return jnp.where(jnp.abs(target) == 1, target * prediction, jnp.nan)[None].astype(prediction.dtype)
+    if prediction.ndim != 1 or prediction.size < 2:
+        return jnp.full(1, jnp.nan, prediction.dtype)
+    label = jnp.argmax(target)
+    indicates = jnp.all(target == (jnp.arange(target.size) == label))
+    return jnp.where(indicates, class_margins(prediction, label), jnp.nan)
 
 
 def _is_loss(kind: object) -> bool:

@@ -5,8 +5,7 @@ from typing import ClassVar
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from .indicator import indicated_margins
-from .loss import LOSSES, Loss
+from .loss import LOSSES, Loss, indicated_margins
 
 
 @LOSSES.register("squared_error")

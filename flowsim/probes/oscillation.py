@@ -33,7 +33,7 @@ class Oscillation(Probe):
 class MeanRisk(Probe):
     """The risk in the mean over the oscillation, R + Σᵢ (½R(W + vᵢ) + ½R(W − vᵢ) − R) for Σ = Σᵢ vᵢvᵢᵀ.
 
-    With a single vᵢ that is the mean of the two points between which descent swings. NaN where none is predicted.
+    With a single vᵢ that is the mean of the two points between which descent oscillates. NaN where none is predicted.
     """
 
     label: Label = eqx.field(
@@ -74,9 +74,9 @@ def _mean_over_oscillation(moment: Moment, risk: Callable[[Any], Array]) -> Floa
     weights, rest = split(moment.network)
     here = risk(moment.network)
 
-    def more(swing: Array) -> Array:
-        sides = [jax.tree.map(lambda w, v, s=sign: w + s * v, weights, swing) for sign in (1, -1)]
+    def excess(mode: Array) -> Array:
+        sides = [jax.tree.map(lambda w, v, s=sign: w + s * v, weights, mode) for sign in (1, -1)]
         first, second = (risk(eqx.combine(side, rest)) for side in sides)
         return (first - here) / 2 + (second - here) / 2
 
-    return here + jnp.sum(jax.vmap(more)(moment.oscillation))
+    return here + jnp.sum(jax.vmap(excess)(moment.oscillation))

@@ -13,13 +13,6 @@ from jaxtyping import Array, PyTree
 
 from ..runtime.memory import device_bytes
 
-# What a linearized gradient keeps of every value: measured 1.5, as compiled programs recompute those that are cheap.
-_COPIES = 2
-# Shares of the memory: a pass that is predicted to take more is cut, into chunks that are to take less.
-_MOST, _CHUNK = 0.5, 0.125
-# Larger chunks take as long for each sample.
-_ENOUGH_BYTES = 2**30
-
 
 def over_samples(function: Callable[..., PyTree], samples: Sequence[Array], chunk_size: int | None) -> PyTree:
     """Return `jax.vmap(function)(*samples)`, made `chunk_size` samples at a time and the last ones together.
@@ -46,23 +39,36 @@ def over_samples(function: Callable[..., PyTree], samples: Sequence[Array], chun
     return jax.tree.map(lambda one, other: jnp.concatenate([one, other]), found, last)
 
 
-def fitting_chunk(bytes_of_sample: float, count: int) -> int | None:
+def fitting_chunk(
+    bytes_of_sample: float,
+    count: int,
+    *,
+    share_of_pass: float = 0.5,
+    share_of_chunk: float = 0.125,
+    bytes_of_chunk: int = 2**30,
+) -> int | None:
     """Return how many of `count` samples to take at a time, `None` where all together fit into memory.
 
-    `bytes_of_sample` is what is kept of one sample in a forward pass (`activation_bytes`).
+    `bytes_of_sample` is what is kept of one sample in a forward pass (`activation_bytes`). A pass that is predicted to
+    take more than `share_of_pass` of the memory is cut into chunks of at most `share_of_chunk` of it, and of at most
+    `bytes_of_chunk`: larger ones take as long for each sample.
     """
-    most, needed = device_bytes(), _COPIES * max(bytes_of_sample, 1)
-    if count * needed <= _MOST * most:
+    most, needed = device_bytes(), pass_bytes(max(bytes_of_sample, 1), 1)
+    if count * needed <= share_of_pass * most:
         return None
-    return min(count, max(1, int(min(_CHUNK * most, _ENOUGH_BYTES) / needed)))
+    return min(count, max(1, int(min(share_of_chunk * most, bytes_of_chunk) / needed)))
 
 
-def pass_bytes(bytes_of_sample: float, samples: int) -> float:
-    """Return about how many bytes a derivative keeps of so many samples at once."""
-    return _COPIES * bytes_of_sample * samples
+def pass_bytes(bytes_of_sample: float, samples: int, *, copies: int = 2) -> float:
+    """Return about how many bytes a derivative keeps of so many samples at once.
+
+    A linearized gradient keeps every value up to twice: measured 1.5 `copies`, as compiled programs recompute those
+    that are cheap.
+    """
+    return copies * bytes_of_sample * samples
 
 
-def checked_chunk(size: object) -> int | None:
+def check_chunk_size(size: object) -> int | None:
     """Return the number of samples of a chunk, or `None`; `ValueError` for what is neither."""
     if size is None:
         return None

@@ -13,10 +13,19 @@ from numpy.typing import ArrayLike
 
 from ..losses import Loss, SquaredError
 from ..losses.pointwise import as_loss
-from .chunks import activation_bytes, checked_chunk, fitting_chunk, over_samples, pass_bytes
-from .given import check_bound, check_finite, check_whole, checked_classes, number, real
+from .chunks import activation_bytes, check_chunk_size, fitting_chunk, over_samples, pass_bytes
 from .problem import Outputs, Problem
-from .sample import check_model, predicted, sample_loss
+from .validation import (
+    check_bound,
+    check_finite,
+    check_model,
+    check_whole,
+    count_classes,
+    predicted,
+    real_array,
+    real_number,
+    sample_loss,
+)
 
 _SQUARED_ERROR = SquaredError()
 
@@ -55,7 +64,7 @@ class EmpiricalRisk(Problem):
         minimal_risk: float = float("nan"),
         chunk_size: int | None = None,
     ):
-        X, y = real("X", X), real("y", y)
+        X, y = real_array("X", X), real_array("y", y)
         if X.ndim < 2 or y.ndim < 1 or X.shape[0] != y.shape[0] or 0 in (*X.shape, *y.shape):
             raise ValueError(
                 f"expected X of shape (n, …) and y of shape (n, …) with n ≥ 1 and no empty axis, got {X.shape} and "
@@ -68,11 +77,11 @@ class EmpiricalRisk(Problem):
         check_whole("y", y)
         self.X = jnp.asarray(X, dtype) if jnp.issubdtype(X.dtype, jnp.floating) else jnp.asarray(X)
         self.y = jnp.asarray(y, dtype) if jnp.issubdtype(y.dtype, jnp.floating) else jnp.asarray(y)
-        self.minimal_risk = number("minimal_risk", minimal_risk, dtype)
+        self.minimal_risk = real_number("minimal_risk", minimal_risk, dtype)
         self.loss = as_loss(loss)
-        self.chunk_size = checked_chunk(chunk_size)
+        self.chunk_size = check_chunk_size(chunk_size)
         self.divisible = isinstance(X, Tracer | np.ndarray) or len(X.sharding.device_set) == 1
-        self.classes = checked_classes(self.loss, y)
+        self.classes = count_classes(self.loss, y)
         if not isinstance(self.minimal_risk, Tracer) and not np.isnan(self.minimal_risk):
             check_bound(float(self.minimal_risk), self.lower_bound)
 

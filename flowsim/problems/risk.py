@@ -16,13 +16,8 @@ from ..networks import split, weight_dtype
 from ..networks.norms import norm
 from ..runtime.compiling import compiled
 from ..runtime.recognized import recognized
-from .given import number
 from .problem import Problem
-from .sample import reason_of
-
-# By what part a derivative may be off, by bytes of the weights; and how far beside the start it is looked at.
-_TOLERANCES = {8: 1e-3, 4: 5e-2, 2: 0.3}
-_STEP = 1e-3
+from .validation import real_number, reason_of
 
 
 class Risk(Problem):
@@ -54,7 +49,7 @@ class Risk(Problem):
         self.function = recognized(_checked(function, "the risk", "a scalar"))
         known = None if gradient is None else _checked(gradient, "the gradient", "∇R in its structure")
         self.gradient = recognized(known)
-        self.least = number("infimum", infimum, jnp.result_type(float))
+        self.least = real_number("infimum", infimum, jnp.result_type(float))
 
     @property
     def infimum(self) -> Float[Array, ""]:
@@ -77,11 +72,12 @@ class Risk(Problem):
         if self.gradient is None:
             return
         try:
-            derivative, slope, size = map(float, _beside(self, network))
+            derivative, slope, size = map(float, _derivatives_near(self, network))
         except Exception:  # of what JAX cannot differentiate; what else is wrong is said where it is met
             return
         apart = abs(derivative - slope)
-        allowed = _TOLERANCES[weight_dtype(network).itemsize] * max(abs(derivative), abs(slope), size)
+        # By what part the two may differ, by the bytes of a weight.
+        allowed = {8: 1e-3, 4: 5e-2, 2: 0.3}[weight_dtype(network).itemsize] * max(abs(derivative), abs(slope), size)
         if derivative != 0 and allowed < apart < math.inf:
             raise ValueError(
                 f"the gradient is not that of the risk: near the start the risk changes by {derivative:.6g} along one "
@@ -131,14 +127,17 @@ class Risk(Problem):
 
 
 @compiled
-def _beside(risk: Risk, network: Any) -> tuple[Array, Array, Array]:
-    """Return the derivative of the risk and what its gradient says along a direction, and of what size that may be."""
+def _derivatives_near(risk: Risk, network: Any, step: float = 1e-3) -> tuple[Array, Array, Array]:
+    """Return the derivative of the risk along a direction, that by its gradient, and the norm of the gradient.
+
+    They are taken beside the network, at `step` times the norm of the weights, or times one where that is less.
+    """
     weights, rest = split(network)
     leaves, structure = jax.tree.flatten(weights)
     keys = jax.random.split(jax.random.key(0), len(leaves))
     drawn = [jax.random.normal(key, leaf.shape, leaf.dtype) for key, leaf in zip(keys, leaves, strict=True)]
     direction = structure.unflatten(drawn)
-    step = _STEP * jnp.maximum(1.0, norm(weights)) / math.sqrt(sum(leaf.size for leaf in leaves))
+    step = step * jnp.maximum(1.0, norm(weights)) / math.sqrt(sum(leaf.size for leaf in leaves))
     beside = jax.tree.map(lambda leaf, change: leaf + step * change, weights, direction)
     _, derivative = jax.jvp(lambda moved: risk._value(eqx.combine(moved, rest)), (beside,), (direction,))
     slopes = risk._slopes(eqx.combine(beside, rest), beside)

@@ -14,13 +14,6 @@ from .path import FlowPath
 from .sharpness_bounds import minimal_sharpness_bounds
 from .statement import ROUNDING, Assumption, Statement, judge, not_applicable
 
-FACTORS = (10.0, 100.0, 1000.0)
-"""The factors C of the family (C W_1, W_2/C, W_3, …) at which its sharpness is measured."""
-
-# A point at relative distance δ from a minimizer has a sharpness that differs by a few L·δ: every one of the L layers
-# enters to first order.
-_SENSITIVITY = 10.0
-
 
 def layer_norm_bound(network: DeepLinear, problem: LinearRegression) -> float:
     """Return 2 a ‖w*‖^{2−1/L} ‖p‖^{1/L} Σ_k 1/‖W_k‖_F, the least sharpness of a minimizer with these layer norms.
@@ -111,7 +104,7 @@ def _at_the_limit(path: FlowPath) -> list[Statement]:
     lower, _ = minimal_sharpness_bounds(path.problem, path.depth, projection_norm=path.projection_norm)
     bounds = {"Theorem 1": lower, "Theorem 2, layer norms": layer_norm_bound(path.network, path.problem)}
     reached = path.final_sharpness
-    error = _SENSITIVITY * path.depth * path.relative_residual * reached
+    error = path.sharpness_error(reached)
     return [
         judge(name, _CLAIMS[name], bound, reached, assumptions=[path.converged], error=error, rounding=path.rounding)
         for name, bound in bounds.items()
@@ -161,15 +154,16 @@ def _one_dimension(
     return judge(name, _CLAIMS[name], distance, allowed, assumptions=[given, minimizer], note="up to rounding")
 
 
-def _sharp_family(path: FlowPath) -> Statement:
+def _sharp_family(path: FlowPath, factors: tuple[float, ...] = (10.0, 100.0, 1000.0)) -> Statement:
+    """Return the bound on the sharpness of the family (C W_1, W_2/C, W_3, …) at the `factors` C."""
     name = "Theorem 2, sharp family"
     if path.depth < 2:
         return not_applicable(name, _CLAIMS[name], "the family needs two layers")
     network, problem = path.network, path.problem
-    bounds = np.array([sharp_minimizer_bound(network, problem, factor) for factor in FACTORS])
-    reached = np.array([float(sharpness(sharp_minimizer(network, factor), problem)) for factor in FACTORS])
-    error = _SENSITIVITY * path.depth * path.relative_residual * reached
-    note = "S = " + ", ".join(f"{value:.4g} at C = {factor:g}" for value, factor in zip(reached, FACTORS, strict=True))
+    bounds = np.array([sharp_minimizer_bound(network, problem, factor) for factor in factors])
+    reached = np.array([float(sharpness(sharp_minimizer(network, factor), problem)) for factor in factors])
+    error = path.sharpness_error(reached)
+    note = "S = " + ", ".join(f"{value:.4g} at C = {factor:g}" for value, factor in zip(reached, factors, strict=True))
     return judge(
         name,
         _CLAIMS[name],
