@@ -254,7 +254,7 @@ def _search(
 ) -> tuple[krylov.Krylov, Array, Array]:
     """Return a space whose first rows are the Ritz vectors wanted, all Ritz values, and the number of products.
 
-    Where products cost the most, the Ritz values are looked at after every `stride` of them, else once a round.
+    Where products cost the most, convergence is checked after every `stride` of them, otherwise once a round.
     """
     rows, dimension = space.coupling.shape
     stride = stride if are_products_dear(vectors.size_of(space.basis) // rows) else dimension

@@ -194,7 +194,7 @@ class ResidualCurvature(eqx.Module):
     """The part of C = H − GᵀG, residuals times second derivatives of the outputs, that curves most.
 
     It is RᵀR, with `rows` R: C on its eigenvectors of largest absolute eigenvalue, those below zero left out. They are
-    followed along a path by subspace iteration: a look takes one product with C for each of the orthonormal
+    followed along a path by subspace iteration: an update takes one product with C for each of the orthonormal
     `directions`, which turns these towards the eigenvectors. `size` is the length of the longest product, a lower bound
     of the norm of C. Rows and directions are the weights with a leading axis.
     """
@@ -205,10 +205,10 @@ class ResidualCurvature(eqx.Module):
 
     @classmethod
     def unknown(cls, weights: PyTree, count: int) -> "ResidualCurvature":
-        """Return what is known before the first look, for `count` directions, as many as weights at most.
+        """Return the state before the first update, for `count` directions, at most as many as there are weights.
 
         They are odd functions of the weights, entry by entry: hidden units that are equal, which a flow keeps so, are
-        equal in every direction too. Random ones would lead a flow off a saddle at which it comes to rest.
+        equal in every direction too. Random ones would lead a flow away from a saddle that it converges to.
         """
         count, unit = min(count, vectors.size_of(weights)), vectors.peak(weights)
         rows = jax.tree.map(lambda leaf: _odd_chebyshev(leaf, count), vectors.divided(weights, unit))
@@ -216,7 +216,7 @@ class ResidualCurvature(eqx.Module):
         return cls(jax.tree.map(jnp.zeros_like, directions), directions, jnp.zeros((), vectors.dtype_of(weights)))
 
     def looked_at(self, product: Callable[[PyTree], PyTree], *, batched_up_to: int = 2**17) -> "ResidualCurvature":
-        """Return what is known after one more look, `product` being v ↦ Cv.
+        """Return the state after one more update, `product` being v ↦ Cv.
 
         The products are taken all at once if the directions have at most `batched_up_to` entries together, otherwise
         one after the other, which needs less memory.

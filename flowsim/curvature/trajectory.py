@@ -82,7 +82,7 @@ def eigenpairs_along(
 ) -> EigenpairsAlong:
     """Return the `count` largest eigenpairs of the Hessian at the `places` among the records of `path`.
 
-    Searched for as `eigenvalues_along` does, and as dear; what is held besides is `places` times `count` times the
+    The search and its cost are those of `eigenvalues_along`; it also stores `places` times `count` vectors of
     weights, in the memory of the host.
     """
     found = _search_along(path, problem, places, count, rtol, keep=_everything)

@@ -1,4 +1,4 @@
-"""Where samples come from."""
+"""Data sources, and the samples that they return."""
 
 from .arrays import DataError as DataError, paired_arrays as paired_arrays, real_array as real_array
 from .classes import ClassSource as ClassSource, Labelled as Labelled

@@ -1,4 +1,4 @@
-"""Arrays in NPZ archives, whose heads are looked at before anything is unpacked."""
+"""Arrays in NPZ archives, whose headers are checked before anything is unpacked."""
 
 import io
 import math
@@ -52,7 +52,7 @@ def _archive(file: Path) -> zipfile.ZipFile:
 
 @dataclass(frozen=True)
 class _Head:
-    """What an archive says of one of its arrays before it is unpacked, and how many bytes it takes then."""
+    """The header of an array in an archive, and how many bytes it takes unpacked."""
 
     shape: tuple[int, ...]
     dtype: np.dtype
@@ -65,7 +65,7 @@ class _Head:
 
 
 def _head(archive: zipfile.ZipFile, name: str, *, place: str) -> _Head:
-    """Read the head of an array alone: a few kilobytes of an archive may unpack to any size."""
+    """Read the header of an array alone: a few kilobytes of an archive may unpack to any size."""
     try:
         with archive.open(f"{name}.npy") as stream:
             version = np.lib.format.read_magic(stream)

@@ -1,4 +1,4 @@
-"""How a table is made to fit: names on fewer lines where there is room, wrapped text, and columns below each other."""
+"""Fitting a table to a width: column names on fewer lines, wrapped text, and columns below each other."""
 
 import copy
 import io

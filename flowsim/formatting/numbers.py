@@ -1,4 +1,4 @@
-"""How a number looks in a table, and what JSON holds of it."""
+"""Numbers in tables and in JSON."""
 
 import math
 from typing import Any

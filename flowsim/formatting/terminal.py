@@ -1,4 +1,4 @@
-"""How tables look in a terminal."""
+"""Tables for the terminal."""
 
 import io
 import shutil

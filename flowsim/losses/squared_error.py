@@ -28,5 +28,5 @@ class SquaredError(Loss):
         return 2**0.5 * jnp.eye(prediction.size, dtype=prediction.dtype)
 
     def margins(self, prediction: Float[Array, "*outputs"], target: Array) -> Float[Array, " k"]:
-        """Return the margins beside a target of ±1, or a row of an identity; NaN beside any other."""
+        """Return the margins for a target of ±1, or a one-hot row; NaN for any other."""
         return indicated_margins(prediction, target)

@@ -1,4 +1,4 @@
-"""The weight pytrees, how each is initialized, and what YAML says of them."""
+"""Networks, their initialization, and their options in YAML."""
 
 from .convolution import Convolution as Convolution, with_slices as with_slices
 from .image_network import Convolutional as Convolutional, ConvolutionalNetwork as ConvolutionalNetwork

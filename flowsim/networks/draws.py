@@ -1,4 +1,4 @@
-"""Random numbers without a program for every shape, each of which takes half a second to compile."""
+"""Random numbers without compiling a program for every shape, which takes half a second each."""
 
 import math
 from functools import partial

@@ -126,7 +126,7 @@ class DeepLinear(LinearNetwork):
         return DeepLinear(weights, self.projection)
 
     @property
-    def weights(self) -> tuple[Float[Array, "*lanes _out _in"], ...]:
+    def weights(self) -> tuple[Float[Array, "*batch _out _in"], ...]:
         """W_1, …, W_L."""
         return layers.unstack(self.stacks)
 

@@ -40,7 +40,7 @@ class Perceptron(eqx.Module):
     """
 
     stacks: layers.Stacks
-    bias_stacks: tuple[Float[Array, "*lanes _layers _out"], ...] | None
+    bias_stacks: tuple[Float[Array, "*batch _layers _out"], ...] | None
     activation: Callable[[Array], Array] = eqx.field(static=True)
 
     def __init__(
@@ -75,7 +75,7 @@ class Perceptron(eqx.Module):
         return cls(stacks, zeros, activation=activation)
 
     @property
-    def weights(self) -> tuple[Float[Array, "*lanes _out _in"], ...]:
+    def weights(self) -> tuple[Float[Array, "*batch _out _in"], ...]:
         """W_1, …, W_L."""
         return layers.unstack(self.stacks)
 

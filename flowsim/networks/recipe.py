@@ -1,4 +1,4 @@
-"""What YAML says of a network: the recipe that every kind has, that of a user's own module, and their registry."""
+"""Recipes, which build networks from the options in YAML: their base class, registry, and that of a user's module."""
 
 import inspect
 import math

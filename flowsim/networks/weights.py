@@ -15,9 +15,9 @@ Tree = TypeVar("Tree")
 
 
 class Fixed(eqx.Module):
-    """An array, or a pytree of them, inside a network that the flow does not move: a projection of the output, say.
+    """An array, or a pytree of them, inside a network that is not trained: a projection of the output, say.
 
-    The network reads it as `.value`; it is no weight, so that neither gradients nor the Hessian know of it.
+    The network reads it as `.value`; it is no weight, so neither gradients nor the Hessian include it.
     """
 
     value: Any

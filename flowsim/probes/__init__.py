@@ -1,4 +1,4 @@
-"""What can be recorded along a run."""
+"""Probes: quantities that are recorded along a run."""
 
 from .direction import Alignment as Alignment, Angle as Angle
 from .held_out import HELD_OUT as HELD_OUT, TestAccuracy as TestAccuracy, TestRisk as TestRisk

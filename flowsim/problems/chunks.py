@@ -1,4 +1,4 @@
-"""Passes over samples, in one piece or in chunks of which only one is in memory at a time."""
+"""Passes over samples, all at once or in chunks of which only one is in memory at a time."""
 
 import functools
 import math
@@ -15,10 +15,9 @@ from ..runtime.memory import device_bytes
 
 
 def over_samples(function: Callable[..., PyTree], samples: Sequence[Array], chunk_size: int | None) -> PyTree:
-    """Return `jax.vmap(function)(*samples)`, made `chunk_size` samples at a time and the last ones together.
+    """Return `jax.vmap(function)(*samples)`, computed `chunk_size` samples at a time.
 
-    A derivative computes every chunk anew where it passes it again, so that in reverse mode, too, no more than one
-    chunk's intermediate values are kept.
+    Every chunk is checkpointed, so that reverse mode stores the intermediate values of one chunk only.
     """
     count = samples[0].shape[0]
     if chunk_size is None or chunk_size >= count:
@@ -29,7 +28,7 @@ def over_samples(function: Callable[..., PyTree], samples: Sequence[Array], chun
         return jax.vmap(function)(*parts)
 
     whole, rest = divmod(count, chunk_size)
-    # Within a scan nothing is computed in common with another pass anyway, so JAX need not prevent it.
+    # Within a scan there is no common subexpression to eliminate, so JAX need not prevent it.
     repeated = jax.checkpoint(lambda first: chunk(first, chunk_size), prevent_cse=False)
     _, found = jax.lax.scan(lambda _, first: (None, repeated(first)), None, chunk_size * jnp.arange(whole))
     found = jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), found)
@@ -78,10 +77,10 @@ def check_chunk_size(size: object) -> int | None:
 
 
 def activation_bytes(function: Callable[[Any, Any], Any], fixed: PyTree, varying: PyTree) -> float:
-    """Return the bytes of all that `function(fixed, varying)` computes of its second argument on the way.
+    """Return the bytes of all intermediate values of `function(fixed, varying)` that depend on its second argument.
 
-    That is more than is kept, as compiled programs recompute what is cheap. The arrays may be shapes. The function is
-    traced, once for all arguments of one form, and nothing is computed.
+    That is more than is stored, as compiled programs recompute what is cheap. The arrays may be shapes. The function is
+    traced once for all arguments of one structure, and nothing is computed.
     """
     leaves, structure = jax.tree.flatten((fixed, varying))
     shapes = tuple(jax.ShapeDtypeStruct(leaf.shape, leaf.dtype) if _is_array(leaf) else leaf for leaf in leaves)

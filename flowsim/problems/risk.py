@@ -64,16 +64,16 @@ class Risk(Problem):
         return self._with_gradient(rest)(weights)
 
     def check_start(self, network: Any) -> None:
-        """Raise `ValueError` for a gradient that is not that of the risk, as it is along one direction.
+        """Raise `ValueError` for a gradient that is not that of the risk along one direction.
 
-        It is looked at beside the network, as at a kink, such as one at zero, either side may be right. Where the risk
-        has no derivative of its own, or that is zero as of a step function, nothing can be said.
+        The two are compared at a point near the network, as at a kink, such as one at zero, either side may be right.
+        Nothing is checked where JAX cannot differentiate the risk, or its derivative is zero, as of a step function.
         """
         if self.gradient is None:
             return
         try:
             derivative, slope, size = map(float, _derivatives_near(self, network))
-        except Exception:  # of what JAX cannot differentiate; what else is wrong is said where it is met
+        except Exception:  # what JAX cannot differentiate; other errors are raised where they occur
             return
         apart = abs(derivative - slope)
         # By what part the two may differ, by the bytes of a weight.
@@ -93,7 +93,7 @@ class Risk(Problem):
             return self._value(eqx.combine(weights, rest))
 
         @risk.defjvp
-        def along(primals: tuple[PyTree], tangents: tuple[PyTree]) -> tuple[Array, Array]:
+        def directional_derivative(primals: tuple[PyTree], tangents: tuple[PyTree]) -> tuple[Array, Array]:
             (weights,), (direction,) = primals, tangents
             slopes = self._slopes(eqx.combine(weights, rest), weights)
             pairs = zip(jax.tree.leaves(slopes), jax.tree.leaves(direction), strict=True)

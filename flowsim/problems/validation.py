@@ -16,7 +16,7 @@ from ..networks import Fixed, with_slices
 
 
 def predicted(network: Callable[[Array], Array], x: Array) -> Array:
-    """Return what a network predicts for one sample; `ValueError` for one that does not map a sample to an array."""
+    """Return the prediction for one sample; `ValueError` for a network that does not map a sample to an array."""
     try:
         prediction = with_slices(network)(x)
     except jax.errors.JaxRuntimeError:
@@ -57,14 +57,14 @@ def sample_loss(loss: Loss, prediction: Array, target: Array) -> Float[Array, ""
 
 
 def reason_of(error: Exception) -> str:
-    """Return what kind of error this is, and the first line of what it says."""
+    """Return the type of an error and the first line of its message."""
     return f"{type(error).__name__}: {error}".splitlines()[0]
 
 
 def check_model(network: object) -> None:
-    """Raise `TypeError` for what maps no sample, `ValueError` for a model of which the risk would not stay the same.
+    """Raise `TypeError` for what maps no sample, and `ValueError` for a model with state or randomness.
 
-    That is before anything is traced.
+    Nothing is traced.
     """
     if not callable(network):
         found = "an array" if isinstance(network, jax.Array) else f"a {type(network).__name__}"
@@ -125,7 +125,7 @@ def check_bound(minimal_risk: float, lower_bound: Float[Array, ""]) -> None:
     if minimal_risk < float(lower_bound) - 1e-6 * (1 + abs(float(lower_bound))):
         raise ValueError(
             f"minimal_risk is {float(minimal_risk):g}, but no risk of these targets is below {float(lower_bound):g}: "
-            "give the least risk of all networks, or leave it out where that is not known"
+            "give the minimum risk of all networks, or leave it out where that is not known"
         )
 
 

@@ -110,7 +110,7 @@ def sample_large_products(
     """Draw `initializations` of a case of Lemma 3 and count those at which some θ that is tried breaks a bound.
 
     Three θ are tried, each in the ball ‖θ_k‖_2 ≤ radius for all k at once: random on its boundary, after a few steps of
-    ascent on the largest ‖Π_{k:1}‖_2, and after as many of descent on the least σ_min(Π_{k:1}). Every k is looked at.
+    ascent on the largest ‖Π_{k:1}‖_2, and after as many of descent on the least σ_min(Π_{k:1}). Every k is checked.
     Raises `ValueError` for less than one initialization.
     """
     if initializations < 1:

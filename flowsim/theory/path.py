@@ -1,4 +1,4 @@
-"""The flow as the theory looks at it: weights along the path, and a clock that is exact where things happen."""
+"""The path of a flow for the theory: weights at every record, and times measured from the escape."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
