@@ -58,7 +58,7 @@ def eigenpairs_davidson(
         worst = jnp.argmax(jnp.where(jnp.arange(k) < wanted, space.residuals, -1))
         residual = _residual(space, worst)
         step = correction(residual, space.values[worst])
-        return _with_row(product, _with_room(space, k), step, k)
+        return _rayleigh_ritz(_multiplied(product, _with_room(space, k), step), k)
 
     space = jax.lax.while_loop(unfinished, widened, space)
     rows = vectors.combination(space.ritz, space.basis)
@@ -84,10 +84,6 @@ def _begun(product: Callable, start: PyTree, begun: Int[Array, ""], dimension: i
         return _multiplied(product, space, vectors.row(start, index))
 
     return _rayleigh_ritz(jax.lax.fori_loop(0, jnp.minimum(begun, dimension), add, nothing), k)
-
-
-def _with_row(product: Callable, space: _Space, row: PyTree, k: int) -> _Space:
-    return _rayleigh_ritz(_multiplied(product, space, row), k)
 
 
 def _multiplied(product: Callable, space: _Space, row: PyTree) -> _Space:

@@ -1,6 +1,5 @@
 """Eigenpairs at the ends of the spectrum of the Hessian of a risk, plain or preconditioned."""
 
-from collections.abc import Callable
 from functools import partial
 
 import equinox as eqx
@@ -50,21 +49,15 @@ def end_pairs(
 
     here = as_moved(weights)
     if is_decomposed(weights, dense):
-        found = _dense_pairs(objective, here, largest, smallest, rtol)
+        found = eigenpairs_dense(hessian_rows(objective, here), largest=largest, smallest=smallest, rtol=rtol)
+        unravel = ravel_pytree(here)[1]
+        found = eqx.tree_at(lambda pairs: pairs.vectors, found, replace_fn=jax.vmap(unravel))
     else:
         start = scattered_starts(here, block) if start is None else jax.vmap(as_moved)(start)
         options = {"dimension": dimension, "rtol": rtol, "max_restarts": max_restarts}
         product = hessian_product(objective, here)
         found = eigenpairs_lanczos(product, start, largest=largest, smallest=smallest, **options)
     return eqx.tree_at(lambda pairs: pairs.vectors, found, replace_fn=jax.vmap(as_tree))
-
-
-def _dense_pairs(
-    objective: Callable[[PyTree], Array], weights: PyTree, largest: int, smallest: int, rtol: float | None
-) -> Eigenpairs:
-    found = eigenpairs_dense(hessian_rows(objective, weights), largest=largest, smallest=smallest, rtol=rtol)
-    unravel = ravel_pytree(weights)[1]
-    return eqx.tree_at(lambda pairs: pairs.vectors, found, jax.vmap(unravel)(found.vectors))
 
 
 def scattered_starts(weights: PyTree, block: int, *, seed: int = 2**20) -> PyTree:

@@ -1,6 +1,6 @@
 """The largest eigenvalues of the Hessian along a trajectory: warm-started searches, and curves through crossings."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
 
 import equinox as eqx
@@ -234,21 +234,15 @@ def _nearest_basis(
 ) -> Float[np.ndarray, "count count"]:
     """Return the rotation of vectors of equal eigenvalues that brings them nearest to those before (Schönemann 1966).
 
-    `towards` are the overlaps of the vectors with those before.
+    Equal are neighbours that differ by no more than their residuals. `towards` are the overlaps of the vectors with
+    those before.
     """
     basis = np.eye(len(values))
-    for equal in _equals(values, residuals):
+    apart = ~(values[:-1] - values[1:] <= residuals[:-1] + residuals[1:])
+    for equal in np.split(np.arange(len(values)), np.flatnonzero(apart) + 1):
+        if len(equal) == 1:
+            continue
         chosen = np.sort(np.argsort(-np.sum(towards[equal] ** 2, axis=0))[: len(equal)])
         left, _, right = np.linalg.svd(towards[np.ix_(equal, chosen)])
         basis[np.ix_(equal, equal)] = (left @ right).T
     return basis
-
-
-def _equals(
-    values: Float[np.ndarray, " count"], residuals: Float[np.ndarray, " count"]
-) -> Iterator[Int[np.ndarray, " equal"]]:
-    """Yield the places of two or more eigenvalues, one after the other, that are equal within their residuals."""
-    apart = ~(values[:-1] - values[1:] <= residuals[:-1] + residuals[1:])
-    for equal in np.split(np.arange(len(values)), np.flatnonzero(apart) + 1):
-        if len(equal) > 1:
-            yield equal

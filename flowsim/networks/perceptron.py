@@ -153,7 +153,8 @@ class PerceptronNetwork(NetworkRecipe):
 
     def build(self, inputs: int, outputs: int, *, key: Array, shared: Keys) -> DeepLinear | Perceptron:
         """Return the network, a deep linear one without activation."""
-        drawn = {"widths": [inputs, *self._hidden(inputs), outputs], "scale": self.scale, "fan_in": self.fan_in}
+        hidden = list(self.widths) or [self.width or inputs] * (self.depth - 1)
+        drawn = {"widths": [inputs, *hidden, outputs], "scale": self.scale, "fan_in": self.fan_in}
         if self.activation != LINEAR:
             return Perceptron.gaussian(**drawn, activation=self.activation, biases=self.biases, key=key)
         network = DeepLinear.gaussian(**drawn, key=key)
@@ -177,9 +178,6 @@ class PerceptronNetwork(NetworkRecipe):
         biases = self.biases * ((self.depth - 1) * width + outputs)
         matrices = inputs * outputs if self.depth == 1 else width * (inputs + outputs + (self.depth - 2) * width)
         return matrices + biases
-
-    def _hidden(self, inputs: int) -> list[int]:
-        return list(self.widths) or [self.width or inputs] * (self.depth - 1)
 
     def refusals(self) -> Iterator[PydanticCustomError]:
         """Yield that widths do not go with the depth, and that a linear network has no biases.

@@ -150,7 +150,8 @@ class EmpiricalRisk(Problem):
     def null_risk(self, network: Callable[[Array], Array]) -> Float[Array, ""]:
         """Return the risk of predicting zero everywhere."""
         predictions = eqx.filter_eval_shape(self._predictions, network)
-        return self._risk_of(jnp.zeros(predictions.shape, predictions.dtype))
+        zeros = jnp.zeros(predictions.shape, predictions.dtype)
+        return jnp.mean(jax.vmap(self._paired_loss)(zeros, self.y))
 
     def margins(self, network: Callable[[Array], Array]) -> Float[Array, " n"]:
         """Return the least margin of each sample, NaN for a loss or targets without classes."""
@@ -212,9 +213,6 @@ class EmpiricalRisk(Problem):
         stripped = eqx.tree_at(lambda problem: (problem.X, problem.y), self, (None, None))
         sample = tuple(jax.ShapeDtypeStruct(array.shape[1:], array.dtype) for array in (self.X, self.y))
         return activation_bytes(_loss_of_sample, (stripped, network), sample)
-
-    def _risk_of(self, predictions: Float[Array, "n ..."]) -> Float[Array, ""]:
-        return jnp.mean(jax.vmap(self._paired_loss)(predictions, self.y))
 
     def _sample_loss(self, network: Callable[[Array], Array], x: Array, target: Array) -> Array:
         return self._paired_loss(predicted(network, x), target)

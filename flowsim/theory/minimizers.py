@@ -83,7 +83,8 @@ def minimizer_statements(path: FlowPath) -> list[Statement]:
     if not path.single_output or not jnp.any(path.problem.optimum != 0):
         reason = "the theorem is about one output and a regressor w* other than zero"
         return [not_applicable(name, claim, reason) for name, claim in _CLAIMS.items()]
-    flat = _flat(path)
+    widths = [path.problem.features, *(weight.shape[1] for weight in path.weights)]
+    flat = flat_minimizer(path.problem, widths, projection=path.network.projection)
     bounds = minimal_sharpness_bounds(path.problem, path.depth, projection_norm=path.projection_norm)
     at_flat = flat_minimizer_statements(flat, path.problem, bounds, rounding=path.rounding)
     return [*_at_the_limit(path), *at_flat, _sharp_family(path)]
@@ -174,11 +175,6 @@ def _sharp_family(path: FlowPath, factors: tuple[float, ...] = (10.0, 100.0, 100
         rounding=path.rounding,
         note=note,
     )
-
-
-def _flat(path: FlowPath) -> DeepLinear:
-    widths = [path.problem.features, *(weight.shape[1] for weight in path.weights)]
-    return flat_minimizer(path.problem, widths, projection=path.network.projection)
 
 
 def _leading_order(network: DeepLinear, problem: LinearRegression) -> float:
