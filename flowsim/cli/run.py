@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 from rich.console import Console
 
-from ..formatting.progress_bar import shown_on
+from ..formatting.progress_bar import show_progress_bar
 from ..results import BLOCKS
 from ..scenarios import check_theory, run
 from ..sweeps import BlockStore, PendingSweep, Workers, sweeps_ahead
@@ -62,8 +62,8 @@ def _run_and_report(job: Job, pending: PendingSweep | None) -> "Document":
 
 
 def _found(job: Job, pending: PendingSweep | None, console: Console) -> Findings:
-    with shown_on(console, job.name) as shown:
-        progress, comparison = shown.listener or False, None
+    with show_progress_bar(console, job.name) as shown:
+        progress, comparison = shown.callback or False, None
         if job.compares:
             comparison = run(job.scenario, job.problem, job.network, job.probes, progress=progress)
         theory = check_theory(job.scenario, job.cells, progress=progress)
