@@ -1,4 +1,4 @@
-"""The sharpness as a function that JAX differentiates: by the eigenvector, and never through the search for it."""
+"""The sharpness as a function that JAX differentiates, by its eigenvector and not through the search for it."""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -44,7 +44,7 @@ def differentiable_sharpness(
         return _found(network, bring_closures_into_fields(network, problem), dense=dense, rtol=rtol)
     try:
         return _found(network, problem, dense=dense, rtol=rtol)
-    except jax.errors.UnexpectedTracerError:  # a function of the problem reads what is being differentiated
+    except jax.errors.UnexpectedTracerError:  # a function of the problem closes over what is being differentiated
         return _found(network, bring_closures_into_fields(network, problem), dense=dense, rtol=rtol)
 
 

@@ -194,7 +194,7 @@ def eigenpairs_lanczos(
     block = jax.tree.leaves(start)[0].shape[0]
     size = vectors.size_of(start) // block
     tolerance = checked_rtol(rtol, vectors.dtype_of(start))
-    dimension = _checked_dimension(dimension, size, largest + smallest, block)
+    dimension = _check_dimension(dimension, size, largest + smallest, block)
     keep = _Keep(dimension, largest, smallest)
     rounds = 1 if dimension == size else max_restarts
     space, values, products = _search(product, krylov.begin(start, dimension), keep, tolerance / 4, rounds)
@@ -222,7 +222,7 @@ def _ends(size: int, largest: int, smallest: int) -> list[int]:
     return [*range(size - 1, size - 1 - largest, -1), *range(smallest - 1, -1, -1)]
 
 
-def _checked_dimension(dimension: int | None, size: int, wanted: int, block: int) -> int:
+def _check_dimension(dimension: int | None, size: int, wanted: int, block: int) -> int:
     if dimension is None:
         dimension = max(24, 3 * wanted + 2 * block)
     least = min(wanted + max(2, block), size)
@@ -262,7 +262,7 @@ def _search(
 
     def widen(state: _Search) -> _Search:
         last = jnp.minimum(state.space.filled + stride, dimension)
-        wider = jax.lax.fori_loop(state.space.filled, last, lambda _, s: krylov.widened(product, s), state.space)
+        wider = jax.lax.fori_loop(state.space.filled, last, lambda _, s: krylov.widen(product, s), state.space)
         values, ritz = decomposition(wider.projection())
         done = _settled(wider, values, ritz[:, wanted], tolerance)
         return _Search(wider, values, ritz, done, state.rounds, state.products + last - state.space.filled)
@@ -270,7 +270,7 @@ def _search(
     def improve(state: _Search) -> _Search:
         state = jax.lax.while_loop(lambda s: ~s.done & (s.space.filled < dimension), widen, state)
         turn = jnp.where(state.done | (state.rounds + 1 >= rounds), len(wanted), len(kept))
-        space = krylov.restarted(state.space, state.values[kept], state.ritz[:, kept], turn)
+        space = krylov.restart(state.space, state.values[kept], state.ritz[:, kept], turn)
         return _Search(space, state.values, state.ritz, state.done, state.rounds + 1, state.products)
 
     zeros = jnp.zeros((dimension, dimension), space.coupling.dtype)

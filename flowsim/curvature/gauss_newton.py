@@ -15,10 +15,10 @@ from .eigenpair import decomposition
 
 
 class GaussNewton:
-    """A = GᵀG, with G of shape (m, weights), as what a linearly implicit method needs of it.
+    """The operator A = GᵀG, with G of shape (m, weights), as a linearly implicit method uses it.
 
     `inner` is v ↦ Gv, from the weights to (m,), `outer` is c ↦ Gᵀc, and `gram` is GGᵀ, (m, m). `passes` is the number
-    of linearized passes over all data that it took to know G, m unless told.
+    of linearized passes over all data that G took, by default m.
     """
 
     def __init__(
@@ -91,7 +91,7 @@ class GaussNewton:
 
     def resolvent(self, h: Float[Array, ""]) -> Callable[[PyTree], PyTree]:
         """Return v ↦ (I + hA)⁻¹v = v − hGᵀ(I + hGGᵀ)⁻¹Gv (Woodbury), at the price of one Cholesky factorization."""
-        # Rounding may leave GGᵀ with eigenvalues a little below zero, which a very long step would blow up.
+        # Rounding may leave GGᵀ with slightly negative eigenvalues, which a very long step would amplify.
         slack = 1 + 4 * jnp.finfo(self.gram.dtype).eps * h * jnp.trace(self.gram)
         identity = jnp.eye(self.gram.shape[0], dtype=self.gram.dtype)
         factor = jax.scipy.linalg.cho_factor(slack * identity + h * self.gram, lower=True)
@@ -177,13 +177,13 @@ def sum_of(terms: Iterable[Array]) -> Array:
 def dominant_curvature(product: Callable[[PyTree], PyTree], start: PyTree, dimension: int) -> GaussNewton:
     """Return A = GᵀG, the positive part of a symmetric operator on a Krylov space of the rows of `start`.
 
-    Its largest Ritz pairs are those of the operator, nearly, after few products; of the others A knows some average.
+    Its largest Ritz pairs are those of the operator, nearly, after few products; of the others A holds some average.
     `product` maps a pytree to one of the same structure, `start` has a leading axis of rows. Costs `dimension` products
     and some 2·dimension vectors.
     """
     dimension = min(dimension, vectors.size_of(start) // jax.tree.leaves(start)[0].shape[0])
     space = krylov.begin(start, dimension)
-    space = jax.lax.fori_loop(0, dimension, lambda _, wider: krylov.widened(product, wider), space)
+    space = jax.lax.fori_loop(0, dimension, lambda _, wider: krylov.widen(product, wider), space)
     values, ritz = decomposition(space.projection())
     basis = jax.tree.map(lambda leaf: leaf[: len(values)], space.basis)
     rows = vectors.combination(jnp.sqrt(jnp.maximum(values, 0))[:, None] * ritz.T, basis)
@@ -227,7 +227,7 @@ class ResidualCurvature(eqx.Module):
         values, turn = decomposition((projected + projected.T) / 2)
         towards, images = (vectors.combination(turn.T, rows) for rows in (self.directions, images))
         lengths = jax.vmap(vectors.norm)(images)
-        # Where C does nothing to a direction now, it may later.
+        # A direction in the null space of C stays as it is: C may act on it later.
         share = jnp.where(lengths > 0, 1 / jnp.where(lengths > 0, lengths, 1), 0)
         turned = jax.tree.map(jnp.add, _times(share, images), _times(jnp.where(lengths > 0, 0.0, 1.0), towards))
         rows = _times(jnp.sqrt(jnp.maximum(values, 0)), towards)

@@ -76,7 +76,7 @@ def surroundings(objective: Objective, weights: PyTree, gradient: PyTree, *, dim
         return Surroundings(values, columns, None, weights)
     product = hessian_product(objective, weights)
     space = krylov.begin(jax.tree.map(lambda leaf: leaf[None], gradient), dimension)
-    space = jax.lax.fori_loop(0, dimension, lambda _, wider: krylov.widened(product, wider), space)
+    space = jax.lax.fori_loop(0, dimension, lambda _, wider: krylov.widen(product, wider), space)
     values, ritz = decomposition(space.projection())
     # The row that is not multiplied yet has weight zero; a basis without it would be a copy.
     return Surroundings(values, jnp.pad(ritz, ((0, 1), (0, 0))), space.basis, weights)

@@ -70,7 +70,7 @@ def top_eigenpair(
     another shape, and outside jit for one that is zero or not finite; for a dimension below 3; for an `rtol` that
     the precision of the weights cannot meet.
     """
-    block = None if start is None else _checked_start(network, start)
+    block = None if start is None else _check_start(network, start)
     found = end_pairs(
         network, problem, dense=dense, start=block, dimension=dimension, rtol=rtol, max_restarts=max_restarts
     )
@@ -161,7 +161,7 @@ def _size(network: PyTree) -> int:
     return vectors.size_of(split(network)[0])
 
 
-def _checked_start(network: PyTree, start: ArrayLike) -> PyTree:
+def _check_start(network: PyTree, start: ArrayLike) -> PyTree:
     """Return the start as weights with a leading axis of one."""
     size, start = _size(network), jnp.asarray(start, weight_dtype(network))
     if start.shape != (size,):

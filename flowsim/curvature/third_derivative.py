@@ -64,7 +64,7 @@ def contractions(network: PyTree, problem: Problem, directions: PyTree) -> Contr
     weights, rest = split(network)
     problem = cast(problem, weight_dtype(network))
     directions, _ = split(directions)
-    count = _checked_count(weights, directions)
+    count = _check_directions(weights, directions)
 
     def objective(moved: PyTree) -> Float[Array, ""]:
         return problem.objective(eqx.combine(moved, rest))
@@ -89,7 +89,7 @@ def _pair_indices(count: int) -> Int[np.ndarray, "k k"]:
     return np.maximum(indices, indices.T)
 
 
-def _checked_count(weights: PyTree, directions: PyTree) -> int:
+def _check_directions(weights: PyTree, directions: PyTree) -> int:
     """Return the number k of directions; `ValueError` where they are no rows of weights."""
     leaves, shapes = jax.tree.leaves(directions), [jnp.shape(leaf) for leaf in jax.tree.leaves(directions)]
     expected = [leaf.shape for leaf in jax.tree.leaves(weights)]

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..runtime.memory import beyond_memory
-from .arrays import DataError, Names, check_names, refuse_repeated
+from .arrays import DataError, Names, check_names, check_unique
 
 _CORRUPT = (zipfile.BadZipFile, zlib.error, EOFError, RuntimeError, ValueError)
 
@@ -28,7 +28,7 @@ def read_archive(
     with _archive(file) as archive:
         available = {name.removesuffix(".npy"): None for name in archive.namelist() if name.endswith(".npy")}
         y_name, X_name = (_only(f"{file}, {role}", name, available) for role, name in roles.items())
-        refuse_repeated(f"{file}, target and features", "array", [y_name, X_name])
+        check_unique(f"{file}, target and features", "array", [y_name, X_name])
         X_place, y_place = f"{file}, array {X_name!r}", f"{file}, array {y_name!r}"
         heads = [_head(archive, X_name, place=X_place), _head(archive, y_name, place=y_place)]
         check(*heads, X_place=X_place, y_place=y_place)

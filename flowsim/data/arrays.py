@@ -58,14 +58,14 @@ def check_pair(X: HasShape, y: HasShape, *, X_place: str, y_place: str) -> None:
 def check_labelled(X: HasShape, y: HasShape, *, X_place: str, y_place: str) -> None:
     """Raise `DataError` for what are not X (n, d), or images, and labels (n,), of real numbers."""
     check_kind(X, (2, 3, 4), place=X_place)
-    _refuse_channels_last(X, place=X_place)
+    _check_channels_first(X, place=X_place)
     check_kind(y, (1,), place=y_place)
     if X.shape[0] != y.shape[0]:
         samples = f"{X_place} has {X.shape[0]} samples and {y_place} has {y.shape[0]} labels"
         raise DataError(f"{samples}: expected one label for each sample")
 
 
-def _refuse_channels_last(X: HasShape, *, place: str) -> None:
+def _check_channels_first(X: HasShape, *, place: str) -> None:
     """Raise `DataError` for images whose last axis alone is as short as red, green, blue and opacity."""
     if len(X.shape) == 4 and X.shape[3] <= 4 < min(X.shape[1:3]):
         raise DataError(
@@ -88,11 +88,11 @@ def real_array(given: ArrayLike, dimensions: tuple[int, ...], *, place: str) -> 
     check_kind(array, dimensions, place=place)
     with np.errstate(over="ignore"):  # what float64 has no number for is refused below
         array = array.astype(np.float64)
-    refuse_not_finite(array, place=place)
+    check_finite(array, place=place)
     return array
 
 
-def refuse_not_finite(array: NDArray, *, place: str) -> None:
+def check_finite(array: NDArray, *, place: str) -> None:
     """Raise `DataError` for an entry that is not finite, with its place in the array."""
     bad = np.argwhere(~np.isfinite(array))
     if bad.size:
@@ -136,7 +136,7 @@ def check_names(place: str, kind: str, chosen: Names, available: Collection[str]
     return names
 
 
-def refuse_repeated(place: str, kind: str, names: Sequence[str]) -> None:
+def check_unique(place: str, kind: str, names: Sequence[str]) -> None:
     """Raise `DataError` for a name that stands there twice."""
     for name, count in Counter(names).items():
         if count > 1:

@@ -1,4 +1,4 @@
-"""Samples of classes: which of them are used, how they are split, and the scale of their inputs."""
+"""Data with class labels: choice of classes and samples, split, and scaling of inputs."""
 
 from abc import abstractmethod
 from collections.abc import Iterator
@@ -24,8 +24,8 @@ from .source import Data, DataSource, Labels, Samples
 class Labelled:
     """Samples X (n, …) and the labels (n,) of their classes as they were read.
 
-    `limits` are the least and the largest number that an input can be, where that is known. `others` are further
-    samples and labels, where the source itself has some to be held out.
+    `limits` are the range of the inputs, where it is known. `others` are further samples and labels, where the source
+    has a test set of its own.
     """
 
     X: NDArray
@@ -46,10 +46,10 @@ ClassName = Annotated[Any, AfterValidator(_class_name), WithJsonSchema({"type": 
 
 
 class ClassSource(DataSource):
-    """Where samples of classes come from: the labels become the numbers 0, …, K − 1 of classes, in sorted order.
+    """A source of samples with class labels, which become the indices 0, …, K − 1 of the sorted labels.
 
-    A kind says in `read` where samples are, and has these options. Neither the numbers of classes nor what a loss makes
-    of them, ones and zeros or ±1, are ever centred or scaled.
+    A kind defines `read`, and has these options. Labels are never centred or scaled, whether they are indices, one-hot
+    rows or ±1.
     """
 
     classes: Annotated[tuple[ClassName, ...], AfterValidator(distinct)] | None = Field(default=None, examples=[[0, 1]])
@@ -85,7 +85,7 @@ class ClassSource(DataSource):
 
     @contextmanager
     def _named(self, folder: Path) -> Iterator[None]:
-        """Have errors say first which file the samples are from, where they are from one."""
+        """Prefix errors with the file of the samples, where there is one."""
         try:
             yield
         except DataError as error:
@@ -97,7 +97,7 @@ class ClassSource(DataSource):
         return self.test_samples > 0
 
     def refusals(self) -> Iterator[PydanticCustomError]:
-        """Yield that there is but one class, and that there are not two for labels ±1."""
+        """Yield errors for a single class, and for labels ±1 of other than two classes."""
         if self.classes is None:
             return
         found = f"{len(self.classes)} of them"
@@ -108,7 +108,7 @@ class ClassSource(DataSource):
             yield refusal(found=f"{found} beside labels ±1", expected="two", write=write, at=("classes",))
 
     def predicted_numbers(self, classes: int) -> int | None:
-        """Return how many numbers a network predicts for so many classes; None where that is the loss's decision."""
+        """Return the number of outputs for so many classes; None where the loss decides it."""
         classes = classes if self.classes is None else len(self.classes)
         return {"auto": None, "sign": 1}.get(self.labels, classes)
 
@@ -129,10 +129,9 @@ class ClassSource(DataSource):
         return known
 
     def _drawn(self, found: Labelled, names: NDArray, rng: np.random.Generator) -> tuple[Samples, Samples]:
-        """Return the samples to train on and those held out, with their labels, in the order in which they stood.
+        """Return the training and the test samples with their labels, each in the original order.
 
-        Of one permutation the first are trained on and the last held out, so that either number leaves the other set
-        as it is.
+        The first of one permutation are trained on and the last held out, so neither number changes the other set.
         """
         order = rng.permutation(np.flatnonzero(np.isin(found.labels, names)))
         whole, others, room = (found.X, found.labels), order, len(order) - self.test_samples

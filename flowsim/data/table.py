@@ -19,13 +19,13 @@ from .arrays import (
     Array,
     DataError,
     Names,
+    check_finite,
     check_labelled,
     check_names,
     check_pair,
+    check_unique,
     not_finite,
     paired_arrays,
-    refuse_not_finite,
-    refuse_repeated,
 )
 
 Read = TypeVar("Read")
@@ -92,7 +92,7 @@ def _first(names: Names | None, otherwise: str = "") -> str:
 
 def _labelled_of_npz(file: Path, target: str, features: Names | None) -> tuple[NDArray, NDArray[np.int64]]:
     X, y = read_archive(file, target, features, check_labelled)
-    refuse_not_finite(X, place=f"{file}, array {_first(features, 'X')!r}")
+    check_finite(X, place=f"{file}, array {_first(features, 'X')!r}")
     # Up to 2⁵³ float64 tells whole numbers apart.
     if not (whole := (abs(y) <= 2.0**53) & (y == np.round(y))).all():
         row = int(np.argmin(whole))
@@ -144,7 +144,7 @@ def _columns(file: Path, target: Names, features: Names | None) -> Columns:
         taken = set(targets)
         features = [name for name in header if name not in taken]
     inputs = check_names(f"{file}, features", "column", features, position)
-    refuse_repeated(f"{file}, target and features", "column", [*inputs, *targets])
+    check_unique(f"{file}, target and features", "column", [*inputs, *targets])
     if "" in inputs or "" in targets:
         place = f"{file}, row {number}, column number {header.index('') + 1}"
         raise DataError(f"{place}: the column has no name: expected one, or a list of the features wanted")
@@ -181,7 +181,7 @@ def _header(file: Path, rows: Iterator[tuple[int, list[str]]]) -> tuple[int, lis
     if len(header) == 1:
         found = f"there is one column, {reprlib.repr(header[0])}"
         raise DataError(f"{file}, row {number}: {found}: expected two or more, separated by commas")
-    refuse_repeated(f"{file}, row {number}", "column", [name for name in header if name])
+    check_unique(f"{file}, row {number}", "column", [name for name in header if name])
     return number, header
 
 
@@ -198,7 +198,7 @@ def _numbers(file: Path, header: list[str], rows: Iterator[tuple[int, list[str]]
             parsed = [math.nan]
         if not all(map(math.isfinite, parsed)):
             for position in sorted(positions):
-                _refuse_unless_finite(f"{file}, row {number}, column {header[position]!r}", cells[position])
+                _check_finite_text(f"{file}, row {number}, column {header[position]!r}", cells[position])
         values.extend(parsed)
     if not values:
         raise DataError(f"{file}: there are no rows of data: expected at least one")
@@ -212,7 +212,7 @@ def _number(text: str) -> float:
     return float(text)
 
 
-def _refuse_unless_finite(place: str, text: str) -> None:
+def _check_finite_text(place: str, text: str) -> None:
     try:
         number = _number(text)
     except ValueError as error:

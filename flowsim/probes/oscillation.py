@@ -1,4 +1,4 @@
-"""The oscillation that a model of descent predicts: its size, and the risk, or its excess, in the mean over it."""
+"""The oscillation that a model of descent predicts: its amplitude, and the risk averaged over it."""
 
 from collections.abc import Callable
 from typing import Any
@@ -31,7 +31,7 @@ class Oscillation(Probe):
 
 @PROBES.register("mean_risk")
 class MeanRisk(Probe):
-    """The risk in the mean over the oscillation, R + Σᵢ (½R(W + vᵢ) + ½R(W − vᵢ) − R) for Σ = Σᵢ vᵢvᵢᵀ.
+    """The risk averaged over the oscillation, R + Σᵢ (½R(W + vᵢ) + ½R(W − vᵢ) − R) for Σ = Σᵢ vᵢvᵢᵀ.
 
     With a single vᵢ that is the mean of the two points between which descent oscillates. NaN where none is predicted.
     """
@@ -68,7 +68,7 @@ class MeanExcessRisk(Probe):
 
 
 def _mean_over_oscillation(moment: Moment, risk: Callable[[Any], Array]) -> Float[Array, ""]:
-    """Return a risk in the mean over the oscillation at a moment, NaN where none is predicted."""
+    """Return a risk averaged over the oscillation at a moment, NaN where none is predicted."""
     if moment.oscillation is None:
         return jnp.full_like(moment.time, jnp.nan)
     weights, rest = split(moment.network)

@@ -34,17 +34,15 @@ class EmpiricalRisk(Problem):
     """The risk R = (1/n) Σ_i loss(network(x_i), y_i) of any Equinox model that maps one sample.
 
     `X` is (n, …) and `y` is (n,) or (n, m); `loss` is one of `flowsim.losses`, or any function (prediction, target)
-    that returns a scalar for one sample. Both are taken as they are: nothing is centred or rescaled, and whole numbers,
-    such as the tokens that a model takes for places in a table, stay whole. The minimum is
-    in general unknown: then excess risks are NaN, and `lower_bound` is what is known. Give `minimal_risk` where it is.
-    Raises `ValueError` for shapes that do not fit, entries that are not finite, targets that the loss does not compare
-    with anything, such as labels 0 and 1 with `Logistic`, and a `minimal_risk` below the lower bound; when it is
-    called, for a network whose predictions do not go with their targets. What is traced is taken as it is.
+    that returns a scalar for one sample. Data are neither centred nor rescaled, and integers, such as tokens, stay
+    integers. The minimum is in general unknown: then excess risks are NaN, and only `lower_bound` is known. Give
+    `minimal_risk` where it is. Raises `ValueError` for shapes that do not fit, entries that are not finite, targets
+    that the loss does not take, such as labels 0 and 1 with `Logistic`, and a `minimal_risk` below the lower bound;
+    when it is called, for a network whose predictions do not fit the targets. Traced values are not checked.
 
-    Risk and derivatives are computed `chunk_size` samples at a time, and the last ones together: so much of a pass over
-    the samples is in memory at once, at the price of one forward pass more. By default all at once, unless a pass is
-    predicted to take half of the memory there is (`pass_bytes`); and all at once where the samples are spread over
-    devices. Results are the same up to rounding.
+    Risk and derivatives are computed `chunk_size` samples at a time, which bounds the memory at the price of one more
+    forward pass. By default all at once, unless a pass is predicted to take half of the memory (`pass_bytes`), or where
+    the samples are spread over devices. Results are the same up to rounding.
     """
 
     X: Array
@@ -92,7 +90,7 @@ class EmpiricalRisk(Problem):
 
     @property
     def lower_bound(self) -> Float[Array, ""]:
-        """The mean of the infima of the loss beside each target, which no risk is below; NaN if they are unknown."""
+        """The mean over the targets of the infimum of the loss, a lower bound of the risk; NaN where it is unknown."""
         return jnp.mean(jax.vmap(self.loss.least)(self.y))
 
     def __call__(self, network: Callable[[Array], Array]) -> Float[Array, ""]:
@@ -101,14 +99,14 @@ class EmpiricalRisk(Problem):
         return jnp.mean(self._over_samples(network, partial(self._sample_loss, network)))
 
     def pass_bytes(self, network: Callable[[Array], Array]) -> float:
-        """Return about how many bytes a derivative keeps of a pass over all samples at once.
+        """Estimate the bytes that a derivative stores of a pass over all samples at once.
 
-        That is what the network and the loss compute on the way, traced for one sample, times the number of samples.
+        These are the intermediate values of network and loss, traced for one sample, times the number of samples.
         """
         return pass_bytes(self._traced_bytes(network), self.X.shape[0])
 
     def samples_at_once(self, network: Callable[[Array], Array]) -> int | None:
-        """Return the `chunk_size` that was given, or else that with which a pass fits; `None` for all at once."""
+        """Return the given `chunk_size`, or else one with which a pass fits into memory; `None` for all at once."""
         if self.chunk_size is not None or not self.divisible:
             return self.chunk_size
         return fitting_chunk(self._traced_bytes(network), self.X.shape[0])
@@ -189,7 +187,7 @@ class EmpiricalRisk(Problem):
         return self.loss.attained
 
     def falls_for_ever(self, network: Callable[[Array], Array]) -> Bool[Array, ""]:
-        """Tell whether the loss of every sample falls for ever as its prediction is scaled up."""
+        """Tell whether the loss of every sample decreases for ever as its prediction is scaled up."""
 
         def falls(x: Array, target: Array) -> Array:
             return self.loss.falls_for_ever(self._paired(predicted(network, x), target), target)
@@ -209,7 +207,7 @@ class EmpiricalRisk(Problem):
         return over_samples(function, (self.X, self.y), self.samples_at_once(network))
 
     def _traced_bytes(self, network: Callable[[Array], Array]) -> float:
-        """Return the bytes of what one sample's loss computes on the way."""
+        """Return the bytes of the intermediate values of the loss of one sample."""
         stripped = eqx.tree_at(lambda problem: (problem.X, problem.y), self, (None, None))
         sample = tuple(jax.ShapeDtypeStruct(array.shape[1:], array.dtype) for array in (self.X, self.y))
         return activation_bytes(_loss_of_sample, (stripped, network), sample)

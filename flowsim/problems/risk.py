@@ -46,8 +46,8 @@ class Risk(Problem):
         gradient: Callable[[Any], PyTree] | None = None,
         infimum: float = float("nan"),
     ):
-        self.function = recognized(_checked(function, "the risk", "a scalar"))
-        known = None if gradient is None else _checked(gradient, "the gradient", "∇R in its structure")
+        self.function = recognized(_check_function(function, "the risk", "a scalar"))
+        known = None if gradient is None else _check_function(gradient, "the gradient", "∇R in its structure")
         self.gradient = recognized(known)
         self.least = real_number("infimum", infimum, jnp.result_type(float))
 
@@ -159,7 +159,7 @@ def _called(function: Any, network: Any, name: str, expected: str) -> Any:
         ) from error
 
 
-def _checked(function: Any, name: str, expected: str) -> Any:
+def _check_function(function: Any, name: str, expected: str) -> Any:
     if inspect.isclass(function):
         raise TypeError(f"{name} is the class {function.__name__} itself: write {function.__name__}(...)")
     if isinstance(function, Problem) or not callable(function):
