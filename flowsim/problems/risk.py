@@ -137,8 +137,8 @@ def _derivatives_near(risk: Risk, network: Any, step: float = 1e-3) -> tuple[Arr
     keys = jax.random.split(jax.random.key(0), len(leaves))
     drawn = [jax.random.normal(key, leaf.shape, leaf.dtype) for key, leaf in zip(keys, leaves, strict=True)]
     direction = structure.unflatten(drawn)
-    step = step * jnp.maximum(1.0, norm(weights)) / math.sqrt(sum(leaf.size for leaf in leaves))
-    beside = jax.tree.map(lambda leaf, change: leaf + step * change, weights, direction)
+    length = step * jnp.maximum(1.0, norm(weights)) / math.sqrt(sum(leaf.size for leaf in leaves))
+    beside = jax.tree.map(lambda leaf, change: leaf + length * change, weights, direction)
     _, derivative = jax.jvp(lambda moved: risk._value(eqx.combine(moved, rest)), (beside,), (direction,))
     slopes = risk._slopes(eqx.combine(beside, rest), beside)
     products = jax.tree.map(lambda slope, change: jnp.sum(slope * change), slopes, direction)
