@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 import jax
 
 from ..data import DataError
-from ..formatting import printable
+from ..formatting.terminal import printable
 from ..results import StoreError
 from ..runtime import signals, starting
 from ..runtime.memory import is_out_of_memory

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 
 from ..comparison import Comparison
-from ..formatting import printable
+from ..formatting.terminal import printable
 from ..results import SWEEP, THEORY, ResultFolder, TheoryResults, open_results, theory_to_dataset
 from ..scenarios import environment, resolved
 from ..sweeps import SweepResults
@@ -51,7 +51,7 @@ def report(folder: ResultFolder, name: str, written: list[Path], console: Consol
     What a scenario asks for that was just run is trusted.
     """
     with console.status(f"{name}: tables, figures and page"):
-        from ..formatting import fitted  # not above: what only stores needs no Matplotlib
+        from ..formatting.fitting import fitted  # not above: what only stores needs no Matplotlib
         from ..report import document
 
         made = document(open_results(folder.path, trust=trust), name)

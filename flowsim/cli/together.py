@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from rich.console import Console
 
-from ..formatting import printable
+from ..formatting.terminal import printable
 from ..results.store import write_atomically
 
 if TYPE_CHECKING:
