@@ -14,8 +14,6 @@ from . import krylov, vectors
 from .hessian import Operator
 from .line import Rows, after, certified, is_no_number, numbers_of, shape_of, view_of_rows
 
-_MOST_SAID = 4
-
 
 class Eigenpair(Shown, eqx.Module):
     """An eigenvalue estimate that carries its own certificate.
@@ -61,7 +59,7 @@ class Eigenpairs(Shown, eqx.Module):
         if values is None or values.ndim != 1:
             return f"Eigenpairs({shape_of(self.values)})"
         said = [certified(*one) for one in zip(self.values, self.residuals, self.converged, strict=True)]
-        few = said if len(said) <= _MOST_SAID else [*said[: _MOST_SAID - 1], "…", said[-1]]
+        few = said if len(said) <= 4 else [*said[:3], "…", said[-1]]
         return f"Eigenpairs({len(said)}: {'; '.join(few)}{after(self.products)})"
 
     def _rows(self) -> Rows | None:
