@@ -8,7 +8,7 @@ import pytest
 
 import flowsim
 from flowsim.curvature import eigenpairs_along, eigenvalues_along
-from flowsim.curvature.branches import branches_of
+from flowsim.curvature.trajectory import branches_of
 
 SIZE, RECORDS = 300, 24
 TURN = np.linalg.qr(np.random.default_rng(0).standard_normal((SIZE, SIZE)))[0]

@@ -21,8 +21,8 @@ import flowsim
 from flowsim import cli
 from flowsim.dynamics import Outcome, driver, interruptible
 from flowsim.dynamics.how_far import WayGone
-from flowsim.formatting import heard
-from flowsim.formatting.progress_bar import shown_on
+from flowsim.formatting import report_progress
+from flowsim.formatting.progress import show_progress_bar
 
 
 @pytest.fixture
@@ -164,20 +164,20 @@ def test_a_comparison_is_heard_run_by_run(mlp, problem, comparison):
 
 def test_where_nobody_looks_nothing_is_written(mlp, problem, mlp_flow, capfd):
     assert same(flowsim.integrate(mlp, problem, progress=True), mlp_flow)
-    with heard(True) as tell:
-        assert tell.listener is None
-        assert tell.during("part") is False
+    with report_progress(True) as report:
+        assert report.callback is None
+        assert report.during("part") is False
     assert capfd.readouterr() == ("", "")
 
 
 def test_a_bar_shows_stage_and_part_and_is_gone_in_the_end():
     console = Console(file=io.StringIO(), force_terminal=True, width=100)
-    with shown_on(console, "residual") as tell:
-        tell(flowsim.Progress("descent"))
-        tell.listener._bars.refresh()
-        tell(flowsim.Progress("flow", 1, 4))
-        tell.listener._bars.refresh()
-        (task,) = tell.listener._bars.tasks
+    with show_progress_bar(console, "residual") as report:
+        report(flowsim.Progress("descent"))
+        report.callback._bars.refresh()
+        report(flowsim.Progress("flow", 1, 4))
+        report.callback._bars.refresh()
+        (task,) = report.callback._bars.tasks
         assert (task.description, task.percentage) == ("residual: flow", 25)
     shown = console.file.getvalue()
     assert re.search(r"residual: descent .*residual: flow .* 25%", shown, re.DOTALL)
@@ -188,8 +188,8 @@ def test_an_interrupt_leaves_no_bar_behind():
     console = Console(file=io.StringIO(), force_terminal=True, width=100)
 
     def interrupted():
-        with shown_on(console) as tell:
-            tell(flowsim.Progress("flow", 1, 4))
+        with show_progress_bar(console) as report:
+            report(flowsim.Progress("flow", 1, 4))
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):

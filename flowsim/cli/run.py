@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 
 from ..comparison import Comparison
-from ..formatting.progress_bar import shown_on
+from ..formatting.progress import show_progress_bar
 from ..results import BLOCKS, SWEEP, THEORY, TheoryResults, theory_to_dataset
 from ..scenarios import ScenarioError, check_theory, default_device, environment, resolved, run
 from ..sweeps import (
@@ -98,8 +98,8 @@ def _run_and_report(job: Job, pending: PendingSweep | None) -> "Document":
 
 def compute(job: Job, pending: PendingSweep | None, console: Console) -> Findings:
     """Compute what the scenario of a job asks for, with a progress bar on the console."""
-    with shown_on(console, job.name) as shown:
-        progress, comparison = shown.listener or False, None
+    with show_progress_bar(console, job.name) as shown:
+        progress, comparison = shown.callback or False, None
         if job.compares:
             comparison = run(job.scenario, job.problem, job.network, job.probes, progress=progress)
         theory = check_theory(job.scenario, job.cells, progress=progress)

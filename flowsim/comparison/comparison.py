@@ -25,7 +25,7 @@ from ..dynamics import (
     steps_until,
     whole_if_close,
 )
-from ..formatting import Heard, Listener, Progress, check_progress, heard
+from ..formatting import Progress, ProgressCallback, ProgressReporter, check_progress, report_progress
 from ..formatting.presentation import Drawn
 from ..networks import split, weight_dtype
 from ..probes import Probe, probe_of
@@ -129,7 +129,7 @@ def compare(
     limits: FlowLimits | None = None,
     records: int | None = None,
     stopping: Stopping | None = None,
-    progress: bool | Listener = False,
+    progress: bool | ProgressCallback = False,
     **flow_options: Any,
 ) -> Comparison:
     """Run gradient flow, and gradient descent with each of `learning_rates`, from `network`.
@@ -164,22 +164,22 @@ def compare(
     optimizers = [_descent_at(optimizer, eta) for eta in learning_rates]
     kinds = chosen_models(models, optimizers)
     marks = (_steps_and_marks(one, steps, t1, records, in_a_row=3 if kinds else 2) for one in optimizers)
-    with heard(progress) as tell, _handed_over() as finished:
-        finished.extend(_descents(network, problem, learning_rates, optimizers, marks, tell, **shared))
+    with report_progress(progress) as report, _handed_over() as finished:
+        finished.extend(_descents(network, problem, learning_rates, optimizers, marks, report, **shared))
         runs = list(finished)
         shared |= {"t1": t1}
-        when = {"progress": tell.during("gradient flow"), **_records_of_flow(runs, records)}
+        when = {"progress": report.during("gradient flow"), **_records_of_flow(runs, records)}
         if runs or _affords_path(network) or along != SharpnessAlong():
             flow = integrate(network, problem, weights=True, **when, **shared, **flow_options)
             finished.append(flow)
             modelled = Modelled.of(runs, learning_rates, flow, kinds, along, slots=records + 2)
-            followed = modelled.run(network, problem, tell, **shared)
-            tell(Progress("sharpness along the way"))
+            followed = modelled.run(network, problem, report, **shared)
+            report(Progress("sharpness along the way"))
             flow = along.added_to(flow, pairs=False)
             runs = [along.added_to(run, pairs=True) for run in modelled.descents]
             models_beside = tuple(model_beside(flow, one, along) for one in followed)
             if limits is not None:
-                runs = list(_with_limits(runs, learning_rates, limits, tell))
+                runs = list(_with_limits(runs, learning_rates, limits, report))
         else:
             flow, models_beside = integrate(network, problem, sharpness=True, **when, **shared, **flow_options), ()
     edges = map(own_edge_of, optimizers, learning_rates)
@@ -212,21 +212,21 @@ def _descents(
     rates: Sequence[float],
     optimizers: Sequence[Descent],
     marks: Iterable[dict[str, Any]],
-    tell: Heard,
+    report: ProgressReporter,
     **shared: Any,
 ) -> Iterator[Trajectory]:
     """Yield one descent after the other, each recorded at its own steps."""
     for eta, descent, when in zip(rates, optimizers, marks, strict=True):
-        progress = tell.during(f"descent with η = {eta:g}")
+        progress = report.during(f"descent with η = {eta:g}")
         yield descend(network, problem, optimizer=descent, weights=True, progress=progress, **when, **shared)
 
 
 def _with_limits(
-    runs: Sequence[Trajectory], rates: Sequence[float], limits: FlowLimits, tell: Heard
+    runs: Sequence[Trajectory], rates: Sequence[float], limits: FlowLimits, report: ProgressReporter
 ) -> Iterator[Trajectory]:
     """Yield the descents with the sharpness of the flow's limits from their points."""
     for run, eta in zip(runs, rates, strict=True):
-        progress = tell.during(f"limits of the flow from descent with η = {eta:g}")
+        progress = report.during(f"limits of the flow from descent with η = {eta:g}")
         yield limits.added_to(run, progress=progress)
 
 

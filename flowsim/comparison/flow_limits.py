@@ -9,7 +9,7 @@ from jaxtyping import PyTree
 
 from ..curvature import default_rtol
 from ..dynamics import Stopping, Trajectory, integrate
-from ..formatting import Listener, Progress, heard
+from ..formatting import Progress, ProgressCallback, report_progress
 from ..networks import records as records_of, weight_dtype
 from ..probes import Label
 from .sharpness_course import spread_over
@@ -52,7 +52,7 @@ class FlowLimits:
         if not isinstance(self.records, int) or isinstance(self.records, bool) or self.records < 1:
             raise ValueError(f"records is {self.records!r}: expected from how many points flows begin, 1 or more")
 
-    def added_to(self, run: Trajectory, *, progress: bool | Listener = False) -> Trajectory:
+    def added_to(self, run: Trajectory, *, progress: bool | ProgressCallback = False) -> Trajectory:
         """Return a run that kept its weights with what the flow's limits are, and to within what that is known.
 
         Among its `diagnostics` that is `limit_sharpness` and `limit_sharpness_error`, NaN at the other records.
@@ -64,9 +64,9 @@ class FlowLimits:
         times = np.asarray(run.times, float)
         values, errors = np.full((2, len(times)), np.nan)
         places = spread_over(times, self.records, pairs=False)
-        with heard(progress) as tell:
+        with report_progress(progress) as report:
             for done, place in enumerate(places):
-                tell(Progress("limits of the flow", done, len(places), "points"))
+                report(Progress("limits of the flow", done, len(places), "points"))
                 values[place], errors[place] = self._from(run, place)
         dtype = np.asarray(run.risk).dtype
         known = {LIMIT.name: values, ERROR.name: errors}

@@ -17,7 +17,7 @@ from jaxtyping import Array, Float, Int, PyTree
 
 from ..dynamics import Descent, GradientDescent, Trajectory, integrate
 from ..edge import MODELS, DescentModel
-from ..formatting import Heard
+from ..formatting import ProgressReporter
 from ..networks import records as records_of, split, weight_dtype
 from ..probes import Label, MeanExcessRisk, MeanRisk, Oscillation
 from ..problems import Problem
@@ -171,17 +171,17 @@ class Modelled:
         measured = tuple(one.measured_on(run, flow, along) for one, run in zip(centres, descents, strict=True))
         return cls(measured, tuple(learning_rates), centres, kinds, slots)
 
-    def run(self, network: PyTree, problem: Problem, tell: Heard, **options: Any) -> list[Followed]:
+    def run(self, network: PyTree, problem: Problem, report: ProgressReporter, **options: Any) -> list[Followed]:
         """Integrate each model of each descent, with records at the times of its centres and its distance from them.
 
-        `options` go to `integrate`, with the `probes` that are asked for; `tell` hears how far each is.
+        `options` go to `integrate`, with the `probes` that are asked for; `report` is told how far each is.
         """
         probes = (Oscillation(), MeanRisk(), MeanExcessRisk(), *options.pop("probes"))
         found = []
         for kind in self.kinds:
             for eta, centres in zip(self.learning_rates, self.centres, strict=True):
                 model = kind(learning_rate=eta)
-                options["progress"] = tell.during(f"{MODELS.name_of(kind)} flow with η = {eta:g}")
+                options["progress"] = report.during(f"{MODELS.name_of(kind)} flow with η = {eta:g}")
                 times = np.append(centres.times, np.full(self.slots - len(centres.times), np.inf))
                 run = integrate(network, problem, model=model, ts=times, weights=True, probes=probes, **options)
                 run = _recorded(run, {DISTANCE: centres.distances_along(run)})

@@ -1,12 +1,5 @@
 """The Hessian as an operator, certified eigenpairs at the ends of its spectrum, and how these change."""
 
-from .along import (
-    EigenpairsAlong as EigenpairsAlong,
-    eigenpairs_along as eigenpairs_along,
-    eigenvalues_along as eigenvalues_along,
-    sharpness_along as sharpness_along,
-)
-from .dominant import dominant_curvature as dominant_curvature
 from .eigenpair import (
     Eigenpair as Eigenpair,
     Eigenpairs as Eigenpairs,
@@ -18,6 +11,8 @@ from .eigenpair import (
 )
 from .gauss_newton import (
     GaussNewton as GaussNewton,
+    ResidualCurvature as ResidualCurvature,
+    dominant_curvature as dominant_curvature,
     gauss_newton as gauss_newton,
     gauss_newton_passes as gauss_newton_passes,
     knows_gram as knows_gram,
@@ -27,8 +22,12 @@ from .hessian import (
     hessian_operator as hessian_operator,
     hessian_product as hessian_product,
 )
-from .preconditioned import preconditioned_eigenpair as preconditioned_eigenpair
-from .residual import ResidualCurvature as ResidualCurvature
+from .hessian_eigenpairs import preconditioned_eigenpair as preconditioned_eigenpair
+from .quadratic_model import (
+    Surroundings as Surroundings,
+    both_ends as both_ends,
+    surroundings as surroundings,
+)
 from .sharpness import (
     SpectralBounds as SpectralBounds,
     sharpness as sharpness,
@@ -36,11 +35,16 @@ from .sharpness import (
     top_eigenpair as top_eigenpair,
     top_eigenpairs as top_eigenpairs,
 )
-from .sharpness_gradient import SharpnessGradient as SharpnessGradient, sharpness_gradient as sharpness_gradient
-from .surroundings import (
-    Surroundings as Surroundings,
-    both_ends as both_ends,
-    surroundings as surroundings,
+from .third_derivative import (
+    Contractions as Contractions,
+    SharpnessGradient as SharpnessGradient,
+    contractions as contractions,
+    sharpness_gradient as sharpness_gradient,
 )
-from .third_derivative import Contractions as Contractions, contractions as contractions
+from .trajectory import (
+    EigenpairsAlong as EigenpairsAlong,
+    eigenpairs_along as eigenpairs_along,
+    eigenvalues_along as eigenvalues_along,
+    sharpness_along as sharpness_along,
+)
 from .vectors import inner_product as inner_product

@@ -1,4 +1,4 @@
-"""The top of a spectrum next to where it was known: Davidson's method, preconditioned by a curvature of before."""
+"""Davidson's method for the largest eigenpairs of an operator, preconditioned by a nearby one of known curvature."""
 
 from collections.abc import Callable
 
@@ -12,7 +12,7 @@ from .eigenpair import Eigenpairs, decomposition
 
 
 class _Space(eqx.Module):
-    """Orthonormal rows, of which the first `filled` have `images`, and what Rayleigh and Ritz say of them."""
+    """Orthonormal rows, of which the first `filled` have `images`, and their Ritz pairs."""
 
     basis: PyTree
     images: PyTree
@@ -58,7 +58,7 @@ def eigenpairs_davidson(
         worst = jnp.argmax(jnp.where(jnp.arange(k) < wanted, space.residuals, -1))
         residual = _residual(space, worst)
         step = correction(residual, space.values[worst])
-        return _with_row(product, _with_room(space, k), step, k)
+        return _rayleigh_ritz(_multiplied(product, _with_room(space, k), step), k)
 
     space = jax.lax.while_loop(unfinished, widened, space)
     rows = vectors.combination(space.ritz, space.basis)
@@ -86,13 +86,9 @@ def _begun(product: Callable, start: PyTree, begun: Int[Array, ""], dimension: i
     return _rayleigh_ritz(jax.lax.fori_loop(0, jnp.minimum(begun, dimension), add, nothing), k)
 
 
-def _with_row(product: Callable, space: _Space, row: PyTree, k: int) -> _Space:
-    return _rayleigh_ritz(_multiplied(product, space, row), k)
-
-
 def _multiplied(product: Callable, space: _Space, row: PyTree) -> _Space:
-    """Return the space with what is new in a row, and its image."""
-    basis, _ = krylov.appended(space.basis, vectors.divided(row, vectors.peak(row)), space.filled)
+    """Return the space with the new direction of a row, and its image."""
+    basis, _ = krylov.append(space.basis, vectors.divided(row, vectors.peak(row)), space.filled)
     image = product(vectors.row(basis, space.filled))
     images = jax.tree.map(lambda leaf, entries: leaf.at[space.filled].set(entries), space.images, image)
     return eqx.tree_at(
@@ -107,7 +103,7 @@ def _rayleigh_ritz(space: _Space, k: int) -> _Space:
     known = jnp.arange(space.ritz.shape[1]) < space.filled
     projected = vectors.gram(space.basis, space.images)
     projected = jnp.where(known[:, None] & known[None], (projected + projected.T) / 2, 0)
-    # Rows that are not there must not be mistaken for an end of the spectrum.
+    # Void rows must not be mistaken for an end of the spectrum.
     below = -2 * jnp.max(jnp.abs(projected)) * len(known) - 1
     values, columns = decomposition(projected + jnp.diag(jnp.where(known, 0, below)))
     values, ritz = values[::-1][:k], columns.T[::-1][:k]

@@ -14,11 +14,6 @@ from . import krylov, vectors
 from .hessian import Operator
 from .line import Rows, after, certified, is_no_number, numbers_of, shape_of, view_of_rows
 
-# Products between two looks at the Ritz values; a look costs more than a product of few weights.
-_STRIDE = 4
-MANY_WEIGHTS = 2**11
-_MOST_SAID = 4
-
 
 class Eigenpair(Shown, eqx.Module):
     """An eigenvalue estimate that carries its own certificate.
@@ -64,7 +59,7 @@ class Eigenpairs(Shown, eqx.Module):
         if values is None or values.ndim != 1:
             return f"Eigenpairs({shape_of(self.values)})"
         said = [certified(*one) for one in zip(self.values, self.residuals, self.converged, strict=True)]
-        few = said if len(said) <= _MOST_SAID else [*said[: _MOST_SAID - 1], "…", said[-1]]
+        few = said if len(said) <= 4 else [*said[:3], "…", said[-1]]
         return f"Eigenpairs({len(said)}: {'; '.join(few)}{after(self.products)})"
 
     def _rows(self) -> Rows | None:
@@ -186,7 +181,7 @@ def eigenpairs_lanczos(
     block = jax.tree.leaves(start)[0].shape[0]
     size = vectors.size_of(start) // block
     tolerance = checked_rtol(rtol, vectors.dtype_of(start))
-    dimension = _checked_dimension(dimension, size, largest + smallest, block)
+    dimension = _check_dimension(dimension, size, largest + smallest, block)
     keep = _Keep(dimension, largest, smallest)
     rounds = 1 if dimension == size else max_restarts
     space, values, products = _search(product, krylov.begin(start, dimension), keep, tolerance / 4, rounds)
@@ -214,7 +209,7 @@ def _ends(size: int, largest: int, smallest: int) -> list[int]:
     return [*range(size - 1, size - 1 - largest, -1), *range(smallest - 1, -1, -1)]
 
 
-def _checked_dimension(dimension: int | None, size: int, wanted: int, block: int) -> int:
+def _check_dimension(dimension: int | None, size: int, wanted: int, block: int) -> int:
     if dimension is None:
         dimension = max(24, 3 * wanted + 2 * block)
     least = min(wanted + max(2, block), size)
@@ -223,6 +218,11 @@ def _checked_dimension(dimension: int | None, size: int, wanted: int, block: int
             f"dimension={dimension} leaves no room for {wanted} eigenpairs and a block of {block}: give {least} or more"
         )
     return min(dimension, size)
+
+
+def are_products_dear(weights: int, *, many: int = 2**11) -> bool:
+    """Tell whether a product with so many weights costs more than the decomposition of a small projected matrix."""
+    return weights > many
 
 
 class _Search(eqx.Module):
@@ -237,16 +237,19 @@ class _Search(eqx.Module):
 
 
 def _search(
-    product: Callable, space: krylov.Krylov, keep: _Keep, tolerance: float | Array, rounds: int
+    product: Callable, space: krylov.Krylov, keep: _Keep, tolerance: float | Array, rounds: int, *, stride: int = 4
 ) -> tuple[krylov.Krylov, Array, Array]:
-    """Return a space whose first rows are the Ritz vectors wanted, all Ritz values, and the number of products."""
-    dimension = space.coupling.shape[1]
-    stride = _STRIDE if vectors.size_of(space.basis) > space.coupling.shape[0] * MANY_WEIGHTS else dimension
+    """Return a space whose first rows are the Ritz vectors wanted, all Ritz values, and the number of products.
+
+    Where products cost the most, convergence is checked after every `stride` of them, otherwise once a round.
+    """
+    rows, dimension = space.coupling.shape
+    stride = stride if are_products_dear(vectors.size_of(space.basis) // rows) else dimension
     wanted, kept = jnp.array(keep.wanted), jnp.array(keep.kept)
 
     def widen(state: _Search) -> _Search:
         last = jnp.minimum(state.space.filled + stride, dimension)
-        wider = jax.lax.fori_loop(state.space.filled, last, lambda _, s: krylov.widened(product, s), state.space)
+        wider = jax.lax.fori_loop(state.space.filled, last, lambda _, s: krylov.widen(product, s), state.space)
         values, ritz = decomposition(wider.projection())
         done = _settled(wider, values, ritz[:, wanted], tolerance)
         return _Search(wider, values, ritz, done, state.rounds, state.products + last - state.space.filled)
@@ -254,7 +257,7 @@ def _search(
     def improve(state: _Search) -> _Search:
         state = jax.lax.while_loop(lambda s: ~s.done & (s.space.filled < dimension), widen, state)
         turn = jnp.where(state.done | (state.rounds + 1 >= rounds), len(wanted), len(kept))
-        space = krylov.restarted(state.space, state.values[kept], state.ritz[:, kept], turn)
+        space = krylov.restart(state.space, state.values[kept], state.ritz[:, kept], turn)
         return _Search(space, state.values, state.ritz, state.done, state.rounds + 1, state.products)
 
     zeros = jnp.zeros((dimension, dimension), space.coupling.dtype)

@@ -1,4 +1,4 @@
-"""The Gauss–Newton matrix of a risk, a low-rank operator A = GᵀG on the weights."""
+"""Low-rank curvature: the Gauss–Newton matrix A = GᵀG of a risk, what it leaves out, and the top of any Hessian."""
 
 import functools
 from collections.abc import Callable, Iterable
@@ -10,18 +10,15 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, PyTree
 
 from ..problems import Problem
-
-# Beyond this many entries (32 MiB in float64) G no longer fits in a cache, and is applied without being formed; where
-# GGᵀ has a closed form, that is faster much earlier.
-_STORED_ENTRIES = 2**22
-_STORED_ENTRIES_BESIDE_A_GRAM = 2**12
+from . import krylov, vectors
+from .eigenpair import decomposition
 
 
 class GaussNewton:
-    """A = GᵀG, with G of shape (m, weights), as what a linearly implicit method needs of it.
+    """The operator A = GᵀG, with G of shape (m, weights), as a linearly implicit method uses it.
 
     `inner` is v ↦ Gv, from the weights to (m,), `outer` is c ↦ Gᵀc, and `gram` is GGᵀ, (m, m). `passes` is the number
-    of linearized passes over all data that it took to know G, m unless told.
+    of linearized passes over all data that G took, by default m.
     """
 
     def __init__(
@@ -94,7 +91,7 @@ class GaussNewton:
 
     def resolvent(self, h: Float[Array, ""]) -> Callable[[PyTree], PyTree]:
         """Return v ↦ (I + hA)⁻¹v = v − hGᵀ(I + hGGᵀ)⁻¹Gv (Woodbury), at the price of one Cholesky factorization."""
-        # Rounding may leave GGᵀ with eigenvalues a little below zero, which a very long step would blow up.
+        # Rounding may leave GGᵀ with slightly negative eigenvalues, which a very long step would amplify.
         slack = 1 + 4 * jnp.finfo(self.gram.dtype).eps * h * jnp.trace(self.gram)
         identity = jnp.eye(self.gram.shape[0], dtype=self.gram.dtype)
         factor = jax.scipy.linalg.cho_factor(slack * identity + h * self.gram, lower=True)
@@ -138,12 +135,18 @@ def knows_gram(problem: Problem, network: Any) -> bool:
     return eqx.filter_eval_shape(problem.output_gram, network) is not None
 
 
-def _is_stored(problem: Problem, network: Any, weights: PyTree) -> bool:
+def _is_stored(
+    problem: Problem, network: Any, weights: PyTree, *, entries: int = 2**22, entries_with_gram: int = 2**12
+) -> bool:
+    """Tell whether G is stored, having at most so many entries.
+
+    More than 2²² (32 MiB in float64) do not fit into a cache, and G is applied without being formed; where GGᵀ has a
+    closed form, that is faster much earlier.
+    """
     rank = problem.rank(network)
     assert rank is not None  # as the caller has looked
-    entries = rank * sum(leaf.size for leaf in jax.tree.leaves(weights))
-    most = _STORED_ENTRIES_BESIDE_A_GRAM if knows_gram(problem, network) else _STORED_ENTRIES
-    return entries <= most
+    most = entries_with_gram if knows_gram(problem, network) else entries
+    return rank * vectors.size_of(weights) <= most
 
 
 def _jacobian(problem: Problem, as_network: Callable[[PyTree], Any], weights: PyTree) -> PyTree:
@@ -169,3 +172,85 @@ def _outputs(
 def sum_of(terms: Iterable[Array]) -> Array:
     """Return the sum of arrays, without a zero to start from."""
     return functools.reduce(jnp.add, terms)
+
+
+def dominant_curvature(product: Callable[[PyTree], PyTree], start: PyTree, dimension: int) -> GaussNewton:
+    """Return A = GᵀG, the positive part of a symmetric operator on a Krylov space of the rows of `start`.
+
+    Its largest Ritz pairs are those of the operator, nearly, after few products; of the others A holds some average.
+    `product` maps a pytree to one of the same structure, `start` has a leading axis of rows. Costs `dimension` products
+    and some 2·dimension vectors.
+    """
+    dimension = min(dimension, vectors.size_of(start) // jax.tree.leaves(start)[0].shape[0])
+    space = krylov.begin(start, dimension)
+    space = jax.lax.fori_loop(0, dimension, lambda _, wider: krylov.widen(product, wider), space)
+    values, ritz = decomposition(space.projection())
+    basis = jax.tree.map(lambda leaf: leaf[: len(values)], space.basis)
+    rows = vectors.combination(jnp.sqrt(jnp.maximum(values, 0))[:, None] * ritz.T, basis)
+    return GaussNewton.of_rows(rows, dimension)
+
+
+class ResidualCurvature(eqx.Module):
+    """The part of C = H − GᵀG, residuals times second derivatives of the outputs, that curves most.
+
+    It is RᵀR, with `rows` R: C on its eigenvectors of largest absolute eigenvalue, those below zero left out. They are
+    followed along a path by subspace iteration: an update takes one product with C for each of the orthonormal
+    `directions`, which turns these towards the eigenvectors. `size` is the length of the longest product, a lower bound
+    of the norm of C. Rows and directions are the weights with a leading axis.
+    """
+
+    rows: PyTree
+    directions: PyTree
+    size: Float[Array, ""]
+
+    @classmethod
+    def unknown(cls, weights: PyTree, count: int) -> "ResidualCurvature":
+        """Return the state before the first update, for `count` directions, at most as many as there are weights.
+
+        They are odd functions of the weights, entry by entry: hidden units that are equal, which a flow keeps so, are
+        equal in every direction too. Random ones would lead a flow away from a saddle that it converges to.
+        """
+        count, unit = min(count, vectors.size_of(weights)), vectors.peak(weights)
+        rows = jax.tree.map(lambda leaf: _odd_chebyshev(leaf, count), vectors.divided(weights, unit))
+        directions = _orthonormal(rows)
+        return cls(jax.tree.map(jnp.zeros_like, directions), directions, jnp.zeros((), vectors.dtype_of(weights)))
+
+    def looked_at(self, product: Callable[[PyTree], PyTree], *, batched_up_to: int = 2**17) -> "ResidualCurvature":
+        """Return the state after one more update, `product` being v ↦ Cv.
+
+        The products are taken all at once if the directions have at most `batched_up_to` entries together, otherwise
+        one after the other, which needs less memory.
+        """
+        together = vectors.size_of(self.directions) <= batched_up_to
+        images = (jax.vmap(product) if together else lambda rows: jax.lax.map(product, rows))(self.directions)
+        projected = vectors.gram(self.directions, images)
+        values, turn = decomposition((projected + projected.T) / 2)
+        towards, images = (vectors.combination(turn.T, rows) for rows in (self.directions, images))
+        lengths = jax.vmap(vectors.norm)(images)
+        # A direction in the null space of C stays as it is: C may act on it later.
+        share = jnp.where(lengths > 0, 1 / jnp.where(lengths > 0, lengths, 1), 0)
+        turned = jax.tree.map(jnp.add, _times(share, images), _times(jnp.where(lengths > 0, 0.0, 1.0), towards))
+        rows = _times(jnp.sqrt(jnp.maximum(values, 0)), towards)
+        return ResidualCurvature(rows, _orthonormal(turned), jnp.max(lengths))
+
+
+def _odd_chebyshev(x: Array, count: int) -> Float[Array, "count ..."]:
+    """Return the Chebyshev polynomials T₁, T₃, T₅, … of every entry, in rows."""
+    before, rows = x, [x]
+    for _ in range(count - 1):
+        before, rows = rows[-1], [*rows, (4 * x**2 - 2) * rows[-1] - before]
+    return jnp.stack(rows)
+
+
+def _orthonormal(rows: PyTree) -> PyTree:
+    """Return orthonormal rows that span what `rows` do, which are of like lengths; rounding may leave some shorter."""
+    gram = vectors.gram(rows, rows)
+    identity = jnp.eye(gram.shape[0], dtype=gram.dtype)
+    # Weights that are all zero have no directions, and rows of zeros stay what they are.
+    slack = jnp.where(jnp.trace(gram) > 0, 10 * jnp.finfo(gram.dtype).eps * jnp.trace(gram), 1)
+    lower = jnp.linalg.cholesky(gram + slack * identity)
+    return vectors.combination(jax.scipy.linalg.solve_triangular(lower, identity, lower=True), rows)
+
+
+def _times(factors: Float[Array, " k"], rows: PyTree) -> PyTree:
+    return jax.vmap(vectors.scaled)(factors, rows)

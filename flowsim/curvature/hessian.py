@@ -8,9 +8,6 @@ import jax.numpy as jnp
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Float, PyTree
 
-# Weights up to which the whole matrix is decomposed sooner than Lanczos finds its ends.
-DENSE_UP_TO = 256
-
 Operator = Callable[[Float[Array, " p"]], Float[Array, " p"]]
 
 
@@ -45,3 +42,11 @@ def hessian_rows(objective: Callable[[PyTree], Float[Array, ""]], weights: PyTre
     """Return the Hessian as computed, row by row: symmetric up to rounding."""
     product, flat = hessian_operator(objective, weights)
     return eqx.filter_vmap(product)(jnp.eye(flat.size, dtype=flat.dtype))
+
+
+def is_decomposed(weights: PyTree, dense: bool | None = None, *, up_to: int = 256) -> bool:
+    """Tell whether to decompose the whole Hessian: as `dense` says; if it is `None`, for at most `up_to` weights.
+
+    Of so few, that finds the ends of the spectrum sooner than Lanczos does.
+    """
+    return sum(leaf.size for leaf in jax.tree.leaves(weights)) <= up_to if dense is None else dense

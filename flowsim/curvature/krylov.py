@@ -1,4 +1,4 @@
-"""An orthonormal basis that a symmetric operator widens, and that is rotated in place to be restarted."""
+"""Krylov spaces of symmetric operators: an orthonormal basis that is extended by products and restarted in place."""
 
 from collections.abc import Callable
 
@@ -13,8 +13,8 @@ from . import vectors
 class Krylov(eqx.Module):
     """Orthonormal rows v_0, v_1, … of which the first `filled` have been multiplied by the operator H.
 
-    The next `block` rows wait for it; those behind are void. `coupling[i, j]` = ⟨v_i, Hv_j⟩ for j < filled and every
-    row i that was there when v_j was multiplied: those up to j + block.
+    The next `block` rows are not multiplied yet, and those behind them are void. `coupling[i, j]` = ⟨v_i, Hv_j⟩ for
+    j < filled and all rows i up to j + block, which were there when v_j was multiplied.
     """
 
     basis: PyTree
@@ -23,13 +23,13 @@ class Krylov(eqx.Module):
 
     @property
     def block(self) -> int:
-        """The number of rows that wait."""
+        """The number of rows that are not multiplied yet."""
         return self.coupling.shape[0] - self.coupling.shape[1]
 
     def projection(self) -> Float[Array, "dimension dimension"]:
-        """Return VHVᵀ for the rows multiplied so far, the others as if they had the first Rayleigh quotient.
+        """Return VHVᵀ for the rows multiplied so far, with the first Rayleigh quotient on the rest of the diagonal.
 
-        That lies within the spectrum of VHVᵀ, so it is never mistaken for an end.
+        That lies within the spectrum of VHVᵀ, so it is never mistaken for one of its ends.
         """
         dimension = self.coupling.shape[1]
         upper = jnp.triu(self.coupling[:dimension])
@@ -37,7 +37,7 @@ class Krylov(eqx.Module):
         return upper + jnp.triu(upper, 1).T + jnp.diag(jnp.where(void, upper[0, 0], 0))
 
     def remainders(self, ritz: Float[Array, "dimension k"]) -> Float[Array, "larger k"]:
-        """Return what the operator makes of Ritz vectors outside the space, in terms of the rows that wait."""
+        """Return the residuals of Ritz vectors, as coefficients of the rows that are not multiplied yet."""
         waiting = jnp.arange(self.coupling.shape[0]) >= self.filled
         return jnp.where(waiting[:, None], self.coupling @ ritz, 0)
 
@@ -50,48 +50,48 @@ def begin(start: PyTree, dimension: int) -> Krylov:
 
     def add(index: Array, basis: PyTree) -> PyTree:
         vector = vectors.row(start, index)
-        return appended(basis, vectors.divided(vector, vectors.peak(vector)), index)[0]
+        return append(basis, vectors.divided(vector, vectors.peak(vector)), index)[0]
 
     first = jax.lax.fori_loop(0, block, add, first)
-    # Padded rather than new, so that the basis is sharded as the start; and at the end: one that is read before the
-    # loops that widen it, XLA makes a second time for them.
+    # Padded rather than allocated, so that the basis is sharded as the start; and padded last: XLA copies a basis that
+    # is read before the loops that extend it.
     basis = jax.tree.map(lambda leaf: jnp.pad(leaf, [(0, dimension)] + [(0, 0)] * (leaf.ndim - 1)), first)
     return Krylov(basis, jnp.zeros((rows, dimension), dtype), jnp.array(0))
 
 
-def widened(product: Callable[[PyTree], PyTree], space: Krylov) -> Krylov:
-    """Return the space with one more row multiplied, and what is new in its image added to the rows that wait."""
+def widen(product: Callable[[PyTree], PyTree], space: Krylov) -> Krylov:
+    """Return the space after one more product, whose component orthogonal to the basis is appended as a row."""
     image = product(vectors.row(space.basis, space.filled))
     unit = vectors.peak(image)
-    basis, column = appended(space.basis, vectors.divided(image, unit), space.filled + space.block)
+    basis, column = append(space.basis, vectors.divided(image, unit), space.filled + space.block)
     return Krylov(basis, space.coupling.at[:, space.filled].set(unit * column), space.filled + 1)
 
 
-def appended(basis: PyTree, vector: PyTree, index: Int[Array, ""]) -> tuple[PyTree, Float[Array, " rows"]]:
-    """Return the basis with a row made of `vector`, and the coefficients of `vector` in the rows."""
-    remainder, coefficients = _orthogonal(vector, basis, index)
+def append(basis: PyTree, vector: PyTree, index: Int[Array, ""]) -> tuple[PyTree, Float[Array, " rows"]]:
+    """Return the basis with a row for the new direction of `vector`, and the coefficients of `vector` in the rows."""
+    remainder, coefficients = _orthogonalize(vector, basis, index)
     length = vectors.norm(remainder)
-    # Where the space is exhausted, as for a Hessian of low rank, what is left is rounding: go on from elsewhere.
+    # Where the space is invariant, as for a Hessian of low rank, what is left is rounding: continue with a random row.
     exhausted = length <= 100 * jnp.finfo(length.dtype).eps * vectors.norm(vector)
-    new = jax.lax.cond(exhausted, lambda: _elsewhere(basis, index), lambda: vectors.divided(remainder, length))
+    new = jax.lax.cond(exhausted, lambda: _random_row(basis, index), lambda: vectors.divided(remainder, length))
     basis = jax.tree.map(lambda leaf, entries: leaf.at[index].set(entries), basis, new)
     return basis, coefficients.at[index].set(jnp.where(exhausted, 0, length))
 
 
-def _elsewhere(basis: PyTree, index: Int[Array, ""]) -> PyTree:
-    """Return a random unit vector at right angles to the first `index` rows; zero if they span everything.
+def _random_row(basis: PyTree, index: Int[Array, ""]) -> PyTree:
+    """Return a random unit vector orthogonal to the first `index` rows; zero if they span everything.
 
-    Whatever the exhausted space has left out, as the second copy of an eigenvalue, comes in from there.
+    It brings in what an invariant space leaves out, such as the second copy of an eigenvalue.
     """
     like = vectors.row(basis, 0)
-    remainder, _ = _orthogonal(vectors.scattered_like(like, index), basis, index)
+    remainder, _ = _orthogonalize(vectors.scattered_like(like, index), basis, index)
     spanned = index >= vectors.size_of(like)
     length = jnp.where(spanned, 1, vectors.norm(remainder))
     return vectors.scaled(jnp.where(spanned, 0, 1 / length), remainder)
 
 
-def _orthogonal(vector: PyTree, basis: PyTree, index: Int[Array, ""]) -> tuple[PyTree, Float[Array, " rows"]]:
-    """Return the part of `vector` at right angles to the first `index` rows, and its coefficients in them."""
+def _orthogonalize(vector: PyTree, basis: PyTree, index: Int[Array, ""]) -> tuple[PyTree, Float[Array, " rows"]]:
+    """Return the part of `vector` orthogonal to the first `index` rows, and its coefficients in them."""
     rows = jax.tree.leaves(basis)[0].shape[0]
     total = jnp.zeros(rows, vectors.dtype_of(vector))
     # Twice is enough (Kahan; Parlett 1980, section 6.9).
@@ -102,20 +102,20 @@ def _orthogonal(vector: PyTree, basis: PyTree, index: Int[Array, ""]) -> tuple[P
     return vector, total
 
 
-def restarted(
+def restart(
     space: Krylov, values: Float[Array, " k"], ritz: Float[Array, "dimension k"], count: Int[Array, ""]
 ) -> Krylov:
-    """Return the space of k Ritz vectors, of which the first `count` are worked out, followed by the rows that wait.
+    """Return the space of k Ritz vectors, of which the first `count` are computed, and the rows not multiplied yet.
 
-    The basis is turned by Householder reflections, each of which updates it in place with one vector to spare: a matrix
-    product would need k of them.
+    The basis is rotated by Householder reflections, each of which updates it in place with the memory of one more
+    vector; a matrix product would need k.
     """
     kept, block = len(values), space.block
     remainder = jax.lax.dynamic_slice_in_dim(space.coupling @ ritz, space.filled, block)
     filled = jnp.arange(ritz.shape[0]) < space.filled
-    basis, signs = _turned(space.basis, jnp.where(filled[:, None], ritz, 0), count)
+    basis, signs = _rotate(space.basis, jnp.where(filled[:, None], ritz, 0), count)
     waiting = jax.tree.map(lambda leaf: jax.lax.dynamic_slice_in_dim(leaf, space.filled, block), basis)
-    # A fusion of reading and writing would have XLA copy the basis.
+    # Without the barrier XLA fuses reading with writing, and copies the basis.
     waiting, basis = jax.lax.optimization_barrier((waiting, basis))
     basis = jax.tree.map(lambda leaf, entries: leaf.at[kept : kept + block].set(entries), basis, waiting)
     coupling = jnp.zeros_like(space.coupling).at[jnp.arange(kept), jnp.arange(kept)].set(values)
@@ -123,8 +123,8 @@ def restarted(
     return Krylov(basis, coupling, jnp.array(kept))
 
 
-def _turned(basis: PyTree, ritz: Float[Array, "dimension k"], count: Int[Array, ""]) -> tuple[PyTree, Array]:
-    """Return the basis turned so that its first `count` rows are Ritz vectors times the signs also returned."""
+def _rotate(basis: PyTree, ritz: Float[Array, "dimension k"], count: Int[Array, ""]) -> tuple[PyTree, Array]:
+    """Return the basis rotated so that its first `count` rows are Ritz vectors up to signs, and these signs."""
     dimension = ritz.shape[0]
     behind = jax.tree.leaves(basis)[0].shape[0] - dimension
 
@@ -136,13 +136,13 @@ def _turned(basis: PyTree, ritz: Float[Array, "dimension k"], count: Int[Array, 
         normal = column.at[index].add(-image)
         normal = normal / jnp.linalg.norm(normal)
         ritz = ritz - 2 * jnp.outer(normal, normal @ ritz)
-        return _reflected(basis, jnp.pad(normal, (0, behind))), ritz, signs.at[index].set(jnp.sign(image))
+        return _reflect(basis, jnp.pad(normal, (0, behind))), ritz, signs.at[index].set(jnp.sign(image))
 
     basis, _, signs = jax.lax.fori_loop(0, count, reflect, (basis, ritz, jnp.ones(ritz.shape[1], ritz.dtype)))
     return basis, signs
 
 
-def _reflected(basis: PyTree, normal: Float[Array, " rows"]) -> PyTree:
+def _reflect(basis: PyTree, normal: Float[Array, " rows"]) -> PyTree:
     def of_leaf(leaf: Array, along: Array) -> Array:
         return leaf - 2 * jnp.expand_dims(normal.astype(leaf.dtype), range(1, leaf.ndim)) * along[None]
 

@@ -12,12 +12,10 @@ from ..formatting.presentation import Shown, register_view
 from ..networks import split, weight_dtype
 from ..problems import Problem
 from . import vectors
+from .differentiable_sharpness import differentiable_sharpness
 from .eigenpair import Eigenpair, Eigenpairs
-from .ends import end_pairs
+from .hessian_eigenpairs import end_pairs
 from .line import Rows, after, certified, is_no_number, view_of_rows
-from .sharpness_slope import differentiable_sharpness
-
-_WIDER, _WIDER_UP_TO = 96, 2**20
 
 
 def sharpness(
@@ -41,9 +39,10 @@ def sharpness(
     if isinstance(found.value, Tracer):
         # Added rather than chosen: what is not certified has no derivative either.
         return found.value + jnp.where(found.converged, 0, jnp.nan).astype(found.value.dtype)
-    if not bool(found.converged) and np.isfinite(found.value) and _size(network) <= _WIDER_UP_TO:
-        # Where many eigenvalues lie within 1e-6 of the largest, wider spaces tell them apart sooner.
-        found = end_pairs(network, problem, dense=False, dimension=_WIDER, rtol=rtol).pair(0)
+    if not bool(found.converged) and np.isfinite(found.value) and _size(network) <= 2**20:
+        # Where many eigenvalues lie within 1e-6 of the largest, wider spaces tell them apart sooner: 96 vectors, which
+        # take less than a gigabyte up to 2²⁰ weights.
+        found = end_pairs(network, problem, dense=False, dimension=96, rtol=rtol).pair(0)
     if not bool(found.converged):
         raise RuntimeError(
             f"the sharpness is not certified: best value {float(found.value):.6g} with residual "
@@ -72,7 +71,7 @@ def top_eigenpair(
     another shape, and outside jit for one that is zero or not finite; for a dimension below 3; for an `rtol` that
     the precision of the weights cannot meet.
     """
-    block = None if start is None else _checked_start(network, start)
+    block = None if start is None else _check_start(network, start)
     found = end_pairs(
         network, problem, dense=dense, start=block, dimension=dimension, rtol=rtol, max_restarts=max_restarts
     )
@@ -158,7 +157,7 @@ def _size(network: PyTree) -> int:
     return vectors.size_of(split(network)[0])
 
 
-def _checked_start(network: PyTree, start: ArrayLike) -> PyTree:
+def _check_start(network: PyTree, start: ArrayLike) -> PyTree:
     """Return the start as weights with a leading axis of one."""
     size, start = _size(network), jnp.asarray(start, weight_dtype(network))
     if start.shape != (size,):

@@ -1,4 +1,4 @@
-"""The third derivative of the risk, contracted with a few directions: how curvature changes with the weights."""
+"""The third derivative of the risk on a few directions, and with it the gradient of the sharpness over the weights."""
 
 from collections.abc import Callable
 from functools import partial
@@ -7,12 +7,15 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Int, PyTree
+from jaxtyping import Array, Bool, Float, Int, PyTree
 
 from ..networks import cast, split, weight_dtype
 from ..problems import Problem, check_problem
 from ..runtime.compiling import compiled
 from . import vectors
+from .eigenpair import Eigenpairs, checked_rtol
+from .hessian_eigenpairs import end_pairs
+from .line import after, certified, is_no_number, scalar_of
 
 Objective = Callable[[PyTree], Float[Array, ""]]
 
@@ -33,7 +36,7 @@ class Contractions(eqx.Module):
 
     def gradient(self, one: int, other: int) -> PyTree:
         """Return T_ij as the weights; T_ij = T_ji."""
-        return vectors.row(self.gradients, int(_places(self.hessian.shape[0])[one, other]))
+        return vectors.row(self.gradients, int(_pair_indices(self.hessian.shape[0])[one, other]))
 
 
 def contraction(objective: Objective, weights: PyTree, one: PyTree, other: PyTree) -> tuple[PyTree, PyTree]:
@@ -61,7 +64,7 @@ def contractions(network: PyTree, problem: Problem, directions: PyTree) -> Contr
     weights, rest = split(network)
     problem = cast(problem, weight_dtype(network))
     directions, _ = split(directions)
-    count = _checked_count(weights, directions)
+    count = _check_directions(weights, directions)
 
     def objective(moved: PyTree) -> Float[Array, ""]:
         return problem.objective(eqx.combine(moved, rest))
@@ -74,19 +77,19 @@ def contractions(network: PyTree, problem: Problem, directions: PyTree) -> Contr
     gradients, hessian = jax.lax.map(of_pair, jnp.stack(jnp.triu_indices(count), axis=1))
     gram = vectors.gram(gradients, gradients) / 2
     sharpening = -vectors.inner_products(gradients, jax.grad(objective)(weights))
-    places = _places(count)
-    return Contractions(gradients, gram[places][:, :, places], sharpening[places], hessian[places])
+    indices = _pair_indices(count)
+    return Contractions(gradients, gram[indices][:, :, indices], sharpening[indices], hessian[indices])
 
 
-def _places(count: int) -> Int[np.ndarray, "k k"]:
-    """Return where the pair (i, j) stands among those with i ≤ j."""
-    places = np.zeros((count, count), int)
+def _pair_indices(count: int) -> Int[np.ndarray, "k k"]:
+    """Return the index of the pair (i, j) among those with i ≤ j."""
+    indices = np.zeros((count, count), int)
     upper = np.triu_indices(count)
-    places[upper] = np.arange(len(upper[0]))
-    return np.maximum(places, places.T)
+    indices[upper] = np.arange(len(upper[0]))
+    return np.maximum(indices, indices.T)
 
 
-def _checked_count(weights: PyTree, directions: PyTree) -> int:
+def _check_directions(weights: PyTree, directions: PyTree) -> int:
     """Return the number k of directions; `ValueError` where they are no rows of weights."""
     leaves, shapes = jax.tree.leaves(directions), [jnp.shape(leaf) for leaf in jax.tree.leaves(directions)]
     expected = [leaf.shape for leaf in jax.tree.leaves(weights)]
@@ -99,3 +102,98 @@ def _checked_count(weights: PyTree, directions: PyTree) -> int:
             "jax.tree.map(lambda leaf: leaf[None], direction) for one"
         )
     return leaves[0].shape[0]
+
+
+class SharpnessGradient(eqx.Module):
+    """The sharpness S = λ_max(H), its gradient ∇S = ∇_W(uᵀH(W)u) at fixed u, and how well both are known.
+
+    `value`, `vector` (u, of length one, as the weights) and `residual` are as in `Eigenpair`; `gradient` is as the
+    weights. `gap` is the least distance of `value` to the second eigenvalue, whose own residual is taken off; infinite
+    for one weight. `angle`, in radians, bounds that between `vector` and the eigenvector: sin θ ≤ residual/gap (Davis
+    and Kahan 1970; Parlett 1998, theorem 11.7.1), and is π/2 where nothing is known.
+
+    To first order ∇S is off by 2 sin θ ‖Mw‖, for M = D³R[u, ·, ·] and some unit w at right angles to u.
+    `relative_error` is the estimate 2 sin θ ‖M‖/‖∇S‖ of that, rounding apart: an estimate, not a bound, as ‖M‖ is
+    approached from below by ‖Mg‖, g = ∇S/‖∇S‖. NaN where ∇S = 0.
+
+    `converged` says that both eigenvalues are certified, and the angle is at most √rtol: half of the digits. Otherwise
+    the largest eigenvalue is not simple to the precision asked for, and S may have no derivative here. `products`
+    counts the Hessian–vector products of the search. `repr` is a line.
+    """
+
+    value: Float[Array, ""]
+    gradient: PyTree
+    vector: PyTree
+    residual: Float[Array, ""]
+    gap: Float[Array, ""]
+    angle: Float[Array, ""]
+    relative_error: Float[Array, ""]
+    converged: Bool[Array, ""]
+    products: Int[Array, ""]
+
+    def __repr__(self) -> str:
+        error = (
+            "" if is_no_number(self.relative_error) else f", ∇S to {scalar_of(self.relative_error, '.1g')} of itself"
+        )
+        sure = certified(self.value, self.residual, self.converged)
+        return f"SharpnessGradient(S = {sure}{error}{after(self.products)})"
+
+
+@partial(compiled, few_calls=True)
+def sharpness_gradient(
+    network: PyTree,
+    problem: Problem,
+    *,
+    dense: bool | None = None,
+    dimension: int | None = None,
+    rtol: float | None = None,
+    max_restarts: int = 500,
+) -> SharpnessGradient:
+    """Return the sharpness and its gradient over the weights, a third derivative of the risk.
+
+    Lanczos finds the two largest eigenpairs, from a block of two vectors, which sees an eigenvalue that is there twice.
+    Then ∇S = d²/ds² ∇R(W + su) at s = 0, forward over forward over reverse, at the price of some two products, and as
+    much for the estimate of its error. Memory: that of `top_eigenpairs` for two, some 57 times the weights. Options,
+    their defaults and errors are as there: it raises `ValueError` for those that cannot be right. Works under `jax.jit`
+    and `jax.vmap`.
+    """
+    weights, rest = split(network)
+    count = min(2, vectors.size_of(weights))
+    options = {"dense": dense, "dimension": dimension, "rtol": rtol, "max_restarts": max_restarts}
+    pairs = end_pairs(network, problem, largest=count, block=count, **options)
+    problem = cast(problem, weight_dtype(network))
+
+    def objective(moved: PyTree) -> Float[Array, ""]:
+        return problem.objective(eqx.combine(moved, rest))
+
+    vector, gap = vectors.row(pairs.vectors, 0), _gap(pairs)
+    sine = jnp.where(gap > 0, jnp.minimum(1, pairs.residuals[0] / gap), 1)
+    half = jnp.sqrt(jnp.asarray(checked_rtol(rtol, sine.dtype), sine.dtype))
+    gradient, reach = _gradient(objective, weights, vector)
+    return SharpnessGradient(
+        value=pairs.values[0],
+        gradient=gradient,
+        vector=vector,
+        residual=pairs.residuals[0],
+        gap=gap,
+        angle=jnp.arcsin(sine),
+        relative_error=2 * sine * reach,
+        converged=jnp.all(pairs.converged) & (sine <= half),
+        products=pairs.products,
+    )
+
+
+def _gap(pairs: Eigenpairs) -> Float[Array, ""]:
+    """Return the least distance of the first value to all eigenvalues from the second on."""
+    if len(pairs.values) == 1:
+        return jnp.full_like(pairs.values[0], jnp.inf)
+    return jnp.maximum(pairs.values[0] - pairs.values[1] - pairs.residuals[1], 0)
+
+
+def _gradient(objective: Objective, weights: PyTree, vector: PyTree) -> tuple[PyTree, Float[Array, ""]]:
+    """Return ∇S, and ‖Mg‖/‖∇S‖ for its direction g, of which M = D³R[u, ·, ·] makes ∇S from u."""
+    _, gradient = contraction(objective, weights, vector, vector)
+    size = vectors.norm(gradient)
+    direction = vectors.divided(gradient, jnp.where(size > 0, size, 1))
+    _, further = contraction(objective, weights, vector, direction)
+    return gradient, jnp.where(size > 0, vectors.norm(further) / size, jnp.nan)

@@ -1,6 +1,6 @@
-"""Vectors that are pytrees, and rows of them: pytrees with one more axis in front.
+"""Linear algebra of vectors that are pytrees, and of rows of them: pytrees with one more axis in front.
 
-Nothing here brings the leaves together into one array, so each keeps its own sharding.
+Leaves are never concatenated, so each keeps its own sharding.
 """
 
 import functools
@@ -62,7 +62,7 @@ def scaled(factor: Array, vector: PyTree) -> PyTree:
 
 
 def divided(vector: PyTree, divisor: Array) -> PyTree:
-    """Return vector / divisor, where 1/divisor may not be a number of its own."""
+    """Return vector / divisor, where 1/divisor may overflow."""
     return jax.tree.map(lambda leaf: leaf / divisor.astype(leaf.dtype), vector)
 
 
@@ -72,18 +72,17 @@ def difference(one: PyTree, other: PyTree) -> PyTree:
 
 
 def peak(vector: PyTree) -> Float[Array, ""]:
-    """Return the largest absolute entry, or one for the zero vector: what to divide by before squaring."""
+    """Return the largest absolute entry, or one for the zero vector: a divisor that avoids overflow in squares."""
     largest = [jnp.max(jnp.abs(leaf), initial=0) for leaf in jax.tree.leaves(vector)]
     found = jnp.max(jnp.stack([value.astype(dtype_of(vector)) for value in largest]))
     return jnp.where(found == 0, 1, found)
 
 
 def scattered_like(vector: PyTree, seed: int | Int[Array, ""]) -> PyTree:
-    """Return pseudo-random entries in [−1, 1), a fixed function of their place, shaped and sharded as the vector.
+    """Return pseudo-random entries in [−1, 1), a fixed function of their index, shaped and sharded as the vector.
 
-    Where the vector is not a number, neither is what is returned.
-
-    An integer hash (Wellons 2018, "lowbias32") compiles in a fraction of the time of `jax.random`, and needs no key.
+    They are NaN where the vector is. An integer hash (Wellons 2018, "lowbias32") compiles in a fraction of the time of
+    `jax.random`, and needs no key.
     """
     leaves, structure = jax.tree.flatten(vector)
     drawn = [_scattered(leaf, seed, number) for number, leaf in enumerate(leaves)]
@@ -91,8 +90,8 @@ def scattered_like(vector: PyTree, seed: int | Int[Array, ""]) -> PyTree:
 
 
 def _placed_like(leaf: Array, entries: Array) -> Array:
-    # XLA gives the operands of one operation on entries one sharding. The operation must use the leaf, or it is
-    # simplified away before shardings are chosen; of all uses this one changes nothing that a result depends on.
+    # XLA gives the operands of an elementwise operation one sharding. The operation must use the leaf, or it is
+    # simplified away before shardings are chosen; this use changes no result.
     return jnp.where(jnp.isnan(leaf), leaf, entries)
 
 

@@ -1,4 +1,4 @@
-"""Where samples come from."""
+"""Data sources, and the samples that they return."""
 
 from .arrays import DataError as DataError, paired_arrays as paired_arrays, real_array as real_array
 from .classes import ClassSource as ClassSource, Labelled as Labelled
@@ -9,8 +9,7 @@ from .gaussian import (
 )
 from .images_cifar10 import Cifar10 as Cifar10
 from .images_digits import Digits as Digits
-from .labelled_file import LabelledFile as LabelledFile
 from .scaling import standardize as standardize, unit_regressor as unit_regressor
 from .source import SOURCES as SOURCES, Data as Data, DataSource as DataSource, check_data as check_data
 from .table import read_labelled as read_labelled, read_table as read_table
-from .table_file import FileData as FileData
+from .table_file import FileData as FileData, LabelledFile as LabelledFile

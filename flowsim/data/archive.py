@@ -1,4 +1,4 @@
-"""Arrays in NPZ archives, whose heads are looked at before anything is unpacked."""
+"""Arrays in NPZ archives, whose headers are checked before anything is unpacked."""
 
 import io
 import math
@@ -12,8 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..runtime.memory import beyond_memory
-from .arrays import DataError
-from .naming import Names, known, refuse_repeated
+from .arrays import DataError, Names, check_names, check_unique
 
 _CORRUPT = (zipfile.BadZipFile, zlib.error, EOFError, RuntimeError, ValueError)
 
@@ -29,7 +28,7 @@ def read_archive(
     with _archive(file) as archive:
         available = {name.removesuffix(".npy"): None for name in archive.namelist() if name.endswith(".npy")}
         y_name, X_name = (_only(f"{file}, {role}", name, available) for role, name in roles.items())
-        refuse_repeated(f"{file}, target and features", "array", [y_name, X_name])
+        check_unique(f"{file}, target and features", "array", [y_name, X_name])
         X_place, y_place = f"{file}, array {X_name!r}", f"{file}, array {y_name!r}"
         heads = [_head(archive, X_name, place=X_place), _head(archive, y_name, place=y_place)]
         check(*heads, X_place=X_place, y_place=y_place)
@@ -41,7 +40,7 @@ def read_archive(
 def _only(place: str, chosen: Names, available: Collection[str]) -> str:
     if not isinstance(chosen, str):
         raise DataError(f"{place}: found {chosen!r}: expected the name of one array")
-    return known(place, "array", chosen, available)[0]
+    return check_names(place, "array", chosen, available)[0]
 
 
 def _archive(file: Path) -> zipfile.ZipFile:
@@ -53,7 +52,7 @@ def _archive(file: Path) -> zipfile.ZipFile:
 
 @dataclass(frozen=True)
 class _Head:
-    """What an archive says of one of its arrays before it is unpacked, and how many bytes it takes then."""
+    """The header of an array in an archive, and how many bytes it takes unpacked."""
 
     shape: tuple[int, ...]
     dtype: np.dtype
@@ -66,7 +65,7 @@ class _Head:
 
 
 def _head(archive: zipfile.ZipFile, name: str, *, place: str) -> _Head:
-    """Read the head of an array alone: a few kilobytes of an archive may unpack to any size."""
+    """Read the header of an array alone: a few kilobytes of an archive may unpack to any size."""
     try:
         with archive.open(f"{name}.npy") as stream:
             version = np.lib.format.read_magic(stream)

@@ -1,14 +1,19 @@
-"""What can be computed with: finite real numbers in arrays of the right shape, or a message that says where not."""
+"""Checks of data: finite real numbers in arrays of the right shape, under known names; errors say where not."""
 
+import difflib
 import math
+import reprlib
+from collections import Counter
+from collections.abc import Collection, Sequence
+from itertools import islice
 from typing import Protocol
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 Array = NDArray[np.float64]
+Names = str | Sequence[str]
 
-_MOST_COLOURS = 4  # red, green, blue, and opacity
 _AXES_OF_IMAGES = ("channel", "row", "column")
 _SHAPES = {1: "(n,)", 2: "(n, columns)", 3: "(n, height, width)", 4: "(n, channels, height, width)"}
 
@@ -53,16 +58,16 @@ def check_pair(X: HasShape, y: HasShape, *, X_place: str, y_place: str) -> None:
 def check_labelled(X: HasShape, y: HasShape, *, X_place: str, y_place: str) -> None:
     """Raise `DataError` for what are not X (n, d), or images, and labels (n,), of real numbers."""
     check_kind(X, (2, 3, 4), place=X_place)
-    _refuse_channels_last(X, place=X_place)
+    _check_channels_first(X, place=X_place)
     check_kind(y, (1,), place=y_place)
     if X.shape[0] != y.shape[0]:
         samples = f"{X_place} has {X.shape[0]} samples and {y_place} has {y.shape[0]} labels"
         raise DataError(f"{samples}: expected one label for each sample")
 
 
-def _refuse_channels_last(X: HasShape, *, place: str) -> None:
-    """Raise `DataError` for images whose last axis is as short as that of colours, and no other one is."""
-    if len(X.shape) == 4 and X.shape[3] <= _MOST_COLOURS < min(X.shape[1:3]):
+def _check_channels_first(X: HasShape, *, place: str) -> None:
+    """Raise `DataError` for images whose last axis alone is as short as red, green, blue and opacity."""
+    if len(X.shape) == 4 and X.shape[3] <= 4 < min(X.shape[1:3]):
         raise DataError(
             f"{place} has shape {X.shape}, as of images with their channels last: expected {_SHAPES[4]}; save "
             "X.transpose(0, 3, 1, 2)"
@@ -83,11 +88,11 @@ def real_array(given: ArrayLike, dimensions: tuple[int, ...], *, place: str) -> 
     check_kind(array, dimensions, place=place)
     with np.errstate(over="ignore"):  # what float64 has no number for is refused below
         array = array.astype(np.float64)
-    refuse_not_finite(array, place=place)
+    check_finite(array, place=place)
     return array
 
 
-def refuse_not_finite(array: NDArray, *, place: str) -> None:
+def check_finite(array: NDArray, *, place: str) -> None:
     """Raise `DataError` for an entry that is not finite, with its place in the array."""
     bad = np.argwhere(~np.isfinite(array))
     if bad.size:
@@ -110,3 +115,29 @@ def not_finite(place: str, number: float, *, found: str) -> DataError:
     """Return the error for a `number`, written as `found`, that is missing (NaN) or infinite."""
     fault = "missing" if math.isnan(number) else "infinite"
     return DataError(f"{place}: the value is {fault} ({found!r}): expected a finite number; fill it in or drop the row")
+
+
+def check_names(place: str, kind: str, chosen: Names, available: Collection[str], *, compared: int = 1000) -> list[str]:
+    """Return the chosen names; `available` are looked up, so that their number costs nothing.
+
+    Raises `DataError` where there is none, or no `kind`, a column or an array, of that name; it suggests the nearest of
+    the first `compared` names.
+    """
+    names = [chosen] if isinstance(chosen, str) else list(chosen)
+    listing = ", ".join(map(reprlib.repr, islice(available, 20))) + (", ..." if len(available) > 20 else "")
+    if not names:
+        raise DataError(f"{place}: no {kind} is named or left: expected at least one of {listing}")
+    for name in names:
+        if name not in available:
+            folded = {other.casefold(): other for other in islice(available, compared)}
+            nearest = difflib.get_close_matches(str(name).casefold(), folded, n=1)
+            hint = f" (did you mean {folded[nearest[0]]!r}?)" if nearest else ""
+            raise DataError(f"{place}: there is no {kind} {reprlib.repr(name)}{hint}: expected one of {listing}")
+    return names
+
+
+def check_unique(place: str, kind: str, names: Sequence[str]) -> None:
+    """Raise `DataError` for a name that stands there twice."""
+    for name, count in Counter(names).items():
+        if count > 1:
+            raise DataError(f"{place}: {kind} {name!r} is named {count} times: expected once")

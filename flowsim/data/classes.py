@@ -1,4 +1,4 @@
-"""Samples of classes: which of them are used, how they are split, and the scale of their inputs."""
+"""Data with class labels: choice of classes and samples, split, and scaling of inputs."""
 
 from abc import abstractmethod
 from collections.abc import Iterator
@@ -19,16 +19,13 @@ from .arrays import DataError
 from .scaling import standardize_together
 from .source import Data, DataSource, Labels, Samples
 
-_MOST_LISTED = 12
-_BYTES = 16  # of an input: as it is, and scaled
-
 
 @dataclass(frozen=True)
 class Labelled:
     """Samples X (n, …) and the labels (n,) of their classes as they were read.
 
-    `limits` are the least and the largest number that an input can be, where that is known. `others` are further
-    samples and labels, where the source itself has some to be held out.
+    `limits` are the range of the inputs, where it is known. `others` are further samples and labels, where the source
+    has a test set of its own.
     """
 
     X: NDArray
@@ -49,10 +46,10 @@ ClassName = Annotated[Any, AfterValidator(_class_name), WithJsonSchema({"type": 
 
 
 class ClassSource(DataSource):
-    """Where samples of classes come from: the labels become the numbers 0, …, K − 1 of classes, in sorted order.
+    """A source of samples with class labels, which become the indices 0, …, K − 1 of the sorted labels.
 
-    A kind says in `read` where samples are, and has these options. Neither the numbers of classes nor what a loss makes
-    of them, ones and zeros or ±1, are ever centred or scaled.
+    A kind defines `read`, and has these options. Labels are never centred or scaled, whether they are indices, one-hot
+    rows or ±1.
     """
 
     classes: Annotated[tuple[ClassName, ...], AfterValidator(distinct)] | None = Field(default=None, examples=[[0, 1]])
@@ -78,7 +75,8 @@ class ClassSource(DataSource):
             names = self._names(found.labels)
             training, held_out = self._drawn(found, names, rng)
         count = len(training[0]) + len(held_out[0])
-        if beyond := beyond_memory(_BYTES * count * int(np.prod(found.X.shape[1:]))):
+        # Every number is there twice in float64: as it is, and scaled.
+        if beyond := beyond_memory(2 * 8 * count * int(np.prod(found.X.shape[1:]))):
             raise DataError(f"{count} samples take {beyond}: expected fewer; write samples: 1000")
         inputs, test_inputs = self._scaled(training[0], held_out[0], found.limits)
         numbers, test_numbers = (np.searchsorted(names, part[1]) for part in (training, held_out))
@@ -87,7 +85,7 @@ class ClassSource(DataSource):
 
     @contextmanager
     def _named(self, folder: Path) -> Iterator[None]:
-        """Have errors say first which file the samples are from, where they are from one."""
+        """Prefix errors with the file of the samples, where there is one."""
         try:
             yield
         except DataError as error:
@@ -99,7 +97,7 @@ class ClassSource(DataSource):
         return self.test_samples > 0
 
     def refusals(self) -> Iterator[PydanticCustomError]:
-        """Yield that there is but one class, and that there are not two for labels ±1."""
+        """Yield errors for a single class, and for labels ±1 of other than two classes."""
         if self.classes is None:
             return
         found = f"{len(self.classes)} of them"
@@ -110,7 +108,7 @@ class ClassSource(DataSource):
             yield refusal(found=f"{found} beside labels ±1", expected="two", write=write, at=("classes",))
 
     def predicted_numbers(self, classes: int) -> int | None:
-        """Return how many numbers a network predicts for so many classes; None where that is the loss's decision."""
+        """Return the number of outputs for so many classes; None where the loss decides it."""
         classes = classes if self.classes is None else len(self.classes)
         return {"auto": None, "sign": 1}.get(self.labels, classes)
 
@@ -122,8 +120,8 @@ class ClassSource(DataSource):
             wanted = [str(name) if text else name for name in self.classes]
             for name in wanted:
                 if name not in known.tolist():
-                    listing = ", ".join(map(repr, known.tolist()[:_MOST_LISTED]))
-                    more = ", …" if len(known) > _MOST_LISTED else ""
+                    listing = ", ".join(map(repr, known.tolist()[:12]))
+                    more = ", …" if len(known) > 12 else ""
                     raise DataError(f"classes: no sample has the label {name!r}: expected some of {listing}{more}")
             known = np.unique(np.array(wanted, known.dtype))
         if len(known) < 2:
@@ -131,10 +129,9 @@ class ClassSource(DataSource):
         return known
 
     def _drawn(self, found: Labelled, names: NDArray, rng: np.random.Generator) -> tuple[Samples, Samples]:
-        """Return the samples to train on and those held out, with their labels, in the order in which they stood.
+        """Return the training and the test samples with their labels, each in the original order.
 
-        Of one permutation the first are trained on and the last held out, so that either number leaves the other set
-        as it is.
+        The first of one permutation are trained on and the last held out, so neither number changes the other set.
         """
         order = rng.permutation(np.flatnonzero(np.isin(found.labels, names)))
         whole, others, room = (found.X, found.labels), order, len(order) - self.test_samples

@@ -17,7 +17,6 @@ from .arrays import Array, DataError
 from .scaling import unit_regressor
 from .source import SOURCES, Data, DataSource
 
-_COPIES = 4  # of the data are there at once, at least, when the regressor is made one of unit norm
 LARGEST_NOISE = 1e100  # whose square is a float, and so is a sum of squares
 
 
@@ -69,10 +68,11 @@ class GaussianData(DataSource):
         for key, number in numbers.items():
             if number > MOST_NUMBERS:
                 yield too_large(f"a matrix of {number} numbers", key, (key,))
-        samples = self.samples + self.test_samples
-        if beyond := beyond_memory(8 * _COPIES * samples * (self.features + self.outputs)):
+        # So many copies of the data are there at once, at least, when the regressor is scaled to norm one.
+        samples, copies = self.samples + self.test_samples, 4
+        if beyond := beyond_memory(8 * copies * samples * (self.features + self.outputs)):
             yield refusal(
-                found=f"{samples} samples of {self.features + self.outputs} numbers, in {_COPIES} copies: {beyond}",
+                found=f"{samples} samples of {self.features + self.outputs} numbers, in {copies} copies: {beyond}",
                 expected="data that fit",
                 write="fewer samples or features",
                 at=("samples",),

@@ -1,5 +1,6 @@
 """The kind of data called cifar10: the binary files of CIFAR-10, which a user has downloaded."""
 
+import math
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, ClassVar
@@ -16,8 +17,6 @@ from .classes import ClassSource, Labelled
 from .source import SOURCES
 
 _SHAPE, _CLASSES, _BATCH = (3, 32, 32), 10, 10_000
-_RECORD = 1 + 3 * 32 * 32  # a byte for the label, then the pixels: all red ones row by row, all green, all blue
-_LARGEST = 255.0
 _SOURCE = "the CIFAR-10 binary version"
 
 Batch = Annotated[int, Field(ge=1, le=5), WHOLE]
@@ -44,7 +43,7 @@ class Cifar10(ClassSource):
         parts = [read_batch(folder / name) for name in self._training_files()]
         X, labels = (np.concatenate(arrays) for arrays in zip(*parts, strict=True))
         others = next((read_batch(folder / name) for name in self._test_files()), None)
-        return Labelled(X, labels, (0.0, _LARGEST), others)
+        return Labelled(X, labels, (0.0, 255.0), others)
 
     def dimensions(self) -> tuple[int, int | None]:
         """Return the number of inputs, and of what is to be predicted."""
@@ -85,14 +84,17 @@ def read_batch(file: Path) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
 
     Raises `DataError` for a size that is not that of whole records, and for labels beyond 9.
     """
+    record = 1 + math.prod(
+        _SHAPE
+    )  # a byte for the label, then the pixels: all red ones row by row, all green, all blue
     try:
         content = np.fromfile(file, np.uint8)
     except OSError as error:
         raise DataError(f"{file}: the file cannot be read: {error.strerror or error}") from error
-    if content.size == 0 or content.size % _RECORD:
-        expected = f"a multiple of {_RECORD} (a byte for the label and 3072 of pixels), as in {_SOURCE}"
+    if content.size == 0 or content.size % record:
+        expected = f"a multiple of {record} (a byte for the label and 3072 of pixels), as in {_SOURCE}"
         raise DataError(f"{file}: the file has {content.size} bytes: expected {expected}")
-    records = content.reshape(-1, _RECORD)
+    records = content.reshape(-1, record)
     labels = records[:, 0].astype(np.int64)
     if labels.max() >= _CLASSES:
         number = int(np.argmax(labels >= _CLASSES))

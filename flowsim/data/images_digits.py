@@ -10,7 +10,6 @@ from .source import SOURCES
 
 _FILE = "digits.npz"  # digits.md beside it says where they come from
 _SHAPE, _CLASSES, _SAMPLES = (1, 8, 8), 10, 1797
-_LARGEST = 16.0
 
 
 @SOURCES.register("digits")
@@ -21,7 +20,7 @@ class Digits(ClassSource):
         """Read the images that are shipped, whose inputs are whole numbers from 0 to 16."""
         with (files("flowsim.data") / _FILE).open("rb") as stream, np.load(stream) as archive:
             X, y = archive["X"], archive["y"]
-        return Labelled(X.reshape(-1, *_SHAPE), y.astype(np.int64), limits=(0.0, _LARGEST))
+        return Labelled(X.reshape(-1, *_SHAPE), y.astype(np.int64), limits=(0.0, 16.0))
 
     def dimensions(self) -> tuple[int, int | None]:
         """Return the number of inputs, and of what is to be predicted."""

@@ -5,11 +5,6 @@ from numpy.typing import ArrayLike
 
 from .arrays import Array, DataError, paired_arrays, real_array
 
-# A column that varies by no more than this many rounding errors of its largest entry is constant: a computed
-# constant (0.1 + 0.2 beside 0.3) differs from itself by one or two, and its spread means nothing.
-_ROUNDING_ERRORS = 8
-_LARGEST_EXPONENT = np.finfo(float).maxexp
-
 
 def unit_regressor(X: ArrayLike, y: ArrayLike) -> Array:
     """Return y / ‖w*‖, for which the least-squares regressor of minimal norm has norm one.
@@ -33,7 +28,7 @@ def unit_regressor(X: ArrayLike, y: ArrayLike) -> Array:
             "expected a y that is not orthogonal to every column of X"
         )
     scaled = y * (singular[0] / np.linalg.norm(explained.T / relative[kept]))
-    if np.frexp(np.abs(scaled).max())[1] + exponent > _LARGEST_EXPONENT:
+    if np.frexp(np.abs(scaled).max())[1] + exponent > np.finfo(float).maxexp:
         size = np.abs(X).max()
         raise DataError(f"X has entries of size {size:.2g}, and labels that fit leave the range of floats: rescale")
     return np.ldexp(scaled, exponent)
@@ -51,14 +46,18 @@ def standardize(X: ArrayLike) -> Array:
     return standardize_together(X, X[:0])[0]
 
 
-def standardize_together(X: Array, others: Array) -> tuple[Array, Array]:
-    """Return X (n, d) as `standardize` does, and `others` (m, d) after the same map of every column."""
+def standardize_together(X: Array, others: Array, *, rounding_errors: int = 8) -> tuple[Array, Array]:
+    """Return X (n, d) as `standardize` does, and `others` (m, d) after the same map of every column.
+
+    A column that varies by no more than `rounding_errors` of its largest entry is constant: a computed constant (0.1 +
+    0.2 beside 0.3) differs from itself by one or two, and its spread means nothing.
+    """
     # Powers of two are divided out without rounding: the difference of two very large entries would overflow.
     exponents = -np.frexp(np.abs(X).max(axis=0))[1]
     X, others = np.ldexp(X, exponents), np.ldexp(others, exponents)
     # Taking off a row loses nothing where a column varies little around a large value; its mean would.
     centred, others = X - X[0], others - X[0]
-    constant = np.ptp(centred, axis=0) <= _ROUNDING_ERRORS * np.finfo(float).eps * np.abs(X).max(axis=0)
+    constant = np.ptp(centred, axis=0) <= rounding_errors * np.finfo(float).eps * np.abs(X).max(axis=0)
     centred[:, constant] = others[:, constant] = 0.0
     largest = np.abs(centred).max(axis=0)
     unit = np.where(constant, 1.0, largest)

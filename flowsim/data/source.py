@@ -1,4 +1,4 @@
-"""What a source of data promises, whatever its kind."""
+"""The interface of data sources, and the samples they return."""
 
 from abc import abstractmethod
 from collections.abc import Callable, Iterator
@@ -106,8 +106,8 @@ class DataSource(Recipe):
                 angle = 2 * np.pi * self.turns * rng.random(100)
                 return Data((np.stack([angle, np.cos(angle)], axis=1), np.sin(angle)))
 
-    In YAML it is `data: {kind: my_module:Spiral, turns: 3.0}`. The other methods tell what is known of the samples
-    before there are any; each has an answer for a kind that does not say.
+    In YAML it is `data: {kind: my_module:Spiral, turns: 3.0}`. The other methods, all optional, tell what is known of
+    the samples before they are loaded.
     """
 
     unswept: ClassVar[frozenset[str]] = frozenset({"kind"})  # data of one kind do not say what those of another need
@@ -135,7 +135,7 @@ class DataSource(Recipe):
         return False
 
     def rescaled_targets(self) -> tuple[str, ...]:
-        """Return the options that have targets centred or rescaled, which no class can be."""
+        """Return the options that centre or rescale the targets, which classes do not allow."""
         return ()
 
     def stated_condition(self) -> float | None:
@@ -147,12 +147,12 @@ class DataSource(Recipe):
         return ()
 
     def rough_sizes(self) -> tuple[int, int, int]:
-        """Return samples, inputs and outputs, roughly, from which costs are estimated."""
+        """Estimate the numbers of samples, inputs and outputs, from which costs are predicted."""
         inputs, outputs = self.dimensions()
         return 100, inputs or 10, outputs or 1
 
     def absences(self, folder: Path) -> Iterator[PydanticCustomError]:
-        """Yield the refusal of a file that is not there, seen from `folder`."""
+        """Yield a validation error for every file that is missing, seen from `folder`."""
         yield from ()
 
 

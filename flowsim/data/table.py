@@ -13,18 +13,24 @@ from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic_core import PydanticCustomError
 
-from ..kinds import refusal
 from .archive import read_archive
-from .arrays import Array, DataError, check_labelled, check_pair, not_finite, paired_arrays, refuse_not_finite
-from .naming import Names, known, refuse_repeated
+from .arrays import (
+    Array,
+    DataError,
+    Names,
+    check_finite,
+    check_labelled,
+    check_names,
+    check_pair,
+    check_unique,
+    not_finite,
+    paired_arrays,
+)
 
 Read = TypeVar("Read")
 
 _MISSING = frozenset(["", "?", "-", ".", "na", "n/a", "#n/a", "<na>", "nat", "nil", "null", "none", "missing"])
-# Up to which float64 tells whole numbers apart.
-_LARGEST_LABEL = 2.0**53
 _NO_LABEL = frozenset(["", "?", "na", "n/a", "nan"])
 
 
@@ -44,17 +50,6 @@ def read_table(path: str | PathLike[str], target: Names, features: Names | None 
     numbers.
     """
     return _read(path, {".csv": _numbers_of_csv, ".npz": _numbers_of_npz}, target, features)
-
-
-def absence(folder: Path, path: str) -> Iterator[PydanticCustomError]:
-    """Yield the refusal of a `path`, an option of that name, where `folder` has no such file."""
-    if not (folder / path).is_file():
-        yield refusal(
-            found=f"{path!r}, which is no file in {folder.resolve()}",
-            expected="a .csv or .npz file",
-            write="its path as seen from the folder of the scenario",
-            at=("path",),
-        )
 
 
 def read_labelled(
@@ -97,8 +92,9 @@ def _first(names: Names | None, otherwise: str = "") -> str:
 
 def _labelled_of_npz(file: Path, target: str, features: Names | None) -> tuple[NDArray, NDArray[np.int64]]:
     X, y = read_archive(file, target, features, check_labelled)
-    refuse_not_finite(X, place=f"{file}, array {_first(features, 'X')!r}")
-    if not (whole := (abs(y) <= _LARGEST_LABEL) & (y == np.round(y))).all():
+    check_finite(X, place=f"{file}, array {_first(features, 'X')!r}")
+    # Up to 2⁵³ float64 tells whole numbers apart.
+    if not (whole := (abs(y) <= 2.0**53) & (y == np.round(y))).all():
         row = int(np.argmin(whole))
         raise _no_class(f"{file}, array {target!r}, row {row + 1} (counted from 1)", str(y[row]))
     return X[:, None] if X.ndim == 3 else X, y.astype(np.int64)
@@ -130,7 +126,7 @@ def _labelled_of_csv(file: Path, target: str, features: Names | None) -> tuple[N
     except ValueError:
         return X, np.array(labels)
     for (number, _), value in zip(rows, numbers, strict=True):
-        if not value.is_integer() or abs(value) > _LARGEST_LABEL:
+        if not value.is_integer() or abs(value) > 2.0**53:
             raise _no_class(f"{file}, row {number}, column {target!r}", str(value))
     return X, numbers.astype(np.int64)
 
@@ -143,12 +139,12 @@ def _columns(file: Path, target: Names, features: Names | None) -> Columns:
     rows = _rows(file)
     number, header = _header(file, rows)
     position = {name: index for index, name in enumerate(header)}
-    targets = known(f"{file}, target", "column", target, position)
+    targets = check_names(f"{file}, target", "column", target, position)
     if features is None:
         taken = set(targets)
         features = [name for name in header if name not in taken]
-    inputs = known(f"{file}, features", "column", features, position)
-    refuse_repeated(f"{file}, target and features", "column", [*inputs, *targets])
+    inputs = check_names(f"{file}, features", "column", features, position)
+    check_unique(f"{file}, target and features", "column", [*inputs, *targets])
     if "" in inputs or "" in targets:
         place = f"{file}, row {number}, column number {header.index('') + 1}"
         raise DataError(f"{place}: the column has no name: expected one, or a list of the features wanted")
@@ -185,7 +181,7 @@ def _header(file: Path, rows: Iterator[tuple[int, list[str]]]) -> tuple[int, lis
     if len(header) == 1:
         found = f"there is one column, {reprlib.repr(header[0])}"
         raise DataError(f"{file}, row {number}: {found}: expected two or more, separated by commas")
-    refuse_repeated(f"{file}, row {number}", "column", [name for name in header if name])
+    check_unique(f"{file}, row {number}", "column", [name for name in header if name])
     return number, header
 
 
@@ -202,7 +198,7 @@ def _numbers(file: Path, header: list[str], rows: Iterator[tuple[int, list[str]]
             parsed = [math.nan]
         if not all(map(math.isfinite, parsed)):
             for position in sorted(positions):
-                _refuse_unless_finite(f"{file}, row {number}, column {header[position]!r}", cells[position])
+                _check_finite_text(f"{file}, row {number}, column {header[position]!r}", cells[position])
         values.extend(parsed)
     if not values:
         raise DataError(f"{file}: there are no rows of data: expected at least one")
@@ -216,7 +212,7 @@ def _number(text: str) -> float:
     return float(text)
 
 
-def _refuse_unless_finite(place: str, text: str) -> None:
+def _check_finite_text(place: str, text: str) -> None:
     try:
         number = _number(text)
     except ValueError as error:

@@ -1,4 +1,4 @@
-"""The kind of data called file: a table or archive of numbers."""
+"""Data from a table or an archive: the kinds called file, of numbers, and labelled, of classes."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,9 +10,44 @@ from pydantic_core import PydanticCustomError
 
 from ..kinds import refusal
 from ..kinds.values import Names
+from .classes import ClassSource, Labelled
 from .scaling import standardize, unit_regressor
 from .source import SOURCES, Data, DataSource
-from .table import absence, read_table
+from .table import read_labelled, read_table
+
+
+@SOURCES.register("labelled")
+class LabelledFile(ClassSource):
+    """Samples of classes from a CSV file (columns of numbers, one of labels) or an NPZ file (arrays)."""
+
+    unswept: ClassVar[frozenset[str]] = frozenset({"kind", "path", "target"})
+
+    path: str = Field(min_length=1, examples=["data/flowers.csv"])
+    """A .csv or .npz file; a relative path starts in the folder of the scenario file."""
+    target: str = Field(default="y", min_length=1, examples=["species"])
+    """The column, or the array of an NPZ file, that holds the labels: whole numbers, or words in a CSV file."""
+    features: Names | None = Field(default=None, examples=[["length", "width"]])
+    """The columns of the inputs; null: all others. In an NPZ file the name of an array, null: X. It may hold vectors
+    (n, d), or images (n, height, width) or (n, channels, height, width)."""
+
+    def read(self, folder: Path) -> Labelled:
+        """Read the file."""
+        single = self.features is not None and len(self.features) == 1
+        features = self.features[0] if single and self.features else self.features
+        return Labelled(*read_labelled(folder / self.path, self.target, features))
+
+    def dimensions(self) -> tuple[int | None, int | None]:
+        """Return the number of columns named, and what is to be predicted of the classes named."""
+        columns = len(self.features) if self.features and not self.path.lower().endswith(".npz") else None
+        return columns, None if self.classes is None else self.predicted_numbers(len(self.classes))
+
+    def files_read(self) -> tuple[str, ...]:
+        """Return the one file."""
+        return (self.path,)
+
+    def absences(self, folder: Path) -> Iterator[PydanticCustomError]:
+        """Yield that there is no such file."""
+        yield from _absence(folder, self.path)
 
 
 @SOURCES.register("file")
@@ -76,4 +111,15 @@ class FileData(DataSource):
 
     def absences(self, folder: Path) -> Iterator[PydanticCustomError]:
         """Yield that there is no such file."""
-        yield from absence(folder, self.path)
+        yield from _absence(folder, self.path)
+
+
+def _absence(folder: Path, path: str) -> Iterator[PydanticCustomError]:
+    """Yield the refusal of a `path`, an option of that name, where `folder` has no such file."""
+    if not (folder / path).is_file():
+        yield refusal(
+            found=f"{path!r}, which is no file in {folder.resolve()}",
+            expected="a .csv or .npz file",
+            write="its path as seen from the folder of the scenario",
+            at=("path",),
+        )

@@ -10,7 +10,7 @@ import numpy as np
 from equinox.internal import nondifferentiable_backward
 from jaxtyping import ArrayLike, PyTree
 
-from ..formatting import Listener
+from ..formatting import ProgressCallback
 from ..probes import Probe
 from ..problems import Problem
 from ..runtime.compiling import is_traced
@@ -51,7 +51,7 @@ def descend(
     weights: bool = False,
     checkpoint: str | os.PathLike | None = None,
     checkpoint_seconds: float = 60.0,
-    progress: bool | Listener = False,
+    progress: bool | ProgressCallback = False,
 ) -> Trajectory:
     """Run gradient descent W ← W − η∇R(W) for at most `steps` steps with `learning_rate` η, or another `optimizer`.
 

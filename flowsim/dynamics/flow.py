@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, PyTree
 
-from ..networks import Places
+from ..networks import FlattenedParameters
 from ..solvers.field import GradientField, VectorField, norm
 from ..solvers.stepper import Stepper, StepperState
 from .dynamics import Attempt, Clock, Dynamics
@@ -23,7 +23,7 @@ class FlowState(eqx.Module):
 
     point: PyTree
     stepper: StepperState
-    places: Places | None
+    places: FlattenedParameters | None
 
 
 class Flow(Dynamics):

@@ -7,7 +7,7 @@ from typing import Any, Protocol
 import numpy as np
 from jaxtyping import Array
 
-from ..formatting import Listener, Progress, check_progress, heard
+from ..formatting import Progress, ProgressCallback, check_progress, report_progress
 from ..runtime.compiling import is_traced
 from .descent import words
 from .driver import Request, RunState, drive
@@ -30,7 +30,7 @@ class HowFar(Protocol):
 
 
 def drive_heard(
-    request: Request, progress: bool | Listener, how_far: Callable[[Request], HowFar], **checkpoint: Any
+    request: Request, progress: bool | ProgressCallback, how_far: Callable[[Request], HowFar], **checkpoint: Any
 ) -> RunState:
     """Run to the end as `drive` does, while `progress` hears how far it is.
 
@@ -38,18 +38,18 @@ def drive_heard(
     `TypeError` for what cannot hear, and as `drive` does.
     """
     check_progress(progress)
-    with heard(False if is_traced(request) else progress) as tell:
-        if tell.listener is None:
+    with report_progress(False if is_traced(request) else progress) as report:
+        if report.callback is None:
             return drive(request, **checkpoint)
         measure = how_far(request)
         latest = measure.begun()
-        tell(latest)
+        report(latest)
 
         def told(state: RunState) -> None:
             nonlocal latest
             before, latest = latest, measure.reached(state)
             if (latest.done, latest.total) != (before.done, before.total):
-                tell(latest)
+                report(latest)
 
         return drive(request, **checkpoint, told=told)
 

@@ -13,7 +13,7 @@ from equinox.internal import nondifferentiable
 from jax.core import Tracer
 from jaxtyping import Array, ArrayLike, Float, PyTree
 
-from ..formatting import Listener
+from ..formatting import ProgressCallback
 from ..probes import Probe
 from ..problems import Problem
 from ..runtime.compiling import is_traced
@@ -55,7 +55,7 @@ def integrate(
     stepsize_controller: diffrax.AbstractAdaptiveStepSizeController | None = None,
     checkpoint: str | os.PathLike | None = None,
     checkpoint_seconds: float = 60.0,
-    progress: bool | Listener = False,
+    progress: bool | ProgressCallback = False,
 ) -> Trajectory:
     """Integrate a flow from `network` to its limit: the gradient flow dW/dt = −∇R(W), or another `model`.
 

@@ -91,7 +91,7 @@ def _rest(
     start = jax.tree.map(lambda a, b: a + _SCATTERED / norm(scattered) * b, unit, scattered)
     dimension = min(_DIMENSION, vectors.size_of(gradient))
     space = krylov.begin(jax.tree.map(lambda leaf: leaf[None], off(start)), dimension)
-    space = jax.lax.fori_loop(0, dimension, lambda _, s: krylov.widened(lambda v: off(product(off(v))), s), space)
+    space = jax.lax.fori_loop(0, dimension, lambda _, s: krylov.widen(lambda v: off(product(off(v))), s), space)
     values, ritz = decomposition(space.projection())
     basis = jax.tree.map(lambda leaf: leaf[:dimension], space.basis)
     return values[::-1], vectors.combination(ritz.T[::-1], basis)

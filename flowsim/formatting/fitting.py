@@ -1,4 +1,4 @@
-"""How a table is made to fit: names on fewer lines where there is room, wrapped text, and columns below each other."""
+"""Fitting a table to a width: column names on fewer lines, wrapped text, and columns below each other."""
 
 import copy
 import io
@@ -11,8 +11,7 @@ from rich.measure import Measurement
 from rich.table import Column, Table
 from rich.text import Text
 
-_WIDEST = 10_000
-_CONSOLE = Console(file=io.StringIO(), width=_WIDEST, markup=False, emoji=False)
+_CONSOLE = Console(file=io.StringIO(), width=10_000, markup=False, emoji=False)  # wider than any table
 
 
 def fitted(table: Table | Text, width: int) -> RenderableType:
@@ -25,21 +24,17 @@ def fitted(table: Table | Text, width: int) -> RenderableType:
     if isinstance(table, Text):
         return table
     title, remarks = table.title, table.caption
+    bare = copy.copy(table)
+    bare.title = bare.caption = None  # which rich would wrap to the width of the columns
     parts: list[RenderableType] = [Text(str(title), style="table.title")] if title is not None and str(title) else []
-    parts += _pieces(_bare(table), width)
+    parts += _pieces(bare, width)
     parts += [remarks] if remarks is not None and str(remarks) else []
     return Group(*parts)
 
 
-def _bare(table: Table) -> Table:
-    """Return the table without title and remarks, which rich would wrap to the width of its columns."""
-    bare = copy.copy(table)
-    bare.title = bare.caption = None
-    return bare
-
-
 def _pieces(table: Table, width: int) -> list[RenderableType]:
-    for lines in range(1, 1 + max(_lines(column) for column in table.columns)):
+    most = max(len(str(column.header).split("\n")) for column in table.columns)
+    for lines in range(1, 1 + most):
         named = _with(table, [_renamed(column, lines) for column in table.columns])
         if _natural(named) <= width:
             return [named]
@@ -54,10 +49,6 @@ def _with(table: Table, columns: Sequence[Column]) -> Table:
     names = ("\n" * (most - str(column.header).count("\n")) + str(column.header) for column in columns)
     made.columns = [replace(column, header=name) for column, name in zip(columns, names, strict=True)]
     return made
-
-
-def _lines(column: Column) -> int:
-    return max(1, len(str(column.header).split("\n")))
 
 
 def _renamed(column: Column, lines: int) -> Column:
@@ -79,7 +70,9 @@ def _natural(table: Table) -> int:
 
 def _wrapped(table: Table, width: int) -> Table:
     """Return the table with its columns of text so narrow that it fits, but none narrower than its longest word."""
-    least, most = np.array([_word(column) for column in table.columns]), np.array(list(map(_text, table.columns)))
+    cells = [[_measured(cell) for cell in (column.header, *column.cells)] for column in table.columns]
+    least = np.array([max(cell.minimum for cell in column) for column in cells])
+    most = np.array([max(cell.maximum for cell in column) for column in cells])
     least = np.where([column.no_wrap for column in table.columns], most, least)
     room = width - (_natural(table) - most.sum())
     levels = np.arange(least.max(), most.max() + 1)
@@ -90,14 +83,6 @@ def _wrapped(table: Table, width: int) -> Table:
         for column, size in zip(table.columns, widths, strict=True)
     ]
     return _with(table, columns)
-
-
-def _word(column: Column) -> int:
-    return max(_measured(cell).minimum for cell in (column.header, *column.cells))
-
-
-def _text(column: Column) -> int:
-    return max(_measured(cell).maximum for cell in (column.header, *column.cells))
 
 
 def _measured(cell: RenderableType) -> Measurement:

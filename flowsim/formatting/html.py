@@ -1,4 +1,4 @@
-"""How tables look on a page: the tables of the terminal as HTML that takes its colours from the page around it."""
+"""Tables as HTML, which takes its colours from the page around it."""
 
 import io
 from collections.abc import Iterable, Iterator, Sequence

@@ -1,13 +1,11 @@
-"""How a number looks in a table, and what JSON holds of it."""
+"""Numbers in tables and in JSON."""
 
 import math
 from typing import Any
 
-_WIDEST = 8
 
-
-def format_number(value: float | None, digits: int) -> str:
-    """Return `value` to so many significant digits in at most eight characters; a dash for `None` and NaN."""
+def format_number(value: float | None, digits: int, *, width: int = 8) -> str:
+    """Return `value` to so many significant digits in at most `width` characters; a dash for `None` and NaN."""
     if value is None or math.isnan(value):
         return "–"
     if math.isinf(value):
@@ -15,7 +13,7 @@ def format_number(value: float | None, digits: int) -> str:
     shown = f"{value:.{digits}g}"
     if 1 <= abs(value) < 1e6:  # no exponent yet
         shown = f"{float(shown):.10g}"
-    return shown if len(shown) <= _WIDEST else f"{value:.{digits - 1}g}"
+    return shown if len(shown) <= width else f"{value:.{digits - 1}g}"
 
 
 def finite_or_none(value: Any) -> float | None:

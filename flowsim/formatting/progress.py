@@ -1,15 +1,23 @@
-"""What is heard of long work: one event, for a bar, a notebook or a function of one's own."""
+"""The progress of long work, as events that go to a progress bar or to a callback of one's own."""
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.progress import Progress as Bars, TaskID
 
 
 class Progress(str):
-    """What is being done, and how much of it is: `done` of `total`, in `unit`s, or as a part of the whole without one.
+    """An event: which `stage` of some work is running, and how much of it is done.
 
-    It is a text too, such as "gradient flow: 40%", so that any function of a text can hear it, `print` among them. At
-    the beginning of a `stage` that text is the stage alone. `total` is `None` where nothing is known of how long it
-    takes, and may change on the way, as where a run ends early.
+    That is `done` of `total`, in `unit`s, or without a unit as a fraction. `total` is `None` where the length of the
+    work is not known, and may change, as where a run ends early. An event is also a text, such as "gradient flow: 40%"
+    (at the beginning of a stage the name of the stage alone), so that any function of a text is a callback, `print`
+    among them.
     """
 
     stage: str
@@ -19,48 +27,43 @@ class Progress(str):
 
     def __new__(cls, stage: str, done: float = 0.0, total: float | None = None, unit: str = "") -> "Progress":
         """Return the event."""
-        event = str.__new__(cls, f"{stage}: {_counted(done, total, unit)}" if done and total else stage)
+        text = stage
+        if done and total:
+            text += f": {done:.12g} of {total:.12g} {unit}" if unit else f": {done / total:.0%}"
+        event = str.__new__(cls, text)
         event.stage, event.done, event.total, event.unit = stage, done, total, unit
         return event
 
     @property
     def fraction(self) -> float | None:
-        """The part that is done, from 0 to 1; `None` where that is not known."""
-        return _part(self.done, self.total)
+        """The fraction that is done, from 0 to 1; `None` where the total is not known."""
+        if self.total is None:
+            return None
+        return min(max(self.done / self.total, 0.0), 1.0) if self.total > 0 else 1.0
 
     def renamed(self, stage: str) -> "Progress":
-        """Return the same as part of other work, which calls it `stage`."""
+        """Return the event of the work that this is a part of, which calls the part `stage`."""
         return Progress(stage, self.done, self.total, self.unit)
 
 
-def _counted(done: float, total: float, unit: str) -> str:
-    return f"{done:.12g} of {total:.12g} {unit}" if unit else f"{done / total:.0%}"
-
-
-def _part(done: float, total: float | None) -> float | None:
-    if total is None:
-        return None
-    return min(max(done / total, 0.0), 1.0) if total > 0 else 1.0
-
-
-Listener = Callable[[Progress], None]
+ProgressCallback = Callable[[Progress], None]
 
 
 @dataclass(frozen=True)
-class Heard:
-    """Who hears of some work, `None` for nobody."""
+class ProgressReporter:
+    """Passes events on to a `callback`; `None` for nobody."""
 
-    listener: Listener | None
+    callback: ProgressCallback | None
 
     def __call__(self, event: Progress) -> None:
-        """Tell who hears."""
-        if self.listener is not None:
-            self.listener(event)
+        """Report an event."""
+        if self.callback is not None:
+            self.callback(event)
 
-    def during(self, stage: str) -> bool | Listener:
-        """Return the `progress` of a part of this work, which is to be heard as that of `stage`."""
-        listener = self.listener
-        return False if listener is None else lambda event: listener(event.renamed(stage))
+    def during(self, stage: str) -> bool | ProgressCallback:
+        """Return the argument `progress` for a part of this work, whose events are reported as those of `stage`."""
+        callback = self.callback
+        return False if callback is None else lambda event: callback(event.renamed(stage))
 
 
 def check_progress(progress: object) -> None:
@@ -69,3 +72,62 @@ def check_progress(progress: object) -> None:
         raise TypeError(
             f"progress must be True for a bar, False, or a function of a flowsim.Progress, got {progress!r}"
         )
+
+
+@contextmanager
+def report_progress(progress: bool | ProgressCallback) -> Iterator[ProgressReporter]:
+    """Provide the reporter of some work: to nobody, to a callback, or for True to a bar with the time left.
+
+    The bar is drawn on standard error, where that is a terminal, or in a notebook (which needs ipywidgets); it is gone
+    when the work ends, and elsewhere nothing is written. Raises `TypeError` for what is neither True, False nor a
+    function.
+    """
+    check_progress(progress)
+    if progress is True:
+        from rich.console import Console
+
+        with show_progress_bar(Console(stderr=True)) as report:
+            yield report
+    else:
+        yield ProgressReporter(progress or None)
+
+
+@contextmanager
+def show_progress_bar(
+    console: "Console", name: str = "", *, drawings_per_second: int = 4
+) -> Iterator[ProgressReporter]:
+    """Show a bar for one stage of the work after the other; nothing on a console that is no terminal.
+
+    The speed from which the time left follows is that of the whole stage, not of its last moments: parts of a sweep
+    may take half a minute each. A drawing takes a millisecond or two from the work itself.
+    """
+    # Not above: rich takes a moment to import.
+    from rich.progress import BarColumn, Progress as Bars, TextColumn, TimeRemainingColumn
+
+    if not console.is_terminal:
+        yield ProgressReporter(None)
+        return
+    columns = (TextColumn("{task.description}", markup=False), BarColumn(24), TextColumn("{task.fields[part]}"))
+    options = {"console": console, "transient": True, "refresh_per_second": drawings_per_second}
+    with Bars(*columns, TimeRemainingColumn(), speed_estimate_period=math.inf, **options) as bars:
+        yield ProgressReporter(_Bar(bars, bars.add_task(name, total=None, part=""), name))
+
+
+class _Bar:
+    """The callback that moves the bar at every event."""
+
+    def __init__(self, bars: "Bars", task: "TaskID", name: str):
+        self._bars, self._task, self._name, self._stage = bars, task, name, None
+
+    def __call__(self, event: Progress) -> None:
+        fraction = event.fraction
+        shown = {
+            "completed": fraction or 0.0,
+            "total": None if fraction is None else 1.0,
+            "part": "" if fraction is None else f"{fraction:4.0%}",
+        }
+        if event.stage != self._stage:  # another task: the time left of one says nothing of the next
+            self._stage = event.stage
+            self._bars.remove_task(self._task)
+            self._task = self._bars.add_task(": ".join(filter(None, (self._name, event.stage))), **shown)
+        self._bars.update(self._task, **shown)

@@ -1,4 +1,4 @@
-"""How tables look in a terminal."""
+"""Tables for the terminal."""
 
 import io
 import shutil
@@ -10,8 +10,6 @@ from rich.table import Table
 from rich.text import Text
 
 from .fitting import fitted
-
-_NARROWEST, _NO_TERMINAL, _WIDEST = 80, 100, 160
 
 
 def empty_table(title: str, remarks: Sequence[str], *, gap: int = 1) -> Table:
@@ -35,7 +33,7 @@ def printed(table: Table | Text, width: int | None = None) -> str:
     notebook or a pipe.
     """
     stream = io.StringIO()
-    wide = _terminal_width() if width is None else width
+    wide = min(max(shutil.get_terminal_size(fallback=(100, 0)).columns, 80), 160) if width is None else width
     # Or, in a notebook, rich would show the table itself.
     console = Console(file=stream, width=wide, force_jupyter=False, color_system=None, markup=False, emoji=False)
     console.print(fitted(table, wide))
@@ -45,8 +43,3 @@ def printed(table: Table | Text, width: int | None = None) -> str:
 def printable(text: str) -> str:
     """Return a text that comes from outside with a mark for every character that would steer a terminal."""
     return "".join(letter if letter.isprintable() or letter == "\n" else "\N{REPLACEMENT CHARACTER}" for letter in text)
-
-
-def _terminal_width() -> int:
-    columns = shutil.get_terminal_size(fallback=(_NO_TERMINAL, 0)).columns
-    return min(max(columns, _NARROWEST), _WIDEST)

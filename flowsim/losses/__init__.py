@@ -1,4 +1,4 @@
-"""What a prediction costs: the losses of `EmpiricalRisk`, and what a loss of your own subclasses."""
+"""Losses of `EmpiricalRisk`, and the base class for your own."""
 
 from .cross_entropy import CrossEntropy as CrossEntropy
 from .huber import Huber as Huber

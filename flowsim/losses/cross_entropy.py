@@ -7,8 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float
 
-from .indicator import class_margins
-from .loss import LOSSES, Loss
+from .loss import LOSSES, Loss, class_margins
 
 
 @LOSSES.register("cross_entropy")
@@ -87,7 +86,7 @@ class CrossEntropy(Loss):
                 "scenario: labels: auto, of data of classes, such as kind labelled)"
             )
         sums = y.sum(axis=-1)
-        wrong = (y < 0).any(axis=-1) | (np.abs(sums - 1) > _ROUNDING)
+        wrong = (y < 0).any(axis=-1) | (np.abs(sums - 1) > 1e-5)  # more than rounding in float32
         if wrong.any():
             place = tuple(int(number) for number in np.argwhere(wrong)[0])
             raise ValueError(
@@ -103,10 +102,6 @@ class CrossEntropy(Loss):
     def takes_numbers(self) -> bool:
         """Targets are classes, or probabilities of them."""
         return False
-
-
-# By which the sum of probabilities may be off: rounding in float32.
-_ROUNDING = 1e-5
 
 
 def _is_number(target: Array) -> bool:

@@ -1,4 +1,4 @@
-"""A loss that outliers pull at no more than linearly."""
+"""The Huber loss, which grows linearly for outliers."""
 
 import math
 from typing import ClassVar
@@ -8,8 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from .indicator import indicated_margins
-from .loss import LOSSES, Loss
+from .loss import LOSSES, Loss, indicated_margins
 
 
 @LOSSES.register("huber")
@@ -47,5 +46,5 @@ class Huber(Loss):
         return self.curvature(prediction, target)
 
     def margins(self, prediction: Float[Array, "*outputs"], target: Array) -> Float[Array, " k"]:
-        """Return the margins beside a target of ±1, or a row of an identity; NaN beside any other."""
+        """Return the margins for a target of ±1, or a one-hot row; NaN for any other."""
         return indicated_margins(prediction, target)

@@ -14,7 +14,7 @@ from .loss import LOSSES, Loss
 class Logistic(Loss):
     """log(1 + exp(−y f)) for one prediction f and a label y = ±1: −log σ(y f), σ the logistic function.
 
-    It falls towards zero as the margin y f grows, and never is zero.
+    It tends to zero as the margin y f grows, without attaining it.
     """
 
     infimum: ClassVar[float] = 0.0

@@ -1,4 +1,4 @@
-"""What every loss is asked for, and the losses by name."""
+"""What every loss is asked for, margins that several losses share, and the losses by name."""
 
 import abc
 import inspect
@@ -9,15 +9,15 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Float
+from jaxtyping import Array, Bool, Float, Integer
 
 from ..kinds import Registry
 
 
 class Loss(eqx.Module):
-    """What the prediction of one sample costs beside its target.
+    """The loss of one prediction, given its target.
 
-    To add one, subclass it and say all of it; `LOSSES.register("name")` above the class gives it a name beside
+    To add one, subclass it; `LOSSES.register("name")` above the class gives it a name besides
     `my_module:AbsoluteError`:
 
         class AbsoluteError(flowsim.losses.Loss):
@@ -30,8 +30,8 @@ class Loss(eqx.Module):
             def curvature(self, prediction, target):
                 return flowsim.losses.differentiated_curvature(self, prediction, target)
 
-    Each of the two constants may be a property as well. What follows them here is what a loss may know besides, each
-    with the answer of a loss that does not.
+    Each of the two constants may be a property as well. The other methods are optional, with defaults for a loss that
+    knows no better.
     """
 
     @property
@@ -42,7 +42,7 @@ class Loss(eqx.Module):
     @property
     @abc.abstractmethod
     def attained(self) -> bool:
-        """Whether some prediction has it, whatever the target: a logistic loss falls towards zero for ever."""
+        """Whether some prediction attains it for every target: a logistic loss only tends to zero."""
 
     @abc.abstractmethod
     def __call__(self, prediction: Float[Array, "*outputs"], target: Array, /) -> Float[Array, ""]:
@@ -63,27 +63,27 @@ class Loss(eqx.Module):
         return jnp.where(jnp.isfinite(root), root, 0)
 
     def least(self, target: Array, /) -> Float[Array, ""]:
-        """Return the infimum over all predictions beside this target: by default `infimum`, whatever the target."""
+        """Return the infimum over all predictions for this target: by default `infimum`."""
         return jnp.asarray(self.infimum, jnp.result_type(float))
 
     def margins(self, prediction: Float[Array, "*outputs"], target: Array, /) -> Float[Array, " k"]:
-        """Return the numbers, linear in the prediction, that are all positive where it decides for the right class.
+        """Return the margins: linear in the prediction, and all positive where it is of the right class.
 
-        NaN where the target stands for no class, as by default.
+        NaN where the target is no class, as by default.
         """
         return jnp.full(1, jnp.nan, prediction.dtype)
 
     def falls_for_ever(self, prediction: Float[Array, "*outputs"], target: Array, /) -> Bool[Array, ""]:
-        """Tell whether the loss falls towards `least`, and never has it, as this prediction is scaled up to infinity.
+        """Tell whether the loss tends to `least` without attaining it as this prediction is scaled up to infinity.
 
-        By default no: a loss that has its infimum does not.
+        By default no: a loss that attains its infimum does not.
         """
         return jnp.array(False)
 
     def compares(self, prediction: Float[Array, "*outputs"], target: Array, /) -> bool:
-        """Tell by their shapes and types whether a prediction and a target go together: by default, equal shapes do.
+        """Tell by shapes and types whether a prediction can be compared with a target: by default, if shapes are equal.
 
-        A loss that compares unlike ones, such as logits with the number of a class, says here which.
+        A loss of unlike ones, such as of logits and the index of a class, says so here.
         """
         return prediction.shape == target.shape
 
@@ -106,14 +106,14 @@ class Loss(eqx.Module):
         return "give the network as many outputs as y has columns"
 
     def check_targets(self, y: np.ndarray, /) -> None:
-        """Raise `ValueError` for targets, all samples together, that this loss cannot stand beside a prediction."""
+        """Raise `ValueError` for targets (of all samples) that this loss does not take."""
 
     def classes(self, y: np.ndarray, /) -> int:
-        """Return the number of outputs that a network needs for these targets at least."""
+        """Return the least number of outputs that a network needs for these targets."""
         return 1
 
     def takes_numbers(self) -> bool:
-        """Tell whether targets may be any numbers, centred and rescaled, and are no classes or probabilities."""
+        """Tell whether targets are numbers, which may be centred and rescaled, rather than classes or probabilities."""
         return True
 
 
@@ -122,6 +122,26 @@ def differentiated_curvature(
 ) -> Float[Array, "m m"]:
     """Return the second derivative of a loss in the prediction by automatic differentiation."""
     return jax.hessian(lambda entries: loss(entries.reshape(prediction.shape), target))(prediction.ravel())
+
+
+def class_margins(prediction: Float[Array, " classes"], label: Integer[Array, ""]) -> Float[Array, " others"]:
+    """Return the output of the class `label` less each of the others."""
+    others = (label + 1 + jnp.arange(prediction.size - 1)) % prediction.size
+    return prediction[label] - prediction[others]
+
+
+def indicated_margins(prediction: Float[Array, "*outputs"], target: Array) -> Float[Array, " k"]:
+    """Return the margins for a target that indicates a class: ±1 for one number, a one-hot row for several.
+
+    NaN for any other target.
+    """
+    if prediction.ndim == 0:
+        return jnp.where(jnp.abs(target) == 1, target * prediction, jnp.nan)[None].astype(prediction.dtype)
+    if prediction.ndim != 1 or prediction.size < 2:
+        return jnp.full(1, jnp.nan, prediction.dtype)
+    label = jnp.argmax(target)
+    indicates = jnp.all(target == (jnp.arange(target.size) == label))
+    return jnp.where(indicates, class_margins(prediction, label), jnp.nan)
 
 
 def _is_loss(kind: object) -> bool:

@@ -5,8 +5,7 @@ from typing import ClassVar
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from .indicator import indicated_margins
-from .loss import LOSSES, Loss
+from .loss import LOSSES, Loss, indicated_margins
 
 
 @LOSSES.register("squared_error")
@@ -29,5 +28,5 @@ class SquaredError(Loss):
         return 2**0.5 * jnp.eye(prediction.size, dtype=prediction.dtype)
 
     def margins(self, prediction: Float[Array, "*outputs"], target: Array) -> Float[Array, " k"]:
-        """Return the margins beside a target of ±1, or a row of an identity; NaN beside any other."""
+        """Return the margins for a target of ±1, or a one-hot row; NaN for any other."""
         return indicated_margins(prediction, target)

@@ -1,4 +1,4 @@
-"""Random numbers without a program for every shape, each of which takes half a second to compile."""
+"""Random numbers without compiling a program for every shape, which takes half a second each."""
 
 import math
 from functools import partial
@@ -9,24 +9,29 @@ import numpy as np
 from jax.core import Tracer
 from jaxtyping import Array, Float
 
-# Lengths, powers of two, of the draws that are cut to shape, and of the splits that are.
-_SHORTEST, _LONGEST = 2**10, 2**16
-_SPLITS = 2**3
-
 
 def standard_normal(
-    key: Array, index: int, shape: tuple[int, ...], dtype: jnp.dtype
+    key: Array,
+    index: int,
+    shape: tuple[int, ...],
+    dtype: jnp.dtype,
+    *,
+    shortest: int = 2**10,
+    longest: int = 2**16,
+    splits: int = 2**3,
 ) -> Float[Array, "..."] | Float[np.ndarray, "..."]:
     """Return `jax.random.normal(jax.random.split(key, count)[index], shape, dtype)`, `count` being any above `index`.
 
     JAX's own generator makes each number of its place alone. So few numbers are cut off a longer draw; they are
     NumPy's, on which arithmetic compiles nothing. Many are drawn in their own shape, as are those under a
     transformation of JAX, of a type that NumPy lacks, and of another generator, where `count` is a power of two.
+
+    Lengths, from `shortest` to `longest`, and numbers of splits, `splits` or more, are powers of two: few programs.
     """
-    size, splits = math.prod(shape), _power_of_two(index + 1, _SPLITS)
-    if size > _LONGEST or not _goes_by_place(key) or not np.issubdtype(dtype, np.floating):
+    size, splits = math.prod(shape), _power_of_two(index + 1, splits)
+    if size > longest or not _goes_by_place(key) or not np.issubdtype(dtype, np.floating):
         return jax.random.normal(jax.random.split(key, splits)[index], shape, dtype)
-    length = _power_of_two(size, _SHORTEST)
+    length = _power_of_two(size, shortest)
     with jax.ensure_compile_time_eval():
         drawn = _drawn(key, np.asarray(index), splits, length, dtype)
     return np.asarray(drawn)[:size].reshape(shape)

@@ -14,12 +14,10 @@ from pydantic_core import PydanticCustomError
 from ..kinds import Named, refusal
 from ..kinds.values import Count, Scale
 from .convolution import Convolution, average_pooling
-from .mlp import LINEAR
-from .perceptron import ACTIVATIONS, Perceptron, activation_of
+from .perceptron import ACTIVATIONS, LINEAR, Perceptron, activation_of
 from .recipe import NETWORKS, Inputs, Keys, NetworkRecipe
 
 Shape = tuple[int, int, int]
-_IMAGE = 3  # axes
 
 
 class Convolutional(eqx.Module):
@@ -76,7 +74,7 @@ class Convolutional(eqx.Module):
 
 def shapes_along(shape: tuple[int, ...], channels: Sequence[int], size: int, stride: int, pooling: int) -> list[Shape]:
     """Return the shapes of an image before every convolution and behind the last; `ValueError` where one is empty."""
-    if len(shape) != _IMAGE:
+    if len(shape) != 3:
         raise ValueError(f"samples have shape {shape}: expected images {Convolution.axes}")
     _, height, width = shape
     if size > min(height, width):
@@ -152,7 +150,7 @@ class ConvolutionalNetwork(NetworkRecipe):
                 found=found,
                 expected=expected,
                 write="data of kind digits, or another network"
-                if len(inputs) != _IMAGE
+                if len(inputs) != 3
                 else "fewer channels, or a smaller kernel",
                 at=("channels",),
             )

@@ -16,7 +16,7 @@ from jaxtyping import Array, ArrayLike, Float
 
 from .draws import standard_normal
 
-Stacks = tuple[Float[Array, "*lanes _layers _out _in"], ...]
+Stacks = tuple[Float[Array, "*batch _layers _out _in"], ...]
 
 
 def stack(weights: Sequence[ArrayLike]) -> Stacks:
@@ -53,7 +53,7 @@ def _as_run(number: int, given: ArrayLike) -> Float[Array, "layers out in"]:
     return run
 
 
-def unstack(stacks: Stacks) -> tuple[Float[Array, "*lanes _out _in"], ...]:
+def unstack(stacks: Stacks) -> tuple[Float[Array, "*batch _out _in"], ...]:
     """Return W_1, …, W_L as a tuple: the inverse of `stack`."""
     return tuple(stack[..., layer, :, :] for stack in stacks for layer in range(stack.shape[-3]))
 

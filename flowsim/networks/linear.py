@@ -1,16 +1,53 @@
-"""Deep linear networks x ↦ pᵀ W_L ⋯ W_1 x."""
+"""Networks that are linear in their input, deep linear ones x ↦ pᵀ W_L ⋯ W_1 x, and the kind called residual."""
 
-from collections.abc import Sequence
+import abc
+from collections.abc import Iterator, Sequence
+from typing import ClassVar
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, ArrayLike, Float
+from jaxtyping import Array, ArrayLike, Float, PyTree
+from pydantic_core import PydanticCustomError
 
+from ..kinds import refusal
+from ..kinds.values import Depth, Scale
 from . import layers
-from .linear_network import LinearNetwork
+from .recipe import NETWORKS, Keys, NetworkRecipe
 from .weights import Fixed
+
+
+class LinearNetwork(eqx.Module):
+    """A network x ↦ πᵀx, whose risk on least squares depends on its regressor π alone.
+
+    To add one, subclass it, put the weights into its fields, and define `regressor`; `__call__` maps one sample. The
+    abilities that follow tell `LinearRegression` more, or spare it derivatives of the regressor: a network without one
+    of them returns `None`.
+    """
+
+    @abc.abstractmethod
+    def __call__(self, x: Float[Array | np.ndarray, " features"], /) -> Float[Array, "*outputs"]:
+        """Return the output πᵀx for one sample."""
+
+    @abc.abstractmethod
+    def regressor(self) -> Float[Array, " features"] | Float[Array, "features outputs"]:
+        """Return π: (d,), or (d, m) for several outputs."""
+
+    def regressor_jacobian(self) -> PyTree | None:
+        """Return J = ∂π/∂W as the weights with a leading axis of rows, or `None`: then it is differentiated."""
+        return None
+
+    def regressor_gram(self) -> Float[Array, "m m"] | None:
+        """Return JJᵀ in closed form, without forming J, or `None`."""
+        return None
+
+    def largest_rank(self) -> int | None:
+        """Return the largest rank that the regressor can have, if all regressors up to it are products of free layers.
+
+        Then every local minimum of least squares in the weights is a global one. `None` where that is not known.
+        """
+        return None
 
 
 class DeepLinear(LinearNetwork):
@@ -89,7 +126,7 @@ class DeepLinear(LinearNetwork):
         return DeepLinear(weights, self.projection)
 
     @property
-    def weights(self) -> tuple[Float[Array, "*lanes _out _in"], ...]:
+    def weights(self) -> tuple[Float[Array, "*batch _out _in"], ...]:
         """W_1, …, W_L."""
         return layers.unstack(self.stacks)
 
@@ -161,3 +198,49 @@ class DeepLinear(LinearNetwork):
             return jax.lax.stop_gradient(self.fixed.value)
         outputs, dtype = self.stacks[-1].shape[-2], self.stacks[-1].dtype
         return jnp.ones(1, dtype) if outputs == 1 else jnp.eye(outputs, dtype=dtype)
+
+
+@NETWORKS.register("residual")
+class ResidualNetwork(NetworkRecipe):
+    """A deep linear residual network: W_k = I + scale/√(depth·features)·N_k with N_k standard Gaussian."""
+
+    start_options: ClassVar[frozenset[str]] = frozenset({"scale"})
+    varied: ClassVar[frozenset[str]] = frozenset({"depth"})
+
+    depth: Depth
+    """Number of weight matrices L."""
+    scale: Scale
+    """Standard deviation s of the initialization, times 1/√(depth·features); 0 is the identity."""
+
+    def build(self, inputs: int, outputs: int, *, key: Array, shared: Keys) -> DeepLinear:
+        """Return the network, as wide as there are features, with a projection if there is one output."""
+        direction = jax.random.normal(shared("projection"), (inputs,))
+        projection = direction / jnp.linalg.norm(direction) if outputs == 1 else None
+        return DeepLinear.residual(width=inputs, depth=self.depth, scale=self.scale, projection=projection, key=key)
+
+    def is_linear(self) -> bool:
+        """Return that it is."""
+        return True
+
+    def starts_near_identity(self) -> bool:
+        """Return that it does."""
+        return True
+
+    def count_matrices(self) -> int:
+        """Return the depth L."""
+        return self.depth
+
+    def count_weights(self, inputs: int | None, outputs: int | None) -> int:
+        """Count the weights, at least; the projection onto one output is not one of them."""
+        return self.depth * (inputs or 1) ** 2
+
+    def shape_refusals(self, inputs: int | None, outputs: int | None) -> Iterator[PydanticCustomError]:
+        """Yield that there are several outputs, but not as many as features."""
+        several = outputs is not None and outputs > 1
+        if several and inputs is not None and inputs != outputs:
+            yield refusal(
+                found=f"a residual network for {inputs} features and {outputs} outputs",
+                expected="one output, or as many outputs as features",
+                write="kind: mlp",
+                at=("kind",),
+            )

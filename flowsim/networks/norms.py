@@ -1,4 +1,4 @@
-"""The one norm, of all entries of a pytree together, and the angle that belongs to it."""
+"""The Euclidean norm of a pytree, and the angle between two."""
 
 import jax
 import jax.numpy as jnp
@@ -19,7 +19,7 @@ def norm(tree: PyTree) -> Float[Array, ""]:
 def angle_between(one: PyTree, other: PyTree) -> Float[Array, ""]:
     """Return the angle between two pytrees of one structure, in radians; NaN where one of them is zero.
 
-    It is 2 atan(‖u − v‖ / ‖u + v‖) of the unit vectors, exact for small angles too, of which a cosine knows nothing.
+    It is 2 atan(‖u − v‖ / ‖u + v‖) of the unit vectors, which is accurate for small angles; a cosine is not.
     """
     sizes = norm(one), norm(other)
     first = jax.tree.map(lambda leaf: leaf / sizes[0], one)

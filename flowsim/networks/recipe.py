@@ -1,4 +1,4 @@
-"""What YAML says of a network, whatever its kind."""
+"""Recipes, which build networks from the options in YAML: their base class, registry, and that of a user's module."""
 
 import inspect
 import math
@@ -11,7 +11,7 @@ import jax
 from jaxtyping import Array
 from pydantic_core import PydanticCustomError
 
-from ..kinds import Recipe, Registry, is_recipe_of, refusal
+from ..kinds import Made, Recipe, Registry, is_recipe_of, recipe_of, refusal
 from ..kinds.values import MOST_NUMBERS, too_large
 from .weights import split
 
@@ -95,7 +95,7 @@ _is_recipe = is_recipe_of(NetworkRecipe)
 
 
 def _makes_a_network(kind: Any) -> bool:
-    """Tell whether this is a recipe, or a class of modules or a function, of which `own_module.py` makes recipes."""
+    """Tell whether this is a recipe, or a class of modules or a function, of which `network_recipe` makes recipes."""
     if inspect.isclass(kind):
         return _is_recipe(kind) or (issubclass(kind, eqx.Module) and not inspect.isabstract(kind))
     return inspect.isfunction(kind)
@@ -129,3 +129,31 @@ def shape_refusals(
     if weights > MOST_NUMBERS:
         blamed = next((key for key in ("depth", "width") if key in type(network).model_fields), "kind")
         yield too_large(f"a network of {weights} weights", "depth or width", (blamed,))
+
+
+class OwnModule(Made, NetworkRecipe):
+    """A network made by an Equinox class of a user's own, or by a function; its parameters are the options.
+
+    Handed over are those parameters that are called `in_size` (how many numbers a sample has), `in_shape` (its shape),
+    `out_size` (how many numbers to predict) and `key`. Samples come as vectors to a network that asks for `in_size`,
+    and in their own shape to any other.
+    """
+
+    def build(self, inputs: Any, outputs: int, *, key: Array, shared: Keys) -> eqx.Module:
+        """Return the network. Raises `TypeError` where something else was made."""
+        sizes = {"in_size": inputs, "in_shape": inputs if self.keeps_shape() else (inputs,)}
+        made = self.make(**sizes, out_size=outputs, key=key)
+        if not isinstance(made, eqx.Module):
+            raise TypeError(f"{self.kind} returns a {type(made).__name__}: expected an Equinox module")
+        return made
+
+    def keeps_shape(self) -> bool:
+        """Return whether it does not ask for the number of inputs."""
+        return "in_size" not in self.given
+
+
+def network_recipe(kind: Any) -> type[NetworkRecipe]:
+    """Return a recipe as it is, and that of a class or function that makes a network."""
+    if inspect.isclass(kind) and issubclass(kind, NetworkRecipe):
+        return kind
+    return recipe_of(kind, given=frozenset({"in_size", "in_shape", "out_size", "key"}), base=OwnModule)

@@ -1,23 +1,23 @@
-"""What the flow moves in a network, and what it leaves alone."""
+"""The weights of a network: which arrays they are, their precision, stacks of them, and all of them as one vector."""
 
 import inspect
 from collections.abc import Sequence
-from typing import Any, TypeVar
+from typing import Any, Self, TypeVar
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
-from jaxtyping import PyTree
+from jaxtyping import Array, Float, PyTree
 
 Tree = TypeVar("Tree")
 
 
 class Fixed(eqx.Module):
-    """An array, or a pytree of them, inside a network that the flow does not move: a projection of the output, say.
+    """An array, or a pytree of them, inside a network that is not trained: a projection of the output, say.
 
-    The network reads it as `.value`; it is no weight, so that neither gradients nor the Hessian know of it.
+    The network reads it as `.value`; it is no weight, so neither gradients nor the Hessian include it.
     """
 
     value: Any
@@ -108,3 +108,36 @@ def unstacked(network: Tree, count: int) -> list[Tree]:
 
 def _is_fixed(leaf: object) -> bool:
     return isinstance(leaf, Fixed)
+
+
+class FlattenedParameters(eqx.Module):
+    """How the arrays of a pytree, all of one type, are flattened into one vector and taken apart again.
+
+    A program of one vector compiles faster than one of many small arrays, and runs faster on few numbers.
+    """
+
+    structure: Any = eqx.field(static=True)
+    shapes: tuple[tuple[int, ...], ...] = eqx.field(static=True)
+
+    @classmethod
+    def of(cls, tree: PyTree, *, few_arrays: int = 3, many_entries: int = 2**14) -> Self | None:
+        """Return how to flatten `tree`, or `None` where that does not pay.
+
+        Up to `few_arrays` arrays are as fast apart. Beyond `many_entries` the time for a copy counts, and the arrays
+        may be spread over devices.
+        """
+        leaves, structure = jax.tree.flatten(tree)
+        if len(leaves) <= few_arrays or sum(leaf.size for leaf in leaves) > many_entries:
+            return None
+        return cls(structure, tuple(leaf.shape for leaf in leaves))
+
+    def vector(self, tree: PyTree) -> Float[Array, " entries"]:
+        """Return the entries one after the other."""
+        return jnp.concatenate([leaf.ravel() for leaf in jax.tree.leaves(tree)])
+
+    def tree(self, vector: Float[Array, " entries"]) -> PyTree:
+        """Return the pytree with these entries."""
+        ends = np.cumsum([int(np.prod(shape)) for shape in self.shapes])
+        parts = [vector[end - int(np.prod(shape)) : end] for end, shape in zip(ends, self.shapes, strict=True)]
+        leaves = [part.reshape(shape) for part, shape in zip(parts, self.shapes, strict=True)]
+        return jax.tree.unflatten(self.structure, leaves)

@@ -1,4 +1,4 @@
-"""Where the weights point."""
+"""Angles of the weights to the gradient and to given directions."""
 
 from collections.abc import Callable
 from typing import Any
@@ -21,7 +21,7 @@ def _weights(network: eqx.Module) -> PyTree:
 class Alignment(Probe):
     """The angle between the weights and −∇R(W), in radians; NaN at W = 0 and where the gradient vanishes.
 
-    Under a logistic loss on separable data, the angle at which `Stopping(direction=...)` looks.
+    The angle that `Stopping(direction=...)` checks, for logistic losses on separable data.
     """
 
     label: Label = eqx.field(

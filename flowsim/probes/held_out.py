@@ -1,4 +1,4 @@
-"""What is measured on samples that training does not see."""
+"""Test risk and test accuracy, on held-out samples."""
 
 from typing import Any
 

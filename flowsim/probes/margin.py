@@ -1,4 +1,4 @@
-"""By how much the worst sample is on the right side."""
+"""Classification: the share of samples on the right side, and by how much the worst one is."""
 
 import equinox as eqx
 import jax
@@ -9,8 +9,22 @@ from ..networks import split
 from ..networks.norms import norm
 from .probe import PROBES, Label, Moment, Probe
 
-# A network is homogeneous of the degree that Euler's theorem finds, if that is as near to a whole number as this.
-_WHOLE = 1e-3
+
+@PROBES.register("accuracy")
+class Accuracy(Probe):
+    """The share of samples whose prediction decides for the right class; NaN where the targets stand for none."""
+
+    label: Label = eqx.field(
+        static=True,
+        default=Label(
+            "accuracy", "share of samples whose prediction decides for the right class", "accuracy", "1", False
+        ),
+    )
+
+    def measure(self, moment: Moment) -> Float[Array, ""]:
+        """Return the share of samples of positive margin; a tie is no decision."""
+        margins = moment.problem.margins(moment.network)
+        return jnp.mean(jnp.where(jnp.isnan(margins), jnp.nan, (margins > 0).astype(margins.dtype)))
 
 
 @PROBES.register("margin")
@@ -62,5 +76,6 @@ class NormalizedMargin(Probe):
             return margin(weights) / norm(weights) ** self.degree
         least, growth = jax.jvp(margin, (weights,), (weights,))
         degree = jnp.round(growth / least)
-        homogeneous = jnp.abs(growth / least - degree) <= _WHOLE
+        # Homogeneous is a network for which that is a whole number, to three digits.
+        homogeneous = jnp.abs(growth / least - degree) <= 1e-3
         return jnp.where(least == 0, 0, jnp.where(homogeneous, least / norm(weights) ** degree, jnp.nan))

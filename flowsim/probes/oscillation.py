@@ -1,4 +1,4 @@
-"""The oscillation that a model of descent predicts: its size, and the risk, or its excess, in the mean over it."""
+"""The oscillation that a model of descent predicts: its amplitude, and the risk averaged over it."""
 
 from collections.abc import Callable
 from typing import Any
@@ -31,9 +31,9 @@ class Oscillation(Probe):
 
 @PROBES.register("mean_risk")
 class MeanRisk(Probe):
-    """The risk in the mean over the oscillation, R + Σᵢ (½R(W + vᵢ) + ½R(W − vᵢ) − R) for Σ = Σᵢ vᵢvᵢᵀ.
+    """The risk averaged over the oscillation, R + Σᵢ (½R(W + vᵢ) + ½R(W − vᵢ) − R) for Σ = Σᵢ vᵢvᵢᵀ.
 
-    With a single vᵢ that is the mean of the two points between which descent swings. NaN where none is predicted.
+    With a single vᵢ that is the mean of the two points between which descent oscillates. NaN where none is predicted.
     """
 
     label: Label = eqx.field(
@@ -68,15 +68,15 @@ class MeanExcessRisk(Probe):
 
 
 def _mean_over_oscillation(moment: Moment, risk: Callable[[Any], Array]) -> Float[Array, ""]:
-    """Return a risk in the mean over the oscillation at a moment, NaN where none is predicted."""
+    """Return a risk averaged over the oscillation at a moment, NaN where none is predicted."""
     if moment.oscillation is None:
         return jnp.full_like(moment.time, jnp.nan)
     weights, rest = split(moment.network)
     here = risk(moment.network)
 
-    def more(swing: Array) -> Array:
-        sides = [jax.tree.map(lambda w, v, s=sign: w + s * v, weights, swing) for sign in (1, -1)]
+    def excess(mode: Array) -> Array:
+        sides = [jax.tree.map(lambda w, v, s=sign: w + s * v, weights, mode) for sign in (1, -1)]
         first, second = (risk(eqx.combine(side, rest)) for side in sides)
         return (first - here) / 2 + (second - here) / 2
 
-    return here + jnp.sum(jax.vmap(more)(moment.oscillation))
+    return here + jnp.sum(jax.vmap(excess)(moment.oscillation))

@@ -1,4 +1,4 @@
-"""A probe: a number, or an array of them, that is taken of a run wherever a record is made."""
+"""A probe: a number, or an array of them, that is measured at every record of a run."""
 
 import abc
 from collections.abc import Callable, Iterator, Mapping

@@ -1,4 +1,4 @@
-"""The risk, and how far above its minimum it is."""
+"""The risk, its excess and its gradient, and the distance of the regressor to the optimal one."""
 
 import equinox as eqx
 from jaxtyping import Array, Float
@@ -29,3 +29,37 @@ class ExcessRisk(Probe):
     def measure(self, moment: Moment) -> Float[Array, ""]:
         """Return R(W) − R_min."""
         return moment.problem.excess_risk(moment.network)
+
+
+@PROBES.register("gradient_norm")
+class GradientNorm(Probe):
+    """‖∇R(W)‖ over all weights together."""
+
+    label: Label = eqx.field(
+        static=True,
+        default=Label(
+            "gradient_norm", "norm of the gradient over all weights, ‖∇R(W)‖", r"gradient norm $\Vert \nabla R \Vert$"
+        ),
+    )
+
+    def measure(self, moment: Moment) -> Float[Array, ""]:
+        """Return ‖∇R(W)‖, which the run knows."""
+        return moment.gradient_norm
+
+
+@PROBES.register("squared_distance")
+class SquaredDistance(Probe):
+    """‖π − w*‖², NaN without a regressor."""
+
+    label: Label = eqx.field(
+        static=True,
+        default=Label(
+            "squared_distance",
+            "squared distance of the regressor to the optimum, ‖π − w*‖²",
+            r"squared distance $\Vert \pi - w^\star \Vert^2$",
+        ),
+    )
+
+    def measure(self, moment: Moment) -> Float[Array, ""]:
+        """Return ‖π − w*‖²."""
+        return moment.problem.squared_distance(moment.network)

@@ -1,4 +1,4 @@
-"""What is minimized."""
+"""Problems: risks to be minimized."""
 
 from .empirical import EmpiricalRisk as EmpiricalRisk
 from .problem import Problem as Problem, check_problem as check_problem

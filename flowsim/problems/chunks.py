@@ -1,4 +1,4 @@
-"""Passes over samples, in one piece or in chunks of which only one is in memory at a time."""
+"""Passes over samples, all at once or in chunks of which only one is in memory at a time."""
 
 import functools
 import math
@@ -13,19 +13,11 @@ from jaxtyping import Array, PyTree
 
 from ..runtime.memory import device_bytes
 
-# What a linearized gradient keeps of every value: measured 1.5, as compiled programs recompute those that are cheap.
-_COPIES = 2
-# Shares of the memory: a pass that is predicted to take more is cut, into chunks that are to take less.
-_MOST, _CHUNK = 0.5, 0.125
-# Larger chunks take as long for each sample.
-_ENOUGH_BYTES = 2**30
-
 
 def over_samples(function: Callable[..., PyTree], samples: Sequence[Array], chunk_size: int | None) -> PyTree:
-    """Return `jax.vmap(function)(*samples)`, made `chunk_size` samples at a time and the last ones together.
+    """Return `jax.vmap(function)(*samples)`, computed `chunk_size` samples at a time.
 
-    A derivative computes every chunk anew where it passes it again, so that in reverse mode, too, no more than one
-    chunk's intermediate values are kept.
+    Every chunk is checkpointed, so that reverse mode stores the intermediate values of one chunk only.
     """
     count = samples[0].shape[0]
     if chunk_size is None or chunk_size >= count:
@@ -36,7 +28,7 @@ def over_samples(function: Callable[..., PyTree], samples: Sequence[Array], chun
         return jax.vmap(function)(*parts)
 
     whole, rest = divmod(count, chunk_size)
-    # Within a scan nothing is computed in common with another pass anyway, so JAX need not prevent it.
+    # Within a scan there is no common subexpression to eliminate, so JAX need not prevent it.
     repeated = jax.checkpoint(lambda first: chunk(first, chunk_size), prevent_cse=False)
     _, found = jax.lax.scan(lambda _, first: (None, repeated(first)), None, chunk_size * jnp.arange(whole))
     found = jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), found)
@@ -46,23 +38,36 @@ def over_samples(function: Callable[..., PyTree], samples: Sequence[Array], chun
     return jax.tree.map(lambda one, other: jnp.concatenate([one, other]), found, last)
 
 
-def fitting_chunk(bytes_of_sample: float, count: int) -> int | None:
+def fitting_chunk(
+    bytes_of_sample: float,
+    count: int,
+    *,
+    share_of_pass: float = 0.5,
+    share_of_chunk: float = 0.125,
+    bytes_of_chunk: int = 2**30,
+) -> int | None:
     """Return how many of `count` samples to take at a time, `None` where all together fit into memory.
 
-    `bytes_of_sample` is what is kept of one sample in a forward pass (`activation_bytes`).
+    `bytes_of_sample` is what is kept of one sample in a forward pass (`activation_bytes`). A pass that is predicted to
+    take more than `share_of_pass` of the memory is cut into chunks of at most `share_of_chunk` of it, and of at most
+    `bytes_of_chunk`: larger ones take as long for each sample.
     """
-    most, needed = device_bytes(), _COPIES * max(bytes_of_sample, 1)
-    if count * needed <= _MOST * most:
+    most, needed = device_bytes(), pass_bytes(max(bytes_of_sample, 1), 1)
+    if count * needed <= share_of_pass * most:
         return None
-    return min(count, max(1, int(min(_CHUNK * most, _ENOUGH_BYTES) / needed)))
+    return min(count, max(1, int(min(share_of_chunk * most, bytes_of_chunk) / needed)))
 
 
-def pass_bytes(bytes_of_sample: float, samples: int) -> float:
-    """Return about how many bytes a derivative keeps of so many samples at once."""
-    return _COPIES * bytes_of_sample * samples
+def pass_bytes(bytes_of_sample: float, samples: int, *, copies: int = 2) -> float:
+    """Return about how many bytes a derivative keeps of so many samples at once.
+
+    A linearized gradient keeps every value up to twice: measured 1.5 `copies`, as compiled programs recompute those
+    that are cheap.
+    """
+    return copies * bytes_of_sample * samples
 
 
-def checked_chunk(size: object) -> int | None:
+def check_chunk_size(size: object) -> int | None:
     """Return the number of samples of a chunk, or `None`; `ValueError` for what is neither."""
     if size is None:
         return None
@@ -72,10 +77,10 @@ def checked_chunk(size: object) -> int | None:
 
 
 def activation_bytes(function: Callable[[Any, Any], Any], fixed: PyTree, varying: PyTree) -> float:
-    """Return the bytes of all that `function(fixed, varying)` computes of its second argument on the way.
+    """Return the bytes of all intermediate values of `function(fixed, varying)` that depend on its second argument.
 
-    That is more than is kept, as compiled programs recompute what is cheap. The arrays may be shapes. The function is
-    traced, once for all arguments of one form, and nothing is computed.
+    That is more than is stored, as compiled programs recompute what is cheap. The arrays may be shapes. The function is
+    traced once for all arguments of one structure, and nothing is computed.
     """
     leaves, structure = jax.tree.flatten((fixed, varying))
     shapes = tuple(jax.ShapeDtypeStruct(leaf.shape, leaf.dtype) if _is_array(leaf) else leaf for leaf in leaves)

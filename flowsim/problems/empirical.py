@@ -13,10 +13,19 @@ from numpy.typing import ArrayLike
 
 from ..losses import Loss, SquaredError
 from ..losses.pointwise import as_loss
-from .chunks import activation_bytes, checked_chunk, fitting_chunk, over_samples, pass_bytes
-from .given import check_bound, check_finite, check_whole, checked_classes, number, real
+from .chunks import activation_bytes, check_chunk_size, fitting_chunk, over_samples, pass_bytes
 from .problem import Outputs, Problem
-from .sample import check_model, predicted, sample_loss
+from .validation import (
+    check_bound,
+    check_finite,
+    check_model,
+    check_whole,
+    count_classes,
+    predicted,
+    real_array,
+    real_number,
+    sample_loss,
+)
 
 _SQUARED_ERROR = SquaredError()
 
@@ -25,17 +34,15 @@ class EmpiricalRisk(Problem):
     """The risk R = (1/n) Σ_i loss(network(x_i), y_i) of any Equinox model that maps one sample.
 
     `X` is (n, …) and `y` is (n,) or (n, m); `loss` is one of `flowsim.losses`, or any function (prediction, target)
-    that returns a scalar for one sample. Both are taken as they are: nothing is centred or rescaled, and whole numbers,
-    such as the tokens that a model takes for places in a table, stay whole. The minimum is
-    in general unknown: then excess risks are NaN, and `lower_bound` is what is known. Give `minimal_risk` where it is.
-    Raises `ValueError` for shapes that do not fit, entries that are not finite, targets that the loss does not compare
-    with anything, such as labels 0 and 1 with `Logistic`, and a `minimal_risk` below the lower bound; when it is
-    called, for a network whose predictions do not go with their targets. What is traced is taken as it is.
+    that returns a scalar for one sample. Data are neither centred nor rescaled, and integers, such as tokens, stay
+    integers. The minimum is in general unknown: then excess risks are NaN, and only `lower_bound` is known. Give
+    `minimal_risk` where it is. Raises `ValueError` for shapes that do not fit, entries that are not finite, targets
+    that the loss does not take, such as labels 0 and 1 with `Logistic`, and a `minimal_risk` below the lower bound;
+    when it is called, for a network whose predictions do not fit the targets. Traced values are not checked.
 
-    Risk and derivatives are computed `chunk_size` samples at a time, and the last ones together: so much of a pass over
-    the samples is in memory at once, at the price of one forward pass more. By default all at once, unless a pass is
-    predicted to take half of the memory there is (`pass_bytes`); and all at once where the samples are spread over
-    devices. Results are the same up to rounding.
+    Risk and derivatives are computed `chunk_size` samples at a time, which bounds the memory at the price of one more
+    forward pass. By default all at once, unless a pass is predicted to take half of the memory (`pass_bytes`), or where
+    the samples are spread over devices. Results are the same up to rounding.
     """
 
     X: Array
@@ -55,7 +62,7 @@ class EmpiricalRisk(Problem):
         minimal_risk: float = float("nan"),
         chunk_size: int | None = None,
     ):
-        X, y = real("X", X), real("y", y)
+        X, y = real_array("X", X), real_array("y", y)
         if X.ndim < 2 or y.ndim < 1 or X.shape[0] != y.shape[0] or 0 in (*X.shape, *y.shape):
             raise ValueError(
                 f"expected X of shape (n, …) and y of shape (n, …) with n ≥ 1 and no empty axis, got {X.shape} and "
@@ -68,11 +75,11 @@ class EmpiricalRisk(Problem):
         check_whole("y", y)
         self.X = jnp.asarray(X, dtype) if jnp.issubdtype(X.dtype, jnp.floating) else jnp.asarray(X)
         self.y = jnp.asarray(y, dtype) if jnp.issubdtype(y.dtype, jnp.floating) else jnp.asarray(y)
-        self.minimal_risk = number("minimal_risk", minimal_risk, dtype)
+        self.minimal_risk = real_number("minimal_risk", minimal_risk, dtype)
         self.loss = as_loss(loss)
-        self.chunk_size = checked_chunk(chunk_size)
+        self.chunk_size = check_chunk_size(chunk_size)
         self.divisible = isinstance(X, Tracer | np.ndarray) or len(X.sharding.device_set) == 1
-        self.classes = checked_classes(self.loss, y)
+        self.classes = count_classes(self.loss, y)
         if not isinstance(self.minimal_risk, Tracer) and not np.isnan(self.minimal_risk):
             check_bound(float(self.minimal_risk), self.lower_bound)
 
@@ -83,7 +90,7 @@ class EmpiricalRisk(Problem):
 
     @property
     def lower_bound(self) -> Float[Array, ""]:
-        """The mean of the infima of the loss beside each target, which no risk is below; NaN if they are unknown."""
+        """The mean over the targets of the infimum of the loss, a lower bound of the risk; NaN where it is unknown."""
         return jnp.mean(jax.vmap(self.loss.least)(self.y))
 
     def __call__(self, network: Callable[[Array], Array]) -> Float[Array, ""]:
@@ -92,14 +99,14 @@ class EmpiricalRisk(Problem):
         return jnp.mean(self._over_samples(network, partial(self._sample_loss, network)))
 
     def pass_bytes(self, network: Callable[[Array], Array]) -> float:
-        """Return about how many bytes a derivative keeps of a pass over all samples at once.
+        """Estimate the bytes that a derivative stores of a pass over all samples at once.
 
-        That is what the network and the loss compute on the way, traced for one sample, times the number of samples.
+        These are the intermediate values of network and loss, traced for one sample, times the number of samples.
         """
         return pass_bytes(self._traced_bytes(network), self.X.shape[0])
 
     def samples_at_once(self, network: Callable[[Array], Array]) -> int | None:
-        """Return the `chunk_size` that was given, or else that with which a pass fits; `None` for all at once."""
+        """Return the given `chunk_size`, or else one with which a pass fits into memory; `None` for all at once."""
         if self.chunk_size is not None or not self.divisible:
             return self.chunk_size
         return fitting_chunk(self._traced_bytes(network), self.X.shape[0])
@@ -141,7 +148,8 @@ class EmpiricalRisk(Problem):
     def null_risk(self, network: Callable[[Array], Array]) -> Float[Array, ""]:
         """Return the risk of predicting zero everywhere."""
         predictions = eqx.filter_eval_shape(self._predictions, network)
-        return self._risk_of(jnp.zeros(predictions.shape, predictions.dtype))
+        zeros = jnp.zeros(predictions.shape, predictions.dtype)
+        return jnp.mean(jax.vmap(self._paired_loss)(zeros, self.y))
 
     def margins(self, network: Callable[[Array], Array]) -> Float[Array, " n"]:
         """Return the least margin of each sample, NaN for a loss or targets without classes."""
@@ -179,7 +187,7 @@ class EmpiricalRisk(Problem):
         return self.loss.attained
 
     def falls_for_ever(self, network: Callable[[Array], Array]) -> Bool[Array, ""]:
-        """Tell whether the loss of every sample falls for ever as its prediction is scaled up."""
+        """Tell whether the loss of every sample decreases for ever as its prediction is scaled up."""
 
         def falls(x: Array, target: Array) -> Array:
             return self.loss.falls_for_ever(self._paired(predicted(network, x), target), target)
@@ -199,13 +207,10 @@ class EmpiricalRisk(Problem):
         return over_samples(function, (self.X, self.y), self.samples_at_once(network))
 
     def _traced_bytes(self, network: Callable[[Array], Array]) -> float:
-        """Return the bytes of what one sample's loss computes on the way."""
+        """Return the bytes of the intermediate values of the loss of one sample."""
         stripped = eqx.tree_at(lambda problem: (problem.X, problem.y), self, (None, None))
         sample = tuple(jax.ShapeDtypeStruct(array.shape[1:], array.dtype) for array in (self.X, self.y))
         return activation_bytes(_loss_of_sample, (stripped, network), sample)
-
-    def _risk_of(self, predictions: Float[Array, "n ..."]) -> Float[Array, ""]:
-        return jnp.mean(jax.vmap(self._paired_loss)(predictions, self.y))
 
     def _sample_loss(self, network: Callable[[Array], Array], x: Array, target: Array) -> Array:
         return self._paired_loss(predicted(network, x), target)

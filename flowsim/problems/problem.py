@@ -1,4 +1,4 @@
-"""What the flow asks of a problem, and nothing more."""
+"""The interface of a problem: a risk, and what else may be known of it."""
 
 import abc
 from collections.abc import Callable
@@ -22,9 +22,9 @@ class Problem(eqx.Module):
             def __call__(self, network):
                 return jnp.mean((network.weight - self.target) ** 4)
 
-    All else is an ability that a problem may have. Here stands what is done without it: a risk alone is descended all
-    the same. `infimum` makes excess risks known, `is_minimum` spares a run that arrived the second derivatives, and
-    `curved_outputs` lets `integrate` take the steps of a linearly implicit method, which stiffness does not limit.
+    The risk alone is enough; all other methods are optional abilities, with defaults for a problem that lacks them.
+    `infimum` gives excess risks, `is_minimum` spares a converged run the second derivatives, and `curved_outputs` lets
+    `integrate` take linearly implicit steps, which stiffness does not limit.
     """
 
     @abc.abstractmethod
@@ -38,18 +38,18 @@ class Problem(eqx.Module):
 
     @property
     def lower_bound(self) -> Float[Array, ""] | float:
-        """A bound that no risk is below: the infimum, as here, or what else is known; NaN where nothing is."""
+        """A lower bound of the risk: by default the infimum; NaN where none is known."""
         return self.infimum
 
     def least_excess_risk(self, network: Any, /) -> Float[Array, ""] | float:
         """Return the least excess risk that a network of this kind can have, if it has no other local minimum.
 
-        NaN where either is not known, as here: what is a minimum is then told by second derivatives.
+        NaN where either is not known, as by default: second derivatives then decide what is a minimum.
         """
         return float("nan")
 
     def objective(self, network: Any, /) -> Float[Array, ""]:
-        """Return what is descended: the risk up to a constant, so computed that it keeps its digits near the limit."""
+        """Return the function that is minimized: the risk up to a constant, without cancellation near the limit."""
         return self(network)
 
     def excess_risk(self, network: Any, /) -> Float[Array, ""]:
@@ -61,21 +61,21 @@ class Problem(eqx.Module):
         return jnp.full_like(self(network), jnp.nan)
 
     def is_minimum(self, network: Any, remaining: Any, /) -> Bool[Array, ""]:
-        """Tell whether a network of small gradient is known to be at a minimizer, up to a share `remaining` of the way.
+        """Tell whether a network of small gradient is known to be a minimizer, up to a relative distance `remaining`.
 
-        Where it is not known, as here, a run asks second derivatives.
+        Where it is not known, as by default, a run computes second derivatives.
         """
         return jnp.array(False)
 
     def null_risk(self, network: Any, /) -> Float[Array, ""] | float:
-        """Return the unit of risks: the risk of a model that always answers zero; NaN where there is none."""
+        """Return the scale of the risk: that of a model which always predicts zero; NaN where there is none."""
         return float("nan")
 
     def check_start(self, network: Any, /) -> None:
-        """Raise `ValueError` where runs from this network could not be right. By default, nothing is known of that."""
+        """Raise `ValueError` where runs from this network could not be right. By default nothing is checked."""
 
     def margins(self, network: Any, /) -> Float[Array, " n"]:
-        """Return by how much each sample is on the right side; NaN, for one sample, where there are no sides."""
+        """Return the classification margin of each sample, (n,); one NaN for a problem without classes."""
         return jnp.full_like(self(network), jnp.nan)[None]
 
     def has_margins(self) -> bool:
@@ -83,41 +83,41 @@ class Problem(eqx.Module):
         return False
 
     def sample_count(self) -> int | None:
-        """Return how many samples the risk is the mean over; `None` where it holds none, as here."""
+        """Return the number of samples over which the risk is a mean; `None` for a problem without samples."""
         return None
 
     def on_samples(self, chosen: Int[Array, " batch"], /) -> "Problem | None":
-        """Return the risk on the samples of these numbers, with repeats as often as they are; `None` without samples.
+        """Return the mean risk over the samples with these indices, repeats included; `None` without samples.
 
-        That is their mean, so that its own mean over all samples, each as often, is the risk.
+        Its expectation over uniformly drawn indices is the risk.
         """
         return None
 
     @property
     def attained(self) -> bool:
-        """Whether the infimum of a loss is one that some prediction has; True where nothing is known of that."""
+        """Whether some prediction attains the infimum of the loss; True where this is not known."""
         return True
 
     def falls_for_ever(self, network: Any, /) -> Bool[Array, ""]:
-        """Tell whether the risk is known to fall for ever as the predictions of this network grow in proportion.
+        """Tell whether the risk is known to decrease for ever as the predictions of this network are scaled up.
 
-        So it is under a loss that no prediction brings to its infimum, once every sample is on the right side. Where it
-        is not known, as here, a run judges by how the risk falls around it.
+        It does for a loss without a minimizer, such as the logistic one, once every sample is classified correctly.
+        Where it is not known, as by default, a run decides from how the risk decreases.
         """
         return jnp.array(False)
 
     def pass_bytes(self, network: Any, /) -> float | None:
-        """Return about how many bytes a derivative of the risk keeps of a pass over all samples; `None`: not known."""
+        """Estimate the bytes that a derivative of the risk stores of a pass over all samples; `None` where unknown."""
         return None
 
     def samples_at_once(self, network: Any, /) -> int | None:
-        """Return how many samples the risk computes on at a time; `None` for all at once."""
+        """Return how many samples are processed at a time; `None` for all at once."""
         return None
 
     def curved_outputs(self, network: Any, /) -> Outputs | None:
         """Return a function of networks whose Jacobian G at `network` makes GᵀG the Gauss–Newton matrix of the risk.
 
-        `None` where the weights do not enter through a number m of outputs that is known.
+        `None` where the risk is not a function of a known number m of outputs.
         """
         return None
 
@@ -127,13 +127,13 @@ class Problem(eqx.Module):
         return None if outputs is None else eqx.filter_eval_shape(outputs, network).size
 
     def jacobian_passes(self, network: Any, /) -> int | None:
-        """Return what the Jacobian of the curved outputs costs, in gradients; `None` where `curved_outputs` is."""
+        """Return the cost of the Jacobian of the curved outputs, in gradients; `None` where `curved_outputs` is."""
         return self.rank(network)
 
     def output_jacobian(self, as_network: Callable[[PyTree], Any], weights: PyTree, /) -> PyTree | None:
         """Return G at `as_network(weights)` as the weights with a leading axis of m rows.
 
-        `None` where nothing does that sooner than `jax.jacrev` of the curved outputs.
+        `None` where nothing is faster than `jax.jacrev` of the curved outputs.
         """
         return None
 

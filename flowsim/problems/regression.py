@@ -35,7 +35,7 @@ class LinearRegression(Problem):
     eigenvalues: Float[Array, " rank"]
 
     def __init__(self, X: ArrayLike, y: ArrayLike):
-        X, y = _checked(X, y)
+        X, y = _check_samples(X, y)
         n, d = X.shape
         # Householder QR keeps every least-squares quantity of [X y] in a triangle of at most d + m rows.
         rows = np.hstack([X, y.reshape(n, -1)])
@@ -178,7 +178,7 @@ def _linear(network: object) -> LinearNetwork:
     return network
 
 
-def _checked(X: ArrayLike, y: ArrayLike) -> tuple[np.ndarray, np.ndarray]:
+def _check_samples(X: ArrayLike, y: ArrayLike) -> tuple[np.ndarray, np.ndarray]:
     if isinstance(X, Tracer) or isinstance(y, Tracer):
         raise ValueError("LinearRegression reduces its data once, outside jit and vmap: build it before and pass it in")
     X, y = paired_arrays(X, y)

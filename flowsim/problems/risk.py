@@ -16,13 +16,8 @@ from ..networks import split, weight_dtype
 from ..networks.norms import norm
 from ..runtime.compiling import compiled
 from ..runtime.recognized import recognized
-from .given import number
 from .problem import Problem
-from .sample import reason_of
-
-# By what part a derivative may be off, by bytes of the weights; and how far beside the start it is looked at.
-_TOLERANCES = {8: 1e-3, 4: 5e-2, 2: 0.3}
-_STEP = 1e-3
+from .validation import real_number, reason_of
 
 
 class Risk(Problem):
@@ -51,10 +46,10 @@ class Risk(Problem):
         gradient: Callable[[Any], PyTree] | None = None,
         infimum: float = float("nan"),
     ):
-        self.function = recognized(_checked(function, "the risk", "a scalar"))
-        known = None if gradient is None else _checked(gradient, "the gradient", "∇R in its structure")
+        self.function = recognized(_check_function(function, "the risk", "a scalar"))
+        known = None if gradient is None else _check_function(gradient, "the gradient", "∇R in its structure")
         self.gradient = recognized(known)
-        self.least = number("infimum", infimum, jnp.result_type(float))
+        self.least = real_number("infimum", infimum, jnp.result_type(float))
 
     @property
     def infimum(self) -> Float[Array, ""]:
@@ -69,19 +64,20 @@ class Risk(Problem):
         return self._with_gradient(rest)(weights)
 
     def check_start(self, network: Any) -> None:
-        """Raise `ValueError` for a gradient that is not that of the risk, as it is along one direction.
+        """Raise `ValueError` for a gradient that is not that of the risk along one direction.
 
-        It is looked at beside the network, as at a kink, such as one at zero, either side may be right. Where the risk
-        has no derivative of its own, or that is zero as of a step function, nothing can be said.
+        The two are compared at a point near the network, as at a kink, such as one at zero, either side may be right.
+        Nothing is checked where JAX cannot differentiate the risk, or its derivative is zero, as of a step function.
         """
         if self.gradient is None:
             return
         try:
-            derivative, slope, size = map(float, _beside(self, network))
-        except Exception:  # of what JAX cannot differentiate; what else is wrong is said where it is met
+            derivative, slope, size = map(float, _derivatives_near(self, network))
+        except Exception:  # what JAX cannot differentiate; other errors are raised where they occur
             return
         apart = abs(derivative - slope)
-        allowed = _TOLERANCES[weight_dtype(network).itemsize] * max(abs(derivative), abs(slope), size)
+        # By what part the two may differ, by the bytes of a weight.
+        allowed = {8: 1e-3, 4: 5e-2, 2: 0.3}[weight_dtype(network).itemsize] * max(abs(derivative), abs(slope), size)
         if derivative != 0 and allowed < apart < math.inf:
             raise ValueError(
                 f"the gradient is not that of the risk: near the start the risk changes by {derivative:.6g} along one "
@@ -97,7 +93,7 @@ class Risk(Problem):
             return self._value(eqx.combine(weights, rest))
 
         @risk.defjvp
-        def along(primals: tuple[PyTree], tangents: tuple[PyTree]) -> tuple[Array, Array]:
+        def directional_derivative(primals: tuple[PyTree], tangents: tuple[PyTree]) -> tuple[Array, Array]:
             (weights,), (direction,) = primals, tangents
             slopes = self._slopes(eqx.combine(weights, rest), weights)
             pairs = zip(jax.tree.leaves(slopes), jax.tree.leaves(direction), strict=True)
@@ -131,15 +127,18 @@ class Risk(Problem):
 
 
 @compiled
-def _beside(risk: Risk, network: Any) -> tuple[Array, Array, Array]:
-    """Return the derivative of the risk and what its gradient says along a direction, and of what size that may be."""
+def _derivatives_near(risk: Risk, network: Any, step: float = 1e-3) -> tuple[Array, Array, Array]:
+    """Return the derivative of the risk along a direction, that by its gradient, and the norm of the gradient.
+
+    They are taken beside the network, at `step` times the norm of the weights, or times one where that is less.
+    """
     weights, rest = split(network)
     leaves, structure = jax.tree.flatten(weights)
     keys = jax.random.split(jax.random.key(0), len(leaves))
     drawn = [jax.random.normal(key, leaf.shape, leaf.dtype) for key, leaf in zip(keys, leaves, strict=True)]
     direction = structure.unflatten(drawn)
-    step = _STEP * jnp.maximum(1.0, norm(weights)) / math.sqrt(sum(leaf.size for leaf in leaves))
-    beside = jax.tree.map(lambda leaf, change: leaf + step * change, weights, direction)
+    length = step * jnp.maximum(1.0, norm(weights)) / math.sqrt(sum(leaf.size for leaf in leaves))
+    beside = jax.tree.map(lambda leaf, change: leaf + length * change, weights, direction)
     _, derivative = jax.jvp(lambda moved: risk._value(eqx.combine(moved, rest)), (beside,), (direction,))
     slopes = risk._slopes(eqx.combine(beside, rest), beside)
     products = jax.tree.map(lambda slope, change: jnp.sum(slope * change), slopes, direction)
@@ -160,7 +159,7 @@ def _called(function: Any, network: Any, name: str, expected: str) -> Any:
         ) from error
 
 
-def _checked(function: Any, name: str, expected: str) -> Any:
+def _check_function(function: Any, name: str, expected: str) -> Any:
     if inspect.isclass(function):
         raise TypeError(f"{name} is the class {function.__name__} itself: write {function.__name__}(...)")
     if isinstance(function, Problem) or not callable(function):

@@ -16,7 +16,7 @@ import numpy as np
 from ..comparison import Comparison, FlowLimits, SharpnessAlong, compare
 from ..data import Data, check_data
 from ..dynamics import Stopping, stopping_for
-from ..formatting import Listener
+from ..formatting import ProgressCallback
 from ..kinds import seeds
 from ..networks import cast, shape_refusals
 from ..probes import HELD_OUT, Probe
@@ -37,7 +37,7 @@ def run(
     network: eqx.Module,
     probes: Sequence[Probe],
     *,
-    progress: bool | Listener = False,
+    progress: bool | ProgressCallback = False,
 ) -> Comparison:
     """Run `scenario` on what `build` made of it; `progress` hears how far it is, as in `compare`.
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
-from ..formatting import Heard, Listener, Progress, heard
+from ..formatting import Progress, ProgressCallback, ProgressReporter, report_progress
 from ..networks import DeepLinear
 from ..problems import LinearRegression
 from ..results.theory_results import CheckedFlow, TheoryResults
@@ -47,7 +47,7 @@ def theory_cells(scenario: Scenario, folder: Path) -> tuple[Cell, ...]:
 
 
 def check_theory(
-    scenario: Scenario, cells: tuple[Cell, ...], *, progress: bool | Listener = False
+    scenario: Scenario, cells: tuple[Cell, ...], *, progress: bool | ProgressCallback = False
 ) -> TheoryResults | None:
     """Run the flow of every cell and check it, and draw what Lemma 3 asks for; `None` if there is neither.
 
@@ -56,11 +56,11 @@ def check_theory(
     if scenario.theory is None and scenario.lemma_3 is None:
         return None
     checked = []
-    with heard(progress) as tell:
+    with report_progress(progress) as report:
         for number, cell in enumerate(cells):
-            tell(Progress("theory", number, len(cells), "flows"))
+            report(Progress("theory", number, len(cells), "flows"))
             checked.append(_checked(cell, scenario))
-        drawn = tuple(_large_products(scenario, tell))
+        drawn = tuple(_large_products(scenario, report))
     return TheoryResults(tuple(checked), _convergence(scenario, checked), drawn)
 
 
@@ -128,7 +128,7 @@ def _convergence(scenario: Scenario, checked: list[CheckedFlow]) -> dict[int, St
     return {depth: convergence_statement(found) for depth, found in arrived.items() if len(found) > 1}
 
 
-def _large_products(scenario: Scenario, tell: Heard) -> Iterator[LargeProductsSample]:
+def _large_products(scenario: Scenario, report: ProgressReporter) -> Iterator[LargeProductsSample]:
     """Draw what Lemma 3 asks for, one case on each core: NumPy's linear algebra runs beside other threads."""
     asked = scenario.lemma_3
     if asked is None:
@@ -142,7 +142,7 @@ def _large_products(scenario: Scenario, tell: Heard) -> Iterator[LargeProductsSa
     pool = ThreadPoolExecutor(os.cpu_count())
     try:
         for number, drawn in enumerate(pool.map(sample, cases), start=1):
-            tell(Progress("Lemma 3", number, len(cases), "cases"))
+            report(Progress("Lemma 3", number, len(cases), "cases"))
             yield drawn
     finally:
         pool.shutdown(cancel_futures=True)  # an interrupt does not wait for cases that have not begun

@@ -10,7 +10,7 @@ from jax.core import Tracer
 from jaxtyping import Array, Float, PyTree
 
 from ..curvature import GaussNewton, gauss_newton, gauss_newton_passes, knows_gram
-from ..networks import Places, cast, split, weight_dtype
+from ..networks import FlattenedParameters, cast, split, weight_dtype
 from ..networks.norms import norm as norm
 from ..problems import Problem
 
@@ -47,7 +47,7 @@ class GradientField(eqx.Module):
 
     problem: Problem
     rest: PyTree
-    places: Places | None = None
+    places: FlattenedParameters | None = None
 
     def __call__(self, t: object, weights: PyTree, args: object) -> PyTree:
         """Return −∇R at `weights`; it depends on neither `t` nor `args`."""
@@ -66,7 +66,7 @@ class GradientField(eqx.Module):
         """Return the network that has these weights."""
         return eqx.combine(weights if self.places is None else self.places.tree(weights), self.rest)
 
-    def along(self, places: Places | None) -> "GradientField":
+    def along(self, places: FlattenedParameters | None) -> "GradientField":
         """Return the same field over weights that are one vector, or the pytree that they are without `places`."""
         return GradientField(self.problem, self.rest, places)
 
@@ -76,7 +76,7 @@ class GradientField(eqx.Module):
 
     def flattened(self, weights: PyTree) -> tuple["GradientField", PyTree]:
         """Return the field and the weights as one vector where they are many small arrays, else as they are."""
-        places = Places.of(weights)
+        places = FlattenedParameters.of(weights)
         return (self, weights) if places is None else (self.along(places), places.vector(weights))
 
     def gauss_newton(self, weights: PyTree) -> GaussNewton:

@@ -6,7 +6,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from ..formatting import Listener, Progress
+from ..formatting import Progress, ProgressCallback
 from ..scenarios.scenario import Scenario
 from .run import SweepResults, SweepRun, planned, run_sweep, run_sweeps
 from .store import BlockStore
@@ -26,7 +26,7 @@ class PendingSweep:
     future: Future[SweepResults] = field(default_factory=Future)
     latest: Progress = field(default_factory=lambda: Progress("sweep"))
 
-    def result(self, progress: Listener) -> SweepResults:
+    def result(self, progress: ProgressCallback) -> SweepResults:
         """Wait for the results, and raise what `run_sweep` raises; `progress` hears of it meanwhile."""
         if not self.crew.elsewhere:
             return run_sweep(self.scenario, self.folder, self.store, self.crew, progress=progress)

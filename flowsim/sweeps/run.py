@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ..formatting import Listener, Progress
+from ..formatting import Progress, ProgressCallback
 from ..problems import LinearRegression
 from ..scenarios.runner import build_network, environment, read_data
 from ..scenarios.scenario import Scenario
@@ -116,7 +116,7 @@ def run_sweep(
     store: BlockStore,
     workers: Workers,
     *,
-    progress: Listener = lambda event: None,
+    progress: ProgressCallback = lambda event: None,
 ) -> SweepResults:
     """Compute what is not in `store` yet, and put all of it together.
 

@@ -16,7 +16,7 @@ import numpy as np
 
 from ..dynamics import Descent, GradientDescent, Stopping
 from ..dynamics.descent import check_learning_rate
-from ..formatting import Heard, Listener, Progress, check_progress, heard
+from ..formatting import Progress, ProgressCallback, ProgressReporter, check_progress, report_progress
 from ..formatting.presentation import Drawn, view_of
 from ..probes import Probe, probe_of
 from ..problems import Problem, check_problem
@@ -80,7 +80,7 @@ def sweep(
     folder: str | Path | None = None,
     overwrite: bool = False,
     jobs: int = 1,
-    progress: bool | Listener = False,
+    progress: bool | ProgressCallback = False,
 ) -> Sweep:
     """Integrate the flow at every point of a grid, from several initializations, with descents beside it.
 
@@ -128,16 +128,16 @@ def sweep(
     return _kept(asked, Path(folder), overwrite, jobs, progress)
 
 
-def _computed(asked: Planned, store: Store, jobs: int, progress: bool | Listener) -> Sweep:
-    with heard(progress) as tell:
-        return _told(asked, store, jobs, tell)
+def _computed(asked: Planned, store: Store, jobs: int, progress: bool | ProgressCallback) -> Sweep:
+    with report_progress(progress) as report:
+        return _told(asked, store, jobs, report)
 
 
-def _told(asked: Planned, store: Store, jobs: int, tell: Heard) -> Sweep:
+def _told(asked: Planned, store: Store, jobs: int, report: ProgressReporter) -> Sweep:
     run = SweepRun(asked, store)
 
     def advanced(run: SweepRun) -> None:
-        tell(Progress("sweep", run.progress.done, run.progress.total, "initializations"))
+        report(Progress("sweep", run.progress.done, run.progress.total, "initializations"))
 
     with workers(jobs) as crew:
         run_sweeps([run], crew, advanced)
@@ -145,7 +145,7 @@ def _told(asked: Planned, store: Store, jobs: int, tell: Heard) -> Sweep:
     return Sweep(found.dataset, found.failures)
 
 
-def _kept(asked: Planned, folder: Path, overwrite: bool, jobs: int, progress: bool | Listener) -> Sweep:
+def _kept(asked: Planned, folder: Path, overwrite: bool, jobs: int, progress: bool | ProgressCallback) -> Sweep:
     """Compute what `folder` does not hold yet, and leave all of it there."""
     store = BlockStore(folder / BLOCKS)
     store.refuse_obstacles()

@@ -17,13 +17,12 @@ from .minimizers import (
     sharp_minimizer as sharp_minimizer,
     sharp_minimizer_bound as sharp_minimizer_bound,
 )
-from .path import FlowPath as FlowPath, follow as follow, path_of as path_of
+from .path import FlowPath as FlowPath, deep_linear as deep_linear, follow as follow, path_of as path_of
 from .residual import (
     convergence_statement as convergence_statement,
     gradient_bounds as gradient_bounds,
     residual_displacements as residual_displacements,
 )
-from .scope import deep_linear as deep_linear
 from .sharpness_bounds import (
     critical_learning_rate as critical_learning_rate,
     minimal_sharpness_bounds as minimal_sharpness_bounds,

@@ -1,4 +1,4 @@
-"""The gradients of a deep linear network along a path, as products of what stands above and below each layer."""
+"""The gradients of a deep linear network along a path, from the products of the layers above and below each."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass

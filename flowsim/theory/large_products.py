@@ -12,9 +12,6 @@ from .statement import Assumption, Statement, judge, not_applicable
 Layers = Float[np.ndarray, "initializations layers width width"]
 
 _CLAIM = "P(some θ in the ball breaks a bound on a Π_{k:1}) ≤ 8 exp(−du²/(32s²))"
-_CONFIDENCE = 0.95
-_ASCENT_STEPS = 3
-_NUMBERS_PER_BATCH = 2_000_000
 
 
 @dataclass(frozen=True)
@@ -91,7 +88,7 @@ class LargeProductsSample:
         return judge(name, _CLAIM, high if high <= bound else low, bound, assumptions=[decided], note=note)
 
 
-def binomial_interval(successes: int, trials: int, confidence: float = _CONFIDENCE) -> tuple[float, float]:
+def binomial_interval(successes: int, trials: int, confidence: float = 0.95) -> tuple[float, float]:
     """Return the exact two-sided confidence interval of a probability (Clopper and Pearson 1934).
 
     Its ends are quantiles of beta distributions; SciPy's `binomtest` finds the same by bisection, to nine digits.
@@ -113,7 +110,7 @@ def sample_large_products(
     """Draw `initializations` of a case of Lemma 3 and count those at which some θ that is tried breaks a bound.
 
     Three θ are tried, each in the ball ‖θ_k‖_2 ≤ radius for all k at once: random on its boundary, after a few steps of
-    ascent on the largest ‖Π_{k:1}‖_2, and after as many of descent on the least σ_min(Π_{k:1}). Every k is looked at.
+    ascent on the largest ‖Π_{k:1}‖_2, and after as many of descent on the least σ_min(Π_{k:1}). Every k is checked.
     Raises `ValueError` for less than one initialization.
     """
     if initializations < 1:
@@ -132,8 +129,9 @@ def sample_large_products(
     return LargeProductsSample(case, initializations, random_failures, failures, largest, least)
 
 
-def _batches(case: LargeProducts, initializations: int) -> Iterator[int]:
-    most = max(1, _NUMBERS_PER_BATCH // (case.depth * case.width**2))
+def _batches(case: LargeProducts, initializations: int, *, numbers: int = 2_000_000) -> Iterator[int]:
+    """Yield how many initializations to draw at once, of at most so many `numbers`: 16 MB for each array of them."""
+    most = max(1, numbers // (case.depth * case.width**2))
     for first in range(0, initializations, most):
         yield min(most, initializations - first)
 
@@ -159,18 +157,18 @@ def _adversarial_displacements(case: LargeProducts, weights: Layers) -> tuple[La
 
 
 def adversarial_displacement(
-    weights: Layers, radius: float, target: Int[np.ndarray, " initializations"], *, widen: bool
+    weights: Layers, radius: float, target: Int[np.ndarray, " initializations"], *, widen: bool, steps: int = 3
 ) -> Layers:
     """Return θ in the ball max_k ‖θ_k‖_2 ≤ `radius` that raises ‖Π_{k:1}‖_2, or lowers σ_min(Π_{k:1}).
 
     `target` is the index k − 1 of the product for each initialization. A singular value σ = uᵀW_k ⋯ W_1v has with
     respect to W_j the gradient a_j b_jᵀ with a_j = (W_k ⋯ W_{j+1})ᵀu and b_j = W_{j−1} ⋯ W_1v; over the product of the
     balls its first-order change is extreme at θ_j = ± radius · a_j b_jᵀ/(‖a_j‖‖b_j‖) for all j at once, which is
-    every step's new θ (conditional gradient with full steps). Layers above k stay where they are.
+    the new θ of each of the `steps` (conditional gradient with full steps). Layers above k stay where they are.
     """
     depth = weights.shape[1]
     theta = np.zeros_like(weights)
-    for _ in range(_ASCENT_STEPS):
+    for _ in range(steps):
         moved = weights + theta / depth
         left, right = _singular_vectors(moved, target, first=widen)
         above, below = _chains(moved, target, left, right)

@@ -8,9 +8,6 @@ from jaxtyping import Float, Int
 
 from ..problems import EmpiricalRisk
 
-# Beyond this part of the largest sample, a margin is told from none.
-_RESOLVED = 1e-7
-
 
 class Separator(NamedTuple):
     """A regressor of unit norm whose least margin is the largest: `direction`, (d,) or (d, m), and that `margin`.
@@ -23,13 +20,13 @@ class Separator(NamedTuple):
     support: Int[np.ndarray, " k"]
 
 
-def max_margin(problem: EmpiricalRisk) -> Separator:
+def max_margin(problem: EmpiricalRisk, *, resolution: float = 1e-7) -> Separator:
     """Return the regressor π of unit norm for which min_i m_i is largest, m_i the margins of x ↦ πᵀx.
 
     Gradient flow and descent of one linear layer under a logistic loss or cross-entropy on separable data tend to its
     direction, with an angle like 1/log t (Soudry et al. 2018); so does the regressor of deeper linear networks (Ji and
     Telgarsky 2019). It is π/‖π‖ for the least ‖π‖ with all margins at one or more, found by non-negative least squares
-    (Lawson and Hanson 1974, chapter 23).
+    (Lawson and Hanson 1974, chapter 23). A margin below `resolution` times the largest sample counts as none.
 
     Raises `TypeError` for another problem than an `EmpiricalRisk`, and `ValueError` for targets that stand for no
     classes, samples that are no vectors, and classes that no linear network separates by more than rounding.
@@ -42,10 +39,10 @@ def max_margin(problem: EmpiricalRisk) -> Separator:
     n, per_sample = constraints.shape[:2]
     rows = constraints.reshape(n * per_sample, -1)
     size = float(np.abs(rows).max()) or 1.0
-    regressor, active = _least_norm(rows / size)
+    regressor, active = _least_norm(rows / size, resolution)
     margins = rows @ regressor
     norm = float(np.linalg.norm(regressor))
-    if norm == 0 or not margins.min() > _RESOLVED * size * norm:
+    if norm == 0 or not margins.min() > resolution * size * norm:
         raise ValueError(
             "no linear network has all samples on the right side by more than rounding: expected separable data, for "
             "which there is a largest margin; a risk on others has a minimizer, to which flowsim.integrate goes"
@@ -68,7 +65,9 @@ def _constraints(problem: EmpiricalRisk) -> Float[np.ndarray, "n k d m"]:
     return np.einsum("nd,nkm->nkdm", np.asarray(problem.X, float), slopes)
 
 
-def _least_norm(rows: Float[np.ndarray, "k p"]) -> tuple[Float[np.ndarray, " p"], Float[np.ndarray, " k"]]:
+def _least_norm(
+    rows: Float[np.ndarray, "k p"], resolution: float
+) -> tuple[Float[np.ndarray, " p"], Float[np.ndarray, " k"]]:
     """Return the shortest v with `rows` v ≥ 1, and the multipliers of the rows; zero where there is none."""
     from scipy.optimize import nnls  # takes a moment to import, and is rarely needed
 
@@ -77,6 +76,6 @@ def _least_norm(rows: Float[np.ndarray, "k p"]) -> tuple[Float[np.ndarray, " p"]
     unit = np.append(np.zeros(count), 1.0)
     multipliers, _ = nnls(system, unit, maxiter=30 * len(rows))
     residual = system @ multipliers - unit
-    if not residual[-1] < -(_RESOLVED**2):
+    if not residual[-1] < -(resolution**2):
         return np.zeros(count), multipliers
     return -residual[:count] / residual[-1], multipliers

@@ -14,13 +14,6 @@ from .path import FlowPath
 from .sharpness_bounds import minimal_sharpness_bounds
 from .statement import ROUNDING, Assumption, Statement, judge, not_applicable
 
-FACTORS = (10.0, 100.0, 1000.0)
-"""The factors C of the family (C W_1, W_2/C, W_3, …) at which its sharpness is measured."""
-
-# A point at relative distance δ from a minimizer has a sharpness that differs by a few L·δ: every one of the L layers
-# enters to first order.
-_SENSITIVITY = 10.0
-
 
 def layer_norm_bound(network: DeepLinear, problem: LinearRegression) -> float:
     """Return 2 a ‖w*‖^{2−1/L} ‖p‖^{1/L} Σ_k 1/‖W_k‖_F, the least sharpness of a minimizer with these layer norms.
@@ -90,7 +83,8 @@ def minimizer_statements(path: FlowPath) -> list[Statement]:
     if not path.single_output or not jnp.any(path.problem.optimum != 0):
         reason = "the theorem is about one output and a regressor w* other than zero"
         return [not_applicable(name, claim, reason) for name, claim in _CLAIMS.items()]
-    flat = _flat(path)
+    widths = [path.problem.features, *(weight.shape[1] for weight in path.weights)]
+    flat = flat_minimizer(path.problem, widths, projection=path.network.projection)
     bounds = minimal_sharpness_bounds(path.problem, path.depth, projection_norm=path.projection_norm)
     at_flat = flat_minimizer_statements(flat, path.problem, bounds, rounding=path.rounding)
     return [*_at_the_limit(path), *at_flat, _sharp_family(path)]
@@ -111,7 +105,7 @@ def _at_the_limit(path: FlowPath) -> list[Statement]:
     lower, _ = minimal_sharpness_bounds(path.problem, path.depth, projection_norm=path.projection_norm)
     bounds = {"Theorem 1": lower, "Theorem 2, layer norms": layer_norm_bound(path.network, path.problem)}
     reached = path.final_sharpness
-    error = _SENSITIVITY * path.depth * path.relative_residual * reached
+    error = path.sharpness_error(reached)
     return [
         judge(name, _CLAIMS[name], bound, reached, assumptions=[path.converged], error=error, rounding=path.rounding)
         for name, bound in bounds.items()
@@ -161,15 +155,16 @@ def _one_dimension(
     return judge(name, _CLAIMS[name], distance, allowed, assumptions=[given, minimizer], note="up to rounding")
 
 
-def _sharp_family(path: FlowPath) -> Statement:
+def _sharp_family(path: FlowPath, factors: tuple[float, ...] = (10.0, 100.0, 1000.0)) -> Statement:
+    """Return the bound on the sharpness of the family (C W_1, W_2/C, W_3, …) at the `factors` C."""
     name = "Theorem 2, sharp family"
     if path.depth < 2:
         return not_applicable(name, _CLAIMS[name], "the family needs two layers")
     network, problem = path.network, path.problem
-    bounds = np.array([sharp_minimizer_bound(network, problem, factor) for factor in FACTORS])
-    reached = np.array([float(sharpness(sharp_minimizer(network, factor), problem)) for factor in FACTORS])
-    error = _SENSITIVITY * path.depth * path.relative_residual * reached
-    note = "S = " + ", ".join(f"{value:.4g} at C = {factor:g}" for value, factor in zip(reached, FACTORS, strict=True))
+    bounds = np.array([sharp_minimizer_bound(network, problem, factor) for factor in factors])
+    reached = np.array([float(sharpness(sharp_minimizer(network, factor), problem)) for factor in factors])
+    error = path.sharpness_error(reached)
+    note = "S = " + ", ".join(f"{value:.4g} at C = {factor:g}" for value, factor in zip(reached, factors, strict=True))
     return judge(
         name,
         _CLAIMS[name],
@@ -180,11 +175,6 @@ def _sharp_family(path: FlowPath) -> Statement:
         rounding=path.rounding,
         note=note,
     )
-
-
-def _flat(path: FlowPath) -> DeepLinear:
-    widths = [path.problem.features, *(weight.shape[1] for weight in path.weights)]
-    return flat_minimizer(path.problem, widths, projection=path.network.projection)
 
 
 def _leading_order(network: DeepLinear, problem: LinearRegression) -> float:

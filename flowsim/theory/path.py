@@ -1,4 +1,4 @@
-"""The flow as the theory looks at it: weights along the path, and a clock that is exact where things happen."""
+"""The path of a flow for the theory: weights at every record, and times measured from the escape."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,14 +14,7 @@ from ..dynamics import Outcome, Stopping, Trajectory, integrate
 from ..networks import DeepLinear
 from ..problems import LinearRegression
 from .gradients import GradientsAlong, Matrices, norm
-from .scope import deep_linear
 from .statement import ROUNDING, Assumption
-
-# The part of the excess risk that is lost where a new clock starts. The last is the escape.
-_CLOCKS = (1e-14, 1e-10, 1e-6, 1e-3)
-_SINGLE_PRECISION_ROUNDING = 1e-3
-# Statements hold along the whole path: of each part twice as many records as a flow has by default.
-_RECORDS = 256
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,7 +51,7 @@ class FlowPath:
     def rounding(self) -> float:
         """The relative rounding error of both sides of a statement, in the precision of the weights."""
         double = jax.tree.leaves(self.end.network)[0].dtype.itemsize == 8
-        return ROUNDING if double else _SINGLE_PRECISION_ROUNDING
+        return ROUNDING if double else 1e-3
 
     @property
     def projection_norm(self) -> float:
@@ -89,6 +82,13 @@ class FlowPath:
         at_zero = float(self.problem.excess_risk(jnp.zeros_like(self.problem.optimum)))
         return float(np.sqrt(float(self.end.excess_risk[-1]) / at_zero)) if at_zero > 0 else 0.0
 
+    def sharpness_error(self, sharpness: Any) -> Any:
+        """Return by how much a `sharpness` at the end may differ from that at the limit.
+
+        At relative distance δ from a minimizer that is a few L·δ, as every one of the L layers enters to first order.
+        """
+        return 10 * self.depth * self.relative_residual * sharpness
+
     @cached_property
     def gradients(self) -> GradientsAlong:
         """The gradients along the path."""
@@ -111,6 +111,19 @@ class FlowPath:
         absolute = [self.atol * weight[0].size ** 0.5 for weight in self.weights]
         of_a_step = (4 * size * (self.rtol * size + extra) for size, extra in zip(sizes, absolute, strict=True))
         return self.steps**0.5 * max(of_a_step)
+
+
+def deep_linear(network: object, problem: object) -> tuple[DeepLinear, LinearRegression]:
+    """Return a deep linear network and a least-squares regression as what they are.
+
+    Raises `TypeError` for anything else, of which the theory does not speak.
+    """
+    if isinstance(network, DeepLinear) and isinstance(problem, LinearRegression):
+        return network, problem
+    raise TypeError(
+        "the theory is about DeepLinear networks on LinearRegression, got "
+        f"{type(network).__name__} on {type(problem).__name__}"
+    )
 
 
 def follow(
@@ -138,9 +151,11 @@ def follow(
     stopping = Stopping.standard(dtype) if stopping is None else stopping
     options |= {"rtol": rtol, "atol": atol, "weights": True}
     if options.get("ts") is None:
-        options.setdefault("records", _RECORDS)
+        # Statements hold along the whole path: of each part twice as many records as a flow has by default.
+        options.setdefault("records", 256)
     enough, start = stopping.excess_risk or 0.0, float(problem.excess_risk(network))
-    levels = [(1 - lost) * start for lost in _CLOCKS if lost > 8 * jnp.finfo(dtype).eps]
+    # A new clock starts where the excess risk has lost this part; the last is the escape.
+    levels = [(1 - lost) * start for lost in (1e-14, 1e-10, 1e-6, 1e-3) if lost > 8 * jnp.finfo(dtype).eps]
     phases, current = [], network
     for level in [*(level for level in levels if level > enough), enough]:
         phases.append(integrate(current, problem, stopping=Stopping(stopping.gradient_norm, level), **options))

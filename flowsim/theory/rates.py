@@ -12,7 +12,6 @@ _CLAIMS = {
     "Lemma 8, lower": "2√λ √(R − R_min) ≤ ‖∇R¹(π)‖",
     "Lemma 8, upper": "‖∇R¹(π)‖ ≤ 2√Λ √(R − R_min)",
 }
-_HALF = 0.5
 
 
 def measured_rate(
@@ -43,12 +42,11 @@ def _exponential_decay(path: FlowPath) -> Statement:
     trapezoidal rule can be wrong by where μ is monotone from one record to the next.
     """
     name, gradients = "Lemma 7", path.gradients
-    late = (gradients.root_excess_risk**2 <= _HALF * gradients.root_excess_risk[0] ** 2) & (
-        gradients.root_excess_risk > 0
-    )
+    root = gradients.root_excess_risk
+    late = (root**2 <= 0.5 * root[0] ** 2) & (root > 0)
     if np.sum(late) < 2:
         return not_applicable(name, _CLAIMS[name], "the excess risk never fell to half")
-    times, root, rate = path.times[late], gradients.root_excess_risk[late], gradients.root_rate[late] ** 2
+    times, root, rate = path.times[late], root[late], gradients.root_rate[late] ** 2
     least = float(np.min(rate))
     decay = 2 * (np.log(root[0]) - np.log(root))
     variation = np.cumsum(np.abs(np.diff(rate, prepend=rate[0])) * np.diff(times, prepend=times[0])) / 2

@@ -123,7 +123,7 @@ def _sharpness_statements(path: FlowPath) -> list[Statement]:
     full = Assumption("Σ has full rank", has_full_rank(path.problem))
     reached, (smallest, largest) = path.final_sharpness, eigenvalue_range(path.problem)
     assumptions = [path.converged, full]
-    error = 10 * path.depth * path.relative_residual * reached
+    error = path.sharpness_error(reached)
     sides = judge(
         names[0], _CLAIMS[names[0]], lower, reached, assumptions=assumptions, error=error, rounding=path.rounding
     )

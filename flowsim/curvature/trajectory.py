@@ -1,4 +1,4 @@
-"""The largest eigenvalues of the Hessian along a path of weights, each search begun where the last one ended."""
+"""The largest eigenvalues of the Hessian along a trajectory: warm-started searches, and curves through crossings."""
 
 from collections.abc import Callable
 from functools import partial
@@ -13,17 +13,9 @@ from ..networks import records, split
 from ..problems import Problem
 from ..runtime.compiling import compiled
 from . import vectors
-from .branches import branches_of
-from .eigenpair import MANY_WEIGHTS, Eigenpairs, checked_rtol, default_rtol
-from .ends import end_pairs, scattered_starts
+from .eigenpair import Eigenpairs, are_products_dear, checked_rtol, default_rtol
+from .hessian_eigenpairs import end_pairs, scattered_starts
 from .line import numbers_of, shape_of
-
-_BLOCK = 64
-# Each network of a block is worked on by itself.
-_ALL_BUT_THE_BLOCK = (1, 2, 3)
-_DIMENSION, _DIMENSION_OF_MANY = 12, 24
-# How much of everything else joins the eigenvector of before: more where the tolerance forgives more.
-_LARGE_SHARE, _SMALL_SHARE, _TIGHT = 0.3, 1e-2, 1e-9
 
 
 def sharpness_along(path: PyTree, problem: Problem, *, rtol: float | None = None) -> Float[np.ndarray, " records"]:
@@ -47,7 +39,7 @@ def eigenvalues_along(
     eigenvalue that overtakes another by about sqrt(p)·rtol of its size, for p weights, is seen at once, in a closer
     race perhaps only later. A value is NaN where it could not be certified, as where the weights are not finite.
     """
-    return _along(path, problem, places, count, rtol, keep=_certified_values)
+    return _search_along(path, problem, places, count, rtol, keep=_certified_values)
 
 
 class EigenpairsAlong(eqx.Module):
@@ -90,10 +82,10 @@ def eigenpairs_along(
 ) -> EigenpairsAlong:
     """Return the `count` largest eigenpairs of the Hessian at the `places` among the records of `path`.
 
-    Searched for as `eigenvalues_along` does, and as dear; what is held besides is `places` times `count` times the
+    The search and its cost are those of `eigenvalues_along`; it also stores `places` times `count` vectors of
     weights, in the memory of the host.
     """
-    found = _along(path, problem, places, count, rtol, keep=_everything)
+    found = _search_along(path, problem, places, count, rtol, keep=_everything)
     overlaps = np.asarray(_overlaps(found.vectors))
     branches = branches_of(found.values, found.residuals, found.converged, overlaps)
     return EigenpairsAlong(found.values, found.vectors, found.residuals, found.converged, branches)
@@ -114,7 +106,7 @@ def _overlaps(rows: PyTree) -> Float[Array, "steps count count"]:
     return jax.lax.map(lambda both: vectors.gram(*both), (after, before))
 
 
-def _along(
+def _search_along(
     path: PyTree,
     problem: Problem,
     places: Int[np.ndarray, " places"],
@@ -122,25 +114,29 @@ def _along(
     rtol: float | None,
     *,
     keep: Callable[[Eigenpairs], PyTree],
+    block: int = 64,
 ) -> PyTree:
-    """Return what `keep` keeps of the eigenpairs at each place, on the host, with a leading axis of places."""
+    """Return what `keep` keeps of the eigenpairs at each place, on the host, with a leading axis of places.
+
+    One compiled program searches at `block` places, one after the other.
+    """
     weights, rest = split(path)
     dtype = vectors.dtype_of(weights)
     tolerances = np.full(len(places), checked_rtol(rtol, dtype), dtype)
     tolerances[-1:] = default_rtol(dtype)
     start, found = compiled(scattered_starts)(records(weights, np.array(0)), count), []
-    for first in range(0, len(places), _BLOCK):
+    for first in range(0, len(places), block):
         # Blocks of one length compile once: the last is filled up with places at which nothing is done.
-        index = np.arange(first, first + _BLOCK)
+        index = np.arange(first, first + block)
         filled = np.minimum(index, len(places) - 1)
-        block = records(weights, places[filled])
-        start, kept = _of_block(block, rest, problem, start, tolerances[filled], index < len(places), keep)
+        networks = records(weights, places[filled])
+        start, kept = _search_block(networks, rest, problem, start, tolerances[filled], index < len(places), keep)
         found.append(jax.tree.map(lambda leaf, first=first: np.asarray(leaf)[: len(places) - first], kept))
     return jax.tree.map(lambda *parts: np.concatenate(parts), *found)
 
 
-@partial(compiled, sized_by=_ALL_BUT_THE_BLOCK)
-def _of_block(
+@partial(compiled, sized_by=(1, 2, 3))  # not by the block, whose networks are worked on one at a time
+def _search_block(
     block: PyTree,
     rest: PyTree,
     problem: Problem,
@@ -151,7 +147,8 @@ def _of_block(
 ) -> tuple[PyTree, PyTree]:
     """Return the start of the next block, and what `keep` keeps of every pair of this one; not `wanted`, any zeros."""
     size, count = vectors.size_of(records(block, np.array(0))), jax.tree.leaves(start)[0].shape[0]
-    dimension = _DIMENSION if size <= MANY_WEIGHTS else _DIMENSION_OF_MANY
+    # From a warm start a space of half the usual dimension will do, unless products cost the most.
+    dimension = 24 if are_products_dear(size) else 12
     options = {"dimension": dimension if count == 1 else None, "dense": False, "largest": count}
 
     def next_record(start: PyTree, place: tuple) -> tuple[PyTree, PyTree]:
@@ -168,19 +165,84 @@ def _of_block(
     return jax.lax.scan(next_record, start, (block, jnp.asarray(rtol), jnp.asarray(wanted)))
 
 
-def _warm_start(rows: PyTree, converged: Bool[Array, " count"], rtol: Float[Array, ""]) -> PyTree:
-    """Return the eigenvectors with a share of everything else, so that what has been at right angles comes into sight.
+def _warm_start(
+    rows: PyTree,
+    converged: Bool[Array, " count"],
+    rtol: Float[Array, ""],
+    *,
+    small_share: float = 1e-2,
+    large_share: float = 0.3,
+    tight: float = 1e-9,
+) -> PyTree:
+    """Return the eigenvectors plus a share of a random vector, so that directions orthogonal to them can be found.
 
-    Where eigenvalues cross, the eigenvector of before still is one, and is certified at once unless its rival weighs
-    more in the start than the tolerance forgives. So the looser the tolerance, the larger the share.
+    Where eigenvalues cross, the previous eigenvector still is one, and is certified at once unless its rival has a
+    larger component in the start than the tolerance allows. So the share is `small_share` up to the tolerance `tight`,
+    and `large_share` above it.
     """
-    # What is no number at one place must not be none at the next.
+    # A search that ended in NaN must not spoil the next one.
     rows = jax.vmap(lambda row, good: jax.tree.map(lambda leaf: jnp.where(good, leaf, 0), row))(rows, converged)
     scattered = scattered_starts(vectors.row(rows, 0), len(converged))
-    share = jnp.where(rtol > _TIGHT, _LARGE_SHARE, _SMALL_SHARE)
+    share = jnp.where(rtol > tight, large_share, small_share)
 
     def mixed(old: PyTree, new: PyTree, good: Array) -> PyTree:
         new = vectors.scaled(jnp.where(good, share, 1) / vectors.norm(new), new)
         return jax.tree.map(jnp.add, old, new)
 
     return jax.vmap(mixed)(rows, scattered, converged)
+
+
+def branches_of(
+    values: Float[np.ndarray, "places count"],
+    residuals: Float[np.ndarray, "places count"],
+    converged: Bool[np.ndarray, "places count"],
+    overlaps: Float[np.ndarray, "steps count count"],
+    *,
+    least_share: float = 0.5,
+) -> Int[np.ndarray, "places count"]:
+    """Return the number of the branch of every eigenvalue, for certified values in decreasing order at each place.
+
+    `overlaps[t]` holds ⟨u_i, v_j⟩ of the vectors u of place t + 1 with those of place t, v. Pairs are matched so that
+    their squared overlaps add up to the most (Kuhn 1955). A vector that shares less than `least_share` of its squared
+    length with its match begins a branch, as it may share more with a third one; so does one that is not certified on
+    either side. Vectors of eigenvalues that are equal within their residuals, as at a crossing, are any basis of their
+    space: the basis nearest to the one before is taken.
+    """
+    from scipy.optimize import linear_sum_assignment  # takes a moment to import, and is rarely needed
+
+    branches = np.tile(np.arange(values.shape[1]), (len(values), 1))
+    fresh, basis = values.shape[1], np.eye(values.shape[1])
+    for place, overlap in enumerate(overlaps, 1):
+        towards = np.nan_to_num(overlap) @ basis.T
+        basis = _nearest_basis(towards, values[place], residuals[place])
+        share = (basis @ towards) ** 2
+        share[~converged[place]] = 0
+        share[:, ~converged[place - 1]] = 0
+        later, before = linear_sum_assignment(share, maximize=True)
+        goes_on = share[later, before] >= least_share
+        numbers = np.arange(fresh, fresh + np.count_nonzero(~goes_on))
+        branches[place, later[goes_on]] = branches[place - 1, before[goes_on]]
+        branches[place, later[~goes_on]] = numbers
+        fresh += len(numbers)
+    return branches
+
+
+def _nearest_basis(
+    towards: Float[np.ndarray, "count count"],
+    values: Float[np.ndarray, " count"],
+    residuals: Float[np.ndarray, " count"],
+) -> Float[np.ndarray, "count count"]:
+    """Return the rotation of vectors of equal eigenvalues that brings them nearest to those before (Schönemann 1966).
+
+    Equal are neighbours that differ by no more than their residuals. `towards` are the overlaps of the vectors with
+    those before.
+    """
+    basis = np.eye(len(values))
+    apart = ~(values[:-1] - values[1:] <= residuals[:-1] + residuals[1:])
+    for equal in np.split(np.arange(len(values)), np.flatnonzero(apart) + 1):
+        if len(equal) == 1:
+            continue
+        chosen = np.sort(np.argsort(-np.sum(towards[equal] ** 2, axis=0))[: len(equal)])
+        left, _, right = np.linalg.svd(towards[np.ix_(equal, chosen)])
+        basis[np.ix_(equal, equal)] = (left @ right).T
+    return basis

@@ -1,5 +1,6 @@
-"""The sharpness as a function that JAX differentiates: by the eigenvector, and never through the search for it."""
+"""The sharpness as a function that JAX differentiates, by its eigenvector and not through the search for it."""
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -12,9 +13,8 @@ from ..networks import cast, split, weight_dtype
 from ..problems import Problem, check_problem
 from ..runtime.compiling import compiled, is_traced
 from . import vectors
-from .closures import opened
 from .eigenpair import Eigenpair
-from .ends import end_pairs
+from .hessian_eigenpairs import end_pairs
 
 _SECOND = (
     "flowsim.sharpness has first derivatives only: a second one asks how the eigenvector moves. Take differences of "
@@ -41,11 +41,11 @@ def differentiable_sharpness(
     """
     check_problem(problem)
     if is_traced((network, problem)):
-        return _found(network, opened(network, problem), dense=dense, rtol=rtol)
+        return _found(network, bring_closures_into_fields(network, problem), dense=dense, rtol=rtol)
     try:
         return _found(network, problem, dense=dense, rtol=rtol)
-    except jax.errors.UnexpectedTracerError:  # a function of the problem reads what is being differentiated
-        return _found(network, opened(network, problem), dense=dense, rtol=rtol)
+    except jax.errors.UnexpectedTracerError:  # a function of the problem closes over what is being differentiated
+        return _found(network, bring_closures_into_fields(network, problem), dense=dense, rtol=rtol)
 
 
 @compiled
@@ -82,3 +82,35 @@ def _searched(network: PyTree, problem: Problem, dense: bool | None, rtol: Any) 
 
 def _without_vector(pair: Eigenpair) -> FoundSharpness:
     return FoundSharpness(pair.value, pair.residual, pair.converged, pair.products)
+
+
+class _WithClosures(Problem):
+    """A problem whose fields hold all that it reads: its own `arrays`, and those that its functions close over."""
+
+    function: Callable[..., Array] = eqx.field(static=True)
+    dtypes: tuple[Any, ...] = eqx.field(static=True)
+    arrays: PyTree
+    close_over: list[Array]
+
+    def __call__(self, network: Any) -> Float[Array, ""]:
+        """Return what is descended, the objective of the original problem."""
+        read = [value.astype(dtype) for value, dtype in zip(self.close_over, self.dtypes, strict=True)]
+        return self.function((eqx.filter(network, eqx.is_array), self.arrays), *read)
+
+
+def bring_closures_into_fields(network: PyTree, problem: Problem) -> Problem:
+    """Return a problem of the same objective whose fields hold the traced values that its functions close over.
+
+    One is c in `flowsim.Risk(lambda w: c * w @ w)`: a custom rule of differentiation sees its arguments only. A problem
+    without such values is returned as it is. The result is for networks like `network`, in their precision.
+    """
+    problem = cast(problem, weight_dtype(network))
+    arrays, static = eqx.partition((network, problem), eqx.is_array)
+
+    def objective(given: PyTree) -> Float[Array, ""]:
+        other, its_problem = eqx.combine(given, static)
+        return its_problem.objective(other)
+
+    function, found = jax.closure_convert(objective, arrays)
+    read = [jnp.asarray(value) for value in found]
+    return _WithClosures(function, tuple(value.dtype for value in read), arrays[1], read) if read else problem

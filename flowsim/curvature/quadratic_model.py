@@ -1,4 +1,4 @@
-"""The risk around a point as a quadratic function: what is left of the way down, and which directions are flat."""
+"""The local quadratic model of a risk: how far its minimizer is, and which directions are flat."""
 
 from collections.abc import Callable
 
@@ -10,19 +10,13 @@ from jaxtyping import Array, Bool, Float, PyTree
 
 from . import krylov, vectors
 from .eigenpair import Eigenpairs, decomposition, eigenpairs_dense, eigenpairs_lanczos
-from .hessian import DENSE_UP_TO, dense_hessian, hessian_product
-
-_DIMENSION = 32
-# Roundings in an entry of a Hessian, as of a mean of samples of a network a few layers deep.
-_ROUNDINGS = 32
-# Krylov spaces that the certificate of both ends may take.
-_ROUNDS = 40
+from .hessian import dense_hessian, hessian_product, is_decomposed
 
 Objective = Callable[[PyTree], Float[Array, ""]]
 
 
 class Surroundings(eqx.Module):
-    """The quadratic function R + gᵀv + vᵀHv/2 around a point in `values` and vectors of H, in increasing order.
+    """The local quadratic model R + gᵀv + vᵀHv/2 at a point: eigenvalues and eigenvectors of H, in increasing order.
 
     Up to 256 weights these are all eigenvalues. Beyond, they are the Ritz values of a Krylov space of g, whose smallest
     are those of the slow directions once the fast ones have died out. The vectors are the `columns`, of flattened
@@ -41,18 +35,19 @@ class Surroundings(eqx.Module):
 
     @property
     def upwards(self) -> Array:
-        """Which directions curve upwards by more than rounding makes of zero."""
+        """Which directions have positive curvature, beyond the rounding error of zero."""
         return self.values > self.rounded_zero(self.radius)
 
-    def rounded_zero(self, radius: Float[Array, ""]) -> Float[Array, ""]:
-        """Return what rounding makes of an eigenvalue zero beside one of size `radius`.
+    def rounded_zero(self, radius: Float[Array, ""], *, roundings: int = 32) -> Float[Array, ""]:
+        """Return the rounding error of an eigenvalue zero of a matrix of spectral radius `radius`.
 
-        Each entry of H is off by a few roundings, and an eigenvalue by those of all.
+        Each entry of H is a mean over samples of a network a few layers deep, and off by some `roundings`; an
+        eigenvalue by those of all entries.
         """
-        return jnp.finfo(radius.dtype).eps * (len(self.values) + _ROUNDINGS) * radius
+        return jnp.finfo(radius.dtype).eps * (len(self.values) + roundings) * radius
 
     def falls_off(self) -> Bool[Array, ""]:
-        """Tell whether some direction curves downwards visibly, by a hundredth of the largest value, as at a saddle."""
+        """Tell whether some curvature is negative, by a hundredth of the largest absolute value, as at a saddle."""
         return self.values[0] < -0.01 * self.radius
 
     @property
@@ -71,29 +66,33 @@ class Surroundings(eqx.Module):
         return ravel_pytree(self.like)[1](mixed) if self.frame is None else vectors.combination(mixed, self.frame)
 
 
-def surroundings(objective: Objective, weights: PyTree, gradient: PyTree) -> Surroundings:
-    """Return the quadratic function around `weights`, where the objective has this `gradient`."""
-    if vectors.size_of(weights) <= DENSE_UP_TO:
+def surroundings(objective: Objective, weights: PyTree, gradient: PyTree, *, dimension: int = 32) -> Surroundings:
+    """Return the local quadratic model at `weights`, where the objective has this `gradient`.
+
+    `dimension` is that of the Krylov space which represents the Hessian of more than 256 weights.
+    """
+    if is_decomposed(weights):
         values, columns = decomposition(dense_hessian(objective, weights))
         return Surroundings(values, columns, None, weights)
     product = hessian_product(objective, weights)
-    space = krylov.begin(jax.tree.map(lambda leaf: leaf[None], gradient), _DIMENSION)
-    space = jax.lax.fori_loop(0, _DIMENSION, lambda _, wider: krylov.widened(product, wider), space)
+    space = krylov.begin(jax.tree.map(lambda leaf: leaf[None], gradient), dimension)
+    space = jax.lax.fori_loop(0, dimension, lambda _, wider: krylov.widen(product, wider), space)
     values, ritz = decomposition(space.projection())
-    # The row that waits counts nothing; a basis without it would be a copy.
+    # The row that is not multiplied yet has weight zero; a basis without it would be a copy.
     return Surroundings(values, jnp.pad(ritz, ((0, 1), (0, 0))), space.basis, weights)
 
 
-def both_ends(objective: Objective, weights: PyTree) -> Eigenpairs:
+def both_ends(objective: Objective, weights: PyTree, *, max_restarts: int = 40) -> Eigenpairs:
     """Return the largest and the smallest eigenvalue of the Hessian, each with a residual that bounds its error.
 
-    Up to 256 weights by a full decomposition, beyond by a Lanczos run to the residual √ε/8 times the largest.
+    Up to 256 weights by a full decomposition, beyond by a Lanczos run of at most `max_restarts`
+    rounds, to the residual √ε/8 times the largest.
     """
-    if vectors.size_of(weights) > DENSE_UP_TO:
+    if not is_decomposed(weights):
         start = jax.tree.map(lambda leaf: leaf[None], vectors.scattered_like(weights, 0))
         rtol = float(jnp.finfo(vectors.dtype_of(weights)).eps) ** 0.5 / 8
         product = hessian_product(objective, weights)
-        return eigenpairs_lanczos(product, start, largest=1, smallest=1, rtol=rtol, max_restarts=_ROUNDS)
+        return eigenpairs_lanczos(product, start, largest=1, smallest=1, rtol=rtol, max_restarts=max_restarts)
     flat, unravel = ravel_pytree(weights)
     pairs = eigenpairs_dense(dense_hessian(objective, weights), largest=min(1, len(flat) - 1), smallest=1)
     return eqx.tree_at(lambda found: found.vectors, pairs, jax.vmap(unravel)(pairs.vectors))
