@@ -6,5 +6,4 @@ A plug-in: nothing else in flowsim knows of it. In a scenario, with `flowsim.pap
 """
 
 from .figure import Phases as Phases
-from .model import OneSample as OneSample, TwoLayers as TwoLayers
-from .recursion import Start as Start, ends as ends
+from .model import OneSample as OneSample, Start as Start, TwoLayers as TwoLayers, ends as ends
