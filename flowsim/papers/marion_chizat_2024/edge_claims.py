@@ -26,14 +26,14 @@ def _stays_below(descent: RecordedRun) -> Claim:
     return Claim(text, "largest S/(2/η) along the run below 1", f"{largest:.3g}", largest < 1, {"largest": largest})
 
 
-def _meets_edge(descent: RecordedRun, *, low: float = 0.9, high: float = 1.1, late: float = 2 / 3) -> Claim:
-    """Return the claim that S rises to 2/η and stays there: its mean over the time after the share `late` of the run.
+def _meets_edge(descent: RecordedRun, *, low: float = 0.9, high: float = 1.1) -> Claim:
+    """Return the claim that S rises to 2/η and stays there: its mean over the last third of the time is about that.
 
     The paper gives no tolerance; `low` to `high` is flowsim's. Single values are further off, as S oscillates.
     """
     along = _over_threshold(descent)
     times = descent.along("time").astype(float)
-    last, largest = times >= late * times[-1], float(np.nanmax(along))
+    last, largest = times >= 2 / 3 * times[-1], float(np.nanmax(along))
     ratios = along[last]
     mean, least, most = _time_mean(times[last], ratios), float(np.nanmin(ratios)), float(np.nanmax(ratios))
     return Claim(
