@@ -44,8 +44,9 @@ _COLUMNS = "80"
 
 
 def pages() -> list[Path]:
-    """Return README.md and the pages that are written by hand."""
-    return [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+    """Return README.md, those of the papers, and the pages that are written by hand."""
+    papers = (ROOT / "flowsim" / "papers").glob("*/README.md")
+    return [ROOT / "README.md", *sorted(papers), *sorted((ROOT / "docs").rglob("*.md"))]
 
 
 def with_code(*, how_to: bool) -> list[Path]:

@@ -11,8 +11,9 @@ from matplotlib.figure import Figure
 import flowsim
 from flowsim import Outcome, cli
 from flowsim.papers.marion_chizat_2024 import AppendixC
-from flowsim.papers.marion_chizat_2024.noisy_claims import noisy_claims, over_edge
-from flowsim.papers.marion_chizat_2024.noisy_panel import draw_over_edge
+from flowsim.papers.marion_chizat_2024.edge_claims import noisy_claims
+from flowsim.papers.marion_chizat_2024.measures import over_edge
+from flowsim.papers.marion_chizat_2024.panels import draw_over_edge
 from flowsim.report.sweeps import runs
 from flowsim.scenarios import ScenarioError, parse_overrides, read_scenario
 

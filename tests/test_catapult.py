@@ -11,8 +11,7 @@ from numpy.testing import assert_allclose
 import flowsim
 from flowsim import EmpiricalRisk, Outcome, Stopping, cli
 from flowsim.papers.lewkowycz_2020 import OneSample, Phases, Start, TwoLayers, ends
-from flowsim.papers.lewkowycz_2020.claims import peak_claim, phase_claims
-from flowsim.papers.lewkowycz_2020.measures import descents_of, single_of
+from flowsim.papers.lewkowycz_2020.claims import descents_of, peak_claim, phase_claims, single_of
 from flowsim.scenarios import ScenarioError, read_scenario
 
 WIDTH = 64

@@ -11,8 +11,7 @@ import xarray
 import flowsim
 from flowsim import cli
 from flowsim.papers.marion_2026 import AtTheEdge
-from flowsim.papers.marion_2026.claims import edge_claims
-from flowsim.papers.marion_2026.measures import Followed, Model, followed_of
+from flowsim.papers.marion_2026.claims import Descent, Model, descents_of, edge_claims
 from flowsim.scenarios import ScenarioError, parse_overrides, read_scenario
 
 SHIPPED = Path(__file__).parents[1] / "scenarios" / "edge_nonlinear.yaml"
@@ -23,7 +22,7 @@ def followed(name="η = 0.1", *, rate=RATE, over=1.0, amplitude=0.02, glides=Fal
     """A descent whose sharpness is `over` times 2/η, of period two or gliding, with one model."""
     flat = np.ones(COUNT)
     model = Model("edge", 2 / rate * over * flat, amplitude * flat, model_distance * flat)
-    return Followed(
+    return Descent(
         name=name,
         learning_rate=rate,
         times=np.arange(1.0, COUNT + 1),
@@ -68,7 +67,7 @@ def trajectories():
 
 
 def test_descents_are_measured_at_their_centres_and_models_at_the_same_times():
-    (one,) = followed_of(trajectories())
+    (one,) = descents_of(trajectories())
     np.testing.assert_array_equal(one.times, [0.1, 0.2])
     np.testing.assert_allclose(one.over_threshold, [1.0, 1.025], rtol=1e-12)
     np.testing.assert_allclose(one.period_two, [1.0, 2.0], rtol=1e-12)  # steps are η‖∇R‖ = 0.2

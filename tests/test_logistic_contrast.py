@@ -10,35 +10,34 @@ import pytest
 import flowsim
 from flowsim import Outcome, cli
 from flowsim.papers.wu_2024 import RiskOverTime
-from flowsim.papers.wu_2024.claims import logistic_claims
-from flowsim.papers.wu_2024.measures import Course, courses_of, margin_of
+from flowsim.papers.wu_2024.claims import RiskCurve, logistic_claims, margin_of, risk_curves_of
 from flowsim.scenarios import ScenarioError, parse_overrides, read_scenario
 
 SHIPPED = Path(__file__).parents[1] / "scenarios" / "logistic.yaml"
 SMALL = ["data.samples=40", "flow.gradient_norm=1e-4", "descent.learning_rates=[2, 150]", "sharpness=false"]
 
 
-def course(risk, *, rate=0.5, times=None):
+def curve(risk, *, rate=0.5, times=None):
     risk = np.asarray(risk, float)
     times = rate * np.arange(len(risk)) if times is None else np.asarray(times, float)
-    return Course(f"η = {rate:g}", rate, times, risk, 0.5, Outcome.NO_MINIMIZER, len(risk) - 1)
+    return RiskCurve(f"η = {rate:g}", rate, times, risk, 0.5, Outcome.NO_MINIMIZER, len(risk) - 1)
 
 
 def test_the_stable_phase_begins_where_the_risk_is_low_for_good():
-    one = course([1, 0.1, 3, 2, 0.3, 0.2, 0.1])
+    one = curve([1, 0.1, 3, 2, 0.3, 0.2, 0.1])
     assert one.stable_from(2) == 4  # ln 2/2 = 0.35 is passed at first, but the risk rises again
     assert one.stable_from(5) == 6  # ln 2/5 = 0.14
     assert one.stable_from(10) == 7
-    assert course([1, 0.3, 0.2, 0.09], rate=10).stable_from(1) == 3  # 1/η
-    assert course([0.1, 0.2, 0.1]).stable_from(1) == 0
+    assert curve([1, 0.3, 0.2, 0.09], rate=10).stable_from(1) == 3  # 1/η
+    assert curve([0.1, 0.2, 0.1]).stable_from(1) == 0
 
 
 def test_the_product_of_risk_and_time_is_counted_from_the_stable_phase():
     # R = 1/(γ²(t − 4)) from t = 5 on, γ = 2: with the true start, the product is (t − 5)/(t − 4).
     times = np.arange(40.0)
     risk = np.where(times < 5, 9.0, 1 / (4 * np.maximum(times - 4, 1)))
-    assert course(risk, rate=1.0, times=times).largest_product(2.0, 1) == pytest.approx(34 / 35, rel=1e-12)
-    assert course([3.0, 2.0], rate=1.0).largest_product(2.0, 1) == np.inf
+    assert curve(risk, rate=1.0, times=times).largest_product(2.0, 1) == pytest.approx(34 / 35, rel=1e-12)
+    assert curve([3.0, 2.0], rate=1.0).largest_product(2.0, 1) == np.inf
 
 
 @pytest.fixture(scope="module")
@@ -61,7 +60,7 @@ def test_the_scenario_finds_that_no_learning_rate_is_critical(results):
 
 @pytest.mark.slow
 def test_every_claim_fails_where_the_runs_say_otherwise(results):
-    flow, (small, large) = courses_of(results.required("trajectories"))
+    flow, (small, large) = risk_curves_of(results.required("trajectories"))
     assert large.risk.max() > 10 * large.risk[0]  # it swings
     margin = margin_of([flow, small, large])
     for number, broken in [

@@ -19,8 +19,7 @@ from flowsim import cli, report
 from flowsim.data import gaussian_teacher
 from flowsim.dynamics import Outcome
 from flowsim.formatting import format_number
-from flowsim.papers.marion_chizat_2024.generalization import gaps, regress
-from flowsim.papers.marion_chizat_2024.measures import LEARNED
+from flowsim.papers.marion_chizat_2024.measures import LEARNED, gaps, regress
 from flowsim.report.frame import sweep_frame
 from flowsim.report.page.sweep_plots import sweep_plots
 from flowsim.report.sweeps import runs, sweep_figures, sweep_summary, sweep_tables

@@ -13,9 +13,8 @@ import xarray
 import flowsim
 from flowsim import cli
 from flowsim.papers.marion_2024 import Sharpening, SharpnessCourse
-from flowsim.papers.marion_2024.claims import sharpening_claims
+from flowsim.papers.marion_2024.claims import SharpnessCurve, cell_medians, curves_of, sharpening_claims
 from flowsim.papers.marion_2024.course import COLUMNS
-from flowsim.papers.marion_2024.measures import Course, by_cell, courses_of
 from flowsim.papers.marion_2024.panels import sharpening
 from flowsim.probes import Moment
 from flowsim.scenarios import ScenarioError, parse_overrides, read_scenario
@@ -89,7 +88,7 @@ def course(depth, scale, *, rise=5.0, first=-0.1):
     gained = np.append(np.nan, np.diff(sharpness))
     rate = np.array([first, 0.1, 0.5, 1.0, 0.0]) * np.sign(rise - 1)
     overlap = np.append(np.nan, np.ones(4))
-    return Course(depth, scale, np.arange(5.0), 1 - fallen, sharpness, rate, gained, overlap)
+    return SharpnessCurve(depth, scale, np.arange(5.0), 1 - fallen, sharpness, rate, gained, overlap)
 
 
 def good():
@@ -103,7 +102,7 @@ def test_a_course_is_summed_up_by_its_rise_and_where_it_is_fastest():
     assert (one.rise, one.sharpens, one.fallen_at_peak) == (5.0, True, 0.9)
     assert (course(2, 0.1, rise=0.5).rise, course(2, 0.1, rise=0.5).sharpens) == (1.0, False)
     np.testing.assert_allclose(one.errors, 0, atol=1e-15)
-    assert by_cell([one, course(2, 0.1, rise=7.0)], lambda c: c.rise) == {2: {0.1: 6.0}}
+    assert cell_medians([one, course(2, 0.1, rise=7.0)], lambda c: c.rise) == {2: {0.1: 6.0}}
 
 
 def test_every_claim_fails_where_the_courses_say_otherwise():
@@ -138,7 +137,7 @@ def stored():
 
 
 def test_courses_are_read_from_the_starts_of_a_sweep_without_their_padding():
-    found = courses_of(stored())
+    found = curves_of(stored())
     assert [(one.depth, one.scale) for one in found] == [(2, 0.1), (2, 0.6), (5, 0.1)]
     np.testing.assert_array_equal(found[1].time, [5, 6, 7])
     np.testing.assert_allclose(found[2].overlap, [9e5, 10e5, 11e5], rtol=1e-12)
@@ -162,7 +161,7 @@ def test_the_scenario_measures_the_courses_and_judges_them(tmp_path, capsys):
     claims = Sharpening().claims(results)
     assert [claims[number].holds for number in (0, 1, 3, 4)] == [True] * 4
     assert len(results.summary["claims"]) == 6
-    assert len(courses_of(results.required("sweep"))) == 8
+    assert len(curves_of(results.required("sweep"))) == 8
     assert isinstance(Sharpening().draw(results), matplotlib.figure.Figure)
 
 

@@ -7,13 +7,13 @@ from ...kinds import refusal
 from ...results import Figure, Results
 from ...scenarios import Scenario
 
-# What draws and measures is imported where it is wanted: a scenario is checked without Matplotlib.
+# What draws and measures is imported where it is used: a scenario is validated without Matplotlib.
 if TYPE_CHECKING:
     import matplotlib.figure
     from pydantic_core import PydanticCustomError
 
     from ...theory import Claim
-    from .measures import Single
+    from .claims import Single
 
 _AXIS = "network.width"
 _HOME = __name__.rpartition(".")[0]
@@ -52,8 +52,7 @@ class Phases(Figure):
     def claims(self, results: Results) -> "Sequence[Claim]":
         """Return what the paper says of the three phases, each with the numbers measured."""
         from ...theory import beside_sweep
-        from .claims import peak_claim, phase_claims
-        from .measures import descents_of
+        from .claims import descents_of, peak_claim, phase_claims
 
         single = _single(results)
         return (
@@ -63,7 +62,7 @@ class Phases(Figure):
 
     def draw(self, results: Results) -> "matplotlib.figure.Figure":
         """Return the figure, with the exact recursion in it."""
-        from .measures import descents_of
+        from .claims import descents_of
         from .panels import phase_diagram
 
         return phase_diagram(descents_of(results.required("sweep")), _single(results))
@@ -71,7 +70,7 @@ class Phases(Figure):
 
 def _single(results: Results) -> "Single | None":
     """Return the descents from one start, `None` where there are none."""
-    from .measures import single_of
+    from .claims import single_of
 
     found = results.trajectories
     if found is None or not results.scenario["descent"]["learning_rates"]:

@@ -1,4 +1,4 @@
-"""How the sharpness goes along a whole gradient flow, as something that is measured of where it starts."""
+"""A probe that measures the sharpness and its rate along the whole gradient flow from the weights it is given."""
 
 from functools import partial
 
@@ -32,12 +32,11 @@ COLUMNS = tuple(_MEANINGS)
 class SharpnessCourse(Probe):
     """The sharpness S(t) and its rate dS/dt = −⟨∇S, ∇R⟩ along the gradient flow that starts here, to its limit.
 
-    There are up to `records` + 1 records, spread over plateau, fall and approach, and NaN behind the last. From each to
-    the next the rate is integrated by the rule of Gauss and Legendre with eight nodes, `gained`; where `overlap` is far
-    below one, another eigenvector becomes the top one on the way, and the rate jumps. Each is a column, `course_time`
-    and so on. All are NaN where no time passes, as at a limit. It takes two flows, and nine searches for two
-    eigenpairs from record to record: it is made for the starts of a sweep. Raises `ValueError` for fewer than 4
-    records.
+    There are up to `records` + 1 records, spread over plateau, fall and approach, and NaN after the last. `gained` is
+    the integral of the rate from each record to the next, by Gauss–Legendre quadrature of eight nodes. Where `overlap`
+    is far below one, another eigenvector becomes the top one in between, and the rate jumps. Each is a column,
+    `course_time` and so on. All are NaN where no time passes, as at a limit. The cost is two flows, and nine searches
+    for two eigenpairs per record: it is meant for the starts of a sweep. Raises `ValueError` for fewer than 4 records.
     """
 
     records: int = eqx.field(static=True, default=128)

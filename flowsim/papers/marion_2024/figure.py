@@ -7,7 +7,7 @@ from ...kinds import refusal
 from ...results import Figure, Results
 from ...scenarios import Scenario
 
-# What draws and measures is imported where it is wanted: a scenario is checked without Matplotlib.
+# What draws and measures is imported where it is used: a scenario is validated without Matplotlib.
 if TYPE_CHECKING:
     import matplotlib.figure
     from pydantic_core import PydanticCustomError
@@ -43,14 +43,13 @@ class Sharpening(Figure):
 
     def claims(self, results: Results) -> "Sequence[Claim]":
         """Return what is asked about progressive sharpening, each with the numbers measured."""
-        from .claims import sharpening_claims
-        from .measures import courses_of
+        from .claims import curves_of, sharpening_claims
 
-        return sharpening_claims(courses_of(results.required("sweep")))
+        return sharpening_claims(curves_of(results.required("sweep")))
 
     def draw(self, results: Results) -> "matplotlib.figure.Figure":
         """Return the figure."""
-        from .measures import courses_of
+        from .claims import curves_of
         from .panels import sharpening
 
-        return sharpening(courses_of(results.required("sweep")))
+        return sharpening(curves_of(results.required("sweep")))

@@ -9,34 +9,31 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FixedFormatter, FixedLocator, NullFormatter, NullLocator
 
 from ...report.style import BOUND, MAJOR_TICKS, MINOR_TICKS, STYLE
-from .measures import Course, by_cell
+from .claims import SharpnessCurve, cell_medians
 
-_SIZE = (3.3, 5.4)
-_FALLEN = (1e-3, 0.999)
-_TICKS = (0.001, 0.01, 0.1, 0.5, 0.9, 0.99, 0.999)
 _MARKERS = "os^Dv<P"
 
 
-def sharpening(courses: list[Course]) -> Figure:
+def sharpening(curves: list[SharpnessCurve]) -> Figure:
     """Return the figure: above, the first flow from each scale at a middle depth; below, all of them."""
-    depths = sorted({one.depth for one in courses})
+    depths = sorted({one.depth for one in curves})
     with matplotlib.rc_context(STYLE):
-        figure = Figure(figsize=_SIZE, layout="constrained")
+        figure = Figure(figsize=(3.3, 5.4), layout="constrained")
         sharpness, rate, rise = figure.subplots(3, 1)
         if depths:
             shown = depths[len(depths) // 2]
-            _draw_courses(sharpness, rate, [one for one in courses if one.depth == shown])
+            _draw_curves(sharpness, rate, [one for one in curves if one.depth == shown])
             sharpness.set_title(f"L = {shown}", loc="right", fontsize=7)
-            _draw_rises(rise, courses, depths)
+            _draw_rises(rise, curves, depths)
         _set_axes(sharpness, rate, rise)
     return figure
 
 
-def _draw_courses(sharpness: Axes, rate: Axes, courses: list[Course]) -> None:
-    """Draw the first course of each scale, the larger the lighter, against the part of the risk's fall that is done."""
-    scales = sorted({one.scale for one in courses})
+def _draw_curves(sharpness: Axes, rate: Axes, curves: list[SharpnessCurve]) -> None:
+    """Draw the first curve of each scale, the larger the lighter, against the part of the risk's fall that is done."""
+    scales = sorted({one.scale for one in curves})
     for number, scale in enumerate(scales):
-        one = next(course for course in courses if course.scale == scale)
+        one = next(curve for curve in curves if curve.scale == scale)
         look = {"color": _shade(number, len(scales)), "linewidth": 1.2}
         inside = (one.fallen > 0) & (one.fallen < 1)
         fallen = one.fallen[inside]
@@ -46,12 +43,12 @@ def _draw_courses(sharpness: Axes, rate: Axes, courses: list[Course]) -> None:
     sharpness.legend(ncols=2, loc="lower right", handlelength=1.2, title="scale", title_fontsize=7)
 
 
-def _draw_rises(axes: Axes, courses: list[Course], depths: list[int]) -> None:
+def _draw_rises(axes: Axes, curves: list[SharpnessCurve], depths: list[int]) -> None:
     """Draw every flow as a point, and the median of each cell as a line, a look for each depth."""
-    medians = by_cell(courses, lambda one: one.rise)
+    medians = cell_medians(curves, lambda one: one.rise)
     for number, depth in enumerate(depths):
         look: dict[str, Any] = {"color": _shade(number, len(depths)), "marker": _MARKERS[number % len(_MARKERS)]}
-        runs = [one for one in courses if one.depth == depth]
+        runs = [one for one in curves if one.depth == depth]
         aside = 1 + 0.012 * (number - (len(depths) - 1) / 2)
         places = [one.scale * aside for one in runs]
         axes.plot(places, [one.rise for one in runs], linestyle="none", alpha=0.35, **{**look, "markersize": 1.8})
@@ -61,11 +58,12 @@ def _draw_rises(axes: Axes, courses: list[Course], depths: list[int]) -> None:
 
 
 def _set_axes(sharpness: Axes, rate: Axes, rise: Axes) -> None:
+    ticks = (0.001, 0.01, 0.1, 0.5, 0.9, 0.99, 0.999)
     for axes in (sharpness, rate):
         axes.set_xscale("logit")
-        axes.set_xlim(*_FALLEN)
-        axes.xaxis.set_major_locator(FixedLocator(_TICKS))
-        axes.xaxis.set_major_formatter(FixedFormatter([f"{tick:g}" for tick in _TICKS]))
+        axes.set_xlim(ticks[0], ticks[-1])
+        axes.xaxis.set_major_locator(FixedLocator(ticks))
+        axes.xaxis.set_major_formatter(FixedFormatter([f"{tick:g}" for tick in ticks]))
         axes.xaxis.set_minor_locator(NullLocator())
         axes.xaxis.set_minor_formatter(NullFormatter())
     sharpness.set_yscale("log")

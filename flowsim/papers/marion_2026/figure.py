@@ -8,7 +8,7 @@ from ...kinds import refusal
 from ...results import Figure, Results
 from ...scenarios import Scenario
 
-# What draws and measures is imported where it is wanted: a scenario is checked without Matplotlib.
+# What draws and measures is imported where it is used: a scenario is validated without Matplotlib.
 if TYPE_CHECKING:
     import matplotlib.figure
     from pydantic_core import PydanticCustomError
@@ -45,10 +45,9 @@ class AtTheEdge(Figure):
     def claims(self, results: Results) -> "Sequence[Claim]":
         """Return what is said of descent at the edge and of its models, each with the numbers measured."""
         from ...theory import beside_sweep
-        from .claims import edge_claims
-        from .measures import followed_of
+        from .claims import descents_of, edge_claims
 
-        return beside_sweep(edge_claims(followed_of(results.required("trajectories"))))
+        return beside_sweep(edge_claims(descents_of(results.required("trajectories"))))
 
     def draw(self, results: Results) -> "matplotlib.figure.Figure":
         """Return the figure, with the gradient flow in it."""

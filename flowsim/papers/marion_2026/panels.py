@@ -12,11 +12,9 @@ from matplotlib.figure import Figure
 from ...report.legend import legend_above
 from ...report.style import FLOW, MAJOR_TICKS, MINOR_TICKS, STYLE, THRESHOLD
 from ...results.recorded import RecordedRun, recorded
-from .measures import Followed, followed_of
+from .claims import Descent, descents_of
 
-_SIZE = (3.3, 4.2)
-_LEAST_AMPLITUDE = 1e-4
-# Wide and pale, in the shade of its learning rate: what models are to follow lies below them.
+# Wide and pale, in the shade of its learning rate, below the curves of the models.
 _DESCENT: dict[str, Any] = {"linewidth": 3.6, "solid_capstyle": "round", "alpha": 0.55, "zorder": 2.1}
 _GRADIENT_FLOW = FLOW | {"linewidth": 1.2, "label": "GF"}
 _MODELS = (("#b2182b", (0, (4, 1))), ("#08306b", (0, (1, 1))), ("#7a3b9c", (0, (5, 1, 1, 1))))
@@ -24,9 +22,9 @@ _MODELS = (("#b2182b", (0, (4, 1))), ("#08306b", (0, (1, 1))), ("#7a3b9c", (0, (
 
 def at_the_edge(trajectories: xarray.Dataset) -> Figure:
     """Return the figure of the descents, of the gradient flow and of the models."""
-    descents = followed_of(trajectories)
+    descents = descents_of(trajectories)
     with matplotlib.rc_context(STYLE):
-        figure = Figure(figsize=_SIZE, layout="constrained")
+        figure = Figure(figsize=(3.3, 4.2), layout="constrained")
         sharpness, amplitude = figure.subplots(2, 1, sharex=True)
         _draw_flow(sharpness, recorded(trajectories).flow)
         for number, one in enumerate(descents):
@@ -35,7 +33,7 @@ def at_the_edge(trajectories: xarray.Dataset) -> Figure:
         amplitude.set_ylabel("amplitude of the oscillation")
         amplitude.set_xlabel(r"time $t = \eta k$")
         highest = max((float(one.amplitude.max()) for one in descents), default=1.0)
-        amplitude.set_ylim(_LEAST_AMPLITUDE, max(3 * highest, 10 * _LEAST_AMPLITUDE))
+        amplitude.set_ylim(1e-4, max(3 * highest, 1e-3))
         for axes in (sharpness, amplitude):
             axes.set_yscale("log")
             axes.set_xlim(0, max((float(one.times[-1]) for one in descents), default=1.0))
@@ -49,7 +47,7 @@ def _draw_flow(axes: Axes, flow: RecordedRun) -> None:
     axes.plot(flow.along("time"), flow.along("sharpness"), **_GRADIENT_FLOW)
 
 
-def _draw(sharpness: Axes, amplitude: Axes, one: Followed, colour: Any) -> None:
+def _draw(sharpness: Axes, amplitude: Axes, one: Descent, colour: Any) -> None:
     """Draw one descent, its edge 2/η, and its models, which look the same at every learning rate."""
     label = rf"GD, $\eta = {one.learning_rate:.3g}$"
     for axes, values in ((sharpness, one.sharpness), (amplitude, one.amplitude)):

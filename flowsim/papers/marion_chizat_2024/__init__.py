@@ -1,8 +1,4 @@
-"""The figures of Marion and Chizat (2024), *Deep linear networks for regression are implicitly regularized towards
-flat minima*, and what they are said to show. A plug-in: nothing else in flowsim knows of it.
-
-In a scenario: `figure: flowsim.papers.marion_chizat_2024:Figure1`.
-"""
+"""The figures of Marion and Chizat (2024) and their claims; README.md says which scenario makes which of them."""
 
 from .figures import (
     AppendixC as AppendixC,

@@ -8,14 +8,14 @@ from ...results import Figure, Results
 from ...results.runs import GRADIENT_DESCENT
 from ...scenarios import Scenario
 
-# What draws and measures is imported where it is wanted: a scenario is checked without Matplotlib.
+# What draws and measures is imported where it is used: a scenario is validated without Matplotlib.
 if TYPE_CHECKING:
     import matplotlib.figure
-    import xarray
     from pydantic_core import PydanticCustomError
 
-    from ...scenarios.sweep_settings import SweepSettings
     from ...theory import Claim
+
+_EDGE = r"$2/\eta$"
 
 
 class _PaperFigure(Figure):
@@ -44,7 +44,8 @@ class _PaperFigure(Figure):
                 write=f"over: {{{self.axis}: […]}}, or figure: null",
                 at=("sweep", "over"),
             )
-        if self.about_descent and not _descends(scenario.sweep):
+        optimizers = {entry.optimizer.kind for entry in scenario.sweep.descent}
+        if self.about_descent and GRADIENT_DESCENT not in optimizers:
             yield refusal(
                 found="a sweep without gradient descent",
                 expected="learning rates, which the figure shows",
@@ -60,38 +61,31 @@ class _PaperFigure(Figure):
             )
 
 
-def _descends(sweep: "SweepSettings") -> bool:
-    return any(entry.optimizer.kind == GRADIENT_DESCENT for entry in sweep.descent)
-
-
-def _flow_claims(sweep: "xarray.Dataset") -> "list[Claim]":
-    from ...report.sweeps import runs
-    from .learning_claims import flow_claim
-
-    return [flow_claim(sweep)] if runs.flows(sweep) else []
-
-
 class _OverScales(_PaperFigure):
     """What training finds from many scales, and along single runs."""
 
     def claims(self, results: Results) -> "Sequence[Claim]":
         """Return what the paper says that the figure shows, and what the flow adds, each with the numbers measured."""
-        from .learning_claims import learning_claims
-        from .sharpness_claims import sharpness_claims
-        from .single_run_claims import single_run_claims
+        from . import edge_claims, learning_claims, sharpness_claims
 
         sweep, single = results.required("sweep"), results.trajectories
-        along = [] if single is None else single_run_claims(single)
-        return (*learning_claims(sweep), *sharpness_claims(sweep), *along, *_flow_claims(sweep))
+        return (
+            *learning_claims.learning_claims(sweep),
+            *sharpness_claims.sharpness_claims(sweep),
+            *([] if single is None else edge_claims.single_run_claims(single)),
+            *learning_claims.flow_claims(sweep),
+        )
 
     def draw(self, results: Results) -> "matplotlib.figure.Figure":
         """Return the figure, with the gradient flow in it."""
-        from .drawing import drawn
-        from .scale_panels import draw_sharpness, draw_squared_distance
+        from . import layout, panels
 
-        panels = [draw_squared_distance, draw_sharpness]
-        return drawn(
-            results.required("sweep"), panels, single_runs=results.trajectories, sharpness=True, edge=r"$2/\eta$"
+        return layout.draw_figure(
+            results.required("sweep"),
+            [panels.draw_squared_distance, panels.draw_sharpness],
+            single_runs=results.trajectories,
+            bounds=True,
+            edge=_EDGE,
         )
 
 
@@ -109,10 +103,9 @@ class _Divergence(_PaperFigure):
     def draw(self, results: Results) -> "matplotlib.figure.Figure":
         """Return the figure."""
         from ...report.sweeps.panels import SHARES
-        from .drawing import drawn
-        from .scale_panels import draw_divergence_probability
+        from . import layout, panels
 
-        return drawn(results.required("sweep"), [draw_divergence_probability], statistic=SHARES)
+        return layout.draw_figure(results.required("sweep"), [panels.draw_divergence_probability], statistic=SHARES)
 
 
 @final
@@ -132,17 +125,16 @@ class Figure2(_PaperFigure):
 
     def claims(self, results: Results) -> "Sequence[Claim]":
         """Return what the paper says that the figure shows, and what the flow adds, each with the numbers measured."""
-        from .learning_claims import jump_claims
+        from .learning_claims import flow_claims, jump_claims
 
         sweep = results.required("sweep")
-        return (*jump_claims(sweep), *_flow_claims(sweep))
+        return (*jump_claims(sweep), *flow_claims(sweep))
 
     def draw(self, results: Results) -> "matplotlib.figure.Figure":
         """Return the figure, with the gradient flow in it."""
-        from .depth_panel import draw_critical_rates
-        from .drawing import drawn
+        from . import layout, panels
 
-        return drawn(results.required("sweep"), [draw_critical_rates], edge="$1/(La)$")
+        return layout.draw_figure(results.required("sweep"), [panels.draw_critical_rates], edge="$1/(La)$")
 
 
 @final
@@ -176,19 +168,18 @@ class Figure6(_PaperFigure):
 
     def claims(self, results: Results) -> "Sequence[Claim]":
         """Return what the paper says that the figure shows, and what the flow adds, each with the numbers measured."""
-        from .generalization import generalization_claims
-        from .sharpness_claims import sharpness_claims
+        from .learning_claims import flow_claims
+        from .sharpness_claims import generalization_claims, sharpness_claims
 
         sweep = results.required("sweep")
-        return (*generalization_claims(sweep), *sharpness_claims(sweep), *_flow_claims(sweep))
+        return (*generalization_claims(sweep), *sharpness_claims(sweep), *flow_claims(sweep))
 
     def draw(self, results: Results) -> "matplotlib.figure.Figure":
         """Return the figure, with the gradient flow in it."""
-        from .drawing import drawn
-        from .generalization_panel import draw_generalization
-        from .scale_panels import draw_sharpness
+        from . import layout, panels
 
-        return drawn(results.required("sweep"), [draw_sharpness, draw_generalization], sharpness=True, edge=r"$2/\eta$")
+        shown = [panels.draw_sharpness, panels.draw_generalization]
+        return layout.draw_figure(results.required("sweep"), shown, bounds=True, edge=_EDGE)
 
 
 @final
@@ -199,17 +190,17 @@ class Figure7(_PaperFigure):
 
     def claims(self, results: Results) -> "Sequence[Claim]":
         """Return what the paper says that the figure shows, and what the flow adds, each with the numbers measured."""
+        from .learning_claims import flow_claims
         from .sharpness_claims import sharpness_claims
 
         sweep = results.required("sweep")
-        return (*sharpness_claims(sweep), *_flow_claims(sweep))
+        return (*sharpness_claims(sweep), *flow_claims(sweep))
 
     def draw(self, results: Results) -> "matplotlib.figure.Figure":
         """Return the figure, with the gradient flow in it."""
-        from .drawing import drawn
-        from .scale_panels import draw_sharpness
+        from . import layout, panels
 
-        return drawn(results.required("sweep"), [draw_sharpness], sharpness=True, edge=r"$2/\eta$")
+        return layout.draw_figure(results.required("sweep"), [panels.draw_sharpness], bounds=True, edge=_EDGE)
 
 
 @final
@@ -239,13 +230,12 @@ class AppendixC(_PaperFigure):
 
     def claims(self, results: Results) -> "Sequence[Claim]":
         """Return what the paper says of noisy data, and what is found beside it, each with the numbers measured."""
-        from .noisy_claims import noisy_claims
+        from .edge_claims import noisy_claims
 
         return noisy_claims(results.required("sweep"))
 
     def draw(self, results: Results) -> "matplotlib.figure.Figure":
         """Return the figure."""
-        from .drawing import drawn
-        from .noisy_panel import draw_over_edge
+        from . import layout, panels
 
-        return drawn(results.required("sweep"), [draw_over_edge], statistic="medians; points: runs")
+        return layout.draw_figure(results.required("sweep"), [panels.draw_over_edge], statistic="medians; points: runs")

@@ -1,7 +1,3 @@
-"""Descent with large steps on separable classes: Wu, Bartlett, Telgarsky and Yu (2024), *Large stepsize gradient
-descent for logistic loss: non-monotonicity of the loss improves optimization efficiency* (COLT, arXiv 2402.15926).
-
-A plug-in: nothing else in flowsim knows of it. In a scenario: `figure: flowsim.papers.wu_2024:RiskOverTime`.
-"""
+"""Descent with large steps on separable classes (Wu et al. 2024); README.md says how it is reproduced."""
 
 from .figure import RiskOverTime as RiskOverTime

@@ -4,17 +4,18 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, final
 
 from ...kinds import refusal
+from ...probes import NormalizedMargin
 from ...results import Figure, Results
 from ...scenarios import Scenario
 
-# What draws and measures is imported where it is wanted: a scenario is checked without Matplotlib.
+# What draws and measures is imported where it is used: a scenario is validated without Matplotlib.
 if TYPE_CHECKING:
     import matplotlib.figure
     from pydantic_core import PydanticCustomError
 
     from ...theory import Claim
 
-_MARGIN = "normalized_margin"
+_MARGIN = NormalizedMargin().label.name
 
 
 @final
@@ -51,11 +52,10 @@ class RiskOverTime(Figure):
     def claims(self, results: Results) -> "Sequence[Claim]":
         """Return what is said of large steps on separable classes, each with the numbers measured."""
         from ...theory import beside_sweep
-        from .claims import logistic_claims
-        from .measures import courses_of
+        from .claims import logistic_claims, risk_curves_of
 
         samples = results.scenario["data"]["samples"]
-        return beside_sweep(logistic_claims(*courses_of(results.required("trajectories")), samples))
+        return beside_sweep(logistic_claims(*risk_curves_of(results.required("trajectories")), samples))
 
     def draw(self, results: Results) -> "matplotlib.figure.Figure":
         """Return the figure, with the gradient flow in it."""

@@ -9,35 +9,31 @@ from matplotlib.figure import Figure
 from ...report.legend import legend_above
 from ...report.style import BOUND, MAJOR_TICKS, MINOR_TICKS, STYLE, run_look
 from ...results.recorded import recorded
-from .measures import courses_of, margin_of
-
-_SIZE = (3.3, 2.7)
-_MARKS = 8
-_FIRST, _ROOM = 0.2, 3.0
+from .claims import margin_of, risk_curves_of
 
 
 def risk_over_time(trajectories: xarray.Dataset) -> Figure:
     """Return the figure of the flow and the descents, and of 1/(γ²t)."""
     shown = recorded(trajectories)
-    flow, descents = courses_of(trajectories)
+    flow, descents = risk_curves_of(trajectories)
     with matplotlib.rc_context(STYLE):
-        figure = Figure(figsize=_SIZE, layout="constrained")
+        figure = Figure(figsize=(3.3, 2.7), layout="constrained")
         axes = figure.add_subplot()
         for run in (shown.flow, *(run for run in shown.by_rate if run.run.is_descent)):
             times, risk = run.along("time").astype(float), run.along("risk").astype(float)
             look = run_look(run.run)
-            marks = {"markevery": _marked(times)} if "marker" in look else {}
+            marks = {"markevery": _evenly_marked(times)} if "marker" in look else {}
             axes.plot(times[1:], risk[1:], label=run.run.label, **{**look, **marks})
-        last = max(course.times[-1] for course in (flow, *descents))
+        last = max(curve.times[-1] for curve in (flow, *descents))
         _draw_rate(axes, margin_of([flow, *descents]), last)
-        _set_axis(axes, last, min(course.risk[-1] for course in (flow, *descents[:1])))
+        _set_axes(axes, last, min(curve.risk[-1] for curve in (flow, *descents[:1])))
         legend_above(figure)
     return figure
 
 
-def _marked(times: np.ndarray) -> list[int]:
-    """Return some records that stand evenly on a logarithmic axis, counted without the first one, at t = 0."""
-    places = np.geomspace(times[1], times[-1], _MARKS)
+def _evenly_marked(times: np.ndarray, count: int = 8) -> list[int]:
+    """Return some `count` records that stand evenly on a logarithmic axis, counted without the first one, at t = 0."""
+    places = np.geomspace(times[1], times[-1], count)
     return np.unique(np.searchsorted(times[1:], places)).clip(max=len(times) - 2).tolist()
 
 
@@ -46,10 +42,10 @@ def _draw_rate(axes: Axes, margin: float, last: float) -> None:
     axes.plot(times, 1 / (margin**2 * times), label=r"$1/(\gamma^2 t)$", **BOUND)
 
 
-def _set_axis(axes: Axes, last: float, least: float) -> None:
+def _set_axes(axes: Axes, last: float, least: float) -> None:
     axes.set_xscale("log")
     axes.set_yscale("log")
-    axes.set_xlim(_FIRST, _ROOM * last)
+    axes.set_xlim(0.2, 3 * last)
     axes.set_ylim(bottom=least / 30)
     axes.set_xlabel(r"time $t = \eta k$")
     axes.set_ylabel(r"risk $R$")
