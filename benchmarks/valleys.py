@@ -16,7 +16,8 @@ import flowsim
 from flowsim.scenarios import read_scenario
 from flowsim.scenarios.runner import build_network, read_data
 from flowsim.solvers.field import gradient_field
-from flowsim.sweeps.grid import points, start_key
+from flowsim.scenarios.grid import points
+from flowsim.sweeps.work import start_key
 
 jax.config.update("jax_enable_x64", True)
 

@@ -19,9 +19,11 @@ from flowsim.curvature.hessian import DENSE_UP_TO
 from flowsim.data import gaussian_teacher
 from flowsim.results import StoreError
 from flowsim.scenarios import Scenario, environment, read_scenario
+from flowsim.scenarios.grid import points
 from flowsim.scenarios.runner import build_network, build_problem, read_data
 from flowsim.sweeps import BlockStore, block, compute, critical as bisection, default_jobs, measures, plan, run_sweep
-from flowsim.sweeps.grid import axis_names, points, start_key
+from flowsim.sweeps.dataset import axis_names
+from flowsim.sweeps.work import start_key
 from flowsim.sweeps.workers import InProcess
 
 # Not by its name, which is that of a function too.

@@ -23,9 +23,8 @@ from ..solvers.field import checked_parts
 from ..theory import minimal_sharpness_bounds_of
 from .compute import in_one_line
 from .dataset import Asked, Layout
-from .grid import start_key
 from .run import Planned
-from .work import FORMAT, Block, Descent, Materials, Placed, Start
+from .work import FORMAT, Block, Descent, Materials, Placed, Start, start_key
 
 FLOW_OPTIONS = ("rtol", "atol", "t1", "max_steps")
 """Arguments of `integrate` that a sweep may run over."""
@@ -169,7 +168,7 @@ class CellBlock(Block):
             "recipe": self.recipe.identity,
             "values": self.values,
             "starts": [asdict(start) for start in self.starts],
-            "descents": [asdict(descent) for descent in self.descents],
+            "descents": [{**asdict(descent), "optimizer": _DESCENT} for descent in self.descents],
             "flow": self.flow,
             "environment": environment,
             "format": FORMAT,
@@ -191,7 +190,7 @@ class CellBlock(Block):
             held_out=None,
             probes=self.recipe.probes,
             flow=self.recipe.flow | options,
-            optimizer=lambda said: self.recipe.optimizer,
+            optimizers=(self.recipe.optimizer,),
         )
 
 
@@ -216,7 +215,7 @@ def planned_cells(recipe: Recipe, grid: Grid, attrs: Mapping[str, str]) -> Plann
 
     Raises `ValueError` for a point where these cannot be made, or do not go together.
     """
-    descents = tuple(Descent(_DESCENT, rate, grid.steps, grid.repetitions) for rate in grid.learning_rates)
+    descents = tuple(Descent(0, rate, grid.steps, grid.repetitions) for rate in grid.learning_rates)
     codes, placed, bounds = codes_of(recipe), [], []
     for index, values in grid.points():
         shapes, found = _tried(recipe, values)

@@ -1,7 +1,6 @@
 """What a block is worth: the flow and the descents from all of its starts, measured at their ends."""
 
-import json
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -16,6 +15,7 @@ from ..dynamics import Descent, Outcome, as_descent, descend, integrate, objecti
 from ..networks import stacked, unstacked, weight_dtype
 from ..results.quantities import MEASURES
 from ..scenarios.runner import environment
+from ..scenarios.sweep_settings import CriticalSettings
 from .critical import brackets
 from .measures import arrival, distance, measured, probed, risk_of, sharpness_of
 from .work import Block
@@ -103,10 +103,10 @@ class _End:
     network: eqx.Module | None
 
 
-_compiled: set[str] = set()
+_compiled: set[Hashable] = set()
 
 
-def _make_room(structure: str) -> None:
+def _make_room(structure: Hashable) -> None:
     """Let go of compiled programs before there are more of them than a process may hold.
 
     Each takes hundreds of memory maps, of which Linux allows 65 530; beyond, the compiler takes the process down.
@@ -126,7 +126,7 @@ class _Work:
         self.failures: list[Failure] = []
         made = block.materials()
         self.problem, self.held_out, self.probes = made.problem, made.held_out, made.probes
-        self.flow_options, self.stopping, self.optimizer = made.flow, made.flow["stopping"], made.optimizer
+        self.flow_options, self.stopping, self.optimizers = made.flow, made.flow["stopping"], made.optimizers
         drawn = [self._attempt(start.describe(), lambda start=start: made.network(start)) for start in block.starts]
         self.networks = {row: network for row, network in enumerate(drawn) if network is not None}
 
@@ -174,9 +174,9 @@ class _Work:
 
     def _descended(self, lanes: list[tuple[int, int]]) -> list[_End]:
         """Run descents together, those of one optimizer at a time."""
-        by_optimizer: dict[str, list[tuple[int, int]]] = {}
+        by_optimizer: dict[int, list[tuple[int, int]]] = {}
         for lane in lanes:
-            by_optimizer.setdefault(json.dumps(self.block.descents[lane[1]].optimizer), []).append(lane)
+            by_optimizer.setdefault(self.block.descents[lane[1]].optimizer, []).append(lane)
         return [end for group in by_optimizer.values() for end in self._descended_alike(group)]
 
     def _descended_alike(self, lanes: list[tuple[int, int]]) -> list[_End]:
@@ -188,7 +188,7 @@ class _Work:
             self.problem,
             learning_rates=np.array([descent.learning_rate for descent in asked]),
             steps=np.array([descent.steps for descent in asked]),
-            optimizer=self.optimizer(asked[0].optimizer),
+            optimizer=self.optimizers[asked[0].optimizer],
             floors=objective_floor(self.stopping, self.problem, self.networks[lanes[0][0]]),
         )
         outcomes, steps = np.asarray(run.outcomes), np.asarray(run.steps)
@@ -211,7 +211,7 @@ class _Work:
 
     def _descent(self, column: int) -> Descent:
         asked = self.block.descents[column]
-        return as_descent(self.optimizer(asked.optimizer)(asked.learning_rate))
+        return as_descent(self.optimizers[asked.optimizer](asked.learning_rate))
 
     def _descended_alone(self, lane: tuple[int, int]) -> _End:
         """Run a descent that ends by the criterion of the flow, one after the other."""
@@ -230,7 +230,7 @@ class _Work:
             found = [self._attempt(cell(entry), lambda entry=entry: run([entry])) for entry in entries]
             return [result for results in found if results is not None for result in results]
 
-    def _critical_rates(self, asked: dict[str, Any]) -> None:
+    def _critical_rates(self, asked: CriticalSettings) -> None:
         def bracketed(rows: list[int]) -> list[tuple[int, tuple[float, float]]]:
             networks = [self.networks[row] for row in rows]
             return list(zip(rows, brackets(networks, self.problem, self.stopping, asked), strict=True))

@@ -1,7 +1,6 @@
 """The critical learning rate of every start: where reaching the minimum turns into missing it."""
 
 import math
-from typing import Any
 
 import equinox as eqx
 import numpy as np
@@ -10,11 +9,12 @@ from ..batch import descend_lanes
 from ..dynamics import Outcome, Stopping
 from ..networks import stacked, unstacked
 from ..problems import Problem
+from ..scenarios.sweep_settings import CriticalSettings
 from .measures import measured
 
 
 def brackets(
-    networks: list[eqx.Module], problem: Problem, stopping: Stopping | None, asked: dict[str, Any]
+    networks: list[eqx.Module], problem: Problem, stopping: Stopping | None, asked: CriticalSettings
 ) -> list[tuple[float, float]]:
     """Return for every network the learning rates between which gradient descent begins to miss the minimum.
 
@@ -24,18 +24,18 @@ def brackets(
     together, count = stacked(networks), len(networks)
 
     def reaches(rates: np.ndarray) -> np.ndarray:
-        run = descend_lanes(together, problem, learning_rates=rates, steps=asked["steps"])
+        run = descend_lanes(together, problem, learning_rates=rates, steps=asked.steps)
         excess = [measured(end, problem, stopping)["excess_risk"] for end in unstacked(run.networks, count)]
-        return (np.asarray(run.outcomes) != Outcome.DIVERGED) & (np.array(excess) <= asked["excess_risk"])
+        return (np.asarray(run.outcomes) != Outcome.DIVERGED) & (np.array(excess) <= asked.excess_risk)
 
-    lower, upper = np.full(count, asked["lowest"]), np.full(count, asked["highest"])
+    lower, upper = np.full(count, asked.lowest), np.full(count, asked.highest)
     fails, succeeds = ~reaches(lower), reaches(upper)
     # A number of halvings that is the same for all, so that none depends on the others.
-    halvings = math.log2(math.log(asked["highest"] / asked["lowest"]) / math.log1p(asked["precision"]))
+    halvings = math.log2(math.log(asked.highest / asked.lowest) / math.log1p(asked.precision))
     for _ in range(max(0, math.ceil(halvings))):
         middle = np.sqrt(lower * upper)
         reached = reaches(middle)
         lower, upper = np.where(reached, middle, lower), np.where(reached, upper, middle)
-    lower, upper = np.where(fails, 0.0, lower), np.where(fails, asked["lowest"], upper)
-    lower, upper = np.where(succeeds, asked["highest"], lower), np.where(succeeds, np.inf, upper)
+    lower, upper = np.where(fails, 0.0, lower), np.where(fails, asked.lowest, upper)
+    lower, upper = np.where(succeeds, asked.highest, lower), np.where(succeeds, np.inf, upper)
     return list(zip(lower, upper, strict=True))

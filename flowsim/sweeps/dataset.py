@@ -1,6 +1,7 @@
 """What the blocks of a sweep found, as one labelled data set over (grid, repetition, run)."""
 
 import json
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
@@ -16,12 +17,12 @@ from ..scenarios.reading import resolved
 from ..scenarios.record import labels_of
 from ..scenarios.scenario import Scenario
 from .compute import Arrays, Failure
-from .grid import axis_names
 
 if TYPE_CHECKING:
     import xarray
 
 REPETITION = "repetition"
+RESERVED = ("repetition", "run", "dynamics", "learning_rate", "stability_threshold", "threshold_of")
 Labels = Mapping[str, Label]
 # What blocks say of a run beside what they measure at its end.
 _OF_A_RUN = {"outcome": "outcome", "steps": "steps", "time": "end_time", "distance_to_flow": "distance_to_flow"}
@@ -79,6 +80,14 @@ def layout_of(scenario: Scenario) -> Layout:
         labels=labels_of(scenario.record),
         attrs={"scenario": json.dumps(resolved(scenario))},
     )
+
+
+def axis_names(scenario: Scenario) -> dict[str, str]:
+    """Return for every axis its short name: the last part of its key, or all of it where that is taken."""
+    axes = scenario.sweep.over if scenario.sweep else {}
+    short = {key: key.rpartition(".")[2] for key in axes}
+    count = Counter([*short.values(), *RESERVED])
+    return {key: name if count[name] == 1 else key.replace(".", "_") for key, name in short.items()}
 
 
 def sweep_dataset(layout: Layout, tables: Arrays, known: Arrays, failures: Sequence[Failure]) -> "xarray.Dataset":

@@ -9,13 +9,13 @@ import numpy as np
 
 from ..formatting import Listener, Progress
 from ..problems import LinearRegression
+from ..scenarios.grid import Point, points
 from ..scenarios.runner import build_network, environment, read_data
 from ..scenarios.scenario import Scenario
 from ..theory import minimal_sharpness_bounds_of
 from .block import plan
 from .compute import NO_OUTCOME, Arrays, BlockResult, Failure
 from .dataset import Layout, layout_of, sweep_dataset
-from .grid import Point, points
 from .store import BlockStore, Store
 from .work import Block, Placed
 from .workers import Workers

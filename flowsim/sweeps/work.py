@@ -1,13 +1,19 @@
 """What a sweep asks of a block, wherever that comes from: a scenario, or functions of a user's own."""
 
 import abc
-from collections.abc import Callable
+import hashlib
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
 
 from ..dynamics import Descent as Dynamics
 from ..probes import Probe
 from ..problems import Problem
+from ..scenarios.sweep_settings import CriticalSettings
 
 # The results of blocks change with this number: raise it with every change of what a block computes or stores.
 FORMAT = 14
@@ -28,10 +34,9 @@ class Start:
 
 @dataclass(frozen=True)
 class Descent:
-    """A descent that is asked for: what a step does, a learning rate, steps, and how many repetitions run it."""
+    """A descent that is asked for: the number of its optimizer, a learning rate, steps, and repetitions that run it."""
 
-    optimizer: dict[str, Any]
-
+    optimizer: int
     learning_rate: float
     steps: int
     repetitions: int
@@ -42,7 +47,7 @@ class Materials:
     """What the runs of a block are made of: one problem and one set of options, and for each start its `network`.
 
     `held_out` is the problem on samples that training does not see, `flow` holds the arguments of `integrate`, and
-    `optimizer` makes of what a `Descent` says of its steps what makes the descent of a learning rate.
+    each of the `optimizers` makes the descent of a learning rate.
     """
 
     problem: Problem
@@ -50,7 +55,7 @@ class Materials:
     held_out: Problem | None
     probes: tuple[Probe, ...]
     flow: dict[str, Any]
-    optimizer: Callable[[dict[str, Any]], Callable[[float], Dynamics]]
+    optimizers: tuple[Callable[[float], Dynamics], ...]
 
 
 class Block(abc.ABC):
@@ -63,7 +68,7 @@ class Block(abc.ABC):
     starts: tuple[Start, ...]
     descents: tuple[Descent, ...]
     flow: bool
-    critical: dict[str, Any] | None
+    critical: CriticalSettings | None
     holds_out: bool
     cost: float
 
@@ -74,7 +79,7 @@ class Block(abc.ABC):
 
     @property
     @abc.abstractmethod
-    def structure(self) -> str:
+    def structure(self) -> Hashable:
         """What a compiled program depends on: blocks that agree in it run one after the other in one process."""
 
     @abc.abstractmethod
@@ -96,3 +101,9 @@ class Placed:
 
     block: Block
     indices: tuple[tuple[int, ...], ...]
+
+
+def start_key(seed: int, name: str, repetition: int) -> jax.Array:
+    """Return the key of one initialization, which depends on its own coordinates alone."""
+    digest = hashlib.sha256(f"{seed} | {name} | repetition {repetition}".encode()).digest()
+    return jax.random.wrap_key_data(jnp.asarray(np.frombuffer(digest[:8], "<u4")), impl="threefry2x32")
