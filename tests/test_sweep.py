@@ -21,7 +21,8 @@ from flowsim.results import StoreError
 from flowsim.scenarios import Scenario, environment, read_scenario
 from flowsim.scenarios.grid import points
 from flowsim.scenarios.runner import build_network, build_problem, read_data
-from flowsim.sweeps import BlockStore, block, compute, critical as bisection, default_jobs, measures, plan, run_sweep
+from flowsim.sweeps import BlockStore, block, compute, default_jobs, measures, plan, run_sweep
+from flowsim.sweeps.compute import Column
 from flowsim.sweeps.dataset import axis_names
 from flowsim.sweeps.work import start_key
 from flowsim.sweeps.workers import InProcess
@@ -310,7 +311,7 @@ def test_sweeps_that_share_cells_share_their_blocks(whole, folder, monkeypatch):
     swept(folder, theory + SWEEP, name="other")  # other things beside the same sweep
     assert done == []
     swept(folder, SWEEP.replace("[0.5, 1.0]", "[1.0, 2.0]"), name="another")
-    assert [entry.scenario["data"]["noise"] for entry in done] == [2.0]
+    assert [entry.scenario.data.noise for entry in done] == [2.0]
 
 
 def damaged(content):
@@ -325,14 +326,16 @@ def damaged(content):
 
 def test_a_damaged_block_file_is_as_good_as_none(tmp_path):
     store, address = BlockStore(tmp_path), "ab" * 32
-    store.save(address, {"risk": np.arange(3.0), "steps": np.arange(4).reshape(2, 2)})
+    store.save(
+        address, {Column("flow", "risk"): np.arange(3.0), Column("descent", "steps"): np.arange(4).reshape(2, 2)}
+    )
     (path,) = [path for path in tmp_path.rglob("*") if path.is_file()]
     whole = path.read_bytes()
     for content in damaged(whole):
         path.write_bytes(content)
         assert store.load(address) is None
     path.write_bytes(whole)
-    np.testing.assert_array_equal(store.load(address)["steps"], [[0, 1], [2, 3]])
+    np.testing.assert_array_equal(store.load(address)["descent", "steps"], steps)
     assert store.load("cd" * 32) is None
 
 
@@ -443,7 +446,7 @@ def test_a_flow_that_raises_is_named_and_the_rest_goes_on_and_is_not_stored(whol
     assert json.loads(found.dataset.attrs["failures"]) == [{"cell": failure.cell, "message": failure.message}]
     done = count_computed(monkeypatch)
     xarray.testing.assert_identical(swept(tmp_path), whole)
-    assert [entry.scenario["data"]["noise"] for entry in done] == [0.5]
+    assert [entry.scenario.data.noise for entry in done] == [0.5]
 
 
 def test_a_descent_that_raises_is_named_and_those_beside_it_are_as_ever(whole, tmp_path, monkeypatch):
@@ -457,7 +460,7 @@ def test_a_descent_that_raises_is_named_and_those_beside_it_are_as_ever(whole, t
 
 
 def test_a_bisection_that_raises_is_named(tmp_path, monkeypatch):
-    fail_for(monkeypatch, "descend_lanes", lambda *_: True, bisection)
+    fail_for(monkeypatch, "descend_lanes", lambda *_: True, measures)
     found = run_sweep(scenario(tmp_path, CRITICAL), tmp_path, BlockStore(tmp_path / "blocks"), InProcess())
     cells = [f"the only point, repetition {n}, critical learning rate" for n in range(3)]
     assert [failure.cell for failure in found.failures] == cells

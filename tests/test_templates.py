@@ -12,7 +12,7 @@ from flowsim import cli
 from flowsim.cli.commented import WIDTH, default_of
 from flowsim.cli.template import Template, scenario_folder, templates
 from flowsim.kinds import Made, recipe_of
-from flowsim.kinds.described import meanings
+from flowsim.kinds.options import meanings
 from flowsim.scenarios import read_scenario, resolved, scenario_json_schema
 from flowsim.scenarios.keys import keys
 

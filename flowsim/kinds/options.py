@@ -1,16 +1,18 @@
 """The options of any class or function, as YAML may write them: its parameters, with their types and defaults."""
 
+import ast
 import inspect
+import textwrap
 import types
 import typing
 from collections.abc import Callable, Iterator
 from functools import cache
+from itertools import pairwise
 from typing import Annotated, Any, ClassVar, Literal, TypeVar, get_args, get_origin
 
 from pydantic import Field, create_model
 from pydantic_core import PydanticCustomError
 
-from .described import meanings
 from .registry import UnknownKindError
 from .section import Recipe
 from .values import WHOLE, refusal
@@ -80,6 +82,38 @@ def recipe_of(
     made = create_model(kind.__name__, __base__=base, __doc__=inspect.getdoc(kind), **fields)
     made.makes, made.given = staticmethod(kind), given & parameters.keys()
     return made
+
+
+def meanings(kind: Callable[..., Any]) -> dict[str, str]:
+    """Return the text below each field of a class and of those that it is derived from, by the names of the fields.
+
+        class Huber(Loss):
+            delta: float = 1.0
+            '''Where the loss goes over from a square to a straight line.'''
+
+    A function has none, nor has a class of which Python does not know the text.
+    """
+    holders = reversed(kind.__mro__) if inspect.isclass(kind) else ()
+    return {name: text for holder in holders if holder.__module__ != "builtins" for name, text in _below(holder)}
+
+
+def _below(holder: type) -> list[tuple[str, str]]:
+    if not inspect.get_annotations(holder):
+        return []
+    try:
+        (body,) = ast.parse(textwrap.dedent(inspect.getsource(holder))).body
+    except (OSError, TypeError, SyntaxError, ValueError):  # typed into a prompt, or made by a program
+        return []
+    if not isinstance(body, ast.ClassDef):
+        return []
+    texts = ((field, _text_of(below)) for field, below in pairwise(body.body) if isinstance(field, ast.AnnAssign))
+    return [(field.target.id, text) for field, text in texts if isinstance(field.target, ast.Name) and text]
+
+
+def _text_of(statement: ast.stmt) -> str | None:
+    """Return what a statement says that is nothing but text."""
+    value = statement.value if isinstance(statement, ast.Expr) else None
+    return inspect.cleandoc(value.value) if isinstance(value, ast.Constant) and isinstance(value.value, str) else None
 
 
 def is_plain(annotation: Any) -> bool:

@@ -11,8 +11,7 @@ from pydantic_core import PydanticCustomError
 
 from ..comparison.comparison import steps_of_descent
 from ..kinds import KeyPath, within
-from ..kinds.outside import look_in, shadowed
-from ..kinds.registry import OUTSIDE
+from ..kinds.registry import OUTSIDE, look_in, shadowed
 from .document import Document, ScenarioError as ScenarioError, complaint, read_document
 from .forecast import long_parts
 from .grid import PointError, points

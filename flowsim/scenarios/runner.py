@@ -1,8 +1,10 @@
 """A scenario becomes a problem, a network and a comparison."""
 
 import platform
-from collections.abc import Sequence
-from contextlib import nullcontext
+import sysconfig
+import traceback
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from functools import partial
 from importlib.metadata import version
 from pathlib import Path
@@ -14,21 +16,38 @@ import jax.numpy as jnp
 import numpy as np
 
 from ..comparison import Comparison, FlowLimits, SharpnessAlong, compare
-from ..data import Data, check_data
+from ..data import Data, DataError, check_data
 from ..dynamics import Stopping, stopping_for
 from ..formatting import Listener
 from ..kinds import seeds
 from ..networks import cast, shape_refusals
 from ..probes import HELD_OUT, Probe
 from ..problems import EmpiricalRisk, LinearRegression, Problem
+from ..results.store import StoreError
 from ..solvers import SOLVERS
 from ..solvers.field import checked_parts
 from .document import ScenarioError
-from .failing import failing
 from .keys import own_kinds
 from .record import probes_of
 from .scenario import Scenario
 from .settings import AUTOMATIC
+
+# Folders in which the code of a user is not.
+_INSTALLED = (str(Path(__file__).parents[1]), *(sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib")))
+
+
+@contextmanager
+def failing(what: str) -> Iterator[None]:
+    """Say in one message where `what` fails, unless it says so itself. Raises `ScenarioError`."""
+    try:
+        yield
+    except (DataError, ScenarioError, StoreError, OSError, MemoryError, jax.errors.JaxRuntimeError):
+        raise
+    except Exception as error:
+        frames = traceback.extract_tb(error.__traceback__)
+        frame = ([frame for frame in frames if not frame.filename.startswith(_INSTALLED)] or frames)[-1]
+        reason = f"{type(error).__name__}: {error}".splitlines()[0]
+        raise ScenarioError(f"{what} fails: {reason} ({frame.filename}:{frame.lineno})") from error
 
 
 def run(

@@ -19,8 +19,18 @@ from ..kinds.values import MOST_NUMBERS, Count, CountOrZero
 from ..networks import NetworkRecipe
 from ..solvers import SOLVERS
 from ..solvers.stepper import usable_solver
-from .optimizer import Optimizer, gradient_descent
-from .values import Conditions, Counts, LearningRates, Positives, StepLimit, Subject, Subjects, Time
+from .values import (
+    Conditions,
+    Counts,
+    LearningRates,
+    Optimizer,
+    Positives,
+    StepLimit,
+    Subject,
+    Subjects,
+    Time,
+    gradient_descent,
+)
 
 # What rounding leaves of either precision; the library refuses much the same, but knows no file and line.
 _FINEST = {

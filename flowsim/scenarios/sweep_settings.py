@@ -8,8 +8,7 @@ from pydantic_core import PydanticCustomError
 
 from ..kinds import Section, refusal
 from ..kinds.values import Count
-from .optimizer import Optimizer, gradient_descent
-from .values import Axis, CountedSteps, SpacedLearningRates
+from .values import Axis, CountedSteps, Optimizer, SpacedLearningRates, gradient_descent
 
 MOST_CELLS = 10_000_000
 _QUICK_STEPS, _QUICK_REPETITIONS = 10, 3

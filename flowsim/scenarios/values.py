@@ -1,12 +1,16 @@
-"""The kinds of value that stand in a scenario alone."""
+"""The kinds of value that stand in a scenario: numbers, lists of them and ranges, and optimizers."""
 
+import inspect
 import math
+from collections.abc import Callable, Mapping
+from functools import cache
 from typing import Annotated, Any, Literal, TypeGuard
 
 import numpy as np
 from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema
 
-from ..kinds import refusal
+from ..dynamics import DESCENTS, Descent, GradientDescent
+from ..kinds import Chosen, Made, recipe_of, refusal
 from ..kinds.values import WHOLE, Condition, distinct
 
 MOST_VALUES = 10_000
@@ -113,3 +117,41 @@ Time = Annotated[
     BeforeValidator(_infinity),
     WithJsonSchema({"anyOf": [{"type": "number", "exclusiveMinimum": 0}, {"const": "inf"}]}),
 ]
+
+AtRate = Callable[[float], Descent]
+
+
+@cache
+def _optimizer_recipe(kind: type[Descent]) -> type[Made]:
+    """Return the recipe whose options are those of `kind` but its learning rate, and that makes an `AtRate`."""
+
+    def at_rate(**options: Any) -> AtRate:
+        kind(**{"learning_rate": 1.0, **options})  # a kind may refuse its options
+        return lambda rate: kind(**{"learning_rate": rate, **options})
+
+    parameters = [
+        parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY)
+        for name, parameter in inspect.signature(kind).parameters.items()
+        if name != "learning_rate"
+    ]
+    at_rate.__signature__ = inspect.Signature(parameters)  # pyright: ignore[reportFunctionMemberAccess]
+    at_rate.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+    at_rate.__name__, at_rate.__doc__ = kind.__name__, inspect.getdoc(kind)
+    return recipe_of(at_rate, described_by=kind)
+
+
+_OPTIMIZER = Chosen(DESCENTS, recipe=_optimizer_recipe, word=True)
+Optimizer = Annotated[Made, _OPTIMIZER]
+"""What YAML says of a descent: `gradient_descent`, or {kind: adam, b1: 0.8}, or {kind: my_module:MyDescent}."""
+
+
+def gradient_descent() -> Made:
+    """Return what YAML says where it says nothing."""
+    return _optimizer_recipe(GradientDescent)(kind="gradient_descent")
+
+
+def optimizer_of(content: Mapping[str, Any]) -> AtRate:
+    """Return what makes the descent that a resolved scenario describes, at any learning rate."""
+    made = _OPTIMIZER.validate(dict(content))
+    assert isinstance(made, Made)
+    return made.make()

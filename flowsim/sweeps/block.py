@@ -13,15 +13,15 @@ from pydantic import ValidationError
 
 from ..comparison.comparison import steps_of_descent
 from ..kinds import named_in
-from ..kinds.outside import look_in, sha256, source_of
+from ..kinds.registry import look_in, source_of
 from ..networks import NetworkRecipe
 from ..scenarios.grid import Point, points
 from ..scenarios.keys import choices
-from ..scenarios.optimizer import optimizer_of
 from ..scenarios.reading import resolved
 from ..scenarios.runner import build_network, build_probes, build_problem, environment, flow_options, read_data
 from ..scenarios.scenario import Scenario
 from ..scenarios.sweep_settings import CriticalSettings, SweepSettings
+from ..scenarios.values import optimizer_of
 from .store import BlockStore
 from .work import FORMAT, Block, Descent, Materials, Placed, Start, start_key
 
@@ -241,7 +241,11 @@ def digests(scenario: Scenario, optimizers: Iterable[dict[str, Any]], folder: Pa
     kinds |= {optimizer["kind"] for optimizer in optimizers}
     kinds |= {name for section in (scenario.data, scenario.network, scenario.flow) for name in named_in(section)}
     modules = {kind: source_of(kind) for kind in sorted(kinds)}
-    return {name: sha256(file) for name, file in (files | modules).items() if file is not None}
+    return {
+        name: hashlib.sha256(file.read_bytes()).hexdigest()
+        for name, file in (files | modules).items()
+        if file is not None
+    }
 
 
 @dataclass(frozen=True)

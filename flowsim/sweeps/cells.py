@@ -22,7 +22,7 @@ from ..runtime.identity import digest_of
 from ..solvers.field import checked_parts
 from ..theory import minimal_sharpness_bounds_of
 from .compute import in_one_line
-from .dataset import Asked, Layout
+from .dataset import Layout, PlannedDescent
 from .run import Planned
 from .work import FORMAT, Block, Descent, Materials, Placed, Start, start_key
 
@@ -225,7 +225,7 @@ def planned_cells(recipe: Recipe, grid: Grid, attrs: Mapping[str, str]) -> Plann
         axes={name: (name, values) for name, values in grid.axes.items()},
         starts=grid.repetitions,
         flow=grid.flow,
-        descents=tuple(_asked(recipe, rate, grid.steps) for rate in grid.learning_rates),
+        descents=tuple(_planned_descent(recipe, rate, grid.steps) for rate in grid.learning_rates),
         labels={name: label for probe in recipe.probes for name, label in probe.label.columns().items()},
         attrs=attrs,
     )
@@ -233,9 +233,9 @@ def planned_cells(recipe: Recipe, grid: Grid, attrs: Mapping[str, str]) -> Plann
     return Planned(layout, {"sharpness_lower_bound": lower, "sharpness_upper_bound": upper}, tuple(placed))
 
 
-def _asked(recipe: Recipe, learning_rate: float, steps: int) -> Asked:
+def _planned_descent(recipe: Recipe, learning_rate: float, steps: int) -> PlannedDescent:
     optimizer = as_descent(recipe.optimizer(learning_rate))
-    return Asked.of(DYNAMICS.name_of(type(optimizer)), optimizer, learning_rate, steps)
+    return PlannedDescent.of(DYNAMICS.name_of(type(optimizer)), optimizer, learning_rate, steps)
 
 
 def _blocks(

@@ -2,7 +2,7 @@
 
 import json
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -29,16 +29,16 @@ _OF_A_RUN = {"outcome": "outcome", "steps": "steps", "time": "end_time", "distan
 
 
 @dataclass(frozen=True)
-class Asked:
-    """A descent that is asked for: the run that it is, its number of steps, and how much time one of them takes."""
+class PlannedDescent:
+    """A descent of a sweep: the run that it is, its number of steps, and how much time one of them takes."""
 
     run: Run
     steps: int
     time_of_step: float
 
     @classmethod
-    def of(cls, dynamics: str, optimizer: Descent, learning_rate: float, steps: int) -> "Asked":
-        """Return what is asked for by an optimizer called `dynamics`, made for a learning rate."""
+    def of(cls, dynamics: str, optimizer: Descent, learning_rate: float, steps: int) -> "PlannedDescent":
+        """Return the descent of an optimizer called `dynamics`, made for a learning rate."""
         run = Run(dynamics, learning_rate, own_edge=own_edge_of(optimizer, learning_rate))
         return cls(run, steps, float(optimizer.time_of_step()))
 
@@ -54,7 +54,7 @@ class Layout:
     axes: Mapping[str, tuple[str, tuple[Any, ...]]]
     starts: int
     flow: bool
-    descents: tuple["Asked", ...]
+    descents: tuple[PlannedDescent, ...]
     labels: Labels
     attrs: Mapping[str, str]
 
@@ -73,7 +73,7 @@ def layout_of(scenario: Scenario) -> Layout:
         starts=sweep.starts,
         flow=sweep.flow,
         descents=tuple(
-            Asked.of(entry.optimizer.kind, entry.optimizer.make()(rate), rate, entry.steps)
+            PlannedDescent.of(entry.optimizer.kind, entry.optimizer.make()(rate), rate, entry.steps)
             for entry in sweep.descent
             for rate in entry.learning_rates
         ),
@@ -90,20 +90,22 @@ def axis_names(scenario: Scenario) -> dict[str, str]:
     return {key: name if count[name] == 1 else key.replace(".", "_") for key, name in short.items()}
 
 
-def sweep_dataset(layout: Layout, tables: Arrays, known: Arrays, failures: Sequence[Failure]) -> "xarray.Dataset":
+def sweep_dataset(
+    layout: Layout, tables: Arrays, known: Mapping[str, np.ndarray], failures: Sequence[Failure]
+) -> "xarray.Dataset":
     """Return everything that is known of a sweep.
 
-    `initial_*` stand over (grid, repetition); outcome, steps, times and `final_*` over (grid, repetition, run), the
-    flow first and then the descents by learning rate; what is `known` of the data over the grid alone. `tables` are
-    those of the blocks, and what was asked for and the cells that failed become attributes, as JSON.
+    `initial_*` and `critical_*` stand over (grid, repetition); outcome, steps, times and `final_*` over (grid,
+    repetition, run), the flow first and then the descents by learning rate; what is `known` of the data over the grid
+    alone. `tables` are those of the blocks; the descents and the cells that failed become attributes, as JSON.
     """
     import xarray
 
     grid = tuple(layout.axes)
-    starts = {name: tables[name] for name in sorted(tables) if not name.startswith(("flow_", "descent_"))}
-    variables = {
-        name: _over((*grid, REPETITION), name.removeprefix("initial_"), values, name, layout.labels)
-        for name, values in starts.items()
+    variables: dict[str, Any] = {
+        f"{kind}_{name}": _over((*grid, REPETITION), name, values, f"{kind}_{name}", layout.labels)
+        for (kind, name), values in sorted(tables.items(), key=lambda item: item[0])
+        if kind in ("initial", "critical")
     }
     variables |= _of_runs(layout, tables, (*grid, REPETITION, RUN))
     variables |= {name: (grid, values, attributes(name)) for name, values in known.items()}
@@ -118,7 +120,7 @@ def sweep_dataset(layout: Layout, tables: Arrays, known: Arrays, failures: Seque
     return xarray.Dataset(variables, coordinates, attrs)
 
 
-def _in_order(layout: Layout) -> list[tuple[int, Asked]]:
+def _in_order(layout: Layout) -> list[tuple[int, PlannedDescent]]:
     """Return of every descent its column in the blocks, and what is asked for.
 
     Those of one optimizer stand together, by learning rate.
@@ -133,18 +135,14 @@ def _in_order(layout: Layout) -> list[tuple[int, Asked]]:
 def _of_runs(layout: Layout, tables: Arrays, dims: tuple[str, ...]) -> dict[str, Any]:
     """Return the variables over `dims`, of which the last is that of the runs."""
     axis, columns = len(dims) - 1, [column for column, _ in _in_order(layout)]
-    kinds = {"flow_": lambda values: np.expand_dims(values, axis), "descent_": lambda v: np.take(v, columns, axis)}
-    parts = {
-        prefix: {name.removeprefix(prefix): of(values) for name, values in tables.items() if name.startswith(prefix)}
-        for prefix, of in kinds.items()
-    }
+    flow = {name: np.expand_dims(values, axis) for (kind, name), values in tables.items() if kind == "flow"}
+    descent = {name: np.take(values, columns, axis) for (kind, name), values in tables.items() if kind == "descent"}
     if columns:
-        descent = parts["descent_"]
         made = np.where(descent["outcome"] == NOT_ASKED, np.nan, descent["steps"])
         descent["time"] = np.array([asked.time_of_step for _, asked in _in_order(layout)]) * made
-    parts = [part for part in parts.values() if part]
+    parts = [part for part in (flow, descent) if part]
     variables: dict[str, Any] = {
-        _name(name): _over(dims, name, _beside(parts, name, axis), _name(name), layout.labels)
+        _name(name): _over(dims, name, _join(parts, name, axis), _name(name), layout.labels)
         for name in sorted({name for part in parts for name in part})
     }
     if parts:
@@ -164,7 +162,7 @@ def _name(name: str) -> str:
     return _OF_A_RUN.get(name, f"final_{name}")
 
 
-def _beside(parts: Iterable[Arrays], name: str, axis: int) -> np.ndarray:
+def _join(parts: Sequence[dict[str, np.ndarray]], name: str, axis: int) -> np.ndarray:
     """Return one quantity of all runs along an axis, NaN for those that do not have it."""
     (inner,) = {part[name].shape[axis + 1 :] for part in parts if name in part}
     return np.concatenate(

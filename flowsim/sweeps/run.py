@@ -37,7 +37,7 @@ class Planned:
     """A sweep that nothing is computed of yet: its blocks, what is `known` of each point before, and its layout."""
 
     layout: Layout
-    known: Arrays
+    known: dict[str, np.ndarray]
     placed: tuple[Placed, ...]
 
 
@@ -132,15 +132,15 @@ def _assembled(layout: Layout, placed: tuple[Placed, ...], results: list[Arrays]
     tables: Arrays = {}
     for part, arrays in zip(placed, results, strict=True):
         for row, (start, index) in enumerate(zip(part.block.starts, part.indices, strict=True)):
-            for name, values in arrays.items():
-                if name not in tables:
+            for column, values in arrays.items():
+                if column not in tables:
                     empty = NO_OUTCOME if np.issubdtype(values.dtype, np.integer) else np.nan
-                    tables[name] = np.full((*layout.grid, layout.starts, *values.shape[1:]), empty, values.dtype)
-                tables[name][(*index, start.repetition)] = values[row]
+                    tables[column] = np.full((*layout.grid, layout.starts, *values.shape[1:]), empty, values.dtype)
+                tables[column][(*index, start.repetition)] = values[row]
     return tables
 
 
-def _of_points(scenario: Scenario, folder: Path) -> Arrays:
+def _of_points(scenario: Scenario, folder: Path) -> dict[str, np.ndarray]:
     """Return what the data and the depth of every point say before anything moves."""
     rows = [_of_point(point, folder) for point in points(scenario)]
     assert scenario.sweep is not None
