@@ -326,9 +326,8 @@ def damaged(content):
 
 def test_a_damaged_block_file_is_as_good_as_none(tmp_path):
     store, address = BlockStore(tmp_path), "ab" * 32
-    store.save(
-        address, {Column("flow", "risk"): np.arange(3.0), Column("descent", "steps"): np.arange(4).reshape(2, 2)}
-    )
+    steps = np.arange(4).reshape(2, 2)
+    store.save(address, {Column("flow", "risk"): np.arange(3.0), Column("descent", "steps"): steps})
     (path,) = [path for path in tmp_path.rglob("*") if path.is_file()]
     whole = path.read_bytes()
     for content in damaged(whole):
