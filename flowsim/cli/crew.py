@@ -25,7 +25,7 @@ def crew_for(jobs: Sequence[Job], options: argparse.Namespace) -> Iterator[Worke
         print(f"flowsim: --dask {options.dask}: {message}", file=sys.stderr, flush=True)
 
     try:
-        with workers(count, dask=options.dask, device=options.device, told=told) as crew:
+        with workers(count, dask=options.dask, device=options.device, notify=told) as crew:
             yield crew
     except ClusterError as error:
         raise ScenarioError(f"--dask {options.dask}: {error}") from None

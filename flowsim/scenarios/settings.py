@@ -38,8 +38,6 @@ _FINEST = {
     "float32": {"rtol": 4e-6, "gradient_norm": 1e-6},
 }
 
-_LARGEST_EXPONENT = 700  # of an exponential that is a float
-
 AUTOMATIC = "auto"
 ModelName = Annotated[str, Named(MODELS, GRADIENT)]
 SolverName = Annotated[str, Named(SOLVERS, AUTOMATIC, use=usable_solver)]
@@ -244,10 +242,11 @@ class LargeProductsSettings(Section):
         """Yield that the radius of the ball, exp(−2s² − 4u)/64, is no positive float, as the bounds are none either."""
         scale, deviation = max(self.scales), max(self.deviations)
         exponent = 2 * scale**2 + 4 * deviation
-        if exponent > _LARGEST_EXPONENT:
+        largest = 700  # of an exponential that is a float
+        if exponent > largest:
             yield refusal(
                 found=f"s = {scale:g} beside u = {deviation:g}, for which 2s² + 4u is {exponent:g}",
-                expected=f"at most {_LARGEST_EXPONENT}, as the bounds of Lemma 3 are exponentials of that",
+                expected=f"at most {largest}, as the bounds of Lemma 3 are exponentials of that",
                 write="smaller scales or deviations",
                 at=("scales",),
             )

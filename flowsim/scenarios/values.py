@@ -14,7 +14,6 @@ from ..kinds import Chosen, Made, recipe_of, refusal
 from ..kinds.values import WHOLE, Condition, distinct
 
 MOST_VALUES = 10_000
-_FARTHEST = 1e300  # the difference of two such numbers is a float
 
 
 def _infinity(value: Any) -> Any:
@@ -44,9 +43,10 @@ def _spaced(value: Any) -> Any:
         raise refusal(
             found=f"a logarithmic spacing from {start} to {stop}", expected="positive ends", write="spacing: linear"
         )
-    if max(abs(start), abs(stop)) > _FARTHEST:
+    farthest = 1e300  # the difference of two such numbers is a float
+    if max(abs(start), abs(stop)) > farthest:
         raise refusal(
-            found=f"a spacing from {start} to {stop}", expected=f"ends of at most {_FARTHEST:g} in size", write="a list"
+            found=f"a spacing from {start} to {stop}", expected=f"ends of at most {farthest:g} in size", write="a list"
         )
     space = np.geomspace if spacing == "log" else np.linspace
     return space(start, stop, count).tolist()
@@ -59,7 +59,8 @@ def _is_number(value: Any) -> TypeGuard[int | float]:
 Seed = Annotated[int, Field(ge=0, le=2**32 - 1), WHOLE]  # without x64 JAX keeps 32 bits of a seed
 StepLimit = Annotated[int, Field(ge=1, le=2**31 - 1), WHOLE]  # Diffrax counts in 32 bits
 
-CountedSteps = Annotated[int, Field(ge=1, le=2**30 - 1), WHOLE]  # descents side by side are counted in 32 bits too
+MOST_STEPS = 2**30 - 1  # a batch of descents is counted in 32 bits too
+CountedSteps = Annotated[int, Field(ge=1, le=MOST_STEPS), WHOLE]
 
 # YAML has lists and a frozen model has tuples: the container alone is lax, its entries stay strict.
 LearningRates = Annotated[

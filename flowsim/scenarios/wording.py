@@ -23,12 +23,12 @@ def unknown_key(place: str, path: KeyPath, known: Collection[str]) -> str:
     return complaint(place, path, found="an unknown key", expected=expected, write=_remedy_for_unknown(path, known))
 
 
-def complaints(error: ValidationError, document: Document) -> list[str]:
-    """Return one line for every error that pydantic found in `document`."""
+def complaints(error: ValidationError, document: Document, *, most: int = 50) -> list[str]:
+    """Return one line for each of the first errors that pydantic found in `document`, and how many more there are."""
     found = error.errors(include_url=False)
     findings = [
         _Finding(item["type"], _key_path(item), item.get("ctx", {}), item["msg"], item["input"], document)
-        for item in found[:_MOST_COMPLAINTS]
+        for item in found[:most]
     ]
     # A misspelled key is both unknown and missing: it is said once.
     meant = {
@@ -171,8 +171,6 @@ def _remedy_for_unknown(path: KeyPath, known: Collection[str]) -> str:
     return f"it as {homes()[near]}" if near else "one of these, or leave it out"
 
 
-# Whoever has more to mend than this will not read on; each takes a moment to be worded.
-_MOST_COMPLAINTS = 50
 _PARTS = ("found", "expected", "write")
 _FOUND = {"missing": "nothing"}
 _EXPECTED = {

@@ -14,23 +14,16 @@ from pydantic import ValidationError
 from ..comparison.comparison import steps_of_descent
 from ..kinds import named_in
 from ..kinds.registry import look_in, source_of
-from ..networks import NetworkRecipe
 from ..scenarios.grid import Point, points
 from ..scenarios.keys import choices
 from ..scenarios.reading import resolved
 from ..scenarios.runner import build_network, build_probes, build_problem, environment, flow_options, read_data
 from ..scenarios.scenario import Scenario
+from ..scenarios.settings import DescentSettings
 from ..scenarios.sweep_settings import CriticalSettings, SweepSettings
 from ..scenarios.values import optimizer_of
 from .store import BlockStore
 from .work import FORMAT, Block, Descent, Materials, Placed, Start, start_key
-
-# A block takes about so long on one core, which is what a kill can cost, and holds at least and at most so many starts.
-_SECONDS = 20.0
-_LEAST, _MOST = 16, 64
-# Rough costs on one core, to share the work out evenly. No result depends on them but through the size of blocks.
-_SECONDS_PER_NUMBER = 3e-10
-_SECONDS_PER_START = 0.02
 
 
 @dataclass(frozen=True)
@@ -175,9 +168,10 @@ def _blocks_of(sweep: SweepSettings, group: list[Point], folder: Path) -> Iterat
         "planned_as": shared,
     }
     costs = [_cost_of_start(shared, sweep, descents, repetition) for repetition in range(sweep.starts)]
+    free = set(shared.network.start_options)
     # Repetitions outermost: starts of the same number of descents stand together.
     starts = [
-        (Start(point.name, repetition, _start_options(point.scenario.network)), point.index)
+        (Start(point.name, repetition, point.scenario.network.model_dump(include=free)), point.index)
         for repetition in range(sweep.starts)
         for point in group
     ]
@@ -187,21 +181,37 @@ def _blocks_of(sweep: SweepSettings, group: list[Point], folder: Path) -> Iterat
         yield Placed(ScenarioBlock(starts=chosen_starts, cost=cost, **common), tuple(index for _, index in part))
 
 
-def _parts(starts: Iterable[tuple[Start, tuple[int, ...]]], costs: Sequence[float]) -> Iterator[list]:
-    """Cut starts into parts of about equal cost, of `_LEAST` to `_MOST` starts."""
+def _parts(
+    starts: Iterable[tuple[Start, tuple[int, ...]]],
+    costs: Sequence[float],
+    *,
+    seconds: float = 20.0,
+    least: int = 16,
+    most: int = 64,
+) -> Iterator[list]:
+    """Cut starts into parts of `least` to `most`, each of about so many `seconds`, which is what a kill can cost."""
     part: list = []
-    seconds = 0.0
+    taken = 0.0
     for entry in starts:
         part.append(entry)
-        seconds += costs[entry[0].repetition]
-        if len(part) == _MOST or (len(part) >= _LEAST and seconds >= _SECONDS):
+        taken += costs[entry[0].repetition]
+        if len(part) == most or (len(part) >= least and taken >= seconds):
             yield part
-            part, seconds = [], 0.0
+            part, taken = [], 0.0
     if part:
         yield part
 
 
-def _cost_of_start(scenario: Scenario, sweep: SweepSettings, descents: Iterable[Descent], repetition: int) -> float:
+def _cost_of_start(
+    scenario: Scenario,
+    sweep: SweepSettings,
+    descents: Iterable[Descent],
+    repetition: int,
+    *,
+    seconds_per_start: float = 0.02,
+    seconds_per_number: float = 3e-10,
+) -> float:
+    """Return roughly the seconds of a start on one core; no result depends on them but through the size of blocks."""
     steps = sum(descent.steps for descent in descents if repetition < descent.repetitions)
     if sweep.critical is not None:
         steps += 10 * sweep.critical.steps
@@ -211,27 +221,18 @@ def _cost_of_start(scenario: Scenario, sweep: SweepSettings, descents: Iterable[
     numbers = 6 * (network.count_weights(network.inputs_for(shape), outputs) or 0)
     if not scenario.network.is_linear():
         numbers *= samples / 2
-    return _SECONDS_PER_START + steps * numbers * _SECONDS_PER_NUMBER
-
-
-def _start_options(network: NetworkRecipe) -> dict[str, Any]:
-    options = network.start_options & type(network).model_fields.keys()
-    return {option: getattr(network, option) for option in options}
+    return seconds_per_start + steps * numbers * seconds_per_number
 
 
 def _content(scenario: Scenario) -> dict[str, Any]:
+    """Return in plain values what the points of a group have in common."""
     content = resolved(scenario)
     for option in scenario.network.start_options:
         content["network"].pop(option, None)
     # What the result of a block does not depend on, in the words of the first blocks that were stored.
     del content["sharpness"]
-    descent = resolved_default("descent") | {"steps": steps_of_descent(1.0, None, math.inf)}
+    descent = DescentSettings(steps=steps_of_descent(1.0, None, math.inf)).model_dump(mode="json")
     return content | {"descent": descent, "theory": None, "lemma_3": None}
-
-
-def resolved_default(section: str) -> Any:
-    """Return what a section of a scenario is where nothing is said about it."""
-    return Scenario.model_fields[section].get_default(call_default_factory=True).model_dump(mode="json")
 
 
 def digests(scenario: Scenario, optimizers: Iterable[dict[str, Any]], folder: Path) -> dict[str, str]:

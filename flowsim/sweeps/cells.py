@@ -28,8 +28,6 @@ from .work import FORMAT, Block, Descent, Materials, Placed, Start, start_key
 
 FLOW_OPTIONS = ("rtol", "atol", "t1", "max_steps")
 """Arguments of `integrate` that a sweep may run over."""
-# Descents run side by side, and blocks hold so many starts; flows run one by one.
-_STARTS_BESIDE_DESCENTS = 16
 _DESCENT = {"kind": "given"}
 _PROCESS = secrets.token_hex(8)
 
@@ -246,10 +244,15 @@ def _blocks(
     descents: tuple[Descent, ...],
     shapes: str,
     codes: str | None,
+    *,
+    starts_beside_descents: int = 16,
 ) -> Iterator[Placed]:
-    """Yield the blocks of a point, cut at the same repetitions however many there are."""
+    """Yield the blocks of a point, cut at the same repetitions however many there are.
+
+    Descents run as a batch, and a block holds so many starts; flows run one by one.
+    """
     starts = [Start(point_name(values), repetition, {}) for repetition in range(grid.repetitions)]
-    most = _STARTS_BESIDE_DESCENTS if descents else 1
+    most = starts_beside_descents if descents else 1
     for first in range(0, len(starts), most):
         some = tuple(starts[first : first + most])
         cost = float(len(some))

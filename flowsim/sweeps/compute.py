@@ -13,7 +13,7 @@ from threadpoolctl import threadpool_limits
 from ..batch import descend_lanes
 from ..dynamics import Descent, Outcome, as_descent, descend, integrate, objective_floor
 from ..networks import stacked, unstacked, weight_dtype
-from ..results.quantities import MEASURES
+from ..results.quantities import MEASURES, NOT_ASKED
 from ..scenarios.runner import environment
 from ..scenarios.sweep_settings import CriticalSettings
 from .measures import critical_brackets, distance, measure, measure_probes, risk_of, settled_outcome, sharpness_of
@@ -30,8 +30,6 @@ class Column(NamedTuple):
 
 
 Arrays = dict[Column, np.ndarray]
-NO_OUTCOME = -1
-_MOST_STRUCTURES = 16
 
 
 @dataclass(frozen=True)
@@ -85,7 +83,7 @@ def _check_environment(block: Block, expected: dict[str, Any]) -> None:
 
 
 def _nothing(block: Block) -> Arrays:
-    """Return the arrays of a block before anything is known: NaN, `NO_OUTCOME` and no steps."""
+    """Return the arrays of a block before anything is known: NaN, `NOT_ASKED` and no steps."""
     count, rates = len(block.starts), len(block.descents)
     known = (*MEASURES, "test_risk") if block.holds_out else MEASURES
     columns = [Column("initial", name) for name in known]
@@ -95,7 +93,7 @@ def _nothing(block: Block) -> Arrays:
         columns += [Column("descent", name) for name in ("outcome", "steps", "distance_to_flow", *known)]
     if block.critical is not None:
         columns += [Column("critical", f"learning_rate_{end}") for end in ("lower", "upper")]
-    whole = {"outcome": NO_OUTCOME, "steps": 0}
+    whole = {"outcome": NOT_ASKED, "steps": 0}
     return {
         column: np.full((count, rates) if column.of == "descent" else count, whole.get(column.quantity, np.nan))
         for column in columns
@@ -114,12 +112,12 @@ class _End:
 _compiled: set[Hashable] = set()
 
 
-def _make_room(structure: Hashable) -> None:
+def _make_room(structure: Hashable, *, most: int = 16) -> None:
     """Let go of compiled programs before there are more of them than a process may hold.
 
     Each takes hundreds of memory maps, of which Linux allows 65 530; beyond, the compiler takes the process down.
     """
-    if structure not in _compiled and len(_compiled) >= _MOST_STRUCTURES:
+    if structure not in _compiled and len(_compiled) >= most:
         jax.clear_caches()
         _compiled.clear()
     _compiled.add(structure)
