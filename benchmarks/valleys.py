@@ -49,7 +49,7 @@ def starts(chosen: list[tuple[int, int]]) -> Iterator[tuple[str, eqx.Module, flo
         data = read_data(point.scenario, SCENARIO.parent)
         key = start_key(scenario.seed, point.name, repetition)
         network = build_network(point.scenario, data.inputs, data.outputs, key)
-        scale = point.values["network.scale"]
+        scale = point.coordinates["network.scale"]
         yield f"{scale:.3f}, {repetition}", network, flowsim.EmpiricalRisk(*data.training)
 
 

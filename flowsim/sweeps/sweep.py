@@ -167,7 +167,7 @@ def sweep(
     _check_sendable(recipe, jobs)
     grid = Grid(axes, repetitions, rates, steps, flow)
     planned = planned_cells(
-        recipe, grid, {"sweep": json.dumps(_described(make_network, problem, grid, seed, of_recipe))}
+        recipe, grid, {"sweep": json.dumps(_describe(make_network, problem, grid, seed, of_recipe))}
     )
     if folder is None:
         return _compute(planned, NoStore(), jobs, progress)
