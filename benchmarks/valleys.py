@@ -14,9 +14,9 @@ from timing import once
 
 import flowsim
 from flowsim.scenarios import read_scenario
+from flowsim.scenarios.grid import points
 from flowsim.scenarios.runner import build_network, read_data
 from flowsim.solvers.field import gradient_field
-from flowsim.scenarios.grid import points
 from flowsim.sweeps.work import start_key
 
 jax.config.update("jax_enable_x64", True)

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 from pydantic import ValidationError
-from pydantic_core import PydanticCustomError
 
 from ..comparison.comparison import steps_of_descent
 from ..kinds import KeyPath, within
@@ -18,7 +17,7 @@ from .grid import PointError, points
 from .keys import AXES, keys
 from .overrides import Override, override, parse_overrides as parse_overrides
 from .scenario import Scenario
-from .wording import complaints, refused, unknown_key
+from .wording import complaints, custom_complaint, unknown_key
 
 
 def read_scenario(
@@ -26,8 +25,7 @@ def read_scenario(
 ) -> Scenario:
     """Read the scenario in the YAML file `path`, with `overrides` in place of what the file says.
 
-    `notice` hears of every part that takes long, before the points of a sweep are checked, which may be one.
-
+    `notice` is called with every part that takes long, before the points of a sweep are checked, which may be one.
     A key of the file that an overridden `kind` does not have is left out. Modules that it names are looked for in its
     folder too, from now on. Raises `ScenarioError`, one line for each thing wrong, for a file that cannot be read, is
     not YAML, or breaks the schema, and for a data file that is not there.
@@ -35,8 +33,8 @@ def read_scenario(
     look_in(Path(path).parent)
     written, overrides = read_document(Path(path)), tuple(overrides)
     document = override(written, overrides)
-    _refuse_unknown_keys(overrides, document)
-    _refuse_shadowed_modules(document, Path(path).parent)
+    _check_overrides(overrides, document)
+    _check_modules(document, Path(path).parent)
     try:
         scenario = Scenario.model_validate(document.value)
     except ValidationError as error:
@@ -44,7 +42,8 @@ def read_scenario(
     steps = scenario.descent.all_steps(scenario.flow.t1)
     for part in long_parts(scenario.sweep, scenario.theory, scenario.lemma_3, steps):
         notice(f"{path}: {part}")
-    _refuse(within(("data",), scenario.data.absences(Path(path).parent)), document)
+    for error in within(("data",), scenario.data.absences(Path(path).parent)):
+        raise ScenarioError(custom_complaint(error, document))
     _check_points(scenario, document)
     return scenario
 
@@ -85,9 +84,8 @@ def _check_points(scenario: Scenario, document: Document) -> None:
         raise ScenarioError(_bad_point(error.values, error.error, document)) from None
     unknown = [point.scenario for point in found if not point.scenario.least_squares]
     if scenario.sweep.critical and unknown:
-        path, linear = ("sweep", "critical"), unknown[0].network.is_linear()
-        found = f"the loss {unknown[0].loss.kind}" if linear else "a nonlinear network"
-        expected = "the squared error" if linear else "a linear one"
+        path, found = ("sweep", "critical"), unknown[0].unlike_least_squares
+        expected = "the squared error" if unknown[0].network.is_linear() else "a linear one"
         wording = {"expected": f"{expected}, whose minimum is known", "write": "critical: null"}
         raise ScenarioError(complaint(document.place(path), path, found=found, **wording))
 
@@ -103,7 +101,8 @@ def _bad_point(values: Mapping[str, Any], error: ValidationError, document: Docu
     return complaint(document.place(AXES), AXES, found=found, **wording)
 
 
-def _refuse_unknown_keys(overrides: Iterable[Override], document: Document) -> None:
+def _check_overrides(overrides: Iterable[Override], document: Document) -> None:
+    """Raise `ScenarioError` for a key that the scenario does not have."""
     for given in overrides:
         path = given.path
         for n in range(len(path)):
@@ -111,8 +110,8 @@ def _refuse_unknown_keys(overrides: Iterable[Override], document: Document) -> N
                 raise ScenarioError(unknown_key(given.place, path[: n + 1], known))
 
 
-def _refuse_shadowed_modules(document: Document, folder: Path) -> None:
-    """Refuse a module beside the scenario in whose place Python takes another one of the same name."""
+def _check_modules(document: Document, folder: Path) -> None:
+    """Raise `ScenarioError` for a module beside the scenario in whose place Python takes another one of that name."""
     for path, name in _places(document.value):
         try:
             found = shadowed(name, folder) if re.fullmatch(OUTSIDE, name) else None
@@ -130,8 +129,3 @@ def _places(content: Any, path: KeyPath = ()) -> Iterator[tuple[KeyPath, str]]:
     inside = content.items() if isinstance(content, dict) else enumerate(content) if isinstance(content, list) else ()
     for key, value in inside:
         yield from _places(value, (*path, key))
-
-
-def _refuse(refusals: Iterable[PydanticCustomError], document: Document) -> None:
-    for error in refusals:
-        raise ScenarioError(refused(error, document))

@@ -58,7 +58,7 @@ def run(
     *,
     progress: bool | Listener = False,
 ) -> Comparison:
-    """Run `scenario` on what `build` made of it; `progress` hears how far it is, as in `compare`.
+    """Run `scenario` on what `build` made of it; `progress` is that of `compare`.
 
     Raises `ScenarioError` where a run fails of which a probe, or a kind of a user's own, is part.
     """
@@ -131,11 +131,8 @@ def build(scenario: Scenario, folder: Path) -> tuple[Problem, eqx.Module, tuple[
 def _check_minibatches(scenario: Scenario, problem: Problem) -> None:
     """Raise `ScenarioError` where a descent draws from samples that the problem does not have."""
     sections = {"descent": scenario.descent} if scenario.descent.learning_rates else {}
-    swept = {} if scenario.sweep is None else dict(enumerate(scenario.sweep.descent))
-    for place, section in {
-        **sections,
-        **{f"sweep.descent[{number}]": entry for number, entry in swept.items()},
-    }.items():
+    swept = () if scenario.sweep is None else scenario.sweep.descent
+    for place, section in {**sections, **{f"sweep.descent[{n}]": entry for n, entry in enumerate(swept)}}.items():
         sampler = section.optimizer.make()(section.learning_rates[0]).minibatches()
         try:
             if sampler is not None:

@@ -27,8 +27,10 @@ def complaints(error: ValidationError, document: Document, *, most: int = 50) ->
     """Return one line for each of the first errors that pydantic found in `document`, and how many more there are."""
     found = error.errors(include_url=False)
     findings = [
-        _Finding(item["type"], _key_path(item), item.get("ctx", {}), item["msg"], item["input"], document)
+        # The key to blame may stand deeper than the section that found the error.
+        _Finding(item["type"], (*item["loc"], *ctx.get("at", ())), ctx, item["msg"], item["input"], document)
         for item in found[:most]
+        for ctx in [item.get("ctx", {})]
     ]
     # A misspelled key is both unknown and missing: it is said once.
     meant = {
@@ -45,8 +47,8 @@ def complaints(error: ValidationError, document: Document, *, most: int = 50) ->
     return said
 
 
-def refused(error: PydanticCustomError, document: Document) -> str:
-    """Return the complaint about a refusal, as seen from the whole scenario."""
+def custom_complaint(error: PydanticCustomError, document: Document) -> str:
+    """Return the complaint about a validation error whose place is seen from the whole scenario."""
     said = error.context or {}
     return complaint(document.place(said["at"]), said["at"], **{part: said[part] for part in _PARTS})
 
@@ -55,11 +57,6 @@ def nearest(word: str, choices: Iterable[str]) -> str | None:
     """Return the choice that `word` is probably meant to be, in whatever case it is written."""
     folded = {choice.casefold(): choice for choice in choices}
     return next((folded[near] for near in difflib.get_close_matches(word.casefold(), folded, n=1)), None)
-
-
-def _key_path(item: Any) -> KeyPath:
-    """Return the key path of an error, down to the key to blame."""
-    return (*item["loc"], *item.get("ctx", {}).get("at", ()))
 
 
 @dataclass(frozen=True)
@@ -101,7 +98,7 @@ class _Finding:
             return unknown_key(place, self.path, self.siblings)
         if self.kind in ("refused", UNKNOWN_KIND):
             return complaint(place, self.path, **{part: self.context[part] for part in _PARTS})
-        found = _FOUND.get(self.kind, described(self.value))
+        found = _FOUND.get(self.kind, describe_value(self.value))
         expected = _EXPECTED.get(self.kind, self._in_words()).format(**self.context, choices=", ".join(self.choices))
         return complaint(place, self.path, found=found, expected=expected, write=self._remedy())
 
@@ -120,7 +117,7 @@ class _Finding:
         return f"{self.key}: {'VALUE' if field.is_required() else _as_yaml([field.default])[1:-1]}"
 
 
-def described(value: Any) -> str:
+def describe_value(value: Any) -> str:
     """Return what `value` is, in the words of YAML."""
     if isinstance(value, str):
         return f"the text {reprlib.repr(value)}"

@@ -93,7 +93,7 @@ class ScenarioBlock(Block):
         """What a compiled program depends on: blocks that agree in it run one after the other in one process."""
         return *(_hashable(self.content[key]) for key in ("precision", "network", "loss")), self.sizes
 
-    def refuse_another_place(self) -> None:
+    def check_origin(self) -> None:
         """Raise `RuntimeError` where the files that the result depends on are not those of the run that planned it."""
         try:
             found = digests(self.scenario, self.optimizers, Path(self.folder))

@@ -61,14 +61,14 @@ class Maker:
         any_name = any(one.kind is one.VAR_KEYWORD for one in parameters)
         return cls(name, function, None if any_name else frozenset(named) - of_key, key)
 
-    def taken(self, values: Mapping[str, Any]) -> dict[str, Any]:
+    def select(self, values: Mapping[str, Any]) -> dict[str, Any]:
         """Return the values that the function takes."""
         return {name: value for name, value in values.items() if self.takes is None or name in self.takes}
 
     def __call__(self, key: jax.Array, values: Mapping[str, Any]) -> Any:
         """Return what the function makes of the values that it takes."""
         keys = {self.key: key} if self.key else {}
-        return self.function(*([key] if self.key == "" else []), **keys, **self.taken(values))
+        return self.function(*([key] if self.key == "" else []), **keys, **self.select(values))
 
 
 def _parameters(function: Callable[..., Any]) -> list[inspect.Parameter]:
@@ -100,7 +100,7 @@ class Recipe:
         """Return the problem at some values, drawn from the one key that all problems of a sweep are drawn from."""
         if isinstance(self.problem, Problem):
             return self.problem
-        place = repr(sorted(self.problem.taken(values).items()))
+        place = repr(sorted(self.problem.select(values).items()))
         if place not in self._latest:
             made = self.problem(seeds.key(self.seed, "problem"), values)
             check_problem(made)
@@ -173,7 +173,7 @@ class CellBlock(Block):
         }
         return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
-    def refuse_another_place(self) -> None:
+    def check_origin(self) -> None:
         """Raise `RuntimeError` where the functions are others than in the process that planned the block."""
         elsewhere = self.process != _PROCESS and self.codes is not None
         if elsewhere and codes_of(self.recipe) != self.codes:
@@ -216,7 +216,7 @@ def planned_cells(recipe: Recipe, grid: Grid, attrs: Mapping[str, str]) -> Plann
     descents = tuple(Descent(0, rate, grid.steps, grid.repetitions) for rate in grid.learning_rates)
     codes, placed, bounds = codes_of(recipe), [], []
     for index, values in grid.points():
-        shapes, found = _tried(recipe, values)
+        shapes, found = _check_point(recipe, values)
         bounds.append(found)
         placed += _blocks(recipe, values, index, grid, descents, shapes, codes)
     layout = Layout(
@@ -259,7 +259,7 @@ def _blocks(
         yield Placed(CellBlock(recipe, values, some, descents, grid.flow, cost, shapes, codes), (index,) * len(some))
 
 
-def _tried(recipe: Recipe, values: dict[str, Any]) -> tuple[str, tuple[float, float]]:
+def _check_point(recipe: Recipe, values: dict[str, Any]) -> tuple[str, tuple[float, float]]:
     """Return what programs depend on at a point, and the bounds of Theorem 2 there, NaN where it does not speak."""
     try:
         problem, network = recipe.problem_at(values), recipe.network_at(values, 0)

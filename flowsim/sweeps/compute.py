@@ -79,7 +79,7 @@ def _check_environment(block: Block, expected: dict[str, Any]) -> None:
     for name, value in environment().items():
         if value != expected.get(name):
             raise RuntimeError(f"the worker has {name} {value}, and the run was started with {expected.get(name)}")
-    block.refuse_another_place()
+    block.check_origin()
 
 
 def _nothing(block: Block) -> Arrays:

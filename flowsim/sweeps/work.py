@@ -87,7 +87,7 @@ class Block(abc.ABC):
         """Return the SHA-256 of everything that determines the result."""
 
     @abc.abstractmethod
-    def refuse_another_place(self) -> None:
+    def check_origin(self) -> None:
         """Raise `RuntimeError` where this process would compute something else than the one that planned it."""
 
     @abc.abstractmethod
