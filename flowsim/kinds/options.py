@@ -69,13 +69,13 @@ def recipe_of(
     hints = _hints(kind)
     fields: dict[str, Any] = {}
     parameters = inspect.signature(kind).parameters
-    said = meanings(described_by or kind) if parameters.keys() - given else {}
+    descriptions = meanings(described_by or kind) if parameters.keys() - given else {}
     for parameter in parameters.values():
         if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD) or parameter.name in given:
             continue
         annotation = hints.get(parameter.name, type(parameter.default))
         if is_plain(annotation) and parameter.kind is not parameter.POSITIONAL_ONLY:
-            field = _field(annotation, parameter.default, said.get(parameter.name))
+            field = _field(annotation, parameter.default, descriptions.get(parameter.name))
             fields[parameter.name] = (_strict(annotation), field)
         elif parameter.default is _NOTHING:
             raise _cannot_be_written(kind, parameter.name)
@@ -143,8 +143,9 @@ def _strict(annotation: Any) -> Any:
     return Annotated[annotation, WHOLE] if plain is int else annotation
 
 
-def _field(annotation: Any, default: Any, said: str | None) -> Any:
-    known: dict[str, Any] = {} if said is None else {"description": said}  # else the annotation may say it
+def _field(annotation: Any, default: Any, description: str | None) -> Any:
+    # Without a description of the class the annotation may have one.
+    known: dict[str, Any] = {} if description is None else {"description": description}
     if default is not _NOTHING:
         return Field(default=default, examples=[default], **known)
     return Field(examples=[_EXAMPLES[annotation]] if annotation in _EXAMPLES else None, **known)

@@ -199,8 +199,8 @@ def default_device() -> Any:
 
 def _stopping(scenario: Scenario) -> Stopping | None:
     flow = scenario.flow
-    asked = {key: getattr(flow, key) for key in ("excess_risk", "risk", "remaining", "margin", "direction")}
-    if flow.gradient_norm is None and all(part is None for part in asked.values()):
+    criteria = {key: getattr(flow, key) for key in ("excess_risk", "risk", "remaining", "margin", "direction")}
+    if flow.gradient_norm is None and all(part is None for part in criteria.values()):
         return None
     standard = Stopping.standard(jnp.dtype(scenario.precision)).gradient_norm
-    return Stopping(flow.gradient_norm or standard, **asked)
+    return Stopping(flow.gradient_norm or standard, **criteria)

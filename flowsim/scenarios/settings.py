@@ -57,15 +57,15 @@ class FlowSettings(Section):
     gradient_norm: float | None = Field(default=None, gt=0, examples=[1e-8])
     """The flow has reached its limit once the norm of the gradient is this small, at a minimum; null: the default."""
     remaining: float | None = Field(default=None, gt=0, examples=[1e-6])
-    """And once the way that is left is this small a part of the norm of the weights; null: the default."""
+    """And the remaining distance to the minimizer this small relative to the norm of the weights; null: the default."""
     excess_risk: float | None = Field(default=None, gt=0, examples=[1e-12])
-    """The flow may stop once the excess risk is this small; null: it is not asked."""
+    """The flow may stop once the excess risk is this small; null: no such criterion."""
     risk: float | None = Field(default=None, gt=0, examples=[1e-9])
-    """The flow may stop once the risk is this small, for networks that fit their data; null: it is not asked."""
+    """The flow may stop once the risk is this small, for networks that fit their data; null: no such criterion."""
     margin: float | None = Field(default=None, gt=0, examples=[10.0])
-    """The flow may stop once the margin of every sample is this large, for losses of classes; null: it is not asked."""
+    """The flow may stop once the margin of every sample is this large, for losses of classes; null: no such criterion."""
     direction: float | None = Field(default=None, gt=0, lt=math.pi, examples=[0.01])
-    """The flow may stop once −∇R is at this angle to the weights, which grow for ever then; null: it is not asked."""
+    """The flow may stop once −∇R is at this angle to the weights, which grow for ever then; null: no such criterion."""
     limits: Count | None = Field(default=None, examples=[16])
     """From about how many points of each descent the flow is taken to its limit, for its sharpness; null: from none."""
     t1: Time = Field(default=math.inf, examples=[100.0], json_schema_extra={"default": "inf"})

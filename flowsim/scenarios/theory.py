@@ -130,15 +130,17 @@ def _convergence(scenario: Scenario, checked: list[CheckedFlow]) -> dict[int, St
 
 def _large_products(scenario: Scenario, tell: Heard) -> Iterator[LargeProductsSample]:
     """Draw what Lemma 3 asks for, one case on each core: NumPy's linear algebra runs beside other threads."""
-    asked = scenario.lemma_3
-    if asked is None:
+    settings = scenario.lemma_3
+    if settings is None:
         return
 
     def sample(case: LargeProducts) -> LargeProductsSample:
         rng = np.random.default_rng([scenario.seed, zlib.crc32(f"lemma 3, {case}".encode())])
-        return sample_large_products(case, asked.initializations, rng=rng)
+        return sample_large_products(case, settings.initializations, rng=rng)
 
-    cases = [LargeProducts(*case) for case in product(asked.deviations, asked.scales, asked.widths, asked.depths)]
+    cases = [
+        LargeProducts(*case) for case in product(settings.deviations, settings.scales, settings.widths, settings.depths)
+    ]
     pool = ThreadPoolExecutor(os.cpu_count())
     try:
         for number, drawn in enumerate(pool.map(sample, cases), start=1):

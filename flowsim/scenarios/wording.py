@@ -1,4 +1,4 @@
-"""What is said about a scenario that breaks the schema: what was found, what is expected, what to write."""
+"""The messages about a scenario that breaks the schema: what was found, what is expected, what to write."""
 
 import difflib
 import math
@@ -32,7 +32,7 @@ def complaints(error: ValidationError, document: Document, *, most: int = 50) ->
         for item in found[:most]
         for ctx in [item.get("ctx", {})]
     ]
-    # A misspelled key is both unknown and missing: it is said once.
+    # A misspelled key is both unknown and missing: it is reported once.
     meant = {
         (*finding.path[:-1], _remedy_for_unknown(finding.path, finding.siblings))
         for finding in findings
@@ -40,17 +40,17 @@ def complaints(error: ValidationError, document: Document, *, most: int = 50) ->
     }
     # And a list with a wrong entry is not wrong a second time as a list.
     outer = {finding.path[:n] for finding in findings for n in range(1, len(finding.path))}
-    said = [f.describe() for f in findings if f.path not in outer and not (f.kind == "missing" and f.path in meant)]
+    lines = [f.describe() for f in findings if f.path not in outer and not (f.kind == "missing" and f.path in meant)]
     if more := len(found) - len(findings):
         place = document.place(())
-        said.append(complaint(place, found=f"{more} more errors", expected="none", write="first what these lines say"))
-    return said
+        lines.append(complaint(place, found=f"{more} more errors", expected="none", write="first what these lines say"))
+    return lines
 
 
 def custom_complaint(error: PydanticCustomError, document: Document) -> str:
     """Return the complaint about a validation error whose place is seen from the whole scenario."""
-    said = error.context or {}
-    return complaint(document.place(said["at"]), said["at"], **{part: said[part] for part in _PARTS})
+    context = error.context or {}
+    return complaint(document.place(context["at"]), context["at"], **{part: context[part] for part in _PARTS})
 
 
 def nearest(word: str, choices: Iterable[str]) -> str | None:
@@ -104,8 +104,8 @@ class _Finding:
 
     def _in_words(self) -> str:
         """Return what pydantic says, where a rule is not one of ours."""
-        said = self.message.removeprefix("Input should be ").removeprefix("Value error, ").splitlines()[0]
-        return said.replace("{", "{{").replace("}", "}}")
+        message = self.message.removeprefix("Input should be ").removeprefix("Value error, ").splitlines()[0]
+        return message.replace("{", "{{").replace("}", "}}")
 
     def _remedy(self) -> str:
         return _REMEDIES.get(self.kind, lambda finding: None)(self) or self._example()

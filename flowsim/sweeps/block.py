@@ -111,8 +111,8 @@ class ScenarioBlock(Block):
 
         def network(start: Start) -> Any:
             recipe = scenario.network.model_copy(update=start.options)
-            asked = scenario.model_copy(update={"network": recipe})
-            return build_network(asked, inputs, data.outputs, start_key(scenario.seed, start.name, start.repetition))
+            key = start_key(scenario.seed, start.name, start.repetition)
+            return build_network(scenario.model_copy(update={"network": recipe}), inputs, data.outputs, key)
 
         held_out = data.held_out if self.holds_out else None
         return Materials(

@@ -189,13 +189,13 @@ class _Work:
     def _descend_together(self, places: list[tuple[int, int]]) -> list[_End]:
         if self._ends_alone(places):
             return [self._descend_alone(place) for place in places]
-        asked = [self.block.descents[column] for _, column in places]
+        descents = [self.block.descents[column] for _, column in places]
         run = descend_lanes(
             stacked([self.networks[row] for row, _ in places]),
             self.problem,
-            learning_rates=np.array([descent.learning_rate for descent in asked]),
-            steps=np.array([descent.steps for descent in asked]),
-            optimizer=self.optimizers[asked[0].optimizer],
+            learning_rates=np.array([descent.learning_rate for descent in descents]),
+            steps=np.array([descent.steps for descent in descents]),
+            optimizer=self.optimizers[descents[0].optimizer],
             floors=objective_floor(self.stopping, self.problem, self.networks[places[0][0]]),
         )
         outcomes, steps = np.asarray(run.outcomes), np.asarray(run.steps)
@@ -217,14 +217,14 @@ class _Work:
         return sampled or stopping.margin is not None or stopping.direction is not None
 
     def _descent(self, column: int) -> Descent:
-        asked = self.block.descents[column]
-        return as_descent(self.optimizers[asked.optimizer](asked.learning_rate))
+        planned = self.block.descents[column]
+        return as_descent(self.optimizers[planned.optimizer](planned.learning_rate))
 
     def _descend_alone(self, place: tuple[int, int]) -> _End:
         """Run a descent that ends by the criterion of the flow, one after the other."""
         row, column = place
-        asked, optimizer = self.block.descents[column], self._descent(column)
-        options = {"optimizer": optimizer, "steps": asked.steps, "record_steps": [asked.steps]}
+        steps = self.block.descents[column].steps
+        options = {"optimizer": self._descent(column), "steps": steps, "record_steps": [steps]}
         run = descend(self.networks[row], self.problem, stopping=self.stopping, **options)
         facts = {"outcome": run.outcome, "steps": run.steps}
         return _End(place, facts, None if run.outcome == Outcome.DIVERGED else run.network)
@@ -237,10 +237,10 @@ class _Work:
             found = [self._attempt(cell(entry), lambda entry=entry: run([entry])) for entry in entries]
             return [result for results in found if results is not None for result in results]
 
-    def _critical_rates(self, asked: CriticalSettings) -> None:
+    def _critical_rates(self, settings: CriticalSettings) -> None:
         def bisect(rows: list[int]) -> list[tuple[int, tuple[float, float]]]:
             networks = [self.networks[row] for row in rows]
-            return list(zip(rows, critical_brackets(networks, self.problem, self.stopping, asked), strict=True))
+            return list(zip(rows, critical_brackets(networks, self.problem, self.stopping, settings), strict=True))
 
         def cell(row: int) -> str:
             return f"{self._cell(row)}, critical learning rate"

@@ -45,7 +45,7 @@ class PlannedDescent:
 
 @dataclass(frozen=True)
 class Layout:
-    """What the results of a sweep stand over, and what is said of them.
+    """What the results of a sweep stand over, and their attributes.
 
     `axes` holds under the name of each dimension of the grid what it is and its values, `starts` is the number of
     repetitions, and `descents` are the descents as blocks have them.
@@ -113,7 +113,7 @@ def sweep_dataset(
         name: (name, _coordinate(values), {"long_name": key, "units": "1"})
         for name, (key, values) in layout.axes.items()
     }
-    runs = [*([FLOW] if layout.flow else []), *(asked.run for _, asked in _in_order(layout))]
+    runs = [*([FLOW] if layout.flow else []), *(descent.run for _, descent in _in_order(layout))]
     count = {"long_name": "number of the initialization", "units": "1"}
     coordinates |= {REPETITION: (REPETITION, np.arange(layout.starts), count), **run_coordinates(runs)}
     attrs = {**layout.attrs, "failures": json.dumps([asdict(one) for one in failures])}
@@ -121,11 +121,11 @@ def sweep_dataset(
 
 
 def _in_order(layout: Layout) -> list[tuple[int, PlannedDescent]]:
-    """Return of every descent its column in the blocks, and what is asked for.
+    """Return every descent after its column in the blocks.
 
     Those of one optimizer stand together, by learning rate.
     """
-    runs = [asked.run for asked in layout.descents]
+    runs = [descent.run for descent in layout.descents]
     kinds = list(dict.fromkeys(run.dynamics for run in runs))
     places = [(kinds.index(run.dynamics), run.learning_rate or 0.0) for run in runs]
     order = sorted(range(len(runs)), key=lambda column: places[column])
@@ -139,16 +139,16 @@ def _of_runs(layout: Layout, tables: Arrays, dims: tuple[str, ...]) -> dict[str,
     descent = {name: np.take(values, columns, axis) for (kind, name), values in tables.items() if kind == "descent"}
     if columns:
         made = np.where(descent["outcome"] == NOT_ASKED, np.nan, descent["steps"])
-        descent["time"] = np.array([asked.time_of_step for _, asked in _in_order(layout)]) * made
+        descent["time"] = np.array([planned.time_of_step for _, planned in _in_order(layout)]) * made
     parts = [part for part in (flow, descent) if part]
     variables: dict[str, Any] = {
         _name(name): _over(dims, name, _join(parts, name, axis), _name(name), layout.labels)
         for name in sorted({name for part in parts for name in part})
     }
     if parts:
-        steps = [asked.steps for _, asked in _in_order(layout)]
-        asked = np.array([*([NOT_ASKED] if layout.flow else []), *steps], int)
-        variables["steps_asked"] = (RUN, asked, attributes("steps_asked"))
+        steps = [planned.steps for _, planned in _in_order(layout)]
+        steps = np.array([*([NOT_ASKED] if layout.flow else []), *steps], int)
+        variables["steps_asked"] = (RUN, steps, attributes("steps_asked"))
     return variables
 
 

@@ -85,7 +85,7 @@ def sharpness_of(network: eqx.Module, problem: Problem, *, dense_up_to: int = 12
 
 
 def critical_brackets(
-    networks: list[eqx.Module], problem: Problem, stopping: Stopping | None, asked: CriticalSettings
+    networks: list[eqx.Module], problem: Problem, stopping: Stopping | None, settings: CriticalSettings
 ) -> list[tuple[float, float]]:
     """Return for every network the learning rates between which gradient descent begins to miss the minimum.
 
@@ -95,18 +95,18 @@ def critical_brackets(
     together, count = stacked(networks), len(networks)
 
     def reaches(rates: np.ndarray) -> np.ndarray:
-        run = descend_lanes(together, problem, learning_rates=rates, steps=asked.steps)
+        run = descend_lanes(together, problem, learning_rates=rates, steps=settings.steps)
         excess = [measure(end, problem, stopping)["excess_risk"] for end in unstacked(run.networks, count)]
-        return (np.asarray(run.outcomes) != Outcome.DIVERGED) & (np.array(excess) <= asked.excess_risk)
+        return (np.asarray(run.outcomes) != Outcome.DIVERGED) & (np.array(excess) <= settings.excess_risk)
 
-    lower, upper = np.full(count, asked.lowest), np.full(count, asked.highest)
+    lower, upper = np.full(count, settings.lowest), np.full(count, settings.highest)
     fails, succeeds = ~reaches(lower), reaches(upper)
     # A number of halvings that is the same for all, so that none depends on the others.
-    halvings = math.log2(math.log(asked.highest / asked.lowest) / math.log1p(asked.precision))
+    halvings = math.log2(math.log(settings.highest / settings.lowest) / math.log1p(settings.precision))
     for _ in range(max(0, math.ceil(halvings))):
         middle = np.sqrt(lower * upper)
         reached = reaches(middle)
         lower, upper = np.where(reached, middle, lower), np.where(reached, upper, middle)
-    lower, upper = np.where(fails, 0.0, lower), np.where(fails, asked.lowest, upper)
-    lower, upper = np.where(succeeds, asked.highest, lower), np.where(succeeds, np.inf, upper)
+    lower, upper = np.where(fails, 0.0, lower), np.where(fails, settings.lowest, upper)
+    lower, upper = np.where(succeeds, settings.highest, lower), np.where(succeeds, np.inf, upper)
     return list(zip(lower, upper, strict=True))

@@ -51,14 +51,14 @@ def planned(scenario: Scenario, folder: Path) -> Planned:
 class SweepRun:
     """A sweep under way: what is found of it, and what is `missing`, the blocks by their addresses."""
 
-    def __init__(self, asked: Planned, store: Store):
-        self._asked, self._store = asked, store
+    def __init__(self, sweep: Planned, store: Store):
+        self._planned, self._store = sweep, store
         here = environment()
         store.tidy()
-        self._addresses = [part.block.address(here) for part in asked.placed]
+        self._addresses = [part.block.address(here) for part in sweep.placed]
         stored = {address: store.load(address) for address in self._addresses}
         self._found = {address: arrays for address, arrays in stored.items() if arrays is not None}
-        blocks = zip(self._addresses, asked.placed, strict=True)
+        blocks = zip(self._addresses, sweep.placed, strict=True)
         self.missing = {address: part.block for address, part in blocks if address not in self._found}
         self._total = sum(block.cost for block in self.missing.values())
         self._failures: list[Failure] = []
@@ -81,15 +81,16 @@ class SweepRun:
 
     def results(self) -> SweepResults:
         """Return the results, once nothing is missing."""
-        layout, failures = self._asked.layout, tuple(self._failures)
-        tables = _assembled(layout, self._asked.placed, [self._found[address] for address in self._addresses])
-        return SweepResults(sweep_dataset(layout, tables, self._asked.known, failures), failures)
+        layout, failures = self._planned.layout, tuple(self._failures)
+        tables = _assembled(layout, self._planned.placed, [self._found[address] for address in self._addresses])
+        return SweepResults(sweep_dataset(layout, tables, self._planned.known, failures), failures)
 
 
 def run_sweeps(sweeps: Iterable[SweepRun], workers: Workers, advanced: Callable[[SweepRun], None]) -> None:
     """Compute what is missing of `sweeps`, those that come first first, and what several of them miss only once.
 
-    `advanced` hears of a sweep when it begins, and whenever it came on. Raises `StoreError` as `SweepRun.receive`.
+    `advanced` is called with a sweep when it begins, and whenever a block of it is done. Raises `StoreError` as
+    `SweepRun.receive`.
     """
     under_way: list[SweepRun] = []
     addresses: dict[int, str] = {}

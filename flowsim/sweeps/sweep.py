@@ -139,7 +139,7 @@ def sweep(
     without, one with more values or repetitions computes these alone, and data set, summary and figures stand there in
     the end, for `flowsim.open_results`. `jobs` processes share the work; they import what makes networks, so that has
     to stand in a module, or in a script under `if __name__ == "__main__":`. With `progress=True`
-    a bar shows how far it is and the time left, and a function hears a `flowsim.Progress`, in initializations.
+    a bar shows how far it is and the time left, and a function is called with a `flowsim.Progress`, in initializations.
 
     The other options are those of `integrate`. A run that does not converge, or diverges, is a result, and so is a cell
     that raises: see `failures`. Raises `ValueError` or `TypeError` for what cannot be right, the first network of each

@@ -34,7 +34,7 @@ class Start:
 
 @dataclass(frozen=True)
 class Descent:
-    """A descent that is asked for: the number of its optimizer, a learning rate, steps, and repetitions that run it."""
+    """A descent of a block: the number of its optimizer, learning rate, steps, and how many repetitions run it."""
 
     optimizer: int
     learning_rate: float

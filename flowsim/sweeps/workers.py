@@ -37,7 +37,7 @@ class Workers(Protocol):
     def results(self, groups: Iterable[Sequence[Block]]) -> Iterator[tuple[Block, BlockResult]]:
         """Yield every block with its result, in the order in which they are ready.
 
-        Blocks of a group are begun before those of the next, which is asked for when it is needed.
+        Blocks of a group are begun before those of the next, which is taken when it is needed.
         """
         ...
 
