@@ -59,13 +59,13 @@ class FlowSettings(Section):
     remaining: float | None = Field(default=None, gt=0, examples=[1e-6])
     """And the remaining distance to the minimizer this small relative to the norm of the weights; null: the default."""
     excess_risk: float | None = Field(default=None, gt=0, examples=[1e-12])
-    """The flow may stop once the excess risk is this small; null: no such criterion."""
+    """The flow may stop once the excess risk is this small; null: not used."""
     risk: float | None = Field(default=None, gt=0, examples=[1e-9])
-    """The flow may stop once the risk is this small, for networks that fit their data; null: no such criterion."""
+    """The flow may stop once the risk is this small, for networks that fit their data; null: not used."""
     margin: float | None = Field(default=None, gt=0, examples=[10.0])
-    """The flow may stop once the margin of every sample is this large, for losses of classes; null: no such criterion."""
+    """The flow may stop once the margin of every sample is this large, for losses of classes; null: not used."""
     direction: float | None = Field(default=None, gt=0, lt=math.pi, examples=[0.01])
-    """The flow may stop once −∇R is at this angle to the weights, which grow for ever then; null: no such criterion."""
+    """The flow may stop once −∇R is at this angle to the weights, which grow for ever then; null: not used."""
     limits: Count | None = Field(default=None, examples=[16])
     """From about how many points of each descent the flow is taken to its limit, for its sharpness; null: from none."""
     t1: Time = Field(default=math.inf, examples=[100.0], json_schema_extra={"default": "inf"})
