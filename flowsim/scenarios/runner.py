@@ -23,12 +23,12 @@ from ..kinds import seeds
 from ..networks import cast, shape_refusals
 from ..probes import HELD_OUT, Probe
 from ..problems import EmpiricalRisk, LinearRegression, Problem
+from ..results.quantities import MEASURES
 from ..results.store import StoreError
 from ..solvers import SOLVERS
 from ..solvers.field import checked_parts
 from .document import ScenarioError
 from .keys import own_kinds
-from .record import probes_of
 from .scenario import Scenario
 from .settings import AUTOMATIC
 
@@ -62,7 +62,8 @@ def run(
 
     Raises `ScenarioError` where a run fails of which a probe, or a kind of a user's own, is part.
     """
-    own = list(dict.fromkeys([*own_kinds(scenario), *(entry.kind for entry in scenario.record)]))
+    own = [*own_kinds(scenario, [scenario.descent.optimizer.kind]), *(entry.kind for entry in scenario.record)]
+    own = list(dict.fromkeys(own))
     with failing(f"a run with {', '.join(own)}") if own else nullcontext():
         return compare(
             network,
@@ -169,7 +170,7 @@ def build_probes(scenario: Scenario, data: Data) -> tuple[Probe, ...]:
         if not given and entry.given & HELD_OUT:
             found = f"{entry.kind} beside data of kind {scenario.data.kind}, whose load holds out no samples"
             raise ScenarioError(f"record: found {found}; expected Data(training, held_out); write another record")
-    return probes_of(scenario.record, given)
+    return tuple(entry.make(**given) for entry in scenario.record if entry.kind not in MEASURES)
 
 
 def build_network(scenario: Scenario, inputs: Any, outputs: int, key: jax.Array | None = None) -> eqx.Module:

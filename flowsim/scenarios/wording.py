@@ -14,7 +14,7 @@ from pydantic_core import PydanticCustomError
 
 from ..kinds import UNKNOWN_KIND, KeyPath
 from .document import Document, complaint, dotted
-from .keys import choices, homes, keys, kinds_with
+from .keys import choices, homes, keys
 
 
 def unknown_key(place: str, path: KeyPath, known: Collection[str]) -> str:
@@ -158,8 +158,10 @@ def _remedy_for_unknown(path: KeyPath, known: Collection[str]) -> str:
     key, section = str(path[-1]), str(path[0])
     if not known:
         return f"a value for {dotted(path[:-1])}"
-    if len(path) == 2 and section in choices() and (having := kinds_with(key, choices()[section])):
-        return f"kind: {next(iter(having))}, which has it, or leave it out"
+    if len(path) == 2 and section in choices():
+        for name, recipe in choices()[section].registered().items():
+            if key in recipe.model_fields:
+                return f"kind: {name}, which has it, or leave it out"
     if key in homes():
         return f"it as {homes()[key]}"
     if near := nearest(key, known):

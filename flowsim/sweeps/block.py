@@ -12,10 +12,9 @@ from typing import Any
 from pydantic import ValidationError
 
 from ..comparison.comparison import steps_of_descent
-from ..kinds import named_in
 from ..kinds.registry import look_in, source_of
 from ..scenarios.grid import Point, points
-from ..scenarios.keys import choices
+from ..scenarios.keys import own_kinds
 from ..scenarios.reading import resolved
 from ..scenarios.runner import build_network, build_probes, build_problem, environment, flow_options, read_data
 from ..scenarios.scenario import Scenario
@@ -238,10 +237,7 @@ def _content(scenario: Scenario) -> dict[str, Any]:
 def digests(scenario: Scenario, optimizers: Iterable[dict[str, Any]], folder: Path) -> dict[str, str]:
     """Return the SHA-256 of the files that results depend on: those of the data, and modules of a user's own."""
     files = {name: folder / name for name in scenario.data.files_read()}
-    kinds = {getattr(scenario, name).kind for name in choices()} | {entry.kind for entry in scenario.record}
-    kinds |= {optimizer["kind"] for optimizer in optimizers}
-    kinds |= {name for section in (scenario.data, scenario.network, scenario.flow) for name in named_in(section)}
-    modules = {kind: source_of(kind) for kind in sorted(kinds)}
+    modules = {kind: source_of(kind) for kind in own_kinds(scenario, [optimizer["kind"] for optimizer in optimizers])}
     return {
         name: hashlib.sha256(file.read_bytes()).hexdigest()
         for name, file in (files | modules).items()
