@@ -13,11 +13,11 @@ from scipy.integrate import LSODA
 from timing import once
 
 import flowsim
+from flowsim.kinds.seeds import start_key
 from flowsim.scenarios import read_scenario
 from flowsim.scenarios.grid import points
 from flowsim.scenarios.runner import build_network, read_data
 from flowsim.solvers.field import gradient_field
-from flowsim.sweeps.work import start_key
 
 jax.config.update("jax_enable_x64", True)
 

@@ -18,6 +18,7 @@ from flowsim import Outcome, Stopping, cli
 from flowsim.curvature import top_eigenpair
 from flowsim.curvature.hessian import DENSE_UP_TO
 from flowsim.data import gaussian_teacher
+from flowsim.kinds.seeds import start_key
 from flowsim.results import StoreError
 from flowsim.scenarios import Scenario, environment, read_scenario
 from flowsim.scenarios.grid import points
@@ -25,7 +26,6 @@ from flowsim.scenarios.runner import build_network, build_problem, read_data
 from flowsim.sweeps import BlockStore, block, compute, default_jobs, measures, plan, run_sweep
 from flowsim.sweeps.compute import Column
 from flowsim.sweeps.dataset import axis_names
-from flowsim.sweeps.work import start_key
 from flowsim.sweeps.workers import InProcess
 
 # Not by its name, which is that of a function too.

@@ -12,6 +12,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from ..comparison.comparison import steps_of_descent
+from ..kinds import seeds
 from ..kinds.registry import look_in, source_of
 from ..scenarios.grid import Point, points
 from ..scenarios.keys import own_kinds
@@ -22,7 +23,7 @@ from ..scenarios.settings import DescentSettings
 from ..scenarios.sweep_settings import CriticalSettings, SweepSettings
 from ..scenarios.values import optimizer_of
 from .store import BlockStore
-from .work import FORMAT, Block, Descent, Materials, Placed, Start, start_key
+from .work import FORMAT, Block, Descent, Materials, Placed, Start
 
 
 @dataclass(frozen=True)
@@ -110,7 +111,7 @@ class ScenarioBlock(Block):
 
         def network(start: Start) -> Any:
             recipe = scenario.network.model_copy(update=start.options)
-            key = start_key(scenario.seed, start.name, start.repetition)
+            key = seeds.start_key(scenario.seed, start.name, start.repetition)
             return build_network(scenario.model_copy(update={"network": recipe}), inputs, data.outputs, key)
 
         held_out = data.held_out if self.holds_out else None

@@ -24,7 +24,7 @@ from ..theory import minimal_sharpness_bounds_of
 from .compute import in_one_line
 from .dataset import Layout, PlannedDescent
 from .run import Planned
-from .work import FORMAT, Block, Descent, Materials, Placed, Start, start_key
+from .work import FORMAT, Block, Descent, Materials, Placed, Start
 
 FLOW_OPTIONS = ("rtol", "atol", "t1", "max_steps")
 """Arguments of `integrate` that a sweep may run over."""
@@ -110,7 +110,7 @@ class Recipe:
 
     def network_at(self, values: Mapping[str, Any], repetition: int) -> Any:
         """Return the network of a cell, drawn from a key that depends on its own coordinates alone."""
-        return self.network(start_key(self.seed, point_name(values), repetition), values)
+        return self.network(seeds.start_key(self.seed, point_name(values), repetition), values)
 
     def functions(self) -> list[Callable[..., Any]]:
         """Return the functions of the user's own that make what runs."""

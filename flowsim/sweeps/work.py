@@ -1,14 +1,9 @@
 """What a sweep asks of a block, wherever that comes from: a scenario, or functions of a user's own."""
 
 import abc
-import hashlib
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from typing import Any
-
-import jax
-import jax.numpy as jnp
-import numpy as np
 
 from ..dynamics import Descent as Dynamics
 from ..probes import Probe
@@ -101,9 +96,3 @@ class Placed:
 
     block: Block
     indices: tuple[tuple[int, ...], ...]
-
-
-def start_key(seed: int, name: str, repetition: int) -> jax.Array:
-    """Return the key of one initialization, which depends on its own coordinates alone."""
-    digest = hashlib.sha256(f"{seed} | {name} | repetition {repetition}".encode()).digest()
-    return jax.random.wrap_key_data(jnp.asarray(np.frombuffer(digest[:8], "<u4")), impl="threefry2x32")
