@@ -13,10 +13,11 @@ from scipy.integrate import LSODA
 from timing import once
 
 import flowsim
+from flowsim.kinds.seeds import start_key
 from flowsim.scenarios import read_scenario
+from flowsim.scenarios.grid import points
 from flowsim.scenarios.runner import build_network, read_data
 from flowsim.solvers.field import gradient_field
-from flowsim.sweeps.grid import points, start_key
 
 jax.config.update("jax_enable_x64", True)
 
@@ -48,7 +49,7 @@ def starts(chosen: list[tuple[int, int]]) -> Iterator[tuple[str, eqx.Module, flo
         data = read_data(point.scenario, SCENARIO.parent)
         key = start_key(scenario.seed, point.name, repetition)
         network = build_network(point.scenario, data.inputs, data.outputs, key)
-        scale = point.values["network.scale"]
+        scale = point.coordinates["network.scale"]
         yield f"{scale:.3f}, {repetition}", network, flowsim.EmpiricalRisk(*data.training)
 
 

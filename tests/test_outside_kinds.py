@@ -152,7 +152,7 @@ def test_a_sweep_may_run_over_losses_and_their_options(write, tmp_path):
         loss = "loss: mine:Huber\n" if "delta" in axis else ""
         path = write(SCENARIO + loss + f"sweep: {{over: {{{axis}}}}}\n")
         blocks = [placed.block for placed in plan(read_scenario(path), tmp_path)]
-        made = [block.scenario_of(block.starts[0]).loss.make() for block in blocks]
+        made = [block.scenario.loss.make() for block in blocks]
         assert len({float(loss(jnp.zeros(()), jnp.ones(()))) for loss in made}) == 2
 
 

@@ -13,8 +13,10 @@ import scipy.integrate
 from jax.flatten_util import ravel_pytree
 
 import flowsim
+from flowsim.kinds.seeds import start_key
 from flowsim.networks import cast
 from flowsim.scenarios import read_scenario
+from flowsim.scenarios.grid import points
 from flowsim.scenarios.runner import build_network, read_data
 from flowsim.solvers import (
     LowRankExtrapolation,
@@ -27,7 +29,6 @@ from flowsim.solvers import (
 )
 from flowsim.solvers.explicit_methods import explicit_methods, explicit_step, fourth_order
 from flowsim.solvers.field import Measured, gradient_field
-from flowsim.sweeps.grid import points, start_key
 
 slow = partial(pytest.param, marks=pytest.mark.slow)
 

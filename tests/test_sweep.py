@@ -5,6 +5,7 @@ import json
 import os
 import shutil
 from dataclasses import replace
+from functools import partial
 from importlib import import_module
 
 import jax
@@ -17,11 +18,14 @@ from flowsim import Outcome, Stopping, cli
 from flowsim.curvature import top_eigenpair
 from flowsim.curvature.hessian import is_decomposed
 from flowsim.data import gaussian_teacher
+from flowsim.kinds.seeds import start_key
 from flowsim.results import StoreError
 from flowsim.scenarios import Scenario, environment, read_scenario
+from flowsim.scenarios.grid import points
 from flowsim.scenarios.runner import build_network, build_problem, read_data
-from flowsim.sweeps import BlockStore, block, compute, critical as bisection, default_jobs, measures, plan, run_sweep
-from flowsim.sweeps.grid import axis_names, points, start_key
+from flowsim.sweeps import BlockStore, block, compute, default_jobs, measures, plan, run_sweep
+from flowsim.sweeps.compute import Column
+from flowsim.sweeps.dataset import axis_names
 from flowsim.sweeps.workers import InProcess
 
 # Not by its name, which is that of a function too.
@@ -168,7 +172,7 @@ def test_the_time_of_a_descent_is_its_learning_rate_times_its_steps(whole):
 
 
 def test_a_descent_with_fewer_repetitions_is_not_run_for_the_others(whole):
-    asked = whole.outcome != compute.NO_OUTCOME
+    asked = whole.outcome != compute.NOT_ASKED
     assert not of_descent(asked, 0.05, 0.1).sel(repetition=2).any()
     assert asked.sel(repetition=[0, 1]).all()
     assert of_descent(asked, 5.0).all()
@@ -203,7 +207,7 @@ def test_a_descent_of_the_sweep_is_the_descent_of_its_network_alone(whole):
         at = whole.isel(scale=place[0], noise=place[1], repetition=place[2])
         for rate, steps in ((0.05, 100), (5.0, 30)):
             here = of_descent(at, rate).squeeze("run")
-            if here.outcome == compute.NO_OUTCOME:
+            if here.outcome == compute.NOT_ASKED:
                 continue
             alone = flowsim.descend(network, problem, learning_rate=rate, steps=steps, stopping=never, record_steps=[0])
             arrived = alone.gradient_norm[-1] <= 1e-8
@@ -290,9 +294,7 @@ def test_a_cell_does_not_depend_on_the_cells_beside_it(whole, tmp_path, other):
 
 @pytest.mark.parametrize(("least", "most"), [(1, 1), (2, 5), (3, 3)])
 def test_a_cell_does_not_depend_on_the_block_that_it_is_in(whole, critical, tmp_path, monkeypatch, least, most):
-    monkeypatch.setattr(block, "_LEAST", least)
-    monkeypatch.setattr(block, "_MOST", most)
-    monkeypatch.setattr(block, "_SECONDS", 0.0)
+    monkeypatch.setattr(block, "_parts", partial(block._parts, least=least, most=most, seconds=0.0))
     xarray.testing.assert_identical(swept(tmp_path), whole)
     xarray.testing.assert_identical(swept(tmp_path, CRITICAL), critical)
 
@@ -309,7 +311,7 @@ def test_sweeps_that_share_cells_share_their_blocks(whole, folder, monkeypatch):
     swept(folder, theory + SWEEP, name="other")  # other things beside the same sweep
     assert done == []
     swept(folder, SWEEP.replace("[0.5, 1.0]", "[1.0, 2.0]"), name="another")
-    assert [entry.scenario["data"]["noise"] for entry in done] == [2.0]
+    assert [entry.scenario.data.noise for entry in done] == [2.0]
 
 
 def damaged(content):
@@ -324,14 +326,15 @@ def damaged(content):
 
 def test_a_damaged_block_file_is_as_good_as_none(tmp_path):
     store, address = BlockStore(tmp_path), "ab" * 32
-    store.save(address, {"risk": np.arange(3.0), "steps": np.arange(4).reshape(2, 2)})
+    steps = np.arange(4).reshape(2, 2)
+    store.save(address, {Column("flow", "risk"): np.arange(3.0), Column("descent", "steps"): steps})
     (path,) = [path for path in tmp_path.rglob("*") if path.is_file()]
     whole = path.read_bytes()
     for content in damaged(whole):
         path.write_bytes(content)
         assert store.load(address) is None
     path.write_bytes(whole)
-    np.testing.assert_array_equal(store.load(address)["steps"], [[0, 1], [2, 3]])
+    np.testing.assert_array_equal(store.load(address)["descent", "steps"], steps)
     assert store.load("cd" * 32) is None
 
 
@@ -420,7 +423,7 @@ def fail_for(monkeypatch, name, wrong, module=compute):
 
 
 def is_start(scale, noise, repetition, specification):
-    (point,) = [p for p in points(specification) if p.values == {"network.scale": scale, "data.noise": noise}]
+    (point,) = [p for p in points(specification) if p.coordinates == {"network.scale": scale, "data.noise": noise}]
     weight = build_network(point.scenario, 3, 1, start_key(3, point.name, repetition)).weights[0]
     return lambda network: np.array_equal(network.weights[0], weight)
 
@@ -436,13 +439,13 @@ def test_a_flow_that_raises_is_named_and_the_rest_goes_on_and_is_not_stored(whol
     missing = np.zeros((2, 2, 3), bool)
     missing[1, 0, 1] = True
     flow, descent = of_flow(found.dataset), of_descent(found.dataset)
-    np.testing.assert_array_equal(flow.outcome == compute.NO_OUTCOME, missing)
+    np.testing.assert_array_equal(flow.outcome == compute.NOT_ASKED, missing)
     np.testing.assert_array_equal(flow.final_risk, of_flow(whole).final_risk.where(~missing))
     np.testing.assert_array_equal(descent.final_risk, of_descent(whole).final_risk)
     assert json.loads(found.dataset.attrs["failures"]) == [{"cell": failure.cell, "message": failure.message}]
     done = count_computed(monkeypatch)
     xarray.testing.assert_identical(swept(tmp_path), whole)
-    assert [entry.scenario["data"]["noise"] for entry in done] == [0.5]
+    assert [entry.scenario.data.noise for entry in done] == [0.5]
 
 
 def test_a_descent_that_raises_is_named_and_those_beside_it_are_as_ever(whole, tmp_path, monkeypatch):
@@ -450,13 +453,13 @@ def test_a_descent_that_raises_is_named_and_those_beside_it_are_as_ever(whole, t
     found = run_sweep(scenario(tmp_path), tmp_path, BlockStore(tmp_path / "blocks"), InProcess())
     assert len(found.failures) == 2 * 2 * 2
     assert found.failures[0].cell == "data.noise=0.5, network.scale=0.4, repetition 0, learning rate 0.1"
-    assert (of_descent(found.dataset, 0.1).outcome == compute.NO_OUTCOME).all()
+    assert (of_descent(found.dataset, 0.1).outcome == compute.NOT_ASKED).all()
     kept = (of_descent(dataset, 0.05, 5.0).final_risk for dataset in (found.dataset, whole))
     np.testing.assert_array_equal(*kept)
 
 
 def test_a_bisection_that_raises_is_named(tmp_path, monkeypatch):
-    fail_for(monkeypatch, "descend_lanes", lambda *_: True, bisection)
+    fail_for(monkeypatch, "descend_lanes", lambda *_: True, measures)
     found = run_sweep(scenario(tmp_path, CRITICAL), tmp_path, BlockStore(tmp_path / "blocks"), InProcess())
     cells = [f"the only point, repetition {n}, critical learning rate" for n in range(3)]
     assert [failure.cell for failure in found.failures] == cells

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from flowsim.sweeps.queue import BlockQueue
+from flowsim.sweeps.workers import BlockQueue
 
 
 @dataclass(frozen=True)

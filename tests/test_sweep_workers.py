@@ -11,6 +11,7 @@ import sys
 import threading
 import time
 from dataclasses import replace
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 
@@ -129,7 +130,7 @@ def test_a_process_of_its_own_computes_a_block_to_the_same_bits(blocks):
     assert found.failures == expected.failures == []
     assert found.arrays.keys() == expected.arrays.keys()
     for name, values in expected.arrays.items():
-        np.testing.assert_array_equal(found.arrays[name], values, err_msg=name)
+        np.testing.assert_array_equal(found.arrays[name], values, err_msg=str(name))
     assert workers_of(os.getpid()) == []
 
 
@@ -167,7 +168,7 @@ def test_a_block_that_kills_every_worker_is_given_up_after_three(blocks):
     ((_, alone),) = InProcess().results([[blocks[1]]])
     assert results[id(blocks[1])].failures == []
     assert all(
-        (alone.arrays[name] == found).all() or name.startswith("descent")
+        (alone.arrays[name] == found).all() or name.of == "descent"
         for name, found in results[id(blocks[1])].arrays.items()
     )
 
@@ -355,7 +356,7 @@ def listening(greeting):
 @pytest.mark.parametrize("greeting", [b"", b"SSH-2.0-OpenSSH\r\n", bytes(8)])
 def test_what_is_no_scheduler_is_called_so(tmp_path, monkeypatch, capsys, greeting):
     pytest.importorskip("distributed")
-    monkeypatch.setattr(CLUSTER, "_SECONDS_FOR_AN_ANSWER", 0.2)
+    monkeypatch.setattr(CLUSTER, "_client", partial(CLUSTER._client, seconds=0.2))
     with listening(greeting) as address:
         assert cli.main([*write(tmp_path), "--dask", address]) == 2
     said = capsys.readouterr().err
@@ -406,15 +407,14 @@ def test_a_worker_with_other_versions_is_refused_before_it_gets_work(tmp_path, m
     assert cluster.closed
 
 
-def test_workers_that_go_away_are_missed(monkeypatch):
+def test_workers_that_go_away_are_missed():
     class Ended:
         def has_ready(self):
             return False
 
-    monkeypatch.setattr(WORKERS, "_LOOK_SECONDS", 0.0)
     heard = []
     with pytest.raises(ClusterError, match="no worker within 60 seconds"):
-        WORKERS.OnDask(Cluster({}), heard.append)._wait_for(Ended())
+        WORKERS.OnDask(Cluster({}), heard.append, look_seconds=0.0)._wait_for(Ended())
     assert heard == ["the cluster has no workers; waiting 60 seconds for one"]
 
 

@@ -23,9 +23,9 @@ from own_networks import first_weight, make, regression
 
 import flowsim
 from flowsim import Outcome
+from flowsim.kinds.seeds import start_key
 from flowsim.results import StoreError
 from flowsim.sweeps import compute
-from flowsim.sweeps.grid import start_key
 
 WORKERS = import_module("flowsim.sweeps.workers")
 OVER = {"scale": [0.5, 0.8], "noise": [0.2, 0.9], "learning_rate": [0.1, 0.02, 9.0]}

@@ -13,7 +13,7 @@ import flowsim
 from flowsim import cli
 from flowsim.cli.new import ShippedScenario, scenario_folder, shipped_scenarios
 from flowsim.kinds import Made, recipe_of
-from flowsim.kinds.described import meanings
+from flowsim.kinds.options import meanings
 from flowsim.scenarios import Scenario, read_scenario, resolved, scenario_json_schema
 from flowsim.scenarios.keys import choice, choices, keys
 

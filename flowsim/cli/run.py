@@ -63,7 +63,7 @@ def worker_pool(jobs: Sequence[Job], options: argparse.Namespace) -> Iterator[Wo
         print(f"flowsim: --dask {options.dask}: {message}", file=sys.stderr, flush=True)
 
     try:
-        with workers(count, dask=options.dask, device=options.device, told=told) as pool:
+        with workers(count, dask=options.dask, device=options.device, notify=told) as pool:
             yield pool
     except ClusterError as error:
         raise ScenarioError(f"--dask {options.dask}: {error}") from None

@@ -200,7 +200,7 @@ def _descent_at(optimizer: Any, eta: float) -> Descent:
     made = optimizer(eta)
     if is_transformation(made):
         raise TypeError(
-            "how much time of the flow passes in a step, a transformation of Optax does not tell: write "
+            "how much time of the flow passes in a step, a transformation of Optax does not report: write "
             "optimizer=lambda eta: flowsim.Optax(optax.sgd(eta), time_per_step=eta), or a descent of flowsim's"
         )
     return as_descent(made)

@@ -115,7 +115,7 @@ class EdgeField(eqx.Module):
 
 
 class _Sides(eqx.Module):
-    """What the gradients at x + v and x − v tell: ḡ, H̄u and its part h along u."""
+    """What the gradients at x + v and x − v report: ḡ, H̄u and its part h along u."""
 
     direction: PyTree
     amplitude: Float[Array, ""]

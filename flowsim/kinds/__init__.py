@@ -1,7 +1,12 @@
 """How a kind of something is found by its name, and what YAML says of it."""
 
-from .chosen import UNKNOWN_KIND as UNKNOWN_KIND, Chosen as Chosen, is_recipe_of as is_recipe_of
-from .named import Named as Named, named_in as named_in
+from .chosen import (
+    UNKNOWN_KIND as UNKNOWN_KIND,
+    Chosen as Chosen,
+    Named as Named,
+    is_recipe_of as is_recipe_of,
+    named_in as named_in,
+)
 from .options import Made as Made, recipe_of as recipe_of
 from .registry import Registry as Registry, UnknownKindError as UnknownKindError
 from .section import Recipe as Recipe, Section as Section

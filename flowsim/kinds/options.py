@@ -1,16 +1,18 @@
 """The options of any class or function, as YAML may write them: its parameters, with their types and defaults."""
 
+import ast
 import inspect
+import textwrap
 import types
 import typing
 from collections.abc import Callable, Iterator
 from functools import cache
+from itertools import pairwise
 from typing import Annotated, Any, ClassVar, Literal, TypeVar, get_args, get_origin
 
 from pydantic import Field, create_model
 from pydantic_core import PydanticCustomError
 
-from .described import meanings
 from .registry import UnknownKindError
 from .section import Recipe
 from .values import WHOLE, refusal
@@ -67,19 +69,51 @@ def recipe_of(
     hints = _hints(kind)
     fields: dict[str, Any] = {}
     parameters = inspect.signature(kind).parameters
-    said = meanings(described_by or kind) if parameters.keys() - given else {}
+    descriptions = meanings(described_by or kind) if parameters.keys() - given else {}
     for parameter in parameters.values():
         if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD) or parameter.name in given:
             continue
         annotation = hints.get(parameter.name, type(parameter.default))
         if is_plain(annotation) and parameter.kind is not parameter.POSITIONAL_ONLY:
-            field = _field(annotation, parameter.default, said.get(parameter.name))
+            field = _field(annotation, parameter.default, descriptions.get(parameter.name))
             fields[parameter.name] = (_strict(annotation), field)
         elif parameter.default is _NOTHING:
             raise _cannot_be_written(kind, parameter.name)
     made = create_model(kind.__name__, __base__=base, __doc__=inspect.getdoc(kind), **fields)
     made.makes, made.given = staticmethod(kind), given & parameters.keys()
     return made
+
+
+def meanings(kind: Callable[..., Any]) -> dict[str, str]:
+    """Return the text below each field of a class and of those that it is derived from, by the names of the fields.
+
+        class Huber(Loss):
+            delta: float = 1.0
+            '''Where the loss goes over from a square to a straight line.'''
+
+    A function has none, nor has a class of which Python does not know the text.
+    """
+    holders = reversed(kind.__mro__) if inspect.isclass(kind) else ()
+    return {name: text for holder in holders if holder.__module__ != "builtins" for name, text in _below(holder)}
+
+
+def _below(holder: type) -> list[tuple[str, str]]:
+    if not inspect.get_annotations(holder):
+        return []
+    try:
+        (body,) = ast.parse(textwrap.dedent(inspect.getsource(holder))).body
+    except (OSError, TypeError, SyntaxError, ValueError):  # typed into a prompt, or made by a program
+        return []
+    if not isinstance(body, ast.ClassDef):
+        return []
+    texts = ((field, _text_of(below)) for field, below in pairwise(body.body) if isinstance(field, ast.AnnAssign))
+    return [(field.target.id, text) for field, text in texts if isinstance(field.target, ast.Name) and text]
+
+
+def _text_of(statement: ast.stmt) -> str | None:
+    """Return what a statement says that is nothing but text."""
+    value = statement.value if isinstance(statement, ast.Expr) else None
+    return inspect.cleandoc(value.value) if isinstance(value, ast.Constant) and isinstance(value.value, str) else None
 
 
 def is_plain(annotation: Any) -> bool:
@@ -109,8 +143,9 @@ def _strict(annotation: Any) -> Any:
     return Annotated[annotation, WHOLE] if plain is int else annotation
 
 
-def _field(annotation: Any, default: Any, said: str | None) -> Any:
-    known: dict[str, Any] = {} if said is None else {"description": said}  # else the annotation may say it
+def _field(annotation: Any, default: Any, description: str | None) -> Any:
+    # Without a description of the class the annotation may have one.
+    known: dict[str, Any] = {} if description is None else {"description": description}
     if default is not _NOTHING:
         return Field(default=default, examples=[default], **known)
     return Field(examples=[_EXAMPLES[annotation]] if annotation in _EXAMPLES else None, **known)

@@ -1,9 +1,11 @@
-"""The kinds of one thing, by the names that YAML and the command line use for them."""
+"""The kinds of one thing by name: those registered here, and those in modules of a user's own."""
 
 import difflib
 import importlib
 import re
+import sys
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any, Generic, TypeVar, cast
 
 Kind = TypeVar("Kind")
@@ -138,3 +140,28 @@ def _imported(place: str, module: str, name: str) -> Any:
             f"{module}:{near[0] if near else 'MyKind'}",
         )
     return getattr(home, name)
+
+
+def look_in(folder: Path) -> None:
+    """Have modules found in `folder`, and in the one that the process is in, after all that are installed.
+
+    Processes that are spawned look where this one does.
+    """
+    for place in (str(folder.resolve()), str(Path.cwd())):
+        if place not in sys.path:
+            sys.path.append(place)
+
+
+def source_of(name: str) -> Path | None:
+    """Return the file of the module in a name my_module:MyKind; None for a registered kind, or without a file."""
+    if not re.fullmatch(OUTSIDE, name):
+        return None
+    file = getattr(importlib.import_module(name.split(":")[0]), "__file__", None)
+    return None if file is None else Path(file)
+
+
+def shadowed(name: str, folder: Path) -> tuple[Path, Path] | None:
+    """Return the module in `folder` that a name my_module:MyKind means, and the one of that name used instead."""
+    meant = folder.joinpath(*name.split(":")[0].split(".")).with_suffix(".py")
+    used = source_of(name) if meant.is_file() else None
+    return None if used is None or meant.resolve() == used.resolve() else (meant, used)

@@ -1,5 +1,7 @@
 """What every section of a scenario obeys, and what YAML says of one kind of something."""
 
+import types
+import typing
 from collections.abc import Iterator
 from typing import Annotated, Any, ClassVar, get_args, get_origin
 
@@ -51,11 +53,9 @@ class Recipe(Section):
 
 
 def _admits_tuples(annotation: Any) -> bool:
-    if get_origin(annotation) is Annotated:
-        return _admits_tuples(get_args(annotation)[0])
-    members = (annotation, *get_args(annotation))
-    return any(member is tuple or get_origin(member) is tuple or _marked_tuple(member) for member in members)
-
-
-def _marked_tuple(member: Any) -> bool:
-    return get_origin(member) is Annotated and _admits_tuples(member)
+    origin, members = get_origin(annotation), get_args(annotation)
+    if origin is Annotated:
+        return _admits_tuples(members[0])
+    if origin in (typing.Union, types.UnionType):
+        return any(map(_admits_tuples, members))
+    return annotation is tuple or origin is tuple

@@ -25,8 +25,8 @@ def too_large(found: str, what: str, at: KeyPath) -> PydanticCustomError:
 def within(section: KeyPath, refusals: Iterable[PydanticCustomError]) -> Iterator[PydanticCustomError]:
     """Yield what a section refuses as seen from the section around it."""
     for error in refusals:
-        said = error.context or {}
-        yield refusal(**{**said, "at": (*section, *said["at"])})
+        context = error.context or {}
+        yield refusal(**{**context, "at": (*section, *context["at"])})
 
 
 def distinct(values: tuple[Any, ...]) -> tuple[Any, ...]:

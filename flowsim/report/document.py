@@ -27,7 +27,7 @@ from ..results import (
 from ..results.recorded import recorded
 from ..results.store import SCENARIO, SUMMARY, SWEEP, THEORY, TRAJECTORIES
 from ..results.sweep_folder import sweep_folder
-from ..scenarios.failing import failing
+from ..scenarios.runner import failing
 from ..theory import Claim
 from .claims_table import claims_summary, claims_table
 from .figures import figures as trajectories_figures

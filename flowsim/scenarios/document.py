@@ -14,8 +14,6 @@ from yaml.reader import ReaderError
 
 from ..kinds import KeyPath
 
-LARGEST_FILE = 2**20
-DEEPEST_NESTING = 10
 _TAG = "tag:yaml.org,2002:"
 
 
@@ -64,7 +62,7 @@ def printable(key: str) -> str:
 
 def read_document(path: Path) -> Document:
     """Read one YAML file. Raises `ScenarioError` if it is absent, unreadable, too large, or no mapping."""
-    document = parse(_text(path), lambda line: f"{path}:{line}")
+    document = parse(_read_text(path), lambda line: f"{path}:{line}")
     if not isinstance(document.value, dict):
         found = "an empty file" if document.value is None else "a file that holds no keys"
         raise ScenarioError(_no_scenario(document.place(()), found))
@@ -75,14 +73,14 @@ def _no_scenario(place: str, found: str) -> str:
     return complaint(place, found=found, expected="the keys of a scenario", write="at least data: and network:")
 
 
-def _text(path: Path) -> str:
+def _read_text(path: Path, *, most_bytes: int = 2**20) -> str:
     try:
         with path.open("rb") as stream:
-            content = stream.read(LARGEST_FILE + 1)
+            content = stream.read(most_bytes + 1)
     except (OSError, ValueError) as error:
         raise ScenarioError(_unreadable(path, error)) from error
-    if len(content) > LARGEST_FILE:
-        raise ScenarioError(_no_scenario(str(path), f"a file of more than {LARGEST_FILE} bytes"))
+    if len(content) > most_bytes:
+        raise ScenarioError(_no_scenario(str(path), f"a file of more than {most_bytes} bytes"))
     try:
         return content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
@@ -118,14 +116,14 @@ class _Loader(yaml.SafeLoader):
     """Composes nodes under the scalar rules of YAML 1.2 (1e-3 is a number, `no` is text), and few of them."""
 
     yaml_implicit_resolvers: dict = {}  # noqa: RUF012  PyYAML wants a class attribute of its own to start from
-    level = 0
+    level, deepest = 0, 10
 
     def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
         # Looks at an event before anything is built from it: a bomb of aliases or brackets never unfolds.
         event = self.peek_event()
         forbidden = _forbidden(event)
-        if self.level > DEEPEST_NESTING:
-            forbidden = ("deeper nesting", f"at most {DEEPEST_NESTING} levels", "fewer brackets")
+        if self.level > self.deepest:
+            forbidden = ("deeper nesting", f"at most {self.deepest} levels", "fewer brackets")
         if forbidden:
             found, expected, write = forbidden
             raise _Refused(event.start_mark, found=found, expected=expected, write=write)

@@ -1,7 +1,7 @@
 """Which keys a scenario may have, which depends on the kinds that it chooses."""
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from typing import Any, get_args
 
 from pydantic.fields import FieldInfo
@@ -89,10 +89,10 @@ def named_kinds(name: str, content: Any) -> Iterator[Any]:
     yield from values if isinstance(values, list | tuple) else ()
 
 
-def own_kinds(scenario: Scenario) -> list[str]:
-    """Return the kinds of a user's own, my_module:MyKind, that the runs of a scenario are made of."""
+def own_kinds(scenario: Scenario, descents: Iterable[str]) -> list[str]:
+    """Return the kinds of a user's own, my_module:MyKind, in runs of a scenario with descents of these kinds."""
     kinds = {getattr(scenario, name).kind for name in choices()} | {entry.kind for entry in scenario.record}
-    kinds |= {scenario.descent.optimizer.kind}
+    kinds |= set(descents)
     kinds |= {name for section in (scenario.data, scenario.network, scenario.flow) for name in named_in(section)}
     return sorted(kind for kind in kinds if re.fullmatch(OUTSIDE, kind))
 
@@ -128,8 +128,3 @@ def _sections_in(annotation: Any) -> Iterator[type[Section]]:
         yield annotation
     for member in get_args(annotation):
         yield from _sections_in(member)
-
-
-def kinds_with(key: str, chosen: Chosen) -> Mapping[str, type[Section]]:
-    """Return the registered kinds that have an option `key`, by their names."""
-    return {name: recipe for name, recipe in chosen.registered().items() if key in recipe.model_fields}

@@ -1,6 +1,6 @@
 """What a scenario records along its runs beside what every run records: probes, with their options."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from typing import Annotated, Any
 
 from pydantic import AfterValidator, BeforeValidator, Field
@@ -12,13 +12,8 @@ from ..probes import HELD_OUT, PROBES, Label, Probe, probe_of
 from ..results.quantities import MEASURES
 
 
-def probes_of(record: Iterable[Made], given: Mapping[str, Any]) -> tuple[Probe, ...]:
-    """Return the probes that are recorded, less those that are in any case; `given` are the fields of `HELD_OUT`."""
-    return tuple(entry.make(**given) for entry in record if entry.kind not in MEASURES)
-
-
 def labels_of(record: Iterable[Made]) -> dict[str, Label]:
-    """Return the labels of these probes by the names of the columns that they fill."""
+    """Return the labels of the recorded probes by the names of the columns that they fill."""
     labels = [_label_of(entry) for entry in record if entry.kind not in MEASURES]
     return {name: column for label in labels for name, column in label.columns().items()}
 

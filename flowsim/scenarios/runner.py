@@ -1,8 +1,10 @@
 """A scenario becomes a problem, a network and a comparison."""
 
 import platform
-from collections.abc import Sequence
-from contextlib import nullcontext
+import sysconfig
+import traceback
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from functools import partial
 from importlib.metadata import version
 from pathlib import Path
@@ -14,21 +16,38 @@ import jax.numpy as jnp
 import numpy as np
 
 from ..comparison import Comparison, FlowLimits, SharpnessAlong, compare
-from ..data import Data, check_data
+from ..data import Data, DataError, check_data
 from ..dynamics import Stopping, stopping_for
 from ..formatting import ProgressCallback
 from ..kinds import seeds
 from ..networks import cast, shape_refusals
 from ..probes import HELD_OUT, Probe
 from ..problems import EmpiricalRisk, LinearRegression, Problem
+from ..results.quantities import MEASURES
+from ..results.store import StoreError
 from ..solvers import SOLVERS
 from ..solvers.field import checked_parts
 from .document import ScenarioError
-from .failing import failing
 from .keys import own_kinds
-from .record import probes_of
 from .scenario import Scenario
 from .settings import AUTOMATIC
+
+# Folders in which the code of a user is not.
+_INSTALLED = (str(Path(__file__).parents[1]), *(sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib")))
+
+
+@contextmanager
+def failing(what: str) -> Iterator[None]:
+    """Say in one message where `what` fails, unless it says so itself. Raises `ScenarioError`."""
+    try:
+        yield
+    except (DataError, ScenarioError, StoreError, OSError, MemoryError, jax.errors.JaxRuntimeError):
+        raise
+    except Exception as error:
+        frames = traceback.extract_tb(error.__traceback__)
+        frame = ([frame for frame in frames if not frame.filename.startswith(_INSTALLED)] or frames)[-1]
+        reason = f"{type(error).__name__}: {error}".splitlines()[0]
+        raise ScenarioError(f"{what} fails: {reason} ({frame.filename}:{frame.lineno})") from error
 
 
 def run(
@@ -39,11 +58,12 @@ def run(
     *,
     progress: bool | ProgressCallback = False,
 ) -> Comparison:
-    """Run `scenario` on what `build` made of it; `progress` hears how far it is, as in `compare`.
+    """Run `scenario` on what `build` made of it; `progress` is that of `compare`.
 
     Raises `ScenarioError` where a run fails of which a probe, or a kind of a user's own, is part.
     """
-    own = list(dict.fromkeys([*own_kinds(scenario), *(entry.kind for entry in scenario.record)]))
+    own = [*own_kinds(scenario, [scenario.descent.optimizer.kind]), *(entry.kind for entry in scenario.record)]
+    own = list(dict.fromkeys(own))
     with failing(f"a run with {', '.join(own)}") if own else nullcontext():
         return compare(
             network,
@@ -112,11 +132,8 @@ def build(scenario: Scenario, folder: Path) -> tuple[Problem, eqx.Module, tuple[
 def _check_minibatches(scenario: Scenario, problem: Problem) -> None:
     """Raise `ScenarioError` where a descent draws from samples that the problem does not have."""
     sections = {"descent": scenario.descent} if scenario.descent.learning_rates else {}
-    swept = {} if scenario.sweep is None else dict(enumerate(scenario.sweep.descent))
-    for place, section in {
-        **sections,
-        **{f"sweep.descent[{number}]": entry for number, entry in swept.items()},
-    }.items():
+    swept = () if scenario.sweep is None else scenario.sweep.descent
+    for place, section in {**sections, **{f"sweep.descent[{n}]": entry for n, entry in enumerate(swept)}}.items():
         sampler = section.optimizer.make()(section.learning_rates[0]).minibatches()
         try:
             if sampler is not None:
@@ -153,7 +170,7 @@ def build_probes(scenario: Scenario, data: Data) -> tuple[Probe, ...]:
         if not given and entry.given & HELD_OUT:
             found = f"{entry.kind} beside data of kind {scenario.data.kind}, whose load holds out no samples"
             raise ScenarioError(f"record: found {found}; expected Data(training, held_out); write another record")
-    return probes_of(scenario.record, given)
+    return tuple(entry.make(**given) for entry in scenario.record if entry.kind not in MEASURES)
 
 
 def build_network(scenario: Scenario, inputs: Any, outputs: int, key: jax.Array | None = None) -> eqx.Module:
@@ -183,8 +200,8 @@ def default_device() -> Any:
 
 def _stopping(scenario: Scenario) -> Stopping | None:
     flow = scenario.flow
-    asked = {key: getattr(flow, key) for key in ("excess_risk", "risk", "remaining", "margin", "direction")}
-    if flow.gradient_norm is None and all(part is None for part in asked.values()):
+    criteria = {key: getattr(flow, key) for key in ("excess_risk", "risk", "remaining", "margin", "direction")}
+    if flow.gradient_norm is None and all(part is None for part in criteria.values()):
         return None
     standard = Stopping.standard(jnp.dtype(scenario.precision)).gradient_norm
-    return Stopping(flow.gradient_norm or standard, **asked)
+    return Stopping(flow.gradient_norm or standard, **criteria)

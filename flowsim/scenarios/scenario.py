@@ -77,6 +77,11 @@ class Scenario(Section):
         """Whether this is a linear network with the squared error: what the theory is about."""
         return self.network.is_linear() and self.squares
 
+    @property
+    def unlike_least_squares(self) -> str:
+        """What is not least squares, in words."""
+        return f"the loss {self.loss.kind}" if self.network.is_linear() else "a nonlinear network"
+
     def refusals(self) -> Iterator[PydanticCustomError]:
         """Yield why the sections do not go together."""
         shape, (_, outputs) = self.data.sample_shape(), self.data.dimensions()
@@ -98,7 +103,7 @@ class Scenario(Section):
         yield from figure_refusals(self.figure, self)
         if self.flow.excess_risk is not None and not self.least_squares:
             yield refusal(
-                found=f"{self.flow.excess_risk} beside {self._unlike_least_squares()}",
+                found=f"{self.flow.excess_risk} beside {self.unlike_least_squares}",
                 expected="null, as the minimum of the risk is not known",
                 write="risk or gradient_norm in its place",
                 at=("flow", "excess_risk"),
@@ -165,9 +170,6 @@ class Scenario(Section):
                 + ", or data of kind: labelled, which scales the inputs alone",
                 at=("data", rescaled[0]),
             )
-
-    def _unlike_least_squares(self) -> str:
-        return f"the loss {self.loss.kind}" if self.network.is_linear() else "a nonlinear network"
 
 
 def _without_room(content: Any, precision: str) -> Iterator[PydanticCustomError]:

@@ -19,16 +19,24 @@ from ..kinds.values import MOST_NUMBERS, Count, CountOrZero
 from ..networks import NetworkRecipe
 from ..solvers import SOLVERS
 from ..solvers.stepper import usable_solver
-from .optimizer import Optimizer, gradient_descent
-from .values import Conditions, Counts, LearningRates, Positives, StepLimit, Subject, Subjects, Time
+from .values import (
+    Conditions,
+    Counts,
+    LearningRates,
+    Optimizer,
+    Positives,
+    StepLimit,
+    Subject,
+    Subjects,
+    Time,
+    gradient_descent,
+)
 
 # What rounding leaves of either precision; the library refuses much the same, but knows no file and line.
 _FINEST = {
     "float64": {"rtol": 1e-14, "gradient_norm": 2e-15},
     "float32": {"rtol": 4e-6, "gradient_norm": 1e-6},
 }
-
-_LARGEST_EXPONENT = 700  # of an exponential that is a float
 
 AUTOMATIC = "auto"
 ModelName = Annotated[str, Named(MODELS, GRADIENT)]
@@ -49,15 +57,15 @@ class FlowSettings(Section):
     gradient_norm: float | None = Field(default=None, gt=0, examples=[1e-8])
     """The flow has reached its limit once the norm of the gradient is this small, at a minimum; null: the default."""
     remaining: float | None = Field(default=None, gt=0, examples=[1e-6])
-    """And once the way that is left is this small a part of the norm of the weights; null: the default."""
+    """And the remaining distance to the minimizer this small relative to the norm of the weights; null: the default."""
     excess_risk: float | None = Field(default=None, gt=0, examples=[1e-12])
-    """The flow may stop once the excess risk is this small; null: it is not asked."""
+    """The flow may stop once the excess risk is this small; null: not used."""
     risk: float | None = Field(default=None, gt=0, examples=[1e-9])
-    """The flow may stop once the risk is this small, for networks that fit their data; null: it is not asked."""
+    """The flow may stop once the risk is this small, for networks that fit their data; null: not used."""
     margin: float | None = Field(default=None, gt=0, examples=[10.0])
-    """The flow may stop once the margin of every sample is this large, for losses of classes; null: it is not asked."""
+    """The flow may stop once the margin of every sample is this large, for losses of classes; null: not used."""
     direction: float | None = Field(default=None, gt=0, lt=math.pi, examples=[0.01])
-    """The flow may stop once −∇R is at this angle to the weights, which grow for ever then; null: it is not asked."""
+    """The flow may stop once −∇R is at this angle to the weights, which grow for ever then; null: not used."""
     limits: Count | None = Field(default=None, examples=[16])
     """From about how many points of each descent the flow is taken to its limit, for its sharpness; null: from none."""
     t1: Time = Field(default=math.inf, examples=[100.0], json_schema_extra={"default": "inf"})
@@ -234,10 +242,11 @@ class LargeProductsSettings(Section):
         """Yield that the radius of the ball, exp(−2s² − 4u)/64, is no positive float, as the bounds are none either."""
         scale, deviation = max(self.scales), max(self.deviations)
         exponent = 2 * scale**2 + 4 * deviation
-        if exponent > _LARGEST_EXPONENT:
+        largest = 700  # of an exponential that is a float
+        if exponent > largest:
             yield refusal(
                 found=f"s = {scale:g} beside u = {deviation:g}, for which 2s² + 4u is {exponent:g}",
-                expected=f"at most {_LARGEST_EXPONENT}, as the bounds of Lemma 3 are exponentials of that",
+                expected=f"at most {largest}, as the bounds of Lemma 3 are exponentials of that",
                 write="smaller scales or deviations",
                 at=("scales",),
             )

@@ -8,11 +8,9 @@ from pydantic_core import PydanticCustomError
 
 from ..kinds import Section, refusal
 from ..kinds.values import Count
-from .optimizer import Optimizer, gradient_descent
-from .values import Axis, CountedSteps, SpacedLearningRates
+from .values import Axis, CountedSteps, Optimizer, SpacedLearningRates, gradient_descent
 
 MOST_CELLS = 10_000_000
-_QUICK_STEPS, _QUICK_REPETITIONS = 10, 3
 
 
 class SweepDescent(Section):
@@ -82,7 +80,7 @@ class SweepSettings(Section):
         """Number of initializations at every point of the grid, whatever runs from them."""
         return max([self.repetitions, *(entry.repetitions or 0 for entry in self.descent)])
 
-    def quick(self) -> "SweepSettings":
+    def quick(self, *, fewer_steps: int = 10, most_repetitions: int = 3) -> "SweepSettings":
         """Return the same sweep with a tenth of the steps, and three repetitions at most.
 
         Where that is less than it was, it is a first look, and says so in all that is stored of it.
@@ -90,13 +88,13 @@ class SweepSettings(Section):
         descent = tuple(
             entry.model_copy(
                 update={
-                    "steps": max(1, entry.steps // _QUICK_STEPS),
-                    "repetitions": entry.repetitions and min(entry.repetitions, _QUICK_REPETITIONS),
+                    "steps": max(1, entry.steps // fewer_steps),
+                    "repetitions": entry.repetitions and min(entry.repetitions, most_repetitions),
                 }
             )
             for entry in self.descent
         )
-        repetitions = min(self.repetitions, _QUICK_REPETITIONS)
+        repetitions = min(self.repetitions, most_repetitions)
         less = self.model_copy(update={"repetitions": repetitions, "descent": descent})
         return self if less == self else less.model_copy(update={"first_look": True})
 

@@ -43,7 +43,7 @@ class Cell:
 
 def theory_cells(scenario: Scenario, folder: Path) -> tuple[Cell, ...]:
     """Build what the theory section of `scenario` asks for, before anything is computed. Raises as `build` does."""
-    return tuple(_cell(asked, repetition, folder) for asked, repetition in _grid(scenario))
+    return tuple(_cell(varied, repetition, folder) for varied, repetition in _grid(scenario))
 
 
 def check_theory(
@@ -51,7 +51,7 @@ def check_theory(
 ) -> TheoryResults | None:
     """Run the flow of every cell and check it, and draw what Lemma 3 asks for; `None` if there is neither.
 
-    `progress`, as in `compare`, hears of flows and cases.
+    `progress` is as in `compare`, in flows and cases.
     """
     if scenario.theory is None and scenario.lemma_3 is None:
         return None
@@ -59,7 +59,7 @@ def check_theory(
     with report_progress(progress) as report:
         for number, cell in enumerate(cells):
             report(Progress("theory", number, len(cells), "flows"))
-            checked.append(_checked(cell, scenario))
+            checked.append(_check_flow(cell, scenario))
         drawn = tuple(_large_products(scenario, report))
     return TheoryResults(tuple(checked), _convergence(scenario, checked), drawn)
 
@@ -102,7 +102,7 @@ def _cell(scenario: Scenario, repetition: int, folder: Path) -> Cell:
     return Cell(network.depth, problem.features, stated or condition, repetition, problem, network)
 
 
-def _checked(cell: Cell, scenario: Scenario) -> CheckedFlow:
+def _check_flow(cell: Cell, scenario: Scenario) -> CheckedFlow:
     assert scenario.theory is not None
     path = follow(cell.network, cell.problem, **flow_options(scenario))
     found = statements(path, subjects=scenario.theory.subjects)
@@ -122,23 +122,25 @@ def _convergence(scenario: Scenario, checked: list[CheckedFlow]) -> dict[int, St
     """Return how often flows from a residual initialization reach their limit, by depth."""
     if not scenario.network.starts_near_identity():
         return {}
-    arrived: dict[int, list[bool]] = {}
+    converged: dict[int, list[bool]] = {}
     for one in checked:
-        arrived.setdefault(one.depth, []).append(one.outcome.arrived)
-    return {depth: convergence_statement(found) for depth, found in arrived.items() if len(found) > 1}
+        converged.setdefault(one.depth, []).append(one.outcome.arrived)
+    return {depth: convergence_statement(found) for depth, found in converged.items() if len(found) > 1}
 
 
 def _large_products(scenario: Scenario, report: ProgressReporter) -> Iterator[LargeProductsSample]:
     """Draw what Lemma 3 asks for, one case on each core: NumPy's linear algebra runs beside other threads."""
-    asked = scenario.lemma_3
-    if asked is None:
+    settings = scenario.lemma_3
+    if settings is None:
         return
 
     def sample(case: LargeProducts) -> LargeProductsSample:
         rng = np.random.default_rng([scenario.seed, zlib.crc32(f"lemma 3, {case}".encode())])
-        return sample_large_products(case, asked.initializations, rng=rng)
+        return sample_large_products(case, settings.initializations, rng=rng)
 
-    cases = [LargeProducts(*case) for case in product(asked.deviations, asked.scales, asked.widths, asked.depths)]
+    cases = [
+        LargeProducts(*case) for case in product(settings.deviations, settings.scales, settings.widths, settings.depths)
+    ]
     pool = ThreadPoolExecutor(os.cpu_count())
     try:
         for number, drawn in enumerate(pool.map(sample, cases), start=1):

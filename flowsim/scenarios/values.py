@@ -1,16 +1,19 @@
-"""The kinds of value that stand in a scenario alone."""
+"""The kinds of value that stand in a scenario: numbers, lists of them and ranges, and optimizers."""
 
+import inspect
 import math
+from collections.abc import Callable, Mapping
+from functools import cache
 from typing import Annotated, Any, Literal, TypeGuard
 
 import numpy as np
 from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema
 
-from ..kinds import refusal
+from ..dynamics import DESCENTS, Descent, GradientDescent
+from ..kinds import Chosen, Made, recipe_of, refusal
 from ..kinds.values import WHOLE, Condition, distinct
 
 MOST_VALUES = 10_000
-_FARTHEST = 1e300  # the difference of two such numbers is a float
 
 
 def _infinity(value: Any) -> Any:
@@ -40,9 +43,10 @@ def _spaced(value: Any) -> Any:
         raise refusal(
             found=f"a logarithmic spacing from {start} to {stop}", expected="positive ends", write="spacing: linear"
         )
-    if max(abs(start), abs(stop)) > _FARTHEST:
+    farthest = 1e300  # the difference of two such numbers is a float
+    if max(abs(start), abs(stop)) > farthest:
         raise refusal(
-            found=f"a spacing from {start} to {stop}", expected=f"ends of at most {_FARTHEST:g} in size", write="a list"
+            found=f"a spacing from {start} to {stop}", expected=f"ends of at most {farthest:g} in size", write="a list"
         )
     space = np.geomspace if spacing == "log" else np.linspace
     return space(start, stop, count).tolist()
@@ -55,7 +59,8 @@ def _is_number(value: Any) -> TypeGuard[int | float]:
 Seed = Annotated[int, Field(ge=0, le=2**32 - 1), WHOLE]  # without x64 JAX keeps 32 bits of a seed
 StepLimit = Annotated[int, Field(ge=1, le=2**31 - 1), WHOLE]  # Diffrax counts in 32 bits
 
-CountedSteps = Annotated[int, Field(ge=1, le=2**30 - 1), WHOLE]  # descents side by side are counted in 32 bits too
+MOST_STEPS = 2**30 - 1  # a batch of descents is counted in 32 bits too
+CountedSteps = Annotated[int, Field(ge=1, le=MOST_STEPS), WHOLE]
 
 # YAML has lists and a frozen model has tuples: the container alone is lax, its entries stay strict.
 LearningRates = Annotated[
@@ -113,3 +118,41 @@ Time = Annotated[
     BeforeValidator(_infinity),
     WithJsonSchema({"anyOf": [{"type": "number", "exclusiveMinimum": 0}, {"const": "inf"}]}),
 ]
+
+AtRate = Callable[[float], Descent]
+
+
+@cache
+def _optimizer_recipe(kind: type[Descent]) -> type[Made]:
+    """Return the recipe whose options are those of `kind` but its learning rate, and that makes an `AtRate`."""
+
+    def at_rate(**options: Any) -> AtRate:
+        kind(**{"learning_rate": 1.0, **options})  # a kind may refuse its options
+        return lambda rate: kind(**{"learning_rate": rate, **options})
+
+    parameters = [
+        parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY)
+        for name, parameter in inspect.signature(kind).parameters.items()
+        if name != "learning_rate"
+    ]
+    at_rate.__signature__ = inspect.Signature(parameters)  # pyright: ignore[reportFunctionMemberAccess]
+    at_rate.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+    at_rate.__name__, at_rate.__doc__ = kind.__name__, inspect.getdoc(kind)
+    return recipe_of(at_rate, described_by=kind)
+
+
+_OPTIMIZER = Chosen(DESCENTS, recipe=_optimizer_recipe, word=True)
+Optimizer = Annotated[Made, _OPTIMIZER]
+"""What YAML says of a descent: `gradient_descent`, or {kind: adam, b1: 0.8}, or {kind: my_module:MyDescent}."""
+
+
+def gradient_descent() -> Made:
+    """Return what YAML says where it says nothing."""
+    return _optimizer_recipe(GradientDescent)(kind="gradient_descent")
+
+
+def optimizer_of(content: Mapping[str, Any]) -> AtRate:
+    """Return what makes the descent that a resolved scenario describes, at any learning rate."""
+    made = _OPTIMIZER.validate(dict(content))
+    assert isinstance(made, Made)
+    return made.make()

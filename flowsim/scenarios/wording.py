@@ -1,4 +1,4 @@
-"""What is said about a scenario that breaks the schema: what was found, what is expected, what to write."""
+"""The messages about a scenario that breaks the schema: what was found, what is expected, what to write."""
 
 import difflib
 import math
@@ -14,7 +14,7 @@ from pydantic_core import PydanticCustomError
 
 from ..kinds import UNKNOWN_KIND, KeyPath
 from .document import Document, complaint, dotted
-from .keys import choices, homes, keys, kinds_with
+from .keys import choices, homes, keys
 
 
 def unknown_key(place: str, path: KeyPath, known: Collection[str]) -> str:
@@ -23,14 +23,16 @@ def unknown_key(place: str, path: KeyPath, known: Collection[str]) -> str:
     return complaint(place, path, found="an unknown key", expected=expected, write=_remedy_for_unknown(path, known))
 
 
-def complaints(error: ValidationError, document: Document) -> list[str]:
-    """Return one line for every error that pydantic found in `document`."""
+def complaints(error: ValidationError, document: Document, *, most: int = 50) -> list[str]:
+    """Return one line for each of the first errors that pydantic found in `document`, and how many more there are."""
     found = error.errors(include_url=False)
     findings = [
-        _Finding(item["type"], _key_path(item), item.get("ctx", {}), item["msg"], item["input"], document)
-        for item in found[:_MOST_COMPLAINTS]
+        # The key to blame may stand deeper than the section that found the error.
+        _Finding(item["type"], (*item["loc"], *ctx.get("at", ())), ctx, item["msg"], item["input"], document)
+        for item in found[:most]
+        for ctx in [item.get("ctx", {})]
     ]
-    # A misspelled key is both unknown and missing: it is said once.
+    # A misspelled key is both unknown and missing: it is reported once.
     meant = {
         (*finding.path[:-1], _remedy_for_unknown(finding.path, finding.siblings))
         for finding in findings
@@ -38,28 +40,23 @@ def complaints(error: ValidationError, document: Document) -> list[str]:
     }
     # And a list with a wrong entry is not wrong a second time as a list.
     outer = {finding.path[:n] for finding in findings for n in range(1, len(finding.path))}
-    said = [f.describe() for f in findings if f.path not in outer and not (f.kind == "missing" and f.path in meant)]
+    lines = [f.describe() for f in findings if f.path not in outer and not (f.kind == "missing" and f.path in meant)]
     if more := len(found) - len(findings):
         place = document.place(())
-        said.append(complaint(place, found=f"{more} more errors", expected="none", write="first what these lines say"))
-    return said
+        lines.append(complaint(place, found=f"{more} more errors", expected="none", write="first what these lines say"))
+    return lines
 
 
-def refused(error: PydanticCustomError, document: Document) -> str:
-    """Return the complaint about a refusal, as seen from the whole scenario."""
-    said = error.context or {}
-    return complaint(document.place(said["at"]), said["at"], **{part: said[part] for part in _PARTS})
+def custom_complaint(error: PydanticCustomError, document: Document) -> str:
+    """Return the complaint about a validation error whose place is seen from the whole scenario."""
+    context = error.context or {}
+    return complaint(document.place(context["at"]), context["at"], **{part: context[part] for part in _PARTS})
 
 
 def nearest(word: str, choices: Iterable[str]) -> str | None:
     """Return the choice that `word` is probably meant to be, in whatever case it is written."""
     folded = {choice.casefold(): choice for choice in choices}
     return next((folded[near] for near in difflib.get_close_matches(word.casefold(), folded, n=1)), None)
-
-
-def _key_path(item: Any) -> KeyPath:
-    """Return the key path of an error, down to the key to blame."""
-    return (*item["loc"], *item.get("ctx", {}).get("at", ()))
 
 
 @dataclass(frozen=True)
@@ -101,14 +98,14 @@ class _Finding:
             return unknown_key(place, self.path, self.siblings)
         if self.kind in ("refused", UNKNOWN_KIND):
             return complaint(place, self.path, **{part: self.context[part] for part in _PARTS})
-        found = _FOUND.get(self.kind, described(self.value))
+        found = _FOUND.get(self.kind, describe_value(self.value))
         expected = _EXPECTED.get(self.kind, self._in_words()).format(**self.context, choices=", ".join(self.choices))
         return complaint(place, self.path, found=found, expected=expected, write=self._remedy())
 
     def _in_words(self) -> str:
         """Return what pydantic says, where a rule is not one of ours."""
-        said = self.message.removeprefix("Input should be ").removeprefix("Value error, ").splitlines()[0]
-        return said.replace("{", "{{").replace("}", "}}")
+        message = self.message.removeprefix("Input should be ").removeprefix("Value error, ").splitlines()[0]
+        return message.replace("{", "{{").replace("}", "}}")
 
     def _remedy(self) -> str:
         return _REMEDIES.get(self.kind, lambda finding: None)(self) or self._example()
@@ -120,7 +117,7 @@ class _Finding:
         return f"{self.key}: {'VALUE' if field.is_required() else _as_yaml([field.default])[1:-1]}"
 
 
-def described(value: Any) -> str:
+def describe_value(value: Any) -> str:
     """Return what `value` is, in the words of YAML."""
     if isinstance(value, str):
         return f"the text {reprlib.repr(value)}"
@@ -161,8 +158,10 @@ def _remedy_for_unknown(path: KeyPath, known: Collection[str]) -> str:
     key, section = str(path[-1]), str(path[0])
     if not known:
         return f"a value for {dotted(path[:-1])}"
-    if len(path) == 2 and section in choices() and (having := kinds_with(key, choices()[section])):
-        return f"kind: {next(iter(having))}, which has it, or leave it out"
+    if len(path) == 2 and section in choices():
+        for name, recipe in choices()[section].registered().items():
+            if key in recipe.model_fields:
+                return f"kind: {name}, which has it, or leave it out"
     if key in homes():
         return f"it as {homes()[key]}"
     if near := nearest(key, known):
@@ -171,8 +170,6 @@ def _remedy_for_unknown(path: KeyPath, known: Collection[str]) -> str:
     return f"it as {homes()[near]}" if near else "one of these, or leave it out"
 
 
-# Whoever has more to mend than this will not read on; each takes a moment to be worded.
-_MOST_COMPLAINTS = 50
 _PARTS = ("found", "expected", "write")
 _FOUND = {"missing": "nothing"}
 _EXPECTED = {

@@ -12,49 +12,47 @@ from .run import SweepResults, SweepRun, planned, run_sweep, run_sweeps
 from .store import BlockStore
 from .workers import Workers
 
-_POLL_SECONDS = 0.1
-
 
 @dataclass(eq=False)
 class PendingSweep:
-    """A sweep that was asked for: under way in the background, or to be run when its result is wanted."""
+    """A sweep to be computed: under way in the background, or run when its result is wanted."""
 
     scenario: Scenario
     folder: Path
     store: BlockStore
-    crew: Workers
+    pool: Workers
     future: Future[SweepResults] = field(default_factory=Future)
     latest: Progress = field(default_factory=lambda: Progress("sweep"))
 
-    def result(self, progress: ProgressCallback) -> SweepResults:
-        """Wait for the results, and raise what `run_sweep` raises; `progress` hears of it meanwhile."""
-        if not self.crew.elsewhere:
-            return run_sweep(self.scenario, self.folder, self.store, self.crew, progress=progress)
+    def result(self, progress: ProgressCallback, *, poll_seconds: float = 0.1) -> SweepResults:
+        """Wait for the results, and raise what `run_sweep` raises; `progress` is called meanwhile."""
+        if not self.pool.elsewhere:
+            return run_sweep(self.scenario, self.folder, self.store, self.pool, progress=progress)
         while True:
             try:
-                return self.future.result(timeout=_POLL_SECONDS)
+                return self.future.result(timeout=poll_seconds)
             except TimeoutError:
                 if self.future.done():
                     raise
                 progress(self.latest)
 
 
-def sweeps_ahead(asked: Sequence[PendingSweep], crew: Workers) -> None:
+def sweeps_ahead(sweeps: Sequence[PendingSweep], pool: Workers) -> None:
     """Have sweeps computed in their order while this process goes on, by workers outside of it.
 
-    Who leaves early does not wait: the workers' own end is what stops a sweep under way. Without such workers nothing
-    begins before a result is wanted.
+    A caller that leaves early does not wait: a sweep under way stops where the pool is closed. Without such workers
+    nothing begins before a result is wanted.
     """
-    if crew.elsewhere and asked:
-        threading.Thread(target=_compute, args=(asked, crew)).start()
+    if pool.elsewhere and sweeps:
+        threading.Thread(target=_compute, args=(sweeps, pool)).start()
 
 
-def _compute(asked: Sequence[PendingSweep], crew: Workers) -> None:
+def _compute(sweeps: Sequence[PendingSweep], pool: Workers) -> None:
     """Compute all sweeps and settle each as soon as it is complete, or cannot be."""
     pending: dict[SweepRun, PendingSweep] = {}
 
     def runs() -> Iterator[SweepRun]:
-        for sweep in asked:
+        for sweep in sweeps:
             try:
                 run = SweepRun(planned(sweep.scenario, sweep.folder), sweep.store)
             except Exception as error:
@@ -69,8 +67,8 @@ def _compute(asked: Sequence[PendingSweep], crew: Workers) -> None:
             pending[run].future.set_result(run.results())
 
     try:
-        run_sweeps(runs(), crew, advanced)
+        run_sweeps(runs(), pool, advanced)
     except BaseException as error:
-        for sweep in asked:
+        for sweep in sweeps:
             if not sweep.future.done():
                 sweep.future.set_exception(error)

@@ -22,15 +22,12 @@ from ..runtime.identity import digest_of
 from ..solvers.field import checked_parts
 from ..theory import minimal_sharpness_bounds_of
 from .compute import in_one_line
-from .dataset import Asked, Layout
-from .grid import start_key
+from .dataset import Layout, PlannedDescent
 from .run import Planned
 from .work import FORMAT, Block, Descent, Materials, Placed, Start
 
 FLOW_OPTIONS = ("rtol", "atol", "t1", "max_steps")
 """Arguments of `integrate` that a sweep may run over."""
-# Descents run side by side, and blocks hold so many starts; flows run one by one.
-_STARTS_BESIDE_DESCENTS = 16
 _DESCENT = {"kind": "given"}
 _PROCESS = secrets.token_hex(8)
 
@@ -64,14 +61,14 @@ class Maker:
         any_name = any(one.kind is one.VAR_KEYWORD for one in parameters)
         return cls(name, function, None if any_name else frozenset(named) - of_key, key)
 
-    def taken(self, values: Mapping[str, Any]) -> dict[str, Any]:
+    def select(self, values: Mapping[str, Any]) -> dict[str, Any]:
         """Return the values that the function takes."""
         return {name: value for name, value in values.items() if self.takes is None or name in self.takes}
 
     def __call__(self, key: jax.Array, values: Mapping[str, Any]) -> Any:
         """Return what the function makes of the values that it takes."""
         keys = {self.key: key} if self.key else {}
-        return self.function(*([key] if self.key == "" else []), **keys, **self.taken(values))
+        return self.function(*([key] if self.key == "" else []), **keys, **self.select(values))
 
 
 def _parameters(function: Callable[..., Any]) -> list[inspect.Parameter]:
@@ -103,7 +100,7 @@ class Recipe:
         """Return the problem at some values, drawn from the one key that all problems of a sweep are drawn from."""
         if isinstance(self.problem, Problem):
             return self.problem
-        place = repr(sorted(self.problem.taken(values).items()))
+        place = repr(sorted(self.problem.select(values).items()))
         if place not in self._latest:
             made = self.problem(seeds.key(self.seed, "problem"), values)
             check_problem(made)
@@ -113,7 +110,7 @@ class Recipe:
 
     def network_at(self, values: Mapping[str, Any], repetition: int) -> Any:
         """Return the network of a cell, drawn from a key that depends on its own coordinates alone."""
-        return self.network(start_key(self.seed, point_name(values), repetition), values)
+        return self.network(seeds.start_key(self.seed, point_name(values), repetition), values)
 
     def functions(self) -> list[Callable[..., Any]]:
         """Return the functions of the user's own that make what runs."""
@@ -169,14 +166,14 @@ class CellBlock(Block):
             "recipe": self.recipe.identity,
             "values": self.values,
             "starts": [asdict(start) for start in self.starts],
-            "descents": [asdict(descent) for descent in self.descents],
+            "descents": [{**asdict(descent), "optimizer": _DESCENT} for descent in self.descents],
             "flow": self.flow,
             "environment": environment,
             "format": FORMAT,
         }
         return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
-    def refuse_another_place(self) -> None:
+    def check_origin(self) -> None:
         """Raise `RuntimeError` where the functions are others than in the process that planned the block."""
         elsewhere = self.process != _PROCESS and self.codes is not None
         if elsewhere and codes_of(self.recipe) != self.codes:
@@ -191,7 +188,7 @@ class CellBlock(Block):
             held_out=None,
             probes=self.recipe.probes,
             flow=self.recipe.flow | options,
-            optimizer=lambda said: self.recipe.optimizer,
+            optimizers=(self.recipe.optimizer,),
         )
 
 
@@ -216,17 +213,17 @@ def planned_cells(recipe: Recipe, grid: Grid, attrs: Mapping[str, str]) -> Plann
 
     Raises `ValueError` for a point where these cannot be made, or do not go together.
     """
-    descents = tuple(Descent(_DESCENT, rate, grid.steps, grid.repetitions) for rate in grid.learning_rates)
+    descents = tuple(Descent(0, rate, grid.steps, grid.repetitions) for rate in grid.learning_rates)
     codes, placed, bounds = codes_of(recipe), [], []
     for index, values in grid.points():
-        shapes, found = _tried(recipe, values)
+        shapes, found = _check_point(recipe, values)
         bounds.append(found)
         placed += _blocks(recipe, values, index, grid, descents, shapes, codes)
     layout = Layout(
         axes={name: (name, values) for name, values in grid.axes.items()},
         starts=grid.repetitions,
         flow=grid.flow,
-        descents=tuple(_asked(recipe, rate, grid.steps) for rate in grid.learning_rates),
+        descents=tuple(_planned_descent(recipe, rate, grid.steps) for rate in grid.learning_rates),
         labels={name: label for probe in recipe.probes for name, label in probe.label.columns().items()},
         attrs=attrs,
     )
@@ -234,9 +231,9 @@ def planned_cells(recipe: Recipe, grid: Grid, attrs: Mapping[str, str]) -> Plann
     return Planned(layout, {"sharpness_lower_bound": lower, "sharpness_upper_bound": upper}, tuple(placed))
 
 
-def _asked(recipe: Recipe, learning_rate: float, steps: int) -> Asked:
+def _planned_descent(recipe: Recipe, learning_rate: float, steps: int) -> PlannedDescent:
     optimizer = as_descent(recipe.optimizer(learning_rate))
-    return Asked.of(DYNAMICS.name_of(type(optimizer)), optimizer, learning_rate, steps)
+    return PlannedDescent.of(DYNAMICS.name_of(type(optimizer)), optimizer, learning_rate, steps)
 
 
 def _blocks(
@@ -247,17 +244,22 @@ def _blocks(
     descents: tuple[Descent, ...],
     shapes: str,
     codes: str | None,
+    *,
+    starts_beside_descents: int = 16,
 ) -> Iterator[Placed]:
-    """Yield the blocks of a point, cut at the same repetitions however many there are."""
+    """Yield the blocks of a point, cut at the same repetitions however many there are.
+
+    Descents run as a batch, and a block holds so many starts; flows run one by one.
+    """
     starts = [Start(point_name(values), repetition, {}) for repetition in range(grid.repetitions)]
-    most = _STARTS_BESIDE_DESCENTS if descents else 1
+    most = starts_beside_descents if descents else 1
     for first in range(0, len(starts), most):
         some = tuple(starts[first : first + most])
         cost = float(len(some))
         yield Placed(CellBlock(recipe, values, some, descents, grid.flow, cost, shapes, codes), (index,) * len(some))
 
 
-def _tried(recipe: Recipe, values: dict[str, Any]) -> tuple[str, tuple[float, float]]:
+def _check_point(recipe: Recipe, values: dict[str, Any]) -> tuple[str, tuple[float, float]]:
     """Return what programs depend on at a point, and the bounds of Theorem 2 there, NaN where it does not speak."""
     try:
         problem, network = recipe.problem_at(values), recipe.network_at(values, 0)

@@ -12,46 +12,40 @@ from ..scenarios.runner import environment
 if TYPE_CHECKING:
     from distributed import Client
 
-_SECONDS_FOR_AN_ANSWER = 10
-SECONDS_FOR_A_WORKER = 60
-# What a scheduler says first is announced by its length, eight bytes, and is short.
-_LONGEST_GREETING = 2**24
-
 
 class ClusterError(RuntimeError):
     """A Dask cluster that cannot be used: the message says why, and what to do instead."""
 
 
-def connected(address: str, told: Callable[[str], None]) -> "Client":
-    """Return a client of the cluster at this address; `told` hears what is waited for.
+def connect(address: str, notify: Callable[[str], None]) -> "Client":
+    """Return a client of the cluster at this address; `notify` is called with what is waited for.
 
     Raises `ClusterError` for one that cannot be used, `ModuleNotFoundError` without the package.
     """
     client = _client(address)
     try:
-        await_a_worker(client, told)
-        _refuse_other_versions(client)
+        await_a_worker(client, notify)
+        _check_versions(client)
     except BaseException:
         client.close()
         raise
     return client
 
 
-def await_a_worker(client: "Client", told: Callable[[str], None]) -> None:
+def await_a_worker(client: "Client", notify: Callable[[str], None], *, seconds: int = 60) -> None:
     """Wait for a worker where there is none, and say so. Raises `ClusterError` where none comes."""
     if client.scheduler_info()["workers"]:
         return
-    told(f"the cluster has no workers; waiting {SECONDS_FOR_A_WORKER} seconds for one")
+    notify(f"the cluster has no workers; waiting {seconds} seconds for one")
     try:
-        client.wait_for_workers(1, timeout=SECONDS_FOR_A_WORKER)
+        client.wait_for_workers(1, timeout=seconds)
     except (TimeoutError, OSError):
-        message = (
-            f"no worker within {SECONDS_FOR_A_WORKER} seconds; start some (dask worker ADDRESS) and run this again"
-        )
+        message = f"no worker within {seconds} seconds; start some (dask worker ADDRESS) and run this again"
         raise ClusterError(message) from None
 
 
-def _client(address: str) -> "Client":
+def _client(address: str, *, seconds: float = 10) -> "Client":
+    """Return a client whose scheduler answered within some seconds."""
     from distributed import Client
     from distributed.comm.addressing import get_address_host_port, parse_address
 
@@ -62,12 +56,12 @@ def _client(address: str) -> "Client":
     # What becomes of the connection is said in one message, not in tracebacks on the way.
     logging.getLogger("distributed").setLevel(logging.CRITICAL)
     if parse_address(address)[0] == "tcp":
-        _refuse_another_service(*place)
+        _check_service(*place, seconds)
     client = Client.__new__(Client)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of other versions, which are refused below
-            client.__init__(address, timeout=_SECONDS_FOR_AN_ANSWER, set_as_default=False)
+            client.__init__(address, timeout=seconds, set_as_default=False)
     except OSError as error:
         raise ClusterError(f"no answer ({error}); start a scheduler, or leave the option out") from None
     except Exception:  # whatever comes of a protocol that is another one
@@ -76,10 +70,13 @@ def _client(address: str) -> "Client":
     return client
 
 
-def _refuse_another_service(host: str, port: int) -> None:
-    """Raise `ClusterError` for what listens there and does not greet as a scheduler does, for which Dask would wait."""
+def _check_service(host: str, port: int, seconds: float) -> None:
+    """Raise `ClusterError` for what listens there and does not greet as a scheduler does, for which Dask would wait.
+
+    A scheduler announces what it says first by its length in eight bytes, and that is short.
+    """
     try:
-        connection = socket.create_connection((host, port), _SECONDS_FOR_AN_ANSWER)
+        connection = socket.create_connection((host, port), seconds)
     except OSError:
         return  # as it may be about to start
     with connection:
@@ -87,7 +84,7 @@ def _refuse_another_service(host: str, port: int) -> None:
             (length,) = struct.unpack("<Q", connection.recv(8, socket.MSG_WAITALL))
         except (OSError, struct.error):
             raise _not_a_scheduler() from None
-    if not 0 < length < _LONGEST_GREETING:
+    if not 0 < length < 2**24:
         raise _not_a_scheduler()
 
 
@@ -98,7 +95,7 @@ def _not_a_scheduler() -> ClusterError:
     )
 
 
-def _refuse_other_versions(client: "Client") -> None:
+def _check_versions(client: "Client") -> None:
     """Raise `ClusterError` where a worker has other versions, of Python or of a package, than this process has."""
     here = environment()
     try:

@@ -1,9 +1,8 @@
 """What a block is worth: the flow and the descents from all of its starts, measured at their ends."""
 
-import json
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal, NamedTuple
 
 import equinox as eqx
 import jax
@@ -14,15 +13,23 @@ from threadpoolctl import threadpool_limits
 from ..batch import descend_lanes
 from ..dynamics import Descent, Outcome, as_descent, descend, integrate, objective_floor
 from ..networks import stacked, unstacked, weight_dtype
-from ..results.quantities import MEASURES
+from ..results.quantities import MEASURES, NOT_ASKED
 from ..scenarios.runner import environment
-from .critical import brackets
-from .measures import arrival, distance, measured, probed, risk_of, sharpness_of
+from ..scenarios.sweep_settings import CriticalSettings
+from .measures import critical_brackets, distance, measure, measure_probes, risk_of, settled_outcome, sharpness_of
 from .work import Block
 
-Arrays = dict[str, np.ndarray]
-NO_OUTCOME = -1
-_MOST_STRUCTURES = 16
+Kind = Literal["initial", "flow", "descent", "critical"]
+
+
+class Column(NamedTuple):
+    """One quantity of a block: of its starts, of the ends of their flows or descents, or of their bisections."""
+
+    of: Kind
+    quantity: str
+
+
+Arrays = dict[Column, np.ndarray]
 
 
 @dataclass(frozen=True)
@@ -53,7 +60,7 @@ def compute(block: Block, expected: dict[str, Any]) -> BlockResult:
 
     _make_room(block.structure)
     try:
-        _refuse_another_place(block, expected)
+        _check_environment(block, expected)
         # Several processes that each have their matrices decomposed by all cores wait for one another a hundred times
         # as long as the decompositions take.
         with threadpool_limits(1, "blas"):
@@ -67,30 +74,29 @@ def given_up(block: Block, message: str) -> BlockResult:
     return BlockResult(_nothing(block), [Failure(start.describe(), message) for start in block.starts])
 
 
-def _refuse_another_place(block: Block, expected: dict[str, Any]) -> None:
+def _check_environment(block: Block, expected: dict[str, Any]) -> None:
     """Refuse to compute what would be stored under the name of something else."""
     for name, value in environment().items():
         if value != expected.get(name):
             raise RuntimeError(f"the worker has {name} {value}, and the run was started with {expected.get(name)}")
-    block.refuse_another_place()
+    block.check_origin()
 
 
 def _nothing(block: Block) -> Arrays:
-    """Return the arrays of a block before anything is known: NaN, `NO_OUTCOME` and no steps."""
+    """Return the arrays of a block before anything is known: NaN, `NOT_ASKED` and no steps."""
     count, rates = len(block.starts), len(block.descents)
     known = (*MEASURES, "test_risk") if block.holds_out else MEASURES
-    quantities: dict[str, tuple[tuple[int, ...], tuple[str, ...]]] = {"initial": ((count,), known)}
+    columns = [Column("initial", name) for name in known]
     if block.flow:
-        quantities["flow"] = ((count,), ("outcome", "steps", "time", *known))
+        columns += [Column("flow", name) for name in ("outcome", "steps", "time", *known)]
     if rates:
-        quantities["descent"] = ((count, rates), ("outcome", "steps", "distance_to_flow", *known))
+        columns += [Column("descent", name) for name in ("outcome", "steps", "distance_to_flow", *known)]
     if block.critical is not None:
-        quantities["critical_learning_rate"] = ((count,), ("lower", "upper"))
-    whole = {"outcome": NO_OUTCOME, "steps": 0}
+        columns += [Column("critical", f"learning_rate_{end}") for end in ("lower", "upper")]
+    whole = {"outcome": NOT_ASKED, "steps": 0}
     return {
-        f"{kind}_{name}": np.full(shape, whole.get(name, np.nan))
-        for kind, (shape, names) in quantities.items()
-        for name in names
+        column: np.full((count, rates) if column.of == "descent" else count, whole.get(column.quantity, np.nan))
+        for column in columns
     }
 
 
@@ -98,20 +104,20 @@ def _nothing(block: Block) -> Arrays:
 class _End:
     """The end of one descent: its start and learning rate by number, what is known, and the network if there is one."""
 
-    lane: tuple[int, int]
+    place: tuple[int, int]
     facts: dict[str, Any]
     network: eqx.Module | None
 
 
-_compiled: set[str] = set()
+_compiled: set[Hashable] = set()
 
 
-def _make_room(structure: str) -> None:
+def _make_room(structure: Hashable, *, most: int = 16) -> None:
     """Let go of compiled programs before there are more of them than a process may hold.
 
     Each takes hundreds of memory maps, of which Linux allows 65 530; beyond, the compiler takes the process down.
     """
-    if structure not in _compiled and len(_compiled) >= _MOST_STRUCTURES:
+    if structure not in _compiled and len(_compiled) >= most:
         jax.clear_caches()
         _compiled.clear()
     _compiled.add(structure)
@@ -126,7 +132,7 @@ class _Work:
         self.failures: list[Failure] = []
         made = block.materials()
         self.problem, self.held_out, self.probes = made.problem, made.held_out, made.probes
-        self.flow_options, self.stopping, self.optimizer = made.flow, made.flow["stopping"], made.optimizer
+        self.flow_options, self.stopping, self.optimizers = made.flow, made.flow["stopping"], made.optimizers
         drawn = [self._attempt(start.describe(), lambda start=start: made.network(start)) for start in block.starts]
         self.networks = {row: network for row, network in enumerate(drawn) if network is not None}
 
@@ -139,8 +145,8 @@ class _Work:
         ends = {row: self._flow(row) if self.block.flow else None for row in self.networks}
         for end in self._descents():
             self._attempt(
-                self._cell_of_descent(end.lane),
-                lambda end=end: self._note("descent", end.lane, end.facts, end.network, ends[end.lane[0]]),
+                self._cell_of_descent(end.place),
+                lambda end=end: self._note("descent", end.place, end.facts, end.network, ends[end.place[0]]),
             )
         if self.block.critical is not None:
             self._critical_rates(self.block.critical)
@@ -151,54 +157,55 @@ class _Work:
 
     def _flow(self, row: int) -> eqx.Module | None:
         """Integrate the flow from one start; return its end, `None` where there is none."""
-        return self._attempt(f"{self._cell(row)}, flow", lambda: self._flowed(row))
 
-    def _flowed(self, row: int) -> eqx.Module | None:
-        run = integrate(self.networks[row], self.problem, ts=np.empty(0), **self.flow_options)
-        end = None if run.outcome == Outcome.DIVERGED else run.network
-        self._note("flow", row, {"outcome": run.outcome, "steps": run.steps, "time": run.time}, end)
-        return end
+        def attempt() -> eqx.Module | None:
+            run = integrate(self.networks[row], self.problem, ts=np.empty(0), **self.flow_options)
+            end = None if run.outcome == Outcome.DIVERGED else run.network
+            self._note("flow", row, {"outcome": run.outcome, "steps": run.steps, "time": run.time}, end)
+            return end
+
+        return self._attempt(f"{self._cell(row)}, flow", attempt)
 
     def _descents(self) -> list[_End]:
         """Run gradient descent for every start and learning rate that goes with it."""
-        lanes = [
+        places = [
             (row, column)
             for column, descent in enumerate(self.block.descents)
             for row, start in enumerate(self.block.starts)
             if row in self.networks and start.repetition < descent.repetitions
         ]
-        return self._together_or_alone(self._descended, lanes, self._cell_of_descent) if lanes else []
+        return self._together_or_alone(self._descend, places, self._cell_of_descent) if places else []
 
-    def _cell_of_descent(self, lane: tuple[int, int]) -> str:
-        return f"{self._cell(lane[0])}, learning rate {self.block.descents[lane[1]].learning_rate}"
+    def _cell_of_descent(self, place: tuple[int, int]) -> str:
+        return f"{self._cell(place[0])}, learning rate {self.block.descents[place[1]].learning_rate}"
 
-    def _descended(self, lanes: list[tuple[int, int]]) -> list[_End]:
+    def _descend(self, places: list[tuple[int, int]]) -> list[_End]:
         """Run descents together, those of one optimizer at a time."""
-        by_optimizer: dict[str, list[tuple[int, int]]] = {}
-        for lane in lanes:
-            by_optimizer.setdefault(json.dumps(self.block.descents[lane[1]].optimizer), []).append(lane)
-        return [end for group in by_optimizer.values() for end in self._descended_alike(group)]
+        by_optimizer: dict[int, list[tuple[int, int]]] = {}
+        for place in places:
+            by_optimizer.setdefault(self.block.descents[place[1]].optimizer, []).append(place)
+        return [end for group in by_optimizer.values() for end in self._descend_together(group)]
 
-    def _descended_alike(self, lanes: list[tuple[int, int]]) -> list[_End]:
-        if self._ends_alone(lanes):
-            return [self._descended_alone(lane) for lane in lanes]
-        asked = [self.block.descents[column] for _, column in lanes]
+    def _descend_together(self, places: list[tuple[int, int]]) -> list[_End]:
+        if self._ends_alone(places):
+            return [self._descend_alone(place) for place in places]
+        descents = [self.block.descents[column] for _, column in places]
         run = descend_lanes(
-            stacked([self.networks[row] for row, _ in lanes]),
+            stacked([self.networks[row] for row, _ in places]),
             self.problem,
-            learning_rates=np.array([descent.learning_rate for descent in asked]),
-            steps=np.array([descent.steps for descent in asked]),
-            optimizer=self.optimizer(asked[0].optimizer),
-            floors=objective_floor(self.stopping, self.problem, self.networks[lanes[0][0]]),
+            learning_rates=np.array([descent.learning_rate for descent in descents]),
+            steps=np.array([descent.steps for descent in descents]),
+            optimizer=self.optimizers[descents[0].optimizer],
+            floors=objective_floor(self.stopping, self.problem, self.networks[places[0][0]]),
         )
         outcomes, steps = np.asarray(run.outcomes), np.asarray(run.steps)
-        ends = unstacked(run.networks, len(lanes))
+        ends = unstacked(run.networks, len(places))
         return [
-            _End(lane, {"outcome": outcome, "steps": count}, None if outcome == Outcome.DIVERGED else end)
-            for lane, outcome, count, end in zip(lanes, outcomes, steps, ends, strict=True)
+            _End(place, {"outcome": outcome, "steps": count}, None if outcome == Outcome.DIVERGED else end)
+            for place, outcome, count, end in zip(places, outcomes, steps, ends, strict=True)
         ]
 
-    def _ends_alone(self, lanes: list[tuple[int, int]]) -> bool:
+    def _ends_alone(self, places: list[tuple[int, int]]) -> bool:
         """Tell whether descents end by a criterion of the flow's that kernels do not know.
 
         That is a margin or an angle, and anything early where a step sees a minibatch alone.
@@ -206,21 +213,21 @@ class _Work:
         stopping = self.stopping
         if stopping is None or not stopping.ends_early:
             return False
-        sampled = any(self._descent(column).minibatches() is not None for _, column in lanes)
+        sampled = any(self._descent(column).minibatches() is not None for _, column in places)
         return sampled or stopping.margin is not None or stopping.direction is not None
 
     def _descent(self, column: int) -> Descent:
-        asked = self.block.descents[column]
-        return as_descent(self.optimizer(asked.optimizer)(asked.learning_rate))
+        planned = self.block.descents[column]
+        return as_descent(self.optimizers[planned.optimizer](planned.learning_rate))
 
-    def _descended_alone(self, lane: tuple[int, int]) -> _End:
+    def _descend_alone(self, place: tuple[int, int]) -> _End:
         """Run a descent that ends by the criterion of the flow, one after the other."""
-        row, column = lane
-        asked, optimizer = self.block.descents[column], self._descent(column)
-        options = {"optimizer": optimizer, "steps": asked.steps, "record_steps": [asked.steps]}
+        row, column = place
+        steps = self.block.descents[column].steps
+        options = {"optimizer": self._descent(column), "steps": steps, "record_steps": [steps]}
         run = descend(self.networks[row], self.problem, stopping=self.stopping, **options)
         facts = {"outcome": run.outcome, "steps": run.steps}
-        return _End(lane, facts, None if run.outcome == Outcome.DIVERGED else run.network)
+        return _End(place, facts, None if run.outcome == Outcome.DIVERGED else run.network)
 
     def _together_or_alone(self, run: Callable[[list], list], entries: list, cell: Callable[[Any], str]) -> list:
         """Return `run(entries)`; where that raises, the same one by one, which shows whose fault it is."""
@@ -230,19 +237,19 @@ class _Work:
             found = [self._attempt(cell(entry), lambda entry=entry: run([entry])) for entry in entries]
             return [result for results in found if results is not None for result in results]
 
-    def _critical_rates(self, asked: dict[str, Any]) -> None:
-        def bracketed(rows: list[int]) -> list[tuple[int, tuple[float, float]]]:
+    def _critical_rates(self, settings: CriticalSettings) -> None:
+        def bisect(rows: list[int]) -> list[tuple[int, tuple[float, float]]]:
             networks = [self.networks[row] for row in rows]
-            return list(zip(rows, brackets(networks, self.problem, self.stopping, asked), strict=True))
+            return list(zip(rows, critical_brackets(networks, self.problem, self.stopping, settings), strict=True))
 
         def cell(row: int) -> str:
             return f"{self._cell(row)}, critical learning rate"
 
-        for row, (lower, upper) in self._together_or_alone(bracketed, list(self.networks), cell):
-            self._set("critical_learning_rate", row, {"lower": lower, "upper": upper})
+        for row, (lower, upper) in self._together_or_alone(bisect, list(self.networks), cell):
+            self._set("critical", row, {"learning_rate_lower": lower, "learning_rate_upper": upper})
 
     def _note(
-        self, kind: str, place: Any, facts: dict[str, Any], network: eqx.Module | None, reference: Any = None
+        self, kind: Kind, place: Any, facts: dict[str, Any], network: eqx.Module | None, reference: Any = None
     ) -> None:
         """Write down the `facts` about a run, and the measures of its end, NaN without one."""
         values = {} if network is None else self._measured(network)
@@ -250,9 +257,9 @@ class _Work:
             values["distance_to_flow"] = distance(network, reference)
         verdict = values.pop("verdict", Outcome.RUNNING)
         if kind == "descent" and network is not None:
-            arrived = arrival(self.networks[place[0]], network, self.problem, self.stopping, verdict)
-            stays = arrived != Outcome.CONVERGED or not self._leaves(place[1], network, values["sharpness"])
-            facts = facts | ({"outcome": arrived} if arrived != Outcome.RUNNING and stays else {})
+            outcome = settled_outcome(self.networks[place[0]], network, self.problem, self.stopping, verdict)
+            stays = outcome != Outcome.CONVERGED or not self._leaves(place[1], network, values["sharpness"])
+            facts = facts | ({"outcome": outcome} if outcome != Outcome.RUNNING and stays else {})
         self._set(kind, place, facts | values)
 
     def _leaves(self, column: int, network: eqx.Module, sharpness: float) -> bool:
@@ -261,20 +268,17 @@ class _Work:
         digits = float(jnp.finfo(weight_dtype(network)).eps) ** 0.5
         return threshold is not None and sharpness > float(threshold) * (1 + digits)
 
-    def _set(self, kind: str, place: Any, values: dict[str, Any]) -> None:
+    def _set(self, kind: Kind, place: Any, values: dict[str, Any]) -> None:
         for name, value in values.items():
-            self._array(f"{kind}_{name}", kind, np.shape(value))[place] = value
-
-    def _array(self, name: str, kind: str, shape: tuple[int, ...]) -> np.ndarray:
-        """Return the array of this name, made where what a probe measures has a `shape` that was not known before."""
-        if name not in self.arrays:
-            rates = (len(self.block.descents),) if kind == "descent" else ()
-            self.arrays[name] = np.full((len(self.block.starts), *rates, *shape), np.nan)
-        return self.arrays[name]
+            column = Column(kind, name)
+            if column not in self.arrays:  # of a probe, whose shape was not known before
+                rates = (len(self.block.descents),) if kind == "descent" else ()
+                self.arrays[column] = np.full((len(self.block.starts), *rates, *np.shape(value)), np.nan)
+            self.arrays[column][place] = value
 
     def _measured(self, network: eqx.Module) -> dict[str, Any]:
-        values = measured(network, self.problem, self.stopping) | {"sharpness": sharpness_of(network, self.problem)}
-        values |= probed(self.probes, network, self.problem, jnp.asarray(values["gradient_norm"]))
+        values = measure(network, self.problem, self.stopping) | {"sharpness": sharpness_of(network, self.problem)}
+        values |= measure_probes(self.probes, network, self.problem, jnp.asarray(values["gradient_norm"]))
         return values if self.held_out is None else values | {"test_risk": risk_of(network, self.held_out)}
 
     def _attempt(self, cell: str, run: Callable[[], Any]) -> Any:

@@ -1,7 +1,8 @@
 """What the blocks of a sweep found, as one labelled data set over (grid, repetition, run)."""
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -16,35 +17,35 @@ from ..scenarios.reading import resolved
 from ..scenarios.record import labels_of
 from ..scenarios.scenario import Scenario
 from .compute import Arrays, Failure
-from .grid import axis_names
 
 if TYPE_CHECKING:
     import xarray
 
 REPETITION = "repetition"
+RESERVED = ("repetition", "run", "dynamics", "learning_rate", "stability_threshold", "threshold_of")
 Labels = Mapping[str, Label]
 # What blocks say of a run beside what they measure at its end.
 _OF_A_RUN = {"outcome": "outcome", "steps": "steps", "time": "end_time", "distance_to_flow": "distance_to_flow"}
 
 
 @dataclass(frozen=True)
-class Asked:
-    """A descent that is asked for: the run that it is, its number of steps, and how much time one of them takes."""
+class PlannedDescent:
+    """A descent of a sweep: the run that it is, its number of steps, and how much time one of them takes."""
 
     run: Run
     steps: int
     time_of_step: float
 
     @classmethod
-    def of(cls, dynamics: str, optimizer: Descent, learning_rate: float, steps: int) -> "Asked":
-        """Return what is asked for by an optimizer called `dynamics`, made for a learning rate."""
+    def of(cls, dynamics: str, optimizer: Descent, learning_rate: float, steps: int) -> "PlannedDescent":
+        """Return the descent of an optimizer called `dynamics`, made for a learning rate."""
         run = Run(dynamics, learning_rate, own_edge=own_edge_of(optimizer, learning_rate))
         return cls(run, steps, float(optimizer.time_of_step()))
 
 
 @dataclass(frozen=True)
 class Layout:
-    """What the results of a sweep stand over, and what is said of them.
+    """What the results of a sweep stand over, and their attributes.
 
     `axes` holds under the name of each dimension of the grid what it is and its values, `starts` is the number of
     repetitions, and `descents` are the descents as blocks have them.
@@ -53,7 +54,7 @@ class Layout:
     axes: Mapping[str, tuple[str, tuple[Any, ...]]]
     starts: int
     flow: bool
-    descents: tuple["Asked", ...]
+    descents: tuple[PlannedDescent, ...]
     labels: Labels
     attrs: Mapping[str, str]
 
@@ -72,7 +73,7 @@ def layout_of(scenario: Scenario) -> Layout:
         starts=sweep.starts,
         flow=sweep.flow,
         descents=tuple(
-            Asked.of(entry.optimizer.kind, entry.optimizer.make()(rate), rate, entry.steps)
+            PlannedDescent.of(entry.optimizer.kind, entry.optimizer.make()(rate), rate, entry.steps)
             for entry in sweep.descent
             for rate in entry.learning_rates
         ),
@@ -81,20 +82,30 @@ def layout_of(scenario: Scenario) -> Layout:
     )
 
 
-def sweep_dataset(layout: Layout, tables: Arrays, known: Arrays, failures: Sequence[Failure]) -> "xarray.Dataset":
+def axis_names(scenario: Scenario) -> dict[str, str]:
+    """Return for every axis its short name: the last part of its key, or all of it where that is taken."""
+    axes = scenario.sweep.over if scenario.sweep else {}
+    short = {key: key.rpartition(".")[2] for key in axes}
+    count = Counter([*short.values(), *RESERVED])
+    return {key: name if count[name] == 1 else key.replace(".", "_") for key, name in short.items()}
+
+
+def sweep_dataset(
+    layout: Layout, tables: Arrays, known: Mapping[str, np.ndarray], failures: Sequence[Failure]
+) -> "xarray.Dataset":
     """Return everything that is known of a sweep.
 
-    `initial_*` stand over (grid, repetition); outcome, steps, times and `final_*` over (grid, repetition, run), the
-    flow first and then the descents by learning rate; what is `known` of the data over the grid alone. `tables` are
-    those of the blocks, and what was asked for and the cells that failed become attributes, as JSON.
+    `initial_*` and `critical_*` stand over (grid, repetition); outcome, steps, times and `final_*` over (grid,
+    repetition, run), the flow first and then the descents by learning rate; what is `known` of the data over the grid
+    alone. `tables` are those of the blocks; the descents and the cells that failed become attributes, as JSON.
     """
     import xarray
 
     grid = tuple(layout.axes)
-    starts = {name: tables[name] for name in sorted(tables) if not name.startswith(("flow_", "descent_"))}
-    variables = {
-        name: _over((*grid, REPETITION), name.removeprefix("initial_"), values, name, layout.labels)
-        for name, values in starts.items()
+    variables: dict[str, Any] = {
+        f"{kind}_{name}": _over((*grid, REPETITION), name, values, f"{kind}_{name}", layout.labels)
+        for (kind, name), values in sorted(tables.items(), key=lambda item: item[0])
+        if kind in ("initial", "critical")
     }
     variables |= _of_runs(layout, tables, (*grid, REPETITION, RUN))
     variables |= {name: (grid, values, attributes(name)) for name, values in known.items()}
@@ -102,19 +113,19 @@ def sweep_dataset(layout: Layout, tables: Arrays, known: Arrays, failures: Seque
         name: (name, _coordinate(values), {"long_name": key, "units": "1"})
         for name, (key, values) in layout.axes.items()
     }
-    runs = [*([FLOW] if layout.flow else []), *(asked.run for _, asked in _in_order(layout))]
+    runs = [*([FLOW] if layout.flow else []), *(descent.run for _, descent in _in_order(layout))]
     count = {"long_name": "number of the initialization", "units": "1"}
     coordinates |= {REPETITION: (REPETITION, np.arange(layout.starts), count), **run_coordinates(runs)}
     attrs = {**layout.attrs, "failures": json.dumps([asdict(one) for one in failures])}
     return xarray.Dataset(variables, coordinates, attrs)
 
 
-def _in_order(layout: Layout) -> list[tuple[int, Asked]]:
-    """Return of every descent its column in the blocks, and what is asked for.
+def _in_order(layout: Layout) -> list[tuple[int, PlannedDescent]]:
+    """Return every descent after its column in the blocks.
 
     Those of one optimizer stand together, by learning rate.
     """
-    runs = [asked.run for asked in layout.descents]
+    runs = [descent.run for descent in layout.descents]
     kinds = list(dict.fromkeys(run.dynamics for run in runs))
     places = [(kinds.index(run.dynamics), run.learning_rate or 0.0) for run in runs]
     order = sorted(range(len(runs)), key=lambda column: places[column])
@@ -124,24 +135,20 @@ def _in_order(layout: Layout) -> list[tuple[int, Asked]]:
 def _of_runs(layout: Layout, tables: Arrays, dims: tuple[str, ...]) -> dict[str, Any]:
     """Return the variables over `dims`, of which the last is that of the runs."""
     axis, columns = len(dims) - 1, [column for column, _ in _in_order(layout)]
-    kinds = {"flow_": lambda values: np.expand_dims(values, axis), "descent_": lambda v: np.take(v, columns, axis)}
-    parts = {
-        prefix: {name.removeprefix(prefix): of(values) for name, values in tables.items() if name.startswith(prefix)}
-        for prefix, of in kinds.items()
-    }
+    flow = {name: np.expand_dims(values, axis) for (kind, name), values in tables.items() if kind == "flow"}
+    descent = {name: np.take(values, columns, axis) for (kind, name), values in tables.items() if kind == "descent"}
     if columns:
-        descent = parts["descent_"]
         made = np.where(descent["outcome"] == NOT_ASKED, np.nan, descent["steps"])
-        descent["time"] = np.array([asked.time_of_step for _, asked in _in_order(layout)]) * made
-    parts = [part for part in parts.values() if part]
+        descent["time"] = np.array([planned.time_of_step for _, planned in _in_order(layout)]) * made
+    parts = [part for part in (flow, descent) if part]
     variables: dict[str, Any] = {
-        _name(name): _over(dims, name, _beside(parts, name, axis), _name(name), layout.labels)
+        _name(name): _over(dims, name, _join(parts, name, axis), _name(name), layout.labels)
         for name in sorted({name for part in parts for name in part})
     }
     if parts:
-        steps = [asked.steps for _, asked in _in_order(layout)]
-        asked = np.array([*([NOT_ASKED] if layout.flow else []), *steps], int)
-        variables["steps_asked"] = (RUN, asked, attributes("steps_asked"))
+        steps = [planned.steps for _, planned in _in_order(layout)]
+        steps = np.array([*([NOT_ASKED] if layout.flow else []), *steps], int)
+        variables["steps_asked"] = (RUN, steps, attributes("steps_asked"))
     return variables
 
 
@@ -155,7 +162,7 @@ def _name(name: str) -> str:
     return _OF_A_RUN.get(name, f"final_{name}")
 
 
-def _beside(parts: Iterable[Arrays], name: str, axis: int) -> np.ndarray:
+def _join(parts: Sequence[dict[str, np.ndarray]], name: str, axis: int) -> np.ndarray:
     """Return one quantity of all runs along an axis, NaN for those that do not have it."""
     (inner,) = {part[name].shape[axis + 1 :] for part in parts if name in part}
     return np.concatenate(

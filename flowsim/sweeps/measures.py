@@ -1,28 +1,30 @@
-"""What is measured of a network where a run begins or ends."""
+"""What is measured of a network where a run begins or ends, and between which learning rates descent fails."""
+
+import math
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 
+from ..batch import descend_lanes
 from ..curvature import sharpness
-from ..dynamics import Stopping, first_verdict, settled_verdict, stopping_for
-from ..networks import split, weight_dtype
+from ..dynamics import Outcome, Stopping, first_verdict, settled_verdict, stopping_for
+from ..networks import split, stacked, unstacked, weight_dtype
 from ..networks.norms import norm
 from ..probes import Moment, Probe, columns_of
 from ..problems import Problem
 from ..runtime.compiling import compiled
-
-# At 105 weights both ways take 0.8 ms; at 230 Lanczos takes a third (linear networks) or a fifth (GELU) of the time.
-_DENSE_UP_TO = 128
+from ..scenarios.sweep_settings import CriticalSettings
 
 
-def measured(network: eqx.Module, problem: Problem, stopping: Stopping | None) -> dict[str, jax.Array]:
+def measure(network: eqx.Module, problem: Problem, stopping: Stopping | None) -> dict[str, jax.Array]:
     """Return what costs no more than a gradient; `verdict` is what `stopping` says here without second derivatives."""
-    return _measured(network, problem, stopping_for(stopping, problem, weight_dtype(network)))
+    return _measure(network, problem, stopping_for(stopping, problem, weight_dtype(network)))
 
 
 @compiled
-def _measured(network: eqx.Module, problem: Problem, stopping: Stopping) -> dict[str, jax.Array]:
+def _measure(network: eqx.Module, problem: Problem, stopping: Stopping) -> dict[str, jax.Array]:
     weights, rest = split(network)
     objective, gradient = jax.value_and_grad(lambda moved: problem.objective(eqx.combine(moved, rest)))(weights)
     gradient_norm = norm(gradient)
@@ -35,7 +37,7 @@ def _measured(network: eqx.Module, problem: Problem, stopping: Stopping) -> dict
     }
 
 
-def arrival(
+def settled_outcome(
     start: eqx.Module, network: eqx.Module, problem: Problem, stopping: Stopping | None, verdict: jax.Array
 ) -> int:
     """Return the outcome that `stopping` sees at the end of a run from `start`, given the first `verdict` there."""
@@ -44,7 +46,7 @@ def arrival(
 
 
 @compiled
-def probed(
+def measure_probes(
     probes: tuple[Probe, ...], network: eqx.Module, problem: Problem, gradient_norm: jax.Array
 ) -> dict[str, jax.Array]:
     """Return what probes measure at the end of a run, where there is neither a state of the dynamics nor a clock.
@@ -68,13 +70,43 @@ def distance(network: eqx.Module, other: eqx.Module) -> jax.Array:
     return norm(jax.tree.map(jnp.subtract, split(network)[0], split(other)[0]))
 
 
-def sharpness_of(network: eqx.Module, problem: Problem) -> float:
+def sharpness_of(network: eqx.Module, problem: Problem, *, dense_up_to: int = 128) -> float:
     """Return the sharpness, NaN where it cannot be certified.
 
-    A sweep asks for many: Lanczos, of which the program is longer and the run shorter, pays from fewer weights on.
+    A sweep needs many, so Lanczos, whose program is longer and whose run is shorter, pays from fewer weights on than
+    elsewhere, those beyond `dense_up_to`: at 105 weights both ways take 0.8 ms, at 230 Lanczos takes a third (linear
+    networks) or a fifth (GELU) of the time.
     """
     size = sum(leaf.size for leaf in jax.tree.leaves(split(network)[0]))
     try:
-        return float(sharpness(network, problem, dense=None if size <= _DENSE_UP_TO else False))
+        return float(sharpness(network, problem, dense=None if size <= dense_up_to else False))
     except RuntimeError:
         return float("nan")
+
+
+def critical_brackets(
+    networks: list[eqx.Module], problem: Problem, stopping: Stopping | None, settings: CriticalSettings
+) -> list[tuple[float, float]]:
+    """Return for every network the learning rates between which gradient descent begins to miss the minimum.
+
+    Bisection of the logarithm, all starts in step. Where the lowest rate already misses, both are zero and it;
+    where the highest reaches, it and infinity.
+    """
+    together, count = stacked(networks), len(networks)
+
+    def reaches(rates: np.ndarray) -> np.ndarray:
+        run = descend_lanes(together, problem, learning_rates=rates, steps=settings.steps)
+        excess = [measure(end, problem, stopping)["excess_risk"] for end in unstacked(run.networks, count)]
+        return (np.asarray(run.outcomes) != Outcome.DIVERGED) & (np.array(excess) <= settings.excess_risk)
+
+    lower, upper = np.full(count, settings.lowest), np.full(count, settings.highest)
+    fails, succeeds = ~reaches(lower), reaches(upper)
+    # A number of halvings that is the same for all, so that none depends on the others.
+    halvings = math.log2(math.log(settings.highest / settings.lowest) / math.log1p(settings.precision))
+    for _ in range(max(0, math.ceil(halvings))):
+        middle = np.sqrt(lower * upper)
+        reached = reaches(middle)
+        lower, upper = np.where(reached, middle, lower), np.where(reached, upper, middle)
+    lower, upper = np.where(fails, 0.0, lower), np.where(fails, settings.lowest, upper)
+    lower, upper = np.where(succeeds, settings.highest, lower), np.where(succeeds, np.inf, upper)
+    return list(zip(lower, upper, strict=True))

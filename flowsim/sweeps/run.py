@@ -9,13 +9,14 @@ import numpy as np
 
 from ..formatting import Progress, ProgressCallback
 from ..problems import LinearRegression
+from ..results.quantities import NOT_ASKED
+from ..scenarios.grid import Point, points
 from ..scenarios.runner import build_network, environment, read_data
 from ..scenarios.scenario import Scenario
 from ..theory import minimal_sharpness_bounds_of
 from .block import plan
-from .compute import NO_OUTCOME, Arrays, BlockResult, Failure
+from .compute import Arrays, BlockResult, Failure
 from .dataset import Layout, layout_of, sweep_dataset
-from .grid import Point, points
 from .store import BlockStore, Store
 from .work import Block, Placed
 from .workers import Workers
@@ -37,7 +38,7 @@ class Planned:
     """A sweep that nothing is computed of yet: its blocks, what is `known` of each point before, and its layout."""
 
     layout: Layout
-    known: Arrays
+    known: dict[str, np.ndarray]
     placed: tuple[Placed, ...]
 
 
@@ -50,14 +51,14 @@ def planned(scenario: Scenario, folder: Path) -> Planned:
 class SweepRun:
     """A sweep under way: what is found of it, and what is `missing`, the blocks by their addresses."""
 
-    def __init__(self, asked: Planned, store: Store):
-        self._asked, self._store = asked, store
+    def __init__(self, sweep: Planned, store: Store):
+        self._planned, self._store = sweep, store
         here = environment()
         store.tidy()
-        self._addresses = [part.block.address(here) for part in asked.placed]
+        self._addresses = [part.block.address(here) for part in sweep.placed]
         stored = {address: store.load(address) for address in self._addresses}
         self._found = {address: arrays for address, arrays in stored.items() if arrays is not None}
-        blocks = zip(self._addresses, asked.placed, strict=True)
+        blocks = zip(self._addresses, sweep.placed, strict=True)
         self.missing = {address: part.block for address, part in blocks if address not in self._found}
         self._total = sum(block.cost for block in self.missing.values())
         self._failures: list[Failure] = []
@@ -80,15 +81,16 @@ class SweepRun:
 
     def results(self) -> SweepResults:
         """Return the results, once nothing is missing."""
-        layout, failures = self._asked.layout, tuple(self._failures)
-        tables = _assembled(layout, self._asked.placed, [self._found[address] for address in self._addresses])
-        return SweepResults(sweep_dataset(layout, tables, self._asked.known, failures), failures)
+        layout, failures = self._planned.layout, tuple(self._failures)
+        tables = _assembled(layout, self._planned.placed, [self._found[address] for address in self._addresses])
+        return SweepResults(sweep_dataset(layout, tables, self._planned.known, failures), failures)
 
 
 def run_sweeps(sweeps: Iterable[SweepRun], workers: Workers, advanced: Callable[[SweepRun], None]) -> None:
     """Compute what is missing of `sweeps`, those that come first first, and what several of them miss only once.
 
-    `advanced` hears of a sweep when it begins, and whenever it came on. Raises `StoreError` as `SweepRun.receive`.
+    `advanced` is called with a sweep when it begins, and whenever a block of it is done. Raises `StoreError` as
+    `SweepRun.receive`.
     """
     under_way: list[SweepRun] = []
     addresses: dict[int, str] = {}
@@ -132,15 +134,15 @@ def _assembled(layout: Layout, placed: tuple[Placed, ...], results: list[Arrays]
     tables: Arrays = {}
     for part, arrays in zip(placed, results, strict=True):
         for row, (start, index) in enumerate(zip(part.block.starts, part.indices, strict=True)):
-            for name, values in arrays.items():
-                if name not in tables:
-                    empty = NO_OUTCOME if np.issubdtype(values.dtype, np.integer) else np.nan
-                    tables[name] = np.full((*layout.grid, layout.starts, *values.shape[1:]), empty, values.dtype)
-                tables[name][(*index, start.repetition)] = values[row]
+            for column, values in arrays.items():
+                if column not in tables:
+                    empty = NOT_ASKED if np.issubdtype(values.dtype, np.integer) else np.nan
+                    tables[column] = np.full((*layout.grid, layout.starts, *values.shape[1:]), empty, values.dtype)
+                tables[column][(*index, start.repetition)] = values[row]
     return tables
 
 
-def _of_points(scenario: Scenario, folder: Path) -> Arrays:
+def _of_points(scenario: Scenario, folder: Path) -> dict[str, np.ndarray]:
     """Return what the data and the depth of every point say before anything moves."""
     rows = [_of_point(point, folder) for point in points(scenario)]
     assert scenario.sweep is not None

@@ -5,12 +5,12 @@ import io
 import zipfile
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, cast
 
 import numpy as np
 
 from ..results.store import StoreError, refuse_unwritable, remove_temporaries, write_atomically
-from .compute import Arrays
+from .compute import Arrays, Column, Kind
 
 # Every file starts with the SHA-256 of its address and of the rest, an NPZ archive.
 _DIGEST = hashlib.sha256().digest_size
@@ -85,7 +85,8 @@ class BlockStore:
         """Write the arrays of a block. Raises `StoreError` where the system refuses."""
         written = io.BytesIO()
         # Before NumPy 2.2 the option allow_pickle would be stored as an array of that name.
-        np.savez(written, **arrays)  # pyright: ignore[reportArgumentType]
+        named = {f"{column.of}_{column.quantity}": values for column, values in arrays.items()}
+        np.savez(written, **named)  # pyright: ignore[reportArgumentType]
         content = _digest(address, written.getvalue()) + written.getvalue()
         write_atomically(self._path(address), lambda path: _write(path, content))
 
@@ -101,9 +102,16 @@ def _arrays_in(archive: bytes) -> Arrays | None:
     """Return the arrays of an NPZ archive, `None` for anything else, Python objects among the arrays included."""
     try:
         file = np.load(io.BytesIO(archive), allow_pickle=False)
-        return dict(file) if isinstance(file, np.lib.npyio.NpzFile) else None
+        if not isinstance(file, np.lib.npyio.NpzFile):
+            return None
+        return {_column(name): values for name, values in file.items()}
     except (ValueError, OSError, EOFError, RuntimeError, zipfile.BadZipFile):
         return None
+
+
+def _column(name: str) -> Column:
+    kind, _, quantity = name.partition("_")
+    return Column(cast(Kind, kind), quantity)
 
 
 def _write(path: Path, content: bytes) -> None:

@@ -16,7 +16,7 @@ import numpy as np
 
 from ..dynamics import Descent, GradientDescent, Stopping
 from ..dynamics.descent import check_learning_rate
-from ..formatting import Progress, ProgressCallback, ProgressReporter, check_progress, report_progress
+from ..formatting import Progress, ProgressCallback, check_progress, report_progress
 from ..formatting.presentation import Drawn, view_of
 from ..probes import Probe, probe_of
 from ..problems import Problem, check_problem
@@ -24,6 +24,7 @@ from ..results import BLOCKS
 from ..results.sweep_folder import sweep_folder
 from ..runtime.identity import digest_of, identity_of
 from ..scenarios.sweep_settings import MOST_CELLS
+from ..scenarios.values import MOST_STEPS
 from ..solvers.field import check_step_count
 from . import workers
 from .cells import FLOW_OPTIONS, Grid, Maker, Recipe, planned_cells
@@ -36,7 +37,6 @@ if TYPE_CHECKING:
     import xarray
 
 RATE = "learning_rate"
-_MOST_STEPS = 2**30 - 1
 # What the data set calls other things.
 _TAKEN = {"key", "repetition", "run", "dynamics", "outcome", "steps", "time", "end_time", "steps_asked"}
 _TAKEN |= {"distance_to_flow", "sharpness_lower_bound", "sharpness_upper_bound", "stability_threshold", "threshold_of"}
@@ -95,7 +95,7 @@ def sweep(
     without, one with more values or repetitions computes these alone, and data set, summary and figures stand there in
     the end, for `flowsim.open_results`. `jobs` processes share the work; they import what makes networks, so that has
     to stand in a module, or in a script under `if __name__ == "__main__":`. With `progress=True`
-    a bar shows how far it is and the time left, and a function hears a `flowsim.Progress`, in initializations.
+    a bar shows how far it is and the time left, and a function is called with a `flowsim.Progress`, in initializations.
 
     The other options are those of `integrate`. A run that does not converge, or diverges, is a result, and so is a cell
     that raises: see `failures`. Raises `ValueError` or `TypeError` for what cannot be right, the first network of each
@@ -122,36 +122,33 @@ def sweep(
     recipe = Recipe(network, drawn, options, found, optimizer, seed, wide, identity)
     _check_sendable(recipe, jobs)
     grid = Grid(axes, repetitions, rates, steps, flow)
-    asked = planned_cells(recipe, grid, {"sweep": json.dumps(_described(make_network, problem, grid, seed, of_recipe))})
+    planned = planned_cells(
+        recipe, grid, {"sweep": json.dumps(_describe(make_network, problem, grid, seed, of_recipe))}
+    )
     if folder is None:
-        return _computed(asked, NoStore(), jobs, progress)
-    return _kept(asked, Path(folder), overwrite, jobs, progress)
+        return _compute(planned, NoStore(), jobs, progress)
+    return _compute_in(planned, Path(folder), overwrite, jobs, progress)
 
 
-def _computed(asked: Planned, store: Store, jobs: int, progress: bool | ProgressCallback) -> Sweep:
-    with report_progress(progress) as report:
-        return _told(asked, store, jobs, report)
+def _compute(planned: Planned, store: Store, jobs: int, progress: bool | ProgressCallback) -> Sweep:
+    with report_progress(progress) as report, workers(jobs) as pool:
 
+        def advanced(run: SweepRun) -> None:
+            report(Progress("sweep", run.progress.done, run.progress.total, "initializations"))
 
-def _told(asked: Planned, store: Store, jobs: int, report: ProgressReporter) -> Sweep:
-    run = SweepRun(asked, store)
-
-    def advanced(run: SweepRun) -> None:
-        report(Progress("sweep", run.progress.done, run.progress.total, "initializations"))
-
-    with workers(jobs) as crew:
-        run_sweeps([run], crew, advanced)
-    found = run.results()
+        run = SweepRun(planned, store)
+        run_sweeps([run], pool, advanced)
+        found = run.results()
     return Sweep(found.dataset, found.failures)
 
 
-def _kept(asked: Planned, folder: Path, overwrite: bool, jobs: int, progress: bool | ProgressCallback) -> Sweep:
+def _compute_in(planned: Planned, folder: Path, overwrite: bool, jobs: int, progress: bool | ProgressCallback) -> Sweep:
     """Compute what `folder` does not hold yet, and leave all of it there."""
     store = BlockStore(folder / BLOCKS)
     store.refuse_obstacles()
     with ExitStack() as stack:
-        here = stack.enter_context(sweep_folder(folder, asked.layout.attrs, overwrite=overwrite))
-        found = _computed(asked, store, jobs, progress)
+        here = stack.enter_context(sweep_folder(folder, planned.layout.attrs, overwrite=overwrite))
+        found = _compute(planned, store, jobs, progress)
         view_of(found).write(here)
     return found
 
@@ -206,7 +203,7 @@ def _check_counts(*, repetitions: Any, seed: Any, steps: Any, jobs: Any) -> None
     bounds = {
         "repetitions": (repetitions, 1, MOST_CELLS),
         "seed": (seed, 0, 2**32 - 1),
-        "steps": (steps, 1, _MOST_STEPS),
+        "steps": (steps, 1, MOST_STEPS),
         "jobs": (jobs, 1, 10_000),
     }
     for name, (count, least, most) in bounds.items():
@@ -272,7 +269,7 @@ def _check_sendable(recipe: Recipe, jobs: int) -> None:
         raise ValueError(f"{sent}: {remedy}") from None
 
 
-def _described(
+def _describe(
     make_network: Callable[..., Any], problem: Any, grid: Grid, seed: int, parts: list[Any]
 ) -> dict[str, Any]:
     """Return what tells one sweep from another, for readers."""

@@ -1,13 +1,14 @@
 """What a sweep asks of a block, wherever that comes from: a scenario, or functions of a user's own."""
 
 import abc
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from typing import Any
 
 from ..dynamics import Descent as Dynamics
 from ..probes import Probe
 from ..problems import Problem
+from ..scenarios.sweep_settings import CriticalSettings
 
 # The results of blocks change with this number: raise it with every change of what a block computes or stores.
 FORMAT = 14
@@ -28,10 +29,9 @@ class Start:
 
 @dataclass(frozen=True)
 class Descent:
-    """A descent that is asked for: what a step does, a learning rate, steps, and how many repetitions run it."""
+    """A descent of a block: the number of its optimizer, learning rate, steps, and how many repetitions run it."""
 
-    optimizer: dict[str, Any]
-
+    optimizer: int
     learning_rate: float
     steps: int
     repetitions: int
@@ -42,7 +42,7 @@ class Materials:
     """What the runs of a block are made of: one problem and one set of options, and for each start its `network`.
 
     `held_out` is the problem on samples that training does not see, `flow` holds the arguments of `integrate`, and
-    `optimizer` makes of what a `Descent` says of its steps what makes the descent of a learning rate.
+    each of the `optimizers` makes the descent of a learning rate.
     """
 
     problem: Problem
@@ -50,7 +50,7 @@ class Materials:
     held_out: Problem | None
     probes: tuple[Probe, ...]
     flow: dict[str, Any]
-    optimizer: Callable[[dict[str, Any]], Callable[[float], Dynamics]]
+    optimizers: tuple[Callable[[float], Dynamics], ...]
 
 
 class Block(abc.ABC):
@@ -63,7 +63,7 @@ class Block(abc.ABC):
     starts: tuple[Start, ...]
     descents: tuple[Descent, ...]
     flow: bool
-    critical: dict[str, Any] | None
+    critical: CriticalSettings | None
     holds_out: bool
     cost: float
 
@@ -74,7 +74,7 @@ class Block(abc.ABC):
 
     @property
     @abc.abstractmethod
-    def structure(self) -> str:
+    def structure(self) -> Hashable:
         """What a compiled program depends on: blocks that agree in it run one after the other in one process."""
 
     @abc.abstractmethod
@@ -82,7 +82,7 @@ class Block(abc.ABC):
         """Return the SHA-256 of everything that determines the result."""
 
     @abc.abstractmethod
-    def refuse_another_place(self) -> None:
+    def check_origin(self) -> None:
         """Raise `RuntimeError` where this process would compute something else than the one that planned it."""
 
     @abc.abstractmethod

@@ -1,4 +1,4 @@
-"""Who computes the blocks: this process, spawned processes on this machine, or a Dask cluster.
+"""Worker pools that compute the blocks: this process, spawned processes on this machine, or a Dask cluster.
 
 Processes on one machine are the standard library's and not those of `distributed.LocalCluster`: that would make Dask a
 dependency of every sweep, opens a port for a scheduler and for each worker, which a firewall or a batch job may forbid,
@@ -10,7 +10,7 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, CancelledError, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
@@ -21,19 +21,12 @@ import jax
 
 from ..runtime.compiling import keep_programs_in, programs_folder
 from ..scenarios.runner import default_device, environment
-from .cluster import ClusterError, await_a_worker, connected
+from .cluster import ClusterError, await_a_worker, connect
 from .compute import BlockResult, compute, given_up, in_one_line
-from .queue import BlockQueue
 from .work import Block
 
 if TYPE_CHECKING:
     from distributed import Client, as_completed
-
-# A block whose worker died so often is given up: it may be the one that kills.
-_ATTEMPTS = 3
-# So many do their imports while the blocks are planned. There may be fewer blocks than workers: the others wait.
-_STARTED_EARLY = 4
-_POLL_SECONDS, _LOOK_SECONDS = 0.02, 5.0
 
 
 class Workers(Protocol):
@@ -44,7 +37,7 @@ class Workers(Protocol):
     def results(self, groups: Iterable[Sequence[Block]]) -> Iterator[tuple[Block, BlockResult]]:
         """Yield every block with its result, in the order in which they are ready.
 
-        Blocks of a group are begun before those of the next, which is asked for when it is needed.
+        Blocks of a group are begun before those of the next, which is taken when it is needed.
         """
         ...
 
@@ -60,19 +53,65 @@ class InProcess:
             yield block, compute(block, environment())
 
 
+class BlockQueue:
+    """The blocks that wait for a worker, those of the first group first.
+
+    Every process compiles its own programs, one set for each structure. So a worker leaves a structure that another
+    one is at alone while there is anything else to do, in a later group if need be.
+    """
+
+    def __init__(self, groups: Iterable[Sequence[Block]]):
+        self._coming = enumerate(groups)
+        self._waiting: list[tuple[int, Block]] = []
+        self._latest: dict[int, Hashable] = {}
+
+    def next_for(self, worker: int) -> Block | None:
+        """Take the block that suits a worker best, the most costly of them; `None` if there is none."""
+        others = {structure for one, structure in self._latest.items() if one != worker}
+        self._take_groups(others)
+        if not self._waiting:
+            return None
+        mine = self._latest.get(worker)
+
+        def preference(entry: tuple[int, Block]) -> tuple:
+            number, block = entry
+            return block.structure in others, number, block.structure != mine, -block.cost
+
+        best = min(self._waiting, key=preference)
+        self._waiting.remove(best)
+        self._latest[worker] = best[1].structure
+        return best[1]
+
+    def _take_groups(self, others: set[Hashable]) -> None:
+        """Take groups until there is a block of a structure that no other worker is at, or no group is left."""
+        while all(block.structure in others for _, block in self._waiting):
+            number, group = next(self._coming, (0, None))
+            if group is None:
+                return
+            self._waiting += [(number, block) for block in group]
+
+    def put_back(self, block: Block) -> None:
+        """Have a block done again, before all others of its kind."""
+        self._waiting.append((-1, block))
+
+
 class Spawned:
-    """Spawned processes, each with one block at a time; one that dies is replaced, and its block tried again."""
+    """Spawned processes, each with one block at a time; one that dies is replaced, and its block tried again.
+
+    A block whose process died in all `attempts` is given up: it may be the one that kills. The first processes,
+    `started_early`, do their imports while the blocks are planned, of which there may be fewer than processes.
+    """
 
     elsewhere = True
 
-    def __init__(self, count: int, device: str | None = None):
-        self._device = device
+    def __init__(self, count: int, device: str | None = None, *, attempts: int = 3, started_early: int = 4):
+        self._device, self._attempts = device, attempts
         self._closing = threading.Lock()
         self._closed = False
         with _terminal_held():  # starts the tracker of semaphores, and that lets go of some signals again
             self._pools = [_pool(device) for _ in range(count)]
         with _terminal_held():
-            for pool in self._pools[:_STARTED_EARLY]:
+            for pool in self._pools[:started_early]:
                 pool.submit(os.getpid)
 
     def results(self, groups: Iterable[Sequence[Block]]) -> Iterator[tuple[Block, BlockResult]]:
@@ -94,10 +133,10 @@ class Spawned:
                     result = future.result()
                 except BrokenProcessPool:
                     attempts[id(block)] = attempts.get(id(block), 0) + 1
-                    if attempts[id(block)] < _ATTEMPTS:
+                    if attempts[id(block)] < self._attempts:
                         queue.put_back(block)
                     else:
-                        yield block, given_up(block, f"its worker died {_ATTEMPTS} times")
+                        yield block, given_up(block, f"its worker died {self._attempts} times")
                 except Exception as error:
                     yield block, given_up(block, in_one_line(error))
                 else:
@@ -126,12 +165,12 @@ class Spawned:
 
 
 class OnDask:
-    """The workers of a Dask cluster, which see to their own deaths."""
+    """The workers of a Dask cluster, which replaces those that die; whether any is left is looked at now and then."""
 
     elsewhere = True
 
-    def __init__(self, client: "Client", told: Callable[[str], None]):
-        self._client, self._told = client, told
+    def __init__(self, client: "Client", notify: Callable[[str], None], *, look_seconds: float = 5.0):
+        self._client, self._notify, self._look_seconds = client, notify, look_seconds
 
     def results(self, groups: Iterable[Sequence[Block]]) -> Iterator[tuple[Block, BlockResult]]:
         """Yield every block with its result, in the order in which they are ready."""
@@ -162,9 +201,9 @@ class OnDask:
         """Wait until a block has ended, which none would if the workers had gone."""
         looked = time.monotonic()
         while not ended.has_ready():
-            time.sleep(_POLL_SECONDS)
-            if time.monotonic() - looked > _LOOK_SECONDS:
-                await_a_worker(self._client, self._told)
+            time.sleep(0.02)
+            if time.monotonic() - looked > self._look_seconds:
+                await_a_worker(self._client, self._notify)
                 looked = time.monotonic()
 
 
@@ -174,16 +213,16 @@ def workers(
     *,
     dask: str | None = None,
     device: str | None = None,
-    told: Callable[[str], None] = lambda message: None,
+    notify: Callable[[str], None] = lambda message: None,
 ) -> Iterator[Workers]:
     """Provide workers: a Dask cluster by its address, else `jobs` processes on a kind of `device`; one is this one.
 
-    `told` hears what is waited for. Raises `ClusterError` for a cluster that cannot be used, `ModuleNotFoundError`
-    without the package.
+    `notify` is called with what is waited for. Raises `ClusterError` for a cluster that cannot be used, and
+    `ModuleNotFoundError` without the package.
     """
     if dask is not None:
-        with connected(dask, told) as client:
-            yield OnDask(client, told)
+        with connect(dask, notify) as client:
+            yield OnDask(client, notify)
     elif jobs == 1:
         yield InProcess()
     else:

@@ -6,7 +6,7 @@ from flowsim import cli
 from flowsim.data import DataError
 from flowsim.results import StoreError
 from flowsim.scenarios import ScenarioError
-from flowsim.scenarios.failing import failing
+from flowsim.scenarios.runner import failing
 
 MODULE = """
 import equinox as eqx

@@ -13,6 +13,7 @@ import xarray
 from flowsim import cli
 from flowsim.scenarios import read_scenario
 from flowsim.sweeps import BlockStore, run_sweep
+from flowsim.sweeps.compute import Column
 from flowsim.sweeps.workers import InProcess
 
 SCENARIO = """
@@ -125,7 +126,7 @@ NOT_ARCHIVES = {
     "nothing": b"",
     "the first bytes of an archive": b"PK\x03\x04",
     "one array alone": array(np.arange(3.0)),
-    "a Python object": archive(risk=np.array([{"a": 1}], object)),
+    "a Python object": archive(flow_risk=np.array([{"a": 1}], object)),
     "a pickle": b"\x80\x04K\x01.",
 }
 
@@ -133,17 +134,19 @@ NOT_ARCHIVES = {
 @pytest.mark.parametrize("arrays", NOT_ARCHIVES.values(), ids=NOT_ARCHIVES.keys())
 def test_a_block_that_is_no_archive_of_plain_arrays_is_as_good_as_none(tmp_path, arrays):
     store, address = BlockStore(tmp_path), "ab" * 32
-    store.save(address, {"risk": np.arange(3.0)})
+    store.save(address, {Column("flow", "risk"): np.arange(3.0)})
     (path,) = tmp_path.rglob("*.block")
-    path.write_bytes(sealed(address, archive(risk=np.arange(2.0))))
-    np.testing.assert_array_equal(store.load(address)["risk"], [0, 1])  # so the file is sealed as the store does
+    path.write_bytes(sealed(address, archive(flow_risk=np.arange(2.0))))
+    np.testing.assert_array_equal(
+        store.load(address)["flow", "risk"], [0, 1]
+    )  # so the file is sealed as the store does
     path.write_bytes(sealed(address, arrays))
     assert store.load(address) is None
 
 
 def test_a_block_of_another_address_is_as_good_as_none(tmp_path):
     store, one, other = BlockStore(tmp_path), "ab" * 32, "ab" + "cd" * 31
-    store.save(one, {"risk": np.arange(3.0)})
+    store.save(one, {Column("flow", "risk"): np.arange(3.0)})
     (path,) = tmp_path.rglob("*.block")
     shutil.copy(path, path.with_name(f"{other[2:]}.block"))
     assert store.load(one) is not None

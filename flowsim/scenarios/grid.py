@@ -1,0 +1,79 @@
+"""The points of a sweep: a scenario for every combination of the values of its axes."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from itertools import product
+from typing import Any
+
+from pydantic import ValidationError
+
+from .document import Document
+from .overrides import Override, override
+from .scenario import Scenario
+
+
+@dataclass(frozen=True)
+class Point:
+    """One combination of the values of all axes: its place in the grid, and the scenario that it stands for.
+
+    `coordinates` are the values by their axes, as the scenario holds them: 1.0 where 1 was written.
+    """
+
+    index: tuple[int, ...]
+    coordinates: Mapping[str, Any]
+    scenario: Scenario
+
+    @property
+    def name(self) -> str:
+        """The coordinates in words, the same whatever order the axes have: network.depth=10, network.scale=0.3."""
+        return ", ".join(f"{axis}={self.coordinates[axis]!r}" for axis in sorted(self.coordinates))
+
+
+class PointError(ValueError):
+    """The `values` of a point break the schema, together or with the rest of the scenario, as `error` says."""
+
+    def __init__(self, values: Mapping[str, Any], error: ValidationError):
+        super().__init__(str(error))
+        self.values, self.error = values, error
+
+
+def points(scenario: Scenario) -> tuple[Point, ...]:
+    """Return every point of the sweep of a scenario, the last axis running fastest.
+
+    They are validated when they are first asked for, and kept with the scenario and its copies. Raises `PointError`.
+    """
+    kept = vars(scenario)  # where `functools.cached_property` keeps what it has made
+    if "points" not in kept:
+        kept["points"] = tuple(_points(scenario))
+    return kept["points"]
+
+
+def _points(scenario: Scenario) -> Iterator[Point]:
+    if scenario.sweep is None:
+        return
+    axes = scenario.sweep.over
+    for index in product(*(range(len(values)) for values in axes.values())):
+        values = {axis: axes[axis][i] for axis, i in zip(axes, index, strict=True)}
+        try:
+            found = _with_values(scenario, values)
+        except ValidationError as error:
+            raise PointError(values, error) from None
+        yield Point(index, {axis: _held(found, axis) for axis in axes}, found)
+
+
+def _with_values(scenario: Scenario, values: Mapping[str, Any]) -> Scenario:
+    """Return `scenario` with other `values` for some of its keys, written network.scale, and without its sweep.
+
+    Sections that none of them is in stay the objects that they are. Raises `pydantic.ValidationError`.
+    """
+    content = {name: getattr(scenario, name) for name in scenario.model_fields_set - {"sweep", "figure"}}
+    changed = {section for section, dot, _ in (key.partition(".") for key in values) if dot}
+    for section in changed & content.keys():
+        content[section] = content[section].model_dump(exclude_unset=True)
+    overrides = [Override(tuple(key.split(".")), value, key) for key, value in values.items()]
+    return Scenario.model_validate(override(Document(content, {(): ""}), overrides).value)
+
+
+def _held(scenario: Scenario, axis: str) -> Any:
+    section, _, key = axis.rpartition(".")
+    return getattr(getattr(scenario, section) if section else scenario, key)
