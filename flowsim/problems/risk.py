@@ -15,7 +15,7 @@ from jaxtyping import Array, Float, PyTree
 from ..networks import split, weight_dtype
 from ..networks.norms import norm
 from ..runtime.compiling import compiled
-from ..runtime.recognized import recognized
+from ..runtime.identity import static_function
 from .given import number
 from .problem import Problem
 from .sample import reason_of
@@ -51,9 +51,9 @@ class Risk(Problem):
         gradient: Callable[[Any], PyTree] | None = None,
         infimum: float = float("nan"),
     ):
-        self.function = recognized(_checked(function, "the risk", "a scalar"))
+        self.function = static_function(_checked(function, "the risk", "a scalar"))
         known = None if gradient is None else _checked(gradient, "the gradient", "∇R in its structure")
-        self.gradient = recognized(known)
+        self.gradient = static_function(known)
         self.least = number("infimum", infimum, jnp.result_type(float))
 
     @property
