@@ -1,21 +1,19 @@
 """From the words of a command line to its exit code."""
 
 import argparse
-import contextlib
-import gc
 import io
 import json
 import signal
 import sys
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import jax
 
 from ..data import DataError
 from ..formatting import printable
 from ..results import StoreError
-from ..runtime import signals, starting
+from ..runtime import signals
 from ..runtime.memory import is_out_of_memory
 from ..scenarios import ScenarioError, scenario_json_schema
 from .closed import silence
@@ -28,7 +26,6 @@ from .run import Terminal, run_all
 from .words import WORDS, refuse_mistyped
 
 DONE, BAD_INPUT = 0, 2
-_ALLOCATIONS = 50_000
 _NOT_ENOUGH = "not enough memory; use fewer samples or features, a smaller network, or precision: float32"
 
 
@@ -38,20 +35,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")  # η has no place in every encoding
-    starting.end()
-    with signals.raised(), _seldom_collected():
+    with signals.ending_signals():
         return _main(words)
-
-
-@contextlib.contextmanager
-def _seldom_collected() -> Iterator[None]:
-    """Look for cyclic garbage far less often: there is little, and looking took a tenth of a short run."""
-    usual = gc.get_threshold()
-    gc.set_threshold(_ALLOCATIONS, *usual[1:])
-    try:
-        yield
-    finally:
-        gc.set_threshold(*usual)
 
 
 def _main(words: list[str]) -> int:
@@ -64,7 +49,7 @@ def _main(words: list[str]) -> int:
         return _refuse(str(error))
     except KeyboardInterrupt as interrupt:
         number = interrupt.number if isinstance(interrupt, signals.Ended) else signal.SIGINT
-        print(signals.said_of(number), file=sys.stderr)
+        print(signals.message_of(number), file=sys.stderr)
         return 128 + number
     except Exception as error:
         if is_out_of_memory(error):
