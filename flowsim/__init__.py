@@ -33,6 +33,7 @@ from .dynamics import (
 )
 from .edge import CentralFlow as CentralFlow, DescentModel as DescentModel, EdgeFlow as EdgeFlow
 from .formatting import Progress as Progress
+from .formatting.presentation import load_views_by as _load_views_by
 from .networks import (
     Convolution as Convolution,
     Convolutional as Convolutional,
@@ -58,3 +59,6 @@ def __getattr__(name: str) -> types.ModuleType:
     if name == "report":
         return importlib.import_module(f"{__name__}.report")
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+_load_views_by(lambda: importlib.import_module(f"{__name__}.report"))

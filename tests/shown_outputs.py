@@ -28,9 +28,9 @@ from sybil import Document, Example, Sybil
 from sybil.evaluators.python import PythonEvaluator
 from sybil.parsers.markdown import CodeBlockParser
 
+from flowsim.cli.command import SUBCOMMANDS
+from flowsim.cli.new import shipped_scenarios
 from flowsim.cli.options import parser
-from flowsim.cli.template import templates
-from flowsim.cli.words import WORDS
 from flowsim.scenarios import parse_overrides, read_scenario
 
 ROOT = Path(__file__).parents[1]
@@ -193,10 +193,10 @@ def _check_command(words: list[str]) -> None:
 
 
 def _check_flowsim(words: list[str]) -> None:
-    if words[:1] and words[0] in WORDS:
-        assert words[0] != "new" or set(words[1:2]) <= set(templates()), f"no template {words[1]}"
+    if words[:1] and words[0] in SUBCOMMANDS:
+        assert words[0] != "new" or set(words[1:2]) <= set(shipped_scenarios()), f"no template {words[1]}"
         return
-    options: argparse.Namespace = parser(WORDS.values()).parse_args(words)
+    options: argparse.Namespace = parser(SUBCOMMANDS.values()).parse_args(words)
     overrides = parse_overrides(options.set)
     for path in options.scenarios:
         for found in sorted(ROOT.glob(str(path))) or [ROOT / path]:

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from rich.table import Table
 
-from flowsim.formatting import printed
+from flowsim.formatting.terminal import printed
 
 
 def check_fits(tables: Sequence[Table], width: int = 80) -> list[str]:

@@ -1,4 +1,4 @@
-"""What `check` says before a run: the same refusals, nothing run or written, and numbers that are those of the run."""
+"""What `check` says before a run: the same errors, nothing run or written, and numbers that are those of the run."""
 
 import re
 from pathlib import Path
@@ -9,11 +9,10 @@ import pytest
 
 import flowsim
 from flowsim import cli
-from flowsim.cli.ahead import Ahead
-from flowsim.cli.outlook import outlook
-from flowsim.cli.pace import Pace, measure_pace
+from flowsim.cli.estimate import Costs, Pace, estimate, measure_pace
+from flowsim.cli.jobs import read_jobs
+from flowsim.cli.options import parser
 from flowsim.dynamics import GradientFlow
-from flowsim.scenarios import build, parse_overrides, read_scenario, theory_cells
 from flowsim.solvers.memory import memory_of
 from flowsim.sweeps import BlockStore
 
@@ -31,6 +30,7 @@ sweep:
   descent: [{learning_rates: [0.05, 0.1], steps: 3000}]
 """
 PACE = Pace(gradient=1e-3, compilation=0.5)
+COSTS = Costs()
 
 
 @pytest.fixture
@@ -42,40 +42,35 @@ def here(tmp_path, monkeypatch):
 
 
 @pytest.fixture
-def ahead(here):
+def job(here):
     """Return a function that reads a scenario with some of its values replaced."""
 
-    def read(*overrides, name="small.yaml", quick=False, workers=1):
-        scenario = read_scenario(here / name, parse_overrides(overrides))
-        if quick:
-            scenario = scenario.model_copy(update={"sweep": scenario.sweep.quick()})
-        problem, network, _ = build(scenario, here)
-        return Ahead(
-            scenario=scenario,
-            problem=problem,
-            network=network,
-            cells=theory_cells(scenario, here),
-            folder=here,
-            compares=scenario.sweep is None,
-            store=BlockStore(here / "results" / ".blocks"),
-            workers=workers,
-        )
+    def read(*overrides, name="small.yaml", quick=False):
+        words = [name, *(word for override in overrides for word in ("--set", override)), *["--quick"] * quick]
+        (found,) = read_jobs(parser(cli.command.SUBCOMMANDS.values()).parse_args(words))
+        return found
 
     return read
+
+
+@pytest.fixture
+def estimated(job):
+    """Return a function that estimates what a scenario takes at `PACE`."""
+
+    def found(*overrides, processes=1, **options):
+        store = BlockStore(Path("results") / ".blocks")
+        return estimate(job(*overrides, **options), store=store, processes=processes, pace=PACE)
+
+    return found
 
 
 def files(folder):
     return sorted(str(path.relative_to(folder)) for path in folder.rglob("*"))
 
 
-def part(found, name):
-    (one,) = (part for part in found.parts if part.name == name)
+def part(found, word):
+    (one,) = (part for part in found.parts if word in part.what)
     return one
-
-
-def bytes_of(found, word):
-    (one,) = (kept for kept in found.memory if word in kept.what)
-    return one.bytes
 
 
 @pytest.fixture
@@ -91,12 +86,15 @@ def test_a_scenario_that_is_right_is_told_what_it_takes_and_nothing_is_run_or_wr
     before = files(here)
     assert cli.main(["check", "small.yaml", "swept.yaml", "--jobs", "2"]) == 0
     assert files(here) == before
-    printed = " ".join(capsys.readouterr().out.split())
-    assert "small is right: 21 weights in float64, 20 samples" in printed
-    assert "2, of 600 steps in all, or fewer if they arrive" in printed
-    assert "12 flows and 24 descents" in printed
-    assert "The results go to results/swept." in printed
-    assert len(re.findall(r"\(a guess\)", printed)) == 2  # the steps of a flow, and those of a sweep
+    small, swept = capsys.readouterr().out.split("\n\n")[:2]
+    title, runs, time, memory, results = small.splitlines()
+    assert title == "small is right: 21 weights in float64, 20 samples"
+    assert runs == "  runs    the flow to its limit; 2 descents of 600 steps in all"
+    assert re.fullmatch(r" +time +about [0-9.]+ (s|minutes) on this machine, within a factor of three", time)
+    assert re.fullmatch(r" +memory +about [0-9]+ MB of [0-9.]+ GB", memory)
+    assert results == "The results go to results/small."
+    assert "a sweep of 12 flows and 24 descents in 1 block\n" in swept
+    assert "The results go to results/swept." in swept
 
 
 @pytest.mark.parametrize(
@@ -136,44 +134,57 @@ def test_it_says_whether_there_are_results_already(here, capsys):
     assert (folder / "scenario.yaml").read_text() == "scenario: {seed: 5}"
 
 
-def test_descents_take_their_steps_times_a_gradient_at_most(ahead):
-    found = part(outlook(ahead(), PACE), "descents")
-    assert (found.seconds, found.most) == (pytest.approx(600 * 1e-3), True)
-    timed = ahead("descent.steps=null", "flow.t1=10")
-    assert timed.steps == (200, 100)
-    assert part(outlook(timed, PACE), "descents").seconds == pytest.approx(0.3)
-    everything = outlook(ahead(), PACE)
-    assert everything.seconds - everything.least == pytest.approx(0.6)
+def test_descents_take_their_steps_times_a_gradient_at_most(estimated):
+    found = part(estimated(), "2 descents of 600 steps")
+    assert found.at(PACE) == pytest.approx(600 * 1e-3)
+    assert part(estimated("descent.steps=null", "flow.t1=10"), "2 descents of 300 steps").at(PACE) == pytest.approx(0.3)
+    assert not estimated().may_end_early
+    assert estimated("descent.steps=1000000").may_end_early
 
 
-def test_a_step_by_minibatches_costs_its_share_of_the_samples(ahead):
-    sampled = ahead("descent.optimizer={kind: sgd, batch: 2}", "network.activation=tanh")
-    assert part(outlook(sampled, PACE), "descents").seconds == pytest.approx(600 * 1e-3 * 2 * 2 / 20)
+def test_that_descents_may_end_early_is_said_where_they_are_most_of_it(here, capsys):
+    assert cli.main(["check", "small.yaml", "--set", "descent.steps=900000000"]) == 0
+    assert "less if the descents converge before their last step\n" in capsys.readouterr().out
 
 
-def test_compilation_counts_the_programs_that_there_will_be(ahead):
-    def programs(*overrides):
-        return part(outlook(ahead(*overrides), PACE), "compilation").seconds / PACE.compilation
-
-    alone = programs("descent.learning_rates=[]")
-    assert programs() == programs("descent.learning_rates=[0.05]") > alone
-    assert programs("flow.models=[gradient, edge]") > 2 * programs()
-    assert programs("flow.limits=4") > programs()
+def test_a_step_by_minibatches_costs_its_share_of_the_samples(estimated):
+    sampled = estimated("descent.optimizer={kind: sgd, batch: 2}", "network.activation=tanh")
+    assert part(sampled, "descents").at(PACE) == pytest.approx(600 * 1e-3 * 2 * 2 / 20)
 
 
-def test_memory_is_that_of_records_solver_and_a_pass_over_the_samples(ahead):
-    plain, nonlinear = outlook(ahead(), PACE), outlook(ahead("network.activation=tanh"), PACE)
-    assert bytes_of(plain, "by records") == 2 * 2 * 250 * 21 * 8
-    assert bytes_of(plain, "LowRankExtrapolation") == 30 * 21 * 8
-    assert bytes_of(nonlinear, "StiffnessSwitching") == (28 + 30 + 4 * 8) * 21 * 8
-    assert bytes_of(nonlinear, "a pass") > 20 * 3 * 8
-    assert plain.bytes == pytest.approx(sum(kept.bytes for kept in plain.memory))
+def test_models_and_limits_take_programs_and_runs_of_their_own(estimated):
+    plain = estimated()
+    assert estimated("flow.models=[gradient, edge]").seconds == pytest.approx(
+        plain.seconds + COSTS.compilations * 0.5 + 2 * COSTS.model_run * 1e-3
+    )
+    assert part(estimated("flow.limits=4"), "8 flows from points of the descents").at(PACE) > 0
+    assert plain.seconds == pytest.approx(COSTS.around + sum(part.at(PACE) for part in plain.parts))
+
+
+@pytest.mark.parametrize(
+    ("override", "copies"),
+    [("precision=float64", 30), ("network.activation=tanh", 28 + 30 + 4 * 8)],
+)
+def test_memory_is_that_of_records_solver_and_a_pass_over_the_samples(estimated, job, override, copies):
+    found, asked = estimated(override), job(override)
+    data = sum(leaf.nbytes for leaf in jax.tree.leaves(asked.problem) if isinstance(leaf, jax.Array))
+    a_pass = asked.problem.pass_bytes(asked.network) or 0
+    expected = COSTS.process_bytes + data + (2 * 2 * 250 + copies) * 21 * 8 + a_pass
+    assert found.bytes == pytest.approx(expected, rel=1e-12)
+    assert (found.weights, found.samples, found.solver_known) == (21, 20, True)
+
+
+def test_memory_that_is_not_known_is_not_counted(estimated, here, capsys, monkeypatch):
+    monkeypatch.setattr("flowsim.cli.estimate.memory_of", lambda solver, weights: None)
+    assert not estimated().solver_known
+    assert cli.main(["check", "small.yaml"]) == 0
+    assert "memory  at least" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(("precision", "copies"), [("float64", 30), ("float32", 24)])
-def test_the_default_solver_of_linear_networks_says_what_it_keeps(ahead, precision, copies):
-    built = ahead(f"precision={precision}")
-    assert memory_of(GradientFlow().solver_for(built.network, built.problem), built.weights) == copies
+def test_the_default_solver_of_linear_networks_says_what_it_keeps(job, precision, copies):
+    built = job(f"precision={precision}")
+    assert memory_of(GradientFlow().solver_for(built.network, built.problem), 21) == copies
 
 
 def test_solvers_of_diffrax_keep_their_stages_and_implicit_ones_a_matrix():
@@ -184,46 +195,48 @@ def test_solvers_of_diffrax_keep_their_stages_and_implicit_ones_a_matrix():
     assert memory_of(diffrax.LeapfrogMidpoint(), 1000) is None
 
 
-def test_a_quick_sweep_and_more_workers_take_less(ahead):
-    whole, quick = (outlook(ahead(name="swept.yaml", quick=quick), PACE) for quick in (False, True))
+def test_a_quick_sweep_and_more_workers_take_less(estimated):
+    whole, quick = (estimated(name="swept.yaml", quick=quick) for quick in (False, True))
     assert "9 flows and 18 descents" in part(quick, "sweep").what
-    assert part(quick, "sweep").seconds < part(whole, "sweep").seconds
-    shared = outlook(ahead(name="swept.yaml", workers=4), PACE)
-    assert part(shared, "sweep").seconds < part(whole, "sweep").seconds
-    assert not any(one.name == "flow" for one in whole.parts)  # the sweep alone is run
+    assert quick.seconds < whole.seconds
+    assert estimated(name="swept.yaml", processes=4).seconds < whole.seconds
+    assert len(whole.parts) == 1  # the sweep alone is run
 
 
-def test_stored_blocks_are_seen(ahead, here):
-    before = outlook(ahead(name="swept.yaml"), PACE)
-    asked = ahead(name="swept.yaml")
+def test_stored_blocks_are_seen(estimated, job, here):
     from flowsim.sweeps import plan
 
-    here_and_now = flowsim.scenarios.environment()
-    blocks = [placed.block for placed in plan(asked.scenario, here)]
+    before = estimated(name="swept.yaml")
+    store, here_and_now = BlockStore(here / "results" / ".blocks"), flowsim.scenarios.environment()
+    blocks = [placed.block for placed in plan(job(name="swept.yaml").scenario, here)]
     for block in blocks:
-        asked.store.save(block.address(here_and_now), {})
-    after = part(outlook(asked, PACE), "sweep")
-    assert f"{len(blocks)} of {len(blocks)} blocks are stored" in after.what
-    assert after.seconds < part(before, "sweep").seconds / 10
+        store.save(block.address(here_and_now), {})
+    after = part(estimated(name="swept.yaml"), "sweep")
+    assert len(blocks) == 1
+    assert "1 of 1 block stored" in after.what
+    assert after.at(PACE) < part(before, "sweep").at(PACE) / 10
 
 
-def test_the_statements_of_theory_are_forecast_by_flows_and_shapes(ahead):
-    asked = ("descent.learning_rates=[]", "theory={depths: [2, 3], repetitions: 3}")
-    assert "6 flows, of 2 shapes" in part(outlook(ahead(*asked), PACE), "theory").what
+def test_bisections_of_a_sweep_are_counted(estimated):
+    found = estimated("sweep.critical={steps: 100}", "sweep.descent=[]", name="swept.yaml")
+    assert "a sweep of 12 flows and 12 bisections for the critical learning rate in" in part(found, "sweep").what
 
 
-def test_the_pace_is_a_gradient_s_seconds_and_those_to_compile_it(ahead):
-    built = ahead()
-    ticks = iter(range(100))
-    # A clock that ticks once at every look: compiling takes one second twice, and so does the first gradient.
-    assert measure_pace(built.network, built.problem, clock=lambda: float(next(ticks))) == Pace(1.0, 1.0)
-    # Compiled in 5 and in 2 seconds; one gradient in 0.3 s, which met other work, then in 0.2 s, and in 0.5 s.
-    looks = iter([0, 5, 5, 7, 7, 7, 7.3, 7.3, 7.5, 7.5, 8.0])
+def test_the_statements_of_theory_are_estimated_by_flows_and_shapes(estimated):
+    found = estimated("descent.learning_rates=[]", "theory={depths: [2, 3], repetitions: 3}")
+    checked = part(found, "6 flows to check statements on")
+    assert checked.compilations == 2 * COSTS.theory_compilations
+
+
+def test_the_pace_is_a_gradient_s_seconds_and_those_to_compile_it(job):
+    built = job()
+    # Compiled in 5 seconds; one gradient in 0.1 s, then four in 0.16 s, and sixteen in 0.8 s: long enough.
+    looks = iter([0, 5, 5, 5.1, 6, 6.16, 7, 7.8])
     found = measure_pace(built.network, built.problem, clock=lambda: float(next(looks)))
-    assert (found.gradient, found.compilation) == (pytest.approx(0.2), 2.0)
+    assert (found.gradient, found.compilation) == (pytest.approx(0.05), 5.0)
     assert not any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves(built.network))
 
 
-def test_paths_in_the_table_are_those_of_the_options(here, capsys):
+def test_paths_are_those_of_the_options(here, capsys):
     assert cli.main(["check", str(Path("small.yaml")), "--out", "elsewhere"]) == 0
     assert "The results go to elsewhere/small." in capsys.readouterr().out

@@ -9,7 +9,8 @@ from rich.console import Console
 from table_checks import check_fits
 
 from flowsim.dynamics import Outcome
-from flowsim.formatting import empty_table, fitted, printed
+from flowsim.formatting.fitting import fitted
+from flowsim.formatting.terminal import empty_table, printed
 from flowsim.report import claims_table, theory_tables
 from flowsim.results import TheoryResults
 from flowsim.results.theory_results import CheckedFlow

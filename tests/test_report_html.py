@@ -5,7 +5,8 @@ import xml.etree.ElementTree as xml
 import pytest
 from rich.text import Text
 
-from flowsim.formatting import as_html, empty_table, table_as_html
+from flowsim.formatting.html import as_html, table_as_html
+from flowsim.formatting.terminal import empty_table
 
 
 @pytest.fixture(scope="module")

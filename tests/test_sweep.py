@@ -554,7 +554,7 @@ def test_an_accelerator_is_for_one_process(tmp_path, monkeypatch, capsys):
     class Accelerator:
         platform = "gpu"
 
-    for module in (import_module("flowsim.cli.crew"), WORKERS):
+    for module in (import_module("flowsim.cli.run"), WORKERS):
         monkeypatch.setattr(module, "default_device", Accelerator)
     scenario(tmp_path, "sweep: {}")
     assert default_jobs() == 1

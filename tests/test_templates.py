@@ -1,24 +1,33 @@
-"""Scenarios of one's own: what `new` writes is what is shipped, with every key explained."""
+"""Scenarios of one's own: `new` copies what is shipped, and in all_keys.yaml every key is explained."""
 
 import re
+import shutil
 import tomllib
 from pathlib import Path
 
 import pytest
+import yaml
 from pydantic import Field
 
 import flowsim
 from flowsim import cli
-from flowsim.cli.commented import WIDTH, default_of
-from flowsim.cli.template import Template, scenario_folder, templates
+from flowsim.cli.new import ShippedScenario, scenario_folder, shipped_scenarios
 from flowsim.kinds import Made, recipe_of
 from flowsim.kinds.described import meanings
-from flowsim.scenarios import read_scenario, resolved, scenario_json_schema
-from flowsim.scenarios.keys import keys
+from flowsim.scenarios import Scenario, read_scenario, resolved, scenario_json_schema
+from flowsim.scenarios.keys import choice, choices, keys
 
 ROOT = Path(flowsim.__file__).parents[1]
-TEMPLATES: dict[str, Template] = templates()
-NAMES = list(TEMPLATES)
+SHIPPED: dict[str, ShippedScenario] = shipped_scenarios()
+NAMES = list(SHIPPED)
+ALL_KEYS = SHIPPED["all_keys"].path.read_text(encoding="utf-8")
+# Values to choose from stand in comments with an indent of three; each begins with a key of the whole.
+CHOICES = [
+    yaml.safe_load(re.sub(r"^# {3}", "", block, flags=re.MULTILINE))
+    for run in re.findall(r"(?:^# {3}.*\n)+", ALL_KEYS, re.MULTILINE)
+    for block in re.split(r"^(?=# {3}\w)", run, flags=re.MULTILINE)
+    if block
+]
 
 
 @pytest.fixture
@@ -31,59 +40,65 @@ def files(folder):
     return sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file())
 
 
-def said_in(text):
-    """The words of the comments, whatever lines they stand in."""
-    return " ".join(re.findall(r"^ *# (.*)$", text, re.MULTILINE))
-
-
-@pytest.fixture(scope="module")
-def written(tmp_path_factory):
-    """The file of every template, written once."""
-    folder = tmp_path_factory.mktemp("templates")
-    for name in NAMES:
-        assert cli.main(["new", name, "--to", str(folder / f"{name}.yaml")]) == 0
-    return folder
-
-
 @pytest.mark.parametrize("name", NAMES)
-def test_a_template_is_the_shipped_scenario(written, name):
-    path = written / f"{name}.yaml"
-    assert resolved(read_scenario(path)) == resolved(read_scenario(TEMPLATES[name].path))
-    assert max(map(len, path.read_text().splitlines())) <= WIDTH
+def test_what_is_new_is_the_shipped_scenario(here, name):
+    assert cli.main(["new", name]) == 0
+    assert (here / f"{name}.yaml").read_bytes() == SHIPPED[name].path.read_bytes()
+    assert resolved(read_scenario(here / f"{name}.yaml")) == resolved(read_scenario(SHIPPED[name].path))
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_what_is_left_out_stands_there_with_its_default(written, name, tmp_path):
-    text = (written / f"{name}.yaml").read_text()
-    path = tmp_path / f"{name}.yaml"
-    path.write_text(re.sub(r"^( *)#(?=\w)", r"\1", text, flags=re.MULTILINE))
-    assert path.read_text() != text
-    for data in TEMPLATES[name].files():
-        (tmp_path / data).parent.mkdir(exist_ok=True)
-        (tmp_path / data).write_bytes((written / data).read_bytes())
-    assert resolved(read_scenario(path)) == resolved(read_scenario(TEMPLATES[name].path))
+def test_what_is_left_out_stands_in_all_keys_with_its_default(here):
+    (here / "set.yaml").write_text(re.sub(r"^( *)#(?=\w)", r"\1", ALL_KEYS, flags=re.MULTILINE))
+    found = resolved(read_scenario(here / "set.yaml"))
+    assert (
+        found == resolved(read_scenario(SHIPPED["all_keys"].path)) == resolved(read_scenario(SHIPPED["residual"].path))
+    )
+    written = yaml.safe_load((here / "set.yaml").read_text())
+    assert list(written) == list(Scenario.model_fields)
+    for section in ("data", "network", "flow", "descent"):
+        assert set(written[section]) == set(keys((section,), written)), section
 
 
-@pytest.mark.parametrize("name", ["residual", "digits", "figure1", "catapult"])
-def test_every_key_of_a_template_is_explained(written, name):
-    text = (written / f"{name}.yaml").read_text()
-    content = read_scenario(written / f"{name}.yaml").model_dump()
-    said = said_in(text)
-    for section in ("", "data", "network", "flow", "descent"):
-        for key, field in keys((section,) if section else (), content).items():
-            assert re.search(rf"^ *#?{key}:", text, re.MULTILINE), key
-            if key != "kind":
-                assert " ".join(field.description.split()) in said, key
+@pytest.mark.parametrize("chosen", CHOICES, ids=str)
+def test_every_other_value_in_all_keys_can_be_chosen(here, chosen):
+    shutil.copytree(ROOT / "scenarios" / "data", here / "data")
+    (here / "my.csv").write_text("x,y\n1,0\n2,1\n")
+    (here / "cifar-10-batches-bin").mkdir()
+    for number in range(1, 6):
+        (here / "cifar-10-batches-bin" / f"data_batch_{number}.bin").write_bytes(bytes(3073))
+    images = {"data": {"kind": "digits", "samples": 20, "test_samples": 20}}
+    beside = images if "record" in chosen or chosen.get("network", {}).get("kind") == "convolutional" else {}
+    (here / "chosen.yaml").write_text(yaml.safe_dump(yaml.safe_load(ALL_KEYS) | beside | chosen))
+    read_scenario(here / "chosen.yaml")
 
 
-def test_remarks_of_the_shipped_scenario_are_kept(written):
-    said = said_in((written / "figure7.yaml").read_text())
-    assert "Near a perfect fit the flow creeps along a valley" in said
-    assert "The bounds drawn are those of the linear network on the same data" in said
-    assert "y and w* scaled so that ‖w*‖ = 1" in said_in((written / "residual.yaml").read_text())
+@pytest.mark.parametrize("section", ["data", "network", "optimizer"])
+def test_the_options_of_every_kind_stand_in_all_keys(section):
+    chosen = choice(keys(("descent",), {})["optimizer"]) if section == "optimizer" else choices()[section]
+    examples = [yaml.safe_load(ALL_KEYS), *CHOICES]
+    written = [(entry["descent"] if section == "optimizer" and "descent" in entry else entry) for entry in examples]
+    known = {entry[section]["kind"]: set(entry[section]) for entry in written if isinstance(entry.get(section), dict)}
+    labelled = known.get("digits", set())  # whose options the other kinds of labelled samples have too
+    for name, recipe in chosen.registered().items():
+        options = set(recipe.model_fields) - {"kind"}
+        shared = labelled if name in ("labelled", "cifar10") else set()
+        left_out = set(re.findall(r"^  #(\w+):", ALL_KEYS, re.MULTILINE)) if name in ("gaussian", "residual") else set()
+        assert options <= known.get(name, set()) | shared | left_out, name
 
 
-def test_a_template_brings_its_data_along(here, capsys):
+@pytest.mark.parametrize(
+    ("path", "section"),
+    [(("sharpness",), "sharpness"), (("theory",), "theory"), (("lemma_3",), "lemma_3"), (("sweep",), "sweep")],
+)
+def test_sections_that_are_left_out_stand_in_all_keys_with_all_their_keys(path, section):
+    (written,) = (chosen[section] for chosen in CHOICES if section in chosen)
+    assert set(written) == set(keys(path, {section: written}))
+    if section == "sweep":
+        assert set(written["critical"]) == set(keys(("sweep", "critical"), {section: written}))
+        assert set(written["descent"][0]) == set(keys(("sweep", "descent", 0), {section: written}))
+
+
+def test_a_scenario_brings_its_data_along(here, capsys):
     assert cli.main(["new", "diabetes"]) == 0
     assert files(here) == ["data/diabetes.csv", "diabetes.yaml"]
     assert capsys.readouterr().out.splitlines() == [
@@ -132,7 +147,7 @@ def test_what_cannot_be_written_is_said(here, capsys, words, message):
     assert files(here) == ["file"]
 
 
-def test_without_a_name_every_template_is_listed_in_one_line(here, capsys):
+def test_without_a_name_every_shipped_scenario_is_listed_in_one_line(here, capsys):
     assert cli.main(["new"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert [line.split()[0] for line in lines] == NAMES
@@ -142,10 +157,10 @@ def test_without_a_name_every_template_is_listed_in_one_line(here, capsys):
 
 def test_the_wheel_holds_the_scenarios_where_they_are_looked_for(monkeypatch, tmp_path):
     included = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["hatch"]["build"]["targets"]["wheel"]
-    assert included["force-include"] == {"scenarios": "flowsim/scenarios"}
-    (tmp_path / "flowsim" / "scenarios").mkdir(parents=True)
-    monkeypatch.setattr("flowsim.cli.template._PACKAGE", tmp_path / "flowsim")
-    assert scenario_folder() == tmp_path / "flowsim" / "scenarios"
+    assert included["force-include"] == {"scenarios": "flowsim/shipped/scenarios"}
+    (tmp_path / "flowsim" / "shipped" / "scenarios").mkdir(parents=True)
+    monkeypatch.setattr("flowsim.cli.new._PACKAGE", tmp_path / "flowsim")
+    assert scenario_folder() == tmp_path / "flowsim" / "shipped" / "scenarios"
 
 
 def lacking(schema, place=""):
@@ -173,12 +188,15 @@ def test_every_key_of_the_schema_has_a_description_and_what_may_be_left_out_a_de
 def test_the_defaults_of_the_schema_are_those_of_a_scenario(tmp_path):
     schema = scenario_json_schema()["$defs"]["FlowSettings"]["properties"]
     for key, field in keys(("flow",), {}).items():
-        assert schema[key]["default"] == default_of(field), key
+        extra = field.json_schema_extra
+        of_schema = extra.get("default") if isinstance(extra, dict) and "default" in extra else None
+        default = field.get_default(call_default_factory=True) if of_schema is None else of_schema
+        assert schema[key]["default"] == (list(default) if isinstance(default, tuple) else default), key
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_options_of_kinds_outside_of_the_schema_are_described_too(name):
-    scenario = read_scenario(TEMPLATES[name].path)
+    scenario = read_scenario(SHIPPED[name].path)
     for section in (scenario.data, scenario.network, scenario.loss, *scenario.record):
         assert all(field.description for field in type(section).model_fields.values()), section
 

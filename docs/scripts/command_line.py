@@ -6,7 +6,7 @@ import sys
 
 import mkdocs_gen_files
 
-from flowsim.cli.words import WORDS
+from flowsim.cli.command import SUBCOMMANDS
 
 HEAD = """# The command line
 
@@ -24,9 +24,9 @@ def helped(*words: str) -> str:
 
 
 def page() -> str:
-    """Return the page: the command, and every word that may stand in place of scenarios."""
+    """Return the page: the command, and every subcommand."""
     parts = [f"## `python -m flowsim`\n\n```text\n{helped()}```\n"]
-    parts += [f"## `python -m flowsim {word}`\n\n```text\n{helped(word)}```\n" for word in WORDS]
+    parts += [f"## `python -m flowsim {name}`\n\n```text\n{helped(name)}```\n" for name in SUBCOMMANDS]
     return "\n".join([HEAD, *parts])
 
 

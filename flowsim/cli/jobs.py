@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import equinox as eqx
+import jax
 
 from ..probes import Probe
 from ..problems import Problem
@@ -43,12 +44,24 @@ class Job:
         return self.scenario.sweep is None or bool(self.scenario.descent.learning_rates)
 
 
+def choose_device(kind: str | None) -> None:
+    """Compute on a kind of device from now on, `None` for what JAX finds best. Raises `ScenarioError` for none."""
+    if kind is None:
+        return
+    try:
+        device, *_ = jax.devices(kind)
+    except RuntimeError as error:
+        reason = str(error).splitlines()[0]
+        raise ScenarioError(f"--device {kind}: there is none here ({reason}); leave the option out") from None
+    jax.config.update("jax_default_device", device)
+
+
 def read_jobs(options: argparse.Namespace) -> list[Job]:
     """Read and check everything that is asked for, before anything is computed or written."""
     if not options.scenarios:
         raise ScenarioError("no scenario given; write for instance: python -m flowsim scenarios/residual.yaml")
     overrides = parse_overrides(options.set)
-    scenarios = [(path, read_scenario(path, overrides, notice=_say)) for path in options.scenarios]
+    scenarios = [(path, read_scenario(path, overrides, notice=_print_notice)) for path in options.scenarios]
     names: dict[str, Path] = {}
     for path, scenario in scenarios:
         name = _name(path, scenario, options)
@@ -61,7 +74,7 @@ def read_jobs(options: argparse.Namespace) -> list[Job]:
     return [_job(path, scenario, options) for path, scenario in scenarios]
 
 
-def _say(text: str) -> None:
+def _print_notice(text: str) -> None:
     print(f"flowsim: {text}", file=sys.stderr, flush=True)
 
 
@@ -79,7 +92,7 @@ def _job(path: Path, scenario: Scenario, options: argparse.Namespace) -> Job:
     try:
         problem, network, probes = build(scenario, path.parent)
         if said := passes_in_words(problem, network):
-            _say(f"{path}: {said}")
+            _print_notice(f"{path}: {said}")
         return Job(path, name, scenario, folder, problem, network, probes, theory_cells(scenario, path.parent))
     except ScenarioError as error:
         raise ScenarioError(f"{path}: {error}") from None

@@ -1,45 +1,78 @@
-"""`python -m flowsim new NAME`: a scenario of one's own, from one that is shipped, with every key explained."""
+"""`python -m flowsim new NAME`: a scenario of one's own, as a copy of one that is shipped."""
 
 import argparse
 import difflib
 import shlex
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from ..results import StoreError, refuse_unwritable, write_atomically
-from ..scenarios import ScenarioError
-from .template import Template, templates
-from .word import Word
+from ..scenarios import ScenarioError, read_scenario
+from .options import Subcommand
+
+_PACKAGE = Path(__file__).parents[1]
 
 
-def new(words: Sequence[str]) -> int:
-    """Write the scenario that `words` name, or list those that there are; return the exit code."""
-    options = _parser().parse_args(words)
-    known = templates()
+@dataclass(frozen=True)
+class ShippedScenario:
+    """A shipped scenario: its `name`, its file, and in one line what it shows."""
+
+    name: str
+    path: Path
+    shows: str
+
+    def data_files(self) -> tuple[str, ...]:
+        """Return the names of the data files that it reads, as seen from its folder."""
+        return tuple(read_scenario(self.path).data.files_read())
+
+
+def shipped_scenarios() -> dict[str, ShippedScenario]:
+    """Return the shipped scenarios by their names, those of the paper last."""
+    folder = scenario_folder()
+    paths = [*sorted(folder.glob("*.yaml")), *sorted(folder.glob("*/*.yaml"))]
+    return {path.stem: ShippedScenario(path.stem, path, _title(path)) for path in paths}
+
+
+def scenario_folder() -> Path:
+    """Return the folder of the shipped scenarios: inside of an installed package, else beside it in the repository."""
+    installed = _PACKAGE / "shipped" / "scenarios"
+    return installed if installed.is_dir() else _PACKAGE.parent / "scenarios"
+
+
+def _title(path: Path) -> str:
+    """Return the first line of a scenario file, a comment that says in a few words what it shows."""
+    with path.open(encoding="utf-8") as stream:
+        return stream.readline().removeprefix("#").strip()
+
+
+def new(arguments: Sequence[str]) -> int:
+    """Copy the scenario that is named, or list those that there are; return the exit code."""
+    options = _parser().parse_args(arguments)
+    known = shipped_scenarios()
     if options.name is None:
-        print(_listed(known))
+        print(_list(known))
         return 0
     if options.name not in known:
-        raise ScenarioError(_unknown(options.name, known))
-    template = known[options.name]
-    path = Path(f"{template.name}.yaml") if options.to is None else options.to
-    for made in _write(template, path):
-        print(f"wrote {made}")
+        raise ScenarioError(_describe_unknown(options.name, known))
+    path = Path(f"{options.name}.yaml") if options.to is None else options.to
+    for written in _copy(known[options.name], path):
+        print(f"wrote {written}")
     print(f"next: python -m flowsim check {shlex.quote(str(path))}")
     return 0
 
 
-def _write(template: Template, path: Path) -> list[Path]:
-    """Write a scenario with the data files that it reads, where they are not there yet, and return their paths.
+def _copy(shipped: ShippedScenario, path: Path) -> list[Path]:
+    """Copy a scenario with the data files that it reads, where they are not there yet, and return the new paths.
 
     Raises `StoreError` for whatever stands there already, and where nothing can be written, before anything is.
     """
     if path.is_dir():
-        raise StoreError(f"{path}: is a folder; write --to {path / template.name}.yaml")
+        raise StoreError(f"{path}: is a folder; write --to {path / shipped.name}.yaml")
     _refuse_existing(path)
-    content = {path: template.text().encode()}
-    for name in template.files():
-        data, target = (template.path.parent / name).read_bytes(), path.parent / name
+    content = {path: shipped.path.read_bytes()}
+    for name in shipped.data_files():
+        data, target = (shipped.path.parent / name).read_bytes(), path.parent / name
         if target.is_file() and target.read_bytes() == data:
             continue
         _refuse_existing(target)
@@ -64,22 +97,22 @@ def _refuse_existing(path: Path) -> None:
         raise StoreError(f"{path}: is there already, and is not overwritten; write --to another file")
 
 
-def _unknown(name: str, known: dict[str, Template]) -> str:
+def _describe_unknown(name: str, known: dict[str, ShippedScenario]) -> str:
     near = difflib.get_close_matches(name.casefold(), known, n=1)
     write = f"new {near[0]}" if near else "new with one of these names"
-    return f"new {name}: found no template of that name; expected one of those below; write {write}\n{_listed(known)}"
+    return f"new {name}: found no template of that name; expected one of those below; write {write}\n{_list(known)}"
 
 
-def _listed(known: dict[str, Template]) -> str:
+def _list(known: dict[str, ShippedScenario]) -> str:
     width = max(len(name) for name in known)
-    return "\n".join(f"{name:{width}}  {template.shows}" for name, template in known.items())
+    return "\n".join(f"{name:{width}}  {shipped.shows}" for name, shipped in known.items())
 
 
 def _parser() -> argparse.ArgumentParser:
     made = argparse.ArgumentParser(
         prog="python -m flowsim new",
-        description="Write a scenario of your own, from one that is shipped: every key stands in it, explained. "
-        "Without a name, list the shipped ones.",
+        description="Write a scenario of your own, as a copy of one that is shipped, with its data. Without a name, "
+        "list the shipped ones; in all_keys every key is explained.",
         epilog="Exit codes: 0 done, 2 bad input, or a file that is there already.",
     )
     made.add_argument("name", nargs="?", metavar="NAME", help="a shipped scenario, as residual")
@@ -87,4 +120,4 @@ def _parser() -> argparse.ArgumentParser:
     return made
 
 
-NEW = Word("new [NAME]", "write a scenario of your own, every key explained", new)
+NEW = Subcommand("new [NAME]", "write a scenario of your own, from one that is shipped", new)

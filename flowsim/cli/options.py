@@ -1,10 +1,9 @@
-"""The options of the command line."""
+"""What the command line takes: options, and subcommands in place of scenarios."""
 
 import argparse
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-
-from .word import Word
 
 _EPILOG = """\
 exit codes: 0 done, 1 no limit reached or a statement fails, 2 bad input,
@@ -18,10 +17,28 @@ examples:
   python -m flowsim check residual.yaml       # is it right, what will it take?"""
 
 
-def parser(words: Iterable[Word]) -> argparse.ArgumentParser:
-    """Return the parser of a command line that begins with none of `words`, which its help names."""
-    width = max(len(word.usage) for word in words)
-    named = "\n".join(f"  {word.usage:{width}}  {word.summary}" for word in words)
+@dataclass(frozen=True)
+class Subcommand:
+    """Something to do other than to run scenarios, named by the first argument of the command line.
+
+    `usage` is its name with what may follow, `summary` says in one line what it does, and `act` is called with the
+    arguments that follow the name, and returns the exit code. Each is entered in `command.SUBCOMMANDS`.
+    """
+
+    usage: str
+    summary: str
+    act: Callable[[Sequence[str]], int]
+
+    @property
+    def name(self) -> str:
+        """Its name, the first word of its usage."""
+        return self.usage.split()[0]
+
+
+def parser(subcommands: Iterable[Subcommand]) -> argparse.ArgumentParser:
+    """Return the parser of a command line that runs scenarios; its help names the subcommands."""
+    width = max(len(one.usage) for one in subcommands)
+    named = "\n".join(f"  {one.usage:{width}}  {one.summary}" for one in subcommands)
     made = argparse.ArgumentParser(
         prog="python -m flowsim",
         description="Integrate the gradient flow of neural networks to its limit, beside gradient\n"

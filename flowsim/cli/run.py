@@ -1,67 +1,103 @@
-"""Job after job: computed, and reported as soon as it is."""
+"""Scenarios computed one after another, each stored and reported as soon as it is done."""
 
-from contextlib import ExitStack
+import argparse
+import json
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rich.console import Console
 
+from ..comparison import Comparison
 from ..formatting.progress_bar import shown_on
-from ..results import BLOCKS
-from ..scenarios import check_theory, run
-from ..sweeps import BlockStore, PendingSweep, Workers, sweeps_ahead
-from .closed import silence
-from .findings import Findings, report, store
+from ..results import BLOCKS, SWEEP, THEORY, TheoryResults, theory_to_dataset
+from ..scenarios import ScenarioError, check_theory, default_device, environment, resolved, run
+from ..sweeps import (
+    BlockStore,
+    ClusterError,
+    PendingSweep,
+    SweepResults,
+    Workers,
+    default_jobs,
+    sweeps_ahead,
+    workers,
+)
 from .jobs import Job
-from .together import conclude
+from .report import conclude, report
+from .terminal import Terminal
 
 if TYPE_CHECKING:
     from ..report import Document
 
 
-class Terminal(Console):
-    """A console that falls silent when nobody reads it any more.
-
-    The results are files, and tables only tell of them: `python -m flowsim a.yaml b.yaml | head -1` computes and writes
-    all that it was asked for, and its exit code says how that went.
-    """
-
-    def __init__(self) -> None:
-        # What is printed comes from folders and files: nothing in it is an instruction.
-        super().__init__(markup=False, emoji=False)
-
-    def on_broken_pipe(self) -> None:
-        """Write to nowhere from now on, what is still to be flushed included."""
-        self.quiet = True
-        silence()
-
-
-def run_all(jobs: list[Job], crew: Workers | None) -> int:
-    """Run and report job after job, while the workers are ahead with the sweeps; return the worst exit code."""
+def run_all(jobs: list[Job], pool: Workers | None) -> int:
+    """Run and report job after job, while the worker pool is ahead with the sweeps; return the worst exit code."""
     with ExitStack() as stack:
         for job in jobs:
             stack.enter_context(job.folder.locked())
-        pending = [_asked(job, crew) for job in jobs]
-        if crew is not None:
-            sweeps_ahead([sweep for sweep in pending if sweep is not None], crew)
-        made = [_run_and_report(job, sweep) for job, sweep in zip(jobs, pending, strict=True)]
-        return conclude(made, Terminal())
+        pending = [_pending_sweep(job, pool) for job in jobs]
+        if pool is not None:
+            sweeps_ahead([sweep for sweep in pending if sweep is not None], pool)
+        documents = [_run_and_report(job, sweep) for job, sweep in zip(jobs, pending, strict=True)]
+        return conclude(documents, Terminal())
 
 
-def _asked(job: Job, crew: Workers | None) -> PendingSweep | None:
-    if job.scenario.sweep is None or crew is None:
+@contextmanager
+def worker_pool(jobs: Sequence[Job], options: argparse.Namespace) -> Iterator[Workers | None]:
+    """Provide the workers that compute the blocks of the sweeps among the jobs, `None` where there are no sweeps.
+
+    Raises `ScenarioError` for several processes on one accelerator, and for a cluster that does not answer.
+    """
+    if not any(job.scenario.sweep for job in jobs):
+        yield None
+        return
+    count = options.jobs or default_jobs()
+    platform = default_device().platform
+    if count > 1 and platform != "cpu":
+        raise ScenarioError(f"--jobs {count}: one process has all of a {platform}; write --jobs 1, or --device cpu")
+
+    def told(message: str) -> None:
+        print(f"flowsim: --dask {options.dask}: {message}", file=sys.stderr, flush=True)
+
+    try:
+        with workers(count, dask=options.dask, device=options.device, told=told) as pool:
+            yield pool
+    except ClusterError as error:
+        raise ScenarioError(f"--dask {options.dask}: {error}") from None
+    except ModuleNotFoundError as error:
+        if error.name != "distributed":
+            raise
+        raise ScenarioError("--dask: needs Dask's distributed; write pip install 'flowsim[dask]'") from None
+
+
+@dataclass(frozen=True)
+class Findings:
+    """The results of a job, before they are stored; `None` for what the scenario does not ask for."""
+
+    comparison: Comparison | None
+    theory: TheoryResults | None
+    sweep: SweepResults | None
+
+
+def _pending_sweep(job: Job, pool: Workers | None) -> PendingSweep | None:
+    if job.scenario.sweep is None or pool is None:
         return None
-    return PendingSweep(job.scenario, job.path.parent, BlockStore(job.folder.path.parent / BLOCKS), crew)
+    return PendingSweep(job.scenario, job.path.parent, BlockStore(job.folder.path.parent / BLOCKS), pool)
 
 
 def _run_and_report(job: Job, pending: PendingSweep | None) -> "Document":
     console = Terminal()
-    found = _found(job, pending, console)
+    found = compute(job, pending, console)
     with console.status(f"{job.name}: sharpness at the end"):
         written = store(job, found)
     return report(job.folder, job.name, written, console)
 
 
-def _found(job: Job, pending: PendingSweep | None, console: Console) -> Findings:
+def compute(job: Job, pending: PendingSweep | None, console: Console) -> Findings:
+    """Compute what the scenario of a job asks for, with a progress bar on the console."""
     with shown_on(console, job.name) as shown:
         progress, comparison = shown.listener or False, None
         if job.compares:
@@ -69,3 +105,21 @@ def _found(job: Job, pending: PendingSweep | None, console: Console) -> Findings
         theory = check_theory(job.scenario, job.cells, progress=progress)
         sweep = None if pending is None else pending.result(shown)
     return Findings(comparison, theory, sweep)
+
+
+def store(job: Job, found: Findings) -> list[Path]:
+    """Write the scenario and the data sets into the folder of the job, and return their paths.
+
+    What is not known yet, such as the sharpness at the end, is measured first. Raises `StoreError` as the folder does.
+    """
+    content = resolved(job.scenario)
+    attributes = {"scenario": json.dumps(content)}
+    trajectories = None if found.comparison is None else found.comparison.to_dataset(attributes)
+    paths = [job.folder.write_scenario(content, environment())]
+    if trajectories is not None:
+        paths.append(job.folder.write_dataset(trajectories))
+    if found.theory is not None:
+        paths.append(job.folder.write_dataset(theory_to_dataset(found.theory, attributes), THEORY))
+    if found.sweep is not None:
+        paths.append(job.folder.write_dataset(found.sweep.dataset, SWEEP))
+    return paths

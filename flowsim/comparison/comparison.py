@@ -5,7 +5,6 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import jax
@@ -27,6 +26,7 @@ from ..dynamics import (
     whole_if_close,
 )
 from ..formatting import Heard, Listener, Progress, check_progress, heard
+from ..formatting.presentation import Drawn
 from ..networks import split, weight_dtype
 from ..probes import Probe, probe_of
 from ..problems import Problem
@@ -43,12 +43,7 @@ from .sharpness_course import SharpnessAlong
 
 if TYPE_CHECKING:
     import optax
-    import pandas
     import xarray
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
-
-    from ..report import StoredRuns
 
 _RECORDS = 250
 _STEPS = 4000
@@ -56,7 +51,7 @@ _MOST_BYTES = 2 * 10**9
 
 
 @dataclass(frozen=True, repr=False)
-class Comparison:
+class Comparison(Drawn):
     """The flow, the descents, and what theory says of the minimum that they reach.
 
     `bounds` are those of Theorem 2 on the smallest sharpness S_min of all minimizers, and
@@ -85,52 +80,10 @@ class Comparison:
         """What is said of the descents at the edge of stability and of their models, checked: see `edge_statements`."""
         return edge_statements(self.to_dataset())
 
-    def _stored(self) -> "StoredRuns":
-        # What draws, prints and writes stands on a floor above this one, and is asked for when it is wanted.
-        from ..report import StoredRuns
-
-        return StoredRuns(self.to_dataset())
-
-    def to_dataframe(self) -> "pandas.DataFrame":
-        """Return the records as a table of pandas, a row for each run and record.
-
-        Beside what was recorded there are `run`, a number, `dynamics`, `learning_rate`, NaN for the flow, and `record`;
-        of an array of numbers each is a column, name_0, name_1, …. `attrs` has `long_name` and `units` of the columns
-        by name.
-        """
-        return self._stored().to_dataframe()
-
-    def figures(self) -> "dict[str, Figure]":
-        """Return the figures by name: "squared_distance", "sharpness", and beside descents "distance"."""
-        return self._stored().figures()
-
-    def plot(self, quantity: str, ax: "Axes | None" = None) -> "Axes":
-        """Draw one quantity of all runs against time, such as "sharpness", "risk", or a probe, and return the axes.
-
-        It is drawn into `ax`, or into new axes of pyplot, as in the figures: name and scale of the axes, the edges of
-        stability, the legend. Raises `ValueError`, with the names that are known, for what was not recorded.
-        """
-        return self._stored().plot(quantity, ax)
-
-    def save(self, folder: str | Path, *, overwrite: bool = False) -> list[Path]:
-        """Write the data set, the summary and the figures into `folder`, and return their paths.
-
-        `flowsim.open_results(folder).comparison` shows and tells all of it again; networks and the weights along the
-        paths are not among it. Raises `StoreError` where the folder holds other results, which `overwrite` gives up,
-        and where it cannot be written.
-        """
-        return self._stored().save(folder, overwrite=overwrite)
-
     def __repr__(self) -> str:
         beside = (run for run in (*self.descents, *self.models))
         others = [f"{Run(run.dynamics, run.learning_rate).name} {_end(run.trajectory)}" for run in beside]
         return f"Comparison({'; '.join([f'GF {_end(self.flow)}', *others])})"
-
-    def __str__(self) -> str:
-        return str(self._stored())
-
-    def _repr_html_(self) -> str:
-        return self._stored()._repr_html_()
 
 
 class Interrupted(KeyboardInterrupt):

@@ -13,6 +13,7 @@ import numpy as np
 from jaxtyping import Bool, Float
 
 from ..dynamics import Outcome
+from ..formatting.presentation import Shown, view_of
 from ..results.recorded import Recorded, RecordedRun, recorded
 from ..results.runs import Run
 from ..theory import Assumption, Statement, Verdict, judge
@@ -44,7 +45,7 @@ _LARGEST_EXPONENT = 690
 
 
 @dataclass(frozen=True, repr=False)
-class RunStatements:
+class RunStatements(Shown):
     """What the statements about one run of a comparison came to: a descent, or the flow that models one.
 
     `repr` is a line. Printed, and shown in a notebook, it is the table of the command line of this run alone.
@@ -56,15 +57,9 @@ class RunStatements:
     def __repr__(self) -> str:
         return f"RunStatements({self.run.name}: {', '.join(f'{s.name} {s.verdict}' for s in self.statements)})"
 
-    def __str__(self) -> str:
-        return str(StatementsOfRuns((self,)))
-
-    def _repr_html_(self) -> str:
-        return StatementsOfRuns((self,))._repr_html_()
-
 
 @dataclass(frozen=True, repr=False)
-class StatementsOfRuns(Sequence[RunStatements]):
+class StatementsOfRuns(Shown, Sequence[RunStatements]):
     """The statements about the runs of a comparison, one `RunStatements` after the other.
 
     Printed, and shown in a notebook, it is the table of the command line; empty, it says that there are none.
@@ -85,28 +80,9 @@ class StatementsOfRuns(Sequence[RunStatements]):
     def __repr__(self) -> str:
         return f"StatementsOfRuns({'; '.join(repr(one)[len('RunStatements(') : -1] for one in self.of_runs) or 'none'})"
 
-    def __str__(self) -> str:
-        from ..formatting import printed
-        from ..report import table_of_run_statements
-
-        return printed(table_of_run_statements(self, "")) if self.of_runs else "no statements"
-
-    def _repr_html_(self) -> str:
-        from ..formatting import table_as_html
-        from ..report import table_of_run_statements
-
-        return table_as_html(table_of_run_statements(self, "")) if self.of_runs else "<p>no statements</p>"
-
     def to_dataframe(self) -> "pandas.DataFrame":
         """Return a table of pandas with a row for each statement: its run, name, both sides, margin and verdict."""
-        from ..report import statements_frame
-
-        about = [
-            (one, {"dynamics": of.run.dynamics, "learning_rate": of.run.learning_rate})
-            for of in self
-            for one in of.statements
-        ]
-        return statements_frame([one for one, _ in about], [run for _, run in about])
+        return view_of(self).to_dataframe()
 
 
 def edge_statements(dataset: "xarray.Dataset") -> StatementsOfRuns:

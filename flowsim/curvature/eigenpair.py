@@ -9,9 +9,10 @@ from jax.core import Tracer
 from jax.custom_batching import sequential_vmap
 from jaxtyping import Array, Bool, Float, Int, PyTree
 
+from ..formatting.presentation import Shown, register_view
 from . import krylov, vectors
 from .hessian import Operator
-from .line import Rows, after, certified, is_no_number, numbers_of, shape_of, table_html, table_text
+from .line import Rows, after, certified, is_no_number, numbers_of, shape_of, view_of_rows
 
 # Products between two looks at the Ritz values; a look costs more than a product of few weights.
 _STRIDE = 4
@@ -19,7 +20,7 @@ MANY_WEIGHTS = 2**11
 _MOST_SAID = 4
 
 
-class Eigenpair(eqx.Module):
+class Eigenpair(Shown, eqx.Module):
     """An eigenvalue estimate that carries its own certificate.
 
     Some eigenvalue lies within `residual` of `value`: it is ‖Hv − value·v‖ plus the rounding of Hv. `converged` says
@@ -38,19 +39,11 @@ class Eigenpair(eqx.Module):
     def __repr__(self) -> str:
         return f"Eigenpair({certified(self.value, self.residual, self.converged)}{after(self.products)})"
 
-    def __str__(self) -> str:
-        rows = self._rows()
-        return repr(self) if rows is None else table_text(rows, self.products)
-
-    def _repr_html_(self) -> str | None:
-        rows = self._rows()
-        return None if rows is None else table_html(rows, self.products)
-
     def _rows(self) -> Rows | None:
         return None if is_no_number(self.value) else {"λ": (self.value, self.residual, self.converged)}
 
 
-class Eigenpairs(eqx.Module):
+class Eigenpairs(Shown, eqx.Module):
     """Several eigenvalue estimates in decreasing order, each with its own certificate.
 
     `vectors` are orthonormal: the weights with a leading axis of k. Some eigenvalue lies within `residuals[i]` of
@@ -74,14 +67,6 @@ class Eigenpairs(eqx.Module):
         few = said if len(said) <= _MOST_SAID else [*said[: _MOST_SAID - 1], "…", said[-1]]
         return f"Eigenpairs({len(said)}: {'; '.join(few)}{after(self.products)})"
 
-    def __str__(self) -> str:
-        rows = self._rows()
-        return repr(self) if rows is None else table_text(rows, self.products)
-
-    def _repr_html_(self) -> str | None:
-        rows = self._rows()
-        return None if rows is None else table_html(rows, self.products)
-
     def _rows(self) -> Rows | None:
         values = numbers_of(self.values)
         if values is None or values.ndim != 1:
@@ -93,6 +78,10 @@ class Eigenpairs(eqx.Module):
         """Return one of them, its vector a pytree as the weights."""
         vector = jax.tree.map(lambda leaf: leaf[index], self.vectors)
         return Eigenpair(self.values[index], vector, self.residuals[index], self.converged[index], self.products)
+
+
+register_view(Eigenpair)(view_of_rows)
+register_view(Eigenpairs)(view_of_rows)
 
 
 # LAPACK under vmap, a batch of matrices at once, corrupts memory on hosts of many cores (jax issue 39292): one by one.

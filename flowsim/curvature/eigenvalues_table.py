@@ -7,7 +7,8 @@ import numpy as np
 from rich.table import Table
 from rich.text import Text
 
-from ..formatting import empty_table, format_number
+from ..formatting import format_number
+from ..formatting.terminal import empty_table
 
 _DIGITS = 10
 _MOST_ROWS = 24

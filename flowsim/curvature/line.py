@@ -1,28 +1,32 @@
 """A certified eigenvalue in a few words, whatever its leaves are: numbers, batches, tracers, or no arrays at all."""
 
-from typing import Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from jax.core import Tracer
+
+if TYPE_CHECKING:
+    from rich.table import Table
 
 Rows = dict[str, tuple[Any, Any, Any]]
 """Eigenvalues by name: each with its residual, and whether it converged."""
 
 
-def table_text(rows: Rows, products: Any) -> str:
-    """Return the table of eigenvalues for the terminal."""
-    from ..formatting import printed  # not above, as in the next function: rich takes a moment to import
-    from .eigenvalues_table import eigenvalues_table
+@dataclass(frozen=True)
+class _EigenvaluesView:
+    rows: Rows | None
+    products: Any
 
-    return printed(eigenvalues_table(rows, products))
+    def tables(self) -> "list[Table] | None":
+        from .eigenvalues_table import eigenvalues_table  # not above: rich takes a moment to import
+
+        return None if self.rows is None else [eigenvalues_table(self.rows, self.products)]
 
 
-def table_html(rows: Rows, products: Any) -> str:
-    """Return the table of eigenvalues for a notebook."""
-    from ..formatting import table_as_html
-    from .eigenvalues_table import eigenvalues_table
-
-    return table_as_html(eigenvalues_table(rows, products))
+def view_of_rows(found: Any) -> _EigenvaluesView:
+    """Return the view of certified eigenvalues that have `_rows` and `products`: their table."""
+    return _EigenvaluesView(found._rows(), found.products)
 
 
 def certified(value: Any, residual: Any, converged: Any) -> str:

@@ -8,12 +8,13 @@ from jax.core import Tracer
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, ArrayLike, Bool, Float, Int, PyTree
 
+from ..formatting.presentation import Shown, register_view
 from ..networks import split, weight_dtype
 from ..problems import Problem
 from . import vectors
 from .eigenpair import Eigenpair, Eigenpairs
 from .ends import end_pairs
-from .line import Rows, after, certified, is_no_number, table_html, table_text
+from .line import Rows, after, certified, is_no_number, view_of_rows
 from .sharpness_slope import differentiable_sharpness
 
 _WIDER, _WIDER_UP_TO = 96, 2**20
@@ -103,7 +104,7 @@ def top_eigenpairs(
     return end_pairs(network, problem, largest=count, block=count if block is None else block, **options)
 
 
-class SpectralBounds(eqx.Module):
+class SpectralBounds(Shown, eqx.Module):
     """Both ends of a spectrum: an eigenvalue lies within each residual of each value, none (almost surely) outside.
 
     `converged` says that both residuals are below the tolerance asked for.
@@ -123,19 +124,14 @@ class SpectralBounds(eqx.Module):
         low, high = (certified(value, residual, self.converged) for value, residual in ends)
         return f"SpectralBounds(from {low} to {high}{after(self.products)})"
 
-    def __str__(self) -> str:
-        rows = self._rows()
-        return repr(self) if rows is None else table_text(rows, self.products)
-
-    def _repr_html_(self) -> str | None:
-        rows = self._rows()
-        return None if rows is None else table_html(rows, self.products)
-
     def _rows(self) -> Rows | None:
         if is_no_number(self.smallest):
             return None
         ends = {"smallest": (self.smallest, self.smallest_residual), "largest": (self.largest, self.largest_residual)}
         return {name: (*end, self.converged) for name, end in ends.items()}
+
+
+register_view(SpectralBounds)(view_of_rows)
 
 
 def spectral_bounds(

@@ -2,7 +2,6 @@
 
 import functools
 from collections.abc import Mapping
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import equinox as eqx
@@ -13,25 +12,21 @@ from jax.core import Tracer
 from jaxtyping import Array, ArrayLike, Float, Int, PyTree
 
 from ..curvature import sharpness
+from ..formatting.presentation import Drawn, view_of
 from ..networks import records as records_of
 from ..probes import Label
 from ..problems import Problem
 from .driver import Request, RunState
 from .dynamics import DYNAMICS
-from .line import is_batch, line_of
+from .line import line_of
 from .outcome import Outcome
 from .records import STANDARD
 
 if TYPE_CHECKING:
-    import pandas
     import xarray
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
-
-    from ..report import StoredRuns
 
 
-class Trajectory(eqx.Module):
+class Trajectory(Drawn, eqx.Module):
     """A run of gradient flow or gradient descent: its records, its end, and how it ended.
 
     Along the path, one entry for each record, the last one at the end of the run: `times`, `risk`,
@@ -150,56 +145,13 @@ class Trajectory(eqx.Module):
     def __repr__(self) -> str:
         return line_of(self)
 
-    def __str__(self) -> str:
-        try:
-            return str(self._stored())
-        except Exception as error:  # a trajectory that is looked at must not end a program
-            reason = f"{type(error).__name__}: {error}".splitlines()[0]
-            return repr(self) if is_batch(self) else f"{self!r}; no table: {reason}"
-
-    def _repr_html_(self) -> str | None:
-        return None if is_batch(self) else self._stored()._repr_html_()
-
-    def _stored(self) -> "StoredRuns":
-        # What draws, prints and writes stands on a floor above this one, and is asked for when it is wanted.
-        from ..report import StoredRuns
-
-        return StoredRuns(self.to_dataset())
-
     def to_dataset(self, attrs: Mapping[str, Any] | None = None) -> "xarray.Dataset":
         """Return the run as labelled arrays over (run, record), with `attrs` among the attributes.
 
         As `Comparison.to_dataset`, for one run, its sharpness at the end computed unless it is known. Raises
         `ValueError` for a batch of runs and inside `jax.jit`.
         """
-        from ..results.trajectories import dataset_of
-
-        if is_batch(self):
-            raise ValueError(
-                f"this is of one run outside of jax.jit, found {self!r}: take one out of a batch by "
-                "jax.tree.map(lambda leaf: leaf[0], runs), or look at the arrays"
-            )
-        return dataset_of(self, attrs=attrs)
-
-    def to_dataframe(self) -> "pandas.DataFrame":
-        """Return the records as a table of pandas, a row for each: see `Comparison.to_dataframe`."""
-        return self._stored().to_dataframe()
-
-    def figures(self) -> "dict[str, Figure]":
-        """Return the figures by name: "squared_distance", "sharpness" where it was followed, and those of probes."""
-        return self._stored().figures()
-
-    def plot(self, quantity: str, ax: "Axes | None" = None) -> "Axes":
-        """Draw one recorded quantity or probe against time, and return the axes: see `Comparison.plot`."""
-        return self._stored().plot(quantity, ax)
-
-    def save(self, folder: str | Path, *, overwrite: bool = False) -> list[Path]:
-        """Write the data set, the summary and the figures into `folder`, and return their paths.
-
-        `flowsim.open_results(folder).comparison` shows them again; the network and the weights along the path are not
-        among them. Raises `StoreError` as `Comparison.save`.
-        """
-        return self._stored().save(folder, overwrite=overwrite)
+        return view_of(self).to_dataset(attrs)
 
 
 def trajectory_of(state: RunState, request: Request, rest: PyTree) -> Trajectory:

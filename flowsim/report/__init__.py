@@ -1,8 +1,11 @@
 """Stored data sets become documents: tables, summaries and figures of runs, of sweeps, and of the theory."""
 
-from ..formatting import as_html as as_html, fitted as fitted, printed as printed, table_as_html as table_as_html
+from ..formatting.fitting import fitted as fitted
+from ..formatting.html import as_html as as_html, table_as_html as table_as_html
+from ..formatting.terminal import printed as printed
 from ..results import FIGURES as FIGURES, Figure as Figure
 from ..theory import Claim as Claim
+from . import views as views
 from .claims_table import claims_summary as claims_summary, claims_table as claims_table
 from .document import (
     Document as Document,

@@ -7,7 +7,8 @@ from typing import Any
 from rich.table import Table
 from rich.text import Text
 
-from ..formatting import empty_table, finite_or_none
+from ..formatting import finite_or_none
+from ..formatting.terminal import empty_table
 from ..theory import Claim, Verdict
 
 

@@ -1,9 +1,7 @@
 """Stored results become a document: tables to print, numbers, figures and a page to write. Nothing computes a run."""
 
 import inspect
-import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -13,14 +11,14 @@ import xarray
 from matplotlib.figure import Figure
 from rich.text import Text
 
-from ..formatting import as_html, printable
+from ..formatting.html import as_html
+from ..formatting.terminal import printable
 from ..kinds import UnknownKindError
 from ..results import (
     Figure as AskedFigure,
     ResultFolder,
     Results,
     StoreError,
-    difference,
     figures_of,
     open_results,
     refuse_obstacles,
@@ -28,6 +26,7 @@ from ..results import (
 )
 from ..results.recorded import recorded
 from ..results.store import SCENARIO, SUMMARY, SWEEP, THEORY, TRAJECTORIES
+from ..results.sweep_folder import sweep_folder
 from ..scenarios.failing import failing
 from ..theory import Claim
 from .claims_table import claims_summary, claims_table
@@ -250,56 +249,11 @@ def save_sweep(dataset: xarray.Dataset, folder: Path, *, overwrite: bool = False
 
     Raises `StoreError` where `folder` holds other results, unless `overwrite`, and where it cannot be written.
     """
-    with sweep_folder(folder, dataset.attrs, overwrite=overwrite) as write:
-        return write(dataset)
+    with sweep_folder(folder, dataset.attrs, overwrite=overwrite) as here:
+        return write_sweep(dataset, here)
 
 
-@contextmanager
-def sweep_folder(
-    folder: Path, attrs: Mapping[str, str], *, overwrite: bool = False
-) -> Iterator[Callable[[xarray.Dataset], list[Path]]]:
-    """Keep a folder for the sweep that `attrs` describe, and provide what writes its data set, summary and figures.
-
-    Raises `StoreError` where `folder` holds other results than a part of that sweep, unless `overwrite`, and where it
-    cannot be written.
-    """
-    refuse_obstacles(folder)
-    with ResultFolder(folder).locked():
-        here = ResultFolder(folder, _beside_sweep(folder, json.loads(attrs.get("sweep", "null")), overwrite))
-
-        def write(dataset: xarray.Dataset) -> list[Path]:
-            written = [here.write_dataset(dataset, SWEEP)]
-            return written + document(open_results(folder), folder.resolve().name).write(here)
-
-        yield write
-
-
-def _beside_sweep(folder: Path, asked: dict[str, Any] | None, overwrite: bool) -> list[Path]:
-    """Return the files in `folder` that are not of the sweep `asked` for; refuse them without `overwrite`.
-
-    The sweep of a scenario is `None`, and as such another than all that are there.
-    """
-    others = [path for path in (folder / name for name in (SCENARIO, TRAJECTORIES, THEORY)) if path.exists()]
-    found = f"{others[0].name} is there" if others else None
-    if (folder / SWEEP).exists():
-        others.append(folder / SWEEP)
-        found = found or (None if overwrite else _unlike(open_results(folder).required("sweep"), asked))
-    if found is None and not overwrite:
-        return []
-    if not overwrite:
-        raise StoreError(f"{folder}: holds other results ({found}); write overwrite=True, or give another folder")
-    return others
-
-
-def _unlike(stored: xarray.Dataset, asked: dict[str, Any] | None) -> str | None:
-    """Return in words how a stored sweep differs from one that is asked for, None where it is a part of that."""
-    there = json.loads(stored.attrs.get("sweep", "null"))
-    if there is None or asked is None:
-        return "the sweep of a scenario" if there is None else "another sweep"
-    here = json.loads(json.dumps(asked))
-    for name, values in there["over"].items():
-        if name in here["over"] and all(value in here["over"][name] for value in values):
-            here["over"][name] = values
-    if here["repetitions"] > there["repetitions"]:
-        here["repetitions"] = there["repetitions"]
-    return difference(there, here, "the sweep")
+def write_sweep(dataset: xarray.Dataset, here: ResultFolder) -> list[Path]:
+    """Write the data set of a sweep from Python with its summary and figures into a folder that is held for it."""
+    written = [here.write_dataset(dataset, SWEEP)]
+    return written + document(open_results(here.path), here.path.resolve().name).write(here)

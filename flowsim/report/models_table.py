@@ -10,7 +10,8 @@ from rich.table import Table
 
 from ..comparison.edge_statements import common_time, models_of
 from ..comparison.models import DISTANCE, MEAN_EXCESS_RISK, MEAN_RISK, OSCILLATION, SHARPNESS
-from ..formatting import empty_table, format_number
+from ..formatting import format_number
+from ..formatting.terminal import empty_table
 from ..results.recorded import Recorded, RecordedRun, recorded
 
 _PREDICTED = ("sharpness", OSCILLATION.name, MEAN_RISK.name, MEAN_EXCESS_RISK.name)

@@ -9,7 +9,8 @@ from rich.table import Table
 
 from ..comparison.flow_limits import COLUMNS as LIMITS
 from ..comparison.models import COLUMNS, DISTANCE
-from ..formatting import empty_table, finite_or_none, format_number
+from ..formatting import finite_or_none, format_number
+from ..formatting.terminal import empty_table
 from ..results.quantities import MEASURES
 from ..results.recorded import RecordedRun, recorded
 from ..results.trajectories import RECORD

@@ -7,7 +7,8 @@ import xarray
 from rich.table import Table
 
 from ..comparison import RunStatements, edge_statements
-from ..formatting import empty_table, finite_or_none, format_number
+from ..formatting import finite_or_none, format_number
+from ..formatting.terminal import empty_table
 from ..theory import Statement, Verdict
 from .theory_table import summary_of_statement
 

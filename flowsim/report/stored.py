@@ -1,6 +1,6 @@
 """What a stored data set shows of itself: its table, its figures, one quantity drawn, and what other libraries read."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -8,11 +8,14 @@ from typing import TYPE_CHECKING, Any
 import xarray
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from rich.table import Table
+from rich.text import Text
 
 from ..comparison import StatementsOfRuns, edge_statements
-from ..formatting import as_html, printed
+from ..formatting.presentation import Shown
+from ..results import ResultFolder
 from ..results.recorded import recorded
-from .document import save, save_sweep, sweep_shown
+from .document import save, save_sweep, sweep_shown, write_sweep
 from .figures import figures
 from .frame import runs_frame, sweep_frame
 from .plot import plot_runs, plot_sweep
@@ -24,7 +27,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, repr=False, eq=False)
-class StoredRuns:
+class StoredRuns(Shown):
     """Runs from one initialization as their data set has them, of a live comparison or read from a folder.
 
     It answers as a `Comparison` does. Networks, weights and paths are not stored: they are where the runs were made.
@@ -38,11 +41,9 @@ class StoredRuns:
         ends = (f"{run.run.name} {run.outcome.name.lower().replace('_', ' ')}" for run in shown.runs)
         return f"StoredRuns({'; '.join(ends)})"
 
-    def __str__(self) -> str:
-        return "\n\n".join(map(printed, tables(self.dataset, self.title)))
-
-    def _repr_html_(self) -> str:
-        return as_html(tables(self.dataset, self.title))
+    def tables(self) -> Sequence[Table | Text]:
+        """Return the tables of the command line."""
+        return tables(self.dataset, self.title)
 
     @property
     def statements(self) -> StatementsOfRuns:
@@ -83,7 +84,7 @@ class StoredRuns:
 
 
 @dataclass(frozen=True, repr=False, eq=False)
-class StoredSweep:
+class StoredSweep(Shown):
     """A sweep as its data set has it: it answers as a `Sweep` does."""
 
     dataset: xarray.Dataset
@@ -96,11 +97,9 @@ class StoredSweep:
         said = [sizes, f"{count} repetition{'s' if count > 1 else ''}", f"runs {shown}"]
         return f"StoredSweep({'; '.join([*said, *([f'{failed} cells failed'] if failed else [])])})"
 
-    def __str__(self) -> str:
-        return "\n\n".join(map(printed, sweep_shown(self.dataset, self.title)))
-
-    def _repr_html_(self) -> str:
-        return as_html(sweep_shown(self.dataset, self.title))
+    def tables(self) -> Sequence[Table | Text]:
+        """Return the tables of the command line, and what the sweep lacks."""
+        return sweep_shown(self.dataset, self.title)
 
     @property
     def failures(self) -> list[dict[str, str]]:
@@ -140,3 +139,7 @@ class StoredSweep:
         written.
         """
         return save_sweep(self.dataset, Path(folder), overwrite=overwrite)
+
+    def write(self, here: ResultFolder) -> list[Path]:
+        """Write the data set, the summary and the figures into a folder that is held for the sweep."""
+        return write_sweep(self.dataset, here)

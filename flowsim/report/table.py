@@ -9,7 +9,8 @@ import xarray
 from rich.table import Table
 
 from ..comparison.flow_limits import ERROR, LIMIT
-from ..formatting import empty_table, finite_or_none, format_number
+from ..formatting import finite_or_none, format_number
+from ..formatting.terminal import empty_table
 from ..results.quantities import MEASURES
 from ..results.recorded import Recorded, RecordedRun, recorded
 from ..results.runs import SHARPNESS, Edge

@@ -6,7 +6,8 @@ from typing import Any
 
 from rich.table import Table
 
-from ..formatting import empty_table, finite_or_none, format_number
+from ..formatting import finite_or_none, format_number
+from ..formatting.terminal import empty_table
 from ..results import CheckedFlow, TheoryResults
 from ..theory import LargeProductsSample, Statement, Verdict
 

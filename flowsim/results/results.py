@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 
+from ..formatting.presentation import Shown, view_of
 from ..kinds.registry import OUTSIDE
 from .form import what_is_wrong
 from .store import SCENARIO, SUMMARY, SWEEP, THEORY, TRAJECTORIES, StoreError, copy_results
@@ -21,8 +22,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-    from ..report import StoredRuns, StoredSweep
-
 _DATASETS = {"trajectories": TRAJECTORIES, "sweep": SWEEP, "theory": THEORY}
 # Variables of data sets before runs were a dimension.
 _OLD_FORM = {TRAJECTORIES: ("flow_", "descent_"), SWEEP: ("flow_", "descent_")}
@@ -30,7 +29,7 @@ _AGAIN = "run the scenario again, with --overwrite"
 
 
 @dataclass(frozen=True, repr=False)
-class Results:
+class Results(Shown):
     """What stands in a folder of results; a data set that the run did not make is `None`.
 
     `trajectories` holds the runs from one initialization over (run, record), `sweep` those of a grid over (grid,
@@ -47,24 +46,18 @@ class Results:
     theory: "xarray.Dataset | None"
     trust: bool = False
 
-    # What draws and prints stands on a floor above this one, and is asked for when it is wanted.
+    @property
+    def comparison(self) -> Any:
+        """The runs from one initialization, a `flowsim.report.StoredRuns`: it shows itself as a `Comparison` does."""
+        return view_of(self).comparison
 
     @property
-    def comparison(self) -> "StoredRuns | None":
-        """The runs from one initialization, which show themselves as a `flowsim.Comparison` does."""
-        from ..report import StoredRuns
-
-        return None if self.trajectories is None else StoredRuns(self.trajectories)
+    def swept(self) -> Any:
+        """The runs of a grid, a `flowsim.report.StoredSweep`: it shows itself as a `flowsim.Sweep` does."""
+        return view_of(self).swept
 
     @property
-    def swept(self) -> "StoredSweep | None":
-        """The runs of a grid, which show themselves as a `flowsim.Sweep` does."""
-        from ..report import StoredSweep
-
-        return None if self.sweep is None else StoredSweep(self.sweep)
-
-    @property
-    def _main(self) -> "StoredRuns | StoredSweep":
+    def _main(self) -> Any:
         """What a question about one data set is answered by. Raises `StoreError` where there is neither."""
         main = self.swept or self.comparison
         if main is None:
@@ -88,9 +81,7 @@ class Results:
 
     def figures(self) -> "dict[str, Figure]":
         """Return all figures by name: those of each data set, and those that the scenario asks for."""
-        from ..report import figures_in
-
-        return figures_in(self)
+        return view_of(self).figures()
 
     def save(self, folder: str | Path, *, overwrite: bool = False) -> list[Path]:
         """Write a copy of the results into `folder`, and return the paths of its files.
@@ -103,18 +94,6 @@ class Results:
         parts = [repr(part) for part in (self.comparison, self.swept) if part is not None]
         parts += [] if self.theory is None else ["statements of the theory"]
         return f"Results({str(self.folder)!r}: {', '.join(parts)})"
-
-    def __str__(self) -> str:
-        from ..formatting import printed
-        from ..report import tables_of
-
-        return "\n\n".join(map(printed, tables_of(self, self.folder.resolve().name)))
-
-    def _repr_html_(self) -> str:
-        from ..formatting import as_html
-        from ..report import tables_of
-
-        return as_html(tables_of(self, self.folder.resolve().name))
 
     @property
     def scenario(self) -> dict[str, Any]:

@@ -16,17 +16,6 @@ from ..runtime.memory import beyond_memory, in_bytes
 from .settings import LargeProductsSettings, TheorySettings
 from .sweep_settings import MOST_CELLS, SweepSettings
 
-# The least copies of the weights that any solver of the flow keeps (two stages beside four), and that descent does.
-_COPIES_OF_FLOW, _COPIES_OF_DESCENT = 6, 3
-_COPIES_OF_PRODUCTS = 6
-# Rough costs on one core. Nothing depends on them but what is said beforehand.
-_SECONDS_PER_POINT = 5e-3
-_SECONDS_PER_START = 0.02
-_SECONDS_PER_CHECKED_FLOW = 0.3
-_SECONDS_PER_NUMBER_OF_PRODUCTS = 5e-7
-_SECONDS_PER_STEP = 2e-6
-_WORTH_SAYING = 600.0
-
 
 def memory_refusals(
     precision: str, data: DataSource, network: NetworkRecipe, sweep: SweepSettings | None
@@ -34,7 +23,8 @@ def memory_refusals(
     """Yield that the copies of the weights that a run keeps are more than the memory of the machine."""
     weights = _weights(network, data)
     flows = sweep is None or sweep.flow
-    copies = _COPIES_OF_FLOW if flows else _COPIES_OF_DESCENT
+    # The fewest that any solver of the flow keeps (two stages beside four), and that descent does.
+    copies = 6 if flows else 3
     if beyond := beyond_memory(weights * copies * np.dtype(precision).itemsize):
         yield refusal(
             found=f"{weights} weights, of which {'a flow' if flows else 'descent'} keeps {copies} copies: {beyond}",
@@ -48,7 +38,7 @@ def theory_size_refusals(
     theory: TheorySettings, data: DataSource, network: NetworkRecipe
 ) -> Iterator[PydanticCustomError]:
     """Yield that there are more flows to check than can be, or be held: each keeps its network until it is its turn."""
-    flows = checked_flows(theory)
+    flows = count_checked_flows(theory)
     if flows > MOST_CELLS:
         yield refusal(
             found=f"{flows} flows to check",
@@ -67,15 +57,15 @@ def theory_size_refusals(
 
 def product_size_refusals(asked: LargeProductsSettings) -> Iterator[PydanticCustomError]:
     """Yield that one product of matrices does not fit, or that there are more of them than can be drawn."""
-    largest = max(asked.depths) * max(asked.widths) ** 2
-    if beyond := beyond_memory(8 * _COPIES_OF_PRODUCTS * largest):
+    largest, copies = max(asked.depths) * max(asked.widths) ** 2, 6
+    if beyond := beyond_memory(8 * copies * largest):
         yield refusal(
-            found=f"{largest} numbers in one initialization, in {_COPIES_OF_PRODUCTS} copies: {beyond}",
+            found=f"{largest} numbers in one initialization, in {copies} copies: {beyond}",
             expected="matrices that fit",
             write="smaller widths or depths",
             at=("widths",),
         )
-    if (draws := asked.initializations * product_cases(asked)) > MOST_NUMBERS:
+    if (draws := count_products(asked)) > MOST_NUMBERS:
         yield too_large(f"{draws} initializations over all combinations", "initializations", ("initializations",))
 
 
@@ -85,38 +75,30 @@ def _weights(network: NetworkRecipe, data: DataSource) -> int:
     return network.count_weights(network.inputs_for(data.sample_shape()), outputs) or 0
 
 
-def grid_size(sweep: SweepSettings) -> int:
-    """Return the number of points of the grid."""
-    return math.prod(len(values) for values in sweep.over.values())
-
-
-def checked_flows(theory: TheorySettings) -> int:
+def count_checked_flows(theory: TheorySettings) -> int:
     """Return the number of flows that are checked."""
     return theory.repetitions * math.prod(
         max(1, len(axis)) for axis in (theory.depths, theory.features, theory.conditions)
     )
 
 
-def product_cases(asked: LargeProductsSettings) -> int:
-    """Return the number of combinations for which products are drawn."""
-    return math.prod(len(axis) for axis in (asked.deviations, asked.scales, asked.widths, asked.depths))
+def count_products(asked: LargeProductsSettings) -> int:
+    """Return the number of initializations that are drawn for Lemma 3."""
+    return asked.initializations * math.prod(
+        len(axis) for axis in (asked.deviations, asked.scales, asked.widths, asked.depths)
+    )
 
 
-def seconds_of_points(sweep: SweepSettings) -> float:
-    """Return about how long it takes to look at the points of a sweep, before the first run."""
-    return _SECONDS_PER_POINT * grid_size(sweep)
-
-
-def seconds_of_checks(theory: TheorySettings) -> float:
+def seconds_of_checks(theory: TheorySettings, *, seconds_per_flow: float = 0.3) -> float:
     """Return about how long the checked flows take on one core, once their programs are compiled."""
-    return _SECONDS_PER_CHECKED_FLOW * checked_flows(theory)
+    return seconds_per_flow * count_checked_flows(theory)
 
 
-def seconds_of_products(asked: LargeProductsSettings) -> float:
+def seconds_of_products(asked: LargeProductsSettings, *, seconds_per_number: float = 5e-7) -> float:
     """Return about how long it takes one core to draw what Lemma 3 asks for."""
     numbers = sum(asked.depths) * sum(width**2 for width in asked.widths)
     draws = asked.initializations * len(asked.deviations) * len(asked.scales)
-    return _SECONDS_PER_NUMBER_OF_PRODUCTS * numbers * draws
+    return seconds_per_number * numbers * draws
 
 
 def long_parts(
@@ -124,24 +106,28 @@ def long_parts(
     theory: TheorySettings | None,
     products: LargeProductsSettings | None,
     steps: int,
+    *,
+    longer_than: float = 600.0,
+    seconds_per_point: float = 5e-3,
+    seconds_per_start: float = 0.02,
+    seconds_per_step: float = 2e-6,
 ) -> Iterator[str]:
     """Yield of every part of a scenario that takes a core more than ten minutes, about how long it takes at least.
 
-    `steps` are those of all descents beside the flow together.
+    `steps` are those of all descents beside the flow together. The seconds are those of the fastest parts on one core.
     """
     parts: dict[str, float] = {}
     if sweep is not None:
-        points = grid_size(sweep)
-        parts[f"the {points} points of the sweep, before the first run,"] = seconds_of_points(sweep)
-        parts[f"the {points * sweep.starts} starts of the sweep"] = _SECONDS_PER_START * points * sweep.starts
+        points = math.prod(len(values) for values in sweep.over.values())
+        parts[f"the {points} points of the sweep, before the first run,"] = seconds_per_point * points
+        parts[f"the {points * sweep.starts} starts of the sweep"] = seconds_per_start * points * sweep.starts
     if theory is not None:
-        parts[f"the {checked_flows(theory)} flows of the theory"] = seconds_of_checks(theory)
+        parts[f"the {count_checked_flows(theory)} flows of the theory"] = seconds_of_checks(theory)
     if products is not None:
-        draws = products.initializations * product_cases(products)
-        parts[f"{draws} initializations of lemma_3"] = seconds_of_products(products)
-    parts[f"{steps} steps of descent, unless it arrives before,"] = _SECONDS_PER_STEP * steps
+        parts[f"{count_products(products)} initializations of lemma_3"] = seconds_of_products(products)
+    parts[f"{steps} steps of descent, unless it converges before,"] = seconds_per_step * steps
     for part, seconds in parts.items():
-        if seconds > _WORTH_SAYING:
+        if seconds > longer_than:
             yield f"{part} may take {in_hours(seconds)} of one core or more"
 
 

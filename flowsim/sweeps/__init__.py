@@ -4,7 +4,6 @@ from .ahead import PendingSweep as PendingSweep, sweeps_ahead as sweeps_ahead
 from .block import plan as plan
 from .cluster import ClusterError as ClusterError
 from .compute import Failure as Failure
-from .expected import SweepWork as SweepWork, sweep_work as sweep_work
 from .run import (
     Planned as Planned,
     SweepResults as SweepResults,

@@ -17,9 +17,11 @@ import numpy as np
 from ..dynamics import Descent, GradientDescent, Stopping
 from ..dynamics.descent import check_learning_rate
 from ..formatting import Heard, Listener, Progress, check_progress, heard
+from ..formatting.presentation import Drawn, view_of
 from ..probes import Probe, probe_of
 from ..problems import Problem, check_problem
 from ..results import BLOCKS
+from ..results.sweep_folder import sweep_folder
 from ..runtime.identity import digest_of, identity_of
 from ..scenarios.sweep_settings import MOST_CELLS
 from ..solvers.field import check_step_count
@@ -31,12 +33,7 @@ from .store import BlockStore, NoStore, Store
 
 if TYPE_CHECKING:
     import optax
-    import pandas
     import xarray
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
-
-    from ..report import StoredSweep
 
 RATE = "learning_rate"
 _MOST_STEPS = 2**30 - 1
@@ -46,7 +43,7 @@ _TAKEN |= {"distance_to_flow", "sharpness_lower_bound", "sharpness_upper_bound",
 
 
 @dataclass(frozen=True, repr=False)
-class Sweep:
+class Sweep(Drawn):
     """What a sweep found: everything over (grid, repetition, run), and the cells that could not be computed.
 
     Printed, it is the table of the command line, as wide as the terminal, and so it is in a notebook; `repr` is a line.
@@ -55,53 +52,12 @@ class Sweep:
     dataset: "xarray.Dataset"
     failures: tuple[Failure, ...]
 
-    def _stored(self) -> "StoredSweep":
-        from ..report import StoredSweep  # which brings Matplotlib along, when it is wanted
-
-        return StoredSweep(self.dataset)
-
     def to_dataset(self) -> "xarray.Dataset":
         """Return all numbers as labelled arrays, in the form that sweeps of scenarios have."""
         return self.dataset
 
-    def to_dataframe(self) -> "pandas.DataFrame":
-        """Return the ends of all runs as a table of pandas, a row for each point of the grid, repetition and run.
-
-        `outcome` is its name, "NOT_ASKED" for a run that was not asked for or failed. Of an array of numbers each is a
-        column, name_0, name_1, …. `attrs` has `long_name` and `units` of the columns by name.
-        """
-        return self._stored().to_dataframe()
-
-    def figures(self) -> "dict[str, Figure]":
-        """Return the figures by name: "sharpness", how far runs came, and where a run diverged, "divergence"."""
-        return self._stored().figures()
-
-    def plot(self, quantity: str, ax: "Axes | None" = None, *, at: Mapping[str, Any] | None = None) -> "Axes":
-        """Draw one quantity at the ends of the runs along the first axis of the sweep, and return the axes.
-
-        That is "sharpness", "risk", "steps" or any other, and a probe by its name: the median over the repetitions
-        with a band from the first quartile to the third, into `ax`, or into new axes of pyplot. `at` gives the values
-        of the other axes by name, as {"depth": 10}; the first where it does not. Raises `ValueError`, with what is
-        known, for names and values that are not there.
-        """
-        return self._stored().plot(quantity, ax, at=at)
-
-    def save(self, folder: str | Path, *, overwrite: bool = False) -> list[Path]:
-        """Write the data set, the summary and the figures into `folder`, and return their paths.
-
-        `flowsim.open_results(folder).swept` shows and tells all of it again. Raises `StoreError` where the folder holds
-        other results, which `overwrite` gives up, and where it cannot be written.
-        """
-        return self._stored().save(folder, overwrite=overwrite)
-
     def __repr__(self) -> str:
-        return repr(self._stored()).replace("StoredSweep", "Sweep", 1)
-
-    def __str__(self) -> str:
-        return str(self._stored())
-
-    def _repr_html_(self) -> str:
-        return self._stored()._repr_html_()
+        return repr(view_of(self)).replace("StoredSweep", "Sweep", 1)
 
 
 def sweep(
@@ -191,14 +147,12 @@ def _told(asked: Planned, store: Store, jobs: int, tell: Heard) -> Sweep:
 
 def _kept(asked: Planned, folder: Path, overwrite: bool, jobs: int, progress: bool | Listener) -> Sweep:
     """Compute what `folder` does not hold yet, and leave all of it there."""
-    from ..report import sweep_folder
-
     store = BlockStore(folder / BLOCKS)
     store.refuse_obstacles()
     with ExitStack() as stack:
-        write = stack.enter_context(sweep_folder(folder, asked.layout.attrs, overwrite=overwrite))
+        here = stack.enter_context(sweep_folder(folder, asked.layout.attrs, overwrite=overwrite))
         found = _computed(asked, store, jobs, progress)
-        write(found.dataset)
+        view_of(found).write(here)
     return found
 
 

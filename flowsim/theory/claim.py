@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
+from ..formatting.presentation import Shown
 from .statement import Verdict
 
 FIRST_LOOK = "a tenth of the steps, three repetitions at most: run without --quick"
@@ -10,7 +11,7 @@ FIRST_LOOK = "a tenth of the steps, three repetitions at most: run without --qui
 
 
 @dataclass(frozen=True, repr=False)
-class Claim:
+class Claim(Shown):
     """What a figure is said to show (`text`), the criterion (`expected`), and what was found.
 
     `measured` is for reading, `numbers` has the same by name. `holds` is `None` where nothing could be measured, and
@@ -30,20 +31,6 @@ class Claim:
 
     def __repr__(self) -> str:
         return f"Claim({self.text}: {self.verdict})"
-
-    # What prints stands on a floor above this one, and is asked for when it is wanted.
-
-    def __str__(self) -> str:
-        from ..formatting import printed
-        from ..report import claims_table
-
-        return printed(claims_table([self], ""))
-
-    def _repr_html_(self) -> str:
-        from ..formatting import table_as_html
-        from ..report import claims_table
-
-        return table_as_html(claims_table([self], ""))
 
     @property
     def verdict(self) -> Verdict:

@@ -10,6 +10,8 @@ import numpy as np
 from jaxtyping import Float
 from numpy.typing import ArrayLike
 
+from ..formatting.presentation import Shown, view_of
+
 if TYPE_CHECKING:
     import pandas
 
@@ -56,7 +58,7 @@ class Assumption:
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Statement:
+class Statement(Shown):
     """One statement, "smaller ≤ larger", as numbers (arrays without axes) or as series over `times`.
 
     `times` is time since the escape, as in `FlowPath`. `larger` is `None` where the theory names a constant without
@@ -85,12 +87,6 @@ class Statement:
         margin = "" if self.margin is None else f", margin {self.margin:.4g}"
         series = "" if self.times is None else f", over {len(self.times)} times"
         return f"Statement({self.name}: {self.verdict}{margin}{series})"
-
-    def __str__(self) -> str:
-        return str(Statements((self,)))
-
-    def _repr_html_(self) -> str:
-        return Statements((self,))._repr_html_()
 
     @property
     def margins(self) -> Side | None:
@@ -131,7 +127,7 @@ class Statement:
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Statements(Sequence[Statement]):
+class Statements(Shown, Sequence[Statement]):
     """What statements came to, in the order of the paper; `repr` is a line.
 
     Printed, and shown in a notebook, it is the table of the command line, with what is said of those that do not hold.
@@ -154,25 +150,9 @@ class Statements(Sequence[Statement]):
         said = ", ".join(f"{count} {verdict}" for verdict, count in counts.items())
         return f"Statements({said or 'none'})"
 
-    # What prints stands on a floor above this one, and is asked for when it is wanted.
-
-    def __str__(self) -> str:
-        from ..formatting import printed
-        from ..report import table_of_statements
-
-        return printed(table_of_statements(self.found))
-
-    def _repr_html_(self) -> str:
-        from ..formatting import table_as_html
-        from ..report import table_of_statements
-
-        return table_as_html(table_of_statements(self.found))
-
     def to_dataframe(self) -> "pandas.DataFrame":
         """Return a table of pandas with a row for each statement: name, claim, both sides, margin and verdict."""
-        from ..report import statements_frame
-
-        return statements_frame(self.found)
+        return view_of(self).to_dataframe()
 
 
 def judge(

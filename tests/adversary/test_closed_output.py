@@ -44,7 +44,7 @@ def test_all_scenarios_are_run_and_the_exit_code_is_theirs(tmp_path, monkeypatch
         results = SimpleNamespace(folder=folder.path)
         return SimpleNamespace(complete=not codes[len(done) - 1], results=results, warnings=(), panels={}, figures={})
 
-    monkeypatch.setattr(RUN, "_found", found)
+    monkeypatch.setattr(RUN, "compute", found)
     monkeypatch.setattr(RUN, "store", lambda job, found: [])
     monkeypatch.setattr(RUN, "report", reported)
     for name in "ab":
@@ -56,7 +56,7 @@ def test_all_scenarios_are_run_and_the_exit_code_is_theirs(tmp_path, monkeypatch
 
 
 def test_a_pipe_that_breaks_elsewhere_is_not_taken_for_the_end_of_the_work(tmp_path, monkeypatch, capsys):
-    def breaks(jobs, crew):
+    def breaks(jobs, pool):
         raise BrokenPipeError(32, "Broken pipe")
 
     monkeypatch.setattr(import_module("flowsim.cli.command"), "run_all", breaks)

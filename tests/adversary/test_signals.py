@@ -29,7 +29,7 @@ each_signal = pytest.mark.parametrize("number", LINES, ids=lambda number: number
 
 @each_signal
 def test_a_signal_during_the_work_is_one_line_and_leaves_no_lock(tmp_path, monkeypatch, capsys, number):
-    def work(jobs, crew):
+    def work(jobs, pool):
         with jobs[0].folder.locked():
             os.kill(os.getpid(), number)
             time.sleep(60)

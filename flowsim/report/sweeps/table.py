@@ -9,7 +9,8 @@ import numpy as np
 import xarray
 from rich.table import Table
 
-from ...formatting import empty_table, finite_or_none, format_number
+from ...formatting import finite_or_none, format_number
+from ...formatting.terminal import empty_table
 from ...results.runs import Run
 from ..probed import plain, probe_names, table_of_ends
 from ..thinning import thinned

@@ -1,11 +1,11 @@
-"""What may stand first on the command line, and what its help says."""
+"""Subcommands, and what the help of the command line says."""
 
 import re
 
 import pytest
 
 from flowsim import cli
-from flowsim.cli.words import WORDS
+from flowsim.cli.command import SUBCOMMANDS
 
 
 @pytest.fixture
@@ -22,23 +22,23 @@ def helped(monkeypatch, capsys):
     return text
 
 
-@pytest.mark.parametrize("words", [(), *((word,) for word in WORDS)])
+@pytest.mark.parametrize("words", [(), *((word,) for word in SUBCOMMANDS)])
 def test_help_fits_into_eighty_columns(helped, words):
     assert max(len(line) for line in helped(*words).splitlines()) <= 80
 
 
-def test_the_help_names_every_word_in_one_line(helped):
+def test_the_help_names_every_subcommand_in_one_line(helped):
     lines = helped().splitlines()
-    for word in WORDS.values():
-        (line,) = (line for line in lines if line.startswith(f"  {word.usage} "))
-        assert line.endswith(word.summary)
+    for subcommand in SUBCOMMANDS.values():
+        (line,) = (line for line in lines if line.startswith(f"  {subcommand.usage} "))
+        assert line.endswith(subcommand.summary)
 
 
-def test_the_help_ends_with_examples_of_words_and_files_that_there_are(helped):
+def test_the_help_ends_with_examples_of_subcommands_and_files_that_there_are(helped):
     examples = re.findall(r"^  python -m flowsim (.+?)(?: {2,}#.*)?$", helped().partition("examples:")[2], re.MULTILINE)
     assert len(examples) == 5
     firsts = [example.split()[0] for example in examples]
-    assert set(firsts) == {*WORDS, "scenarios/residual.yaml"}
+    assert set(firsts) == {*SUBCOMMANDS, "scenarios/residual.yaml"}
 
 
 @pytest.mark.parametrize(
@@ -50,21 +50,21 @@ def test_the_help_ends_with_examples_of_words_and_files_that_there_are(helped):
         (["residual"], "python -m flowsim new residual"),
     ],
 )
-def test_a_mistyped_word_is_told_what_it_could_have_been(words, write, capsys):
+def test_a_mistyped_subcommand_is_told_what_it_could_have_been(words, write, capsys):
     assert cli.main(words) == 2
     said = capsys.readouterr().err
     assert said.splitlines() == [said.rstrip("\n")]
     assert said.endswith(f"; write {write}\n")
-    assert "expected a scenario file (YAML), or a word: report, new, check" in said
+    assert "expected a scenario file (YAML), or a subcommand: report, new, check" in said
 
 
-def test_what_is_nothing_like_a_word_is_a_file_that_is_not_there(capsys, tmp_path, monkeypatch):
+def test_what_is_nothing_like_a_subcommand_is_a_file_that_is_not_there(capsys, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     assert cli.main(["experiment"]) == 2
     assert "no such file; expected a scenario file; write" in capsys.readouterr().err
 
 
-def test_a_file_that_is_called_almost_like_a_word_is_read(capsys, tmp_path, monkeypatch):
+def test_a_file_that_is_called_almost_like_a_subcommand_is_read(capsys, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "reports").write_text("seed: 1")
     assert cli.main(["reports"]) == 2

@@ -1,0 +1,101 @@
+"""How results show themselves: they hold numbers, and a room above says what their tables and figures are.
+
+`flowsim.report` registers a view for each class of result (`@register_view`). It is imported when something is first
+shown, as it brings Matplotlib along; so no result knows of it.
+"""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import pandas
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+_views: dict[type, Callable[[Any], Any]] = {}
+_load: list[Callable[[], object]] = []
+
+
+def load_views_by(load: Callable[[], object]) -> None:
+    """Have `load` called before a view is made: it imports what registers the views."""
+    _load.append(load)
+
+
+def register_view(kind: type) -> Callable[[Callable[[Any], Any]], Callable[[Any], Any]]:
+    """Register, as a decorator, what makes a view of results of one class.
+
+    A view has `tables()`, what is printed in order, `None` where there is no table, as of a batch of runs; and besides
+    what the class of the result offers: `to_dataframe`, `figures`, `plot`, `save`.
+    """
+
+    def register(make: Callable[[Any], Any]) -> Callable[[Any], Any]:
+        _views[kind] = make
+        return make
+
+    return register
+
+
+def view_of(result: Any) -> Any:
+    """Return the view of a result."""
+    while _load:
+        _load.pop()()
+    return _views[type(result)](result)
+
+
+class Shown:
+    """A result that is printed as the table of the command line, and shown as a table in a notebook."""
+
+    def __str__(self) -> str:
+        from .terminal import printed
+
+        tables = view_of(self).tables()
+        return repr(self) if tables is None else "\n\n".join(map(printed, tables))
+
+    def _repr_html_(self) -> str | None:
+        from .html import as_html
+
+        tables = view_of(self).tables()
+        return None if tables is None else as_html(tables)
+
+
+class Drawn(Shown):
+    """A result of runs, which is also drawn, handed on as a table of pandas, and saved."""
+
+    def to_dataframe(self) -> "pandas.DataFrame":
+        """Return the numbers as a table of pandas; `attrs` has `long_name` and `units` of the columns by name.
+
+        Of runs from one initialization there is a row for each run and record: beside what was recorded `run`, a
+        number, `dynamics`, `learning_rate`, NaN for the flow, and `record`. Of a sweep there is a row for the end of
+        each run, by the point of the grid, repetition and run; `outcome` is its name, "NOT_ASKED" for a run that was
+        not asked for or failed. Of an array of numbers each is a column, name_0, name_1, ….
+        """
+        return view_of(self).to_dataframe()
+
+    def figures(self) -> "dict[str, Figure]":
+        """Return the figures by name.
+
+        Of runs from one initialization these are "squared_distance", "sharpness", beside descents "distance", and
+        those of probes; of a sweep "sharpness", how far runs came, and where a run diverged, "divergence".
+        """
+        return view_of(self).figures()
+
+    def plot(self, quantity: str, ax: "Axes | None" = None, **options: Any) -> "Axes":
+        """Draw one quantity, such as "sharpness", "risk", or a probe by its name, and return the axes.
+
+        It is drawn into `ax`, or into new axes of pyplot, as in the figures: name and scale of the axes, the edges of
+        stability, the legend. Of runs from one initialization it is drawn against time; of a sweep at the ends of the
+        runs along the first axis of the grid, the median over the repetitions with a band from the first quartile to
+        the third, and `at` gives the values of the other axes by name, as {"depth": 10}; the first where it does not.
+        Raises `ValueError`, with what is known, for names and values that are not there.
+        """
+        return view_of(self).plot(quantity, ax, **options)
+
+    def save(self, folder: str | Path, *, overwrite: bool = False) -> list[Path]:
+        """Write the data set, the summary and the figures into `folder`, and return their paths.
+
+        `flowsim.open_results(folder)` shows and tells all of it again; networks and the weights along the paths are not
+        among it. Raises `StoreError` where the folder holds other results, which `overwrite` gives up, and where it
+        cannot be written.
+        """
+        return view_of(self).save(folder, overwrite=overwrite)
