@@ -131,12 +131,11 @@ class _Digests:
         of_numpy = isinstance(value, np.generic) or type(value) is np.ndarray
         if isinstance(value, jax.Array) or (of_numpy and not value.dtype.hasobject):
             return self._of_array(value)
-        kind = next((kind for kind in _PARTS if isinstance(value, kind)), None)
-        if self._immutable and (kind in _MUTABLE or (kind is None and not _is_frozen(value))):
+        kind = next((kind for kind in _PARTS if isinstance(value, kind)), object)
+        if self._immutable and (kind in _MUTABLE or (kind is object and not _is_frozen(value))):
             raise ValueError("it may change")
         name = kind.__name__ if kind is type(value) else self.of(type(value))
-        parts = (_parts_of_object if kind is None else _PARTS[kind])(value)
-        digests = [self.of(part) for part in parts]
+        digests = [self.of(part) for part in _PARTS.get(kind, _parts_of_object)(value)]
         return _joined(name, *(sorted(digests) if kind in _UNORDERED else digests))
 
     def _of_array(self, value: Any) -> bytes:
