@@ -3,9 +3,6 @@
 import importlib
 import types
 
-from .runtime import signals as signals, starting as starting  # first of all: see there
-
-# isort: split
 from . import curvature as curvature, losses as losses, solvers as solvers, theory as theory
 from .comparison import (
     Comparison as Comparison,

@@ -4,16 +4,21 @@ import os
 import sys
 from multiprocessing import util
 
-if __name__ == "__main__":
-    # Not above: workers import this module too, and have no use for tables and figures.
-    from .cli import main
+
+def run() -> None:
+    """Run the command line and end the process with its exit code."""
+    from .cli import main  # not above: workers import this module too, and have no use for tables and figures
 
     code = main()
     if code > 128:  # ended by a signal
-        # Gives back the semaphores of workers, which their tracker would complain about, though a thread may hold them.
+        # Python's own exit would wait for threads, and crashes (SIGSEGV) in what XLA is still compiling. Of all that it
+        # does, only the semaphores of workers have to be given back.
         util._run_finalizers(0)  # pyright: ignore[reportAttributeAccessIssue]
-        # Python's orderly exit would wait for, and can crash in, what the compiler still has running.
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(code)
     sys.exit(code)
+
+
+if __name__ == "__main__":
+    run()

@@ -1,13 +1,7 @@
 """How far long work is: what a function hears, and what a bar shows, while nothing else changes."""
 
-import gc
 import io
-import os
 import re
-import select
-import subprocess
-import sys
-import time
 from itertools import pairwise
 from types import SimpleNamespace
 
@@ -18,7 +12,6 @@ import pytest
 from rich.console import Console
 
 import flowsim
-from flowsim import cli
 from flowsim.dynamics import Outcome, driver, interruptible
 from flowsim.dynamics.how_far import WayGone
 from flowsim.formatting import report_progress
@@ -195,33 +188,3 @@ def test_an_interrupt_leaves_no_bar_behind():
     with pytest.raises(KeyboardInterrupt):
         interrupted()
     assert console.file.getvalue().endswith("\x1b[?25h\r\x1b[1A\x1b[2K")
-
-
-@pytest.mark.skipif(sys.platform == "win32", reason="has no pseudo-terminals")
-def test_a_terminal_sees_at_once_that_the_command_line_starts_and_nothing_of_it_in_the_end():
-    ours, theirs = os.openpty()
-    began = time.monotonic()
-    process = subprocess.Popen([sys.executable, "-m", "flowsim", "missing.yaml"], stdout=theirs, stderr=theirs)
-    os.close(theirs)
-    shown, first = b"", None
-    while select.select([ours], [], [], 60)[0]:
-        try:
-            shown += os.read(ours, 4096)
-        except OSError:  # the other end is closed
-            break
-        first = first or (time.monotonic() - began, shown)
-    assert process.wait() == 2
-    assert first[1].startswith(b"flowsim: starting ...")
-    assert first[0] < (time.monotonic() - began) / 2  # long before the imports are done
-    assert b"starting ...\r                     \r" in shown
-    assert b"flowsim: missing.yaml: found no such file" in shown
-
-
-def test_garbage_is_collected_again_once_the_command_line_works(capsys):
-    gc.disable()
-    try:
-        assert cli.main(["missing.yaml"]) == 2
-        assert gc.isenabled()
-    finally:
-        gc.enable()
-    assert "found no such file" in capsys.readouterr().err

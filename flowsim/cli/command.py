@@ -15,7 +15,7 @@ import jax
 from ..data import DataError
 from ..formatting.terminal import printable
 from ..results import StoreError
-from ..runtime import signals, starting
+from ..runtime import signals
 from ..runtime.memory import is_out_of_memory
 from ..scenarios import ScenarioError, scenario_json_schema
 from .check import CHECK
@@ -38,8 +38,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")  # η has no place in every encoding
-    starting.end()
-    with signals.raised():
+    with signals.ending_signals():
         return _main(given)
 
 
@@ -53,7 +52,7 @@ def _main(arguments: list[str]) -> int:
         return _refuse(str(error))
     except KeyboardInterrupt as interrupt:
         number = interrupt.number if isinstance(interrupt, signals.Ended) else signal.SIGINT
-        print(signals.said_of(number), file=sys.stderr)
+        print(signals.message_of(number), file=sys.stderr)
         return 128 + number
     except Exception as error:
         if is_out_of_memory(error):

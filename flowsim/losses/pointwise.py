@@ -11,14 +11,14 @@ import numpy as np
 from jax.core import Tracer
 from jaxtyping import Array, Float
 
-from ..runtime.recognized import recognized
+from ..runtime.identity import static_function
 from .loss import Loss, differentiated_curvature
 
 
 class PointwiseLoss(Loss):
     """A function (prediction, target) ↦ scalar of one sample, of which nothing else is known."""
 
-    function: Callable[[Array, Array], Array] = eqx.field(converter=recognized)
+    function: Callable[[Array, Array], Array] = eqx.field(converter=static_function)
 
     infimum: ClassVar[float] = float("nan")
     attained: ClassVar[bool] = False

@@ -11,7 +11,7 @@ from jaxtyping import Array, Float, PyTree
 
 from ..kinds import Registry
 from ..problems import Problem
-from ..runtime.recognized import recognized
+from ..runtime.identity import static_function
 
 
 @dataclass(frozen=True)
@@ -81,7 +81,7 @@ class Probe(eqx.Module):
 class FunctionProbe(Probe):
     """A function of the network as a probe, under a name."""
 
-    function: Callable[[Any], PyTree] = eqx.field(converter=recognized)
+    function: Callable[[Any], PyTree] = eqx.field(converter=static_function)
     label: Label = eqx.field(static=True)
 
     def measure(self, moment: Moment) -> PyTree:

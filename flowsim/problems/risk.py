@@ -15,7 +15,7 @@ from jaxtyping import Array, Float, PyTree
 from ..networks import split, weight_dtype
 from ..networks.norms import norm
 from ..runtime.compiling import compiled
-from ..runtime.recognized import recognized
+from ..runtime.identity import static_function
 from .problem import Problem
 from .validation import real_number, reason_of
 
@@ -46,9 +46,9 @@ class Risk(Problem):
         gradient: Callable[[Any], PyTree] | None = None,
         infimum: float = float("nan"),
     ):
-        self.function = recognized(_check_function(function, "the risk", "a scalar"))
+        self.function = static_function(_check_function(function, "the risk", "a scalar"))
         known = None if gradient is None else _check_function(gradient, "the gradient", "∇R in its structure")
-        self.gradient = recognized(known)
+        self.gradient = static_function(known)
         self.least = real_number("infimum", infimum, jnp.result_type(float))
 
     @property

@@ -1,4 +1,4 @@
-"""How much memory the machine has, against which what is asked for is held before it is made."""
+"""How much memory there is, so that what needs more is refused before it is computed."""
 
 import os
 
@@ -21,7 +21,7 @@ _OUT_OF_MEMORY = (
 
 
 def machine_bytes() -> float:
-    """Return the memory of the machine, or what this process may have of it; infinite where nobody knows."""
+    """Return the memory of the machine, or the limit of this process if that is less; infinite where unknown."""
     limits = [float("inf")]
     if hasattr(os, "sysconf") and {"SC_PHYS_PAGES", "SC_PAGE_SIZE"} <= os.sysconf_names.keys():
         limits.append(float(os.sysconf("SC_PHYS_PAGES")) * os.sysconf("SC_PAGE_SIZE"))
@@ -37,13 +37,13 @@ def device_bytes() -> float:
 
 
 def beyond_memory(needed: float) -> str | None:
-    """Return in words how much `needed` bytes are if that is more than there is; `None` for what may fit."""
+    """Return a phrase for `needed` bytes beside those there are if that is too much, `None` for what may fit."""
     most = machine_bytes()
     return f"{in_bytes(needed)} of memory, of which there are {in_bytes(most)}" if needed > most else None
 
 
 def is_out_of_memory(error: BaseException | None) -> bool:
-    """Tell whether memory ran out, in the words of Python, NumPy, XLA or C++, for this error or one that it is from."""
+    """Tell whether an error, or one that caused it, says in words of Python, NumPy, XLA or C++ that memory ran out."""
     while error is not None:
         if isinstance(error, MemoryError) or any(words in str(error).casefold() for words in _OUT_OF_MEMORY):
             return True

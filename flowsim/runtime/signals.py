@@ -1,25 +1,15 @@
-"""Ctrl-C, SIGTERM and SIGHUP end the command line alike, from its first moment on.
-
-The first import of the package, as importing JAX takes a second or two in which a signal may come already.
-"""
+"""Ctrl-C, SIGTERM and SIGHUP end the command line alike."""
 
 import math
-import multiprocessing
-import os
 import signal
-import sys
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
-from itertools import pairwise
-from pathlib import Path
+from contextlib import contextmanager
 from types import FrameType
 
 # SIGHUP comes when a terminal is closed, and is unknown to Windows.
 ENDING = [signal.Signals[name] for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)]
-# What is cleared away after a signal is not disturbed by a second one, which often follows: of the kind, or another.
-_SECONDS_OF_GRACE = 5.0
 
 
 class Ended(KeyboardInterrupt):
@@ -30,8 +20,8 @@ class Ended(KeyboardInterrupt):
         self.number = number
 
 
-def said_of(number: int) -> str:
-    """Return what is said of an end by a signal, and how to go on."""
+def message_of(number: int) -> str:
+    """Return what is printed at an end by a signal, and how to go on."""
     how = "interrupted" if number == signal.SIGINT else f"ended by {signal.Signals(number).name}"
     return (
         f"flowsim: {how}; files written so far are whole, the others are missing; "
@@ -40,20 +30,23 @@ def said_of(number: int) -> str:
 
 
 @contextmanager
-def raised() -> Iterator[None]:
+def ending_signals(seconds_of_grace: float = 5.0) -> Iterator[None]:
     """Have the signals that ask the process to end raise `Ended` in the main thread meanwhile.
 
-    Signals that are ignored, as under nohup, stay so.
+    Signals that are ignored, as under nohup, stay so. A second signal, of the kind or another, often follows the first,
+    and does not disturb what is cleared away meanwhile: it is heard after `seconds_of_grace`.
     """
     latest = -math.inf
 
     def end(number: int, frame: FrameType | None) -> None:
         nonlocal latest
         before, latest = latest, time.monotonic()
-        if latest - before > _SECONDS_OF_GRACE:
+        if latest - before > seconds_of_grace:
             raise Ended(number)
 
-    before = {number: signal.getsignal(number) for number in _heard()}
+    in_main = threading.current_thread() is threading.main_thread()  # no other thread may set handlers
+    handlers = {number: signal.getsignal(number) for number in ENDING if in_main}
+    before = {number: handler for number, handler in handlers.items() if handler not in (signal.SIG_IGN, None)}
     for number in before:
         signal.signal(number, end)
     try:
@@ -61,29 +54,3 @@ def raised() -> Iterator[None]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
-
-
-def _heard() -> list[signal.Signals]:
-    """Return the signals that a handler could be set for here, and are not ignored."""
-    if threading.current_thread() is not threading.main_thread():
-        return []
-    return [number for number in ENDING if signal.getsignal(number) not in (signal.SIG_IGN, None)]
-
-
-def _end_at_once(number: int, frame: FrameType | None) -> None:
-    """End while there is nothing to clear away yet."""
-    with suppress(OSError):
-        over = "\r" if os.isatty(2) else ""  # the shorter line that says there that the command line starts
-        os.write(2, f"{over}{said_of(number)}\n".encode())
-    os._exit(128 + number)
-
-
-def is_command_line() -> bool:
-    """Tell whether this process is `python -m flowsim` or the script `flowsim`, and not one of its workers."""
-    as_module = ("-m", "flowsim") in pairwise(sys.orig_argv) and sys.argv[0] == "-m"
-    return (as_module or Path(sys.argv[0]).stem == "flowsim") and multiprocessing.parent_process() is None
-
-
-if is_command_line():
-    for _number in _heard():
-        signal.signal(_number, _end_at_once)

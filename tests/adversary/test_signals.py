@@ -6,7 +6,6 @@ import subprocess
 import sys
 import time
 from importlib import import_module
-from pathlib import Path
 
 import pytest
 
@@ -28,33 +27,9 @@ GO_ON = "run the same again, and what is stored is not computed again\n"
 each_signal = pytest.mark.parametrize("number", LINES, ids=lambda number: number.name)
 
 
-def until_it_imports(process):
-    """Wait until a process is in the middle of its imports."""
-    end = time.monotonic() + 30
-    of_process = Path(f"/proc/{process.pid}")
-    # Before it begins to be another program, it has all that this process has imported.
-    while b"missing" not in (of_process / "cmdline").read_bytes() or b"numpy" not in (of_process / "maps").read_bytes():
-        assert time.monotonic() < end
-        assert process.poll() is None
-        time.sleep(0.005)
-
-
-@each_signal
-@pytest.mark.skipif(not Path("/proc/self/maps").exists(), reason="sees by /proc how far a process is")
-def test_a_signal_during_the_imports_is_one_line(tmp_path, number):
-    # As from a terminal, where Ctrl-C is not ignored.
-    words = ["env", "--default-signal=INT", sys.executable, "-m", "flowsim", "missing.yaml"]
-    process = subprocess.Popen(words, stderr=subprocess.PIPE, text=True)
-    until_it_imports(process)
-    process.send_signal(number)
-    _, said = process.communicate(timeout=30)
-    assert said == LINES[number] + GO_ON
-    assert process.returncode == 128 + number
-
-
 @each_signal
 def test_a_signal_during_the_work_is_one_line_and_leaves_no_lock(tmp_path, monkeypatch, capsys, number):
-    def work(jobs, crew):
+    def work(jobs, pool):
         with jobs[0].folder.locked():
             os.kill(os.getpid(), number)
             time.sleep(60)
@@ -81,7 +56,7 @@ def cleared_after_a_signal():
 
 def test_a_second_signal_does_not_disturb_what_is_cleared_away_after_the_first():
     clearing = cleared_after_a_signal()
-    with signals.raised():
+    with signals.ending_signals():
         assert next(clearing) == "cleared"
         with pytest.raises(signals.Ended, match=str(int(signal.SIGHUP))):
             next(clearing)
@@ -90,14 +65,24 @@ def test_a_second_signal_does_not_disturb_what_is_cleared_away_after_the_first()
 def test_a_signal_that_is_ignored_stays_so():
     before = signal.signal(signal.SIGHUP, signal.SIG_IGN)  # as nohup does
     try:
-        with signals.raised():
+        with signals.ending_signals():
             os.kill(os.getpid(), signal.SIGHUP)
             assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
     finally:
         signal.signal(signal.SIGHUP, before)
 
 
-def test_the_package_alone_leaves_the_signals_of_a_process_as_they_are():
-    code = f"import runpy, signal; runpy.run_path({signals.__file__!r}); print(signal.getsignal(signal.SIGTERM))"
-    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert run.stdout == f"{signal.SIG_DFL}\n"
+IMPORTED = """
+import gc, signal
+
+def state():
+    return [signal.getsignal(number) for number in signal.valid_signals()], gc.isenabled(), gc.get_threshold()
+
+before = state()
+import flowsim.cli
+assert state() == before
+"""
+
+
+def test_an_import_leaves_the_signals_and_the_garbage_collector_of_a_process_as_they_are():
+    subprocess.run([sys.executable, "-c", IMPORTED], check=True)

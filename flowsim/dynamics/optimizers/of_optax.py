@@ -9,7 +9,7 @@ import numpy as np
 from jax.core import Tracer
 from jaxtyping import Array, Int
 
-from ...runtime.recognized import recognized
+from ...runtime.identity import static_function
 from ..descent import Descent, DescentState, Scalar
 from ..dynamics import DYNAMICS
 from .transformed import Transformed
@@ -48,7 +48,7 @@ class Optax(Transformed):
         if not isinstance(time, Tracer) and not (_is_number(time) and 0 < time < math.inf):
             raise ValueError(f"time_per_step must be a positive finite number, got {time_per_step!r}")
         whole = optax.with_extra_args_support(transformation)
-        self.init, self.update = recognized(whole.init), recognized(whole.update)
+        self.init, self.update = static_function(whole.init), static_function(whole.update)
         self.time_per_step = float(time) if isinstance(time, int) else time
 
     @property

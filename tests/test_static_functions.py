@@ -2,6 +2,8 @@
 
 import functools
 import pickle
+import threading
+import types
 
 import equinox as eqx
 import jax
@@ -10,13 +12,12 @@ import numpy as np
 import pytest
 
 import flowsim
-from flowsim.runtime.recognized import Recognized, recognized
+from flowsim.runtime.identity import StaticFunction, identity_of, static_function
 
 RNG = np.random.default_rng(0)
 X, Y = RNG.standard_normal((10, 3)), RNG.standard_normal(10)
 START = eqx.nn.Linear(3, "scalar", key=jax.random.key(0))
 scale = 3.0
-calls = 0
 
 
 def scaled(x):
@@ -43,25 +44,25 @@ SAME, AGAIN = made(2.0, jnp.arange(3.0)), made(2.0, jnp.arange(3.0))
 
 @pytest.mark.parametrize("name", SAME)
 def test_a_function_written_anew_is_the_same(name):
-    assert recognized(SAME[name]) == recognized(AGAIN[name])
-    assert hash(recognized(SAME[name])) == hash(recognized(AGAIN[name]))
+    assert static_function(SAME[name]) == static_function(AGAIN[name])
+    assert hash(static_function(SAME[name])) == hash(static_function(AGAIN[name]))
 
 
 @pytest.mark.parametrize("name", ["of a number around it", "compiled", "a derivative", "partial"])
 def test_another_number_makes_another_function(name):
-    assert recognized(SAME[name]) != recognized(made(2.5, jnp.arange(3.0))[name])
+    assert static_function(SAME[name]) != static_function(made(2.5, jnp.arange(3.0))[name])
 
 
 @pytest.mark.parametrize("name", ["of an array of JAX's", "of an array of NumPy's"])
 def test_another_array_makes_another_function(name):
-    assert recognized(SAME[name]) != recognized(made(2.0, jnp.arange(3.0).at[1].add(1e-12))[name])
+    assert static_function(SAME[name]) != static_function(made(2.0, jnp.arange(3.0).at[1].add(1e-12))[name])
 
 
 def test_another_global_makes_another_function(monkeypatch):
-    before = [recognized(SAME[name]) for name in ("of a global number", "through a function")]
-    assert all(hash(function) for function in before)
+    before = [static_function(SAME[name]) for name in ("of a global number", "through a function")]
+    assert before[0] != before[1]
     monkeypatch.setitem(globals(), "scale", 4.0)
-    after = [recognized(AGAIN[name]) for name in ("of a global number", "through a function")]
+    after = [static_function(AGAIN[name]) for name in ("of a global number", "through a function")]
     assert not any(one == other for one, other in zip(before, after, strict=True))
 
 
@@ -76,8 +77,8 @@ def with_factor(factor):
 
 
 def test_another_attribute_of_a_function_makes_another_function():
-    assert recognized(with_factor(2.0)) == recognized(with_factor(2.0))
-    assert recognized(with_factor(2.0)) != recognized(with_factor(3.0))
+    assert static_function(with_factor(2.0)) == static_function(with_factor(2.0))
+    assert static_function(with_factor(2.0)) != static_function(with_factor(3.0))
 
 
 def test_another_mask_of_an_array_makes_another_function():
@@ -85,13 +86,7 @@ def test_another_mask_of_an_array_makes_another_function():
         array = np.ma.array([1.0, 2.0], mask=mask)
         return lambda x: array.sum() * x
 
-    assert recognized(summed([True, False])) != recognized(summed([False, False]))
-
-
-def counting(x):
-    global calls
-    calls += 1
-    return x
+    assert static_function(summed([True, False])) != static_function(summed([False, False]))
 
 
 def doubtful(entries):
@@ -100,19 +95,13 @@ def doubtful(entries):
     class Holder:
         value = 2.0
 
-    holder, count = Holder(), 0
-
-    def counted(x):
-        nonlocal count
-        count += 1
-        return x
+    holder = Holder()
 
     return {
         "of a list": lambda x: entries[0] * x,
         "of an object": lambda x: holder.value * x,
         "that is evaluated": lambda x: eval("x"),
         "of the globals": lambda x: globals()["scale"] * x,
-        "that counts": counted,
     }
 
 
@@ -120,21 +109,61 @@ def doubtful(entries):
 def test_in_doubt_a_function_is_equal_to_itself_alone(name):
     entries = [1.0]
     function = doubtful(entries)[name]
-    assert recognized(function) == recognized(function)
-    assert recognized(function) != recognized(doubtful(entries)[name])
+    assert static_function(function) == static_function(function)
+    assert static_function(function) != static_function(doubtful(entries)[name])
+
+
+def counting():
+    """Return a function that writes to what it reads."""
+    count = 0
+
+    def counted(x):
+        nonlocal count
+        count += 1
+        return count * x
+
+    return static_function(counted)
+
+
+def test_a_function_that_writes_to_what_it_reads_is_equal_to_itself_alone_once_it_was_traced():
+    function, other = counting(), counting()
+    assert function == other
+    for count in (1.0, 2.0):
+        assert float(jax.jit(lambda f, x: f(x))(function, 1.0)) == count
+    assert function == function != other
+
+
+def test_a_global_that_is_called_like_an_attribute_makes_no_other_function(monkeypatch):
+    before = identity_of(lambda network: network.scale)
+    monkeypatch.setitem(globals(), "scale", threading.Lock())
+    assert identity_of(lambda network: network.scale) == before
+    with pytest.raises(ValueError, match=r"cannot tell one _thread\.lock from another"):
+        identity_of(lambda network: network * scale)
+
+
+def test_what_is_read_of_a_module_of_ones_own_makes_another_function(monkeypatch):
+    outer, inner = types.ModuleType("outer"), types.ModuleType("inner")
+    outer.inner, inner.factor, inner.outer = inner, 2.0, outer
+    monkeypatch.setitem(globals(), "outer", outer)
+    one, other = (static_function(lambda x: outer.inner.factor * x) for _ in range(2))
+    assert one == other
+    before = identity_of(one)
+    inner.factor = 3.0
+    assert one != static_function(lambda x: outer.inner.factor * x)
+    assert identity_of(one) != before
 
 
 def test_a_function_that_closes_over_what_is_traced_is_equal_to_itself_alone():
     def outer(x):
         one, other = ((lambda y: x * y), (lambda y: x * y))
-        assert recognized(one) == recognized(one) != recognized(other)
+        assert static_function(one) == static_function(one) != static_function(other)
         return x
 
     jax.jit(outer)(1.0)
 
 
 def test_a_function_whose_surroundings_changed_is_not_traced_under_its_old_name(monkeypatch):
-    function = recognized(lambda x: scale * x)
+    function = static_function(lambda x: scale * x)
     assert float(jax.jit(lambda f, x: f(x))(function, 2.0)) == 6.0
     monkeypatch.setitem(globals(), "scale", 4.0)
     assert function(2.0) == 8.0
@@ -143,14 +172,14 @@ def test_a_function_whose_surroundings_changed_is_not_traced_under_its_old_name(
 
 
 def test_a_module_with_a_call_keeps_its_arrays_as_arguments():
-    assert recognized(START) is START
-    assert recognized(3) == 3
-    assert isinstance(recognized(jnp.tanh), Recognized)
+    assert static_function(START) is START
+    assert static_function(3) == 3
+    assert isinstance(static_function(jnp.tanh), StaticFunction)
 
 
 def test_a_copy_for_another_process_takes_no_name_along():
-    function = recognized(scaled)
-    assert hash(function)
+    function = static_function(scaled)
+    assert function == function
     copy = pickle.loads(pickle.dumps(function))
     assert list(vars(copy)) == ["function"]
     assert copy == function
