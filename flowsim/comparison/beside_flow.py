@@ -10,17 +10,14 @@ from jaxtyping import Array, Float, Int, PyTree
 from ..dynamics import Trajectory
 from ..networks import split
 from ..results.runs import SHARPNESS, Edge
-from ..results.trajectories import RunBesideFlow, last_common
+from ..results.trajectories import ComparedRun, last_common
 from ..runtime.compiling import compiled
 from .models import Followed
 from .sharpness_course import SharpnessAlong
 
 
-def beside(flow: Trajectory, run: Trajectory, learning_rate: float, edge: Edge | None = None) -> RunBesideFlow:
-    """Return a run that kept its weights as it stands beside the flow, which recorded at its times.
-
-    `edge` is its own edge of stability, `None` for the sharpness 2/η.
-    """
+def beside(flow: Trajectory, run: Trajectory, learning_rate: float, edge: Edge) -> ComparedRun:
+    """Return a run that kept its weights as it stands beside the flow, which recorded at its times."""
     flow_times, times = np.asarray(flow.times), np.asarray(run.times)
     # A time ηk may miss the end of the flow by rounding alone.
     index = np.minimum(np.searchsorted(flow_times, times), len(flow_times) - 1)
@@ -32,25 +29,25 @@ def beside(flow: Trajectory, run: Trajectory, learning_rate: float, edge: Edge |
     if not flow.outcome.stays:
         distance[beyond] = np.nan
     time, last = last_common(times, distance)
-    stable = Edge(2 / learning_rate) if edge is None else edge
-    return RunBesideFlow(
+    return ComparedRun(
         learning_rate=float(learning_rate),
         trajectory=run,
         distance=distance,
         distance_to_flow=last,
         distance_time=time,
-        crossing_time=_first_crossing(times, _curvature(run, stable.curvature), stable.threshold),
-        dynamics=run.dynamics,
+        crossing_time=_first_crossing(times, _curvature(run, edge.curvature), edge.threshold),
         edge=edge,
+        dynamics=run.dynamics,
     )
 
 
-def model_beside(flow: Trajectory, followed: Followed, along: SharpnessAlong) -> RunBesideFlow:
+def model_beside(flow: Trajectory, followed: Followed, along: SharpnessAlong) -> ComparedRun:
     """Return the run of a model with its sharpness along the way, as it stands beside the flow.
 
     To within what the model holds its sharpness comes within what that is measured.
     """
-    known = beside(flow, along.added_to(followed.run, pairs=False), followed.learning_rate)
+    rate = followed.learning_rate
+    known = beside(flow, along.added_to(followed.run, pairs=False), rate, Edge.of_gradient_descent(rate))
     if followed.held_within is None:
         return known
     return replace(known, held_within=followed.held_within + along.tolerance(followed.run.network))

@@ -30,9 +30,8 @@ from ..formatting import Heard, Listener, Progress, check_progress, heard
 from ..networks import split, weight_dtype
 from ..probes import Probe, probe_of
 from ..problems import Problem
-from ..results.edges import own_edge_of
-from ..results.runs import Run
-from ..results.trajectories import RunBesideFlow, trajectories_of
+from ..results.runs import Edge, Run
+from ..results.trajectories import ComparedRun, trajectories_of
 from ..solvers.field import check_step_count
 from ..theory import minimal_sharpness_bounds_of
 from .beside_flow import beside, model_beside
@@ -70,10 +69,10 @@ class Comparison:
     """
 
     flow: Trajectory
-    descents: tuple[RunBesideFlow, ...]
+    descents: tuple[ComparedRun, ...]
     bounds: tuple[float, float] | None
     critical_learning_rate: float | None
-    models: tuple[RunBesideFlow, ...] = ()
+    models: tuple[ComparedRun, ...] = ()
 
     def to_dataset(self, attrs: Mapping[str, Any] | None = None) -> "xarray.Dataset":
         """Return all runs as labelled arrays over (run, record), with `attrs` among the attributes."""
@@ -229,8 +228,7 @@ def compare(
                 runs = list(_with_limits(runs, learning_rates, limits, tell))
         else:
             flow, models_beside = integrate(network, problem, sharpness=True, **when, **shared, **flow_options), ()
-    edges = map(own_edge_of, optimizers, learning_rates)
-    descents = tuple(map(partial(beside, flow), runs, learning_rates, edges))
+    descents = tuple(map(partial(beside, flow), runs, learning_rates, map(Edge.of, optimizers)))
     bounds = minimal_sharpness_bounds_of(network, problem)
     critical = None if bounds is None or bounds[0] == 0 else 2 / bounds[0]
     return Comparison(flow, descents, bounds=bounds, critical_learning_rate=critical, models=models_beside)

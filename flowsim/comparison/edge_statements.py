@@ -189,7 +189,7 @@ class _Swings:
 def _came_to_edge(run: RecordedRun) -> Assumption:
     """Return that the sharpness along a descent, or what decides in its place, came to the edge of stability."""
     edge, crossing = run.run.edge, run.number("crossing_time")
-    name = "descent came to its edge of stability" if run.run.own_edge else "ηS reaches 2 along descent"
+    name = "ηS reaches 2 along descent" if run.run.has_edge_of_descent else "descent came to its edge of stability"
     if math.isfinite(crossing):
         return Assumption(name, True, f"at t = {crossing:.4g}")
     along = run.along(edge.curvature)

@@ -9,7 +9,6 @@ from jaxtyping import Float
 
 from ..dynamics import Outcome
 from .runs import RUN, Run, runs_of
-from .trajectories import last_common
 
 if TYPE_CHECKING:
     import xarray
@@ -33,11 +32,8 @@ class RecordedRun:
 
     @property
     def last_common(self) -> tuple[float, float]:
-        """The last time that this run and the flow reached, and their distance there; found anew where older results
-        say the distance of the ends in its place."""
-        if "distance_time" in self.part:
-            return self.number("distance_time"), self.number("distance_to_flow")
-        return last_common(self.along("time"), self.along("distance"))
+        """The last time that this run and the flow reached, and their distance there."""
+        return self.number("distance_time"), self.number("distance_to_flow")
 
     @property
     def below_infimum(self) -> float:
@@ -113,7 +109,7 @@ class Recorded:
     @property
     def plain(self) -> bool:
         """Whether all other runs leave a minimum at the sharpness 2/η, as gradient descent does."""
-        return all(other.run.own_edge is None for other in self.others)
+        return all(other.run.has_edge_of_descent for other in self.others)
 
     @property
     def by_rate(self) -> list[RecordedRun]:

@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from ..report import StoredRuns, StoredSweep
 
 _DATASETS = {"trajectories": TRAJECTORIES, "sweep": SWEEP, "theory": THEORY}
-# Variables of data sets before runs were a dimension.
-_OLD_FORM = {TRAJECTORIES: ("flow_", "descent_"), SWEEP: ("flow_", "descent_")}
 _AGAIN = "run the scenario again, with --overwrite"
 
 
@@ -192,8 +190,8 @@ def open_results(folder: str | Path, *, trust: bool = False) -> Results:
 
     A scenario may ask for figures in modules of its author's. They are left out, and named in `left_out`, unless
     `trust`: then the modules are imported, which runs what stands in them.
-    Raises `StoreError`, with one line that says what to do, for a folder without results, for files that are damaged or
-    hold what flowsim does not write, and for data sets in the form of an earlier version.
+    Raises `StoreError`, with one line that says what to do, for a folder without results, and for files that are
+    damaged or hold what flowsim does not write.
     """
     folder = Path(folder)
     if not folder.is_dir():
@@ -222,8 +220,6 @@ def _dataset(path: Path) -> "xarray.Dataset | None":
             found = stored.load()
     except Exception as error:  # whatever HDF5 and its readers say of bytes that are not what they should be
         raise _damaged(path, error) from None
-    if any(str(name).startswith(_OLD_FORM.get(path.name, ())) for name in found.variables):
-        raise StoreError(f"{path}: has the form of an earlier version of flowsim; {_AGAIN}")
     if (wrong := what_is_wrong(path.name, found)) is not None:
         raise StoreError(f"{path}: holds what flowsim does not write ({wrong}); {_AGAIN}")
     return found

@@ -25,16 +25,17 @@ Columns = dict[str, np.ndarray]
 
 
 @dataclass(frozen=True)
-class RunBesideFlow:
-    """One run of gradient descent, or of other `dynamics`, measured against the flow.
+class ComparedRun:
+    """One run of gradient descent, or of other `dynamics`, compared to the flow.
 
     `learning_rate` is `None` for dynamics without one, and `dynamics` the name under which YAML knows them.
     `distance` is ‖W_GD(k) − W_GF(ηk)‖ at the records of the trajectory, NaN where the flow did not get so far;
     `distance_to_flow` is the distance at the last time that both reached, `distance_time` (see `last_common`);
     `crossing_time` is the time ηk at which the sharpness first
-    reaches 2/η, interpolated between records, or `None` if it never does, or is not known. `edge` is what stands in
-    place of the sharpness and 2/η for a descent that has another edge of stability. `held_within` is the part of 2/η
-    within which a model of descent is measured to hold the sharpness there, `None` for dynamics that do not.
+    reaches the `edge` of stability, interpolated between records, or `None` if it never does, or is not known; for
+    gradient descent that is the sharpness 2/η, and for other descents the curvature and threshold that `edge` names.
+    `held_within` is the part of 2/η within which a model of descent is measured to hold the sharpness there, `None` for
+    dynamics that do not.
     """
 
     learning_rate: float | None
@@ -43,8 +44,8 @@ class RunBesideFlow:
     distance_to_flow: float
     distance_time: float
     crossing_time: float | None
+    edge: Edge
     dynamics: str = GRADIENT_DESCENT
-    edge: Edge | None = None
     held_within: float | None = None
 
 
@@ -60,7 +61,7 @@ def last_common(times: np.ndarray, distance: np.ndarray) -> tuple[float, float]:
 
 def trajectories_of(
     flow: Trajectory,
-    beside: Sequence[RunBesideFlow],
+    beside: Sequence[ComparedRun],
     *,
     bounds: tuple[float, float] | None = None,
     critical_learning_rate: float | None = None,
@@ -74,7 +75,7 @@ def trajectories_of(
     become attributes of the data set, mappings among them as JSON, beside the `bounds` of Theorem 2 and the critical
     learning rate where they apply. The sharpness at the final weights is computed here, where it is not known yet.
     """
-    runs = [FLOW, *(Run(other.dynamics, other.learning_rate, own_edge=other.edge) for other in beside)]
+    runs = [FLOW, *(Run(other.dynamics, other.learning_rate, edge=other.edge) for other in beside)]
     paths = [_path(flow, None), *(_path(other.trajectory, other.distance) for other in beside)]
     ends = [_end(flow), *(_end(other.trajectory) | _beside_flow(other) for other in beside)]
     labels = {name: label for run in (*(other.trajectory for other in beside), flow) for name, label in _labels(run)}
@@ -98,9 +99,11 @@ def _run_alone(run: Trajectory) -> Run:
     if run.learning_rate is None:
         return Run(run.dynamics)
     rate = float(run.learning_rate)
+    of_descent = Edge.of_gradient_descent(rate)
     threshold = math.nan if run.sharpness_threshold is None else float(run.sharpness_threshold)
-    same = math.isclose(threshold, 2 / rate, rel_tol=4 * float(np.finfo(run.learning_rate.dtype).eps))
-    return Run(run.dynamics, rate, own_edge=None if same else Edge(threshold))
+    # In single precision, 2/η and η are each rounded.
+    same = math.isclose(threshold, of_descent.threshold, rel_tol=4 * float(np.finfo(run.learning_rate.dtype).eps))
+    return Run(run.dynamics, rate, edge=of_descent if same else Edge(threshold))
 
 
 def _labelled(
@@ -184,7 +187,7 @@ def _final_sharpness(run: Trajectory) -> float:
         return math.nan
 
 
-def _beside_flow(other: RunBesideFlow) -> dict[str, float]:
+def _beside_flow(other: ComparedRun) -> dict[str, float]:
     crossing = math.nan if other.crossing_time is None else other.crossing_time
     distance = {"distance_to_flow": float(other.distance_to_flow), "distance_time": float(other.distance_time)}
     return distance | {"crossing_time": float(crossing)}
@@ -195,7 +198,7 @@ def _over_runs(ends: Sequence[dict[str, Any]]) -> dict[str, Any]:
     return {name: (RUN, np.array([end[name] for end in ends]), said[name]) for name in ends[0]}
 
 
-def _held(beside: Sequence[RunBesideFlow]) -> dict[str, Any]:
+def _held(beside: Sequence[ComparedRun]) -> dict[str, Any]:
     """Return within what each run holds the sharpness at 2/η, NaN where it does not; nothing where none does."""
     known = [math.nan, *(math.nan if other.held_within is None else other.held_within for other in beside)]
     return {} if np.isnan(known).all() else {"held_within": (RUN, np.array(known), attributes("held_within"))}

@@ -14,14 +14,13 @@ from threadpoolctl import threadpool_limits
 from ..batch import descend_lanes
 from ..dynamics import Descent, Outcome, as_descent, descend, integrate, objective_floor
 from ..networks import stacked, unstacked, weight_dtype
-from ..results.quantities import MEASURES
+from ..results.quantities import MEASURES, NOT_ASKED
 from ..scenarios.runner import environment
 from .critical import brackets
 from .measures import arrival, distance, measured, probed, risk_of, sharpness_of
 from .work import Block
 
 Arrays = dict[str, np.ndarray]
-NO_OUTCOME = -1
 _MOST_STRUCTURES = 16
 
 
@@ -76,7 +75,7 @@ def _refuse_another_place(block: Block, expected: dict[str, Any]) -> None:
 
 
 def _nothing(block: Block) -> Arrays:
-    """Return the arrays of a block before anything is known: NaN, `NO_OUTCOME` and no steps."""
+    """Return the arrays of a block before anything is known: NaN, `NOT_ASKED` and no steps."""
     count, rates = len(block.starts), len(block.descents)
     known = (*MEASURES, "test_risk") if block.holds_out else MEASURES
     quantities: dict[str, tuple[tuple[int, ...], tuple[str, ...]]] = {"initial": ((count,), known)}
@@ -86,7 +85,7 @@ def _nothing(block: Block) -> Arrays:
         quantities["descent"] = ((count, rates), ("outcome", "steps", "distance_to_flow", *known))
     if block.critical is not None:
         quantities["critical_learning_rate"] = ((count,), ("lower", "upper"))
-    whole = {"outcome": NO_OUTCOME, "steps": 0}
+    whole = {"outcome": NOT_ASKED, "steps": 0}
     return {
         f"{kind}_{name}": np.full(shape, whole.get(name, np.nan))
         for kind, (shape, names) in quantities.items()

@@ -9,9 +9,8 @@ import numpy as np
 
 from ..dynamics import Descent
 from ..probes import Label
-from ..results.edges import own_edge_of
 from ..results.quantities import NOT_ASKED, attributes
-from ..results.runs import FLOW, RUN, Run, run_coordinates
+from ..results.runs import FLOW, RUN, Edge, Run, run_coordinates
 from ..scenarios.reading import resolved
 from ..scenarios.record import labels_of
 from ..scenarios.scenario import Scenario
@@ -38,7 +37,7 @@ class Asked:
     @classmethod
     def of(cls, dynamics: str, optimizer: Descent, learning_rate: float, steps: int) -> "Asked":
         """Return what is asked for by an optimizer called `dynamics`, made for a learning rate."""
-        run = Run(dynamics, learning_rate, own_edge=own_edge_of(optimizer, learning_rate))
+        run = Run(dynamics, learning_rate, edge=Edge.of(optimizer))
         return cls(run, steps, float(optimizer.time_of_step()))
 
 
@@ -140,7 +139,7 @@ def _of_runs(layout: Layout, tables: Arrays, dims: tuple[str, ...]) -> dict[str,
     }
     if parts:
         steps = [asked.steps for _, asked in _in_order(layout)]
-        asked = np.array([*([NOT_ASKED] if layout.flow else []), *steps], int)
+        asked = np.array([*([-1] if layout.flow else []), *steps], int)  # the flow runs to its limit
         variables["steps_asked"] = (RUN, asked, attributes("steps_asked"))
     return variables
 

@@ -9,11 +9,12 @@ import numpy as np
 
 from ..formatting import Listener, Progress
 from ..problems import LinearRegression
+from ..results.quantities import NOT_ASKED
 from ..scenarios.runner import build_network, environment, read_data
 from ..scenarios.scenario import Scenario
 from ..theory import minimal_sharpness_bounds_of
 from .block import plan
-from .compute import NO_OUTCOME, Arrays, BlockResult, Failure
+from .compute import Arrays, BlockResult, Failure
 from .dataset import Layout, layout_of, sweep_dataset
 from .grid import Point, points
 from .store import BlockStore, Store
@@ -134,7 +135,7 @@ def _assembled(layout: Layout, placed: tuple[Placed, ...], results: list[Arrays]
         for row, (start, index) in enumerate(zip(part.block.starts, part.indices, strict=True)):
             for name, values in arrays.items():
                 if name not in tables:
-                    empty = NO_OUTCOME if np.issubdtype(values.dtype, np.integer) else np.nan
+                    empty = NOT_ASKED if np.issubdtype(values.dtype, np.integer) else np.nan
                     tables[name] = np.full((*layout.grid, layout.starts, *values.shape[1:]), empty, values.dtype)
                 tables[name][(*index, start.repetition)] = values[row]
     return tables
