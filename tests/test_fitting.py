@@ -11,8 +11,7 @@ from table_checks import check_fits
 from flowsim.dynamics import Outcome
 from flowsim.formatting import empty_table, fitted, printed
 from flowsim.report import claims_table, theory_tables
-from flowsim.results import TheoryResults
-from flowsim.results.theory_results import CheckedFlow
+from flowsim.results import CheckedFlow, TheoryResults
 from flowsim.theory import Assumption, Claim, LargeProducts, LargeProductsSample, Statement, Verdict, judge
 
 LONG = "the sharpness of the limit of the flow never rises along descent by more than its error, " * 2

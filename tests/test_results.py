@@ -4,7 +4,6 @@ import shutil
 import sys
 
 import jax
-import numpy as np
 import pytest
 import xarray
 import yaml

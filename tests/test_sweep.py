@@ -18,7 +18,7 @@ from flowsim.curvature import top_eigenpair
 from flowsim.curvature.hessian import DENSE_UP_TO
 from flowsim.data import gaussian_teacher
 from flowsim.results import StoreError
-from flowsim.results.quantities import NOT_ASKED
+from flowsim.results.schema import NOT_ASKED
 from flowsim.scenarios import Scenario, environment, read_scenario
 from flowsim.scenarios.runner import build_network, build_problem, read_data
 from flowsim.sweeps import BlockStore, block, compute, critical as bisection, default_jobs, measures, plan, run_sweep

@@ -10,9 +10,8 @@ from rich.table import Table
 from ..comparison.flow_limits import COLUMNS as LIMITS
 from ..comparison.models import COLUMNS, DISTANCE
 from ..formatting import empty_table, finite_or_none, format_number
-from ..results.quantities import MEASURES
 from ..results.recorded import RecordedRun, recorded
-from ..results.trajectories import RECORD
+from ..results.schema import MEASURES, RECORD
 
 Ends = dict[str, np.ndarray]
 _MOST_NUMBERS = 4

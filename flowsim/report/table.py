@@ -10,9 +10,9 @@ from rich.table import Table
 
 from ..comparison.flow_limits import ERROR, LIMIT
 from ..formatting import empty_table, finite_or_none, format_number
-from ..results.quantities import MEASURES
 from ..results.recorded import Recorded, RecordedRun, recorded
 from ..results.runs import SHARPNESS, Run
+from ..results.schema import MEASURES
 from .models_table import model_rows, models_table
 from .probed import ends_of, plain, probe_names, probes_table
 from .statements_table import statements_summary, statements_table

@@ -9,6 +9,7 @@ from jaxtyping import Float
 
 from ..dynamics import Outcome
 from .runs import RUN, Run, runs_of
+from .schema import BOUNDS, CRITICAL
 
 if TYPE_CHECKING:
     import xarray
@@ -121,10 +122,10 @@ class Recorded:
 def recorded(dataset: "xarray.Dataset") -> Recorded:
     """Return what a data set of trajectories holds, as `Comparison.to_dataset` and `Trajectory.to_dataset` make it."""
     runs = [RecordedRun(run, dataset.isel({RUN: place})) for place, run in enumerate(runs_of(dataset))]
-    bounds = [dataset.attrs.get(f"sharpness_{side}_bound") for side in ("lower", "upper")]
-    critical = dataset.attrs.get("critical_learning_rate")
+    lower, upper = (dataset.attrs.get(name) for name in BOUNDS)
+    critical = dataset.attrs.get(CRITICAL)
     return Recorded(
         runs=tuple(sorted(runs, key=lambda run: not run.run.is_flow)),
-        bounds=None if None in bounds else (float(bounds[0]), float(bounds[1])),  # pyright: ignore[reportArgumentType]
+        bounds=None if lower is None or upper is None else (float(lower), float(upper)),
         critical_learning_rate=None if critical is None else float(critical),
     )

@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any
 import yaml
 
 from ..kinds.registry import OUTSIDE
-from .form import what_is_wrong
+from .schema import faults_of_sweep, faults_of_trajectories
 from .store import SCENARIO, SUMMARY, SWEEP, THEORY, TRAJECTORIES, StoreError, copy_results
+from .theory import faults_of_theory
 
 if TYPE_CHECKING:
     import pandas
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from ..report import StoredRuns, StoredSweep
 
 _DATASETS = {"trajectories": TRAJECTORIES, "sweep": SWEEP, "theory": THEORY}
+_FAULTS = {TRAJECTORIES: faults_of_trajectories, SWEEP: faults_of_sweep, THEORY: faults_of_theory}
 _AGAIN = "run the scenario again, with --overwrite"
 
 
@@ -220,7 +222,7 @@ def _dataset(path: Path) -> "xarray.Dataset | None":
             found = stored.load()
     except Exception as error:  # whatever HDF5 and its readers say of bytes that are not what they should be
         raise _damaged(path, error) from None
-    if (wrong := what_is_wrong(path.name, found)) is not None:
+    if (wrong := next(_FAULTS[path.name](found), None)) is not None:
         raise StoreError(f"{path}: holds what flowsim does not write ({wrong}); {_AGAIN}")
     return found
 

@@ -12,13 +12,12 @@ from jaxtyping import Float
 from ..dynamics import Trajectory
 from ..probes import Label, columns_of
 from ..theory import minimal_sharpness_bounds_of
-from .quantities import MEASURES, attributes
 from .runs import FLOW, GRADIENT_DESCENT, RUN, Edge, Run, run_coordinates
+from .schema import BOUNDS, CRITICAL, MEASURES, RECORD, attributes
 
 if TYPE_CHECKING:
     import xarray
 
-RECORD = "record"
 # In a sweep, which keeps no path, the same name is that of the distance of the ends.
 _SAID = {"distance_to_flow": "distance_at_common_time"}
 Columns = dict[str, np.ndarray]
@@ -205,9 +204,5 @@ def _held(beside: Sequence[ComparedRun]) -> dict[str, Any]:
 
 
 def _theory(bounds: tuple[float, float] | None, critical_learning_rate: float | None) -> dict[str, float]:
-    known = {}
-    if bounds is not None:
-        known["sharpness_lower_bound"], known["sharpness_upper_bound"] = map(float, bounds)
-    if critical_learning_rate is not None:
-        known["critical_learning_rate"] = float(critical_learning_rate)
-    return known
+    known = {} if bounds is None else dict(zip(BOUNDS, map(float, bounds), strict=True))
+    return known if critical_learning_rate is None else known | {CRITICAL: float(critical_learning_rate)}

@@ -14,7 +14,7 @@ from threadpoolctl import threadpool_limits
 from ..batch import descend_lanes
 from ..dynamics import Descent, Outcome, as_descent, descend, integrate, objective_floor
 from ..networks import stacked, unstacked, weight_dtype
-from ..results.quantities import MEASURES, NOT_ASKED
+from ..results.schema import MEASURES, NOT_ASKED
 from ..scenarios.runner import environment
 from .critical import brackets
 from .measures import arrival, distance, measured, probed, risk_of, sharpness_of

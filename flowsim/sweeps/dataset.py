@@ -9,8 +9,8 @@ import numpy as np
 
 from ..dynamics import Descent
 from ..probes import Label
-from ..results.quantities import NOT_ASKED, attributes
 from ..results.runs import FLOW, RUN, Edge, Run, run_coordinates
+from ..results.schema import NOT_ASKED, attributes
 from ..scenarios.reading import resolved
 from ..scenarios.record import labels_of
 from ..scenarios.scenario import Scenario

@@ -9,7 +9,7 @@ import numpy as np
 
 from ..formatting import Listener, Progress
 from ..problems import LinearRegression
-from ..results.quantities import NOT_ASKED
+from ..results.schema import NOT_ASKED
 from ..scenarios.runner import build_network, environment, read_data
 from ..scenarios.scenario import Scenario
 from ..theory import minimal_sharpness_bounds_of
