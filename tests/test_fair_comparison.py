@@ -13,7 +13,7 @@ import yaml
 
 import flowsim
 from flowsim import Outcome, SharpnessAlong, cli
-from flowsim.comparison.sharpness_course import spread_over
+from flowsim.comparison.sharpness_along import spread_over
 from flowsim.dynamics import steps_until
 from flowsim.report import figures, rows, summary
 

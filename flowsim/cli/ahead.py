@@ -7,7 +7,7 @@ from typing import Any
 import jax
 from jaxtyping import PyTree
 
-from ..comparison.comparison import affordable_records, steps_of_descent
+from ..comparison.compare import RecordBudget, steps_of_descent
 from ..dynamics import GradientFlow
 from ..networks import split
 from ..problems import Problem
@@ -59,7 +59,7 @@ class Ahead:
     @property
     def records(self) -> int:
         """Number of records of each descent."""
-        return affordable_records(self.network, len(self.steps))
+        return RecordBudget().of_runs(self.network, len(self.steps))
 
     @property
     def solver(self) -> Any:

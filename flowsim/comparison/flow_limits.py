@@ -12,7 +12,7 @@ from ..dynamics import Stopping, Trajectory, integrate
 from ..formatting import Listener, Progress, heard
 from ..networks import records as records_of, weight_dtype
 from ..probes import Label
-from .sharpness_course import spread_over
+from .sharpness_along import spread_over
 
 LIMIT = Label(
     "limit_sharpness",

@@ -22,7 +22,7 @@ from ..networks import records as records_of, split, weight_dtype
 from ..probes import Label, MeanExcessRisk, MeanRisk, Oscillation
 from ..problems import Problem
 from ..runtime.compiling import compiled
-from .sharpness_course import SharpnessAlong
+from .sharpness_along import SharpnessAlong
 
 GRADIENT = "gradient"
 # Times ηk of a run and a descent that are meant to be the same.
@@ -43,7 +43,7 @@ OSCILLATION, MEAN_RISK, MEAN_EXCESS_RISK = Oscillation().label, MeanRisk().label
 COLUMNS = (DISTANCE, SHARPNESS, OSCILLATION, MEAN_RISK, MEAN_EXCESS_RISK)
 
 
-def chosen_models(names: object, descents: Sequence[Descent]) -> tuple[type[DescentModel], ...]:
+def check_models(names: object, descents: Sequence[Descent]) -> tuple[type[DescentModel], ...]:
     """Return the kinds of models by their names, without the gradient flow, which is there in any case.
 
     Raises `ValueError` for what is no list of names, or has one twice, for models of `descents` other than gradient
@@ -94,11 +94,11 @@ class Centres:
         times = np.asarray(run.times, float)
         index = np.minimum(np.searchsorted(times, self.times * (1 - _ROUNDING)), len(times) - 1)
         there = np.abs(times[index] - self.times) <= _ROUNDING * self.times
-        found = np.asarray(_lengths(self.weights, records_of(split(run.path)[0], index)))
+        found = np.asarray(_distances(self.weights, records_of(split(run.path)[0], index)))
         beyond = self.times > times[-1]
         return np.where(there | (beyond & run.outcome.stays), found, np.nan)
 
-    def measured_on(self, descent: Trajectory, flow: Trajectory, along: SharpnessAlong) -> Trajectory:
+    def record_on(self, descent: Trajectory, flow: Trajectory, along: SharpnessAlong) -> Trajectory:
         """Return the descent with its oscillation, the mean risk, the sharpness at the centre, and the flow's distance.
 
         The last is how far the gradient flow is from the centre at the same time.
@@ -112,7 +112,7 @@ class Centres:
         if not along.at_the_end_alone and len(self.places):
             path = eqx.combine(self.weights, split(descent.network)[1])
             found[SHARPNESS] = along.eigenvalues(path, self.times, descent)[:, 0]
-        return _recorded(descent, {label: self._spread(descent, values) for label, values in found.items()})
+        return _with_columns(descent, {label: self._spread(descent, values) for label, values in found.items()})
 
     def distances_along(self, run: Trajectory) -> Float[np.ndarray, " records"]:
         """Return how far a run whose first records are at the times of the centres is from them, at its records."""
@@ -129,7 +129,7 @@ class Centres:
 
 
 @dataclasses.dataclass(frozen=True)
-class Followed:
+class ModelRun:
     """The run of a model of the descent with this learning rate.
 
     `held_within` is the part of 2/η within which the model holds the sharpness there, as `DescentModel.held_within`.
@@ -141,7 +141,7 @@ class Followed:
 
 
 @dataclasses.dataclass(frozen=True)
-class Modelled:
+class ModelledDescents:
     """Descents with their centres, and the `kinds` of models that are to follow them.
 
     There are `slots` for the times of a model's records, so that another descent compiles nothing.
@@ -163,15 +163,15 @@ class Modelled:
         along: SharpnessAlong,
         *,
         slots: int,
-    ) -> "Modelled":
+    ) -> "ModelledDescents":
         """Return descents that kept their weights as they are seen by models; as they are where there are none."""
         if not kinds:
             return cls(tuple(descents), tuple(learning_rates), (), (), slots)
         centres = tuple(map(Centres.of, descents, learning_rates))
-        measured = tuple(one.measured_on(run, flow, along) for one, run in zip(centres, descents, strict=True))
+        measured = tuple(one.record_on(run, flow, along) for one, run in zip(centres, descents, strict=True))
         return cls(measured, tuple(learning_rates), centres, kinds, slots)
 
-    def run(self, network: PyTree, problem: Problem, tell: Heard, **options: Any) -> list[Followed]:
+    def run_models(self, network: PyTree, problem: Problem, tell: Heard, **options: Any) -> list[ModelRun]:
         """Integrate each model of each descent, with records at the times of its centres and its distance from them.
 
         `options` go to `integrate`, with the `probes` that are asked for; `tell` hears how far each is.
@@ -184,12 +184,12 @@ class Modelled:
                 options["progress"] = tell.during(f"{MODELS.name_of(kind)} flow with η = {eta:g}")
                 times = np.append(centres.times, np.full(self.slots - len(centres.times), np.inf))
                 run = integrate(network, problem, model=model, ts=times, weights=True, probes=probes, **options)
-                run = _recorded(run, {DISTANCE: centres.distances_along(run)})
-                found.append(Followed(run, eta, model.held_within(weight_dtype(network))))
+                run = _with_columns(run, {DISTANCE: centres.distances_along(run)})
+                found.append(ModelRun(run, eta, model.held_within(weight_dtype(network))))
         return found
 
 
-def _recorded(run: Trajectory, columns: dict[Label, np.ndarray]) -> Trajectory:
+def _with_columns(run: Trajectory, columns: dict[Label, np.ndarray]) -> Trajectory:
     values = {label.name: jax.device_put(column) for label, column in columns.items()}
     labels = {label.name: label for label in columns}
     return dataclasses.replace(run, diagnostics=run.diagnostics | values, labels=run.labels | labels)
@@ -205,7 +205,7 @@ def _means(path: PyTree, places: Int[Array | np.ndarray, " places"]) -> tuple[Py
 
 
 @compiled
-def _lengths(ours: PyTree, theirs: PyTree) -> Float[Array, " places"]:
+def _distances(ours: PyTree, theirs: PyTree) -> Float[Array, " places"]:
     return _norms(jax.tree.map(jnp.subtract, ours, theirs))
 
 

@@ -29,7 +29,7 @@ class ComparedRun:
 
     `learning_rate` is `None` for dynamics without one, and `dynamics` the name under which YAML knows them.
     `distance` is ‖W_GD(k) − W_GF(ηk)‖ at the records of the trajectory, NaN where the flow did not get so far;
-    `distance_to_flow` is the distance at the last time that both reached, `distance_time` (see `last_common`);
+    `distance_to_flow` is the distance at the last time that both reached, `distance_time`;
     `crossing_time` is the time ηk at which the sharpness first
     reaches the `edge` of stability, interpolated between records, or `None` if it never does, or is not known; for
     gradient descent that is the sharpness 2/η, and for other descents the curvature and threshold that `edge` names.
@@ -46,16 +46,6 @@ class ComparedRun:
     edge: Edge
     dynamics: str = GRADIENT_DESCENT
     held_within: float | None = None
-
-
-def last_common(times: np.ndarray, distance: np.ndarray) -> tuple[float, float]:
-    """Return the last time at which a run and the flow can be compared, and their distance there.
-
-    That is the last record whose distance is finite: the end of the run, or the last record before the flow ended
-    anywhere but where it stays for ever, or before the weights of a run that diverged left all bounds.
-    """
-    known = np.flatnonzero(np.isfinite(distance))
-    return (float(times[known[-1]]), float(distance[known[-1]])) if len(known) else (math.nan, math.nan)
 
 
 def trajectories_of(

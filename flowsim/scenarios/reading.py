@@ -12,7 +12,7 @@ from typing import Any
 from pydantic import ValidationError
 from pydantic_core import PydanticCustomError
 
-from ..comparison.comparison import steps_of_descent
+from ..comparison.compare import steps_of_descent
 from ..kinds import KeyPath, within
 from ..kinds.outside import look_in, shadowed
 from ..kinds.registry import OUTSIDE

@@ -11,7 +11,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from ..comparison.comparison import steps_of_descent
+from ..comparison.compare import steps_of_descent
 from ..kinds import named_in
 from ..kinds.outside import look_in, sha256, source_of
 from ..scenarios.keys import choices
