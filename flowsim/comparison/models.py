@@ -13,7 +13,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Int, PyTree
+from jaxtyping import Array, Bool, Float, Int, PyTree
 
 from ..dynamics import Descent, GradientDescent, Trajectory, integrate
 from ..edge import MODELS, DescentModel
@@ -25,8 +25,8 @@ from ..runtime.compiling import compiled
 from .sharpness_along import SharpnessAlong
 
 GRADIENT = "gradient"
-# Times ηk of a run and a descent that are meant to be the same.
-_ROUNDING = 1e-5
+TIME_ROUNDING = 1e-5
+"""Times of two runs that are meant to be the same differ by less, relative to themselves: ηk has been rounded."""
 DISTANCE = Label(
     "centre_distance",
     "distance from the centre of descent's oscillation; in the row of a descent, that of the gradient flow",
@@ -62,46 +62,56 @@ def check_models(names: object, descents: Sequence[Descent]) -> tuple[type[Desce
     return kinds
 
 
+def records_at(
+    times: Float[np.ndarray, " records"], wanted: Float[np.ndarray, " wanted"], *, stays: bool
+) -> tuple[Int[np.ndarray, " wanted"], Bool[np.ndarray, " wanted"]]:
+    """Return the number of a run's record at each `wanted` time, and whether it has one.
+
+    Of a run that `stays` where it ended, that is the last one at all later times.
+    """
+    index = np.minimum(np.searchsorted(times, wanted * (1 - TIME_ROUNDING)), len(times) - 1)
+    recorded = np.abs(times[index] - wanted) <= TIME_ROUNDING * wanted
+    return index, recorded | ((wanted > times[-1]) & stays)
+
+
 @dataclasses.dataclass(frozen=True)
 class Centres:
-    """Where a descent oscillates around at those `places` among its records that have both neighbours, one step off.
+    """The centres of a descent's oscillation, at those of its records whose neighbours are one step off on both sides.
 
-    `weights` have a leading axis of places.
+    `records` are their numbers; `weights` have a leading axis, one entry for each.
     """
 
-    places: Int[np.ndarray, " places"]
-    times: Float[np.ndarray, " places"]
+    records: Int[np.ndarray, " centres"]
+    times: Float[np.ndarray, " centres"]
     weights: PyTree
-    amplitude: Float[np.ndarray, " places"]
-    mean_risk: Float[np.ndarray, " places"]
-    mean_excess_risk: Float[np.ndarray, " places"]
+    amplitude: Float[np.ndarray, " centres"]
+    mean_risk: Float[np.ndarray, " centres"]
+    mean_excess_risk: Float[np.ndarray, " centres"]
 
     @classmethod
     def of(cls, descent: Trajectory, time_of_step: float) -> "Centres":
         """Return the centres along a descent that kept its weights."""
         times = np.asarray(descent.times, float)
         steps = np.round(times / time_of_step)
-        places = 1 + np.flatnonzero((steps[2:] - steps[1:-1] == 1) & (steps[1:-1] - steps[:-2] == 1))
-        weights, amplitude = _means(split(descent.path)[0], places)
+        records = 1 + np.flatnonzero((steps[2:] - steps[1:-1] == 1) & (steps[1:-1] - steps[:-2] == 1))
+        weights, amplitude = _means(split(descent.path)[0], records)
         means = (
-            (risk[places - 1] + 2 * risk[places] + risk[places + 1]) / 4
+            (risk[records - 1] + 2 * risk[records] + risk[records + 1]) / 4
             for risk in (np.asarray(descent.risk), np.asarray(descent.excess_risk))
         )
-        return cls(places, times[places], weights, np.asarray(amplitude), *means)
+        return cls(records, times[records], weights, np.asarray(amplitude), *means)
 
-    def distances(self, run: Trajectory) -> Float[np.ndarray, " places"]:
-        """Return how far a run that kept its weights is from the centres; NaN where it did not get there."""
+    def distances(self, run: Trajectory) -> Float[np.ndarray, " centres"]:
+        """Return the distance of a run that kept its weights from each centre; NaN where it has no record at its time."""
         times = np.asarray(run.times, float)
-        index = np.minimum(np.searchsorted(times, self.times * (1 - _ROUNDING)), len(times) - 1)
-        there = np.abs(times[index] - self.times) <= _ROUNDING * self.times
+        index, known = records_at(times, self.times, stays=run.outcome.stays)
         found = np.asarray(_distances(self.weights, records_of(split(run.path)[0], index)))
-        beyond = self.times > times[-1]
-        return np.where(there | (beyond & run.outcome.stays), found, np.nan)
+        return np.where(known, found, np.nan)
 
     def record_on(self, descent: Trajectory, flow: Trajectory, along: SharpnessAlong) -> Trajectory:
-        """Return the descent with its oscillation, the mean risk, the sharpness at the centre, and the flow's distance.
+        """Return the descent with its oscillation, mean risk, the sharpness at the centres, and the flow's distance.
 
-        The last is how far the gradient flow is from the centre at the same time.
+        That is the distance of the gradient flow from the centre at the same time.
         """
         found = {
             OSCILLATION: self.amplitude,
@@ -109,13 +119,13 @@ class Centres:
             MEAN_EXCESS_RISK: self.mean_excess_risk,
             DISTANCE: self.distances(flow),
         }
-        if not along.at_the_end_alone and len(self.places):
+        if not along.at_the_end_alone and len(self.records):
             path = eqx.combine(self.weights, split(descent.network)[1])
             found[SHARPNESS] = along.eigenvalues(path, self.times, descent)[:, 0]
         return _with_columns(descent, {label: self._spread(descent, values) for label, values in found.items()})
 
     def distances_along(self, run: Trajectory) -> Float[np.ndarray, " records"]:
-        """Return how far a run whose first records are at the times of the centres is from them, at its records."""
+        """Return the same over the records of a run, of which the first are at the times of the centres."""
         known, times = self.distances(run), np.asarray(run.times)
         count = min(len(known), len(times))
         distances = np.full(len(times), np.nan, known.dtype)
@@ -124,7 +134,7 @@ class Centres:
 
     def _spread(self, descent: Trajectory, values: np.ndarray) -> np.ndarray:
         spread = np.full(len(descent.times), np.nan, np.asarray(descent.risk).dtype)
-        spread[self.places] = values
+        spread[self.records] = values
         return spread
 
 
@@ -142,9 +152,9 @@ class ModelRun:
 
 @dataclasses.dataclass(frozen=True)
 class ModelledDescents:
-    """Descents with their centres, and the `kinds` of models that are to follow them.
+    """Descents with the centres of their oscillations, and the `kinds` of models that are to follow them.
 
-    There are `slots` for the times of a model's records, so that another descent compiles nothing.
+    The times of a model's records are padded to `slots`, so that all models of a kind share one compiled program.
     """
 
     descents: tuple[Trajectory, ...]
@@ -164,7 +174,7 @@ class ModelledDescents:
         *,
         slots: int,
     ) -> "ModelledDescents":
-        """Return descents that kept their weights as they are seen by models; as they are where there are none."""
+        """Return descents that kept their weights, with their centres recorded if there are models to follow them."""
         if not kinds:
             return cls(tuple(descents), tuple(learning_rates), (), (), slots)
         centres = tuple(map(Centres.of, descents, learning_rates))
@@ -196,19 +206,19 @@ def _with_columns(run: Trajectory, columns: dict[Label, np.ndarray]) -> Trajecto
 
 
 @compiled
-def _means(path: PyTree, places: Int[Array | np.ndarray, " places"]) -> tuple[PyTree, Float[Array, " places"]]:
+def _means(path: PyTree, records: Int[Array | np.ndarray, " centres"]) -> tuple[PyTree, Float[Array, " centres"]]:
     def at(shift: int) -> PyTree:
-        return jax.tree.map(lambda leaf: leaf[places + shift], path)
+        return jax.tree.map(lambda leaf: leaf[records + shift], path)
 
     centre = jax.tree.map(lambda a, b, c: (a + 2 * b + c) / 4, at(-1), at(0), at(1))
     return centre, _norms(jax.tree.map(jnp.subtract, at(0), centre))
 
 
 @compiled
-def _distances(ours: PyTree, theirs: PyTree) -> Float[Array, " places"]:
+def _distances(ours: PyTree, theirs: PyTree) -> Float[Array, " centres"]:
     return _norms(jax.tree.map(jnp.subtract, ours, theirs))
 
 
-def _norms(rows: PyTree) -> Float[Array, " places"]:
+def _norms(rows: PyTree) -> Float[Array, " centres"]:
     squares = [jnp.sum(leaf**2, axis=tuple(range(1, leaf.ndim))) for leaf in jax.tree.leaves(rows)]
     return jnp.sqrt(sum(squares))

@@ -87,7 +87,8 @@ def faults_of_trajectories(dataset: "xarray.Dataset") -> Iterator[str]:
     yield from _faults_of_runs(dataset)
     yield from _faults_of_numbers(dataset, (RUN, RECORD), ("time", *MEASURES))
     yield from _faults_of_numbers(dataset, (RUN,), ("records", "outcome", "steps", "end_time"))
-    records, most = dataset["records"].values, dataset.sizes["record"]
+    yield from _faults_of_numbers(dataset, (RUN,), ("distance_to_flow", "distance_time"))
+    records, most = dataset["records"].values, dataset.sizes[RECORD]
     if np.any((records < 1) | (records > most) | (records != np.round(records))):
         yield f"records is {records.tolist()} where each run has from 1 to {most}"
     yield from _faults_of_outcomes(dataset["outcome"].values, {int(outcome) for outcome in Outcome})
