@@ -102,7 +102,7 @@ class Centres:
         return cls(records, times[records], weights, np.asarray(amplitude), *means)
 
     def distances(self, run: Trajectory) -> Float[np.ndarray, " centres"]:
-        """Return the distance of a run that kept its weights from each centre; NaN where it has no record at its time."""
+        """Return the distance of a run that kept its weights from each centre; NaN where it has no record then."""
         times = np.asarray(run.times, float)
         index, known = records_at(times, self.times, stays=run.outcome.stays)
         found = np.asarray(_distances(self.weights, records_of(split(run.path)[0], index)))

@@ -1,4 +1,4 @@
-"""How closely the sharpness is followed along a run, and the run with what was found."""
+"""`SharpnessAlong`: how closely the sharpness is followed along a run, and the run with the sharpness along it."""
 
 import dataclasses
 import math
@@ -13,24 +13,18 @@ from ..dynamics import Trajectory
 from ..networks import split, weight_dtype
 from ..probes import TopEigenvalues
 
-# Up to so many weights, every record is measured, to the tolerance of a sharpness at the end.
-_FEW = 2**11
-_RTOL = 1e-6
-# Some 16 products for each record, of two gradients each.
-_GRADIENTS_PER_RECORD = 32
-_LEAST, _MOST = 32, 64
-
 
 @dataclasses.dataclass(frozen=True)
 class SharpnessAlong:
     """How the sharpness is followed along the runs of a comparison, or a run that kept its weights (`added_to`).
 
     It is measured at about `records` of the records of each run, spread over its records and its time alike, and NaN
-    at the others; at 0 of them, only at the end. By default at all of them for up to 2048 weights, and from there on at
-    as many as take about as much work as the run itself, 32 to 64. `rtol` bounds the residual of an eigenvalue relative
-    to its size: by default 4e-11 (2e-5 in float32), and 1e-6 beyond 2048 weights; at the end of a run it is never
-    looser than that of `flowsim.sharpness`. A looser one may follow an eigenvalue that another has overtaken. With a
-    `count` above one, as many of the largest eigenvalues are recorded under the name `top_eigenvalues`.
+    at the others; at 0 of them, only at the end. By default at all of them for up to `few_weights` weights, and from
+    there on at as many as take about as much work as the run itself, within `records_of_many`: a record takes some 16
+    products, of two gradients each. `rtol` bounds the residual of an eigenvalue relative to its size: by default 4e-11
+    (2e-5 in float32), and `rtol_of_many` beyond `few_weights`; at the end of a run it is never looser than that of
+    `flowsim.sharpness`. A looser one may follow an eigenvalue that another has overtaken. With a `count` above one, as
+    many of the largest eigenvalues are recorded under the name `top_eigenvalues`.
 
     Raises `ValueError` for numbers that cannot be.
     """
@@ -38,6 +32,11 @@ class SharpnessAlong:
     records: int | None = None
     rtol: float | None = None
     count: int = 1
+    _: dataclasses.KW_ONLY
+    few_weights: int = 2048
+    rtol_of_many: float = 1e-6
+    records_of_many: tuple[int, int] = (32, 64)
+    gradients_per_record: int = 32
 
     def __post_init__(self):
         if self.records is not None and not (_is_whole(self.records) and self.records >= 0):
@@ -89,15 +88,17 @@ class SharpnessAlong:
 
     def tolerance(self, network: PyTree) -> float:
         """Return the bound on the residual of an eigenvalue of this network, relative to the largest."""
+        if self.rtol is not None:
+            return float(self.rtol)
         known = default_rtol(weight_dtype(network))
-        return (max(_RTOL, known) if _size(network) > _FEW else known) if self.rtol is None else float(self.rtol)
+        return max(self.rtol_of_many, known) if _size(network) > self.few_weights else known
 
     def expected_records(self, weights: int, recorded: int) -> int:
         """Return at about how many of its `recorded` records a run of a network of so many weights is measured."""
         if self.at_the_end_alone:
             return 1
         if self.records is None:
-            return recorded if weights <= _FEW else min(recorded, (_LEAST + _MOST) // 2)
+            return recorded if weights <= self.few_weights else min(recorded, sum(self.records_of_many) // 2)
         return max(1, min(self.records, recorded))
 
     def names(self) -> tuple[str, ...]:
@@ -107,10 +108,10 @@ class SharpnessAlong:
     def _records(self, run: Trajectory, size: int) -> int:
         if self.records is not None:
             return self.records
-        if size <= _FEW:
+        if size <= self.few_weights:
             return len(run.times)
         gradients = int(run.steps) if run.gradients is None else int(run.gradients)
-        return int(np.clip((gradients + 2 * int(run.products)) // _GRADIENTS_PER_RECORD, _LEAST, _MOST))
+        return int(np.clip((gradients + 2 * int(run.products)) // self.gradients_per_record, *self.records_of_many))
 
 
 def spread_over(times: Float[np.ndarray, " records"], count: int, *, pairs: bool) -> Int[np.ndarray, " places"]:
