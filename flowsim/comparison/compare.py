@@ -34,7 +34,7 @@ from ..solvers.field import check_step_count
 from ..theory import minimal_sharpness_bounds_of
 from .comparison import Comparison, compare_model_to_flow, compare_to_flow
 from .flow_limits import FlowLimits, check_limits
-from .models import GRADIENT, ModelledDescents, check_models
+from .models import GRADIENT, Centres, ModelRun, check_models, run_models
 from .sharpness_along import SharpnessAlong
 
 if TYPE_CHECKING:
@@ -124,11 +124,15 @@ def compare(
         if runs or budget.affords_path(network) or along != SharpnessAlong():
             flow = integrate(network, problem, weights=True, **when, **shared, **flow_options)
             finished.append(flow)
-            modelled = ModelledDescents.of(runs, learning_rates, flow, kinds, along, slots=records + 2)
-            model_runs = modelled.run_models(network, problem, tell, **shared)
+            model_runs: list[ModelRun] = []
+            if kinds:
+                centres = list(map(Centres.of, runs, learning_rates))
+                runs = [one.record_on(run, flow, along) for one, run in zip(centres, runs, strict=True)]
+                padded = {"slots": records + 2, "tell": tell}
+                model_runs += run_models(network, problem, kinds, learning_rates, centres, **padded, **shared)
             tell(Progress("sharpness along the way"))
             flow = along.added_to(flow)
-            runs = [along.added_to(run, pairs=True) for run in modelled.descents]
+            runs = [along.added_to(run, pairs=True) for run in runs]
             compared_models = tuple(compare_model_to_flow(flow, one, along) for one in model_runs)
             if limits is not None:
                 runs = list(_with_limits(runs, learning_rates, limits, tell))

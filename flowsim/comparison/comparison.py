@@ -6,18 +6,15 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import jax
-import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Int, PyTree
+from jaxtyping import Array
 
 from ..dynamics import Trajectory
 from ..networks import split
 from ..results.runs import SHARPNESS, Edge, Run
 from ..results.trajectories import ComparedRun, trajectories_of
-from ..runtime.compiling import compiled
 from .edge_statements import StatementsOfRuns, edge_statements
-from .models import ModelRun
+from .models import ModelRun, distances
 from .sharpness_along import SharpnessAlong
 
 if TYPE_CHECKING:
@@ -116,7 +113,7 @@ def compare_to_flow(flow: Trajectory, run: Trajectory, learning_rate: float, edg
     flow_times, times = np.asarray(flow.times), np.asarray(run.times)
     # A time ηk may miss the end of the flow by rounding alone.
     index = np.minimum(np.searchsorted(flow_times, times), len(flow_times) - 1)
-    distance = np.array(_distances(split(run.path)[0], split(flow.path)[0], index))
+    distance = np.array(distances(split(run.path)[0], split(flow.path)[0], index))
     rounding = 4 * np.finfo(times.dtype).eps
     beyond = times > flow_times[-1] * (1 + rounding)
     # A run that ends at a time of its own has no record of the flow beside its last one.
@@ -147,15 +144,6 @@ def compare_model_to_flow(flow: Trajectory, model: ModelRun, along: SharpnessAlo
     if model.held_within is None:
         return compared
     return replace(compared, held_within=model.held_within + along.tolerance(model.run.network))
-
-
-@compiled
-def _distances(ours: PyTree, theirs: PyTree, index: Int[Array | np.ndarray, " records"]) -> Float[Array, " records"]:
-    squares = [
-        jnp.sum((a - b[index]) ** 2, axis=tuple(range(1, a.ndim)))
-        for a, b in zip(jax.tree.leaves(ours), jax.tree.leaves(theirs), strict=True)
-    ]
-    return jnp.sqrt(sum(squares))
 
 
 def _first_crossing(times: np.ndarray, along: Array | None, threshold: float) -> float | None:

@@ -3,7 +3,6 @@
 import dataclasses
 from typing import Any
 
-import jax
 import numpy as np
 from jaxtyping import PyTree
 
@@ -12,7 +11,7 @@ from ..dynamics import Stopping, Trajectory, integrate
 from ..formatting import Listener, Progress, heard
 from ..networks import records as records_of, weight_dtype
 from ..probes import Label
-from .sharpness_along import spread_over
+from .sharpness_along import spread_over, with_columns
 
 LIMIT = Label(
     "limit_sharpness",
@@ -68,10 +67,7 @@ class FlowLimits:
                 tell(Progress("limits of the flow", done, len(places), "points"))
                 values[place], errors[place] = self._from(run, place)
         dtype = np.asarray(run.risk).dtype
-        known = {LIMIT.name: values, ERROR.name: errors}
-        known = {name: jax.device_put(column.astype(dtype)) for name, column in known.items()}
-        labels = {label.name: label for label in COLUMNS}
-        return dataclasses.replace(run, diagnostics=run.diagnostics | known, labels=run.labels | labels)
+        return with_columns(run, {LIMIT: values.astype(dtype), ERROR: errors.astype(dtype)})
 
     def _from(self, run: Trajectory, place: int) -> tuple[float, float]:
         network = records_of(run.path, np.array(place))

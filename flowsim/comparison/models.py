@@ -6,7 +6,7 @@ length of (2W_k − W_{k−1} − W_{k+1})/4.
 """
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import equinox as eqx
@@ -18,11 +18,11 @@ from jaxtyping import Array, Bool, Float, Int, PyTree
 from ..dynamics import Descent, GradientDescent, Trajectory, integrate
 from ..edge import MODELS, DescentModel
 from ..formatting import Heard
-from ..networks import records as records_of, split, weight_dtype
+from ..networks import split, weight_dtype
 from ..probes import Label, MeanExcessRisk, MeanRisk, Oscillation
 from ..problems import Problem
 from ..runtime.compiling import compiled
-from .sharpness_along import SharpnessAlong
+from .sharpness_along import SharpnessAlong, with_columns
 
 GRADIENT = "gradient"
 TIME_ROUNDING = 1e-5
@@ -105,7 +105,7 @@ class Centres:
         """Return the distance of a run that kept its weights from each centre; NaN where it has no record then."""
         times = np.asarray(run.times, float)
         index, known = records_at(times, self.times, stays=run.outcome.stays)
-        found = np.asarray(_distances(self.weights, records_of(split(run.path)[0], index)))
+        found = np.asarray(distances(self.weights, split(run.path)[0], index))
         return np.where(known, found, np.nan)
 
     def record_on(self, descent: Trajectory, flow: Trajectory, along: SharpnessAlong) -> Trajectory:
@@ -122,7 +122,7 @@ class Centres:
         if not along.at_the_end_alone and len(self.records):
             path = eqx.combine(self.weights, split(descent.network)[1])
             found[SHARPNESS] = along.eigenvalues(path, self.times, descent)[:, 0]
-        return _with_columns(descent, {label: self._spread(descent, values) for label, values in found.items()})
+        return with_columns(descent, {label: self._spread(descent, values) for label, values in found.items()})
 
     def distances_along(self, run: Trajectory) -> Float[np.ndarray, " records"]:
         """Return the same over the records of a run, of which the first are at the times of the centres."""
@@ -150,59 +150,32 @@ class ModelRun:
     held_within: float | None
 
 
-@dataclasses.dataclass(frozen=True)
-class ModelledDescents:
-    """Descents with the centres of their oscillations, and the `kinds` of models that are to follow them.
+def run_models(
+    network: PyTree,
+    problem: Problem,
+    kinds: Sequence[type[DescentModel]],
+    learning_rates: Sequence[float],
+    centres: Sequence[Centres],
+    *,
+    probes: Sequence[Any],
+    slots: int,
+    tell: Heard,
+    **options: Any,
+) -> Iterator[ModelRun]:
+    """Integrate each kind of model of each descent, with its `centres`.
 
-    The times of a model's records are padded to `slots`, so that all models of a kind share one compiled program.
+    A model's records are at the times of the centres, with its distance from them. These times are padded to `slots`,
+    so that all models of a kind share one compiled program. `options` go to `integrate`.
     """
-
-    descents: tuple[Trajectory, ...]
-    learning_rates: tuple[float, ...]
-    centres: tuple[Centres, ...]
-    kinds: tuple[type[DescentModel], ...]
-    slots: int
-
-    @classmethod
-    def of(
-        cls,
-        descents: Sequence[Trajectory],
-        learning_rates: Sequence[float],
-        flow: Trajectory,
-        kinds: tuple[type[DescentModel], ...],
-        along: SharpnessAlong,
-        *,
-        slots: int,
-    ) -> "ModelledDescents":
-        """Return descents that kept their weights, with their centres recorded if there are models to follow them."""
-        if not kinds:
-            return cls(tuple(descents), tuple(learning_rates), (), (), slots)
-        centres = tuple(map(Centres.of, descents, learning_rates))
-        measured = tuple(one.record_on(run, flow, along) for one, run in zip(centres, descents, strict=True))
-        return cls(measured, tuple(learning_rates), centres, kinds, slots)
-
-    def run_models(self, network: PyTree, problem: Problem, tell: Heard, **options: Any) -> list[ModelRun]:
-        """Integrate each model of each descent, with records at the times of its centres and its distance from them.
-
-        `options` go to `integrate`, with the `probes` that are asked for; `tell` hears how far each is.
-        """
-        probes = (Oscillation(), MeanRisk(), MeanExcessRisk(), *options.pop("probes"))
-        found = []
-        for kind in self.kinds:
-            for eta, centres in zip(self.learning_rates, self.centres, strict=True):
-                model = kind(learning_rate=eta)
-                options["progress"] = tell.during(f"{MODELS.name_of(kind)} flow with η = {eta:g}")
-                times = np.append(centres.times, np.full(self.slots - len(centres.times), np.inf))
-                run = integrate(network, problem, model=model, ts=times, weights=True, probes=probes, **options)
-                run = _with_columns(run, {DISTANCE: centres.distances_along(run)})
-                found.append(ModelRun(run, eta, model.held_within(weight_dtype(network))))
-        return found
-
-
-def _with_columns(run: Trajectory, columns: dict[Label, np.ndarray]) -> Trajectory:
-    values = {label.name: jax.device_put(column) for label, column in columns.items()}
-    labels = {label.name: label for label in columns}
-    return dataclasses.replace(run, diagnostics=run.diagnostics | values, labels=run.labels | labels)
+    probes = (Oscillation(), MeanRisk(), MeanExcessRisk(), *probes)
+    for kind in kinds:
+        for eta, centre in zip(learning_rates, centres, strict=True):
+            model = kind(learning_rate=eta)
+            options["progress"] = tell.during(f"{MODELS.name_of(kind)} flow with η = {eta:g}")
+            times = np.append(centre.times, np.full(slots - len(centre.times), np.inf))
+            run = integrate(network, problem, model=model, ts=times, weights=True, probes=probes, **options)
+            run = with_columns(run, {DISTANCE: centre.distances_along(run)})
+            yield ModelRun(run, eta, model.held_within(weight_dtype(network)))
 
 
 @compiled
@@ -215,8 +188,9 @@ def _means(path: PyTree, records: Int[Array | np.ndarray, " centres"]) -> tuple[
 
 
 @compiled
-def _distances(ours: PyTree, theirs: PyTree) -> Float[Array, " centres"]:
-    return _norms(jax.tree.map(jnp.subtract, ours, theirs))
+def distances(ours: PyTree, theirs: PyTree, index: Int[Array | np.ndarray, " n"]) -> Float[Array, " n"]:
+    """Return the Euclidean distances of weights with a leading axis to those at `index` along another such axis."""
+    return _norms(jax.tree.map(lambda a, b: a - b[index], ours, theirs))
 
 
 def _norms(rows: PyTree) -> Float[Array, " centres"]:

@@ -2,7 +2,7 @@
 
 import dataclasses
 import math
-from typing import Any
+from collections.abc import Mapping
 
 import jax
 import numpy as np
@@ -11,7 +11,7 @@ from jaxtyping import Float, Int, PyTree
 from ..curvature import checked_rtol, default_rtol, eigenvalues_along
 from ..dynamics import Trajectory
 from ..networks import split, weight_dtype
-from ..probes import TopEigenvalues
+from ..probes import Label, TopEigenvalues
 
 
 @dataclasses.dataclass(frozen=True)
@@ -68,12 +68,8 @@ class SharpnessAlong:
         if run.path is None:
             raise ValueError("the run did not keep its weights: pass weights=True to integrate or descend")
         values = self.eigenvalues(run.path, np.asarray(run.times, float), run, pairs=pairs)
-        extra: dict[str, Any] = {}
-        if self.count > 1:
-            label = TopEigenvalues(count=self.count).label
-            extra["diagnostics"] = run.diagnostics | {label.name: jax.device_put(values)}
-            extra["labels"] = run.labels | {label.name: label}
-        return dataclasses.replace(run, sharpness=jax.device_put(values[:, 0]), **extra)
+        top = {TopEigenvalues(count=self.count).label: values} if self.count > 1 else {}
+        return with_columns(dataclasses.replace(run, sharpness=jax.device_put(values[:, 0])), top)
 
     def eigenvalues(
         self, path: PyTree, times: Float[np.ndarray, " records"], run: Trajectory, *, pairs: bool = False
@@ -112,6 +108,13 @@ class SharpnessAlong:
             return len(run.times)
         gradients = int(run.steps) if run.gradients is None else int(run.gradients)
         return int(np.clip((gradients + 2 * int(run.products)) // self.gradients_per_record, *self.records_of_many))
+
+
+def with_columns(run: Trajectory, columns: Mapping[Label, np.ndarray]) -> Trajectory:
+    """Return a run with more diagnostics, each over its records."""
+    values = {label.name: jax.device_put(column) for label, column in columns.items()}
+    labels = {label.name: label for label in columns}
+    return dataclasses.replace(run, diagnostics=run.diagnostics | values, labels=run.labels | labels)
 
 
 def spread_over(times: Float[np.ndarray, " records"], count: int, *, pairs: bool) -> Int[np.ndarray, " places"]:
