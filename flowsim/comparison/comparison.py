@@ -116,7 +116,7 @@ def compare_to_flow(flow: Trajectory, run: Trajectory, learning_rate: float, edg
     distance = np.array(distances(split(run.path)[0], split(flow.path)[0], index))
     rounding = 4 * np.finfo(times.dtype).eps
     beyond = times > flow_times[-1] * (1 + rounding)
-    # A run that ends at a time of its own has no record of the flow beside its last one.
+    # Where a run ended at a time of its own, the flow has no record.
     distance[~beyond & (np.abs(flow_times[index] - times) > rounding * times)] = np.nan
     if not flow.outcome.stays:
         distance[beyond] = np.nan

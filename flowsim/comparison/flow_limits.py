@@ -61,20 +61,20 @@ class FlowLimits:
             raise ValueError("the run did not keep its weights: pass weights=True to integrate or descend")
         times = np.asarray(run.times, float)
         values, errors = np.full((2, len(times)), np.nan)
-        places = spread_over(times, self.records, pairs=False)
+        chosen = spread_over(times, self.records, pairs=False)
         with heard(progress) as tell:
-            for done, place in enumerate(places):
-                tell(Progress("limits of the flow", done, len(places), "points"))
-                values[place], errors[place] = self._from(run, place)
+            for done, record in enumerate(chosen):
+                tell(Progress("limits of the flow", done, len(chosen), "points"))
+                values[record], errors[record] = self._limit_from(run, record)
         dtype = np.asarray(run.risk).dtype
         return with_columns(run, {LIMIT: values.astype(dtype), ERROR: errors.astype(dtype)})
 
-    def _from(self, run: Trajectory, place: int) -> tuple[float, float]:
-        network = records_of(run.path, np.array(place))
-        value, looser = (self._reached(network, run, factor) for factor in (1.0, self.looser))
+    def _limit_from(self, run: Trajectory, record: int) -> tuple[float, float]:
+        network = records_of(run.path, np.array(record))
+        value, looser = (self._limit(network, run, factor) for factor in (1.0, self.looser))
         return value, abs(value - looser) + default_rtol(weight_dtype(network)) * abs(value)
 
-    def _reached(self, network: PyTree, run: Trajectory, looser: float) -> float:
+    def _limit(self, network: PyTree, run: Trajectory, looser: float) -> float:
         """Return the sharpness of the limit, with tolerances that are so many times looser; NaN where there is none."""
         rtol, standard = self._tolerances(weight_dtype(network))
         near: dict[str, Any] = {name: value * looser / self.closer for name, value in standard.items()}

@@ -1,6 +1,6 @@
-"""Models of gradient descent beside the descents that they model.
+"""Models of gradient descent, compared to the descents that they model.
 
-What a model follows is not an iterate but the centre of the oscillation from one step to the next: the mean
+A model follows not the iterates but the centre of the oscillation from one step to the next: the mean
 (W_{k−1} + 2W_k + W_{k+1})/4, in which an alternating part cancels up to its change in two steps. The amplitude is the
 length of (2W_k − W_{k−1} − W_{k+1})/4.
 """

@@ -75,11 +75,11 @@ class SharpnessAlong:
         self, path: PyTree, times: Float[np.ndarray, " records"], run: Trajectory, *, pairs: bool = False
     ) -> Float[np.ndarray, "records count"]:
         """Return the largest eigenvalues along a `path` at `times`, measured as closely as `run` is; else NaN."""
-        places = spread_over(times, self._records(run, _size(run.network)), pairs=pairs)
+        chosen = spread_over(times, self._records(run, _size(run.network)), pairs=pairs)
         rtol = self.tolerance(run.network)
-        known = eigenvalues_along(path, run.problem, places, count=self.count, rtol=rtol)
+        known = eigenvalues_along(path, run.problem, chosen, count=self.count, rtol=rtol)
         values = np.full((len(times), self.count), np.nan, known.dtype)
-        values[places] = known
+        values[chosen] = known
         return values
 
     def tolerance(self, network: PyTree) -> float:
@@ -117,7 +117,7 @@ def with_columns(run: Trajectory, columns: Mapping[Label, np.ndarray]) -> Trajec
     return dataclasses.replace(run, diagnostics=run.diagnostics | values, labels=run.labels | labels)
 
 
-def spread_over(times: Float[np.ndarray, " records"], count: int, *, pairs: bool) -> Int[np.ndarray, " places"]:
+def spread_over(times: Float[np.ndarray, " records"], count: int, *, pairs: bool) -> Int[np.ndarray, " chosen"]:
     """Return about `count` of the records, the last among them: evenly spread in the mean of number and time.
 
     With `pairs`, each with a neighbour.

@@ -50,13 +50,13 @@ class ComparedRun:
 
 def trajectories_of(
     flow: Trajectory,
-    beside: Sequence[ComparedRun],
+    others: Sequence[ComparedRun],
     *,
     bounds: tuple[float, float] | None = None,
     critical_learning_rate: float | None = None,
     attrs: Mapping[str, Any] | None = None,
 ) -> "xarray.Dataset":
-    """Return a flow and the runs `beside` it, and everything that tables and figures show of them.
+    """Return a flow and the the `others` compared to it, and everything that tables and figures show of them.
 
     Along the path, over (run, record): time, risk, excess risk, squared distance, gradient norm, sharpness, distance to
     the flow, and what else the runs recorded, padded with NaN after the number of `records` of each. At the end,
@@ -64,11 +64,11 @@ def trajectories_of(
     become attributes of the data set, mappings among them as JSON, beside the `bounds` of Theorem 2 and the critical
     learning rate where they apply. The sharpness at the final weights is computed here, where it is not known yet.
     """
-    runs = [FLOW, *(Run(other.dynamics, other.learning_rate, edge=other.edge) for other in beside)]
-    paths = [_path(flow, None), *(_path(other.trajectory, other.distance) for other in beside)]
-    ends = [_end(flow), *(_end(other.trajectory) | _beside_flow(other) for other in beside)]
-    labels = {name: label for run in (*(other.trajectory for other in beside), flow) for name, label in _labels(run)}
-    variables = _over_records(paths, labels) | _over_runs(ends) | _held(beside)
+    runs = [FLOW, *(Run(other.dynamics, other.learning_rate, edge=other.edge) for other in others)]
+    paths = [_path(flow, None), *(_path(other.trajectory, other.distance) for other in others)]
+    ends = [_end(flow), *(_end(other.trajectory) | _comparison(other) for other in others)]
+    labels = {name: label for run in (*(other.trajectory for other in others), flow) for name, label in _labels(run)}
+    variables = _over_records(paths, labels) | _over_runs(ends) | _held(others)
     return _labelled(variables, runs, _theory(bounds, critical_learning_rate), attrs)
 
 
@@ -176,10 +176,12 @@ def _final_sharpness(run: Trajectory) -> float:
         return math.nan
 
 
-def _beside_flow(other: ComparedRun) -> dict[str, float]:
-    crossing = math.nan if other.crossing_time is None else other.crossing_time
-    distance = {"distance_to_flow": float(other.distance_to_flow), "distance_time": float(other.distance_time)}
-    return distance | {"crossing_time": float(crossing)}
+def _comparison(other: ComparedRun) -> dict[str, float]:
+    return {
+        "distance_to_flow": float(other.distance_to_flow),
+        "distance_time": float(other.distance_time),
+        "crossing_time": math.nan if other.crossing_time is None else float(other.crossing_time),
+    }
 
 
 def _over_runs(ends: Sequence[dict[str, Any]]) -> dict[str, Any]:
@@ -187,9 +189,9 @@ def _over_runs(ends: Sequence[dict[str, Any]]) -> dict[str, Any]:
     return {name: (RUN, np.array([end[name] for end in ends]), said[name]) for name in ends[0]}
 
 
-def _held(beside: Sequence[ComparedRun]) -> dict[str, Any]:
+def _held(others: Sequence[ComparedRun]) -> dict[str, Any]:
     """Return within what each run holds the sharpness at 2/η, NaN where it does not; nothing where none does."""
-    known = [math.nan, *(math.nan if other.held_within is None else other.held_within for other in beside)]
+    known = [math.nan, *(math.nan if other.held_within is None else other.held_within for other in others)]
     return {} if np.isnan(known).all() else {"held_within": (RUN, np.array(known), attributes("held_within"))}
 
 
