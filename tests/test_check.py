@@ -1,5 +1,6 @@
 """What `check` says before a run: the same errors, nothing run or written, and numbers that are those of the run."""
 
+import importlib
 import re
 from pathlib import Path
 
@@ -78,8 +79,9 @@ def nothing_runs(monkeypatch):
     def refuse(*_, **__):
         raise AssertionError("a run was begun")
 
-    for place in ("comparison.comparison.integrate", "comparison.comparison.descend", "sweeps.compute.descend_lanes"):
-        monkeypatch.setattr(f"flowsim.{place}", refuse)
+    for name in ("integrate", "descend"):
+        monkeypatch.setattr(importlib.import_module("flowsim.comparison.compare"), name, refuse)
+    monkeypatch.setattr("flowsim.sweeps.compute.descend_lanes", refuse)
 
 
 def test_a_scenario_that_is_right_is_told_what_it_takes_and_nothing_is_run_or_written(here, nothing_runs, capsys):

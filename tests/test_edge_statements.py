@@ -8,7 +8,7 @@ from table_checks import check_fits
 
 import flowsim
 from flowsim import FlowLimits, cli
-from flowsim.comparison.edge_statements import DISTANT, FALLS, HELD, SWING, edge_statements
+from flowsim.comparison.edge_statements import AMPLITUDE, CENTRE_DISTANCE, LIMIT_FALLS, SHARPNESS_HELD, edge_statements
 from flowsim.dynamics import Outcome
 from flowsim.report import document, figures, summary as trajectories_summary, tables
 from flowsim.report.statements_table import statements_summary, statements_table
@@ -97,39 +97,41 @@ def test_where_the_minimum_of_the_risk_is_not_known_the_risk_stands_in_its_place
 
 
 def test_an_oscillation_is_compared_with_none_at_all():
-    assert found(made_up())["edge", SWING].sides == pytest.approx((0.1, 1.0))
-    none = found(made_up(oscillation={MODEL: np.zeros(len(STEPS))}))["edge", SWING]
+    assert found(made_up())["edge", AMPLITUDE].sides == pytest.approx((0.1, 1.0))
+    none = found(made_up(oscillation={MODEL: np.zeros(len(STEPS))}))["edge", AMPLITUDE]
     assert none.verdict is Verdict.NOT_APPLICABLE
     assert "predicts an oscillation" in none.note
-    thrice = found(made_up(oscillation={MODEL: np.full(len(STEPS), 0.3)}))["edge", SWING]
+    thrice = found(made_up(oscillation={MODEL: np.full(len(STEPS), 0.3)}))["edge", AMPLITUDE]
     assert (thrice.verdict, thrice.sides) == (Verdict.FAILS, pytest.approx((2.0, 1.0)))
 
 
 def test_an_amplitude_of_descent_that_is_rounding_is_left_out():
     """Of 0.1, a thousand roundings are 2e-14."""
     made = made_up(oscillation={DESCENT: at_centres([0.1, 0.1, 1e-15, 1e-15])})
-    assert found(made)["edge", SWING].sides == pytest.approx((0.1, 1.0))
+    assert found(made)["edge", AMPLITUDE].sides == pytest.approx((0.1, 1.0))
 
 
 def test_what_is_left_of_an_oscillation_that_died_out_is_left_out():
     made = made_up(oscillation={DESCENT: at_centres([0.1, 0.1, 1e-4, 1e-5])})
-    assert found(made)["edge", SWING].sides == pytest.approx((0.1, 1.0))
+    assert found(made)["edge", AMPLITUDE].sides == pytest.approx((0.1, 1.0))
 
 
 def test_the_distance_is_that_at_the_last_time_that_flow_and_all_models_reach():
     made = made_up(
         centre_distance={MODEL: at_centres([0.4, 0.4, 0.02, 0.4]), CENTRAL: at_centres([0.1, 0.1, 0.1, np.nan])}
     )
-    assert found(made)["edge", DISTANT].sides == (0.02, 0.3)
-    assert found(made)["edge", DISTANT].margin == pytest.approx(1 - 0.02 / 0.3)
-    assert "15 times nearer" in found(made)["edge", DISTANT].note
-    assert found(made_up(centre_distance={MODEL: at_centres(0.4)}))["edge", DISTANT].verdict is Verdict.FAILS
+    assert found(made)["edge", CENTRE_DISTANCE].sides == (0.02, 0.3)
+    assert found(made)["edge", CENTRE_DISTANCE].margin == pytest.approx(1 - 0.02 / 0.3)
+    assert "15 times nearer" in found(made)["edge", CENTRE_DISTANCE].note
+    assert found(made_up(centre_distance={MODEL: at_centres(0.4)}))["edge", CENTRE_DISTANCE].verdict is Verdict.FAILS
 
 
 def test_a_model_that_holds_the_sharpness_at_the_edge_is_measured_while_it_oscillates():
     def held(sharpness, oscillation=0.11):
         changes = {"sharpness": {CENTRAL: sharpness * np.ones(len(STEPS))}}
-        return found(made_up(**changes, oscillation={CENTRAL: oscillation * np.ones(len(STEPS))}))["central", HELD]
+        return found(made_up(**changes, oscillation={CENTRAL: oscillation * np.ones(len(STEPS))}))[
+            "central", SHARPNESS_HELD
+        ]
 
     one_off = np.where(np.arange(len(STEPS)) == 6, EDGE * (1 - 3e-9), EDGE)
     assert held(EDGE * (1 + 5e-10)).verdict is Verdict.HOLDS
@@ -140,12 +142,12 @@ def test_a_model_that_holds_the_sharpness_at_the_edge_is_measured_while_it_oscil
     assert held(from_beyond).verdict is Verdict.HOLDS
     assert held(from_beyond[::-1]).verdict is Verdict.FAILS
     assert held(EDGE, oscillation=0.0).verdict is Verdict.NOT_APPLICABLE
-    assert ("edge", HELD) not in found(made_up())
+    assert ("edge", SHARPNESS_HELD) not in found(made_up())
 
 
 def test_below_the_edge_statements_about_models_do_not_apply_and_say_why():
     calm = made_up(crossing_time={DESCENT: np.nan}, sharpness={DESCENT: np.full(len(STEPS), 15.0)})
-    for name in (RISK, SWING, DISTANT):
+    for name in (RISK, AMPLITUDE, CENTRE_DISTANCE):
         one = found(calm)["edge", name]
         assert (one.verdict, one.sides) == (Verdict.NOT_APPLICABLE, (None, None))
         assert "ηS reaches 2 along descent (at most 1.5" in one.note
@@ -153,7 +155,7 @@ def test_below_the_edge_statements_about_models_do_not_apply_and_say_why():
 
 def test_beyond_period_two_statements_about_models_do_not_apply_and_say_why():
     swinging = np.where(np.arange(len(STEPS)) % 3 == 1, 2.0, 1.2)
-    for name in (RISK, SWING, DISTANT):
+    for name in (RISK, AMPLITUDE, CENTRE_DISTANCE):
         one = found(made_up(gradient_norm={DESCENT: swinging}))["edge", name]
         assert one.verdict is Verdict.NOT_APPLICABLE
         assert "period two" in one.note
@@ -165,7 +167,7 @@ def test_beyond_period_two_statements_about_models_do_not_apply_and_say_why():
 def test_nothing_holds_where_the_sharpness_of_descent_was_not_followed():
     unknown = np.append(np.full(len(STEPS) - 1, np.nan), 20.0)
     made = found(made_up(crossing_time={DESCENT: np.nan}, sharpness={DESCENT: unknown}))
-    assert {made["edge", name].verdict for name in (RISK, SWING, DISTANT)} == {Verdict.ASSUMPTION_NOT_MET}
+    assert {made["edge", name].verdict for name in (RISK, AMPLITUDE, CENTRE_DISTANCE)} == {Verdict.ASSUMPTION_NOT_MET}
 
 
 def test_nothing_holds_of_a_model_that_did_not_get_as_far_as_descent():
@@ -185,7 +187,7 @@ def limits(values, errors=1e-6, crossing=0.4):
         limit_sharpness_error={DESCENT: at_centres(errors)},
         crossing_time={DESCENT: crossing},
     )
-    return found(made)["GD", FALLS]
+    return found(made)["GD", LIMIT_FALLS]
 
 
 def test_the_sharpness_of_the_flows_limit_may_rise_by_its_error_and_no_more():
@@ -236,11 +238,11 @@ def quartic():
 @pytest.mark.slow
 def test_a_two_cycle_is_followed_and_a_descent_below_its_edge_is_out_of_scope(quartic):
     made = {(about.run.name, one.name): one for about in quartic.statements for one in about.statements}
-    for name in ("mean risk", SWING, DISTANT):
+    for name in ("mean risk", AMPLITUDE, CENTRE_DISTANCE):
         assert made["edge, η = 0.1", name].verdict is Verdict.HOLDS
         assert made["edge, η = 0.05", name].verdict is Verdict.NOT_APPLICABLE
-    assert made["edge, η = 0.1", SWING].sides[0] < 0.01
-    assert made["η = 0.1", FALLS].verdict is Verdict.HOLDS
+    assert made["edge, η = 0.1", AMPLITUDE].sides[0] < 0.01
+    assert made["η = 0.1", LIMIT_FALLS].verdict is Verdict.HOLDS
 
 
 @pytest.mark.slow
@@ -312,7 +314,7 @@ def test_a_scenario_with_limits_and_models_states_what_it_found(tmp_path, capsys
     assert {key: len(values) for key, values in descent["flow_limits"].items()} == dict.fromkeys(
         ("time", "sharpness", "error"), np.isfinite(results.trajectories["limit_sharpness"].values[1]).sum()
     )
-    assert {one["name"] for one in results.summary["statements"]} == {FALLS, RISK, SWING, DISTANT}
+    assert {one["name"] for one in results.summary["statements"]} == {LIMIT_FALLS, RISK, AMPLITUDE, CENTRE_DISTANCE}
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,5 @@
 """Every run is compared and drawn with its own edge of stability, on the time axis of the flow that it follows."""
 
-import dataclasses
 import json
 import re
 
@@ -10,11 +9,11 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
+import xarray
 
 import flowsim
 from flowsim import report
 from flowsim.cli import main
-from flowsim.results.edges import edge_of, own_edge_of
 from flowsim.results.runs import CURVATURE, THRESHOLD, Edge, Run, run_coordinates, runs_of
 
 SCENARIO = """
@@ -63,12 +62,11 @@ def adaptive(parts):
 
 
 def test_the_edges_of_the_kinds():
-    assert own_edge_of(flowsim.GradientDescent(0.1), 0.1) is None
-    assert edge_of(flowsim.GradientDescent(0.1)) == Edge(20.0, "sharpness")
-    assert own_edge_of(heavy(0.1), 0.1) == Edge(35.0, "sharpness")
-    assert own_edge_of(flowsim.HeavyBall(0.1, 0.0), 0.1) is None  # it is gradient descent
-    assert edge_of(flowsim.Adam(0.1, b1=0.5)) == Edge(60.0, "preconditioned_sharpness")
-    assert np.isnan(edge_of(flowsim.SGD(0.1, 5)).threshold)
+    assert Edge.of(flowsim.GradientDescent(0.1)) == Edge.of_gradient_descent(0.1) == Edge(20.0, "sharpness")
+    assert Edge.of(heavy(0.1)) == Edge(35.0, "sharpness")
+    assert Edge.of(flowsim.HeavyBall(0.1, 0.0)) == Edge(20.0)  # it is gradient descent
+    assert Edge.of(flowsim.Adam(0.1, b1=0.5)) == Edge(60.0, "preconditioned_sharpness")
+    assert np.isnan(Edge.of(flowsim.SGD(0.1, 5)).threshold)
 
 
 @pytest.mark.slow
@@ -101,10 +99,13 @@ def test_the_data_set_keeps_the_edge_and_gives_it_back(ball, adaptive):
     assert np.isnan(adam.threshold)
 
 
-def test_of_gradient_descent_alone_the_data_set_says_nothing_more_than_its_learning_rate():
-    runs = [Run("gradient_flow"), Run("gradient_descent", 0.1)]
-    assert set(run_coordinates(runs)) == {"dynamics", "learning_rate"}
-    assert runs[1].threshold == 20.0
+def test_a_data_set_without_edges_has_those_of_gradient_descent():
+    """As they were stored before other descents were."""
+    runs = (Run("gradient_flow"), Run("gradient_descent", 0.1))
+    whole = xarray.Dataset(coords=run_coordinates(runs))
+    assert whole[THRESHOLD].values.tolist() == [np.inf, 20.0]
+    assert runs_of(whole) == runs_of(whole.drop_vars([THRESHOLD, CURVATURE])) == runs
+    assert all(run.has_edge_of_descent for run in runs)
 
 
 @pytest.mark.slow
@@ -113,8 +114,8 @@ def test_it_is_saved_drawn_and_read_back(kind, tmp_path, request):
     comparison = request.getfixturevalue(kind)
     comparison.save(tmp_path / "mine")
     found = flowsim.open_results(tmp_path / "mine")
-    known = [run.own_edge for run in runs_of(found.trajectories)]
-    assert known == [run.own_edge for run in runs_of(comparison.to_dataset())]
+    known = [run.edge for run in runs_of(found.trajectories)]
+    assert known == [run.edge for run in runs_of(comparison.to_dataset())]
     assert found.summary["descent"][0]["threshold"] == comparison.descents[0].edge.threshold
     assert found.summary["descent"][0]["threshold_of"] == comparison.descents[0].edge.curvature
 
@@ -202,13 +203,6 @@ def test_a_bare_transformation_is_compared_once_its_time_is_said(parts):
 
 def _timed_sgd(eta):
     return flowsim.Optax(optax.sgd(eta), time_per_step=eta)
-
-
-@pytest.mark.slow
-def test_runs_that_say_nothing_of_an_edge_have_that_of_gradient_descent(comparison):
-    """As `RunBesideFlow` had it before there were others."""
-    moved = dataclasses.replace(comparison, descents=comparison.descents[:1])
-    assert THRESHOLD not in moved.to_dataset().coords
 
 
 @pytest.mark.slow

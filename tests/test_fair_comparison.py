@@ -13,9 +13,9 @@ import yaml
 
 import flowsim
 from flowsim import Outcome, SharpnessAlong, cli
-from flowsim.comparison.sharpness_course import spread_over
+from flowsim.comparison.sharpness_along import spread_over
 from flowsim.dynamics import steps_until
-from flowsim.report import figures, rows, summary
+from flowsim.report import figures
 
 CURVATURES = np.array([1.0, 0.3, 0.01])
 MINIMUM = np.array([1.0, 1.0, -1.0])
@@ -330,19 +330,14 @@ class TestScenario:
         assert "last time that both reached" in data["distance_to_flow"].attrs["long_name"]
         assert "last time" in data["distance_time"].attrs["long_name"]
 
-    def test_older_results_are_shown_with_the_distance_at_the_last_common_time(self, results, tmp_path, capsys):
-        """They hold the distance of the ends under the same name, and no time to it."""
+    def test_older_results_without_the_time_of_the_distance_are_refused(self, results, tmp_path, capsys):
+        """They hold the distance of the ends under the same name."""
         shutil.copytree(results, tmp_path / "old")
-        now = flowsim.open_results(results).trajectories
         with xarray.open_dataset(results / "trajectories.nc") as stored:
             old = stored.load().drop_vars("distance_time")
-        old["distance_to_flow"][:] = 1.66
         old.to_netcdf(tmp_path / "old" / "trajectories.nc", engine="h5netcdf")
-        assert cli.main(["report", str(tmp_path / "old")]) == 0
-        capsys.readouterr()
-        again = flowsim.open_results(tmp_path / "old").trajectories
-        assert [row["distance_to_flow"] for row in rows(again)] == [row["distance_to_flow"] for row in rows(now)]
-        assert summary(again)["descent"][1]["distance_time"] == pytest.approx(0.3)
+        assert cli.main(["report", str(tmp_path / "old")]) == 2
+        assert "there is no distance_time" in capsys.readouterr().err
 
     def test_the_table_says_where_the_distance_is_not_that_of_the_end(self, results, capsys):
         assert cli.main(["report", str(results)]) == 0

@@ -12,8 +12,7 @@ from flowsim.dynamics import Outcome
 from flowsim.formatting.fitting import fitted
 from flowsim.formatting.terminal import empty_table, printed
 from flowsim.report import claims_table, theory_tables
-from flowsim.results import TheoryResults
-from flowsim.results.theory_results import CheckedFlow
+from flowsim.results import CheckedFlow, TheoryResults
 from flowsim.theory import Assumption, Claim, LargeProducts, LargeProductsSample, Statement, Verdict, judge
 
 LONG = "the sharpness of the limit of the flow never rises along descent by more than its error, " * 2

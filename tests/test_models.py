@@ -11,7 +11,7 @@ from table_checks import check_fits
 
 import flowsim
 from flowsim import cli
-from flowsim.comparison.edge_statements import HELD
+from flowsim.comparison.edge_statements import SHARPNESS_HELD
 from flowsim.comparison.models import Centres
 from flowsim.probes import MeanExcessRisk, MeanRisk
 from flowsim.report import figures, tables
@@ -37,7 +37,7 @@ def test_the_centre_of_a_two_cycle_is_its_middle_and_the_amplitude_half_its_leng
     """r² = S/Q − 2/(ηQ) for R = S w²/2 − Q w⁴/4: here 24/8 − 20/8."""
     descent = flowsim.descend(*quartic, learning_rate=0.1, steps=300, record_steps=np.arange(301), weights=True)
     centres = Centres.of(descent, 0.1)
-    np.testing.assert_array_equal(centres.places, np.arange(1, len(descent.times) - 1))
+    np.testing.assert_array_equal(centres.records, np.arange(1, len(descent.times) - 1))
     assert centres.amplitude[-1] == pytest.approx(np.sqrt(0.5), rel=1e-12)
     np.testing.assert_allclose(np.asarray(centres.weights["w"])[-1], [0, 0], atol=1e-6)
     risk = np.asarray(descent.risk)
@@ -48,7 +48,7 @@ def test_centres_are_known_only_where_three_records_follow_each_other(quartic):
     descent = flowsim.descend(
         *quartic, learning_rate=0.05, steps=12, record_steps=[0, 1, 2, 5, 6, 9, 10, 11, 12], weights=True
     )
-    np.testing.assert_array_equal(Centres.of(descent, 0.05).places, [1, 6, 7])
+    np.testing.assert_array_equal(Centres.of(descent, 0.05).records, [1, 6, 7])
 
 
 def test_every_model_runs_once_for_each_learning_rate_and_is_measured_from_the_centre(modelled):
@@ -132,7 +132,7 @@ def test_the_central_flow_is_found_to_hold_the_sharpness_within_what_it_says(val
     rounding = float(np.finfo(float).eps) ** (2 / 3)
     assert run.models[0].held_within == pytest.approx(1e-9 + rounding, rel=1e-12)
     assert run.to_dataset()["held_within"].values[-1] == run.models[0].held_within
-    (held,) = (one for about in run.statements for one in about.statements if one.name == HELD)
+    (held,) = (one for about in run.statements for one in about.statements if one.name == SHARPNESS_HELD)
     assert held.verdict is Verdict.HOLDS
 
 

@@ -4,7 +4,6 @@ import shutil
 import sys
 
 import jax
-import numpy as np
 import pytest
 import xarray
 import yaml
@@ -195,17 +194,6 @@ def test_a_summary_that_is_damaged_is_written_again(tiny, places):
         _ = flowsim.open_results(tiny).summary
     assert cli.main(["report", str(tiny)]) == 0
     assert content(tiny) == content(places["tiny"])
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", ["trajectories.nc", "sweep.nc"])
-def test_data_sets_of_the_old_form_are_one_message(tiny, capsys, name):
-    old = xarray.Dataset({"flow_risk": ("flow_record", np.ones(3))})
-    (tiny / name).write_bytes(bytes(old.to_netcdf(engine="h5netcdf")))
-    assert cli.main(["report", str(tiny)]) == 2
-    said = capsys.readouterr().err
-    assert f"{name}: has the form of an earlier version of flowsim; run the scenario again, with --overwrite" in said
-    assert said.count("\n") == 1
 
 
 @pytest.mark.slow

@@ -20,6 +20,7 @@ from flowsim.curvature.hessian import is_decomposed
 from flowsim.data import gaussian_teacher
 from flowsim.kinds.seeds import start_key
 from flowsim.results import StoreError
+from flowsim.results.schema import NOT_ASKED
 from flowsim.scenarios import Scenario, environment, read_scenario
 from flowsim.scenarios.grid import points
 from flowsim.scenarios.runner import build_network, build_problem, read_data
@@ -172,7 +173,7 @@ def test_the_time_of_a_descent_is_its_learning_rate_times_its_steps(whole):
 
 
 def test_a_descent_with_fewer_repetitions_is_not_run_for_the_others(whole):
-    asked = whole.outcome != compute.NOT_ASKED
+    asked = whole.outcome != NOT_ASKED
     assert not of_descent(asked, 0.05, 0.1).sel(repetition=2).any()
     assert asked.sel(repetition=[0, 1]).all()
     assert of_descent(asked, 5.0).all()
@@ -207,7 +208,7 @@ def test_a_descent_of_the_sweep_is_the_descent_of_its_network_alone(whole):
         at = whole.isel(scale=place[0], noise=place[1], repetition=place[2])
         for rate, steps in ((0.05, 100), (5.0, 30)):
             here = of_descent(at, rate).squeeze("run")
-            if here.outcome == compute.NOT_ASKED:
+            if here.outcome == NOT_ASKED:
                 continue
             alone = flowsim.descend(network, problem, learning_rate=rate, steps=steps, stopping=never, record_steps=[0])
             arrived = alone.gradient_norm[-1] <= 1e-8
@@ -439,7 +440,7 @@ def test_a_flow_that_raises_is_named_and_the_rest_goes_on_and_is_not_stored(whol
     missing = np.zeros((2, 2, 3), bool)
     missing[1, 0, 1] = True
     flow, descent = of_flow(found.dataset), of_descent(found.dataset)
-    np.testing.assert_array_equal(flow.outcome == compute.NOT_ASKED, missing)
+    np.testing.assert_array_equal(flow.outcome == NOT_ASKED, missing)
     np.testing.assert_array_equal(flow.final_risk, of_flow(whole).final_risk.where(~missing))
     np.testing.assert_array_equal(descent.final_risk, of_descent(whole).final_risk)
     assert json.loads(found.dataset.attrs["failures"]) == [{"cell": failure.cell, "message": failure.message}]
@@ -453,7 +454,7 @@ def test_a_descent_that_raises_is_named_and_those_beside_it_are_as_ever(whole, t
     found = run_sweep(scenario(tmp_path), tmp_path, BlockStore(tmp_path / "blocks"), InProcess())
     assert len(found.failures) == 2 * 2 * 2
     assert found.failures[0].cell == "data.noise=0.5, network.scale=0.4, repetition 0, learning rate 0.1"
-    assert (of_descent(found.dataset, 0.1).outcome == compute.NOT_ASKED).all()
+    assert (of_descent(found.dataset, 0.1).outcome == NOT_ASKED).all()
     kept = (of_descent(dataset, 0.05, 5.0).final_risk for dataset in (found.dataset, whole))
     np.testing.assert_array_equal(*kept)
 

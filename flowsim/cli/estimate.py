@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Int, PyTree
 
-from ..comparison.comparison import affordable_records
+from ..comparison.compare import RecordBudget
 from ..comparison.models import GRADIENT
 from ..dynamics import GradientFlow
 from ..networks import split
@@ -121,7 +121,7 @@ def _comparison(job: Job, weights: int, samples: int, costs: Costs) -> Iterator[
     if not job.compares:
         return
     flow, descent, rates = job.scenario.flow, job.scenario.descent, len(job.scenario.descent.learning_rates)
-    recorded = affordable_records(job.network, rates)
+    recorded = RecordBudget().of_runs(job.network, rates)
     of_flow = rates * recorded or costs.records_alone
     along = sharpness_along(job.scenario)
     measured = rates * along.expected_records(weights, recorded) + along.expected_records(weights, of_flow)
@@ -189,7 +189,7 @@ def _memory(job: Job, weights: int, samples: int, costs: Costs) -> tuple[float, 
     needed += sum(leaf.nbytes for leaf in jax.tree.leaves(job.problem) if isinstance(leaf, jax.Array))
     rates, solver_known = len(job.scenario.descent.learning_rates), True
     if job.compares:
-        needed += copy * (2 * rates * affordable_records(job.network, rates) or costs.records_alone)
+        needed += copy * (2 * rates * RecordBudget().of_runs(job.network, rates) or costs.records_alone)
     if job.scenario.sweep is None or job.scenario.sweep.flow:
         asked = flow_options(job.scenario)
         flow = GradientFlow(asked["solver"], rtol=asked["rtol"], atol=asked["atol"])

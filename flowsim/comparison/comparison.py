@@ -1,53 +1,24 @@
-"""Gradient flow and gradient descent from one initialization, on one time axis."""
+"""Gradient flow and gradient descent from one initialization, on one time axis: the result, and how runs compare."""
 
-import contextlib
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from functools import partial
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-import jax
 import numpy as np
-from jaxtyping import PyTree
+from jaxtyping import Array
 
-from ..dynamics import (
-    Descent,
-    GradientDescent,
-    Stopping,
-    Trajectory,
-    as_descent,
-    check_learning_rate,
-    default_record_steps,
-    descend,
-    integrate,
-    is_transformation,
-    steps_until,
-    whole_if_close,
-)
-from ..formatting import Progress, ProgressCallback, ProgressReporter, check_progress, report_progress
+from ..dynamics import Trajectory
 from ..formatting.presentation import Drawn
-from ..networks import split, weight_dtype
-from ..probes import Probe, probe_of
-from ..problems import Problem
-from ..results.edges import own_edge_of
-from ..results.runs import Run
-from ..results.trajectories import RunBesideFlow, trajectories_of
-from ..solvers.field import check_step_count
-from ..theory import minimal_sharpness_bounds_of
-from .beside_flow import beside, model_beside
+from ..networks import split
+from ..results.runs import SHARPNESS, Edge, Run
+from ..results.trajectories import ComparedRun, trajectories_of
 from .edge_statements import StatementsOfRuns, edge_statements
-from .flow_limits import FlowLimits, check_limits
-from .models import GRADIENT, Modelled, chosen_models
-from .sharpness_course import SharpnessAlong
+from .models import ModelRun, distances
+from .sharpness_along import SharpnessAlong
 
 if TYPE_CHECKING:
-    import optax
     import xarray
-
-_RECORDS = 250
-_STEPS = 4000
-_MOST_BYTES = 2 * 10**9
 
 
 @dataclass(frozen=True, repr=False)
@@ -65,10 +36,10 @@ class Comparison(Drawn):
     """
 
     flow: Trajectory
-    descents: tuple[RunBesideFlow, ...]
+    descents: tuple[ComparedRun, ...]
     bounds: tuple[float, float] | None
     critical_learning_rate: float | None
-    models: tuple[RunBesideFlow, ...] = ()
+    models: tuple[ComparedRun, ...] = ()
 
     def to_dataset(self, attrs: Mapping[str, Any] | None = None) -> "xarray.Dataset":
         """Return all runs as labelled arrays over (run, record), with `attrs` among the attributes."""
@@ -86,251 +57,68 @@ class Comparison(Drawn):
         return f"Comparison({'; '.join([f'GF {_end(self.flow)}', *others])})"
 
 
-class Interrupted(KeyboardInterrupt):
-    """Ctrl-C in `compare` after the first of its runs: `finished` are those that had ended.
-
-    They are the descents in the order of their learning rates, and then the flow. In a notebook they are
-    `sys.last_value.finished` after it was interrupted.
-    """
-
-    def __init__(self, finished: Sequence[Trajectory]):
-        super().__init__(f"{len(finished)} of the runs had ended: they are the attribute `finished` of this exception")
-        self.finished = tuple(finished)
-
-
-@contextlib.contextmanager
-def _handed_over() -> Iterator[list[Trajectory]]:
-    """Yield a list for the runs that end; who interrupts them finds it in the exception."""
-    finished: list[Trajectory] = []
-    try:
-        yield finished
-    except KeyboardInterrupt as stopped:
-        if not finished:
-            raise
-        raise Interrupted(finished) from stopped
-
-
 def _end(run: Trajectory) -> str:
     return str(run.outcome).lower().replace("_", " ")
 
 
-def compare(
-    network: PyTree,
-    problem: Problem,
-    learning_rates: Sequence[float],
-    *,
-    steps: int | None = None,
-    t1: float | None = None,
-    models: Sequence[str] = (GRADIENT,),
-    optimizer: "Callable[[float], Descent | optax.GradientTransformation]" = GradientDescent,
-    diagnostics: Mapping[str, Callable[[Any], Any]] | None = None,
-    probes: Sequence[Probe | Callable[[Any], Any]] = (),
-    sharpness: bool | SharpnessAlong = True,
-    limits: FlowLimits | None = None,
-    records: int | None = None,
-    stopping: Stopping | None = None,
-    progress: bool | ProgressCallback = False,
-    **flow_options: Any,
-) -> Comparison:
-    """Run gradient flow, and gradient descent with each of `learning_rates`, from `network`.
+def compare_to_flow(flow: Trajectory, run: Trajectory, learning_rate: float, edge: Edge) -> ComparedRun:
+    """Return a run that kept its weights, compared to the flow, which recorded at its times."""
+    flow_times, times = np.asarray(flow.times), np.asarray(run.times)
+    # A time ηk may miss the end of the flow by rounding alone.
+    index = np.minimum(np.searchsorted(flow_times, times), len(flow_times) - 1)
+    distance = np.array(distances(split(run.path)[0], split(flow.path)[0], index))
+    rounding = 4 * np.finfo(times.dtype).eps
+    beyond = times > flow_times[-1] * (1 + rounding)
+    # Where a run ended at a time of its own, the flow has no record.
+    distance[~beyond & (np.abs(flow_times[index] - times) > rounding * times)] = np.nan
+    if not flow.outcome.stays:
+        distance[beyond] = np.nan
+    curvature = run.sharpness if edge.curvature == SHARPNESS else run.diagnostics.get(edge.curvature)
+    time, last = _last_common(times, distance)
+    return ComparedRun(
+        learning_rate=float(learning_rate),
+        trajectory=run,
+        distance=distance,
+        distance_to_flow=last,
+        distance_time=time,
+        crossing_time=_first_crossing(times, curvature, edge.threshold),
+        edge=edge,
+        dynamics=run.dynamics,
+    )
 
-    The flow runs to its limit, or to time `t1` if that comes first. Each descent takes `steps` steps; by default as
-    many as reach `t1`, ⌈t1/η⌉, and 4000 where there is no `t1`. `optimizer` makes another descent of each learning
-    rate, such as `flowsim.HeavyBall`, with its own time per step, and its own threshold of stability where that is
-    known; that of a preconditioned descent is met by the probe "preconditioned_sharpness". `probes` and `diagnostics`
-    (as in `integrate`) are recorded along all runs.
 
-    `models` names flows that are to follow the descents, once for each learning rate: "edge", or `my_module:MyModel`
-    (a `flowsim.DescentModel`, which holds its own tolerances); "gradient" is there in any case. With a model, descents
-    record threes of steps, of which the mean is the centre of their oscillation; the distances from it, the amplitude
-    and the mean risk are called `centre_distance`, `oscillation` and `mean_risk`, the sharpness there
-    `centre_sharpness`.
+def compare_model_to_flow(flow: Trajectory, model: ModelRun, along: SharpnessAlong) -> ComparedRun:
+    """Return the run of a model, with the sharpness along it, compared to the flow.
 
-    All runs share the criterion `stopping`, and record their weights at about `records` times
-    each; the flow records at all of these times together, so that every distance is taken at equal times.
-    That keeps 2 × (number of rates) × `records` copies of the weights: by default 250 records, fewer for a
-    network so large that they would take more than 4 GB. The sharpness is followed along all runs as a
-    `SharpnessAlong` says, and only known at their ends with False. With `limits`, descents record the sharpness that
-    the gradient flow would reach from some of their points (`FlowLimits`). `flow_options` go to `integrate` (`rtol`,
-    `solver`, …). With `progress=True` a bar shows how far each run is, and the time left of it (see `integrate`); a
-    function hears a `flowsim.Progress`, which is a text: what runs. Raises `ValueError` for numbers that cannot be, and
-    as `integrate` and `descend` do, and `Interrupted`, which has the runs that had ended, for Ctrl-C after the first.
+    The tolerance within which the model holds its sharpness is widened by that of the measured sharpness.
     """
-    learning_rates, t1 = _rates(learning_rates, network), _end_time(t1)
-    along = _sharpness_along(sharpness, network, probes, diagnostics)
-    _check_options(steps, limits, progress)
-    records = _record_count(records, network, len(learning_rates))
-    shared: dict[str, Any] = {"stopping": stopping, "probes": probes, "diagnostics": diagnostics}
-    optimizers = [_descent_at(optimizer, eta) for eta in learning_rates]
-    kinds = chosen_models(models, optimizers)
-    marks = (_steps_and_marks(one, steps, t1, records, in_a_row=3 if kinds else 2) for one in optimizers)
-    with report_progress(progress) as report, _handed_over() as finished:
-        finished.extend(_descents(network, problem, learning_rates, optimizers, marks, report, **shared))
-        runs = list(finished)
-        shared |= {"t1": t1}
-        when = {"progress": report.during("gradient flow"), **_records_of_flow(runs, records)}
-        if runs or _affords_path(network) or along != SharpnessAlong():
-            flow = integrate(network, problem, weights=True, **when, **shared, **flow_options)
-            finished.append(flow)
-            modelled = Modelled.of(runs, learning_rates, flow, kinds, along, slots=records + 2)
-            followed = modelled.run(network, problem, report, **shared)
-            report(Progress("sharpness along the way"))
-            flow = along.added_to(flow, pairs=False)
-            runs = [along.added_to(run, pairs=True) for run in modelled.descents]
-            models_beside = tuple(model_beside(flow, one, along) for one in followed)
-            if limits is not None:
-                runs = list(_with_limits(runs, learning_rates, limits, report))
-        else:
-            flow, models_beside = integrate(network, problem, sharpness=True, **when, **shared, **flow_options), ()
-    edges = map(own_edge_of, optimizers, learning_rates)
-    descents = tuple(map(partial(beside, flow), runs, learning_rates, edges))
-    bounds = minimal_sharpness_bounds_of(network, problem)
-    critical = None if bounds is None or bounds[0] == 0 else 2 / bounds[0]
-    return Comparison(flow, descents, bounds=bounds, critical_learning_rate=critical, models=models_beside)
+    rate = model.learning_rate
+    compared = compare_to_flow(flow, along.added_to(model.run), rate, Edge.of_gradient_descent(rate))
+    if model.held_within is None:
+        return compared
+    return replace(compared, held_within=model.held_within + along.tolerance(model.run.network))
 
 
-def _descent_at(optimizer: Any, eta: float) -> Descent:
-    """Return the descent with a learning rate; `TypeError` for what makes none whose time is known."""
-    example = "lambda eta: flowsim.Adam(eta, b1=0.8)"
-    if not callable(optimizer) or isinstance(optimizer, Descent):
-        raise TypeError(
-            f"optimizer is {optimizer!r}: expected a function that makes a descent of each learning rate, or the class "
-            f"of a descent; write optimizer=flowsim.Adam, or optimizer={example}"
-        )
-    made = optimizer(eta)
-    if is_transformation(made):
-        raise TypeError(
-            "how much time of the flow passes in a step, a transformation of Optax does not report: write "
-            "optimizer=lambda eta: flowsim.Optax(optax.sgd(eta), time_per_step=eta), or a descent of flowsim's"
-        )
-    return as_descent(made)
+def _first_crossing(times: np.ndarray, along: Array | None, threshold: float) -> float | None:
+    """Return the time at which the sharpness first reaches the threshold, between the records that know it."""
+    sharpness = np.full(len(times), np.nan) if along is None else np.asarray(along)
+    known = np.flatnonzero(np.isfinite(sharpness))
+    times, sharpness = times[known], sharpness[known]
+    above = np.flatnonzero(sharpness >= threshold)
+    if len(above) == 0:
+        return None
+    first = above[0]
+    if first == 0:
+        return float(times[0])
+    t, s = times[first - 1 : first + 1], sharpness[first - 1 : first + 1]
+    return float(np.interp(threshold, s, t))
 
 
-def _descents(
-    network: PyTree,
-    problem: Problem,
-    rates: Sequence[float],
-    optimizers: Sequence[Descent],
-    marks: Iterable[dict[str, Any]],
-    report: ProgressReporter,
-    **shared: Any,
-) -> Iterator[Trajectory]:
-    """Yield one descent after the other, each recorded at its own steps."""
-    for eta, descent, when in zip(rates, optimizers, marks, strict=True):
-        progress = report.during(f"descent with η = {eta:g}")
-        yield descend(network, problem, optimizer=descent, weights=True, progress=progress, **when, **shared)
+def _last_common(times: np.ndarray, distance: np.ndarray) -> tuple[float, float]:
+    """Return the last time at which a run and the flow can be compared, and their distance there.
 
-
-def _with_limits(
-    runs: Sequence[Trajectory], rates: Sequence[float], limits: FlowLimits, report: ProgressReporter
-) -> Iterator[Trajectory]:
-    """Yield the descents with the sharpness of the flow's limits from their points."""
-    for run, eta in zip(runs, rates, strict=True):
-        progress = report.during(f"limits of the flow from descent with η = {eta:g}")
-        yield limits.added_to(run, progress=progress)
-
-
-def _records_of_flow(runs: Sequence[Trajectory], records: int) -> dict[str, Any]:
-    """Return where the flow is recorded, as `integrate` calls it: at the times of all descents, if there are any."""
-    if not runs:
-        return {"records": records}
-    return {"ts": _common_times([np.asarray(run.times) for run in runs], records), "between": True}
-
-
-def _check_options(steps: object, limits: object, progress: object) -> None:
-    """Raise `ValueError` or `TypeError` for what cannot be, before anything is computed."""
-    check_limits(limits)
-    check_progress(progress)
-    if steps is not None:
-        check_step_count("steps", steps)
-
-
-def _end_time(t1: object) -> float:
-    """Return the time at which the flow ends at the latest; `ValueError` for what is none."""
-    if t1 is None:
-        return math.inf
-    time = np.asarray(t1)
-    if time.ndim == 0 and time.dtype.kind in "iuf" and time > 0:
-        return float(time)
-    raise ValueError(f"t1 must be a time above zero, or None for a flow to its limit, got {t1!r}")
-
-
-def _sharpness_along(asked: object, network: PyTree, probes: object, diagnostics: object) -> SharpnessAlong:
-    """Return how the sharpness is followed; `TypeError` or `ValueError` for what cannot be."""
-    known = {True: SharpnessAlong(), False: SharpnessAlong(records=0)} if isinstance(asked, bool) else {}
-    along = known[asked] if isinstance(asked, bool) else asked
-    if not isinstance(along, SharpnessAlong):
-        raise TypeError(
-            f"sharpness must be True, False or flowsim.SharpnessAlong(records=..., rtol=..., count=...), got {asked!r}"
-        )
-    along.check(network)
-    given = [probe_of(entry).label.name for entry in probes] if isinstance(probes, list | tuple) else []
-    given += list(diagnostics) if isinstance(diagnostics, Mapping) else []
-    if twice := set(given).intersection(along.names()):
-        raise ValueError(f"{twice.pop()!r} is recorded by sharpness=... already: leave out the probe, or give count=1")
-    return along
-
-
-def steps_of_descent(time_of_step: float, steps: int | None, t1: float) -> int:
-    """Return the steps of one descent: those asked for, or else as many as reach `t1`, or else 4000."""
-    if steps is not None:
-        return steps
-    return _STEPS if math.isinf(t1) else steps_until(t1, time_of_step)
-
-
-def _rates(given: Sequence[float], network: PyTree) -> tuple[float, ...]:
-    """Return the learning rates; `ValueError` for what is no list of positive numbers."""
-    rates = np.asarray(given)
-    if rates.ndim != 1 or (rates.size and rates.dtype.kind not in "iuf"):
-        raise ValueError(f"learning_rates must be a list of numbers, as [0.02, 0.1], got {given!r}")
-    for rate in rates.tolist():
-        check_learning_rate(rate, weight_dtype(network))
-    return tuple(rates.tolist())
-
-
-def _steps_and_marks(descent: Descent, steps: int | None, t1: float, records: int, *, in_a_row: int) -> dict[str, Any]:
-    """Return how many steps a descent takes, and at which of them it is recorded, as `descend` calls them."""
-    time_of_step = float(descent.time_of_step())
-    count = steps_of_descent(time_of_step, steps, t1)
-    return {"steps": count, "record_steps": _marks(count, records, t1 / time_of_step, in_a_row=in_a_row)}
-
-
-def _marks(steps: int, records: int, wanted: float, *, in_a_row: int) -> np.ndarray:
-    """Return at which steps a descent is recorded, the last one by `wanted` steps among them.
-
-    Always as many, filled up with steps that never come, so that descents of several lengths share one program.
+    That is the last record whose distance is finite: the end of the run, or the last record before the flow ended
+    anywhere but where it stays for ever, or before the weights of a run that diverged left all bounds.
     """
-    marks = default_record_steps(steps, records, in_a_row=in_a_row)
-    last = whole_if_close(wanted)
-    marks = np.union1d(marks, [math.floor(last)]) if last < steps else marks
-    return np.append(marks, steps + 1 + np.arange(records + 1 - len(marks)))
-
-
-def _common_times(times: list[np.ndarray], records: int) -> np.ndarray:
-    """Return the times of all descents together, filled up to a fixed number with times that never come.
-
-    A fixed number means that another comparison with the same settings does not compile again.
-    """
-    wanted = np.unique(np.concatenate(times))
-    wanted = wanted[np.isfinite(wanted)]  # a descent that diverged at once may have none
-    return np.append(wanted, np.full(len(times) * (records + 2) - len(wanted), np.inf))
-
-
-def _record_count(asked: object, network: PyTree, rates: int) -> int:
-    """Return how often weights are recorded, by default as often as is affordable; `ValueError` for no such number."""
-    if asked is None:
-        return affordable_records(network, rates)
-    if not (isinstance(asked, int) and asked >= 2):
-        raise ValueError(f"records must be a whole number, two or more, got {asked!r}")
-    return asked
-
-
-def affordable_records(network: PyTree, rates: int) -> int:
-    """Return 250, or as many as let the descents keep their weights in 2 GB, but two at least."""
-    size = sum(leaf.nbytes for leaf in jax.tree.leaves(split(network)[0]))
-    return int(np.clip(_MOST_BYTES // (max(rates, 1) * max(size, 1)), 2, _RECORDS))
-
-
-def _affords_path(network: PyTree) -> bool:
-    """Tell whether a flow alone may keep its weights at every record."""
-    return affordable_records(network, 1) == _RECORDS
+    known = np.flatnonzero(np.isfinite(distance))
+    return (float(times[known[-1]]), float(distance[known[-1]])) if len(known) else (math.nan, math.nan)

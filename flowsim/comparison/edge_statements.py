@@ -1,7 +1,7 @@
 """What is said of gradient descent at the edge of stability and of the flows that model it, checked on recorded runs.
 
 That a model is worth its equations is a comparison: with the same numbers of descent, the gradient flow is further off.
-No threshold stands in that but one, for what counts as swinging from one step to the next; beyond it no flow follows.
+No threshold enters but one, on how regular the oscillation from one step to the next is; beyond it no flow follows.
 """
 
 import math
@@ -18,30 +18,36 @@ from ..results.recorded import Recorded, RecordedRun, recorded
 from ..results.runs import Run
 from ..theory import Assumption, Statement, Verdict, judge
 from .flow_limits import ERROR, LIMIT
-from .models import DISTANCE, MEAN_EXCESS_RISK, MEAN_RISK, OSCILLATION
+from .models import DISTANCE, MEAN_EXCESS_RISK, MEAN_RISK, OSCILLATION, TIME_ROUNDING, records_at
 
 if TYPE_CHECKING:
     import pandas
     import xarray
 
-HELD, SWING, DISTANT, FALLS = (
-    "sharpness held at 2/η",
-    "oscillation",
-    "distance from the centre",
-    "sharpness of the flow's limit falls",
-)
+# The names of the statements, and their sources.
+SHARPNESS_HELD = "sharpness held at 2/η"
+AMPLITUDE = "oscillation"
+CENTRE_DISTANCE = "distance from the centre"
+LIMIT_FALLS = "sharpness of the flow's limit falls"
 CENTRAL_FLOW = "Cohen, Damian, Talwalkar, Kolter and Lee (2024)"
 FLOW_LIMITS = "Kreisler, Nacson, Soudry and Carmon (2023)"
 MODELS = "what a model of descent is for"
-# The lengths of two steps in a row differ by less than this part of their mean where descent swings evenly. In the
-# median over runs of deep linear networks and GELU it is 0.001 to 0.06 where models follow descent, and 0.34 to 0.66
-# where its swings are chaotic.
-_EVEN = 0.25
-# Times ηk of two runs that are meant to be the same.
-_ROUNDING = 1e-5
-# An amplitude that fell to so many roundings of its largest value is rounding itself.
-_ROUNDINGS = 1e3
-_LARGEST_EXPONENT = 690
+
+
+@dataclass(frozen=True)
+class EdgeCriteria:
+    """What counts as an oscillation about which something is said.
+
+    Descent is of period two where the lengths of two steps in a row differ by less than `period_two` of their mean, in
+    the median: measured on deep linear networks and GELU perceptrons, that is 0.001 to 0.06 where models follow
+    descent, and 0.34 to 0.66 where its oscillations are chaotic. An amplitude of less than `rounding_errors` rounding
+    errors of its largest value is rounding itself. Below `lasting` of its largest value the oscillation has died out:
+    it makes a ten thousandth of the largest variance, and ratios to it say nothing.
+    """
+
+    period_two: float = 0.25
+    rounding_errors: float = 1e3
+    lasting: float = 0.01
 
 
 @dataclass(frozen=True, repr=False)
@@ -85,7 +91,7 @@ class StatementsOfRuns(Shown, Sequence[RunStatements]):
         return view_of(self).to_dataframe()
 
 
-def edge_statements(dataset: "xarray.Dataset") -> StatementsOfRuns:
+def edge_statements(dataset: "xarray.Dataset", criteria: EdgeCriteria | None = None) -> StatementsOfRuns:
     """Return what is said of descents at the edge and of their models, checked on a data set of trajectories.
 
     For each learning rate, of a descent with `FlowLimits`: from the edge on, the sharpness of the flow's limit never
@@ -97,10 +103,11 @@ def edge_statements(dataset: "xarray.Dataset") -> StatementsOfRuns:
       other, of which the gradient flow, without any oscillation, has 1;
     * at the last common time it is no further from the centre of descent's oscillation than the gradient flow.
 
-    They apply to a descent that came to the edge, ηS = 2, and swings evenly from one step to the next. Where the
-    minimum of the risk is not known, the risk stands in place of its excess. Empty without limits and models. Raises
-    `ValueError` for models without the gradient flow beside them.
+    They apply to a descent that came to the edge, ηS = 2, and oscillates with period two (see `EdgeCriteria`). Where
+    the minimum of the risk is not known, the risk stands in place of its excess. Empty without limits and models.
+    Raises `ValueError` for models without the gradient flow beside them.
     """
+    criteria = EdgeCriteria() if criteria is None else criteria
     shown = recorded(dataset)
     found = []
     for run in sorted(shown.others, key=lambda other: other.run.learning_rate or 0.0):
@@ -108,7 +115,9 @@ def edge_statements(dataset: "xarray.Dataset") -> StatementsOfRuns:
             found.append(RunStatements(run.run, (_limit_falls(run),)))
         if run.run.is_descent and (models := models_of(shown, run)):
             time = common_time(run, models)
-            found += [RunStatements(one.run, tuple(_of_model(shown.flow, run, one, time))) for one in models]
+            for model in models:
+                oscillation = _Oscillation.of(run, model, criteria)
+                found.append(RunStatements(model.run, tuple(_of_model(shown.flow, oscillation, time))))
     return StatementsOfRuns(tuple(found))
 
 
@@ -124,48 +133,51 @@ def common_time(descent: RecordedRun, models: Sequence[RecordedRun]) -> float:
     return max(set.intersection(*known), default=math.nan)
 
 
-def _of_model(flow: RecordedRun, descent: RecordedRun, model: RecordedRun, time: float) -> Iterator[Statement]:
-    if math.isfinite(within := model.number("held_within")):
-        yield _held(model, within)
-    swings = _Swings.of(descent, model)
-    yield _mean_risk(flow, swings)
-    yield _oscillation(swings)
-    yield _distance(swings, time)
+def _of_model(flow: RecordedRun, oscillation: "_Oscillation", time: float) -> Iterator[Statement]:
+    if math.isfinite(within := oscillation.model.number("held_within")):
+        yield _sharpness_held(oscillation.model, within)
+    yield _mean_risk(flow, oscillation)
+    yield _amplitude(oscillation)
+    yield _centre_distance(oscillation, time)
 
 
 @dataclass(frozen=True)
-class _Swings:
-    """A descent and its model at the records of descent, with those `past` the edge at which it oscillates at all."""
+class _Oscillation:
+    """A descent and its model at the records of descent, with those `past` the edge at which it oscillates at all.
+
+    `scope` holds that descent came to the edge and has period two there.
+    """
 
     descent: RecordedRun
     model: RecordedRun
     times: Float[np.ndarray, " records"]
     past: Bool[np.ndarray, " records"]
     scope: tuple[Assumption, ...]
+    criteria: EdgeCriteria
 
     @classmethod
-    def of(cls, descent: RecordedRun, model: RecordedRun) -> "_Swings":
+    def of(cls, descent: RecordedRun, model: RecordedRun, criteria: EdgeCriteria) -> "_Oscillation":
         times, amplitude = descent.along("time"), descent.along(OSCILLATION.name)
-        least = _ROUNDINGS * float(np.finfo(amplitude.dtype).eps) * np.max(amplitude, initial=0, where=amplitude > 0)
+        rounding = float(np.finfo(amplitude.dtype).eps) * np.max(amplitude, initial=0, where=amplitude > 0)
         end = model.number("end_time") if model.outcome is Outcome.TIME_LIMIT else math.inf  # as it was asked for
-        past = (times >= descent.number("crossing_time")) & (amplitude > least) & (times <= end * (1 + _ROUNDING))
-        return cls(descent, model, times, past, (_came_to_edge(descent), *_swings_evenly(descent, past)))
+        past = (times >= descent.number("crossing_time")) & (amplitude > criteria.rounding_errors * rounding)
+        past &= times <= end * (1 + TIME_ROUNDING)
+        scope = (_came_to_edge(descent), *_has_period_two(descent, past, criteria.period_two))
+        return cls(descent, model, times, past, scope, criteria)
 
     def measured(self, quantity: str) -> Float[np.ndarray, " past"]:
         return self.descent.along(quantity)[self.past].astype(float)
 
     def of_run(self, run: RecordedRun, quantity: str) -> Float[np.ndarray, " past"]:
         """Return a quantity of another run at the times of the records, NaN where it has none."""
-        times, wanted = run.along("time"), self.times[self.past]
-        index = np.minimum(np.searchsorted(times, wanted * (1 - _ROUNDING)), len(times) - 1)
-        there = np.abs(times[index] - wanted) <= _ROUNDING * wanted
-        return np.where(there | ((wanted > times[-1]) & run.outcome.stays), run.along(quantity)[index], np.nan)
+        index, known = records_at(run.along("time"), self.times[self.past], stays=run.outcome.stays)
+        return np.where(known, run.along(quantity)[index], np.nan)
 
 
 def _came_to_edge(run: RecordedRun) -> Assumption:
     """Return that the sharpness along a descent, or what decides in its place, came to the edge of stability."""
     edge, crossing = run.run.edge, run.number("crossing_time")
-    name = "descent came to its edge of stability" if run.run.own_edge else "ηS reaches 2 along descent"
+    name = "ηS reaches 2 along descent" if run.run.has_edge_of_descent else "descent came to its edge of stability"
     if math.isfinite(crossing):
         return Assumption(name, True, f"at t = {crossing:.4g}")
     along = run.along(edge.curvature)
@@ -174,17 +186,17 @@ def _came_to_edge(run: RecordedRun) -> Assumption:
     return Assumption(name, False, f"at most {2 * np.nanmax(along) / edge.threshold:.3g}, at the records")
 
 
-def _swings_evenly(descent: RecordedRun, past: Bool[np.ndarray, " records"]) -> list[Assumption]:
+def _has_period_two(descent: RecordedRun, past: Bool[np.ndarray, " records"], bound: float) -> list[Assumption]:
     """Return that the lengths η‖∇R‖ of two steps in a row are nearly the same; nothing where no records tell."""
     lengths, before = descent.along("gradient_norm")[past], descent.along("gradient_norm")[np.flatnonzero(past) - 1]
     if not len(lengths):
         return []
     change = float(np.median(2 * np.abs(lengths - before) / (lengths + before)))
-    name = f"descent is of period two: its steps differ in length by less than {_EVEN:g} from one to the next"
-    return [Assumption(name, change < _EVEN, f"by {change:.2g} in the median")]
+    name = f"descent is of period two: its steps differ in length by less than {bound:g} from one to the next"
+    return [Assumption(name, change < bound, f"by {change:.2g} in the median")]
 
 
-def _held(model: RecordedRun, within: float) -> Statement:
+def _sharpness_held(model: RecordedRun, within: float) -> Statement:
     """|S − 2/η| ≤ δ·2/η while Σ ≠ 0, from where S has come down to 2/η if it began beyond."""
     sharpness, edge = model.along("sharpness").astype(float), 2 / (model.run.learning_rate or math.nan)
     departure = sharpness / edge - 1
@@ -194,18 +206,20 @@ def _held(model: RecordedRun, within: float) -> Statement:
     oscillates = Assumption("the model oscillates at records that know its sharpness", count > 0, f"{count} records")
     claim = f"|S − 2/η| ≤ {within:.2g} · 2/η while Σ ≠ 0"
     sides = np.abs(departure[active]), np.full(count, within)
-    return _judged(HELD, claim, *sides, [oscillates], [], CENTRAL_FLOW, model.along("time")[active])
+    return _judged(SHARPNESS_HELD, claim, *sides, [oscillates], [], CENTRAL_FLOW, model.along("time")[active])
 
 
-def _mean_risk(flow: RecordedRun, swings: _Swings) -> Statement:
-    known = np.isfinite(swings.descent.along(MEAN_EXCESS_RISK.name)).any()
+def _mean_risk(flow: RecordedRun, oscillation: _Oscillation) -> Statement:
+    known = np.isfinite(oscillation.descent.along(MEAN_EXCESS_RISK.name)).any()
     quantity, plain = (MEAN_EXCESS_RISK.name, "excess_risk") if known else (MEAN_RISK.name, "risk")
     name = "mean excess risk" if known else "mean risk"
     claim = f"|ln(predicted/measured {name})|, in the median, is at most that of the gradient flow"
-    measured, predicted = swings.measured(quantity), swings.of_run(swings.model, quantity)
-    error, of_flow = (_log_ratio(values, measured) for values in (predicted, swings.of_run(flow, plain)))
+    measured, predicted = oscillation.measured(quantity), oscillation.of_run(oscillation.model, quantity)
+    error, of_flow = (_log_ratio(values, measured) for values in (predicted, oscillation.of_run(flow, plain)))
     note = f"the model is off by a factor of {_factor(error)}, the gradient flow by {_factor(of_flow)}"
-    return _judged(name, claim, error, of_flow, swings.scope, [_reaches(swings, predicted)], MODELS, note=note)
+    return _judged(
+        name, claim, error, of_flow, oscillation.scope, [_reaches(oscillation, predicted)], MODELS, note=note
+    )
 
 
 def _log_ratio(predicted: np.ndarray, measured: np.ndarray) -> float:
@@ -217,33 +231,36 @@ def _log_ratio(predicted: np.ndarray, measured: np.ndarray) -> float:
 
 
 def _factor(error: float) -> str:
-    return f"{math.exp(error):.3g}" if error < _LARGEST_EXPONENT else "more than 1e300"
+    return f"{math.exp(error):.3g}" if error < 300 * math.log(10) else "more than 1e300"
 
 
-def _oscillation(swings: _Swings) -> Statement:
-    measured, predicted = swings.measured(OSCILLATION.name), swings.of_run(swings.model, OSCILLATION.name)
+def _amplitude(oscillation: _Oscillation) -> Statement:
+    measured, predicted = (
+        oscillation.measured(OSCILLATION.name),
+        oscillation.of_run(oscillation.model, OSCILLATION.name),
+    )
     claim = "|predicted/measured √tr Σ − 1|, in the median, is at most that of the gradient flow, 1"
     known = np.isfinite(predicted)
     predicts = Assumption("the model predicts an oscillation", not known.any() or bool(np.any(predicted[known] > 0)))
-    # What has died out to a hundredth makes a ten thousandth of the largest variance, and its ratios say nothing.
-    lasting = known & (measured >= 0.01 * np.max(measured, initial=0))
+    lasting = known & (measured >= oscillation.criteria.lasting * np.max(measured, initial=0))
     error = float(np.median(np.abs(predicted / measured - 1)[lasting])) if lasting.any() else math.nan
-    return _judged(SWING, claim, error, 1.0, [*swings.scope, predicts], [_reaches(swings, predicted)], MODELS)
+    scope, reaches = [*oscillation.scope, predicts], [_reaches(oscillation, predicted)]
+    return _judged(AMPLITUDE, claim, error, 1.0, scope, reaches, MODELS)
 
 
-def _distance(swings: _Swings, time: float) -> Statement:
+def _centre_distance(oscillation: _Oscillation, time: float) -> Statement:
     claim = "at the last common time, the model is no further from the centre of descent than the gradient flow"
     common = Assumption("there is a time that all reach", math.isfinite(time), f"t = {time:.4g}")
-    at = (run.along(DISTANCE.name)[run.along("time") == time] for run in (swings.model, swings.descent))
+    at = (run.along(DISTANCE.name)[run.along("time") == time] for run in (oscillation.model, oscillation.descent))
     own, of_flow = (float(values[0]) if len(values) else math.nan for values in at)
     note = f"{of_flow / own:.3g} times nearer" if own > 0 else ""
-    return _judged(DISTANT, claim, own, of_flow, swings.scope, [common], MODELS, note=note)
+    return _judged(CENTRE_DISTANCE, claim, own, of_flow, oscillation.scope, [common], MODELS, note=note)
 
 
-def _reaches(swings: _Swings, predicted: np.ndarray) -> Assumption:
+def _reaches(oscillation: _Oscillation, predicted: np.ndarray) -> Assumption:
     """Return that the model was there while descent oscillated."""
     share = float(np.isfinite(predicted).mean()) if len(predicted) else 0.0
-    found = f"{share:.0%} of {len(predicted)} records; it ended as {swings.model.outcome.name}"
+    found = f"{share:.0%} of {len(predicted)} records; it ended as {oscillation.model.outcome.name}"
     return Assumption("the model gets as far as descent oscillates", share == 1, found)
 
 
@@ -257,7 +274,7 @@ def _limit_falls(run: RecordedRun) -> Statement:
     claim = "from the edge on, the sharpness of the flow's limit never rises along descent by more than its error"
     note = "proven for scalar networks (Kreisler et al. 2023), and for any other no more than what is seen"
     edge = _came_to_edge(run)
-    found = _judged(FALLS, claim, low, high, [edge], [enough], FLOW_LIMITS, times[past][1:], note)
+    found = _judged(LIMIT_FALLS, claim, low, high, [edge], [enough], FLOW_LIMITS, times[past][1:], note)
     before, least = _next_and_least(values[known & ~past], errors[known & ~past])
     if edge.met is None or not (before > least).any():
         return found

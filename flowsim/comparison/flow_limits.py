@@ -3,7 +3,6 @@
 import dataclasses
 from typing import Any
 
-import jax
 import numpy as np
 from jaxtyping import PyTree
 
@@ -12,7 +11,7 @@ from ..dynamics import Stopping, Trajectory, integrate
 from ..formatting import Progress, ProgressCallback, report_progress
 from ..networks import records as records_of, weight_dtype
 from ..probes import Label
-from .sharpness_course import spread_over
+from .sharpness_along import spread_over, with_columns
 
 LIMIT = Label(
     "limit_sharpness",
@@ -26,10 +25,6 @@ ERROR = Label(
     r"error of the sharpness of the flow's limit",
 )
 COLUMNS = (LIMIT, ERROR)
-# By what the flow that tells the error is looser: by less, steps bounded by stability may err alike in both.
-_LOOSER = 100.0
-# How much nearer than by default the other comes.
-_NEARER = 10.0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -38,22 +33,25 @@ class FlowLimits:
 
     Kreisler, Nacson, Soudry and Carmon (2023, "Gradient descent monotonically decreases the sharpness of gradient flow
     solutions in scalar networks and beyond") prove that it falls along descent for scalar networks, where the
-    sharpness itself rises and swings. Each takes a flow to its limit, within `rtol` as in `integrate` and a tenth of
-    what is left by default; it is NaN where the flow does not come to rest within `max_steps`. A second flow, a
-    hundred times looser in both, tells the error: what they differ by, and what the eigenvalue is certified to. Raises
-    `ValueError` for a number of records below one.
+    sharpness itself rises and oscillates. For each, a flow runs to its limit, within `rtol` as in `integrate`, and
+    `closer` times closer to it than by default; it is NaN where the flow does not come to rest within `max_steps`. A
+    second flow, with tolerances `looser` times as large, gives the error: the difference of the two, and the tolerance
+    to which the eigenvalue is certified. With less than a hundred, steps that are bounded by stability may have the
+    same errors in both. Raises `ValueError` for a number of records below one.
     """
 
     records: int = 32
     rtol: float | None = None
     max_steps: int = 10_000
+    looser: float = dataclasses.field(default=100.0, kw_only=True)
+    closer: float = dataclasses.field(default=10.0, kw_only=True)
 
     def __post_init__(self):
         if not isinstance(self.records, int) or isinstance(self.records, bool) or self.records < 1:
             raise ValueError(f"records is {self.records!r}: expected from how many points flows begin, 1 or more")
 
     def added_to(self, run: Trajectory, *, progress: bool | ProgressCallback = False) -> Trajectory:
-        """Return a run that kept its weights with what the flow's limits are, and to within what that is known.
+        """Return a run that kept its weights with the sharpness of the flow's limits and its error.
 
         Among its `diagnostics` that is `limit_sharpness` and `limit_sharpness_error`, NaN at the other records.
         `progress`, as in `integrate`, counts the points. Raises `ValueError` for a run without its weights, and as
@@ -63,26 +61,23 @@ class FlowLimits:
             raise ValueError("the run did not keep its weights: pass weights=True to integrate or descend")
         times = np.asarray(run.times, float)
         values, errors = np.full((2, len(times)), np.nan)
-        places = spread_over(times, self.records, pairs=False)
+        chosen = spread_over(times, self.records, pairs=False)
         with report_progress(progress) as report:
-            for done, place in enumerate(places):
-                report(Progress("limits of the flow", done, len(places), "points"))
-                values[place], errors[place] = self._from(run, place)
+            for done, record in enumerate(chosen):
+                report(Progress("limits of the flow", done, len(chosen), "points"))
+                values[record], errors[record] = self._limit_from(run, record)
         dtype = np.asarray(run.risk).dtype
-        known = {LIMIT.name: values, ERROR.name: errors}
-        known = {name: jax.device_put(column.astype(dtype)) for name, column in known.items()}
-        labels = {label.name: label for label in COLUMNS}
-        return dataclasses.replace(run, diagnostics=run.diagnostics | known, labels=run.labels | labels)
+        return with_columns(run, {LIMIT: values.astype(dtype), ERROR: errors.astype(dtype)})
 
-    def _from(self, run: Trajectory, place: int) -> tuple[float, float]:
-        network = records_of(run.path, np.array(place))
-        value, looser = (self._reached(network, run, factor) for factor in (1.0, _LOOSER))
+    def _limit_from(self, run: Trajectory, record: int) -> tuple[float, float]:
+        network = records_of(run.path, np.array(record))
+        value, looser = (self._limit(network, run, factor) for factor in (1.0, self.looser))
         return value, abs(value - looser) + default_rtol(weight_dtype(network)) * abs(value)
 
-    def _reached(self, network: PyTree, run: Trajectory, looser: float) -> float:
+    def _limit(self, network: PyTree, run: Trajectory, looser: float) -> float:
         """Return the sharpness of the limit, with tolerances that are so many times looser; NaN where there is none."""
         rtol, standard = self._tolerances(weight_dtype(network))
-        near: dict[str, Any] = {name: value * looser / _NEARER for name, value in standard.items()}
+        near: dict[str, Any] = {name: value * looser / self.closer for name, value in standard.items()}
         options = {"rtol": min(rtol * looser, 0.1), "stopping": Stopping(**near), "max_steps": self.max_steps}
         flow = integrate(network, run.problem, ts=np.empty(0), **options)
         try:

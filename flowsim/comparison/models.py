@@ -1,32 +1,32 @@
-"""Models of gradient descent beside the descents that they model.
+"""Models of gradient descent, compared to the descents that they model.
 
-What a model follows is not an iterate but the centre of the oscillation from one step to the next: the mean
+A model follows not the iterates but the centre of the oscillation from one step to the next: the mean
 (W_{k−1} + 2W_k + W_{k+1})/4, in which an alternating part cancels up to its change in two steps. The amplitude is the
 length of (2W_k − W_{k−1} − W_{k+1})/4.
 """
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Int, PyTree
+from jaxtyping import Array, Bool, Float, Int, PyTree
 
 from ..dynamics import Descent, GradientDescent, Trajectory, integrate
 from ..edge import MODELS, DescentModel
 from ..formatting import ProgressReporter
-from ..networks import records as records_of, split, weight_dtype
+from ..networks import split, weight_dtype
 from ..probes import Label, MeanExcessRisk, MeanRisk, Oscillation
 from ..problems import Problem
 from ..runtime.compiling import compiled
-from .sharpness_course import SharpnessAlong
+from .sharpness_along import SharpnessAlong, with_columns
 
 GRADIENT = "gradient"
-# Times ηk of a run and a descent that are meant to be the same.
-_ROUNDING = 1e-5
+TIME_ROUNDING = 1e-5
+"""Times of two runs that are meant to be the same differ by less, relative to themselves: ηk has been rounded."""
 DISTANCE = Label(
     "centre_distance",
     "distance from the centre of descent's oscillation; in the row of a descent, that of the gradient flow",
@@ -43,7 +43,7 @@ OSCILLATION, MEAN_RISK, MEAN_EXCESS_RISK = Oscillation().label, MeanRisk().label
 COLUMNS = (DISTANCE, SHARPNESS, OSCILLATION, MEAN_RISK, MEAN_EXCESS_RISK)
 
 
-def chosen_models(names: object, descents: Sequence[Descent]) -> tuple[type[DescentModel], ...]:
+def check_models(names: object, descents: Sequence[Descent]) -> tuple[type[DescentModel], ...]:
     """Return the kinds of models by their names, without the gradient flow, which is there in any case.
 
     Raises `ValueError` for what is no list of names, or has one twice, for models of `descents` other than gradient
@@ -62,46 +62,56 @@ def chosen_models(names: object, descents: Sequence[Descent]) -> tuple[type[Desc
     return kinds
 
 
+def records_at(
+    times: Float[np.ndarray, " records"], wanted: Float[np.ndarray, " wanted"], *, stays: bool
+) -> tuple[Int[np.ndarray, " wanted"], Bool[np.ndarray, " wanted"]]:
+    """Return the number of a run's record at each `wanted` time, and whether it has one.
+
+    Of a run that `stays` where it ended, that is the last one at all later times.
+    """
+    index = np.minimum(np.searchsorted(times, wanted * (1 - TIME_ROUNDING)), len(times) - 1)
+    recorded = np.abs(times[index] - wanted) <= TIME_ROUNDING * wanted
+    return index, recorded | ((wanted > times[-1]) & stays)
+
+
 @dataclasses.dataclass(frozen=True)
 class Centres:
-    """Where a descent oscillates around at those `places` among its records that have both neighbours, one step off.
+    """The centres of a descent's oscillation, at those of its records whose neighbours are one step off on both sides.
 
-    `weights` have a leading axis of places.
+    `records` are their numbers; `weights` have a leading axis, one entry for each.
     """
 
-    places: Int[np.ndarray, " places"]
-    times: Float[np.ndarray, " places"]
+    records: Int[np.ndarray, " centres"]
+    times: Float[np.ndarray, " centres"]
     weights: PyTree
-    amplitude: Float[np.ndarray, " places"]
-    mean_risk: Float[np.ndarray, " places"]
-    mean_excess_risk: Float[np.ndarray, " places"]
+    amplitude: Float[np.ndarray, " centres"]
+    mean_risk: Float[np.ndarray, " centres"]
+    mean_excess_risk: Float[np.ndarray, " centres"]
 
     @classmethod
     def of(cls, descent: Trajectory, time_of_step: float) -> "Centres":
         """Return the centres along a descent that kept its weights."""
         times = np.asarray(descent.times, float)
         steps = np.round(times / time_of_step)
-        places = 1 + np.flatnonzero((steps[2:] - steps[1:-1] == 1) & (steps[1:-1] - steps[:-2] == 1))
-        weights, amplitude = _means(split(descent.path)[0], places)
+        records = 1 + np.flatnonzero((steps[2:] - steps[1:-1] == 1) & (steps[1:-1] - steps[:-2] == 1))
+        weights, amplitude = _means(split(descent.path)[0], records)
         means = (
-            (risk[places - 1] + 2 * risk[places] + risk[places + 1]) / 4
+            (risk[records - 1] + 2 * risk[records] + risk[records + 1]) / 4
             for risk in (np.asarray(descent.risk), np.asarray(descent.excess_risk))
         )
-        return cls(places, times[places], weights, np.asarray(amplitude), *means)
+        return cls(records, times[records], weights, np.asarray(amplitude), *means)
 
-    def distances(self, run: Trajectory) -> Float[np.ndarray, " places"]:
-        """Return how far a run that kept its weights is from the centres; NaN where it did not get there."""
+    def distances(self, run: Trajectory) -> Float[np.ndarray, " centres"]:
+        """Return the distance of a run that kept its weights from each centre; NaN where it has no record then."""
         times = np.asarray(run.times, float)
-        index = np.minimum(np.searchsorted(times, self.times * (1 - _ROUNDING)), len(times) - 1)
-        there = np.abs(times[index] - self.times) <= _ROUNDING * self.times
-        found = np.asarray(_lengths(self.weights, records_of(split(run.path)[0], index)))
-        beyond = self.times > times[-1]
-        return np.where(there | (beyond & run.outcome.stays), found, np.nan)
+        index, known = records_at(times, self.times, stays=run.outcome.stays)
+        found = np.asarray(distances(self.weights, split(run.path)[0], index))
+        return np.where(known, found, np.nan)
 
-    def measured_on(self, descent: Trajectory, flow: Trajectory, along: SharpnessAlong) -> Trajectory:
-        """Return the descent with its oscillation, the mean risk, the sharpness at the centre, and the flow's distance.
+    def record_on(self, descent: Trajectory, flow: Trajectory, along: SharpnessAlong) -> Trajectory:
+        """Return the descent with its oscillation, mean risk, the sharpness at the centres, and the flow's distance.
 
-        The last is how far the gradient flow is from the centre at the same time.
+        That is the distance of the gradient flow from the centre at the same time.
         """
         found = {
             OSCILLATION: self.amplitude,
@@ -109,13 +119,13 @@ class Centres:
             MEAN_EXCESS_RISK: self.mean_excess_risk,
             DISTANCE: self.distances(flow),
         }
-        if not along.at_the_end_alone and len(self.places):
+        if not along.at_the_end_alone and len(self.records):
             path = eqx.combine(self.weights, split(descent.network)[1])
             found[SHARPNESS] = along.eigenvalues(path, self.times, descent)[:, 0]
-        return _recorded(descent, {label: self._spread(descent, values) for label, values in found.items()})
+        return with_columns(descent, {label: self._spread(descent, values) for label, values in found.items()})
 
     def distances_along(self, run: Trajectory) -> Float[np.ndarray, " records"]:
-        """Return how far a run whose first records are at the times of the centres is from them, at its records."""
+        """Return the same over the records of a run, of which the first are at the times of the centres."""
         known, times = self.distances(run), np.asarray(run.times)
         count = min(len(known), len(times))
         distances = np.full(len(times), np.nan, known.dtype)
@@ -124,12 +134,12 @@ class Centres:
 
     def _spread(self, descent: Trajectory, values: np.ndarray) -> np.ndarray:
         spread = np.full(len(descent.times), np.nan, np.asarray(descent.risk).dtype)
-        spread[self.places] = values
+        spread[self.records] = values
         return spread
 
 
 @dataclasses.dataclass(frozen=True)
-class Followed:
+class ModelRun:
     """The run of a model of the descent with this learning rate.
 
     `held_within` is the part of 2/η within which the model holds the sharpness there, as `DescentModel.held_within`.
@@ -140,75 +150,49 @@ class Followed:
     held_within: float | None
 
 
-@dataclasses.dataclass(frozen=True)
-class Modelled:
-    """Descents with their centres, and the `kinds` of models that are to follow them.
+def run_models(
+    network: PyTree,
+    problem: Problem,
+    kinds: Sequence[type[DescentModel]],
+    learning_rates: Sequence[float],
+    centres: Sequence[Centres],
+    *,
+    probes: Sequence[Any],
+    slots: int,
+    report: ProgressReporter,
+    **options: Any,
+) -> Iterator[ModelRun]:
+    """Integrate each kind of model of each descent, with its `centres`.
 
-    There are `slots` for the times of a model's records, so that another descent compiles nothing.
+    A model's records are at the times of the centres, with its distance from them. These times are padded to `slots`,
+    so that all models of a kind share one compiled program. `options` go to `integrate`.
     """
-
-    descents: tuple[Trajectory, ...]
-    learning_rates: tuple[float, ...]
-    centres: tuple[Centres, ...]
-    kinds: tuple[type[DescentModel], ...]
-    slots: int
-
-    @classmethod
-    def of(
-        cls,
-        descents: Sequence[Trajectory],
-        learning_rates: Sequence[float],
-        flow: Trajectory,
-        kinds: tuple[type[DescentModel], ...],
-        along: SharpnessAlong,
-        *,
-        slots: int,
-    ) -> "Modelled":
-        """Return descents that kept their weights as they are seen by models; as they are where there are none."""
-        if not kinds:
-            return cls(tuple(descents), tuple(learning_rates), (), (), slots)
-        centres = tuple(map(Centres.of, descents, learning_rates))
-        measured = tuple(one.measured_on(run, flow, along) for one, run in zip(centres, descents, strict=True))
-        return cls(measured, tuple(learning_rates), centres, kinds, slots)
-
-    def run(self, network: PyTree, problem: Problem, report: ProgressReporter, **options: Any) -> list[Followed]:
-        """Integrate each model of each descent, with records at the times of its centres and its distance from them.
-
-        `options` go to `integrate`, with the `probes` that are asked for; `report` is told how far each is.
-        """
-        probes = (Oscillation(), MeanRisk(), MeanExcessRisk(), *options.pop("probes"))
-        found = []
-        for kind in self.kinds:
-            for eta, centres in zip(self.learning_rates, self.centres, strict=True):
-                model = kind(learning_rate=eta)
-                options["progress"] = report.during(f"{MODELS.name_of(kind)} flow with η = {eta:g}")
-                times = np.append(centres.times, np.full(self.slots - len(centres.times), np.inf))
-                run = integrate(network, problem, model=model, ts=times, weights=True, probes=probes, **options)
-                run = _recorded(run, {DISTANCE: centres.distances_along(run)})
-                found.append(Followed(run, eta, model.held_within(weight_dtype(network))))
-        return found
-
-
-def _recorded(run: Trajectory, columns: dict[Label, np.ndarray]) -> Trajectory:
-    values = {label.name: jax.device_put(column) for label, column in columns.items()}
-    labels = {label.name: label for label in columns}
-    return dataclasses.replace(run, diagnostics=run.diagnostics | values, labels=run.labels | labels)
+    probes = (Oscillation(), MeanRisk(), MeanExcessRisk(), *probes)
+    for kind in kinds:
+        for eta, centre in zip(learning_rates, centres, strict=True):
+            model = kind(learning_rate=eta)
+            options["progress"] = report.during(f"{MODELS.name_of(kind)} flow with η = {eta:g}")
+            times = np.append(centre.times, np.full(slots - len(centre.times), np.inf))
+            run = integrate(network, problem, model=model, ts=times, weights=True, probes=probes, **options)
+            run = with_columns(run, {DISTANCE: centre.distances_along(run)})
+            yield ModelRun(run, eta, model.held_within(weight_dtype(network)))
 
 
 @compiled
-def _means(path: PyTree, places: Int[Array | np.ndarray, " places"]) -> tuple[PyTree, Float[Array, " places"]]:
+def _means(path: PyTree, records: Int[Array | np.ndarray, " centres"]) -> tuple[PyTree, Float[Array, " centres"]]:
     def at(shift: int) -> PyTree:
-        return jax.tree.map(lambda leaf: leaf[places + shift], path)
+        return jax.tree.map(lambda leaf: leaf[records + shift], path)
 
     centre = jax.tree.map(lambda a, b, c: (a + 2 * b + c) / 4, at(-1), at(0), at(1))
     return centre, _norms(jax.tree.map(jnp.subtract, at(0), centre))
 
 
 @compiled
-def _lengths(ours: PyTree, theirs: PyTree) -> Float[Array, " places"]:
-    return _norms(jax.tree.map(jnp.subtract, ours, theirs))
+def distances(ours: PyTree, theirs: PyTree, index: Int[Array | np.ndarray, " n"]) -> Float[Array, " n"]:
+    """Return the Euclidean distances of weights with a leading axis to those at `index` along another such axis."""
+    return _norms(jax.tree.map(lambda a, b: a - b[index], ours, theirs))
 
 
-def _norms(rows: PyTree) -> Float[Array, " places"]:
+def _norms(rows: PyTree) -> Float[Array, " centres"]:
     squares = [jnp.sum(leaf**2, axis=tuple(range(1, leaf.ndim))) for leaf in jax.tree.leaves(rows)]
     return jnp.sqrt(sum(squares))

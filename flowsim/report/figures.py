@@ -184,7 +184,7 @@ def _draw_levels(axes: Axes, shown: Recorded) -> None:
         colour = run_look(run)["color"]
         if rate is not None and level <= axes.get_ylim()[1]:
             axes.axhline(level, color=colour, **THRESHOLD)
-            name = r"$2/\eta,\ " if run.own_edge is None else r"edge, $"
+            name = r"$2/\eta,\ " if run.has_edge_of_descent else r"edge, $"
             levels.append((level, rf"{name}\eta = {rate:.3g}$", colour))
     levels = thinned(sorted(levels, key=lambda level: level[0]), _MARGIN_LABELS)
     for bound, name in zip(shown.bounds or (), ("lower", "upper"), strict=False):

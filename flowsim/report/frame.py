@@ -8,9 +8,8 @@ import numpy as np
 import xarray
 
 from ..dynamics import Outcome
-from ..results.quantities import NOT_ASKED, attributes
 from ..results.runs import DYNAMICS, LEARNING_RATE, RUN
-from ..results.trajectories import RECORD
+from ..results.schema import NOT_ASKED, RECORD, attributes
 from ..theory import Statement
 from .sweeps import runs
 

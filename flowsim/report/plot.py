@@ -9,10 +9,9 @@ import numpy as np
 import xarray
 from matplotlib.axes import Axes
 
-from ..results.quantities import MEASURES
 from ..results.recorded import Recorded, recorded
 from ..results.runs import RUN
-from ..results.trajectories import RECORD
+from ..results.schema import MEASURES, RECORD
 from .figures import draw_distance, draw_measure, draw_sharpness, label_of_distance
 from .labels import label_of
 from .panel import set_time

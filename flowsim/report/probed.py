@@ -11,9 +11,8 @@ from ..comparison.flow_limits import COLUMNS as LIMITS
 from ..comparison.models import COLUMNS, DISTANCE
 from ..formatting import finite_or_none, format_number
 from ..formatting.terminal import empty_table
-from ..results.quantities import MEASURES
 from ..results.recorded import RecordedRun, recorded
-from ..results.trajectories import RECORD
+from ..results.schema import MEASURES, RECORD
 
 Ends = dict[str, np.ndarray]
 _MOST_NUMBERS = 4

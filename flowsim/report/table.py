@@ -11,9 +11,9 @@ from rich.table import Table
 from ..comparison.flow_limits import ERROR, LIMIT
 from ..formatting import finite_or_none, format_number
 from ..formatting.terminal import empty_table
-from ..results.quantities import MEASURES
 from ..results.recorded import Recorded, RecordedRun, recorded
-from ..results.runs import SHARPNESS, Edge
+from ..results.runs import SHARPNESS, Run
+from ..results.schema import MEASURES
 from .models_table import model_rows, models_table
 from .probed import ends_of, plain, probe_names, probes_table
 from .statements_table import statements_summary, statements_table
@@ -222,14 +222,16 @@ def _summary_beside_flow(run: RecordedRun) -> dict[str, Any]:
         "distance_time": finite_or_none(time),
         "crossing_time": finite_or_none(run.number("crossing_time")),
         "two_over_eta": None if rate is None else finite_or_none(2 / rate),
-        **_summary_of_edge(run.run.own_edge),
+        **_summary_of_edge(run.run),
         **_summary_of_limits(run),
     }
 
 
-def _summary_of_edge(edge: Edge | None) -> dict[str, Any]:
+def _summary_of_edge(run: Run) -> dict[str, Any]:
     """Return the edge of stability in the types of JSON where it is not the sharpness 2/η."""
-    return {} if edge is None else {"threshold": finite_or_none(edge.threshold), "threshold_of": edge.curvature}
+    if run.has_edge_of_descent:
+        return {}
+    return {"threshold": finite_or_none(run.edge.threshold), "threshold_of": run.edge.curvature}
 
 
 def _summary_of_limits(run: RecordedRun) -> dict[str, Any]:

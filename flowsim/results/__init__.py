@@ -14,5 +14,9 @@ from .store import (
     result_folder as result_folder,
     write_atomically as write_atomically,
 )
-from .theory_dataset import theory_from_dataset as theory_from_dataset, theory_to_dataset as theory_to_dataset
-from .theory_results import CheckedFlow as CheckedFlow, TheoryResults as TheoryResults
+from .theory import (
+    CheckedFlow as CheckedFlow,
+    TheoryResults as TheoryResults,
+    theory_from_dataset as theory_from_dataset,
+    theory_to_dataset as theory_to_dataset,
+)

@@ -9,7 +9,7 @@ from jaxtyping import Float
 
 from ..dynamics import Outcome
 from .runs import RUN, Run, runs_of
-from .trajectories import last_common
+from .schema import BOUNDS, CRITICAL
 
 if TYPE_CHECKING:
     import xarray
@@ -33,11 +33,8 @@ class RecordedRun:
 
     @property
     def last_common(self) -> tuple[float, float]:
-        """The last time that this run and the flow reached, and their distance there; found anew where older results
-        say the distance of the ends in its place."""
-        if "distance_time" in self.part:
-            return self.number("distance_time"), self.number("distance_to_flow")
-        return last_common(self.along("time"), self.along("distance"))
+        """The last time that this run and the flow reached, and their distance there."""
+        return self.number("distance_time"), self.number("distance_to_flow")
 
     @property
     def below_infimum(self) -> float:
@@ -113,7 +110,7 @@ class Recorded:
     @property
     def plain(self) -> bool:
         """Whether all other runs leave a minimum at the sharpness 2/η, as gradient descent does."""
-        return all(other.run.own_edge is None for other in self.others)
+        return all(other.run.has_edge_of_descent for other in self.others)
 
     @property
     def by_rate(self) -> list[RecordedRun]:
@@ -125,10 +122,10 @@ class Recorded:
 def recorded(dataset: "xarray.Dataset") -> Recorded:
     """Return what a data set of trajectories holds, as `Comparison.to_dataset` and `Trajectory.to_dataset` make it."""
     runs = [RecordedRun(run, dataset.isel({RUN: place})) for place, run in enumerate(runs_of(dataset))]
-    bounds = [dataset.attrs.get(f"sharpness_{side}_bound") for side in ("lower", "upper")]
-    critical = dataset.attrs.get("critical_learning_rate")
+    lower, upper = (dataset.attrs.get(name) for name in BOUNDS)
+    critical = dataset.attrs.get(CRITICAL)
     return Recorded(
         runs=tuple(sorted(runs, key=lambda run: not run.run.is_flow)),
-        bounds=None if None in bounds else (float(bounds[0]), float(bounds[1])),  # pyright: ignore[reportArgumentType]
+        bounds=None if lower is None or upper is None else (float(lower), float(upper)),
         critical_learning_rate=None if critical is None else float(critical),
     )

@@ -13,8 +13,9 @@ import yaml
 
 from ..formatting.presentation import Shown, view_of
 from ..kinds.registry import OUTSIDE
-from .form import what_is_wrong
+from .schema import faults_of_sweep, faults_of_trajectories
 from .store import SCENARIO, SUMMARY, SWEEP, THEORY, TRAJECTORIES, StoreError, copy_results
+from .theory import faults_of_theory
 
 if TYPE_CHECKING:
     import pandas
@@ -23,8 +24,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 _DATASETS = {"trajectories": TRAJECTORIES, "sweep": SWEEP, "theory": THEORY}
-# Variables of data sets before runs were a dimension.
-_OLD_FORM = {TRAJECTORIES: ("flow_", "descent_"), SWEEP: ("flow_", "descent_")}
+_FAULTS = {TRAJECTORIES: faults_of_trajectories, SWEEP: faults_of_sweep, THEORY: faults_of_theory}
 _AGAIN = "run the scenario again, with --overwrite"
 
 
@@ -171,8 +171,8 @@ def open_results(folder: str | Path, *, trust: bool = False) -> Results:
 
     A scenario may ask for figures in modules of its author's. They are left out, and named in `left_out`, unless
     `trust`: then the modules are imported, which runs what stands in them.
-    Raises `StoreError`, with one line that says what to do, for a folder without results, for files that are damaged or
-    hold what flowsim does not write, and for data sets in the form of an earlier version.
+    Raises `StoreError`, with one line that says what to do, for a folder without results, and for files that are
+    damaged or hold what flowsim does not write.
     """
     folder = Path(folder)
     if not folder.is_dir():
@@ -201,9 +201,7 @@ def _dataset(path: Path) -> "xarray.Dataset | None":
             found = stored.load()
     except Exception as error:  # whatever HDF5 and its readers say of bytes that are not what they should be
         raise _damaged(path, error) from None
-    if any(str(name).startswith(_OLD_FORM.get(path.name, ())) for name in found.variables):
-        raise StoreError(f"{path}: has the form of an earlier version of flowsim; {_AGAIN}")
-    if (wrong := what_is_wrong(path.name, found)) is not None:
+    if (wrong := next(_FAULTS[path.name](found), None)) is not None:
         raise StoreError(f"{path}: holds what flowsim does not write ({wrong}); {_AGAIN}")
     return found
 

@@ -1,10 +1,14 @@
-"""Which run of a data set is which: its dynamics and its learning rate, coordinates along the dimension `run`."""
+"""Which run of a data set is which: its dynamics, learning rate and edge of stability, coordinates along `run`."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+
+from ..dynamics import Descent
+from ..probes import PreconditionedSharpness
 
 if TYPE_CHECKING:
     import xarray
@@ -18,25 +22,41 @@ _ABBREVIATIONS = {GRADIENT_FLOW: "GF", GRADIENT_DESCENT: "GD"}
 
 @dataclass(frozen=True)
 class Edge:
-    """The `threshold` up to which a run is stable, NaN where it is not known, and of which `curvature` it is one."""
+    """The `threshold` up to which a run is stable, NaN where it is not known, and the `curvature` that it bounds."""
 
     threshold: float
     curvature: str = SHARPNESS
+
+    @classmethod
+    def of_gradient_descent(cls, learning_rate: float | None) -> "Edge":
+        """Return the sharpness 2/η; infinite where there is no learning rate."""
+        return cls(math.inf if learning_rate is None else 2 / learning_rate)
+
+    @classmethod
+    def of(cls, optimizer: Descent) -> "Edge":
+        """Return the edge of stability of a descent, of its preconditioned sharpness if it has a preconditioner."""
+        threshold = optimizer.stability_threshold()
+        number = math.nan if threshold is None else float(threshold)
+        return cls(number, PreconditionedSharpness().label.name if optimizer.preconditioned else SHARPNESS)
 
 
 @dataclass(frozen=True)
 class Run:
     """A run by its dynamics, under the name that YAML knows it by, and its learning rate, `None` where it has none.
 
-    `index` is the place of its learning rate among the `count` learning rates of the same dynamics. `own_edge` is its
-    edge of stability where that is another than the sharpness 2/η of gradient descent.
+    `index` is the place of its learning rate among the `count` learning rates of the same dynamics. `edge` is its edge
+    of stability, by default that of gradient descent.
     """
 
     dynamics: str
     learning_rate: float | None = None
     index: int = 0
     count: int = 1
-    own_edge: Edge | None = None
+    edge: Edge = None  # pyright: ignore[reportAssignmentType]
+
+    def __post_init__(self):
+        if self.edge is None:
+            object.__setattr__(self, "edge", Edge.of_gradient_descent(self.learning_rate))
 
     @property
     def is_flow(self) -> bool:
@@ -65,11 +85,9 @@ class Run:
         return self._named(r"$\eta = {:.3g}$")
 
     @property
-    def edge(self) -> Edge:
-        """The edge of stability: its own, or the sharpness 2/η; infinite where there is no learning rate."""
-        if self.own_edge is not None:
-            return self.own_edge
-        return Edge(np.inf if self.learning_rate is None else 2 / self.learning_rate)
+    def has_edge_of_descent(self) -> bool:
+        """Whether its edge of stability is that of gradient descent, the sharpness 2/η."""
+        return self.edge == Edge.of_gradient_descent(self.learning_rate)
 
     @property
     def threshold(self) -> float:
@@ -94,25 +112,22 @@ FLOW = Run(GRADIENT_FLOW)
 
 
 def run_coordinates(runs: Sequence[Run]) -> dict[str, Any]:
-    """Return the coordinates of `runs` along the dimension `run`: dynamics, and learning rate, NaN where there is none.
+    """Return the coordinates of `runs` along the dimension `run`: dynamics, learning rate (or NaN), edge of stability.
 
-    The thresholds of stability, and the curvatures that they are of, are there where one is not the sharpness 2/η.
     Nothing where there are no runs.
     """
     if not runs:
         return {}
     rates = np.array([np.nan if run.learning_rate is None else run.learning_rate for run in runs], float)
-    known: dict[str, Any] = {
+    thresholds = np.array([run.edge.threshold for run in runs])
+    meaning = "curvature up to which a quadratic mode is stable, NaN where it is not known"
+    of_which = "the curvature that the threshold is of"
+    return {
         DYNAMICS: (RUN, [run.dynamics for run in runs], {"long_name": "dynamics", "units": "1"}),
         LEARNING_RATE: (RUN, rates, {"long_name": "learning rate η", "units": "1"}),
+        THRESHOLD: (RUN, thresholds, {"long_name": meaning, "units": "1"}),
+        CURVATURE: (RUN, [run.edge.curvature for run in runs], {"long_name": of_which, "units": "1"}),
     }
-    if all(run.own_edge is None for run in runs):
-        return known
-    edges = [run.edge for run in runs]
-    meaning = "curvature up to which a quadratic mode is stable, NaN where it is not known"
-    known[THRESHOLD] = (RUN, np.array([edge.threshold for edge in edges]), {"long_name": meaning, "units": "1"})
-    named = {"long_name": "the curvature that the threshold is of", "units": "1"}
-    return known | {CURVATURE: (RUN, [edge.curvature for edge in edges], named)}
 
 
 def runs_of(dataset: "xarray.Dataset") -> tuple[Run, ...]:
@@ -122,22 +137,15 @@ def runs_of(dataset: "xarray.Dataset") -> tuple[Run, ...]:
     names = [str(name) for name in dataset[DYNAMICS].values]
     rates = dataset[LEARNING_RATE].values.astype(float)
     ranks = {name: np.sort(rates[[other == name for other in names]]) for name in names}
-    return tuple(
-        Run(name, None, 0, len(ranks[name]))
-        if np.isnan(rate)
-        else Run(name, float(rate), int(np.searchsorted(ranks[name], rate)), len(ranks[name]), edge)
-        for name, rate, edge in zip(names, rates, _own_edges(dataset), strict=True)
-    )
-
-
-def _own_edges(dataset: "xarray.Dataset") -> list[Edge | None]:
-    """Return the edge of stability of every run where it is not the sharpness 2/η."""
-    if THRESHOLD not in dataset.coords:
-        return [None] * dataset.sizes[RUN]
-    known = zip(dataset[THRESHOLD].values.tolist(), dataset[CURVATURE].values, strict=True)
-    edges = [Edge(threshold, str(curvature)) for threshold, curvature in known]
-    rates = dataset[LEARNING_RATE].values.tolist()
-    return [None if edge == Edge(2 / rate) else edge for edge, rate in zip(edges, rates, strict=True)]
+    found = []
+    for place, (name, number) in enumerate(zip(names, rates, strict=True)):
+        rate = None if np.isnan(number) else float(number)
+        index = 0 if rate is None else int(np.searchsorted(ranks[name], rate))
+        edge = Edge.of_gradient_descent(rate)
+        if THRESHOLD in dataset.coords:
+            edge = Edge(dataset[THRESHOLD].values[place].item(), str(dataset[CURVATURE].values[place]))
+        found.append(Run(name, rate, index, len(ranks[name]), edge))
+    return tuple(found)
 
 
 def place_of(dataset: "xarray.Dataset", run: Run) -> int:

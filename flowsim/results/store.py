@@ -125,11 +125,11 @@ class ResultFolder:
     def write_scenario(self, resolved: Mapping[str, Any], environment: Mapping[str, Any]) -> Path:
         """Write scenario.yaml: what ran, and under which versions, device and precision."""
         content = {"scenario": _plain(resolved), "environment": _plain(environment)}
-        return self._write(SCENARIO, _yaml(content).encode())
+        return self._write(SCENARIO, yaml.safe_dump(content, sort_keys=False, allow_unicode=True).encode())
 
     def write_summary(self, summary: Mapping[str, Any]) -> Path:
         """Write summary.json. JSON has neither NaN nor infinity: both become null."""
-        text = json.dumps(_finite(_plain(summary)), indent=2, ensure_ascii=False, allow_nan=False)
+        text = json.dumps(_plain(summary, null=True), indent=2, ensure_ascii=False, allow_nan=False)
         return self._write(SUMMARY, (text + "\n").encode())
 
     def write_page(self, page: str) -> Path:
@@ -190,11 +190,8 @@ class ResultFolder:
         return png, save("pdf", metadata={"CreationDate": None})
 
     def _write(self, name: str, content: bytes | memoryview) -> Path:
-        return self._write_by(name, lambda path: _write_bytes(path, content))
-
-    def _write_by(self, name: str, write: Callable[[Path], None]) -> Path:
         def write_in_place_of_outdated(temporary: Path) -> None:
-            write(temporary)
+            _write_bytes(temporary, content)
             while self._outdated:
                 self._outdated.pop(0).unlink(missing_ok=True)
 
@@ -238,7 +235,7 @@ def copy_results(source: Path, folder: Path, *, overwrite: bool = False) -> list
 
 
 def _outdated(folder: Path, resolved: Mapping[str, Any], overwrite: bool) -> list[Path]:
-    """Return the files of a different scenario, or of none; refuse them without `overwrite`."""
+    """Return the files of a different scenario, or of none; raise `StoreError` for them without `overwrite`."""
     if not (folder / SCENARIO).exists():
         there = [path for path in _results(folder) if path.exists()]
         if there and not overwrite:
@@ -302,27 +299,20 @@ def _results(folder: Path) -> list[Path]:
     return [*(folder / name for name in (SUMMARY, TRAJECTORIES, SWEEP, THEORY, PAGE)), *sorted(figures)]
 
 
-def _yaml(content: dict[str, Any]) -> str:
-    return yaml.safe_dump(content, sort_keys=False, allow_unicode=True)
-
-
 def _write_bytes(path: Path, content: bytes | memoryview) -> None:
     with path.open("wb") as file:  # `Path.write_bytes` makes a view of its own, and a traceback would keep it
         file.write(content)
 
 
-def _plain(value: Any) -> Any:
-    """Return `value` in the types of YAML and JSON: arrays and their scalars become lists and numbers."""
+def _plain(value: Any, *, null: bool = False) -> Any:
+    """Return `value` in the types of YAML and JSON: arrays and their scalars become lists and numbers.
+
+    With `null`, NaN and infinity become `None`.
+    """
+    if hasattr(value, "tolist"):
+        value = value.tolist()
     if isinstance(value, Mapping):
-        return {key: _plain(entry) for key, entry in value.items()}
+        return {key: _plain(entry, null=null) for key, entry in value.items()}
     if isinstance(value, list | tuple):
-        return [_plain(entry) for entry in value]
-    return value.tolist() if hasattr(value, "tolist") else value
-
-
-def _finite(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {key: _finite(entry) for key, entry in value.items()}
-    if isinstance(value, list):
-        return [_finite(entry) for entry in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
+        return [_plain(entry, null=null) for entry in value]
+    return None if null and isinstance(value, float) and not math.isfinite(value) else value

@@ -12,29 +12,29 @@ from jaxtyping import Float
 from ..dynamics import Trajectory
 from ..probes import Label, columns_of
 from ..theory import minimal_sharpness_bounds_of
-from .quantities import MEASURES, attributes
 from .runs import FLOW, GRADIENT_DESCENT, RUN, Edge, Run, run_coordinates
+from .schema import BOUNDS, CRITICAL, MEASURES, RECORD, attributes
 
 if TYPE_CHECKING:
     import xarray
 
-RECORD = "record"
 # In a sweep, which keeps no path, the same name is that of the distance of the ends.
 _SAID = {"distance_to_flow": "distance_at_common_time"}
 Columns = dict[str, np.ndarray]
 
 
 @dataclass(frozen=True)
-class RunBesideFlow:
-    """One run of gradient descent, or of other `dynamics`, measured against the flow.
+class ComparedRun:
+    """One run of gradient descent, or of other `dynamics`, compared to the flow.
 
     `learning_rate` is `None` for dynamics without one, and `dynamics` the name under which YAML knows them.
     `distance` is ‖W_GD(k) − W_GF(ηk)‖ at the records of the trajectory, NaN where the flow did not get so far;
-    `distance_to_flow` is the distance at the last time that both reached, `distance_time` (see `last_common`);
+    `distance_to_flow` is the distance at the last time that both reached, `distance_time`;
     `crossing_time` is the time ηk at which the sharpness first
-    reaches 2/η, interpolated between records, or `None` if it never does, or is not known. `edge` is what stands in
-    place of the sharpness and 2/η for a descent that has another edge of stability. `held_within` is the part of 2/η
-    within which a model of descent is measured to hold the sharpness there, `None` for dynamics that do not.
+    reaches the `edge` of stability, interpolated between records, or `None` if it never does, or is not known; for
+    gradient descent that is the sharpness 2/η, and for other descents the curvature and threshold that `edge` names.
+    `held_within` is the part of 2/η within which a model of descent is measured to hold the sharpness there, `None` for
+    dynamics that do not.
     """
 
     learning_rate: float | None
@@ -43,30 +43,20 @@ class RunBesideFlow:
     distance_to_flow: float
     distance_time: float
     crossing_time: float | None
+    edge: Edge
     dynamics: str = GRADIENT_DESCENT
-    edge: Edge | None = None
     held_within: float | None = None
-
-
-def last_common(times: np.ndarray, distance: np.ndarray) -> tuple[float, float]:
-    """Return the last time at which a run and the flow can be compared, and their distance there.
-
-    That is the last record whose distance is finite: the end of the run, or the last record before the flow ended
-    anywhere but where it stays for ever, or before the weights of a run that diverged left all bounds.
-    """
-    known = np.flatnonzero(np.isfinite(distance))
-    return (float(times[known[-1]]), float(distance[known[-1]])) if len(known) else (math.nan, math.nan)
 
 
 def trajectories_of(
     flow: Trajectory,
-    beside: Sequence[RunBesideFlow],
+    others: Sequence[ComparedRun],
     *,
     bounds: tuple[float, float] | None = None,
     critical_learning_rate: float | None = None,
     attrs: Mapping[str, Any] | None = None,
 ) -> "xarray.Dataset":
-    """Return a flow and the runs `beside` it, and everything that tables and figures show of them.
+    """Return a flow and the the `others` compared to it, and everything that tables and figures show of them.
 
     Along the path, over (run, record): time, risk, excess risk, squared distance, gradient norm, sharpness, distance to
     the flow, and what else the runs recorded, padded with NaN after the number of `records` of each. At the end,
@@ -74,11 +64,11 @@ def trajectories_of(
     become attributes of the data set, mappings among them as JSON, beside the `bounds` of Theorem 2 and the critical
     learning rate where they apply. The sharpness at the final weights is computed here, where it is not known yet.
     """
-    runs = [FLOW, *(Run(other.dynamics, other.learning_rate, own_edge=other.edge) for other in beside)]
-    paths = [_path(flow, None), *(_path(other.trajectory, other.distance) for other in beside)]
-    ends = [_end(flow), *(_end(other.trajectory) | _beside_flow(other) for other in beside)]
-    labels = {name: label for run in (*(other.trajectory for other in beside), flow) for name, label in _labels(run)}
-    variables = _over_records(paths, labels) | _over_runs(ends) | _held(beside)
+    runs = [FLOW, *(Run(other.dynamics, other.learning_rate, edge=other.edge) for other in others)]
+    paths = [_path(flow, None), *(_path(other.trajectory, other.distance) for other in others)]
+    ends = [_end(flow), *(_end(other.trajectory) | _comparison(other) for other in others)]
+    labels = {name: label for run in (*(other.trajectory for other in others), flow) for name, label in _labels(run)}
+    variables = _over_records(paths, labels) | _over_runs(ends) | _held(others)
     return _labelled(variables, runs, _theory(bounds, critical_learning_rate), attrs)
 
 
@@ -98,9 +88,11 @@ def _run_alone(run: Trajectory) -> Run:
     if run.learning_rate is None:
         return Run(run.dynamics)
     rate = float(run.learning_rate)
+    of_descent = Edge.of_gradient_descent(rate)
     threshold = math.nan if run.sharpness_threshold is None else float(run.sharpness_threshold)
-    same = math.isclose(threshold, 2 / rate, rel_tol=4 * float(np.finfo(run.learning_rate.dtype).eps))
-    return Run(run.dynamics, rate, own_edge=None if same else Edge(threshold))
+    # In single precision, 2/η and η are each rounded.
+    same = math.isclose(threshold, of_descent.threshold, rel_tol=4 * float(np.finfo(run.learning_rate.dtype).eps))
+    return Run(run.dynamics, rate, edge=of_descent if same else Edge(threshold))
 
 
 def _labelled(
@@ -184,10 +176,12 @@ def _final_sharpness(run: Trajectory) -> float:
         return math.nan
 
 
-def _beside_flow(other: RunBesideFlow) -> dict[str, float]:
-    crossing = math.nan if other.crossing_time is None else other.crossing_time
-    distance = {"distance_to_flow": float(other.distance_to_flow), "distance_time": float(other.distance_time)}
-    return distance | {"crossing_time": float(crossing)}
+def _comparison(other: ComparedRun) -> dict[str, float]:
+    return {
+        "distance_to_flow": float(other.distance_to_flow),
+        "distance_time": float(other.distance_time),
+        "crossing_time": math.nan if other.crossing_time is None else float(other.crossing_time),
+    }
 
 
 def _over_runs(ends: Sequence[dict[str, Any]]) -> dict[str, Any]:
@@ -195,16 +189,12 @@ def _over_runs(ends: Sequence[dict[str, Any]]) -> dict[str, Any]:
     return {name: (RUN, np.array([end[name] for end in ends]), said[name]) for name in ends[0]}
 
 
-def _held(beside: Sequence[RunBesideFlow]) -> dict[str, Any]:
+def _held(others: Sequence[ComparedRun]) -> dict[str, Any]:
     """Return within what each run holds the sharpness at 2/η, NaN where it does not; nothing where none does."""
-    known = [math.nan, *(math.nan if other.held_within is None else other.held_within for other in beside)]
+    known = [math.nan, *(math.nan if other.held_within is None else other.held_within for other in others)]
     return {} if np.isnan(known).all() else {"held_within": (RUN, np.array(known), attributes("held_within"))}
 
 
 def _theory(bounds: tuple[float, float] | None, critical_learning_rate: float | None) -> dict[str, float]:
-    known = {}
-    if bounds is not None:
-        known["sharpness_lower_bound"], known["sharpness_upper_bound"] = map(float, bounds)
-    if critical_learning_rate is not None:
-        known["critical_learning_rate"] = float(critical_learning_rate)
-    return known
+    known = {} if bounds is None else dict(zip(BOUNDS, map(float, bounds), strict=True))
+    return known if critical_learning_rate is None else known | {CRITICAL: float(critical_learning_rate)}

@@ -8,7 +8,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from ..comparison.comparison import steps_of_descent
+from ..comparison.compare import steps_of_descent
 from ..kinds import KeyPath, within
 from ..kinds.registry import OUTSIDE, look_in, shadowed
 from .document import Document, ScenarioError as ScenarioError, complaint, read_document

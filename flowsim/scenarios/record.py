@@ -9,7 +9,7 @@ from pydantic_core import PydanticCustomError
 from ..data import DataSource
 from ..kinds import Chosen, Made, recipe_of, refusal
 from ..probes import HELD_OUT, PROBES, Label, Probe, probe_of
-from ..results.quantities import MEASURES
+from ..results.schema import MEASURES
 
 
 def labels_of(record: Iterable[Made]) -> dict[str, Label]:

@@ -23,7 +23,7 @@ from ..kinds import seeds
 from ..networks import cast, shape_refusals
 from ..probes import HELD_OUT, Probe
 from ..problems import EmpiricalRisk, LinearRegression, Problem
-from ..results.quantities import MEASURES
+from ..results.schema import MEASURES
 from ..results.store import StoreError
 from ..solvers import SOLVERS
 from ..solvers.field import checked_parts

@@ -9,7 +9,7 @@ from pydantic import Field, GetCoreSchemaHandler, GetJsonSchemaHandler
 from pydantic_core import CoreSchema, PydanticCustomError, core_schema
 
 from ..comparison import SharpnessAlong
-from ..comparison.comparison import steps_of_descent
+from ..comparison.compare import steps_of_descent
 from ..comparison.models import GRADIENT
 from ..curvature import least_rtol
 from ..data import DataSource

@@ -13,7 +13,7 @@ import numpy as np
 from ..formatting import Progress, ProgressCallback, ProgressReporter, report_progress
 from ..networks import DeepLinear
 from ..problems import LinearRegression
-from ..results.theory_results import CheckedFlow, TheoryResults
+from ..results import CheckedFlow, TheoryResults
 from ..theory import (
     LargeProducts,
     LargeProductsSample,

@@ -11,7 +11,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from ..comparison.comparison import steps_of_descent
+from ..comparison.compare import steps_of_descent
 from ..kinds import seeds
 from ..kinds.registry import look_in, source_of
 from ..scenarios.grid import Point, points

@@ -13,7 +13,7 @@ from threadpoolctl import threadpool_limits
 from ..batch import descend_lanes
 from ..dynamics import Descent, Outcome, as_descent, descend, integrate, objective_floor
 from ..networks import stacked, unstacked, weight_dtype
-from ..results.quantities import MEASURES, NOT_ASKED
+from ..results.schema import MEASURES, NOT_ASKED
 from ..scenarios.runner import environment
 from ..scenarios.sweep_settings import CriticalSettings
 from .measures import critical_brackets, distance, measure, measure_probes, risk_of, settled_outcome, sharpness_of

@@ -10,9 +10,8 @@ import numpy as np
 
 from ..dynamics import Descent
 from ..probes import Label
-from ..results.edges import own_edge_of
-from ..results.quantities import NOT_ASKED, attributes
-from ..results.runs import FLOW, RUN, Run, run_coordinates
+from ..results.runs import FLOW, RUN, Edge, Run, run_coordinates
+from ..results.schema import NOT_ASKED, attributes
 from ..scenarios.reading import resolved
 from ..scenarios.record import labels_of
 from ..scenarios.scenario import Scenario
@@ -39,7 +38,7 @@ class PlannedDescent:
     @classmethod
     def of(cls, dynamics: str, optimizer: Descent, learning_rate: float, steps: int) -> "PlannedDescent":
         """Return the descent of an optimizer called `dynamics`, made for a learning rate."""
-        run = Run(dynamics, learning_rate, own_edge=own_edge_of(optimizer, learning_rate))
+        run = Run(dynamics, learning_rate, edge=Edge.of(optimizer))
         return cls(run, steps, float(optimizer.time_of_step()))
 
 
@@ -147,7 +146,7 @@ def _of_runs(layout: Layout, tables: Arrays, dims: tuple[str, ...]) -> dict[str,
     }
     if parts:
         steps = [planned.steps for _, planned in _in_order(layout)]
-        steps = np.array([*([NOT_ASKED] if layout.flow else []), *steps], int)
+        steps = np.array([*([-1] if layout.flow else []), *steps], int)  # the flow runs to its limit
         variables["steps_asked"] = (RUN, steps, attributes("steps_asked"))
     return variables
 

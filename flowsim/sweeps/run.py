@@ -9,7 +9,7 @@ import numpy as np
 
 from ..formatting import Progress, ProgressCallback
 from ..problems import LinearRegression
-from ..results.quantities import NOT_ASKED
+from ..results.schema import NOT_ASKED
 from ..scenarios.grid import Point, points
 from ..scenarios.runner import build_network, environment, read_data
 from ..scenarios.scenario import Scenario

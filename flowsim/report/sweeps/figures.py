@@ -83,7 +83,7 @@ def _facets(dataset: xarray.Dataset, draw: Draw, *, levels: bool = False, statis
         for axes in panels[max(0, len(facets) - columns) : len(facets)]:  # nothing stands below these
             axes.tick_params(labelbottom=True)
             axes.set_xlabel(label_of_axis(facets[0][1]))
-        plain = all(run.own_edge is None for run in runs.others(dataset))
+        plain = all(run.has_edge_of_descent for run in runs.others(dataset))
         named = {} if plain else {"edge": "edge of stability"}
         name_statistic(figure, statistic)
         legend_above(

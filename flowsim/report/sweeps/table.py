@@ -126,7 +126,7 @@ def _table_of(dataset: xarray.Dataset, title: str, shown: list[dict[str, Any]], 
     for name in names:
         table.add_column(name.replace("_", " "), justify="right", no_wrap=True)
     table.add_column("", no_wrap=True)
-    plain = all(run.own_edge is None for run in runs.others(dataset))
+    plain = all(run.has_edge_of_descent for run in runs.others(dataset))
     over = "S /\n(2/η)" if plain else "S /\nedge"
     shares = ("settled", "stopped\nas asked", "diverged")
     for header in ("runs", *shares, measure.replace("_", "\n"), "S", over, "S /\nlower\nbound"):

@@ -1,19 +1,18 @@
-"""The results of the theory sections as one labelled data set, and back.
+"""What the theory sections of a scenario came to: in plain values, as one labelled data set, and back.
 
 The dimensions are `flow`, `statement`, `record` (along the time of a statement) and `case` (of Lemma 3).
 """
 
 import json
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ..dynamics import Outcome
 from ..theory import Assumption, LargeProducts, LargeProductsSample, Statement, Verdict
-from .quantities import attributes
-from .theory_results import CheckedFlow, TheoryResults
+from .schema import attributes
 
 if TYPE_CHECKING:
     import xarray
@@ -56,6 +55,39 @@ _LONG_NAMES = {
 }
 
 
+@dataclass(frozen=True)
+class CheckedFlow:
+    """What the statements came to on one flow of the grid, and how that flow ended."""
+
+    depth: int
+    features: int
+    condition: float
+    repetition: int
+    outcome: Outcome
+    steps: int
+    time: float
+    statements: tuple[Statement, ...]
+
+
+@dataclass(frozen=True)
+class TheoryResults:
+    """Everything that the theory sections of a scenario ask for.
+
+    `convergence` is Theorem 4 as a frequency, one statement for each depth at which there are several flows.
+    """
+
+    flows: tuple[CheckedFlow, ...]
+    convergence: dict[int, Statement]
+    large_products: tuple[LargeProductsSample, ...]
+
+    @property
+    def failed(self) -> bool:
+        """Whether a statement fails."""
+        found = [statement for checked in self.flows for statement in checked.statements]
+        found += [sample.statement() for sample in self.large_products]
+        return any(statement.verdict is Verdict.FAILS for statement in found)
+
+
 def theory_to_dataset(results: TheoryResults, attrs: dict[str, Any] | None = None) -> "xarray.Dataset":
     """Return everything that tables, summary and figures show of `results`; no variables of what there is none of."""
     import xarray
@@ -75,6 +107,14 @@ def theory_from_dataset(dataset: "xarray.Dataset") -> TheoryResults:
         if flow == _NO_FLOW:
             convergence[depth] = statement
     return TheoryResults(tuple(flows), convergence, tuple(_samples(dataset)))
+
+
+def faults_of_theory(dataset: "xarray.Dataset") -> Iterator[str]:
+    """Yield in words what speaks against a data set being one of the theory that flowsim wrote."""
+    try:
+        theory_from_dataset(dataset)
+    except Exception as error:  # whatever is missing, or of another kind
+        yield f"{type(error).__name__}: {error}".splitlines()[0]
 
 
 def _variables(results: TheoryResults) -> Iterator[tuple[str, Any]]:

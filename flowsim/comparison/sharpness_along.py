@@ -1,8 +1,8 @@
-"""How closely the sharpness is followed along a run, and the run with what was found."""
+"""`SharpnessAlong`: how closely the sharpness is followed along a run, and the run with the sharpness along it."""
 
 import dataclasses
 import math
-from typing import Any
+from collections.abc import Mapping
 
 import jax
 import numpy as np
@@ -11,14 +11,7 @@ from jaxtyping import Float, Int, PyTree
 from ..curvature import checked_rtol, default_rtol, eigenvalues_along
 from ..dynamics import Trajectory
 from ..networks import split, weight_dtype
-from ..probes import TopEigenvalues
-
-# Up to so many weights, every record is measured, to the tolerance of a sharpness at the end.
-_FEW = 2**11
-_RTOL = 1e-6
-# Some 16 products for each record, of two gradients each.
-_GRADIENTS_PER_RECORD = 32
-_LEAST, _MOST = 32, 64
+from ..probes import Label, TopEigenvalues
 
 
 @dataclasses.dataclass(frozen=True)
@@ -26,11 +19,12 @@ class SharpnessAlong:
     """How the sharpness is followed along the runs of a comparison, or a run that kept its weights (`added_to`).
 
     It is measured at about `records` of the records of each run, spread over its records and its time alike, and NaN
-    at the others; at 0 of them, only at the end. By default at all of them for up to 2048 weights, and from there on at
-    as many as take about as much work as the run itself, 32 to 64. `rtol` bounds the residual of an eigenvalue relative
-    to its size: by default 4e-11 (2e-5 in float32), and 1e-6 beyond 2048 weights; at the end of a run it is never
-    looser than that of `flowsim.sharpness`. A looser one may follow an eigenvalue that another has overtaken. With a
-    `count` above one, as many of the largest eigenvalues are recorded under the name `top_eigenvalues`.
+    at the others; at 0 of them, only at the end. By default at all of them for up to `few_weights` weights, and from
+    there on at as many as take about as much work as the run itself, within `records_of_many`: a record takes some 16
+    products, of two gradients each. `rtol` bounds the residual of an eigenvalue relative to its size: by default 4e-11
+    (2e-5 in float32), and `rtol_of_many` beyond `few_weights`; at the end of a run it is never looser than that of
+    `flowsim.sharpness`. A looser one may follow an eigenvalue that another has overtaken. With a `count` above one, as
+    many of the largest eigenvalues are recorded under the name `top_eigenvalues`.
 
     Raises `ValueError` for numbers that cannot be.
     """
@@ -38,6 +32,11 @@ class SharpnessAlong:
     records: int | None = None
     rtol: float | None = None
     count: int = 1
+    _: dataclasses.KW_ONLY
+    few_weights: int = 2048
+    rtol_of_many: float = 1e-6
+    records_of_many: tuple[int, int] = (32, 64)
+    gradients_per_record: int = 32
 
     def __post_init__(self):
         if self.records is not None and not (_is_whole(self.records) and self.records >= 0):
@@ -69,35 +68,33 @@ class SharpnessAlong:
         if run.path is None:
             raise ValueError("the run did not keep its weights: pass weights=True to integrate or descend")
         values = self.eigenvalues(run.path, np.asarray(run.times, float), run, pairs=pairs)
-        extra: dict[str, Any] = {}
-        if self.count > 1:
-            label = TopEigenvalues(count=self.count).label
-            extra["diagnostics"] = run.diagnostics | {label.name: jax.device_put(values)}
-            extra["labels"] = run.labels | {label.name: label}
-        return dataclasses.replace(run, sharpness=jax.device_put(values[:, 0]), **extra)
+        top = {TopEigenvalues(count=self.count).label: values} if self.count > 1 else {}
+        return with_columns(dataclasses.replace(run, sharpness=jax.device_put(values[:, 0])), top)
 
     def eigenvalues(
         self, path: PyTree, times: Float[np.ndarray, " records"], run: Trajectory, *, pairs: bool = False
     ) -> Float[np.ndarray, "records count"]:
         """Return the largest eigenvalues along a `path` at `times`, measured as closely as `run` is; else NaN."""
-        places = spread_over(times, self._records(run, _size(run.network)), pairs=pairs)
+        chosen = spread_over(times, self._records(run, _size(run.network)), pairs=pairs)
         rtol = self.tolerance(run.network)
-        known = eigenvalues_along(path, run.problem, places, count=self.count, rtol=rtol)
+        known = eigenvalues_along(path, run.problem, chosen, count=self.count, rtol=rtol)
         values = np.full((len(times), self.count), np.nan, known.dtype)
-        values[places] = known
+        values[chosen] = known
         return values
 
     def tolerance(self, network: PyTree) -> float:
         """Return the bound on the residual of an eigenvalue of this network, relative to the largest."""
+        if self.rtol is not None:
+            return float(self.rtol)
         known = default_rtol(weight_dtype(network))
-        return (max(_RTOL, known) if _size(network) > _FEW else known) if self.rtol is None else float(self.rtol)
+        return max(self.rtol_of_many, known) if _size(network) > self.few_weights else known
 
     def expected_records(self, weights: int, recorded: int) -> int:
         """Return at about how many of its `recorded` records a run of a network of so many weights is measured."""
         if self.at_the_end_alone:
             return 1
         if self.records is None:
-            return recorded if weights <= _FEW else min(recorded, (_LEAST + _MOST) // 2)
+            return recorded if weights <= self.few_weights else min(recorded, sum(self.records_of_many) // 2)
         return max(1, min(self.records, recorded))
 
     def names(self) -> tuple[str, ...]:
@@ -107,13 +104,20 @@ class SharpnessAlong:
     def _records(self, run: Trajectory, size: int) -> int:
         if self.records is not None:
             return self.records
-        if size <= _FEW:
+        if size <= self.few_weights:
             return len(run.times)
         gradients = int(run.steps) if run.gradients is None else int(run.gradients)
-        return int(np.clip((gradients + 2 * int(run.products)) // _GRADIENTS_PER_RECORD, _LEAST, _MOST))
+        return int(np.clip((gradients + 2 * int(run.products)) // self.gradients_per_record, *self.records_of_many))
 
 
-def spread_over(times: Float[np.ndarray, " records"], count: int, *, pairs: bool) -> Int[np.ndarray, " places"]:
+def with_columns(run: Trajectory, columns: Mapping[Label, np.ndarray]) -> Trajectory:
+    """Return a run with more diagnostics, each over its records."""
+    values = {label.name: jax.device_put(column) for label, column in columns.items()}
+    labels = {label.name: label for label in columns}
+    return dataclasses.replace(run, diagnostics=run.diagnostics | values, labels=run.labels | labels)
+
+
+def spread_over(times: Float[np.ndarray, " records"], count: int, *, pairs: bool) -> Int[np.ndarray, " chosen"]:
     """Return about `count` of the records, the last among them: evenly spread in the mean of number and time.
 
     With `pairs`, each with a neighbour.

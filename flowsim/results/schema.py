@@ -1,0 +1,150 @@
+"""The schema of a data set of runs: names, attributes, codes, and whether a data set that was read keeps to it."""
+
+import json
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ..dynamics import Outcome
+from ..probes import Label
+from .runs import CURVATURE, DYNAMICS, LEARNING_RATE, RUN, THRESHOLD
+
+if TYPE_CHECKING:
+    import xarray
+
+RECORD = "record"
+
+MEASURES = ("risk", "excess_risk", "squared_distance", "gradient_norm", "sharpness")
+"""What is known of every network at every record, start and end."""
+BOUNDS, CRITICAL = ("sharpness_lower_bound", "sharpness_upper_bound"), "critical_learning_rate"
+"""What theory says of the minimum, among the attributes."""
+NOT_ASKED = -1
+"""The outcome of a run that was not asked for, or could not be computed."""
+
+# Nothing here has a unit but 1: data and weights are pure numbers, and so is the time that the flow takes.
+_LONG_NAMES = {
+    "time": "time t, for gradient descent η·k after k steps",
+    "risk": "risk R(W)",
+    "excess_risk": "excess risk R(W) − R_min",
+    "squared_distance": "squared distance of the regressor to the optimum, ‖π − w*‖²",
+    "gradient_norm": "norm of the gradient over all weights, ‖∇R(W)‖",
+    "sharpness": "sharpness, the largest eigenvalue of the Hessian of the risk",
+    "test_risk": "risk on samples that training does not see",
+    "distance": "distance of the weights to those of gradient flow at equal time, ‖W − W_GF‖",
+    "records": "number of records along the path; what follows them is padding",
+    "steps": "number of steps made",
+    "steps_asked": "number of steps asked for, −1 for a run to its limit",
+    "rejected_steps": "number of steps that the step control rejected",
+    "end_time": "time at the end of the run, for gradient descent η·k after k steps",
+    "distance_to_flow": "distance of the weights at the end to those at the end of gradient flow",
+    "distance_at_common_time": "distance of the weights to those of gradient flow, at the last time that both reached",
+    "distance_time": "last time that both the run and gradient flow reached, at which their distance is taken",
+    "crossing_time": "time at which the sharpness first reaches 2/η, NaN if it never does",
+    "held_within": "part of 2/η within which a model of descent holds the sharpness there, NaN where it does not",
+    "solver": "name of the solver",
+    "gradients": "number of evaluations of the gradient, NaN where it was not counted",
+    "products": "number of Hessian-vector products, or rows of the Jacobian of the outputs",
+    "loosened": "largest factor by which the tolerance was loosened, as the gradient jumps",
+    "minimal_risk": "least risk of all linear regressors",
+    "largest_eigenvalue": "largest eigenvalue of the empirical covariance, Λ",
+    "smallest_eigenvalue": "smallest eigenvalue of the empirical covariance, λ",
+    "optimum_norm": "norm of the optimal regressor, ‖w*‖",
+    "sharpness_lower_bound": "lower bound on the least sharpness of all minimizers (Theorem 2)",
+    "sharpness_upper_bound": "upper bound on the least sharpness of all minimizers (Theorem 2)",
+    "critical_learning_rate_lower": "largest learning rate known to reach the minimum",
+    "critical_learning_rate_upper": "smallest learning rate known to miss the minimum",
+}
+_PLACES = {"initial_": "at initialization", "final_": "at the end of the run"}
+
+
+def attributes(name: str, label: Label | None = None) -> dict[str, Any]:
+    """Return `long_name` and `units` of the variable `name`, which may begin with initial_ or final_.
+
+    A probe's come from its `label`, with the symbol that figures use, and whether their axis is to be logarithmic.
+    """
+    if label is not None:
+        place = next((f", {place}" for prefix, place in _PLACES.items() if name.startswith(prefix)), "")
+        said = {"long_name": label.meaning + place, "units": label.unit, "symbol": label.symbol}
+        return said | {"logarithmic": int(label.logarithmic)}
+    if name == "outcome":
+        # As the CF conventions want codes and their names.
+        names = {NOT_ASKED: "NOT_ASKED"} | {int(outcome): outcome.name for outcome in Outcome}
+        flags = {"flag_values": np.array(list(names), np.int64), "flag_meanings": " ".join(names.values())}
+        return {"long_name": "how the run ended", "units": "1", **flags}
+    for prefix, place in _PLACES.items():
+        if name.startswith(prefix):
+            return {"long_name": f"{_long_name(name.removeprefix(prefix))}, {place}", "units": "1"}
+    return {"long_name": _long_name(name), "units": "1"}
+
+
+def _long_name(name: str) -> str:
+    return _LONG_NAMES.get(name, name.replace("_", " "))
+
+
+def faults_of_trajectories(dataset: "xarray.Dataset") -> Iterator[str]:
+    """Yield in words what speaks against a data set being one of trajectories that flowsim wrote."""
+    yield from _faults_of_runs(dataset)
+    yield from _faults_of_numbers(dataset, (RUN, RECORD), ("time", *MEASURES))
+    yield from _faults_of_numbers(dataset, (RUN,), ("records", "outcome", "steps", "end_time"))
+    yield from _faults_of_numbers(dataset, (RUN,), ("distance_to_flow", "distance_time"))
+    records, most = dataset["records"].values, dataset.sizes[RECORD]
+    if np.any((records < 1) | (records > most) | (records != np.round(records))):
+        yield f"records is {records.tolist()} where each run has from 1 to {most}"
+    yield from _faults_of_outcomes(dataset["outcome"].values, {int(outcome) for outcome in Outcome})
+    for name in (*BOUNDS, CRITICAL):
+        if name in dataset.attrs and not _is_positive(dataset.attrs[name]):
+            yield f"{name} is {dataset.attrs[name]!r}, which is no positive number"
+
+
+def faults_of_sweep(dataset: "xarray.Dataset") -> Iterator[str]:
+    """Yield in words what speaks against a data set being one of a sweep that flowsim wrote."""
+    yield from _faults_of_runs(dataset)
+    if "initial_risk" not in dataset or "repetition" not in dataset["initial_risk"].dims:
+        yield "there is no initial_risk over repetitions"
+    yield from _faults_of_numbers(dataset, (*map(str, dataset["initial_risk"].dims), RUN), ("outcome", "final_risk"))
+    yield from _faults_of_outcomes(dataset["outcome"].values, {NOT_ASKED, *(int(outcome) for outcome in Outcome)})
+    try:
+        failures = json.loads(dataset.attrs.get("failures", "[]"))
+    except (TypeError, ValueError, RecursionError):
+        failures = None
+    if not isinstance(failures, list) or not all(isinstance(cell, dict) for cell in failures):
+        yield "failures is no list of cells"
+
+
+def _faults_of_runs(dataset: "xarray.Dataset") -> Iterator[str]:
+    if not dataset.sizes.get(RUN):
+        yield "there are no runs"
+    for name in (DYNAMICS, LEARNING_RATE):
+        if name not in dataset.variables or dataset[name].dims != (RUN,):
+            yield f"there is no {name} of each run"
+    for name in dataset[DYNAMICS].values:
+        if not isinstance(name, str) or not name.isprintable():
+            yield f"a dynamics is called {name!r}"
+    rates = dataset[LEARNING_RATE].values
+    if rates.dtype.kind not in "iuf" or not np.all(np.isnan(rates) | ((rates > 0) & np.isfinite(rates))):
+        yield f"learning_rate is {rates.tolist()} where each is a positive number, or NaN for a flow"
+    if THRESHOLD in dataset.variables:
+        yield from _faults_of_numbers(dataset, (RUN,), (THRESHOLD,))
+        if CURVATURE not in dataset.variables or dataset[CURVATURE].dims != (RUN,):
+            yield f"there is no {CURVATURE} of each run"
+
+
+def _faults_of_numbers(dataset: "xarray.Dataset", dims: tuple[str, ...], names: tuple[str, ...]) -> Iterator[str]:
+    for name in names:
+        if name not in dataset.variables:
+            yield f"there is no {name}"
+        found = dataset[name]
+        if set(found.dims) != set(dims) or found.dtype.kind not in "iuf":
+            yield f"{name} is {found.dtype} over {found.dims} where it is numbers over {dims}"
+        if not found.size:
+            yield f"{name} is empty"
+
+
+def _faults_of_outcomes(codes: np.ndarray, known: set[int]) -> Iterator[str]:
+    if codes.dtype.kind != "i" or not set(codes.ravel().tolist()) <= known:
+        yield f"outcome is {codes.ravel().tolist()}, where {sorted(known)} have a meaning"
+
+
+def _is_positive(value: Any) -> bool:
+    return np.ndim(value) == 0 and np.asarray(value).dtype.kind in "iuf" and 0 < float(value) < np.inf
