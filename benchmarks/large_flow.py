@@ -16,7 +16,7 @@ from console import options, start, table
 import flowsim
 from flowsim.data import gaussian_teacher
 from flowsim.dynamics import driver
-from flowsim.dynamics.driver import Request
+from flowsim.dynamics.loop import Request
 from flowsim.dynamics.records import instruments
 from flowsim.dynamics.schedule import AtTimes
 from flowsim.dynamics.stopping import stopping_for

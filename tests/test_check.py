@@ -14,7 +14,7 @@ from flowsim.cli.outlook import outlook
 from flowsim.cli.pace import Pace, measure_pace
 from flowsim.dynamics import GradientFlow
 from flowsim.scenarios import build, parse_overrides, read_scenario, theory_cells
-from flowsim.solvers.memory import memory_of
+from flowsim.solvers.solver import memory_of
 from flowsim.sweeps import BlockStore
 
 SMALL = """
@@ -83,7 +83,7 @@ def nothing_runs(monkeypatch):
     def refuse(*_, **__):
         raise AssertionError("a run was begun")
 
-    for place in ("comparison.comparison.integrate", "comparison.comparison.descend", "sweeps.compute.descend_lanes"):
+    for place in ("comparison.comparison.integrate", "comparison.comparison.descend", "sweeps.compute.descend_batch"):
         monkeypatch.setattr(f"flowsim.{place}", refuse)
 
 

@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 
 from ..networks import split
-from ..solvers.memory import memory_of
+from ..solvers.solver import memory_of
 from .ahead import RECORDS_ALONE, Ahead
 
 # Copies of the weights, in the highest precision there is, that the look at second derivatives takes beyond so many:

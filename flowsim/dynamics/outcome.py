@@ -5,8 +5,8 @@ import enum
 import jax.numpy as jnp
 from jaxtyping import Array
 
-# The code of a run of small gradient that does not go on before second derivatives have been looked at.
-ASKS = -1
+# The code of a run of small gradient whose outcome second derivatives have to decide before it goes on.
+UNDECIDED = -1
 
 
 class Outcome(enum.IntEnum):

@@ -14,14 +14,11 @@ from ..dynamics.descent import check_learning_rate
 from ..dynamics.dynamics import DYNAMICS
 from ..dynamics.flow import FlowState
 from ..solvers import LowRankExtrapolation, ProposedSteps
+from ..solvers.choice import tolerances
 from ..solvers.field import GradientField, constant, norm
-from ..solvers.stepper import Stepper, tolerances
+from ..solvers.stepper import Stepper
 from .descent_model import MODELS, DescentModel
 from .edge_field import EdgeField, EdgePoint
-
-# The direction turns towards the eigenvector by itself.
-_TOLERANCE_OF_DIRECTION = 1e-4
-_RTOL = 1e-4
 
 
 @MODELS.register("edge")
@@ -57,7 +54,7 @@ class EdgeFlow(DescentModel):
             check_learning_rate(self.learning_rate, dtype)
         if self.order not in (1, 2):
             raise ValueError(f"order must be 1 or 2, got {self.order!r}: the edge flow is known up to order two in η")
-        relative, absolute = tolerances(_RTOL if self.rtol is None else self.rtol, self.atol, None, dtype)
+        relative, absolute = tolerances(1e-4 if self.rtol is None else self.rtol, self.atol, None, dtype)
         return replace(self, learning_rate=constant(self.learning_rate, dtype), rtol=relative, atol=absolute)
 
     def first_point(self, field: GradientField, weights: PyTree) -> EdgePoint:
@@ -69,7 +66,8 @@ class EdgeFlow(DescentModel):
         eta = jnp.asarray(self.learning_rate)
         gradient = jax.grad(field.objective)(weights)
         start = jax.tree.map(lambda leaf: leaf[None], vectors.scattered_like(weights, 0))
-        rtol = max(_TOLERANCE_OF_DIRECTION, float(jnp.finfo(eta.dtype).eps) ** 0.5)
+        # The direction turns towards the eigenvector by itself.
+        rtol = max(1e-4, float(jnp.finfo(eta.dtype).eps) ** 0.5)
         top = eigenpairs_lanczos(hessian_product(field.objective, weights), start, rtol=rtol).pair(0)
         tilt = vectors.inner_product(top.vector, gradient)
         swings = eta * top.value > 1
@@ -95,9 +93,9 @@ class EdgeFlow(DescentModel):
         return point.centre
 
     def passes(self, evaluations: Int[Array, ""], steps: Int[Array, ""]) -> tuple[Int[Array, ""], Int[Array, ""]]:
-        """Return two gradients for each evaluation, for order two as many products; for each verdict one of both."""
-        verdicts = steps + 1
-        return 2 * evaluations + verdicts, 2 * evaluations * (self.order - 1) + verdicts
+        """Return two gradients for each evaluation, for order two as many products, and one of both for each check."""
+        checks = steps + 1
+        return 2 * evaluations + checks, 2 * evaluations * (self.order - 1) + checks
 
     def observe(self, field: GradientField, state: FlowState) -> tuple[Float[Array, ""], Float[Array, ""]]:
         """Return the objective at the centre, and the root mean square norm of the gradient over an oscillation."""

@@ -18,7 +18,7 @@ from ..kinds import Named, Section, refusal, too_large, within
 from ..kinds.values import MOST_NUMBERS, Count, CountOrZero
 from ..networks import NetworkRecipe
 from ..solvers import SOLVERS
-from ..solvers.stepper import usable_solver
+from ..solvers.choice import usable_solver
 from .optimizer import Optimizer, gradient_descent
 from .values import Conditions, Counts, LearningRates, Positives, StepLimit, Subject, Subjects, Time
 

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from threadpoolctl import threadpool_limits
 
-from ..batch import descend_lanes
+from ..batch import descend_batch
 from ..dynamics import Descent, Outcome, as_descent, descend, integrate, objective_floor
 from ..networks import stacked, unstacked, weight_dtype
 from ..results.quantities import MEASURES
@@ -183,7 +183,7 @@ class _Work:
         if self._ends_alone(lanes):
             return [self._descended_alone(lane) for lane in lanes]
         asked = [self.block.descents[column] for _, column in lanes]
-        run = descend_lanes(
+        run = descend_batch(
             stacked([self.networks[row] for row, _ in lanes]),
             self.problem,
             learning_rates=np.array([descent.learning_rate for descent in asked]),

@@ -6,7 +6,7 @@ from typing import Any
 import equinox as eqx
 import numpy as np
 
-from ..batch import descend_lanes
+from ..batch import descend_batch
 from ..dynamics import Outcome, Stopping
 from ..networks import stacked, unstacked
 from ..problems import Problem
@@ -24,7 +24,7 @@ def brackets(
     together, count = stacked(networks), len(networks)
 
     def reaches(rates: np.ndarray) -> np.ndarray:
-        run = descend_lanes(together, problem, learning_rates=rates, steps=asked["steps"])
+        run = descend_batch(together, problem, learning_rates=rates, steps=asked["steps"])
         excess = [measured(end, problem, stopping)["excess_risk"] for end in unstacked(run.networks, count)]
         return (np.asarray(run.outcomes) != Outcome.DIVERGED) & (np.array(excess) <= asked["excess_risk"])
 

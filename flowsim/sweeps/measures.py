@@ -5,7 +5,7 @@ import jax
 import jax.numpy as jnp
 
 from ..curvature import sharpness
-from ..dynamics import Stopping, first_verdict, settled_verdict, stopping_for
+from ..dynamics import Stopping, outcome_by_curvature, outcome_by_gradient, stopping_for
 from ..networks import split, weight_dtype
 from ..networks.norms import norm
 from ..probes import Moment, Probe, columns_of
@@ -31,7 +31,7 @@ def _measured(network: eqx.Module, problem: Problem, stopping: Stopping) -> dict
         "excess_risk": problem.excess_risk(network),
         "squared_distance": problem.squared_distance(network),
         "gradient_norm": gradient_norm,
-        "verdict": first_verdict(stopping, network, problem, objective, gradient_norm),
+        "verdict": outcome_by_gradient(stopping, network, problem, objective, gradient_norm),
     }
 
 
@@ -40,7 +40,7 @@ def arrival(
 ) -> int:
     """Return the outcome that `stopping` sees at the end of a run from `start`, given the first `verdict` there."""
     criterion = stopping_for(stopping, problem, weight_dtype(network))
-    return int(settled_verdict(criterion, start, network, problem, verdict))
+    return int(outcome_by_curvature(criterion, start, network, problem, verdict))
 
 
 @compiled
