@@ -253,15 +253,15 @@ def _falls_nearby(field: GradientField, end: _End, origin: PyTree, lowest: Float
     return jnp.any(jax.lax.map(lower, places))
 
 
-def falls_for_ever(field: GradientField, weights: PyTree, way: PyTree) -> Bool[Array, ""]:
+def falls_for_ever(field: GradientField, weights: PyTree, step: PyTree) -> Bool[Array, ""]:
     """Tell whether the risk falls for ever as the weights grow, and there is no minimizer where it could end.
 
     It does where the loss is known to fall for ever as the predictions of these weights grow, and they do grow with the
     weights: such a risk comes as close as one likes to an infimum that no prediction has. Where nothing is known of the
-    loss, it is taken to do so if it still falls at eight times the step `way` at whose end a minimum should be.
+    loss, it is taken to do so if it still falls at eight times the `step` at whose end a minimum should be.
     """
     growth = jax.tree.map(lambda weight: weight / 16, weights)  # (1 + 8/16)^L times the prediction, L layers deep
-    steps = jax.tree.map(lambda *pair: jnp.stack(pair), growth, way)
+    steps = jax.tree.map(lambda *pair: jnp.stack(pair), growth, step)
     grown, gone = jax.lax.map(partial(_falls_on, field, weights), steps)  # so the gradient is compiled once
     return gone | (grown & field.problem.falls_for_ever(field.network(weights))) | is_lost_to_rounding(field, weights)
 

@@ -77,7 +77,7 @@ _AS_ASKED = (
 )
 _MEANINGS = {
     Outcome.RUNNING: "the run has not ended",
-    Outcome.CONVERGED: "the gradient norm and the way that is left fell to their tolerances, at a minimum",
+    Outcome.CONVERGED: "the gradient norm and the distance to the minimizer fell to their tolerances, at a minimum",
     Outcome.RISK_REACHED: "the risk, or the excess risk, fell to its tolerance",
     Outcome.FIXED_POINT: "a step no longer changes any weight in floating point",
     Outcome.STATIONARY: "the gradient vanishes at a point that is not known to be a minimum, such as a saddle or the "

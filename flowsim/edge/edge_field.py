@@ -40,8 +40,8 @@ class EdgeCurvature(eqx.Module):
         x' ≈ −(A + ½ηA²) x − r² ∇S ln r,    u' ≈ −(h − A)₊ u / (ηh − 1),    (ln r)' ≈ ⟨∇S, x⟩ / (ηh − 1) − ϱ ln r,
 
     with ½ηA² in an edge flow of order two alone, and ϱ the renewal of the oscillation. Oscillation and sharpness drive
-    each other: without the terms in ∇S steps would have to resolve the swings of period 2π/√(2α) about the edge, where
-    α is the rate at which the gradient flow sharpens.
+    each other: without the terms in ∇S steps would have to resolve the oscillations of period 2π/√(2α) about the edge,
+    where α is the rate at which the gradient flow sharpens.
     """
 
     low_rank: GaussNewton
@@ -161,8 +161,8 @@ class EdgeField(eqx.Module):
         moved = vectors.scaled(-jnp.ones_like(eta), sides.gradient)
         if self.order > 1:
             along = vectors.scaled(sides.amplitude * growth / eta, sides.direction)
-            swing = jax.tree.map(jnp.add, along, vectors.scaled(sides.amplitude, turn))
-            second = sides.second_difference(swing)
+            velocity = jax.tree.map(jnp.add, along, vectors.scaled(sides.amplitude, turn))
+            second = sides.second_difference(velocity)
             moved = jax.tree.map(lambda a, b: a + eta / 4 * _kept(eta, second, sides.gradient) * b, moved, second)
         renewal = self.renewal(point, sides.curvature * norm(sides.gradient))
         return EdgePoint(moved, turn, (growth + renewal) / eta)
@@ -228,10 +228,10 @@ class _Sides(eqx.Module):
         image = jax.tree.map(lambda pair: (pair[0] - pair[1]) / (2 * apart), slopes)
         return cls(direction, amplitude, mean, image, vectors.inner_product(direction, image), product)
 
-    def second_difference(self, swing: PyTree) -> PyTree:
-        """Return H₊(v' − ḡ) − H₋(v' + ḡ), where `swing` is v'."""
+    def second_difference(self, velocity: PyTree) -> PyTree:
+        """Return H₊(v' − ḡ) − H₋(v' + ḡ), where `velocity` is v'."""
         assert self.product is not None
-        ways = jax.tree.map(lambda v, g: jnp.stack([v - g, -v - g]), swing, self.gradient)
+        ways = jax.tree.map(lambda v, g: jnp.stack([v - g, -v - g]), velocity, self.gradient)
         return jax.tree.map(lambda pair: pair[0] + pair[1], self.product(ways))
 
 

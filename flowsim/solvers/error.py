@@ -101,7 +101,7 @@ class Smoothness(eqx.Module):
         self,
         size: Float[Array, ""],
         length: Float[Array, ""],
-        way: Float[Array, ""],
+        distance: Float[Array, ""],
         kept: Bool[Array, ""],
         rtol: Float[Array, ""],
         *,
@@ -109,12 +109,12 @@ class Smoothness(eqx.Module):
     ) -> "Smoothness":
         """Return what is known after an attempt with an error of a `size` in units of the tolerance.
 
-        `way` is how far the step goes, relative to the weights. Where that is less than the tolerance, near a limit,
-        rounding may make up what is taken for its error.
+        `distance` is how far the step goes, relative to the weights. Where that is less than the tolerance, near a
+        limit, rounding may make up what is taken for its error.
         """
-        again = (way > rtol) & (self.length > length) & jnp.isfinite(size) & jnp.isfinite(self.size)
+        again = (distance > rtol) & (self.length > length) & jnp.isfinite(size) & jnp.isfinite(self.size)
         fall, shortening = self.size / size, self.length / length
-        slow, rough = again & (fall < shortening**self.lowest_order), (way > rtol) & rough
+        slow, rough = again & (fall < shortening**self.lowest_order), (distance > rtol) & rough
         sign = slow | rough
         weight = jnp.where(slow, jnp.where(rough, 1, self.slow_counts), jnp.where(rough, self.rough_counts, 0))
         signs = jnp.where(kept, self.kept, 1) * self.signs + weight

@@ -36,11 +36,11 @@ class LowRankExtrapolation(ProposingSolver):
 
     For a step of length h, row j of the extrapolation table takes j substeps y ← y + (h/j)(I + (h/j)A)⁻¹ f(y). A = GᵀG
     is the `GaussNewton` matrix `curvature(y0)`, frozen, or in very stiff steps `curvature(y)` of each substep. Its rank
-    is small, so a substep costs one evaluation of f and a system of that size. Polynomial extrapolation to h/j → 0
-    over rows 1, …, k gives order k with *any* A (a W-method); with A near −∂f/∂y in the stiff directions, accuracy
-    alone limits the step, not stability. Rows are added until the difference of the last two columns is below the
-    tolerance, and below a tenth of the way of the step, so easy steps stay cheap, and the next step is as long as makes
-    work per time least (Deuflhard 1985; Hairer and Wanner 1996, section IV.9).
+    is small, so a substep costs one evaluation of f and a system of that size. Polynomial extrapolation to h/j → 0 over
+    rows 1, …, k gives order k with *any* A (a W-method); with A near −∂f/∂y in the stiff directions, accuracy alone
+    limits the step, not stability. Rows are added until the difference of the last two columns is below the tolerance,
+    and below a tenth of the increment of the step, so easy steps stay cheap, and the next step is as long as makes work
+    per time least (Deuflhard 1985; Hairer and Wanner 1996, section IV.9).
 
     In bent valleys with large residuals what A leaves out of the Hessian H = −∂f/∂y would keep steps below some
     10/‖H − A‖. It is `followed` in so many directions, those in which it curves most, and added to A where it curves
@@ -244,8 +244,8 @@ def _extrapolate(
 
     def add_row(table: _Table) -> _Table:
         rows = table.rows + 1
-        way, passes = row(rows)
-        ends = jax.tree.map(lambda buffer, end: buffer.at[rows - 1].set(end), table.ends, way)
+        end, passes = row(rows)
+        ends = jax.tree.map(lambda buffer, new: buffer.at[rows - 1].set(new), table.ends, end)
         increment = _combination(weights[rows], ends)
         difference = _combination(differences[rows], ends)
         error = scaled_norm(difference, y0, jax.tree.map(jnp.add, y0, increment), rtol, atol)

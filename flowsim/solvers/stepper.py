@@ -105,9 +105,9 @@ class Stepper(eqx.Module):
         back, smoothness = state.solver, state.smoothness
         if self._proposing is not None:
             back = self._proposing.after_rejection(state.solver, solver)
-            way = norm(jax.tree.map(jnp.subtract, candidate, point)) / norm(point)
+            distance = norm(jax.tree.map(jnp.subtract, candidate, point)) / norm(point)
             rtol, steady = jnp.asarray(self._proposing.rtol), self._proposing.steady_order(state.solver)
-            after = smoothness.after(error.size, length, way, jnp.asarray(kept), rtol, rough=error.rough)
+            after = smoothness.after(error.size, length, distance, jnp.asarray(kept), rtol, rough=error.rough)
             smoothness = jax.tree.map(lambda new, old: jnp.where(steady, new, old), after, smoothness)
         solver, candidate = jax.tree.map(lambda new, old: jnp.where(kept, new, old), (solver, candidate), (back, point))
         okay = (~kept | (solved == diffrax.RESULTS.successful)) & (controlled == diffrax.RESULTS.successful)
