@@ -26,7 +26,7 @@ SOLVERS: Registry[type[diffrax.AbstractAdaptiveSolver]] = Registry(
     expected="a diffrax.AbstractAdaptiveSolver with all of its methods",
 )
 
-
+# Diffrax's own solvers with adaptive steps: Euler has no error estimate, KenCarp and Sil3 want a split field.
 for _solver in (
     diffrax.Tsit5,
     diffrax.Dopri5,
@@ -219,8 +219,8 @@ class ProposedSteps(diffrax.AbstractAdaptiveStepSizeController):
 def memory_of(solver: diffrax.AbstractSolver, weights: int, *, beside_stages: int = 4) -> int | None:
     """Return about how many arrays of the size of so many weights a step keeps; `None` where nobody knows.
 
-    A Runge–Kutta method of Diffrax keeps its stages and `beside_stages` arrays more, an implicit one a
-    matrix over all weights besides.
+    A Runge–Kutta method of Diffrax keeps its stages and `beside_stages` arrays more, an implicit one a matrix over all
+    weights besides.
     """
     if isinstance(solver, ProposingSolver):
         return solver.memory()
