@@ -16,7 +16,7 @@ from console import begin, table
 from timing import once
 
 import flowsim
-from flowsim.batch import descend_lanes
+from flowsim.batch import descend_batch
 from flowsim.networks import cast, split
 
 _RATE = 1e-4  # small, so that no lane ends before its last step
@@ -75,7 +75,7 @@ def _row(figure: Figure, *, quick: bool) -> list[object]:
 
 def _ours(figure: Figure, dtype: type, steps: int) -> Callable[[], eqx.Module]:
     networks, rates = figure.networks(dtype), np.full(figure.lanes, _RATE)
-    return lambda: descend_lanes(networks, figure.case.problem, learning_rates=rates, steps=steps)
+    return lambda: descend_batch(networks, figure.case.problem, learning_rates=rates, steps=steps)
 
 
 class Plain:

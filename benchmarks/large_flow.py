@@ -15,8 +15,8 @@ from console import options, start, table
 
 import flowsim
 from flowsim.data import gaussian_teacher
-from flowsim.dynamics import driver
-from flowsim.dynamics.driver import Request
+from flowsim.dynamics import loop
+from flowsim.dynamics.loop import Request
 from flowsim.dynamics.records import instruments
 from flowsim.dynamics.schedule import AtTimes
 from flowsim.dynamics.stopping import stopping_for
@@ -65,13 +65,13 @@ def planned(kind: type | None, precision: str) -> float:
         t1=np.asarray(np.inf, network.stacks[0].dtype),
         max_steps=np.asarray(1_000_000),
     )
-    state = eqx.filter_eval_shape(driver._started, request)
+    state = eqx.filter_eval_shape(loop._started, request)
     moving, fixed = eqx.partition(state, lambda leaf: isinstance(leaf, jax.ShapeDtypeStruct))
     arrays, rest = eqx.partition(request, eqx.is_array)
 
-    def further(state: driver.RunState, arrays: Request, steps: jax.Array) -> driver.RunState:
+    def further(state: loop.RunState, arrays: Request, steps: jax.Array) -> loop.RunState:
         # As compiled in a run; the look at second derivatives is a program of its own.
-        advanced = driver._advance.__wrapped__(eqx.combine(arrays, rest), eqx.combine(state, fixed), steps)
+        advanced = loop.advance.__wrapped__(eqx.combine(arrays, rest), eqx.combine(state, fixed), steps)
         return eqx.filter(advanced, eqx.is_array)
 
     memory = jax.jit(further, donate_argnums=0).lower(moving, arrays, jnp.array(1)).compile().memory_analysis()

@@ -9,13 +9,12 @@ from jax.flatten_util import ravel_pytree
 
 import flowsim
 from flowsim import GradientDescent, Outcome, Stopping
-from flowsim.batch import descend_lanes
-from flowsim.batch.activations import WITH_SLOPE
+from flowsim.batch import descend_batch
 from flowsim.batch.automatic import AutomaticKernel
 from flowsim.batch.deep_linear import DeepLinearKernel
-from flowsim.batch.layout import sum_over_samples
-from flowsim.batch.perceptron import PerceptronKernel
-from flowsim.batch.registry import kernel_for, register
+from flowsim.batch.descent import kernel_for
+from flowsim.batch.kernel import register, sum_over_samples
+from flowsim.batch.perceptron import WITH_SLOPE, PerceptronKernel
 from flowsim.data import gaussian_teacher
 from flowsim.dynamics import objective_floor
 
@@ -67,21 +66,21 @@ EVERY = {
 }
 
 
-def start(build, lanes, dtype=None):
-    return jax.vmap(lambda key: build(key, dtype))(jax.random.split(jax.random.key(3), lanes))
+def start(build, size, dtype=None):
+    return jax.vmap(lambda key: build(key, dtype))(jax.random.split(jax.random.key(3), size))
 
 
-def lane(networks, index):
+def member(networks, index):
     return jax.tree.map(lambda leaf: leaf[index] if eqx.is_array(leaf) else leaf, networks)
 
 
 def flat(networks, index=...):
-    return np.asarray(ravel_pytree(eqx.filter(lane(networks, index), eqx.is_array))[0])
+    return np.asarray(ravel_pytree(eqx.filter(member(networks, index), eqx.is_array))[0])
 
 
 def alone(networks, problem, index, rate, steps):
     return flowsim.descend(
-        lane(networks, index), problem, learning_rate=rate, steps=steps, stopping=NEVER, record_steps=[0]
+        member(networks, index), problem, learning_rate=rate, steps=steps, stopping=NEVER, record_steps=[0]
     )
 
 
@@ -89,11 +88,11 @@ ONE_OF_EACH_FORM = ["linear", "gelu"]
 
 
 @pytest.mark.parametrize("name", [name if name in ONE_OF_EACH_FORM else slow(name) for name in EVERY])
-def test_each_lane_is_the_descent_from_its_network(name):
+def test_each_run_is_the_descent_from_its_network(name):
     build, problem, kernel = EVERY[name]
     networks, rates = start(build, 3), [0.01, 0.02, 0.04]
-    assert isinstance(kernel_for(lane(networks, 0), problem, GradientDescent(0.1)), kernel)
-    ends = descend_lanes(networks, problem, learning_rates=rates, steps=300)
+    assert isinstance(kernel_for(member(networks, 0), problem, GradientDescent(0.1)), kernel)
+    ends = descend_batch(networks, problem, learning_rates=rates, steps=300)
     np.testing.assert_array_equal(ends.steps, 300)
     np.testing.assert_array_equal(ends.outcomes, Outcome.STEP_LIMIT)
     for index, rate in enumerate(rates):
@@ -121,8 +120,8 @@ def test_a_subclass_and_another_loss_are_left_to_automatic_differentiation():
     assert isinstance(
         kernel_for(one, flowsim.EmpiricalRisk(*DATA, mean_absolute), GradientDescent(0.1)), AutomaticKernel
     )
-    ends = descend_lanes(lane(shifted, None), RISK, learning_rates=[0.02], steps=50)
-    np.testing.assert_allclose(flat(ends.networks, 0), flat(alone(lane(shifted, None), RISK, 0, 0.02, 50).network))
+    ends = descend_batch(member(shifted, None), RISK, learning_rates=[0.02], steps=50)
+    np.testing.assert_allclose(flat(ends.networks, 0), flat(alone(member(shifted, None), RISK, 0, 0.02, 50).network))
 
 
 def test_a_kernel_registered_for_a_pair_of_ones_own_is_found():
@@ -143,10 +142,10 @@ def test_a_kernel_registered_for_a_pair_of_ones_own_is_found():
 
 
 @pytest.mark.parametrize(("build", "rate"), [(linear, 8.0), slow(gelu, 3.0), slow(biased, 2.0)])
-def test_diverging_lanes_end_at_the_same_step_as_alone(build, rate):
+def test_diverging_runs_end_at_the_same_step_as_alone(build, rate):
     problem = REGRESSION if build is linear else RISK
     networks, rates = start(build, 3), [rate, 0.02, rate / 4]
-    ends = descend_lanes(networks, problem, learning_rates=rates, steps=40)
+    ends = descend_batch(networks, problem, learning_rates=rates, steps=40)
     for index, rate in enumerate(rates):
         end = alone(networks, problem, index, rate, 40)
         assert (ends.outcomes[index], ends.steps[index]) == (int(end.outcome), int(end.steps))
@@ -154,22 +153,22 @@ def test_diverging_lanes_end_at_the_same_step_as_alone(build, rate):
 
 
 @pytest.mark.parametrize(("build", "problem"), [(linear, REGRESSION), slow(gelu, RISK), slow(biased, RISK)])
-def test_lanes_stop_at_the_risk_at_which_each_stops_alone(build, problem):
+def test_runs_stop_at_the_risk_at_which_each_stops_alone(build, problem):
     networks, rates = start(build, 3), [0.01, 0.02, 0.04]
     risk = float(np.mean([problem(alone(networks, problem, 1, rate, 150).network) for rate in rates]))
     stopping = flowsim.Stopping(gradient_norm=None, risk=risk)
-    floor = objective_floor(stopping, problem, lane(networks, 0))
-    ends = descend_lanes(networks, problem, learning_rates=rates, steps=200, floors=floor)
+    floor = objective_floor(stopping, problem, member(networks, 0))
+    ends = descend_batch(networks, problem, learning_rates=rates, steps=200, floors=floor)
     assert Outcome.RISK_REACHED in ends.outcomes
     for index, rate in enumerate(rates):
-        end = flowsim.descend(lane(networks, index), problem, learning_rate=rate, steps=200, stopping=stopping)
+        end = flowsim.descend(member(networks, index), problem, learning_rate=rate, steps=200, stopping=stopping)
         assert (ends.outcomes[index], ends.steps[index]) == (int(end.outcome), int(end.steps))
 
 
 @pytest.mark.slow
-def test_lanes_at_a_fixed_point_leave_with_the_state_of_the_last_step():
+def test_runs_at_a_fixed_point_leave_with_the_state_of_the_last_step():
     networks, rates = start(residual, 4), [0.02, 0.03, 0.04, 0.05]
-    ends = descend_lanes(networks, REGRESSION, learning_rates=rates, steps=20_000)
+    ends = descend_batch(networks, REGRESSION, learning_rates=rates, steps=20_000)
     assert Outcome.FIXED_POINT in ends.outcomes
     for index, rate in enumerate(rates):
         end = alone(networks, REGRESSION, index, rate, 20_000)
@@ -180,13 +179,13 @@ def test_lanes_at_a_fixed_point_leave_with_the_state_of_the_last_step():
 
 @pytest.mark.parametrize("dtype", [slow(jnp.float32), jnp.float64])
 @pytest.mark.parametrize("name", ["linear", slow("gelu"), slow("several outputs"), slow("biases")])
-def test_a_lane_is_the_same_to_the_last_bit_in_every_batch(name, dtype):
+def test_a_run_is_the_same_to_the_last_bit_in_every_batch(name, dtype):
     build, problem, _ = EVERY[name]
     networks, rates = start(build, 200, dtype), np.geomspace(0.01, 3, 200)
-    whole = descend_lanes(networks, problem, learning_rates=rates, steps=700)
+    whole = descend_batch(networks, problem, learning_rates=rates, steps=700)
     order = np.random.default_rng(0).permutation(200)
     for chosen in (np.array([3]), np.array([199]), order[:7], order[:50], order):
-        part = descend_lanes(lane(networks, chosen), problem, learning_rates=rates[chosen], steps=700)
+        part = descend_batch(member(networks, chosen), problem, learning_rates=rates[chosen], steps=700)
         np.testing.assert_array_equal(part.outcomes, whole.outcomes[chosen])
         np.testing.assert_array_equal(part.steps, whole.steps[chosen])
         for mine, theirs in zip(jax.tree.leaves(part.networks), jax.tree.leaves(whole.networks), strict=True):
@@ -194,32 +193,32 @@ def test_a_lane_is_the_same_to_the_last_bit_in_every_batch(name, dtype):
             np.testing.assert_array_equal(mine, theirs[chosen])
 
 
-def test_lanes_with_different_numbers_of_steps_are_sorted_back():
+def test_runs_with_different_numbers_of_steps_are_sorted_back():
     steps = np.random.default_rng(1).integers(1, 900, size=90)
     networks, rates = start(linear, 90), np.full(90, 1e-3)
-    ends = descend_lanes(networks, REGRESSION, learning_rates=rates, steps=steps)
+    ends = descend_batch(networks, REGRESSION, learning_rates=rates, steps=steps)
     np.testing.assert_array_equal(ends.steps, steps)
     for index in (0, 31, 89):
-        same = descend_lanes(
-            lane(networks, np.array([index])), REGRESSION, learning_rates=[1e-3], steps=int(steps[index])
+        same = descend_batch(
+            member(networks, np.array([index])), REGRESSION, learning_rates=[1e-3], steps=int(steps[index])
         )
         np.testing.assert_array_equal(flat(same.networks, 0), flat(ends.networks, index))
 
 
 @pytest.mark.slow
 def test_a_cycle_of_rounding_is_cut_short_without_changing_its_end(monkeypatch):
-    """Lanes that come back to where they were, to the bit, end as if they had gone on."""
+    """Runs that come back to where they were, to the bit, end as if they had gone on."""
     networks, rates = start(linear, 64, jnp.float32), np.geomspace(0.01, 0.12, 64)
     steps = 6007
-    cut = descend_lanes(networks, REGRESSION, learning_rates=rates, steps=steps)
-    monkeypatch.setattr(flowsim.batch.groups, "_settle", _settle_nothing)
-    full = descend_lanes(networks, REGRESSION, learning_rates=rates, steps=steps)
+    cut = descend_batch(networks, REGRESSION, learning_rates=rates, steps=steps)
+    monkeypatch.setattr(flowsim.batch.descent, "_end_cycles", _end_nothing)
+    full = descend_batch(networks, REGRESSION, learning_rates=rates, steps=steps)
     for mine, theirs in zip(jax.tree.leaves(cut.networks), jax.tree.leaves(full.networks), strict=True):
         np.testing.assert_array_equal(mine, theirs)
 
 
-def _settle_nothing(kernel, lanes):
-    lanes.returned[:] = False
+def _end_nothing(kernel, batch, block):
+    batch.returned[:] = False
 
 
 @pytest.mark.parametrize("activation", WITH_SLOPE)
@@ -242,16 +241,16 @@ def test_sum_over_samples_is_the_sum_of_outer_products(samples):
 def test_arguments_that_cannot_be_right_are_refused_with_what_was_found_and_what_is_expected():
     networks, good = start(linear, 4), {"learning_rates": [0.1] * 4, "steps": 10}
     for change, message in [
-        ({"learning_rates": 0.1}, r"learning_rates has shape \(\): expected \(4,\), one for each lane"),
+        ({"learning_rates": 0.1}, r"learning_rates has shape \(\): expected \(4,\), one for each run"),
         ({"learning_rates": [0.1, 0.1, -0.1, 0.1]}, "learning_rate must be a positive finite number of float64"),
         ({"learning_rates": [0.1, 0.1, np.inf, 0.1]}, "learning_rate must be a positive finite number of float64"),
-        ({"steps": [10] * 3}, r"steps has shape \(3,\): expected \(4,\), one for each lane"),
+        ({"steps": [10] * 3}, r"steps has shape \(3,\): expected \(4,\), one for each run"),
         ({"steps": 2.5}, "steps must be whole numbers from one"),
         ({"steps": [10, 0, 10, 10]}, "steps must be whole numbers from one"),
     ]:
         with pytest.raises(ValueError, match=message):
-            descend_lanes(networks, REGRESSION, **(good | change))
-    with pytest.raises(ValueError, match=r"same leading axis of lanes, got .*: build them by jax.vmap"):
-        descend_lanes(linear(jax.random.key(0)), REGRESSION, **good)
+            descend_batch(networks, REGRESSION, **(good | change))
+    with pytest.raises(ValueError, match=r"same leading batch axis, got .*: build them by jax.vmap"):
+        descend_batch(linear(jax.random.key(0)), REGRESSION, **good)
     with pytest.raises(ValueError, match="make the first and last widths fit"):
-        descend_lanes(networks, OUTPUTS, **good)
+        descend_batch(networks, OUTPUTS, **good)

@@ -14,7 +14,7 @@ from flowsim.cli.estimate import Costs, Pace, estimate, measure_pace
 from flowsim.cli.jobs import read_jobs
 from flowsim.cli.options import parser
 from flowsim.dynamics import GradientFlow
-from flowsim.solvers.memory import memory_of
+from flowsim.solvers.solver import memory_of
 from flowsim.sweeps import BlockStore
 
 SMALL = """
@@ -81,7 +81,7 @@ def nothing_runs(monkeypatch):
 
     for name in ("integrate", "descend"):
         monkeypatch.setattr(importlib.import_module("flowsim.comparison.compare"), name, refuse)
-    monkeypatch.setattr("flowsim.sweeps.compute.descend_lanes", refuse)
+    monkeypatch.setattr("flowsim.sweeps.compute.descend_batch", refuse)
 
 
 def test_a_scenario_that_is_right_is_told_what_it_takes_and_nothing_is_run_or_written(here, nothing_runs, capsys):

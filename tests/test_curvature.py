@@ -24,7 +24,7 @@ from flowsim.curvature import (
     top_eigenpairs,
 )
 from flowsim.dynamics import stopping_for
-from flowsim.dynamics.limit import second_verdict
+from flowsim.dynamics.limit import limit_outcome
 from flowsim.networks import split
 
 slow = partial(pytest.param, marks=pytest.mark.slow)
@@ -276,7 +276,7 @@ def test_a_look_at_second_derivatives_keeps_one_space_after_the_other():
 
     curvatures = jnp.linspace(0.1, 3.0, 50_000)
     stopping = stopping_for(None, problem := Bowl(curvatures), curvatures.dtype)
-    look = jax.jit(lambda start, end: second_verdict(stopping, start, end, problem))
+    look = jax.jit(lambda start, end: limit_outcome(stopping, start, end, problem))
     program = look.lower(curvatures, curvatures**2).compile()
     assert program.memory_analysis().temp_size_in_bytes < 42 * curvatures.nbytes
 

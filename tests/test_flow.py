@@ -138,7 +138,7 @@ def test_a_wrong_number_of_records_is_refused(options, message, mlp, problem):
 def test_a_run_of_a_solver_of_diffrax_goes_on_in_a_second_call(mlp, problem, monkeypatch):
     options = {"solver": diffrax.Tsit5(), "t1": 1.0, "ts": []}
     whole = flowsim.integrate(mlp, problem, **options)
-    monkeypatch.setattr("flowsim.dynamics.driver.steps_per_second", lambda *_, **__: 2)
+    monkeypatch.setattr("flowsim.dynamics.driver.CallLength.first", lambda *_, **__: 2)
     cut = flowsim.integrate(mlp, problem, **options)
     assert int(cut.steps) == int(whole.steps) > 4
     np.testing.assert_array_equal(cut.risk, whole.risk)

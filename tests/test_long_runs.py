@@ -22,7 +22,7 @@ def test_a_run_that_was_interrupted_goes_on_to_the_same_end_bit_for_bit(tmp_path
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr("flowsim.dynamics.interruptible._SECONDS_PER_GRADIENT", 1 / 300)  # some twenty steps per call
+        patch.setattr("flowsim.dynamics.driver.CallLength.first", lambda *_, **__: 20)
         patch.setattr(Checkpoint, "save_if_due", save_and_interrupt)
         with pytest.raises(KeyboardInterrupt):
             flowsim.integrate(mlp, problem, checkpoint=tmp_path / "run", checkpoint_seconds=0.0)

@@ -9,7 +9,7 @@ from jax.flatten_util import ravel_pytree
 
 import flowsim
 from flowsim import SGD, Outcome
-from flowsim.batch import descend_lanes
+from flowsim.batch import descend_batch
 from flowsim.dynamics import Minibatches
 from flowsim.dynamics.checkpoint import Checkpoint
 
@@ -147,7 +147,7 @@ def test_a_run_that_was_interrupted_goes_on_to_the_same_end_bit_for_bit(replacem
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr("flowsim.dynamics.interruptible._SECONDS_PER_GRADIENT", 1 / 33)
+        patch.setattr("flowsim.dynamics.driver.CallLength.first", lambda *_, **__: 33)
         patch.setattr(Checkpoint, "save_if_due", save_and_interrupt)
         with pytest.raises(KeyboardInterrupt):
             flowsim.descend(NETWORK, RISK, checkpoint=tmp_path / "run", **options)
@@ -242,10 +242,10 @@ def test_a_step_costs_one_minibatch_and_all_samples_are_seen_once_an_epoch():
 # -- many at once
 
 
-def test_lanes_of_a_sweep_do_what_descend_does():
+def test_batches_of_a_sweep_do_what_descend_does():
     rates = np.array([0.01, 0.03])
     networks = Linear(jnp.asarray(np.random.default_rng(2).standard_normal((2, 3))))
-    ends = descend_lanes(networks, RISK, learning_rates=rates, steps=37, optimizer=lambda eta: SGD(eta, 6, seed=4))
+    ends = descend_batch(networks, RISK, learning_rates=rates, steps=37, optimizer=lambda eta: SGD(eta, 6, seed=4))
     for lane, eta in enumerate(rates):
         start = Linear(networks.weight[lane])
         alone = flowsim.descend(start, RISK, optimizer=SGD(float(eta), 6, seed=4), steps=37, stopping=NEVER)
@@ -253,7 +253,7 @@ def test_lanes_of_a_sweep_do_what_descend_does():
 
 
 @pytest.mark.slow
-def test_lanes_take_what_an_optimizer_makes_of_each_rate():
+def test_batches_take_what_an_optimizer_makes_of_each_rate():
     """A function of the rate that puts it into a closure, or into other options, too."""
     import optax
 
@@ -264,7 +264,7 @@ def test_lanes_take_what_an_optimizer_makes_of_each_rate():
         lambda eta: flowsim.HeavyBall(eta, 1 - 10 * eta),
         lambda eta: flowsim.Optax(optax.adam(eta), time_per_step=eta),
     ):
-        ends = descend_lanes(networks, RISK, learning_rates=rates, steps=25, optimizer=optimizer)
+        ends = descend_batch(networks, RISK, learning_rates=rates, steps=25, optimizer=optimizer)
         for lane, eta in enumerate(rates):
             start = Linear(networks.weight[lane])
             alone = flowsim.descend(start, RISK, optimizer=optimizer(float(eta)), steps=25, stopping=NEVER)

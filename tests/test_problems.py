@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import flowsim
-from flowsim.batch import descend_lanes
+from flowsim.batch import descend_batch
 from flowsim.curvature import gauss_newton
 from flowsim.networks import LinearNetwork
 from flowsim.solvers.field import gradient_field
@@ -96,11 +96,11 @@ class Duck:
     ("problem", "given"), [(Duck(), "a Duck"), (Quartic, "the class Quartic itself"), (Duck.__call__, "a function")]
 )
 def test_what_is_no_problem_is_refused_with_what_to_subclass(problem, given):
-    lanes = Point(jnp.ones(2))
+    batch = Point(jnp.ones(2))
     for run in (
         lambda: flowsim.integrate(START, problem),
         lambda: flowsim.descend(START, problem, learning_rate=0.1, steps=3),
-        lambda: descend_lanes(lanes, problem, learning_rates=[0.1, 0.1], steps=3),
+        lambda: descend_batch(batch, problem, learning_rates=[0.1, 0.1], steps=3),
     ):
         with pytest.raises(TypeError, match=rf"the problem is {given}: expected .* subclasses flowsim.Problem"):
             run()

@@ -2,6 +2,7 @@
 
 import io
 import re
+from functools import partial
 from itertools import pairwise
 from types import SimpleNamespace
 
@@ -12,8 +13,8 @@ import pytest
 from rich.console import Console
 
 import flowsim
-from flowsim.dynamics import Outcome, driver, interruptible
-from flowsim.dynamics.how_far import WayGone
+from flowsim.dynamics import Outcome, driver
+from flowsim.dynamics.driver import FlowProgress
 from flowsim.formatting import report_progress
 from flowsim.formatting.progress import show_progress_bar
 
@@ -21,8 +22,8 @@ from flowsim.formatting.progress import show_progress_bar
 @pytest.fixture
 def often(monkeypatch):
     """Have the compiled loop come back to Python after every few steps."""
-    monkeypatch.setattr(driver, "steps_per_second", lambda *arguments, **options: 7)
-    monkeypatch.setattr(interruptible, "_SECONDS_PER_CALL", 1e-4)
+    monkeypatch.setattr(driver.CallLength, "first", lambda *arguments, **options: 7)
+    monkeypatch.setattr(driver, "CallLength", partial(driver.CallLength, seconds=1e-4))
 
 
 def same(one, other):
@@ -97,13 +98,13 @@ def request_of(**stopping):
     return SimpleNamespace(dynamics=flowsim.GradientFlow(), stopping=asked, t1=10.0, max_steps=1000)
 
 
-def state_of(*, steps=0, time=0.0, unrest=1.0, bound=1e-8, risks=(), code=Outcome.RUNNING):
+def state_of(*, steps=0, time=0.0, stationarity=1.0, bound=1e-8, risks=(), code=Outcome.RUNNING):
     slots = {"probes": {"risk": np.array([*risks, np.nan]), "excess_risk": np.array([*risks, np.nan])}}
     return SimpleNamespace(
         steps=steps,
         rejected_steps=steps,
         clock=SimpleNamespace(time=time),
-        unrest=unrest,
+        stationarity=stationarity,
         watch=SimpleNamespace(bound=bound),
         schedule=SimpleNamespace(records=SimpleNamespace(slots=slots, count=len(risks))),
         code=code,
@@ -112,21 +113,21 @@ def state_of(*, steps=0, time=0.0, unrest=1.0, bound=1e-8, risks=(), code=Outcom
 
 def test_a_flow_is_as_far_as_the_nearest_of_its_criteria():
     def reached(**last):
-        way = WayGone(request_of(excess_risk=1e-6))
+        way = FlowProgress(request_of(excess_risk=1e-6))
         way.reached(state_of(risks=(1.0,)))
         return way.reached(state_of(**last)).fraction
 
     assert reached(steps=200, time=1.0) == 0.4  # with the rejected ones, of 1000
     assert reached(steps=1, time=7.0) == 0.7
-    assert reached(time=1.0, unrest=1e-6) == pytest.approx(0.75)  # six decades of eight
+    assert reached(time=1.0, stationarity=1e-6) == pytest.approx(0.75)  # six decades of eight
     assert reached(time=1.0, risks=(1.0, 1e-3)) == pytest.approx(0.5)  # three decades of six
-    assert reached(time=1.0, unrest=1e-9) == 0.99  # small enough, and yet not at its end
+    assert reached(time=1.0, stationarity=1e-9) == 0.99  # small enough, and yet not at its end
     assert reached(time=1.0, code=Outcome.DIVERGED) == 1
 
 
 def test_the_way_is_counted_from_the_highest_gradient_and_never_goes_back():
-    way = WayGone(request_of())
-    fractions = [way.reached(state_of(unrest=unrest)).fraction for unrest in (1e-4, 1e-6, 1e-2, 1e-4, 1e-6)]
+    way = FlowProgress(request_of())
+    fractions = [way.reached(state_of(stationarity=value)).fraction for value in (1e-4, 1e-6, 1e-2, 1e-4, 1e-6)]
     assert fractions == pytest.approx([0, 0.5, 0.5, 0.5, 4 / 6])
 
 

@@ -450,7 +450,7 @@ def test_a_flow_that_raises_is_named_and_the_rest_goes_on_and_is_not_stored(whol
 
 
 def test_a_descent_that_raises_is_named_and_those_beside_it_are_as_ever(whole, tmp_path, monkeypatch):
-    fail_for(monkeypatch, "descend_lanes", lambda _, options: 0.1 in options["learning_rates"])
+    fail_for(monkeypatch, "descend_batch", lambda _, options: 0.1 in options["learning_rates"])
     found = run_sweep(scenario(tmp_path), tmp_path, BlockStore(tmp_path / "blocks"), InProcess())
     assert len(found.failures) == 2 * 2 * 2
     assert found.failures[0].cell == "data.noise=0.5, network.scale=0.4, repetition 0, learning rate 0.1"
@@ -460,7 +460,7 @@ def test_a_descent_that_raises_is_named_and_those_beside_it_are_as_ever(whole, t
 
 
 def test_a_bisection_that_raises_is_named(tmp_path, monkeypatch):
-    fail_for(monkeypatch, "descend_lanes", lambda *_: True, measures)
+    fail_for(monkeypatch, "descend_batch", lambda *_: True, measures)
     found = run_sweep(scenario(tmp_path, CRITICAL), tmp_path, BlockStore(tmp_path / "blocks"), InProcess())
     cells = [f"the only point, repetition {n}, critical learning rate" for n in range(3)]
     assert [failure.cell for failure in found.failures] == cells

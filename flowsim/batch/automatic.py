@@ -12,25 +12,23 @@ from ..dynamics.minibatches import Draw
 from ..problems import Problem
 from .kernel import Kernel, Move
 
-_WIDTH = 16
-
 
 class AutomaticKernel(Kernel):
-    """∇R by `jax.grad` of the problem's objective and any descent's own step, both mapped over the lanes.
+    """∇R by `jax.grad` of the problem's objective and any descent's own step, both mapped over the runs.
 
-    Lanes carry their weights, what the descent remembers of its steps, and where its sequence of minibatches is.
+    Runs carry their weights, what the descent remembers of its steps, and where its sequence of minibatches is.
     """
 
     problem: Problem
     dynamics: Descent
     static: PyTree
-    width: int = eqx.field(static=True)
+    width: int = eqx.field(static=True, default=16)
 
     @classmethod
     def of(cls, network: PyTree, problem: Problem, dynamics: Descent) -> "AutomaticKernel":
-        """Return the kernel for lanes like `network` that move as `dynamics` does, each at a rate of its own."""
+        """Return the kernel for networks like `network` that move as `dynamics` does, each at a rate of its own."""
         static = eqx.partition(network, _is_array)[1]
-        return cls(problem=problem, dynamics=dynamics, static=static, width=_WIDTH)
+        return cls(problem=problem, dynamics=dynamics, static=static)
 
     def start(self, weights: PyTree) -> PyTree:
         """Return the weights, what is remembered before the first step, and which samples are next."""
@@ -46,21 +44,21 @@ class AutomaticKernel(Kernel):
         return weights[0]
 
     def enter(self, weights: PyTree, fixed: PyTree) -> tuple[PyTree, PyTree]:
-        """Return what lanes carry, and fixed arrays, as they are, the lane axis first."""
+        """Return what runs carry, and fixed arrays, as they are, the batch axis first."""
         return weights, fixed
 
     def leave(self, weights: PyTree) -> PyTree:
-        """Return what lanes carry as it is."""
+        """Return what runs carry as it is."""
         return weights
 
-    def unchanged(self, before: PyTree, after: PyTree) -> Bool[Array, " lanes"]:
-        """Tell for each lane whether all that it carries is the same."""
+    def unchanged(self, before: PyTree, after: PyTree) -> Bool[Array, " batch"]:
+        """Tell for each run whether all that it carries is the same."""
         pairs = zip(jax.tree.leaves(before), jax.tree.leaves(after), strict=True)
         same = [jnp.all((old == new).reshape(old.shape[0], -1), axis=1) for old, new in pairs]
         return jnp.all(jnp.stack(same), axis=0)
 
-    def evaluate(self, weights: PyTree, fixed: PyTree) -> tuple[Float[Array, " lanes"], Move]:
-        """Return the objectives, and the function (rates, moving) ↦ what lanes carry after a step.
+    def evaluate(self, weights: PyTree, fixed: PyTree) -> tuple[Float[Array, " batch"], Move]:
+        """Return the objectives, and the function (rates, moving) ↦ what runs carry after a step.
 
         With minibatches the objectives are those of the samples that are next.
         """

@@ -7,11 +7,7 @@ from jaxtyping import Array, Bool, Float, PyTree
 from ..dynamics.gradient_descent import GradientDescent
 from ..networks import DeepLinear
 from ..problems import LinearRegression
-from .kernel import Kernel, Move
-from .layout import apply, apply_transposed, fold, lanes_first, lanes_for, lanes_last, unchanged
-from .registry import register
-
-_CACHE = 1 << 19
+from .kernel import Kernel, Move, apply, apply_transposed, batch_first, batch_last, fold, register, unchanged
 
 
 @register(dynamics=GradientDescent, network=DeepLinear, problem=LinearRegression)
@@ -27,13 +23,13 @@ class DeepLinearKernel(Kernel):
 
     @classmethod
     def of(cls, network: DeepLinear, problem: LinearRegression, dynamics: GradientDescent) -> "DeepLinearKernel | None":
-        """Return the kernel for lanes like `network`, `None` for several outputs and features that do not fit."""
+        """Return the kernel for networks like `network`, `None` for several outputs and features that do not fit."""
         one_output = network.fixed is not None or network.stacks[-1].shape[-2] == 1
         if not (problem.optimum.ndim == 1 and one_output and network.stacks[0].shape[-1] == problem.features):
             return None
         itemsize = network.stacks[0].dtype.itemsize
         size = itemsize * sum(stack.size for stack in network.stacks)
-        width = lanes_for(size, itemsize, cache=_CACHE)
+        width = _group_width(size, itemsize)
         return cls(root=problem.root, optimum=problem.optimum, width=width)
 
     def start(self, weights: DeepLinear) -> DeepLinear:
@@ -45,21 +41,21 @@ class DeepLinearKernel(Kernel):
         return weights
 
     def enter(self, weights: DeepLinear, fixed: DeepLinear) -> tuple[PyTree, PyTree]:
-        """Return the stacks, (layers, out, in, lanes), and p, (d_L, lanes)."""
-        stacks = lanes_last(weights.stacks)
+        """Return the stacks, (layers, out, in, batch), and p, (d_L, batch)."""
+        stacks = batch_last(weights.stacks)
         if fixed.fixed is not None:
-            return stacks, lanes_last(fixed.fixed.value.astype(stacks[0].dtype))
+            return stacks, batch_last(fixed.fixed.value.astype(stacks[0].dtype))
         return stacks, jnp.ones((1, stacks[0].shape[-1]), stacks[0].dtype)
 
     def leave(self, weights: PyTree) -> PyTree:
-        """Return the stacks with the lane axis first."""
-        return lanes_first(weights)
+        """Return the stacks with the batch axis first."""
+        return batch_first(weights)
 
-    def unchanged(self, before: PyTree, after: PyTree) -> Bool[Array, " lanes"]:
-        """Tell for each lane whether all its weights are the same."""
+    def unchanged(self, before: PyTree, after: PyTree) -> Bool[Array, " batch"]:
+        """Tell for each run whether all its weights are the same."""
         return unchanged(before, after)
 
-    def evaluate(self, weights: PyTree, fixed: Float[Array, "outputs lanes"]) -> tuple[Float[Array, " lanes"], Move]:
+    def evaluate(self, weights: PyTree, fixed: Float[Array, "outputs batch"]) -> tuple[Float[Array, " batch"], Move]:
         """Return the excess risks, and the function (rates, moving) ↦ weights after a step."""
         state, above = fixed, []
         for stack in reversed(weights):
@@ -78,10 +74,19 @@ class DeepLinearKernel(Kernel):
         return jnp.sum(whitened**2, axis=0), move
 
 
-def _moved(moving: Bool[Array, " lanes"]):
+def _moved(moving: Bool[Array, " batch"]):
     def move(below: Array, layer: tuple[Array, Array]) -> tuple[Array, Array]:
         weight, above = layer
         after = jnp.where(moving[None, None], weight - above[:, None] * below[None], weight)
         return apply(weight, below), after
 
     return move
+
+
+def _group_width(bytes_of_a_run: int, itemsize: int, *, cache: int = 1 << 19, vectors: int = 256) -> int:
+    """Return the number of runs of a group: `vectors` bytes for each number, a few whole vectors of the processor.
+
+    There are fewer where a step would touch more than `cache` bytes, what a core has of its own.
+    """
+    fitting = max(cache // bytes_of_a_run, 1).bit_length() - 1
+    return min(max(1 << fitting, 8), vectors // itemsize)

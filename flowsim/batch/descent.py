@@ -1,42 +1,188 @@
 """Many gradient descents on one problem, run in groups through one compiled program."""
 
+import functools
+import time
 from collections.abc import Callable, Hashable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import ArrayLike, Float, Int, PyTree
+from jaxtyping import Array, ArrayLike, Bool, Float, Int, PyTree
 
 from ..dynamics import as_descent
 from ..dynamics.descent import Descent, check_learning_rate
 from ..dynamics.gradient_descent import GradientDescent
+from ..dynamics.outcome import Outcome
+from ..dynamics.termination import divergence_ceiling
 from ..networks import cast, records
 from ..problems import Problem, check_problem
+from ..runtime.compiling import with_options
 from ..solvers.field import checked_parts
-from .groups import Lanes, run_to_ends
-from .registry import kernel_for
+from .automatic import AutomaticKernel
+from .kernel import KERNELS, Kernel
 
 if TYPE_CHECKING:
     import optax
+
+
+_OPTIONS = {
+    # XLA halves the vectors of processors with AVX-512 unless told; others know no such vectors, and it does no harm.
+    "xla_cpu_prefer_vector_width": 512,
+    # YNNPACK takes sums of products over, and writes all the products to memory first: up to four times the time.
+    "xla_cpu_experimental_ynn_fusion_type": "",
+}
+
+
+class BatchState(NamedTuple):
+    """Where every run is. All arrays have the batch axis first.
+
+    `limits` is the step at which a run ends, `floors` the objective at or below which it ends before, `steps` the
+    steps made so far, `codes` the `Outcome`, `ceilings` the objective above which it has diverged (known from its first
+    evaluation on), `returned` whether its last block of steps led back to where the block began, which makes it wait.
+    """
+
+    weights: PyTree
+    fixed: PyTree
+    rates: Float[np.ndarray, " batch"]
+    limits: Int[np.ndarray, " batch"]
+    floors: Float[np.ndarray, " batch"]
+    steps: Int[np.ndarray, " batch"]
+    codes: Int[np.ndarray, " batch"]
+    ceilings: Float[np.ndarray, " batch"]
+    returned: Bool[np.ndarray, " batch"]
+
+    @classmethod
+    def starting(
+        cls, weights: PyTree, fixed: PyTree, rates: np.ndarray, limits: np.ndarray, floors: np.ndarray
+    ) -> "BatchState":
+        """Return runs that have made no step yet; the arrays are NumPy's."""
+        zeros = np.zeros_like(limits)
+        return cls(weights, fixed, rates, limits, floors, zeros, zeros.copy(), np.zeros_like(rates), zeros.astype(bool))
+
+    def taken(self, indices: np.ndarray) -> "BatchState":
+        """Return the runs of these indices."""
+        return jax.tree.map(lambda leaf: leaf[indices], self)
+
+    def put(self, indices: np.ndarray, group: "BatchState") -> None:
+        """Overwrite the runs of these indices by the first ones of a group."""
+        for mine, theirs in zip(jax.tree.leaves(self), jax.tree.leaves(group), strict=True):
+            mine[indices] = np.asarray(theirs)[: indices.size]
+
+
+def run_to_ends(
+    kernel: Kernel,
+    batch: BatchState,
+    *,
+    block: int = 32,
+    blocks: int = 8,
+    most_blocks: int = 1 << 20,
+    seconds: float = 0.3,
+) -> BatchState:
+    """Return the runs at their ends.
+
+    After every `block` of steps it is looked whether a run is back where it was. The first call makes so many `blocks`;
+    from then on one takes about `seconds`, so that it can be interrupted, and runs that have ended leave their group.
+    """
+    batch = jax.tree.map(np.array, batch)
+    limits = batch.limits.copy()
+    while (running := np.flatnonzero(batch.codes == Outcome.RUNNING)).size:
+        slowest = 0.0
+        for start in range(0, running.size, kernel.width):
+            began = time.monotonic()
+            _advance_group(kernel, batch, running[start : start + kernel.width], blocks=blocks, block=block)
+            slowest = max(slowest, time.monotonic() - began)
+        _end_cycles(kernel, batch, block)
+        blocks = min(max(1, int(blocks * min(2.0, seconds / max(slowest, 1e-3)))), most_blocks)
+    steps = np.where(batch.codes == Outcome.STEP_LIMIT, limits, batch.steps)
+    return batch._replace(limits=limits, steps=steps)
+
+
+def _end_cycles(kernel: Kernel, batch: BatchState, block: int) -> None:
+    """End the runs at a fixed point, and let those on a cycle jump to their last turn of it.
+
+    A block of steps that led back to where it began will do so for ever: what is left of whole blocks changes nothing.
+    """
+    returned = np.flatnonzero(batch.returned)
+    batch.returned[:] = False
+    for start in range(0, returned.size, kernel.width):
+        _advance_group(kernel, batch, returned[start : start + kernel.width], blocks=1, block=1)
+    batch.codes[batch.returned] = Outcome.FIXED_POINT
+    cycling = returned[~batch.returned[returned]]
+    batch.limits[cycling] = batch.steps[cycling] + (batch.limits[cycling] - batch.steps[cycling]) % block
+    batch.returned[:] = False
+
+
+def _advance_group(kernel: Kernel, batch: BatchState, indices: np.ndarray, *, blocks: int, block: int) -> None:
+    padded = np.concatenate([indices, np.full(kernel.width - indices.size, indices[0])])
+    batch.put(indices, jax.device_get(_advance()(kernel, batch.taken(padded), np.int32(blocks), np.int32(block))))
+
+
+def _advanced(kernel: Kernel, batch: BatchState, blocks: Int[ArrayLike, ""], block: Int[ArrayLike, ""]) -> BatchState:
+    """Return a group after so many blocks of so many steps, or when all of its runs have ended."""
+    weights, fixed = kernel.enter(batch.weights, batch.fixed)
+    given, batch = batch, batch._replace(weights=weights, fixed=None)
+
+    def step(_: Array, current: BatchState) -> BatchState:
+        return _step(kernel, fixed, current)
+
+    def next_block(carry: tuple[Array, BatchState]) -> tuple[Array, BatchState]:
+        count, before = carry
+        after = jax.lax.fori_loop(0, block, step, before)
+        unchanged = kernel.unchanged(before.weights, after.weights) & (after.codes == Outcome.RUNNING)
+        return count + 1, after._replace(returned=before.returned | unchanged)
+
+    def unfinished(carry: tuple[Array, BatchState]) -> Bool[Array, ""]:
+        return (carry[0] < blocks) & jnp.any(_moving(carry[1]))
+
+    _, batch = jax.lax.while_loop(unfinished, next_block, (jnp.zeros_like(blocks), batch))
+    return batch._replace(weights=_like(given.weights, kernel.leave(batch.weights)), fixed=given.fixed)
+
+
+@functools.cache
+def _advance() -> Callable[..., BatchState]:
+    return with_options(_advanced, _OPTIONS)
+
+
+def _step(kernel: Kernel, fixed: PyTree, batch: BatchState) -> BatchState:
+    """Return the runs after one step, with the outcome by the objective before it."""
+    objectives, move = kernel.evaluate(batch.weights, fixed)
+    ceilings = jnp.where(batch.steps == 0, divergence_ceiling(objectives), batch.ceilings)
+    lost = ~jnp.isfinite(objectives) | (objectives > ceilings)
+    outcome = jnp.where(batch.steps >= batch.limits, Outcome.STEP_LIMIT, Outcome.RUNNING)
+    outcome = jnp.where(objectives <= batch.floors, Outcome.RISK_REACHED, outcome)
+    outcome = jnp.where(lost, Outcome.DIVERGED, outcome)
+    codes = jnp.where(batch.codes == Outcome.RUNNING, outcome.astype(batch.codes.dtype), batch.codes)
+    batch = batch._replace(codes=codes, ceilings=ceilings)
+    moving = _moving(batch)
+    return batch._replace(weights=move(jnp.asarray(batch.rates), jnp.asarray(moving)), steps=batch.steps + moving)
+
+
+def _like(tree: PyTree, leaves: PyTree) -> PyTree:
+    return jax.tree.unflatten(jax.tree.structure(tree), jax.tree.leaves(leaves))
+
+
+def _moving(batch: BatchState) -> Bool[ArrayLike, " batch"]:
+    return (batch.codes == Outcome.RUNNING) & ~batch.returned
+
 
 AtRate = Callable[[float], "Descent | optax.GradientTransformation"]
 
 
 class Ends(eqx.Module):
-    """How many descents ended: one lane for each, in the order in which they were given.
+    """How many descents ended: one run for each, in the order in which they were given.
 
-    `networks`: the last state of each, the lane axis first. `outcomes`: the numbers of its `Outcome`. `steps`: the
+    `networks`: the last state of each, the batch axis first. `outcomes`: the numbers of its `Outcome`. `steps`: the
     steps that it took; a fixed point is looked for every 32 steps, and its number is that of the look.
     """
 
     networks: PyTree
-    outcomes: Int[np.ndarray, " lanes"]
-    steps: Int[np.ndarray, " lanes"]
+    outcomes: Int[np.ndarray, " batch"]
+    steps: Int[np.ndarray, " batch"]
 
 
-def descend_lanes(
+def descend_batch(
     networks: PyTree,
     problem: Problem,
     *,
@@ -47,27 +193,27 @@ def descend_lanes(
 ) -> Ends:
     """Run gradient descent W ← W − η∇R(W), or another descent, from each of many networks on one problem.
 
-    `networks` is one network whose arrays all have a leading axis of lanes, as from `jax.vmap` of a constructor.
-    `learning_rates` holds η for each lane, `steps` one number of steps, or one for each lane. The precision is that
-    of the weights. `optimizer` makes the descent, or a transformation of Optax, with a learning rate. A lane ends
+    `networks` is one network whose arrays all have a leading batch axis, as from `jax.vmap` of a constructor.
+    `learning_rates` holds η for each run, `steps` one number of steps, or one for each run. The precision is that
+    of the weights. `optimizer` makes the descent, or a transformation of Optax, with a learning rate. A run ends
     early, RISK_REACHED, where the problem's `objective` is at its entry of `floors`, or below: one number, or one for
-    each lane.
+    each run.
 
-    Each lane does what `descend` does without a `stopping`, and its end does not depend, to the last bit, on the lanes
+    Each run does what `descend` does without a `stopping`, and its end does not depend, to the last bit, on the runs
     beside it. It leaves before its last step if its risk diverges (DIVERGED, with the state in which that showed) or
     if a step changes no weight (FIXED_POINT, with the state that it would have at the last step); else it ends at
     STEP_LIMIT. Raises `ValueError` or `TypeError` for arguments that cannot be right.
     """
     check_problem(problem)
     weights, rest, dtype = checked_parts(networks)
-    lanes = _lane_count(networks)
+    batch = _batch_size(networks)
     fixed, static = eqx.partition(rest, eqx.is_array)
-    rates = _for_each_lane(learning_rates, lanes, "learning_rates")
+    rates = _for_each_run(learning_rates, batch, "learning_rates")
     for rate in rates.tolist():
         check_learning_rate(rate, dtype)
     rates = rates.astype(dtype)
-    limits = _limits(steps, lanes)
-    floors = np.broadcast_to(np.asarray(floors, dtype), (lanes,))
+    limits = _limits(steps, batch)
+    floors = np.broadcast_to(np.asarray(floors, dtype), (batch,))
     one = jax.eval_shape(lambda tree: jax.tree.map(lambda leaf: leaf[0], tree), eqx.filter(networks, eqx.is_array))
     found: list[tuple[PyTree, np.ndarray, np.ndarray]] = []
     groups = _alike(optimizer, rates, dtype)
@@ -75,7 +221,7 @@ def descend_lanes(
         kernel = kernel_for(eqx.combine(one, static), cast(problem, dtype), dynamics)
         mine, beside = records((weights, fixed), members)
         numbers = (rates[members], limits[members], floors[members])
-        end = run_to_ends(kernel, Lanes.starting(kernel.start(mine), beside, *numbers))
+        end = run_to_ends(kernel, BatchState.starting(kernel.start(mine), beside, *numbers))
         found.append((kernel.end(end.weights), end.codes, end.steps))
     order = np.argsort(np.concatenate([members for _, members in groups]))
     ends, outcomes, made = jax.tree.map(lambda *parts: np.concatenate(parts)[order], *found)
@@ -83,17 +229,17 @@ def descend_lanes(
 
 
 def _alike(
-    optimizer: AtRate, rates: Float[np.ndarray, " lanes"], dtype: jnp.dtype
+    optimizer: AtRate, rates: Float[np.ndarray, " batch"], dtype: jnp.dtype
 ) -> list[tuple[Descent, Int[np.ndarray, " members"]]]:
-    """Return the descents that differ in more than their learning rate, each with the lanes that it is for.
+    """Return the descents that differ in more than their learning rate, each with the runs that it is for.
 
-    One program takes a rate for each lane; what else a function makes of a rate, it does not.
+    One program takes a rate for each run; what else a function makes of a rate, it does not.
     """
     known: dict[Any, tuple[Descent, list[int]]] = {}
     made = {rate: as_descent(optimizer(rate)).checked(dtype) for rate in dict.fromkeys(rates.tolist())}
     keys = {rate: _without_rate(dynamics) for rate, dynamics in made.items()}
-    for lane, rate in enumerate(rates.tolist()):
-        known.setdefault(keys[rate], (made[rate], []))[1].append(lane)
+    for run, rate in enumerate(rates.tolist()):
+        known.setdefault(keys[rate], (made[rate], []))[1].append(run)
     return [(dynamics, np.array(members)) for dynamics, members in known.values()]
 
 
@@ -110,30 +256,40 @@ def _key(leaf: Any) -> Any:
     return leaf if isinstance(leaf, Hashable) else id(leaf)
 
 
-def _lane_count(networks: PyTree) -> int:
+def _batch_size(networks: PyTree) -> int:
     """Return the length of the leading axis that all arrays share."""
     arrays = jax.tree_util.tree_leaves_with_path(eqx.filter(networks, eqx.is_array))
     found = {f"{jax.tree_util.keystr(path)}: {array.shape}" for path, array in arrays}
     lengths = {array.shape[:1] for _, array in arrays}
     if len(lengths) != 1 or lengths & {(), (0,)}:
         raise ValueError(
-            f"every array of the networks needs the same leading axis of lanes, got {', '.join(sorted(found))}: "
+            f"every array of the networks needs the same leading batch axis, got {', '.join(sorted(found))}: "
             "build them by jax.vmap of a constructor, or stack them by jax.tree.map"
         )
     return lengths.pop()[0]
 
 
-def _for_each_lane(values: ArrayLike, lanes: int, name: str) -> np.ndarray:
+def _for_each_run(values: ArrayLike, batch: int, name: str) -> np.ndarray:
     array = np.asarray(values)
-    if array.shape != (lanes,):
-        raise ValueError(f"{name} has shape {array.shape}: expected ({lanes},), one for each lane")
+    if array.shape != (batch,):
+        raise ValueError(f"{name} has shape {array.shape}: expected ({batch},), one for each run")
     return array
 
 
-def _limits(steps: ArrayLike, lanes: int) -> np.ndarray:
+def _limits(steps: ArrayLike, batch: int) -> np.ndarray:
     limits = np.asarray(steps)
-    limits = np.full(lanes, limits) if limits.ndim == 0 else _for_each_lane(limits, lanes, "steps")
+    limits = np.full(batch, limits) if limits.ndim == 0 else _for_each_run(limits, batch, "steps")
     whole = np.issubdtype(limits.dtype, np.integer)
     if not whole or limits.min() < 1 or limits.max() > np.iinfo(np.int32).max // 2:
         raise ValueError(f"steps must be whole numbers from one to {np.iinfo(np.int32).max // 2}, got {steps!r}")
     return limits.astype(np.int32)
+
+
+def kernel_for(network: PyTree, problem: Problem, dynamics: Descent) -> Kernel:
+    """Return the kernel that fits one `network` of the runs (shapes will do), the `problem` and the `dynamics`.
+
+    Where none is registered that does, it is automatic differentiation.
+    """
+    registered = KERNELS.get((type(network), type(problem), type(dynamics)), [])
+    fitting = (found for kernel in registered if (found := kernel.of(network, problem, dynamics)) is not None)
+    return next(fitting, AutomaticKernel.of(network, problem, dynamics))

@@ -1,20 +1,25 @@
-"""How one step of many descents is computed."""
+"""How one step of many descents is computed: what a kernel is asked, and arrays with the run as the last axis."""
 
 import abc
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar
 
 import equinox as eqx
+import jax
+import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, PyTree
 
-Move = Callable[[Float[Array, " lanes"], Bool[Array, " lanes"]], PyTree]
+from ..dynamics.descent import Descent
+from ..problems import Problem
+
+Move = Callable[[Float[Array, " batch"], Bool[Array, " batch"]], PyTree]
 
 
 class Kernel(eqx.Module):
-    """One way to compute the objectives and gradients of all lanes of a group, for some networks on some problems.
+    """One way to compute the objectives and gradients of all runs of a group, for some networks on some problems.
 
     To add one, subclass it in a file of its own, with `@register(network=…, problem=…, dynamics=…)` above the class.
-    `width` is the number of lanes that one program takes: such that what a step touches stays in a core's own cache.
+    `width` is the number of runs that one program takes: such that what a step touches stays in a core's own cache.
     """
 
     width: eqx.AbstractVar[int]
@@ -22,31 +27,118 @@ class Kernel(eqx.Module):
     @classmethod
     @abc.abstractmethod
     def of(cls, network: Any, problem: Any, dynamics: Any, /) -> "Kernel | None":
-        """Return the kernel for lanes like `network`, of which shapes will do, or `None` where it fits only others.
+        """Return the kernel for networks like `network`, of which shapes will do, or `None` where it fits only others.
 
         The types of the three are those that it is registered for; what else it needs of them, it asks here.
         """
 
     @abc.abstractmethod
     def start(self, weights: Any, /) -> PyTree:
-        """Return what lanes that start from `weights` carry from step to step, the lane axis first: these at least."""
+        """Return what runs that start from `weights` carry from step to step, the batch axis first: these at least."""
 
     @abc.abstractmethod
     def end(self, weights: PyTree, /) -> Any:
-        """Return the weights in what lanes carry: the inverse of `start`."""
+        """Return the weights in what runs carry: the inverse of `start`."""
 
     @abc.abstractmethod
     def enter(self, weights: Any, fixed: Any, /) -> tuple[PyTree, PyTree]:
-        """Return what lanes carry and fixed arrays, given with the lane axis first, as `evaluate` takes them."""
+        """Return what runs carry and fixed arrays, given with the batch axis first, as `evaluate` takes them."""
 
     @abc.abstractmethod
     def leave(self, weights: PyTree, /) -> PyTree:
-        """Return what lanes carry with the lane axis first again."""
+        """Return what runs carry with the batch axis first again."""
 
     @abc.abstractmethod
-    def unchanged(self, before: PyTree, after: PyTree, /) -> Bool[Array, " lanes"]:
-        """Tell for each lane whether all that it carries is the same."""
+    def unchanged(self, before: PyTree, after: PyTree, /) -> Bool[Array, " batch"]:
+        """Tell for each run whether all that it carries is the same."""
 
     @abc.abstractmethod
-    def evaluate(self, weights: PyTree, fixed: PyTree, /) -> tuple[Float[Array, " lanes"], Move]:
-        """Return the objectives, and the function (rates, moving) ↦ weights after one step of the lanes moving."""
+    def evaluate(self, weights: PyTree, fixed: PyTree, /) -> tuple[Float[Array, " batch"], Move]:
+        """Return the objectives, and the function (rates, moving) ↦ weights after one step of the runs moving."""
+
+
+Registered = TypeVar("Registered", bound=type[Kernel])
+
+KERNELS: dict[tuple[type, type, type], list[type[Kernel]]] = {}
+
+
+def register(
+    *, network: type[eqx.Module], problem: type[Problem], dynamics: type[Descent]
+) -> Callable[[Registered], Registered]:
+    """Return a decorator that makes a kernel known for networks, problems and dynamics of exactly these types.
+
+    A subclass may compute something else, so it is not covered. Of several kernels for the same three, the first that
+    fits is taken.
+    """
+
+    def enter(kernel: Registered) -> Registered:
+        KERNELS.setdefault((network, problem, dynamics), []).append(kernel)
+        return kernel
+
+    return enter
+
+
+def batch_last(tree: PyTree) -> PyTree:
+    """Return the arrays with the first axis moved to the end."""
+    return jax.tree.map(lambda leaf: jnp.moveaxis(leaf, 0, -1), tree)
+
+
+def batch_first(tree: PyTree) -> PyTree:
+    """Return the arrays with the last axis moved to the front."""
+    return jax.tree.map(lambda leaf: jnp.moveaxis(leaf, -1, 0), tree)
+
+
+def unchanged(before: PyTree, after: PyTree) -> Bool[Array, " batch"]:
+    """Tell for each run, the last axis, whether all entries are equal."""
+    pairs = zip(jax.tree.leaves(before), jax.tree.leaves(after), strict=True)
+    same = [jnp.all(old == new, axis=tuple(range(old.ndim - 1))) for old, new in pairs]
+    return jnp.all(jnp.stack(same), axis=0)
+
+
+def apply(weight: Array, state: Array) -> Array:
+    """Return W s: (out, …) from (out, in, …) and (in, …)."""
+    return jnp.sum(weight * state[None], axis=1)
+
+
+def apply_transposed(weight: Array, state: Array) -> Array:
+    """Return Wᵀ s: (in, …) from (out, in, …) and (out, …)."""
+    return jnp.sum(weight * state[:, None], axis=0)
+
+
+def sum_over_samples(left: Array, right: Array, *, terms: int = 50) -> Array:
+    """Return Σ_n left right: (out, in, batch) from (out, n, batch) and (in, n, batch).
+
+    Up to so many `terms` are written out at a time: a reduction by XLA over a middle axis takes four times as long.
+    """
+    blocks, first = divmod(left.shape[1] - 1, terms)
+    total = _sum_of_terms(left[:, : first + 1], right[:, : first + 1])
+    if blocks == 0:
+        return total
+
+    def add(block: Array, total: Array) -> Array:
+        start = first + 1 + terms * block
+        parts = (jax.lax.dynamic_slice_in_dim(array, start, terms, axis=1) for array in (left, right))
+        return total + _sum_of_terms(*parts)
+
+    return jax.lax.fori_loop(0, blocks, add, total)
+
+
+def _sum_of_terms(left: Array, right: Array) -> Array:
+    total = left[:, None, 0] * right[None, :, 0]
+    for sample in range(1, left.shape[1]):
+        total = total + left[:, None, sample] * right[None, :, sample]
+    return total
+
+
+def moved(weight: Array, rates: Float[Array, " batch"], gradient: Array, moving: Bool[Array, " batch"]) -> Array:
+    """Return W − η∇ for the runs that move, and W for the others."""
+    shape = (1,) * (weight.ndim - 1) + rates.shape
+    return jnp.where(moving.reshape(shape), weight - rates.reshape(shape) * gradient, weight)
+
+
+def fold(step: Callable, start: Array, stack: PyTree, *, reverse: bool = False) -> tuple[Array, PyTree]:
+    """Scan `step(state, layer) -> (state, output)` over the layers of a stack, of which one alone may change shapes."""
+    if jax.tree.leaves(stack)[0].shape[0] > 1:
+        return jax.lax.scan(step, start, stack, reverse=reverse)
+    state, output = step(start, jax.tree.map(lambda array: array[0], stack))
+    return state, jax.tree.map(lambda array: array[None], output)

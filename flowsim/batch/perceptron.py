@@ -11,23 +11,46 @@ from ..dynamics.gradient_descent import GradientDescent
 from ..losses import SquaredError
 from ..networks import Perceptron
 from ..problems import EmpiricalRisk
-from .activations import WITH_SLOPE
-from .kernel import Kernel, Move
-from .layout import (
+from .kernel import (
+    Kernel,
+    Move,
     apply,
     apply_transposed,
+    batch_first,
+    batch_last,
     fold,
-    lanes_first,
-    lanes_last,
     moved,
+    register,
     sum_over_samples,
     unchanged,
 )
-from .registry import register
 
-# One vector of the widest kind for each number: wider groups were measured to be slower, in either precision, once the
-# states of all samples in all layers stand beside the weights.
-_WIDTH = 8
+
+def gelu(z: Array) -> tuple[Array, Array]:
+    """Return z (1 + t)/2, t = tanh u, u = √(2/π)(z + 0.044715 z³), and its derivative (1 + t)(1 + z (1 − t) u′)/2."""
+    root, cubic, square = (2 / jnp.pi) ** 0.5, 0.044715, z * z
+    t = jnp.tanh(z * (root + (root * cubic) * square))
+    gate = 0.5 + 0.5 * t
+    return z * gate, gate * (1 + z * (1 - t) * (root + (3 * root * cubic) * square))
+
+
+def tanh(z: Array) -> tuple[Array, Array]:
+    """Return tanh z and 1 − tanh² z."""
+    value = jnp.tanh(z)
+    return value, 1 - value * value
+
+
+def softplus(z: Array) -> tuple[Array, Array]:
+    """Return log(1 + eᶻ) and σ(z)."""
+    small = jnp.exp(-jnp.abs(z))
+    return jnp.maximum(z, 0) + jnp.log1p(small), jnp.where(z >= 0, 1, small) / (1 + small)
+
+
+WITH_SLOPE: dict[Callable, Callable[[Array], tuple[Array, Array]]] = {
+    jax.nn.gelu: gelu,
+    jnp.tanh: tanh,
+    jax.nn.softplus: softplus,
+}
 
 
 @register(dynamics=GradientDescent, network=Perceptron, problem=EmpiricalRisk)
@@ -37,18 +60,20 @@ class PerceptronKernel(Kernel):
     X: Float[Array, "n d"]
     y: Float[Array, " n"]
     activation: Callable = eqx.field(static=True)
-    width: int = eqx.field(static=True)
+    width: int = eqx.field(static=True, default=8)
+    """One vector of the widest kind for each number: wider groups were measured to be slower, in either precision, once
+    the states of all samples in all layers stand beside the weights."""
 
     @classmethod
     def of(cls, network: Perceptron, problem: EmpiricalRisk, dynamics: GradientDescent) -> "PerceptronKernel | None":
-        """Return the kernel for lanes like `network`, `None` for another loss, other activations, biases or outputs."""
+        """Return the kernel for networks like `network`, `None` for another loss or activation, biases or outputs."""
         plain = network.bias_stacks is None and network.activation in WITH_SLOPE
         one_output = network.stacks[-1].shape[-2] == 1 and problem.y.size == problem.X.shape[0]
         floating = jnp.issubdtype(problem.y.dtype, jnp.floating)
         same_features = problem.X.shape[1:] == network.stacks[0].shape[-1:]
         if not (plain and one_output and floating and same_features and problem.loss == SquaredError()):
             return None
-        return cls(X=problem.X, y=problem.y.reshape(-1), activation=network.activation, width=_WIDTH)
+        return cls(X=problem.X, y=problem.y.reshape(-1), activation=network.activation)
 
     def start(self, weights: Perceptron) -> Perceptron:
         """Return the weights: a step remembers nothing else."""
@@ -59,28 +84,28 @@ class PerceptronKernel(Kernel):
         return weights
 
     def enter(self, weights: Perceptron, fixed: Perceptron) -> tuple[PyTree, PyTree]:
-        """Return the hidden stacks, (layers, out, in, lanes), the last matrix, (in, lanes), and memory; and nothing.
+        """Return the hidden stacks, (layers, out, in, batch), the last matrix, (in, batch), and memory; and nothing.
 
-        The memory is for what a step keeps of every layer: its inputs, (layers, in, n, lanes), and its slopes.
+        The memory is for what a step keeps of every layer: its inputs, (layers, in, n, batch), and its slopes.
         """
-        *stacks, last = lanes_last(weights.stacks)
+        *stacks, last = batch_last(weights.stacks)
         hidden = [*stacks, last[:-1]] if last.shape[0] > 1 else stacks
         memory = tuple(self._memory(stack, first=number == 0) for number, stack in enumerate(hidden))
         return (tuple(hidden), last[-1, 0], memory), None
 
     def leave(self, weights: PyTree) -> PyTree:
-        """Return the stacks as the network holds them, with the lane axis first."""
+        """Return the stacks as the network holds them, with the batch axis first."""
         hidden, last, _ = weights
         last = last[None, None]
         if hidden and hidden[-1].shape[1:] == last.shape[1:]:
             hidden, last = hidden[:-1], jnp.concatenate([hidden[-1], last])
-        return lanes_first((*hidden, last))
+        return batch_first((*hidden, last))
 
-    def unchanged(self, before: PyTree, after: PyTree) -> Bool[Array, " lanes"]:
-        """Tell for each lane whether all its weights are the same."""
+    def unchanged(self, before: PyTree, after: PyTree) -> Bool[Array, " batch"]:
+        """Tell for each run whether all its weights are the same."""
         return unchanged(before[:2], after[:2])
 
-    def evaluate(self, weights: PyTree, fixed: None) -> tuple[Float[Array, " lanes"], Move]:
+    def evaluate(self, weights: PyTree, fixed: None) -> tuple[Float[Array, " batch"], Move]:
         """Return the risks, and the function (rates, moving) ↦ weights after a step."""
         hidden, last, memory = weights
         state, entered = self._inputs(last.shape[-1]), []
@@ -101,13 +126,13 @@ class PerceptronKernel(Kernel):
 
         return jnp.mean(errors**2, axis=0), move
 
-    def _inputs(self, lanes: int) -> Float[Array, "d n lanes"]:
-        return jnp.broadcast_to(self.X.T[:, :, None], (*self.X.T.shape, lanes))
+    def _inputs(self, batch: int) -> Float[Array, "d n batch"]:
+        return jnp.broadcast_to(self.X.T[:, :, None], (*self.X.T.shape, batch))
 
-    def _memory(self, stack: Float[Array, "layers d_out d_in lanes"], *, first: bool) -> tuple[Array, Array]:
-        count, above, below, lanes = stack.shape
-        shape = (above, self.y.size, lanes)
-        start = self._inputs(lanes) if first else jnp.zeros((below, *shape[1:]), stack.dtype)
+    def _memory(self, stack: Float[Array, "layers d_out d_in batch"], *, first: bool) -> tuple[Array, Array]:
+        count, above, below, batch = stack.shape
+        shape = (above, self.y.size, batch)
+        start = self._inputs(batch) if first else jnp.zeros((below, *shape[1:]), stack.dtype)
         states = start[None] if count == 1 else jnp.concatenate([start[None], jnp.zeros((count, *shape), stack.dtype)])
         return states, jnp.zeros((count, *shape), stack.dtype)
 
@@ -131,7 +156,7 @@ def _forward(activation: Callable, stack: Array, state: Array, memory: tuple[Arr
 
 
 def _backward(rates: Array, moving: Array, states: Array, slopes: Array) -> Callable:
-    def back(backward: Float[Array, "d_out n lanes"], layer: tuple[Array, Array]) -> tuple[Array, Array]:
+    def back(backward: Float[Array, "d_out n batch"], layer: tuple[Array, Array]) -> tuple[Array, Array]:
         weight, number = layer
         inner = backward * slopes[number]
         gradient = sum_over_samples(inner, states[number])

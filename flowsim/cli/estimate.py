@@ -19,7 +19,7 @@ from ..problems import Problem
 from ..scenarios import environment
 from ..scenarios.forecast import count_checked_flows, count_products, seconds_of_checks, seconds_of_products
 from ..scenarios.runner import flow_options, read_data, sharpness_along
-from ..solvers.memory import memory_of
+from ..solvers.solver import memory_of
 from ..sweeps import BlockStore, plan
 from .jobs import Job
 

@@ -25,5 +25,5 @@ from .optimizers import (
 )
 from .outcome import Outcome as Outcome
 from .stopping import Stopping as Stopping, objective_floor as objective_floor, stopping_for as stopping_for
+from .termination import outcome_by_curvature as outcome_by_curvature, outcome_by_gradient as outcome_by_gradient
 from .trajectory import Trajectory as Trajectory
-from .verdict import first_verdict as first_verdict, settled_verdict as settled_verdict

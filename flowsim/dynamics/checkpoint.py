@@ -22,22 +22,22 @@ _KIND = b"flowsim checkpoint "
 # The number changes with the form of the file. Below it stand the identity of the run and the SHA-256 of that and of
 # all the rest, which is the state.
 _VERSION = _KIND + b"2\n"
-_UNTOUCHED_SECONDS = 600
 
 
 class Checkpoint:
     """A file that holds the latest state of one run, and knows which run that is.
 
     It is written whole or not at all, at most once in `seconds`, and at the end. `request` is all that determines the
-    run (`identity_of`). Raises `ValueError` where no file could be written.
+    run (`identity_of`). What a process that was killed left half written is removed when nobody has touched it for
+    `untouched` seconds. Raises `ValueError` where no file could be written.
     """
 
-    def __init__(self, path: str | os.PathLike, request: PyTree, seconds: float):
+    def __init__(self, path: str | os.PathLike, request: PyTree, seconds: float, untouched: float = 600.0):
         self.path, self.seconds = Path(path), seconds
         _refuse_unwritable(self.path)
         self._identity = identity_of(request).encode()
         self._saved_at = time.monotonic()
-        self._tidy()
+        self._tidy(untouched)
 
     def load(self, begin: Callable[[], State]) -> State:
         """Return the state in the file, placed like that of `begin()`, or this one if there is no file.
@@ -108,13 +108,13 @@ class Checkpoint:
     def _prefix(self) -> str:
         return f".{self.path.name}."
 
-    def _tidy(self) -> None:
-        """Remove what processes that were killed left half written: nobody has touched it for minutes."""
+    def _tidy(self, untouched: float) -> None:
+        """Remove what processes that were killed left half written."""
         temporary = re.compile(re.escape(self._prefix) + r"\w{8}")  # as `tempfile` makes it
         for entry in self.path.parent.iterdir() if self.path.parent.is_dir() else ():
             if temporary.fullmatch(entry.name):
                 with suppress(OSError):  # another process may have been faster
-                    if time.time() - entry.stat().st_mtime > _UNTOUCHED_SECONDS:
+                    if time.time() - entry.stat().st_mtime > untouched:
                         entry.unlink()
 
 

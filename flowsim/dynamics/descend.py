@@ -16,9 +16,9 @@ from ..problems import Problem
 from ..runtime.compiling import is_traced
 from ..solvers.field import check_step_count, checked_parts, constant
 from .descent import Descent
-from .driver import Request
+from .driver import DescentProgress, drive
 from .gradient_descent import GradientDescent
-from .how_far import StepsTaken, drive_heard
+from .loop import Request
 from .optimizers import as_descent
 from .records import instruments
 from .schedule import AtSteps
@@ -28,8 +28,6 @@ from .trajectory import Trajectory, as_times, trajectory_of
 if TYPE_CHECKING:
     import optax
 
-_RECORDS = 250
-_MOST_STEPS = 2**31
 _NOT_BACKWARDS = (
     "a descent has no derivative in reverse mode (jax.grad, jax.vjp, jax.jacrev), as its number of steps is not known "
     "beforehand: differentiate it forwards, with jax.jvp or jax.jacfwd in the few numbers that it depends on"
@@ -84,7 +82,13 @@ def descend(
     )
     if not is_traced((network, problem)):
         problem.check_start(network)
-    state = drive_heard(request, progress, StepsTaken, checkpoint=checkpoint, checkpoint_seconds=checkpoint_seconds)
+    state = drive(
+        request,
+        progress=progress,
+        measure=DescentProgress,
+        checkpoint=checkpoint,
+        checkpoint_seconds=checkpoint_seconds,
+    )
     # Backwards, a loop of unknown length has no end to begin at.
     state = nondifferentiable_backward(state, msg=_NOT_BACKWARDS) if is_traced(state) else state
     return trajectory_of(state, request, rest)
@@ -107,7 +111,7 @@ def _optimizer(learning_rate: float | None, optimizer: "Descent | optax.Gradient
     return as_descent(optimizer)
 
 
-def default_record_steps(steps: int, records: int = _RECORDS, *, in_a_row: int = 2) -> np.ndarray:
+def default_record_steps(steps: int, records: int = 250, *, in_a_row: int = 2) -> np.ndarray:
     """Return about `records` of the steps 0, …, `steps`: most of them one by one, then pairs k, k + 1 spread
     geometrically, or so many `in_a_row`.
 
@@ -126,11 +130,11 @@ def steps_until(t1: float, time_of_step: float) -> int:
 
     Of gradient descent, that is ⌈t1/η⌉. Raises `ValueError` for more than can be counted.
     """
-    ratio = whole_if_close(t1 / time_of_step)
-    if not ratio < _MOST_STEPS:
+    ratio, most = whole_if_close(t1 / time_of_step), np.iinfo(np.int32).max + 1  # steps are counted in int32
+    if not ratio < most:
         raise ValueError(
             f"a descent in steps of time {time_of_step:g} takes {ratio:.3g} steps to t1 = {t1:g}: expected fewer "
-            f"than {_MOST_STEPS:.3g}; give a shorter t1, or steps"
+            f"than {most:.3g}; give a shorter t1, or steps"
         )
     return max(1, math.ceil(ratio))
 

@@ -122,7 +122,7 @@ class Descent(Dynamics):
         """Return the state before the first step."""
         sampler = self.minibatches()
         draw = None if sampler is None else sampler.first(field.problem)
-        return self._arrived(field, weights, self.remember(weights), draw)
+        return self._state_at(field, weights, self.remember(weights), draw)
 
     def weights(self, state: DescentState) -> PyTree:
         """Return the weights in a state."""
@@ -140,7 +140,7 @@ class Descent(Dynamics):
         sampler = self.minibatches()
         draw = None if sampler is None or state.draw is None else sampler.next(state.draw)
         weights, memory = self.advanced(self._seen(field, state.draw).objective, state)
-        after = self._arrived(field, weights, memory, draw)
+        after = self._state_at(field, weights, memory, draw)
         nothing = jnp.asarray(Outcome.RUNNING, jnp.int32)
         return Attempt(True, after, jnp.asarray(self.time_of_step()), jnp.array(False), nothing)
 
@@ -175,7 +175,7 @@ class Descent(Dynamics):
         if state.draw is not None:
             return True
 
-        def look() -> Bool[Array, ""]:
+        def check() -> Bool[Array, ""]:
             gradient_norm = norm(state.gradient)
             after, _ = self.advanced(field.objective, state)
             move = jax.tree.map(jnp.subtract, after, state.weights)
@@ -184,17 +184,17 @@ class Descent(Dynamics):
             short = norm(move) <= 10 * jnp.asarray(self.time_of_step()) * jnp.maximum(gradient_norm, small)
             return short & ((gradient_norm == 0) | (jnp.isfinite(before) & (gradient_norm <= before)))
 
-        return jax.lax.cond(asked, look, lambda: jnp.array(True))
+        return jax.lax.cond(asked, check, lambda: jnp.array(True))
 
     def unit_of_time(self, state: DescentState) -> Float[Array, ""]:
         """Return the time of one step."""
         return jnp.asarray(self.time_of_step())
 
-    def is_judged(self, state: DescentState) -> Bool[Array, ""] | bool:
-        """Tell whether the run is judged here: at every step; with minibatches once an epoch, or where it is lost."""
+    def checks_termination(self, state: DescentState) -> Bool[Array, ""] | bool:
+        """Tell whether termination is checked: at every step; with minibatches once an epoch, or where it diverged."""
         return True if state.draw is None else state.draw.ends_epoch | ~jnp.isfinite(state.draw.largest)
 
-    def restlessness(self, state: DescentState, gradient_norm: Float[Array, ""]) -> Float[Array, ""]:
+    def stationarity_measure(self, state: DescentState, gradient_norm: Float[Array, ""]) -> Float[Array, ""]:
         """Return ‖∇R‖; with minibatches, the largest norm of their gradients since the last epoch where that is more.
 
         Before an epoch has ended nothing is known of that.
@@ -208,7 +208,7 @@ class Descent(Dynamics):
     def work(self, state: DescentState, steps: Int[Array, ""]) -> tuple[Int[Array, ""], Int[Array, ""]]:
         """Return one gradient for each step and one for the start.
 
-        With minibatches, one for each epoch begun and one for each verdict: passes over all samples.
+        With minibatches, one for each epoch begun and one for each termination check: passes over all samples.
         """
         if state.draw is None:
             return steps + 1, jnp.zeros_like(steps)
@@ -219,7 +219,7 @@ class Descent(Dynamics):
         """Return the name of the kind in words."""
         return words(type(self).__name__)
 
-    def _arrived(self, field: GradientField, weights: PyTree, memory: PyTree, draw: Draw | None) -> DescentState:
+    def _state_at(self, field: GradientField, weights: PyTree, memory: PyTree, draw: Draw | None) -> DescentState:
         objective, gradient = jax.value_and_grad(self._seen(field, draw).objective)(weights)
         seen = None if draw is None else draw.seen(norm(gradient))
         return DescentState(weights, memory, objective, gradient, seen)

@@ -1,321 +1,199 @@
-"""The one loop of every dynamics: records, stopping, divergence, fixed points, interruption and checkpoints."""
+"""A run in Python: calls of the compiled loop, between which it can be interrupted, saved and followed."""
 
+import math
 import os
+import time
 from collections.abc import Callable
-from functools import partial
-from typing import Any
+from dataclasses import dataclass
+from typing import Protocol
 
-import equinox as eqx
 import jax
-import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, ArrayLike, Bool, Float, Int, PyTree
+from jaxtyping import Array, PyTree
 
+from ..formatting import Progress, ProgressCallback, check_progress, report_progress
 from ..networks import split
 from ..problems import Problem
-from ..runtime.compiling import compiled, is_traced
-from ..solvers.field import GradientField, gradient_field
+from ..runtime.compiling import is_traced
 from .checkpoint import Checkpoint
-from .dynamics import Attempt, Clock, Dynamics
-from .interruptible import advance_to_end, steps_per_second
-from .outcome import ASKS, Outcome, or_else
-from .records import Instruments, check_same_shapes
-from .schedule import Scales, Schedule
-from .stopping import Stopping
-from .verdict import Watch, divergence_ceiling, settled_verdict, verdict
-
-# The code of a state that stands for a run which has not begun.
-_UNBORN = -2
+from .descent import words
+from .loop import Request, RunState, advance, blank_state, check_limit, to_end
+from .outcome import UNDECIDED, Outcome
 
 
-class Request(eqx.Module):
-    """A run that is asked for: all that determines it, checked.
+@dataclass(frozen=True)
+class CallLength:
+    """How many steps one call of the compiled loop makes: few enough to react to an interrupt from the keyboard.
 
-    All else is made of it inside the compiled program, where that is free. The run ends at the time `t1` or after
-    `max_steps` attempted steps at the latest.
+    The first call is to take about a second, by a rough cost of `seconds_per_gradient` and, for each weight and each
+    row of the data, `seconds_per_weight_and_row` (of one core of a laptop), so that most runs need no other. From then
+    on a call takes about `seconds`, by the pace of the one before; it grows by `largest_growth` at most.
     """
 
-    network: PyTree
-    problem: Problem
-    dynamics: Dynamics
-    stopping: Stopping
-    schedule: Schedule
-    instruments: Instruments
-    t1: Float[ArrayLike, ""]
-    max_steps: Int[ArrayLike, ""]
+    seconds: float = 0.5
+    seconds_per_gradient: float = 2e-6
+    seconds_per_weight_and_row: float = 2e-9
+    largest_growth: float = 4.0
 
-    def run(self) -> tuple["_Run", PyTree]:
-        """Return the run that was asked for, and the weights that it starts from."""
-        field, weights = gradient_field(self.network, self.problem)
-        arrays = jax.tree.map(jnp.asarray, (self.stopping, self.schedule, self.t1, self.max_steps))
-        stopping, schedule, t1, max_steps = arrays
-        return _Run(field, self.dynamics, stopping, schedule, self.instruments, t1, max_steps), weights
+    def first(self, weights: PyTree, problem: Problem, *, gradients: int) -> int:
+        """Return the steps of the first call, one at least, where a step takes so many `gradients`."""
+        size = sum(leaf.size for leaf in jax.tree.leaves(weights))
+        shapes = [leaf.shape for leaf in jax.tree.leaves(problem) if isinstance(leaf, jax.Array)]
+        rows = max((shape[0] for shape in shapes if shape), default=1)
+        return max(
+            1, int(1 / (gradients * (self.seconds_per_gradient + self.seconds_per_weight_and_row * size * rows)))
+        )
 
-
-class _Run(eqx.Module):
-    """All that stays the same during one run."""
-
-    field: GradientField
-    dynamics: Dynamics
-    stopping: Stopping
-    schedule: Schedule
-    instruments: Instruments
-    t1: Float[Array, ""]
-    max_steps: Int[Array, ""]
-
-    def limited(self, code: Array, clock: Clock, attempts: Array) -> Int[Array, ""]:
-        """Return a verdict, or that a limit of the run was reached where it says that the run goes on."""
-        code = or_else(code, clock.time >= self.t1, Outcome.TIME_LIMIT)
-        return or_else(code, attempts >= self.max_steps, Outcome.STEP_LIMIT)
+    def next(self, steps: int, seconds: float) -> int:
+        """Return the steps of the next call after one of so many `steps`, which took so many `seconds`."""
+        factor = min(self.largest_growth, self.seconds / max(seconds, 1e-3))
+        return min(max(1, int(steps * factor)), int(np.iinfo(np.int32).max))
 
 
-class RunState(eqx.Module):
-    """All that a run needs to go on, bit for bit, from where it is. `dynamics` is the dynamics' own state.
+class RunProgress(Protocol):
+    """What tells how far a requested run is."""
 
-    `unrest` is its restlessness where it was last judged: of most, the norm of the gradient here. `fixed` says that the
-    run stands still where it asks for second derivatives, `recorded` that there is a record of where it is.
-    """
+    def begun(self) -> Progress:
+        """Return the progress before the first step, and before anything is compiled."""
+        ...
 
-    dynamics: PyTree
-    clock: Clock
-    steps: Int[Array, ""]
-    rejected_steps: Int[Array, ""]
-    quiet_steps: Int[Array, ""]
-    code: Int[Array, ""]
-    unrest: Float[Array, ""]
-    schedule: Any
-    scales: Scales
-    ceiling: Float[Array, ""]
-    watch: Watch
-    fixed: Bool[Array, ""]
-    recorded: Bool[Array, ""]
-
-    @property
-    def attempts(self) -> Int[Array, ""]:
-        """All steps so far, those that count and those that do not."""
-        return self.steps + self.rejected_steps
+    def reached(self, state: RunState) -> Progress:
+        """Return the progress in a state, which is the start at first."""
+        ...
 
 
 def drive(
     request: Request,
     *,
+    progress: bool | ProgressCallback = False,
+    measure: Callable[[Request], RunProgress] | None = None,
     checkpoint: str | os.PathLike | None = None,
     checkpoint_seconds: float = 60.0,
-    told: Callable[[RunState], None] | None = None,
+    calls: CallLength | None = None,
 ) -> RunState:
     """Run to the end.
 
     With a `checkpoint`, a path, the state is kept in that file, and the run goes on from it where the file exists.
-    `told` hears of the start, and of a state about every half a second; not under a transformation of JAX.
-    Raises `ValueError` for a checkpoint under a transformation of JAX.
+    `progress` is called with what `measure` makes of the request at the start and after each call of the compiled loop,
+    about every half a second; under a transformation of JAX, which does not come back to Python on its way, it is not.
+    Raises `ValueError` for a checkpoint under a transformation of JAX, `TypeError` for a `progress` that is none.
     """
-    if checkpoint is not None and is_traced(request):
-        raise ValueError(
-            "a checkpoint is a file of one run: call integrate or descend outside jit and vmap to keep one"
-        )
+    check_progress(progress)
     if is_traced(request):
-        return _to_end(request)
-    weights, _ = split(request.network)
-    first = steps_per_second(weights, request.problem, gradients=request.dynamics.gradients_per_step)
-    kept = None if checkpoint is None else Checkpoint(checkpoint, request, checkpoint_seconds)
-    return advance_to_end(_unborn(request), _advance, _settle, request, first=first, checkpoint=kept, told=told)
+        if checkpoint is not None:
+            raise ValueError(
+                "a checkpoint is a file of one run: call integrate or descend outside jit and vmap to keep one"
+            )
+        return to_end(request)
+    calls = CallLength() if calls is None else calls
+    with report_progress(progress) as callback:
+        followed = None if callback.listener is None or measure is None else measure(request)
+        latest = None if followed is None else followed.begun()
+        if latest is not None:
+            callback(latest)
+
+        def report(state: RunState) -> None:
+            nonlocal latest
+            if followed is not None and latest is not None:
+                before, latest = latest, followed.reached(state)
+                if (latest.done, latest.total) != (before.done, before.total):
+                    callback(latest)
+
+        weights, _ = split(request.network)
+        steps = calls.first(weights, request.problem, gradients=request.dynamics.gradients_per_step)
+        kept = None if checkpoint is None else Checkpoint(checkpoint, request, checkpoint_seconds)
+        state = blank_state(request)
+        if kept is not None:
+            state = kept.load(lambda: advance(request, state, np.asarray(0)))
+        elif followed is not None:
+            state = advance(request, state, np.asarray(0))
+        report(state)
+        while int(state.code) <= Outcome.RUNNING:
+            began = time.monotonic()
+            state = jax.block_until_ready(advance(request, state, np.asarray(steps)))
+            steps = calls.next(steps, time.monotonic() - began)
+            state = check_limit(request, state) if int(state.code) == UNDECIDED else state
+            report(state)
+            if kept is not None:
+                kept.save_if_due(state, ended=int(state.code) > Outcome.RUNNING)
+        return state
 
 
-@partial(compiled, few_calls=True)
-def _unborn(request: Request) -> RunState:
-    """Return a state of the right shapes that `_advance` begins with."""
-    shapes = eqx.filter_eval_shape(_started, request)
-    arrays, rest = eqx.partition(shapes, lambda leaf: isinstance(leaf, jax.ShapeDtypeStruct))
-    zeros = jax.tree.map(lambda like: jnp.zeros(like.shape, like.dtype), arrays)
-    return eqx.tree_at(lambda s: s.code, eqx.combine(zeros, rest), jnp.asarray(_UNBORN, arrays.code.dtype))
+class DescentProgress:
+    """The progress of a descent: steps of those that it may take, fewer where it ends early."""
+
+    def __init__(self, request: Request):
+        self._stage, self._most = _named(request), int(np.asarray(request.max_steps))
+
+    def begun(self) -> Progress:
+        """Return that no step is taken yet."""
+        return self._at(0, self._most)
+
+    def reached(self, state: RunState) -> Progress:
+        """Return how many steps are taken, of as many where the run has ended."""
+        steps = int(state.steps)
+        return self._at(steps, steps if _ended(state) else self._most)
+
+    def _at(self, steps: int, most: int) -> Progress:
+        return Progress(self._stage, steps, most, "steps")
 
 
-def _started(request: Request) -> RunState:
-    """Return the state before the first step; a record of it is due."""
-    run, weights = request.run()
-    start = run.dynamics.start(run.field, weights)
-    objective, gradient_norm = run.dynamics.observe(run.field, start)
-    ceiling = divergence_ceiling(objective)
-    watch = Watch.of(run.stopping, gradient_norm)
-    unrest = run.dynamics.restlessness(start, gradient_norm)
-    code = verdict(run.stopping, run.field, weights, objective, unrest, ceiling, watch, due=jnp.array(True))
-    code, _ = _unless_moved(run, start, code, jnp.full_like(unrest, jnp.inf), watch, fixed=jnp.array(False))
-    clock = Clock(jnp.zeros_like(run.t1), jnp.zeros_like(run.t1))
-    scales = Scales(run.dynamics.unit_of_time(start), objective)
-    record = eqx.filter_eval_shape(run.instruments.measure, run.dynamics, run.field, start, clock, gradient_norm)
-    none = jnp.array(0)
-    return RunState(
-        dynamics=start,
-        clock=clock,
-        steps=none,
-        rejected_steps=none,
-        quiet_steps=none,
-        code=or_else(code, run.t1 <= 0, Outcome.TIME_LIMIT),
-        unrest=unrest,
-        schedule=run.schedule.init(record, scales.coordinates(clock.time, objective, gradient_norm)),
-        scales=scales,
-        ceiling=ceiling,
-        watch=watch,
-        fixed=jnp.array(False),
-        recorded=jnp.array(False),
-    )
+class FlowProgress:
+    """The progress of a flow: that of the nearest of the criteria which may end it.
 
-
-@partial(compiled, donate="all-except-first", sized_by=[0])
-def _advance(request: Request, state: RunState, steps: Int[ArrayLike, ""]) -> RunState:
-    """Return the state after `steps` more attempted steps, or where the run ends or asks if that comes first."""
-    run, _ = request.run()
-    arrays, rest = eqx.partition(state, eqx.is_array)
-
-    def begin() -> RunState:
-        begun = eqx.filter(_started(request), eqx.is_array)
-        check_same_shapes(arrays.schedule.records.slots, begun.schedule.records.slots)
-        return begun
-
-    begun = jax.lax.cond(state.code == _UNBORN, begin, lambda: arrays)
-    return _looped(run, eqx.combine(begun, rest), steps)
-
-
-def _settle(request: Request, state: RunState) -> RunState:
-    """Return a state that asks for second derivatives with the answer: the run ends here, or goes on."""
-    _, rest = split(request.network)
-    network = eqx.combine(request.dynamics.weights(state.dynamics), rest)
-    threshold = request.dynamics.sharpness_threshold()
-    code = settled_verdict(request.stopping, request.network, network, request.problem, state.code, threshold)
-    return _answered(request, state, code)
-
-
-@partial(compiled, sized_by=[0], few_calls=True)
-def _answered(request: Request, state: RunState, code: Int[Array, ""]) -> RunState:
-    """Return a state that asks with the answer `code`: the outcome, or that the run goes on."""
-    run, _ = request.run()
-    code = run.limited(or_else(code, state.fixed, Outcome.FIXED_POINT), state.clock, state.attempts)
-    asked = state.code == ASKS
-    watch = state.watch.after(state.attempts, state.unrest)
-    watch = jax.tree.map(lambda new, old: jnp.where(asked, new, old), watch, state.watch)
-    state = eqx.tree_at(lambda s: (s.code, s.watch), state, (jnp.where(asked, code, state.code), watch))
-    return jax.lax.cond(asked, lambda: _recorded(run, state), lambda: state)
-
-
-def _to_end(request: Request) -> RunState:
-    """Return the end of a run under a transformation of JAX."""
-    run, _ = request.run()
-
-    def further(state: RunState) -> RunState:
-        return _looped(run, _settle(request, state), np.asarray(np.iinfo(np.int32).max))
-
-    def goes_on(state: RunState) -> Bool[Array, ""]:
-        return state.code <= Outcome.RUNNING
-
-    return jax.lax.while_loop(goes_on, further, _started(request))
-
-
-def _looped(run: _Run, state: RunState, steps: Int[ArrayLike, ""]) -> RunState:
-    """Step from record to record: the slots of the records are touched only where one is made."""
-    last = state.attempts + jnp.minimum(steps, run.max_steps)
-
-    def goes_on(current: RunState) -> Bool[Array, ""]:
-        return (current.code == Outcome.RUNNING) & (current.attempts < last) & ~_due(run, current)
-
-    def to_next_record(current: RunState) -> RunState:
-        return _recorded(run, jax.lax.while_loop(goes_on, lambda reached: _step(run, reached), current))
-
-    return jax.lax.while_loop(lambda s: goes_on(s) | _due(run, s), to_next_record, state)
-
-
-def _step(run: _Run, state: RunState) -> RunState:
-    """Return the state after one more attempted step."""
-    target = jnp.minimum(run.schedule.horizon(state.schedule), run.t1)
-    left = (target - state.clock.time) - state.clock.remainder
-    longest = jnp.minimum(left, run.schedule.longest_step(state.schedule))
-    attempt = run.dynamics.attempt(run.field, state.dynamics, longest)
-    if attempt.kept is True:  # a dynamics that never rejects
-        after = _moved(run, state, attempt, target)
-    else:
-        changed = (attempt.state, state.rejected_steps + 1)
-        rejected = eqx.tree_at(lambda s: (s.dynamics, s.rejected_steps), state, changed)
-        after = jax.lax.cond(attempt.kept, lambda: _moved(run, state, attempt, target), lambda: rejected)
-    code = or_else(after.code, after.attempts >= run.max_steps, Outcome.STEP_LIMIT)
-    code = jnp.where(attempt.fault != Outcome.RUNNING, jnp.where(code == Outcome.RUNNING, attempt.fault, code), code)
-    return eqx.tree_at(lambda s: s.code, after, code)
-
-
-def _moved(run: _Run, state: RunState, attempt: Attempt, target: Array) -> RunState:
-    """Return the state after a step that counts."""
-    steps = state.steps + 1
-    clock = run.dynamics.tick(state.clock, attempt, steps, target)
-    objective, unrest, code = _judged(run, state, attempt)
-    still = run.dynamics.stands_still(state.dynamics, attempt, state.unrest)
-    # With a patience of one there is nothing to count: what the loop of a descent does not carry, it does not pay for.
-    quiet = jnp.where(still, state.quiet_steps + 1, 0) if run.dynamics.patience > 1 else state.quiet_steps
-    fixed = quiet >= run.dynamics.patience if run.dynamics.patience > 1 else still
-    code, rests = _unless_moved(run, attempt.state, code, state.unrest, state.watch, fixed=fixed)
-    standing = int(Outcome.FIXED_POINT) if run.stopping.gradient_norm is None else ASKS
-    standing = standing if rests is True else jnp.where(rests, standing, Outcome.FIXED_POINT)
-    code = or_else(or_else(code, clock.time >= run.t1, Outcome.TIME_LIMIT), fixed, standing)
-    coordinates = state.scales.coordinates(clock.time, objective, unrest)
-    return RunState(
-        dynamics=attempt.state,
-        clock=clock,
-        steps=steps,
-        rejected_steps=state.rejected_steps,
-        quiet_steps=quiet,
-        code=code,
-        unrest=unrest,
-        schedule=run.schedule.moved(state.schedule, coordinates, attempt.length),
-        scales=state.scales,
-        ceiling=state.ceiling,
-        watch=state.watch.seen(unrest),
-        fixed=fixed,
-        recorded=jnp.array(False),
-    )
-
-
-def _judged(run: _Run, state: RunState, attempt: Attempt) -> tuple[Array, Array, Array]:
-    """Return the objective after a step that counts, the restlessness, and the verdict on both.
-
-    Where the dynamics spares the look, that is NaN, the restlessness of the last look, and RUNNING.
+    A limit of time counts in time, one of steps in steps. The stationarity measure, the risk and the excess risk count
+    in decades, those that they fell of those that they have to fall, from the highest seen. So a plateau shows as one.
+    Progress never goes back, and is complete only where the run has ended: before that it is `almost` at most, as one
+    criterion may be met and another not yet.
     """
 
-    def look() -> tuple[Array, Array, Array]:
-        objective, gradient_norm = run.dynamics.observe(run.field, attempt.state)
-        unrest = run.dynamics.restlessness(attempt.state, gradient_norm)
-        due = (unrest <= state.watch.bound) | (state.attempts >= state.watch.attempts)
-        due = due & (unrest <= state.unrest)
-        weights = run.dynamics.weights(attempt.state)
-        code = verdict(run.stopping, run.field, weights, objective, unrest, state.ceiling, state.watch, due=due)
-        return objective, unrest, code
+    def __init__(self, request: Request, almost: float = 0.99):
+        self.almost = almost
+        self._stage, self._stopping = _named(request), request.stopping
+        self._t1, self._most = float(np.asarray(request.t1)), int(np.asarray(request.max_steps))
+        self._highest: dict[str, float] = {}
+        self._furthest = 0.0
 
-    wanted = run.dynamics.is_judged(attempt.state)
-    if wanted is True:
-        return look()
-    spared = jnp.full_like(state.unrest, jnp.nan), state.unrest, jnp.asarray(Outcome.RUNNING, jnp.int32)
-    return jax.lax.cond(wanted | (state.attempts + 1 >= run.max_steps), look, lambda: spared)
+    def begun(self) -> Progress:
+        """Return that nothing is done yet."""
+        return Progress(self._stage, 0.0, 1.0)
+
+    def reached(self, state: RunState) -> Progress:
+        """Return the progress in a state."""
+        self._furthest = max(self._furthest, *self._parts(state))
+        return Progress(self._stage, 1.0 if _ended(state) else min(self._furthest, self.almost), 1.0)
+
+    def _parts(self, state: RunState) -> list[float]:
+        attempts = int(state.steps) + int(state.rejected_steps)
+        parts = [attempts / max(self._most, 1)]
+        if 0 < self._t1 < math.inf:
+            parts.append(float(state.clock.time) / self._t1)
+        if self._stopping.gradient_norm is not None:
+            parts.append(self._fallen("stationarity", float(state.stationarity), float(state.watch.bound)))
+        for name in ("risk", "excess_risk"):
+            bound = getattr(self._stopping, name)
+            if bound is not None and (known := _latest(state, name)) is not None:
+                parts.append(self._fallen(name, known, float(bound)))
+        return parts
+
+    def _fallen(self, name: str, value: float, bound: float) -> float:
+        """Return the part of the decades from the highest value that was seen to `bound` which lie behind."""
+        highest = self._highest[name] = max(self._highest.get(name, 0.0), value)
+        if not 0 < bound < highest < math.inf:
+            return 0.0
+        return math.log(highest / max(value, bound)) / math.log(highest / bound)
 
 
-def _unless_moved(
-    run: _Run, state: PyTree, code: Int[Array, ""], before: Float[Array, ""], watch: Watch, *, fixed: Bool[Array, ""]
-) -> tuple[Int[Array, ""], Bool[Array, ""] | bool]:
-    """Return the verdict on the weights, RUNNING where the dynamics moves on all the same, and whether it does not."""
-    arrived = (code == ASKS) | (code == Outcome.CONVERGED)
-    rests = run.dynamics.rests(run.field, state, before, watch.small, asked=arrived | fixed)
-    return code if rests is True else jnp.where(arrived & ~rests, Outcome.RUNNING, code).astype(code.dtype), rests
+def _named(request: Request) -> str:
+    return words(type(request.dynamics).__name__)
 
 
-def _due(run: _Run, state: RunState) -> Bool[Array, ""]:
-    ended = state.code > Outcome.RUNNING
-    return ~state.recorded & run.schedule.due(state.schedule, state.clock, state.steps, ended=ended)
+def _ended(state: RunState) -> bool:
+    return int(state.code) > Outcome.RUNNING
 
 
-def _recorded(run: _Run, state: RunState) -> RunState:
-    """Return the state with a record added if one is due, or if the run has ended."""
-
-    def add() -> tuple[PyTree, Array]:
-        gradient_norm = state.unrest
-        if run.dynamics.is_judged(state.dynamics) is not True:
-            _, gradient_norm = run.dynamics.observe(run.field, state.dynamics)
-        record = run.instruments.measure(run.dynamics, run.field, state.dynamics, state.clock, gradient_norm)
-        return run.schedule.add(state.schedule, record), jnp.array(True)
-
-    made = jax.lax.cond(_due(run, state), add, lambda: (state.schedule, state.recorded))
-    return eqx.tree_at(lambda s: (s.schedule, s.recorded), state, made)
+def _latest(state: RunState, name: str) -> float | None:
+    """Return what a probe measured at the latest record, `None` where there is none yet."""
+    column: Array = state.schedule.records.slots["probes"][name]
+    count = int(state.schedule.records.count)
+    return float(np.asarray(column)[count - 1]) if count else None

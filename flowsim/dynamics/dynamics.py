@@ -42,7 +42,7 @@ class Dynamics(eqx.Module):
     a discrete step, subclass `Descent`, which leaves two methods to write; to add a flow, subclass this.
 
     `patience` steps in a row that stand still make a fixed point. `gradients_per_step` is a rough cost, by which the
-    first compiled call is made long enough for most runs, and short enough to hear an interrupt.
+    first compiled call is made long enough for most runs, and short enough to react to an interrupt.
     """
 
     patience: eqx.AbstractClassVar[int]
@@ -88,22 +88,23 @@ class Dynamics(eqx.Module):
         *,
         asked: Bool[Array, ""],
     ) -> Bool[Array, ""] | bool:
-        """Tell whether a run may end where its weights have arrived: by default wherever they have.
+        """Tell whether a run may end at weights of small gradient: by default, everywhere.
 
-        `before` is the restlessness at the last look, infinite at the start, and `small` that at which a run arrives.
-        It is `asked` only where they have; elsewhere any answer will do, and had better cost nothing.
+        `before` is the stationarity measure at the last check, infinite at the start, and `small` that which counts as
+        small. The answer counts only where `asked`; elsewhere any will do, and should cost nothing.
         """
         return True
 
-    def is_judged(self, state: PyTree) -> Bool[Array, ""] | bool:
-        """Tell whether the driver is to ask here whether the run has ended: `True` itself where it always is, as here.
+    def checks_termination(self, state: PyTree) -> Bool[Array, ""] | bool:
+        """Tell whether termination is checked in this state: `True` itself where it always is, as here.
 
-        For a dynamics whose steps cost much less than `observe`. Records, and the last step, are looked at in any case.
+        For a dynamics whose steps cost much less than `observe`. At records and after the last step it is always
+        checked.
         """
         return True
 
-    def restlessness(self, state: PyTree, gradient_norm: Float[Array, ""]) -> Float[Array, ""]:
-        """Return what has to be small where a run has arrived: ‖∇R‖, and more where that alone does not move it."""
+    def stationarity_measure(self, state: PyTree, gradient_norm: Float[Array, ""]) -> Float[Array, ""]:
+        """Return what is small where a run has converged: ‖∇R‖, or more where not the gradient alone moves it."""
         return gradient_norm
 
     def preconditioner(self, state: PyTree) -> PyTree | None:

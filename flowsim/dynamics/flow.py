@@ -82,9 +82,9 @@ class Flow(Dynamics):
 
     def tick(self, clock: Clock, attempt: Attempt, steps: Int[Array, ""], target: Float[Array, ""]) -> Clock:
         """Return the sum of all steps, `target` itself where the step was cut to end there."""
-        arrived = attempt.length >= (target - clock.time) - clock.remainder
+        reached = attempt.length >= (target - clock.time) - clock.remainder
         time, remainder = _add(clock.time, clock.remainder, attempt.length)
-        return Clock(jnp.where(arrived, target, time), jnp.where(arrived, 0, remainder))
+        return Clock(jnp.where(reached, target, time), jnp.where(reached, 0, remainder))
 
     def stands_still(self, state: FlowState, attempt: Attempt, gradient_norm: Float[Array, ""]) -> Bool[Array, ""]:
         """Tell whether a step left the point as it was, to rounding, and not only for being short.
@@ -94,15 +94,15 @@ class Flow(Dynamics):
         change = norm(jax.tree.map(jnp.subtract, attempt.state.point, state.point))
         rounding = jnp.finfo(change.dtype).eps * norm(attempt.state.point)
         long = attempt.length * gradient_norm > 2 * rounding
-        settled = ~attempt.cut & (attempt.state.stepper.wanted <= 1.05 * state.stepper.wanted)
-        return (change <= rounding) & (long | settled)
+        steady = ~attempt.cut & (attempt.state.stepper.wanted <= 1.05 * state.stepper.wanted)
+        return (change <= rounding) & (long | steady)
 
     def unit_of_time(self, state: FlowState) -> Float[Array, ""]:
         """Return the length that the step control wants for the first step."""
         return state.stepper.wanted
 
     def work(self, state: FlowState, steps: Int[Array, ""]) -> tuple[Int[Array, ""] | None, Int[Array, ""]]:
-        """Return what the solver spent, and the gradients for verdicts where it does not hold them itself."""
+        """Return what the solver spent, and the gradients of termination checks where it does not hold them itself."""
         spent = state.stepper.work
         if not state.stepper.counted:
             return None, spent.products

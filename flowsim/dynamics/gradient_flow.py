@@ -10,8 +10,9 @@ from jaxtyping import Array, ArrayLike, Float, Int, PyTree
 
 from ..networks import split, weight_dtype
 from ..problems import Problem
+from ..solvers.choice import check_solver, stepper_for, tolerances
 from ..solvers.field import GradientField, norm
-from ..solvers.stepper import Stepper, check_solver, stepper_for, tolerances
+from ..solvers.stepper import Stepper
 from .dynamics import DYNAMICS
 from .flow import Flow, FlowState
 

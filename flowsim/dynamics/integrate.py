@@ -19,10 +19,10 @@ from ..problems import Problem
 from ..runtime.compiling import is_traced
 from ..solvers.field import check_step_count, checked_parts, constant
 from .descent import Descent
-from .driver import Request
+from .driver import FlowProgress, drive
 from .dynamics import Dynamics
 from .gradient_flow import GradientFlow
-from .how_far import WayGone, drive_heard
+from .loop import Request
 from .records import instruments
 from .schedule import AtTimes, Schedule, spread
 from .stopping import Stopping, stopping_for
@@ -112,7 +112,13 @@ def integrate(
         request = nondifferentiable(request, msg=_NOT_DIFFERENTIABLE)
     else:
         problem.check_start(network)
-    state = drive_heard(request, progress, WayGone, checkpoint=checkpoint, checkpoint_seconds=checkpoint_seconds)
+    state = drive(
+        request,
+        progress=progress,
+        measure=FlowProgress,
+        checkpoint=checkpoint,
+        checkpoint_seconds=checkpoint_seconds,
+    )
     # What the functions of a problem read may be differentiated, too.
     state = nondifferentiable(state, msg=_NOT_DIFFERENTIABLE) if is_traced(state) else state
     trajectory = trajectory_of(state, request, rest)

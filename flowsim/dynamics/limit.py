@@ -1,6 +1,7 @@
 """Whether weights of small gradient are at the limit of their flow, and whether that is a minimum."""
 
 from collections.abc import Callable
+from functools import partial
 
 import equinox as eqx
 import jax
@@ -12,7 +13,6 @@ from ..curvature.vectors import row, scattered_like
 from ..networks import cast, weight_dtype
 from ..problems import Problem
 from ..solvers.field import GradientField, gradient_field, norm
-from .growth import falls_for_ever
 from .outcome import Outcome, or_else
 from .stopping import Stopping, standard_remaining
 
@@ -20,7 +20,7 @@ _Gradient = Callable[[PyTree], PyTree]
 
 
 class _End(eqx.Module):
-    """The end of the way as quadratic functions see it: at `limit`, two Newton `steps` past the `floor` of the valley.
+    """The limit of a run by local quadratic models: at `limit`, two Newton `steps` past the `floor` of the valley.
 
     `slope` is the gradient at the floor in the directions `around` it, `drift` that at the limit in those that do not
     curve upwards, as far as it is more than the `rounding` of such a component.
@@ -35,66 +35,66 @@ class _End(eqx.Module):
     steps: Float[Array, "2 k"]
 
     def is_certain(self) -> Bool[Array, ""]:
-        """Tell whether the way has an end where it is seen.
+        """Tell whether the limit is where it is predicted.
 
         Of two Newton steps with the same matrix the second is a quarter of the first at most, so that those to follow
-        add up to less than another third (Kantorovich). On the way down e^{−x} it is e^{−1} of it, and there is no end.
+        add up to less than another third (Kantorovich). Down e^{−x} it is e^{−1} of it, and there is no limit.
         """
         first, second = jnp.linalg.norm(self.steps, axis=1)
         return second <= first / 4
 
     def leaves(self) -> Bool[Array, ""]:
-        """Tell whether the gradient at the floor leads away from the way that has an end."""
+        """Tell whether the gradient at the floor leads away from the predicted limit."""
         return jnp.any(~self.around.upwards & (jnp.abs(self.slope) > self.rounding))
 
 
-def second_verdict(
+def limit_outcome(
     stopping: Stopping, start: PyTree, network: PyTree, problem: Problem, threshold: Float[ArrayLike, ""] | None = None
 ) -> Int[Array, ""]:
     """Return the `Outcome` of a run from `start` at a `network` of small gradient, in the highest precision there is.
 
     `threshold` is the sharpness beyond which a run leaves a minimum, if only by what rounding makes of nothing.
 
-    CONVERGED: next to nothing is left of the way, of all that the run has gone, and it ends at a minimum. STATIONARY:
-    that is no minimum, or not known to be one, and rounding alone would decide where to go. NO_MINIMIZER: the end of
-    the way is not that near, and the risk falls for ever instead. GRADIENT_REACHED: a gradient norm is all that was
-    asked for, and nothing says how far the limit is, or whether there is one. Else RUNNING.
+    CONVERGED: the distance to the minimizer is next to nothing beside the distance from the start, and it is a minimum.
+    STATIONARY: the point is no minimum, or not known to be one, and rounding alone would decide where to go.
+    NO_MINIMIZER: the limit is not that near, and the risk falls for ever instead. GRADIENT_REACHED: a gradient norm is
+    all that was asked for, and nothing says how far the limit is, or whether there is one. Else RUNNING.
     """
     precision, highest = weight_dtype(network), jnp.result_type(float)
     apart, weights = gradient_field(cast(network, highest), problem)
     field, here = apart.flattened(weights)
     _, origin = apart.flattened(gradient_field(cast(start, highest), problem)[1])
     end = _end(field, here, precision)
-    way, gone = _norm_between(end.limit, here), _norm_between(here, origin)
+    distance, travelled = _norm_between(end.limit, here), _norm_between(here, origin)
     gain = field.objective(here) - field.objective(end.floor) - jnp.sum(end.slope * end.steps[0]) / 2
     remaining = jnp.asarray(stopping.remaining)
-    near = (way <= remaining * (gone + way)) | (way <= 10 * jnp.finfo(precision).eps * norm(here))
+    near = (distance <= remaining * (travelled + distance)) | (distance <= 10 * jnp.finfo(precision).eps * norm(here))
     near = near & ~(gain > remaining**2 * problem.null_risk(network))
-    # A large `remaining` leaves out how much of the way is left, and not whether this is a minimum.
+    # A large `remaining` leaves out the distance to the minimizer, and not whether this is a minimum.
     share = jnp.minimum(remaining, standard_remaining(precision))
     minimum, lowest, exact = _is_minimum(field, end, here, origin, gain, share**2, precision)
-    arrived = near & end.is_certain()
-    # Where the risk may fall for ever no way is short: the weights are as large as a large learning rate threw them.
-    without_doubt = arrived & minimum & ~field.problem.falls_for_ever(field.network(here))
+    at_limit = near & end.is_certain()
+    # Where the risk may fall for ever no distance is short: a large learning rate may have thrown the weights far out.
+    without_doubt = at_limit & minimum & ~field.problem.falls_for_ever(field.network(here))
     towards = jax.tree.map(jnp.subtract, end.limit, here)
     endless = jax.lax.cond(without_doubt, lambda: jnp.array(False), lambda: falls_for_ever(field, here, towards))
-    # At the infimum to rounding, the way of a degenerate minimum need not be known.
-    arrived = arrived | (lowest & ~end.is_certain())
-    code = jnp.where(arrived & ~minimum & ~end.leaves(), Outcome.STATIONARY, Outcome.RUNNING)
-    code = jnp.where(arrived & minimum, Outcome.CONVERGED, code)
+    # At the infimum to rounding, the distance to a degenerate minimum need not be known.
+    at_limit = at_limit | (lowest & ~end.is_certain())
+    code = jnp.where(at_limit & ~minimum & ~end.leaves(), Outcome.STATIONARY, Outcome.RUNNING)
+    code = jnp.where(at_limit & minimum, Outcome.CONVERGED, code)
     enough = jnp.isinf(remaining) & ~exact & ~end.around.falls_off()
     code = or_else(code, enough, Outcome.GRADIENT_REACHED)
     if threshold is not None:
-        arrives = (code == Outcome.CONVERGED) | (code == Outcome.GRADIENT_REACHED)
-        code = jnp.where(arrives & _is_sharper(field, end, threshold, precision), Outcome.RUNNING, code)
+        minimizer = (code == Outcome.CONVERGED) | (code == Outcome.GRADIENT_REACHED)
+        code = jnp.where(minimizer & _is_sharper(field, end, threshold, precision), Outcome.RUNNING, code)
     return jnp.where(endless, Outcome.NO_MINIMIZER, code).astype(jnp.int32)
 
 
 def _end(field: GradientField, here: PyTree, precision: jnp.dtype) -> _End:
-    """Return the end of the way from weights that were found in this `precision`.
+    """Return the predicted limit from weights that were found in this `precision`.
 
-    First to the floor of the valley that they are in, in three steps: how far off it a run is, is a matter of its
-    steps, and it may be enough to tilt directions that are nearly flat by more than they curve.
+    First to the floor of the valley, in three steps: how far off it a run is depends on its steps, and may be enough to
+    tilt directions that are nearly flat by more than they curve.
     """
     gradient = jax.grad(field.objective)
 
@@ -165,11 +165,11 @@ def _norm_between(there: PyTree, here: PyTree) -> Float[Array, ""]:
 def _is_minimum(
     field: GradientField, end: _End, here: PyTree, origin: PyTree, gain: Array, share: Array, precision: jnp.dtype
 ) -> tuple[Bool[Array, ""], Bool[Array, ""], Bool[Array, ""]]:
-    """Return whether the end of the way is known to be a minimum.
+    """Return whether the predicted limit is known to be a minimum.
 
     And whether the risk here is its infimum to rounding, and whether the exact excess risk is known. `gain` is what the
-    risk falls by on the way. Where the least risk that the network can have is known, and no other minimum, it decides.
-    So does the infimum, where the way leads to it. Else curvature does.
+    risk falls by up to the limit. Where the minimum risk of the network is known, and no other minimum, it decides.
+    So does the infimum, where the limit reaches it. Else curvature does.
     """
     problem, network = field.problem, field.network(here)
     exact = problem.excess_risk(network) - problem.least_excess_risk(network)
@@ -224,9 +224,9 @@ def _curves_up(field: GradientField, end: _End, origin: PyTree, precision: jnp.d
 def _falls_nearby(field: GradientField, end: _End, origin: PyTree, lowest: Float[Array, ""]) -> Bool[Array, ""]:
     """Tell whether the objective is below `lowest`, that at the limit, on the floors of valleys beside it.
 
-    They are looked for along random mixtures of the flat directions, up to a tenth of the weights and of the way gone:
-    from there in a few Newton steps down all directions that curve. Beyond 256 weights the flat directions are not
-    known, and nothing is looked for.
+    They are looked for along random mixtures of the flat directions, up to a tenth of the weights and of the distance
+    travelled: from there in a few Newton steps down all directions that curve. Beyond 256 weights the flat directions
+    are not known, and nothing is looked for.
     """
     around, limit = end.around, end.limit
     if not around.complete:
@@ -251,3 +251,42 @@ def _falls_nearby(field: GradientField, end: _End, origin: PyTree, lowest: Float
     seeds = jnp.arange(1, 7)
     places = jnp.repeat(reaches, len(seeds)), jnp.tile(seeds, len(reaches))
     return jnp.any(jax.lax.map(lower, places))
+
+
+def falls_for_ever(field: GradientField, weights: PyTree, step: PyTree) -> Bool[Array, ""]:
+    """Tell whether the risk falls for ever as the weights grow, and there is no minimizer where it could end.
+
+    It does where the loss is known to fall for ever as the predictions of these weights grow, and they do grow with the
+    weights: such a risk comes as close as one likes to an infimum that no prediction has. Where nothing is known of the
+    loss, it is taken to do so if it still falls at eight times the `step` at whose end a minimum should be.
+    """
+    growth = jax.tree.map(lambda weight: weight / 16, weights)  # (1 + 8/16)^L times the prediction, L layers deep
+    steps = jax.tree.map(lambda *pair: jnp.stack(pair), growth, step)
+    grown, gone = jax.lax.map(partial(_falls_on, field, weights), steps)  # so the gradient is compiled once
+    return gone | (grown & field.problem.falls_for_ever(field.network(weights))) | is_lost_to_rounding(field, weights)
+
+
+def is_lost_to_rounding(field: GradientField, weights: PyTree) -> Bool[Array, ""]:
+    """Tell whether a risk that falls towards zero for ever, and never is zero, is zero in floats."""
+    network = field.network(weights)
+    return field.problem.falls_for_ever(network) & (field.problem(network) <= 0)
+
+
+def _falls_on(field: GradientField, weights: PyTree, step: PyTree) -> Bool[Array, ""]:
+    """Tell whether the risk falls as far as eight times a step, less and less steeply, and the weights grow.
+
+    Where the gradient grows too, a plateau or a saddle is left behind. Far out the risk may fall by less than floats
+    resolve.
+    """
+
+    def slope(times: Array) -> tuple[Array, Array, Array]:
+        there = jax.tree.map(lambda weight, change: weight + times * change, weights, step)
+        gradient = jax.grad(field.objective)(there)
+        return inner_product(gradient, step), norm(gradient), norm(there)
+
+    slopes, steepness, sizes = jax.lax.map(slope, jnp.array([0.0, 2, 4, 8], jax.tree.leaves(weights)[0].dtype))
+    # A slope below 1e-6 of the gradient may be rounding, where a gradient is to be zero along a step.
+    falls = (slopes[0] < -1e-6 * steepness[0] * norm(step)) & jnp.all(slopes <= 0)
+    # Across the step a gradient may stay, as where some classes overlap and others are separable.
+    flattens = jnp.all(jnp.diff(slopes) >= 0) & (slopes[-1] > slopes[0]) & jnp.all(steepness[1:] < steepness[0])
+    return falls & flattens & (sizes[-1] > sizes[0])

@@ -5,8 +5,8 @@ import enum
 import jax.numpy as jnp
 from jaxtyping import Array
 
-# The code of a run of small gradient that does not go on before second derivatives have been looked at.
-ASKS = -1
+# The code of a run of small gradient whose outcome second derivatives have to decide before it goes on.
+UNDECIDED = -1
 
 
 class Outcome(enum.IntEnum):
@@ -77,7 +77,7 @@ _AS_ASKED = (
 )
 _MEANINGS = {
     Outcome.RUNNING: "the run has not ended",
-    Outcome.CONVERGED: "the gradient norm and the way that is left fell to their tolerances, at a minimum",
+    Outcome.CONVERGED: "the gradient norm and the distance to the minimizer fell to their tolerances, at a minimum",
     Outcome.RISK_REACHED: "the risk, or the excess risk, fell to its tolerance",
     Outcome.FIXED_POINT: "a step no longer changes any weight in floating point",
     Outcome.STATIONARY: "the gradient vanishes at a point that is not known to be a minimum, such as a saddle or the "

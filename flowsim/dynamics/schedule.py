@@ -12,12 +12,6 @@ from jaxtyping import Array, ArrayLike, Bool, Float, Int, PyTree
 from .dynamics import Clock
 from .records import Records, empty_records
 
-_CAPACITY = 256
-_RECORDS = 128
-# Weight of the risk's own fall, against its logarithm's, in the spacing of records: both get about half of them.
-_LINEAR_WEIGHT = 40.0
-_FIRST_SPACING = 0.5
-
 
 class Schedule(eqx.Module):
     """When records are made. Its state holds them, in `records`, and whatever decides about the next."""
@@ -95,11 +89,13 @@ class Spread(Schedule):
     every second record is dropped and the spacing doubled, so the end of the run need not be known.
     """
 
-    capacity: int = eqx.field(static=True, default=_RECORDS)
+    capacity: int = eqx.field(static=True, default=128)
+    reach: float = eqx.field(static=True, default=128.0)
+    """The distance that `capacity` records cover at the first spacing."""
 
     def init(self, record: PyTree, coordinates: Float[Array, " 3"]) -> SpreadState:
         """Return the state before the first record, which is due at once."""
-        spacing = jnp.asarray(_FIRST_SPACING * _CAPACITY / self.capacity, record["times"].dtype)
+        spacing = jnp.asarray(self.reach / self.capacity, record["times"].dtype)
         return SpreadState(empty_records(self.capacity, record), Pace.at(coordinates), spacing)
 
     def horizon(self, state: SpreadState) -> Float[Array, ""]:
@@ -146,16 +142,18 @@ class AtTimesState(eqx.Module):
 class AtTimes(Schedule):
     """Records at the given increasing times `ts`, to which the flow steps exactly, and one at the end.
 
-    With `between`, up to 256 more wherever enough has happened since the last record, as in `Spread`; the distance
-    that counts as enough doubles with every 64 of them.
+    With `between`, up to `most_between` more wherever enough has happened since the last record, as in `Spread`; the
+    distance that counts as enough is `first_spacing`, and doubles with every quarter of them.
     """
 
     ts: Float[Array | np.ndarray, " times"]
     between: bool = eqx.field(static=True, default=False)
+    most_between: int = eqx.field(static=True, default=256)
+    first_spacing: float = eqx.field(static=True, default=0.5)
 
     def init(self, record: PyTree, coordinates: Float[Array, " 3"]) -> AtTimesState:
         """Return the state before the first record."""
-        capacity = self.ts.size + 1 + (_CAPACITY if self.between else 0)
+        capacity = self.ts.size + 1 + (self.most_between if self.between else 0)
         return AtTimesState(empty_records(capacity, record), jnp.array(0), jnp.array(0), Pace.at(coordinates))
 
     def horizon(self, state: AtTimesState) -> Float[Array, ""]:
@@ -192,8 +190,8 @@ class AtTimes(Schedule):
         dtype = self.ts.dtype
         if not self.between:
             return jnp.asarray(jnp.inf, dtype)
-        spacing = _FIRST_SPACING * 2.0 ** (state.between // (_CAPACITY // 4))
-        return jnp.where(state.between < _CAPACITY, spacing, jnp.inf).astype(dtype)
+        spacing = self.first_spacing * 2.0 ** (state.between // (self.most_between // 4))
+        return jnp.where(state.between < self.most_between, spacing, jnp.inf).astype(dtype)
 
 
 class AtStepsState(eqx.Module):
@@ -244,8 +242,10 @@ class Scales(eqx.Module):
 
     time: Float[Array, ""]
     objective: Float[Array, ""]
+    linear_weight: float = eqx.field(static=True, default=40.0)
+    """The weight of the fall of the risk beside the logarithm of its gradient: both get about half of the records."""
 
     def coordinates(self, time: Array, objective: Array, gradient_norm: Array) -> Float[Array, " 3"]:
         """Return where a run is, in coordinates in which records are to be evenly spread."""
-        fall = _LINEAR_WEIGHT * objective / jnp.where(self.objective > 0, self.objective, 1)
+        fall = self.linear_weight * objective / jnp.where(self.objective > 0, self.objective, 1)
         return jnp.stack([jnp.log1p(time / self.time), fall, jnp.log(gradient_norm)])

@@ -1,4 +1,4 @@
-"""The criterion at which a run counts as arrived."""
+"""The criterion at which a run counts as converged."""
 
 import dataclasses
 
@@ -18,11 +18,11 @@ class _OfThePrecision(float):
 
 
 class Stopping(eqx.Module):
-    """The criterion at which a run counts as arrived; `None` switches a part off.
+    """The criterion at which a run counts as converged; `None` switches a part off.
 
     `gradient_norm`: ‖∇R(W)‖ (Euclidean, all weights together) at or below this (default: 1e-8, in float32 1e-4), at a
-    minimum, with no more than
-    `remaining` of the way left: the distance to the limit by second derivatives, relative to the way from the start
+    minimum, and
+    `remaining`: the distance to the minimizer by second derivatives, relative to the distance from the start
     (default: 1e-6, in float32 1e-3; infinity, which leaves it out, where `gradient_norm` is larger than by default:
     where the limit is then not known to be a minimum, the run ends with GRADIENT_REACHED, unless the Hessian is visibly
     that of a saddle).
@@ -124,7 +124,7 @@ def _check_margins(stopping: Stopping, problem: Problem) -> None:
 
 
 def standard_remaining(dtype: jnp.dtype) -> float:
-    """Return the part of the way left at which a run counts as arrived by default."""
+    """Return the relative distance to the minimizer at which a run counts as converged by default."""
     return _standard(dtype)[1]
 
 
@@ -134,12 +134,12 @@ def _rounding(dtype: jnp.dtype) -> float:
 
 
 def _standard(dtype: jnp.dtype) -> tuple[float, float]:
-    """Return the gradient norm, and the part of the way left, at which a run counts as arrived by default."""
+    """Return the gradient norm, and the relative distance to the minimizer, at which a run converges by default."""
     return (1e-4, 1e-3) if dtype.itemsize < 8 else (1e-8, 1e-6)
 
 
 def _remaining_beside(gradient_norm: float | Float[Array, ""] | None, dtype: jnp.dtype) -> float:
-    """Return what may be left of the way: anything, where more of a gradient is asked for than by default."""
+    """Return the relative distance to the minimizer: any, where a larger gradient than by default is allowed."""
     standard, remaining = _standard(dtype)
     return np.inf if isinstance(gradient_norm, int | float) and gradient_norm > standard else remaining
 

@@ -16,9 +16,9 @@ from ..formatting.presentation import Drawn, view_of
 from ..networks import records as records_of
 from ..probes import Label
 from ..problems import Problem
-from .driver import Request, RunState
 from .dynamics import DYNAMICS
 from .line import line_of
+from .loop import Request, RunState
 from .outcome import Outcome
 from .records import STANDARD
 

@@ -15,21 +15,81 @@ initialization has led, it is that of the paper's own implementation, in which �
 above 2/η come back at a rate 1/τ, and those below may rise until they are there.
 """
 
+from collections.abc import Callable
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, PyTree
 
-from ..curvature import vectors
+from ..curvature import GaussNewton, vectors
 from ..curvature.davidson import eigenpairs_davidson
 from ..curvature.eigenpair import decomposition
 from ..curvature.third_derivative import contraction
 from ..solvers.field import GradientField, norm
-from .central_curvature import CentralCurvature
 from .complementarity import complementary_covariance, from_basis, in_basis
 
-# Eigenvalues nearer to each other than this part of 2/η are taken to be so far apart.
-_LEAST_APART = 1e-5
+
+class CentralCurvature(eqx.Module):
+    """An approximation of −∂F/∂W for the central flow that is cheap to invert beside the identity.
+
+    With A = GᵀG near the Hessian, given by the `rows` G, and P the projection onto the `normals`, orthonormal rows that
+    span what the eigenvalues at the edge cannot follow: −∂F/∂W ≈ (I − P)(A + C) + P/τ. Along the edge the gradient flow
+    goes on, and across it a departure fades within the `relaxation` τ. C is what makes the edge bend: ½⟨∇²H_U, X⟩, of
+    which the part RᵀR with the rows `bends` grows without bound where another eigenvalue comes near. Rows of zeros
+    count for nothing.
+    """
+
+    rows: PyTree
+    normals: PyTree
+    bends: PyTree
+    relaxation: Float[Array, ""]
+
+    @property
+    def passes(self) -> int:
+        """None: the rows are known before the step."""
+        return 0
+
+    @property
+    def size(self) -> Float[Array, ""]:
+        """The Frobenius norm of A."""
+        return GaussNewton.of_rows(self.rows).size
+
+    def resolvent(self, h: Float[Array, ""]) -> Callable[[PyTree], PyTree]:
+        """Return (I + h(I − P)A + hP/τ)⁻¹."""
+        rows = jax.tree.map(lambda *both: jnp.concatenate(both), self.rows, self.bends)
+        whole, across = GaussNewton.of_rows(rows), GaussNewton.of_rows(self.normals)
+        mixed = vectors.gram(rows, self.normals)
+        tangent = jax.tree.map(jnp.subtract, rows, vectors.combination(mixed, self.normals))
+        along = GaussNewton.of_rows(tangent).resolvent(h)
+
+        def off_the_normals(vector: PyTree) -> PyTree:
+            return vectors.difference(vector, across.outer(across.inner(vector)))
+
+        def apply(vector: PyTree) -> PyTree:
+            normal = across.outer(across.inner(vector) / (1 + h / self.relaxation))
+            pushed = vectors.scaled(h, whole.outer(whole.inner(normal)))
+            moved = along(off_the_normals(vectors.difference(vector, pushed)))
+            return jax.tree.map(jnp.add, moved, normal)
+
+        return apply
+
+    def correction(self, *, least_apart: float = 0.05) -> Callable[[PyTree, Float[Array, ""]], PyTree]:
+        """Return (r, θ) ↦ (A − θ)⁻¹r, with no difference of eigenvalues below the part `least_apart` of θ."""
+        whole = GaussNewton.of_rows(self.rows)
+        values, columns = decomposition(whole.gram)
+        values = jnp.maximum(values, 0)
+
+        def apply(residual: PyTree, value: Float[Array, ""]) -> PyTree:
+            value = jnp.where(jnp.abs(value) > 0, value, 1)
+            apart, least = values - value, least_apart * jnp.abs(value)
+            apart = jnp.where(jnp.abs(apart) < least, jnp.where(apart < 0, -least, least), apart)
+            rise = jnp.where(values > 0, (1 / apart + 1 / value) / jnp.where(values > 0, values, 1), 0)
+            core = (columns * rise[None]) @ columns.T
+            known = whole.outer(core @ whole.inner(residual))
+            return jax.tree.map(lambda a, r: a - r / value.astype(r.dtype), known, residual)
+
+        return apply
 
 
 class Edge(eqx.Module):
@@ -116,11 +176,14 @@ class CentralField(eqx.Module):
             slope, objective, norm(gradient), pairs.vectors, pairs.values, covariance, slack, tangents, products
         )
 
-    def bends(self, weights: PyTree, reading: Reading, active: Int[Array, ""]) -> tuple[PyTree, Int[Array, ""]]:
+    def bends(
+        self, weights: PyTree, reading: Reading, active: Int[Array, ""], *, least_apart: float = 1e-5
+    ) -> tuple[PyTree, Int[Array, ""]]:
         """Return what bends the edge most at a point that has been read, in rows, and the passes that it took.
 
         The second derivative of an eigenvalue λᵢ holds 2 T_ij T_ijᵀ / (λᵢ − λⱼ) for each other one (Kato 1980, II.2.2);
-        those of the `active` ones are weighted by X, and of the others those that are near count.
+        those of the `active` ones are weighted by X, and of the others those that are near count, taken to be the part
+        `least_apart` of 2/η apart at least.
         """
         room, count = self.edge.room(self.most), len(self.edge.values)
         sizes, turn = decomposition(reading.covariance)
@@ -130,7 +193,7 @@ class CentralField(eqx.Module):
 
         def add(index: Array, rows: PyTree) -> PyTree:
             i, j = index % active, active + index // active
-            apart = jnp.maximum(edge - reading.values[j], _LEAST_APART * edge)
+            apart = jnp.maximum(edge - reading.values[j], least_apart * edge)
             factor = jnp.sqrt(sizes[i] / apart)
             one, other = vectors.row(held, i), vectors.row(reading.vectors, j)
             _, tangent = contraction(self.field.objective, weights, one, other)

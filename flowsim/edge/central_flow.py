@@ -16,13 +16,11 @@ from ..dynamics.dynamics import DYNAMICS, Attempt
 from ..dynamics.flow import FlowState
 from ..dynamics.outcome import Outcome
 from ..solvers import ProposedSteps
+from ..solvers.choice import tolerances
 from ..solvers.field import GradientField, constant, norm
-from ..solvers.stepper import Stepper, tolerances
+from ..solvers.stepper import Stepper
 from .central_steps import CentralSteps, held_within
 from .descent_model import MODELS, DescentModel
-
-# A field below this part of the gradient is held by the edge alone.
-_AT_REST = 1e-6
 
 
 @MODELS.register("central")
@@ -129,7 +127,8 @@ class CentralFlow(DescentModel):
         known = state.stepper.solver
         top = jnp.max(known.edge.values)
         stable = jnp.isfinite(top) & (top <= 2 / jnp.asarray(self.learning_rate) * (1 + self.held_within(top.dtype)))
-        free = (norm(known.measured.slope) > _AT_REST * known.gradient_norm) | (known.gradient_norm == 0)
+        # A field below a millionth of the gradient is held by the edge alone.
+        free = (norm(known.measured.slope) > 1e-6 * known.gradient_norm) | (known.gradient_norm == 0)
         return stable & free
 
     def oscillation(self, state: FlowState) -> PyTree:

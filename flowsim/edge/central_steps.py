@@ -12,23 +12,62 @@ from jaxtyping import Array, Bool, Float, Int, PyTree
 
 from ..solvers import LowRankExtrapolation, Proposal, ProposingSolver
 from ..solvers.field import GradientField, Measured, norm
-from ..solvers.work import Work, no_work
-from .central_curvature import CentralCurvature
-from .central_edge import edge_unknown, empty_rows, looked, overlaps
-from .central_events import Approach
-from .central_face import Face, projected, with_vectors
-from .central_field import CentralField, Edge, Reading
+from ..solvers.solver import Work, no_work
+from .central_edge import Face, edge_unknown, empty_rows, overlaps, projected, spectrum, with_vectors
+from .central_field import CentralCurvature, CentralField, Edge, Reading
 
-# Relative to 2/η: how near an eigenvalue ends to it that comes to the edge, and one that is held there; and how far
-# below it an eigenvalue no longer counts as at the edge.
-_MET, _HELD, _LEFT = 1e-10, 1e-9, 1e-8
-# Where one is held already, the next has come when it is nearer than rtol, and this at most: the two repel each other,
-# and their vectors turn the faster the nearer they are, so that steps with one alone held do not meet it exactly.
-_JOINED = 1e-5
-# X that loses rank is led to where it has, to this part of √rtol of its size.
-_RANK_MET = 0.05
-# A departure from the edge larger than this, in units of rtol, is no error of a step.
-_OFF = 10.0
+
+class Approach(eqx.Module):
+    """The last step from here that went past an event: its `length`, the `signals` at its end, and which try it was.
+
+    `ordinary` is the length of steps before they were shortened, zero where they were not.
+    """
+
+    length: Float[Array, ""]
+    signals: Float[Array, " events"]
+    tries: Int[Array, ""]
+    ordinary: Float[Array, ""]
+
+    @classmethod
+    def none(cls, begin: Float[Array, " events"], ordinary: Float[Array, ""]) -> "Approach":
+        """Return that no step went too far."""
+        far = jnp.full_like(ordinary, jnp.inf)
+        return cls(far, jnp.full_like(begin, jnp.inf), jnp.array(0), ordinary)
+
+    def passed(
+        self, end: Float[Array, " events"], met: Float[Array, " events"], *, most_tries: int = 12
+    ) -> Bool[Array, ""]:
+        """Tell whether a step that ends with these signals went past an event by more than is `met`.
+
+        For one event a step is shortened up to `most_tries` times; what jumps past it is not met.
+        """
+        return jnp.any(end > met) & (self.tries < most_tries)
+
+    def shortened(
+        self, h: Float[Array, ""], begin: Float[Array, " events"], end: Float[Array, " events"]
+    ) -> tuple[Float[Array, ""], "Approach"]:
+        """Return the length at which, by a secant, the first signal is zero, and what is known then."""
+        again = jnp.isfinite(self.length) & jnp.isfinite(self.signals) & (self.signals != end)
+        length, value = jnp.where(again, self.length, 0), jnp.where(again, self.signals, begin)
+        guess = h - end * (h - length) / jnp.where(end > value, end - value, jnp.where(end < value, end - value, 1))
+        guess = jnp.where((guess > 0) & (guess < h), guess, h / 2)
+        first = jnp.min(jnp.where(end > 0, guess, h))
+        return first, Approach(h, end, self.tries + 1, jnp.maximum(self.ordinary, h))
+
+    def onward(
+        self, h: Float[Array, ""], end: Float[Array, " events"], met: Float[Array, " events"]
+    ) -> tuple[Float[Array, ""], "Approach"]:
+        """Return the length of the step after one that is kept, zero where the solver is free, and what is known then.
+
+        At an event steps are as long again as they were; just before it, the next one leads there.
+        """
+        there = jnp.any(jnp.abs(end) <= met)
+        rate = (self.signals - end) / (self.length - h)
+        ahead = jnp.isfinite(self.signals) & (self.signals > 0) & (rate > 0) & (end < 0)
+        left = jnp.min(jnp.where(ahead, -end / jnp.where(ahead, rate, 1), jnp.inf))
+        left = jnp.where(jnp.isfinite(self.length) & jnp.isfinite(left), left, 0)
+        length = jnp.where(there, self.ordinary, left)
+        return length, Approach.none(end, jnp.where(there, 0, self.ordinary))
 
 
 class CentralState(eqx.Module):
@@ -69,6 +108,20 @@ class CentralSteps(ProposingSolver):
     atol: Float[Array, ""]
     most: int = eqx.field(static=True)
     columns: int = eqx.field(static=True, default=8)
+    met: float = eqx.field(static=True, default=1e-10)
+    """How near to 2/η, in units of it, a step ends where the first eigenvalue comes to the edge,"""
+    held: float = eqx.field(static=True, default=1e-9)
+    """how near those end that are held there,"""
+    left: float = eqx.field(static=True, default=1e-8)
+    """and how far below it one no longer counts as at the edge."""
+    joined: float = eqx.field(static=True, default=1e-5)
+    """Where one is held already, the next has come when it is nearer than rtol, and this at most: the two repel each
+    other, and their vectors turn the faster the nearer they are, so that steps with one alone held do not meet it
+    exactly."""
+    rank_met: float = eqx.field(static=True, default=0.05)
+    """X that loses rank is led to where it has, to this part of √rtol of its size."""
+    off: float = eqx.field(static=True, default=10.0)
+    """A departure from the edge larger than this, in units of rtol, is no error of a step."""
 
     interpolation_cls: ClassVar[Callable[..., diffrax.LocalLinearInterpolation]] = diffrax.LocalLinearInterpolation
 
@@ -150,12 +203,12 @@ class CentralSteps(ProposingSolver):
         self, field: CentralField, y1: PyTree, h: Float[Array, ""], proposal: Proposal, state: CentralState
     ) -> tuple:
         """Return where a good step ends, what to do next, and the state there."""
-        edge, products = looked(field, y1)
+        edge, products = spectrum(field, y1)
         excess, comes = self._newcomers(edge, state.edge)
         count = state.edge.active + comes
         edge = eqx.tree_at(lambda e: e.active, edge, count)
-        far = jnp.where(state.known, jnp.where(state.comes_down, _OFF * self.rtol, jnp.inf), 0)
-        bounds = self._part(_HELD) * self.edge_value, far * self.edge_value
+        far = jnp.where(state.known, jnp.where(state.comes_down, self.off * self.rtol, jnp.inf), 0)
+        bounds = self._part(self.held) * self.edge_value, far * self.edge_value
         y, reading, spent = projected(field, y1, edge, bounds)
         state = dataclasses.replace(state, spent=state.spent + spent + Work(jnp.array(0), products))
         begin, end, met = self._signals(state, excess, jnp.where(comes > 0, jnp.inf, reading.slack))
@@ -188,8 +241,8 @@ class CentralSteps(ProposingSolver):
 
     def _met(self, active: Int[Array, ""]) -> Float[Array, ""]:
         """Return the part of 2/η by which the next eigenvalue may miss it that comes where so many are `active`."""
-        alone = self._part(_MET)
-        return jnp.where(active > 0, jnp.clip(self.rtol, alone, max(_JOINED, alone)), alone)
+        alone = self._part(self.met)
+        return jnp.where(active > 0, jnp.clip(self.rtol, alone, max(self.joined, alone)), alone)
 
     def _signals(
         self, state: CentralState, excess: Float[Array, ""], slack: Float[Array, ""]
@@ -200,7 +253,7 @@ class CentralSteps(ProposingSolver):
         """
         places = jnp.arange(len(state.edge.values))
         there = jnp.max(jnp.where(places >= state.edge.active, state.edge.values, -jnp.inf)) - self.edge_value
-        met = jnp.stack([self._met(state.edge.active), _RANK_MET * jnp.sqrt(self.rtol)])
+        met = jnp.stack([self._met(state.edge.active), self.rank_met * jnp.sqrt(self.rtol)])
         unit = jnp.maximum(jnp.trace(state.covariance), jnp.sqrt(self.rtol) * state.largest)
         unit = jnp.where((state.slack > 0) & (unit > 0), unit, jnp.inf)
         begin = jnp.stack([jnp.minimum(there, 0) / self.edge_value, -state.slack / unit])
@@ -214,11 +267,11 @@ class CentralSteps(ProposingSolver):
         """Return the state at a point of which all is known, and whether too many eigenvalues are at the edge."""
         count, places = edge.active, jnp.arange(len(edge.values))
         face = Face.of(reading, count, self.edge_value)
-        left = jnp.maximum(self._part(_LEFT), 2 * self._met(count - 1))
+        left = jnp.maximum(self._part(self.left), 2 * self._met(count - 1))
         held = (reading.values >= (1 - left) * self.edge_value) | (places < face.rank)
         active = jnp.sum(held & (places < count))
         crowded = active > self.most
-        far = jnp.max(jnp.abs(face.departure), initial=0) > _OFF * self.rtol * self.edge_value
+        far = jnp.max(jnp.abs(face.departure), initial=0) > self.off * self.rtol * self.edge_value
         edge = with_vectors(eqx.tree_at(lambda e: e.active, edge, active), reading)
         state = dataclasses.replace(
             state,
@@ -257,14 +310,14 @@ class CentralSteps(ProposingSolver):
         )
 
     def _part(self, part: float) -> float:
-        return _resolved(part, self.learning_rate.dtype)
+        return _resolved(part, self.met, self.learning_rate.dtype)
 
 
 def held_within(dtype: jnp.dtype) -> float:
     """Return the part of 2/η by which an eigenvalue may end a step away from it while it is held there."""
-    return _resolved(_HELD, dtype)
+    return _resolved(CentralSteps.held, CentralSteps.met, dtype)
 
 
-def _resolved(part: float, dtype: jnp.dtype) -> float:
-    """Return a part of 2/η that can be told from it in a precision."""
-    return max(part, part / _MET * 64 * float(jnp.finfo(dtype).eps))
+def _resolved(part: float, finest: float, dtype: jnp.dtype) -> float:
+    """Return a part of 2/η that a precision can resolve: the `finest` is 64 units in the last place at least."""
+    return max(part, part / finest * 64 * float(jnp.finfo(dtype).eps))

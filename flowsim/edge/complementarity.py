@@ -10,9 +10,6 @@ from jaxtyping import Array, Bool, Float, Int
 
 from ..curvature.eigenpair import decomposition
 
-_SHORT_OF_THE_BOUNDARY = 0.95
-_MAX_STEPS = 60
-
 
 def symmetric_basis(size: int) -> Float[np.ndarray, "n k k"]:
     """Return an orthonormal basis of the symmetric matrices, k(k + 1)/2 of them, ordered by the larger index.
@@ -86,6 +83,10 @@ class _Problem(eqx.Module):
 
     gram: Float[Array, "n n"]
     drive: Float[Array, "k k"]
+    max_steps: int = eqx.field(static=True, default=60)
+    """Steps of each method at most; some ten to twenty are usual."""
+    short: float = eqx.field(static=True, default=0.95)
+    """The share of the distance to the boundary of the cone that a step goes, so that both stay inside."""
 
     @property
     def raised(self) -> Float[Array, "n n"]:
@@ -106,7 +107,7 @@ class _Problem(eqx.Module):
         def unfinished(pair: _Pair) -> Array:
             unit = 1 + jnp.trace(pair.primal) + jnp.trace(pair.dual)
             far = (pair.gap > near * unit) | (jnp.max(jnp.abs(self._off(pair))) > near * unit)
-            return far & (pair.steps < _MAX_STEPS)
+            return far & (pair.steps < self.max_steps)
 
         # A start that is too small is pressed against the boundary.
         ample = 1 + jnp.max(jnp.abs(jnp.linalg.solve(self.raised, in_basis(self.drive))))
@@ -127,8 +128,8 @@ class _Problem(eqx.Module):
         def towards(_: int, state: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
             aim = jnp.diag(state[0] / middle - middle)
             primal = self._matrix(jnp.linalg.solve(system, in_basis(aim) + pushed))
-            reach = jnp.min(jax.lax.map(lambda way: _reach(middle, way), jnp.stack([primal, aim - primal])))
-            return (1 - reach * _SHORT_OF_THE_BOUNDARY) ** 2 * pair.gap / size, primal, reach
+            reach = jnp.min(jax.lax.map(lambda way: _reach(middle, way, self.short), jnp.stack([primal, aim - primal])))
+            return (1 - reach * self.short) ** 2 * pair.gap / size, primal, reach
 
         # How far the way to the boundary itself leads tells how much the pair has to be centred (Mehrotra 1992).
         nowhere = jnp.zeros_like(pair.gap), jnp.zeros_like(pair.primal), jnp.zeros_like(pair.gap)
@@ -137,7 +138,7 @@ class _Problem(eqx.Module):
         dual = self._matrix(self.raised @ in_basis(moved) - off)
         after = _Pair(pair.primal + length * moved, pair.dual + length * dual, pair.steps + 1)
         good = jnp.isfinite(jnp.sum(after.primal) + jnp.sum(after.dual))
-        last = _Pair(pair.primal, pair.dual, jnp.array(_MAX_STEPS))
+        last = _Pair(pair.primal, pair.dual, jnp.array(self.max_steps))
         return jax.tree.map(lambda new, old: jnp.where(good, new, old), after, last)
 
     def _off(self, pair: _Pair) -> Float[Array, " n"]:
@@ -160,7 +161,7 @@ class _Problem(eqx.Module):
             return jnp.where(better, point - off, best), moved, left, better, steps + 1
 
         state = (near, near, jnp.full((), jnp.inf, near.dtype), jnp.array(True), jnp.array(0))
-        return jax.lax.while_loop(lambda s: s[3] & (s[4] < _MAX_STEPS), step, state)[0]
+        return jax.lax.while_loop(lambda s: s[3] & (s[4] < self.max_steps), step, state)[0]
 
     def _residual(self, point: Array) -> tuple[Float[Array, "k k"], Callable[[Array], Float[Array, " n"]]]:
         """Return X − (X − Y)₊, and the derivative of the positive part there, in coordinates."""
@@ -186,11 +187,11 @@ def _scaling(primal: Array, dual: Array) -> tuple[Float[Array, "k k"], Float[Arr
     return lower @ turn / jnp.sqrt(middle)[None], middle
 
 
-def _reach(middle: Float[Array, " k"], way: Float[Array, "k k"]) -> Float[Array, ""]:
+def _reach(middle: Float[Array, " k"], way: Float[Array, "k k"], short: float) -> Float[Array, ""]:
     """Return how much of a way from D leads nearly to where the matrix is no longer positive, one at most."""
     root = 1 / jnp.sqrt(middle)
     least = decomposition(root[:, None] * way * root[None])[0][0]
-    return jnp.minimum(1, _SHORT_OF_THE_BOUNDARY / jnp.maximum(-least, jnp.finfo(least.dtype).eps))
+    return jnp.minimum(1, short / jnp.maximum(-least, jnp.finfo(least.dtype).eps))
 
 
 def _inside(there: Bool[Array, " k"]) -> Bool[Array, " n"]:

@@ -13,9 +13,9 @@ from ..kinds import Registry
 class DescentModel(Flow):
     """A flow that models gradient descent with `learning_rate` η in the time t = ηk of its steps.
 
-    `oscillation` is what it predicts besides the weights, the centre of descent's swings. To add one, write a `Flow`
-    with this field and any others that have a default: `flowsim.compare(..., models=["gradient", "my_module:MyFlow"])`
-    runs it once for each learning rate.
+    `oscillation` is what it predicts besides the weights, the centre of descent's oscillation. To add one, write a
+    `Flow` with this field and any others that have a default: `flowsim.compare(..., models=["gradient",
+    "my_module:MyFlow"])` runs it once for each learning rate.
     """
 
     learning_rate: eqx.AbstractVar[ArrayLike]

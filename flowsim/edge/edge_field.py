@@ -16,7 +16,9 @@ Barrett and Dherin (2021, "Implicit gradient regularization") speak. The parts o
 grows or decays as the sharpness is above or below 2/η.
 """
 
+import dataclasses
 from collections.abc import Callable
+from typing import TypeVar
 
 import equinox as eqx
 import jax
@@ -24,21 +26,99 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, PyTree
 
 from ..curvature import GaussNewton, dominant_curvature, vectors
+from ..curvature.eigenpair import decomposition
 from ..solvers.field import GradientField, Measured, norm
-from .edge_curvature import EdgeCurvature
 
-# Where descent would end an oscillation within a step, at ηh = 1, ln|ηh − 1| has a pole, and ηh < 1 makes none. Below
-# this value of ηh − 1 the logarithm goes on along its tangent.
-_TANGENT_BELOW = 0.5
-# An amplitude beyond e³ is that of a run which diverges.
-_LARGEST_LOGARITHM = 3.0
-# The share of the second difference of a path that an oscillation begins with.
-_SHARE = 0.1
-# Gauss–Newton matrices of linear networks are taken up to this rank. In the bent valleys of others they leave out too
-# much: so many products with the Hessian tell which directions are stiff, from a start with a share of all.
-_LARGEST_RANK = 128
-_DIMENSION = 24
-_SCATTERED = 0.3
+Point = TypeVar("Point")
+
+
+class EdgeCurvature(eqx.Module):
+    """An approximation of −∂F/∂y for the edge flow F, y = (x, u, ln r), that is cheap to invert beside the identity.
+
+    With A = GᵀG, of low rank, near the Hessian at the centre x, and S its largest eigenvalue:
+
+        x' ≈ −(A + ½ηA²) x − r² ∇S ln r,    u' ≈ −(h − A)₊ u / (ηh − 1),    (ln r)' ≈ ⟨∇S, x⟩ / (ηh − 1) − ϱ ln r,
+
+    with ½ηA² in an edge flow of order two alone, and ϱ the renewal of the oscillation. Oscillation and sharpness drive
+    each other: without the terms in ∇S steps would have to resolve the oscillations of period 2π/√(2α) about the edge,
+    where α is the rate at which the gradient flow sharpens.
+    """
+
+    low_rank: GaussNewton
+    sharpening: PyTree
+    curvature: Float[Array, ""]
+    slope: Float[Array, ""]
+    amplitude: Float[Array, ""]
+    renewal: Float[Array, ""]
+    bend: Float[Array, ""]
+    values: Float[Array, " m"]
+    columns: Float[Array, "m m"]
+
+    def __init__(
+        self,
+        low_rank: GaussNewton,
+        sharpening: PyTree,
+        *,
+        curvature: Float[Array, ""],
+        slope: Float[Array, ""],
+        amplitude: Float[Array, ""],
+        renewal: Float[Array, ""],
+        bend: Float[Array, ""],
+    ):
+        """`slope` is 1/(ηh − 1), and `bend` the η/2 before A², or zero."""
+        self.low_rank, self.sharpening, self.bend = low_rank, sharpening, bend
+        self.curvature, self.slope = jnp.maximum(curvature, 0), slope
+        self.amplitude, self.renewal = amplitude, renewal
+        values, self.columns = decomposition(low_rank.gram)
+        self.values = jnp.maximum(values, 0)
+
+    @property
+    def passes(self) -> int:
+        """The linearized passes that it took: those of G, and three for ∇S."""
+        return self.low_rank.passes + 3
+
+    @property
+    def size(self) -> Float[Array, ""]:
+        """The Frobenius norm of A."""
+        return jnp.linalg.norm(self.values)
+
+    def resolvent(self, h: Float[Array, ""]) -> Callable[[Point], Point]:
+        """Return (I − hJ)⁻¹ for the derivative J above."""
+        steep = self.values * (1 + self.bend * self.values)
+        centre = self._function(jnp.ones_like(h), -h * (1 + self.bend * self.values) / (1 + h * steep))
+        pushed = centre(vectors.scaled(-(self.amplitude**2), self.sharpening))
+        turn = self._of_directions(h * self.slope)
+        own = 1 + h * self.renewal - h**2 * self.slope * vectors.inner_product(self.sharpening, pushed)
+
+        def apply(point: Point) -> Point:
+            moved = centre(point.centre)  # pyright: ignore[reportAttributeAccessIssue]
+            sharper = self.slope * vectors.inner_product(self.sharpening, moved)
+            grown = (point.log_amplitude + h * sharper) / own  # pyright: ignore[reportAttributeAccessIssue]
+            return dataclasses.replace(
+                point,  # pyright: ignore[reportArgumentType]
+                centre=jax.tree.map(lambda a, b: a + h * grown * b, moved, pushed),
+                direction=turn(point.direction),  # pyright: ignore[reportAttributeAccessIssue]
+                log_amplitude=grown,
+            )
+
+        return apply
+
+    def _of_directions(self, h: Float[Array, ""]) -> Callable[[PyTree], PyTree]:
+        """Return (I + h(curvature − A)₊)⁻¹."""
+        top = self.curvature
+        elsewhere = 1 / (1 + h * top)
+        below = jnp.minimum(self.values, top) / jnp.where(self.values > 0, self.values, 1)
+        return self._function(elsewhere, h * elsewhere * below / (1 + h * jnp.maximum(top - self.values, 0)))
+
+    def _function(self, at_zero: Float[Array, ""], rise: Float[Array, " m"]) -> Callable[[PyTree], PyTree]:
+        """Return φ(A) from φ(0) and the (φ(λ) − φ(0))/λ of the eigenvalues."""
+        core = (self.columns * rise[None]) @ self.columns.T
+
+        def apply(vector: PyTree) -> PyTree:
+            stiff = self.low_rank.outer(core @ self.low_rank.inner(vector))
+            return jax.tree.map(lambda a, b: at_zero * a + b, vector, stiff)
+
+        return apply
 
 
 class EdgePoint(eqx.Module):
@@ -60,18 +140,29 @@ class EdgeField(eqx.Module):
     field: GradientField
     learning_rate: Float[Array, ""]
     order: int = eqx.field(static=True)
+    share: float = eqx.field(static=True, default=0.1)
+    """s, the share of ¼η²Hg that an oscillation begins with."""
+    largest_logarithm: float = eqx.field(static=True, default=3.0)
+    """An amplitude beyond e³ is that of a run which diverges."""
+    largest_rank: int = eqx.field(static=True, default=128)
+    """The rank up to which Gauss–Newton matrices of linear networks are taken. In the bent valleys of others they leave
+    out too much:"""
+    dimension: int = eqx.field(static=True, default=24)
+    """so many products with the Hessian tell which directions are stiff,"""
+    scattered: float = eqx.field(static=True, default=0.3)
+    """from a start with this share of all directions."""
 
     def __call__(self, t: object, point: EdgePoint, args: object) -> EdgePoint:
         """Return the derivative of a point in time; it depends on neither `t` nor `args`."""
-        eta, sides = self.learning_rate, _Sides.of(self.field, point, linearized=self.order > 1)
+        eta, sides = self.learning_rate, _Sides.of(self.field, point, self.largest_logarithm, linearized=self.order > 1)
         exponent = eta * sides.curvature - 1
         growth, slope = log_factor(exponent)
         turn = vectors.scaled(slope, _minus(sides.image, sides.curvature, sides.direction))
         moved = vectors.scaled(-jnp.ones_like(eta), sides.gradient)
         if self.order > 1:
             along = vectors.scaled(sides.amplitude * growth / eta, sides.direction)
-            swing = jax.tree.map(jnp.add, along, vectors.scaled(sides.amplitude, turn))
-            second = sides.second_difference(swing)
+            velocity = jax.tree.map(jnp.add, along, vectors.scaled(sides.amplitude, turn))
+            second = sides.second_difference(velocity)
             moved = jax.tree.map(lambda a, b: a + eta / 4 * _kept(eta, second, sides.gradient) * b, moved, second)
         renewal = self.renewal(point, sides.curvature * norm(sides.gradient))
         return EdgePoint(moved, turn, (growth + renewal) / eta)
@@ -79,7 +170,7 @@ class EdgeField(eqx.Module):
     def renewal(self, point: EdgePoint, bend: Float[Array, ""]) -> Float[Array, ""]:
         """Return (s/r)⁴, where `bend` is h‖g‖."""
         rounding = jnp.finfo(bend.dtype).eps * norm(point.centre)
-        least = _SHARE * self.learning_rate**2 / 4 * jnp.abs(bend) + rounding
+        least = self.share * self.learning_rate**2 / 4 * jnp.abs(bend) + rounding
         return (least * jnp.exp(-point.log_amplitude)) ** 4
 
     def measured(self, point: EdgePoint) -> Measured:
@@ -96,7 +187,7 @@ class EdgeField(eqx.Module):
             sharpening,
             curvature=curvature,
             slope=log_factor(self.learning_rate * curvature - 1)[1],
-            amplitude=jnp.exp(jnp.minimum(point.log_amplitude, _LARGEST_LOGARITHM)),
+            amplitude=jnp.exp(jnp.minimum(point.log_amplitude, self.largest_logarithm)),
             renewal=4 * self.renewal(point, curvature * norm(gradient)) / self.learning_rate,
             bend=self.learning_rate / 2 * (self.order > 1),
         )
@@ -107,11 +198,11 @@ class EdgeField(eqx.Module):
 
     def _low_rank(self, centre: PyTree, product: Callable[[PyTree], PyTree], towards: PyTree) -> GaussNewton:
         """Return the Gauss–Newton matrix where it has a closed form, else the part of the Hessian that curves most."""
-        if self.field.knows_gram(centre) and (self.field.rank(centre) or 0) <= _LARGEST_RANK:
+        if self.field.knows_gram(centre) and (self.field.rank(centre) or 0) <= self.largest_rank:
             return self.field.gauss_newton(centre)
         scattered = _unit(vectors.scattered_like(centre, 0))
-        start = jax.tree.map(lambda a, b: (a + _SCATTERED * b)[None], towards, scattered)
-        return dominant_curvature(product, start, _DIMENSION)
+        start = jax.tree.map(lambda a, b: (a + self.scattered * b)[None], towards, scattered)
+        return dominant_curvature(product, start, self.dimension)
 
 
 class _Sides(eqx.Module):
@@ -125,9 +216,9 @@ class _Sides(eqx.Module):
     product: Callable[[PyTree], PyTree] | None
 
     @classmethod
-    def of(cls, field: GradientField, point: EdgePoint, *, linearized: bool) -> "_Sides":
+    def of(cls, field: GradientField, point: EdgePoint, largest_logarithm: float, *, linearized: bool) -> "_Sides":
         direction = vectors.divided(point.direction, norm(point.direction))
-        amplitude = jnp.exp(jnp.minimum(point.log_amplitude, _LARGEST_LOGARITHM))
+        amplitude = jnp.exp(jnp.minimum(point.log_amplitude, largest_logarithm))
         # A difference of gradients at points too close to each other would be rounding.
         apart = jnp.maximum(amplitude, jnp.finfo(amplitude.dtype).eps ** 0.5 * norm(point.centre))
         both = jax.tree.map(lambda x, u: jnp.stack([x + apart * u, x - apart * u]), point.centre, direction)
@@ -137,10 +228,10 @@ class _Sides(eqx.Module):
         image = jax.tree.map(lambda pair: (pair[0] - pair[1]) / (2 * apart), slopes)
         return cls(direction, amplitude, mean, image, vectors.inner_product(direction, image), product)
 
-    def second_difference(self, swing: PyTree) -> PyTree:
-        """Return H₊(v' − ḡ) − H₋(v' + ḡ), where `swing` is v'."""
+    def second_difference(self, velocity: PyTree) -> PyTree:
+        """Return H₊(v' − ḡ) − H₋(v' + ḡ), where `velocity` is v'."""
         assert self.product is not None
-        ways = jax.tree.map(lambda v, g: jnp.stack([v - g, -v - g]), swing, self.gradient)
+        ways = jax.tree.map(lambda v, g: jnp.stack([v - g, -v - g]), velocity, self.gradient)
         return jax.tree.map(lambda pair: pair[0] + pair[1], self.product(ways))
 
 
@@ -153,11 +244,13 @@ def _kept(eta: Float[Array, ""], second: PyTree, gradient: PyTree) -> Float[Arra
     return jnp.where(against > square / 2, square / 2 / jnp.where(against > 0, against, 1), 1)
 
 
-def log_factor(exponent: Float[Array, ""]) -> tuple[Float[Array, ""], Float[Array, ""]]:
-    """Return ln z and 1/z for z = ηh − 1, below ½ those of the tangent there."""
-    least = _TANGENT_BELOW
-    inside = jnp.maximum(exponent, least)
-    return jnp.log(inside) + jnp.minimum(exponent - least, 0) / least, 1 / inside
+def log_factor(exponent: Float[Array, ""], *, tangent_below: float = 0.5) -> tuple[Float[Array, ""], Float[Array, ""]]:
+    """Return ln z and 1/z for z = ηh − 1, below ½ those of the tangent there.
+
+    Where descent would end an oscillation within a step, at ηh = 1, ln|ηh − 1| has a pole, and ηh < 1 makes none.
+    """
+    inside = jnp.maximum(exponent, tangent_below)
+    return jnp.log(inside) + jnp.minimum(exponent - tangent_below, 0) / tangent_below, 1 / inside
 
 
 def _unit(vector: PyTree) -> PyTree:

@@ -14,14 +14,11 @@ from ..dynamics.descent import check_learning_rate
 from ..dynamics.dynamics import DYNAMICS
 from ..dynamics.flow import FlowState
 from ..solvers import LowRankExtrapolation, ProposedSteps
+from ..solvers.choice import tolerances
 from ..solvers.field import GradientField, constant, norm
-from ..solvers.stepper import Stepper, tolerances
+from ..solvers.stepper import Stepper
 from .descent_model import MODELS, DescentModel
 from .edge_field import EdgeField, EdgePoint
-
-# The direction turns towards the eigenvector by itself.
-_TOLERANCE_OF_DIRECTION = 1e-4
-_RTOL = 1e-4
 
 
 @MODELS.register("edge")
@@ -35,7 +32,7 @@ class EdgeFlow(DescentModel):
     order two. At 2/η the oscillation grows, and holds the sharpness there.
 
     The model takes descent to be smooth or to alternate. With learning rates far beyond 2/S, or while the weights cross
-    a large part of their way within a few steps, descent does neither, and no flow follows it.
+    a large part of their distance to the limit within a few steps, descent does neither, and no flow follows it.
 
     Steps adapt to `rtol` (default 1e-4, as the model itself is a matter of η²) and `atol` (1e-3·rtol). They are
     linearly implicit (`flowsim.solvers.LowRankExtrapolation`): accuracy alone limits them, so that a run along the edge
@@ -57,26 +54,27 @@ class EdgeFlow(DescentModel):
             check_learning_rate(self.learning_rate, dtype)
         if self.order not in (1, 2):
             raise ValueError(f"order must be 1 or 2, got {self.order!r}: the edge flow is known up to order two in η")
-        relative, absolute = tolerances(_RTOL if self.rtol is None else self.rtol, self.atol, None, dtype)
+        relative, absolute = tolerances(1e-4 if self.rtol is None else self.rtol, self.atol, None, dtype)
         return replace(self, learning_rate=constant(self.learning_rate, dtype), rtol=relative, atol=absolute)
 
     def first_point(self, field: GradientField, weights: PyTree) -> EdgePoint:
         """Return the weights as the centre of an oscillation as small as that of descent's first steps.
 
-        Where ηS > 1 already, descent swings about the floor of the valley: the way there along the eigenvector is the
-        amplitude, and the floor is the centre.
+        Where ηS > 1 already, descent oscillates about the floor of the valley: the distance to it along the eigenvector
+        is the amplitude, and the floor is the centre.
         """
         eta = jnp.asarray(self.learning_rate)
         gradient = jax.grad(field.objective)(weights)
         start = jax.tree.map(lambda leaf: leaf[None], vectors.scattered_like(weights, 0))
-        rtol = max(_TOLERANCE_OF_DIRECTION, float(jnp.finfo(eta.dtype).eps) ** 0.5)
+        # The direction turns towards the eigenvector by itself.
+        rtol = max(1e-4, float(jnp.finfo(eta.dtype).eps) ** 0.5)
         top = eigenpairs_lanczos(hessian_product(field.objective, weights), start, rtol=rtol).pair(0)
         tilt = vectors.inner_product(top.vector, gradient)
-        swings = eta * top.value > 1
-        way = jnp.where(swings, tilt / top.value, 0)
-        amplitude = jnp.where(swings, jnp.abs(way), eta**2 / 4 * jnp.abs(top.value * tilt))
+        oscillates = eta * top.value > 1
+        distance = jnp.where(oscillates, tilt / top.value, 0)
+        amplitude = jnp.where(oscillates, jnp.abs(distance), eta**2 / 4 * jnp.abs(top.value * tilt))
         least = jnp.finfo(amplitude.dtype).eps * norm(weights) + jnp.finfo(amplitude.dtype).tiny
-        centre = jax.tree.map(lambda w, u: w - way * u, weights, top.vector)
+        centre = jax.tree.map(lambda w, u: w - distance * u, weights, top.vector)
         return EdgePoint(centre, top.vector, jnp.log(jnp.maximum(amplitude, least)))
 
     def vector_field(self, field: GradientField) -> EdgeField:
@@ -95,15 +93,15 @@ class EdgeFlow(DescentModel):
         return point.centre
 
     def passes(self, evaluations: Int[Array, ""], steps: Int[Array, ""]) -> tuple[Int[Array, ""], Int[Array, ""]]:
-        """Return two gradients for each evaluation, for order two as many products; for each verdict one of both."""
-        verdicts = steps + 1
-        return 2 * evaluations + verdicts, 2 * evaluations * (self.order - 1) + verdicts
+        """Return two gradients for each evaluation, for order two as many products, and one of both for each check."""
+        checks = steps + 1
+        return 2 * evaluations + checks, 2 * evaluations * (self.order - 1) + checks
 
     def observe(self, field: GradientField, state: FlowState) -> tuple[Float[Array, ""], Float[Array, ""]]:
         """Return the objective at the centre, and the root mean square norm of the gradient over an oscillation."""
         objective, gradient = jax.value_and_grad(field.along(state.places).objective)(state.point.centre)
-        swing = jnp.exp(state.point.log_amplitude) * self._curvature(field, state)
-        return objective, jnp.hypot(norm(gradient), swing)
+        oscillation = jnp.exp(state.point.log_amplitude) * self._curvature(field, state)
+        return objective, jnp.hypot(norm(gradient), oscillation)
 
     def rests(
         self,
@@ -124,8 +122,8 @@ class EdgeFlow(DescentModel):
     def oscillation(self, state: FlowState) -> PyTree:
         """Return r u, as one row."""
         unit = vectors.divided(state.point.direction, norm(state.point.direction))
-        swing = vectors.scaled(jnp.exp(state.point.log_amplitude), unit)
-        tree = swing if state.places is None else state.places.tree(swing)
+        row = vectors.scaled(jnp.exp(state.point.log_amplitude), unit)
+        tree = row if state.places is None else state.places.tree(row)
         return jax.tree.map(lambda leaf: leaf[None], tree)
 
     def _curvature(self, field: GradientField, state: FlowState) -> Float[Array, ""]:

@@ -18,7 +18,7 @@ from ..kinds import Named, Section, refusal, too_large, within
 from ..kinds.values import MOST_NUMBERS, Count, CountOrZero
 from ..networks import NetworkRecipe
 from ..solvers import SOLVERS
-from ..solvers.stepper import usable_solver
+from ..solvers.choice import usable_solver
 from .values import (
     Conditions,
     Counts,

@@ -15,16 +15,10 @@ from numpy.typing import NDArray
 
 from .error import growth, scaled_norm
 from .field import Measured, VectorField, norm
-from .proposal import Proposal, ProposingSolver, measuring
-from .registry import SOLVERS
-from .spectral_radius import SpectralRadius
-from .work import Work, no_work
+from .solver import SOLVERS, Proposal, ProposingSolver, Work, measuring, no_work
+from .step_control import SpectralRadius
 
-# The estimate of ρ comes from below, and ρ may rise within a step.
-RADIUS_MARGIN = 1.2
-# How much of the longest step that the stages allow is asked for: ρ may have risen by the next one.
-CAP_MARGIN = 0.8
-_LARGEST_GROWTH = 2.5
+# The stages of the last method in the table.
 MOST_STAGES = 500
 
 
@@ -50,6 +44,8 @@ class RungeKuttaChebyshev(ProposingSolver):
     max_stages: int = eqx.field(static=True, default=MOST_STAGES)
     iterations: int = eqx.field(static=True, default=2)
     measure: Callable[[PyTree], Measured] | None = None
+    cap: float = eqx.field(static=True, default=0.8)
+    """The share of the longest stable step that is asked for: ρ may have risen by the next one."""
 
     interpolation_cls: ClassVar[Callable[..., diffrax.ThirdOrderHermitePolynomialInterpolation]] = (
         diffrax.ThirdOrderHermitePolynomialInterpolation
@@ -96,7 +92,7 @@ class RungeKuttaChebyshev(ProposingSolver):
         """Take one step, with as many stages as stability asks."""
         h = t1 - t0
         radius = solver_state.radius.followed(lambda y: terms.vf(t0, y, args), y0, self.iterations)
-        bound = RADIUS_MARGIN * radius.value
+        bound = radius.bound
         method = method_for(h * bound, self.max_stages)
         start = solver_state.measured
         y1 = chebyshev_step(lambda c, y: terms.vf(t0 + c * h, y, args), y0, start.slope, h, method)
@@ -104,19 +100,19 @@ class RungeKuttaChebyshev(ProposingSolver):
         stages = jnp.asarray(chebyshev_stages())[method]
         longest = reach_of(chebyshev_stages(self.max_stages)[-1]) / bound
         size = jnp.where(h <= longest, defect(y0, y1, start.slope, end.slope, h, self.rtol, self.atol), jnp.inf)
-        factor = jnp.minimum(worthwhile(growth(size, 3), start.slope, end.slope), CAP_MARGIN * longest / h)
+        factor = jnp.minimum(worthwhile(growth(size, 3), start.slope, end.slope), self.cap * longest / h)
         state = _State(end, radius, solver_state.work + Work(stages, jnp.array(self.iterations)))
         dense = {"y0": y0, "y1": y1, "k0": _times(h, start.slope), "k1": _times(h, end.slope)}
         return y1, Proposal(size, factor), dense, state, diffrax.RESULTS.successful
 
 
-def worthwhile(factor: Float[Array, ""], slope0: PyTree, slope1: PyTree) -> Float[Array, ""]:
-    """Return `factor`, but moderate growth only, and none where the step has halved the field already.
+def worthwhile(factor: Float[Array, ""], slope0: PyTree, slope1: PyTree, *, largest: float = 2.5) -> Float[Array, ""]:
+    """Return `factor`, but moderate growth only, up to `largest`, and none where the step has halved the field already.
 
     Inside its stability interval the method damps every component by about one and the same factor, however long the
     step is: beyond the length that the slowest one needs, stages are wasted.
     """
-    return jnp.minimum(factor, jnp.where(norm(slope1) < norm(slope0) / 2, 1, _LARGEST_GROWTH))
+    return jnp.minimum(factor, jnp.where(norm(slope1) < norm(slope0) / 2, 1, largest))
 
 
 def reach_of(stages: int) -> float:

@@ -1,23 +1,34 @@
-"""The solver that a flow gets when none is asked for."""
+"""The solver, step control and tolerances of a flow: what is chosen where nothing is given, and what is refused."""
+
+from typing import Any
 
 import diffrax
+import equinox as eqx
 import jax
-from jaxtyping import Array, Float, PyTree
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, ArrayLike, Float, PyTree
 
-from .field import GradientField
+from .field import GradientField, constant
 from .low_rank import LowRankExtrapolation
+from .solver import ProposedSteps, ProposingSolver
+from .step_control import SharpnessLimitedController, stability_interval
+from .stepper import Stepper
 from .stiffness import StiffnessSwitching
 from .switching import StabilitySwitching
 
-# Where factorizations of the outputs' matrix cost no more than the gradients of a step.
-_LARGEST_RANK_IN_CLOSED_FORM = 2048
-# Gradients that a step may cost beyond those that it takes: for one output, 512 samples come to as much. Explicit
-# stabilized steps have a reach of some 700 for them.
-_LARGEST_OVERHEAD = 45
+# Diffrax puts this mark, which is no number, where diffeqsolve is to fill in the tolerances of the step control.
+_LEFT_OPEN: Any = diffrax.Kvaerno3().root_finder.rtol
 
 
 def default_solver(
-    field: GradientField, weights: PyTree, rtol: Float[Array, ""], atol: Float[Array, ""]
+    field: GradientField,
+    weights: PyTree,
+    rtol: Float[Array, ""],
+    atol: Float[Array, ""],
+    *,
+    largest_rank: int = 2048,
+    largest_overhead: float = 45,
 ) -> diffrax.AbstractAdaptiveSolver:
     """Return the solver for a problem: by what its Gauss–Newton matrix costs.
 
@@ -25,7 +36,8 @@ def default_solver(
     accuracy alone limits. While the matrix costs less than some 45 gradients for each step, for up to 512 samples and
     one output, 31 samples and ten, it is `StiffnessSwitching`, which turns to that where it pays. Beyond, and for a
     problem that does not know its outputs, it is `StabilitySwitching`, explicit, which changes its formula with what
-    limits its step.
+    limits its step. Up to the `largest_rank` factorizations of the outputs' matrix cost no more than the gradients of a
+    step; for the `largest_overhead`, in gradients, explicit stabilized steps have a reach hρ of some 700.
     """
     rank, passes = field.rank(weights), field.gauss_newton_passes(weights)
     if rank is None or passes is None:
@@ -36,7 +48,7 @@ def default_solver(
     followed = 0 if known else 8
     # Its Gram matrix takes m² products of rows where a gradient takes one for each sample.
     overhead = 5 + rank / 16 + followed if known else 4 + passes * (1 + rank / 16) + followed
-    if rank > _LARGEST_RANK_IN_CLOSED_FORM or (not known and overhead > _LARGEST_OVERHEAD):
+    if rank > largest_rank or (not known and overhead > largest_overhead):
         return StabilitySwitching(rtol, atol)
     single = jax.tree.leaves(weights)[0].dtype.itemsize < 8
     low_rank = LowRankExtrapolation(
@@ -48,3 +60,109 @@ def default_solver(
         overhead=overhead,
     )
     return low_rank if known else StiffnessSwitching(explicit=StabilitySwitching(rtol, atol), low_rank=low_rank)
+
+
+def stepper_for(
+    field: GradientField,
+    weights: PyTree,
+    solver: diffrax.AbstractAdaptiveSolver | None,
+    controller: diffrax.AbstractAdaptiveStepSizeController | None,
+    rtol: Float[Array, ""],
+    atol: Float[Array, ""],
+) -> Stepper:
+    """Return the stepper for the options of a gradient flow, with what is left open filled in."""
+    if solver is None:
+        solver = default_solver(field, weights, rtol, atol)
+    if isinstance(solver, ProposingSolver):
+        return Stepper(solver.suited(field, rtol, atol), controller or ProposedSteps(rtol=rtol, atol=atol))  # pyright: ignore[reportCallIssue]  (norm is a property)
+    if controller is None:
+        controller = diffrax.PIDController(rtol=rtol, atol=atol)
+        if not isinstance(solver, diffrax.AbstractImplicitSolver):
+            controller = SharpnessLimitedController(controller, field, interval=stability_interval(solver))
+    return Stepper(_with_tolerances(solver, controller), controller)
+
+
+def usable_solver(kind: type[diffrax.AbstractAdaptiveSolver]) -> diffrax.AbstractAdaptiveSolver:
+    """Return a solver of this kind as it is where nothing is said about it.
+
+    Raises `TypeError` for one that cannot integrate a gradient flow, and what the kind itself raises.
+    """
+    solver = kind()
+    check_solver(solver, None)
+    if not isinstance(solver, ProposingSolver | diffrax.AbstractImplicitSolver):
+        stability_interval(solver)
+    return solver
+
+
+def check_solver(solver: object, controller: object) -> None:
+    """Raise `TypeError` or `ValueError` for a solver or a step-size controller that cannot be used."""
+    if solver is not None and not isinstance(solver, diffrax.AbstractAdaptiveSolver):
+        raise TypeError(
+            f"{type(solver).__name__} makes no error estimate, so its steps cannot adapt: pass a solver such as "
+            "diffrax.Tsit5(), or use flowsim.descend for steps of fixed length"
+        )
+    if solver is not None and solver.term_structure not in (diffrax.AbstractTerm, diffrax.ODETerm):
+        raise TypeError(
+            f"{type(solver).__name__} wants a field in several terms: pass a solver such as diffrax.Tsit5()"
+        )
+    if controller is not None and not isinstance(controller, diffrax.AbstractAdaptiveStepSizeController):
+        raise TypeError(f"stepsize_controller must adapt its steps to an error, got {type(controller).__name__}")
+    if isinstance(controller, diffrax.ClipStepSizeController):
+        raise ValueError("times at which a step must end are given as ts=..., not to the step-size controller")
+    proposes = solver is None or isinstance(solver, ProposingSolver)
+    if controller is not None and proposes != isinstance(controller, ProposedSteps):
+        name = "the default solver" if solver is None else type(solver).__name__
+        raise TypeError(
+            f"{name} chooses its steps itself: give rtol and atol to integrate, or a solver of Diffrax's beside its "
+            "stepsize_controller"
+            if proposes
+            else f"{name} proposes no steps, which is what ProposedSteps wants: use diffrax.PIDController"
+        )
+
+
+def tolerances(
+    rtol: ArrayLike | None, atol: ArrayLike | None, controller: object | None, dtype: jnp.dtype
+) -> tuple[ArrayLike, ArrayLike]:
+    """Return the tolerances of a run, those of its own `controller` if it has one, or filled in after the precision.
+
+    Raises `ValueError` where they are given twice, and where the precision cannot meet them.
+    """
+    if controller is not None:
+        if rtol is not None or atol is not None:
+            raise ValueError("with a stepsize_controller of your own, give rtol and atol to it, not to integrate")
+        rtol, atol = getattr(controller, "rtol", None), getattr(controller, "atol", None)
+    single = dtype.itemsize < 8
+    relative = _number("rtol", (1e-4 if single else 1e-6) if rtol is None else rtol)
+    absolute = _number("atol", 1e-3 * relative if atol is None else atol)
+    if not (isinstance(relative, jax.Array) or isinstance(absolute, jax.Array)):
+        _check_tolerances(float(np.asarray(relative)), float(np.asarray(absolute)), dtype)
+    return constant(relative, dtype), constant(absolute, dtype)
+
+
+def _number(name: str, value: Any) -> Any:
+    """Return one tolerance; `ValueError` for what is not a single number."""
+    if isinstance(value, jax.Array) or (np.ndim(value) == 0 and np.asarray(value).dtype.kind in "iuf"):
+        return value
+    raise ValueError(f"{name} must be a number, got {value!r}")
+
+
+def _check_tolerances(rtol: float, atol: float, dtype: jnp.dtype) -> None:
+    finest = 32 * float(jnp.finfo(dtype).eps)
+    if not 0 < rtol < 1 or not atol >= 0:
+        raise ValueError(f"expected 0 < rtol < 1 and atol ≥ 0, got rtol={rtol} and atol={atol}")
+    if rtol < finest:
+        raise ValueError(
+            f"rtol={rtol:g} is finer than {dtype} can meet: write rtol={finest:.1g} or more"
+            + (", or use float64 weights (jax.config.update('jax_enable_x64', True))" if dtype.itemsize < 8 else "")
+        )
+
+
+def _with_tolerances(
+    solver: diffrax.AbstractAdaptiveSolver, controller: diffrax.AbstractAdaptiveStepSizeController
+) -> diffrax.AbstractAdaptiveSolver:
+    """Return the solver with the tolerances that its root finder leaves open, if it has one, filled in."""
+    finder = getattr(solver, "root_finder", None)
+    for name in ("rtol", "atol", "norm") if finder is not None else ():
+        if getattr(finder, name) is _LEFT_OPEN:
+            solver = eqx.tree_at(lambda s, n=name: getattr(s.root_finder, n), solver, getattr(controller, name))
+    return solver

@@ -18,14 +18,7 @@ from ..curvature.vectors import combination
 from .chebyshev import chebyshev_recurrence, chebyshev_stages, reach_of
 from .field import Measured
 
-_SLOTS = 7
-# That of Tsit5 on the negative real axis is 3.3 long.
-TSIT5_REACH = 3.0
-# What the rounding of a stabilized step may come to, as a share of its increment.
-_ROUNDING_SHARE = 1e-4
-# The error estimate of a stabilized method is the miss of f(y1) by a combination of the last stages, times this, which
-# keeps the error of a whole run near its tolerance.
-_SHARE_OF_MISS = 0.01
+_SLOTS = diffrax.Tsit5.tableau.num_stages
 
 Evaluate = Callable[[Float[Array, ""], PyTree], Measured]
 
@@ -104,13 +97,13 @@ def explicit_step(
     return jax.tree.map(jnp.add, y0, increment), last, combination(h * error, slots)
 
 
-def fourth_order(dtype: jnp.dtype) -> Family:
+def fourth_order(dtype: jnp.dtype, *, rounding: float = 1e-4) -> Family:
     """Return the stabilized methods of order four that are of use in a precision.
 
     The last stages make up for a recurrence whose values fall like 96/(hρ)⁴ in the stiffest direction, and multiply its
-    rounding by the inverse of that.
+    rounding by the inverse of that, which may come to the share `rounding` of the increment.
     """
-    within = (96 * _ROUNDING_SHARE / float(jnp.finfo(dtype).eps)) ** 0.25
+    within = (96 * rounding / float(jnp.finfo(dtype).eps)) ** 0.25
     reach = explicit_methods().reach[1 : 1 + len(_kept())]
     return Family(1, reach[reach <= max(within, reach[0])])
 
@@ -166,7 +159,8 @@ def _tsit5() -> tuple:
     rows[_SLOTS - 1 :, : len(tableau.b_sol)] = tableau.b_sol  # the last stage is the step itself
     fractions[1:_SLOTS] = tableau.c
     fractions[0] = 0
-    return _SLOTS - 1, TSIT5_REACH, 0, 0, rows, fractions, np.array(tableau.b_error)
+    reach = 3.0  # of 3.3 on the negative real axis
+    return _SLOTS - 1, reach, 0, 0, rows, fractions, np.array(tableau.b_error)
 
 
 def _recurrence(stages: int, length: float, numbers: NDArray) -> NDArray:
@@ -196,10 +190,11 @@ def _recurrence(stages: int, length: float, numbers: NDArray) -> NDArray:
     return np.array(steps)
 
 
-def _last_stages(recurrence: NDArray, numbers: NDArray) -> tuple[NDArray, NDArray, NDArray]:
+def _last_stages(recurrence: NDArray, numbers: NDArray, *, share: float = 0.01) -> tuple[NDArray, NDArray, NDArray]:
     """Return the rows of the Runge–Kutta method after a recurrence, the fractions, and the error estimate.
 
-    The combination of its four stages that f(y1) is compared with is the one that is right to order three.
+    That is this `share` of the miss of f(y1) by the combination of the four stages that is right to order three, which
+    keeps the error of a whole run near its tolerance.
     """
     rows = np.zeros((_SLOTS + 1, _SLOTS))
     rows[1, 0], rows[2, :2], rows[3, :3], rows[4:6, :4] = numbers[0], numbers[1:3], numbers[3:6], numbers[6:]
@@ -210,7 +205,7 @@ def _last_stages(recurrence: NDArray, numbers: NDArray) -> tuple[NDArray, NDArra
         series[slot] = 1, c, c * c, ac
     error = np.zeros(_SLOTS)
     error[:5] = np.append(-np.linalg.solve(series[:4].T, series[4]), 1)
-    return rows, start[0] + rows.sum(1), _SHARE_OF_MISS * error
+    return rows, start[0] + rows.sum(1), share * error
 
 
 def _series_of(recurrence: NDArray) -> NDArray:

@@ -13,19 +13,9 @@ import numpy as np
 from jaxtyping import Array, Float, Int, PyTree
 
 from ..curvature import GaussNewton, ResidualCurvature
-from .error import growth, scaled_norm, size_beside_way
+from .error import growth, scaled_norm, size_beside_increment
 from .field import Measured, VectorField
-from .proposal import Proposal, ProposingSolver, measuring
-from .registry import SOLVERS
-from .work import Work, no_work
-
-# The next row of a table is trusted to lengthen the step by as much as the last one did, but not beyond this.
-_LARGEST_RISE = 3.0
-# There is no last one before the third row: a step so much longer than two rows allow asks for it.
-_FIRST_RISE = 1.6
-# A step of length h feels what A leaves out of the curvature, C, from h‖C‖ on; else a look now and then will do.
-_FELT = 0.3
-_LOOKS_EVERY = 8
+from .solver import SOLVERS, Proposal, ProposingSolver, Work, measuring, no_work
 
 
 class _State(eqx.Module):
@@ -46,11 +36,11 @@ class LowRankExtrapolation(ProposingSolver):
 
     For a step of length h, row j of the extrapolation table takes j substeps y ← y + (h/j)(I + (h/j)A)⁻¹ f(y). A = GᵀG
     is the `GaussNewton` matrix `curvature(y0)`, frozen, or in very stiff steps `curvature(y)` of each substep. Its rank
-    is small, so a substep costs one evaluation of f and a system of that size. Polynomial extrapolation to h/j → 0
-    over rows 1, …, k gives order k with *any* A (a W-method); with A near −∂f/∂y in the stiff directions, accuracy
-    alone limits the step, not stability. Rows are added until the difference of the last two columns is below the
-    tolerance, and below a tenth of the way of the step, so easy steps stay cheap, and the next step is as long as makes
-    work per time least (Deuflhard 1985; Hairer and Wanner 1996, section IV.9).
+    is small, so a substep costs one evaluation of f and a system of that size. Polynomial extrapolation to h/j → 0 over
+    rows 1, …, k gives order k with *any* A (a W-method); with A near −∂f/∂y in the stiff directions, accuracy alone
+    limits the step, not stability. Rows are added until the difference of the last two columns is below the tolerance,
+    and below a tenth of the increment of the step, so easy steps stay cheap, and the next step is as long as makes work
+    per time least (Deuflhard 1985; Hairer and Wanner 1996, section IV.9).
 
     In bent valleys with large residuals what A leaves out of the Hessian H = −∂f/∂y would keep steps below some
     10/‖H − A‖. It is `followed` in so many directions, those in which it curves most, and added to A where it curves
@@ -74,6 +64,14 @@ class LowRankExtrapolation(ProposingSolver):
     frozen_up_to: float = eqx.field(static=True, default=100.0)
     measure: Callable[[PyTree], Measured] | None = None
     counted: Callable[[PyTree], tuple[PyTree, Int[Array, ""]]] | None = None
+    felt: float = eqx.field(static=True, default=0.3)
+    """A step of length h feels C = H − A where h‖C‖ is more than this."""
+    looks_every: int = eqx.field(static=True, default=8)
+    """Steps between two looks at C where it is not felt."""
+    first_rise: float = eqx.field(static=True, default=1.6)
+    """The third row of a table is tried for a step so much longer than two rows allow."""
+    largest_rise: float = eqx.field(static=True, default=3.0)
+    """A further row is trusted to lengthen the step by as much as the last one did, and by no more than this."""
 
     interpolation_cls: ClassVar[Callable[..., diffrax.LocalLinearInterpolation]] = diffrax.LocalLinearInterpolation
 
@@ -98,7 +96,7 @@ class LowRankExtrapolation(ProposingSolver):
     def beginning(self, y0: PyTree, measured: Measured) -> _State:
         """Return the state before the first step, from what has been measured there."""
         residual = ResidualCurvature.unknown(y0, self.followed) if self.followed else None
-        return _State(measured, jnp.zeros_like(measured.objective), residual, jnp.array(_LOOKS_EVERY), no_work())
+        return _State(measured, jnp.zeros_like(measured.objective), residual, jnp.array(self.looks_every), no_work())
 
     def work(self, solver_state: _State) -> Work:
         """Return the work of all steps so far."""
@@ -151,7 +149,7 @@ class LowRankExtrapolation(ProposingSolver):
             return _substeps(direction, y0, frozen(start.slope), h / j, j)
 
         table = _extrapolate(row, y0, self.columns, self.rtol, self.atol)
-        factor = table.best_factor(self.columns, self.overhead)
+        factor = table.best_factor(self)
         y1 = jax.tree.map(jnp.add, y0, table.increment)
         end = measuring(self.measure, terms, args)(t1, y1)
         spent = Work(1 + table.rows * (table.rows - 1) // 2, jnp.array(matrix.passes) + table.passes)
@@ -176,7 +174,7 @@ class LowRankExtrapolation(ProposingSolver):
             work = state.work + Work(jnp.array(0), jnp.array(count))
             return dataclasses.replace(state, residual=residual.looked_at(product), age=jnp.array(1), work=work)
 
-        due = (h * residual.size > _FELT) | (state.age >= _LOOKS_EVERY)
+        due = (h * residual.size > self.felt) | (state.age >= self.looks_every)
         return jax.lax.cond(due, look, lambda: dataclasses.replace(state, age=state.age + 1))
 
 
@@ -211,11 +209,12 @@ class _Table(eqx.Module):
         """The scaled norm of the last row's error estimate."""
         return self.errors[self.rows]
 
-    def best_factor(self, columns: int, overhead: float) -> Float[Array, ""]:
+    def best_factor(self, solver: LowRankExtrapolation) -> Float[Array, ""]:
         """Return the factor from this step to the next that makes the work per unit of time least."""
+        columns = solver.columns
         order = jnp.arange(columns + 1)
         number = order.astype(self.errors.dtype)
-        work = overhead + number**2 / 2
+        work = solver.overhead + number**2 / 2
         computed = (order >= 2) & (order <= self.rows)
         factors = jnp.where(computed, growth(self.errors, jnp.maximum(number, 1)), 1e-10)
         cost = work / factors
@@ -224,7 +223,8 @@ class _Table(eqx.Module):
         # by the growth from the row before to the last, or at least the step that pays for one more row.
         last = jnp.minimum(self.rows, columns - 1)
         rising = (best == self.rows) & (self.rows < columns) & (self.error <= 1)
-        trend = jnp.where(last > 2, jnp.clip(factors[last] / factors[last - 1], 1, _LARGEST_RISE), _FIRST_RISE)
+        trend = jnp.clip(factors[last] / factors[last - 1], 1, solver.largest_rise)
+        trend = jnp.where(last > 2, trend, solver.first_rise)
         return jnp.where(rising, factors[last] * jnp.maximum(trend, work[last + 1] / work[last]), factors[best])
 
 
@@ -244,12 +244,12 @@ def _extrapolate(
 
     def add_row(table: _Table) -> _Table:
         rows = table.rows + 1
-        way, passes = row(rows)
-        ends = jax.tree.map(lambda buffer, end: buffer.at[rows - 1].set(end), table.ends, way)
+        end, passes = row(rows)
+        ends = jax.tree.map(lambda buffer, new: buffer.at[rows - 1].set(new), table.ends, end)
         increment = _combination(weights[rows], ends)
         difference = _combination(differences[rows], ends)
         error = scaled_norm(difference, y0, jax.tree.map(jnp.add, y0, increment), rtol, atol)
-        error = jnp.maximum(error, size_beside_way(difference, increment, y0))
+        error = jnp.maximum(error, size_beside_increment(difference, increment, y0))
         error = jnp.where(rows >= 2, error, jnp.inf).astype(dtype)
         return _Table(ends, rows, table.errors.at[rows].set(error), increment, table.passes + passes)
 

@@ -9,17 +9,69 @@ step must stay below the length of the method's real stability interval.
 
 import functools
 from collections.abc import Callable
-from typing import Any
+from typing import Any, ClassVar
 
 import diffrax
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Int, PyTree
+from jaxtyping import Array, Float, Int, PyTree
 
-from .spectral_radius import SpectralRadius
-from .work import CountsWork, Work
+from ..curvature import vectors
+from .field import norm
+from .solver import CountsWork, Work
+
+
+class SpectralRadius(eqx.Module):
+    """An estimate from below of ρ = max |eigenvalue| of ∂f/∂y, symmetric, and the direction in which it was found."""
+
+    direction: PyTree
+    value: Float[Array, ""]
+
+    first_iterations: ClassVar[int] = 10
+    """Steps of power iteration from a scattered direction, before anything is known."""
+    margin: ClassVar[float] = 1.2
+    """By which the value is multiplied for a bound: it comes from below, and ρ may rise within a step."""
+
+    @property
+    def bound(self) -> Float[Array, ""]:
+        """The value with its margin."""
+        return self.margin * self.value
+
+    @classmethod
+    def first(cls, field: Callable[[PyTree], PyTree], y: PyTree) -> "SpectralRadius":
+        """Return an estimate at `y` after ten steps of power iteration from a scattered direction."""
+        return cls.unknown(y).followed(field, y, cls.first_iterations)
+
+    @classmethod
+    def unknown(cls, y: PyTree) -> "SpectralRadius":
+        """Return zero, and a direction to start from, before anything is known."""
+        return cls(vectors.scattered_like(y, 0), jnp.zeros_like(norm(y)))
+
+    def followed(
+        self, field: Callable[[PyTree], PyTree], y: PyTree, iterations: int | Int[Array, ""]
+    ) -> "SpectralRadius":
+        """Return the estimate after more steps of power iteration at `y`, each as cheap as a Hessian–vector product.
+
+        A little of the field itself is mixed into the direction: what goes unstable shows there first.
+        """
+
+        def improve(_: Any, state: "SpectralRadius") -> "SpectralRadius":
+            unit = scaled(state.direction, 1 / norm(state.direction))
+            drift, image = jax.jvp(field, (y,), (unit,))
+            value = norm(image)
+            moved = jax.tree.map(lambda a, b: jnp.where(value > 0, a, b), scaled(image, 1 / value), unit)
+            tilt = 0.01 / norm(drift)
+            tilt = jnp.where(jnp.isfinite(tilt), tilt, 0)
+            return SpectralRadius(jax.tree.map(lambda a, b: a + tilt * b, moved, drift), value)
+
+        return jax.lax.fori_loop(0, iterations, improve, self)
+
+
+def scaled(tree: PyTree, factor: Float[Array, ""]) -> PyTree:
+    """Return `factor` times a pytree."""
+    return jax.tree.map(lambda leaf: factor * leaf, tree)
 
 
 def stability_interval(solver: diffrax.AbstractSolver) -> float:

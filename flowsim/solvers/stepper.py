@@ -2,32 +2,24 @@
 
 The loop around it is the driver's and not `diffrax.diffeqsolve`, for five reasons. Every step counts from time zero:
 on one clock, steps at the end of a plateau that lasts longer than 1/ε would be lost. Records are spread over what
-happens, and a step that a record cuts short must not shorten the ones after it. The verdict on a step sees objective,
+happens, and a step that a record cuts short must not shorten the ones after it. The termination check sees objective,
 gradient and change of the weights together. A run is a state that can be left and taken up again, bit for bit, between
 any two steps: for interrupts, checkpoints and progress. And descents and flows other than this one, whose steps no ODE
 solver takes, go through the same loop.
 """
 
 from dataclasses import replace
-from typing import Any, cast
+from typing import cast
 
 import diffrax
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-import numpy as np
-from jaxtyping import Array, ArrayLike, Bool, Float, PyTree
+from jaxtyping import Array, Bool, Float, PyTree
 
-from .choice import default_solver
-from .error import first_length
-from .field import GradientField, Measured, VectorField, constant, norm
-from .proposal import ProposedSteps, ProposingSolver
-from .smoothness import Smoothness
-from .step_control import SharpnessLimitedController, stability_interval
-from .work import Work, no_work, work_of
-
-# Diffrax puts this mark, which is no number, where diffeqsolve is to fill in the tolerances of the step control.
-_LEFT_OPEN: Any = diffrax.Kvaerno3().root_finder.rtol
+from .error import Smoothness, first_length
+from .field import Measured, VectorField, norm
+from .solver import ProposingSolver, Work, no_work, work_of
 
 
 class StepperState(eqx.Module):
@@ -113,9 +105,9 @@ class Stepper(eqx.Module):
         back, smoothness = state.solver, state.smoothness
         if self._proposing is not None:
             back = self._proposing.after_rejection(state.solver, solver)
-            way = norm(jax.tree.map(jnp.subtract, candidate, point)) / norm(point)
+            distance = norm(jax.tree.map(jnp.subtract, candidate, point)) / norm(point)
             rtol, steady = jnp.asarray(self._proposing.rtol), self._proposing.steady_order(state.solver)
-            after = smoothness.after(error.size, length, way, jnp.asarray(kept), rtol, rough=error.rough)
+            after = smoothness.after(error.size, length, distance, jnp.asarray(kept), rtol, rough=error.rough)
             smoothness = jax.tree.map(lambda new, old: jnp.where(steady, new, old), after, smoothness)
         solver, candidate = jax.tree.map(lambda new, old: jnp.where(kept, new, old), (solver, candidate), (back, point))
         okay = (~kept | (solved == diffrax.RESULTS.successful)) & (controlled == diffrax.RESULTS.successful)
@@ -147,109 +139,3 @@ class Stepper(eqx.Module):
 
     def _work(self, solver_state: PyTree, controller_state: PyTree) -> Work:
         return work_of(self.solver, solver_state) + work_of(self.controller, controller_state)
-
-
-def stepper_for(
-    field: GradientField,
-    weights: PyTree,
-    solver: diffrax.AbstractAdaptiveSolver | None,
-    controller: diffrax.AbstractAdaptiveStepSizeController | None,
-    rtol: Float[Array, ""],
-    atol: Float[Array, ""],
-) -> Stepper:
-    """Return the stepper for the options of a gradient flow, with what is left open filled in."""
-    if solver is None:
-        solver = default_solver(field, weights, rtol, atol)
-    if isinstance(solver, ProposingSolver):
-        return Stepper(solver.suited(field, rtol, atol), controller or ProposedSteps(rtol=rtol, atol=atol))  # pyright: ignore[reportCallIssue]  (norm is a property)
-    if controller is None:
-        controller = diffrax.PIDController(rtol=rtol, atol=atol)
-        if not isinstance(solver, diffrax.AbstractImplicitSolver):
-            controller = SharpnessLimitedController(controller, field, interval=stability_interval(solver))
-    return Stepper(_with_tolerances(solver, controller), controller)
-
-
-def usable_solver(kind: type[diffrax.AbstractAdaptiveSolver]) -> diffrax.AbstractAdaptiveSolver:
-    """Return a solver of this kind as it is where nothing is said about it.
-
-    Raises `TypeError` for one that cannot integrate a gradient flow, and what the kind itself raises.
-    """
-    solver = kind()
-    check_solver(solver, None)
-    if not isinstance(solver, ProposingSolver | diffrax.AbstractImplicitSolver):
-        stability_interval(solver)
-    return solver
-
-
-def check_solver(solver: object, controller: object) -> None:
-    """Raise `TypeError` or `ValueError` for a solver or a step-size controller that cannot be used."""
-    if solver is not None and not isinstance(solver, diffrax.AbstractAdaptiveSolver):
-        raise TypeError(
-            f"{type(solver).__name__} makes no error estimate, so its steps cannot adapt: pass a solver such as "
-            "diffrax.Tsit5(), or use flowsim.descend for steps of fixed length"
-        )
-    if solver is not None and solver.term_structure not in (diffrax.AbstractTerm, diffrax.ODETerm):
-        raise TypeError(
-            f"{type(solver).__name__} wants a field in several terms: pass a solver such as diffrax.Tsit5()"
-        )
-    if controller is not None and not isinstance(controller, diffrax.AbstractAdaptiveStepSizeController):
-        raise TypeError(f"stepsize_controller must adapt its steps to an error, got {type(controller).__name__}")
-    if isinstance(controller, diffrax.ClipStepSizeController):
-        raise ValueError("times at which a step must end are given as ts=..., not to the step-size controller")
-    proposes = solver is None or isinstance(solver, ProposingSolver)
-    if controller is not None and proposes != isinstance(controller, ProposedSteps):
-        name = "the default solver" if solver is None else type(solver).__name__
-        raise TypeError(
-            f"{name} chooses its steps itself: give rtol and atol to integrate, or a solver of Diffrax's beside its "
-            "stepsize_controller"
-            if proposes
-            else f"{name} proposes no steps, which is what ProposedSteps wants: use diffrax.PIDController"
-        )
-
-
-def tolerances(
-    rtol: ArrayLike | None, atol: ArrayLike | None, controller: object | None, dtype: jnp.dtype
-) -> tuple[ArrayLike, ArrayLike]:
-    """Return the tolerances of a run, those of its own `controller` if it has one, or filled in after the precision.
-
-    Raises `ValueError` where they are given twice, and where the precision cannot meet them.
-    """
-    if controller is not None:
-        if rtol is not None or atol is not None:
-            raise ValueError("with a stepsize_controller of your own, give rtol and atol to it, not to integrate")
-        rtol, atol = getattr(controller, "rtol", None), getattr(controller, "atol", None)
-    single = dtype.itemsize < 8
-    relative = _number("rtol", (1e-4 if single else 1e-6) if rtol is None else rtol)
-    absolute = _number("atol", 1e-3 * relative if atol is None else atol)
-    if not (isinstance(relative, jax.Array) or isinstance(absolute, jax.Array)):
-        _check_tolerances(float(np.asarray(relative)), float(np.asarray(absolute)), dtype)
-    return constant(relative, dtype), constant(absolute, dtype)
-
-
-def _number(name: str, value: Any) -> Any:
-    """Return one tolerance; `ValueError` for what is not a single number."""
-    if isinstance(value, jax.Array) or (np.ndim(value) == 0 and np.asarray(value).dtype.kind in "iuf"):
-        return value
-    raise ValueError(f"{name} must be a number, got {value!r}")
-
-
-def _check_tolerances(rtol: float, atol: float, dtype: jnp.dtype) -> None:
-    finest = 32 * float(jnp.finfo(dtype).eps)
-    if not 0 < rtol < 1 or not atol >= 0:
-        raise ValueError(f"expected 0 < rtol < 1 and atol ≥ 0, got rtol={rtol} and atol={atol}")
-    if rtol < finest:
-        raise ValueError(
-            f"rtol={rtol:g} is finer than {dtype} can meet: write rtol={finest:.1g} or more"
-            + (", or use float64 weights (jax.config.update('jax_enable_x64', True))" if dtype.itemsize < 8 else "")
-        )
-
-
-def _with_tolerances(
-    solver: diffrax.AbstractAdaptiveSolver, controller: diffrax.AbstractAdaptiveStepSizeController
-) -> diffrax.AbstractAdaptiveSolver:
-    """Return the solver with the tolerances that its root finder leaves open, if it has one, filled in."""
-    finder = getattr(solver, "root_finder", None)
-    for name in ("rtol", "atol", "norm") if finder is not None else ():
-        if getattr(finder, name) is _LEFT_OPEN:
-            solver = eqx.tree_at(lambda s, n=name: getattr(s.root_finder, n), solver, getattr(controller, name))
-    return solver

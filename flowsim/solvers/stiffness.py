@@ -11,26 +11,9 @@ from jaxtyping import Array, ArrayLike, Bool, Float, Int, PyTree
 
 from .field import Measured, VectorField
 from .low_rank import LowRankExtrapolation
-from .proposal import Proposal, ProposingSolver
-from .registry import SOLVERS
-from .spectral_radius import scaled
+from .solver import SOLVERS, Proposal, ProposingSolver, Work
+from .step_control import scaled
 from .switching import StabilitySwitching
-from .work import Work
-
-# The low-rank solver is tried when stabilized steps have cost as much as so many of its steps, of five rows each.
-_TRIED_AFTER = 5
-_ROWS = 15
-# It is given so many steps to find its order and length.
-_ON_TRIAL = 4
-# The pace of a solver is that of its last few steps.
-_FORGOTTEN = 0.7
-# Stabilized steps of order four reach hρ = 0.35 s² with s stages; a step of order five takes six evaluations.
-_REACH_PER_SQUARED_STAGE = 0.35
-_FEWEST_STAGES = 6
-# After so many low-rank steps the explicit pace is forgotten: steps of the same length that would cost less than this
-# share of theirs are tried once more.
-_REMEMBERED = 16
-_BACK = 0.5
 
 
 class Pace(eqx.Module):
@@ -38,6 +21,8 @@ class Pace(eqx.Module):
 
     covered: Float[Array, ""]
     spent: Float[Array, ""]
+    kept: float = eqx.field(static=True, default=0.7)
+    """The share of the sums that is kept from step to step: the pace is that of the last few."""
 
     @classmethod
     def unknown(cls, like: Float[Array, ""]) -> "Pace":
@@ -46,7 +31,7 @@ class Pace(eqx.Module):
 
     def after(self, covered: ArrayLike, spent: ArrayLike) -> "Pace":
         """Return the pace after one more step."""
-        return Pace(_FORGOTTEN * self.covered + covered, _FORGOTTEN * self.spent + spent)
+        return Pace(self.kept * self.covered + covered, self.kept * self.spent + spent, self.kept)
 
     def slower_than(self, other: "Pace") -> Bool[Array, ""]:
         """Tell whether less time is covered for each evaluation."""
@@ -87,6 +72,20 @@ class StiffnessSwitching(ProposingSolver):
     rtol: float | Float[Array, ""] | None = None
     atol: float | Float[Array, ""] | None = None
     jumps: ArrayLike = False
+    tried_after: int = eqx.field(static=True, default=5)
+    """The low-rank solver is tried when stabilized steps have cost as much as so many of its steps"""
+    rows: int = eqx.field(static=True, default=15)
+    """with so many evaluations of f: those of five rows of its table."""
+    on_trial: int = eqx.field(static=True, default=4)
+    """Steps that the low-rank solver has to find its order and length."""
+    reach_per_squared_stage: float = eqx.field(static=True, default=0.35)
+    """Stabilized steps of order four reach hρ = 0.35 s² with s stages (`explicit_methods`)."""
+    fewest_stages: int = eqx.field(static=True, default=6)
+    """The evaluations of a step of order five."""
+    remembered: int = eqx.field(static=True, default=16)
+    """After so many low-rank steps the explicit pace is forgotten:"""
+    back: float = eqx.field(static=True, default=0.5)
+    """explicit steps that would cost less than this share of a low-rank one are then tried once more."""
 
     interpolation_cls: ClassVar = StabilitySwitching.interpolation_cls
 
@@ -166,15 +165,15 @@ class StiffnessSwitching(ProposingSolver):
         age = jnp.where(before.stiff, before.age + 1, 0)
         beyond = after.explicit.kind > 0
         stabilized = jnp.where(before.stiff, 0, before.stabilized + jnp.where(beyond, spent, 0))
-        price = self.low_rank.overhead + _ROWS
-        due = kept & beyond & (stabilized > _TRIED_AFTER * price * before.reluctance)
-        stages = jnp.sqrt(h * after.low_rank.curvature / _REACH_PER_SQUARED_STAGE)
-        # Steps that grow are judged by the one that comes next.
+        price = self.low_rank.overhead + self.rows
+        due = kept & beyond & (stabilized > self.tried_after * price * before.reluctance)
+        stages = jnp.sqrt(h * after.low_rank.curvature / self.reach_per_squared_stage)
+        # Where steps grow, the one that comes next counts.
         ahead = Pace(h * proposal.factor, priced)
         slow = low_rank.slower_than(explicit) & ahead.slower_than(explicit)
-        cheap = jnp.maximum(stages, _FEWEST_STAGES) < _BACK * price
-        slow = slow | (cheap & (age >= _REMEMBERED * before.reluctance))
-        stiff = jnp.where(before.stiff, ~((age >= _ON_TRIAL) & slow), due) & ~jnp.asarray(self.jumps)
+        cheap = jnp.maximum(stages, self.fewest_stages) < self.back * price
+        slow = slow | (cheap & (age >= self.remembered * before.reluctance))
+        stiff = jnp.where(before.stiff, ~((age >= self.on_trial) & slow), due) & ~jnp.asarray(self.jumps)
         reluctance = jnp.where(before.stiff & ~stiff, 2, 1) * before.reluctance
         return _State(after.explicit, after.low_rank, stiff, age, (explicit, low_rank), stabilized, reluctance)
 

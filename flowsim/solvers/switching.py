@@ -10,33 +10,15 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, PyTree
 
-from .chebyshev import CAP_MARGIN, MOST_STAGES, RADIUS_MARGIN, defect, worthwhile
+from .chebyshev import MOST_STAGES, RungeKuttaChebyshev, defect, worthwhile
 from .error import growth, scaled_norm
-from .explicit_methods import TSIT5_REACH, Family, explicit_methods, explicit_step, fourth_order, second_order
+from .explicit_methods import Family, explicit_methods, explicit_step, fourth_order, second_order
 from .field import Measured, VectorField, norm
-from .proposal import Proposal, ProposingSolver, measuring
-from .registry import SOLVERS
-from .spectral_radius import FIRST_ITERATIONS, SpectralRadius, scaled
-from .work import Work, no_work
+from .solver import SOLVERS, Proposal, ProposingSolver, Work, measuring, no_work
+from .step_control import SpectralRadius, scaled
 
 # The kinds of steps: Tsit5, of order five; stabilized ones of order four, and of order two.
 _FIFTH, _FOURTH, _SECOND = 0, 1, 2
-# An explicit step that accuracy would allow to be so many times longer than stability does asks for another method.
-_STIFF = 1.5
-# A stabilized step of less reach than this is as well taken by the explicit method.
-_EASY = 2.5
-# In a step with hρ below the first, h f changes by hρ ‖h f‖ at most. Measured in units of that, the error of Tsit5 is
-# some 10⁻⁵ for smooth networks, up to 10⁻³ at the end of a plateau, and in few steps more than 10⁻² where the
-# derivative of f jumps (Huber loss). Beyond the second f jumps itself, as it does in most steps of a ReLU network,
-# unless the error is that of rounding: so many units in the last place.
-_SHORT, _ROUGH, _ROUNDING = 1.0, 0.02, 1e3
-# Steps between two looks at the spectral radius, at most; four times as many while the steps stay far from it. The
-# first one waits for a rejected step, or for so many.
-_RARELY = 16
-_UNSEEN = 8
-# Changes between stabilized methods must gain so much, and what is remembered of the other one grows by so much a step.
-_BETTER = 1.2
-_FORGETTING = 1.2
 
 
 class Radius(eqx.Module):
@@ -46,6 +28,11 @@ class Radius(eqx.Module):
     age: Int[Array, ""]
     interval: Int[Array, ""]
 
+    most: ClassVar[int] = 16
+    """Steps between two looks; four times as many while the steps stay far inside the stability interval."""
+    unseen: ClassVar[int] = 8
+    """Steps before the first look, unless one is rejected."""
+
     @classmethod
     def unknown(cls, y: PyTree) -> "Radius":
         """Return what is known before the first look."""
@@ -53,7 +40,7 @@ class Radius(eqx.Module):
 
     def due_now(self, condition: Bool[Array, ""]) -> "Radius":
         """Return the same with the next look due where a condition holds."""
-        return Radius(self.known, jnp.where(condition, 4 * _RARELY, self.age), self.interval)
+        return Radius(self.known, jnp.where(condition, 4 * self.most, self.age), self.interval)
 
     def looked_at(self, field: Callable[[PyTree], PyTree], y: PyTree, iterations: Int[Array, ""]) -> "Radius":
         """Return the radius after a look, and the next one sooner the more it has changed."""
@@ -62,7 +49,7 @@ class Radius(eqx.Module):
         interval = jnp.where(
             change < 0.02, 2 * self.interval, jnp.where(change > 0.1, self.interval // 2, self.interval)
         )
-        return Radius(known, jnp.array(0), jnp.clip(interval, 1, _RARELY))
+        return Radius(known, jnp.array(0), jnp.clip(interval, 1, self.most))
 
 
 class _State(eqx.Module):
@@ -106,6 +93,23 @@ class StabilitySwitching(ProposingSolver):
     max_stages: int = eqx.field(static=True, default=MOST_STAGES)
     iterations: int = eqx.field(static=True, default=3)
     measure: Callable[[PyTree], Measured] | None = None
+    cap: float = eqx.field(static=True, default=RungeKuttaChebyshev.cap)
+    """The share of the longest stable step that is asked for."""
+    stiff: float = eqx.field(static=True, default=1.5)
+    """Tsit5 is left where accuracy would allow steps so many times as long as stability does,"""
+    easy: float = eqx.field(static=True, default=2.5)
+    """and taken up again where stabilized steps have less reach hρ than this."""
+    better: float = eqx.field(static=True, default=1.2)
+    """What a change between stabilized methods must gain."""
+    forgetting: float = eqx.field(static=True, default=1.2)
+    """By which the remembered length of a step of order four grows in each other step."""
+    short: float = eqx.field(static=True, default=1.0)
+    rough: float = eqx.field(static=True, default=0.02)
+    rounding: float = eqx.field(static=True, default=1e3)
+    """In a step with hρ < `short`, h f changes by hρ‖h f‖ at most. In units of that the error of Tsit5 is some 10⁻⁵ for
+    smooth networks, up to 10⁻³ at the end of a plateau, and in few steps more than 10⁻² where the derivative of f jumps
+    (Huber loss). Beyond `rough` f itself jumps, as in most steps of a ReLU network, unless the error is `rounding`
+    units in the last place or less."""
 
     interpolation_cls: ClassVar[Callable[..., diffrax.ThirdOrderHermitePolynomialInterpolation]] = (
         diffrax.ThirdOrderHermitePolynomialInterpolation
@@ -143,7 +147,7 @@ class StabilitySwitching(ProposingSolver):
         A stabilized step that is rejected may have been unstable: the radius is to be looked at once more. One of Tsit5
         says that the radius may be another by now.
         """
-        unseen, old = after.radius.known.value == 0, after.radius.age > _UNSEEN
+        unseen, old = after.radius.known.value == 0, after.radius.age > Radius.unseen
         radius = after.radius.due_now((after.kind != _FIFTH) | unseen | old)
         return dataclasses.replace(after, measured=before.measured, radius=radius)
 
@@ -159,7 +163,7 @@ class StabilitySwitching(ProposingSolver):
         """Take one step, and choose the method of the next."""
         h, start = t1 - t0, solver_state.measured
         radius, looks = self._looking(lambda y: terms.vf(t0, y, args), y0, h, solver_state)
-        bound = RADIUS_MARGIN * radius.known.value
+        bound = radius.known.bound
         kind = self._possible(solver_state.kind, h * bound)
         stabilized = [family.method_for(h * bound) for family in self._stabilized(h.dtype)]
         method = jnp.stack([jnp.zeros_like(stabilized[0]), *stabilized])[kind]
@@ -173,7 +177,7 @@ class StabilitySwitching(ProposingSolver):
         work = solver_state.work + Work(_evaluations(method), looks)
         dense = {"y0": y0, "y1": y1, "k0": scaled(start.slope, h), "k1": scaled(end.slope, h)}
         state = _State(end, radius, kind_next, fourth, work)
-        rough = (kind == _FIFTH) & (bound > 0) & _is_rough(h, bound, start.slope, end.slope, error)
+        rough = (kind == _FIFTH) & (bound > 0) & self._is_rough(h, bound, start.slope, end.slope, error)
         return y1, Proposal(size, length / h, rough), dense, state, diffrax.RESULTS.successful
 
     def _looking(
@@ -182,17 +186,17 @@ class StabilitySwitching(ProposingSolver):
         """Return the radius at `y`, looked at anew if that is due, and the products that it took."""
         radius = state.radius
         unseen = radius.known.value == 0
-        far = (state.kind == _FIFTH) & (4 * h * RADIUS_MARGIN * radius.known.value < TSIT5_REACH)
-        due = radius.age >= jnp.where(unseen, _UNSEEN, jnp.where(far, 4 * _RARELY, radius.interval))
+        far = (state.kind == _FIFTH) & (4 * h * SpectralRadius.margin * radius.known.value < _tsit5_reach())
+        due = radius.age >= jnp.where(unseen, Radius.unseen, jnp.where(far, 4 * Radius.most, radius.interval))
         older = Radius(radius.known, radius.age + 1, radius.interval)
-        iterations = jnp.where(unseen, FIRST_ITERATIONS, self.iterations)
+        iterations = jnp.where(unseen, SpectralRadius.first_iterations, self.iterations)
         looked = jax.lax.cond(due, lambda: radius.looked_at(f, y, iterations), lambda: older)
         return looked, jnp.where(due, iterations, 0)
 
     def _possible(self, kind: Int[Array, ""], reach: Float[Array, ""]) -> Int[Array, ""]:
         """Return the kind of a step that is stable over `reach` = hρ: the one wanted, or one that reaches further."""
         # A step as long as is stable is not to be one of another kind by rounding.
-        kind = jnp.where((kind == _FIFTH) & (reach > 1.01 * TSIT5_REACH), _FOURTH, kind)
+        kind = jnp.where((kind == _FIFTH) & (reach > 1.01 * _tsit5_reach()), _FOURTH, kind)
         return jnp.where((kind == _FOURTH) & (reach > fourth_order(reach.dtype).reach[-1]), _SECOND, kind)
 
     def _stabilized(self, dtype: jnp.dtype) -> tuple[Family, Family]:
@@ -203,34 +207,41 @@ class StabilitySwitching(ProposingSolver):
     ) -> tuple[Int[Array, ""], Float[Array, ""], Float[Array, ""]]:
         """Return the kind of the next step, its length, and how long one of order four may be."""
         h, bound, most = taken.h, taken.bound, taken.most * taken.h
-        (family4, family2), easy = self._stabilized(bound.dtype), TSIT5_REACH / bound
+        (family4, family2), easy = self._stabilized(bound.dtype), _tsit5_reach() / bound
         far = family4.reach[-1] / bound
         allowed = h * growth(taken.size, jnp.array([5, 4, 3], h.dtype)[taken.kind])
         # What steps of order four were allowed is remembered, and forgotten slowly.
-        fourth = jnp.where(taken.kind == _FOURTH, allowed, _FORGETTING * fourth)
-        length4 = jnp.minimum(jnp.minimum(fourth, most), CAP_MARGIN * far)
-        length2 = jnp.minimum(h * growth(taken.size2, 3), CAP_MARGIN * family2.reach[-1] / bound)
+        fourth = jnp.where(taken.kind == _FOURTH, allowed, self.forgetting * fourth)
+        length4 = jnp.minimum(jnp.minimum(fourth, most), self.cap * far)
+        length2 = jnp.minimum(h * growth(taken.size2, 3), self.cap * family2.reach[-1] / bound)
         length2 = jnp.minimum(length2, most)
         pace4 = length4 / _evaluations(family4.method_for(length4 * bound))
         pace2 = length2 / _evaluations(family2.method_for(length2 * bound))
-        after5 = jnp.where((allowed > _STIFF * easy) & (fourth > _STIFF * easy), _FOURTH, _FIFTH)
-        after4 = jnp.where(allowed * bound < _EASY, _FIFTH, jnp.where(pace2 > _BETTER * pace4, _SECOND, _FOURTH))
+        after5 = jnp.where((allowed > self.stiff * easy) & (fourth > self.stiff * easy), _FOURTH, _FIFTH)
+        after4 = jnp.where(
+            allowed * bound < self.easy, _FIFTH, jnp.where(pace2 > self.better * pace4, _SECOND, _FOURTH)
+        )
         back = (pace4 > pace2) & (length2 < far)
-        after2 = jnp.where(length2 * bound < _EASY, _FIFTH, jnp.where(back, _FOURTH, _SECOND))
+        after2 = jnp.where(length2 * bound < self.easy, _FIFTH, jnp.where(back, _FOURTH, _SECOND))
         kind = jnp.stack([after5, after4, after2])[taken.kind].astype(taken.kind.dtype)
         into4 = jnp.stack([jnp.minimum(2 * easy, allowed), length4, length2])[taken.kind]
         return kind, jnp.stack([jnp.minimum(allowed, easy), into4, length2])[kind], fourth
 
+    def _is_rough(
+        self, h: Float[Array, ""], bound: Float[Array, ""], before: PyTree, after: PyTree, error: PyTree
+    ) -> Array:
+        """Tell whether a step is short, and its error larger than a share of what h f changes by, and than rounding.
 
-def _is_rough(h: Float[Array, ""], bound: Float[Array, ""], before: PyTree, after: PyTree, error: PyTree) -> Array:
-    """Tell whether a step is short, and its error larger than a share of what h f changes by, and than rounding.
-
-    From `before` to `after` f may have changed by more than the last look at the radius says: at the end of a plateau.
-    """
-    speed, rounding = norm(before), _ROUNDING * jnp.finfo(h.dtype).eps
-    change = jnp.maximum(h * bound * speed, norm(jax.tree.map(jnp.subtract, after, before)))
-    return (change < _SHORT * speed) & (norm(error) > h * (_ROUGH * change + rounding * speed))
+        At the end of a plateau f may change from `before` to `after` by more than the last look at the radius says.
+        """
+        speed, rounding = norm(before), self.rounding * jnp.finfo(h.dtype).eps
+        change = jnp.maximum(h * bound * speed, norm(jax.tree.map(jnp.subtract, after, before)))
+        return (change < self.short * speed) & (norm(error) > h * (self.rough * change + rounding * speed))
 
 
 def _evaluations(method: Int[Array, ""]) -> Int[Array, ""]:
     return jnp.asarray(explicit_methods().evaluations)[method]
+
+
+def _tsit5_reach() -> float:
+    return float(explicit_methods().reach[0])

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from threadpoolctl import threadpool_limits
 
-from ..batch import descend_lanes
+from ..batch import descend_batch
 from ..dynamics import Descent, Outcome, as_descent, descend, integrate, objective_floor
 from ..networks import stacked, unstacked, weight_dtype
 from ..results.schema import MEASURES, NOT_ASKED
@@ -190,7 +190,7 @@ class _Work:
         if self._ends_alone(places):
             return [self._descend_alone(place) for place in places]
         descents = [self.block.descents[column] for _, column in places]
-        run = descend_lanes(
+        run = descend_batch(
             stacked([self.networks[row] for row, _ in places]),
             self.problem,
             learning_rates=np.array([descent.learning_rate for descent in descents]),

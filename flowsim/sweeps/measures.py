@@ -7,9 +7,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ..batch import descend_lanes
+from ..batch import descend_batch
 from ..curvature import sharpness
-from ..dynamics import Outcome, Stopping, first_verdict, settled_verdict, stopping_for
+from ..dynamics import Outcome, Stopping, outcome_by_curvature, outcome_by_gradient, stopping_for
 from ..networks import split, stacked, unstacked, weight_dtype
 from ..networks.norms import norm
 from ..probes import Moment, Probe, columns_of
@@ -33,7 +33,7 @@ def _measure(network: eqx.Module, problem: Problem, stopping: Stopping) -> dict[
         "excess_risk": problem.excess_risk(network),
         "squared_distance": problem.squared_distance(network),
         "gradient_norm": gradient_norm,
-        "verdict": first_verdict(stopping, network, problem, objective, gradient_norm),
+        "verdict": outcome_by_gradient(stopping, network, problem, objective, gradient_norm),
     }
 
 
@@ -42,7 +42,7 @@ def settled_outcome(
 ) -> int:
     """Return the outcome that `stopping` sees at the end of a run from `start`, given the first `verdict` there."""
     criterion = stopping_for(stopping, problem, weight_dtype(network))
-    return int(settled_verdict(criterion, start, network, problem, verdict))
+    return int(outcome_by_curvature(criterion, start, network, problem, verdict))
 
 
 @compiled
@@ -95,7 +95,7 @@ def critical_brackets(
     together, count = stacked(networks), len(networks)
 
     def reaches(rates: np.ndarray) -> np.ndarray:
-        run = descend_lanes(together, problem, learning_rates=rates, steps=settings.steps)
+        run = descend_batch(together, problem, learning_rates=rates, steps=settings.steps)
         excess = [measure(end, problem, stopping)["excess_risk"] for end in unstacked(run.networks, count)]
         return (np.asarray(run.outcomes) != Outcome.DIVERGED) & (np.array(excess) <= settings.excess_risk)
 

@@ -2,6 +2,7 @@
 
 import sys
 import threading
+from functools import partial
 from pathlib import Path
 
 import diffrax
@@ -13,13 +14,13 @@ import optax
 
 import flowsim
 from flowsim.data import gaussian_teacher
-from flowsim.dynamics import interruptible
+from flowsim.dynamics import driver
 from flowsim.dynamics.checkpoint import Checkpoint
 from flowsim.networks import NETWORKS
 
 jax.config.update("jax_enable_x64", True)
 # Some steps for each call, so that a run has many moments at which it can be killed.
-interruptible._SECONDS_PER_CALL, interruptible._SECONDS_PER_GRADIENT = 1e-9, 1.0
+driver.CallLength = partial(driver.CallLength, seconds=1e-9, seconds_per_gradient=1.0)
 
 X, Y = gaussian_teacher(np.random.default_rng(0), 10, 3)
 LINEAR = flowsim.LinearRegression(X, Y)

@@ -111,7 +111,7 @@ def test_a_place_where_no_checkpoint_can_be_is_refused_before_anything_is_comput
 ):
     (tmp_path / "place").mkdir()
     make(tmp_path / "place" / "run")
-    monkeypatch.setattr("flowsim.dynamics.driver._advance", lambda *_: pytest.fail("it computed"))
+    monkeypatch.setattr("flowsim.dynamics.driver.advance", lambda *_: pytest.fail("it computed"))
     with pytest.raises(ValueError, match=message):
         flowsim.integrate(*RUN, ts=[], checkpoint=tmp_path / "place" / "run")
 

@@ -7,8 +7,8 @@ import pytest
 
 import flowsim
 from flowsim import EmpiricalRisk, LinearRegression, Outcome, Risk, Stopping
-from flowsim.dynamics import settled_verdict, stopping_for
-from flowsim.dynamics.outcome import ASKS
+from flowsim.dynamics import outcome_by_curvature, stopping_for
+from flowsim.dynamics.outcome import UNDECIDED
 from flowsim.networks import DeepLinear, weight_dtype
 
 MODES = np.diag([3.0, 2.0, 1.0, 0.5])
@@ -36,7 +36,7 @@ def flow(start, problem, **options):
 def look(end, problem, *, start):
     """What second derivatives say of a point at which a run from `start` has a small gradient."""
     stopping = stopping_for(None, problem, weight_dtype(end))
-    return Outcome(int(settled_verdict(stopping, start, end, problem, jnp.asarray(ASKS, jnp.int32))))
+    return Outcome(int(outcome_by_curvature(stopping, start, end, problem, jnp.asarray(UNDECIDED, jnp.int32))))
 
 
 class Wells(flowsim.Problem):

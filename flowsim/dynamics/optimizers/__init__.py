@@ -3,7 +3,11 @@
 from .adam import Adam as Adam
 from .heavy_ball import HeavyBall as HeavyBall
 from .nesterov import Nesterov as Nesterov
-from .of_optax import Optax as Optax, as_descent as as_descent, is_transformation as is_transformation
 from .rmsprop import RMSProp as RMSProp
 from .sgd import SGD as SGD
-from .transformed import Transformed as Transformed
+from .transformed import (
+    Optax as Optax,
+    Transformed as Transformed,
+    as_descent as as_descent,
+    is_transformation as is_transformation,
+)

@@ -14,9 +14,9 @@ from ..minibatches import Minibatches, as_seed
 class SGD(Descent):
     """W ← W − η∇R_B(W), R_B the risk on a minibatch B of `batch` samples (Robbins and Monro 1951).
 
-    Without `replacement`, each epoch takes all samples in a new order, as `flowsim.dynamics.Minibatches` says.
-    A step costs the gradient of its minibatch. The full risk and gradient are computed at records, and once an epoch,
-    when the run is judged: it has CONVERGED where ‖∇R‖ and all gradients of the minibatches of that epoch are as small
+    Without `replacement`, each epoch takes all samples in a new order, as `flowsim.dynamics.Minibatches` says. A step
+    costs the gradient of its minibatch. The full risk and gradient are computed at records, and once an epoch, when
+    termination is checked: it has CONVERGED where ‖∇R‖ and all gradients of the minibatches of that epoch are as small
     as `Stopping` says, so where it stays; around a minimum at which samples disagree it does not. It needs a problem
     with samples. `seed`, a number or an array, decides on all draws. Under `jax.vmap` every step pays for the full
     gradient as well. Raises `ValueError` for a batch or a seed that cannot be.

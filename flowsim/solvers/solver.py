@@ -1,7 +1,8 @@
-"""Solvers that choose their own steps, and the step control that lets them."""
+"""What flowsim asks of a solver: its registry, its count of work, and steps that it chooses itself."""
 
 import abc
 import dataclasses
+import inspect
 from collections.abc import Callable
 from typing import Any, ClassVar, Self, cast
 
@@ -9,14 +10,68 @@ import diffrax
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, ArrayLike, Bool, Float, PyTree
+from jaxtyping import Array, ArrayLike, Bool, Float, Int, PyTree
 
+from ..kinds import Registry
 from .field import Measured, VectorField
-from .work import CountsWork
 
-# An accepted step does not shorten the next one, and a rejected one must.
-_AFTER_ACCEPTED = (1.0, 10.0)
-_AFTER_REJECTED = (0.2, 0.9)
+
+def _is_solver(kind: object) -> bool:
+    return inspect.isclass(kind) and issubclass(kind, diffrax.AbstractAdaptiveSolver) and not inspect.isabstract(kind)
+
+
+SOLVERS: Registry[type[diffrax.AbstractAdaptiveSolver]] = Registry(
+    "a solver",
+    accepts=_is_solver,
+    expected="a diffrax.AbstractAdaptiveSolver with all of its methods",
+)
+
+# Diffrax's own solvers with adaptive steps: Euler has no error estimate, KenCarp and Sil3 want a split field.
+for _solver in (
+    diffrax.Tsit5,
+    diffrax.Dopri5,
+    diffrax.Dopri8,
+    diffrax.Bosh3,
+    diffrax.Heun,
+    diffrax.Kvaerno3,
+    diffrax.Kvaerno4,
+    diffrax.Kvaerno5,
+):
+    SOLVERS.register(_solver.__name__)(_solver)
+
+
+class Work(eqx.Module):
+    """Evaluations of the gradient, and linearized passes over all data: Hessian–vector products, or rows of a Jacobian.
+
+    A row is the derivative of one output on every sample, which a network computes sample by sample in one pass.
+    """
+
+    gradients: Int[Array, ""]
+    products: Int[Array, ""]
+
+    def __add__(self, other: "Work") -> "Work":
+        return Work(self.gradients + other.gradients, self.products + other.products)
+
+    def __sub__(self, other: "Work") -> "Work":
+        return Work(self.gradients - other.gradients, self.products - other.products)
+
+
+def no_work() -> Work:
+    """Return nothing spent."""
+    return Work(jnp.array(0), jnp.array(0))
+
+
+class CountsWork(eqx.Module):
+    """The ability of a solver or a step-size controller to say what it has spent."""
+
+    @abc.abstractmethod
+    def work(self, state: Any, /) -> Work:
+        """Return the work of all steps until `state`, its own."""
+
+
+def work_of(part: object, state: Any) -> Work:
+    """Return what a solver or a step-size controller says that it has spent, nothing if it does not say."""
+    return part.work(state) if isinstance(part, CountsWork) else no_work()
 
 
 class Proposal(eqx.Module):
@@ -119,6 +174,9 @@ class ProposedSteps(diffrax.AbstractAdaptiveStepSizeController):
 
     rtol: float | Float[Array, ""]
     atol: float | Float[Array, ""]
+    after_accepted: tuple[float, float] = eqx.field(static=True, default=(1.0, 10.0))
+    after_rejected: tuple[float, float] = eqx.field(static=True, default=(0.2, 0.9))
+    """Bounds of the factor to the next step: an accepted step does not shorten it, and a rejected one must."""
 
     @property
     def norm(self) -> Callable[[PyTree], Any]:
@@ -149,10 +207,27 @@ class ProposedSteps(diffrax.AbstractAdaptiveStepSizeController):
         if not isinstance(y_error, Proposal):
             raise TypeError("ProposedSteps is the step control of flowsim's own solvers: use diffrax.PIDController")
         keep, factor = y_error.size <= 1, jax.lax.stop_gradient(y_error.factor)
-        kept, rejected = (jnp.clip(factor, *bounds) for bounds in (_AFTER_ACCEPTED, _AFTER_REJECTED))
+        kept, rejected = (jnp.clip(factor, *bounds) for bounds in (self.after_accepted, self.after_rejected))
         begin = jnp.where(keep, t1, t0)
         end = begin + jnp.where(y_error.aimed, factor, jnp.where(keep, kept, rejected)) * (t1 - t0)
         return keep, begin, end, False, None, diffrax.RESULTS.successful
 
     def _first_step(self) -> diffrax.PIDController:
         return diffrax.PIDController(self.rtol, self.atol)
+
+
+def memory_of(solver: diffrax.AbstractSolver, weights: int, *, beside_stages: int = 4) -> int | None:
+    """Return about how many arrays of the size of so many weights a step keeps; `None` where nobody knows.
+
+    A Runge–Kutta method of Diffrax keeps its stages and `beside_stages` arrays more, an implicit one a matrix over all
+    weights besides.
+    """
+    if isinstance(solver, ProposingSolver):
+        return solver.memory()
+    if not isinstance(solver, diffrax.AbstractRungeKutta):
+        return None
+    matrix = weights if isinstance(solver, diffrax.AbstractImplicitSolver) else 0
+    tableau = solver.tableau
+    several = isinstance(tableau, diffrax.MultiButcherTableau)
+    stages = sum(one.num_stages for one in tableau.tableaus) if several else tableau.num_stages
+    return stages + beside_stages + matrix

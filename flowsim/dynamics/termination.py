@@ -1,4 +1,4 @@
-"""Whether a run ends where it is: looked at in every step, and by second derivatives where the gradient is small."""
+"""The termination check: in every step by the gradient, and by second derivatives where that is small."""
 
 from functools import partial
 
@@ -9,16 +9,16 @@ from jax.core import Tracer
 from jax.custom_batching import sequential_vmap
 from jaxtyping import Array, ArrayLike, Bool, Float, Int, PyTree
 
+from ..networks.norms import angle_between
 from ..problems import Problem
 from ..runtime.compiling import compiled
 from ..solvers.field import GradientField, gradient_field
-from .growth import grows_along
-from .limit import second_verdict
-from .outcome import ASKS, Outcome
+from .limit import limit_outcome
+from .outcome import UNDECIDED, Outcome
 from .stopping import Stopping
 
 
-def divergence_ceiling(objective: Float[Array, "*lanes"]) -> Float[Array, "*lanes"]:
+def divergence_ceiling(objective: Float[Array, "*batch"]) -> Float[Array, "*batch"]:
     """Return the objective above which a run has diverged: 1/ε times its first value or one, ε the unit roundoff.
 
     Beyond that nothing of the starting point is left in the digits. A gradient flow never rises at all; descent from
@@ -28,11 +28,11 @@ def divergence_ceiling(objective: Float[Array, "*lanes"]) -> Float[Array, "*lane
 
 
 class Watch(eqx.Module):
-    """At which gradient a run looks whether it has arrived, and at which it looks at second derivatives.
+    """At which gradient norm a run may have converged, and at which second derivatives are computed to decide it.
 
-    A norm of `small` or less is worth a look: the norm asked for, or the `share` asked for of the largest in the run.
-    One of `bound` or less is worth a look at second derivatives, and so is a small one after so many `attempts`: a look
-    that finds the limit still far sets both anew.
+    A norm counts as small up to `small`: the norm asked for, or the `share` asked for of the largest in the run. Second
+    derivatives are due at `bound` or less, and at a small norm after so many `attempts`: a check that finds the limit
+    still far sets both anew.
     """
 
     small: Float[Array, ""]
@@ -58,11 +58,11 @@ class Watch(eqx.Module):
         return Watch(small, self.share, jnp.where(self.attempts > 0, self.bound, small), self.attempts)
 
     def after(self, attempts: Int[Array, ""], gradient_norm: Array) -> "Watch":
-        """Return the watch after a look that found the limit still far."""
+        """Return the watch after a check by second derivatives that found the limit still far."""
         return Watch(self.small, self.share, gradient_norm / 2, attempts + jnp.maximum(16, attempts // 4))
 
 
-def verdict(
+def check_termination(
     stopping: Stopping,
     field: GradientField,
     weights: PyTree,
@@ -75,19 +75,19 @@ def verdict(
 ) -> Int[Array, ""]:
     """Return the `Outcome` at these weights as a number: RUNNING, or the reason to end here.
 
-    It is ASKS where a small gradient leaves the question whether this is the limit to second derivatives, if a look at
-    them is `due`.
+    It is UNDECIDED where the gradient is small and second derivatives, if they are `due`, have to tell whether this is
+    the limit.
     """
     still = gradient_norm == 0
     small = (gradient_norm <= watch.small) | still
-    # The second look costs a forward pass, and is wanted only once the gradient is small.
+    # That costs a forward pass, and is wanted only once the gradient is small.
     minimum = jax.lax.cond(
         small,
         lambda: jnp.asarray(field.problem.is_minimum(field.network(weights), stopping.remaining)),
         lambda: jnp.array(False),
     )
     asks = still | (small & due)
-    code = jnp.where(small & minimum, Outcome.CONVERGED, jnp.where(asks, ASKS, Outcome.RUNNING))
+    code = jnp.where(small & minimum, Outcome.CONVERGED, jnp.where(asks, UNDECIDED, Outcome.RUNNING))
     if stopping.excess_risk is not None:
         reached = field.problem.excess_risk(field.network(weights)) <= stopping.excess_risk
         code = jnp.where(reached, Outcome.RISK_REACHED, code)
@@ -97,14 +97,14 @@ def verdict(
         least = jnp.min(field.problem.margins(field.network(weights)))
         code = jnp.where(least >= stopping.margin, Outcome.MARGIN_REACHED, code)
     if stopping.direction is not None:
-        settled = grows_along(field, weights, stopping.direction)
-        code = jnp.where(settled, Outcome.DIRECTION_REACHED, code)
+        reached = grows_along(field, weights, stopping.direction)
+        code = jnp.where(reached, Outcome.DIRECTION_REACHED, code)
     code = jnp.where(objective < -ceiling, Outcome.NO_MINIMIZER, code)  # it is not bounded below
     lost = ~jnp.isfinite(objective) | ~jnp.isfinite(gradient_norm) | (objective > ceiling)
     return jnp.where(lost, Outcome.DIVERGED, code).astype(jnp.int32)
 
 
-def first_verdict(
+def outcome_by_gradient(
     stopping: Stopping,
     network: PyTree,
     problem: Problem,
@@ -113,16 +113,16 @@ def first_verdict(
 ) -> Int[Array, ""]:
     """Return as a number the `Outcome` at `network`, RUNNING where a run goes on from there.
 
-    `stopping` is what `stopping_for` returns. Where it is ASKS, `settled_verdict` knows more.
+    `stopping` is what `stopping_for` returns. Where it is UNDECIDED, `outcome_by_curvature` decides.
     """
     field, weights = gradient_field(network, problem)
     infinite = jnp.full_like(objective, jnp.inf)
     small = jnp.asarray(0.0 if stopping.gradient_norm is None else stopping.gradient_norm, objective.dtype)
     watch = Watch(small, jnp.zeros_like(small), small, jnp.array(0))
-    return verdict(stopping, field, weights, objective, gradient_norm, infinite, watch, due=jnp.array(True))
+    return check_termination(stopping, field, weights, objective, gradient_norm, infinite, watch, due=jnp.array(True))
 
 
-def settled_verdict(
+def outcome_by_curvature(
     stopping: Stopping,
     start: PyTree,
     network: PyTree,
@@ -130,19 +130,19 @@ def settled_verdict(
     code: Int[Array, ""],
     threshold: Float[ArrayLike, ""] | None = None,
 ) -> Int[Array, ""]:
-    """Return a verdict on a run from `start` to `network` as it is, or where it is ASKS, that of second derivatives.
+    """Return the outcome `code` of a run from `start` to `network`, where UNDECIDED that by second derivatives.
 
     `threshold` is the sharpness beyond which the run leaves a minimum, `None` where it never does.
 
-    What looks at them is compiled where it is asked for, which is at few points; under `jax.jit` and `jax.vmap` in any
-    case, where only the lanes that ask pay.
+    The check is compiled where it is needed, which is at few points; under `jax.jit` and `jax.vmap` always, and only
+    the undecided runs of a batch pay for it.
     """
-    known = not isinstance(code, Tracer) and int(code) != ASKS
-    return code if known else _looked_at(stopping, start, network, problem, code, threshold)
+    known = not isinstance(code, Tracer) and int(code) != UNDECIDED
+    return code if known else _by_curvature(stopping, start, network, problem, code, threshold)
 
 
 @partial(compiled, few_calls=True)
-def _looked_at(
+def _by_curvature(
     stopping: Stopping,
     start: PyTree,
     network: PyTree,
@@ -151,10 +151,20 @@ def _looked_at(
     threshold: Float[ArrayLike, ""] | None,
 ) -> Int[Array, ""]:
     @sequential_vmap
-    def looked_at(arguments: PyTree, code: Array) -> Array:
-        look = partial(second_verdict, *eqx.combine(arguments, rest))
-        return jax.lax.cond(code == ASKS, look, lambda: code)
+    def decided(arguments: PyTree, code: Array) -> Array:
+        decide = partial(limit_outcome, *eqx.combine(arguments, rest))
+        return jax.lax.cond(code == UNDECIDED, decide, lambda: code)
 
     arrays, rest = eqx.partition((stopping, start, network, problem, threshold), eqx.is_array)
-    # A verdict is a whole number, and has no derivative.
-    return looked_at(jax.lax.stop_gradient(arrays), code)
+    # An outcome is a whole number, and has no derivative.
+    return decided(jax.lax.stop_gradient(arrays), code)
+
+
+def grows_along(field: GradientField, weights: PyTree, angle: float | Float[Array, ""]) -> Bool[Array, ""]:
+    """Tell whether weights that will grow for ever do so in their own direction, up to an `angle`.
+
+    Early on they may do so by chance: those that start at zero are, for a while, a multiple of the first gradient.
+    """
+    network = field.network(weights)
+    late = field.problem.falls_for_ever(network) & (field.problem(network) <= field.problem.null_risk(network) / 100)
+    return late & (angle_between(field(0.0, weights, None), weights) <= angle)

@@ -1,0 +1,297 @@
+"""The one loop of every dynamics, inside the compiled program: steps, records, termination and divergence."""
+
+from functools import partial
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, ArrayLike, Bool, Float, Int, PyTree
+
+from ..networks import split
+from ..problems import Problem
+from ..runtime.compiling import compiled
+from ..solvers.field import GradientField, gradient_field
+from .dynamics import Attempt, Clock, Dynamics
+from .outcome import UNDECIDED, Outcome, or_else
+from .records import Instruments, check_same_shapes
+from .schedule import Scales, Schedule
+from .stopping import Stopping
+from .termination import Watch, check_termination, divergence_ceiling, outcome_by_curvature
+
+# The code of a state that only has the right shapes: the run has not begun.
+_NOT_BEGUN = -2
+
+
+class Request(eqx.Module):
+    """A requested run: all that determines it, validated.
+
+    All else is made of it inside the compiled program, where that is free. The run ends at the time `t1` or after
+    `max_steps` attempted steps at the latest.
+    """
+
+    network: PyTree
+    problem: Problem
+    dynamics: Dynamics
+    stopping: Stopping
+    schedule: Schedule
+    instruments: Instruments
+    t1: Float[ArrayLike, ""]
+    max_steps: Int[ArrayLike, ""]
+
+    def run(self) -> tuple["_Run", PyTree]:
+        """Return the run, and the weights that it starts from."""
+        field, weights = gradient_field(self.network, self.problem)
+        arrays = jax.tree.map(jnp.asarray, (self.stopping, self.schedule, self.t1, self.max_steps))
+        stopping, schedule, t1, max_steps = arrays
+        return _Run(field, self.dynamics, stopping, schedule, self.instruments, t1, max_steps), weights
+
+
+class _Run(eqx.Module):
+    """All that stays the same during one run."""
+
+    field: GradientField
+    dynamics: Dynamics
+    stopping: Stopping
+    schedule: Schedule
+    instruments: Instruments
+    t1: Float[Array, ""]
+    max_steps: Int[Array, ""]
+
+    def limited(self, code: Array, clock: Clock, attempts: Array) -> Int[Array, ""]:
+        """Return `code`, or the limit of time or steps that is reached where it says that the run goes on."""
+        code = or_else(code, clock.time >= self.t1, Outcome.TIME_LIMIT)
+        return or_else(code, attempts >= self.max_steps, Outcome.STEP_LIMIT)
+
+
+class RunState(eqx.Module):
+    """All that a run needs to go on, bit for bit, from where it is. `dynamics` is the dynamics' own state.
+
+    `stationarity` is the stationarity measure at the last termination check, mostly the norm of the gradient here.
+    `fixed` says that the run is at a fixed point while its outcome is undecided, `recorded` that there is a record of
+    where it is.
+    """
+
+    dynamics: PyTree
+    clock: Clock
+    steps: Int[Array, ""]
+    rejected_steps: Int[Array, ""]
+    quiet_steps: Int[Array, ""]
+    code: Int[Array, ""]
+    stationarity: Float[Array, ""]
+    schedule: Any
+    scales: Scales
+    ceiling: Float[Array, ""]
+    watch: Watch
+    fixed: Bool[Array, ""]
+    recorded: Bool[Array, ""]
+
+    @property
+    def attempts(self) -> Int[Array, ""]:
+        """All steps so far, those that count and those that do not."""
+        return self.steps + self.rejected_steps
+
+
+@partial(compiled, few_calls=True)
+def blank_state(request: Request) -> RunState:
+    """Return a state of the right shapes that `advance` begins with."""
+    shapes = eqx.filter_eval_shape(_started, request)
+    arrays, rest = eqx.partition(shapes, lambda leaf: isinstance(leaf, jax.ShapeDtypeStruct))
+    zeros = jax.tree.map(lambda like: jnp.zeros(like.shape, like.dtype), arrays)
+    return eqx.tree_at(lambda s: s.code, eqx.combine(zeros, rest), jnp.asarray(_NOT_BEGUN, arrays.code.dtype))
+
+
+def _started(request: Request) -> RunState:
+    """Return the state before the first step; a record of it is due."""
+    run, weights = request.run()
+    start = run.dynamics.start(run.field, weights)
+    objective, gradient_norm = run.dynamics.observe(run.field, start)
+    ceiling = divergence_ceiling(objective)
+    watch = Watch.of(run.stopping, gradient_norm)
+    stationarity = run.dynamics.stationarity_measure(start, gradient_norm)
+    code = check_termination(
+        run.stopping, run.field, weights, objective, stationarity, ceiling, watch, due=jnp.array(True)
+    )
+    code, _ = _unless_moving(run, start, code, jnp.full_like(stationarity, jnp.inf), watch, fixed=jnp.array(False))
+    clock = Clock(jnp.zeros_like(run.t1), jnp.zeros_like(run.t1))
+    scales = Scales(run.dynamics.unit_of_time(start), objective)
+    record = eqx.filter_eval_shape(run.instruments.measure, run.dynamics, run.field, start, clock, gradient_norm)
+    none = jnp.array(0)
+    return RunState(
+        dynamics=start,
+        clock=clock,
+        steps=none,
+        rejected_steps=none,
+        quiet_steps=none,
+        code=or_else(code, run.t1 <= 0, Outcome.TIME_LIMIT),
+        stationarity=stationarity,
+        schedule=run.schedule.init(record, scales.coordinates(clock.time, objective, gradient_norm)),
+        scales=scales,
+        ceiling=ceiling,
+        watch=watch,
+        fixed=jnp.array(False),
+        recorded=jnp.array(False),
+    )
+
+
+@partial(compiled, donate="all-except-first", sized_by=[0])
+def advance(request: Request, state: RunState, steps: Int[ArrayLike, ""]) -> RunState:
+    """Return the state after `steps` more attempted steps, or where it ends or is undecided if that comes first."""
+    run, _ = request.run()
+    arrays, rest = eqx.partition(state, eqx.is_array)
+
+    def begin() -> RunState:
+        begun = eqx.filter(_started(request), eqx.is_array)
+        check_same_shapes(arrays.schedule.records.slots, begun.schedule.records.slots)
+        return begun
+
+    begun = jax.lax.cond(state.code == _NOT_BEGUN, begin, lambda: arrays)
+    return _to_next_call(run, eqx.combine(begun, rest), steps)
+
+
+def check_limit(request: Request, state: RunState) -> RunState:
+    """Return an undecided state with the outcome by second derivatives: the run ends here, or goes on."""
+    _, rest = split(request.network)
+    network = eqx.combine(request.dynamics.weights(state.dynamics), rest)
+    threshold = request.dynamics.sharpness_threshold()
+    code = outcome_by_curvature(request.stopping, request.network, network, request.problem, state.code, threshold)
+    return _with_outcome(request, state, code)
+
+
+@partial(compiled, sized_by=[0], few_calls=True)
+def _with_outcome(request: Request, state: RunState, code: Int[Array, ""]) -> RunState:
+    """Return an undecided state with its outcome `code`, and a record if the run ends."""
+    run, _ = request.run()
+    code = run.limited(or_else(code, state.fixed, Outcome.FIXED_POINT), state.clock, state.attempts)
+    undecided = state.code == UNDECIDED
+    watch = state.watch.after(state.attempts, state.stationarity)
+    watch = jax.tree.map(lambda new, old: jnp.where(undecided, new, old), watch, state.watch)
+    state = eqx.tree_at(lambda s: (s.code, s.watch), state, (jnp.where(undecided, code, state.code), watch))
+    return jax.lax.cond(undecided, lambda: _recorded(run, state), lambda: state)
+
+
+def to_end(request: Request) -> RunState:
+    """Return the end of a run under a transformation of JAX."""
+    run, _ = request.run()
+
+    def further(state: RunState) -> RunState:
+        return _to_next_call(run, check_limit(request, state), np.asarray(np.iinfo(np.int32).max))
+
+    def goes_on(state: RunState) -> Bool[Array, ""]:
+        return state.code <= Outcome.RUNNING
+
+    return jax.lax.while_loop(goes_on, further, _started(request))
+
+
+def _to_next_call(run: _Run, state: RunState, steps: Int[ArrayLike, ""]) -> RunState:
+    """Step from record to record: the slots of the records are touched only where one is made."""
+    last = state.attempts + jnp.minimum(steps, run.max_steps)
+
+    def goes_on(current: RunState) -> Bool[Array, ""]:
+        return (current.code == Outcome.RUNNING) & (current.attempts < last) & ~_due(run, current)
+
+    def to_next_record(current: RunState) -> RunState:
+        return _recorded(run, jax.lax.while_loop(goes_on, partial(_step, run), current))
+
+    return jax.lax.while_loop(lambda s: goes_on(s) | _due(run, s), to_next_record, state)
+
+
+def _step(run: _Run, state: RunState) -> RunState:
+    """Return the state after one more attempted step."""
+    target = jnp.minimum(run.schedule.horizon(state.schedule), run.t1)
+    left = (target - state.clock.time) - state.clock.remainder
+    longest = jnp.minimum(left, run.schedule.longest_step(state.schedule))
+    attempt = run.dynamics.attempt(run.field, state.dynamics, longest)
+    if attempt.kept is True:  # a dynamics that never rejects
+        after = _moved(run, state, attempt, target)
+    else:
+        changed = (attempt.state, state.rejected_steps + 1)
+        rejected = eqx.tree_at(lambda s: (s.dynamics, s.rejected_steps), state, changed)
+        after = jax.lax.cond(attempt.kept, lambda: _moved(run, state, attempt, target), lambda: rejected)
+    code = or_else(after.code, after.attempts >= run.max_steps, Outcome.STEP_LIMIT)
+    code = jnp.where(attempt.fault != Outcome.RUNNING, jnp.where(code == Outcome.RUNNING, attempt.fault, code), code)
+    return eqx.tree_at(lambda s: s.code, after, code)
+
+
+def _moved(run: _Run, state: RunState, attempt: Attempt, target: Array) -> RunState:
+    """Return the state after a step that counts."""
+    steps = state.steps + 1
+    clock = run.dynamics.tick(state.clock, attempt, steps, target)
+    objective, stationarity, code = _check_termination(run, state, attempt)
+    still = run.dynamics.stands_still(state.dynamics, attempt, state.stationarity)
+    # With a patience of one there is nothing to count: what the loop of a descent does not carry, it does not pay for.
+    quiet = jnp.where(still, state.quiet_steps + 1, 0) if run.dynamics.patience > 1 else state.quiet_steps
+    fixed = quiet >= run.dynamics.patience if run.dynamics.patience > 1 else still
+    code, rests = _unless_moving(run, attempt.state, code, state.stationarity, state.watch, fixed=fixed)
+    standing = int(Outcome.FIXED_POINT) if run.stopping.gradient_norm is None else UNDECIDED
+    standing = standing if rests is True else jnp.where(rests, standing, Outcome.FIXED_POINT)
+    code = or_else(or_else(code, clock.time >= run.t1, Outcome.TIME_LIMIT), fixed, standing)
+    coordinates = state.scales.coordinates(clock.time, objective, stationarity)
+    return RunState(
+        dynamics=attempt.state,
+        clock=clock,
+        steps=steps,
+        rejected_steps=state.rejected_steps,
+        quiet_steps=quiet,
+        code=code,
+        stationarity=stationarity,
+        schedule=run.schedule.moved(state.schedule, coordinates, attempt.length),
+        scales=state.scales,
+        ceiling=state.ceiling,
+        watch=state.watch.seen(stationarity),
+        fixed=fixed,
+        recorded=jnp.array(False),
+    )
+
+
+def _check_termination(run: _Run, state: RunState, attempt: Attempt) -> tuple[Array, Array, Array]:
+    """Return the objective after a step that counts, the stationarity measure, and the outcome by both.
+
+    Where the dynamics skips the check, that is NaN, the stationarity measure of the last check, and RUNNING.
+    """
+
+    def check() -> tuple[Array, Array, Array]:
+        objective, gradient_norm = run.dynamics.observe(run.field, attempt.state)
+        stationarity = run.dynamics.stationarity_measure(attempt.state, gradient_norm)
+        due = (stationarity <= state.watch.bound) | (state.attempts >= state.watch.attempts)
+        due = due & (stationarity <= state.stationarity)
+        weights = run.dynamics.weights(attempt.state)
+        code = check_termination(
+            run.stopping, run.field, weights, objective, stationarity, state.ceiling, state.watch, due=due
+        )
+        return objective, stationarity, code
+
+    wanted = run.dynamics.checks_termination(attempt.state)
+    if wanted is True:
+        return check()
+    skipped = jnp.full_like(state.stationarity, jnp.nan), state.stationarity, jnp.asarray(Outcome.RUNNING, jnp.int32)
+    return jax.lax.cond(wanted | (state.attempts + 1 >= run.max_steps), check, lambda: skipped)
+
+
+def _unless_moving(
+    run: _Run, state: PyTree, code: Int[Array, ""], before: Float[Array, ""], watch: Watch, *, fixed: Bool[Array, ""]
+) -> tuple[Int[Array, ""], Bool[Array, ""] | bool]:
+    """Return the outcome at the weights, RUNNING where the dynamics moves on all the same, and whether it does not."""
+    stationary = (code == UNDECIDED) | (code == Outcome.CONVERGED)
+    rests = run.dynamics.rests(run.field, state, before, watch.small, asked=stationary | fixed)
+    return code if rests is True else jnp.where(stationary & ~rests, Outcome.RUNNING, code).astype(code.dtype), rests
+
+
+def _due(run: _Run, state: RunState) -> Bool[Array, ""]:
+    ended = state.code > Outcome.RUNNING
+    return ~state.recorded & run.schedule.due(state.schedule, state.clock, state.steps, ended=ended)
+
+
+def _recorded(run: _Run, state: RunState) -> RunState:
+    """Return the state with a record added if one is due, or if the run has ended."""
+
+    def add() -> tuple[PyTree, Array]:
+        gradient_norm = state.stationarity
+        if run.dynamics.checks_termination(state.dynamics) is not True:
+            _, gradient_norm = run.dynamics.observe(run.field, state.dynamics)
+        record = run.instruments.measure(run.dynamics, run.field, state.dynamics, state.clock, gradient_norm)
+        return run.schedule.add(state.schedule, record), jnp.array(True)
+
+    made = jax.lax.cond(_due(run, state), add, lambda: (state.schedule, state.recorded))
+    return eqx.tree_at(lambda s: (s.schedule, s.recorded), state, made)
