@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 from ..comparison.edge_statements import models_of
 from ..comparison.models import DISTANCE, MEAN_EXCESS_RISK, MEAN_RISK, SHARPNESS
 from ..results.recorded import Recorded, RecordedRun, recorded
-from .legend import legend_above
+from .render_paper import legend_above
 from .style import FLOW, MAJOR_TICKS, MINOR_TICKS, STYLE, THRESHOLD
 
 _SIZE = (3.3, 4.6)

@@ -1,7 +1,6 @@
 """One quantity in one pair of axes, a user's own or new ones: of runs against time, of a sweep along its first axis."""
 
 from collections.abc import Callable, Mapping
-from functools import partial
 from typing import Any
 
 import matplotlib
@@ -9,20 +8,14 @@ import numpy as np
 import xarray
 from matplotlib.axes import Axes
 
-from ..results.quantities import MEASURES
-from ..results.recorded import Recorded, recorded
 from ..results.runs import RUN
 from ..results.trajectories import RECORD
-from .figures import draw_distance, draw_measure, draw_sharpness, label_of_distance
-from .labels import label_of
-from .panel import set_time
-from .probe_figures import draw_probe
+from .panels import TrajectoryPanels
+from .render_paper import draw_panel
 from .style import STYLE
 from .sweeps import draw_quantity, runs
-from .view import TimeView
 
 _NO_QUANTITIES = ("outcome", "steps_asked")
-_Draw = Callable[[Axes, Recorded, TimeView], None]
 
 
 def plot_runs(dataset: xarray.Dataset, quantity: str, ax: Axes | None = None) -> Axes:
@@ -33,30 +26,14 @@ def plot_runs(dataset: xarray.Dataset, quantity: str, ax: Axes | None = None) ->
     known = recorded_names(dataset)
     if quantity not in known:
         raise _unknown(quantity, known)
-    shown = recorded(dataset)
-    label = label_of_distance(shown) if quantity == "distance" else label_of(quantity, dataset[quantity].attrs)
-
-    def draw(axes: Axes) -> None:
-        view = set_time(axes, shown, label)
-        _drawing(dataset, quantity)(axes, shown, view)
-
-    return _drawn(draw, ax)
+    panel = TrajectoryPanels.of(dataset).panel(quantity)
+    return _drawn(lambda axes: draw_panel(axes, panel), ax)
 
 
 def recorded_names(dataset: xarray.Dataset) -> tuple[str, ...]:
     """Return the names of what is known along the runs of a data set of trajectories, somewhere."""
     along = (name for name in dataset if dataset[name].dims[:2] == (RUN, RECORD) and name != "time")
     return tuple(str(name) for name in along if bool(np.isfinite(dataset[name]).any()))
-
-
-def _drawing(dataset: xarray.Dataset, quantity: str) -> _Draw:
-    own: dict[str, _Draw] = {"sharpness": draw_sharpness, "distance": draw_distance}
-    general = (
-        partial(draw_measure, quantity=quantity)
-        if quantity in MEASURES
-        else partial(draw_probe, dataset=dataset, name=quantity)
-    )
-    return own.get(quantity, general)
 
 
 def plot_sweep(

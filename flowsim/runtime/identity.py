@@ -17,7 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 
 _PACKAGES = ("flowsim", "jax", "jaxlib", "diffrax", "equinox", "optax", "numpy")
-_HERE = Path(__file__).parent
+_HERE = Path(__file__).parents[1]
 PLAIN = {type(None), bool, int, float, complex, str, bytes, type(...)}
 # How an object is made is of no account once it is: what it holds is.
 _OF_THE_MAKING = {"__init__", "__post_init__", "__repr__", "__eq__", "__hash__", "__replace__"}

@@ -7,7 +7,7 @@ import xarray
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from ...report.legend import legend_above
+from ...report.render_paper import legend_above
 from ...report.style import STYLE
 from ...report.sweeps.panels import MEDIANS, name_statistic
 from ...results.recorded import recorded

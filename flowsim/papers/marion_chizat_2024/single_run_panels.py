@@ -4,11 +4,11 @@ import numpy as np
 import xarray
 from matplotlib.axes import Axes
 
-from ...report.panel import draw_curve
+from ...report.panels import oscillates
+from ...report.render_paper import draw_curve
 from ...report.style import FLOW as FLOW_LOOK, MAJOR_TICKS, MINOR_TICKS, run_look
 from ...report.sweeps import runs
 from ...report.sweeps.panels import LABELS, draw_thresholds
-from ...report.view import swings
 from ...results.recorded import RecordedRun
 from ...results.runs import GRADIENT_DESCENT, Run
 from .scale_panels import SHARPNESS_LIMITS, draw_bounds
@@ -25,7 +25,7 @@ def draw_single_run(
     """
     rate = descent.run.learning_rate or np.nan
     shown, steps = _as_in_sweep(dataset, rate), descent.along("time") / rate
-    curve = run_look(shown, calm=not swings(descent.along("sharpness")))
+    curve = run_look(shown, calm=not oscillates(descent.along("sharpness")))
     marks = {"markevery": list(range(0, len(steps), max(1, len(steps) // _MARKS))), "label": shown.label}
     for axes, quantity in ((distance, "squared_distance"), (sharpness, "sharpness")):
         axes.plot(*_flow_until(flow, quantity, rate, steps[-1]), label="GF", **FLOW_LOOK)

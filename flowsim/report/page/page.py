@@ -18,9 +18,9 @@ from markupsafe import Markup
 
 from ...results import Results
 from ...results.store import SCENARIO, SUMMARY, SWEEP, THEORY, TRAJECTORIES
-from .courses import course_plots
 from .index import MARK
 from .plot import Group, Key, plain
+from .render import plots_of_runs
 from .sweep_plots import sweep_plots
 from .templates import template, text_of
 from .theory_plots import theory_plots
@@ -93,7 +93,7 @@ def page(
 
 
 def _groups(results: Results) -> list[Group]:
-    parts = ((results.trajectories, course_plots), (results.sweep, sweep_plots), (results.theory, theory_plots))
+    parts = ((results.trajectories, plots_of_runs), (results.sweep, sweep_plots), (results.theory, theory_plots))
     made = [make(dataset) for dataset, make in parts if dataset is not None]
     return [group for group in made if group.plots]
 

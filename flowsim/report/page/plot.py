@@ -13,8 +13,8 @@ import numpy as np
 from matplotlib.colors import to_hex, to_rgb
 
 from ...formatting import format_number
+from ..panels import subsample
 from ..style import FLOW
-from ..thinning import thinned
 
 Limits = tuple[float, float]
 MARKS = 10
@@ -23,7 +23,7 @@ INK = "ink"
 """In place of the name of a key: the colour of text."""
 MOST_POINTS = 60_000
 """Of all curves of a kind together, so that a page stays light; the data sets have all."""
-_LEAST_POINTS_OF_CURVE, _MOST_POINTS_OF_CURVE = 60, 3000
+_LEAST_POINTS_OF_CURVE, MOST_POINTS_OF_CURVE = 60, 3000
 _MARKERS = {"o": "circle", "s": "square", "^": "triangle", "D": "diamond", "v": "inverted_triangle"}
 _MARKERS |= {"<": "hex", "P": "cross", ">": "star", "X": "x"}
 _FURTHEST = 1e150
@@ -85,14 +85,14 @@ class Curve:
 
 def points_of_each(curves: int) -> int:
     """Return how many points each of so many curves may have: of a longer one every so many are shown."""
-    return min(max(MOST_POINTS // max(curves, 1), _LEAST_POINTS_OF_CURVE), _MOST_POINTS_OF_CURVE)
+    return min(max(MOST_POINTS // max(curves, 1), _LEAST_POINTS_OF_CURVE), MOST_POINTS_OF_CURVE)
 
 
 def curve_of(
     key: Key,
     columns: Mapping[str, Any],
     *,
-    most: int = _MOST_POINTS_OF_CURVE,
+    most: int = MOST_POINTS_OF_CURVE,
     marks: Sequence[int] | None = None,
     alpha: float = 1.0,
     dash: tuple[int, ...] | None = None,
@@ -105,9 +105,9 @@ def curve_of(
     known = np.flatnonzero(np.isfinite(np.asarray(columns["y"], float)))
     if len(known) == 0:
         return None
-    kept = np.array(thinned(known.tolist(), most), int)
+    kept = np.array(subsample(known.tolist(), most), int)
     wanted = range(len(kept)) if marks is None else np.searchsorted(kept, np.intersect1d(known, marks))
-    places = thinned(np.unique(np.minimum(wanted, len(kept) - 1)).tolist(), MARKS) if key.marker else []
+    places = subsample(np.unique(np.minimum(wanted, len(kept) - 1)).tolist(), MARKS) if key.marker else []
     parts = {name: np.asarray(column)[kept] for name, column in columns.items()}
     return Curve(key.name, parts, marks=places if len(kept) > 1 else [0], alpha=alpha, dash=dash)
 
@@ -178,7 +178,7 @@ class Time:
 class Group:
     """Plots of the same curves, which are switched on and off together.
 
-    `time` is what a slider goes through, and `courses` has the columns of each key, "time" and one named after each
+    `time` is what a slider goes through, and `series` has the columns of each key, "time" and one named after each
     plot, that are read there.
     """
 
@@ -188,7 +188,7 @@ class Group:
     plots: tuple[Plot, ...]
     keys: tuple[Key, ...]
     time: Time | None = None
-    courses: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    series: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
 
 def span(values: np.ndarray, *, margin: float = 0.05, most: float = 1e24) -> tuple[Limits, Limits | None]:

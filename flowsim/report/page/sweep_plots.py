@@ -8,12 +8,12 @@ import numpy as np
 import xarray
 
 from ...results.runs import GRADIENT_DESCENT, Run
+from ..panels import subsample
 from ..style import run_look
 from ..sweeps import runs
 from ..sweeps.critical import critical_rates
 from ..sweeps.intervals import Interval, quartiles, share_interval
 from ..sweeps.panels import INITIAL, positions, spaced_logarithmically
-from ..thinning import thinned
 from .plot import INK, MOST_POINTS, Curve, Group, Key, Level, Limits, Plot, curve_of, key_of, span
 
 _MOST_FACETS, _MOST_RUNS_SHOWN = 6, 14
@@ -59,10 +59,10 @@ def sweep_plots(dataset: xarray.Dataset) -> Group:
     """Return the plots of a sweep, one of each quantity for up to six combinations of the other dimensions."""
     if not runs.grid(dataset):
         dataset = dataset.expand_dims(point=["the only one"])
-    shown = (*runs.flows(dataset), *thinned(runs.others(dataset), _MOST_RUNS_SHOWN))
+    shown = (*runs.flows(dataset), *subsample(runs.others(dataset), _MOST_RUNS_SHOWN))
     keys = [key_of(f"sweep-{index}", run.name, run_look(run)) for index, run in enumerate(shown)]
     known = {key_of("sweep-start", _START, INITIAL): None} | dict(zip(keys, shown, strict=True))
-    facets = thinned(list(runs.cells(dataset, runs.grid(dataset)[1:])), _MOST_FACETS)
+    facets = subsample(list(runs.cells(dataset, runs.grid(dataset)[1:])), _MOST_FACETS)
     points = len(shown) * sum(part["initial_risk"].size for _, part in facets)
     places = [_Place(number, values, part, points <= _FEW) for number, (values, part) in enumerate(facets)]
     plots = [_plot(place, name, known) for name in _quantities(dataset) for place in places]

@@ -8,8 +8,8 @@ import xarray
 
 from ...results import CheckedFlow, theory_from_dataset
 from ...theory import Statement
+from ..panels import subsample
 from ..theory_figures import first_at_each_depth, ratios, series
-from ..thinning import thinned
 from .plot import Curve, Group, Key, Level, Plot, curve_of, key_of, span
 
 _MOST_DEPTHS = 8
@@ -25,7 +25,7 @@ _SIDES = {"smaller": (), "larger": (6, 4)}
 def theory_plots(dataset: xarray.Dataset) -> Group:
     """Return the plots of the statements that were checked."""
     flows = theory_from_dataset(dataset).flows
-    depths = thinned(first_at_each_depth(flows), _MOST_DEPTHS)
+    depths = subsample(first_at_each_depth(flows), _MOST_DEPTHS)
     keys = [_key(index, checked, len(depths)) for index, checked in enumerate(depths)]
     names = list(dict.fromkeys(name for checked in depths for name in series(checked)))
     plots = [_sides_plot(number, name, depths, keys) for number, name in enumerate(names)]

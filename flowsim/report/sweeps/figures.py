@@ -9,10 +9,9 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from ...results.runs import GRADIENT_DESCENT, Run
-from ..labels import label_of
-from ..legend import legend_above
+from ..panels import label_of, subsample
+from ..render_paper import legend_above
 from ..style import BOUND, STYLE, run_look
-from ..thinning import thinned
 from . import runs
 from .critical import critical_rates
 from .intervals import quartiles
@@ -66,7 +65,7 @@ def sweep_figures(dataset: xarray.Dataset) -> dict[str, Figure]:
 
 
 def _facets(dataset: xarray.Dataset, draw: Draw, *, levels: bool = False, statistic: str = MEDIANS) -> Figure:
-    facets = thinned(list(runs.cells(dataset, runs.grid(dataset)[1:])), _MOST_FACETS)
+    facets = subsample(list(runs.cells(dataset, runs.grid(dataset)[1:])), _MOST_FACETS)
     columns, rows = min(len(facets), 2), (len(facets) + 1) // 2
     with matplotlib.rc_context(STYLE):
         size = (_PANEL[0] * columns, _PANEL[1] * rows + _LEGEND_HEIGHT)
@@ -148,7 +147,7 @@ def _draw_critical(axes: Axes, part: xarray.Dataset) -> None:
 
 
 def _shown_runs(part: xarray.Dataset) -> tuple[Run, ...]:
-    return (*runs.flows(part), *thinned(runs.others(part), _MOST_RATES))
+    return (*runs.flows(part), *subsample(runs.others(part), _MOST_RATES))
 
 
 def _shown(value: object) -> str:

@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import NullFormatter, NullLocator
 
 from ...results.runs import Run
-from ..labels import LABELS as LABELS
+from ..panels import LABELS as LABELS
 from ..style import BOUND, FLOW as FLOW_LOOK, MAJOR_TICKS, MINOR_TICKS, THRESHOLD, THRESHOLD_ID, run_look
 from . import runs
 from .intervals import Interval, quartiles, share_interval

@@ -11,8 +11,8 @@ from rich.table import Table
 
 from ...formatting import empty_table, finite_or_none, format_number
 from ...results.runs import Run
+from ..panels import subsample
 from ..probed import plain, probe_names, table_of_ends
-from ..thinning import thinned
 from . import runs
 from .critical import critical_rates
 from .intervals import median, quartiles
@@ -155,7 +155,7 @@ def _chosen(every: list[dict[str, Any]], count: int) -> list[dict[str, Any]]:
     """Return the rows to print, each with `last`: whether it is the last of its combination of the grid."""
     combinations = [every[start : start + count] for start in range(0, len(every), count)]
     most = max(min(len(combinations), _LEAST_CELLS), _MOST_ROWS // count)
-    chosen = [thinned(group, _MOST_ROWS // min(most, len(combinations))) for group in thinned(combinations, most)]
+    chosen = [subsample(group, _MOST_ROWS // min(most, len(combinations))) for group in subsample(combinations, most)]
     return [{**row, "last": row is group[-1]} for group in chosen for row in group]
 
 
