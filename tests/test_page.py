@@ -155,7 +155,7 @@ def test_everything_that_is_seen_is_said_in_words_too(read):
 
 def test_what_did_not_arrive_stands_at_the_top(text):
     assert text.index("η = 4: diverged at step") < text.index("<table")
-    assert "Everything that counts arrived where it should." in text
+    assert "Everything that counts ended as expected." in text
 
 
 def test_names_are_text_and_never_code(folder, tmp_path):
@@ -196,7 +196,7 @@ def test_several_results_share_an_index_and_the_worst_exit_code(tmp_path):
     assert together.conclude(documents(tmp_path, ["a", "b c"]), Console()) == 1
     index = (tmp_path / together.INDEX).read_text(encoding="utf-8")
     assert {"a/report.html", "b%20c/report.html", "a/figures/sharpness.png"} <= set(Read(index).links)
-    assert "2 scenarios, of which 1 did not all arrive" in index
+    assert "2 scenarios, of which 1 did not end as expected" in index
     assert together.conclude(documents(tmp_path, ["a", "b c"])[:1] * 2, Console()) == 0
 
 
@@ -214,7 +214,7 @@ def test_an_index_of_someone_else_is_left_alone(tmp_path, capsys):
 
 def test_an_index_says_which_results_lack_something():
     page = index_page([Entry("one", False, ("η < 1: diverged",), None), Entry("two", True, (), "sharpness")])
-    assert "2 scenarios, of which 1 did not all arrive" in page
+    assert "2 scenarios, of which 1 did not end as expected" in page
     assert "η &lt; 1: diverged" in page
 
 

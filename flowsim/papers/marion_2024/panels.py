@@ -33,7 +33,7 @@ def sharpening(courses: list[Course]) -> Figure:
 
 
 def _draw_courses(sharpness: Axes, rate: Axes, courses: list[Course]) -> None:
-    """Draw the first course of each scale, the larger the lighter, against the part of the risk's fall that is done."""
+    """Draw the first run of each scale, the larger the lighter, against the fraction of risk reduction."""
     scales = sorted({one.scale for one in courses})
     for number, scale in enumerate(scales):
         one = next(course for course in courses if course.scale == scale)
@@ -71,7 +71,7 @@ def _set_axes(sharpness: Axes, rate: Axes, rise: Axes) -> None:
     sharpness.set_yscale("log")
     sharpness.set_ylabel(r"sharpness $S/S(\infty)$")
     rate.set_ylabel(r"rate $\dot S/\max|\dot S|$")
-    rate.set_xlabel("part of the risk's fall that is done")
+    rate.set_xlabel("fraction of risk reduction")
     rise.set_yscale("log")
     rise.set_xlabel("scale of the initialization")
     rise.set_ylabel(r"rise $\max S/S(0)$")

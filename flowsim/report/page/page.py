@@ -18,11 +18,10 @@ from markupsafe import Markup
 
 from ...results import Results
 from ...results.store import SCENARIO, SUMMARY, SWEEP, THEORY, TRAJECTORIES
-from .index import MARK
+from .index import MARK, template, text_of
 from .plot import Group, Key, plain
 from .render import plots_of_runs
 from .sweep_plots import sweep_plots
-from .templates import template, text_of
 from .theory_plots import theory_plots
 
 _FILES = {
@@ -37,9 +36,9 @@ _MOST_BYTES_INLINE = 800_000
 # Bokeh, without its widgets, tables and formulas, and with what draws from a script.
 _LIBRARY = ("bokeh", "bokeh-api")
 _SCRIPTS = ("draw.js", "page.js")
-_FINE = "Everything arrived where it should: flows at their limits, and no statement fails."
-_NOTED = "Everything that counts arrived where it should. To be known beside that:"
-_LACKING = "Not everything arrived where it should:"
+_FINE = "Everything ended as expected: flows at their limits, and no statement fails."
+_NOTED = "Everything that counts ended as expected. Also note:"
+_LACKING = "Not everything ended as expected:"
 
 
 @dataclass(frozen=True)

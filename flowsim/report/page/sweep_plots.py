@@ -11,7 +11,6 @@ from ...results.runs import GRADIENT_DESCENT, Run
 from ..panels import subsample
 from ..style import run_look
 from ..sweeps import runs
-from ..sweeps.critical import critical_rates
 from ..sweeps.intervals import Interval, quartiles, share_interval
 from ..sweeps.panels import INITIAL, positions, spaced_logarithmically
 from .plot import INK, MOST_POINTS, Curve, Group, Key, Level, Limits, Plot, curve_of, key_of, span
@@ -146,7 +145,7 @@ def _placed(part: xarray.Dataset, found: Interval) -> Columns:
 def _critical_plot(place: _Place, key: Key) -> Plot:
     """Return the plot of the largest learning rates that reach the minimum, below what Theorem 2 allows."""
     part, axis = place.part, runs.grid(place.part)[0].replace("_", " ")
-    values = critical_rates(part).values
+    values = runs.critical_rates(part).values
     allowed = [replace(one, columns={**one.columns, "y": 2 / one.columns["y"]}) for one in _bound(part)]
     found = _placed(part, quartiles(values))
     linear, log = _limits([found, *(one.columns for one in allowed)], _CRITICAL)

@@ -13,7 +13,6 @@ from ..panels import label_of, subsample
 from ..render_paper import legend_above
 from ..style import BOUND, STYLE, run_look
 from . import runs
-from .critical import critical_rates
 from .intervals import quartiles
 from .panels import (
     LABELS,
@@ -137,7 +136,7 @@ def _draw_progress(axes: Axes, part: xarray.Dataset, measure: str) -> None:
 def _draw_critical(axes: Axes, part: xarray.Dataset) -> None:
     """Draw the middles of all brackets, their medians and quartiles, and 2 over the bound of Theorem 2."""
     x = positions(part)
-    found = critical_rates(part)
+    found = runs.critical_rates(part)
     places = np.broadcast_to(x[:, None], found.shape)
     axes.plot(places.ravel(), found.values.ravel(), "o", color="0.6", markersize=2.2, zorder=2.3)
     draw_interval(axes, x, quartiles(found.values), "critical learning rate", run_look(Run(GRADIENT_DESCENT)))

@@ -14,7 +14,6 @@ from ...results.runs import Run
 from ..panels import subsample
 from ..probed import plain, probe_names, table_of_ends
 from . import runs
-from .critical import critical_rates
 from .intervals import median, quartiles
 
 _MOST_ROWS = 24
@@ -188,7 +187,7 @@ def _about_rows(shown: int, every: int) -> list[str]:
 def _remarks(dataset: xarray.Dataset, shown: int, every: int) -> list[str]:
     remarks = _about_rows(shown, every)
     if "critical_learning_rate_lower" in dataset:
-        ratios = critical_rates(dataset) * dataset["sharpness_lower_bound"] / 2
+        ratios = runs.critical_rates(dataset) * dataset["sharpness_lower_bound"] / 2
         known = ratios.values[~np.isnan(ratios.values)]
         low, middle, high = (format_number(value, 3) for value in _quantiles(known))
         remarks.append(f"Critical learning rate over 1/(La‖w*‖²): median {middle}, from {low} to {high}")
@@ -213,7 +212,7 @@ def sweep_summary(dataset: xarray.Dataset) -> dict[str, Any]:
 
 
 def _critical(values: dict[str, Any], part: xarray.Dataset) -> dict[str, Any]:
-    found = critical_rates(part)
+    found = runs.critical_rates(part)
     predicted = 2 / part["sharpness_lower_bound"].item()
     return {
         **values,
