@@ -11,9 +11,11 @@ from matplotlib.axes import Axes
 from ..results.runs import RUN
 from ..results.trajectories import RECORD
 from .panels import TrajectoryPanels
+from .panels.sweep import SweepPanels
 from .render_paper import draw_panel
+from .render_sweep import draw_sweep_panel
 from .style import STYLE
-from .sweeps import draw_quantity, runs
+from .sweeps import runs
 
 _NO_QUANTITIES = ("outcome", "steps_asked")
 
@@ -47,12 +49,12 @@ def plot_sweep(
     known = final_names(dataset)
     if quantity not in known:
         raise _unknown(quantity, known)
-    part, places = _placed(dataset, at or {})
+    (panel,) = SweepPanels.of(_placed(dataset, at or {}), facets=1, others=6).panels(quantity)
 
     def draw(axes: Axes) -> None:
-        draw_quantity(axes, part, quantity)
-        if places:
-            axes.set_title(", ".join(f"{name.replace('_', ' ')} = {value}" for name, value in places.items()))
+        draw_sweep_panel(axes, panel)
+        if panel.title:
+            axes.set_title(panel.title)
 
     return _drawn(draw, ax)
 
@@ -64,17 +66,15 @@ def final_names(dataset: xarray.Dataset) -> tuple[str, ...]:
     return tuple(name.removeprefix("final_") for name in ends if bool(np.isfinite(dataset[name]).any()))
 
 
-def _placed(dataset: xarray.Dataset, at: Mapping[str, Any]) -> tuple[xarray.Dataset, dict[str, Any]]:
-    """Return the line of a sweep that `at` says, and where that is."""
+def _placed(dataset: xarray.Dataset, at: Mapping[str, Any]) -> xarray.Dataset:
+    """Return the line of a sweep that `at` says, with one place along every axis but the first."""
     names = runs.grid(dataset)
     if not names:
-        return dataset.expand_dims(point=["the only one"]), {}
+        return dataset
     if unknown := set(at) - set(names[1:]):
         others = ", ".join(names[1:]) or "none"
         raise ValueError(f"at has {unknown.pop()!r}: the axes beside {names[0]}, along which it goes, are {others}")
-    index = {name: _index(dataset[name].values.tolist(), name, at) for name in names[1:]}
-    part = dataset.isel(index)
-    return part, {name: part[name].item() for name in names[1:]}
+    return dataset.isel({name: [_index(dataset[name].values.tolist(), name, at)] for name in names[1:]})
 
 
 def _index(values: list[Any], name: str, at: Mapping[str, Any]) -> int:

@@ -5,10 +5,11 @@ import numpy as np
 import xarray
 from matplotlib.axes import Axes
 
+from ...report.panels import LABELS
+from ...report.render_sweep import draw_interval
 from ...report.style import FLOW as FLOW_LOOK, MAJOR_TICKS, MINOR_TICKS, THRESHOLD, THRESHOLD_ID
 from ...report.sweeps import runs
 from ...report.sweeps.intervals import quartiles
-from ...report.sweeps.panels import LABELS, draw_interval
 
 _MARKERS = "os^DvP"
 # The zero network is at squared distance ‖w*‖² = 1; the authors draw −0.01 to 0.21 of this divided by d = 5.

@@ -7,9 +7,10 @@ import xarray
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from ...report.panels.sweep import MEDIANS
 from ...report.render_paper import legend_above
+from ...report.render_sweep import name_statistic
 from ...report.style import STYLE
-from ...report.sweeps.panels import MEDIANS, name_statistic
 from ...results.recorded import recorded
 from .single_run_panels import draw_single_run
 

@@ -108,7 +108,7 @@ class _Divergence(_PaperFigure):
 
     def draw(self, results: Results) -> "matplotlib.figure.Figure":
         """Return the figure."""
-        from ...report.sweeps.panels import SHARES
+        from ...report.panels.sweep import SHARES
         from .drawing import drawn
         from .scale_panels import draw_divergence_probability
 

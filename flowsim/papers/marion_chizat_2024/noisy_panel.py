@@ -4,10 +4,11 @@ import numpy as np
 import xarray
 from matplotlib.axes import Axes
 
+from ...report.panels.sweep import positions
+from ...report.render_sweep import set_axis
 from ...report.style import THRESHOLD, run_look
 from ...report.sweeps import runs
 from ...report.sweeps.intervals import median
-from ...report.sweeps.panels import positions, set_axis
 from .noisy_claims import over_edge
 
 _HIGHEST = 1.65

@@ -3,18 +3,18 @@
 import xarray
 from matplotlib.axes import Axes
 
-from ...report.sweeps import runs
-from ...report.sweeps.intervals import median
-from ...report.sweeps.panels import (
-    LABELS,
+from ...report.panels import LABELS
+from ...report.panels.sweep import positions
+from ...report.render_sweep import (
     draw_bound,
     draw_divergence,
     draw_final,
     draw_initial,
     draw_thresholds,
-    positions,
     set_axis,
 )
+from ...report.sweeps import runs
+from ...report.sweeps.intervals import median
 from .measures import drawn_rates, upper_bound
 
 # The sharpness has the same axis in all figures of the paper.

@@ -4,11 +4,11 @@ import numpy as np
 import xarray
 from matplotlib.axes import Axes
 
-from ...report.panels import oscillates
+from ...report.panels import LABELS, oscillates
 from ...report.render_paper import draw_curve
+from ...report.render_sweep import draw_thresholds
 from ...report.style import FLOW as FLOW_LOOK, MAJOR_TICKS, MINOR_TICKS, run_look
 from ...report.sweeps import runs
-from ...report.sweeps.panels import LABELS, draw_thresholds
 from ...results.recorded import RecordedRun
 from ...results.runs import GRADIENT_DESCENT, Run
 from .scale_panels import SHARPNESS_LIMITS, draw_bounds

@@ -20,8 +20,7 @@ from ...results import Results
 from ...results.store import SCENARIO, SUMMARY, SWEEP, THEORY, TRAJECTORIES
 from .index import MARK, template, text_of
 from .plot import Group, Key, plain
-from .render import plots_of_runs
-from .sweep_plots import sweep_plots
+from .render import plots_of_runs, plots_of_sweep
 from .theory_plots import theory_plots
 
 _FILES = {
@@ -92,7 +91,7 @@ def page(
 
 
 def _groups(results: Results) -> list[Group]:
-    parts = ((results.trajectories, plots_of_runs), (results.sweep, sweep_plots), (results.theory, theory_plots))
+    parts = ((results.trajectories, plots_of_runs), (results.sweep, plots_of_sweep), (results.theory, theory_plots))
     made = [make(dataset) for dataset, make in parts if dataset is not None]
     return [group for group in made if group.plots]
 

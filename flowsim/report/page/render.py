@@ -1,14 +1,17 @@
 """The plots of the page from the descriptions of panels: which curves and points the browser gets."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 import xarray
 
 from ..panels import HEADINGS, Curve, Key, Panel, TrajectoryPanels
+from ..panels.sweep import CRITICAL, DIVERGED, INK, SweepPanels
 from ..panels.trajectories import columns
 from ..probed import probe_names
+from ..sweeps import runs
 from .plot import (
+    MOST_POINTS,
     MOST_POINTS_OF_CURVE,
     Curve as Drawn,
     Group,
@@ -27,6 +30,11 @@ _ABOUT_RUNS = (
     "of an oscillation the band is its range and the line the middle of that; dashed lines are edges of stability, 2/η "
     "for gradient descent, dotted ones the bounds of Theorem 2 on S_min."
 )
+_ABOUT_SWEEP = (
+    "Medians over the repetitions, of the flow at its limits or where it was to stop, with a band from the first "
+    "quartile to the third and a faint point for each run; runs that diverged are left out. Dashed lines are edges of "
+    "stability, 2/η for gradient descent, the dotted one is the lower bound of Theorem 2."
+)
 
 
 def plots_of_runs(dataset: xarray.Dataset, *, most_plots: int = 24) -> Group:
@@ -35,7 +43,7 @@ def plots_of_runs(dataset: xarray.Dataset, *, most_plots: int = 24) -> Group:
     known = [*HEADINGS, *probe_names(dataset)]
     names = [name for name in known if name in dataset and panels.is_followed(name)][:most_plots]
     most = points_of_each(len(panels.keys) * min(len(known), most_plots))
-    plots = tuple(plot_of(panels.panel(name), told=(("t", "x"), (None, "y")), most=most) for name in names)
+    plots = tuple(plot_of(panels.panel(name), most=most) for name in names)
     keys = tuple(map(drawn_key, panels.keys))
     time = panels.time
     first = time.linear[0] if time.log is None else time.log[0]
@@ -48,34 +56,58 @@ def plots_of_runs(dataset: xarray.Dataset, *, most_plots: int = 24) -> Group:
     return Group("runs", "Along the runs", _ABOUT_RUNS, plots, keys, shared, series)
 
 
-def plot_of(panel: Panel, *, told: Iterable[tuple[str | None, str]], most: int = MOST_POINTS_OF_CURVE) -> Plot:
-    """Return the plot of a panel. A touch tells the columns `told`, by title, of which `None` is the name of the axis.
+def plots_of_sweep(dataset: xarray.Dataset, *, facets: int = 6, others: int = 14) -> Group:
+    """Return the plots of a sweep, one of each quantity for up to six combinations of the other dimensions.
 
-    What a figure draws over the curves is left out: the page has plots of their own for it, or the slider tells.
+    Where there are few runs, each is a point besides medians and quartiles.
     """
-    y = panel.y
-    curves = (_drawn(curve, most) for curve in panel.curves)
+    panels = SweepPanels.of(dataset, facets=facets, others=others, points=MOST_POINTS // 4)
+    diverged = any(bool(runs.diverged(dataset, run).any()) for run in runs.others(dataset))
+    names = ["sharpness", runs.progress_measure(dataset), *([DIVERGED] if diverged else [])]
+    if "critical_learning_rate_lower" in dataset:
+        names = [CRITICAL, *names]
+    plots = tuple(plot_of(panel) for name in names for panel in panels.panels(name))
+    return Group("sweep", "Over the sweep", _ABOUT_SWEEP, plots, tuple(map(drawn_key, panels.keys)))
+
+
+def plot_of(panel: Panel, *, most: int = MOST_POINTS_OF_CURVE) -> Plot:
+    """Return the plot of a panel, with at most so many points of a curve.
+
+    What a figure draws over the curves is left out: the page has plots of their own for it.
+    """
+    x, y = panel.x, panel.y
+    curves = (_drawn(curve, x.places, most) for curve in panel.curves)
     return Plot(
         panel.name,
         panel.heading,
         panel.description,
-        across=panel.x.words,
+        across=x.words,
         up=y.words,
         curves=tuple(curve for curve in curves if curve is not None),
         linear=y.linear,
         log=y.log,
         logarithmic=y.logarithmic,
-        told=tuple((y.words if title is None else title, column) for title, column in told),
+        told=panel.told,
+        x=x.limits,
+        x_log=x.logarithmic,
         levels=tuple(
             Level(float(guide.value), None if guide.key is None else guide.key.name, dotted=guide.key is None)
             for guide in panel.guides
         ),
+        ticks=x.ticks,
     )
 
 
-def _drawn(curve: Curve, most: int) -> Drawn | None:
+def _drawn(curve: Curve, places: Sequence[str], most: int) -> Drawn | None:
     parts = {"x": curve.x, "y": curve.y} | ({} if curve.low is None else {"low": curve.low, "high": curve.high})
-    marks: Sequence[int] | None = None if curve.marks is None else np.searchsorted(curve.x, curve.marks).tolist()
+    if not curve.line:
+        marks = range(len(curve.x))
+        return Drawn(curve.key.name, parts, line=False, marks=marks, size=3.0, alpha=curve.alpha, told=False)
+    if curve.key.name == INK:
+        return Drawn(INK, parts, dash=(2, 3), told=False)
+    if len(places) == len(curve.x):
+        parts["place"] = list(places)
+    marks = None if curve.marks is None else np.searchsorted(curve.x, curve.marks).tolist()
     return curve_of(drawn_key(curve.key), parts, marks=marks, most=most, alpha=curve.alpha)
 
 

@@ -15,7 +15,8 @@ class Axis:
 
     `logarithmic` is the scale at first, and `log` is `None` where nothing is positive. With `linear_until` a figure's
     logarithmic axis is linear up to there. `last` is where the last curve ends, which may be far beyond the limits.
-    `ticks` name places where the values are no numbers.
+    `ticks` name the places 0, 1, 2, … where the values are no numbers. `at` are the points that all curves share, in
+    words `places`.
     """
 
     label: str
@@ -26,6 +27,8 @@ class Axis:
     linear_until: float | None = None
     last: float = 0.0
     ticks: tuple[str, ...] | None = None
+    at: tuple[float, ...] = ()
+    places: tuple[str, ...] = ()
 
     @property
     def limits(self) -> Limits:
@@ -81,7 +84,9 @@ class Guide:
 class Panel:
     """One quantity of several runs against one axis.
 
-    `overlays` are what a figure draws over the curves, of which the page has panels of their own, or a touch tells.
+    A touch of a curve tells the columns `told`, by title. `overlays` are what a figure draws over the curves; the page
+    has panels of their own for them. `title` names the place of a panel among others, and `statistic` says in a
+    sentence what curves and bands are.
     """
 
     name: str
@@ -92,6 +97,9 @@ class Panel:
     curves: tuple[Curve, ...]
     guides: tuple[Guide, ...] = ()
     overlays: tuple[Curve, ...] = ()
+    told: tuple[tuple[str, str], ...] = (("x", "x"), ("y", "y"))
+    title: str = ""
+    statistic: str = ""
 
 
 def subsample(entries: Sequence[Any], most: int) -> list[Any]:

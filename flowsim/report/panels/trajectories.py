@@ -86,7 +86,8 @@ class TrajectoryPanels:
         curves = tuple(curve for curve in curves if np.isfinite(curve.y).any())
         overlays = (*_limit_curves(limits), *(self._crossings() if quantity == "distance" else ()))
         guides = tuple(self._guides(quantity, y.limits[1]))
-        return Panel(quantity, names.heading, names.description, self.time, y, curves, guides, overlays)
+        told = (("t", "x"), (names.words, "y"))
+        return Panel(quantity, names.heading, names.description, self.time, y, curves, guides, overlays, told)
 
     def _axis(self, quantity: str, label: str, words: str, series: Sequence[Series]) -> Axis:
         """Return the vertical axis: logarithmic where anything is positive, of a probe where all of it is.
