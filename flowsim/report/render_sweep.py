@@ -75,7 +75,7 @@ def _draw_curve(axes: Axes, curve: Curve) -> None:
 
 
 def _draw_whiskers(axes: Axes, curves: Sequence[Curve], spacing: float = 0.07) -> None:
-    """Draw curves with whiskers, moved aside by the part `spacing` of the distance of points where they would overlap."""
+    """Draw curves with whiskers, moved apart by the part `spacing` of the distance between points."""
     for number, curve in enumerate(curves):
         aside = spacing * (curve.x[-1] - curve.x[0]) / max(1, len(curve.x) - 1)
         places = curve.x + aside * (number - (len(curves) - 1) / 2)

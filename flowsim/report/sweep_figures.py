@@ -60,6 +60,6 @@ def _facets(dataset: xarray.Dataset, panels: list[Panel], *, whiskers: bool = Fa
             figure,
             thresholds=levels and bool(runs.others(dataset)),
             bounds=levels and bounds,
-            **({} if plain else {"edge": "edge of stability"}),
+            edge=r"$2/\eta$" if plain else "edge of stability",
         )
     return figure

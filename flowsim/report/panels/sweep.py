@@ -126,16 +126,16 @@ class SweepPanels:
             return Axis("probability of divergence", words, (-0.03, 1.03))
         parts = [column for curve in curves for column in (curve.y, curve.low, curve.high) if column is not None]
         values = np.concatenate([*parts, [guide.value for guide in guides]])
-        linear, log = data_limits(values), data_limits(values, logarithmic=True)
+        linear, log = data_limits(values) or (0.0, 1.0), data_limits(values, logarithmic=True)
         if quantity == CRITICAL:
             return Axis(r"critical learning rate $\eta$", words, linear, log, logarithmic=log is not None)
         if quantity == "sharpness" and log is not None:
             log = (max(log[0], log[1] / most_span), log[1])
-        attributes = self.facets[0].part[runs.name_at_end(self.facets[0].part, quantity)].attrs
-        ends = np.concatenate([curve.y for curve in curves if curve.line and curve.key.name not in (INK, _START.name)])
-        positive = quantity in MEASURES or not bool((ends <= 0).any())
+        ends = [facet.part[runs.name_at_end(facet.part, quantity)] for facet in self.facets]
+        positive = quantity in MEASURES or not any(bool((found <= 0).any()) for found in ends)
+        attributes = ends[0].attrs
         logarithmic = log is not None and bool(attributes.get("logarithmic", 1)) and positive
-        return Axis(label_of(quantity, attributes), words, linear or (0.0, 1.0), log, logarithmic=logarithmic)
+        return Axis(label_of(quantity, attributes), words, linear, log, logarithmic=logarithmic)
 
     def _curves(self, part: xarray.Dataset, quantity: str) -> Iterator[Curve]:
         if quantity == CRITICAL:
@@ -169,11 +169,10 @@ class SweepPanels:
         for index, run in enumerate(self.runs):
             if run.threshold < furthest:
                 yield Guide(float(run.threshold), _key(index, run))
-        bound = (
-            np.ravel(part["sharpness_lower_bound"].values) if "sharpness_lower_bound" in part else np.array([np.nan])
-        )
-        if np.isfinite(bound).any() and _is_constant(bound):
-            yield Guide(float(bound[0]))
+        if "sharpness_lower_bound" in part:
+            bound = np.ravel(part["sharpness_lower_bound"].values)
+            if np.isfinite(bound).any() and _is_constant(bound):
+                yield Guide(float(bound[0]))
 
 
 _START = Key("sweep-start", "initialization", "initialization", INITIAL)
@@ -272,12 +271,12 @@ def spaced_logarithmically(x: np.ndarray) -> bool:
 def data_limits(values: np.ndarray, *, logarithmic: bool = False, margin: float = 0.05) -> Limits | None:
     """Return limits that hold all values with a margin on a linear or logarithmic axis, as Matplotlib has them.
 
-    They are `None` on a logarithmic axis where nothing is positive.
+    They are `None` where there is nothing to show.
     """
     values = np.clip(values[np.isfinite(values)], -1e150, 1e150)
     values = np.log10(values[values > 0]) if logarithmic else values
     if len(values) == 0:
-        return None if logarithmic else (0.0, 1.0)
+        return None
     low, high = float(values.min()), float(values.max())
     if low == high and logarithmic:
         low, high = float(np.ceil(low) - 1), float(np.floor(high) + 1)
