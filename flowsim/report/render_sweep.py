@@ -12,8 +12,8 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import NullFormatter, NullLocator
 
 from ..results.runs import Run
-from .panels import Axis, Curve, Key, Panel
-from .panels.sweep import axis_along, final_curve, initial_curve, share_curve
+from .panels import FURTHEST, Axis, Curve, Key, Panel
+from .panels.sweep import SHARE_AXIS, axis_along, final_curve, initial_curve, share_curve
 from .render_paper import set_ticks
 from .style import BOUND, FLOW as FLOW_LOOK, THRESHOLD, THRESHOLD_ID, run_look
 from .sweeps.intervals import Interval
@@ -58,8 +58,8 @@ def draw_initial(axes: Axes, part: xarray.Dataset, quantity: str) -> None:
 def draw_divergence(axes: Axes, part: xarray.Dataset, shown: Sequence[Run]) -> None:
     """Draw the share of each run that diverged."""
     _draw_whiskers(axes, [share_curve(part, run, _key(run)) for run in shown])
-    axes.set_ylim(-0.03, 1.03)
-    axes.set_ylabel("probability of divergence")
+    axes.set_ylim(*SHARE_AXIS.limits)
+    axes.set_ylabel(SHARE_AXIS.label)
 
 
 def _key(run: Run) -> Key:
@@ -94,13 +94,13 @@ def draw_interval(axes: Axes, x: np.ndarray, drawn: Interval, label: str | None,
         axes.fill_between(x, drawn.low, drawn.high, color=look["color"], alpha=alpha, **order)
 
 
-def draw_thresholds(axes: Axes, shown: Sequence[Run], furthest: float = 1e150) -> None:
+def draw_thresholds(axes: Axes, shown: Sequence[Run]) -> None:
     """Draw 2/η of every learning rate, dashed and in its colour.
 
     That of a rate so small that a logarithmic axis would have no room above it is left out.
     """
     for run in shown:
-        if run.threshold < furthest:
+        if run.threshold < FURTHEST:
             axes.axhline(run.threshold, color=run_look(run)["color"], gid=THRESHOLD_ID, **THRESHOLD)
 
 

@@ -30,8 +30,6 @@ _FILES = {
     SUMMARY: "the numbers of the tables, JSON",
     SCENARIO: "the scenario as it ran, with versions and device, YAML",
 }
-# So much of the data stands in the page itself, for those who were sent the page alone.
-_MOST_BYTES_INLINE = 800_000
 # Bokeh, without its widgets, tables and formulas, and with what draws from a script.
 _LIBRARY = ("bokeh", "bokeh-api")
 _SCRIPTS = ("draw.js", "page.js")
@@ -134,9 +132,12 @@ def _commands(results: Results, title: str) -> list[tuple[str, str]]:
     return [redraw, (words, f"python -m flowsim {shlex.quote(title + '.yaml')}")]
 
 
-def _files(folder: Path) -> Any:
-    """Yield the files of the data, with a link to each: into the page as far as there is room, else beside it."""
-    left = _MOST_BYTES_INLINE
+def _files(folder: Path, room: int = 800_000) -> Any:
+    """Yield the files of the data, with a link to each, beside the page or into it.
+
+    So many bytes stand in the page itself, for those who were sent the page alone.
+    """
+    left = room
     for name, about in _FILES.items():
         path = folder / name
         if path.exists():

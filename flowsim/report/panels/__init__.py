@@ -2,6 +2,8 @@
 
 from .oscillation import Envelope as Envelope, envelope_of as envelope_of, oscillates as oscillates
 from .panel import (
+    FURTHEST as FURTHEST,
+    INK as INK,
     Axis as Axis,
     Curve as Curve,
     Guide as Guide,

@@ -38,20 +38,22 @@ def envelope_of(
     *,
     neighbours: int = 2,
     consecutive: float = 1.5,
+    smallest: float = 0.01,
 ) -> Envelope | None:
     """Return the range of values that oscillate, `None` for others, whose records a line may join.
 
     Late in a run only a few consecutive steps at a time are recorded. What a line from one such group to the next
     would show never happened, and its slope is that of chance; the range within the groups changes slowly. It is taken
     over up to `neighbours` records on either side, two of them for periods of up to five, that are no further apart
-    than consecutive ones. A gap of `consecutive` times the median gap lacks a step.
+    than consecutive ones. A gap of `consecutive` times the median gap lacks a step; `smallest` is as in `oscillates`.
     """
     known = np.flatnonzero(np.isfinite(values))
     if len(known) < 3:  # nothing turns
         return None
     gaps = np.diff(times[known])
     group = np.append(0, np.cumsum(gaps > consecutive * np.median(gaps)))
-    if not oscillates(values[known]) and not _oscillates_in_groups(values[known], group):  # it may have begun late
+    seen = values[known]
+    if not oscillates(seen, smallest=smallest) and not _oscillates_in_groups(seen, group, smallest):
         return None
     places = np.arange(len(known))[:, None] + np.arange(-neighbours, neighbours + 1)
     inside = np.clip(places, 0, len(known) - 1)
@@ -64,9 +66,10 @@ def envelope_of(
     return Envelope(low, high)
 
 
-def _oscillates_in_groups(values: np.ndarray, group: np.ndarray, *, smallest: float = 0.01) -> bool:
+def _oscillates_in_groups(values: np.ndarray, group: np.ndarray, smallest: float) -> bool:
     """Tell whether values go up and down in the groups after the first, of a few consecutive records each.
 
+    The oscillation may have begun after the last record of every step.
     From one group to the next, steps of the run are left out: a smooth curve changes less inside of them than between.
     """
     values = values / (np.abs(values).max() or 1.0)

@@ -7,6 +7,10 @@ from typing import Any
 import numpy as np
 
 Limits = tuple[float, float]
+FURTHEST = 1e150
+"""Where an axis may end at most: its length has to be a number, too, and a logarithmic axis needs room above."""
+INK = "ink"
+"""The name of the key of what belongs to no run: it has the colour of text."""
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from ...results.runs import GRADIENT_DESCENT, Run
 from ..style import BOUND, INITIAL, POINTS, run_look
 from ..sweeps import runs
 from ..sweeps.intervals import Interval, quartiles, share_interval
-from .panel import Axis, Curve, Guide, Key, Limits, Panel, subsample
+from .panel import FURTHEST, INK, Axis, Curve, Guide, Key, Limits, Panel, subsample
 from .quantities import label_of
 
 DIVERGED, CRITICAL = "diverged", "critical"
@@ -33,8 +33,8 @@ AXIS_NAMES = {
     "samples": r"samples $n$",
     "features": r"features $d$",
 }
-INK = "ink"
-"""The name of the key of what belongs to no run."""
+SHARE_AXIS = Axis("probability of divergence", HEADINGS[DIVERGED], (-0.03, 1.03))
+"""The axis of the shares of runs that diverged."""
 
 
 @dataclass(frozen=True)
@@ -123,7 +123,7 @@ class SweepPanels:
         """
         words = HEADINGS.get(quantity, quantity.replace("_", " "))
         if quantity == DIVERGED:
-            return Axis("probability of divergence", words, (-0.03, 1.03))
+            return SHARE_AXIS
         parts = [column for curve in curves for column in (curve.y, curve.low, curve.high) if column is not None]
         values = np.concatenate([*parts, [guide.value for guide in guides]])
         linear, log = data_limits(values) or (0.0, 1.0), data_limits(values, logarithmic=True)
@@ -159,7 +159,7 @@ class SweepPanels:
             if np.isfinite(bound).any() and not _is_constant(bound):
                 yield Curve(Key(INK, "", "", BOUND), x, bound, named=False)
 
-    def _guides(self, part: xarray.Dataset, quantity: str, furthest: float = 1e150) -> Iterator[Guide]:
+    def _guides(self, part: xarray.Dataset, quantity: str) -> Iterator[Guide]:
         """Yield the edges of stability, and the bound where it is the same everywhere.
 
         That of a rate so small that a logarithmic axis would have no room above it is left out.
@@ -167,7 +167,7 @@ class SweepPanels:
         if quantity != "sharpness":
             return
         for index, run in enumerate(self.runs):
-            if run.threshold < furthest:
+            if run.threshold < FURTHEST:
                 yield Guide(float(run.threshold), _key(index, run))
         if "sharpness_lower_bound" in part:
             bound = np.ravel(part["sharpness_lower_bound"].values)
@@ -273,7 +273,7 @@ def data_limits(values: np.ndarray, *, logarithmic: bool = False, margin: float 
 
     They are `None` where there is nothing to show.
     """
-    values = np.clip(values[np.isfinite(values)], -1e150, 1e150)
+    values = np.clip(values[np.isfinite(values)], -FURTHEST, FURTHEST)
     values = np.log10(values[values > 0]) if logarithmic else values
     if len(values) == 0:
         return None

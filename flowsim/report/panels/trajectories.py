@@ -106,8 +106,7 @@ class TrajectoryPanels:
         thresholds = [run.run.threshold for run in self.shown.others]
         leading = _series(self.shown.leading, self.shown.leading.along("sharpness").astype(float))
         others = series[1:] if self.shown.has_flow else series
-        low, high = sharpness_limits(leading, others, self.shown.bounds or (), thresholds, self.view)
-        return float(max(low, -1e150)), float(min(high, 1e150))
+        return sharpness_limits(leading, others, self.shown.bounds or (), thresholds, self.view)
 
     def _curves(self, index: int, quantity: str, logarithmic: bool) -> Iterator[Curve]:
         """Yield the curve of a quantity along a run, and of an array one for each number, the last of them faint.

@@ -7,7 +7,7 @@ import numpy as np
 from jaxtyping import Float
 
 from ...results.recorded import Recorded, RecordedRun
-from .panel import Limits
+from .panel import FURTHEST, Limits
 
 
 @dataclass(frozen=True)
@@ -66,12 +66,9 @@ class Series:
     bounded: bool
 
 
-def linear_limits(series: Sequence[Series], view: TimeView, *, margin: float = 0.05, furthest: float = 1e150) -> Limits:
-    """Return limits that hold all values in view of the runs that did not diverge, with a margin.
-
-    They are at most `furthest`, as the length of the axis has to be a number, too.
-    """
-    values = np.clip(_in_view((one for one in series if one.bounded), view), -furthest, furthest)
+def linear_limits(series: Sequence[Series], view: TimeView, *, margin: float = 0.05) -> Limits:
+    """Return limits that hold all values in view of the runs that did not diverge, with a margin."""
+    values = np.clip(_in_view((one for one in series if one.bounded), view), -FURTHEST, FURTHEST)
     if len(values) == 0:
         return 0.0, 1.0
     low, high = float(values.min()), float(values.max())
@@ -118,7 +115,7 @@ def sharpness_limits(
     top = max(values, default=0.0)
     top = max([top, *seen[seen <= transient * top]]) or 1.0
     top = max([top, *(t for t in thresholds if t <= reach * top)])
-    return float(min([0.0, *values, *seen])), 1.06 * float(top)
+    return max(float(min([0.0, *values, *seen])), -FURTHEST), min(1.06 * float(top), FURTHEST)
 
 
 def _in_view(series: Iterable[Series], view: TimeView) -> np.ndarray:
