@@ -19,8 +19,8 @@ from flowsim import cli, report
 from flowsim.cli import together
 from flowsim.data import gaussian_teacher
 from flowsim.report.page import Entry, index_page, page
-from flowsim.report.page.courses import course_plots
 from flowsim.report.page.plot import curve_of, key_of, plain, span
+from flowsim.report.page.render import plots_of_runs
 from flowsim.results.recorded import recorded
 
 # What may stand where a browser would load something: a part of the page, the data itself, or a file beside it.
@@ -109,8 +109,8 @@ def test_page_and_summary_and_data_set_hold_the_same_numbers(folder, read):
     ordered = [runs.flow, *runs.by_rate]
     assert [key["label"] for key in group["keys"]] == ["GF", "η = 0.1", "η = 4, diverged"]
     for run, key in zip(ordered, group["keys"], strict=True):
-        course = group["courses"][key["name"]]
-        for name, column in course.items():
+        series = group["series"][key["name"]]
+        for name, column in series.items():
             np.testing.assert_array_equal(doubles(column), run.along(name), err_msg=name)
     for plot in group["plots"]:
         for curve in plot["curves"]:
@@ -127,9 +127,9 @@ def test_page_and_summary_and_data_set_hold_the_same_numbers(folder, read):
                 np.testing.assert_array_equal(y, run.along(plot["name"])[known])
             np.testing.assert_array_equal(columns["x"], run.along("time")[known])
     flow = results.summary["flow"]
-    course = group["courses"]["course-0"]
+    series = group["series"]["run-0"]
     for name in ("risk", "excess_risk", "sharpness", "gradient_norm"):
-        assert doubles(course[name])[-1] == flow[name]
+        assert doubles(series[name])[-1] == flow[name]
 
 
 def test_the_data_stand_in_the_page_itself(folder, read):
@@ -155,7 +155,7 @@ def test_everything_that_is_seen_is_said_in_words_too(read):
 
 def test_what_did_not_arrive_stands_at_the_top(text):
     assert text.index("η = 4: diverged at step") < text.index("<table")
-    assert "Everything that counts arrived where it should." in text
+    assert "Everything that counts ended as expected." in text
 
 
 def test_names_are_text_and_never_code(folder, tmp_path):
@@ -196,7 +196,7 @@ def test_several_results_share_an_index_and_the_worst_exit_code(tmp_path):
     assert together.conclude(documents(tmp_path, ["a", "b c"]), Console()) == 1
     index = (tmp_path / together.INDEX).read_text(encoding="utf-8")
     assert {"a/report.html", "b%20c/report.html", "a/figures/sharpness.png"} <= set(Read(index).links)
-    assert "2 scenarios, of which 1 did not all arrive" in index
+    assert "2 scenarios, of which 1 did not end as expected" in index
     assert together.conclude(documents(tmp_path, ["a", "b c"])[:1] * 2, Console()) == 0
 
 
@@ -214,7 +214,7 @@ def test_an_index_of_someone_else_is_left_alone(tmp_path, capsys):
 
 def test_an_index_says_which_results_lack_something():
     page = index_page([Entry("one", False, ("η < 1: diverged",), None), Entry("two", True, (), "sharpness")])
-    assert "2 scenarios, of which 1 did not all arrive" in page
+    assert "2 scenarios, of which 1 did not end as expected" in page
     assert "η &lt; 1: diverged" in page
 
 
@@ -251,7 +251,7 @@ def test_doubles_are_kept_to_the_last_bit():
 
 def test_a_run_of_one_record_is_a_mark(folder):
     dataset = flowsim.open_results(folder).trajectories.isel(record=slice(0, 1))
-    group = course_plots(dataset.assign(records=("run", np.ones(3, int))))
+    group = plots_of_runs(dataset.assign(records=("run", np.ones(3, int))))
     assert all(curve.marks == [0] for plot in group.plots for curve in plot.curves)
 
 

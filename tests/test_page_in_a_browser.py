@@ -14,7 +14,7 @@ import xarray
 
 import flowsim
 from flowsim.data import gaussian_teacher
-from flowsim.report.page.sweep_plots import sweep_plots
+from flowsim.report.page.render import plots_of_sweep
 
 sync_api = pytest.importorskip("playwright.sync_api")
 BROWSER = os.environ.get("CHROMIUM") or next(
@@ -257,7 +257,7 @@ def test_critical_learning_rates_of_a_sweep_are_drawn_below_what_theory_allows(f
     lower = xarray.ones_like(dataset["initial_risk"]) * xarray.DataArray([0.1, 0.2, 0.4], dims="repetition")
     bound = xarray.full_like(dataset["initial_risk"].isel(repetition=0), 2.5)
     brackets = {"critical_learning_rate_lower": lower, "critical_learning_rate_upper": 4 * lower}
-    group = sweep_plots(dataset.assign(brackets | {"sharpness_lower_bound": bound}))
+    group = plots_of_sweep(dataset.assign(brackets | {"sharpness_lower_bound": bound}))
     *every, median, allowed = group.plots[0].curves
     assert group.plots[0].heading == "Critical learning rate"
     np.testing.assert_allclose(median.columns["y"], 0.4)

@@ -21,8 +21,9 @@ from flowsim.dynamics import Outcome
 from flowsim.formatting import format_number
 from flowsim.papers.marion_chizat_2024.measures import LEARNED, gaps, regress
 from flowsim.report.frame import sweep_frame
-from flowsim.report.page.sweep_plots import sweep_plots
-from flowsim.report.sweeps import runs, sweep_figures, sweep_summary, sweep_tables
+from flowsim.report.page.render import plots_of_sweep
+from flowsim.report.sweep_figures import sweep_figures
+from flowsim.report.sweeps import runs, sweep_summary, sweep_tables
 from flowsim.report.sweeps.intervals import quartiles, share_interval
 from flowsim.results import FIGURES, Results, StoreError
 from flowsim.results.runs import FLOW, GRADIENT_DESCENT, RUN, Run, run_coordinates, runs_of
@@ -299,7 +300,7 @@ def test_a_figure_without_its_sweep_says_what_is_missing(courses):
 def test_the_sharpness_of_a_sweep_is_one_number_in_figure_page_table_summary_and_data_frame(sweep):
     figure = sweep_figures(sweep)["sharpness"]
     assert figure.get_supxlabel().startswith("medians")
-    page = sweep_plots(sweep)
+    page = plots_of_sweep(sweep)
     keys = {key.name: key.label for key in page.keys}
     (plot,) = (plot for plot in page.plots if plot.name.startswith("sweep-sharpness"))
     on_page = {keys[curve.key]: curve.columns["y"] for curve in plot.curves if curve.told}

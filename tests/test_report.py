@@ -15,11 +15,11 @@ import flowsim
 from flowsim import report
 from flowsim.data import gaussian_teacher
 from flowsim.dynamics import Outcome
-from flowsim.report.figures import _apart
-from flowsim.report.page.courses import course_plots
 from flowsim.report.page.plot import plain
-from flowsim.report.panel import draw_curve
-from flowsim.report.view import Curve, TimeView, envelope_of, log_limits, time_view
+from flowsim.report.page.render import plots_of_runs
+from flowsim.report.panels import TimeView, envelope_of
+from flowsim.report.panels.view import Series, log_limits, time_view
+from flowsim.report.render_paper import _apart, draw_curve
 from flowsim.results import StoreError
 from flowsim.results.recorded import recorded
 from flowsim.results.runs import runs_of
@@ -140,7 +140,7 @@ class TestPage:
             dataset = dataset.assign(risk=1e300 * dataset["risk"]).assign_attrs(
                 sharpness_lower_bound=1.0, sharpness_upper_bound=bound
             )
-        group = course_plots(dataset)
+        group = plots_of_runs(dataset)
         json.dumps(plain(dataclasses.asdict(group)), allow_nan=False)
         assert group.plots[0].name in ("squared_distance", "risk")
         assert 0 < group.time.first <= group.time.end < math.inf
@@ -275,12 +275,12 @@ class TestView:
 
     def test_limits_follow_the_runs_that_did_not_diverge(self):
         times, view = np.arange(4.0), TimeView(3.0, None)
-        good = Curve(times, np.array([1.0, 1e-3, 1e-6, np.nan]), True)
-        bad = Curve(times, np.array([1.0, 5.0, 1e248, np.inf]), False)
+        good = Series(times, np.array([1.0, 1e-3, 1e-6, np.nan]), True)
+        bad = Series(times, np.array([1.0, 5.0, 1e248, np.inf]), False)
         bottom, top = log_limits([good, bad], view)
         assert 1e-7 < bottom < 1e-6
         assert 5 < top < 50
-        assert log_limits([Curve(times, np.zeros(4), True)], view) is None
+        assert log_limits([Series(times, np.zeros(4), True)], view) is None
 
     def test_labels_stand_apart_and_move_only_where_they_must(self):
         heights = np.array([0.10, 0.11, 0.12, 0.9])

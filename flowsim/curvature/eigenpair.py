@@ -75,8 +75,8 @@ class Eigenpairs(Shown, eqx.Module):
         return Eigenpair(self.values[index], vector, self.residuals[index], self.converged[index], self.products)
 
 
-register_view(Eigenpair)(view_of_rows)
-register_view(Eigenpairs)(view_of_rows)
+register_view(Eigenpair, view_of_rows)
+register_view(Eigenpairs, view_of_rows)
 
 
 # LAPACK under vmap, a batch of matrices at once, corrupts memory on hosts of many cores (jax issue 39292): one by one.

@@ -130,7 +130,7 @@ class SpectralBounds(Shown, eqx.Module):
         return {name: (*end, self.converged) for name, end in ends.items()}
 
 
-register_view(SpectralBounds)(view_of_rows)
+register_view(SpectralBounds, view_of_rows)
 
 
 def spectral_bounds(

@@ -71,7 +71,7 @@ def _head(archive: zipfile.ZipFile, name: str, *, place: str) -> _Head:
             version = np.lib.format.read_magic(stream)
             readers = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
             shape, _, dtype = readers.get(version, np.lib.format.read_array_header_2_0)(stream)
-            content = archive.getinfo(f"{name}.npy").file_size - stream.report()
+            content = archive.getinfo(f"{name}.npy").file_size - stream.tell()
     except _CORRUPT as error:
         raise _unreadable(place, error) from error
     if dtype.hasobject:

@@ -69,7 +69,7 @@ class Checkpoint:
         if version != _VERSION:
             raise ValueError(f"{self.path} is a checkpoint of another version of flowsim: delete it to begin anew")
         identity, digest = (file.read(len(self._identity) + 1) for _ in range(2))
-        state_at = file.report()
+        state_at = file.tell()
         if digest != _digest(identity, file):
             raise ValueError(f"{self.path} is damaged: delete it to begin anew")
         if identity != self._identity + b"\n":
@@ -95,9 +95,9 @@ class Checkpoint:
     def _write(self, file: BinaryIO, state: PyTree) -> None:
         identity = self._identity + b"\n"
         file.write(_VERSION + identity)
-        digest_at = file.report()
+        digest_at = file.tell()
         file.write(bytes(len(identity)))
-        state_at = file.report()
+        state_at = file.tell()
         eqx.tree_serialise_leaves(file, state)
         file.seek(state_at)
         digest = _digest(identity, file)

@@ -87,7 +87,7 @@ def drive(
         return to_end(request)
     calls = CallLength() if calls is None else calls
     with report_progress(progress) as callback:
-        followed = None if callback.listener is None or measure is None else measure(request)
+        followed = None if callback.callback is None or measure is None else measure(request)
         latest = None if followed is None else followed.begun()
         if latest is not None:
             callback(latest)

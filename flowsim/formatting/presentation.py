@@ -1,6 +1,6 @@
 """How results show themselves: they hold numbers, and a room above says what their tables and figures are.
 
-`flowsim.report` registers a view for each class of result (`@register_view`). It is imported when something is first
+`flowsim.report` registers a view for each class of result (`register_view`). It is imported when something is first
 shown, as it brings Matplotlib along; so no result knows of it.
 """
 
@@ -22,23 +22,18 @@ def load_views_by(load: Callable[[], object]) -> None:
     _load.append(load)
 
 
-def register_view(kind: type) -> Callable[[Callable[[Any], Any]], Callable[[Any], Any]]:
-    """Register, as a decorator, what makes a view of results of one class.
+def register_view(kind: type, make: Callable[[Any], Any]) -> None:
+    """Have `make` return the view of a result of a class.
 
     A view has `tables()`, what is printed in order, `None` where there is no table, as of a batch of runs; and besides
     what the class of the result offers: `to_dataframe`, `figures`, `plot`, `save`.
     """
-
-    def register(make: Callable[[Any], Any]) -> Callable[[Any], Any]:
-        _views[kind] = make
-        return make
-
-    return register
+    _views[kind] = make
 
 
 def view_of(result: Any) -> Any:
     """Return the view of a result."""
-    while _load:
+    while type(result) not in _views and _load:
         _load.pop()()
     return _views[type(result)](result)
 

@@ -27,8 +27,8 @@ from .frame import statements_frame as statements_frame
 from .statements_table import table_of_run_statements as table_of_run_statements
 from .stored import StoredRuns as StoredRuns, StoredSweep as StoredSweep
 from .style import STYLE as STYLE
+from .sweep_figures import sweep_figures as sweep_figures
 from .sweeps import (
-    sweep_figures as sweep_figures,
     sweep_summary as sweep_summary,
     sweep_table as sweep_table,
 )

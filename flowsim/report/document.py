@@ -32,7 +32,8 @@ from ..theory import Claim
 from .claims_table import claims_summary, claims_table
 from .figures import figures as trajectories_figures
 from .statements_table import any_fails
-from .sweeps import runs, sweep_figures, sweep_summary, sweep_tables
+from .sweep_figures import sweep_figures
+from .sweeps import runs, sweep_summary, sweep_tables
 from .table import summary as trajectories_summary, tables
 from .theory_figures import theory_figures
 from .theory_table import theory_summary, theory_tables

@@ -11,18 +11,14 @@ from matplotlib.figure import Figure
 from ..comparison.edge_statements import models_of
 from ..comparison.models import DISTANCE, MEAN_EXCESS_RISK, MEAN_RISK, SHARPNESS
 from ..results.recorded import Recorded, RecordedRun, recorded
-from .legend import legend_above
+from .render_paper import legend_above
 from .style import FLOW, MAJOR_TICKS, MINOR_TICKS, STYLE, THRESHOLD
 
-_SIZE = (3.3, 4.6)
 # Wide and pale: what models are to follow lies below them.
 _CENTRE = {"color": "0.72", "linewidth": 3.6, "solid_capstyle": "round", "zorder": 2.1, "label": "centre of GD"}
 _GRADIENT_FLOW = FLOW | {"linewidth": 1.2, "label": "GF"}
 # The models stand out from each other in grey too, and from GF.
 _LOOKS = (("#d95f02", (0, (4, 1))), ("#1f6fb4", (0, (1, 1))), ("#7a3b9c", (0, (5, 1, 1, 1))), ("#1b9e77", (0, (2, 1))))
-_ROOM = 1.1
-# A logarithmic axis begins so many steps of descent after the start.
-_FIRST_STEPS = 3
 
 
 def model_figures(dataset: xarray.Dataset) -> dict[str, Figure]:
@@ -42,9 +38,10 @@ def model_figures(dataset: xarray.Dataset) -> dict[str, Figure]:
     }
 
 
-def _figure(shown: Recorded, descent: RecordedRun, models: Sequence[RecordedRun]) -> Figure:
+def _figure(shown: Recorded, descent: RecordedRun, models: Sequence[RecordedRun], first_steps: int = 3) -> Figure:
+    """Return the figure of one descent, whose logarithmic axis begins so many steps after the start."""
     with matplotlib.rc_context(STYLE):
-        figure = Figure(figsize=_SIZE, layout="constrained")
+        figure = Figure(figsize=(3.3, 4.6), layout="constrained")
         sharpness, risk, distance = figure.subplots(3, sharex=True)
         for axes in (sharpness, risk, distance):
             axes.tick_params(which="major", **MAJOR_TICKS)
@@ -54,7 +51,7 @@ def _figure(shown: Recorded, descent: RecordedRun, models: Sequence[RecordedRun]
         first = times[times > 0].min(initial=end)
         if end > first > 0:
             distance.set_xscale("log")
-            distance.set_xlim(min(_FIRST_STEPS * first, end / 2), end)
+            distance.set_xlim(min(first_steps * first, end / 2), end)
         distance.set_xlabel(r"time $t = \eta k$")
         _draw_sharpness(sharpness, shown.flow, descent, models)
         _draw_risk(risk, shown.flow, descent, models)
@@ -63,7 +60,9 @@ def _figure(shown: Recorded, descent: RecordedRun, models: Sequence[RecordedRun]
     return figure
 
 
-def _draw_sharpness(axes: Axes, flow: RecordedRun, descent: RecordedRun, models: Sequence[RecordedRun]) -> None:
+def _draw_sharpness(
+    axes: Axes, flow: RecordedRun, descent: RecordedRun, models: Sequence[RecordedRun], room: float = 1.1
+) -> None:
     axes.set_ylabel(r"sharpness $S$")
     _draw(axes, descent, SHARPNESS.name, _CENTRE)
     _draw(axes, flow, "sharpness", _GRADIENT_FLOW)
@@ -71,10 +70,10 @@ def _draw_sharpness(axes: Axes, flow: RecordedRun, descent: RecordedRun, models:
     seen = [np.asarray(line.get_ydata(), float) for line in axes.lines]
     top = max((float(np.nanmax(values)) for values in seen if len(values)), default=1.0)
     threshold = descent.run.threshold
-    if threshold <= _ROOM * top:
+    if threshold <= room * top:
         axes.axhline(threshold, color="0.3", **THRESHOLD)
         axes.text(1, threshold, r" $2/\eta$", transform=axes.get_yaxis_transform(), va="center")
-    axes.set_ylim(0, _ROOM * top)
+    axes.set_ylim(0, room * top)
 
 
 def _draw_risk(axes: Axes, flow: RecordedRun, descent: RecordedRun, models: Sequence[RecordedRun]) -> None:

@@ -1,7 +1,6 @@
 """One quantity in one pair of axes, a user's own or new ones: of runs against time, of a sweep along its first axis."""
 
 from collections.abc import Callable, Mapping
-from functools import partial
 from typing import Any
 
 import matplotlib
@@ -9,19 +8,16 @@ import numpy as np
 import xarray
 from matplotlib.axes import Axes
 
-from ..results.recorded import Recorded, recorded
 from ..results.runs import RUN
-from ..results.schema import MEASURES, RECORD
-from .figures import draw_distance, draw_measure, draw_sharpness, label_of_distance
-from .labels import label_of
-from .panel import set_time
-from .probe_figures import draw_probe
+from ..results.schema import RECORD
+from .panels import TrajectoryPanels
+from .panels.sweep import SweepPanels
+from .render_paper import draw_panel
+from .render_sweep import draw_sweep_panel
 from .style import STYLE
-from .sweeps import draw_quantity, runs
-from .view import TimeView
+from .sweeps import runs
 
 _NO_QUANTITIES = ("outcome", "steps_asked")
-_Draw = Callable[[Axes, Recorded, TimeView], None]
 
 
 def plot_runs(dataset: xarray.Dataset, quantity: str, ax: Axes | None = None) -> Axes:
@@ -32,30 +28,14 @@ def plot_runs(dataset: xarray.Dataset, quantity: str, ax: Axes | None = None) ->
     known = recorded_names(dataset)
     if quantity not in known:
         raise _unknown(quantity, known)
-    shown = recorded(dataset)
-    label = label_of_distance(shown) if quantity == "distance" else label_of(quantity, dataset[quantity].attrs)
-
-    def draw(axes: Axes) -> None:
-        view = set_time(axes, shown, label)
-        _drawing(dataset, quantity)(axes, shown, view)
-
-    return _drawn(draw, ax)
+    panel = TrajectoryPanels.of(dataset).panel(quantity)
+    return _drawn(lambda axes: draw_panel(axes, panel), ax)
 
 
 def recorded_names(dataset: xarray.Dataset) -> tuple[str, ...]:
     """Return the names of what is known along the runs of a data set of trajectories, somewhere."""
     along = (name for name in dataset if dataset[name].dims[:2] == (RUN, RECORD) and name != "time")
     return tuple(str(name) for name in along if bool(np.isfinite(dataset[name]).any()))
-
-
-def _drawing(dataset: xarray.Dataset, quantity: str) -> _Draw:
-    own: dict[str, _Draw] = {"sharpness": draw_sharpness, "distance": draw_distance}
-    general = (
-        partial(draw_measure, quantity=quantity)
-        if quantity in MEASURES
-        else partial(draw_probe, dataset=dataset, name=quantity)
-    )
-    return own.get(quantity, general)
 
 
 def plot_sweep(
@@ -69,12 +49,12 @@ def plot_sweep(
     known = final_names(dataset)
     if quantity not in known:
         raise _unknown(quantity, known)
-    part, places = _placed(dataset, at or {})
+    (panel,) = SweepPanels.of(_placed(dataset, at or {}), facets=1, others=6).panels(quantity)
 
     def draw(axes: Axes) -> None:
-        draw_quantity(axes, part, quantity)
-        if places:
-            axes.set_title(", ".join(f"{name.replace('_', ' ')} = {value}" for name, value in places.items()))
+        draw_sweep_panel(axes, panel)
+        if panel.title:
+            axes.set_title(panel.title)
 
     return _drawn(draw, ax)
 
@@ -86,17 +66,15 @@ def final_names(dataset: xarray.Dataset) -> tuple[str, ...]:
     return tuple(name.removeprefix("final_") for name in ends if bool(np.isfinite(dataset[name]).any()))
 
 
-def _placed(dataset: xarray.Dataset, at: Mapping[str, Any]) -> tuple[xarray.Dataset, dict[str, Any]]:
-    """Return the line of a sweep that `at` says, and where that is."""
+def _placed(dataset: xarray.Dataset, at: Mapping[str, Any]) -> xarray.Dataset:
+    """Return the line of a sweep that `at` says, with one place along every axis but the first."""
     names = runs.grid(dataset)
     if not names:
-        return dataset.expand_dims(point=["the only one"]), {}
+        return dataset
     if unknown := set(at) - set(names[1:]):
         others = ", ".join(names[1:]) or "none"
         raise ValueError(f"at has {unknown.pop()!r}: the axes beside {names[0]}, along which it goes, are {others}")
-    index = {name: _index(dataset[name].values.tolist(), name, at) for name in names[1:]}
-    part = dataset.isel(index)
-    return part, {name: part[name].item() for name in names[1:]}
+    return dataset.isel({name: [_index(dataset[name].values.tolist(), name, at)] for name in names[1:]})
 
 
 def _index(values: list[Any], name: str, at: Mapping[str, Any]) -> int:

@@ -15,7 +15,6 @@ from ..results.recorded import RecordedRun, recorded
 from ..results.schema import MEASURES, RECORD
 
 Ends = dict[str, np.ndarray]
-_MOST_NUMBERS = 4
 _FINAL = "final_"
 _LIMITS = tuple(label.name for label in LIMITS)
 
@@ -80,10 +79,10 @@ def _meaning(dataset: xarray.Dataset, name: str) -> str:
     return str(variable.attrs["long_name"]).removesuffix(", at the end of the run")
 
 
-def _shown(values: np.ndarray) -> str:
-    """Return the numbers of an array, or the least and the largest where there are many."""
+def _shown(values: np.ndarray, most: int = 4) -> str:
+    """Return the numbers of an array, or the least and the largest where there are more than `most`."""
     numbers = np.ravel(values)
-    if len(numbers) > _MOST_NUMBERS:
+    if len(numbers) > most:
         ends = (format_number(float(number), 3) for number in (np.min(numbers), np.max(numbers)))
         return " … ".join(ends) + f" ({len(numbers)})"
     return " ".join(format_number(float(number), 3) for number in numbers)

@@ -19,7 +19,8 @@ from .document import save, save_sweep, sweep_shown, write_sweep
 from .figures import figures
 from .frame import runs_frame, sweep_frame
 from .plot import plot_runs, plot_sweep
-from .sweeps import runs, sweep_figures
+from .sweep_figures import sweep_figures
+from .sweeps import runs
 from .table import tables
 
 if TYPE_CHECKING:

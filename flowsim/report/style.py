@@ -41,6 +41,8 @@ LIMITS: dict[str, Any] = {
     "markeredgecolor": "black",
     "zorder": 3.2,
 }
+INITIAL: dict[str, Any] = {"color": "0.45", "linewidth": 1.0, "linestyle": (0, (6, 1.5, 1, 1.5)), "zorder": 2.6}
+POINTS: dict[str, Any] = {"color": "0.6", "linestyle": "none", "marker": "o", "markersize": 2.2, "zorder": 2.3}
 THRESHOLD: dict[str, Any] = {"linewidth": 0.9, "linestyle": (0, (4, 2)), "zorder": 2.05}
 THRESHOLD_ID = "threshold"
 """By which a legend knows the lines 2/η, which have no label of their own."""

@@ -15,9 +15,9 @@ from ..results.recorded import Recorded, RecordedRun, recorded
 from ..results.runs import SHARPNESS, Run
 from ..results.schema import MEASURES
 from .models_table import model_rows, models_table
+from .panels import subsample
 from .probed import ends_of, plain, probe_names, probes_table
 from .statements_table import statements_summary, statements_table
-from .thinning import thinned
 
 # A time ηk beside the same one of the flow, in single precision.
 _ROUNDING = 1e-6
@@ -142,7 +142,7 @@ def risk_remarks(shown: Recorded) -> Iterator[str]:
     below = {run.run.name: run.below_infimum for run in shown.runs if run.below_infimum > 0}
     if below:
         most = format_number(max(below.values()), 3)
-        names = ", ".join(thinned(list(below), _MOST_NAMES))
+        names = ", ".join(subsample(list(below), _MOST_NAMES))
         yield f"The infimum that was given is too high: the risk of {names} is up to {most} below it"
     for run in shown.runs:
         if (rise := run.rise) >= 2:
@@ -166,7 +166,7 @@ def _distance_remarks(shown: Recorded) -> Iterator[str]:
         if time < run.end_time * (1 - _ROUNDING):
             early.setdefault(format_number(time, 4), []).append(run.run.name)
     for time, names in early.items():
-        few = thinned(names, _MOST_NAMES)
+        few = subsample(names, _MOST_NAMES)
         said = ", ".join(few) if few == names else f"{len(names)} runs from {names[0]} to {names[-1]}"
         yield f"Distance taken at t = {time} for {said}"
 

@@ -13,11 +13,6 @@ from ..results import CheckedFlow, TheoryResults
 from ..theory import Statement
 from .style import BOUND, MAJOR_TICKS, MINOR_TICKS, STYLE
 
-_PANEL = (1.7, 1.15)
-_LONGEST_BEFORE = 10.0
-_MOST_DECADES = 24.0
-# How far above all of the smaller side the larger one is still shown.
-_MOST_ABOVE = 1e8
 # Sides that agree lie on one another: the smaller one is drawn inside the larger.
 _LARGER: dict[str, Any] = {"color": "0.72", "linewidth": 2.6, "zorder": 2.2}
 _SMALLER: dict[str, Any] = {"color": "black", "linewidth": 0.9, "zorder": 2.4}
@@ -41,7 +36,7 @@ def sides_figure(columns: Sequence[CheckedFlow]) -> Figure:
     """
     names = list(dict.fromkeys(name for checked in columns for name in series(checked)))
     with matplotlib.rc_context(STYLE):
-        size = (0.9 + _PANEL[0] * len(columns), 0.5 + _PANEL[1] * len(names))
+        size = (0.9 + 1.7 * len(columns), 0.5 + 1.15 * len(names))
         figure = Figure(figsize=size, layout="constrained")
         panels = figure.subplots(len(names), len(columns), squeeze=False, sharex="col")
         for column, checked in zip(panels.T, columns, strict=True):
@@ -121,7 +116,8 @@ def _draw_sides(axes: Axes, statement: Statement | None) -> None:
     _set_time_axis(axes, times)
 
 
-def _set_vertical_limits(axes: Axes, statement: Statement) -> None:
+def _set_vertical_limits(axes: Axes, statement: Statement, *, above: float = 1e8, decades: float = 24.0) -> None:
+    """Show both sides, the larger one up to `above` times all of the smaller one, over at most so many decades."""
     smaller, larger = (
         np.zeros(0) if side is None else side[np.isfinite(side) & (side > 0)]
         for side in (statement.smaller, statement.larger)
@@ -129,16 +125,17 @@ def _set_vertical_limits(axes: Axes, statement: Statement) -> None:
     values = np.concatenate([smaller, larger])
     axes.set_yscale("log")
     if len(values):
-        top = min(values.max(), _MOST_ABOVE * smaller.max()) if len(smaller) else values.max()
-        bottom = max(values.min(), top * 10.0**-_MOST_DECADES)
+        top = min(values.max(), above * smaller.max()) if len(smaller) else values.max()
+        bottom = max(values.min(), top * 10.0**-decades)
         axes.set_ylim(bottom / 3, top * 3)
     axes.yaxis.set_major_locator(LogLocator(numticks=4))
     axes.yaxis.set_minor_formatter(NullFormatter())
 
 
-def _set_time_axis(axes: Axes, times: np.ndarray) -> None:
+def _set_time_axis(axes: Axes, times: np.ndarray, *, longest: float = 10.0) -> None:
+    """Show all times; the time before the escape is linear up to `longest` times that after it."""
     before, after = -times[0], times[-1]
-    if before <= _LONGEST_BEFORE * after:
+    if before <= longest * after:
         if after > min(times[0], 0):  # a flow that ended where it began has no extent
             axes.set_xlim(min(times[0], 0), after)
         return

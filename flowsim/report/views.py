@@ -27,13 +27,7 @@ from .theory_table import table_of_statements
 if TYPE_CHECKING:
     import pandas
 
-for stored in (StoredRuns, StoredSweep):
-    register_view(stored)(lambda runs: runs)
-register_view(Comparison)(lambda comparison: StoredRuns(comparison.to_dataset()))
-register_view(Sweep)(lambda sweep: StoredSweep(sweep.dataset))
 
-
-@register_view(Trajectory)
 @dataclass(frozen=True)
 class _TrajectoryView:
     run: Trajectory
@@ -62,7 +56,6 @@ class _TrajectoryView:
         return getattr(self._stored(), name)
 
 
-@register_view(Results)
 @dataclass(frozen=True)
 class _ResultsView:
     results: Results
@@ -93,10 +86,6 @@ class _StatementsView:
         return statements_frame(tuple(self.statements))
 
 
-register_view(Statements)(_StatementsView)
-register_view(Statement)(lambda statement: _StatementsView((statement,)))
-
-
 @dataclass(frozen=True)
 class _StatementsOfRunsView:
     found: Sequence[RunStatements]
@@ -113,14 +102,22 @@ class _StatementsOfRunsView:
         return statements_frame([one for one, _ in about], [run for _, run in about])
 
 
-register_view(StatementsOfRuns)(_StatementsOfRunsView)
-register_view(RunStatements)(lambda of_run: _StatementsOfRunsView((of_run,)))
-
-
-@register_view(Claim)
 @dataclass(frozen=True)
 class _ClaimView:
     claim: Claim
 
     def tables(self) -> Sequence[Table]:
         return [claims_table([self.claim], "")]
+
+
+for stored in (StoredRuns, StoredSweep):
+    register_view(stored, lambda runs: runs)
+register_view(Comparison, lambda comparison: StoredRuns(comparison.to_dataset()))
+register_view(Sweep, lambda sweep: StoredSweep(sweep.dataset))
+register_view(Trajectory, _TrajectoryView)
+register_view(Results, _ResultsView)
+register_view(Statement, lambda statement: _StatementsView((statement,)))
+register_view(Statements, _StatementsView)
+register_view(RunStatements, lambda of_run: _StatementsOfRunsView((of_run,)))
+register_view(StatementsOfRuns, _StatementsOfRunsView)
+register_view(Claim, _ClaimView)

@@ -14,8 +14,6 @@ from ..theory import Claim, Statement, Verdict
 from .sweeps import runs
 from .table import risk_remarks
 
-_MOST = 10
-
 
 def warnings_of_runs(dataset: xarray.Dataset) -> Iterator[str]:
     """Yield how each run ended that came neither to its limit nor to what was asked, and what fails at the edge."""
@@ -53,12 +51,12 @@ def warnings_of_theory(found: TheoryResults) -> Iterator[str]:
         yield words if count == 1 else f"{words}, {count} times"
 
 
-def warnings_of_sweep(dataset: xarray.Dataset) -> Iterator[str]:
+def warnings_of_sweep(dataset: xarray.Dataset, *, most: int = 10) -> Iterator[str]:
     """Yield which cells of a sweep failed, and how many flows did not reach their limit."""
     failures = runs.failures(dataset)
-    for failure in failures[:_MOST]:
+    for failure in failures[:most]:
         yield f"failed: {failure['cell']}: {failure['message']}"
-    if (more := len(failures) - _MOST) > 0:
+    if (more := len(failures) - most) > 0:
         yield f"failed: {more} more, which are in summary.json"
     if unconverged := runs.unconverged(dataset):
         yield f"{unconverged} flows did not reach their limit"

@@ -9,7 +9,7 @@ import flowsim
 from flowsim import cli
 from flowsim.cli import command
 from flowsim.data import gaussian
-from flowsim.report.sweeps.panels import draw_thresholds
+from flowsim.report.render_sweep import draw_thresholds
 from flowsim.results.runs import GRADIENT_DESCENT, Run
 from flowsim.scenarios import ScenarioError, read_scenario, wording
 

@@ -7,7 +7,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from ...report.legend import legend_above
+from ...report.render_paper import legend_above
 from ...report.style import MAJOR_TICKS, MINOR_TICKS, STYLE, THRESHOLD
 from .claims import DIVERGENT_BEGINS, LAZY_ENDS, Descents, Single
 

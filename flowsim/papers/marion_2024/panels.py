@@ -30,7 +30,7 @@ def sharpening(curves: list[SharpnessCurve]) -> Figure:
 
 
 def _draw_curves(sharpness: Axes, rate: Axes, curves: list[SharpnessCurve]) -> None:
-    """Draw the first curve of each scale, the larger the lighter, against the part of the risk's fall that is done."""
+    """Draw the first curve of each scale, the larger the lighter, against the fraction of risk reduction."""
     scales = sorted({one.scale for one in curves})
     for number, scale in enumerate(scales):
         one = next(curve for curve in curves if curve.scale == scale)
@@ -69,7 +69,7 @@ def _set_axes(sharpness: Axes, rate: Axes, rise: Axes) -> None:
     sharpness.set_yscale("log")
     sharpness.set_ylabel(r"sharpness $S/S(\infty)$")
     rate.set_ylabel(r"rate $\dot S/\max|\dot S|$")
-    rate.set_xlabel("part of the risk's fall that is done")
+    rate.set_xlabel("fraction of risk reduction")
     rise.set_yscale("log")
     rise.set_xlabel("scale of the initialization")
     rise.set_ylabel(r"rise $\max S/S(0)$")

@@ -9,7 +9,7 @@ import xarray
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from ...report.legend import legend_above
+from ...report.render_paper import legend_above
 from ...report.style import FLOW, MAJOR_TICKS, MINOR_TICKS, STYLE, THRESHOLD
 from ...results.recorded import RecordedRun, recorded
 from .claims import Descent, descents_of

@@ -102,7 +102,7 @@ class _Divergence(_PaperFigure):
 
     def draw(self, results: Results) -> "matplotlib.figure.Figure":
         """Return the figure."""
-        from ...report.sweeps.panels import SHARES
+        from ...report.panels.sweep import SHARES
         from . import layout, panels
 
         return layout.draw_figure(results.required("sweep"), [panels.draw_divergence_probability], statistic=SHARES)

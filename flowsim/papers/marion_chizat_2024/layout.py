@@ -8,12 +8,12 @@ import xarray
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from ...report.legend import legend_above
-from ...report.panel import draw_curve
+from ...report.panels import LABELS, oscillates
+from ...report.panels.sweep import MEDIANS
+from ...report.render_paper import draw_curve, legend_above
+from ...report.render_sweep import draw_thresholds, name_statistic
 from ...report.style import FLOW as FLOW_LOOK, MAJOR_TICKS, MINOR_TICKS, STYLE, run_look
 from ...report.sweeps import runs
-from ...report.sweeps.panels import LABELS, MEDIANS, draw_thresholds, name_statistic
-from ...report.view import swings
 from ...results.recorded import RecordedRun, recorded
 from ...results.runs import GRADIENT_DESCENT, Run
 from .panels import SHARPNESS_LIMITS, draw_bounds
@@ -73,7 +73,7 @@ def draw_single_run(
     """
     rate = descent.run.learning_rate or np.nan
     shown, steps = _as_in_sweep(dataset, rate), descent.along("time") / rate
-    curve = run_look(shown, calm=not swings(descent.along("sharpness")))
+    curve = run_look(shown, calm=not oscillates(descent.along("sharpness")))
     marks = {"markevery": list(range(0, len(steps), max(1, len(steps) // 9))), "label": shown.label}  # some nine marks
     for axes, quantity in ((distance, "squared_distance"), (sharpness, "sharpness")):
         axes.plot(*_flow_until(flow, quantity, rate, steps[-1]), label="GF", **FLOW_LOOK)

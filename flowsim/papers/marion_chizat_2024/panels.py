@@ -6,20 +6,20 @@ import xarray
 from matplotlib.axes import Axes
 from matplotlib.patheffects import Normal, Stroke
 
-from ...report.style import FLOW as FLOW_LOOK, MAJOR_TICKS, MINOR_TICKS, THRESHOLD, THRESHOLD_ID, run_look
-from ...report.sweeps import runs
-from ...report.sweeps.intervals import median, quartiles
-from ...report.sweeps.panels import (
-    LABELS,
+from ...report.panels import LABELS
+from ...report.panels.sweep import positions
+from ...report.render_sweep import (
     draw_bound,
     draw_divergence,
     draw_final,
     draw_initial,
     draw_interval,
     draw_thresholds,
-    positions,
     set_axis,
 )
+from ...report.style import FLOW as FLOW_LOOK, MAJOR_TICKS, MINOR_TICKS, THRESHOLD, THRESHOLD_ID, run_look
+from ...report.sweeps import runs
+from ...report.sweeps.intervals import median, quartiles
 from ...results.runs import FLOW
 from .measures import (
     Points,

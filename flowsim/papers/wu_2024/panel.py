@@ -6,7 +6,7 @@ import xarray
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from ...report.legend import legend_above
+from ...report.render_paper import legend_above
 from ...report.style import BOUND, MAJOR_TICKS, MINOR_TICKS, STYLE, run_look
 from ...results.recorded import recorded
 from .claims import margin_of, risk_curves_of

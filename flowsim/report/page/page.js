@@ -55,10 +55,10 @@
       said.textContent = `t = ${shown(time)}`;
       slider.setAttribute("aria-valuetext", said.textContent);
       const columns = group.keys.map((key) => {
-        const course = group.courses[key.name];
-        const record = recordAt(course.time, time, key.stays);
-        const reached = record < 0 ? NaN : course.time[record];
-        return [reached, ...group.plots.map((plot) => valueAt(course[plot.name], record))];
+        const series = group.series[key.name];
+        const record = recordAt(series.time, time, key.stays);
+        const reached = record < 0 ? NaN : series.time[record];
+        return [reached, ...group.plots.map((plot) => valueAt(series[plot.name], record))];
       });
       tell(section.querySelector(".readout table"), group, columns);
       if (!pointed) return;

@@ -18,11 +18,9 @@ from markupsafe import Markup
 
 from ...results import Results
 from ...results.store import SCENARIO, SUMMARY, SWEEP, THEORY, TRAJECTORIES
-from .courses import course_plots
-from .index import MARK
+from .index import MARK, template, text_of
 from .plot import Group, Key, plain
-from .sweep_plots import sweep_plots
-from .templates import template, text_of
+from .render import plots_of_runs, plots_of_sweep
 from .theory_plots import theory_plots
 
 _FILES = {
@@ -32,14 +30,12 @@ _FILES = {
     SUMMARY: "the numbers of the tables, JSON",
     SCENARIO: "the scenario as it ran, with versions and device, YAML",
 }
-# So much of the data stands in the page itself, for those who were sent the page alone.
-_MOST_BYTES_INLINE = 800_000
 # Bokeh, without its widgets, tables and formulas, and with what draws from a script.
 _LIBRARY = ("bokeh", "bokeh-api")
 _SCRIPTS = ("draw.js", "page.js")
-_FINE = "Everything arrived where it should: flows at their limits, and no statement fails."
-_NOTED = "Everything that counts arrived where it should. To be known beside that:"
-_LACKING = "Not everything arrived where it should:"
+_FINE = "Everything ended as expected: flows at their limits, and no statement fails."
+_NOTED = "Everything that counts ended as expected. Also note:"
+_LACKING = "Not everything ended as expected:"
 
 
 @dataclass(frozen=True)
@@ -93,7 +89,7 @@ def page(
 
 
 def _groups(results: Results) -> list[Group]:
-    parts = ((results.trajectories, course_plots), (results.sweep, sweep_plots), (results.theory, theory_plots))
+    parts = ((results.trajectories, plots_of_runs), (results.sweep, plots_of_sweep), (results.theory, theory_plots))
     made = [make(dataset) for dataset, make in parts if dataset is not None]
     return [group for group in made if group.plots]
 
@@ -136,9 +132,12 @@ def _commands(results: Results, title: str) -> list[tuple[str, str]]:
     return [redraw, (words, f"python -m flowsim {shlex.quote(title + '.yaml')}")]
 
 
-def _files(folder: Path) -> Any:
-    """Yield the files of the data, with a link to each: into the page as far as there is room, else beside it."""
-    left = _MOST_BYTES_INLINE
+def _files(folder: Path, room: int = 800_000) -> Any:
+    """Yield the files of the data, with a link to each, beside the page or into it.
+
+    So many bytes stand in the page itself, for those who were sent the page alone.
+    """
+    left = room
     for name, about in _FILES.items():
         path = folder / name
         if path.exists():

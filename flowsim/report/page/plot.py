@@ -13,23 +13,14 @@ import numpy as np
 from matplotlib.colors import to_hex, to_rgb
 
 from ...formatting import format_number
+from ..panels import FURTHEST, INK as INK, Limits, subsample
 from ..style import FLOW
-from ..thinning import thinned
 
-Limits = tuple[float, float]
-MARKS = 10
-"""On a curve, so that it is told from others without colours."""
-INK = "ink"
-"""In place of the name of a key: the colour of text."""
 MOST_POINTS = 60_000
 """Of all curves of a kind together, so that a page stays light; the data sets have all."""
-_LEAST_POINTS_OF_CURVE, _MOST_POINTS_OF_CURVE = 60, 3000
+MOST_POINTS_OF_CURVE = 3000
 _MARKERS = {"o": "circle", "s": "square", "^": "triangle", "D": "diamond", "v": "inverted_triangle"}
 _MARKERS |= {"<": "hex", "P": "cross", ">": "star", "X": "x"}
-_FURTHEST = 1e150
-# The least luminance of a curve on a dark page.
-_LIGHT_ENOUGH = 0.62
-_WHITE = "#f2f2f2"
 
 
 @dataclass(frozen=True)
@@ -55,13 +46,13 @@ def key_of(name: str, label: str, look: Mapping[str, Any], *, stays: bool = Fals
     dash = tuple(round(2 * part) for part in style[1]) if isinstance(style, tuple) else ()
     width = 3.0 if flow else 1.0 + look.get("linewidth", 1.0)
     marker = _MARKERS.get(look.get("marker", ""), "")
-    return Key(name, label, light, _WHITE if flow else _on_dark(light), width, dash, marker, stays)
+    return Key(name, label, light, "#f2f2f2" if flow else _on_dark(light), width, dash, marker, stays)
 
 
-def _on_dark(colour: str) -> str:
-    """Return a colour, mixed with white until it stands out from a dark page."""
+def _on_dark(colour: str, luminance: float = 0.62) -> str:
+    """Return a colour, mixed with white until it stands out from a dark page, with the given luminance at least."""
     red, green, blue = to_rgb(colour)
-    mixed = max(0.0, _LIGHT_ENOUGH - (0.299 * red + 0.587 * green + 0.114 * blue))
+    mixed = max(0.0, luminance - (0.299 * red + 0.587 * green + 0.114 * blue))
     return to_hex((red + mixed * (1 - red), green + mixed * (1 - green), blue + mixed * (1 - blue)))
 
 
@@ -83,19 +74,20 @@ class Curve:
     told: bool = True
 
 
-def points_of_each(curves: int) -> int:
+def points_of_each(curves: int, least: int = 60) -> int:
     """Return how many points each of so many curves may have: of a longer one every so many are shown."""
-    return min(max(MOST_POINTS // max(curves, 1), _LEAST_POINTS_OF_CURVE), _MOST_POINTS_OF_CURVE)
+    return min(max(MOST_POINTS // max(curves, 1), least), MOST_POINTS_OF_CURVE)
 
 
 def curve_of(
     key: Key,
     columns: Mapping[str, Any],
     *,
-    most: int = _MOST_POINTS_OF_CURVE,
+    most: int = MOST_POINTS_OF_CURVE,
     marks: Sequence[int] | None = None,
     alpha: float = 1.0,
     dash: tuple[int, ...] | None = None,
+    most_marks: int = 10,
 ) -> Curve | None:
     """Return a curve through `most` of the points that are known; `None` where there are none.
 
@@ -105,9 +97,9 @@ def curve_of(
     known = np.flatnonzero(np.isfinite(np.asarray(columns["y"], float)))
     if len(known) == 0:
         return None
-    kept = np.array(thinned(known.tolist(), most), int)
+    kept = np.array(subsample(known.tolist(), most), int)
     wanted = range(len(kept)) if marks is None else np.searchsorted(kept, np.intersect1d(known, marks))
-    places = thinned(np.unique(np.minimum(wanted, len(kept) - 1)).tolist(), MARKS) if key.marker else []
+    places = subsample(np.unique(np.minimum(wanted, len(kept) - 1)).tolist(), most_marks) if key.marker else []
     parts = {name: np.asarray(column)[kept] for name, column in columns.items()}
     return Curve(key.name, parts, marks=places if len(kept) > 1 else [0], alpha=alpha, dash=dash)
 
@@ -178,7 +170,7 @@ class Time:
 class Group:
     """Plots of the same curves, which are switched on and off together.
 
-    `time` is what a slider goes through, and `courses` has the columns of each key, "time" and one named after each
+    `time` is what a slider goes through, and `series` has the columns of each key, "time" and one named after each
     plot, that are read there.
     """
 
@@ -188,7 +180,7 @@ class Group:
     plots: tuple[Plot, ...]
     keys: tuple[Key, ...]
     time: Time | None = None
-    courses: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    series: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
 
 def span(values: np.ndarray, *, margin: float = 0.05, most: float = 1e24) -> tuple[Limits, Limits | None]:
@@ -196,7 +188,7 @@ def span(values: np.ndarray, *, margin: float = 0.05, most: float = 1e24) -> tup
 
     The first begins at zero where the values come near to it. Below the largest over `most` is rounding.
     """
-    values = within_reach(values[np.isfinite(values)])
+    values = np.clip(values[np.isfinite(values)], -FURTHEST, FURTHEST)
     if len(values) == 0:
         return (0.0, 1.0), None
     low, high = float(values.min()), float(values.max())
@@ -208,11 +200,6 @@ def span(values: np.ndarray, *, margin: float = 0.05, most: float = 1e24) -> tup
     bottom = max(float(positive.min()), high / most)
     wider = max(1.3, (high / bottom) ** margin)
     return (low - room, high + room), (bottom / wider, high * wider)
-
-
-def within_reach(values: np.ndarray) -> np.ndarray:
-    """Return values that can be the ends of an axis: its length has to be a number, too."""
-    return np.clip(values, -_FURTHEST, _FURTHEST)
 
 
 def plain(value: Any) -> Any:

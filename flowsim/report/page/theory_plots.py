@@ -8,12 +8,10 @@ import xarray
 
 from ...results import CheckedFlow, theory_from_dataset
 from ...theory import Statement
+from ..panels import subsample
 from ..theory_figures import first_at_each_depth, ratios, series
-from ..thinning import thinned
 from .plot import Curve, Group, Key, Level, Plot, curve_of, key_of, span
 
-_MOST_DEPTHS = 8
-_ROOM = 1.5
 _ABOUT = (
     "Both sides of every statement along the flow, the smaller one as a line, the larger one dashed: the statement "
     "holds where the line stays below. Time counts from the escape from the initial plateau."
@@ -22,10 +20,10 @@ _RATIO = "Sharpness of the limit over the lower bound of Theorem 2, against the 
 _SIDES = {"smaller": (), "larger": (6, 4)}
 
 
-def theory_plots(dataset: xarray.Dataset) -> Group:
+def theory_plots(dataset: xarray.Dataset, *, most_depths: int = 8) -> Group:
     """Return the plots of the statements that were checked."""
     flows = theory_from_dataset(dataset).flows
-    depths = thinned(first_at_each_depth(flows), _MOST_DEPTHS)
+    depths = subsample(first_at_each_depth(flows), most_depths)
     keys = [_key(index, checked, len(depths)) for index, checked in enumerate(depths)]
     names = list(dict.fromkeys(name for checked in depths for name in series(checked)))
     plots = [_sides_plot(number, name, depths, keys) for number, name in enumerate(names)]
@@ -88,7 +86,7 @@ def _conditioning(flows: Sequence[CheckedFlow], depths: Sequence[CheckedFlow], k
         log=log,
         logarithmic=log is not None,
         told=(("Λ/λ", "x"), ("S / bound", "y")),
-        x=(float(conditions.min()) / _ROOM, float(conditions.max()) * _ROOM),
+        x=(float(conditions.min()) / 1.5, float(conditions.max()) * 1.5),
         x_log=True,
         levels=(Level(1.0, dotted=True),),
     )

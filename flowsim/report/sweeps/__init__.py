@@ -1,4 +1,3 @@
-"""Tables and figures of any sweep."""
+"""Tables of any sweep, and which of its runs a number is about."""
 
-from .figures import draw_quantity as draw_quantity, sweep_figures as sweep_figures
 from .table import sweep_summary as sweep_summary, sweep_table as sweep_table, sweep_tables as sweep_tables

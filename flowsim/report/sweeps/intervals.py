@@ -9,7 +9,6 @@ from jaxtyping import Float, Int
 
 from .runs import REPETITION
 
-_LEVEL = 0.95
 _NOTHING = (np.nan, np.nan, np.nan)
 
 
@@ -37,12 +36,12 @@ def share_interval(events: Int[np.ndarray, " points"], trials: Int[np.ndarray, "
     return _row_by_row([_share_interval(int(k), int(n)) for k, n in zip(events, trials, strict=True)])
 
 
-def _share_interval(events: int, trials: int) -> tuple[float, float, float]:
+def _share_interval(events: int, trials: int, level: float = 0.95) -> tuple[float, float, float]:
     if trials == 0:
         return _NOTHING
     from scipy.stats import binomtest  # takes a moment to import, and only sweeps need it
 
-    found = binomtest(events, trials).proportion_ci(_LEVEL, method="wilson")
+    found = binomtest(events, trials).proportion_ci(level, method="wilson")
     return events / trials, float(found.low), float(found.high)
 
 

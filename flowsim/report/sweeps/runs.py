@@ -108,6 +108,12 @@ def knows(dataset: xarray.Dataset, quantity: str) -> bool:
     return f"initial_{quantity}" in dataset and bool(np.isfinite(dataset[f"initial_{quantity}"]).any())
 
 
+def critical_rates(dataset: xarray.Dataset) -> xarray.DataArray:
+    """Return the geometric middle of the brackets of the critical learning rate, repetitions last."""
+    product = dataset["critical_learning_rate_lower"] * dataset["critical_learning_rate_upper"]
+    return (product**0.5).transpose(..., REPETITION)
+
+
 def progress_measure(dataset: xarray.Dataset) -> str:
     """Return what tells how far runs have come: the squared distance, else the excess risk, else the risk.
 

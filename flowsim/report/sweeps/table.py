@@ -12,10 +12,9 @@ from rich.table import Table
 from ...formatting import finite_or_none, format_number
 from ...formatting.terminal import empty_table
 from ...results.runs import Run
+from ..panels import subsample
 from ..probed import plain, probe_names, table_of_ends
-from ..thinning import thinned
 from . import runs
-from .critical import critical_rates
 from .intervals import median, quartiles
 
 _MOST_ROWS = 24
@@ -156,7 +155,7 @@ def _chosen(every: list[dict[str, Any]], count: int) -> list[dict[str, Any]]:
     """Return the rows to print, each with `last`: whether it is the last of its combination of the grid."""
     combinations = [every[start : start + count] for start in range(0, len(every), count)]
     most = max(min(len(combinations), _LEAST_CELLS), _MOST_ROWS // count)
-    chosen = [thinned(group, _MOST_ROWS // min(most, len(combinations))) for group in thinned(combinations, most)]
+    chosen = [subsample(group, _MOST_ROWS // min(most, len(combinations))) for group in subsample(combinations, most)]
     return [{**row, "last": row is group[-1]} for group in chosen for row in group]
 
 
@@ -189,7 +188,7 @@ def _about_rows(shown: int, every: int) -> list[str]:
 def _remarks(dataset: xarray.Dataset, shown: int, every: int) -> list[str]:
     remarks = _about_rows(shown, every)
     if "critical_learning_rate_lower" in dataset:
-        ratios = critical_rates(dataset) * dataset["sharpness_lower_bound"] / 2
+        ratios = runs.critical_rates(dataset) * dataset["sharpness_lower_bound"] / 2
         known = ratios.values[~np.isnan(ratios.values)]
         low, middle, high = (format_number(value, 3) for value in _quantiles(known))
         remarks.append(f"Critical learning rate over 1/(La‖w*‖²): median {middle}, from {low} to {high}")
@@ -214,7 +213,7 @@ def sweep_summary(dataset: xarray.Dataset) -> dict[str, Any]:
 
 
 def _critical(values: dict[str, Any], part: xarray.Dataset) -> dict[str, Any]:
-    found = critical_rates(part)
+    found = runs.critical_rates(part)
     predicted = 2 / part["sharpness_lower_bound"].item()
     return {
         **values,

@@ -1,0 +1,287 @@
+"""The panels of a sweep: where its runs ended, against the first dimension of its grid."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import xarray
+
+from ...results.runs import GRADIENT_DESCENT, Run
+from ...results.schema import MEASURES
+from ..style import BOUND, INITIAL, POINTS, run_look
+from ..sweeps import runs
+from ..sweeps.intervals import Interval, quartiles, share_interval
+from .panel import FURTHEST, INK, Axis, Curve, Guide, Key, Limits, Panel, subsample
+from .quantities import label_of
+
+DIVERGED, CRITICAL = "diverged", "critical"
+MEDIANS = "medians of runs that did not diverge, of GF at its limits or where it was to stop; bands: quartiles"
+SHARES = "shares of all runs; whiskers: 95 % intervals (Wilson)"
+HEADINGS = {
+    "sharpness": "Sharpness at the end",
+    "squared_distance": "Squared distance at the end",
+    "excess_risk": "Excess risk at the end",
+    "risk": "Risk at the end",
+    DIVERGED: "Share of runs that diverged",
+    CRITICAL: "Critical learning rate",
+}
+AXIS_NAMES = {
+    "scale": "scale of the initialization",
+    "depth": r"depth $L$",
+    "condition": r"condition number $\Lambda/\lambda$",
+    "samples": r"samples $n$",
+    "features": r"features $d$",
+}
+SHARE_AXIS = Axis("probability of divergence", HEADINGS[DIVERGED], (-0.03, 1.03))
+"""The axis of the shares of runs that diverged."""
+
+
+@dataclass(frozen=True)
+class Facet:
+    """A combination of the values of all dimensions but the first, and what the data set has there."""
+
+    values: dict[str, Any]
+    part: xarray.Dataset
+
+    @property
+    def title(self) -> str:
+        """The combination in words."""
+        shown = {name: f"{at:g}" if isinstance(at, int | float) else at for name, at in self.values.items()}
+        return ", ".join(f"{name.replace('_', ' ')} = {at}" for name, at in shown.items())
+
+
+@dataclass(frozen=True)
+class SweepPanels:
+    """What describes the panels of a sweep: its facets, which share their axes, and the runs that are shown.
+
+    `points` tells whether each repetition is a point of its own, besides medians and quartiles.
+    """
+
+    facets: tuple[Facet, ...]
+    runs: tuple[Run, ...]
+    points: bool = False
+
+    @classmethod
+    def of(cls, dataset: xarray.Dataset, *, facets: int, others: int, points: int = 0) -> "SweepPanels":
+        """Return the description of a sweep, with at most so many facets, runs beside the flow, and single points."""
+        if not runs.grid(dataset):
+            dataset = dataset.expand_dims(point=["the only one"])
+        cells = subsample(list(runs.cells(dataset, runs.grid(dataset)[1:])), facets)
+        shown = (*runs.flows(dataset), *subsample(runs.others(dataset), others))
+        count = len(shown) * sum(part["initial_risk"].size for _, part in cells)
+        return cls(tuple(Facet(*cell) for cell in cells), shown, count <= points)
+
+    @property
+    def keys(self) -> tuple[Key, ...]:
+        """The keys of the initialization and of the runs, and of the critical learning rates if they were searched."""
+        critical = "critical_learning_rate_lower" in self.facets[0].part
+        return (_START, *(_key(index, run) for index, run in enumerate(self.runs)), *([_CRITICAL] * critical))
+
+    def panels(self, quantity: str) -> list[Panel]:
+        """Return the panels of a quantity at the ends of the runs, one for each facet.
+
+        It may be `DIVERGED`, the share of the runs that did, or `CRITICAL`, the critical learning rates.
+        """
+        drawn = [tuple(self._curves(facet.part, quantity)) for facet in self.facets]
+        guides = [tuple(self._guides(facet.part, quantity)) for facet in self.facets]
+        y = self._axis(quantity, [one for curves in drawn for one in curves], [one for some in guides for one in some])
+        return [
+            self._panel(number, facet, quantity, y, curves, levels)
+            for number, (facet, curves, levels) in enumerate(zip(self.facets, drawn, guides, strict=True))
+        ]
+
+    def _panel(
+        self, number: int, facet: Facet, quantity: str, y: Axis, curves: tuple[Curve, ...], guides: tuple[Guide, ...]
+    ) -> Panel:
+        x = axis_along(facet.part)
+        heading = HEADINGS.get(quantity, quantity.replace("_", " ").capitalize() + " at the end")
+        place = f", {facet.title}" if facet.title else ""
+        said = heading
+        if quantity == CRITICAL:
+            said = "The largest learning rate that reaches the minimum, dotted 1/(La‖w*‖^(2−2/L)),"
+        estimate, spread = ("share", "95 % interval") if quantity == DIVERGED else ("median", "quartiles")
+        return Panel(
+            f"sweep-{quantity}-{number}",
+            heading + place,
+            f"{said} against {x.words}{place}",
+            x,
+            y,
+            curves,
+            guides,
+            title=facet.title,
+            told=((x.words, "place"), (estimate, "y"), (f"{spread}, from", "low"), ("to", "high")),
+            statistic=SHARES if quantity == DIVERGED else MEDIANS,
+        )
+
+    def _axis(self, quantity: str, curves: Sequence[Curve], guides: Sequence[Guide], most_span: float = 1e6) -> Axis:
+        """Return the vertical axis, which holds all facets.
+
+        Networks that were thrown back to zero have next to no sharpness, and would squeeze all others: the largest
+        over `most_span` is the least that is shown of it. An axis of a probe is logarithmic unless the probe says
+        otherwise, or not all is positive.
+        """
+        words = HEADINGS.get(quantity, quantity.replace("_", " "))
+        if quantity == DIVERGED:
+            return SHARE_AXIS
+        parts = [column for curve in curves for column in (curve.y, curve.low, curve.high) if column is not None]
+        values = np.concatenate([*parts, [guide.value for guide in guides]])
+        linear, log = data_limits(values) or (0.0, 1.0), data_limits(values, logarithmic=True)
+        if quantity == CRITICAL:
+            return Axis(r"critical learning rate $\eta$", words, linear, log, logarithmic=log is not None)
+        if quantity == "sharpness" and log is not None:
+            log = (max(log[0], log[1] / most_span), log[1])
+        ends = [facet.part[runs.name_at_end(facet.part, quantity)] for facet in self.facets]
+        positive = quantity in MEASURES or not any(bool((found <= 0).any()) for found in ends)
+        attributes = ends[0].attrs
+        logarithmic = log is not None and bool(attributes.get("logarithmic", 1)) and positive
+        return Axis(label_of(quantity, attributes), words, linear, log, logarithmic=logarithmic)
+
+    def _curves(self, part: xarray.Dataset, quantity: str) -> Iterator[Curve]:
+        if quantity == CRITICAL:
+            yield from critical_curves(part)
+            return
+        if quantity == DIVERGED:
+            for index, run in enumerate(self.runs):
+                if not run.is_flow:
+                    yield share_curve(part, run, _key(index, run))
+            return
+        if self.points:
+            for index, run in enumerate(self.runs):
+                yield from _points(part, _key(index, run), runs.final(part, run, quantity))
+        if runs.knows(part, quantity):
+            yield initial_curve(part, quantity)
+        for index, run in enumerate(self.runs):
+            yield final_curve(part, run, quantity, _key(index, run))
+        if quantity == "sharpness" and "sharpness_lower_bound" in part:
+            x, bound = positions(part), part["sharpness_lower_bound"].values
+            bound = np.broadcast_to(bound, x.shape)
+            if np.isfinite(bound).any() and not _is_constant(bound):
+                yield Curve(Key(INK, "", "", BOUND), x, bound, named=False)
+
+    def _guides(self, part: xarray.Dataset, quantity: str) -> Iterator[Guide]:
+        """Yield the edges of stability, and the bound where it is the same everywhere.
+
+        That of a rate so small that a logarithmic axis would have no room above it is left out.
+        """
+        if quantity != "sharpness":
+            return
+        for index, run in enumerate(self.runs):
+            if run.threshold < FURTHEST:
+                yield Guide(float(run.threshold), _key(index, run))
+        if "sharpness_lower_bound" in part:
+            bound = np.ravel(part["sharpness_lower_bound"].values)
+            if np.isfinite(bound).any() and _is_constant(bound):
+                yield Guide(float(bound[0]))
+
+
+_START = Key("sweep-start", "initialization", "initialization", INITIAL)
+_CRITICAL = Key("sweep-critical", "critical learning rate", "critical learning rate", run_look(Run(GRADIENT_DESCENT)))
+
+
+def _key(index: int, run: Run) -> Key:
+    return Key(f"sweep-{index}", run.name, run.label, run_look(run))
+
+
+def _is_constant(bound: np.ndarray) -> bool:
+    return bool(np.allclose(bound, bound[0], rtol=1e-9))
+
+
+def initial_curve(part: xarray.Dataset, quantity: str) -> Curve:
+    """Return median and quartiles of `quantity` at initialization."""
+    return _interval_curve(part, _START, quartiles(_by_repetition(part[f"initial_{quantity}"])))
+
+
+def final_curve(part: xarray.Dataset, run: Run, quantity: str, key: Key) -> Curve:
+    """Return median and quartiles of `quantity` at the end of a run, over those that did not diverge.
+
+    `part` has one dimension besides those of repetitions and learning rates. Descents that all diverged, and flows
+    that all missed their limit, leave a gap.
+    """
+    return _interval_curve(part, key, quartiles(_by_repetition(runs.final(part, run, quantity))))
+
+
+def share_curve(part: xarray.Dataset, run: Run, key: Key) -> Curve:
+    """Return the share of a run that diverged, with its 95 % interval."""
+    counted = (runs.diverged(part, run), runs.asked(part, run))
+    return _interval_curve(part, key, share_interval(*(which.sum(runs.REPETITION).values for which in counted)))
+
+
+def critical_curves(part: xarray.Dataset) -> Iterator[Curve]:
+    """Yield the middles of all brackets, their medians and quartiles, and 2 over the bound of Theorem 2."""
+    found = runs.critical_rates(part)
+    yield from _points(part, replace(_CRITICAL, look=POINTS), found)
+    yield _interval_curve(part, _CRITICAL, quartiles(found.values))
+    x = positions(part)
+    allowed = np.broadcast_to(2 / part["sharpness_lower_bound"].values, x.shape)
+    yield Curve(Key(INK, "", r"$1/(La \Vert w^\star \Vert^{2-2/L})$", BOUND), x, allowed)
+
+
+def _interval_curve(part: xarray.Dataset, key: Key, found: Interval) -> Curve:
+    return Curve(key, positions(part), found.estimate, found.low, found.high)
+
+
+def _by_repetition(values: xarray.DataArray) -> np.ndarray:
+    return values.transpose(..., runs.REPETITION).values
+
+
+def _points(part: xarray.Dataset, key: Key, found: xarray.DataArray) -> Iterator[Curve]:
+    """Yield a point for each repetition, where there are several."""
+    values = _by_repetition(found)
+    if values.shape[-1] > 1:
+        known = np.isfinite(values)
+        x = np.broadcast_to(positions(part)[:, None], values.shape)[known]
+        yield Curve(key, x, values[known], alpha=0.25, line=False, named=False)
+
+
+def axis_along(part: xarray.Dataset) -> Axis:
+    """Return the horizontal axis; the scale is logarithmic where values are spaced so."""
+    name, x = runs.grid(part)[0], positions(part)
+    words = name.replace("_", " ")
+    values = part[name].values
+    named = None if values.dtype.kind in "iuf" else tuple(str(value) for value in values)
+    logarithmic = spaced_logarithmically(x)
+    log = data_limits(x, logarithmic=True) if logarithmic else None
+    return Axis(
+        AXIS_NAMES.get(name, words),
+        words,
+        data_limits(x) or (0.0, 1.0),
+        log,
+        logarithmic,
+        ticks=named,
+        places=tuple(str(value) for value in values.tolist()),
+        at=tuple(x.tolist()),
+    )
+
+
+def positions(part: xarray.Dataset) -> np.ndarray:
+    """Return where the points stand: at the values of the dimension, or evenly where those are no numbers."""
+    values = part[runs.grid(part)[0]].values
+    return values.astype(float) if values.dtype.kind in "iuf" else np.arange(len(values), dtype=float)
+
+
+def spaced_logarithmically(x: np.ndarray) -> bool:
+    """Tell whether the ratios of neighbouring points are more alike than their distances."""
+    if len(x) < 3 or not np.all(x > 0):
+        return False
+    steps, ratios = np.diff(x), np.diff(np.log(x))
+    return float(np.ptp(ratios) / np.abs(ratios).mean()) < float(np.ptp(steps) / np.abs(steps).mean())
+
+
+def data_limits(values: np.ndarray, *, logarithmic: bool = False, margin: float = 0.05) -> Limits | None:
+    """Return limits that hold all values with a margin on a linear or logarithmic axis, as Matplotlib has them.
+
+    They are `None` where there is nothing to show.
+    """
+    values = np.clip(values[np.isfinite(values)], -FURTHEST, FURTHEST)
+    values = np.log10(values[values > 0]) if logarithmic else values
+    if len(values) == 0:
+        return None
+    low, high = float(values.min()), float(values.max())
+    if low == high and logarithmic:
+        low, high = float(np.ceil(low) - 1), float(np.floor(high) + 1)
+    elif low == high:
+        room = 0.05 * abs(low) or 0.05
+        low, high = low - room, high + room
+    room = margin * (high - low)
+    return (10.0 ** (low - room), 10.0 ** (high + room)) if logarithmic else (low - room, high + room)

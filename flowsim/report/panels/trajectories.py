@@ -1,0 +1,200 @@
+"""The panels of runs against time: every quantity that was recorded, of all runs beside the flow."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import xarray
+
+from ...comparison.flow_limits import LIMIT
+from ...comparison.models import SHARPNESS as CENTRE_SHARPNESS
+from ...dynamics import Outcome
+from ...results.recorded import Recorded, RecordedRun, recorded
+from ...results.schema import MEASURES
+from ..style import CROSSING, LIMITS, run_look
+from .oscillation import envelope_of, oscillates
+from .panel import Axis, Curve, Guide, Key, Limits, Panel, subsample
+from .quantities import quantity_names
+from .view import Series, TimeView, linear_limits, log_limits, sharpness_limits, time_view
+
+
+@dataclass(frozen=True)
+class TrajectoryPanels:
+    """What describes the panels of a data set of trajectories: its runs in their order, and the part of time in view.
+
+    On a curve stand `marks` markers, so that it is told from others without colours. Of an array of numbers `lines`
+    are drawn, the first in full colour and the last at the strength `faintest`. In the legend of a figure are as many
+    runs beside the flow as `names` says, and in its margin as many edges as `margin_names`.
+    """
+
+    dataset: xarray.Dataset
+    shown: Recorded
+    view: TimeView
+    keys: tuple[Key, ...]
+    marks: int = 10
+    lines: int = 8
+    faintest: float = 0.35
+    names: int = 9
+    margin_names: int = 6
+
+    @classmethod
+    def of(cls, dataset: xarray.Dataset) -> "TrajectoryPanels":
+        """Return the description of a data set of trajectories."""
+        shown = recorded(dataset)
+        keys = tuple(_key(f"run-{index}", run) for index, run in enumerate(shown.ordered))
+        return cls(dataset, shown, time_view(shown), keys)
+
+    @property
+    def time(self) -> Axis:
+        """The axis of time, which all panels share."""
+        end, steps = self.view.end, bool(self.shown.others) and self.shown.plain
+        times = np.concatenate([run.along("time") for run in self.shown.runs])
+        first = float(times[(times > 0) & (times < end)].min(initial=end))
+        return Axis(
+            label=r"time $t = \eta k$" if steps else r"time $t$",
+            words="time t = ηk" if steps else "time t",
+            linear=(-0.02 * end, end),
+            log=(first if first < end else end / 1000, end),
+            logarithmic=self.view.linear_until is not None,
+            linear_until=self.view.linear_until,
+            last=float(np.max([run.along("time")[-1] for run in self.shown.runs])),
+        )
+
+    @property
+    def measure_of_progress(self) -> str:
+        """What tells how far runs came: the squared distance, else the excess risk, else the risk."""
+        measures = ("squared_distance", "excess_risk")
+        return next((name for name in measures if np.isfinite(self.shown.leading.along(name)[0])), "risk")
+
+    def is_followed(self, quantity: str) -> bool:
+        """Tell whether a run knows a quantity anywhere but at its end, or has no other record."""
+        known = [np.isfinite(columns(run, quantity, 1)[0]) for run in self.shown.runs]
+        return any(there[:-1].any() or (len(there) == 1 and there.all()) for there in known)
+
+    def panel(self, quantity: str) -> Panel:
+        """Return the panel of a quantity.
+
+        Of an oscillation the band is its range, and the curve the middle of that.
+        """
+        names = quantity_names(quantity, self.dataset, self.shown)
+        runs = self.shown.ordered
+        series = [_series(run, values) for run in runs for values in columns(run, quantity, self.lines)]
+        limits = self._flow_limits() if quantity == "sharpness" else {}
+        y = self._axis(quantity, names.label, names.words, [*series, *(drawn for _, drawn in limits.values())])
+        curves = (curve for index in range(len(runs)) for curve in self._curves(index, quantity, y.logarithmic))
+        curves = tuple(curve for curve in curves if np.isfinite(curve.y).any())
+        overlays = (*_limit_curves(limits), *(self._crossings() if quantity == "distance" else ()))
+        guides = tuple(self._guides(quantity, y.limits[1]))
+        told = (("t", "x"), (names.words, "y"))
+        return Panel(quantity, names.heading, names.description, self.time, y, curves, guides, overlays, told)
+
+    def _axis(self, quantity: str, label: str, words: str, series: Sequence[Series]) -> Axis:
+        """Return the vertical axis: logarithmic where anything is positive, of a probe where all of it is.
+
+        A probe says itself whether it is to be logarithmic; the sharpness is not.
+        """
+        log = log_limits(series, self.view)
+        declared = quantity != "sharpness" and bool(self.dataset[quantity].attrs.get("logarithmic", 1))
+        positive = quantity in (*MEASURES, "distance") or all(
+            (one.values[np.isfinite(one.values)] > 0).all() for one in series
+        )
+        linear = self._sharpness_limits(series) if quantity == "sharpness" else linear_limits(series, self.view)
+        return Axis(label, words, linear, log, logarithmic=log is not None and declared and positive)
+
+    def _sharpness_limits(self, series: Sequence[Series]) -> Limits:
+        thresholds = [run.run.threshold for run in self.shown.others]
+        leading = _series(self.shown.leading, self.shown.leading.along("sharpness").astype(float))
+        others = series[1:] if self.shown.has_flow else series
+        return sharpness_limits(leading, others, self.shown.bounds or (), thresholds, self.view)
+
+    def _curves(self, index: int, quantity: str, logarithmic: bool) -> Iterator[Curve]:
+        """Yield the curve of a quantity along a run, and of an array one for each number, the last of them faint.
+
+        What has no place on a logarithmic axis, as the distance at the start, is no part of an oscillation.
+        """
+        run, key = self.shown.ordered[index], self.keys[index]
+        others = len(self.shown.others)
+        number = index - self.shown.has_flow
+        named = number < 0 or number in subsample(range(others), self.names)
+        marks = self.view.spread(self.marks, (number + 0.5) / max(others, 1))
+        found = columns(run, quantity, self.lines)
+        for values, strength in zip(found, np.linspace(1.0, self.faintest, max(len(found), 2)), strict=False):
+            one = _series(run, values)
+            x, y, low, high = one.times, one.values, None, None
+            possible = np.where((y > 0) | (not logarithmic), y, np.nan)
+            envelope = None if run.run.is_flow else envelope_of(x, possible)
+            if envelope is not None:
+                known = np.isfinite(envelope.low)  # what is between two groups of records is their range, not a line
+                x, y, low, high = (part[known] for part in (x, envelope.middle, envelope.low, envelope.high))
+            yield Curve(key, x, y, low, high, marks, float(strength), named=named and strength == 1.0)
+
+    def _guides(self, quantity: str, top: float) -> Iterator[Guide]:
+        """Yield the edges of stability of what is their curvature, and the bounds of Theorem 2 on the sharpness."""
+        curvature = "sharpness" if quantity == CENTRE_SHARPNESS.name else quantity
+        found: dict[float, int] = {}
+        for index, run in enumerate(self.shown.ordered):
+            found.setdefault(float(run.run.threshold_of(curvature)), index)
+        edges = {level: index for level, index in found.items() if np.isfinite(level)}
+        visible = sorted(level for level in edges if level <= top) if quantity == "sharpness" else []
+        named = subsample(visible, self.margin_names)
+        for level, index in edges.items():
+            run = self.shown.ordered[index].run
+            name = r"$2/\eta,\ " if run.has_edge_of_descent else r"edge, $"
+            label = rf"{name}\eta = {run.learning_rate:.3g}$" if level in named else None
+            yield Guide(level, self.keys[index], label)
+        if quantity == "sharpness":
+            for bound, side in zip(self.shown.bounds or (), ("lower", "upper"), strict=False):
+                yield Guide(bound, label=f"Theorem 2, {side}")
+
+    def _flow_limits(self) -> dict[int, tuple[RecordedRun, Series]]:
+        """Return the sharpness of the flow's limit from points of each run, where it was asked for."""
+        runs = ((index, run, run.along(LIMIT.name)) for index, run in enumerate(self.shown.by_rate))
+        return {index: (run, _series(run, found)) for index, run, found in runs if np.isfinite(found).any()}
+
+    def _crossings(self) -> Iterator[Curve]:
+        """Yield a star on every curve where the run first reaches its edge, on its first point if it starts above."""
+        places = []
+        for run in self.shown.by_rate:
+            values, crossing = run.along("distance").astype(float), run.number("crossing_time")
+            times, values = run.along("time")[values > 0], values[values > 0]
+            if len(times) and crossing <= min(self.view.end, times[-1]):
+                time = max(crossing, times[0])
+                places.append((time, np.exp(np.interp(time, times, np.log(values)))))
+        if places:
+            label = r"$S$ reaches $2/\eta$" if self.shown.plain else "reaches its edge"
+            x, y = np.array(places, float).T
+            yield Curve(Key("crossing", "reaches its edge", label, CROSSING), x, y, line=False)
+
+
+def columns(run: RecordedRun, quantity: str, most: int) -> list[np.ndarray]:
+    """Return the numbers of a quantity along a run, of an array of numbers at most so many."""
+    values = run.along(quantity).astype(float)
+    values = values.reshape(len(values), -1)
+    return [values[:, number] for number in subsample(range(values.shape[1]), most)]
+
+
+def _series(run: RecordedRun, values: np.ndarray) -> Series:
+    """Return the series without the records at which nothing was measured, or as it is where none was."""
+    times, bounded, there = run.along("time"), run.outcome != Outcome.DIVERGED, ~np.isnan(values)
+    return Series(times[there], values[there], bounded) if there.any() else Series(times, values, bounded)
+
+
+def _key(name: str, run: RecordedRun) -> Key:
+    ended = ", diverged" if run.outcome == Outcome.DIVERGED else ""
+    look = run_look(run.run, calm=is_calm(run))
+    return Key(name, run.run.name + ended, run.run.label + ended, look, stays=run.outcome.stays)
+
+
+def is_calm(run: RecordedRun) -> bool:
+    """Tell whether the curves of a run may lie before the flow: it converged, or does not oscillate."""
+    drawn = _series(run, run.along("sharpness").astype(float))
+    return run.outcome.arrived or (drawn.bounded and not oscillates(drawn.values))
+
+
+def _limit_curves(limits: dict[int, tuple[RecordedRun, Series]]) -> Iterator[Curve]:
+    """Yield the limits of the flow: between the sharpness of each run and all guides, under one name."""
+    for number, (run, drawn) in enumerate(limits.values()):
+        look: dict[str, Any] = LIMITS | {"marker": run_look(run.run)["marker"]}
+        key = Key("limit", "limit of GF from there", "limit of GF from there", look)
+        yield Curve(key, drawn.times, drawn.values, named=number == 0)
