@@ -16,7 +16,7 @@ from rich.console import Console
 
 import flowsim
 from flowsim import cli, report
-from flowsim.cli import together
+from flowsim.cli.report import conclude
 from flowsim.data import gaussian_teacher
 from flowsim.report.page import Entry, index_page, page
 from flowsim.report.page.plot import curve_of, key_of, plain, span
@@ -191,24 +191,24 @@ def documents(folder, names):
 
 
 def test_several_results_share_an_index_and_the_worst_exit_code(tmp_path):
-    assert together.conclude(documents(tmp_path, ["alone"]), Console()) == 1
+    assert conclude(documents(tmp_path, ["alone"]), Console()) == 1
     assert list(tmp_path.iterdir()) == []
-    assert together.conclude(documents(tmp_path, ["a", "b c"]), Console()) == 1
-    index = (tmp_path / together.INDEX).read_text(encoding="utf-8")
+    assert conclude(documents(tmp_path, ["a", "b c"]), Console()) == 1
+    index = (tmp_path / "index.html").read_text(encoding="utf-8")
     assert {"a/report.html", "b%20c/report.html", "a/figures/sharpness.png"} <= set(Read(index).links)
     assert "2 scenarios, of which 1 did not end as expected" in index
-    assert together.conclude(documents(tmp_path, ["a", "b c"])[:1] * 2, Console()) == 0
+    assert conclude(documents(tmp_path, ["a", "b c"])[:1] * 2, Console()) == 0
 
 
 def test_results_in_several_folders_have_no_index(tmp_path):
-    together.conclude(documents(tmp_path / "here", "a") + documents(tmp_path / "there", "b"), Console())
+    conclude(documents(tmp_path / "here", "a") + documents(tmp_path / "there", "b"), Console())
     assert list(tmp_path.iterdir()) == []
 
 
 def test_an_index_of_someone_else_is_left_alone(tmp_path, capsys):
-    (tmp_path / together.INDEX).write_text("mine")
-    together.conclude(documents(tmp_path, "ab"), Console())
-    assert (tmp_path / together.INDEX).read_text() == "mine"
+    (tmp_path / "index.html").write_text("mine")
+    conclude(documents(tmp_path, "ab"), Console())
+    assert (tmp_path / "index.html").read_text() == "mine"
     assert "it is not of flowsim" in capsys.readouterr().out
 
 

@@ -1,8 +1,17 @@
+from functools import partial
+
 import numpy as np
 import pytest
 import scipy.stats
 
-from flowsim.theory import LargeProducts, LargeProductsSample, Verdict, binomial_interval, sample_large_products
+from flowsim.theory import (
+    LargeProducts,
+    LargeProductsSample,
+    Verdict,
+    binomial_interval,
+    large_products,
+    sample_large_products,
+)
 from flowsim.theory.large_products import adversarial_displacement, extreme_singular_values
 
 CASE = LargeProducts(deviation=1.0, scale=0.5, width=4, depth=6)
@@ -87,7 +96,7 @@ def test_impossible_counts_are_refused(successes, trials):
 
 def test_the_same_generator_gives_the_same_sample_however_it_is_cut(monkeypatch):
     whole = sample_large_products(CASE, 40, rng=np.random.default_rng(5))
-    monkeypatch.setattr("flowsim.theory.large_products._NUMBERS_PER_BATCH", 7 * 6 * 16)
+    monkeypatch.setattr(large_products, "_batches", partial(large_products._batches, numbers=7 * 6 * 16))
     assert sample_large_products(CASE, 40, rng=np.random.default_rng(5)) == whole
 
 

@@ -32,10 +32,12 @@ def register_view(kind: type, make: Callable[[Any], Any]) -> None:
 
 
 def view_of(result: Any) -> Any:
-    """Return the view of a result."""
-    while type(result) not in _views and _load:
+    """Return the view of a result, by its class or the nearest of those that it derives from."""
+    known = [kind for kind in type(result).__mro__ if kind in _views]
+    while not known and _load:
         _load.pop()()
-    return _views[type(result)](result)
+        known = [kind for kind in type(result).__mro__ if kind in _views]
+    return _views[known[0]](result)
 
 
 class Shown:
