@@ -115,7 +115,7 @@ def flat_stacks(stacks: Stacks) -> np.ndarray:
     return np.concatenate([np.ravel(stack) for stack in stacks])
 
 
-def arrived(course: Course, stacks: Stacks) -> jax.Array:
+def converged(course: Course, stacks: Stacks) -> jax.Array:
     """Tell whether the stopping rule holds."""
     bound = course.stopping.gradient_norm
     if bound is None:

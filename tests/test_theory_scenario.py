@@ -107,7 +107,7 @@ def test_without_a_theory_section_nothing_is_checked(tmp_path, capsys):
 def test_single_precision_is_checked_with_what_it_resolves(tmp_path):
     text = SMALL.replace("1.0e-3, zero_layer: 1", "0.5") + "precision: float32\ntheory: {}\n"
     (flow,) = checked(text, tmp_path).flows
-    assert flow.outcome.arrived
+    assert flow.outcome.converged
     assert not [statement.name for statement in flow.statements if statement.verdict is Verdict.FAILS]
 
 

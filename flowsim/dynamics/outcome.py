@@ -12,7 +12,7 @@ UNDECIDED = -1
 class Outcome(enum.IntEnum):
     """How a run ended: an integer, equal to the `code` of a trajectory, and its name; `meaning` says it in a sentence.
 
-    `arrived` is the limit, `as_asked` what else a run was told to stop at, and all others say what came in between;
+    `converged` is the limit, `as_asked` what else a run was told to stop at, and all others say what came in between;
     `settled` are those at which it stands still.
     """
 
@@ -40,7 +40,7 @@ class Outcome(enum.IntEnum):
         return _MEANINGS[self]
 
     @property
-    def arrived(self) -> bool:
+    def converged(self) -> bool:
         """Whether the run reached its limit."""
         return self is Outcome.CONVERGED
 
@@ -54,12 +54,12 @@ class Outcome(enum.IntEnum):
 
     @property
     def settled(self) -> bool:
-        """Whether the run stands still: it arrived, or rounding holds it.
+        """Whether the run is at rest: it converged, or rounding holds it.
 
-        Descent with a step too large to arrive may come to rest on a cycle or at a point where no weight changes; its
+        Descent with a step too large to converge may come to rest on a cycle or at a point where no weight changes; its
         end counts as one to be shown, although it is not the limit that was looked for.
         """
-        return self.arrived or self is Outcome.FIXED_POINT
+        return self.converged or self is Outcome.FIXED_POINT
 
     @property
     def stays(self) -> bool:

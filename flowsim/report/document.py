@@ -44,7 +44,7 @@ from .warnings import warnings_of_claims, warnings_of_runs, warnings_of_sweep, w
 class Document:
     """What is made of stored results: tables for the terminal, the summary, figures by name.
 
-    `warnings` are sentences about what did not arrive where it should, or does not hold; `complete` tells whether all
+    `warnings` are sentences about what did not converge, or does not hold; `complete` tells whether all
     that counts did: the flows at their limits, the statements at no failure, and every cell of a sweep at an end.
     `panels` names the figures that the page shows as they are, with words for those who cannot see them.
     """
@@ -185,7 +185,7 @@ def _of_trajectories(results: Results, title: str) -> _Part:
     if found is None:
         return _Part()
     shown = recorded(found)
-    done = not shown.has_flow or shown.flow.outcome.arrived or shown.flow.outcome.as_asked
+    done = not shown.has_flow or shown.flow.outcome.converged or shown.flow.outcome.as_asked
     complete = done and not any_fails(found)
     made = (tables(found, title), trajectories_summary(found), partial(trajectories_figures, found))
     return _Part(*made, warnings=tuple(warnings_of_runs(found)), complete=complete)

@@ -131,7 +131,7 @@ def _remarks(shown: Recorded) -> list[str]:
     remarks.extend(risk_remarks(shown))
     remarks.extend(_edge_remarks(shown))
     remarks.extend(_distance_remarks(shown))
-    if shown.has_flow and not flow.outcome.arrived:
+    if shown.has_flow and not flow.outcome.converged:
         words = "The flow ended as asked" if flow.outcome.as_asked else "The flow did not converge"
         remarks.append(f"{words}: {flow.outcome.meaning}")
     return remarks

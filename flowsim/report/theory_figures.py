@@ -93,7 +93,7 @@ def ratios(flows: Sequence[CheckedFlow]) -> list[tuple[int, float, float]]:
     found = []
     for checked in flows:
         for statement in checked.statements:
-            if statement.name == "Theorem 1" and checked.outcome.arrived and statement.smaller is not None:
+            if statement.name == "Theorem 1" and checked.outcome.converged and statement.smaller is not None:
                 smaller, larger = statement.sides
                 if smaller and larger and np.isfinite(checked.condition):
                     found.append((checked.depth, checked.condition, larger / smaller))

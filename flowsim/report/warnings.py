@@ -18,7 +18,7 @@ from .table import risk_remarks
 def warnings_of_runs(dataset: xarray.Dataset) -> Iterator[str]:
     """Yield how each run ended that came neither to its limit nor to what was asked, and what fails at the edge."""
     for run in recorded(dataset).runs:
-        if not (run.outcome.arrived or run.outcome.as_asked):
+        if not (run.outcome.converged or run.outcome.as_asked):
             yield _ended(run)
     yield from risk_remarks(recorded(dataset))
     for about in edge_statements(dataset):

@@ -124,7 +124,7 @@ def _convergence(scenario: Scenario, checked: list[CheckedFlow]) -> dict[int, St
         return {}
     converged: dict[int, list[bool]] = {}
     for one in checked:
-        converged.setdefault(one.depth, []).append(one.outcome.arrived)
+        converged.setdefault(one.depth, []).append(one.outcome.converged)
     return {depth: convergence_statement(found) for depth, found in converged.items() if len(found) > 1}
 
 

@@ -94,7 +94,7 @@ def _flow_until(flow: RecordedRun, quantity: str, rate: float, last: float) -> t
     steps, values = flow.along("time") / rate, flow.along(quantity)
     shown = steps <= last * (1 + 1e-9)
     steps, values = steps[shown], values[shown]
-    if quantity == "sharpness" and flow.outcome.arrived and steps[-1] < last:
+    if quantity == "sharpness" and flow.outcome.converged and steps[-1] < last:
         steps, values = np.append(steps, last), np.append(values, values[-1])
     return steps, values
 

@@ -189,7 +189,7 @@ def _key(name: str, run: RecordedRun) -> Key:
 def is_calm(run: RecordedRun) -> bool:
     """Tell whether the curves of a run may lie before the flow: it converged, or does not oscillate."""
     drawn = _series(run, run.along("sharpness").astype(float))
-    return run.outcome.arrived or (drawn.bounded and not oscillates(drawn.values))
+    return run.outcome.converged or (drawn.bounded and not oscillates(drawn.values))
 
 
 def _limit_curves(limits: dict[int, tuple[RecordedRun, Series]]) -> Iterator[Curve]:

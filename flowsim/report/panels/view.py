@@ -43,9 +43,9 @@ def _last_time(shown: Recorded, *, beyond: float = 1.5, furthest: float = 3.0) -
     longest, limit = max(run.end_time for run in shown.runs), shown.leading.end_time
     if longest == 0:
         return 1.0
-    if not shown.leading.outcome.arrived or limit == 0:
+    if not shown.leading.outcome.converged or limit == 0:
         return 1.02 * longest
-    converged = 1.05 * max(run.end_time for run in shown.runs if run.outcome.arrived)
+    converged = 1.05 * max(run.end_time for run in shown.runs if run.outcome.converged)
     return min(max(beyond * limit, converged), furthest * limit, 1.02 * longest)
 
 
