@@ -48,7 +48,7 @@ def _is_figure(kind: Any) -> bool:
 
 
 FIGURES: Registry[type[Figure]] = Registry(
-    "a figure", accepts=_is_figure, expected="a subclass of flowsim.experiments.Figure with a name and draw"
+    "a figure", accepts=_is_figure, expected="a subclass of flowsim.results.Figure with a name and draw"
 )
 
 
@@ -71,7 +71,7 @@ def _unusable(name: str, ability: str, error: Exception) -> PydanticCustomError:
     reason = f"{type(error).__name__}: {error}".splitlines()[0]
     return refusal(
         found=f"{name!r}, which cannot {ability} ({reason})",
-        expected="a subclass of flowsim.experiments.Figure that is made without arguments",
+        expected="a subclass of flowsim.results.Figure that is made without arguments",
         write="figure: null, or mend it",
         at=(),
     )
