@@ -6,6 +6,7 @@ import types
 from . import curvature as curvature, losses as losses, solvers as solvers, theory as theory
 from .comparison import (
     Comparison as Comparison,
+    EdgeCriteria as EdgeCriteria,
     FlowLimits as FlowLimits,
     Interrupted as Interrupted,
     RunStatements as RunStatements,

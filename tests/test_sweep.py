@@ -195,7 +195,7 @@ def test_a_flow_of_the_sweep_is_the_flow_of_its_network_alone(whole):
 def test_the_sharpness_of_many_ends_is_that_of_a_full_decomposition():
     network = flowsim.Perceptron.gaussian(widths=[5] * 7 + [1], scale=0.5, key=jax.random.key(4))
     nonlinear = flowsim.EmpiricalRisk(*gaussian_teacher(np.random.default_rng(0), 20, 5))
-    assert sum(leaf.size for leaf in jax.tree.leaves(network)) > measures._DENSE_UP_TO
+    assert sum(leaf.size for leaf in jax.tree.leaves(network)) > 128  # dense_up_to of sharpness_of
     assert is_decomposed(network)
     expected = top_eigenpair(network, nonlinear, dense=True)
     assert expected.converged

@@ -187,32 +187,32 @@ class Eager(InProcess):
         yield from super().results([self.asked])
 
 
-def asked_for(folder, crew, content, name):
+def asked_for(folder, pool, content, name):
     path = folder / f"{name}.yaml"
     path.write_text(content)
-    return PendingSweep(read_scenario(path), folder, BlockStore(folder / "blocks"), crew)
+    return PendingSweep(read_scenario(path), folder, BlockStore(folder / "blocks"), pool)
 
 
 @pytest.mark.slow
 def test_what_two_sweeps_miss_is_computed_once(tmp_path):
-    crew = Eager()
+    pool = Eager()
     wider = SCENARIO.replace("[0.5, 1.0, 1.5, 2.0]", "[0.5, 2.5]")
-    sweeps = [asked_for(tmp_path, crew, content, f"sweep{i}") for i, content in enumerate((SCENARIO, wider))]
-    sweeps_ahead(sweeps, crew)
+    sweeps = [asked_for(tmp_path, pool, content, f"sweep{i}") for i, content in enumerate((SCENARIO, wider))]
+    sweeps_ahead(sweeps, pool)
     both = [sweep.result(lambda progress: None).dataset for sweep in sweeps]
-    assert len(crew.asked) == 5
+    assert len(pool.asked) == 5
     shared = [dataset.drop_attrs().sel(noise=[0.5]) for dataset in both]
     assert shared[0].identical(shared[1])
 
 
 @pytest.mark.slow
 def test_a_sweep_that_cannot_be_planned_leaves_the_others_alone(tmp_path):
-    crew = Eager()
+    pool = Eager()
     (tmp_path / "data.csv").write_text("a,y\n1,2\n3,\n")
     broken = SCENARIO.replace("{kind: gaussian, samples: 20, features: 3}", "{kind: file, path: data.csv, target: y}")
     broken = broken.replace("data.noise: [0.5, 1.0, 1.5, 2.0]", "network.scale: [0.5]")
-    sweeps = [asked_for(tmp_path, crew, content, f"sweep{i}") for i, content in enumerate((broken, SCENARIO))]
-    sweeps_ahead(sweeps, crew)
+    sweeps = [asked_for(tmp_path, pool, content, f"sweep{i}") for i, content in enumerate((broken, SCENARIO))]
+    sweeps_ahead(sweeps, pool)
     with pytest.raises(DataError, match=r"data\.csv"):
         sweeps[0].result(lambda progress: None)
     assert sweeps[1].result(lambda progress: None).failures == ()

@@ -22,7 +22,7 @@ def page() -> str:
 
 
 def _overview(summaries: dict[str, Any]) -> str:
-    lines = ["| figure | runs | flows that arrived, at a limit or the risk asked for | claims |", "|---|---|---|---|"]
+    lines = ["| figure | runs | flows that converged, at a limit or the risk asked for | claims |", "|---|---|---|---|"]
     for name, summary in summaries.items():
         rows = summary["sweep"]["rows"]
         flows = [row for row in rows if row["method"] == "GF"]

@@ -25,7 +25,7 @@ def page() -> str:
 
 def _lines(found: dict[str, Any]) -> Iterator[str]:
     if found["statements"]:
-        yield f"{found['arrived']} of {found['flows']} flows arrived at their limit.\n"
+        yield f"{found['arrived']} of {found['flows']} flows converged.\n"
         yield "| statement | what it says | L | smaller | larger | margin | verdict |\n|---|---|---|---|---|---|---|"
         yield from map(_row, filter(_applies, found["statements"]))
     if found["lemma_3"]:

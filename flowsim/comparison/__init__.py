@@ -3,6 +3,7 @@
 from .compare import Interrupted as Interrupted, compare as compare
 from .comparison import Comparison as Comparison
 from .edge_statements import (
+    EdgeCriteria as EdgeCriteria,
     RunStatements as RunStatements,
     StatementsOfRuns as StatementsOfRuns,
     edge_statements as edge_statements,

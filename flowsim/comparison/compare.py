@@ -97,15 +97,15 @@ def compare(
     and the mean risk are called `centre_distance`, `oscillation` and `mean_risk`, the sharpness there
     `centre_sharpness`.
 
-    All runs share the criterion `stopping`, and record their weights at about `records` times
-    each; the flow records at all of these times together, so that every distance is taken at equal times.
-    That keeps 2 × (number of rates) × `records` copies of the weights: by default 250 records, fewer for a
-    network so large that they would take more than 4 GB. The sharpness is followed along all runs as a
-    `SharpnessAlong` says, and only known at their ends with False. With `limits`, descents record the sharpness that
-    the gradient flow would reach from some of their points (`FlowLimits`). `flow_options` go to `integrate` (`rtol`,
-    `solver`, …). With `progress=True` a bar shows how far each run is, and the time left of it (see `integrate`); a
-    function hears a `flowsim.Progress`, which is a text: what runs. Raises `ValueError` for numbers that cannot be, and
-    as `integrate` and `descend` do, and `Interrupted`, which has the runs that had ended, for Ctrl-C after the first.
+    All runs share the criterion `stopping`, and record their weights at about `records` times each; the flow records at
+    all of these times together, so that every distance is taken at equal times. That keeps 2 × (number of rates) ×
+    `records` copies of the weights: by default 250 records, fewer for a network so large that they would take more than
+    4 GB. The sharpness is followed along all runs as a `SharpnessAlong` says, and only known at their ends with False.
+    With `limits`, descents record the sharpness that the gradient flow would reach from some of their points
+    (`FlowLimits`). `flow_options` go to `integrate` (`rtol`, `solver`, …). With `progress=True` a bar shows how far
+    each run is, and the time left of it (see `integrate`); a function is called with a `flowsim.Progress`, which is a
+    text: what runs. Raises `ValueError` for numbers that cannot be, and as `integrate` and `descend` do, and
+    `Interrupted`, which has the runs that had ended, for Ctrl-C after the first.
     """
     learning_rates, t1 = _rates(learning_rates, network), _end_time(t1)
     along = _sharpness_along(sharpness, network, probes, diagnostics)

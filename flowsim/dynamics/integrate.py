@@ -82,7 +82,7 @@ def integrate(
     Where the gradient jumps, as that of a ReLU network does, no step meets its tolerance: flowsim's explicit solvers
     loosen it then, and a warning says by how much, as does `loosened`.
 
-    With `progress=True` a bar on standard error, or in a notebook, shows the time left; a function hears a
+    With `progress=True` a bar on standard error, or in a notebook, shows the time left; a function is called with a
     `flowsim.Progress` about twice a second. What counts is the nearest of the criteria that may end the run: time of a
     finite `t1`, steps of `max_steps`, or the decades by which ‖∇R‖, the risk or the excess risk has fallen of those
     that it has to fall, so that a plateau shows as one. It changes no result and compiles nothing; under `jax.jit` and

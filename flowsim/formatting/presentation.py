@@ -1,10 +1,10 @@
 """How results show themselves: they hold numbers, and a room above says what their tables and figures are.
 
-`flowsim.report` registers a view for each class of result (`register_view`). It is imported when something is first
-shown, as it brings Matplotlib along; so no result knows of it.
+A view is registered for each class of result (`register_view`), in `flowsim/report/views.py` for nearly all. It is
+imported when something is first shown, as it brings Matplotlib along; so no result knows of it.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -34,8 +34,9 @@ def register_view(kind: type, make: Callable[[Any], Any]) -> None:
 def view_of(result: Any) -> Any:
     """Return the view of a result, by its class or the nearest of those that it derives from."""
     known = [kind for kind in type(result).__mro__ if kind in _views]
-    while not known and _load:
-        _load.pop()()
+    if not known:
+        for load in _load:  # again where it did not come to its end, as at Ctrl-C
+            load()
         known = [kind for kind in type(result).__mro__ if kind in _views]
     return _views[known[0]](result)
 
@@ -77,16 +78,16 @@ class Drawn(Shown):
         """
         return view_of(self).figures()
 
-    def plot(self, quantity: str, ax: "Axes | None" = None, **options: Any) -> "Axes":
+    def plot(self, quantity: str, ax: "Axes | None" = None, *, at: Mapping[str, Any] | None = None) -> "Axes":
         """Draw one quantity, such as "sharpness", "risk", or a probe by its name, and return the axes.
 
         It is drawn into `ax`, or into new axes of pyplot, as in the figures: name and scale of the axes, the edges of
-        stability, the legend. Of runs from one initialization it is drawn against time; of a sweep at the ends of the
-        runs along the first axis of the grid, the median over the repetitions with a band from the first quartile to
-        the third, and `at` gives the values of the other axes by name, as {"depth": 10}; the first where it does not.
-        Raises `ValueError`, with what is known, for names and values that are not there.
+        stability, the legend. Of runs from one initialization it is drawn against time. Of a sweep it is drawn at the
+        ends of the runs along the first axis of the grid, the median over the repetitions with a band from the first
+        quartile to the third; `at`, for a sweep alone, gives the values of the other axes by name, as {"depth": 10},
+        the first where it does not. Raises `ValueError`, with what is known, for names and values that are not there.
         """
-        return view_of(self).plot(quantity, ax, **options)
+        return view_of(self).plot(quantity, ax, **({} if at is None else {"at": at}))
 
     def save(self, folder: str | Path, *, overwrite: bool = False) -> list[Path]:
         """Write the data set, the summary and the figures into `folder`, and return their paths.

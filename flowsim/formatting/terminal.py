@@ -16,7 +16,7 @@ def empty_table(title: str, remarks: Sequence[str], *, gap: int = 1) -> Table:
     """Return a table without columns: `remarks` below it line by line, and `gap` spaces between columns."""
     return Table(
         title=Text(printable(title)),
-        caption=Text("\n".join(remarks), style="not dim not italic"),
+        caption=Text(printable("\n".join(remarks)), style="not dim not italic"),
         title_justify="left",
         caption_justify="left",
         box=box.SIMPLE_HEAD,

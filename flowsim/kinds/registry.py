@@ -29,10 +29,10 @@ class Registry(Generic[Kind]):
     `accepts` tells whether an object is a kind of the thing at all, and `expected` says in words what is. A kind is
     registered where it is defined, with the decorator `register`, and nothing else lists the kinds:
 
-        NETWORKS = Registry("a network", accepts=is_recipe, expected="a subclass of flowsim.networks.Recipe")
+        NETWORKS = Registry("a network", accepts=is_recipe, expected="a subclass of flowsim.networks.NetworkRecipe")
 
         @NETWORKS.register("residual")
-        class Residual(Recipe): ...
+        class Residual(NetworkRecipe): ...
     """
 
     def __init__(self, thing: str, *, accepts: Callable[[Any], bool], expected: str):

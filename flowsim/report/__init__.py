@@ -5,7 +5,7 @@ from ..formatting.html import as_html as as_html, table_as_html as table_as_html
 from ..formatting.terminal import printed as printed
 from ..results import FIGURES as FIGURES, Figure as Figure
 from ..theory import Claim as Claim
-from . import views as views
+from . import views as views  # registers how each class of results shows itself
 from .claims_table import claims_summary as claims_summary, claims_table as claims_table
 from .document import (
     Document as Document,
@@ -13,7 +13,6 @@ from .document import (
     figures_in as figures_in,
     save as save,
     save_sweep as save_sweep,
-    sweep_folder as sweep_folder,
     sweep_shown as sweep_shown,
     tables_of as tables_of,
 )

@@ -60,10 +60,7 @@ class Document:
 
     def write(self, folder: ResultFolder) -> list[Path]:
         """Write summary, figures and the page, and return their paths. Raises `StoreError` as the folder does."""
-        from .page import (
-            Panel,
-            page,  # takes a moment to import
-        )
+        from .page import Panel, page  # not above: it takes a moment to import
 
         paths = [folder.write_summary(self.summary)]
         drawn = {name: folder.write_figure(name, figure) for name, figure in self.figures.items()}

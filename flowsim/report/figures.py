@@ -47,5 +47,5 @@ def sharpness_figure(dataset: xarray.Dataset) -> Figure:
 
 
 def distance_figure(dataset: xarray.Dataset) -> Figure:
-    """Return the distance ‖W_GD(t/η) − W_GF(t)‖ against time, and where the sharpness first reaches 2/η."""
+    """Return the distance ‖W_GD(t/η) − W_GF(t)‖ against time, and where each run first reaches its edge."""
     return figure_of(TrajectoryPanels.of(dataset).panel("distance"))

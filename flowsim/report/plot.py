@@ -52,7 +52,11 @@ def plot_sweep(
     (panel,) = SweepPanels.of(_placed(dataset, at or {}), facets=1, others=6).panels(quantity)
 
     def draw(axes: Axes) -> None:
+        before = axes.viewLim.frozen() if axes.has_data() else None
         draw_sweep_panel(axes, panel)
+        if before is not None:  # what was drawn there before stays in view
+            axes.set_xlim(min(before.x0, axes.viewLim.x0), max(before.x1, axes.viewLim.x1))
+            axes.set_ylim(min(before.y0, axes.viewLim.y0), max(before.y1, axes.viewLim.y1))
         if panel.title:
             axes.set_title(panel.title)
 

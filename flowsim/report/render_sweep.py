@@ -95,7 +95,7 @@ def draw_interval(axes: Axes, x: np.ndarray, drawn: Interval, label: str | None,
 
 
 def draw_thresholds(axes: Axes, shown: Sequence[Run]) -> None:
-    """Draw 2/η of every learning rate, dashed and in its colour.
+    """Draw the edge of stability of every run, dashed and in its colour.
 
     That of a rate so small that a logarithmic axis would have no room above it is left out.
     """

@@ -28,7 +28,7 @@ class RecordedRun:
         return self.part[quantity].values[:count] if quantity in self.part else np.full(count, np.nan)
 
     def number(self, quantity: str) -> float:
-        """Return a quantity of the whole run, NaN where it does not apply, or was not stored yet."""
+        """Return a quantity of the whole run, NaN where it does not apply."""
         return float(self.part[quantity].item()) if quantity in self.part else math.nan
 
     @property

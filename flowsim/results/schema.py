@@ -121,6 +121,9 @@ def _faults_of_runs(dataset: "xarray.Dataset") -> Iterator[str]:
     for name in dataset[DYNAMICS].values:
         if not isinstance(name, str) or not name.isprintable():
             yield f"a dynamics is called {name!r}"
+    for name in dataset[CURVATURE].values if CURVATURE in dataset.variables else ():
+        if not isinstance(name, str) or not name.isprintable():
+            yield f"a curvature is called {name!r}"
     rates = dataset[LEARNING_RATE].values
     if rates.dtype.kind not in "iuf" or not np.all(np.isnan(rates) | ((rates > 0) & np.isfinite(rates))):
         yield f"learning_rate is {rates.tolist()} where each is a positive number, or NaN for a flow"

@@ -56,13 +56,14 @@ def trajectories_of(
     critical_learning_rate: float | None = None,
     attrs: Mapping[str, Any] | None = None,
 ) -> "xarray.Dataset":
-    """Return a flow and the the `others` compared to it, and everything that tables and figures show of them.
+    """Return a flow and the `others` compared to it, and everything that tables and figures show of them.
 
     Along the path, over (run, record): time, risk, excess risk, squared distance, gradient norm, sharpness, distance to
-    the flow, and what else the runs recorded, padded with NaN after the number of `records` of each. At the end,
-    over run: outcome, steps, times, `final_*`, distance to the flow, crossing of 2/η, and what the run took. `attrs`
-    become attributes of the data set, mappings among them as JSON, beside the `bounds` of Theorem 2 and the critical
-    learning rate where they apply. The sharpness at the final weights is computed here, where it is not known yet.
+    the flow, and what else the runs recorded, padded with NaN after the number of `records` of each. At the end, over
+    run: outcome, steps, times, `final_*`, distance to the flow, crossing of the edge of stability, and what the run
+    took. `attrs` become attributes of the data set, mappings among them as JSON, beside the `bounds` of Theorem 2 and
+    the critical learning rate where they apply. The sharpness at the final weights is computed here, where it is not
+    known yet.
     """
     runs = [FLOW, *(Run(other.dynamics, other.learning_rate, edge=other.edge) for other in others)]
     paths = [_path(flow, None), *(_path(other.trajectory, other.distance) for other in others)]
@@ -75,7 +76,7 @@ def trajectories_of(
 def dataset_of(run: Trajectory, attrs: Mapping[str, Any] | None = None) -> "xarray.Dataset":
     """Return one run alone in the form of `trajectories_of`, the bounds of Theorem 2 with it where they apply.
 
-    The distances to the flow, and where the sharpness first reaches 2/η, are NaN.
+    The distances to the flow, and where the run first reaches its edge of stability, are NaN.
     """
     variables = _over_records([_path(run, None)], dict(_labels(run))) | _over_runs([_end(run)])
     bounds = minimal_sharpness_bounds_of(run.network, run.problem)

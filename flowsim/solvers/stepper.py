@@ -1,6 +1,6 @@
 """A Diffrax solver and its step-size controller, taken one step at a time.
 
-The loop around it is the driver's and not `diffrax.diffeqsolve`, for five reasons. Every step counts from time zero:
+The loop around it is `dynamics.loop` and not `diffrax.diffeqsolve`, for five reasons. Every step counts from time zero:
 on one clock, steps at the end of a plateau that lasts longer than 1/ε would be lost. Records are spread over what
 happens, and a step that a record cuts short must not shorten the ones after it. The termination check sees objective,
 gradient and change of the weights together. A run is a state that can be left and taken up again, bit for bit, between

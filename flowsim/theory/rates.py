@@ -1,7 +1,6 @@
 """Lemmas 7 and 8 of Marion and Chizat (2024), measured: exponential rates, and the risk as a function of π."""
 
 import numpy as np
-from jaxtyping import Float
 
 from .gradients import eigenvalue_range, norm
 from .path import FlowPath
@@ -12,14 +11,6 @@ _CLAIMS = {
     "Lemma 8, lower": "2√λ √(R − R_min) ≤ ‖∇R¹(π)‖",
     "Lemma 8, upper": "‖∇R¹(π)‖ ≤ 2√Λ √(R − R_min)",
 }
-
-
-def measured_rate(
-    times: Float[np.ndarray, " records"], root_excess_risk: Float[np.ndarray, " records"]
-) -> Float[np.ndarray, " records-1"]:
-    """Return −d log(R − R_min)/dt between records, NaN where two have one time."""
-    steps = np.diff(times)
-    return np.where(steps > 0, -2 * np.diff(np.log(root_excess_risk)) / np.where(steps > 0, steps, 1), np.nan)
 
 
 def rate_statements(path: FlowPath) -> list[Statement]:

@@ -230,7 +230,7 @@ def said(tmp_path, monkeypatch, capsys) -> Callable[..., tuple[int, str]]:
     Warnings are errors here, those of NumPy among them.
     """
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(command, "run_all", lambda jobs, crew: 0)
+    monkeypatch.setattr(command, "run_all", lambda jobs, pool: 0)
 
     def hand(name: str, content: str | bytes, options: str = "standardize: true") -> tuple[int, str]:
         Path(name).write_bytes(content if isinstance(content, bytes) else content.encode())

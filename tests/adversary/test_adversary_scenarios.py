@@ -339,7 +339,7 @@ def machine(monkeypatch):
 def said(tmp_path, monkeypatch, capsys):
     """Return a function that hands a scenario to the command line, and returns its exit code and what it said."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(command, "run_all", lambda jobs, crew: 0)
+    monkeypatch.setattr(command, "run_all", lambda jobs, pool: 0)
 
     def hand(content: str | bytes) -> tuple[int, str]:
         (tmp_path / "s.yaml").write_bytes(content if isinstance(content, bytes) else content.encode())
@@ -415,7 +415,7 @@ def test_the_data_are_predicted_not_drawn(said, monkeypatch):
     ids=str,
 )
 def test_memory_that_runs_out_is_one_message_whatever_its_wording(said, monkeypatch, error):
-    def fail(jobs, crew):
+    def fail(jobs, pool):
         raise error
 
     monkeypatch.setattr(command, "run_all", fail)

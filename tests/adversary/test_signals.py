@@ -1,4 +1,4 @@
-"""Ctrl-C, SIGTERM and SIGHUP end a run in one line, with exit code 128 + n, at any moment."""
+"""Ctrl-C, SIGTERM and SIGHUP end the command line, once it is imported, in one line, with exit code 128 + n."""
 
 import os
 import signal

@@ -132,16 +132,16 @@ class TrajectoryPanels:
     def _guides(self, quantity: str, top: float) -> Iterator[Guide]:
         """Yield the edges of stability of what is their curvature, and the bounds of Theorem 2 on the sharpness."""
         curvature = "sharpness" if quantity == CENTRE_SHARPNESS.name else quantity
-        found: dict[float, int] = {}
+        edges: dict[tuple[float | None, float], int] = {}
         for index, run in enumerate(self.shown.ordered):
-            found.setdefault(float(run.run.threshold_of(curvature)), index)
-        edges = {level: index for level, index in found.items() if np.isfinite(level)}
-        visible = sorted(level for level in edges if level <= top) if quantity == "sharpness" else []
+            level = float(run.run.threshold_of(curvature))
+            if np.isfinite(level):
+                edges.setdefault((run.run.learning_rate, level), index)
+        visible = sorted({level for _, level in edges if level <= top}) if quantity == "sharpness" else []
         named = subsample(visible, self.margin_names)
-        for level, index in edges.items():
-            run = self.shown.ordered[index].run
-            name = r"$2/\eta,\ " if run.has_edge_of_descent else r"edge, $"
-            label = rf"{name}\eta = {run.learning_rate:.3g}$" if level in named else None
+        for (rate, level), index in edges.items():
+            name = r"$2/\eta,\ " if self.shown.ordered[index].run.has_edge_of_descent else r"edge, $"
+            label = rf"{name}\eta = {rate:.3g}$" if level in named and rate is not None else None
             yield Guide(level, self.keys[index], label)
         if quantity == "sharpness":
             for bound, side in zip(self.shown.bounds or (), ("lower", "upper"), strict=False):
