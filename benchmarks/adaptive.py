@@ -10,7 +10,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from courses import Course, NoResultError, Run, Stacks, arrived, faster_gradient, flat_stacks, gradient, scipy_solve
+from courses import Course, NoResultError, Run, Stacks, converged, faster_gradient, flat_stacks, gradient, scipy_solve
 from fixed_step import descent_step, pace
 from plain import flat
 from scipy.integrate import solve_ivp
@@ -95,7 +95,7 @@ def _compiled_stock(course: Course, solver: diffrax.AbstractSolver, event: bool,
             dt0=None,
             y0=stacks,
             stepsize_controller=diffrax.PIDController(rtol=rtol, atol=1e-2 * rtol),
-            event=diffrax.Event(lambda t, y, args, **_: arrived(course, y)) if event else None,
+            event=diffrax.Event(lambda t, y, args, **_: converged(course, y)) if event else None,
             adjoint=diffrax.ForwardMode(),
             max_steps=limit,
             throw=False,

@@ -1,5 +1,6 @@
 """A function written anew with the same code compiles nothing anew, and one that reads something else is another."""
 
+import dataclasses
 import functools
 import pickle
 import threading
@@ -214,3 +215,40 @@ def test_a_loss_of_another_closure_is_another_loss():
 
     residuals = np.abs(np.asarray(jax.vmap(START)(jnp.asarray(X))) - Y)
     np.testing.assert_allclose([risk(2), risk(3)], [np.mean(residuals**2), np.mean(residuals**3)], rtol=1e-12)
+
+
+def test_a_function_that_calls_itself_and_one_that_calls_the_one_around_it_are_told_apart():
+    def make(inner_calls_itself):
+        def outer(x, depth=1):
+            return inner(2 * x, 1) if depth else x
+
+        def inner(x, depth=1):
+            return again(x, depth - 1) if depth else x + 1
+
+        again = inner if inner_calls_itself else outer
+        return outer
+
+    one, same, other = (static_function(make(alike)) for alike in (True, True, False))
+    assert one == same
+    assert one != other
+
+
+def test_what_a_frozen_class_holds_besides_its_fields_counts_as_what_may_change():
+    @dataclasses.dataclass(frozen=True)
+    class Scale:
+        name: str
+
+    def make(factor):
+        scale = Scale("one")
+        object.__setattr__(scale, "factor", factor)
+        return lambda x: scale.factor * x
+
+    assert static_function(make(1.0)) != static_function(make(2.0))
+
+
+def test_a_static_function_within_another_is_known_again():
+    def make():
+        inner = static_function(lambda x: 2 * x)
+        return static_function(lambda x: inner(x) + 1)
+
+    assert make() == make()

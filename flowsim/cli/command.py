@@ -77,7 +77,7 @@ def _run(options: argparse.Namespace) -> int:
 
 
 def _refuse_mistyped(arguments: Sequence[str]) -> None:
-    """Raise `ScenarioError` where the first argument is no file, and was probably meant as a subcommand or template."""
+    """Raise `ScenarioError` where the first argument is no file, and was probably meant as another word."""
     first = arguments[0] if arguments else "-"
     if first.startswith("-") or Path(first).suffix or Path(first).exists():
         return

@@ -171,7 +171,7 @@ def _sweep(job: Job, store: BlockStore, processes: int, costs: Costs) -> Iterato
     descents = points * sum(len(one.learning_rates) * (one.repetitions or sweep.repetitions) for one in sweep.descent)
     runs = [f"{points * sweep.starts} flows"] if sweep.flow else []
     runs += [f"{descents} descents"] if descents else []
-    runs += [f"{points * sweep.repetitions} bisections for the critical learning rate"] if sweep.critical else []
+    runs += [f"{points * sweep.starts} bisections for the critical learning rate"] if sweep.critical else []
     stored = len(blocks) - len(missing)
     in_all = "1 block" if len(blocks) == 1 else f"{len(blocks)} blocks"
     kept = f", {stored} of {in_all} stored" if stored else f" in {in_all}"

@@ -1,4 +1,4 @@
-"""One vector field, integrated and discretized: flows, descents, and the driver of both."""
+"""One vector field, integrated and discretized: gradient flow, gradient descents, and the loop of both."""
 
 from .descend import (
     default_record_steps as default_record_steps,

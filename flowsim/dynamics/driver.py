@@ -69,7 +69,6 @@ def drive(
     measure: Callable[[Request], RunProgress] | None = None,
     checkpoint: str | os.PathLike | None = None,
     checkpoint_seconds: float = 60.0,
-    calls: CallLength | None = None,
 ) -> RunState:
     """Run to the end.
 
@@ -85,7 +84,7 @@ def drive(
                 "a checkpoint is a file of one run: call integrate or descend outside jit and vmap to keep one"
             )
         return to_end(request)
-    calls = CallLength() if calls is None else calls
+    calls = CallLength()
     with report_progress(progress) as callback:
         followed = None if callback.callback is None or measure is None else measure(request)
         latest = None if followed is None else followed.begun()

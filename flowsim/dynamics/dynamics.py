@@ -37,9 +37,10 @@ class Attempt(eqx.Module):
 class Dynamics(eqx.Module):
     """A way in which weights move down a risk, one attempted step after the other.
 
-    The driver owns records, stopping, divergence, interruption and checkpoints; a dynamics answers what it is asked
-    here. Its fields are its options. `state` is a pytree of arrays of its own choosing, with the weights in it. To add
-    a discrete step, subclass `Descent`, which leaves two methods to write; to add a flow, subclass this.
+    The loop (`dynamics.loop`) owns records, stopping and divergence, the driver (`dynamics.driver`) interruption and
+    checkpoints; a dynamics answers what it is asked here. Its fields are its options. `state` is a pytree of arrays of
+    its own choosing, with the weights in it. To add a discrete step, subclass `Descent`, which leaves two methods to
+    write; to add a flow, subclass this.
 
     `patience` steps in a row that stand still make a fixed point. `gradients_per_step` is a rough cost, by which the
     first compiled call is made long enough for most runs, and short enough to react to an interrupt.

@@ -17,8 +17,8 @@ def line_of(run: Any) -> str:
         return f"Trajectory({run.dynamics}, {_records(run)})"
     if code.ndim > 0:
         ends = Counter(_word(one) for one in code.flat)
-        lanes = " × ".join(map(str, code.shape))
-        return f"Trajectory({run.dynamics}, {lanes} runs: {', '.join(f'{n} {word}' for word, n in ends.items())})"
+        batch = " × ".join(map(str, code.shape))
+        return f"Trajectory({run.dynamics}, {batch} runs: {', '.join(f'{n} {word}' for word, n in ends.items())})"
     parts = [f"{run.dynamics}{_rate(run)}", f"{_word(code)}{_end(run)}{_steps(run)}", *_risk(run)]
     return f"Trajectory({', '.join(parts)})"
 
@@ -39,8 +39,8 @@ def _records(run: Any) -> str:
     shape = getattr(run.times, "shape", None)
     if shape is None:
         return f"of {type(run.times).__name__} leaves"
-    *lanes, records = shape or ("no",)
-    of = f"{' × '.join(map(str, lanes))} runs of " if lanes else ""
+    *batch, records = shape or ("no",)
+    of = f"{' × '.join(map(str, batch))} runs of " if batch else ""
     return f"{'traced' if isinstance(run.times, Tracer) else 'no numbers'}, {of}{records} records"
 
 

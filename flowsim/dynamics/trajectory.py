@@ -115,7 +115,7 @@ class Trajectory(Drawn, eqx.Module):
         """The norm of the gradient at the end, as `final_risk`."""
         return self._last(self.gradient_norm)
 
-    def _last(self, along: Float[Array, "*lanes records"]) -> float | Array:
+    def _last(self, along: Float[Array, "*batch records"]) -> float | Array:
         """Return the last record of every run: behind it, where runs are traced or stand in a batch, all is NaN."""
         if isinstance(along, Tracer) or isinstance(self.count, Tracer):
             return jnp.take_along_axis(along, self.count[..., None] - 1, axis=-1)[..., 0]

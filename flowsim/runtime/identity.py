@@ -113,14 +113,17 @@ class _Digests:
     def __init__(self, *, immutable: bool = False, most_bytes: int = 2**24):
         self._immutable, self._most_bytes = immutable, most_bytes
         self._known: dict[int, tuple[Any, bytes]] = {}  # by address, so each object is kept
+        self._depth = 0
 
     def of(self, value: Any) -> bytes:
         """Return the digest of a value."""
         if type(value) in _PLAIN:
             return _joined(type(value).__name__, repr(value))
         if id(value) not in self._known:
-            self._known[id(value)] = value, b"within itself"  # as a function that calls itself
+            self._depth += 1
+            self._known[id(value)] = value, _joined("the one around", self._depth)  # as a function that calls itself
             self._known[id(value)] = value, self._of_object(value)
+            self._depth -= 1
         return self._known[id(value)][1]
 
     def _of_object(self, value: Any) -> bytes:
@@ -188,9 +191,16 @@ def _variables_read(function: types.FunctionType) -> Iterator[tuple[str, Any]]:
                 yield from read(vars(value), names, (*place, name))
 
     cells = zip(function.__code__.co_freevars, function.__closure__ or (), strict=True)
-    closed_over = {name: cell.cell_contents for name, cell in cells}
+    closed_over = {name: content for name, cell in cells for content in _content(cell)}
     namespace = sys.modules | vars(builtins) | function.__globals__ | closed_over
     return read(namespace, loaded | closed_over.keys(), ())
+
+
+def _content(cell: types.CellType) -> list[Any]:
+    try:
+        return [cell.cell_contents]
+    except ValueError:  # not filled yet
+        return []
 
 
 def _parts_of_class(kind: type) -> Iterator[Any]:
@@ -203,7 +213,15 @@ def _parts_of_class(kind: type) -> Iterator[Any]:
 
 def _is_frozen(value: Any) -> bool:
     options = vars(type(value)).get("__dataclass_params__")  # of the class itself: one below may have more than fields
-    return options is not None and options.frozen
+    if options is None or not options.frozen:
+        return False
+    known = {field.name for field in dataclasses.fields(value)}
+    cached = {name for kind in type(value).__mro__ for name, one in vars(kind).items() if _is_cached(one)}
+    return set(getattr(value, "__dict__", ())) <= known | cached
+
+
+def _is_cached(attribute: Any) -> bool:
+    return isinstance(attribute, functools.cached_property)
 
 
 def _parts_of_object(value: Any) -> Iterable[Any]:
@@ -226,7 +244,7 @@ _OF_CODE = "code consts names varnames freevars cellvars argcount posonlyargcoun
 _PARTS: dict[type, Callable[[Any], Iterable[Any]]] = {
     types.FunctionType: _parts_of_function,
     types.CodeType: lambda code: [getattr(code, f"co_{name}") for name in _OF_CODE.split()],
-    types.CellType: lambda cell: [cell.cell_contents],
+    types.CellType: _content,
     types.MethodType: lambda method: (method.__func__, method.__self__),
     types.ModuleType: lambda module: [module.__name__],
     type: _parts_of_class,
@@ -238,7 +256,9 @@ _PARTS: dict[type, Callable[[Any], Iterable[Any]]] = {
     type(jax.jit(lambda: None)): lambda held: [held.__wrapped__],
     jax.custom_jvp: lambda held: [item for item in _items(vars(held)) if not item[0].startswith("__")],
     jax.custom_vjp: lambda held: [item for item in _items(vars(held)) if not item[0].startswith("__")],
+    StaticFunction: lambda held: [held.function],
     np.dtype: lambda dtype: [str(dtype)],
+    jax.Device: lambda device: (device.platform, device.device_kind, device.id),
     slice: lambda held: (held.start, held.stop, held.step),
     tuple: tuple,
     frozenset: list,
@@ -247,7 +267,7 @@ _PARTS: dict[type, Callable[[Any], Iterable[Any]]] = {
     dict: lambda held: held.items(),
     types.MappingProxyType: lambda held: held.items(),
 }
-_MUTABLE = {list, set, dict, types.MappingProxyType}
+_MUTABLE = {list, set, dict, types.MappingProxyType, jax.Device}
 _UNORDERED = {frozenset, set, dict, types.MappingProxyType}
 
 

@@ -34,7 +34,7 @@ def ending_signals(seconds_of_grace: float = 5.0) -> Iterator[None]:
     """Have the signals that ask the process to end raise `Ended` in the main thread meanwhile.
 
     Signals that are ignored, as under nohup, stay so. A second signal, of the kind or another, often follows the first,
-    and does not disturb what is cleared away meanwhile: it is heard after `seconds_of_grace`.
+    and does not disturb what is cleared away meanwhile: it takes effect after `seconds_of_grace`.
     """
     latest = -math.inf
 

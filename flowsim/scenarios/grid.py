@@ -42,10 +42,15 @@ def points(scenario: Scenario) -> tuple[Point, ...]:
 
     They are validated when they are first asked for, and kept with the scenario and its copies. Raises `PointError`.
     """
-    kept = vars(scenario)  # where `functools.cached_property` keeps what it has made
-    if "points" not in kept:
-        kept["points"] = tuple(_points(scenario))
-    return kept["points"]
+    kept = vars(scenario)  # where `functools.cached_property` keeps what it has made, and a copy takes it along
+    # A copy with other sections has other points; held here, what the key names by address stays.
+    made_of = [getattr(scenario, name) for name in type(scenario).model_fields if name not in ("sweep", "figure")]
+    made_of.append(None if scenario.sweep is None else scenario.sweep.over)
+    before, found = kept.get("points", ((), ()))
+    if len(before) != len(made_of) or any(one is not other for one, other in zip(before, made_of, strict=True)):
+        found = tuple(_points(scenario))
+        kept["points"] = made_of, found
+    return found
 
 
 def _points(scenario: Scenario) -> Iterator[Point]:

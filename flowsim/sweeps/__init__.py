@@ -1,7 +1,7 @@
 """Sweeps: a grid of runs, in blocks that any worker can compute and that are never lost."""
 
 from .ahead import PendingSweep as PendingSweep, sweeps_ahead as sweeps_ahead
-from .block import SweepWork as SweepWork, plan as plan, sweep_work as sweep_work
+from .block import plan as plan
 from .cluster import ClusterError as ClusterError
 from .compute import Failure as Failure
 from .run import (

@@ -2,7 +2,7 @@
 
 import threading
 from collections.abc import Iterator, Sequence
-from concurrent.futures import Future
+from concurrent.futures import Future, wait
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -29,12 +29,9 @@ class PendingSweep:
         if not self.pool.elsewhere:
             return run_sweep(self.scenario, self.folder, self.store, self.pool, progress=progress)
         while True:
-            try:
-                return self.future.result(timeout=poll_seconds)
-            except TimeoutError:
-                if self.future.done():
-                    raise
-                progress(self.latest)
+            if wait([self.future], poll_seconds).done:
+                return self.future.result()
+            progress(self.latest)
 
 
 def sweeps_ahead(sweeps: Sequence[PendingSweep], pool: Workers) -> None:

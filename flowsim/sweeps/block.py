@@ -17,12 +17,11 @@ from ..kinds.registry import look_in, source_of
 from ..scenarios.grid import Point, points
 from ..scenarios.keys import own_kinds
 from ..scenarios.reading import resolved
-from ..scenarios.runner import build_network, build_probes, build_problem, environment, flow_options, read_data
+from ..scenarios.runner import build_network, build_probes, build_problem, flow_options, read_data
 from ..scenarios.scenario import Scenario
 from ..scenarios.settings import DescentSettings
 from ..scenarios.sweep_settings import CriticalSettings, SweepSettings
 from ..scenarios.values import optimizer_of
-from .store import BlockStore
 from .work import FORMAT, Block, Descent, Materials, Placed, Start
 
 
@@ -244,25 +243,3 @@ def digests(scenario: Scenario, optimizers: Iterable[dict[str, Any]], folder: Pa
         for name, file in (files | modules).items()
         if file is not None
     }
-
-
-@dataclass(frozen=True)
-class SweepWork:
-    """The blocks of a sweep, how many of them are `stored`, and about the `seconds` that the others take one core.
-
-    `structures` is how many shapes of network and data there are among those: each is compiled for.
-    """
-
-    blocks: int
-    stored: int
-    seconds: float
-    structures: int
-
-
-def sweep_work(scenario: Scenario, folder: Path, store: BlockStore) -> SweepWork:
-    """Plan the sweep of a scenario, and look which of its blocks are stored; nothing is computed or written."""
-    here = environment()
-    blocks = [placed.block for placed in plan(scenario, folder)]
-    missing = [block for block in blocks if not store.holds(block.address(here))]
-    seconds, structures = sum(block.cost for block in missing), len({block.structure for block in missing})
-    return SweepWork(len(blocks), len(blocks) - len(missing), seconds, structures)

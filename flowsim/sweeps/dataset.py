@@ -146,7 +146,7 @@ def _of_runs(layout: Layout, tables: Arrays, dims: tuple[str, ...]) -> dict[str,
     }
     if parts:
         steps = [planned.steps for _, planned in _in_order(layout)]
-        steps = np.array([*([-1] if layout.flow else []), *steps], int)  # the flow runs to its limit
+        steps = np.array([*([NOT_ASKED] if layout.flow else []), *steps], int)  # of the flow, which runs to its limit
         variables["steps_asked"] = (RUN, steps, attributes("steps_asked"))
     return variables
 
