@@ -151,6 +151,18 @@ def test_a_plateau_is_not_a_minimum_however_flat():
     assert look(jnp.array([0.0, 1.0]), Risk(bell), start=start) is Outcome.CONVERGED
 
 
+@pytest.mark.parametrize("depth", [4, 10])
+def test_a_network_that_fell_onto_zero_is_at_no_minimum(depth):
+    """All derivatives that are looked at vanish there, and those of order `depth` lead down."""
+    start = flowsim.Perceptron.gaussian(
+        widths=[4] * depth + [1], scale=0.7, key=jax.random.key(0), activation=jax.nn.gelu
+    )
+    zero = jax.tree.map(lambda leaf: 0 * leaf if isinstance(leaf, jax.Array) else leaf, start)
+    problem = EmpiricalRisk(X, X @ np.ones(4))
+    assert look(zero, problem, start=start) is Outcome.STATIONARY
+    assert flowsim.descend(zero, problem, learning_rate=0.02, steps=10).outcome is Outcome.STATIONARY
+
+
 @pytest.mark.slow
 def test_flows_leave_a_plateau():
     bell = Risk(lambda w: 1 - jnp.exp(-(w[0] ** 2)) + (w[1] - 1) ** 2 / 2)
