@@ -39,7 +39,7 @@ class _TrajectoryView:
             return self._stored().tables()
         except Exception as error:  # a trajectory that is looked at must not end a program
             reason = f"{type(error).__name__}: {error}".splitlines()[0]
-            return [Text(f"{self.run!r}; no table: {reason}", no_wrap=True, overflow="ignore")]
+            return [Text(f"{self.run!r}\nno table: {reason}")]
 
     def to_dataset(self, attrs: Mapping[str, Any] | None = None) -> xarray.Dataset:
         if is_batch(self.run):
