@@ -22,14 +22,14 @@ def page() -> str:
 
 
 def _overview(summaries: dict[str, Any]) -> str:
-    lines = ["| figure | runs | flows that converged, at a limit or the risk asked for | claims |", "|---|---|---|---|"]
+    lines = ["| figure | runs | flows that converged or reached the risk asked for | claims |", "|---|---|---|---|"]
     for name, summary in summaries.items():
         rows = summary["sweep"]["rows"]
         flows = [row for row in rows if row["method"] == "GF"]
-        arrived = sum(round((row["converged"] + row["as_asked"]) * row["runs"]) for row in flows)
+        ended = sum(round((row["converged"] + row["as_asked"]) * row["runs"]) for row in flows)
         lines.append(
             f"| [{name.removeprefix('figure')}](#{name.replace('figure', 'figure-')}) "
-            f"| {sum(row['runs'] for row in rows)} | {arrived} of {sum(row['runs'] for row in flows)} "
+            f"| {sum(row['runs'] for row in rows)} | {ended} of {sum(row['runs'] for row in flows)} "
             f"| {_counts(summary['claims'])} |"
         )
     return "\n".join(lines)

@@ -111,12 +111,6 @@ def checked_rtol(rtol: float | None, dtype: jnp.dtype) -> float | Array:
     return float(rtol)
 
 
-def eigenpair_dense(matrix: Float[Array, "p p"], rtol: float | None = None) -> Eigenpair:
-    """Return the largest algebraic eigenpair of a symmetric matrix by a full decomposition."""
-    found = eigenpairs_dense(matrix, largest=1, rtol=rtol)
-    return found.pair(0)
-
-
 def eigenpairs_dense(
     matrix: Float[Array, "p p"], *, largest: int = 1, smallest: int = 0, rtol: float | None = None
 ) -> Eigenpairs:

@@ -167,6 +167,9 @@ WRONG = {
     "a name that steers a terminal": lambda stored: stored.assign_coords(
         dynamics=("run", ["gradient_flow", "\x1b[2J"])
     ),
+    "a curvature that steers a terminal": lambda stored: stored.assign_coords(
+        threshold_of=("run", ["sharpness", "\x1b[2J"])
+    ),
 }
 
 
