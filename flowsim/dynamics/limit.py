@@ -198,8 +198,8 @@ def _curves_up(field: GradientField, end: _End, origin: PyTree, precision: jnp.d
     largest. Directions that are flat to rounding are those of a valley of minima if no gradient is left along them, and
     if the risk does not fall a little further out either, as it does beside a degenerate saddle. A direction that
     curves down here, and may not where the weights are rounded otherwise, is none of these where its rounding changes
-    the risk by all that it is. Where nothing curves at all the risk has to be constant: at the zero network of many
-    layers only derivatives of higher order lead down.
+    the risk by all that it is. Where nothing curves at all the risk has to be constant, or higher by more than
+    rounding: at the zero network of many layers only derivatives of higher order lead down.
     """
     ends = both_ends(field.objective, end.limit)
     lowest, residual, direction = ends.values[-1], ends.residuals[-1], row(ends.vectors, -1)
@@ -217,17 +217,18 @@ def _curves_up(field: GradientField, end: _End, origin: PyTree, precision: jnp.d
     noise = 64 * eps * jnp.maximum(jnp.abs(risk), first)
     resolved = (lowest >= -own) | (-lowest * rounding**2 / 2 <= jnp.maximum(jnp.abs(risk), noise))
     in_valley = jax.lax.cond(
-        flat & resolved, lambda: ~_leads_down(field, end, origin, risk - noise), lambda: jnp.array(False)
+        flat & resolved, lambda: ~_leads_down(field, end, origin, risk, noise), lambda: jnp.array(False)
     )
     return certified & ((lowest > error) | in_valley)
 
 
-def _leads_down(field: GradientField, end: _End, origin: PyTree, lowest: Float[Array, ""]) -> Bool[Array, ""]:
-    """Tell whether the objective is below `lowest`, that at the limit, on the floors of valleys beside it.
+def _leads_down(field: GradientField, end: _End, origin: PyTree, risk: Array, noise: Array) -> Bool[Array, ""]:
+    """Tell whether the objective is below the `risk` of the limit, beyond the `noise`, on floors of valleys beside it.
 
     They are looked for along random mixtures of the flat directions, up to a tenth of the weights and of the distance
     travelled: from there in a few Newton steps down all directions that curve. Where none does, any gradient there
-    counts. Beyond 256 weights the flat directions are not known, and nothing is looked for.
+    counts, unless the objective is higher there beyond the noise. Beyond 256 weights the flat directions are not known,
+    and nothing is looked for.
     """
     around, limit = end.around, end.limit
     nothing_curves = around.radius == 0
@@ -251,7 +252,8 @@ def _leads_down(field: GradientField, end: _End, origin: PyTree, lowest: Float[A
 
         start = jax.tree.map(jnp.add, limit, around.vector(away))
         there, steepest = jax.lax.fori_loop(0, 6, down, (start, jnp.zeros_like(reach)))
-        return (field.objective(there) < lowest) | (nothing_curves & (steepest > 0))
+        change = field.objective(there) - risk
+        return (change < -noise) | (nothing_curves & (steepest > 0) & (change <= noise))
 
     reaches = jnp.stack([0.1 * norm(limit), 0.03 * norm(limit), 0.1 * _norm_between(limit, origin)])
     reaches = jnp.where(nothing_curves & (reaches == 0), 1, reaches)  # a run that began at zero went nowhere
