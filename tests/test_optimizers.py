@@ -393,7 +393,7 @@ def test_a_preconditioner_that_does_not_fit_the_weights_is_refused(tanh):
         flowsim.curvature.preconditioned_eigenpair(*tanh, jnp.ones(3))
 
 
-# -- names and refusals
+# -- names and errors
 
 
 def test_kinds_are_registered_and_called_by_their_names():

@@ -8,7 +8,7 @@ import pytest
 
 import flowsim
 from flowsim.kinds import UnknownKindError
-from flowsim.networks import NETWORKS, cast, network_recipe, shape_refusals, split
+from flowsim.networks import NETWORKS, cast, network_recipe, shape_errors, split
 from flowsim.networks.convolution import average_pooling
 
 KEY = jax.random.key(0)
@@ -149,7 +149,7 @@ def test_the_weights_of_a_convolutional_network_are_counted_as_they_are():
     [((64,), (4,), "found samples have shape (64,)"), ((1, 4, 4), (4, 4, 4), "found convolution 3 makes nothing of")],
 )
 def test_samples_that_are_no_images_or_too_small_are_refused(shape, channels, message):
-    (error,) = shape_refusals(recipe("convolutional", channels=channels), shape, 2)
+    (error,) = shape_errors(recipe("convolutional", channels=channels), shape, 2)
     assert message in error.message()
 
 
@@ -268,7 +268,7 @@ def test_what_cannot_be_made_from_options_is_refused(name, message):
 
 
 def test_a_function_that_makes_something_else_is_refused_before_the_run():
-    (error,) = shape_refusals(recipe(f"{__name__}:no_module"), (3,), 1)
+    (error,) = shape_errors(recipe(f"{__name__}:no_module"), (3,), 1)
     assert "no_module returns a int: expected an Equinox module" in error.message()
 
 

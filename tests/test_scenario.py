@@ -9,7 +9,7 @@ import pytest
 import yaml
 from pydantic import ValidationError
 
-from flowsim.networks import PerceptronNetwork, shape_refusals
+from flowsim.networks import PerceptronNetwork, shape_errors
 from flowsim.scenarios import keys
 from flowsim.scenarios.reading import parse_overrides, read_scenario, resolved, scenario_json_schema
 from flowsim.scenarios.scenario import Scenario
@@ -152,10 +152,10 @@ def test_overrides_serve_several_files_unchanged(write):
 
 def test_shapes_are_asked_again_once_the_data_are_read(write):
     network = read_scenario(write(GOOD)).network
-    assert not list(shape_refusals(network, (5,), 1))
-    assert not list(shape_refusals(network, (5,), 5))
-    assert [error.type for error in shape_refusals(network, (5,), 2)] == ["refused"]
-    assert [error.type for error in shape_refusals(network, (10**5,), 1)] == ["refused"]
+    assert not list(shape_errors(network, (5,), 1))
+    assert not list(shape_errors(network, (5,), 5))
+    assert [error.type for error in shape_errors(network, (5,), 2)] == ["refused"]
+    assert [error.type for error in shape_errors(network, (10**5,), 1)] == ["refused"]
 
 
 def test_weights_are_counted_layer_by_layer():

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from pydantic import AfterValidator, Field, WithJsonSchema
 from pydantic_core import PydanticCustomError
 
-from ..kinds import refusal
+from ..kinds import validation_error
 from ..kinds.values import Count, CountOrZero, distinct
 from ..runtime.memory import beyond_memory
 from .arrays import DataError
@@ -38,7 +38,7 @@ def _class_name(value: Any) -> Any:
     if isinstance(value, float) and value.is_integer():
         return int(value)
     if isinstance(value, bool) or not isinstance(value, int | str):
-        raise refusal(found=f"{value!r}", expected="the label of a class, a whole number or a word", write="3")
+        raise validation_error(found=f"{value!r}", expected="the label of a class, a whole number or a word", write="3")
     return value
 
 
@@ -96,16 +96,18 @@ class ClassSource(DataSource):
         """Return whether test samples are asked for."""
         return self.test_samples > 0
 
-    def refusals(self) -> Iterator[PydanticCustomError]:
+    def validation_errors(self) -> Iterator[PydanticCustomError]:
         """Yield errors for a single class, and for labels ±1 of other than two classes."""
         if self.classes is None:
             return
         found = f"{len(self.classes)} of them"
         if len(self.classes) < 2:
-            yield refusal(found=found, expected="two or more to tell apart", write="classes: [0, 1]", at=("classes",))
+            yield validation_error(
+                found=found, expected="two or more to tell apart", write="classes: [0, 1]", at=("classes",)
+            )
         if len(self.classes) != 2 and self.labels == "sign":
             write = "classes: [0, 1], or labels: one_hot"
-            yield refusal(found=f"{found} beside labels ±1", expected="two", write=write, at=("classes",))
+            yield validation_error(found=f"{found} beside labels ±1", expected="two", write=write, at=("classes",))
 
     def predicted_numbers(self, classes: int) -> int | None:
         """Return the number of outputs for so many classes; None where the loss decides it."""

@@ -10,7 +10,7 @@ import numpy as np
 from pydantic import Field
 from pydantic_core import PydanticCustomError
 
-from ..kinds import refusal, too_large
+from ..kinds import too_large, validation_error
 from ..kinds.values import MOST_NUMBERS, Condition, Count, CountOrZero
 from ..runtime.memory import beyond_memory
 from .arrays import Array, DataError
@@ -62,7 +62,7 @@ class GaussianData(DataSource):
         """Return the sizes, which are known."""
         return self.samples, self.features, self.outputs
 
-    def refusals(self) -> Iterator[PydanticCustomError]:
+    def validation_errors(self) -> Iterator[PydanticCustomError]:
         """Yield that there are too many numbers, or that the condition number could not be that of all samples."""
         numbers = {"samples": self.samples * (self.features + self.outputs), "features": self.features**2}
         for key, number in numbers.items():
@@ -71,14 +71,14 @@ class GaussianData(DataSource):
         # So many copies of the data are there at once, at least, when the regressor is scaled to norm one.
         samples, copies = self.samples + self.test_samples, 4
         if beyond := beyond_memory(8 * copies * samples * (self.features + self.outputs)):
-            yield refusal(
+            yield validation_error(
                 found=f"{samples} samples of {self.features + self.outputs} numbers, in {copies} copies: {beyond}",
                 expected="data that fit",
                 write="fewer samples or features",
                 at=("samples",),
             )
         if self.test_samples and self.condition is not None:
-            yield refusal(
+            yield validation_error(
                 found=f"{self.test_samples} beside a condition number",
                 expected="0, as the condition number is that of the drawn samples",
                 write="test_samples: 0, or condition: null",

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from pydantic import AfterValidator, Field
 from pydantic_core import PydanticCustomError
 
-from ..kinds import refusal
+from ..kinds import validation_error
 from ..kinds.values import WHOLE, distinct
 from .arrays import DataError
 from .classes import ClassSource, Labelled
@@ -65,7 +65,7 @@ class Cifar10(ClassSource):
         """Yield which of the files is not there."""
         for name in self.files_read():
             if not (folder / name).is_file():
-                yield refusal(
+                yield validation_error(
                     found=f"no file {name} in {folder.resolve()}",
                     expected=f"the folder of {_SOURCE}, with data_batch_1.bin to data_batch_5.bin and test_batch.bin",
                     write="its path as seen from the folder of the scenario, and batches that are there",

@@ -8,7 +8,7 @@ import numpy as np
 from pydantic import Field
 from pydantic_core import PydanticCustomError
 
-from ..kinds import refusal
+from ..kinds import validation_error
 from ..kinds.values import Names
 from .classes import ClassSource, Labelled
 from .scaling import standardize, unit_regressor
@@ -99,10 +99,10 @@ class FileData(DataSource):
         """Return the one file."""
         return (self.path,)
 
-    def refusals(self) -> Iterator[PydanticCustomError]:
+    def validation_errors(self) -> Iterator[PydanticCustomError]:
         """Yield that a column is to be predicted from itself."""
         if shared := set(self.target).intersection(self.features or ()):
-            yield refusal(
+            yield validation_error(
                 found=f"{min(shared)!r}, which is also a target",
                 expected="features that are no targets",
                 write="features without it, or null for all columns but the targets",
@@ -115,9 +115,9 @@ class FileData(DataSource):
 
 
 def _absence(folder: Path, path: str) -> Iterator[PydanticCustomError]:
-    """Yield the refusal of a `path`, an option of that name, where `folder` has no such file."""
+    """Yield the validation error of a `path`, an option of that name, where `folder` has no such file."""
     if not (folder / path).is_file():
-        yield refusal(
+        yield validation_error(
             found=f"{path!r}, which is no file in {folder.resolve()}",
             expected="a .csv or .npz file",
             write="its path as seen from the folder of the scenario",

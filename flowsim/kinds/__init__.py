@@ -10,4 +10,4 @@ from .chosen import (
 from .options import Made as Made, recipe_of as recipe_of
 from .registry import Registry as Registry, UnknownKindError as UnknownKindError
 from .section import Recipe as Recipe, Section as Section
-from .values import KeyPath as KeyPath, refusal as refusal, too_large as too_large, within as within
+from .values import KeyPath as KeyPath, too_large as too_large, validation_error as validation_error, within as within

@@ -10,7 +10,7 @@ from pydantic_core import CoreSchema, InitErrorDetails, PydanticCustomError, Pyd
 
 from .registry import OUTSIDE, Registry, UnknownKindError
 from .section import Recipe
-from .values import refusal
+from .values import validation_error
 
 UNKNOWN_KIND = "unknown_kind"
 
@@ -123,10 +123,12 @@ class Named:
             self._use(self._registry[name])
         except UnknownKindError as error:
             expected = error.expected.replace("one of ", f"one of {self._besides}, ")
-            raise refusal(found=error.found, expected=expected, write=self._registry.written(key, error)) from None
+            raise validation_error(
+                found=error.found, expected=expected, write=self._registry.written(key, error)
+            ) from None
         except Exception as error:  # whatever the code of a user does
             reason = f"{type(error).__name__}: {error}".splitlines()[0]
-            raise refusal(
+            raise validation_error(
                 found=f"{name!r}, which cannot be used as it is ({reason})",
                 expected=f"{self._registry.thing} that needs no arguments and fits here",
                 write=f"{key}: {self._besides}",

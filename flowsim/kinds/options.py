@@ -15,7 +15,7 @@ from pydantic_core import PydanticCustomError
 
 from .registry import UnknownKindError
 from .section import Recipe
-from .values import WHOLE, refusal
+from .values import WHOLE, validation_error
 
 Recipe_ = TypeVar("Recipe_", bound="Made")
 
@@ -37,14 +37,14 @@ class Made(Recipe):
         options = {key: getattr(self, key) for key in type(self).model_fields if key != "kind"}
         return type(self).makes(**options, **{name: given[name] for name in self.given})
 
-    def refusals(self) -> Iterator[PydanticCustomError]:
+    def validation_errors(self) -> Iterator[PydanticCustomError]:
         """Yield what the class or function itself refuses, as far as it can be called yet."""
         if self.given:
             return
         try:
             self.make()
         except Exception as error:  # whatever the code of a user does
-            yield refusal(
+            yield validation_error(
                 found=f"options that it refuses ({type(error).__name__}: {error})".splitlines()[0],
                 expected="options that fit it",
                 write="others",

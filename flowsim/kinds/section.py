@@ -19,13 +19,13 @@ class Section(BaseModel):
         frozen=True, extra="forbid", strict=True, allow_inf_nan=False, use_attribute_docstrings=True
     )
 
-    def refusals(self) -> Iterator[PydanticCustomError]:
-        """Yield why the values do not go together, each made by `refusal`; the first is what is said."""
+    def validation_errors(self) -> Iterator[PydanticCustomError]:
+        """Yield why the values do not go together, each made by `validation_error`; the first is what is said."""
         yield from ()
 
     @model_validator(mode="after")
     def _refuse(self) -> "Section":
-        for error in self.refusals():
+        for error in self.validation_errors():
             raise error
         return self
 

@@ -1,4 +1,4 @@
-"""The kinds of value that several sections hold, and the refusal of what no bound on one number expresses."""
+"""The kinds of value that several sections hold, and the validation errors that no bound on one number expresses."""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator
@@ -11,29 +11,31 @@ MOST_NUMBERS = 2_000_000_000  # 16 GB in float64: an array beyond this is a typi
 KeyPath = tuple[str | int, ...]
 
 
-def refusal(*, found: str, expected: str, write: str, at: KeyPath = ()) -> PydanticCustomError:
+def validation_error(*, found: str, expected: str, write: str, at: KeyPath = ()) -> PydanticCustomError:
     """Return the error of a rule that spans several values; `at` is the key to blame, seen from who refuses."""
     context = {"found": found, "expected": expected, "write": write, "at": at}
     return PydanticCustomError("refused", "found {found}; expected {expected}; write {write}", context)
 
 
 def too_large(found: str, what: str, at: KeyPath) -> PydanticCustomError:
-    """Return the refusal of more numbers than a computer holds, for which `what` is to blame."""
-    return refusal(found=found, expected=f"at most {MOST_NUMBERS}", write=f"a smaller number for {what}", at=at)
+    """Return the validation error of more numbers than a computer holds, for which `what` is to blame."""
+    return validation_error(
+        found=found, expected=f"at most {MOST_NUMBERS}", write=f"a smaller number for {what}", at=at
+    )
 
 
-def within(section: KeyPath, refusals: Iterable[PydanticCustomError]) -> Iterator[PydanticCustomError]:
+def within(section: KeyPath, errors: Iterable[PydanticCustomError]) -> Iterator[PydanticCustomError]:
     """Yield what a section refuses as seen from the section around it."""
-    for error in refusals:
+    for error in errors:
         context = error.context or {}
-        yield refusal(**{**context, "at": (*section, *context["at"])})
+        yield validation_error(**{**context, "at": (*section, *context["at"])})
 
 
 def distinct(values: tuple[Any, ...]) -> tuple[Any, ...]:
     """Return `values`, of which none may stand there twice."""
     repeated = [value for value, count in Counter(values).items() if count > 1]
     if repeated:
-        raise refusal(found=f"{repeated[0]!r} twice", expected="no repetitions", write="every entry once")
+        raise validation_error(found=f"{repeated[0]!r} twice", expected="no repetitions", write="every entry once")
     return values
 
 

@@ -8,7 +8,7 @@ from .recipe import (
     NETWORKS as NETWORKS,
     NetworkRecipe as NetworkRecipe,
     network_recipe as network_recipe,
-    shape_refusals as shape_refusals,
+    shape_errors as shape_errors,
 )
 from .residual_perceptron import (
     ResidualPerceptron as ResidualPerceptron,

@@ -11,7 +11,7 @@ from jaxtyping import Array, Float
 from pydantic import Field
 from pydantic_core import PydanticCustomError
 
-from ..kinds import Named, refusal
+from ..kinds import Named, validation_error
 from ..kinds.values import Count, Scale
 from .convolution import Convolution, average_pooling
 from .perceptron import ACTIVATIONS, LINEAR, Perceptron, activation_of
@@ -138,7 +138,7 @@ class ConvolutionalNetwork(NetworkRecipe):
         """Return that it takes images as they are."""
         return True
 
-    def shape_refusals(self, inputs: Inputs | None, outputs: int | None) -> Iterator[PydanticCustomError]:
+    def shape_errors(self, inputs: Inputs | None, outputs: int | None) -> Iterator[PydanticCustomError]:
         """Yield that samples are no images, or too small for so many convolutions."""
         if not isinstance(inputs, tuple):
             return
@@ -146,7 +146,7 @@ class ConvolutionalNetwork(NetworkRecipe):
             shapes_along(inputs, self.channels, self.kernel, self.stride, self.pooling)
         except ValueError as error:
             found, _, expected = str(error).partition(": expected ")
-            yield refusal(
+            yield validation_error(
                 found=found,
                 expected=expected,
                 write="data of kind digits, or another network"

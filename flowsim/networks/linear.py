@@ -11,7 +11,7 @@ import numpy as np
 from jaxtyping import Array, ArrayLike, Float, PyTree
 from pydantic_core import PydanticCustomError
 
-from ..kinds import refusal
+from ..kinds import validation_error
 from ..kinds.values import Depth, Scale
 from . import layers
 from .recipe import NETWORKS, Keys, NetworkRecipe
@@ -234,11 +234,11 @@ class ResidualNetwork(NetworkRecipe):
         """Count the weights, at least; the projection onto one output is not one of them."""
         return self.depth * (inputs or 1) ** 2
 
-    def shape_refusals(self, inputs: int | None, outputs: int | None) -> Iterator[PydanticCustomError]:
+    def shape_errors(self, inputs: int | None, outputs: int | None) -> Iterator[PydanticCustomError]:
         """Yield that there are several outputs, but not as many as features."""
         several = outputs is not None and outputs > 1
         if several and inputs is not None and inputs != outputs:
-            yield refusal(
+            yield validation_error(
                 found=f"a residual network for {inputs} features and {outputs} outputs",
                 expected="one output, or as many outputs as features",
                 write="kind: mlp",

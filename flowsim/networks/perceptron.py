@@ -12,7 +12,7 @@ from jaxtyping import Array, ArrayLike, Float
 from pydantic import Field
 from pydantic_core import PydanticCustomError
 
-from ..kinds import Named, Registry, refusal
+from ..kinds import Named, Registry, validation_error
 from ..kinds.values import Count, Depth, Scale
 from . import layers
 from .linear import DeepLinear
@@ -179,14 +179,14 @@ class PerceptronNetwork(NetworkRecipe):
         matrices = inputs * outputs if self.depth == 1 else width * (inputs + outputs + (self.depth - 2) * width)
         return matrices + biases
 
-    def refusals(self) -> Iterator[PydanticCustomError]:
+    def validation_errors(self) -> Iterator[PydanticCustomError]:
         """Yield that widths do not go with the depth, and that a linear network has no biases.
 
         And that the layer to be zero is none of the network, or one between activations.
         """
         if self.widths and (len(self.widths) != self.depth - 1 or self.width is not None):
             both = self.width is not None
-            yield refusal(
+            yield validation_error(
                 found=f"{len(self.widths)} of them beside {f'width {self.width}' if both else f'depth {self.depth}'}",
                 expected="one width for each hidden layer, one fewer than the depth, and no other",
                 write="width: null" if both else f"depth: {len(self.widths) + 1}",
@@ -194,11 +194,13 @@ class PerceptronNetwork(NetworkRecipe):
             )
         if self.biases and self.is_linear():
             wording = {"expected": "false for a linear network", "write": "biases: false, or activation: tanh"}
-            yield refusal(found="true", **wording, at=("biases",))
+            yield validation_error(found="true", **wording, at=("biases",))
         if self.zero_layer is None:
             return
         wording = {"found": f"{self.zero_layer}", "at": ("zero_layer",)}
         if self.zero_layer > self.depth:
-            yield refusal(expected=f"one of the {self.depth} layers", write=f"zero_layer: {self.depth}", **wording)
+            yield validation_error(
+                expected=f"one of the {self.depth} layers", write=f"zero_layer: {self.depth}", **wording
+            )
         if not self.is_linear():
-            yield refusal(expected="null for a nonlinear network", write=f"activation: {LINEAR}", **wording)
+            yield validation_error(expected="null for a nonlinear network", write=f"activation: {LINEAR}", **wording)

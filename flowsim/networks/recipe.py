@@ -11,7 +11,7 @@ import jax
 from jaxtyping import Array
 from pydantic_core import PydanticCustomError
 
-from ..kinds import Made, Recipe, Registry, is_recipe_of, recipe_of, refusal
+from ..kinds import Made, Recipe, Registry, is_recipe_of, recipe_of, validation_error
 from ..kinds.values import MOST_NUMBERS, too_large
 from .weights import split
 
@@ -80,7 +80,7 @@ class NetworkRecipe(Recipe):
             _COUNTED[place] = sum(math.prod(leaf.shape) for leaf in jax.tree.leaves(shapes))
         return _COUNTED[place]
 
-    def shape_refusals(self, inputs: Any, outputs: int | None) -> Iterator[PydanticCustomError]:
+    def shape_errors(self, inputs: Any, outputs: int | None) -> Iterator[PydanticCustomError]:
         """Yield why the network cannot be built for so many numbers and labels; None: not known yet.
 
         A scenario asks about what it states itself; whoever loads the data asks again with their sizes.
@@ -108,19 +108,19 @@ NETWORKS: Registry[Any] = Registry(
 )
 
 
-def shape_refusals(
+def shape_errors(
     network: NetworkRecipe, shape: tuple[int, ...] | None, outputs: int | None
 ) -> Iterator[PydanticCustomError]:
     """Yield why `network` cannot be built for samples of this shape and so many labels, or should not be."""
     inputs = network.inputs_for(shape)
-    if refused := list(network.shape_refusals(inputs, outputs)):
+    if refused := list(network.shape_errors(inputs, outputs)):
         yield from refused
         return
     try:
         weights = network.count_weights(inputs, outputs) or 0
     except Exception as error:  # whatever a kind that is not ours does
         reason = f"{type(error).__name__}: {error}".splitlines()[0]
-        yield refusal(
+        yield validation_error(
             found=f"a network that cannot be built for {inputs} inputs and {outputs} outputs ({reason})",
             expected="options that fit these data",
             write="other options, or data of other sizes",

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema
 from pydantic_core import PydanticCustomError
 
-from ..kinds import Registry, UnknownKindError, refusal
+from ..kinds import Registry, UnknownKindError, validation_error
 
 if TYPE_CHECKING:
     import matplotlib.figure
@@ -33,8 +33,8 @@ class Figure(ABC):
     def draw(self, results: "Results") -> "matplotlib.figure.Figure":
         """Return the figure, from the data sets of `results` alone."""
 
-    def refusals(self, scenario: Any) -> Iterable[PydanticCustomError]:
-        """Return why `scenario` does not make what the figure shows, each a `refusal`; by default nothing is asked."""
+    def validation_errors(self, scenario: Any) -> Iterable[PydanticCustomError]:
+        """Return why `scenario` does not make what the figure shows, each a `validation_error`; by default nothing."""
         return ()
 
     def claims(self, results: "Results") -> "Sequence[Claim]":
@@ -57,11 +57,11 @@ def figures_of(names: Iterable[str] | None) -> tuple[Figure, ...]:
     return tuple(FIGURES[name]() for name in names or ())
 
 
-def figure_refusals(names: Iterable[str] | None, scenario: Any) -> Iterator[PydanticCustomError]:
+def figure_errors(names: Iterable[str] | None, scenario: Any) -> Iterator[PydanticCustomError]:
     """Yield why `scenario` does not make what the figures of these names show."""
     for name, figure in zip(names or (), figures_of(names), strict=True):
         try:
-            found = list(figure.refusals(scenario))
+            found = list(figure.validation_errors(scenario))
         except Exception as error:  # whatever the code of a user does
             found = [_unusable(name, "say what it refuses", error)]
         yield from found
@@ -69,7 +69,7 @@ def figure_refusals(names: Iterable[str] | None, scenario: Any) -> Iterator[Pyda
 
 def _unusable(name: str, ability: str, error: Exception) -> PydanticCustomError:
     reason = f"{type(error).__name__}: {error}".splitlines()[0]
-    return refusal(
+    return validation_error(
         found=f"{name!r}, which cannot {ability} ({reason})",
         expected="a subclass of flowsim.results.Figure that is made without arguments",
         write="figure: null, or mend it",
@@ -91,18 +91,20 @@ def _known(names: tuple[str, ...] | None) -> tuple[str, ...] | None:
         try:
             figure = FIGURES[name]()
         except UnknownKindError as error:
-            raise refusal(found=error.found, expected=error.expected, write=error.write) from None
+            raise validation_error(found=error.found, expected=error.expected, write=error.write) from None
         except Exception as error:  # whatever the code of a user does
             raise _unusable(name, "be made without arguments", error) from None
         if figure.name in files:
-            raise refusal(found=f"two figures called {figure.name}", expected="different names", write="one of them")
+            raise validation_error(
+                found=f"two figures called {figure.name}", expected="different names", write="one of them"
+            )
         files.add(figure.name)
     return names
 
 
 def _no_figure(found: str) -> PydanticCustomError:
     shipped = ", ".join(_papers())
-    return refusal(
+    return validation_error(
         found=found,
         expected="the place of a figure, or a list of them" + (f" (flowsim has those of {shipped})" if shipped else ""),
         write="figure: my_module:MyFigure",

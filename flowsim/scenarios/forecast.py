@@ -8,7 +8,7 @@ from jaxtyping import PyTree
 from pydantic_core import PydanticCustomError
 
 from ..data import DataSource
-from ..kinds import refusal, too_large
+from ..kinds import too_large, validation_error
 from ..kinds.values import MOST_NUMBERS
 from ..networks import NetworkRecipe
 from ..problems import Problem
@@ -17,7 +17,7 @@ from .settings import LargeProductsSettings, TheorySettings
 from .sweep_settings import MOST_CELLS, SweepSettings
 
 
-def memory_refusals(
+def memory_errors(
     precision: str, data: DataSource, network: NetworkRecipe, sweep: SweepSettings | None
 ) -> Iterator[PydanticCustomError]:
     """Yield that the copies of the weights that a run keeps are more than the memory of the machine."""
@@ -26,7 +26,7 @@ def memory_refusals(
     # The fewest that any solver of the flow keeps (two stages beside four), and that descent does.
     copies = 6 if flows else 3
     if beyond := beyond_memory(weights * copies * np.dtype(precision).itemsize):
-        yield refusal(
+        yield validation_error(
             found=f"{weights} weights, of which {'a flow' if flows else 'descent'} keeps {copies} copies: {beyond}",
             expected="a network that fits",
             write="fewer or narrower layers, or data of fewer features",
@@ -34,20 +34,20 @@ def memory_refusals(
         )
 
 
-def theory_size_refusals(
+def theory_size_errors(
     theory: TheorySettings, data: DataSource, network: NetworkRecipe
 ) -> Iterator[PydanticCustomError]:
     """Yield that there are more flows to check than can be, or be held: each keeps its network until it is its turn."""
     flows = count_checked_flows(theory)
     if flows > MOST_CELLS:
-        yield refusal(
+        yield validation_error(
             found=f"{flows} flows to check",
             expected=f"at most {MOST_CELLS}",
             write="fewer repetitions, or shorter lists",
             at=("repetitions",),
         )
     elif beyond := beyond_memory(8 * flows * _weights(network, data)):
-        yield refusal(
+        yield validation_error(
             found=f"{flows} flows to check, whose networks take {beyond}",
             expected="networks that fit",
             write="fewer repetitions",
@@ -55,11 +55,11 @@ def theory_size_refusals(
         )
 
 
-def product_size_refusals(asked: LargeProductsSettings) -> Iterator[PydanticCustomError]:
+def product_size_errors(asked: LargeProductsSettings) -> Iterator[PydanticCustomError]:
     """Yield that one product of matrices does not fit, or that there are more of them than can be drawn."""
     largest, copies = max(asked.depths) * max(asked.widths) ** 2, 6
     if beyond := beyond_memory(8 * copies * largest):
-        yield refusal(
+        yield validation_error(
             found=f"{largest} numbers in one initialization, in {copies} copies: {beyond}",
             expected="matrices that fit",
             write="smaller widths or depths",

@@ -7,7 +7,7 @@ from pydantic import AfterValidator, BeforeValidator, Field
 from pydantic_core import PydanticCustomError
 
 from ..data import DataSource
-from ..kinds import Chosen, Made, recipe_of, refusal
+from ..kinds import Chosen, Made, recipe_of, validation_error
 from ..probes import HELD_OUT, PROBES, Label, Probe, probe_of
 from ..results.schema import MEASURES
 
@@ -18,11 +18,11 @@ def labels_of(record: Iterable[Made]) -> dict[str, Label]:
     return {name: column for label in labels for name, column in label.columns().items()}
 
 
-def record_refusals(record: Iterable[Made], data: DataSource) -> Iterator[PydanticCustomError]:
+def record_errors(record: Iterable[Made], data: DataSource) -> Iterator[PydanticCustomError]:
     """Yield that a probe needs samples that training does not see, and `data` hold out none."""
     for place, entry in enumerate(record):
         if entry.given & HELD_OUT and not data.holds_out():
-            yield refusal(
+            yield validation_error(
                 found=f"{entry.kind} beside data of kind {data.kind} that hold out no samples",
                 expected="data with samples that training does not see",
                 write="test_samples: 100 for data that have this option, or leave it out",
@@ -58,7 +58,7 @@ def _known(record: tuple[Made, ...]) -> tuple[Made, ...]:
             continue
         name = _label_of(entry).name
         if name in taken:
-            raise refusal(found=f"two probes called {name}", expected="different names", write="one of them")
+            raise validation_error(found=f"two probes called {name}", expected="different names", write="one of them")
         taken.add(name)
     return record
 
@@ -68,7 +68,7 @@ def _label_of(entry: Made) -> Label:
     made = entry.makes if entry.given else entry.make()
     label = getattr(made, "label", None)
     if not isinstance(label, Label):
-        raise refusal(
+        raise validation_error(
             found=f"the probe {entry.kind}, whose label is a {type(label).__name__}",
             expected="a flowsim.Label",
             write="label = flowsim.Label(name, meaning, symbol) in the class",

@@ -20,7 +20,7 @@ from ..data import Data, DataError, check_data
 from ..dynamics import Stopping, stopping_for
 from ..formatting import ProgressCallback
 from ..kinds import seeds
-from ..networks import cast, shape_refusals
+from ..networks import cast, shape_errors
 from ..probes import HELD_OUT, Probe
 from ..problems import EmpiricalRisk, LinearRegression, Problem
 from ..results.schema import MEASURES
@@ -151,8 +151,8 @@ def read_data(scenario: Scenario, folder: Path) -> Data:
     if found.classes is not None:
         wanted = found.labels
         found = found.written_as(scenario.loss.make().labels(found.classes) if wanted == "auto" else wanted)
-    for refusal in shape_refusals(scenario.network, found.shape, found.outputs):
-        raise ScenarioError(refusal.message())
+    for error in shape_errors(scenario.network, found.shape, found.outputs):
+        raise ScenarioError(error.message())
     return found if scenario.network.keeps_shape() else found.flattened()
 
 

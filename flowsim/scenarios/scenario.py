@@ -10,12 +10,12 @@ from pydantic_core import PydanticCustomError
 
 from ..comparison.models import GRADIENT
 from ..data import SOURCES, DataSource
-from ..kinds import Chosen, Made, Section, recipe_of, refusal, within
+from ..kinds import Chosen, Made, Section, recipe_of, validation_error, within
 from ..losses import LOSSES, SquaredError
-from ..networks import NETWORKS, NetworkRecipe, network_recipe, shape_refusals
-from ..results.figure import FigureNames, figure_refusals
-from .forecast import memory_refusals, product_size_refusals, theory_size_refusals
-from .record import Record, labels_of, record_refusals
+from ..networks import NETWORKS, NetworkRecipe, network_recipe, shape_errors
+from ..results.figure import FigureNames, figure_errors
+from .forecast import memory_errors, product_size_errors, theory_size_errors
+from .record import Record, labels_of, record_errors
 from .settings import DescentSettings, FlowSettings, LargeProductsSettings, SharpnessChoice, TheorySettings
 from .sweep_settings import SweepSettings
 from .values import Seed
@@ -82,55 +82,55 @@ class Scenario(Section):
         """What is not least squares, in words."""
         return f"the loss {self.loss.kind}" if self.network.is_linear() else "a nonlinear network"
 
-    def refusals(self) -> Iterator[PydanticCustomError]:
+    def validation_errors(self) -> Iterator[PydanticCustomError]:
         """Yield why the sections do not go together."""
         shape, (_, outputs) = self.data.sample_shape(), self.data.dimensions()
-        yield from within(("network",), shape_refusals(self.network, shape, outputs))
-        yield from record_refusals(self.record, self.data)
-        yield from memory_refusals(self.precision, self.data, self.network, self.sweep)
+        yield from within(("network",), shape_errors(self.network, shape, outputs))
+        yield from record_errors(self.record, self.data)
+        yield from memory_errors(self.precision, self.data, self.network, self.sweep)
         if self.theory is not None and not self.squares:
-            yield refusal(
+            yield validation_error(
                 found=f"the loss {self.loss.kind}",
                 expected="the squared error, which the theory is about",
                 write="loss: squared_error, or no theory",
                 at=("theory",),
             )
         if self.theory is not None:
-            yield from self.theory.refusals_for(self.data, self.network)
-            yield from within(("theory",), theory_size_refusals(self.theory, self.data, self.network))
+            yield from self.theory.errors_for(self.data, self.network)
+            yield from within(("theory",), theory_size_errors(self.theory, self.data, self.network))
         if self.lemma_3 is not None:
-            yield from within(("lemma_3",), product_size_refusals(self.lemma_3))
-        yield from figure_refusals(self.figure, self)
+            yield from within(("lemma_3",), product_size_errors(self.lemma_3))
+        yield from figure_errors(self.figure, self)
         if self.flow.excess_risk is not None and not self.least_squares:
-            yield refusal(
+            yield validation_error(
                 found=f"{self.flow.excess_risk} beside {self.unlike_least_squares}",
                 expected="null, as the minimum of the risk is not known",
                 write="risk or gradient_norm in its place",
                 at=("flow", "excess_risk"),
             )
-        yield from self._model_refusals()
-        yield from self._limit_refusals()
-        yield from self._class_refusals()
-        yield from self.descent.refusals_until(self.flow.t1)
-        yield from self._sharpness_refusals()
-        yield from within(("flow",), self.flow.refusals_at(self.precision))
+        yield from self._model_errors()
+        yield from self._limit_errors()
+        yield from self._class_errors()
+        yield from self.descent.errors_until(self.flow.t1)
+        yield from self._sharpness_errors()
+        yield from within(("flow",), self.flow.errors_at(self.precision))
         for section in ("network", "loss", "flow", "descent", "sweep"):
             yield from within((section,), _without_room(getattr(self, section), self.precision))
 
-    def _sharpness_refusals(self) -> Iterator[PydanticCustomError]:
+    def _sharpness_errors(self) -> Iterator[PydanticCustomError]:
         """Yield that a tolerance is too fine, or that a probe is called as what the sharpness records."""
         if self.sharpness is None:
             return
-        yield from within(("sharpness",), self.sharpness.refusals_at(self.precision))
+        yield from within(("sharpness",), self.sharpness.errors_at(self.precision))
         if taken := set(self.sharpness.make().names()).intersection(labels_of(self.record)):
-            yield refusal(
+            yield validation_error(
                 found=f"{self.sharpness.count} beside a probe that is called {taken.pop()} too",
                 expected="one of the two",
                 write="count: 1, or no such probe in record",
                 at=("sharpness", "count"),
             )
 
-    def _model_refusals(self) -> Iterator[PydanticCustomError]:
+    def _model_errors(self) -> Iterator[PydanticCustomError]:
         """Yield that there is no descent for models to follow."""
         named = [name for name in self.flow.models if name != GRADIENT]
         plain = self.descent.optimizer.kind == "gradient_descent"
@@ -140,30 +140,30 @@ class Scenario(Section):
             "in a sweep" if self.sweep is not None else "",
         ]
         for reason in filter(None, without if named else []):
-            yield refusal(
+            yield validation_error(
                 found=f"{', '.join(named)} {reason}",
                 expected="models of gradient descent beside descents at single learning rates",
                 write=f"models: [{GRADIENT}]",
                 at=("flow", "models"),
             )
 
-    def _limit_refusals(self) -> Iterator[PydanticCustomError]:
+    def _limit_errors(self) -> Iterator[PydanticCustomError]:
         """Yield that there is no descent from whose points flows could begin."""
         without = "without learning rates in descent" if not self.descent.learning_rates else ""
         without = "in a sweep, whose runs do not keep their weights" if self.sweep is not None else without
         if self.flow.limits is not None and without:
-            yield refusal(
+            yield validation_error(
                 found=f"{self.flow.limits} {without}",
                 expected="descents at single learning rates, from whose points flows begin",
                 write="limits: null",
                 at=("flow", "limits"),
             )
 
-    def _class_refusals(self) -> Iterator[PydanticCustomError]:
+    def _class_errors(self) -> Iterator[PydanticCustomError]:
         """Yield that the labels of classes would be centred or rescaled, and then were labels no more."""
         rescaled = self.data.rescaled_targets()
         if rescaled and not self.loss.make().takes_numbers():
-            yield refusal(
+            yield validation_error(
                 found=f"true beside the loss {self.loss.kind}",
                 expected="false, as it would centre or rescale the labels of classes",
                 write=" and ".join(f"{key}: false" for key in rescaled)
@@ -178,7 +178,7 @@ def _without_room(content: Any, precision: str) -> Iterator[PydanticCustomError]
         limits = np.finfo(precision)
         if not limits.tiny <= abs(content) <= limits.max:
             wider = abs(content) >= np.finfo("float64").tiny
-            yield refusal(
+            yield validation_error(
                 found=f"{content}, for which {precision} has no room",
                 expected=f"a size from {limits.tiny:.2g} to {limits.max:.2g}",
                 write="precision: float64, or another number" if wider else "another number",

@@ -14,7 +14,7 @@ from ..comparison.models import GRADIENT
 from ..curvature import least_rtol
 from ..data import DataSource
 from ..edge import MODELS
-from ..kinds import Named, Section, refusal, too_large, within
+from ..kinds import Named, Section, too_large, validation_error, within
 from ..kinds.values import MOST_NUMBERS, Count, CountOrZero
 from ..networks import NetworkRecipe
 from ..solvers import SOLVERS
@@ -75,23 +75,23 @@ class FlowSettings(Section):
 
     unswept: ClassVar[tuple[str, ...]] = ("models", "limits")
 
-    def refusals(self) -> Iterator[PydanticCustomError]:
+    def validation_errors(self) -> Iterator[PydanticCustomError]:
         """Yield that a model stands there twice."""
         if len(set(self.models)) < len(self.models):
-            yield refusal(
+            yield validation_error(
                 found=", ".join(self.models),
                 expected="each model once",
                 write=f"models: [{', '.join(dict.fromkeys(self.models))}]",
                 at=("models",),
             )
 
-    def refusals_at(self, precision: str) -> Iterator[PydanticCustomError]:
+    def errors_at(self, precision: str) -> Iterator[PydanticCustomError]:
         """Yield what is finer than the rounding of `precision`."""
         for key, finest in _FINEST[precision].items():
             value = getattr(self, key)
             if value is not None and value < finest:
                 enough = "precision: float64" if value >= _FINEST["float64"][key] else f"{key}: {finest}"
-                yield refusal(
+                yield validation_error(
                     found=f"{value}",
                     expected=f"at least {finest}, as {precision} resolves no less",
                     write=enough,
@@ -119,14 +119,14 @@ class DescentSettings(Section):
         times = [float(at_rate(rate).time_of_step()) for rate in self.learning_rates]
         return sum(steps_of_descent(time, self.steps, t1) for time in times)
 
-    def refusals_until(self, t1: float) -> Iterator[PydanticCustomError]:
+    def errors_until(self, t1: float) -> Iterator[PydanticCustomError]:
         """Yield that there are more steps than could be recorded, as seen from the scenario."""
         at = ("descent", "steps") if self.steps is not None else ("flow", "t1")
         try:
             numbers = self.all_steps(t1)
         except ValueError as error:
             write = "a smaller t1, or descent.steps"
-            yield refusal(found=str(error), expected=f"at most {MOST_NUMBERS} steps", write=write, at=at)
+            yield validation_error(found=str(error), expected=f"at most {MOST_NUMBERS} steps", write=write, at=at)
             return
         if numbers > MOST_NUMBERS:
             yield too_large(f"{numbers} steps over all learning rates", at[-1], at)
@@ -146,12 +146,12 @@ class SharpnessSettings(Section):
         """Return what `flowsim.compare` takes."""
         return SharpnessAlong(records=self.records, rtol=self.rtol, count=self.count)
 
-    def refusals_at(self, precision: str) -> Iterator[PydanticCustomError]:
+    def errors_at(self, precision: str) -> Iterator[PydanticCustomError]:
         """Yield that the tolerance is finer than the rounding of `precision`."""
         least = least_rtol(np.dtype(precision))
         if self.rtol is not None and self.rtol < least:
             expected = f"at least {least:.2g}, as {precision} resolves no less"
-            yield refusal(found=f"{self.rtol}", expected=expected, write="rtol: null, or more", at=("rtol",))
+            yield validation_error(found=f"{self.rtol}", expected=expected, write="rtol: null, or more", at=("rtol",))
 
 
 class _OrSwitch:
@@ -185,22 +185,22 @@ class TheorySettings(Section):
     repetitions: Count = Field(default=1, examples=[20])
     """Number of independent data sets and initializations for each depth, features and condition."""
 
-    def refusals_for(self, data: DataSource, network: NetworkRecipe) -> Iterator[PydanticCustomError]:
+    def errors_for(self, data: DataSource, network: NetworkRecipe) -> Iterator[PydanticCustomError]:
         """Yield what the theory does not speak of, and what it cannot vary, as seen from the scenario."""
         if not network.is_linear():
-            yield refusal(
+            yield validation_error(
                 found="a nonlinear network",
                 expected="a linear network, which the theory is about",
                 write=f"{network.linear_if}, or no theory",
                 at=("theory",),
             )
-        yield from within(("theory",), self._refusals_to_vary(data, network))
+        yield from within(("theory",), self._errors_to_vary(data, network))
         if self.depths and "depth" in network.varied:
-            yield from within(("network",), network.model_copy(update={"depth": min(self.depths)}).refusals())
+            yield from within(("network",), network.model_copy(update={"depth": min(self.depths)}).validation_errors())
 
-    def _refusals_to_vary(self, data: DataSource, network: NetworkRecipe) -> Iterator[PydanticCustomError]:
+    def _errors_to_vary(self, data: DataSource, network: NetworkRecipe) -> Iterator[PydanticCustomError]:
         if self.depths and "depth" not in network.varied:
-            yield refusal(
+            yield validation_error(
                 found=f"a list of them for a network of kind {network.kind}",
                 expected="a network whose depth can be set",
                 write="depths: []",
@@ -208,7 +208,7 @@ class TheorySettings(Section):
             )
         for key, option in {"features": "features", "conditions": "condition"}.items():
             if getattr(self, key) and option not in data.varied:
-                yield refusal(
+                yield validation_error(
                     found=f"a list of them for data of kind {data.kind}",
                     expected="data that are drawn",
                     write="data of kind: gaussian",
@@ -216,7 +216,7 @@ class TheorySettings(Section):
                 )
         _, outputs = data.dimensions()
         if self.features and outputs is not None and outputs > 1:
-            yield refusal(
+            yield validation_error(
                 found=f"a list of them for {outputs} outputs",
                 expected="as many features as the data have",
                 write="features: []",
@@ -238,13 +238,13 @@ class LargeProductsSettings(Section):
     initializations: Count = Field(default=2000, examples=[2000])
     """Number of initializations for each combination."""
 
-    def refusals(self) -> Iterator[PydanticCustomError]:
+    def validation_errors(self) -> Iterator[PydanticCustomError]:
         """Yield that the radius of the ball, exp(−2s² − 4u)/64, is no positive float, as the bounds are none either."""
         scale, deviation = max(self.scales), max(self.deviations)
         exponent = 2 * scale**2 + 4 * deviation
         largest = 700  # of an exponential that is a float
         if exponent > largest:
-            yield refusal(
+            yield validation_error(
                 found=f"s = {scale:g} beside u = {deviation:g}, for which 2s² + 4u is {exponent:g}",
                 expected=f"at most {largest}, as the bounds of Lemma 3 are exponentials of that",
                 write="smaller scales or deviations",

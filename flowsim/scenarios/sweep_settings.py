@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pydantic import Field
 from pydantic_core import PydanticCustomError
 
-from ..kinds import Section, refusal
+from ..kinds import Section, validation_error
 from ..kinds.values import Count
 from .values import Axis, CountedSteps, Optimizer, SpacedLearningRates, gradient_descent
 
@@ -44,10 +44,10 @@ class CriticalSettings(Section):
     precision: float = Field(default=0.01, ge=1e-6, le=1, examples=[0.01])
     """The bisection ends when the bracket is this narrow, relative to the learning rate."""
 
-    def refusals(self) -> Iterator[PydanticCustomError]:
+    def validation_errors(self) -> Iterator[PydanticCustomError]:
         """Yield that the bracket is empty."""
         if self.lowest >= self.highest:
-            yield refusal(
+            yield validation_error(
                 found=f"{self.highest}, not above lowest",
                 expected=f"more than {self.lowest}",
                 write=f"highest: {10 * self.lowest:g}",
@@ -98,18 +98,18 @@ class SweepSettings(Section):
         less = self.model_copy(update={"repetitions": repetitions, "descent": descent})
         return self if less == self else less.model_copy(update={"first_look": True})
 
-    def refusals(self) -> Iterator[PydanticCustomError]:
+    def validation_errors(self) -> Iterator[PydanticCustomError]:
         """Yield that a learning rate stands there twice, or that there are too many runs."""
         rates = Counter((entry.optimizer.kind, rate) for entry in self.descent for rate in entry.learning_rates)
         if twice := [rate for (_, rate), count in rates.items() if count > 1]:
-            yield refusal(
+            yield validation_error(
                 found=f"{twice[0]} twice", expected="every learning rate once", write="it once", at=("descent",)
             )
         cells = self.starts * (1 + len(rates))
         for values in self.over.values():
             cells *= len(values)
         if cells > MOST_CELLS:
-            yield refusal(
+            yield validation_error(
                 found=f"a sweep of {cells} runs",
                 expected=f"at most {MOST_CELLS}",
                 write="fewer values or repetitions",

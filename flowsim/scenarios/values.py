@@ -10,7 +10,7 @@ import numpy as np
 from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema
 
 from ..dynamics import DESCENTS, Descent, GradientDescent
-from ..kinds import Chosen, Made, recipe_of, refusal
+from ..kinds import Chosen, Made, recipe_of, validation_error
 from ..kinds.values import WHOLE, Condition, distinct
 
 MOST_VALUES = 10_000
@@ -22,7 +22,9 @@ def _infinity(value: Any) -> Any:
 
 def _single(value: Any) -> Any:
     if isinstance(value, list | dict):
-        raise refusal(found="brackets", expected="a single value", write="a number, a word, true, false or null")
+        raise validation_error(
+            found="brackets", expected="a single value", write="a number, a word, true, false or null"
+        )
     return value
 
 
@@ -34,18 +36,18 @@ def _spaced(value: Any) -> Any:
     spacing = value.get("spacing", "linear")
     known = spacing in ("linear", "log") and set(value) <= {"start", "stop", "count", "spacing"}
     if not (known and _is_number(start) and _is_number(stop) and type(count) is int and 2 <= count <= MOST_VALUES):
-        raise refusal(
+        raise validation_error(
             found=f"the keys {', '.join(map(str, value)) or 'none'}",
             expected=f"finite numbers start and stop, a count from 2 to {MOST_VALUES}, and a spacing, linear or log",
             write="{start: 0.25, stop: 0.6, count: 10}, or a list",
         )
     if spacing == "log" and not (start > 0 and stop > 0):
-        raise refusal(
+        raise validation_error(
             found=f"a logarithmic spacing from {start} to {stop}", expected="positive ends", write="spacing: linear"
         )
     farthest = 1e300  # the difference of two such numbers is a float
     if max(abs(start), abs(stop)) > farthest:
-        raise refusal(
+        raise validation_error(
             found=f"a spacing from {start} to {stop}", expected=f"ends of at most {farthest:g} in size", write="a list"
         )
     space = np.geomspace if spacing == "log" else np.linspace

@@ -61,8 +61,8 @@ class Unclaimed(Undrawn):
 
 
 class Unrefused(Undrawn):
-    def refusals(self, scenario):
-        raise KeyError("refusals")
+    def validation_errors(self, scenario):
+        raise KeyError("validation_errors")
 
 
 class Unmade(Undrawn):
@@ -128,7 +128,8 @@ FAILURES = {
     "a probe in words": (run("record: 'own:in_words'"), "TypeError: the probe 'in_words' returns str: expected real n"),
     "an optimizer": (run("descent: {optimizer: 'own:NoStep', learning_rates: [0.1], steps: 2}"),
         "a run with own:NoStep fails: KeyError: 'step' ("),
-    "refusals": (run("figure: 'own:Unrefused'"), "found 'own:Unrefused', which cannot say what it refuses (KeyError: "),
+    "validation errors": (run("figure: 'own:Unrefused'"),
+        "found 'own:Unrefused', which cannot say what it refuses (KeyError: "),
     "a figure with arguments": (run("figure: 'own:Unmade'"), "figure: found 'own:Unmade', which cannot be made withou"),
     "an activation of NumPy": (DATA + NETWORK.replace("0.5", "0.5, activation: 'own:of_numpy'"),
         "fails on one sample of shape (3,) (TracerArrayConversionError"),

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, final
 
-from ...kinds import refusal
+from ...kinds import validation_error
 from ...results import Figure, Results
 from ...scenarios import Scenario
 
@@ -28,11 +28,11 @@ class Phases(Figure):
 
     name = "phases"
 
-    def refusals(self, scenario: Scenario) -> "Iterable[PydanticCustomError]":
+    def validation_errors(self, scenario: Scenario) -> "Iterable[PydanticCustomError]":
         """Yield why the scenario is not a sweep of two layers on one sample over their width, with descents."""
         for section, kind in (("data", "OneSample"), ("network", "TwoLayers")):
             if (found := getattr(scenario, section).kind) != f"{_HOME}:{kind}":
-                yield refusal(
+                yield validation_error(
                     found=f"{section} of kind {found}",
                     expected="what the recursion is about",
                     write=f"kind: {_HOME}:{kind}, or figure: null",
@@ -40,9 +40,9 @@ class Phases(Figure):
                 )
         if not scenario.squares:
             wording = {"expected": "squared_error, which the recursion is about", "write": "loss: squared_error"}
-            yield refusal(found=f"the loss {scenario.loss.kind}", **wording, at=("loss",))
+            yield validation_error(found=f"the loss {scenario.loss.kind}", **wording, at=("loss",))
         if scenario.sweep is None or set(scenario.sweep.over) != {_AXIS} or not scenario.sweep.descent:
-            yield refusal(
+            yield validation_error(
                 found="no sweep over the width alone with gradient descent",
                 expected="one, which the figure shows",
                 write=f"sweep: {{over: {{{_AXIS}: [64, 1024]}}, descent: [{{learning_rates: [1, 3], steps: 4000}}]}}",

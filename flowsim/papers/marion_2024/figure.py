@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, final
 
-from ...kinds import refusal
+from ...kinds import validation_error
 from ...results import Figure, Results
 from ...scenarios import Scenario
 
@@ -24,17 +24,17 @@ class Sharpening(Figure):
 
     name = "sharpening"
 
-    def refusals(self, scenario: Scenario) -> "Iterable[PydanticCustomError]":
+    def validation_errors(self, scenario: Scenario) -> "Iterable[PydanticCustomError]":
         """Yield why the scenario is not a sweep over depth and scale that measures the course of the sharpness."""
         if scenario.sweep is None or set(scenario.sweep.over) != set(_AXES):
-            yield refusal(
+            yield validation_error(
                 found="no sweep over depth and scale alone",
                 expected="one, which the figure shows",
                 write=f"sweep: {{over: {{{_AXES[0]}: [2, 5], {_AXES[1]}: [0.1, 0.3]}}}}, or figure: null",
                 at=("sweep",) if scenario.sweep else ("figure",),
             )
         if _COURSE not in {entry.kind for entry in scenario.record}:
-            yield refusal(
+            yield validation_error(
                 found="no course of the sharpness among what is recorded",
                 expected="one, which the figure shows",
                 write=f'record: ["{_COURSE}"]',

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, final
 
 from ...comparison.models import GRADIENT
-from ...kinds import refusal
+from ...kinds import validation_error
 from ...results import Figure, Results
 from ...scenarios import Scenario
 
@@ -25,17 +25,17 @@ class AtTheEdge(Figure):
 
     name = "at_the_edge"
 
-    def refusals(self, scenario: Scenario) -> "Iterable[PydanticCustomError]":
+    def validation_errors(self, scenario: Scenario) -> "Iterable[PydanticCustomError]":
         """Yield that there is no model of descent, or that the sharpness is not followed."""
         if not [model for model in scenario.flow.models if model != GRADIENT]:
-            yield refusal(
+            yield validation_error(
                 found="no model of descent beside the gradient flow",
                 expected="one or more, which the figure shows",
                 write="models: [gradient, central, edge], or figure: null",
                 at=("flow", "models"),
             )
         if scenario.sharpness is not None and scenario.sharpness.make().at_the_end_alone:
-            yield refusal(
+            yield validation_error(
                 found="the sharpness at the end of the runs alone",
                 expected="its course, which the figure shows",
                 write="sharpness: true, or figure: null",

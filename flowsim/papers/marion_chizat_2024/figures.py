@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, ClassVar, final
 
-from ...kinds import refusal
+from ...kinds import validation_error
 from ...results import Figure, Results
 from ...results.runs import GRADIENT_DESCENT
 from ...scenarios import Scenario
@@ -27,10 +27,10 @@ class _PaperFigure(Figure):
     about_generalization: ClassVar[bool] = False
     """Whether it shows the risk on test samples, and nothing without."""
 
-    def refusals(self, scenario: Scenario) -> "Iterable[PydanticCustomError]":
+    def validation_errors(self, scenario: Scenario) -> "Iterable[PydanticCustomError]":
         """Yield why the sweep of `scenario` is not one over the axis of the figure alone, or lacks what it shows."""
         if scenario.sweep is None:
-            yield refusal(
+            yield validation_error(
                 found="a scenario without a sweep",
                 expected="a sweep, which the figure shows",
                 write="a section sweep:, or figure: null",
@@ -38,7 +38,7 @@ class _PaperFigure(Figure):
             )
             return
         if set(scenario.sweep.over) != {self.axis}:
-            yield refusal(
+            yield validation_error(
                 found=f"a sweep over {', '.join(scenario.sweep.over) or 'nothing'}",
                 expected=f"one over {self.axis} alone, which the figure shows",
                 write=f"over: {{{self.axis}: […]}}, or figure: null",
@@ -46,14 +46,14 @@ class _PaperFigure(Figure):
             )
         optimizers = {entry.optimizer.kind for entry in scenario.sweep.descent}
         if self.about_descent and GRADIENT_DESCENT not in optimizers:
-            yield refusal(
+            yield validation_error(
                 found="a sweep without gradient descent",
                 expected="learning rates, which the figure shows",
                 write="descent: [{learning_rates: [0.02], steps: 1000}], or figure: null",
                 at=("sweep",),
             )
         if self.about_generalization and not scenario.data.holds_out():
-            yield refusal(
+            yield validation_error(
                 found="data without test samples",
                 expected="some, as the figure shows how runs generalize",
                 write="test_samples: 50 for data of kind gaussian, or figure: null",
@@ -210,18 +210,18 @@ class AppendixC(_PaperFigure):
     name = "appendix_c"
     about_descent = True
 
-    def refusals(self, scenario: Scenario) -> "Iterable[PydanticCustomError]":
+    def validation_errors(self, scenario: Scenario) -> "Iterable[PydanticCustomError]":
         """Yield why the scenario is not a sweep over the scale of a nonlinear network, on noisy data, with descents."""
-        yield from super().refusals(scenario)
+        yield from super().validation_errors(scenario)
         if scenario.network.is_linear():
-            yield refusal(
+            yield validation_error(
                 found="a linear network",
                 expected="a nonlinear one, which the figure is about",
                 write="activation: gelu, or figure: null",
                 at=("network",),
             )
         if scenario.data.model_dump().get("noise") == 0:
-            yield refusal(
+            yield validation_error(
                 found="data without noise",
                 expected="some, which the network is to fit",
                 write="noise: 1.0, or figure: null",

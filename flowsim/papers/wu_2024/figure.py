@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, final
 
-from ...kinds import refusal
+from ...kinds import validation_error
 from ...probes import NormalizedMargin
 from ...results import Figure, Results
 from ...scenarios import Scenario
@@ -27,13 +27,13 @@ class RiskOverTime(Figure):
 
     name = "risk_over_time"
 
-    def refusals(self, scenario: Scenario) -> "Iterable[PydanticCustomError]":
+    def validation_errors(self, scenario: Scenario) -> "Iterable[PydanticCustomError]":
         """Yield why the runs are not descents of one linear layer, with a loss without minimizer and their margins."""
         if scenario.loss.kind != "logistic":
             wording = {"expected": "logistic, which the figure is about", "write": "loss: logistic, or figure: null"}
-            yield refusal(found=f"the loss {scenario.loss.kind}", **wording, at=("loss",))
+            yield validation_error(found=f"the loss {scenario.loss.kind}", **wording, at=("loss",))
         if not (scenario.network.is_linear() and scenario.network.count_matrices() == 1):
-            yield refusal(
+            yield validation_error(
                 found="another network than one linear layer",
                 expected="one, for which the rate is known",
                 write="network: {kind: mlp, depth: 1, scale: 0.0}, or figure: null",
@@ -41,13 +41,13 @@ class RiskOverTime(Figure):
             )
         if scenario.data.model_dump().get("samples") is None:
             wording = {"expected": "their number, on which the claims depend", "write": "samples: 300, or figure: null"}
-            yield refusal(found="data that do not say how many samples there are", **wording, at=("data",))
+            yield validation_error(found="data that do not say how many samples there are", **wording, at=("data",))
         if not scenario.descent.learning_rates:
             wording = {"expected": "learning rates, which the figure shows", "write": "learning_rates: [0.5, 50]"}
-            yield refusal(found="no descent", **wording, at=("descent",))
+            yield validation_error(found="no descent", **wording, at=("descent",))
         if _MARGIN not in {entry.kind for entry in scenario.record}:
             wording = {"expected": "the margin, from which the rate follows", "write": f"record: [{_MARGIN}]"}
-            yield refusal(found=f"no {_MARGIN} among what is recorded", **wording, at=("record",))
+            yield validation_error(found=f"no {_MARGIN} among what is recorded", **wording, at=("record",))
 
     def claims(self, results: Results) -> "Sequence[Claim]":
         """Return what is said of large steps on separable classes, each with the numbers measured."""
