@@ -76,7 +76,7 @@ def test_the_end_of_time_may_be_written_with_and_without_a_dot(write, infinity):
 def test_a_single_name_is_a_list_of_one(write):
     data = read_scenario(write(TABLE)).data
     assert data.target == ("y",)
-    assert (data.target_names, data.feature_names) == ("y", ("a", "b"))
+    assert (data.target, data.features) == (("y",), ("a", "b"))
     assert data.dimensions() == (2, 1)
 
 
@@ -84,7 +84,7 @@ def test_only_the_file_knows_the_sizes_of_an_archive(write, tmp_path):
     (tmp_path / "table.npz").touch()
     data = read_scenario(write(TABLE.replace("csv", "npz").replace("[a, b]", "a"))).data
     assert data.dimensions() == (None, None)
-    assert (data.target_names, data.feature_names) == ("y", "a")
+    assert (data.target, data.features) == (("y",), ("a",))
 
 
 def test_a_byte_order_mark_is_no_part_of_the_scenario(write):
@@ -175,6 +175,6 @@ def test_the_json_schema_is_json_and_describes_every_key():
 
 
 def test_every_key_has_an_example_that_an_error_can_show():
-    for models in ((Scenario,), *keys.sections().values()):
+    for models in ((Scenario,), *(keys._models(field, None) for field in Scenario.model_fields.values())):
         for model in models:
             assert all(field.examples for field in model.model_fields.values()), model

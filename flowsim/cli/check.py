@@ -1,20 +1,69 @@
-"""`python -m flowsim check SCENARIO …`: whether scenarios are right, and about what they take; nothing is run."""
+"""`python -m flowsim check SCENARIO …`: whether scenarios are right, and roughly what they take; nothing is run."""
 
 import argparse
-from collections.abc import Sequence
+import math
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, NamedTuple
 
+import equinox as eqx
 import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Int, PyTree
 from rich.console import Console
 
+from ..comparison.compare import RecordBudget
+from ..comparison.models import GRADIENT
+from ..dynamics import GradientFlow
+from ..networks import split
+from ..problems import Problem
 from ..results import BLOCKS
 from ..runtime.memory import device_bytes, in_bytes
-from ..scenarios import in_hours
-from ..sweeps import BlockStore, default_jobs
-from .estimate import Estimate, estimate
+from ..scenarios import environment, in_hours
+from ..scenarios.runner import flow_options, read_data, sharpness_along
+from ..solvers.solver import memory_of
+from ..sweeps import BlockStore, default_jobs, plan
 from .jobs import Job, choose_device, read_jobs
 from .options import Subcommand, add_run_options
 from .terminal import Terminal
+
+
+class Pace(NamedTuple):
+    """The speed of a machine: seconds of a `gradient` inside a compiled loop, and of the `compilation` of the loop."""
+
+    gradient: float
+    compilation: float
+
+
+@dataclass(frozen=True)
+class Work:
+    """A part of a run: `what` it is, and about how many seconds it takes; descents `may_end_early` by converging."""
+
+    what: str
+    seconds: float
+    may_end_early: bool = False
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """About what a job takes: its `parts`, and how many `seconds` and `bytes` in all.
+
+    `solver_known` tells whether the memory of the solver is known, and among the bytes.
+    """
+
+    weights: int
+    samples: int
+    parts: tuple[Work, ...]
+    seconds: float
+    bytes: float
+    solver_known: bool
+
+    @property
+    def may_end_early(self) -> bool:
+        """Whether most of the time is that of descents, which end early where they converge."""
+        return sum(part.seconds for part in self.parts if part.may_end_early) > self.seconds / 2
 
 
 def check(arguments: Sequence[str]) -> int:
@@ -35,21 +84,173 @@ def check(arguments: Sequence[str]) -> int:
 def _print(job: Job, found: Estimate, console: Console) -> None:
     early = ", less if the descents converge before their last step" if found.may_end_early else ""
     about = "about" if found.solver_known else "at least"
+    destination = str(job.folder.path)
+    if job.folder.holds_results:
+        kind = "a different scenario, which are given up" if job.folder.holds_other_results else "the same scenario"
+        destination += f", where there are some already, of {kind}"
     lines = [
         f"{job.name} is right: {found.weights} weights in {job.scenario.precision}, {found.samples} samples",
         f"  runs    {'; '.join(part.what for part in found.parts)}",
         f"  time    about {in_hours(found.seconds)} on this machine, within a factor of three{early}",
         f"  memory  {about} {in_bytes(found.bytes)} of {in_bytes(device_bytes())}",
-        f"The results go to {_destination(job)}.\n",
+        f"The results go to {destination}.\n",
     ]
     console.print("\n".join(lines), soft_wrap=True, highlight=False)
 
 
-def _destination(job: Job) -> str:
-    if not job.folder.holds_results:
-        return str(job.folder.path)
-    kind = "a different scenario, which are given up" if job.folder.gives_up else "the same scenario"
-    return f"{job.folder.path}, where there are some already, of {kind}"
+def estimate(
+    job: Job, *, store: BlockStore, processes: int, pace: Pace | None = None, seconds_around: float = 6.0
+) -> Estimate:
+    """Return about what a job takes whose sweep is shared by `processes` and keeps its blocks in `store`.
+
+    Nothing of it is run. The pace of this machine is measured unless it is given; `seconds_around` are those of Python,
+    its packages, tables and figures.
+    """
+    pace = measure_pace(job.network, job.problem) if pace is None else pace
+    weights = sum(leaf.size for leaf in jax.tree.leaves(split(job.network)[0]))
+    known = job.problem.sample_count()  # a linear regression keeps the covariance of its samples alone
+    samples = len(read_data(job.scenario, job.path.parent).training[0]) if known is None else known
+    parts = (*_comparison(job, pace, weights, samples), *_theory(job, pace, processes))
+    parts = (*parts, *_sweep(job, store, pace, processes))
+    seconds = seconds_around + sum(part.seconds for part in parts)
+    return Estimate(weights, samples, parts, seconds, *_memory(job, weights, samples))
+
+
+def _comparison(
+    job: Job,
+    pace: Pace,
+    weights: int,
+    samples: int,
+    *,
+    compilations: int = 40,
+    valley: int = 10,
+    of_sharpness: int = 32,
+    of_model: int = 30_000,
+) -> Iterator[Work]:
+    """Yield the work of the flow, and of the descents and models beside it, in gradients and compilations of one.
+
+    The numbers were measured on the shipped scenarios, and linear and nonlinear networks agree in them: the programs of
+    a comparison take so many `compilations`; a nonlinear network takes `valley` steps of the flow for each record, as
+    it creeps to its limit; the sharpness at a record and the run of a model take so many gradients.
+    """
+    if not job.compares:
+        return
+    flow, descent, programs = job.scenario.flow, job.scenario.descent, compilations * pace.compilation
+    rates, all_steps = len(descent.learning_rates), descent.all_steps(flow.t1)
+    recorded = RecordBudget().of_runs(job.network, rates)
+    of_flow = rates * recorded or 100
+    along = sharpness_along(job.scenario)
+    measured = rates * along.expected_records(weights, recorded) + along.expected_records(weights, of_flow)
+    to_limit = of_flow * (1 if job.scenario.network.is_linear() else valley)
+    steps = to_limit if math.isinf(flow.t1) else max(of_flow, all_steps // max(rates, 1) // 3)
+    per_step = 5 if job.problem.rank(job.network) is None else 20  # which looks at second derivatives
+    until = "to its limit" if math.isinf(flow.t1) else f"to t = {flow.t1:g}"
+    gradients = min(steps, flow.max_steps) * per_step + measured * along.count * of_sharpness
+    yield Work(f"the flow {until}", programs + gradients * pace.gradient)
+    if rates:
+        sampler = descent.optimizer.make()(descent.learning_rates[0]).minibatches()
+        share = 1.0 if sampler is None else min(1.0, 2 * sampler.size / samples)  # once an epoch the full gradient
+        yield Work(f"{rates} descents of {all_steps} steps in all", all_steps * share * pace.gradient, True)
+    if models := [name for name in flow.models if name != GRADIENT]:
+        runs = rates * len(models)
+        seconds = len(models) * programs + runs * of_model * pace.gradient
+        yield Work(f"{runs} runs of models: {', '.join(models)}", seconds)
+    if flow.limits:
+        flows = rates * flow.limits
+        seconds = programs + flows * min(to_limit, flow.max_steps) * per_step * pace.gradient
+        yield Work(f"{flows} flows from points of the descents", seconds)
+
+
+def _theory(job: Job, pace: Pace, processes: int, *, compilations_of_shape: int = 20) -> Iterator[Work]:
+    """Yield the work of the statements that are checked on flows of their own, and on products of matrices."""
+    theory, products = job.scenario.theory, job.scenario.lemma_3
+    if theory is not None:
+        shapes = len({(cell.depth, cell.features) for cell in job.cells})
+        seconds = shapes * compilations_of_shape * pace.compilation + theory.seconds()
+        yield Work(f"{theory.flows} flows to check statements on", seconds)
+    if products is not None:
+        yield Work(f"{products.draws} initializations for Lemma 3", products.seconds() / processes)
+
+
+def _sweep(
+    job: Job, store: BlockStore, pace: Pace, processes: int, *, compilations_of_shape: int = 40
+) -> Iterator[Work]:
+    """Yield the work of the blocks of a sweep that are not stored yet."""
+    sweep = job.scenario.sweep
+    if sweep is None:
+        return
+    here = environment()
+    blocks = [placed.block for placed in plan(job.scenario, job.path.parent)]
+    missing = [block for block in blocks if not store.holds(block.address(here))]
+    points = math.prod(len(values) for values in sweep.over.values())
+    descents = points * sum(len(one.learning_rates) * (one.repetitions or sweep.repetitions) for one in sweep.descent)
+    runs = [f"{points * sweep.starts} flows"] if sweep.flow else []
+    runs += [f"{descents} descents"] if descents else []
+    runs += [f"{points * sweep.starts} bisections for the critical learning rate"] if sweep.critical else []
+    stored = len(blocks) - len(missing)
+    in_all = "1 block" if len(blocks) == 1 else f"{len(blocks)} blocks"
+    kept = f", {stored} of {in_all} stored" if stored else f" in {in_all}"
+    shapes = len({block.structure for block in missing})
+    # A process compiles for every shape of which it gets a block.
+    compiled = max(1, min(shapes, math.ceil(shapes / processes) + 1)) if missing else 0
+    seconds = compiled * compilations_of_shape * pace.compilation + sum(block.cost for block in missing) / processes
+    yield Work(f"a sweep of {' and '.join(runs) or 'nothing'}{kept}", seconds)
+
+
+def _memory(job: Job, weights: int, samples: int, *, of_process: float = 7e8) -> tuple[float, bool]:
+    """Return about how many bytes one process takes at its most, and whether those of the solver are among them.
+
+    `of_process` are those of Python and JAX, the compiler at work included.
+    """
+    copy = sum(leaf.nbytes for leaf in jax.tree.leaves(split(job.network)[0]))
+    needed = of_process + sum(leaf.nbytes for leaf in jax.tree.leaves(job.problem) if isinstance(leaf, jax.Array))
+    rates, solver_known = len(job.scenario.descent.learning_rates), True
+    if job.compares:
+        needed += copy * (2 * rates * RecordBudget().of_runs(job.network, rates) or 100)
+    if job.scenario.sweep is None or job.scenario.sweep.flow:
+        asked = flow_options(job.scenario)
+        flow = GradientFlow(asked["solver"], rtol=asked["rtol"], atol=asked["atol"])
+        copies = memory_of(flow.solver_for(job.network, job.problem), weights)
+        # Beyond 256 weights the termination check keeps 42 copies in the highest precision, after the steps.
+        of_check = 42 * jnp.result_type(float).itemsize * weights if weights > 256 else 0
+        needed += max(copy * (copies or 0), of_check)
+        solver_known = copies is not None
+    a_pass, chunk = job.problem.pass_bytes(job.network), job.problem.samples_at_once(job.network)
+    if a_pass is not None:
+        needed += a_pass * (1.0 if chunk is None else min(1.0, chunk / samples))
+    return needed, solver_known
+
+
+def measure_pace(
+    network: PyTree, problem: Problem, *, long_enough: float = 0.2, clock: Callable[[], float] = time.perf_counter
+) -> Pace:
+    """Compile a loop of gradients of the risk, run it for `long_enough` seconds, and return how fast it is.
+
+    Constants instead would be wrong by the factor between two machines, and by that between two networks of as many
+    weights.
+    """
+    weights, rest = split(network)
+
+    def repeat(weights: PyTree, count: Int[Array, ""], problem: Problem) -> PyTree:
+        def objective(weights: PyTree) -> Any:
+            return problem.objective(eqx.combine(weights, rest))
+
+        def step(_: Any, weights: PyTree) -> PyTree:
+            # So small a part changes no weight, and yet the compiler may not leave the gradient out.
+            return jax.tree.map(lambda w, g: w - 1e-30 * g, weights, jax.grad(objective)(weights))
+
+        return jax.lax.fori_loop(0, count, step, weights)
+
+    begun = clock()
+    program = eqx.filter_jit(repeat).lower(weights, jnp.asarray(1), problem).compile()
+    compilation, count = clock() - begun, 1
+    while True:
+        begun = clock()
+        jax.block_until_ready(program(weights, jnp.asarray(count), problem))
+        seconds = clock() - begun
+        if seconds >= long_enough:
+            return Pace(seconds / count, compilation)
+        count *= 4
 
 
 def _parser() -> argparse.ArgumentParser:

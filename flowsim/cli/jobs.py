@@ -11,13 +11,13 @@ import jax
 from ..probes import Probe
 from ..problems import Problem
 from ..results import BLOCKS, ResultFolder, result_folder
+from ..runtime.memory import in_bytes
 from ..scenarios import (
     Cell,
     Scenario,
     ScenarioError,
     build,
     parse_overrides,
-    passes_in_words,
     read_scenario,
     resolved,
     theory_cells,
@@ -91,8 +91,10 @@ def _job(path: Path, scenario: Scenario, options: argparse.Namespace) -> Job:
         BlockStore(options.out / BLOCKS).refuse_obstacles()
     try:
         problem, network, probes = build(scenario, path.parent)
-        if said := passes_in_words(problem, network):
-            _print_notice(f"{path}: {said}")
+        chunk, needed = problem.samples_at_once(network), problem.pass_bytes(network)
+        if chunk is not None and needed is not None:
+            taken = f"a pass over all samples takes about {in_bytes(needed)} of memory"
+            _print_notice(f"{path}: {taken}, so it is made in chunks of {chunk}")
         return Job(path, name, scenario, folder, problem, network, probes, theory_cells(scenario, path.parent))
     except ScenarioError as error:
         raise ScenarioError(f"{path}: {error}") from None

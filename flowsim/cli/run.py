@@ -19,7 +19,7 @@ from ..sweeps import (
     BlockStore,
     ClusterError,
     PendingSweep,
-    SweepResults,
+    Sweep,
     Workers,
     default_jobs,
     sweeps_ahead,
@@ -79,7 +79,7 @@ class Findings:
 
     comparison: Comparison | None
     theory: TheoryResults | None
-    sweep: SweepResults | None
+    sweep: Sweep | None
 
 
 def _pending_sweep(job: Job, pool: Workers | None) -> PendingSweep | None:

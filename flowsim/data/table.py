@@ -1,20 +1,22 @@
-"""Data to regress on, read from CSV and NPZ files; what is not a finite number is refused with its place."""
+"""Samples read from CSV and NPZ files; an error says at which row and column the file is wrong."""
 
 import csv
 import io
 import math
 import operator
 import reprlib
+import zipfile
+import zlib
 from array import array
 from collections.abc import Callable, Iterator
 from os import PathLike
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from .archive import read_archive
+from ..runtime.memory import beyond_memory
 from .arrays import (
     Array,
     DataError,
@@ -30,6 +32,7 @@ from .arrays import (
 
 Read = TypeVar("Read")
 
+_CORRUPT = (zipfile.BadZipFile, zlib.error, EOFError, RuntimeError, ValueError)
 _MISSING = frozenset(["", "?", "-", ".", "na", "n/a", "#n/a", "<na>", "nat", "nil", "null", "none", "missing"])
 _NO_LABEL = frozenset(["", "?", "na", "n/a", "nan"])
 
@@ -81,23 +84,85 @@ def _read(
 
 
 def _numbers_of_npz(file: Path, target: Names, features: Names | None) -> tuple[Array, Array]:
-    X, y = read_archive(file, target, features, check_pair)
-    places = {"X_place": f"{file}, array {_first(features, 'X')!r}", "y_place": f"{file}, array {_first(target)!r}"}
-    return paired_arrays(X, y, **places)
-
-
-def _first(names: Names | None, otherwise: str = "") -> str:
-    return otherwise if names is None else names if isinstance(names, str) else names[0]
+    X, y, positions = _read_npz(file, target, features, check_pair)
+    return paired_arrays(X, y, **positions)
 
 
 def _labelled_of_npz(file: Path, target: str, features: Names | None) -> tuple[NDArray, NDArray[np.int64]]:
-    X, y = read_archive(file, target, features, check_labelled)
-    check_finite(X, place=f"{file}, array {_first(features, 'X')!r}")
+    X, y, positions = _read_npz(file, target, features, check_labelled)
+    check_finite(X, place=positions["X_place"])
     # Up to 2⁵³ float64 tells whole numbers apart.
     if not (whole := (abs(y) <= 2.0**53) & (y == np.round(y))).all():
         row = int(np.argmin(whole))
-        raise _no_class(f"{file}, array {target!r}, row {row + 1} (counted from 1)", str(y[row]))
+        raise _no_class(f"{positions['y_place']}, row {row + 1} (counted from 1)", str(y[row]))
     return X[:, None] if X.ndim == 3 else X, y.astype(np.int64)
+
+
+def _read_npz(
+    file: Path, target: Names, features: Names | None, check: Callable[..., None]
+) -> tuple[NDArray, NDArray, dict[str, str]]:
+    """Return the arrays X and y as they are, and what errors call them, once `check` has seen their shapes and types.
+
+    `target` and `features` (`"X"` if not given) name one array each; nothing is unpickled.
+    """
+    try:
+        archive = zipfile.ZipFile(file)
+    except _CORRUPT as error:
+        raise DataError(f"{file}: not an .npz archive ({error}): expected one saved by numpy.savez") from error
+    with archive:
+        available = {name.removesuffix(".npy"): None for name in archive.namelist() if name.endswith(".npy")}
+        names = []
+        for role, chosen in {"target": target, "features": "X" if features is None else features}.items():
+            if not isinstance(chosen, str):
+                raise DataError(f"{file}, {role}: found {chosen!r}: expected the name of one array")
+            names += check_names(f"{file}, {role}", "array", chosen, available)
+        check_unique(f"{file}, target and features", "array", names)
+        y_name, X_name = names
+        X_place, y_place = f"{file}, array {X_name!r}", f"{file}, array {y_name!r}"
+        heads = [_head(archive, X_name, X_place), _head(archive, y_name, y_place)]
+        check(*heads, X_place=X_place, y_place=y_place)
+        # Each is there unpacked, parsed, and in float64.
+        if beyond := beyond_memory(sum(2 * head.size + 8 * math.prod(head.shape) for head in heads)):
+            raise DataError(f"{file}: the arrays {X_name!r} and {y_name!r} take {beyond}: expected smaller ones")
+        X, y = (_array(archive, name, place) for name, place in ((X_name, X_place), (y_name, y_place)))
+    return X, y, {"X_place": X_place, "y_place": y_place}
+
+
+class _Head(NamedTuple):
+    """The header of an array in an archive, and how many bytes its entries take unpacked."""
+
+    shape: tuple[int, ...]
+    dtype: np.dtype
+    size: int
+
+
+def _head(archive: zipfile.ZipFile, name: str, place: str) -> _Head:
+    """Read the header of an array alone: a few kilobytes of an archive may unpack to any size."""
+    try:
+        with archive.open(f"{name}.npy") as stream:
+            version = np.lib.format.read_magic(stream)
+            readers = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
+            shape, _, dtype = readers.get(version, np.lib.format.read_array_header_2_0)(stream)
+            size = archive.getinfo(f"{name}.npy").file_size - stream.tell()
+    except _CORRUPT as error:
+        raise _unreadable(place, error) from error
+    if dtype.hasobject:
+        raise _unreadable(place, "Object arrays cannot be loaded when allow_pickle=False")
+    if size != (expected := math.prod(shape) * dtype.itemsize):
+        raise _unreadable(place, f"{size} bytes for shape {shape} of {dtype}, which takes {expected}")
+    return _Head(shape, dtype, size)
+
+
+def _array(archive: zipfile.ZipFile, name: str, place: str) -> NDArray:
+    try:
+        # Read whole before it is parsed: the checksum comes last.
+        return np.lib.format.read_array(io.BytesIO(archive.read(f"{name}.npy")), allow_pickle=False)
+    except _CORRUPT as error:
+        raise _unreadable(place, error) from error
+
+
+def _unreadable(place: str, reason: object) -> DataError:
+    return DataError(f"{place}: the array cannot be read ({reason}): expected real numbers, saved by numpy.savez")
 
 
 def _no_class(place: str, found: str) -> DataError:
@@ -137,7 +202,14 @@ Columns = tuple[list[str], Iterator[tuple[int, list[str]]], list[int], list[int]
 def _columns(file: Path, target: Names, features: Names | None) -> Columns:
     """Return the header, the rows behind it, and the positions of the columns of X and of y."""
     rows = _rows(file)
-    number, header = _header(file, rows)
+    number, cells = next(rows, (1, []))
+    header = [name.strip() for name in cells]
+    if not header:
+        raise DataError(f"{file}: the file is empty: expected a row of column names, then rows of numbers")
+    if len(header) == 1:
+        found = f"there is one column, {reprlib.repr(header[0])}"
+        raise DataError(f"{file}, row {number}: {found}: expected two or more, separated by commas")
+    check_unique(f"{file}, row {number}", "column", [name for name in header if name])
     position = {name: index for index, name in enumerate(header)}
     targets = check_names(f"{file}, target", "column", target, position)
     if features is None:
@@ -152,37 +224,22 @@ def _columns(file: Path, target: Names, features: Names | None) -> Columns:
 
 
 def _rows(file: Path) -> Iterator[tuple[int, list[str]]]:
-    reader = csv.reader(io.StringIO(_text(file), newline=""), skipinitialspace=True, strict=True)
-    number = 0
+    """Yield the number, counted from 1, and the cells of every row that is not blank."""
+    content, number = file.read_bytes(), 0
     try:
-        for number, cells in enumerate(reader, start=1):
+        text = content.decode("utf-8-sig")
+        for number, cells in enumerate(
+            csv.reader(io.StringIO(text, newline=""), skipinitialspace=True, strict=True), 1
+        ):
             if len(cells) > 1 or "".join(cells).strip():
                 yield number, cells
-    except csv.Error as error:
-        place = f"{file}, row {number + 1}"
-        raise DataError(f"{place}: not valid CSV ({error}): check the quotation marks") from error
-
-
-def _text(file: Path) -> str:
-    content = file.read_bytes()
-    try:
-        return content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         row = content.count(b"\n", 0, error.start) + 1
         found = f"byte 0x{error.object[error.start]:02x} is not UTF-8"
         raise DataError(f"{file}, row {row}: {found}: save the file as UTF-8") from error
-
-
-def _header(file: Path, rows: Iterator[tuple[int, list[str]]]) -> tuple[int, list[str]]:
-    number, cells = next(rows, (1, []))
-    header = [name.strip() for name in cells]
-    if not header:
-        raise DataError(f"{file}: the file is empty: expected a row of column names, then rows of numbers")
-    if len(header) == 1:
-        found = f"there is one column, {reprlib.repr(header[0])}"
-        raise DataError(f"{file}, row {number}: {found}: expected two or more, separated by commas")
-    check_unique(f"{file}, row {number}", "column", [name for name in header if name])
-    return number, header
+    except csv.Error as error:
+        place = f"{file}, row {number + 1}"
+        raise DataError(f"{place}: not valid CSV ({error}): check the quotation marks") from error
 
 
 def _numbers(file: Path, header: list[str], rows: Iterator[tuple[int, list[str]]], positions: list[int]) -> Array:

@@ -16,11 +16,32 @@ from .source import SOURCES, Data, DataSource
 from .table import read_labelled, read_table
 
 
-@SOURCES.register("labelled")
-class LabelledFile(ClassSource):
-    """Samples of classes from a CSV file (columns of numbers, one of labels) or an NPZ file (arrays)."""
+class _OfTable(DataSource):
+    """What the kinds of data in a table share."""
 
     unswept: ClassVar[frozenset[str]] = frozenset({"kind", "path", "target"})
+
+    path: str = Field(min_length=1, examples=["data/diabetes.csv"])
+    """A .csv or .npz file; a relative path starts in the folder of the scenario file."""
+
+    def files_read(self) -> tuple[str, ...]:
+        """Return the one file."""
+        return (self.path,)
+
+    def absences(self, folder: Path) -> Iterator[PydanticCustomError]:
+        """Yield that there is no such file."""
+        if not (folder / self.path).is_file():
+            yield validation_error(
+                found=f"{self.path!r}, which is no file in {folder.resolve()}",
+                expected="a .csv or .npz file",
+                write="its path as seen from the folder of the scenario",
+                at=("path",),
+            )
+
+
+@SOURCES.register("labelled")
+class LabelledFile(_OfTable, ClassSource):
+    """Samples of classes from a CSV file (columns of numbers, one of labels) or an NPZ file (arrays)."""
 
     path: str = Field(min_length=1, examples=["data/flowers.csv"])
     """A .csv or .npz file; a relative path starts in the folder of the scenario file."""
@@ -32,8 +53,7 @@ class LabelledFile(ClassSource):
 
     def read(self, folder: Path) -> Labelled:
         """Read the file."""
-        single = self.features is not None and len(self.features) == 1
-        features = self.features[0] if single and self.features else self.features
+        features = self.features[0] if self.features and len(self.features) == 1 else self.features
         return Labelled(*read_labelled(folder / self.path, self.target, features))
 
     def dimensions(self) -> tuple[int | None, int | None]:
@@ -41,23 +61,11 @@ class LabelledFile(ClassSource):
         columns = len(self.features) if self.features and not self.path.lower().endswith(".npz") else None
         return columns, None if self.classes is None else self.predicted_numbers(len(self.classes))
 
-    def files_read(self) -> tuple[str, ...]:
-        """Return the one file."""
-        return (self.path,)
-
-    def absences(self, folder: Path) -> Iterator[PydanticCustomError]:
-        """Yield that there is no such file."""
-        yield from _absence(folder, self.path)
-
 
 @SOURCES.register("file")
-class FileData(DataSource):
+class FileData(_OfTable):
     """Data read from a CSV file (columns) or an NPZ file (arrays)."""
 
-    unswept: ClassVar[frozenset[str]] = frozenset({"kind", "path", "target"})
-
-    path: str = Field(min_length=1, examples=["data/diabetes.csv"])
-    """A .csv or .npz file; a relative path starts in the folder of the scenario file."""
     target: Names = Field(examples=["progression"])
     """The column to predict, or a list of columns; in an NPZ file, the name of an array."""
     features: Names | None = Field(default=None, examples=[["age", "bmi"]])
@@ -69,21 +77,13 @@ class FileData(DataSource):
 
     def load(self, rng: np.random.Generator, folder: Path) -> Data:
         """Read the file, and bring its columns to the scales asked for."""
-        X, y = read_table(folder / self.path, self.target_names, self.feature_names)
+        # A single name stands alone: y is then a vector, and in an NPZ file X is named.
+        target, features = (names[0] if names and len(names) == 1 else names for names in (self.target, self.features))
+        X, y = read_table(folder / self.path, target, features)
         if self.standardize:
             # The networks have no constant term: with centred features, centring y takes its place.
             X, y = standardize(X), y - y.mean(axis=0)
         return Data((X, unit_regressor(X, y) if self.unit_regressor else y))
-
-    @property
-    def target_names(self) -> str | tuple[str, ...]:
-        """The argument `target` of `read_table`, for which a single name stands alone."""
-        return self.target[0] if len(self.target) == 1 else self.target
-
-    @property
-    def feature_names(self) -> str | tuple[str, ...] | None:
-        """The argument `features` of `read_table`."""
-        return self.features[0] if self.features and len(self.features) == 1 else self.features
 
     def dimensions(self) -> tuple[int | None, int | None]:
         """Return the numbers of features and targets, where columns are named: an array may have any number."""
@@ -95,10 +95,6 @@ class FileData(DataSource):
         """Return those of the two options that are on."""
         return tuple(key for key in ("standardize", "unit_regressor") if getattr(self, key))
 
-    def files_read(self) -> tuple[str, ...]:
-        """Return the one file."""
-        return (self.path,)
-
     def validation_errors(self) -> Iterator[PydanticCustomError]:
         """Yield that a column is to be predicted from itself."""
         if shared := set(self.target).intersection(self.features or ()):
@@ -108,18 +104,3 @@ class FileData(DataSource):
                 write="features without it, or null for all columns but the targets",
                 at=("features",),
             )
-
-    def absences(self, folder: Path) -> Iterator[PydanticCustomError]:
-        """Yield that there is no such file."""
-        yield from _absence(folder, self.path)
-
-
-def _absence(folder: Path, path: str) -> Iterator[PydanticCustomError]:
-    """Yield the validation error of a `path`, an option of that name, where `folder` has no such file."""
-    if not (folder / path).is_file():
-        yield validation_error(
-            found=f"{path!r}, which is no file in {folder.resolve()}",
-            expected="a .csv or .npz file",
-            write="its path as seen from the folder of the scenario",
-            at=("path",),
-        )

@@ -9,5 +9,11 @@ from .chosen import (
 )
 from .options import Made as Made, recipe_of as recipe_of
 from .registry import Registry as Registry, UnknownKindError as UnknownKindError
-from .section import Recipe as Recipe, Section as Section
-from .values import KeyPath as KeyPath, too_large as too_large, validation_error as validation_error, within as within
+from .values import (
+    KeyPath as KeyPath,
+    Recipe as Recipe,
+    Section as Section,
+    too_large as too_large,
+    validation_error as validation_error,
+    within as within,
+)

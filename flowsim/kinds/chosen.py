@@ -9,8 +9,7 @@ from pydantic import BaseModel, GetCoreSchemaHandler, GetJsonSchemaHandler, Vali
 from pydantic_core import CoreSchema, InitErrorDetails, PydanticCustomError, PydanticKnownError, core_schema
 
 from .registry import OUTSIDE, Registry, UnknownKindError
-from .section import Recipe
-from .values import validation_error
+from .values import Recipe, validation_error
 
 UNKNOWN_KIND = "unknown_kind"
 
@@ -44,10 +43,6 @@ class Chosen:
         """Return the name of the kind that a section of YAML chooses, whatever it is; None for none."""
         return value.get("kind") if isinstance(value, dict) else value if self.word else None
 
-    def expected(self) -> str:
-        """Return in words which kinds there are."""
-        return self.registry.expected_names()
-
     def validate(self, value: Any) -> Recipe:
         """Return the recipe that `value` describes; a recipe goes through, and is told its name."""
         if isinstance(value, Recipe):
@@ -55,14 +50,21 @@ class Chosen:
             return value if value.kind == name else value.model_copy(update={"kind": name})
         if not isinstance(value, dict) and not (self.word and isinstance(value, str)):
             raise PydanticKnownError("dict_type")
-        name = self.named(value)
-        place = ("kind",) if isinstance(value, dict) else ()
+        name, options = self.named(value), value if isinstance(value, dict) else None
         try:
-            recipe = self.recipe(_word(name, self.registry))
+            if not isinstance(name, str):
+                found = "nothing" if name is None else json.dumps(name, default=str)
+                write = next(iter(self.registry), "my_module:MyKind")
+                raise UnknownKindError(found, self.registry.expected_names(), write)
+            recipe = self.recipe(name)
         except UnknownKindError as error:
-            raise _unknown(error, place, name, self.registry) from None
-        options = value if isinstance(value, dict) else {}
-        return recipe.model_validate({"kind": name, **options})
+            found = f"the text {error.found}" if isinstance(name, str) else error.found
+            write = error.write if options is None else self.registry.written("kind", error)
+            context = {"found": found, "expected": error.expected, "write": write, "at": ()}
+            unknown = PydanticCustomError(UNKNOWN_KIND, "found {found}; expected {expected}; write {write}", context)
+            details = InitErrorDetails(type=unknown, loc=() if options is None else ("kind",), input=name)
+            raise ValidationError.from_exception_data("kind", [details]) from None
+        return recipe.model_validate({"kind": name, **(options or {})})
 
     def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
         return core_schema.no_info_plain_validator_function(self.validate)
@@ -83,22 +85,6 @@ class Chosen:
             yield {"anyOf": [{"enum": list(self.registry)}, outside]}
 
 
-def _word(name: Any, registry: Registry[Any]) -> str:
-    if isinstance(name, str):
-        return name
-    found = "nothing" if name is None else json.dumps(name, default=str)
-    raise UnknownKindError(found, registry.expected_names(), next(iter(registry), "my_module:MyKind"))
-
-
-def _unknown(error: UnknownKindError, place: tuple[str, ...], name: Any, registry: Registry[Any]) -> ValidationError:
-    """Return the error of a kind that there is not, at its `place` in the section that names it."""
-    found = f"the text {error.found}" if isinstance(name, str) else error.found
-    write = registry.written("kind", error) if place else error.write
-    said = {"found": found, "expected": error.expected, "write": write, "at": ()}
-    made = PydanticCustomError(UNKNOWN_KIND, "found {found}; expected {expected}; write {write}", said)
-    return ValidationError.from_exception_data("kind", [InitErrorDetails(type=made, loc=place, input=name)])
-
-
 class Named:
     """Marks a field as the name of a kind, or as a word `besides`: `solver: Annotated[str, Named(SOLVERS, "auto")]`.
 
@@ -107,10 +93,6 @@ class Named:
 
     def __init__(self, registry: Registry[Any], besides: str, use: Callable[[Any], Any] = lambda kind: kind):
         self._registry, self._besides, self._use = registry, besides, use
-
-    def expected(self) -> str:
-        """Return in words which names there are."""
-        return self._registry.expected_names().replace("one of ", f"one of {self._besides}, ", 1)
 
     def validate(self, name: str, key: str) -> str:
         """Return `name`, the value of `key`.

@@ -14,8 +14,7 @@ from pydantic import Field, create_model
 from pydantic_core import PydanticCustomError
 
 from .registry import UnknownKindError
-from .section import Recipe
-from .values import WHOLE, validation_error
+from .values import WHOLE, Recipe, validation_error
 
 Recipe_ = TypeVar("Recipe_", bound="Made")
 
@@ -75,10 +74,22 @@ def recipe_of(
             continue
         annotation = hints.get(parameter.name, type(parameter.default))
         if is_plain(annotation) and parameter.kind is not parameter.POSITIONAL_ONLY:
-            field = _field(annotation, parameter.default, descriptions.get(parameter.name))
-            fields[parameter.name] = (_strict(annotation), field)
+            # Without a description of the class the annotation may have one.
+            known: dict[str, Any] = {}
+            if parameter.name in descriptions:
+                known["description"] = descriptions[parameter.name]
+            if parameter.default is not _NOTHING:
+                known |= {"default": parameter.default, "examples": [parameter.default]}
+            elif annotation in _EXAMPLES:
+                known["examples"] = [_EXAMPLES[annotation]]
+            plain = get_args(annotation)[0] if get_origin(annotation) is Annotated else annotation
+            fields[parameter.name] = (Annotated[annotation, WHOLE] if plain is int else annotation, Field(**known))
         elif parameter.default is _NOTHING:
-            raise _cannot_be_written(kind, parameter.name)
+            raise UnknownKindError(
+                f"{kind.__name__!r}, whose parameter {parameter.name} YAML cannot write",
+                "parameters that are annotated as numbers, words, true or false, or tuples of them, or have defaults",
+                f"a class of your own that chooses {parameter.name}",
+            )
     made = create_model(kind.__name__, __base__=base, __doc__=inspect.getdoc(kind), **fields)
     made.makes, made.given = staticmethod(kind), given & parameters.keys()
     return made
@@ -136,24 +147,3 @@ def _hints(kind: Callable[..., Any]) -> dict[str, Any]:
         except Exception:  # a name that is there for type checkers alone
             hints |= getattr(holder, "__annotations__", {})
     return hints
-
-
-def _strict(annotation: Any) -> Any:
-    plain = get_args(annotation)[0] if get_origin(annotation) is Annotated else annotation
-    return Annotated[annotation, WHOLE] if plain is int else annotation
-
-
-def _field(annotation: Any, default: Any, description: str | None) -> Any:
-    # Without a description of the class the annotation may have one.
-    known: dict[str, Any] = {} if description is None else {"description": description}
-    if default is not _NOTHING:
-        return Field(default=default, examples=[default], **known)
-    return Field(examples=[_EXAMPLES[annotation]] if annotation in _EXAMPLES else None, **known)
-
-
-def _cannot_be_written(kind: Callable[..., Any], parameter: str) -> UnknownKindError:
-    return UnknownKindError(
-        f"{kind.__name__!r}, whose parameter {parameter} YAML cannot write",
-        "parameters that are annotated as numbers, words, true or false, or tuples of them, or have defaults",
-        f"a class of your own that chooses {parameter}",
-    )

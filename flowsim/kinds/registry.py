@@ -69,23 +69,22 @@ class Registry(Generic[Kind]):
             return self._kinds[name]
         if not re.fullmatch(OUTSIDE, name):
             near = difflib.get_close_matches(name.casefold(), self._kinds, n=1)
-            raise UnknownKindError(
-                f"{name!r}", self.expected_names(), near[0] if near else f"{self._any()}, or my_module:MyKind"
-            )
-        return self._checked(name, _imported(name, *name.split(":")))
+            write = near[0] if near else f"{self._any()}, or my_module:MyKind"
+            raise UnknownKindError(f"{name!r}", self.expected_names(), write)
+        kind = _import(name)
+        if not self._accepts(kind):
+            # What an abstract class asks for that a subclass of it does not define yet.
+            names = (getattr(kind, f"__abstract{what}__", ()) for what in ("methods", "vars", "classvars"))
+            lacking = ", ".join(sorted({name for found in names for name in found}))
+            what = f"lacks {lacking}" if lacking else f"is not {self.thing}"
+            write = f"{lacking} in {name.split(':')[1]}" if lacking else self._any()
+            raise UnknownKindError(f"{name!r}, which {what}", self._expected, write)
+        return kind
 
     def name_of(self, kind: Kind) -> str:
         """Return the name under which YAML knows `kind`: the registered one, else `module:Name`."""
         registered = (name for name, known in self._kinds.items() if known is kind)
         return next(registered, f"{kind.__module__}:{kind.__qualname__}")  # pyright: ignore[reportAttributeAccessIssue]
-
-    def _checked(self, name: str, kind: Any) -> Kind:
-        if not self._accepts(kind):
-            lacking = _lacking(kind)
-            what = f"lacks {lacking}" if lacking else f"is not {self.thing}"
-            write = f"{lacking} in {name.split(':')[1]}" if lacking else self._any()
-            raise UnknownKindError(f"{name!r}, which {what}", self._expected, write)
-        return kind
 
     def expected_names(self) -> str:
         """Return in words which names there are."""
@@ -101,14 +100,9 @@ class Registry(Generic[Kind]):
         return next(iter(self._kinds), "my_module:MyKind")
 
 
-def _lacking(kind: Any) -> str:
-    """Return in words what an abstract class asks for that a subclass of it does not define yet."""
-    names = [getattr(kind, f"__abstract{what}__", ()) for what in ("methods", "vars", "classvars")]
-    return ", ".join(sorted({name for found in names for name in found}))
-
-
-def _imported(place: str, module: str, name: str) -> Any:
-    """Return what stands at `module:name`. A module is looked for as Python's own `import` does."""
+def _import(place: str) -> Any:
+    """Return the object called `place`, module:name; the module is imported as by Python's own `import`."""
+    module, name = place.split(":")
     try:
         home = importlib.import_module(module)
     except ModuleNotFoundError as error:

@@ -1,10 +1,12 @@
-"""The kinds of value that several sections hold, and the validation errors that no bound on one number expresses."""
+"""Sections of YAML: what every one of them obeys, the kinds of value they hold, and their validation errors."""
 
+import types
+import typing
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar, get_args, get_origin
 
-from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema, model_validator
 from pydantic_core import PydanticCustomError
 
 MOST_NUMBERS = 2_000_000_000  # 16 GB in float64: an array beyond this is a typing error, not an experiment
@@ -12,7 +14,7 @@ KeyPath = tuple[str | int, ...]
 
 
 def validation_error(*, found: str, expected: str, write: str, at: KeyPath = ()) -> PydanticCustomError:
-    """Return the error of a rule that spans several values; `at` is the key to blame, seen from who refuses."""
+    """Return the error of a rule that spans several values; `at` is the key to blame, seen from the section."""
     context = {"found": found, "expected": expected, "write": write, "at": at}
     return PydanticCustomError("refused", "found {found}; expected {expected}; write {write}", context)
 
@@ -25,7 +27,7 @@ def too_large(found: str, what: str, at: KeyPath) -> PydanticCustomError:
 
 
 def within(section: KeyPath, errors: Iterable[PydanticCustomError]) -> Iterator[PydanticCustomError]:
-    """Yield what a section refuses as seen from the section around it."""
+    """Yield the errors of a section as seen from the section around it."""
     for error in errors:
         context = error.context or {}
         yield validation_error(**{**context, "at": (*section, *context["at"])})
@@ -62,3 +64,52 @@ Names = Annotated[
     AfterValidator(distinct),
     WithJsonSchema({"anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}, "minItems": 1}]}),
 ]
+
+
+class Section(BaseModel):
+    """The rules of every section: no unknown key, no change after reading, no silent conversion, no NaN."""
+
+    model_config = ConfigDict(
+        frozen=True, extra="forbid", strict=True, allow_inf_nan=False, use_attribute_docstrings=True
+    )
+
+    def validation_errors(self) -> Iterator[PydanticCustomError]:
+        """Yield why the values do not go together, each a `validation_error`; the first is raised."""
+        yield from ()
+
+    @model_validator(mode="after")
+    def _raise_validation_errors(self) -> "Section":
+        for error in self.validation_errors():
+            raise error
+        return self
+
+
+class Recipe(Section):
+    """What YAML says of one kind of something: the fields are its options, and its methods make the thing.
+
+    Options are numbers, words, true or false, and tuples of them, annotated and documented; a kind that has some
+    which no sweep may run over names them in `unswept`.
+    """
+
+    unswept: ClassVar[frozenset[str]] = frozenset()
+
+    kind: str = Field(default="", examples=["my_module:MyKind"])
+    """The name of the kind: a registered one, or the place of one's own, as my_module:MyKind."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _lists_as_tuples(cls, options: Any) -> Any:
+        # YAML has lists and a frozen model has tuples: the container alone is lax, its entries stay strict.
+        if not isinstance(options, dict):
+            return options
+        tuples = {key for key, field in cls.model_fields.items() if _admits_tuples(field.annotation)}
+        return {key: tuple(value) if key in tuples and type(value) is list else value for key, value in options.items()}
+
+
+def _admits_tuples(annotation: Any) -> bool:
+    origin, members = get_origin(annotation), get_args(annotation)
+    if origin is Annotated:
+        return _admits_tuples(members[0])
+    if origin in (typing.Union, types.UnionType):
+        return any(map(_admits_tuples, members))
+    return annotation is tuple or origin is tuple

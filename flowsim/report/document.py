@@ -26,8 +26,8 @@ from ..results import (
 )
 from ..results.recorded import recorded
 from ..results.store import SCENARIO, SUMMARY, SWEEP, THEORY, TRAJECTORIES
-from ..results.sweep_folder import sweep_folder
 from ..scenarios.runner import failing
+from ..sweeps.store import sweep_folder
 from ..theory import Claim
 from .claims_table import claims_summary, claims_table
 from .figures import figures as trajectories_figures
@@ -223,8 +223,8 @@ def save(dataset: xarray.Dataset, folder: Path, *, overwrite: bool = False) -> l
     Raises `StoreError` where `folder` holds other results, unless `overwrite`, and where it cannot be written.
     """
     refuse_obstacles(folder)
-    with ResultFolder(folder).locked():
-        here = ResultFolder(folder, _others(folder, bytes(dataset.to_netcdf(engine="h5netcdf")), overwrite))
+    here = ResultFolder(folder, lambda: _others(folder, bytes(dataset.to_netcdf(engine="h5netcdf")), overwrite))
+    with here.locked():
         written = [here.write_dataset(dataset)]
         return written + document(open_results(folder), folder.resolve().name).write(here)
 

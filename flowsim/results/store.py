@@ -32,7 +32,7 @@ class StoreError(RuntimeError):
     """Results that cannot be written or read: the message says where, why, and what to do instead."""
 
 
-def write_atomically(path: Path, write: Callable[[Path], None]) -> Path:
+def write_atomically(path: Path, write: Callable[[Path], object]) -> Path:
     """Call `write` with a temporary path, then move what it wrote to `path` in one step; return `path`.
 
     The temporary file stands in the same folder, starts with a dot, and keeps the suffix, by which some
@@ -103,14 +103,16 @@ def _sync(path: Path) -> None:
 
 @dataclass
 class ResultFolder:
-    """The folder of one scenario's results; it comes into being with the first file written."""
+    """The folder of one scenario's results; it comes into being with the first file written.
+
+    `find_others` returns the files of other results, which are removed once the first new file is complete, just before
+    it gets its name: at no moment do results stand beside a scenario that they are not of. It raises `StoreError` where
+    they are to stay.
+    """
 
     path: Path
-    # Files of another scenario, which --overwrite gives up. They go once the first new file is complete, just
-    # before it gets its name, scenario.yaml first: at no moment do results stand beside a foreign scenario.
-    _outdated: list[Path] = field(default_factory=list)
-    # Looks for results of another scenario, and refuses them or returns the files to give up.
-    _look: Callable[[], list[Path]] = field(default=list)
+    find_others: Callable[[], list[Path]] = list
+    _others: list[Path] = field(default_factory=list)
 
     @property
     def holds_results(self) -> bool:
@@ -118,9 +120,13 @@ class ResultFolder:
         return (self.path / SCENARIO).exists()
 
     @property
-    def gives_up(self) -> bool:
-        """Whether these are of another scenario, and go when results are written."""
-        return bool(self._outdated)
+    def holds_other_results(self) -> bool:
+        """Whether there are results of another scenario, which writing replaces."""
+        return bool(self._others)
+
+    def look(self) -> None:
+        """Look for other results. Raises `StoreError` where they are to stay."""
+        self._others = self.find_others()
 
     def write_scenario(self, resolved: Mapping[str, Any], environment: Mapping[str, Any]) -> Path:
         """Write scenario.yaml: what ran, and under which versions, device and precision."""
@@ -144,12 +150,6 @@ class ResultFolder:
         with memoryview(dataset.to_netcdf(engine="h5netcdf")) as content:
             return self._write(name, content)
 
-    def write_copy(self, path: Path, name: str) -> Path:
-        """Write the file `name` as it stands at `path`."""
-        with _as_store_error(path):
-            content = path.read_bytes()
-        return self._write(name, content)
-
     @contextmanager
     def locked(self) -> Iterator[None]:
         """Keep other runs out of the folder meanwhile. Raises `StoreError` where one is in it already.
@@ -166,7 +166,7 @@ class ResultFolder:
                 raise StoreError(busy) from None
         try:
             # Whoever held the lock since the folder was opened may have left results.
-            self._outdated = self._look()
+            self.look()
             remove_temporaries(self.path)
             yield
         finally:
@@ -190,12 +190,13 @@ class ResultFolder:
         return png, save("pdf", metadata={"CreationDate": None})
 
     def _write(self, name: str, content: bytes | memoryview) -> Path:
-        def write_in_place_of_outdated(temporary: Path) -> None:
-            _write_bytes(temporary, content)
-            while self._outdated:
-                self._outdated.pop(0).unlink(missing_ok=True)
+        def write(temporary: Path) -> None:
+            with temporary.open("wb") as file:  # `Path.write_bytes` makes a view of its own, which a traceback keeps
+                file.write(content)
+            while self._others:
+                self._others.pop(0).unlink(missing_ok=True)
 
-        return write_atomically(self.path / name, write_in_place_of_outdated)
+        return write_atomically(self.path / name, write)
 
 
 def result_folder(out: Path, name: str, resolved: Mapping[str, Any], overwrite: bool = False) -> ResultFolder:
@@ -211,10 +212,22 @@ def result_folder(out: Path, name: str, resolved: Mapping[str, Any], overwrite: 
     folder = Path(out) / name
     refuse_obstacles(folder)
 
-    def look() -> list[Path]:
-        return _outdated(folder, resolved, overwrite)
+    def find_others() -> list[Path]:
+        others = _existing(folder)
+        if (folder / SCENARIO).exists():
+            different = difference(_stored_scenario(folder / SCENARIO), _plain(resolved))
+            found = f"results of a different scenario ({different})"
+            others = [folder / SCENARIO, *others] if different else []
+        else:
+            there = others[0].relative_to(folder) if others else None
+            found = f"other results, which no scenario made ({there} is there)"
+        if others and not overwrite:
+            raise StoreError(f"{folder}: holds {found}; use --overwrite or another --out")
+        return others
 
-    return ResultFolder(folder, look(), look)
+    here = ResultFolder(folder, find_others)
+    here.look()
+    return here
 
 
 def copy_results(source: Path, folder: Path, *, overwrite: bool = False) -> list[Path]:
@@ -225,28 +238,20 @@ def copy_results(source: Path, folder: Path, *, overwrite: bool = False) -> list
     refuse_obstacles(folder)
     if folder.resolve() == source.resolve():
         raise StoreError(f"{folder}: is the folder that these results were read from; give another one")
-    there = [path for path in (folder / SCENARIO, *_results(folder)) if path.exists()]
-    if there and not overwrite:
-        raise StoreError(f"{folder}: holds other results; write overwrite=True, or give another folder")
-    with ResultFolder(folder).locked():
-        here = ResultFolder(folder, there)
-        files = [path for path in (source / SCENARIO, *_results(source)) if path.exists()]
-        return [here.write_copy(path, str(path.relative_to(source))) for path in files]
 
+    def find_others() -> list[Path]:
+        others = _existing(folder, SCENARIO)
+        if others and not overwrite:
+            raise StoreError(f"{folder}: holds other results; write overwrite=True, or give another folder")
+        return others
 
-def _outdated(folder: Path, resolved: Mapping[str, Any], overwrite: bool) -> list[Path]:
-    """Return the files of a different scenario, or of none; raise `StoreError` for them without `overwrite`."""
-    if not (folder / SCENARIO).exists():
-        there = [path for path in _results(folder) if path.exists()]
-        if there and not overwrite:
-            place = f"{folder}: holds other results, which no scenario made ({there[0].relative_to(folder)} is there)"
-            raise StoreError(f"{place}; use --overwrite or another --out")
-        return there
-    found = difference(_stored_scenario(folder / SCENARIO), _plain(resolved))
-    if found and not overwrite:
-        place = f"{folder}: holds results of a different scenario ({found})"
-        raise StoreError(f"{place}; use --overwrite or another --out")
-    return [folder / SCENARIO, *_results(folder)] if found else []
+    here, written = ResultFolder(folder, find_others), []
+    with here.locked():
+        for path in _existing(source, SCENARIO):
+            with _as_store_error(path):
+                content = path.read_bytes()
+            written.append(here._write(str(path.relative_to(source)), content))
+    return written
 
 
 def refuse_obstacles(folder: Path) -> None:
@@ -299,9 +304,9 @@ def _results(folder: Path) -> list[Path]:
     return [*(folder / name for name in (SUMMARY, TRAJECTORIES, SWEEP, THEORY, PAGE)), *sorted(figures)]
 
 
-def _write_bytes(path: Path, content: bytes | memoryview) -> None:
-    with path.open("wb") as file:  # `Path.write_bytes` makes a view of its own, and a traceback would keep it
-        file.write(content)
+def _existing(folder: Path, *names: str) -> list[Path]:
+    """Return the files of these names and of results that are there."""
+    return [path for path in (*(folder / name for name in names), *_results(folder)) if path.exists()]
 
 
 def _plain(value: Any, *, null: bool = False) -> Any:

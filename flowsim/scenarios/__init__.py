@@ -1,8 +1,8 @@
 """Scenarios: YAML, its schema and its errors; a scenario becomes a run."""
 
-from .forecast import in_hours as in_hours, passes_in_words as passes_in_words
 from .reading import (
     ScenarioError as ScenarioError,
+    in_hours as in_hours,
     parse_overrides as parse_overrides,
     read_scenario as read_scenario,
     resolved as resolved,

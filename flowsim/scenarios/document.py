@@ -1,9 +1,9 @@
-"""From a YAML file to plain values, each with the place where it stands; nothing in it is ever executed."""
+"""From a YAML file and `--set` options to plain values with their positions; nothing in them is ever executed."""
 
 import difflib
 import re
 import reprlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,8 +13,7 @@ from yaml.composer import ComposerError
 from yaml.reader import ReaderError
 
 from ..kinds import KeyPath
-
-_TAG = "tag:yaml.org,2002:"
+from .keys import AXES, choices, keys
 
 
 class ScenarioError(ValueError):
@@ -23,30 +22,20 @@ class ScenarioError(ValueError):
 
 @dataclass(frozen=True)
 class Document:
-    """Plain values, and for every key path the place (file and line, or `--set` option) that set it."""
+    """Plain values, and for every key path the position (file and line, or `--set` option) that set it."""
 
     value: Any
-    places: dict[KeyPath, str]
+    positions: dict[KeyPath, str]
 
-    def place(self, path: KeyPath) -> str:
+    def position(self, path: KeyPath) -> str:
         """Return where `path` stands, or the nearest section around it that stands anywhere."""
-        return next(self.places[path[:n]] for n in range(len(path), -1, -1) if path[:n] in self.places)
-
-    def at(self, path: KeyPath) -> Any:
-        """Return the value at `path`, None where there is nothing."""
-        value = self.value
-        for part in path:
-            if not isinstance(value, dict | list):
-                return value  # a single name that stands for a list of one
-            known: dict[Any, Any] = value if isinstance(value, dict) else dict(enumerate(value))
-            value = known.get(part)
-        return value
+        return next(self.positions[path[:n]] for n in range(len(path), -1, -1) if path[:n] in self.positions)
 
 
-def complaint(place: str, path: KeyPath = (), *, found: str, expected: str, write: str) -> str:
-    """Return the one wording of every error: place, key path, what was found, expected, and to be written."""
+def complaint(position: str, path: KeyPath = (), *, found: str, expected: str, write: str) -> str:
+    """Return the message of an error: position, key path, what was found, what is expected, what to write instead."""
     key = f" {dotted(path)}:" if path else ""
-    return f"{place}:{key} found {found}; expected {expected}; write {write}"
+    return f"{position}:{key} found {found}; expected {expected}; write {write}"
 
 
 def dotted(path: KeyPath) -> str:
@@ -60,35 +49,28 @@ def printable(key: str) -> str:
     return key if re.fullmatch(r"[\w-]{1,40}", key) else reprlib.repr(key)
 
 
-def read_document(path: Path) -> Document:
+def read_document(path: Path, *, most_bytes: int = 2**20) -> Document:
     """Read one YAML file. Raises `ScenarioError` if it is absent, unreadable, too large, or no mapping."""
-    document = parse(_read_text(path), lambda line: f"{path}:{line}")
-    if not isinstance(document.value, dict):
-        found = "an empty file" if document.value is None else "a file that holds no keys"
-        raise ScenarioError(_no_scenario(document.place(()), found))
-    return document
-
-
-def _no_scenario(place: str, found: str) -> str:
-    return complaint(place, found=found, expected="the keys of a scenario", write="at least data: and network:")
-
-
-def _read_text(path: Path, *, most_bytes: int = 2**20) -> str:
+    no_scenario = {"expected": "the keys of a scenario", "write": "at least data: and network:"}
     try:
         with path.open("rb") as stream:
             content = stream.read(most_bytes + 1)
     except (OSError, ValueError) as error:
         raise ScenarioError(_unreadable(path, error)) from error
     if len(content) > most_bytes:
-        raise ScenarioError(_no_scenario(str(path), f"a file of more than {most_bytes} bytes"))
+        raise ScenarioError(complaint(str(path), found=f"a file of more than {most_bytes} bytes", **no_scenario))
     try:
-        return content.decode("utf-8-sig")
+        text = content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         line = content.count(b"\n", 0, error.start) + 1
         found = f"the byte 0x{content[error.start]:02x}, which is not UTF-8"
-        raise ScenarioError(
-            complaint(f"{path}:{line}", found=found, expected="text", write="the file in UTF-8")
-        ) from error
+        message = complaint(f"{path}:{line}", found=found, expected="text", write="the file in UTF-8")
+        raise ScenarioError(message) from error
+    document = parse(text, lambda line: f"{path}:{line}")
+    if not isinstance(document.value, dict):
+        found = "an empty file" if document.value is None else "a file that holds no keys"
+        raise ScenarioError(complaint(document.position(()), found=found, **no_scenario))
+    return document
 
 
 def _unreadable(path: Path, error: Exception) -> str:
@@ -104,118 +86,181 @@ def _unreadable(path: Path, error: Exception) -> str:
     return complaint(str(path), found=found, expected="a scenario file", write=write)
 
 
-class _Refused(Exception):
-    """What YAML allows and a scenario does not."""
+# A plain scalar under the rules of YAML 1.2: 1e-3 is a number, `no` is text.
+_WORDS = dict.fromkeys(["", "~", "null", "Null", "NULL"])
+_WORDS |= {word: word.lower() == "true" for word in ("true", "True", "TRUE", "false", "False", "FALSE")}
+_WHOLE = re.compile(r"[-+]?[0-9]+")
+_FLOAT = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?|[-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN)")
 
-    def __init__(self, mark: yaml.Mark, path: KeyPath = (), **wording: str):
-        super().__init__(mark, path, wording)
-        self.line, self.path, self.wording = mark.line + 1, path, wording
 
+class _Loader(yaml.BaseLoader):
+    """Reads plain values and their positions. Raises `ScenarioError` for what YAML allows and a scenario does not."""
 
-class _Loader(yaml.SafeLoader):
-    """Composes nodes under the scalar rules of YAML 1.2 (1e-3 is a number, `no` is text), and few of them."""
-
-    yaml_implicit_resolvers: dict = {}  # noqa: RUF012  PyYAML wants a class attribute of its own to start from
     level, deepest = 0, 10
+
+    def __init__(self, text: str, position: Callable[[int], str]):
+        super().__init__(text)
+        self.position, self.positions = position, {(): position(1)}
+
+    def error(self, place: Any, path: KeyPath = (), **wording: str) -> ScenarioError:
+        """Return the error about an event or a node."""
+        return ScenarioError(complaint(self.position(place.start_mark.line + 1), path, **wording))
 
     def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
         # Looks at an event before anything is built from it: a bomb of aliases or brackets never unfolds.
-        event = self.peek_event()
-        forbidden = _forbidden(event)
+        event: Any = self.peek_event()
         if self.level > self.deepest:
-            forbidden = ("deeper nesting", f"at most {self.deepest} levels", "fewer brackets")
-        if forbidden:
-            found, expected, write = forbidden
-            raise _Refused(event.start_mark, found=found, expected=expected, write=write)
+            levels = f"at most {self.deepest} levels"
+            raise self.error(event, found="deeper nesting", expected=levels, write="fewer brackets")
+        if isinstance(event, yaml.AliasEvent) or getattr(event, "anchor", None):
+            raise self.error(event, found="an anchor or alias", expected="plain values", write="the value itself")
+        if tag := getattr(event, "tag", None):
+            found = f"the tag {reprlib.repr(tag)}"
+            raise self.error(event, found=found, expected="plain values", write="the value without a tag")
+        if re.search("[\ud800-\udfff]", getattr(event, "value", "")):
+            found = "half a character (a lone surrogate)"
+            raise self.error(event, found=found, expected="text", write="the character itself")
         self.level += 1
         node = super().compose_node(parent, index)
         self.level -= 1
         return node
 
+    def value(self, node: yaml.Node, path: KeyPath = ()) -> Any:
+        """Return the plain value of a node at `path`, and enter the positions of all that is inside."""
+        if isinstance(node, yaml.SequenceNode):
+            for index, child in enumerate(node.value):
+                self.positions[(*path, index)] = self.position(child.start_mark.line + 1)
+            return [self.value(child, (*path, index)) for index, child in enumerate(node.value)]
+        if isinstance(node, yaml.ScalarNode):
+            return self._scalar(node, path)
+        values: dict[str, Any] = {}
+        lines: dict[str, int] = {}
+        for key_node, child in node.value:
+            key = self._scalar(key_node, path) if isinstance(key_node, yaml.ScalarNode) else None
+            if not isinstance(key, str):
+                text = key_node.value
+                found = f"the key {printable(text)}" if isinstance(text, str) else "a key made of brackets"
+                raise self.error(key_node, path, found=found, expected="a word as key", write="a key of the scenario")
+            inside = (*path, key)
+            if key in lines:
+                found = f"the key a second time, after line {lines[key]}"
+                raise self.error(key_node, inside, found=found, expected="every key once", write="one of the two")
+            lines[key] = key_node.start_mark.line + 1
+            self.positions[inside] = self.position(lines[key])
+            values[key] = self.value(child, inside)
+        return values
 
-def _forbidden(event: Any) -> tuple[str, str, str] | None:
-    """Return what was found, is expected and should be written, if a scenario may not hold `event`."""
-    if isinstance(event, yaml.AliasEvent) or getattr(event, "anchor", None):
-        return "an anchor or alias", "plain values", "the value itself"
-    if tag := getattr(event, "tag", None):
-        return f"the tag {reprlib.repr(tag)}", "plain values", "the value without a tag"
-    if re.search("[\ud800-\udfff]", getattr(event, "value", "")):
-        return "half a character (a lone surrogate)", "text", "the character itself"
-    return None
+    def _scalar(self, node: yaml.ScalarNode, path: KeyPath) -> Any:
+        text = node.value
+        if node.style:  # in quotes, or a block
+            return text
+        if text in _WORDS:
+            return _WORDS[text]
+        if not _WHOLE.fullmatch(text):
+            return float(re.sub(r"\.([inIN])", r"\1", text)) if _FLOAT.fullmatch(text) else text
+        try:
+            return int(text)
+        except ValueError:  # Python reads no integer of more than 4300 digits
+            found = f"a number of {len(text)} digits"
+            raise self.error(node, path, found=found, expected="a number", write="a smaller one") from None
 
 
-for _kind, _pattern, _first in (
-    ("null", r"~|null|Null|NULL|", ["~", "n", "N", ""]),
-    ("bool", r"true|True|TRUE|false|False|FALSE", list("tTfF")),
-    ("int", r"[-+]?[0-9]+", list("-+0123456789")),
-    ("float", r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?", list("-+.0123456789")),
-    ("float", r"[-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN)", list("-+.")),
-):
-    _Loader.add_implicit_resolver(_TAG + _kind, re.compile(f"(?:{_pattern})\\Z"), _first)
-
-_SCALARS: dict[str, Callable[[str], Any]] = {
-    _TAG + "null": lambda text: None,
-    _TAG + "bool": lambda text: text.lower() == "true",
-    _TAG + "int": int,
-    _TAG + "float": lambda text: float(re.sub(r"\.([inIN])", r"\1", text)),
-    _TAG + "str": str,
-}
-
-
-def parse(text: str, place: Callable[[int], str]) -> Document:
-    """Read YAML `text`; `place` puts a line number into words.
+def parse(text: str, position: Callable[[int], str]) -> Document:
+    """Read YAML `text`; `position` puts a line number into words.
 
     Raises `ScenarioError` for anything but one document of plain values.
     """
-    lines: dict[KeyPath, int] = {(): 1}
     loader = None
     try:
-        loader = _Loader(text)
+        loader = _Loader(text, position)
         node = loader.get_single_node()
-        value = None if node is None else _construct(node, (), lines)
-    except _Refused as refused:
-        raise ScenarioError(complaint(place(refused.line), refused.path, **refused.wording)) from None
+        return Document(None if node is None else loader.value(node), loader.positions)
+    except ScenarioError:
+        raise
     except (yaml.YAMLError, ValueError, OverflowError) as error:  # the last two: escapes of no character
-        position = loader.index if loader else getattr(error, "position", 0)
+        index = loader.index if loader else getattr(error, "position", 0)
         mark = getattr(error, "problem_mark", None)
-        line = mark.line if mark else text.count("\n", 0, position)
-        raise ScenarioError(_not_yaml(error, place(line + 1))) from error
-    return Document(value, {path: place(line) for path, line in lines.items()})
+        line = mark.line if mark else text.count("\n", 0, index)
+        raise ScenarioError(_not_yaml(error, position(line + 1))) from error
 
 
-def _construct(node: yaml.Node, path: KeyPath, lines: dict[KeyPath, int]) -> Any:
-    if isinstance(node, yaml.MappingNode):
-        return {key: _construct(child, (*path, key), lines) for key, child in _entries(node, path, lines)}
-    if isinstance(node, yaml.SequenceNode):
-        for index, child in enumerate(node.value):
-            lines[(*path, index)] = child.start_mark.line + 1
-        return [_construct(child, (*path, index), lines) for index, child in enumerate(node.value)]
-    try:
-        return _SCALARS[node.tag](node.value)
-    except ValueError:  # Python reads no integer of more than 4300 digits
-        found = f"a number of {len(node.value)} digits"
-        raise _Refused(node.start_mark, path, found=found, expected="a number", write="a smaller one") from None
-
-
-def _entries(node: yaml.MappingNode, path: KeyPath, lines: dict[KeyPath, int]) -> Iterator[tuple[str, yaml.Node]]:
-    for key_node, child in node.value:
-        key, mark = key_node.value, key_node.start_mark
-        if key_node.tag != _TAG + "str":
-            found = f"the key {printable(key)}" if isinstance(key, str) else "a key made of brackets"
-            raise _Refused(mark, path, found=found, expected="a word as key", write="a key of the scenario")
-        if (*path, key) in lines:
-            found = f"the key a second time, after line {lines[(*path, key)]}"
-            raise _Refused(mark, (*path, key), found=found, expected="every key once", write="one of the two")
-        lines[(*path, key)] = mark.line + 1
-        yield key, child
-
-
-def _not_yaml(error: Exception, place: str) -> str:
+def _not_yaml(error: Exception, position: str) -> str:
     if isinstance(error, ComposerError):  # anchors and aliases are refused earlier, which leaves one kind
-        return complaint(place, found="a second document", expected="one scenario in a file", write="no line ---")
+        return complaint(position, found="a second document", expected="one scenario in a file", write="no line ---")
     if isinstance(error, ReaderError):
         found = f"the character U+{error.character:04X}"
-        return complaint(place, found=found, expected="text", write="nothing in its place")
+        return complaint(position, found=found, expected="text", write="nothing in its place")
     problem = getattr(error, "problem", None) or "an escape that is no character"
     write = "spaces to indent, and close every bracket and quotation mark"
-    return complaint(place, found=f"no valid YAML ({problem})", expected="key: value", write=write)
+    return complaint(position, found=f"no valid YAML ({problem})", expected="key: value", write=write)
+
+
+@dataclass(frozen=True)
+class Override:
+    """A value that takes the place of one in the file: `--set network.scale=0.3`."""
+
+    path: tuple[str, ...]
+    value: Any
+    position: str
+
+
+def parse_overrides(texts: Iterable[str]) -> tuple[Override, ...]:
+    """Read overrides written `key.path=VALUE`, the value in YAML: `descent.learning_rates=[0.1, 0.2]`.
+
+    Raises `ScenarioError` for what has no value, is not YAML, or is set twice. Whether there is such a key depends on
+    the scenario.
+    """
+    overrides: dict[tuple[str, ...], Override] = {}
+    for text in texts:
+        position = f"--set {text if text.isprintable() else repr(text)}"
+        key, equals, value = text.partition("=")
+        path = tuple(key.strip().split("."))
+        if path[:2] == AXES and len(path) > 3:
+            path = (*AXES, ".".join(path[2:]))
+        if not equals or not value.strip():
+            write = f"{key.strip()}=VALUE, with null for no value"
+            raise ScenarioError(complaint(position, found="no value", expected="KEY=VALUE", write=write))
+        parsed = parse(value, lambda line, position=position: position).value
+        if path in overrides:
+            found = f"a second value, after {overrides[path].position}"
+            wording = {"found": found, "expected": "one value for a key", "write": "one of the two"}
+            raise ScenarioError(complaint(position, path, **wording))
+        overrides[path] = Override(path, parsed, position)
+    return tuple(overrides.values())
+
+
+def override(document: Document, overrides: Iterable[Override]) -> Document:
+    """Return the document with other values. A key that another `kind` does not have is left out."""
+    value, positions = _copy_sections(document.value), dict(document.positions)
+    # Sections before their keys, kinds before the keys that depend on them: the order given does not matter.
+    for given in sorted(overrides, key=lambda given: (len(given.path), given.path[-1] != "kind")):
+        *sections, key = given.path
+        holder = value
+        for section in sections:
+            if not isinstance(holder, dict):
+                break  # the file has no section here, which is reported with its line
+            if isinstance(holder.get(section), str) and section in choices() and choices()[section].word:
+                holder[section] = {"kind": holder[section]}  # a kind without options, written as its name alone
+            holder = holder.setdefault(section, {})
+        positions.setdefault(given.path[:1], given.position)
+        if not isinstance(holder, dict):
+            continue
+        if key == "kind":
+            _leave_out_foreign_keys(holder, tuple(sections), given.value)
+        holder[key] = _copy_sections(given.value)
+        positions = {path: position for path, position in positions.items() if path[: len(given.path)] != given.path}
+        positions[given.path] = given.position
+    return Document(value, positions)
+
+
+def _copy_sections(value: Any) -> Any:
+    """Return a copy of nested mappings, of which overrides change entries."""
+    return {key: _copy_sections(entry) for key, entry in value.items()} if isinstance(value, dict) else value
+
+
+def _leave_out_foreign_keys(section: dict[str, Any], path: KeyPath, kind: Any) -> None:
+    before, after = (keys(path, {path[0]: {"kind": name}}) for name in (section.get("kind"), kind))
+    for key in set(section).intersection(before):
+        # `features` is a number for one kind of data and names for another: same word, different key.
+        if key not in after or before[key].annotation != after[key].annotation:
+            del section[key]

@@ -7,8 +7,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from .document import Document
-from .overrides import Override, override
+from .document import Document, Override, override
 from .scenario import Scenario
 
 

@@ -21,7 +21,7 @@ def keys(section: KeyPath, content: Any) -> dict[str, FieldInfo]:
     """
     names = [part for part in section if isinstance(part, str)]
     if tuple(names[:2]) == AXES:
-        return axes(content)
+        return _axes(content)
     fields = dict(Scenario.model_fields)
     inside, entered = content, None
     for part in section:
@@ -34,14 +34,14 @@ def keys(section: KeyPath, content: Any) -> dict[str, FieldInfo]:
     return fields
 
 
-def axes(content: Any) -> dict[str, FieldInfo]:
-    """Return what a sweep may run over: the single values of the sections with a kind, and of the flow."""
-    found = {key: Scenario.model_fields[key] for key in ("seed", "precision")}
-    for name, field in Scenario.model_fields.items():
-        for model in _swept(name, field, content):
-            unswept = getattr(model, "unswept", ())
-            found |= {f"{name}.{key}": inner for key, inner in model.model_fields.items() if key not in unswept}
-    return found
+def value_at(content: Any, path: KeyPath) -> Any:
+    """Return the value at `path` of plain `content`, None where there is nothing."""
+    for part in path:
+        if not isinstance(content, dict | list):
+            return content  # a single name that stands for a list of one
+        known: dict[Any, Any] = content if isinstance(content, dict) else dict(enumerate(content))
+        content = known.get(part)
+    return content
 
 
 def choices() -> dict[str, Chosen]:
@@ -54,39 +54,16 @@ def choice(field: FieldInfo) -> Chosen | None:
     return next((mark for mark in field.metadata if isinstance(mark, Chosen)), None)
 
 
-def choice_of_entries(field: FieldInfo) -> Chosen | None:
-    """Return what may be chosen in the entries of a field that is a list, None where they have no kinds."""
-    marks = (mark for entry in get_args(field.annotation) for mark in get_args(entry)[1:])
-    return next((mark for mark in marks if isinstance(mark, Chosen)), None)
-
-
-def sections() -> dict[str, tuple[type[Section], ...]]:
-    """Return the sections of a scenario by their names, of every registered kind where there are several."""
-    return {name: found for name, field in Scenario.model_fields.items() if (found := _models(field, None))}
-
-
 def homes() -> dict[str, str]:
-    """Return for every key of a scenario where it stands; of one in several sections, the first is its home."""
+    """Return the full name of every key of a scenario; of one in several sections, that in the first of them."""
     inner = {
         key: f"{name}.{key}"
-        for name, models in reversed(sections().items())
-        for model in models
+        for name, field in reversed(Scenario.model_fields.items())
+        for model in _models(field, None)
         for key in model.model_fields
         if key != "kind"  # at home in two sections
     }
     return {name: name for name in Scenario.model_fields} | inner
-
-
-def named_kinds(name: str, content: Any) -> Iterator[Any]:
-    """Yield the names of the kinds that section `name` of a plain scenario chooses, in itself and in its sweep."""
-    content = content if isinstance(content, dict) else {}
-    if name in content:
-        yield choices()[name].named(content[name])
-    over: Any = content
-    for part in AXES:
-        over = over.get(part) if isinstance(over, dict) else None
-    values = over.get(f"{name}.kind") if isinstance(over, dict) else None
-    yield from values if isinstance(values, list | tuple) else ()
 
 
 def own_kinds(scenario: Scenario, descents: Iterable[str]) -> list[str]:
@@ -97,19 +74,25 @@ def own_kinds(scenario: Scenario, descents: Iterable[str]) -> list[str]:
     return sorted(kind for kind in kinds if re.fullmatch(OUTSIDE, kind))
 
 
-def _swept(name: str, field: FieldInfo, content: Any) -> Iterator[type[Section]]:
-    chosen = choice(field)
-    if chosen is None:
-        yield from _models(field, None) if name == "flow" else ()
-        return
-    yield from chosen.registered().values()
-    for kind in named_kinds(name, content):
-        yield from _known(chosen, kind)
+def _axes(content: Any) -> dict[str, FieldInfo]:
+    """Return what a sweep may run over: the single values of the sections with a kind, and of the flow."""
+    found = {key: Scenario.model_fields[key] for key in ("seed", "precision")}
+    for name, field in Scenario.model_fields.items():
+        models = _models(field, None) if name == "flow" else ()
+        if chosen := choice(field):
+            here, swept = value_at(content, (name,)), value_at(content, (*AXES, f"{name}.kind"))
+            kinds = [chosen.named(here), *(swept if isinstance(swept, list | tuple) else ())]
+            models = [*chosen.registered().values(), *(model for kind in kinds for model in _known(chosen, kind))]
+        for model in models:
+            unswept = getattr(model, "unswept", ())
+            found |= {f"{name}.{key}": inner for key, inner in model.model_fields.items() if key not in unswept}
+    return found
 
 
 def _models(field: FieldInfo, content: Any) -> tuple[type[Section], ...]:
     """Return the sections that may stand in a field with this plain `content`, that of the field or of an entry."""
-    chosen = choice(field) or choice_of_entries(field)
+    of_entries = (mark for entry in get_args(field.annotation) for mark in get_args(entry)[1:])
+    chosen = choice(field) or next((mark for mark in of_entries if isinstance(mark, Chosen)), None)
     if chosen is None:
         return tuple(_sections_in(field.annotation))
     return _known(chosen, chosen.named(content)) or tuple(chosen.registered().values())
@@ -118,12 +101,12 @@ def _models(field: FieldInfo, content: Any) -> tuple[type[Section], ...]:
 def _known(chosen: Chosen, kind: Any) -> tuple[type[Section], ...]:
     try:
         return (chosen.recipe(kind),) if isinstance(kind, str) else ()
-    except UnknownKindError:  # which is said where the section is checked
+    except UnknownKindError:  # reported where the section is validated
         return ()
 
 
 def _sections_in(annotation: Any) -> Iterator[type[Section]]:
-    """Yield the sections that an annotation speaks of, inside unions and lists too."""
+    """Yield the sections that an annotation names, inside unions and lists too."""
     if isinstance(annotation, type) and issubclass(annotation, Section):
         yield annotation
     for member in get_args(annotation):

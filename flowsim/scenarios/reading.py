@@ -11,11 +11,17 @@ from pydantic import ValidationError
 from ..comparison.compare import steps_of_descent
 from ..kinds import KeyPath, within
 from ..kinds.registry import OUTSIDE, look_in, shadowed
-from .document import Document, ScenarioError as ScenarioError, complaint, read_document
-from .forecast import long_parts
+from .document import (
+    Document,
+    Override,
+    ScenarioError as ScenarioError,
+    complaint,
+    override,
+    parse_overrides as parse_overrides,
+    read_document,
+)
 from .grid import PointError, points
 from .keys import AXES, keys
-from .overrides import Override, override, parse_overrides as parse_overrides
 from .scenario import Scenario
 from .wording import complaints, custom_complaint, unknown_key
 
@@ -39,13 +45,49 @@ def read_scenario(
         scenario = Scenario.model_validate(document.value)
     except ValidationError as error:
         raise ScenarioError("\n".join(complaints(error, document))) from None
-    steps = scenario.descent.all_steps(scenario.flow.t1)
-    for part in long_parts(scenario.sweep, scenario.theory, scenario.lemma_3, steps):
+    for part in _long_parts(scenario):
         notice(f"{path}: {part}")
     for error in within(("data",), scenario.data.absences(Path(path).parent)):
         raise ScenarioError(custom_complaint(error, document))
     _check_points(scenario, document)
     return scenario
+
+
+def _long_parts(
+    scenario: Scenario,
+    *,
+    longer_than: float = 600.0,
+    seconds_per_point: float = 5e-3,
+    seconds_per_start: float = 0.02,
+    seconds_per_step: float = 2e-6,
+) -> Iterator[str]:
+    """Yield of every part of a scenario that takes a core more than ten minutes, about how long it takes at least.
+
+    The seconds are those of the fastest parts on one core.
+    """
+    parts: dict[str, float] = {}
+    if (sweep := scenario.sweep) is not None:
+        points = math.prod(len(values) for values in sweep.over.values())
+        parts[f"the {points} points of the sweep, before the first run,"] = seconds_per_point * points
+        parts[f"the {points * sweep.starts} starts of the sweep"] = seconds_per_start * points * sweep.starts
+    if scenario.theory is not None:
+        parts[f"the {scenario.theory.flows} flows of the theory"] = scenario.theory.seconds()
+    if scenario.lemma_3 is not None:
+        parts[f"{scenario.lemma_3.draws} initializations of lemma_3"] = scenario.lemma_3.seconds()
+    steps = scenario.descent.all_steps(scenario.flow.t1)
+    parts[f"{steps} steps of descent, unless it converges before,"] = seconds_per_step * steps
+    for part, seconds in parts.items():
+        if seconds > longer_than:
+            yield f"{part} may take {in_hours(seconds)} of one core or more"
+
+
+def in_hours(seconds: float) -> str:
+    """Return a time in words: 3 s, 20 minutes, 5 hours, 4 days."""
+    if seconds < 120:
+        return f"{seconds:.2g} s" if seconds < 10 else f"{seconds:.0f} s"
+    if seconds < 7200:
+        return f"{seconds / 60:.0f} minutes"
+    return f"{seconds / 3600:.0f} hours" if seconds < 172_800 else f"{seconds / 86_400:.0f} days"
 
 
 def resolved(scenario: Scenario) -> dict[str, Any]:
@@ -77,7 +119,7 @@ def _check_points(scenario: Scenario, document: Document) -> None:
         return
     for axis in scenario.sweep.over:
         if axis not in (known := keys(AXES, document.value)):
-            raise ScenarioError(unknown_key(document.place((*AXES, axis)), (*AXES, axis), known))
+            raise ScenarioError(unknown_key(document.position((*AXES, axis)), (*AXES, axis), known))
     try:
         found = points(scenario)
     except PointError as error:
@@ -87,18 +129,18 @@ def _check_points(scenario: Scenario, document: Document) -> None:
         path, found = ("sweep", "critical"), unknown[0].unlike_least_squares
         expected = "the squared error" if unknown[0].network.is_linear() else "a linear one"
         wording = {"expected": f"{expected}, whose minimum is known", "write": "critical: null"}
-        raise ScenarioError(complaint(document.place(path), path, found=found, **wording))
+        raise ScenarioError(complaint(document.position(path), path, found=found, **wording))
 
 
 def _bad_point(values: Mapping[str, Any], error: ValidationError, document: Document) -> str:
     """Return what is wrong with one value of an axis, or else with the combination of the values of several."""
-    places = {axis: f"{document.place((*AXES, axis))} {'.'.join(AXES)}" for axis in values}
+    places = {axis: f"{document.position((*AXES, axis))} {'.'.join(AXES)}" for axis in values}
     overrides = [Override(tuple(axis.split(".")), value, places[axis]) for axis, value in values.items()]
     if len(values) == 1 or any(item["type"] != "refused" for item in error.errors()):
         return "\n".join(complaints(error, override(document, overrides)))
     found = ", ".join(f"{axis}={value}" for axis, value in values.items())
     wording = {"expected": "values that fit together", "write": "axes without this combination"}
-    return complaint(document.place(AXES), AXES, found=found, **wording)
+    return complaint(document.position(AXES), AXES, found=found, **wording)
 
 
 def _check_overrides(overrides: Iterable[Override], document: Document) -> None:
@@ -107,25 +149,25 @@ def _check_overrides(overrides: Iterable[Override], document: Document) -> None:
         path = given.path
         for n in range(len(path)):
             if path[n] not in (known := keys(path[:n], document.value)):
-                raise ScenarioError(unknown_key(given.place, path[: n + 1], known))
+                raise ScenarioError(unknown_key(given.position, path[: n + 1], known))
 
 
 def _check_modules(document: Document, folder: Path) -> None:
     """Raise `ScenarioError` for a module beside the scenario in whose place Python takes another one of that name."""
-    for path, name in _places(document.value):
+    for path, name in _texts(document.value):
         try:
             found = shadowed(name, folder) if re.fullmatch(OUTSIDE, name) else None
         except Exception:  # a module that cannot be imported, which is said where the section is checked
             found = None
         if found is not None:
             wording = {"expected": f"the one in {found[0].parent}", "write": "a name that no other module has"}
-            raise ScenarioError(complaint(document.place(path), path, found=f"{name!r} in {found[1]}", **wording))
+            raise ScenarioError(complaint(document.position(path), path, found=f"{name!r} in {found[1]}", **wording))
 
 
-def _places(content: Any, path: KeyPath = ()) -> Iterator[tuple[KeyPath, str]]:
-    """Yield every text in a plain document, after its place."""
+def _texts(content: Any, path: KeyPath = ()) -> Iterator[tuple[KeyPath, str]]:
+    """Yield every text in a plain document, after its path."""
     if isinstance(content, str):
         yield path, content
     inside = content.items() if isinstance(content, dict) else enumerate(content) if isinstance(content, list) else ()
     for key, value in inside:
-        yield from _places(value, (*path, key))
+        yield from _texts(value, (*path, key))

@@ -14,11 +14,10 @@ from ..kinds import Chosen, Made, Section, recipe_of, validation_error, within
 from ..losses import LOSSES, SquaredError
 from ..networks import NETWORKS, NetworkRecipe, network_recipe, shape_errors
 from ..results.figure import FigureNames, figure_errors
-from .forecast import memory_errors, product_size_errors, theory_size_errors
-from .record import Record, labels_of, record_errors
+from ..runtime.memory import beyond_memory
 from .settings import DescentSettings, FlowSettings, LargeProductsSettings, SharpnessChoice, TheorySettings
 from .sweep_settings import SweepSettings
-from .values import Seed
+from .values import Record, Seed, labels_of, record_errors
 
 _LOSS = Chosen(LOSSES, recipe=recipe_of, word=True)
 
@@ -87,7 +86,8 @@ class Scenario(Section):
         shape, (_, outputs) = self.data.sample_shape(), self.data.dimensions()
         yield from within(("network",), shape_errors(self.network, shape, outputs))
         yield from record_errors(self.record, self.data)
-        yield from memory_errors(self.precision, self.data, self.network, self.sweep)
+        weights = self.network.count_weights(self.network.inputs_for(shape), outputs) or 0  # at least
+        yield from self._memory_errors(weights)
         if self.theory is not None and not self.squares:
             yield validation_error(
                 found=f"the loss {self.loss.kind}",
@@ -96,10 +96,9 @@ class Scenario(Section):
                 at=("theory",),
             )
         if self.theory is not None:
-            yield from self.theory.errors_for(self.data, self.network)
-            yield from within(("theory",), theory_size_errors(self.theory, self.data, self.network))
+            yield from self.theory.errors_for(self.data, self.network, weights)
         if self.lemma_3 is not None:
-            yield from within(("lemma_3",), product_size_errors(self.lemma_3))
+            yield from within(("lemma_3",), self.lemma_3.size_errors())
         yield from figure_errors(self.figure, self)
         if self.flow.excess_risk is not None and not self.least_squares:
             yield validation_error(
@@ -116,6 +115,19 @@ class Scenario(Section):
         yield from within(("flow",), self.flow.errors_at(self.precision))
         for section in ("network", "loss", "flow", "descent", "sweep"):
             yield from within((section,), _without_room(getattr(self, section), self.precision))
+
+    def _memory_errors(self, weights: int) -> Iterator[PydanticCustomError]:
+        """Yield that the copies of the weights that a run keeps are more than the memory of the machine."""
+        flows = self.sweep is None or self.sweep.flow
+        # The fewest that any solver of the flow keeps (two stages beside four), and that descent does.
+        copies = 6 if flows else 3
+        if beyond := beyond_memory(weights * copies * np.dtype(self.precision).itemsize):
+            yield validation_error(
+                found=f"{weights} weights, of which {'a flow' if flows else 'descent'} keeps {copies} copies: {beyond}",
+                expected="a network that fits",
+                write="fewer or narrower layers, or data of fewer features",
+                at=("network",),
+            )
 
     def _sharpness_errors(self) -> Iterator[PydanticCustomError]:
         """Yield that a tolerance is too fine, or that a probe is called as what the sharpness records."""

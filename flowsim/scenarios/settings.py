@@ -17,8 +17,10 @@ from ..edge import MODELS
 from ..kinds import Named, Section, too_large, validation_error, within
 from ..kinds.values import MOST_NUMBERS, Count, CountOrZero
 from ..networks import NetworkRecipe
+from ..runtime.memory import beyond_memory
 from ..solvers import SOLVERS
 from ..solvers.choice import usable_solver
+from .sweep_settings import MOST_CELLS
 from .values import (
     Conditions,
     Counts,
@@ -185,8 +187,21 @@ class TheorySettings(Section):
     repetitions: Count = Field(default=1, examples=[20])
     """Number of independent data sets and initializations for each depth, features and condition."""
 
-    def errors_for(self, data: DataSource, network: NetworkRecipe) -> Iterator[PydanticCustomError]:
-        """Yield what the theory does not speak of, and what it cannot vary, as seen from the scenario."""
+    @property
+    def flows(self) -> int:
+        """The number of flows that are checked."""
+        axes = (self.depths, self.features, self.conditions)
+        return self.repetitions * math.prod(max(1, len(axis)) for axis in axes)
+
+    def seconds(self, *, seconds_per_flow: float = 0.3) -> float:
+        """Return about how long the checked flows take on one core, once their programs are compiled."""
+        return seconds_per_flow * self.flows
+
+    def errors_for(self, data: DataSource, network: NetworkRecipe, weights: int) -> Iterator[PydanticCustomError]:
+        """Yield what the theory does not cover, what it cannot vary, and what is too much, as seen from the scenario.
+
+        Each flow keeps its network, of so many `weights`, until it is its turn.
+        """
         if not network.is_linear():
             yield validation_error(
                 found="a nonlinear network",
@@ -197,6 +212,21 @@ class TheorySettings(Section):
         yield from within(("theory",), self._errors_to_vary(data, network))
         if self.depths and "depth" in network.varied:
             yield from within(("network",), network.model_copy(update={"depth": min(self.depths)}).validation_errors())
+        at = ("theory", "repetitions")
+        if self.flows > MOST_CELLS:
+            yield validation_error(
+                found=f"{self.flows} flows to check",
+                expected=f"at most {MOST_CELLS}",
+                write="fewer repetitions, or shorter lists",
+                at=at,
+            )
+        elif beyond := beyond_memory(8 * self.flows * weights):
+            yield validation_error(
+                found=f"{self.flows} flows to check, whose networks take {beyond}",
+                expected="networks that fit",
+                write="fewer repetitions",
+                at=at,
+            )
 
     def _errors_to_vary(self, data: DataSource, network: NetworkRecipe) -> Iterator[PydanticCustomError]:
         if self.depths and "depth" not in network.varied:
@@ -237,6 +267,31 @@ class LargeProductsSettings(Section):
     """Values of L."""
     initializations: Count = Field(default=2000, examples=[2000])
     """Number of initializations for each combination."""
+
+    @property
+    def draws(self) -> int:
+        """The number of initializations over all combinations."""
+        axes = (self.deviations, self.scales, self.widths, self.depths)
+        return self.initializations * math.prod(map(len, axes))
+
+    def seconds(self, *, seconds_per_number: float = 5e-7) -> float:
+        """Return about how long it takes one core to draw them."""
+        numbers = sum(self.depths) * sum(width**2 for width in self.widths)
+        return seconds_per_number * numbers * self.initializations * len(self.deviations) * len(self.scales)
+
+    def size_errors(self) -> Iterator[PydanticCustomError]:
+        """Yield that one product of matrices does not fit into memory, or that there are more than can be drawn."""
+        largest, copies = max(self.depths) * max(self.widths) ** 2, 6
+        if beyond := beyond_memory(8 * copies * largest):
+            yield validation_error(
+                found=f"{largest} numbers in one initialization, in {copies} copies: {beyond}",
+                expected="matrices that fit",
+                write="smaller widths or depths",
+                at=("widths",),
+            )
+        if self.draws > MOST_NUMBERS:
+            found = f"{self.draws} initializations over all combinations"
+            yield too_large(found, "initializations", ("initializations",))
 
     def validation_errors(self) -> Iterator[PydanticCustomError]:
         """Yield that the radius of the ball, exp(−2s² − 4u)/64, is no positive float, as the bounds are none either."""

@@ -3,7 +3,7 @@
 import difflib
 import math
 import reprlib
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from typing import Any, get_args
 
@@ -14,23 +14,22 @@ from pydantic_core import PydanticCustomError
 
 from ..kinds import UNKNOWN_KIND, KeyPath
 from .document import Document, complaint, dotted
-from .keys import choices, homes, keys
+from .keys import choices, homes, keys, value_at
 
 
-def unknown_key(place: str, path: KeyPath, known: Collection[str]) -> str:
-    """Return the complaint about the key at the end of `path`, in a section that has the keys `known`."""
+def unknown_key(position: str, path: KeyPath, known: Collection[str]) -> str:
+    """Return the message about the key at the end of `path`, in a section that has the keys `known`."""
     expected = f"one of {', '.join(known)}" if known else f"no keys inside {dotted(path[:-1])}"
-    return complaint(place, path, found="an unknown key", expected=expected, write=_remedy_for_unknown(path, known))
+    return complaint(position, path, found="an unknown key", expected=expected, write=_remedy_for_unknown(path, known))
 
 
 def complaints(error: ValidationError, document: Document, *, most: int = 50) -> list[str]:
-    """Return one line for each of the first errors that pydantic found in `document`, and how many more there are."""
-    found = error.errors(include_url=False)
+    """Return a line for each of the first errors that pydantic found in `document`, and how many more there are."""
+    errors = error.errors(include_url=False)
     findings = [
         # The key to blame may stand deeper than the section that found the error.
-        _Finding(item["type"], (*item["loc"], *ctx.get("at", ())), ctx, item["msg"], item["input"], document)
-        for item in found[:most]
-        for ctx in [item.get("ctx", {})]
+        _Finding((*item["loc"], *item.get("ctx", {}).get("at", ())), item, document)
+        for item in errors[:most]
     ]
     # A misspelled key is both unknown and missing: it is reported once.
     meant = {
@@ -41,16 +40,16 @@ def complaints(error: ValidationError, document: Document, *, most: int = 50) ->
     # And a list with a wrong entry is not wrong a second time as a list.
     outer = {finding.path[:n] for finding in findings for n in range(1, len(finding.path))}
     lines = [f.describe() for f in findings if f.path not in outer and not (f.kind == "missing" and f.path in meant)]
-    if more := len(found) - len(findings):
-        place = document.place(())
-        lines.append(complaint(place, found=f"{more} more errors", expected="none", write="first what these lines say"))
+    if more := len(errors) - len(findings):
+        wording = {"expected": "none", "write": "first what these lines say"}
+        lines.append(complaint(document.position(()), found=f"{more} more errors", **wording))
     return lines
 
 
 def custom_complaint(error: PydanticCustomError, document: Document) -> str:
-    """Return the complaint about a validation error whose place is seen from the whole scenario."""
+    """Return the message of a validation error of flowsim's own, which blames a key of the whole scenario."""
     context = error.context or {}
-    return complaint(document.place(context["at"]), context["at"], **{part: context[part] for part in _PARTS})
+    return complaint(document.position(context["at"]), context["at"], **{part: context[part] for part in _PARTS})
 
 
 def nearest(word: str, choices: Iterable[str]) -> str | None:
@@ -61,20 +60,21 @@ def nearest(word: str, choices: Iterable[str]) -> str | None:
 
 @dataclass(frozen=True)
 class _Finding:
-    """One error of pydantic's, as it stands in the document."""
+    """One error of pydantic's, and the path of what is wrong in the document."""
 
-    kind: str
     path: KeyPath
-    context: dict[str, Any]
-    message: str
-    checked: Any
+    error: Any
     document: Document
 
     @property
+    def kind(self) -> str:
+        return self.error["type"]
+
+    @property
     def value(self) -> Any:
-        written = self.document.at(self.path)
+        written = value_at(self.document.value, self.path)
         # Numbers that {start, stop, count} stands for are not written anywhere.
-        return self.checked if written is None else written
+        return self.error["input"] if written is None else written
 
     @property
     def key(self) -> str:
@@ -83,8 +83,7 @@ class _Finding:
 
     @property
     def siblings(self) -> dict[str, FieldInfo]:
-        section = self.path[: self.path.index(self.key)]
-        return keys(section, self.document.value)
+        return keys(self.path[: self.path.index(self.key)], self.document.value)
 
     @property
     def choices(self) -> list[str]:
@@ -93,22 +92,41 @@ class _Finding:
         return [str(word) for entry in entries for word in (entry, *get_args(entry)) if isinstance(word, str | int)]
 
     def describe(self) -> str:
-        place = self.document.place(self.path)
+        position, context = self.document.position(self.path), self.error.get("ctx", {})
         if self.kind == "extra_forbidden":
-            return unknown_key(place, self.path, self.siblings)
+            return unknown_key(position, self.path, self.siblings)
         if self.kind in ("refused", UNKNOWN_KIND):
-            return complaint(place, self.path, **{part: self.context[part] for part in _PARTS})
-        found = _FOUND.get(self.kind, describe_value(self.value))
-        expected = _EXPECTED.get(self.kind, self._in_words()).format(**self.context, choices=", ".join(self.choices))
-        return complaint(place, self.path, found=found, expected=expected, write=self._remedy())
+            return complaint(position, self.path, **{part: context[part] for part in _PARTS})
+        found = "nothing" if self.kind == "missing" else _describe_value(self.value)
+        if self.kind in _EXPECTED:
+            expected = _EXPECTED[self.kind].format(**context, choices=", ".join(self.choices))
+        else:  # what pydantic says of a rule that is not one of ours
+            message = self.error["msg"].removeprefix("Input should be ").removeprefix("Value error, ")
+            expected = message.splitlines()[0]
+        return complaint(position, self.path, found=found, expected=expected, write=self._remedy() or self._example())
 
-    def _in_words(self) -> str:
-        """Return what pydantic says, where a rule is not one of ours."""
-        message = self.message.removeprefix("Input should be ").removeprefix("Value error, ").splitlines()[0]
-        return message.replace("{", "{{").replace("}", "}}")
+    def _remedy(self) -> str | None:
+        """Return what to write in place of a value of another type, where that can be told."""
+        value = self.value
+        if self.kind == "literal_error":
+            near = nearest(str(value), self.choices)
+            return near and f"{self.key}: {near}"
+        if self.kind in ("int_type", "float_type"):
+            return self._number_in_text()
+        if self.kind == "string_type":
+            return None if isinstance(value, list | dict | None) else f'"{value}", in quotes'
+        if self.kind == "tuple_type" and not isinstance(value, dict | None):
+            return _as_yaml({self.key: [value]})[1:-1]
+        return None
 
-    def _remedy(self) -> str:
-        return _REMEDIES.get(self.kind, lambda finding: None)(self) or self._example()
+    def _number_in_text(self) -> str | None:
+        try:
+            number = float(self.value) if isinstance(self.value, str) else math.nan
+        except ValueError:
+            return None
+        if not math.isfinite(number) or (self.kind == "int_type" and not number.is_integer()):
+            return None
+        return f"{self.key}: {int(number) if number.is_integer() else number}, without quotes"
 
     def _example(self) -> str:
         field = self.siblings[self.key]
@@ -117,7 +135,7 @@ class _Finding:
         return f"{self.key}: {'VALUE' if field.is_required() else _as_yaml([field.default])[1:-1]}"
 
 
-def describe_value(value: Any) -> str:
+def _describe_value(value: Any) -> str:
     """Return what `value` is, in the words of YAML."""
     if isinstance(value, str):
         return f"the text {reprlib.repr(value)}"
@@ -128,30 +146,6 @@ def describe_value(value: Any) -> str:
 
 def _as_yaml(value: Any) -> str:
     return yaml.safe_dump(value, default_flow_style=True, sort_keys=False, width=math.inf).strip()
-
-
-def _number_in_text(finding: _Finding) -> str | None:
-    try:
-        number = float(finding.value) if isinstance(finding.value, str) else math.nan
-    except ValueError:
-        return None
-    if not math.isfinite(number) or (finding.kind == "int_type" and not number.is_integer()):
-        return None
-    return f"{finding.key}: {int(number) if number.is_integer() else number}, without quotes"
-
-
-def _nearest_choice(finding: _Finding) -> str | None:
-    near = nearest(str(finding.value), finding.choices)
-    return near and f"{finding.key}: {near}"
-
-
-def _in_brackets(finding: _Finding) -> str | None:
-    value = finding.value
-    return None if isinstance(value, dict) or value is None else _as_yaml({finding.key: [value]})[1:-1]
-
-
-def _in_quotes(finding: _Finding) -> str | None:
-    return None if isinstance(finding.value, list | dict | None) else f'"{finding.value}", in quotes'
 
 
 def _remedy_for_unknown(path: KeyPath, known: Collection[str]) -> str:
@@ -171,7 +165,6 @@ def _remedy_for_unknown(path: KeyPath, known: Collection[str]) -> str:
 
 
 _PARTS = ("found", "expected", "write")
-_FOUND = {"missing": "nothing"}
 _EXPECTED = {
     "missing": "a value, for which there is no default",
     "literal_error": "one of {choices}",
@@ -190,11 +183,4 @@ _EXPECTED = {
     "less_than_equal": "at most {le:.12g}",
     "string_too_short": "text that is not empty",
     "too_short": "at least {min_length} entry",
-}
-_REMEDIES: dict[str, Callable[[_Finding], str | None]] = {
-    "literal_error": _nearest_choice,
-    "int_type": _number_in_text,
-    "float_type": _number_in_text,
-    "string_type": _in_quotes,
-    "tuple_type": _in_brackets,
 }

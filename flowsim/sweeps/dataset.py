@@ -13,8 +13,8 @@ from ..probes import Label
 from ..results.runs import FLOW, RUN, Edge, Run, run_coordinates
 from ..results.schema import NOT_ASKED, attributes
 from ..scenarios.reading import resolved
-from ..scenarios.record import labels_of
 from ..scenarios.scenario import Scenario
+from ..scenarios.values import labels_of
 from .compute import Arrays, Failure
 
 if TYPE_CHECKING:

@@ -1,13 +1,16 @@
 """A sweep from its plan to one labelled data set."""
 
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+import threading
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future, wait
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from ..formatting import Progress, ProgressCallback
+from ..formatting.presentation import Drawn, view_of
 from ..problems import LinearRegression
 from ..results.schema import NOT_ASKED
 from ..scenarios.grid import Point, points
@@ -17,7 +20,7 @@ from ..theory import minimal_sharpness_bounds_of
 from .block import plan
 from .compute import Arrays, BlockResult, Failure
 from .dataset import Layout, layout_of, sweep_dataset
-from .store import BlockStore, Store
+from .store import BlockStore
 from .work import Block, Placed
 from .workers import Workers
 
@@ -25,12 +28,22 @@ if TYPE_CHECKING:
     import xarray
 
 
-@dataclass(frozen=True)
-class SweepResults:
-    """What a sweep found: the data set, and the cells that could not be computed."""
+@dataclass(frozen=True, repr=False)
+class Sweep(Drawn):
+    """What a sweep found: everything over (grid, repetition, run), and the cells that could not be computed.
+
+    Printed, it is the table of the command line, as wide as the terminal, and so it is in a notebook; `repr` is a line.
+    """
 
     dataset: "xarray.Dataset"
     failures: tuple[Failure, ...]
+
+    def to_dataset(self) -> "xarray.Dataset":
+        """Return all numbers as labelled arrays, in the form that sweeps of scenarios have."""
+        return self.dataset
+
+    def __repr__(self) -> str:
+        return repr(view_of(self)).replace("StoredSweep", "Sweep", 1)
 
 
 @dataclass(frozen=True)
@@ -51,13 +64,15 @@ def planned(scenario: Scenario, folder: Path) -> Planned:
 class SweepRun:
     """A sweep under way: what is found of it, and what is `missing`, the blocks by their addresses."""
 
-    def __init__(self, sweep: Planned, store: Store):
+    def __init__(self, sweep: Planned, store: BlockStore | None):
         self._planned, self._store = sweep, store
         here = environment()
-        store.tidy()
         self._addresses = [part.block.address(here) for part in sweep.placed]
-        stored = {address: store.load(address) for address in self._addresses}
-        self._found = {address: arrays for address, arrays in stored.items() if arrays is not None}
+        self._found: dict[str, Arrays] = {}
+        if store is not None:
+            store.tidy()
+            stored = {address: store.load(address) for address in self._addresses}
+            self._found = {address: arrays for address, arrays in stored.items() if arrays is not None}
         blocks = zip(self._addresses, sweep.placed, strict=True)
         self.missing = {address: part.block for address, part in blocks if address not in self._found}
         self._total = sum(block.cost for block in self.missing.values())
@@ -75,15 +90,15 @@ class SweepRun:
         """
         self._found[address] = result.arrays
         self._failures += result.failures
-        if not result.failures:
+        if self._store is not None and not result.failures:
             self._store.save(address, result.arrays)
         del self.missing[address]
 
-    def results(self) -> SweepResults:
+    def results(self) -> Sweep:
         """Return the results, once nothing is missing."""
         layout, failures = self._planned.layout, tuple(self._failures)
         tables = _assembled(layout, self._planned.placed, [self._found[address] for address in self._addresses])
-        return SweepResults(sweep_dataset(layout, tables, self._planned.known, failures), failures)
+        return Sweep(sweep_dataset(layout, tables, self._planned.known, failures), failures)
 
 
 def run_sweeps(sweeps: Iterable[SweepRun], workers: Workers, advanced: Callable[[SweepRun], None]) -> None:
@@ -119,7 +134,7 @@ def run_sweep(
     workers: Workers,
     *,
     progress: ProgressCallback = lambda event: None,
-) -> SweepResults:
+) -> Sweep:
     """Compute what is not in `store` yet, and put all of it together.
 
     Every block is stored as soon as it is done. Raises `StoreError` where it cannot be.
@@ -127,6 +142,64 @@ def run_sweep(
     sweep = SweepRun(planned(scenario, folder), store)
     run_sweeps([sweep], workers, lambda sweep: progress(sweep.progress))
     return sweep.results()
+
+
+@dataclass(eq=False)
+class PendingSweep:
+    """A sweep to be computed: under way in the background, or run when its result is wanted."""
+
+    scenario: Scenario
+    folder: Path
+    store: BlockStore
+    pool: Workers
+    future: Future[Sweep] = field(default_factory=Future)
+    latest: Progress = field(default_factory=lambda: Progress("sweep"))
+
+    def result(self, progress: ProgressCallback, *, poll_seconds: float = 0.1) -> Sweep:
+        """Wait for the results, and raise what `run_sweep` raises; `progress` is called meanwhile."""
+        if not self.pool.elsewhere:
+            return run_sweep(self.scenario, self.folder, self.store, self.pool, progress=progress)
+        while True:
+            if wait([self.future], poll_seconds).done:
+                return self.future.result()
+            progress(self.latest)
+
+
+def sweeps_ahead(sweeps: Sequence[PendingSweep], pool: Workers) -> None:
+    """Have sweeps computed in their order while this process goes on, by workers outside of it.
+
+    A caller that leaves early does not wait: a sweep under way stops where the pool is closed. Without such workers
+    nothing begins before a result is wanted.
+    """
+    if pool.elsewhere and sweeps:
+        threading.Thread(target=_compute, args=(sweeps, pool)).start()
+
+
+def _compute(sweeps: Sequence[PendingSweep], pool: Workers) -> None:
+    """Compute all sweeps and settle each as soon as it is complete, or cannot be."""
+    pending: dict[SweepRun, PendingSweep] = {}
+
+    def runs() -> Iterator[SweepRun]:
+        for sweep in sweeps:
+            try:
+                run = SweepRun(planned(sweep.scenario, sweep.folder), sweep.store)
+            except Exception as error:
+                sweep.future.set_exception(error)
+            else:
+                pending[run] = sweep
+                yield run
+
+    def advanced(run: SweepRun) -> None:
+        pending[run].latest = run.progress
+        if not run.missing:
+            pending[run].future.set_result(run.results())
+
+    try:
+        run_sweeps(runs(), pool, advanced)
+    except BaseException as error:
+        for sweep in sweeps:
+            if not sweep.future.done():
+                sweep.future.set_exception(error)
 
 
 def _assembled(layout: Layout, placed: tuple[Placed, ...], results: list[Arrays]) -> Arrays:

@@ -1,48 +1,38 @@
-"""Results of blocks on disk: one file each, whole or absent, named by what determines its content."""
+"""Results of sweeps on disk: a file for each block, named by what determines its content, and the folder around."""
 
 import hashlib
 import io
+import json
 import zipfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
-from ..results.store import StoreError, refuse_unwritable, remove_temporaries, write_atomically
+from ..results.results import open_results
+from ..results.store import (
+    SCENARIO,
+    SWEEP,
+    THEORY,
+    TRAJECTORIES,
+    ResultFolder,
+    StoreError,
+    difference,
+    refuse_obstacles,
+    refuse_unwritable,
+    remove_temporaries,
+    write_atomically,
+)
 from .compute import Arrays, Column, Kind
+
+if TYPE_CHECKING:
+    import xarray
 
 # Every file starts with the SHA-256 of its address and of the rest, an NPZ archive.
 _DIGEST = hashlib.sha256().digest_size
-
-
-class Store(Protocol):
-    """Where results of blocks are kept, by their addresses."""
-
-    def tidy(self) -> None:
-        """Remove what killed runs left half written."""
-        ...
-
-    def load(self, address: str, /) -> Arrays | None:
-        """Return the arrays of a block, `None` where they are not there."""
-        ...
-
-    def save(self, address: str, arrays: Arrays, /) -> None:
-        """Keep the arrays of a block. Raises `StoreError` where that cannot be."""
-        ...
-
-
-class NoStore:
-    """Keeps nothing: every block is computed."""
-
-    def tidy(self) -> None:
-        """Do nothing."""
-
-    def load(self, address: str) -> None:
-        """Return `None`."""
-
-    def save(self, address: str, arrays: Arrays) -> None:
-        """Do nothing."""
 
 
 @dataclass(frozen=True)
@@ -79,7 +69,14 @@ class BlockStore:
         # NumPy would read an archive that lost some of its arrays.
         if digest != _digest(address, arrays):
             return None
-        return _arrays_in(arrays)
+        try:
+            file = np.load(io.BytesIO(arrays), allow_pickle=False)
+            if not isinstance(file, np.lib.npyio.NpzFile):
+                return None
+            parts = ((name.partition("_"), values) for name, values in file.items())
+            return {Column(cast(Kind, kind), quantity): values for (kind, _, quantity), values in parts}
+        except (ValueError, OSError, EOFError, RuntimeError, zipfile.BadZipFile):
+            return None
 
     def save(self, address: str, arrays: Arrays) -> None:
         """Write the arrays of a block. Raises `StoreError` where the system refuses."""
@@ -88,7 +85,7 @@ class BlockStore:
         named = {f"{column.of}_{column.quantity}": values for column, values in arrays.items()}
         np.savez(written, **named)  # pyright: ignore[reportArgumentType]
         content = _digest(address, written.getvalue()) + written.getvalue()
-        write_atomically(self._path(address), lambda path: _write(path, content))
+        write_atomically(self._path(address), lambda path: path.write_bytes(content))
 
     def _path(self, address: str) -> Path:
         return self.folder / address[:2] / f"{address[2:]}.block"
@@ -98,21 +95,46 @@ def _digest(address: str, arrays: bytes) -> bytes:
     return hashlib.sha256(address.encode() + arrays).digest()
 
 
-def _arrays_in(archive: bytes) -> Arrays | None:
-    """Return the arrays of an NPZ archive, `None` for anything else, Python objects among the arrays included."""
-    try:
-        file = np.load(io.BytesIO(archive), allow_pickle=False)
-        if not isinstance(file, np.lib.npyio.NpzFile):
-            return None
-        return {_column(name): values for name, values in file.items()}
-    except (ValueError, OSError, EOFError, RuntimeError, zipfile.BadZipFile):
-        return None
+@contextmanager
+def sweep_folder(folder: Path, attrs: Mapping[str, str], *, overwrite: bool = False) -> Iterator[ResultFolder]:
+    """Lock a folder for the sweep that `attrs` describe, and provide it.
+
+    Raises `StoreError` where `folder` holds other results than a part of that sweep, unless `overwrite`, and where it
+    cannot be written.
+    """
+    refuse_obstacles(folder)
+    sweep = json.loads(attrs.get("sweep", "null"))
+    here = ResultFolder(folder, lambda: _other_results(folder, sweep, overwrite))
+    with here.locked():
+        yield here
 
 
-def _column(name: str) -> Column:
-    kind, _, quantity = name.partition("_")
-    return Column(cast(Kind, kind), quantity)
+def _other_results(folder: Path, asked: dict[str, Any] | None, overwrite: bool) -> list[Path]:
+    """Return the files in `folder` that are not of the sweep `asked` for; refuse them without `overwrite`.
+
+    The sweep of a scenario is `None`, and as such another than all that are there.
+    """
+    others = [path for path in (folder / name for name in (SCENARIO, TRAJECTORIES, THEORY)) if path.exists()]
+    found = f"{others[0].name} is there" if others else None
+    if (folder / SWEEP).exists():
+        others.append(folder / SWEEP)
+        found = found or (None if overwrite else _unlike(open_results(folder).required("sweep"), asked))
+    if found is None and not overwrite:
+        return []
+    if not overwrite:
+        raise StoreError(f"{folder}: holds other results ({found}); write overwrite=True, or give another folder")
+    return others
 
 
-def _write(path: Path, content: bytes) -> None:
-    path.write_bytes(content)
+def _unlike(stored: "xarray.Dataset", asked: dict[str, Any] | None) -> str | None:
+    """Return in words how a stored sweep differs from one that is asked for, None where it is a part of that."""
+    there = json.loads(stored.attrs.get("sweep", "null"))
+    if there is None or asked is None:
+        return "the sweep of a scenario" if there is None else "another sweep"
+    here = json.loads(json.dumps(asked))
+    for name, values in there["over"].items():
+        if name in here["over"] and all(value in here["over"][name] for value in values):
+            here["over"][name] = values
+    if here["repetitions"] > there["repetitions"]:
+        here["repetitions"] = there["repetitions"]
+    return difference(there, here, "the sweep")

@@ -5,8 +5,6 @@ import multiprocessing
 import pickle
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import ExitStack
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,47 +15,27 @@ import numpy as np
 from ..dynamics import Descent, GradientDescent, Stopping
 from ..dynamics.descent import check_learning_rate
 from ..formatting import Progress, ProgressCallback, check_progress, report_progress
-from ..formatting.presentation import Drawn, view_of
+from ..formatting.presentation import view_of
 from ..probes import Probe, probe_of
 from ..problems import Problem, check_problem
 from ..results import BLOCKS
-from ..results.sweep_folder import sweep_folder
 from ..runtime.identity import digest_of, identity_of
 from ..scenarios.sweep_settings import MOST_CELLS
 from ..scenarios.values import MOST_STEPS
 from ..solvers.field import check_step_count
 from . import workers
 from .cells import FLOW_OPTIONS, Grid, Maker, Recipe, planned_cells
-from .compute import Failure
-from .run import Planned, SweepRun, run_sweeps
-from .store import BlockStore, NoStore, Store
+from .dataset import RESERVED
+from .run import Planned, Sweep, SweepRun, run_sweeps
+from .store import BlockStore, sweep_folder
 
 if TYPE_CHECKING:
     import optax
-    import xarray
 
 RATE = "learning_rate"
-# What the data set calls other things.
-_TAKEN = {"key", "repetition", "run", "dynamics", "outcome", "steps", "time", "end_time", "steps_asked"}
-_TAKEN |= {"distance_to_flow", "sharpness_lower_bound", "sharpness_upper_bound", "stability_threshold", "threshold_of"}
-
-
-@dataclass(frozen=True, repr=False)
-class Sweep(Drawn):
-    """What a sweep found: everything over (grid, repetition, run), and the cells that could not be computed.
-
-    Printed, it is the table of the command line, as wide as the terminal, and so it is in a notebook; `repr` is a line.
-    """
-
-    dataset: "xarray.Dataset"
-    failures: tuple[Failure, ...]
-
-    def to_dataset(self) -> "xarray.Dataset":
-        """Return all numbers as labelled arrays, in the form that sweeps of scenarios have."""
-        return self.dataset
-
-    def __repr__(self) -> str:
-        return repr(view_of(self)).replace("StoredSweep", "Sweep", 1)
+# Names of coordinates and variables of the data set, and that of the parameter for the key.
+_TAKEN = {*RESERVED, "key", "outcome", "steps", "time", "end_time", "steps_asked", "distance_to_flow"} - {RATE}
+_TAKEN |= {"sharpness_lower_bound", "sharpness_upper_bound"}
 
 
 def sweep(
@@ -126,11 +104,11 @@ def sweep(
         recipe, grid, {"sweep": json.dumps(_describe(make_network, problem, grid, seed, of_recipe))}
     )
     if folder is None:
-        return _compute(planned, NoStore(), jobs, progress)
+        return _compute(planned, None, jobs, progress)
     return _compute_in(planned, Path(folder), overwrite, jobs, progress)
 
 
-def _compute(planned: Planned, store: Store, jobs: int, progress: bool | ProgressCallback) -> Sweep:
+def _compute(planned: Planned, store: BlockStore | None, jobs: int, progress: bool | ProgressCallback) -> Sweep:
     with report_progress(progress) as report, workers(jobs) as pool:
 
         def advanced(run: SweepRun) -> None:
@@ -138,16 +116,14 @@ def _compute(planned: Planned, store: Store, jobs: int, progress: bool | Progres
 
         run = SweepRun(planned, store)
         run_sweeps([run], pool, advanced)
-        found = run.results()
-    return Sweep(found.dataset, found.failures)
+        return run.results()
 
 
 def _compute_in(planned: Planned, folder: Path, overwrite: bool, jobs: int, progress: bool | ProgressCallback) -> Sweep:
     """Compute what `folder` does not hold yet, and leave all of it there."""
     store = BlockStore(folder / BLOCKS)
     store.refuse_obstacles()
-    with ExitStack() as stack:
-        here = stack.enter_context(sweep_folder(folder, planned.layout.attrs, overwrite=overwrite))
+    with sweep_folder(folder, planned.layout.attrs, overwrite=overwrite) as here:
         found = _compute(planned, store, jobs, progress)
         view_of(found).write(here)
     return found

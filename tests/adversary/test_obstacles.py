@@ -122,4 +122,4 @@ def test_results_that_no_scenario_made_are_not_overwritten_unasked(tmp_path, ref
     before = everything_in(tmp_path / "out")
     assert f"holds other results, which no scenario made ({name} is there)" in refused()
     assert everything_in(tmp_path / "out") == before
-    assert result_folder(tmp_path / "out", "tiny", {}, overwrite=True).gives_up
+    assert result_folder(tmp_path / "out", "tiny", {}, overwrite=True).holds_other_results
