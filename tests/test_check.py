@@ -11,8 +11,7 @@ import pytest
 import flowsim
 from flowsim import cli
 from flowsim.cli.check import Pace, estimate, measure_pace
-from flowsim.cli.jobs import read_jobs
-from flowsim.cli.options import parser
+from flowsim.cli.jobs import parser, read_jobs
 from flowsim.dynamics import GradientFlow
 from flowsim.solvers.solver import memory_of
 from flowsim.sweeps import BlockStore

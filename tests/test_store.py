@@ -254,9 +254,15 @@ def test_an_overwriting_run_that_writes_nothing_takes_nothing_away(tmp_path, mon
     write_all(result_folder(tmp_path, "mlp", SCENARIO))
     before = files(tmp_path)
     results = result_folder(tmp_path, "mlp", OTHER, overwrite=True)
-    monkeypatch.setattr("flowsim.results.store._write_bytes", lambda path, content: fill_disk(path))
-    with pytest.raises(StoreError, match="No space left on device"):
-        results.write_scenario(OTHER, ENVIRONMENT)
+
+    def open_on_full_disk(path, mode):
+        open(path, mode).close()
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
+
+    with monkeypatch.context() as full:
+        full.setattr(Path, "open", open_on_full_disk)
+        with pytest.raises(StoreError, match="No space left on device"):
+            results.write_scenario(OTHER, ENVIRONMENT)
     assert files(tmp_path) == before
 
 

@@ -515,14 +515,15 @@ def test_a_full_disk_ends_in_one_message_and_the_run_goes_on_when_there_is_room(
     writes = []
 
     def write(path, content):
-        path.write_bytes(content[:50])
         writes.append(path)
-        if len(writes) > 1:
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-        path.write_bytes(content)
+        with path.open("wb") as file:
+            file.write(content[:50])
+            if len(writes) > 1:
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            file.write(content[50:])
 
     with monkeypatch.context() as patch:
-        patch.setattr("flowsim.sweeps.store._write", write)
+        patch.setattr(Path, "write_bytes", write)
         with pytest.raises(StoreError, match=r"No space left on device; make room and run this again"):
             swept(tmp_path)
     assert len([path for path in (tmp_path / "blocks").rglob("*") if path.is_file()]) == 1

@@ -25,9 +25,8 @@ from ..scenarios import environment, in_hours
 from ..scenarios.runner import flow_options, read_data, sharpness_along
 from ..solvers.solver import memory_of
 from ..sweeps import BlockStore, default_jobs, plan
-from .jobs import Job, choose_device, read_jobs
-from .options import Subcommand, add_run_options
-from .terminal import Terminal
+from .jobs import Job, Subcommand, add_run_options, choose_device, read_jobs
+from .report import Terminal
 
 
 class Pace(NamedTuple):

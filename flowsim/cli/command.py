@@ -1,35 +1,75 @@
-"""The command line from its arguments to its exit code."""
+"""The command line from its arguments to its exit code; Ctrl-C, SIGTERM and SIGHUP end it alike."""
 
 import argparse
 import difflib
 import io
 import json
+import math
 import signal
 import sys
+import threading
+import time
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
+from types import FrameType
 
 import jax
 
 from ..data import DataError
 from ..formatting.terminal import printable
 from ..results import StoreError
-from ..runtime import signals
 from ..runtime.memory import is_out_of_memory
 from ..scenarios import ScenarioError, scenario_json_schema
 from .check import CHECK
-from .jobs import choose_device, read_jobs
+from .jobs import Subcommand, choose_device, parser, read_jobs
 from .kept_programs import keep_programs
 from .new import NEW, shipped_scenarios
-from .options import Subcommand, parser
-from .report import REPORT
+from .report import REPORT, Terminal, discard_output
 from .run import run_all, worker_pool
-from .terminal import Terminal, discard_output
 
 SUBCOMMANDS: dict[str, Subcommand] = {one.name: one for one in (REPORT, NEW, CHECK)}
-DONE, BAD_INPUT = 0, 2
 _NOT_ENOUGH = "not enough memory; use fewer samples or features, a smaller network, or precision: float32"
+
+
+# SIGHUP comes when a terminal is closed, and is unknown to Windows.
+ENDING = [signal.Signals[name] for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)]
+
+
+class Ended(KeyboardInterrupt):
+    """A signal, known by its number, which asks the process to end."""
+
+    def __init__(self, number: int):
+        super().__init__(number)
+        self.number = number
+
+
+@contextmanager
+def ending_signals(seconds_of_grace: float = 5.0) -> Iterator[None]:
+    """Have the signals that ask the process to end raise `Ended` in the main thread meanwhile.
+
+    Signals that are ignored, as under nohup, stay so. A second signal, of the kind or another, often follows the first,
+    and does not disturb what is cleared away meanwhile: it takes effect after `seconds_of_grace`.
+    """
+    latest = -math.inf
+
+    def end(number: int, frame: FrameType | None) -> None:
+        nonlocal latest
+        before, latest = latest, time.monotonic()
+        if latest - before > seconds_of_grace:
+            raise Ended(number)
+
+    in_main = threading.current_thread() is threading.main_thread()  # no other thread may set handlers
+    handlers = {number: signal.getsignal(number) for number in ENDING if in_main}
+    before = {number: handler for number, handler in handlers.items() if handler not in (signal.SIG_IGN, None)}
+    for number in before:
+        signal.signal(number, end)
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -38,7 +78,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")  # η has no place in every encoding
-    with signals.ending_signals():
+    with ending_signals():
         return _main(given)
 
 
@@ -51,8 +91,11 @@ def _main(arguments: list[str]) -> int:
     except (ScenarioError, DataError, StoreError) as error:
         return _refuse(str(error))
     except KeyboardInterrupt as interrupt:
-        number = interrupt.number if isinstance(interrupt, signals.Ended) else signal.SIGINT
-        print(signals.message_of(number), file=sys.stderr)
+        number = interrupt.number if isinstance(interrupt, Ended) else signal.SIGINT
+        how = "interrupted" if number == signal.SIGINT else f"ended by {signal.Signals(number).name}"
+        kept = "files written so far are whole, the others are missing"
+        again = "run the same again, and what is stored is not computed again"
+        print(f"flowsim: {how}; {kept}; {again}", file=sys.stderr)
         return 128 + number
     except Exception as error:
         if is_out_of_memory(error):
@@ -65,7 +108,7 @@ def _main(arguments: list[str]) -> int:
 def _run(options: argparse.Namespace) -> int:
     if options.schema:
         _print_schema()
-        return DONE
+        return 0
     jax.config.update("jax_enable_x64", True)
     choose_device(options.device)
     with Terminal().status("reading what is asked for"):
@@ -101,4 +144,4 @@ def _print_schema() -> None:
 
 def _refuse(message: str) -> int:
     print(f"flowsim: {printable(message)}", file=sys.stderr)
-    return BAD_INPUT
+    return 2

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from ..results import StoreError, refuse_unwritable, write_atomically
 from ..scenarios import ScenarioError, read_scenario
-from .options import Subcommand
+from .jobs import Subcommand
 
 _PACKAGE = Path(__file__).parents[1]
 

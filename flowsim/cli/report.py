@@ -1,6 +1,8 @@
-"""Tables, summary, figures and page of what is stored: after a run, and for `python -m flowsim report DIR …`."""
+"""Tables, summary, figures and page of stored results: after a run, and for `python -m flowsim report DIR …`."""
 
 import argparse
+import os
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -11,11 +13,34 @@ from ..data import DataError
 from ..formatting.terminal import printable
 from ..results import ResultFolder, StoreError, open_results, refuse_obstacles, write_atomically
 from ..scenarios import ScenarioError
-from .options import Subcommand
-from .terminal import Terminal
+from .jobs import Subcommand
 
 if TYPE_CHECKING:
     from ..report import Document
+
+
+class Terminal(Console):
+    """A console that falls silent once its output is closed.
+
+    The results are files, and tables only tell of them: `python -m flowsim a.yaml b.yaml | head -1` computes and writes
+    all that it was asked for, and its exit code says how that went.
+    """
+
+    def __init__(self) -> None:
+        # What is printed comes from folders and files: nothing in it is an instruction.
+        super().__init__(markup=False, emoji=False)
+
+    def on_broken_pipe(self) -> None:
+        """Write to nowhere from now on, what is still to be flushed included."""
+        self.quiet = True
+        discard_output()
+
+
+def discard_output() -> None:
+    """Have all that this process prints from now on go nowhere, also what Python flushes at its end."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, sys.stdout.fileno())
+    os.close(nowhere)
 
 
 def report(folder: ResultFolder, name: str, written: list[Path], console: Console, *, trust: bool = True) -> "Document":
@@ -41,34 +66,25 @@ def conclude(documents: "Sequence[Document]", console: Console) -> int:
 
     The page is written where all of them lie in one folder, as index.html there.
     """
-    parents = {document.results.folder.resolve().parent for document in documents}
-    if len(documents) > 1 and len(parents) == 1:
-        _write_index(documents, documents[0].results.folder.parent / "index.html", console)
-    return max(int(not document.complete) for document in documents)
-
-
-def _write_index(documents: "Sequence[Document]", path: Path, console: Console) -> None:
+    worst = max(int(not document.complete) for document in documents)
+    if len(documents) == 1 or len({document.results.folder.resolve().parent for document in documents}) > 1:
+        return worst
     from ..report.page import MARK, Entry, index_page
 
+    path = documents[0].results.folder.parent / "index.html"
     if path.exists() and MARK not in path.read_text(encoding="utf-8", errors="replace"):
         _print_line(console, f"left {printable(str(path))} as it is: it is not of flowsim")
-        return
-    entries = [
-        Entry(document.results.folder.resolve().name, document.complete, document.warnings, _main_figure(document))
-        for document in documents
-    ]
-
-    def write(temporary: Path) -> None:
-        temporary.write_text(index_page(entries), encoding="utf-8")
-
-    write_atomically(path, write)
+        return worst
+    entries = []
+    for document in documents:
+        # The figure that stands for the results: one of the scenario's, the sharpness, or whichever there is.
+        sharpness = (name for name in document.figures if name.endswith("sharpness"))
+        figure = next(iter([*document.panels, *sharpness, *document.figures]), None)
+        name = document.results.folder.resolve().name
+        entries.append(Entry(name, document.complete, document.warnings, figure))
+    write_atomically(path, lambda temporary: temporary.write_text(index_page(entries), encoding="utf-8"))
     _print_line(console, f"wrote {printable(str(path))}")
-
-
-def _main_figure(document: "Document") -> str | None:
-    """Return which figure stands for the results: one that was asked for, the sharpness, or whichever there is."""
-    wanted = [*document.panels, *(name for name in document.figures if name.endswith("sharpness")), *document.figures]
-    return next(iter(wanted), None)
+    return worst
 
 
 def _print_line(console: Console, text: str) -> None:

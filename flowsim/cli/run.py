@@ -5,11 +5,8 @@ import json
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
-
-from rich.console import Console
 
 from ..comparison import Comparison
 from ..formatting.progress import show_progress_bar
@@ -26,8 +23,7 @@ from ..sweeps import (
     workers,
 )
 from .jobs import Job
-from .report import conclude, report
-from .terminal import Terminal
+from .report import Terminal, conclude, report
 
 if TYPE_CHECKING:
     from ..report import Document
@@ -59,11 +55,11 @@ def worker_pool(jobs: Sequence[Job], options: argparse.Namespace) -> Iterator[Wo
     if count > 1 and platform != "cpu":
         raise ScenarioError(f"--jobs {count}: one process has all of a {platform}; write --jobs 1, or --device cpu")
 
-    def told(message: str) -> None:
+    def notify(message: str) -> None:
         print(f"flowsim: --dask {options.dask}: {message}", file=sys.stderr, flush=True)
 
     try:
-        with workers(count, dask=options.dask, device=options.device, notify=told) as pool:
+        with workers(count, dask=options.dask, device=options.device, notify=notify) as pool:
             yield pool
     except ClusterError as error:
         raise ScenarioError(f"--dask {options.dask}: {error}") from None
@@ -73,15 +69,6 @@ def worker_pool(jobs: Sequence[Job], options: argparse.Namespace) -> Iterator[Wo
         raise ScenarioError("--dask: needs Dask's distributed; write pip install 'flowsim[dask]'") from None
 
 
-@dataclass(frozen=True)
-class Findings:
-    """The results of a job, before they are stored; `None` for what the scenario does not ask for."""
-
-    comparison: Comparison | None
-    theory: TheoryResults | None
-    sweep: Sweep | None
-
-
 def _pending_sweep(job: Job, pool: Workers | None) -> PendingSweep | None:
     if job.scenario.sweep is None or pool is None:
         return None
@@ -89,37 +76,32 @@ def _pending_sweep(job: Job, pool: Workers | None) -> PendingSweep | None:
 
 
 def _run_and_report(job: Job, pending: PendingSweep | None) -> "Document":
-    console = Terminal()
-    found = compute(job, pending, console)
-    with console.status(f"{job.name}: sharpness at the end"):
-        written = store(job, found)
-    return report(job.folder, job.name, written, console)
-
-
-def compute(job: Job, pending: PendingSweep | None, console: Console) -> Findings:
-    """Compute what the scenario of a job asks for, with a progress bar on the console."""
+    """Compute what the scenario of a job asks for, store it, and report it."""
+    console, comparison = Terminal(), None
     with show_progress_bar(console, job.name) as shown:
-        progress, comparison = shown.callback or False, None
+        progress = shown.callback or False
         if job.compares:
             comparison = run(job.scenario, job.problem, job.network, job.probes, progress=progress)
         theory = check_theory(job.scenario, job.cells, progress=progress)
         sweep = None if pending is None else pending.result(shown)
-    return Findings(comparison, theory, sweep)
+    with console.status(f"{job.name}: sharpness at the end"):  # which is measured first, where it is not known yet
+        written = store(job, comparison, theory, sweep)
+    return report(job.folder, job.name, written, console)
 
 
-def store(job: Job, found: Findings) -> list[Path]:
+def store(job: Job, comparison: Comparison | None, theory: TheoryResults | None, sweep: Sweep | None) -> list[Path]:
     """Write the scenario and the data sets into the folder of the job, and return their paths.
 
-    What is not known yet, such as the sharpness at the end, is measured first. Raises `StoreError` as the folder does.
+    Raises `StoreError` as the folder does.
     """
     content = resolved(job.scenario)
     attributes = {"scenario": json.dumps(content)}
-    trajectories = None if found.comparison is None else found.comparison.to_dataset(attributes)
+    trajectories = None if comparison is None else comparison.to_dataset(attributes)
     paths = [job.folder.write_scenario(content, environment())]
     if trajectories is not None:
         paths.append(job.folder.write_dataset(trajectories))
-    if found.theory is not None:
-        paths.append(job.folder.write_dataset(theory_to_dataset(found.theory, attributes), THEORY))
-    if found.sweep is not None:
-        paths.append(job.folder.write_dataset(found.sweep.dataset, SWEEP))
+    if theory is not None:
+        paths.append(job.folder.write_dataset(theory_to_dataset(theory, attributes), THEORY))
+    if sweep is not None:
+        paths.append(job.folder.write_dataset(sweep.dataset, SWEEP))
     return paths

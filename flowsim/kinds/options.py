@@ -65,7 +65,12 @@ def recipe_of(
     `kind` is `described_by`, or by a `pydantic.Field` in its annotation. Raises `UnknownKindError` where there is no
     default.
     """
-    hints = _hints(kind)
+    hints: dict[str, Any] = {}
+    for holder in (kind, kind.__init__) if inspect.isclass(kind) else (kind,):
+        try:
+            hints |= typing.get_type_hints(holder, include_extras=True)
+        except Exception:  # a name that is there for type checkers alone
+            hints |= getattr(holder, "__annotations__", {})
     fields: dict[str, Any] = {}
     parameters = inspect.signature(kind).parameters
     descriptions = meanings(described_by or kind) if parameters.keys() - given else {}
@@ -104,27 +109,19 @@ def meanings(kind: Callable[..., Any]) -> dict[str, str]:
 
     A function has none, nor has a class of which Python does not know the text.
     """
-    holders = reversed(kind.__mro__) if inspect.isclass(kind) else ()
-    return {name: text for holder in holders if holder.__module__ != "builtins" for name, text in _below(holder)}
-
-
-def _below(holder: type) -> list[tuple[str, str]]:
-    if not inspect.get_annotations(holder):
-        return []
-    try:
-        (body,) = ast.parse(textwrap.dedent(inspect.getsource(holder))).body
-    except (OSError, TypeError, SyntaxError, ValueError):  # typed into a prompt, or made by a program
-        return []
-    if not isinstance(body, ast.ClassDef):
-        return []
-    texts = ((field, _text_of(below)) for field, below in pairwise(body.body) if isinstance(field, ast.AnnAssign))
-    return [(field.target.id, text) for field, text in texts if isinstance(field.target, ast.Name) and text]
-
-
-def _text_of(statement: ast.stmt) -> str | None:
-    """Return what a statement says that is nothing but text."""
-    value = statement.value if isinstance(statement, ast.Expr) else None
-    return inspect.cleandoc(value.value) if isinstance(value, ast.Constant) and isinstance(value.value, str) else None
+    found: dict[str, str] = {}
+    for holder in reversed(kind.__mro__) if inspect.isclass(kind) else ():
+        if holder.__module__ == "builtins" or not inspect.get_annotations(holder):
+            continue
+        try:
+            (body,) = ast.parse(textwrap.dedent(inspect.getsource(holder))).body
+        except (OSError, TypeError, SyntaxError, ValueError):  # typed into a prompt, or made by a program
+            continue
+        for field, below in pairwise(getattr(body, "body", ())):
+            text = below.value.value if isinstance(below, ast.Expr) and isinstance(below.value, ast.Constant) else None
+            if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name) and isinstance(text, str):
+                found[field.target.id] = inspect.cleandoc(text)
+    return found
 
 
 def is_plain(annotation: Any) -> bool:
@@ -136,14 +133,3 @@ def is_plain(annotation: Any) -> bool:
     if get_origin(annotation) in (typing.Union, types.UnionType, tuple):
         return all(member is Ellipsis or is_plain(member) for member in get_args(annotation))
     return False
-
-
-def _hints(kind: Callable[..., Any]) -> dict[str, Any]:
-    """Return the annotations of the parameters, resolved where they are text."""
-    hints: dict[str, Any] = {}
-    for holder in (kind, kind.__init__) if inspect.isclass(kind) else (kind,):
-        try:
-            hints |= typing.get_type_hints(holder, include_extras=True)
-        except Exception:  # a name that is there for type checkers alone
-            hints |= getattr(holder, "__annotations__", {})
-    return hints

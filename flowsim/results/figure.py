@@ -82,7 +82,14 @@ def _as_names(value: Any) -> Any:
         return (value,)
     if value is None or isinstance(value, list | tuple):
         return value
-    raise _no_figure(f"{value!r}")
+    home = importlib.util.find_spec("flowsim.papers")
+    folders = home.submodule_search_locations if home else None
+    shipped = ", ".join(f"flowsim.papers.{module.name}" for module in pkgutil.iter_modules(folders)) if folders else ""
+    raise validation_error(
+        found=f"{value!r}",
+        expected="the place of a figure, or a list of them" + (f" (flowsim has those of {shipped})" if shipped else ""),
+        write="figure: my_module:MyFigure",
+    )
 
 
 def _known(names: tuple[str, ...] | None) -> tuple[str, ...] | None:
@@ -100,23 +107,6 @@ def _known(names: tuple[str, ...] | None) -> tuple[str, ...] | None:
             )
         files.add(figure.name)
     return names
-
-
-def _no_figure(found: str) -> PydanticCustomError:
-    shipped = ", ".join(_papers())
-    return validation_error(
-        found=found,
-        expected="the place of a figure, or a list of them" + (f" (flowsim has those of {shipped})" if shipped else ""),
-        write="figure: my_module:MyFigure",
-    )
-
-
-def _papers() -> list[str]:
-    """Return the plug-ins that come with flowsim, by the names of their modules."""
-    home = "flowsim.papers"
-    found = importlib.util.find_spec(home)
-    places = found.submodule_search_locations if found else None
-    return [f"{home}.{module.name}" for module in pkgutil.iter_modules(places)] if places else []
 
 
 FigureNames = Annotated[

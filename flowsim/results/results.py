@@ -114,12 +114,13 @@ class Results(Shown):
     @property
     def asked_figures(self) -> tuple[str, ...]:
         """The names of the figures that the scenario asks for, but for those `left_out`."""
-        return tuple(name for name in self._figure_names() if name not in self.left_out)
+        return tuple(name for name in self._figure_names if name not in self.left_out)
 
     @property
     def left_out(self) -> tuple[str, ...]:
-        """The figures that stand in modules of others, which are run only where these results are trusted."""
-        return () if self.trust else tuple(name for name in self._figure_names() if _is_outside(name))
+        """The figures in modules that are not flowsim's, which are run only where these results are trusted."""
+        outside = (name for name in self._figure_names if re.fullmatch(OUTSIDE, name))
+        return () if self.trust else tuple(name for name in outside if not name.startswith("flowsim."))
 
     @cached_property
     def summary(self) -> dict[str, Any]:
@@ -137,6 +138,7 @@ class Results(Shown):
             raise StoreError(f"{self.folder / _DATASETS[name]}: is missing, and needed for what is asked; {_AGAIN}")
         return found
 
+    @property
     def _figure_names(self) -> tuple[str, ...]:
         names = self.scenario.get("figure")
         names = [names] if isinstance(names, str) else names or []
@@ -147,9 +149,8 @@ class Results(Shown):
     def _section(self, name: str) -> dict[str, Any]:
         found = self._run.get(name) or {}
         if not isinstance(found, dict):
-            raise _damaged(
-                self.folder / SCENARIO, ValueError(f"{name} is {reprlib.repr(found)}, not a section of keys")
-            )
+            error = ValueError(f"{name} is {reprlib.repr(found)}, not a section of keys")
+            raise _damaged(self.folder / SCENARIO, error)
         return found
 
     @cached_property
@@ -183,11 +184,6 @@ def open_results(folder: str | Path, *, trust: bool = False) -> Results:
         names = ", ".join(_DATASETS.values())
         raise StoreError(f"{folder}: holds none of {names}; give the folder of one scenario's results, or {_AGAIN}")
     return Results(folder, **found, trust=trust)
-
-
-def _is_outside(figure: str) -> bool:
-    """Tell whether a figure stands in a module that is not flowsim's, as its name alone says."""
-    return re.fullmatch(OUTSIDE, figure) is not None and not figure.startswith("flowsim.")
 
 
 def _dataset(path: Path) -> "xarray.Dataset | None":

@@ -18,8 +18,6 @@ from .schema import BOUNDS, CRITICAL, MEASURES, RECORD, attributes
 if TYPE_CHECKING:
     import xarray
 
-# In a sweep, which keeps no path, the same name is that of the distance of the ends.
-_SAID = {"distance_to_flow": "distance_at_common_time"}
 Columns = dict[str, np.ndarray]
 
 
@@ -67,9 +65,16 @@ def trajectories_of(
     """
     runs = [FLOW, *(Run(other.dynamics, other.learning_rate, edge=other.edge) for other in others)]
     paths = [_path(flow, None), *(_path(other.trajectory, other.distance) for other in others)]
-    ends = [_end(flow), *(_end(other.trajectory) | _comparison(other) for other in others)]
+    ends = [_end(flow)]
+    for other in others:
+        crossing = math.nan if other.crossing_time is None else float(other.crossing_time)
+        compared = {"distance_to_flow": float(other.distance_to_flow), "distance_time": float(other.distance_time)}
+        ends.append(_end(other.trajectory) | compared | {"crossing_time": crossing})
     labels = {name: label for run in (*(other.trajectory for other in others), flow) for name, label in _labels(run)}
-    variables = _over_records(paths, labels) | _over_runs(ends) | _held(others)
+    variables = _over_records(paths, labels) | _over_runs(ends)
+    held = np.array([math.nan, *(math.nan if other.held_within is None else other.held_within for other in others)])
+    if not np.isnan(held).all():
+        variables["held_within"] = (RUN, held, attributes("held_within"))
     return _labelled(variables, runs, _theory(bounds, critical_learning_rate), attrs)
 
 
@@ -81,19 +86,16 @@ def dataset_of(run: Trajectory, attrs: Mapping[str, Any] | None = None) -> "xarr
     variables = _over_records([_path(run, None)], dict(_labels(run))) | _over_runs([_end(run)])
     bounds = minimal_sharpness_bounds_of(run.network, run.problem)
     critical = None if bounds is None or bounds[0] == 0 else 2 / bounds[0]
-    return _labelled(variables, [_run_alone(run)], _theory(bounds, critical), attrs)
-
-
-def _run_alone(run: Trajectory) -> Run:
-    """Return which run this is; an edge of stability that it does not know is NaN."""
-    if run.learning_rate is None:
-        return Run(run.dynamics)
-    rate = float(run.learning_rate)
-    of_descent = Edge.of_gradient_descent(rate)
-    threshold = math.nan if run.sharpness_threshold is None else float(run.sharpness_threshold)
-    # In single precision, 2/η and η are each rounded.
-    same = math.isclose(threshold, of_descent.threshold, rel_tol=4 * float(np.finfo(run.learning_rate.dtype).eps))
-    return Run(run.dynamics, rate, edge=of_descent if same else Edge(threshold))
+    alone = Run(run.dynamics)
+    if run.learning_rate is not None:
+        rate = float(run.learning_rate)
+        edge = Edge.of_gradient_descent(rate)
+        threshold = math.nan if run.sharpness_threshold is None else float(run.sharpness_threshold)
+        # In single precision, 2/η and η are each rounded.
+        if not math.isclose(threshold, edge.threshold, rel_tol=4 * float(np.finfo(run.learning_rate.dtype).eps)):
+            edge = Edge(threshold)
+        alone = Run(run.dynamics, rate, edge=edge)
+    return _labelled(variables, [alone], _theory(bounds, critical), attrs)
 
 
 def _labelled(
@@ -108,10 +110,11 @@ def _labelled(
 def _path(run: Trajectory, distance: np.ndarray | None) -> Columns:
     """Return what is known along one run, each with its records first."""
     columns = {"time": np.asarray(run.times)}
+    unknown = np.full(len(columns["time"]), np.nan)
     for name in MEASURES:
         values = getattr(run, name)
-        columns[name] = _unknown(columns["time"]) if values is None else np.asarray(values)
-    columns["distance"] = _unknown(columns["time"]) if distance is None else np.asarray(distance)
+        columns[name] = unknown if values is None else np.asarray(values)
+    columns["distance"] = unknown if distance is None else np.asarray(distance)
     return columns | {column: np.asarray(values) for _, column, values in columns_of(run.diagnostics)}
 
 
@@ -121,10 +124,6 @@ def _labels(run: Trajectory) -> Iterator[tuple[str, Label]]:
     for name, column, _ in columns_of(run.diagnostics):
         if name in run.labels:
             yield column, run.labels[name].of(column)
-
-
-def _unknown(times: np.ndarray) -> np.ndarray:
-    return np.full(len(times), np.nan)
 
 
 def _over_records(paths: Sequence[Columns], labels: Mapping[str, Label]) -> dict[str, Any]:
@@ -153,13 +152,17 @@ def _padded(columns: Sequence[np.ndarray], records: int, dimensions: int) -> np.
 
 
 def _end(run: Trajectory) -> dict[str, Any]:
+    try:
+        sharpness = float(run.final_sharpness)
+    except RuntimeError:  # not certified
+        sharpness = math.nan
     return {
         "outcome": int(run.outcome),
         "steps": int(run.steps),
         "rejected_steps": int(run.rejected_steps),
         "end_time": float(run.time),
         **{f"final_{name}": getattr(run, f"final_{name}") for name in MEASURES if name != "sharpness"},
-        "final_sharpness": _final_sharpness(run),
+        "final_sharpness": sharpness,
         "distance_to_flow": math.nan,
         "distance_time": math.nan,
         "crossing_time": math.nan,
@@ -170,30 +173,11 @@ def _end(run: Trajectory) -> dict[str, Any]:
     }
 
 
-def _final_sharpness(run: Trajectory) -> float:
-    try:
-        return float(run.final_sharpness)
-    except RuntimeError:  # not certified
-        return math.nan
-
-
-def _comparison(other: ComparedRun) -> dict[str, float]:
-    return {
-        "distance_to_flow": float(other.distance_to_flow),
-        "distance_time": float(other.distance_time),
-        "crossing_time": math.nan if other.crossing_time is None else float(other.crossing_time),
-    }
-
-
 def _over_runs(ends: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    said = {name: attributes(_SAID.get(name, name)) for name in ends[0]}
-    return {name: (RUN, np.array([end[name] for end in ends]), said[name]) for name in ends[0]}
-
-
-def _held(others: Sequence[ComparedRun]) -> dict[str, Any]:
-    """Return within what each run holds the sharpness at 2/η, NaN where it does not; nothing where none does."""
-    known = [math.nan, *(math.nan if other.held_within is None else other.held_within for other in others)]
-    return {} if np.isnan(known).all() else {"held_within": (RUN, np.array(known), attributes("held_within"))}
+    found = {name: (RUN, np.array([end[name] for end in ends]), attributes(name)) for name in ends[0]}
+    # In a sweep, which keeps no path, the same name is that of the distance of the ends.
+    *content, _ = found["distance_to_flow"]
+    return found | {"distance_to_flow": (*content, attributes("distance_at_common_time"))}
 
 
 def _theory(bounds: tuple[float, float] | None, critical_learning_rate: float | None) -> dict[str, float]:

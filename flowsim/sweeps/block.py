@@ -3,7 +3,7 @@
 import hashlib
 import json
 import math
-from collections.abc import Hashable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import InitVar, asdict, dataclass, fields
 from functools import cached_property
 from pathlib import Path
@@ -88,9 +88,9 @@ class ScenarioBlock(Block):
         return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
     @cached_property
-    def structure(self) -> Hashable:
+    def structure(self) -> str:
         """What a compiled program depends on: blocks that agree in it run one after the other in one process."""
-        return *(_hashable(self.content[key]) for key in ("precision", "network", "loss")), self.sizes
+        return json.dumps([*(self.content[key] for key in ("precision", "network", "loss")), self.sizes])
 
     def check_origin(self) -> None:
         """Raise `RuntimeError` where the files that the result depends on are not those of the run that planned it."""
@@ -124,12 +124,6 @@ class ScenarioBlock(Block):
         )
 
 
-def _hashable(plain: Any) -> Hashable:
-    if isinstance(plain, dict):
-        return tuple((key, _hashable(value)) for key, value in plain.items())
-    return tuple(map(_hashable, plain)) if isinstance(plain, list) else plain
-
-
 def plan(scenario: Scenario, folder: Path) -> tuple[Placed, ...]:
     """Cut the sweep of `scenario` into blocks. The cut depends on the scenario alone."""
     assert scenario.sweep is not None
@@ -153,9 +147,15 @@ def _blocks_of(sweep: SweepSettings, group: list[Point], folder: Path) -> Iterat
         for entry in sweep.descent
         for rate in entry.learning_rates
     )
+    content = resolved(shared)
+    for option in shared.network.start_options:
+        content["network"].pop(option, None)
+    # What the result of a block does not depend on, in the words of the first blocks that were stored.
+    del content["sharpness"]
+    descent = DescentSettings(steps=steps_of_descent(1.0, None, math.inf)).model_dump(mode="json")
     found = digests(shared, optimizers, folder)
     common = {
-        "content": _content(shared),
+        "content": content | {"descent": descent, "theory": None, "lemma_3": None},
         "optimizers": optimizers,
         "descents": descents,
         "flow": sweep.flow,
@@ -221,17 +221,6 @@ def _cost_of_start(
     if not scenario.network.is_linear():
         numbers *= samples / 2
     return seconds_per_start + steps * numbers * seconds_per_number
-
-
-def _content(scenario: Scenario) -> dict[str, Any]:
-    """Return in plain values what the points of a group have in common."""
-    content = resolved(scenario)
-    for option in scenario.network.start_options:
-        content["network"].pop(option, None)
-    # What the result of a block does not depend on, in the words of the first blocks that were stored.
-    del content["sharpness"]
-    descent = DescentSettings(steps=steps_of_descent(1.0, None, math.inf)).model_dump(mode="json")
-    return content | {"descent": descent, "theory": None, "lemma_3": None}
 
 
 def digests(scenario: Scenario, optimizers: Iterable[dict[str, Any]], folder: Path) -> dict[str, str]:

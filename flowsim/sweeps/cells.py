@@ -47,7 +47,10 @@ class Maker:
     @classmethod
     def of(cls, name: str, function: Callable[..., Any], axes: Sequence[str]) -> "Maker":
         """Look at the parameters of a function. Raises `ValueError` where it needs what `axes` do not have."""
-        parameters = _parameters(function)
+        try:
+            parameters = list(inspect.signature(function).parameters.values())
+        except (TypeError, ValueError):  # of some functions in C
+            parameters = [inspect.Parameter("key", inspect.Parameter.POSITIONAL_ONLY)]
         named = [one.name for one in parameters if one.kind in (one.POSITIONAL_OR_KEYWORD, one.KEYWORD_ONLY)]
         first = [one for one in parameters if one.kind in (one.POSITIONAL_ONLY, one.POSITIONAL_OR_KEYWORD)][:1]
         alone = [one for one in first if one.default is one.empty and one.name not in axes]
@@ -69,13 +72,6 @@ class Maker:
         """Return what the function makes of the values that it takes."""
         keys = {self.key: key} if self.key else {}
         return self.function(*([key] if self.key == "" else []), **keys, **self.select(values))
-
-
-def _parameters(function: Callable[..., Any]) -> list[inspect.Parameter]:
-    try:
-        return list(inspect.signature(function).parameters.values())
-    except (TypeError, ValueError):  # of some functions in C
-        return [inspect.Parameter("key", inspect.Parameter.POSITIONAL_ONLY)]
 
 
 @dataclass(frozen=True, eq=False)
@@ -219,21 +215,20 @@ def planned_cells(recipe: Recipe, grid: Grid, attrs: Mapping[str, str]) -> Plann
         shapes, found = _check_point(recipe, values)
         bounds.append(found)
         placed += _blocks(recipe, values, index, grid, descents, shapes, codes)
+    optimizers = [as_descent(recipe.optimizer(rate)) for rate in grid.learning_rates]
     layout = Layout(
         axes={name: (name, values) for name, values in grid.axes.items()},
         starts=grid.repetitions,
         flow=grid.flow,
-        descents=tuple(_planned_descent(recipe, rate, grid.steps) for rate in grid.learning_rates),
+        descents=tuple(
+            PlannedDescent.of(DYNAMICS.name_of(type(optimizer)), optimizer, rate, grid.steps)
+            for rate, optimizer in zip(grid.learning_rates, optimizers, strict=True)
+        ),
         labels={name: label for probe in recipe.probes for name, label in probe.label.columns().items()},
         attrs=attrs,
     )
     lower, upper = np.array(bounds).reshape(*layout.grid, 2).transpose(-1, *range(len(layout.grid)))
     return Planned(layout, {"sharpness_lower_bound": lower, "sharpness_upper_bound": upper}, tuple(placed))
-
-
-def _planned_descent(recipe: Recipe, learning_rate: float, steps: int) -> PlannedDescent:
-    optimizer = as_descent(recipe.optimizer(learning_rate))
-    return PlannedDescent.of(DYNAMICS.name_of(type(optimizer)), optimizer, learning_rate, steps)
 
 
 def _blocks(

@@ -1,6 +1,7 @@
 """What a block is worth: the flow and the descents from all of its starts, measured at their ends."""
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 
@@ -60,7 +61,11 @@ def compute(block: Block, expected: dict[str, Any]) -> BlockResult:
 
     _make_room(block.structure)
     try:
-        _check_environment(block, expected)
+        # What would be stored under the name of something else is not computed.
+        for name, value in environment().items():
+            if value != expected.get(name):
+                raise RuntimeError(f"the worker has {name} {value}, and the run was started with {expected.get(name)}")
+        block.check_origin()
         # Several processes that each have their matrices decomposed by all cores wait for one another a hundred times
         # as long as the decompositions take.
         with threadpool_limits(1, "blas"):
@@ -72,14 +77,6 @@ def compute(block: Block, expected: dict[str, Any]) -> BlockResult:
 def given_up(block: Block, message: str) -> BlockResult:
     """Return the result of a block of which nothing could be computed."""
     return BlockResult(_nothing(block), [Failure(start.describe(), message) for start in block.starts])
-
-
-def _check_environment(block: Block, expected: dict[str, Any]) -> None:
-    """Refuse to compute what would be stored under the name of something else."""
-    for name, value in environment().items():
-        if value != expected.get(name):
-            raise RuntimeError(f"the worker has {name} {value}, and the run was started with {expected.get(name)}")
-    block.check_origin()
 
 
 def _nothing(block: Block) -> Arrays:
@@ -133,38 +130,33 @@ class _Work:
         made = block.materials()
         self.problem, self.held_out, self.probes = made.problem, made.held_out, made.probes
         self.flow_options, self.stopping, self.optimizers = made.flow, made.flow["stopping"], made.optimizers
-        drawn = [self._attempt(start.describe(), lambda start=start: made.network(start)) for start in block.starts]
-        self.networks = {row: network for row, network in enumerate(drawn) if network is not None}
+        self.networks: dict[int, Any] = {}
+        for row, start in enumerate(block.starts):
+            with self._attempt(start.describe()):
+                self.networks[row] = made.network(start)
 
     def done(self) -> BlockResult:
         """Compute everything that the block asks for."""
+        ends: dict[int, eqx.Module] = {}
         for row, network in self.networks.items():
-            self._attempt(
-                f"{self._cell(row)}, start", lambda row=row, network=network: self._note("initial", row, {}, network)
-            )
-        ends = {row: self._flow(row) if self.block.flow else None for row in self.networks}
+            with self._attempt(f"{self._cell(row)}, start"):
+                self._note("initial", row, {}, network)
+        for row, network in self.networks.items() if self.block.flow else ():
+            with self._attempt(f"{self._cell(row)}, flow"):
+                run = integrate(network, self.problem, ts=np.empty(0), **self.flow_options)
+                end = None if run.outcome == Outcome.DIVERGED else run.network
+                self._note("flow", row, {"outcome": run.outcome, "steps": run.steps, "time": run.time}, end)
+                if end is not None:
+                    ends[row] = end
         for end in self._descents():
-            self._attempt(
-                self._cell_of_descent(end.place),
-                lambda end=end: self._note("descent", end.place, end.facts, end.network, ends[end.place[0]]),
-            )
+            with self._attempt(self._cell_of_descent(end.place)):
+                self._note("descent", end.place, end.facts, end.network, ends.get(end.place[0]))
         if self.block.critical is not None:
             self._critical_rates(self.block.critical)
         return BlockResult(self.arrays, self.failures)
 
     def _cell(self, row: int) -> str:
         return self.block.starts[row].describe()
-
-    def _flow(self, row: int) -> eqx.Module | None:
-        """Integrate the flow from one start; return its end, `None` where there is none."""
-
-        def attempt() -> eqx.Module | None:
-            run = integrate(self.networks[row], self.problem, ts=np.empty(0), **self.flow_options)
-            end = None if run.outcome == Outcome.DIVERGED else run.network
-            self._note("flow", row, {"outcome": run.outcome, "steps": run.steps, "time": run.time}, end)
-            return end
-
-        return self._attempt(f"{self._cell(row)}, flow", attempt)
 
     def _descents(self) -> list[_End]:
         """Run gradient descent for every start and learning rate that goes with it."""
@@ -234,8 +226,11 @@ class _Work:
         try:
             return run(entries)
         except Exception:
-            found = [self._attempt(cell(entry), lambda entry=entry: run([entry])) for entry in entries]
-            return [result for results in found if results is not None for result in results]
+            found = []
+            for entry in entries:
+                with self._attempt(cell(entry)):
+                    found += run([entry])
+            return found
 
     def _critical_rates(self, settings: CriticalSettings) -> None:
         def bisect(rows: list[int]) -> list[tuple[int, tuple[float, float]]]:
@@ -281,13 +276,13 @@ class _Work:
         values |= measure_probes(self.probes, network, self.problem, jnp.asarray(values["gradient_norm"]))
         return values if self.held_out is None else values | {"test_risk": risk_of(network, self.held_out)}
 
-    def _attempt(self, cell: str, run: Callable[[], Any]) -> Any:
-        """Return what `run` returns; `None`, and a failure on record, where it raises."""
+    @contextmanager
+    def _attempt(self, cell: str) -> Iterator[None]:
+        """Put a failure of `cell` on record where the body raises."""
         try:
-            return run()
+            yield
         except Exception as error:
             self.failures.append(Failure(cell, in_one_line(error)))
-            return None
 
 
 def in_one_line(error: Exception) -> str:

@@ -87,25 +87,35 @@ def sweep(
     for most in axes.get("max_steps", ()):
         check_step_count("max_steps", most)
     _check_size(axes, rates, repetitions, flow)
-    network = Maker.of("make_network", make_network, tuple(axes))
-    drawn = problem if isinstance(problem, Problem) else _maker_of_problem(problem, tuple(axes))
-    _check_taken(axes, network, drawn)
+    network, drawn = Maker.of("make_network", make_network, tuple(axes)), problem
+    if not isinstance(drawn, Problem):
+        if not callable(problem) or isinstance(problem, type):
+            check_problem(problem)
+        drawn = Maker.of("problem", problem, tuple(axes))
+    _check_names(axes, network, drawn)
     if network.key is None and repetitions > 1:
         raise ValueError("make_network takes no key, so that all repetitions would be the same: add a parameter key")
     options = {"solver": solver, "rtol": rtol, "atol": atol, "t1": t1, "max_steps": max_steps, "stopping": stopping}
-    found = tuple(probe_of(probe) for probe in probes)
+    measured = tuple(probe_of(probe) for probe in probes)
     wide = bool(jax.config.jax_enable_x64)  # pyright: ignore[reportAttributeAccessIssue]  (set at run time)
-    of_recipe = [make_network, problem, options, found, optimizer, seed, wide]
-    identity = "" if folder is None else _identity(of_recipe)
-    recipe = Recipe(network, drawn, options, found, optimizer, seed, wide, identity)
+    of_recipe = [make_network, problem, options, measured, optimizer, seed, wide]
+    try:
+        identity = "" if folder is None else identity_of(of_recipe)
+    except ValueError as error:
+        raise ValueError(f"folder: what is kept has to be known again: {error}, here a folder") from None
+    recipe = Recipe(network, drawn, options, measured, optimizer, seed, wide, identity)
     _check_sendable(recipe, jobs)
     grid = Grid(axes, repetitions, rates, steps, flow)
-    planned = planned_cells(
-        recipe, grid, {"sweep": json.dumps(_describe(make_network, problem, grid, seed, of_recipe))}
-    )
+    description = json.dumps(_describe(make_network, problem, grid, seed, of_recipe))
+    planned = planned_cells(recipe, grid, {"sweep": description})
     if folder is None:
         return _compute(planned, None, jobs, progress)
-    return _compute_in(planned, Path(folder), overwrite, jobs, progress)
+    store = BlockStore(Path(folder) / BLOCKS)
+    store.refuse_obstacles()
+    with sweep_folder(Path(folder), planned.layout.attrs, overwrite=overwrite) as here:
+        found = _compute(planned, store, jobs, progress)
+        view_of(found).write(here)
+    return found
 
 
 def _compute(planned: Planned, store: BlockStore | None, jobs: int, progress: bool | ProgressCallback) -> Sweep:
@@ -117,16 +127,6 @@ def _compute(planned: Planned, store: BlockStore | None, jobs: int, progress: bo
         run = SweepRun(planned, store)
         run_sweeps([run], pool, advanced)
         return run.results()
-
-
-def _compute_in(planned: Planned, folder: Path, overwrite: bool, jobs: int, progress: bool | ProgressCallback) -> Sweep:
-    """Compute what `folder` does not hold yet, and leave all of it there."""
-    store = BlockStore(folder / BLOCKS)
-    store.refuse_obstacles()
-    with sweep_folder(folder, planned.layout.attrs, overwrite=overwrite) as here:
-        found = _compute(planned, store, jobs, progress)
-        view_of(found).write(here)
-    return found
 
 
 def _axes(over: Mapping[str, Iterable[Any]]) -> dict[str, tuple[Any, ...]]:
@@ -198,13 +198,7 @@ def _check_size(axes: Mapping[str, tuple[Any, ...]], rates: tuple[float, ...], r
         raise ValueError(f"a sweep of {runs} runs: expected at most {MOST_CELLS}, fewer values or repetitions")
 
 
-def _maker_of_problem(problem: Any, axes: tuple[str, ...]) -> Maker:
-    if not callable(problem) or isinstance(problem, type):
-        check_problem(problem)
-    return Maker.of("problem", problem, axes)
-
-
-def _check_taken(axes: Iterable[str], network: Maker, problem: Maker | Problem) -> None:
+def _check_names(axes: Iterable[str], network: Maker, problem: Maker | Problem) -> None:
     """Raise `ValueError` for a name that nothing takes."""
     makers = [maker for maker in (network, problem) if isinstance(maker, Maker)]
     for name in axes:
@@ -213,14 +207,6 @@ def _check_taken(axes: Iterable[str], network: Maker, problem: Maker | Problem) 
         taken = "; ".join(f"{one.name} takes {', '.join(sorted(one.takes or ())) or 'no values'}" for one in makers)
         others = ", ".join((RATE, *FLOW_OPTIONS))
         raise ValueError(f"over[{name!r}]: nothing takes that name: {taken}; and of a run there are {others}")
-
-
-def _identity(parts: list[Any]) -> str:
-    """Return what tells this sweep from others in any process. Raises `ValueError` where nothing does."""
-    try:
-        return identity_of(parts)
-    except ValueError as error:
-        raise ValueError(f"folder: what is kept has to be known again: {error}, here a folder") from None
 
 
 def _check_sendable(recipe: Recipe, jobs: int) -> None:
@@ -249,27 +235,26 @@ def _describe(
     make_network: Callable[..., Any], problem: Any, grid: Grid, seed: int, parts: list[Any]
 ) -> dict[str, Any]:
     """Return what tells one sweep from another, for readers."""
+
+    def name(thing: Any) -> str:
+        named = thing if hasattr(thing, "__qualname__") else type(thing)
+        return f"{named.__module__}:{named.__qualname__}"
+
+    def digest(thing: Any) -> str:
+        try:
+            return digest_of(thing).hex()[:12]
+        except ValueError:
+            return "unknown"
+
     return {
-        "make_network": _known_as(make_network),
-        "problem": _known_as(problem),
+        "make_network": name(make_network),
+        "problem": name(problem),
         "over": {name: list(values) for name, values in grid.axes.items()} | {RATE: list(grid.learning_rates)},
         "repetitions": int(grid.repetitions),
         "seed": int(seed),
-        "code of make_network": _digest(make_network),
-        "code or data of problem": _digest(problem),
+        "code of make_network": digest(make_network),
+        "code or data of problem": digest(problem),
         "steps": int(grid.steps),
         "flow": bool(grid.flow),
-        "options": _digest(parts),
+        "options": digest(parts),
     }
-
-
-def _known_as(thing: Any) -> str:
-    named = thing if hasattr(thing, "__qualname__") else type(thing)
-    return f"{named.__module__}:{named.__qualname__}"
-
-
-def _digest(thing: Any) -> str:
-    try:
-        return digest_of(thing).hex()[:12]
-    except ValueError:
-        return "unknown"

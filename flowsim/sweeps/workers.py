@@ -15,7 +15,7 @@ from concurrent.futures import FIRST_COMPLETED, CancelledError, Future, ProcessP
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from itertools import chain
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 import jax
 
@@ -29,26 +29,16 @@ if TYPE_CHECKING:
     from distributed import Client, as_completed
 
 
-class Workers(Protocol):
-    """Something that computes blocks, `elsewhere` or in this process."""
+class InProcess:
+    """Computes the blocks one after the other, in this process."""
 
-    elsewhere: bool
+    elsewhere = False
 
     def results(self, groups: Iterable[Sequence[Block]]) -> Iterator[tuple[Block, BlockResult]]:
         """Yield every block with its result, in the order in which they are ready.
 
         Blocks of a group are begun before those of the next, which is taken when it is needed.
         """
-        ...
-
-
-class InProcess:
-    """Computes the blocks one after the other, here."""
-
-    elsewhere = False
-
-    def results(self, groups: Iterable[Sequence[Block]]) -> Iterator[tuple[Block, BlockResult]]:
-        """Yield every block with its result."""
         for block in chain.from_iterable(groups):
             yield block, compute(block, environment())
 
@@ -68,7 +58,12 @@ class BlockQueue:
     def next_for(self, worker: int) -> Block | None:
         """Take the block that suits a worker best, the most costly of them; `None` if there is none."""
         others = {structure for one, structure in self._latest.items() if one != worker}
-        self._take_groups(others)
+        # Groups are taken until there is a block of a structure that no other worker is at, or no group is left.
+        while all(block.structure in others for _, block in self._waiting):
+            number, group = next(self._coming, (0, None))
+            if group is None:
+                break
+            self._waiting += [(number, block) for block in group]
         if not self._waiting:
             return None
         mine = self._latest.get(worker)
@@ -81,14 +76,6 @@ class BlockQueue:
         self._waiting.remove(best)
         self._latest[worker] = best[1].structure
         return best[1]
-
-    def _take_groups(self, others: set[Hashable]) -> None:
-        """Take groups until there is a block of a structure that no other worker is at, or no group is left."""
-        while all(block.structure in others for _, block in self._waiting):
-            number, group = next(self._coming, (0, None))
-            if group is None:
-                return
-            self._waiting += [(number, block) for block in group]
 
     def put_back(self, block: Block) -> None:
         """Have a block done again, before all others of its kind."""
@@ -115,7 +102,7 @@ class Spawned:
                 pool.submit(os.getpid)
 
     def results(self, groups: Iterable[Sequence[Block]]) -> Iterator[tuple[Block, BlockResult]]:
-        """Yield every block with its result, in the order in which they are ready."""
+        """Yield blocks with their results as `InProcess` does."""
         queue = BlockQueue(groups)
         attempts: dict[int, int] = {}
         running: dict[Future, tuple[int, Block]] = {}
@@ -156,7 +143,7 @@ class Spawned:
     def _submit(self, worker: int, block: Block) -> Future:
         with self._closing, _terminal_held():
             if self._closed:
-                raise RuntimeError("the workers have been sent away")
+                raise RuntimeError("the worker pool is closed")
             try:
                 return self._pools[worker].submit(compute, block, environment())
             except BrokenProcessPool:  # it died with its last block, or since
@@ -173,7 +160,7 @@ class OnDask:
         self._client, self._notify, self._look_seconds = client, notify, look_seconds
 
     def results(self, groups: Iterable[Sequence[Block]]) -> Iterator[tuple[Block, BlockResult]]:
-        """Yield every block with its result, in the order in which they are ready."""
+        """Yield blocks with their results as `InProcess` does."""
         from distributed import as_completed
 
         here = environment()
@@ -205,6 +192,9 @@ class OnDask:
             if time.monotonic() - looked > self._look_seconds:
                 await_a_worker(self._client, self._notify)
                 looked = time.monotonic()
+
+
+Workers = InProcess | Spawned | OnDask
 
 
 @contextmanager

@@ -34,9 +34,8 @@ def closed_output(monkeypatch):
 def test_all_scenarios_are_run_and_the_exit_code_is_theirs(tmp_path, monkeypatch, codes):
     done = []
 
-    def found(job, pending, console):
-        console.print(f"{job.name} begins")
-        return
+    def found(scenario, *_, **__):
+        RUN.Terminal().print("a run begins")
 
     def reported(folder, name, written, console):
         console.print("a table")
@@ -44,8 +43,8 @@ def test_all_scenarios_are_run_and_the_exit_code_is_theirs(tmp_path, monkeypatch
         results = SimpleNamespace(folder=folder.path)
         return SimpleNamespace(complete=not codes[len(done) - 1], results=results, warnings=(), panels={}, figures={})
 
-    monkeypatch.setattr(RUN, "compute", found)
-    monkeypatch.setattr(RUN, "store", lambda job, found: [])
+    monkeypatch.setattr(RUN, "run", found)
+    monkeypatch.setattr(RUN, "store", lambda job, *found: [])
     monkeypatch.setattr(RUN, "report", reported)
     for name in "ab":
         (tmp_path / f"{name}.yaml").write_text(SCENARIO)

@@ -10,7 +10,7 @@ from importlib import import_module
 import pytest
 
 from flowsim import cli
-from flowsim.runtime import signals
+from flowsim.cli import command
 
 # Not by its name, which may be that of a function too.
 COMMAND = import_module("flowsim.cli.command")
@@ -36,11 +36,11 @@ def test_a_signal_during_the_work_is_one_line_and_leaves_no_lock(tmp_path, monke
 
     monkeypatch.setattr(COMMAND, "run_all", work)
     (tmp_path / "tiny.yaml").write_text(SCENARIO)
-    handlers = [signal.getsignal(other) for other in signals.ENDING]
+    handlers = [signal.getsignal(other) for other in command.ENDING]
     assert cli.main([str(tmp_path / "tiny.yaml"), "--out", str(tmp_path / "out")]) == 128 + number
     assert capsys.readouterr().err == LINES[number] + GO_ON
     assert [path.name for path in tmp_path.iterdir()] == ["tiny.yaml"]
-    assert [signal.getsignal(other) for other in signals.ENDING] == handlers
+    assert [signal.getsignal(other) for other in command.ENDING] == handlers
 
 
 def cleared_after_a_signal():
@@ -56,16 +56,16 @@ def cleared_after_a_signal():
 
 def test_a_second_signal_does_not_disturb_what_is_cleared_away_after_the_first():
     clearing = cleared_after_a_signal()
-    with signals.ending_signals():
+    with command.ending_signals():
         assert next(clearing) == "cleared"
-        with pytest.raises(signals.Ended, match=str(int(signal.SIGHUP))):
+        with pytest.raises(command.Ended, match=str(int(signal.SIGHUP))):
             next(clearing)
 
 
 def test_a_signal_that_is_ignored_stays_so():
     before = signal.signal(signal.SIGHUP, signal.SIG_IGN)  # as nohup does
     try:
-        with signals.ending_signals():
+        with command.ending_signals():
             os.kill(os.getpid(), signal.SIGHUP)
             assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
     finally:
