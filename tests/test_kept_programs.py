@@ -44,7 +44,7 @@ def trial_says(monkeypatch):
     asked = []
 
     def says(**said):
-        monkeypatch.setattr(kept_programs, "_said_by_trial", lambda _, task: asked.append(task) or said[task])
+        monkeypatch.setattr(kept_programs, "_output_of_trial", lambda _, task: asked.append(task) or said[task])
         return asked
 
     return says
@@ -98,14 +98,14 @@ def test_nothing_is_kept_where_loading_a_program_crashes(kept_in, monkeypatch, t
 @pytest.mark.parametrize("enabled", ["true", "false"])
 def test_a_trial_that_finds_nothing_kept_fails(enabled, tmp_path, monkeypatch):
     monkeypatch.setenv("JAX_ENABLE_COMPILATION_CACHE", enabled)
-    assert kept_programs._said_by_trial(str(tmp_path), "load") == ""
+    assert kept_programs._output_of_trial(str(tmp_path), "load") == ""
 
 
 def test_a_trial_that_ends_too_late_is_made_again(kept_in, trial_says, monkeypatch):
     def late(folder, task):
         raise subprocess.TimeoutExpired("trial", 60)
 
-    monkeypatch.setattr(kept_programs, "_said_by_trial", late)
+    monkeypatch.setattr(kept_programs, "_output_of_trial", late)
     keep_programs()
     assert kept_in == []
     trial_says(keep="1.0", load="1.0")

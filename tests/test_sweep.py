@@ -7,6 +7,7 @@ import shutil
 from dataclasses import replace
 from functools import partial
 from importlib import import_module
+from pathlib import Path
 
 import jax
 import numpy as np

@@ -37,7 +37,7 @@ def keep_programs() -> None:
         folder = _own_folder(platformdirs.user_cache_path("flowsim", appauthor=False) / "programs")
         here = _own_folder(folder / _machine())
         if _is_safe(here / _TRIED):
-            _thin_out(folder)
+            _remove_oldest(folder)
             keep_programs_in(here)
 
 
@@ -65,12 +65,12 @@ def _is_safe(tried: Path) -> bool:
     """Tell whether programs that were kept may be loaded on this machine, by trial where it is not known yet."""
     if not tried.exists():
         with tempfile.TemporaryDirectory(dir=tried.parent) as folder:
-            said = [_said_by_trial(folder, task) for task in ("keep", "load")]
-        tried.write_text(_SAFE if said[0] and said[0] == said[1] else "refused, crashed or changed\n")
+            kept, loaded = (_output_of_trial(folder, task) for task in ("keep", "load"))
+        tried.write_text(_SAFE if kept and kept == loaded else "refused, crashed or changed\n")
     return tried.read_bytes() == _SAFE.encode()
 
 
-def _said_by_trial(folder: str, task: str) -> str:
+def _output_of_trial(folder: str, task: str) -> str:
     """Return what a process prints that keeps programs in a folder, or loads them: nothing where it fails.
 
     Raises `OSError` where no process can be started, and `subprocess.TimeoutExpired`: neither says anything of a trial.
@@ -84,7 +84,7 @@ def _said_by_trial(folder: str, task: str) -> str:
     return ""
 
 
-def _thin_out(folder: Path) -> None:
+def _remove_oldest(folder: Path) -> None:
     """Remove the older half of what is kept, for all machines, where it has become too much.
 
     The folder may be a link, and have other things in it: only files that JAX names so in folders named after machines.

@@ -83,7 +83,7 @@ def _copy(shipped: ShippedScenario, path: Path) -> list[Path]:
 
 
 def _write_new(path: Path, content: bytes) -> Path:
-    """Write a file where there is none. Raises `StoreError` where one has come meanwhile, or the system refuses."""
+    """Write a file where there is none. Raises `StoreError` where one has come meanwhile, or the system does not allow it."""
 
     def write(temporary: Path) -> None:
         temporary.write_bytes(content)

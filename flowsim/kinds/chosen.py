@@ -44,7 +44,7 @@ class Chosen:
         return value.get("kind") if isinstance(value, dict) else value if self.word else None
 
     def validate(self, value: Any) -> Recipe:
-        """Return the recipe that `value` describes; a recipe goes through, and is told its name."""
+        """Return the recipe that `value` describes; one that is a recipe already gets its name."""
         if isinstance(value, Recipe):
             name = value.kind or self.registry.name_of(type(value))
             return value if value.kind == name else value.model_copy(update={"kind": name})

@@ -37,7 +37,7 @@ class Made(Recipe):
         return type(self).makes(**options, **{name: given[name] for name in self.given})
 
     def validation_errors(self) -> Iterator[PydanticCustomError]:
-        """Yield what the class or function itself refuses, as far as it can be called yet."""
+        """Yield the error that the class or function itself raises, where it can be called yet."""
         if self.given:
             return
         try:

@@ -38,7 +38,7 @@ class Figure(ABC):
         return ()
 
     def claims(self, results: "Results") -> "Sequence[Claim]":
-        """Return what the figure is said to show, with the numbers measured; by default nothing is."""
+        """Return the claims of the figure with the numbers measured; by default none."""
         return ()
 
 

@@ -37,7 +37,7 @@ def write_atomically(path: Path, write: Callable[[Path], object]) -> Path:
 
     The temporary file stands in the same folder, starts with a dot, and keeps the suffix, by which some
     writers choose a format. Whatever stops the writing, an interrupt included, leaves neither it nor a new
-    folder behind, and an older file at `path` as it was. Raises `StoreError` where the system refuses: no
+    folder behind, and an older file at `path` as it was. Raises `StoreError` where that fails: no
     permission, a full disk, a folder of that name.
     """
     # The stem is cut because a name near the system's longest would leave no room for the random part.
@@ -285,15 +285,15 @@ def _stored_scenario(path: Path) -> Any:
     return stored.get("scenario") if isinstance(stored, dict) else None
 
 
-def difference(stored: Any, asked: Any, key: str = "scenario") -> str | None:
+def difference(stored: Any, wanted: Any, key: str = "scenario") -> str | None:
     """Return in words the first difference between two scenarios, or other plain content, None where there is none."""
-    if stored is None and isinstance(asked, dict):
+    if stored is None and isinstance(wanted, dict):
         return f"{key} is not legible there"
-    if not isinstance(stored, dict) or not isinstance(asked, dict):
-        there, here = reprlib.repr(stored), reprlib.repr(asked)
-        return None if stored == asked else f"{key} is {there} there and {here} here"
-    for name in {**asked, **stored}:
-        found = difference(stored.get(name), asked.get(name), f"{key}.{name}")
+    if not isinstance(stored, dict) or not isinstance(wanted, dict):
+        there, here = reprlib.repr(stored), reprlib.repr(wanted)
+        return None if stored == wanted else f"{key} is {there} there and {here} here"
+    for name in {**wanted, **stored}:
+        found = difference(stored.get(name), wanted.get(name), f"{key}.{name}")
         if found:
             return found.removeprefix("scenario.")
     return None

@@ -134,8 +134,8 @@ def _check_points(scenario: Scenario, document: Document) -> None:
 
 def _bad_point(values: Mapping[str, Any], error: ValidationError, document: Document) -> str:
     """Return what is wrong with one value of an axis, or else with the combination of the values of several."""
-    places = {axis: f"{document.position((*AXES, axis))} {'.'.join(AXES)}" for axis in values}
-    overrides = [Override(tuple(axis.split(".")), value, places[axis]) for axis, value in values.items()]
+    positions = {axis: f"{document.position((*AXES, axis))} {'.'.join(AXES)}" for axis in values}
+    overrides = [Override(tuple(axis.split(".")), value, positions[axis]) for axis, value in values.items()]
     if len(values) == 1 or any(item["type"] != "refused" for item in error.errors()):
         return "\n".join(complaints(error, override(document, overrides)))
     found = ", ".join(f"{axis}={value}" for axis, value in values.items())
@@ -157,7 +157,7 @@ def _check_modules(document: Document, folder: Path) -> None:
     for path, name in _texts(document.value):
         try:
             found = shadowed(name, folder) if re.fullmatch(OUTSIDE, name) else None
-        except Exception:  # a module that cannot be imported, which is said where the section is checked
+        except Exception:  # a module that cannot be imported: reported where the section is validated
             found = None
         if found is not None:
             wording = {"expected": f"the one in {found[0].parent}", "write": "a name that no other module has"}

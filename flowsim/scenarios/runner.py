@@ -63,7 +63,8 @@ def run(
     Raises `ScenarioError` where a run fails of which a probe, or a kind of a user's own, is part.
     """
     own = [*own_kinds(scenario, [scenario.descent.optimizer.kind]), *(entry.kind for entry in scenario.record)]
-    own = list(dict.fromkeys(own))
+    flow, own = scenario.flow, list(dict.fromkeys(own))
+    limits = None if flow.limits is None else FlowLimits(flow.limits, rtol=flow.rtol, max_steps=flow.max_steps)
     with failing(f"a run with {', '.join(own)}") if own else nullcontext():
         return compare(
             network,
@@ -71,8 +72,8 @@ def run(
             scenario.descent.learning_rates,
             steps=scenario.descent.steps,
             sharpness=sharpness_along(scenario),
-            models=scenario.flow.models,
-            limits=flow_limits(scenario),
+            models=flow.models,
+            limits=limits,
             optimizer=scenario.descent.optimizer.make(),
             probes=probes,
             progress=progress,
@@ -85,22 +86,20 @@ def sharpness_along(scenario: Scenario) -> SharpnessAlong:
     return SharpnessAlong() if scenario.sharpness is None else scenario.sharpness.make()
 
 
-def flow_limits(scenario: Scenario) -> FlowLimits | None:
-    """Return from where along the descents of `scenario` flows are taken to their limits, `None` for from nowhere."""
-    flow = scenario.flow
-    return None if flow.limits is None else FlowLimits(flow.limits, rtol=flow.rtol, max_steps=flow.max_steps)
-
-
 def flow_options(scenario: Scenario) -> dict[str, Any]:
     """Return the arguments of `integrate` that `scenario` sets."""
-    flow = scenario.flow
+    flow, stopping = scenario.flow, None
+    criteria = {key: getattr(flow, key) for key in ("excess_risk", "risk", "remaining", "margin", "direction")}
+    if flow.gradient_norm is not None or any(part is not None for part in criteria.values()):
+        standard = Stopping.standard(jnp.dtype(scenario.precision)).gradient_norm
+        stopping = Stopping(flow.gradient_norm or standard, **criteria)
     return {
         "solver": None if flow.solver == AUTOMATIC else SOLVERS[flow.solver](),
         "rtol": flow.rtol,
         "atol": flow.atol,
         "t1": flow.t1,
         "max_steps": flow.max_steps,
-        "stopping": _stopping(scenario),
+        "stopping": stopping,
     }
 
 
@@ -123,7 +122,7 @@ def build(scenario: Scenario, folder: Path) -> tuple[Problem, eqx.Module, tuple[
         raise ScenarioError(f"sharpness: {error}") from None
     _check_minibatches(scenario, problem)
     try:
-        stopping_for(_stopping(scenario), problem, jnp.dtype(scenario.precision))
+        stopping_for(flow_options(scenario)["stopping"], problem, jnp.dtype(scenario.precision))
     except ValueError as error:  # of a criterion that these data do not have
         raise ScenarioError(f"flow: {error}") from None
     return problem, network, probes
@@ -196,12 +195,3 @@ def environment() -> dict[str, Any]:
 def default_device() -> Any:
     """Return the device on which this process computes."""
     return next(iter(jnp.empty(0).devices()))
-
-
-def _stopping(scenario: Scenario) -> Stopping | None:
-    flow = scenario.flow
-    criteria = {key: getattr(flow, key) for key in ("excess_risk", "risk", "remaining", "margin", "direction")}
-    if flow.gradient_norm is None and all(part is None for part in criteria.values()):
-        return None
-    standard = Stopping.standard(jnp.dtype(scenario.precision)).gradient_norm
-    return Stopping(flow.gradient_norm or standard, **criteria)

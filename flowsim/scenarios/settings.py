@@ -34,7 +34,7 @@ from .values import (
     gradient_descent,
 )
 
-# What rounding leaves of either precision; the library refuses much the same, but knows no file and line.
+# What rounding leaves of either precision; the library checks much the same, but knows no file and line.
 _FINEST = {
     "float64": {"rtol": 1e-14, "gradient_norm": 2e-15},
     "float32": {"rtol": 4e-6, "gradient_norm": 1e-6},
@@ -73,7 +73,7 @@ class FlowSettings(Section):
     t1: Time = Field(default=math.inf, examples=[100.0], json_schema_extra={"default": "inf"})
     """The time at which the flow ends at the latest; inf: it runs to its limit."""
     max_steps: StepLimit = Field(default=1_000_000, examples=[1_000_000])
-    """The number of steps after which the integration gives up."""
+    """The number of steps after which the integration stops."""
 
     unswept: ClassVar[tuple[str, ...]] = ("models", "limits")
 

@@ -43,7 +43,20 @@ class Cell:
 
 def theory_cells(scenario: Scenario, folder: Path) -> tuple[Cell, ...]:
     """Build what the theory section of `scenario` asks for, before anything is computed. Raises as `build` does."""
-    return tuple(_cell(varied, repetition, folder) for varied, repetition in _grid(scenario))
+    cells = []
+    for varied, repetition in _grid(scenario):
+        built, made, _ = build(varied, folder)
+        try:
+            network, problem = deep_linear(made, built)
+        except TypeError:
+            found = f"theory: found a network of kind {varied.network.kind}, which builds a {type(made).__name__}"
+            expected = "expected a flowsim.DeepLinear, which the theory is about"
+            raise ScenarioError(f"{found}; {expected}; write no theory") from None
+        smallest = float(problem.smallest_eigenvalue)
+        condition = float(problem.largest_eigenvalue) / smallest if smallest > 0 else np.inf
+        condition = varied.data.stated_condition() or condition
+        cells.append(Cell(network.depth, problem.features, condition, repetition, problem, network))
+    return tuple(cells)
 
 
 def check_theory(
@@ -80,26 +93,10 @@ def _grid(scenario: Scenario) -> Iterator[tuple[Scenario, int]]:
                 network = network.model_copy(update={"depth": depth})
             wanted = {"features": features, "condition": condition}
             data = data.model_copy(update={key: value for key, value in wanted.items() if value is not None})
-            seed = _seed(scenario.seed, repetition)
+            seed = scenario.seed
+            if repetition > 0:
+                seed = zlib.crc32(f"{seed}, repetition {repetition}".encode())
             yield scenario.model_copy(update={"seed": seed, "network": network, "data": data}), repetition
-
-
-def _seed(seed: int, repetition: int) -> int:
-    return seed if repetition == 0 else zlib.crc32(f"{seed}, repetition {repetition}".encode())
-
-
-def _cell(scenario: Scenario, repetition: int, folder: Path) -> Cell:
-    built, made, _ = build(scenario, folder)
-    try:
-        network, problem = deep_linear(made, built)
-    except TypeError:
-        found = f"theory: found a network of kind {scenario.network.kind}, which builds a {type(made).__name__}"
-        expected = "expected a flowsim.DeepLinear, which the theory is about"
-        raise ScenarioError(f"{found}; {expected}; write no theory") from None
-    smallest = float(problem.smallest_eigenvalue)
-    condition = float(problem.largest_eigenvalue) / smallest if smallest > 0 else np.inf
-    stated = scenario.data.stated_condition()
-    return Cell(network.depth, problem.features, stated or condition, repetition, problem, network)
 
 
 def _check_flow(cell: Cell, scenario: Scenario) -> CheckedFlow:

@@ -133,7 +133,7 @@ def _optimizer_recipe(kind: type[Descent]) -> type[Made]:
     """Return the recipe whose options are those of `kind` but its learning rate, and that makes an `AtRate`."""
 
     def at_rate(**options: Any) -> AtRate:
-        kind(**{"learning_rate": 1.0, **options})  # a kind may refuse its options
+        kind(**{"learning_rate": 1.0, **options})  # a kind may raise for its options
         return lambda rate: kind(**{"learning_rate": rate, **options})
 
     parameters = [

@@ -106,7 +106,7 @@ class _Finding:
         return complaint(position, self.path, found=found, expected=expected, write=self._remedy() or self._example())
 
     def _remedy(self) -> str | None:
-        """Return what to write in place of a value of another type, where that can be told."""
+        """Return what to write in place of a value of another type, where that is known."""
         value = self.value
         if self.kind == "literal_error":
             near = nearest(str(value), self.choices)

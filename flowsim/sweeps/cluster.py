@@ -53,7 +53,7 @@ def _client(address: str, *, seconds: float = 10) -> "Client":
         place = get_address_host_port(address)
     except ValueError as error:
         raise ClusterError(f"no address ({error}); write for instance tcp://localhost:8786") from None
-    # What becomes of the connection is said in one message, not in tracebacks on the way.
+    # A failing connection ends in one message, without tracebacks on the way.
     logging.getLogger("distributed").setLevel(logging.CRITICAL)
     if parse_address(address)[0] == "tcp":
         _check_service(*place, seconds)

@@ -71,10 +71,10 @@ def compute(block: Block, expected: dict[str, Any]) -> BlockResult:
         with threadpool_limits(1, "blas"):
             return _Work(block).done()
     except Exception as error:
-        return given_up(block, in_one_line(error))
+        return failed_block(block, in_one_line(error))
 
 
-def given_up(block: Block, message: str) -> BlockResult:
+def failed_block(block: Block, message: str) -> BlockResult:
     """Return the result of a block of which nothing could be computed."""
     return BlockResult(_nothing(block), [Failure(start.describe(), message) for start in block.starts])
 
@@ -101,7 +101,7 @@ def _nothing(block: Block) -> Arrays:
 class _End:
     """The end of one descent: its start and learning rate by number, what is known, and the network if there is one."""
 
-    place: tuple[int, int]
+    index: tuple[int, int]
     facts: dict[str, Any]
     network: eqx.Module | None
 
@@ -149,8 +149,8 @@ class _Work:
                 if end is not None:
                     ends[row] = end
         for end in self._descents():
-            with self._attempt(self._cell_of_descent(end.place)):
-                self._note("descent", end.place, end.facts, end.network, ends.get(end.place[0]))
+            with self._attempt(self._cell_of_descent(end.index)):
+                self._note("descent", end.index, end.facts, end.network, ends.get(end.index[0]))
         if self.block.critical is not None:
             self._critical_rates(self.block.critical)
         return BlockResult(self.arrays, self.failures)
@@ -160,44 +160,44 @@ class _Work:
 
     def _descents(self) -> list[_End]:
         """Run gradient descent for every start and learning rate that goes with it."""
-        places = [
+        indices = [
             (row, column)
             for column, descent in enumerate(self.block.descents)
             for row, start in enumerate(self.block.starts)
             if row in self.networks and start.repetition < descent.repetitions
         ]
-        return self._together_or_alone(self._descend, places, self._cell_of_descent) if places else []
+        return self._together_or_alone(self._descend, indices, self._cell_of_descent) if indices else []
 
-    def _cell_of_descent(self, place: tuple[int, int]) -> str:
-        return f"{self._cell(place[0])}, learning rate {self.block.descents[place[1]].learning_rate}"
+    def _cell_of_descent(self, index: tuple[int, int]) -> str:
+        return f"{self._cell(index[0])}, learning rate {self.block.descents[index[1]].learning_rate}"
 
-    def _descend(self, places: list[tuple[int, int]]) -> list[_End]:
+    def _descend(self, indices: list[tuple[int, int]]) -> list[_End]:
         """Run descents together, those of one optimizer at a time."""
         by_optimizer: dict[int, list[tuple[int, int]]] = {}
-        for place in places:
-            by_optimizer.setdefault(self.block.descents[place[1]].optimizer, []).append(place)
+        for index in indices:
+            by_optimizer.setdefault(self.block.descents[index[1]].optimizer, []).append(index)
         return [end for group in by_optimizer.values() for end in self._descend_together(group)]
 
-    def _descend_together(self, places: list[tuple[int, int]]) -> list[_End]:
-        if self._ends_alone(places):
-            return [self._descend_alone(place) for place in places]
-        descents = [self.block.descents[column] for _, column in places]
+    def _descend_together(self, indices: list[tuple[int, int]]) -> list[_End]:
+        if self._ends_alone(indices):
+            return [self._descend_alone(index) for index in indices]
+        descents = [self.block.descents[column] for _, column in indices]
         run = descend_batch(
-            stacked([self.networks[row] for row, _ in places]),
+            stacked([self.networks[row] for row, _ in indices]),
             self.problem,
             learning_rates=np.array([descent.learning_rate for descent in descents]),
             steps=np.array([descent.steps for descent in descents]),
             optimizer=self.optimizers[descents[0].optimizer],
-            floors=objective_floor(self.stopping, self.problem, self.networks[places[0][0]]),
+            floors=objective_floor(self.stopping, self.problem, self.networks[indices[0][0]]),
         )
         outcomes, steps = np.asarray(run.outcomes), np.asarray(run.steps)
-        ends = unstacked(run.networks, len(places))
+        ends = unstacked(run.networks, len(indices))
         return [
-            _End(place, {"outcome": outcome, "steps": count}, None if outcome == Outcome.DIVERGED else end)
-            for place, outcome, count, end in zip(places, outcomes, steps, ends, strict=True)
+            _End(index, {"outcome": outcome, "steps": count}, None if outcome == Outcome.DIVERGED else end)
+            for index, outcome, count, end in zip(indices, outcomes, steps, ends, strict=True)
         ]
 
-    def _ends_alone(self, places: list[tuple[int, int]]) -> bool:
+    def _ends_alone(self, indices: list[tuple[int, int]]) -> bool:
         """Tell whether descents end by a criterion of the flow's that kernels do not know.
 
         That is a margin or an angle, and anything early where a step sees a minibatch alone.
@@ -205,21 +205,21 @@ class _Work:
         stopping = self.stopping
         if stopping is None or not stopping.ends_early:
             return False
-        sampled = any(self._descent(column).minibatches() is not None for _, column in places)
+        sampled = any(self._descent(column).minibatches() is not None for _, column in indices)
         return sampled or stopping.margin is not None or stopping.direction is not None
 
     def _descent(self, column: int) -> Descent:
         planned = self.block.descents[column]
         return as_descent(self.optimizers[planned.optimizer](planned.learning_rate))
 
-    def _descend_alone(self, place: tuple[int, int]) -> _End:
+    def _descend_alone(self, index: tuple[int, int]) -> _End:
         """Run a descent that ends by the criterion of the flow, one after the other."""
-        row, column = place
+        row, column = index
         steps = self.block.descents[column].steps
         options = {"optimizer": self._descent(column), "steps": steps, "record_steps": [steps]}
         run = descend(self.networks[row], self.problem, stopping=self.stopping, **options)
         facts = {"outcome": run.outcome, "steps": run.steps}
-        return _End(place, facts, None if run.outcome == Outcome.DIVERGED else run.network)
+        return _End(index, facts, None if run.outcome == Outcome.DIVERGED else run.network)
 
     def _together_or_alone(self, run: Callable[[list], list], entries: list, cell: Callable[[Any], str]) -> list:
         """Return `run(entries)`; where that raises, the same one by one, which shows whose fault it is."""
@@ -244,7 +244,7 @@ class _Work:
             self._set("critical", row, {"learning_rate_lower": lower, "learning_rate_upper": upper})
 
     def _note(
-        self, kind: Kind, place: Any, facts: dict[str, Any], network: eqx.Module | None, reference: Any = None
+        self, kind: Kind, index: Any, facts: dict[str, Any], network: eqx.Module | None, reference: Any = None
     ) -> None:
         """Write down the `facts` about a run, and the measures of its end, NaN without one."""
         values = {} if network is None else self._measured(network)
@@ -252,10 +252,10 @@ class _Work:
             values["distance_to_flow"] = distance(network, reference)
         verdict = values.pop("verdict", Outcome.RUNNING)
         if kind == "descent" and network is not None:
-            outcome = settled_outcome(self.networks[place[0]], network, self.problem, self.stopping, verdict)
-            stays = outcome != Outcome.CONVERGED or not self._leaves(place[1], network, values["sharpness"])
+            outcome = settled_outcome(self.networks[index[0]], network, self.problem, self.stopping, verdict)
+            stays = outcome != Outcome.CONVERGED or not self._leaves(index[1], network, values["sharpness"])
             facts = facts | ({"outcome": outcome} if outcome != Outcome.RUNNING and stays else {})
-        self._set(kind, place, facts | values)
+        self._set(kind, index, facts | values)
 
     def _leaves(self, column: int, network: eqx.Module, sharpness: float) -> bool:
         """Tell whether a descent leaves a minimum of this sharpness, beyond its threshold by half of the digits."""
@@ -263,13 +263,13 @@ class _Work:
         digits = float(jnp.finfo(weight_dtype(network)).eps) ** 0.5
         return threshold is not None and sharpness > float(threshold) * (1 + digits)
 
-    def _set(self, kind: Kind, place: Any, values: dict[str, Any]) -> None:
+    def _set(self, kind: Kind, index: Any, values: dict[str, Any]) -> None:
         for name, value in values.items():
             column = Column(kind, name)
             if column not in self.arrays:  # of a probe, whose shape was not known before
                 rates = (len(self.block.descents),) if kind == "descent" else ()
                 self.arrays[column] = np.full((len(self.block.starts), *rates, *np.shape(value)), np.nan)
-            self.arrays[column][place] = value
+            self.arrays[column][index] = value
 
     def _measured(self, network: eqx.Module) -> dict[str, Any]:
         values = measure(network, self.problem, self.stopping) | {"sharpness": sharpness_of(network, self.problem)}

@@ -126,8 +126,8 @@ def _in_order(layout: Layout) -> list[tuple[int, PlannedDescent]]:
     """
     runs = [descent.run for descent in layout.descents]
     kinds = list(dict.fromkeys(run.dynamics for run in runs))
-    places = [(kinds.index(run.dynamics), run.learning_rate or 0.0) for run in runs]
-    order = sorted(range(len(runs)), key=lambda column: places[column])
+    ranks = [(kinds.index(run.dynamics), run.learning_rate or 0.0) for run in runs]
+    order = sorted(range(len(runs)), key=lambda column: ranks[column])
     return [(column, layout.descents[column]) for column in order]
 
 

@@ -79,7 +79,7 @@ class BlockStore:
             return None
 
     def save(self, address: str, arrays: Arrays) -> None:
-        """Write the arrays of a block. Raises `StoreError` where the system refuses."""
+        """Write the arrays of a block. Raises `StoreError` where the system does not allow it."""
         written = io.BytesIO()
         # Before NumPy 2.2 the option allow_pickle would be stored as an array of that name.
         named = {f"{column.of}_{column.quantity}": values for column, values in arrays.items()}
@@ -109,16 +109,16 @@ def sweep_folder(folder: Path, attrs: Mapping[str, str], *, overwrite: bool = Fa
         yield here
 
 
-def _other_results(folder: Path, asked: dict[str, Any] | None, overwrite: bool) -> list[Path]:
-    """Return the files in `folder` that are not of the sweep `asked` for; refuse them without `overwrite`.
+def _other_results(folder: Path, sweep: dict[str, Any] | None, overwrite: bool) -> list[Path]:
+    """Return the files in `folder` that are not of `sweep`. Raises `StoreError` for them without `overwrite`.
 
-    The sweep of a scenario is `None`, and as such another than all that are there.
+    `sweep` is `None` for that of a scenario, which differs from every stored one.
     """
     others = [path for path in (folder / name for name in (SCENARIO, TRAJECTORIES, THEORY)) if path.exists()]
     found = f"{others[0].name} is there" if others else None
     if (folder / SWEEP).exists():
         others.append(folder / SWEEP)
-        found = found or (None if overwrite else _unlike(open_results(folder).required("sweep"), asked))
+        found = found or (None if overwrite else _difference(open_results(folder).required("sweep"), sweep))
     if found is None and not overwrite:
         return []
     if not overwrite:
@@ -126,12 +126,12 @@ def _other_results(folder: Path, asked: dict[str, Any] | None, overwrite: bool) 
     return others
 
 
-def _unlike(stored: "xarray.Dataset", asked: dict[str, Any] | None) -> str | None:
-    """Return in words how a stored sweep differs from one that is asked for, None where it is a part of that."""
+def _difference(stored: "xarray.Dataset", sweep: dict[str, Any] | None) -> str | None:
+    """Return in words how a stored sweep differs from `sweep`, None where it is a part of it."""
     there = json.loads(stored.attrs.get("sweep", "null"))
-    if there is None or asked is None:
+    if there is None or sweep is None:
         return "the sweep of a scenario" if there is None else "another sweep"
-    here = json.loads(json.dumps(asked))
+    here = json.loads(json.dumps(sweep))
     for name, values in there["over"].items():
         if name in here["over"] and all(value in here["over"][name] for value in values):
             here["over"][name] = values

@@ -77,7 +77,7 @@ def sweep(
 
     The other options are those of `integrate`. A run that does not converge, or diverges, is a result, and so is a cell
     that raises: see `failures`. Raises `ValueError` or `TypeError` for what cannot be right, the first network of each
-    point and its problem among it, and `StoreError` where the folder holds another sweep, which `overwrite` gives up.
+    point and its problem among it, and `StoreError` where the folder holds another sweep, unless `overwrite`.
     """
     check_progress(progress)
     axes = _axes(over)

@@ -22,7 +22,7 @@ import jax
 from ..runtime.compiling import keep_programs_in, programs_folder
 from ..scenarios.runner import default_device, environment
 from .cluster import ClusterError, await_a_worker, connect
-from .compute import BlockResult, compute, given_up, in_one_line
+from .compute import BlockResult, compute, failed_block, in_one_line
 from .work import Block
 
 if TYPE_CHECKING:
@@ -85,7 +85,7 @@ class BlockQueue:
 class Spawned:
     """Spawned processes, each with one block at a time; one that dies is replaced, and its block tried again.
 
-    A block whose process died in all `attempts` is given up: it may be the one that kills. The first processes,
+    A block whose process died in all `attempts` has failed: it may be the one that kills. The first processes,
     `started_early`, do their imports while the blocks are planned, of which there may be fewer than processes.
     """
 
@@ -123,9 +123,9 @@ class Spawned:
                     if attempts[id(block)] < self._attempts:
                         queue.put_back(block)
                     else:
-                        yield block, given_up(block, f"its worker died {self._attempts} times")
+                        yield block, failed_block(block, f"its worker died {self._attempts} times")
                 except Exception as error:
-                    yield block, given_up(block, in_one_line(error))
+                    yield block, failed_block(block, in_one_line(error))
                 else:
                     yield block, result
 
@@ -180,7 +180,7 @@ class OnDask:
                 message = "the scheduler has gone; start one and run this again, which goes on where it stopped"
                 raise ClusterError(message) from None
             except Exception as error:
-                result = given_up(block, in_one_line(error))
+                result = failed_block(block, in_one_line(error))
             yield block, result
             future.release()
 
