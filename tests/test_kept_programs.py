@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 
 import jax
@@ -160,7 +161,7 @@ def test_the_older_half_is_removed_where_too_much_is_kept(kept_in, trial_says, m
         os.utime(path, (1e9 - age, 1e9 - age))
     keep_programs()
     assert len(list(kept_in[0].iterdir())) == 8
-    monkeypatch.setattr(kept_programs, "_MOST_BYTES", 500)
+    monkeypatch.setattr(kept_programs, "_remove_oldest", partial(kept_programs._remove_oldest, most_bytes=500))
     keep_programs()
     left = {path.name for path in kept_in[0].iterdir()}
     assert left == {"tried", "holiday.mp4", program_name(0), program_name(1)}

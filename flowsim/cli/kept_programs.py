@@ -16,9 +16,7 @@ import platformdirs
 
 from ..runtime.compiling import keep_programs_in, programs_folder
 
-_MOST_BYTES = 2**29
 _TRIAL = Path(__file__).with_name("trial_of_kept_programs.py")
-_TRIAL_SECONDS = 60
 _TRIED, _SAFE = "tried", "safe\n"
 _OF_A_MACHINE, _OF_A_PROGRAM = re.compile("[0-9a-f]{16}"), re.compile(r".+-[0-9a-f]{64}(-cache|-atime)?")
 
@@ -70,7 +68,7 @@ def _is_safe(tried: Path) -> bool:
     return tried.read_bytes() == _SAFE.encode()
 
 
-def _output_of_trial(folder: str, task: str) -> str:
+def _output_of_trial(folder: str, task: str, *, seconds: float = 60) -> str:
     """Return what a process prints that keeps programs in a folder, or loads them: nothing where it fails.
 
     Raises `OSError` where no process can be started, and `subprocess.TimeoutExpired`: neither says anything of a trial.
@@ -79,12 +77,12 @@ def _output_of_trial(folder: str, task: str) -> str:
     environment = os.environ | {"JAX_PLATFORMS": "cpu"}
     with suppress(subprocess.CalledProcessError):
         return subprocess.run(
-            command, env=environment, capture_output=True, text=True, check=True, timeout=_TRIAL_SECONDS
+            command, env=environment, capture_output=True, text=True, check=True, timeout=seconds
         ).stdout
     return ""
 
 
-def _remove_oldest(folder: Path) -> None:
+def _remove_oldest(folder: Path, *, most_bytes: int = 2**29) -> None:
     """Remove the older half of what is kept, for all machines, where it has become too much.
 
     The folder may be a link, and have other things in it: only files that JAX names so in folders named after machines.
@@ -92,6 +90,6 @@ def _remove_oldest(folder: Path) -> None:
     here = [place for place in folder.iterdir() if _OF_A_MACHINE.fullmatch(place.name) and not place.is_symlink()]
     found = [path for place in here for path in place.iterdir() if _OF_A_PROGRAM.fullmatch(path.name)]
     files = [(path.stat(), path) for path in found if path.is_file() and not path.is_symlink()]
-    if sum(status.st_size for status, _ in files) > _MOST_BYTES:
+    if sum(status.st_size for status, _ in files) > most_bytes:
         for _, path in sorted(files, key=lambda file: file[0].st_mtime)[: len(files) // 2 + 1]:
             path.unlink(missing_ok=True)

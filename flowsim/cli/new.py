@@ -54,7 +54,10 @@ def new(arguments: Sequence[str]) -> int:
         print(_list(known))
         return 0
     if options.name not in known:
-        raise ScenarioError(_describe_unknown(options.name, known))
+        near = difflib.get_close_matches(options.name.casefold(), known, n=1)
+        write = f"new {near[0]}" if near else "new with one of these names"
+        found = f"new {options.name}: found no template of that name; expected one of those below"
+        raise ScenarioError(f"{found}; write {write}\n{_list(known)}")
     path = Path(f"{options.name}.yaml") if options.to is None else options.to
     for written in _copy(known[options.name], path):
         print(f"wrote {written}")
@@ -69,38 +72,29 @@ def _copy(shipped: ShippedScenario, path: Path) -> list[Path]:
     """
     if path.is_dir():
         raise StoreError(f"{path}: is a folder; write --to {path / shipped.name}.yaml")
-    _refuse_existing(path)
+    _check_free(path)
     content = {path: shipped.path.read_bytes()}
     for name in shipped.data_files():
         data, target = (shipped.path.parent / name).read_bytes(), path.parent / name
         if target.is_file() and target.read_bytes() == data:
             continue
-        _refuse_existing(target)
+        _check_free(target)
         content[target] = data
     for target in content:
         refuse_unwritable(target.parent, option="--to")
-    return [_write_new(target, written) for target, written in content.items()]
+    for target, data in content.items():
+
+        def write(temporary: Path, target: Path = target, data: bytes = data) -> None:
+            temporary.write_bytes(data)
+            _check_free(target)  # one may have come meanwhile
+
+        write_atomically(target, write)
+    return list(content)
 
 
-def _write_new(path: Path, content: bytes) -> Path:
-    """Write a file where there is none. Raises `StoreError` where one has come meanwhile, or the system does not allow it."""
-
-    def write(temporary: Path) -> None:
-        temporary.write_bytes(content)
-        _refuse_existing(path)
-
-    return write_atomically(path, write)
-
-
-def _refuse_existing(path: Path) -> None:
+def _check_free(path: Path) -> None:
     if path.exists() or path.is_symlink():
         raise StoreError(f"{path}: is there already, and is not overwritten; write --to another file")
-
-
-def _describe_unknown(name: str, known: dict[str, ShippedScenario]) -> str:
-    near = difflib.get_close_matches(name.casefold(), known, n=1)
-    write = f"new {near[0]}" if near else "new with one of these names"
-    return f"new {name}: found no template of that name; expected one of those below; write {write}\n{_list(known)}"
 
 
 def _list(known: dict[str, ShippedScenario]) -> str:

@@ -106,7 +106,12 @@ def theory_from_dataset(dataset: "xarray.Dataset") -> TheoryResults:
     for flow, depth, statement in about:
         if flow == _NO_FLOW:
             convergence[depth] = statement
-    return TheoryResults(tuple(flows), convergence, tuple(_samples(dataset)))
+    samples = []
+    for row in range(dataset.sizes.get(_CASE, 0)):
+        case = LargeProducts(**{name: dataset[f"{_CASE}_{name}"].values[row].item() for name in _CASES})
+        counts = {name: dataset[f"{_CASE}_{name}"].values[row].item() for name in _COUNTS}
+        samples.append(LargeProductsSample(case, **counts))
+    return TheoryResults(tuple(flows), convergence, tuple(samples))
 
 
 def faults_of_theory(dataset: "xarray.Dataset") -> Iterator[str]:
@@ -186,20 +191,12 @@ def _statements(dataset: "xarray.Dataset") -> Iterator[tuple[int, int, Statement
         assumed = json.loads(str(own[f"{_STATEMENT}_assumptions"]))
         words = {name: str(own[f"{_STATEMENT}_{name}"]) for name in _WORDS}
         assumptions = tuple(Assumption(**entry) for entry in assumed)
-        yield flow, depth, Statement(verdict=_VERDICTS[verdict], assumptions=assumptions, **words, **_sides(own))
-
-
-def _sides(own: dict[str, Any]) -> dict[str, Any]:
-    """Return both sides of a statement, and their times, as far as they are known."""
-    count, known = int(own[f"{_STATEMENT}_records"]), int(own[f"{_STATEMENT}_sides"])
-    shape = json.loads(str(own[f"{_STATEMENT}_shape"]))
-    sides = {
-        side: own[side][:count].reshape(shape).copy() if place < known else None for place, side in enumerate(_SIDES)
-    }
-    return sides | {"times": own["time"][:count].copy() if own[f"{_STATEMENT}_series"] else None}
-
-
-def _samples(dataset: "xarray.Dataset") -> Iterator[LargeProductsSample]:
-    for row in range(dataset.sizes.get(_CASE, 0)):
-        case = LargeProducts(**{name: dataset[f"{_CASE}_{name}"].values[row].item() for name in _CASES})
-        yield LargeProductsSample(case, **{name: dataset[f"{_CASE}_{name}"].values[row].item() for name in _COUNTS})
+        count, known = int(own[f"{_STATEMENT}_records"]), int(own[f"{_STATEMENT}_sides"])
+        shape = json.loads(str(own[f"{_STATEMENT}_shape"]))
+        sides = {
+            side: own[side][:count].reshape(shape).copy() if index < known else None
+            for index, side in enumerate(_SIDES)
+        }
+        times = own["time"][:count].copy() if own[f"{_STATEMENT}_series"] else None
+        statement = Statement(verdict=_VERDICTS[verdict], assumptions=assumptions, times=times, **words, **sides)
+        yield flow, depth, statement

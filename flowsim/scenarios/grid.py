@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import product
+from operator import attrgetter
 from typing import Any
 
 from pydantic import ValidationError
@@ -13,7 +14,7 @@ from .scenario import Scenario
 
 @dataclass(frozen=True)
 class Point:
-    """One combination of the values of all axes: its place in the grid, and the scenario that it stands for.
+    """One combination of the values of all axes: its index in the grid, and the scenario there.
 
     `coordinates` are the values by their axes, as the scenario holds them: 1.0 where 1 was written.
     """
@@ -58,26 +59,14 @@ def _points(scenario: Scenario) -> Iterator[Point]:
     axes = scenario.sweep.over
     for index in product(*(range(len(values)) for values in axes.values())):
         values = {axis: axes[axis][i] for axis, i in zip(axes, index, strict=True)}
+        # Sections that no axis is in stay the objects that they are.
+        content = {name: getattr(scenario, name) for name in scenario.model_fields_set - {"sweep", "figure"}}
+        for section in {axis.partition(".")[0] for axis in axes if "." in axis} & content.keys():
+            content[section] = content[section].model_dump(exclude_unset=True)
+        overrides = [Override(tuple(axis.split(".")), value, axis) for axis, value in values.items()]
         try:
-            found = _with_values(scenario, values)
+            found = Scenario.model_validate(override(Document(content, {(): ""}), overrides).value)
         except ValidationError as error:
             raise PointError(values, error) from None
-        yield Point(index, {axis: _held(found, axis) for axis in axes}, found)
-
-
-def _with_values(scenario: Scenario, values: Mapping[str, Any]) -> Scenario:
-    """Return `scenario` with other `values` for some of its keys, written network.scale, and without its sweep.
-
-    Sections that none of them is in stay the objects that they are. Raises `pydantic.ValidationError`.
-    """
-    content = {name: getattr(scenario, name) for name in scenario.model_fields_set - {"sweep", "figure"}}
-    changed = {section for section, dot, _ in (key.partition(".") for key in values) if dot}
-    for section in changed & content.keys():
-        content[section] = content[section].model_dump(exclude_unset=True)
-    overrides = [Override(tuple(key.split(".")), value, key) for key, value in values.items()]
-    return Scenario.model_validate(override(Document(content, {(): ""}), overrides).value)
-
-
-def _held(scenario: Scenario, axis: str) -> Any:
-    section, _, key = axis.rpartition(".")
-    return getattr(getattr(scenario, section) if section else scenario, key)
+        coordinates = {axis: attrgetter(axis)(found) for axis in axes}
+        yield Point(index, coordinates, found)
