@@ -78,7 +78,8 @@ class FileData(_OfTable):
     def load(self, rng: np.random.Generator, folder: Path) -> Data:
         """Read the file, and bring its columns to the scales asked for."""
         # A single name stands alone: y is then a vector, and in an NPZ file X is named.
-        target, features = (names[0] if names and len(names) == 1 else names for names in (self.target, self.features))
+        target = self.target[0] if len(self.target) == 1 else self.target
+        features = self.features[0] if self.features and len(self.features) == 1 else self.features
         X, y = read_table(folder / self.path, target, features)
         if self.standardize:
             # The networks have no constant term: with centred features, centring y takes its place.

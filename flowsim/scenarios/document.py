@@ -58,7 +58,7 @@ def read_document(path: Path, *, most_bytes: int = 2**20) -> Document:
     except (OSError, ValueError) as error:
         raise ScenarioError(_unreadable(path, error)) from error
     if len(content) > most_bytes:
-        raise ScenarioError(complaint(str(path), found=f"a file of more than {most_bytes} bytes", **no_scenario))
+        raise ScenarioError(complaint(str(path), (), found=f"a file of more than {most_bytes} bytes", **no_scenario))
     try:
         text = content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
@@ -69,7 +69,7 @@ def read_document(path: Path, *, most_bytes: int = 2**20) -> Document:
     document = parse(text, lambda line: f"{path}:{line}")
     if not isinstance(document.value, dict):
         found = "an empty file" if document.value is None else "a file that holds no keys"
-        raise ScenarioError(complaint(document.position(()), found=found, **no_scenario))
+        raise ScenarioError(complaint(document.position(()), (), found=found, **no_scenario))
     return document
 
 
@@ -100,7 +100,8 @@ class _Loader(yaml.BaseLoader):
 
     def __init__(self, text: str, position: Callable[[int], str]):
         super().__init__(text)
-        self.position, self.positions = position, {(): position(1)}
+        self.position = position
+        self.positions: dict[KeyPath, str] = {(): position(1)}
 
     def error(self, place: Any, path: KeyPath = (), **wording: str) -> ScenarioError:
         """Return the error about an event or a node."""

@@ -42,7 +42,7 @@ def complaints(error: ValidationError, document: Document, *, most: int = 50) ->
     lines = [f.describe() for f in findings if f.path not in outer and not (f.kind == "missing" and f.path in meant)]
     if more := len(errors) - len(findings):
         wording = {"expected": "none", "write": "first what these lines say"}
-        lines.append(complaint(document.position(()), found=f"{more} more errors", **wording))
+        lines.append(complaint(document.position(()), (), found=f"{more} more errors", **wording))
     return lines
 
 
