@@ -193,7 +193,7 @@ def _statements(dataset: "xarray.Dataset") -> Iterator[tuple[int, int, Statement
         assumptions = tuple(Assumption(**entry) for entry in assumed)
         count, known = int(own[f"{_STATEMENT}_records"]), int(own[f"{_STATEMENT}_sides"])
         shape = json.loads(str(own[f"{_STATEMENT}_shape"]))
-        sides = {
+        sides: dict[str, Any] = {
             side: own[side][:count].reshape(shape).copy() if index < known else None
             for index, side in enumerate(_SIDES)
         }
