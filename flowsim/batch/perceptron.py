@@ -22,7 +22,6 @@ from .kernel import (
     moved,
     register,
     sum_over_samples,
-    unchanged,
 )
 
 
@@ -75,14 +74,6 @@ class PerceptronKernel(Kernel):
             return None
         return cls(X=problem.X, y=problem.y.reshape(-1), activation=network.activation)
 
-    def start(self, weights: Perceptron) -> Perceptron:
-        """Return the weights: a step remembers nothing else."""
-        return weights
-
-    def end(self, weights: Perceptron) -> Perceptron:
-        """Return the weights."""
-        return weights
-
     def enter(self, weights: Perceptron, fixed: Perceptron) -> tuple[PyTree, PyTree]:
         """Return the hidden stacks, (layers, out, in, batch), the last matrix, (in, batch), and memory; and nothing.
 
@@ -103,7 +94,7 @@ class PerceptronKernel(Kernel):
 
     def unchanged(self, before: PyTree, after: PyTree) -> Bool[Array, " batch"]:
         """Tell for each run whether all its weights are the same."""
-        return unchanged(before[:2], after[:2])
+        return super().unchanged(before[:2], after[:2])
 
     def evaluate(self, weights: PyTree, fixed: None) -> tuple[Float[Array, " batch"], Move]:
         """Return the risks, and the function (rates, moving) ↦ weights after a step."""

@@ -113,9 +113,7 @@ class Descent(Dynamics):
 
         Raises `ValueError` for a learning rate that is not positive and finite in this precision.
         """
-        rate = self.learning_rate
-        if not isinstance(rate, Tracer):
-            check_learning_rate(rate, dtype)
+        check_learning_rate(self.learning_rate, dtype)
         return jax.tree.map(lambda leaf: constant(leaf, dtype) if _is_number(leaf) else leaf, self)
 
     def start(self, field: GradientField, weights: PyTree) -> DescentState:
@@ -231,10 +229,12 @@ class Descent(Dynamics):
 
 
 def check_learning_rate(rate: object, dtype: jnp.dtype) -> None:
-    """Raise `ValueError` for what is no positive finite number of `dtype`, and for less than its least normal one.
+    """Raise `ValueError` for anything but a positive finite normal number of `dtype`; a tracer passes.
 
-    Compiled programs take such a number for zero: nothing would move.
+    Compiled programs take a subnormal number for zero: nothing would move.
     """
+    if isinstance(rate, Tracer):
+        return
     known = np.asarray(rate)
     least, most = float(jnp.finfo(dtype).tiny), float(jnp.finfo(dtype).max)
     number = known.ndim == 0 and known.dtype.kind in "iuf"

@@ -77,7 +77,7 @@ def limit_outcome(
     # Where the risk may fall for ever no distance is short: a large learning rate may have thrown the weights far out.
     without_doubt = at_limit & minimum & ~field.problem.falls_for_ever(field.network(here))
     towards = jax.tree.map(jnp.subtract, end.limit, here)
-    endless = jax.lax.cond(without_doubt, lambda: jnp.array(False), lambda: falls_for_ever(field, here, towards))
+    endless = jax.lax.cond(without_doubt, lambda: jnp.array(False), lambda: has_no_minimizer(field, here, towards))
     # At the infimum to rounding, the distance to a degenerate minimum need not be known.
     at_limit = at_limit | (lowest & ~end.is_certain())
     code = jnp.where(at_limit & ~minimum & ~end.leaves(), Outcome.STATIONARY, Outcome.RUNNING)
@@ -258,27 +258,22 @@ def _leads_down(field: GradientField, end: _End, origin: PyTree, risk: Array, no
     reaches = jnp.stack([0.1 * norm(limit), 0.03 * norm(limit), 0.1 * _norm_between(limit, origin)])
     reaches = jnp.where(nothing_curves & (reaches == 0), 1, reaches)  # a run that began at zero went nowhere
     seeds = jnp.arange(1, 7)
-    places = jnp.repeat(reaches, len(seeds)), jnp.tile(seeds, len(reaches))
-    return jnp.any(jax.lax.map(lower, places))
+    probes = jnp.repeat(reaches, len(seeds)), jnp.tile(seeds, len(reaches))
+    return jnp.any(jax.lax.map(lower, probes))
 
 
-def falls_for_ever(field: GradientField, weights: PyTree, step: PyTree) -> Bool[Array, ""]:
-    """Tell whether the risk falls for ever as the weights grow, and there is no minimizer where it could end.
+def has_no_minimizer(field: GradientField, weights: PyTree, step: PyTree) -> Bool[Array, ""]:
+    """Tell whether the risk decreases towards its infimum as the weights grow without bound, and never attains it.
 
-    It does where the loss is known to fall for ever as the predictions of these weights grow, and they do grow with the
-    weights: such a risk comes as close as one likes to an infimum that no prediction has. Where nothing is known of the
-    loss, it is taken to do so if it still falls at eight times the `step` at whose end a minimum should be.
+    It does where the loss is known to decrease for ever as the predictions of these weights grow, and they do grow with
+    the weights; also where such a risk is already zero in floats. Where nothing is known of the loss, it is taken to do
+    so if it still decreases at eight times the `step` at whose end a minimum should be.
     """
+    network = field.network(weights)
     growth = jax.tree.map(lambda weight: weight / 16, weights)  # (1 + 8/16)^L times the prediction, L layers deep
     steps = jax.tree.map(lambda *pair: jnp.stack(pair), growth, step)
     grown, gone = jax.lax.map(partial(_falls_on, field, weights), steps)  # so the gradient is compiled once
-    return gone | (grown & field.problem.falls_for_ever(field.network(weights))) | is_lost_to_rounding(field, weights)
-
-
-def is_lost_to_rounding(field: GradientField, weights: PyTree) -> Bool[Array, ""]:
-    """Tell whether a risk that falls towards zero for ever, and never is zero, is zero in floats."""
-    network = field.network(weights)
-    return field.problem.falls_for_ever(network) & (field.problem(network) <= 0)
+    return gone | (field.problem.falls_for_ever(network) & (grown | (field.problem(network) <= 0)))
 
 
 def _falls_on(field: GradientField, weights: PyTree, step: PyTree) -> Bool[Array, ""]:
