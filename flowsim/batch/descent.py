@@ -167,7 +167,7 @@ class Ends(eqx.Module):
     """How many descents ended: one run for each, in the order in which they were given.
 
     `networks`: the last state of each, the batch axis first. `outcomes`: the numbers of its `Outcome`. `steps`: the
-    steps that it took; a fixed point is looked for every 32 steps, and its number is that of the look.
+    steps that it took; fixed points are searched every 32 steps, and counted with the steps up to there.
     """
 
     networks: PyTree
@@ -192,8 +192,8 @@ def descend_batch(
     early, RISK_REACHED, where the problem's `objective` is at its entry of `floors`, or below: one number, or one for
     each run.
 
-    Each run does what `descend` does without a `stopping`, and its end does not depend, to the last bit, on the runs
-    beside it. It leaves before its last step if its risk diverges (DIVERGED, with the state in which that showed) or
+    Each run does what `descend` does without a `stopping`, and its end does not depend, to the last bit, on the other
+    runs. It ends early if its risk diverges (DIVERGED, with the state in which that showed) or
     if a step changes no weight (FIXED_POINT, with the state that it would have at the last step); else it ends at
     STEP_LIMIT. Raises `ValueError` or `TypeError` for arguments that cannot be right.
     """
@@ -212,9 +212,9 @@ def descend_batch(
     groups = _alike(optimizer, rates, dtype)
     for dynamics, members in groups:
         kernel = kernel_for(eqx.combine(one, static), cast(problem, dtype), dynamics)
-        mine, beside = records((weights, fixed), members)
+        own_weights, own_fixed = records((weights, fixed), members)
         numbers = (rates[members], limits[members], floors[members])
-        end = run_to_ends(kernel, BatchState.starting(kernel.start(mine), beside, *numbers))
+        end = run_to_ends(kernel, BatchState.starting(kernel.start(own_weights), own_fixed, *numbers))
         found.append((kernel.end(end.weights), end.codes, end.steps))
     order = np.argsort(np.concatenate([members for _, members in groups]))
     ends, outcomes, made = jax.tree.map(lambda *parts: np.concatenate(parts)[order], *found)

@@ -60,8 +60,8 @@ class PerceptronKernel(Kernel):
     y: Float[Array, " n"]
     activation: Callable = eqx.field(static=True)
     width: int = eqx.field(static=True, default=8)
-    """One vector of the widest kind for each number: wider groups were measured to be slower, in either precision, once
-    the states of all samples in all layers stand beside the weights."""
+    """One vector of the widest kind for each number: wider groups were measured to be slower, in either precision, as
+    the states of all samples in all layers are kept besides the weights."""
 
     @classmethod
     def of(cls, network: Perceptron, problem: EmpiricalRisk, dynamics: GradientDescent) -> "PerceptronKernel | None":

@@ -53,12 +53,12 @@ def limit_outcome(
 ) -> Int[Array, ""]:
     """Return the `Outcome` of a run from `start` at a `network` of small gradient, in the highest precision there is.
 
-    `threshold` is the sharpness beyond which a run leaves a minimum, if only by what rounding makes of nothing.
+    `threshold` is the sharpness beyond which a run leaves a minimum, even if only rounding perturbs it.
 
-    CONVERGED: the distance to the minimizer is next to nothing beside the distance from the start, and it is a minimum.
+    CONVERGED: the distance to the minimizer is negligible relative to the distance from the start.
     STATIONARY: the point is no minimum, or not known to be one, and rounding alone would decide where to go.
-    NO_MINIMIZER: the limit is not that near, and the risk falls for ever instead. GRADIENT_REACHED: a gradient norm is
-    all that was asked for, and nothing says how far the limit is, or whether there is one. Else RUNNING.
+    NO_MINIMIZER: the limit is not that near, and the risk decreases for ever. GRADIENT_REACHED: only a gradient norm
+    was requested, and it is not known how far the limit is, or whether there is one. Else RUNNING.
     """
     precision, highest = weight_dtype(network), jnp.result_type(float)
     apart, weights = gradient_field(cast(network, highest), problem)
@@ -74,7 +74,7 @@ def limit_outcome(
     share = jnp.minimum(remaining, standard_remaining(precision))
     minimum, lowest, exact = _is_minimum(field, end, here, origin, gain, share**2, precision)
     at_limit = near & end.is_certain()
-    # Where the risk may fall for ever no distance is short: a large learning rate may have thrown the weights far out.
+    # Where the risk may decrease for ever no distance is short: a large learning rate may have led the weights far out.
     without_doubt = at_limit & minimum & ~field.problem.falls_for_ever(field.network(here))
     towards = jax.tree.map(jnp.subtract, end.limit, here)
     endless = jax.lax.cond(without_doubt, lambda: jnp.array(False), lambda: has_no_minimizer(field, here, towards))
@@ -196,7 +196,7 @@ def _curves_up(field: GradientField, end: _End, origin: PyTree, precision: jnp.d
 
     It is if that is positive beyond its own error, and not if it is negative beyond that, whatever its share of the
     largest. Directions that are flat to rounding are those of a valley of minima if no gradient is left along them, and
-    if the risk does not fall a little further out either, as it does beside a degenerate saddle. A direction that
+    if the risk does not fall a little further out either, as it does near a degenerate saddle. A direction that
     curves down here, and may not where the weights are rounded otherwise, is none of these where its rounding changes
     the risk by all that it is. Where nothing curves at all the risk has to be constant, or higher by more than
     rounding: at the zero network of many layers only derivatives of higher order lead down.
@@ -223,7 +223,7 @@ def _curves_up(field: GradientField, end: _End, origin: PyTree, precision: jnp.d
 
 
 def _leads_down(field: GradientField, end: _End, origin: PyTree, risk: Array, noise: Array) -> Bool[Array, ""]:
-    """Tell whether the objective is below the `risk` of the limit, beyond the `noise`, on floors of valleys beside it.
+    """Tell whether the objective is below the `risk` of the limit, beyond the `noise`, on floors of valleys near it.
 
     They are looked for along random mixtures of the flat directions, up to a tenth of the weights and of the distance
     travelled: from there in a few Newton steps down all directions that curve. Where none does, any gradient there

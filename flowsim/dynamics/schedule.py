@@ -227,7 +227,7 @@ class Scales(eqx.Module):
     time: Float[Array, ""]
     objective: Float[Array, ""]
     linear_weight: float = eqx.field(static=True, default=40.0)
-    """The weight of the fall of the risk beside the logarithm of its gradient: both get about half of the records."""
+    """The weight of the risk relative to the logarithm of its gradient norm: each gets about half of the records."""
 
     def coordinates(self, time: Array, objective: Array, gradient_norm: Array) -> Float[Array, " 3"]:
         """Return where a run is, in coordinates in which records are to be evenly spread."""

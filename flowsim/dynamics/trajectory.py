@@ -33,9 +33,8 @@ class Trajectory(Drawn, eqx.Module):
 
     Along the path, one entry for each record, the last one at the end of the run: `times`, `risk`,
     `excess_risk`, `squared_distance` (‖π − w*‖², NaN without a regressor), `gradient_norm`, `diagnostics` by
-    name, which holds what further probes measured too, and `labels` says what they call it, and, if they were asked
-    for, `sharpness`, NaN where it was not measured, and `path` (the network, with a leading axis of records in every
-    weight). A record is made at
+    name, which holds the values of further probes too, with their `labels`, and, on request, `sharpness`, NaN where it
+    was not measured, and `path` (the network, with a leading axis of records in every weight). A record is made at
     `times` + `time_remainders`, a sum of two numbers that keeps the digits for which one has no room at the end of a
     long plateau. Inside `jax.jit` and `jax.vmap` shapes are fixed, so entries from `count` on are NaN.
 

@@ -33,7 +33,7 @@ Point = TypeVar("Point")
 
 
 class EdgeCurvature(eqx.Module):
-    """An approximation of −∂F/∂y for the edge flow F, y = (x, u, ln r), that is cheap to invert beside the identity.
+    """An approximation of −∂F/∂y for the edge flow F, y = (x, u, ln r), with a cheap resolvent.
 
     With A = GᵀG, of low rank, near the Hessian at the centre x, and S its largest eigenvalue:
 
