@@ -139,8 +139,8 @@ class Descent(Dynamics):
         draw = None if sampler is None or state.draw is None else sampler.next(state.draw)
         weights, memory = self.advanced(self._seen(field, state.draw).objective, state)
         after = self._state_at(field, weights, memory, draw)
-        nothing = jnp.asarray(Outcome.RUNNING, jnp.int32)
-        return Attempt(True, after, jnp.asarray(self.time_of_step()), jnp.array(False), nothing)
+        no_fault = jnp.asarray(Outcome.RUNNING, jnp.int32)
+        return Attempt(True, after, jnp.asarray(self.time_of_step()), jnp.array(False), no_fault)
 
     def tick(self, clock: Clock, attempt: Attempt, steps: Int[Array, ""], target: Float[Array, ""]) -> Clock:
         """Return k times that of a step after k steps, without the rounding of a sum."""
