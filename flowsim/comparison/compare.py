@@ -131,7 +131,7 @@ def compare(
         runs = list(finished)
         shared |= {"t1": t1}
         when = {"ts": _common_times(runs, records), "between": True} if runs else {"records": records}
-        when["progress"] = report.during("gradient flow")
+        when |= {"progress": report.during("gradient flow")}
         if runs or budget.affords_path(network) or along != SharpnessAlong():
             flow = integrate(network, problem, weights=True, **when, **shared, **flow_options)
             finished.append(flow)
