@@ -65,7 +65,7 @@ def planned(kind: type | None, precision: str) -> float:
         t1=np.asarray(np.inf, network.stacks[0].dtype),
         max_steps=np.asarray(1_000_000),
     )
-    state = eqx.filter_eval_shape(loop._started, request)
+    state = eqx.filter_eval_shape(loop._start, request)
     moving, fixed = eqx.partition(state, lambda leaf: isinstance(leaf, jax.ShapeDtypeStruct))
     arrays, rest = eqx.partition(request, eqx.is_array)
 

@@ -10,10 +10,8 @@ from jax.flatten_util import ravel_pytree
 import flowsim
 from flowsim import GradientDescent, Outcome, Stopping
 from flowsim.batch import descend_batch
-from flowsim.batch.automatic import AutomaticKernel
 from flowsim.batch.deep_linear import DeepLinearKernel
-from flowsim.batch.descent import kernel_for
-from flowsim.batch.kernel import register, sum_over_samples
+from flowsim.batch.kernel import AutomaticKernel, kernel_for, register, sum_over_samples
 from flowsim.batch.perceptron import WITH_SLOPE, PerceptronKernel
 from flowsim.data import gaussian_teacher
 from flowsim.dynamics import objective_floor

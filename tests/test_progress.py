@@ -114,8 +114,8 @@ def state_of(*, steps=0, time=0.0, stationarity=1.0, bound=1e-8, risks=(), code=
 def test_a_flow_is_as_far_as_the_nearest_of_its_criteria():
     def reached(**last):
         way = FlowProgress(request_of(excess_risk=1e-6))
-        way.reached(state_of(risks=(1.0,)))
-        return way.reached(state_of(**last)).fraction
+        way(state_of(risks=(1.0,)))
+        return way(state_of(**last)).fraction
 
     assert reached(steps=200, time=1.0) == 0.4  # with the rejected ones, of 1000
     assert reached(steps=1, time=7.0) == 0.7
@@ -127,7 +127,7 @@ def test_a_flow_is_as_far_as_the_nearest_of_its_criteria():
 
 def test_the_way_is_counted_from_the_highest_gradient_and_never_goes_back():
     way = FlowProgress(request_of())
-    fractions = [way.reached(state_of(stationarity=value)).fraction for value in (1e-4, 1e-6, 1e-2, 1e-4, 1e-6)]
+    fractions = [way(state_of(stationarity=value)).fraction for value in (1e-4, 1e-6, 1e-2, 1e-4, 1e-6)]
     assert fractions == pytest.approx([0, 0.5, 0.5, 0.5, 4 / 6])
 
 

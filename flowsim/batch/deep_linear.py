@@ -7,7 +7,7 @@ from jaxtyping import Array, Bool, Float, PyTree
 from ..dynamics.gradient_descent import GradientDescent
 from ..networks import DeepLinear
 from ..problems import LinearRegression
-from .kernel import Kernel, Move, apply, apply_transposed, batch_first, batch_last, fold, register, unchanged
+from .kernel import Kernel, Move, apply, apply_transposed, batch_first, batch_last, fold, register
 
 
 @register(dynamics=GradientDescent, network=DeepLinear, problem=LinearRegression)
@@ -32,14 +32,6 @@ class DeepLinearKernel(Kernel):
         width = _group_width(size, itemsize)
         return cls(root=problem.root, optimum=problem.optimum, width=width)
 
-    def start(self, weights: DeepLinear) -> DeepLinear:
-        """Return the weights: a step remembers nothing else."""
-        return weights
-
-    def end(self, weights: DeepLinear) -> DeepLinear:
-        """Return the weights."""
-        return weights
-
     def enter(self, weights: DeepLinear, fixed: DeepLinear) -> tuple[PyTree, PyTree]:
         """Return the stacks, (layers, out, in, batch), and p, (d_L, batch)."""
         stacks = batch_last(weights.stacks)
@@ -50,10 +42,6 @@ class DeepLinearKernel(Kernel):
     def leave(self, weights: PyTree) -> PyTree:
         """Return the stacks with the batch axis first."""
         return batch_first(weights)
-
-    def unchanged(self, before: PyTree, after: PyTree) -> Bool[Array, " batch"]:
-        """Tell for each run whether all its weights are the same."""
-        return unchanged(before, after)
 
     def evaluate(self, weights: PyTree, fixed: Float[Array, "outputs batch"]) -> tuple[Float[Array, " batch"], Move]:
         """Return the excess risks, and the function (rates, moving) ↦ weights after a step."""

@@ -20,8 +20,7 @@ from ..networks import cast, records
 from ..problems import Problem, check_problem
 from ..runtime.compiling import with_options
 from ..solvers.field import checked_parts
-from .automatic import AutomaticKernel
-from .kernel import KERNELS, Kernel
+from .kernel import Kernel, kernel_for
 
 if TYPE_CHECKING:
     import optax
@@ -36,11 +35,11 @@ _OPTIONS = {
 
 
 class BatchState(NamedTuple):
-    """Where every run is. All arrays have the batch axis first.
+    """The state of all runs. All arrays have the batch axis first.
 
-    `limits` is the step at which a run ends, `floors` the objective at or below which it ends before, `steps` the
-    steps made so far, `codes` the `Outcome`, `ceilings` the objective above which it has diverged (known from its first
-    evaluation on), `returned` whether its last block of steps led back to where the block began, which makes it wait.
+    `limits` is the step at which a run ends, `floors` the objective at or below which it ends earlier, `steps` the
+    number of steps so far, `codes` the `Outcome`, `ceilings` the objective above which it has diverged (known from its
+    first evaluation on), `returned` whether a block of steps led back to its own beginning, which pauses the run.
     """
 
     weights: PyTree
@@ -82,8 +81,8 @@ def run_to_ends(
 ) -> BatchState:
     """Return the runs at their ends.
 
-    After every `block` of steps it is looked whether a run is back where it was. The first call makes so many `blocks`;
-    from then on one takes about `seconds`, so that it can be interrupted, and runs that have ended leave their group.
+    Every `block` of steps is checked for having led back to its own beginning. The first call makes so many `blocks`;
+    later ones take about `seconds`, so that they can be interrupted, and runs that have ended leave their group.
     """
     batch = jax.tree.map(np.array, batch)
     limits = batch.limits.copy()
@@ -100,10 +99,7 @@ def run_to_ends(
 
 
 def _end_cycles(kernel: Kernel, batch: BatchState, block: int) -> None:
-    """End the runs at a fixed point, and let those on a cycle jump to their last turn of it.
-
-    A block of steps that led back to where it began will do so for ever: what is left of whole blocks changes nothing.
-    """
+    """End the runs at a fixed point, and skip the remaining whole blocks of those on a cycle, which change nothing."""
     returned = np.flatnonzero(batch.returned)
     batch.returned[:] = False
     for start in range(0, returned.size, kernel.width):
@@ -137,7 +133,8 @@ def _advanced(kernel: Kernel, batch: BatchState, blocks: Int[ArrayLike, ""], blo
         return (carry[0] < blocks) & jnp.any(_moving(carry[1]))
 
     _, batch = jax.lax.while_loop(unfinished, next_block, (jnp.zeros_like(blocks), batch))
-    return batch._replace(weights=_like(given.weights, kernel.leave(batch.weights)), fixed=given.fixed)
+    leaves = jax.tree.leaves(kernel.leave(batch.weights))
+    return batch._replace(weights=jax.tree.unflatten(jax.tree.structure(given.weights), leaves), fixed=given.fixed)
 
 
 @functools.cache
@@ -159,10 +156,6 @@ def _step(kernel: Kernel, fixed: PyTree, batch: BatchState) -> BatchState:
     return batch._replace(weights=move(jnp.asarray(batch.rates), jnp.asarray(moving)), steps=batch.steps + moving)
 
 
-def _like(tree: PyTree, leaves: PyTree) -> PyTree:
-    return jax.tree.unflatten(jax.tree.structure(tree), jax.tree.leaves(leaves))
-
-
 def _moving(batch: BatchState) -> Bool[ArrayLike, " batch"]:
     return (batch.codes == Outcome.RUNNING) & ~batch.returned
 
@@ -174,7 +167,7 @@ class Ends(eqx.Module):
     """How many descents ended: one run for each, in the order in which they were given.
 
     `networks`: the last state of each, the batch axis first. `outcomes`: the numbers of its `Outcome`. `steps`: the
-    steps that it took; a fixed point is looked for every 32 steps, and its number is that of the look.
+    steps that it took; fixed points are searched every 32 steps, and counted with the steps up to there.
     """
 
     networks: PyTree
@@ -199,8 +192,8 @@ def descend_batch(
     early, RISK_REACHED, where the problem's `objective` is at its entry of `floors`, or below: one number, or one for
     each run.
 
-    Each run does what `descend` does without a `stopping`, and its end does not depend, to the last bit, on the runs
-    beside it. It leaves before its last step if its risk diverges (DIVERGED, with the state in which that showed) or
+    Each run does what `descend` does without a `stopping`, and its end does not depend, to the last bit, on the other
+    runs. It ends early if its risk diverges (DIVERGED, with the state in which that showed) or
     if a step changes no weight (FIXED_POINT, with the state that it would have at the last step); else it ends at
     STEP_LIMIT. Raises `ValueError` or `TypeError` for arguments that cannot be right.
     """
@@ -219,9 +212,9 @@ def descend_batch(
     groups = _alike(optimizer, rates, dtype)
     for dynamics, members in groups:
         kernel = kernel_for(eqx.combine(one, static), cast(problem, dtype), dynamics)
-        mine, beside = records((weights, fixed), members)
+        own_weights, own_fixed = records((weights, fixed), members)
         numbers = (rates[members], limits[members], floors[members])
-        end = run_to_ends(kernel, BatchState.starting(kernel.start(mine), beside, *numbers))
+        end = run_to_ends(kernel, BatchState.starting(kernel.start(own_weights), own_fixed, *numbers))
         found.append((kernel.end(end.weights), end.codes, end.steps))
     order = np.argsort(np.concatenate([members for _, members in groups]))
     ends, outcomes, made = jax.tree.map(lambda *parts: np.concatenate(parts)[order], *found)
@@ -244,16 +237,16 @@ def _alike(
 
 
 def _without_rate(dynamics: Descent) -> Any:
-    """Return what tells a descent from others but its learning rate."""
+    """Return a hashable key of all fields of a descent but its learning rate."""
+
+    def key(leaf: Any) -> Any:
+        if isinstance(leaf, np.ndarray | np.generic | jax.Array):
+            return str(leaf.dtype), leaf.shape, np.asarray(leaf).tobytes()
+        return leaf if isinstance(leaf, Hashable) else id(leaf)
+
     fields = {name: value for name, value in vars(dynamics).items() if name != "learning_rate"}
     leaves, structure = jax.tree.flatten(fields)
-    return type(dynamics), structure, tuple(_key(leaf) for leaf in leaves)
-
-
-def _key(leaf: Any) -> Any:
-    if isinstance(leaf, np.ndarray | np.generic | jax.Array):
-        return str(leaf.dtype), leaf.shape, np.asarray(leaf).tobytes()
-    return leaf if isinstance(leaf, Hashable) else id(leaf)
+    return type(dynamics), structure, tuple(map(key, leaves))
 
 
 def _batch_size(networks: PyTree) -> int:
@@ -283,13 +276,3 @@ def _limits(steps: ArrayLike, batch: int) -> np.ndarray:
     if not whole or limits.min() < 1 or limits.max() > np.iinfo(np.int32).max // 2:
         raise ValueError(f"steps must be whole numbers from one to {np.iinfo(np.int32).max // 2}, got {steps!r}")
     return limits.astype(np.int32)
-
-
-def kernel_for(network: PyTree, problem: Problem, dynamics: Descent) -> Kernel:
-    """Return the kernel that fits one `network` of the runs (shapes will do), the `problem` and the `dynamics`.
-
-    Where none is registered that does, it is automatic differentiation.
-    """
-    registered = KERNELS.get((type(network), type(problem), type(dynamics)), [])
-    fitting = (found for kernel in registered if (found := kernel.of(network, problem, dynamics)) is not None)
-    return next(fitting, AutomaticKernel.of(network, problem, dynamics))

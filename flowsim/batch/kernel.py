@@ -1,4 +1,4 @@
-"""How one step of many descents is computed: what a kernel is asked, and arrays with the run as the last axis."""
+"""Kernels, which compute one step of many descents: by automatic differentiation, or written out for one problem."""
 
 import abc
 from collections.abc import Callable
@@ -9,7 +9,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, PyTree
 
-from ..dynamics.descent import Descent
+from ..dynamics.descent import Descent, DescentState
+from ..dynamics.minibatches import Draw
 from ..problems import Problem
 
 Move = Callable[[Float[Array, " batch"], Bool[Array, " batch"]], PyTree]
@@ -19,7 +20,7 @@ class Kernel(eqx.Module):
     """One way to compute the objectives and gradients of all runs of a group, for some networks on some problems.
 
     To add one, subclass it in a file of its own, with `@register(network=…, problem=…, dynamics=…)` above the class.
-    `width` is the number of runs that one program takes: such that what a step touches stays in a core's own cache.
+    `width` is the number of runs that one program takes, few enough for the memory of a step to fit a core's cache.
     """
 
     width: eqx.AbstractVar[int]
@@ -29,28 +30,30 @@ class Kernel(eqx.Module):
     def of(cls, network: Any, problem: Any, dynamics: Any, /) -> "Kernel | None":
         """Return the kernel for networks like `network`, of which shapes will do, or `None` where it fits only others.
 
-        The types of the three are those that it is registered for; what else it needs of them, it asks here.
+        The types of the three are those that it is registered for; any other condition on them is checked here.
         """
 
-    @abc.abstractmethod
     def start(self, weights: Any, /) -> PyTree:
-        """Return what runs that start from `weights` carry from step to step, the batch axis first: these at least."""
+        """Return the state of runs that start from `weights`, the batch axis first: by default the weights alone."""
+        return weights
 
-    @abc.abstractmethod
     def end(self, weights: PyTree, /) -> Any:
-        """Return the weights in what runs carry: the inverse of `start`."""
+        """Return the weights in the state of runs: the inverse of `start`."""
+        return weights
 
     @abc.abstractmethod
     def enter(self, weights: Any, fixed: Any, /) -> tuple[PyTree, PyTree]:
-        """Return what runs carry and fixed arrays, given with the batch axis first, as `evaluate` takes them."""
+        """Return the state of runs and fixed arrays, given with the batch axis first, as `evaluate` takes them."""
 
     @abc.abstractmethod
     def leave(self, weights: PyTree, /) -> PyTree:
-        """Return what runs carry with the batch axis first again."""
+        """Return the state of runs with the batch axis first again."""
 
-    @abc.abstractmethod
     def unchanged(self, before: PyTree, after: PyTree, /) -> Bool[Array, " batch"]:
-        """Tell for each run whether all that it carries is the same."""
+        """Tell for each run, the last axis by default, whether its whole state is the same."""
+        pairs = zip(jax.tree.leaves(before), jax.tree.leaves(after), strict=True)
+        same = [jnp.all(old == new, axis=tuple(range(old.ndim - 1))) for old, new in pairs]
+        return jnp.all(jnp.stack(same), axis=0)
 
     @abc.abstractmethod
     def evaluate(self, weights: PyTree, fixed: PyTree, /) -> tuple[Float[Array, " batch"], Move]:
@@ -78,6 +81,87 @@ def register(
     return enter
 
 
+class AutomaticKernel(Kernel):
+    """∇R by `jax.grad` of the problem's objective, and the step of any descent, both vectorized over the runs.
+
+    The state of a run: its weights, the memory of the descent, and the position in its sequence of minibatches.
+    """
+
+    problem: Problem
+    dynamics: Descent
+    static: PyTree
+    width: int = eqx.field(static=True, default=16)
+
+    @classmethod
+    def of(cls, network: PyTree, problem: Problem, dynamics: Descent) -> "AutomaticKernel":
+        """Return the kernel for networks like `network` and descents like `dynamics`, with a learning rate each."""
+        static = eqx.filter(
+            network, lambda leaf: eqx.is_array(leaf) or isinstance(leaf, jax.ShapeDtypeStruct), inverse=True
+        )
+        return cls(problem=problem, dynamics=dynamics, static=static)
+
+    def start(self, weights: PyTree) -> PyTree:
+        """Return the weights, the memory before the first step, and the first minibatch."""
+        sampler = self.dynamics.minibatches()
+
+        def start(one: PyTree) -> tuple[PyTree, PyTree, Draw | None]:
+            return one, self.dynamics.remember(one), None if sampler is None else sampler.first(self.problem)
+
+        return jax.vmap(start)(weights)
+
+    def end(self, weights: PyTree) -> PyTree:
+        """Return the weights alone."""
+        return weights[0]
+
+    def enter(self, weights: PyTree, fixed: PyTree) -> tuple[PyTree, PyTree]:
+        """Return both as they are, the batch axis first."""
+        return weights, fixed
+
+    def leave(self, weights: PyTree) -> PyTree:
+        """Return the state as it is."""
+        return weights
+
+    def unchanged(self, before: PyTree, after: PyTree) -> Bool[Array, " batch"]:
+        """Tell for each run, the first axis, whether its whole state is the same."""
+        pairs = zip(jax.tree.leaves(before), jax.tree.leaves(after), strict=True)
+        same = [jnp.all((old == new).reshape(old.shape[0], -1), axis=1) for old, new in pairs]
+        return jnp.all(jnp.stack(same), axis=0)
+
+    def evaluate(self, weights: PyTree, fixed: PyTree) -> tuple[Float[Array, " batch"], Move]:
+        """Return the objectives, and the function (rates, moving) ↦ the state after a step.
+
+        With minibatches the objectives are those of the next samples.
+        """
+        sampler = self.dynamics.minibatches()
+
+        def objective(draw: Draw | None, fixed: PyTree) -> Callable[[PyTree], Float[Array, ""]]:
+            problem = self.problem if sampler is None or draw is None else sampler.taken(self.problem, draw)
+            return lambda weights: problem.objective(eqx.combine(weights, fixed, self.static))
+
+        def value_and_gradient(state: PyTree, fixed: PyTree) -> tuple[Array, PyTree]:
+            return jax.value_and_grad(objective(state[2], fixed))(state[0])
+
+        def step(rate: Array, moving: Array, state: PyTree, found: tuple[Array, PyTree], fixed: PyTree) -> PyTree:
+            dynamics = eqx.tree_at(lambda one: one.learning_rate, self.dynamics, rate)
+            here, memory, draw = state
+            moved = dynamics.advanced(objective(draw, fixed), DescentState(here, memory, *found, draw))
+            after = (*moved, None if sampler is None or draw is None else sampler.next(draw))
+            return jax.tree.map(lambda new, old: jnp.where(moving, new, old), after, state)
+
+        found = jax.vmap(value_and_gradient)(weights, fixed)
+        return found[0], lambda rates, moving: jax.vmap(step)(rates, moving, weights, found, fixed)
+
+
+def kernel_for(network: PyTree, problem: Problem, dynamics: Descent) -> Kernel:
+    """Return the kernel that fits one `network` of the runs (shapes will do), the `problem` and the `dynamics`.
+
+    Where none is registered that does, it is automatic differentiation.
+    """
+    registered = KERNELS.get((type(network), type(problem), type(dynamics)), [])
+    fitting = (found for kernel in registered if (found := kernel.of(network, problem, dynamics)) is not None)
+    return next(fitting, AutomaticKernel.of(network, problem, dynamics))
+
+
 def batch_last(tree: PyTree) -> PyTree:
     """Return the arrays with the first axis moved to the end."""
     return jax.tree.map(lambda leaf: jnp.moveaxis(leaf, 0, -1), tree)
@@ -86,13 +170,6 @@ def batch_last(tree: PyTree) -> PyTree:
 def batch_first(tree: PyTree) -> PyTree:
     """Return the arrays with the last axis moved to the front."""
     return jax.tree.map(lambda leaf: jnp.moveaxis(leaf, -1, 0), tree)
-
-
-def unchanged(before: PyTree, after: PyTree) -> Bool[Array, " batch"]:
-    """Tell for each run, the last axis, whether all entries are equal."""
-    pairs = zip(jax.tree.leaves(before), jax.tree.leaves(after), strict=True)
-    same = [jnp.all(old == new, axis=tuple(range(old.ndim - 1))) for old, new in pairs]
-    return jnp.all(jnp.stack(same), axis=0)
 
 
 def apply(weight: Array, state: Array) -> Array:

@@ -22,7 +22,6 @@ from .kernel import (
     moved,
     register,
     sum_over_samples,
-    unchanged,
 )
 
 
@@ -61,8 +60,8 @@ class PerceptronKernel(Kernel):
     y: Float[Array, " n"]
     activation: Callable = eqx.field(static=True)
     width: int = eqx.field(static=True, default=8)
-    """One vector of the widest kind for each number: wider groups were measured to be slower, in either precision, once
-    the states of all samples in all layers stand beside the weights."""
+    """One vector of the widest kind for each number: wider groups were measured to be slower, in either precision, as
+    the states of all samples in all layers are kept besides the weights."""
 
     @classmethod
     def of(cls, network: Perceptron, problem: EmpiricalRisk, dynamics: GradientDescent) -> "PerceptronKernel | None":
@@ -74,14 +73,6 @@ class PerceptronKernel(Kernel):
         if not (plain and one_output and floating and same_features and problem.loss == SquaredError()):
             return None
         return cls(X=problem.X, y=problem.y.reshape(-1), activation=network.activation)
-
-    def start(self, weights: Perceptron) -> Perceptron:
-        """Return the weights: a step remembers nothing else."""
-        return weights
-
-    def end(self, weights: Perceptron) -> Perceptron:
-        """Return the weights."""
-        return weights
 
     def enter(self, weights: Perceptron, fixed: Perceptron) -> tuple[PyTree, PyTree]:
         """Return the hidden stacks, (layers, out, in, batch), the last matrix, (in, batch), and memory; and nothing.
@@ -103,7 +94,7 @@ class PerceptronKernel(Kernel):
 
     def unchanged(self, before: PyTree, after: PyTree) -> Bool[Array, " batch"]:
         """Tell for each run whether all its weights are the same."""
-        return unchanged(before[:2], after[:2])
+        return super().unchanged(before[:2], after[:2])
 
     def evaluate(self, weights: PyTree, fixed: None) -> tuple[Float[Array, " batch"], Move]:
         """Return the risks, and the function (rates, moving) ↦ weights after a step."""

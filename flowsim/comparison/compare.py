@@ -2,7 +2,7 @@
 
 import contextlib
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -25,7 +25,7 @@ from ..dynamics import (
     steps_until,
     whole_if_close,
 )
-from ..formatting import Progress, ProgressCallback, ProgressReporter, check_progress, report_progress
+from ..formatting import Progress, ProgressCallback, check_progress, report_progress
 from ..networks import split, weight_dtype
 from ..probes import Probe, probe_of
 from ..problems import Problem
@@ -33,7 +33,7 @@ from ..results.runs import Edge
 from ..solvers.field import check_step_count
 from ..theory import minimal_sharpness_bounds_of
 from .comparison import Comparison, compare_model_to_flow, compare_to_flow
-from .flow_limits import FlowLimits, check_limits
+from .flow_limits import FlowLimits
 from .models import GRADIENT, Centres, ModelRun, check_models, run_models
 from .sharpness_along import SharpnessAlong
 
@@ -55,7 +55,7 @@ class Interrupted(KeyboardInterrupt):
 
 @contextlib.contextmanager
 def _interruptible() -> Iterator[list[Trajectory]]:
-    """Yield a list for the runs that end; Ctrl-C hands it over in `Interrupted`."""
+    """Yield a list for finished runs, which `Interrupted` holds after Ctrl-C."""
     finished: list[Trajectory] = []
     try:
         yield finished
@@ -109,18 +109,29 @@ def compare(
     """
     learning_rates, t1 = _rates(learning_rates, network), _end_time(t1)
     along = _sharpness_along(sharpness, network, probes, diagnostics)
-    _check_options(steps, limits, progress)
+    if limits is not None and not isinstance(limits, FlowLimits):
+        raise TypeError(f"limits must be None or flowsim.FlowLimits(records=..., rtol=...), got {limits!r}")
+    check_progress(progress)
+    if steps is not None:
+        check_step_count("steps", steps)
     budget = RecordBudget()
-    records = budget.of_runs(network, len(learning_rates)) if records is None else _check_records(records)
+    if records is None:
+        records = budget.of_runs(network, len(learning_rates))
+    if not (isinstance(records, int) and records >= 2):
+        raise ValueError(f"records must be a whole number, two or more, got {records!r}")
     shared: dict[str, Any] = {"stopping": stopping, "probes": probes, "diagnostics": diagnostics}
     optimizers = [_descent_at(optimizer, eta) for eta in learning_rates]
     kinds = check_models(models, optimizers)
-    marks = (_steps_and_marks(one, steps, t1, records, in_a_row=3 if kinds else 2) for one in optimizers)
+    in_a_row = 3 if kinds else 2
     with report_progress(progress) as report, _interruptible() as finished:
-        finished.extend(_descents(network, problem, learning_rates, optimizers, marks, report, **shared))
+        for eta, descent in zip(learning_rates, optimizers, strict=True):
+            when = _steps_and_marks(descent, steps, t1, records, in_a_row=in_a_row)
+            when["progress"] = report.during(f"descent with η = {eta:g}")
+            finished.append(descend(network, problem, optimizer=descent, weights=True, **when, **shared))
         runs = list(finished)
         shared |= {"t1": t1}
-        when = {"progress": report.during("gradient flow"), **_records_of_flow(runs, records)}
+        when = {"ts": _common_times(runs, records), "between": True} if runs else {"records": records}
+        when |= {"progress": report.during("gradient flow")}
         if runs or budget.affords_path(network) or along != SharpnessAlong():
             flow = integrate(network, problem, weights=True, **when, **shared, **flow_options)
             finished.append(flow)
@@ -135,7 +146,8 @@ def compare(
             runs = [along.added_to(run, pairs=True) for run in runs]
             compared_models = tuple(compare_model_to_flow(flow, one, along) for one in model_runs)
             if limits is not None:
-                runs = list(_with_limits(runs, learning_rates, limits, report))
+                stages = [report.during(f"limits of the flow from descent with η = {eta:g}") for eta in learning_rates]
+                runs = [limits.added_to(run, progress=stage) for run, stage in zip(runs, stages, strict=True)]
         else:
             flow, compared_models = integrate(network, problem, sharpness=True, **when, **shared, **flow_options), ()
     descents = tuple(map(partial(compare_to_flow, flow), runs, learning_rates, map(Edge.of, optimizers)))
@@ -145,7 +157,7 @@ def compare(
 
 
 def _descent_at(optimizer: Any, eta: float) -> Descent:
-    """Return the descent with a learning rate; `TypeError` for what makes none whose time is known."""
+    """Return the descent with a learning rate; `TypeError` for an `optimizer` whose time per step is not known."""
     example = "lambda eta: flowsim.Adam(eta, b1=0.8)"
     if not callable(optimizer) or isinstance(optimizer, Descent):
         raise TypeError(
@@ -161,47 +173,8 @@ def _descent_at(optimizer: Any, eta: float) -> Descent:
     return as_descent(made)
 
 
-def _descents(
-    network: PyTree,
-    problem: Problem,
-    rates: Sequence[float],
-    optimizers: Sequence[Descent],
-    marks: Iterable[dict[str, Any]],
-    report: ProgressReporter,
-    **shared: Any,
-) -> Iterator[Trajectory]:
-    """Yield one descent after the other, each recorded at its own steps."""
-    for eta, descent, when in zip(rates, optimizers, marks, strict=True):
-        progress = report.during(f"descent with η = {eta:g}")
-        yield descend(network, problem, optimizer=descent, weights=True, progress=progress, **when, **shared)
-
-
-def _with_limits(
-    runs: Sequence[Trajectory], rates: Sequence[float], limits: FlowLimits, report: ProgressReporter
-) -> Iterator[Trajectory]:
-    """Yield the descents with the sharpness of the flow's limits from their points."""
-    for run, eta in zip(runs, rates, strict=True):
-        progress = report.during(f"limits of the flow from descent with η = {eta:g}")
-        yield limits.added_to(run, progress=progress)
-
-
-def _records_of_flow(runs: Sequence[Trajectory], records: int) -> dict[str, Any]:
-    """Return where the flow is recorded, as `integrate` calls it: at the times of all descents, if there are any."""
-    if not runs:
-        return {"records": records}
-    return {"ts": _common_times([np.asarray(run.times) for run in runs], records), "between": True}
-
-
-def _check_options(steps: object, limits: object, progress: object) -> None:
-    """Raise `ValueError` or `TypeError` for what cannot be, before anything is computed."""
-    check_limits(limits)
-    check_progress(progress)
-    if steps is not None:
-        check_step_count("steps", steps)
-
-
 def _end_time(t1: object) -> float:
-    """Return the time at which the flow ends at the latest; `ValueError` for what is none."""
+    """Return the time at which the flow ends at the latest; `ValueError` for an invalid one."""
     if t1 is None:
         return math.inf
     time = np.asarray(t1)
@@ -210,32 +183,32 @@ def _end_time(t1: object) -> float:
     raise ValueError(f"t1 must be a time above zero, or None for a flow to its limit, got {t1!r}")
 
 
-def _sharpness_along(asked: object, network: PyTree, probes: object, diagnostics: object) -> SharpnessAlong:
-    """Return how the sharpness is followed; `TypeError` or `ValueError` for what cannot be."""
-    along = asked
-    if isinstance(asked, bool):
-        along = SharpnessAlong() if asked else SharpnessAlong(records=0)
+def _sharpness_along(given: object, network: PyTree, probes: object, diagnostics: object) -> SharpnessAlong:
+    """Return how the sharpness is followed; `TypeError` or `ValueError` for an invalid `sharpness`."""
+    along = given
+    if isinstance(given, bool):
+        along = SharpnessAlong() if given else SharpnessAlong(records=0)
     if not isinstance(along, SharpnessAlong):
         raise TypeError(
-            f"sharpness must be True, False or flowsim.SharpnessAlong(records=..., rtol=..., count=...), got {asked!r}"
+            f"sharpness must be True, False or flowsim.SharpnessAlong(records=..., rtol=..., count=...), got {given!r}"
         )
     along.check(network)
-    given = [probe_of(entry).label.name for entry in probes] if isinstance(probes, list | tuple) else []
-    given += list(diagnostics) if isinstance(diagnostics, Mapping) else []
-    if twice := set(given).intersection(along.names()):
+    names = [probe_of(entry).label.name for entry in probes] if isinstance(probes, list | tuple) else []
+    names += list(diagnostics) if isinstance(diagnostics, Mapping) else []
+    if twice := set(names).intersection(along.names()):
         raise ValueError(f"{twice.pop()!r} is recorded by sharpness=... already: leave out the probe, or give count=1")
     return along
 
 
 def steps_of_descent(time_of_step: float, steps: int | None, t1: float, *, default: int = 4000) -> int:
-    """Return the steps of one descent: those asked for, or else as many as reach `t1`, or else the default."""
+    """Return the number of steps of one descent: `steps`, or as many as reach a finite `t1`, or else `default`."""
     if steps is not None:
         return steps
     return default if math.isinf(t1) else steps_until(t1, time_of_step)
 
 
 def _rates(given: Sequence[float], network: PyTree) -> tuple[float, ...]:
-    """Return the learning rates; `ValueError` for what is no list of positive numbers."""
+    """Return the learning rates; `ValueError` for anything but a list of positive numbers."""
     rates = np.asarray(given)
     if rates.ndim != 1 or (rates.size and rates.dtype.kind not in "iuf"):
         raise ValueError(f"learning_rates must be a list of numbers, as [0.02, 0.1], got {given!r}")
@@ -252,9 +225,9 @@ def _steps_and_marks(descent: Descent, steps: int | None, t1: float, records: in
 
 
 def _marks(steps: int, records: int, wanted: float, *, in_a_row: int) -> np.ndarray:
-    """Return at which steps a descent is recorded, the last one by `wanted` steps among them.
+    """Return the steps at which a descent is recorded, among them the last one up to `wanted`.
 
-    Always as many, filled up with steps that never come, so that descents of several lengths share one program.
+    Padded to a fixed number by steps that are never reached, so that descents of several lengths share one program.
     """
     marks = default_record_steps(steps, records, in_a_row=in_a_row)
     last = whole_if_close(wanted)
@@ -262,21 +235,14 @@ def _marks(steps: int, records: int, wanted: float, *, in_a_row: int) -> np.ndar
     return np.append(marks, steps + 1 + np.arange(records + 1 - len(marks)))
 
 
-def _common_times(times: list[np.ndarray], records: int) -> np.ndarray:
-    """Return the times of all descents together, filled up to a fixed number with times that never come.
+def _common_times(runs: Sequence[Trajectory], records: int) -> np.ndarray:
+    """Return the recorded times of all descents, padded by infinity to a fixed number.
 
-    A fixed number means that another comparison with the same settings does not compile again.
+    So another comparison with the same settings does not compile again.
     """
-    wanted = np.unique(np.concatenate(times))
-    wanted = wanted[np.isfinite(wanted)]  # a descent that diverged at once may have none
-    return np.append(wanted, np.full(len(times) * (records + 2) - len(wanted), np.inf))
-
-
-def _check_records(records: object) -> int:
-    """Return how often weights are recorded; `ValueError` for no such number."""
-    if not (isinstance(records, int) and records >= 2):
-        raise ValueError(f"records must be a whole number, two or more, got {records!r}")
-    return records
+    times = np.unique(np.concatenate([np.asarray(run.times) for run in runs]))
+    times = times[np.isfinite(times)]  # a descent that diverged at once may have none
+    return np.append(times, np.full(len(runs) * (records + 2) - len(times), np.inf))
 
 
 @dataclass(frozen=True)

@@ -48,12 +48,12 @@ class Comparison(Drawn):
 
     @property
     def statements(self) -> StatementsOfRuns:
-        """What is said of the descents at the edge of stability and of their models, checked: see `edge_statements`."""
+        """The statements about descents at the edge of stability and their models, checked: see `edge_statements`."""
         return edge_statements(self.to_dataset())
 
     def __repr__(self) -> str:
-        beside = (run for run in (*self.descents, *self.models))
-        others = [f"{Run(run.dynamics, run.learning_rate).name} {_end(run.trajectory)}" for run in beside]
+        runs = (*self.descents, *self.models)
+        others = [f"{Run(run.dynamics, run.learning_rate).name} {_end(run.trajectory)}" for run in runs]
         return f"Comparison({'; '.join([f'GF {_end(self.flow)}', *others])})"
 
 
@@ -118,7 +118,7 @@ def _last_common(times: np.ndarray, distance: np.ndarray) -> tuple[float, float]
     """Return the last time at which a run and the flow can be compared, and their distance there.
 
     That is the last record whose distance is finite: the end of the run, or the last record before the flow ended
-    anywhere but where it stays for ever, or before the weights of a run that diverged left all bounds.
+    elsewhere than at rest, or before the weights of a run that diverged left all bounds.
     """
     known = np.flatnonzero(np.isfinite(distance))
     return (float(times[known[-1]]), float(distance[known[-1]])) if len(known) else (math.nan, math.nan)

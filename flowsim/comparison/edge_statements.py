@@ -1,7 +1,7 @@
-"""What is said of gradient descent at the edge of stability and of the flows that model it, checked on recorded runs.
+"""Statements about gradient descent at the edge of stability and its models, checked on recorded runs.
 
-That a model is worth its equations is a comparison: with the same numbers of descent, the gradient flow is further off.
-No threshold enters but one, on how regular the oscillation from one step to the next is; beyond it no flow follows.
+A model is compared with the gradient flow: of the same descent, the gradient flow is the worse prediction. The only
+threshold is one on how regular the oscillation of descent is, beyond which no flow follows it.
 """
 
 import math
@@ -36,7 +36,7 @@ MODELS = "what a model of descent is for"
 
 @dataclass(frozen=True)
 class EdgeCriteria:
-    """What counts as an oscillation about which something is said.
+    """Which oscillations the statements apply to.
 
     Descent is of period two where the lengths of two steps in a row differ by less than `period_two` of their mean, in
     the median: measured on deep linear networks and GELU perceptrons, that is 0.001 to 0.06 where models follow
@@ -52,7 +52,7 @@ class EdgeCriteria:
 
 @dataclass(frozen=True, repr=False)
 class RunStatements(Shown):
-    """What the statements about one run of a comparison came to: a descent, or the flow that models one.
+    """The verdicts on the statements about one run of a comparison: a descent, or the flow that models one.
 
     `repr` is a line. Printed, and shown in a notebook, it is the table of the command line of this run alone.
     """
@@ -92,7 +92,7 @@ class StatementsOfRuns(Shown, Sequence[RunStatements]):
 
 
 def edge_statements(dataset: "xarray.Dataset", criteria: EdgeCriteria | None = None) -> StatementsOfRuns:
-    """Return what is said of descents at the edge and of their models, checked on a data set of trajectories.
+    """Return the statements about descents at the edge of stability and their models, checked on a data set.
 
     For each learning rate, of a descent with `FlowLimits`: from the edge on, the sharpness of the flow's limit never
     rises by more than its error (Kreisler et al. 2023, who prove it for scalar networks). Of each model:
@@ -105,7 +105,7 @@ def edge_statements(dataset: "xarray.Dataset", criteria: EdgeCriteria | None = N
 
     They apply to a descent that came to the edge, ηS = 2, and oscillates with period two (see `EdgeCriteria`). Where
     the minimum of the risk is not known, the risk stands in place of its excess. Empty without limits and models.
-    Raises `ValueError` for models without the gradient flow beside them.
+    Raises `ValueError` for models without the gradient flow.
     """
     criteria = EdgeCriteria() if criteria is None else criteria
     shown = recorded(dataset)
@@ -143,9 +143,9 @@ def _of_model(flow: RecordedRun, oscillation: "_Oscillation", time: float) -> It
 
 @dataclass(frozen=True)
 class _Oscillation:
-    """A descent and its model at the records of descent, with those `past` the edge at which it oscillates at all.
+    """A descent and its model at the records of descent, and which of them are `past` the edge and oscillate.
 
-    `scope` holds that descent came to the edge and has period two there.
+    `scope`: descent came to the edge, and has period two there.
     """
 
     descent: RecordedRun
@@ -159,7 +159,7 @@ class _Oscillation:
     def of(cls, descent: RecordedRun, model: RecordedRun, criteria: EdgeCriteria) -> "_Oscillation":
         times, amplitude = descent.along("time"), descent.along(OSCILLATION.name)
         rounding = float(np.finfo(amplitude.dtype).eps) * np.max(amplitude, initial=0, where=amplitude > 0)
-        end = model.number("end_time") if model.outcome is Outcome.TIME_LIMIT else math.inf  # as it was asked for
+        end = model.number("end_time") if model.outcome is Outcome.TIME_LIMIT else math.inf  # as requested
         past = (times >= descent.number("crossing_time")) & (amplitude > criteria.rounding_errors * rounding)
         past &= times <= end * (1 + TIME_ROUNDING)
         scope = (_came_to_edge(descent), *_has_period_two(descent, past, criteria.period_two))
@@ -175,7 +175,7 @@ class _Oscillation:
 
 
 def _came_to_edge(run: RecordedRun) -> Assumption:
-    """Return that the sharpness along a descent, or what decides in its place, came to the edge of stability."""
+    """Return the assumption that the sharpness along a descent, or the curvature that decides, reached the edge."""
     edge, crossing = run.run.edge, run.number("crossing_time")
     name = "ηS reaches 2 along descent" if run.run.has_edge_of_descent else "descent came to its edge of stability"
     if math.isfinite(crossing):
@@ -187,7 +187,7 @@ def _came_to_edge(run: RecordedRun) -> Assumption:
 
 
 def _has_period_two(descent: RecordedRun, past: Bool[np.ndarray, " records"], bound: float) -> list[Assumption]:
-    """Return that the lengths η‖∇R‖ of two steps in a row are nearly the same; nothing where no records tell."""
+    """Return the assumption that consecutive steps have nearly the same length η‖∇R‖; none without records of them."""
     lengths, before = descent.along("gradient_norm")[past], descent.along("gradient_norm")[np.flatnonzero(past) - 1]
     if not len(lengths):
         return []
@@ -258,7 +258,7 @@ def _centre_distance(oscillation: _Oscillation, time: float) -> Statement:
 
 
 def _reaches(oscillation: _Oscillation, predicted: np.ndarray) -> Assumption:
-    """Return that the model was there while descent oscillated."""
+    """Return the assumption that the model has not ended while descent oscillates."""
     share = float(np.isfinite(predicted).mean()) if len(predicted) else 0.0
     found = f"{share:.0%} of {len(predicted)} records; it ended as {oscillation.model.outcome.name}"
     return Assumption("the model gets as far as descent oscillates", share == 1, found)
@@ -282,7 +282,7 @@ def _limit_falls(run: RecordedRun) -> Statement:
 
 
 def _next_and_least(values: np.ndarray, errors: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return all values but the first, and up to where each may be for never having risen."""
+    """Return all values but the first, and for each an upper bound if the values never rise by more than the errors."""
     return values[1:], np.minimum.accumulate(values + errors)[:-1] + errors[1:]
 
 
@@ -297,14 +297,11 @@ def _judged(
     times: np.ndarray | None = None,
     note: str = "",
 ) -> Statement:
-    """Return the verdict: a statement does not apply to a run that is known to be out of its `scope`."""
+    """Return the statement with its verdict: it does not apply to a run that is known to be outside its `scope`."""
     assumptions = (*scope, *others)
     outside = [str(one) for one in scope if one.met is False]
-    if outside:
-        said = {"note": "; ".join(outside), "source": source, "assumptions": assumptions}
-        return Statement(name, claim, Verdict.NOT_APPLICABLE, **said)
-    if not all(one.met for one in assumptions):
-        said = {"note": note, "source": source, "assumptions": assumptions}
-        return Statement(name, claim, Verdict.ASSUMPTION_NOT_MET, **said)
-    found = judge(name, claim, smaller, larger, assumptions=assumptions, times=times, note=note)
-    return replace(found, source=source)
+    if outside or not all(one.met for one in assumptions):
+        verdict = Verdict.NOT_APPLICABLE if outside else Verdict.ASSUMPTION_NOT_MET
+        note = "; ".join(outside) or note
+        return Statement(name, claim, verdict, note=note, source=source, assumptions=assumptions)
+    return replace(judge(name, claim, smaller, larger, assumptions=assumptions, times=times, note=note), source=source)

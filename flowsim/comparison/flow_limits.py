@@ -76,25 +76,15 @@ class FlowLimits:
 
     def _limit(self, network: PyTree, run: Trajectory, looser: float) -> float:
         """Return the sharpness of the limit, with tolerances that are so many times looser; NaN where there is none."""
-        rtol, standard = self._tolerances(weight_dtype(network))
-        near: dict[str, Any] = {name: value * looser / self.closer for name, value in standard.items()}
-        options = {"rtol": min(rtol * looser, 0.1), "stopping": Stopping(**near), "max_steps": self.max_steps}
-        flow = integrate(network, run.problem, ts=np.empty(0), **options)
+        single = weight_dtype(network).itemsize < 8
+        rtol, gradient_norm, remaining = (1e-4, 1e-4, 1e-3) if single else (1e-6, 1e-8, 1e-6)
+        rtol = rtol if self.rtol is None else self.rtol
+        stopping = Stopping(
+            gradient_norm=gradient_norm * looser / self.closer, remaining=remaining * looser / self.closer
+        )
+        options: dict[str, Any] = {"rtol": min(rtol * looser, 0.1), "max_steps": self.max_steps}
+        flow = integrate(network, run.problem, ts=np.empty(0), stopping=stopping, **options)
         try:
             return float(flow.final_sharpness) if flow.outcome.settled else np.nan
         except RuntimeError:  # not certified
             return np.nan
-
-    def _tolerances(self, dtype: Any) -> tuple[float, dict[str, float]]:
-        single = dtype.itemsize < 8
-        rtol = (1e-4 if single else 1e-6) if self.rtol is None else self.rtol
-        return rtol, {"gradient_norm": 1e-4, "remaining": 1e-3} if single else {
-            "gradient_norm": 1e-8,
-            "remaining": 1e-6,
-        }
-
-
-def check_limits(limits: object) -> None:
-    """Raise `TypeError` for what is neither `None` nor `FlowLimits`."""
-    if limits is not None and not isinstance(limits, FlowLimits):
-        raise TypeError(f"limits must be None or flowsim.FlowLimits(records=..., rtol=...), got {limits!r}")

@@ -54,13 +54,13 @@ class SharpnessAlong:
 
     @property
     def at_the_end_alone(self) -> bool:
-        """Whether nothing is asked for but the sharpness at the end, which a run knows by itself."""
+        """Whether only the sharpness at the end is requested, which a run computes by itself."""
         return self.records == 0 and self.count == 1
 
     def added_to(self, run: Trajectory, *, pairs: bool = False) -> Trajectory:
         """Return a run that kept its weights with the sharpness along its path.
 
-        With `pairs`, records are measured together with a neighbour: at the edge of stability everything alternates.
+        With `pairs`, records are measured together with a neighbour: at the edge of stability iterates alternate.
         Raises `ValueError` for a run without its weights.
         """
         if self.at_the_end_alone:

@@ -8,8 +8,8 @@ from .descend import (
 )
 from .descent import DESCENTS as DESCENTS, Descent as Descent, check_learning_rate as check_learning_rate
 from .dynamics import DYNAMICS as DYNAMICS, Attempt as Attempt, Clock as Clock, Dynamics as Dynamics
+from .flow import GradientFlow as GradientFlow
 from .gradient_descent import GradientDescent as GradientDescent
-from .gradient_flow import GradientFlow as GradientFlow
 from .integrate import integrate as integrate
 from .minibatches import Draw as Draw, Minibatches as Minibatches
 from .optimizers import (

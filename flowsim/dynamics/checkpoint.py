@@ -1,4 +1,4 @@
-"""The state of a long run on disk, from which it goes on bit for bit."""
+"""The state of a long run on disk, from which it continues bit for bit."""
 
 import hashlib
 import os
@@ -25,11 +25,11 @@ _VERSION = _KIND + b"2\n"
 
 
 class Checkpoint:
-    """A file that holds the latest state of one run, and knows which run that is.
+    """A file that holds the latest state of one run, and the identity of that run.
 
-    It is written whole or not at all, at most once in `seconds`, and at the end. `request` is all that determines the
-    run (`identity_of`). What a process that was killed left half written is removed when nobody has touched it for
-    `untouched` seconds. Raises `ValueError` where no file could be written.
+    It is written atomically, at most once in `seconds`, and at the end. `request` is all that determines the run
+    (`identity_of`). Temporary files of processes that were killed are removed once they are `untouched` for so many
+    seconds. Raises `ValueError` where no file could be written.
     """
 
     def __init__(self, path: str | os.PathLike, request: PyTree, seconds: float, untouched: float = 600.0):
@@ -40,9 +40,9 @@ class Checkpoint:
         self._tidy(untouched)
 
     def load(self, begin: Callable[[], State]) -> State:
-        """Return the state in the file, placed like that of `begin()`, or this one if there is no file.
+        """Return the state in the file, on the devices of `begin()`, or `begin()` itself if there is no file.
 
-        Raises `ValueError` for a file that belongs to another run, or is no checkpoint, or not as it was written.
+        Raises `ValueError` for a file that belongs to another run, is not a checkpoint, or is damaged.
         """
         try:
             with self.path.open("rb") as file:
@@ -56,13 +56,13 @@ class Checkpoint:
         return jax.tree.map(_placed_like, stored, fresh)
 
     def save_if_due(self, state: PyTree, *, ended: bool) -> None:
-        """Write the state if the run has ended or the last writing is long ago."""
+        """Write the state if the run has ended, or the last write was `seconds` ago or more."""
         if ended or time.monotonic() - self._saved_at >= self.seconds:
             self._save(state)
             self._saved_at = time.monotonic()
 
     def _refuse_foreign(self, file: BinaryIO) -> None:
-        """Read up to the state, and raise `ValueError` unless it is one of this run, to the last bit."""
+        """Read up to the state, and raise `ValueError` unless it is intact and belongs to this run."""
         version = file.readline(len(_VERSION))
         if not version.startswith(_KIND):
             raise ValueError(f"{self.path} is not a checkpoint of flowsim: choose another file")
@@ -109,7 +109,7 @@ class Checkpoint:
         return f".{self.path.name}."
 
     def _tidy(self, untouched: float) -> None:
-        """Remove what processes that were killed left half written."""
+        """Remove temporary files of processes that were killed."""
         temporary = re.compile(re.escape(self._prefix) + r"\w{8}")  # as `tempfile` makes it
         for entry in self.path.parent.iterdir() if self.path.parent.is_dir() else ():
             if temporary.fullmatch(entry.name):
@@ -119,7 +119,7 @@ class Checkpoint:
 
 
 def _digest(identity: bytes, rest: BinaryIO) -> bytes:
-    """Return the SHA-256 of a line and of what is left of a file, as a line."""
+    """Return the SHA-256 of a line and of the rest of a file, as a line."""
     digest = hashlib.file_digest(rest, lambda: hashlib.sha256(identity))  # pyright: ignore[reportArgumentType]
     return digest.hexdigest().encode() + b"\n"
 
@@ -128,7 +128,7 @@ def _refuse_unwritable(path: Path) -> None:
     """Raise `ValueError` where no file of this name could be written."""
     if path.is_dir():
         raise ValueError(f"{path} is a folder: choose the name of a file for the checkpoint")
-    nearest = next(place for place in path.absolute().parents if os.path.lexists(place))
+    nearest = next(parent for parent in path.absolute().parents if os.path.lexists(parent))
     if not nearest.is_dir():
         raise ValueError(f"{nearest} is not a folder: choose another place for the checkpoint")
     if not os.access(nearest, os.W_OK | os.X_OK):

@@ -63,19 +63,21 @@ def descend(
     `progress` is as in `integrate`, and counts steps of `steps`, fewer where the run ends early.
 
     Works without `checkpoint` under `jax.jit` and `jax.vmap`, with a traced `learning_rate` too, and under `jax.jvp`
-    and `jax.jacfwd`. Raises `ValueError` or `TypeError` for arguments that cannot be right, and `RuntimeError` where it
+    and `jax.jacfwd`. Raises `ValueError` or `TypeError` for invalid arguments, and `RuntimeError` where it
     is differentiated backwards; a run that diverges is returned, not raised.
     """
     _, rest, dtype = checked_parts(network)
     dynamics = _optimizer(learning_rate, optimizer).checked(dtype)
     check_step_count("steps", steps)
     marks = default_record_steps(steps) if record_steps is None else as_times(record_steps, "record_steps", whole=True)
+    # The last step replaces all later marks. With as many as before, another number of steps compiles nothing.
+    marks = np.minimum(marks, steps) if marks[-1] >= steps else np.append(marks, steps)
     request = Request(
         network=network,
         problem=problem,
         dynamics=dynamics,
         stopping=stopping_for(stopping, problem, dtype),
-        schedule=AtSteps(_reached(marks, steps)),
+        schedule=AtSteps(marks),
         instruments=instruments(diagnostics, probes, sharpness=sharpness, weights=weights),
         t1=constant(np.inf, dtype),
         max_steps=constant(steps, jnp.result_type(int)),
@@ -94,14 +96,6 @@ def descend(
     return trajectory_of(state, request, rest)
 
 
-def _reached(marks: np.ndarray, steps: int) -> np.ndarray:
-    """Return the marks with the last step at the end, in place of those that do not come before it.
-
-    As many as there were, so that another number of steps compiles nothing.
-    """
-    return np.minimum(marks, steps) if marks[-1] >= steps else np.append(marks, steps)
-
-
 def _optimizer(learning_rate: float | None, optimizer: "Descent | optax.GradientTransformation | None") -> Descent:
     """Return the dynamics of a run: gradient descent with the learning rate, or the optimizer, which has its own."""
     if optimizer is None and learning_rate is not None:
@@ -115,8 +109,8 @@ def default_record_steps(steps: int, records: int = 250, *, in_a_row: int = 2) -
     """Return about `records` of the steps 0, …, `steps`: most of them one by one, then pairs k, k + 1 spread
     geometrically, or so many `in_a_row`.
 
-    At the edge of stability everything alternates from one step to the next, and single records far apart would
-    show a beat that is not there.
+    At the edge of stability iterates alternate from one step to the next: single records far apart would show a beat
+    that does not exist.
     """
     if steps < records:
         return np.arange(steps + 1)

@@ -1,4 +1,4 @@
-"""Discrete dynamics: every step counts some time of the flow that it follows, and takes one gradient."""
+"""Descents: discrete dynamics whose steps take one gradient each, and a time of the flow that they follow."""
 
 import abc
 import inspect
@@ -24,9 +24,9 @@ Scalar = Any
 
 
 class DescentState(eqx.Module):
-    """Weights with the objective and its gradient there, and what the descent remembers of its steps.
+    """Weights, the objective and its gradient there, and the memory of the descent.
 
-    With minibatches both are those of the samples that are next, and `draw` says which; else it is `None`.
+    With minibatches both are those of the next samples, which `draw` determines; else it is `None`.
     """
 
     weights: PyTree
@@ -55,9 +55,9 @@ class Descent(Dynamics):
                 velocity = jax.tree.map(next_velocity, memory, gradient)
                 return jax.tree.map(jnp.add, weights, velocity), velocity
 
-    and run it as `flowsim.descend(..., optimizer=HeavyBall(0.02), steps=1000)`. What else a descent may say of itself
-    has an answer here: a step takes the time η (`time_of_step`), the curvature at which it turns unstable is not known
-    (`stability_threshold`), it has no preconditioner, and it takes all samples in every step (`minibatches`).
+    and run it as `flowsim.descend(..., optimizer=HeavyBall(0.02), steps=1000)`. By default a step takes the time η
+    (`time_of_step`), the curvature at which it becomes unstable is not known (`stability_threshold`), there is no
+    preconditioner, and every step takes all samples (`minibatches`).
     """
 
     learning_rate: eqx.AbstractVar[ArrayLike]
@@ -69,16 +69,16 @@ class Descent(Dynamics):
 
     @abc.abstractmethod
     def remember(self, weights: PyTree) -> PyTree:
-        """Return what is remembered before the first step, arrays whose shapes never change; `None` for nothing."""
+        """Return the memory before the first step, arrays whose shapes never change; `None` for no memory."""
 
     @abc.abstractmethod
     def step(self, weights: PyTree, gradient: PyTree, memory: PyTree) -> tuple[PyTree, PyTree]:
-        """Return the weights after one step, and what is remembered from then on."""
+        """Return the weights and the memory after one step."""
 
     def time_of_step(self) -> Scalar:
-        """Return how much time of the flow that it follows passes in one step: by default η.
+        """Return the time that one step takes of the flow that it follows: by default η.
 
-        That is the time for which the distance to the flow vanishes as η → 0, and that of all that compares the two.
+        With it the distance to the flow vanishes as η → 0, and at equal times the two are compared.
         """
         return self.learning_rate
 
@@ -94,7 +94,7 @@ class Descent(Dynamics):
         return self.learning_rate
 
     def sharpness_threshold(self) -> Scalar | None:
-        """Return the threshold of stability where it is one of the sharpness."""
+        """Return the stability threshold where it is a threshold of the sharpness."""
         return None if self.preconditioned else self.stability_threshold()
 
     def minibatches(self) -> Minibatches | None:
@@ -113,9 +113,7 @@ class Descent(Dynamics):
 
         Raises `ValueError` for a learning rate that is not positive and finite in this precision.
         """
-        rate = self.learning_rate
-        if not isinstance(rate, Tracer):
-            check_learning_rate(rate, dtype)
+        check_learning_rate(self.learning_rate, dtype)
         return jax.tree.map(lambda leaf: constant(leaf, dtype) if _is_number(leaf) else leaf, self)
 
     def start(self, field: GradientField, weights: PyTree) -> DescentState:
@@ -141,18 +139,15 @@ class Descent(Dynamics):
         draw = None if sampler is None or state.draw is None else sampler.next(state.draw)
         weights, memory = self.advanced(self._seen(field, state.draw).objective, state)
         after = self._state_at(field, weights, memory, draw)
-        nothing = jnp.asarray(Outcome.RUNNING, jnp.int32)
-        return Attempt(True, after, jnp.asarray(self.time_of_step()), jnp.array(False), nothing)
+        no_fault = jnp.asarray(Outcome.RUNNING, jnp.int32)
+        return Attempt(True, after, jnp.asarray(self.time_of_step()), jnp.array(False), no_fault)
 
     def tick(self, clock: Clock, attempt: Attempt, steps: Int[Array, ""], target: Float[Array, ""]) -> Clock:
         """Return k times that of a step after k steps, without the rounding of a sum."""
         return Clock(jnp.asarray(self.time_of_step()) * steps.astype(clock.time.dtype), clock.remainder)
 
     def stands_still(self, state: DescentState, attempt: Attempt, gradient_norm: Float[Array, ""]) -> Bool[Array, ""]:
-        """Tell whether a step changed nothing, neither weights nor memory, as then no later one does.
-
-        With minibatches a later one may: it takes other samples.
-        """
+        """Tell whether a step changed neither weights nor memory, nor the minibatch: then no later step does."""
         before, after = ((s.weights, s.memory, s.draw) for s in (state, attempt.state))
         same = [jnp.all(old == new) for old, new in zip(*map(jax.tree.leaves, (before, after)), strict=True)]
         return jnp.all(jnp.stack(same))
@@ -166,11 +161,11 @@ class Descent(Dynamics):
         *,
         asked: Bool[Array, ""],
     ) -> Bool[Array, ""] | bool:
-        """Tell whether the gradient does not grow, as beside a minimum that is not stable, and the next step is short.
+        """Tell whether the gradient does not grow, as it does near an unstable minimum, and the next step is short.
 
-        That is no more than ten times what the gradient would move in the time of a step, or one that is `small`: not
-        carried on by momentum, nor drawn by what the gradient does not know, such as a decay of the weights. At the
-        start it is not known whether the gradient grows, unless it is zero.
+        That is at most ten times a step along the gradient, or along one of the norm `small`: so neither momentum nor a
+        term outside the gradient, such as weight decay, moves the weights on. At the start it is not known whether the
+        gradient grows, unless it is zero.
         """
         if state.draw is not None:
             return True
@@ -191,13 +186,13 @@ class Descent(Dynamics):
         return jnp.asarray(self.time_of_step())
 
     def checks_termination(self, state: DescentState) -> Bool[Array, ""] | bool:
-        """Tell whether termination is checked: at every step; with minibatches once an epoch, or where it diverged."""
+        """Tell whether termination is checked: at every step; with minibatches once an epoch, or on divergence."""
         return True if state.draw is None else state.draw.ends_epoch | ~jnp.isfinite(state.draw.largest)
 
     def stationarity_measure(self, state: DescentState, gradient_norm: Float[Array, ""]) -> Float[Array, ""]:
-        """Return ‖∇R‖; with minibatches, the largest norm of their gradients since the last epoch where that is more.
+        """Return ‖∇R‖; with minibatches, the larger of that and the norms of all their gradients in this epoch.
 
-        Before an epoch has ended nothing is known of that.
+        These are not known before the epoch has ended.
         """
         if state.draw is None:
             return gradient_norm
@@ -225,16 +220,18 @@ class Descent(Dynamics):
         return DescentState(weights, memory, objective, gradient, seen)
 
     def _seen(self, field: GradientField, draw: Draw | None) -> GradientField:
-        """Return the field of the samples that are next."""
+        """Return the field of the next samples."""
         sampler = self.minibatches()
         return field if sampler is None or draw is None else field.of(sampler.taken(field.problem, draw))
 
 
 def check_learning_rate(rate: object, dtype: jnp.dtype) -> None:
-    """Raise `ValueError` for what is no positive finite number of `dtype`, and for less than its least normal one.
+    """Raise `ValueError` for anything but a positive finite normal number of `dtype`; a tracer passes.
 
-    Compiled programs take such a number for zero: nothing would move.
+    Compiled programs take a subnormal number for zero: nothing would move.
     """
+    if isinstance(rate, Tracer):
+        return
     known = np.asarray(rate)
     least, most = float(jnp.finfo(dtype).tiny), float(jnp.finfo(dtype).max)
     number = known.ndim == 0 and known.dtype.kind in "iuf"

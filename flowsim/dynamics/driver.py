@@ -5,11 +5,10 @@ import os
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol
 
 import jax
 import numpy as np
-from jaxtyping import Array, PyTree
+from jaxtyping import PyTree
 
 from ..formatting import Progress, ProgressCallback, check_progress, report_progress
 from ..networks import split
@@ -17,7 +16,7 @@ from ..problems import Problem
 from ..runtime.compiling import is_traced
 from .checkpoint import Checkpoint
 from .descent import words
-from .loop import Request, RunState, advance, blank_state, check_limit, to_end
+from .loop import Request, RunState, advance, blank_state, check_limit, run_to_end
 from .outcome import UNDECIDED, Outcome
 
 
@@ -50,32 +49,20 @@ class CallLength:
         return min(max(1, int(steps * factor)), int(np.iinfo(np.int32).max))
 
 
-class RunProgress(Protocol):
-    """What tells how far a requested run is."""
-
-    def begun(self) -> Progress:
-        """Return the progress before the first step, and before anything is compiled."""
-        ...
-
-    def reached(self, state: RunState) -> Progress:
-        """Return the progress in a state, which is the start at first."""
-        ...
-
-
 def drive(
     request: Request,
     *,
-    progress: bool | ProgressCallback = False,
-    measure: Callable[[Request], RunProgress] | None = None,
-    checkpoint: str | os.PathLike | None = None,
-    checkpoint_seconds: float = 60.0,
+    progress: bool | ProgressCallback,
+    measure: "Callable[[Request], DescentProgress | FlowProgress]",
+    checkpoint: str | os.PathLike | None,
+    checkpoint_seconds: float,
 ) -> RunState:
     """Run to the end.
 
     With a `checkpoint`, a path, the state is kept in that file, and the run goes on from it where the file exists.
-    `progress` is called with what `measure` makes of the request at the start and after each call of the compiled loop,
-    about every half a second; under a transformation of JAX, which does not come back to Python on its way, it is not.
-    Raises `ValueError` for a checkpoint under a transformation of JAX, `TypeError` for a `progress` that is none.
+    `progress` is called with the progress that `measure` computes: before anything is compiled, at the start, and after
+    each call of the compiled loop, about every half a second; not under a transformation of JAX, which never returns to
+    Python. Raises `ValueError` for a checkpoint under a transformation of JAX, `TypeError` for an invalid `progress`.
     """
     check_progress(progress)
     if is_traced(request):
@@ -83,28 +70,27 @@ def drive(
             raise ValueError(
                 "a checkpoint is a file of one run: call integrate or descend outside jit and vmap to keep one"
             )
-        return to_end(request)
+        return run_to_end(request)
     calls = CallLength()
     with report_progress(progress) as callback:
-        followed = None if callback.callback is None or measure is None else measure(request)
-        latest = None if followed is None else followed.begun()
-        if latest is not None:
-            callback(latest)
+        measured = None if callback.callback is None else measure(request)
+        latest: Progress | None = None
 
-        def report(state: RunState) -> None:
+        def report(state: RunState | None) -> None:
             nonlocal latest
-            if followed is not None and latest is not None:
-                before, latest = latest, followed.reached(state)
-                if (latest.done, latest.total) != (before.done, before.total):
+            if measured is not None:
+                before, latest = latest, measured(state)
+                if before is None or (latest.done, latest.total) != (before.done, before.total):
                     callback(latest)
 
+        report(None)
         weights, _ = split(request.network)
         steps = calls.first(weights, request.problem, gradients=request.dynamics.gradients_per_step)
         kept = None if checkpoint is None else Checkpoint(checkpoint, request, checkpoint_seconds)
         state = blank_state(request)
         if kept is not None:
             state = kept.load(lambda: advance(request, state, np.asarray(0)))
-        elif followed is not None:
+        elif measured is not None:
             state = advance(request, state, np.asarray(0))
         report(state)
         while int(state.code) <= Outcome.RUNNING:
@@ -119,48 +105,37 @@ def drive(
 
 
 class DescentProgress:
-    """The progress of a descent: steps of those that it may take, fewer where it ends early."""
+    """The progress of a descent: its steps, of the largest number that it may take, or of its own once it has ended."""
 
     def __init__(self, request: Request):
-        self._stage, self._most = _named(request), int(np.asarray(request.max_steps))
+        self._stage, self._most = words(type(request.dynamics).__name__), int(np.asarray(request.max_steps))
 
-    def begun(self) -> Progress:
-        """Return that no step is taken yet."""
-        return self._at(0, self._most)
-
-    def reached(self, state: RunState) -> Progress:
-        """Return how many steps are taken, of as many where the run has ended."""
-        steps = int(state.steps)
-        return self._at(steps, steps if _ended(state) else self._most)
-
-    def _at(self, steps: int, most: int) -> Progress:
-        return Progress(self._stage, steps, most, "steps")
+    def __call__(self, state: RunState | None) -> Progress:
+        """Return the progress in a state, `None` before the first step."""
+        steps = 0 if state is None else int(state.steps)
+        return Progress(self._stage, steps, steps if _has_ended(state) else self._most, "steps")
 
 
 class FlowProgress:
-    """The progress of a flow: that of the nearest of the criteria which may end it.
+    """The progress of a flow: that of the criterion nearest to ending it.
 
-    A limit of time counts in time, one of steps in steps. The stationarity measure, the risk and the excess risk count
-    in decades, those that they fell of those that they have to fall, from the highest seen. So a plateau shows as one.
-    Progress never goes back, and is complete only where the run has ended: before that it is `almost` at most, as one
-    criterion may be met and another not yet.
+    Time counts relative to `t1`, steps relative to `max_steps`. The stationarity measure, the risk and the excess risk
+    count in decades, from the largest value so far to the tolerance: so a plateau shows as one. Progress never
+    decreases, and until the run has ended it is at most `almost`, as one criterion may hold and another not yet.
     """
 
     def __init__(self, request: Request, almost: float = 0.99):
         self.almost = almost
-        self._stage, self._stopping = _named(request), request.stopping
+        self._stage, self._stopping = words(type(request.dynamics).__name__), request.stopping
         self._t1, self._most = float(np.asarray(request.t1)), int(np.asarray(request.max_steps))
         self._highest: dict[str, float] = {}
         self._furthest = 0.0
 
-    def begun(self) -> Progress:
-        """Return that nothing is done yet."""
-        return Progress(self._stage, 0.0, 1.0)
-
-    def reached(self, state: RunState) -> Progress:
-        """Return the progress in a state."""
-        self._furthest = max(self._furthest, *self._parts(state))
-        return Progress(self._stage, 1.0 if _ended(state) else min(self._furthest, self.almost), 1.0)
+    def __call__(self, state: RunState | None) -> Progress:
+        """Return the progress in a state, `None` before the first step."""
+        if state is not None:
+            self._furthest = max(self._furthest, *self._parts(state))
+        return Progress(self._stage, 1.0 if _has_ended(state) else min(self._furthest, self.almost), 1.0)
 
     def _parts(self, state: RunState) -> list[float]:
         attempts = int(state.steps) + int(state.rejected_steps)
@@ -171,28 +146,19 @@ class FlowProgress:
             parts.append(self._fallen("stationarity", float(state.stationarity), float(state.watch.bound)))
         for name in ("risk", "excess_risk"):
             bound = getattr(self._stopping, name)
-            if bound is not None and (known := _latest(state, name)) is not None:
-                parts.append(self._fallen(name, known, float(bound)))
+            count = int(state.schedule.records.count)
+            if bound is not None and count > 0:
+                latest = state.schedule.records.slots["probes"][name][count - 1]
+                parts.append(self._fallen(name, float(latest), float(bound)))
         return parts
 
     def _fallen(self, name: str, value: float, bound: float) -> float:
-        """Return the part of the decades from the highest value that was seen to `bound` which lie behind."""
+        """Return the share of the decades between the largest value so far and `bound` by which it has fallen."""
         highest = self._highest[name] = max(self._highest.get(name, 0.0), value)
         if not 0 < bound < highest < math.inf:
             return 0.0
         return math.log(highest / max(value, bound)) / math.log(highest / bound)
 
 
-def _named(request: Request) -> str:
-    return words(type(request.dynamics).__name__)
-
-
-def _ended(state: RunState) -> bool:
-    return int(state.code) > Outcome.RUNNING
-
-
-def _latest(state: RunState, name: str) -> float | None:
-    """Return what a probe measured at the latest record, `None` where there is none yet."""
-    column: Array = state.schedule.records.slots["probes"][name]
-    count = int(state.schedule.records.count)
-    return float(np.asarray(column)[count - 1]) if count else None
+def _has_ended(state: RunState | None) -> bool:
+    return state is not None and int(state.code) > Outcome.RUNNING

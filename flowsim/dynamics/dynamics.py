@@ -1,4 +1,4 @@
-"""What moves the weights: the seam between the driver and every kind of flow and descent."""
+"""The interface of all flows and descents to the loop that runs them."""
 
 import abc
 from typing import Self
@@ -19,12 +19,11 @@ class Clock(eqx.Module):
 
 
 class Attempt(eqx.Module):
-    """The outcome of one attempted step.
+    """The result of one attempted step.
 
-    `kept` says whether the step counts, `True` itself where every step does. `state` is where the dynamics stands
-    then, or what it learned from a step that does not count. `length` is that of the step in time, and `cut` whether
-    something else than the dynamics made it so short. `fault` is the number of the `Outcome` that ends the run here,
-    RUNNING where there is nothing wrong.
+    `kept` says whether the step is accepted, the constant `True` where every step is. `state` is the state after it,
+    or after its rejection. `length` is its length in time, and `cut` whether that is shorter than the dynamics
+    proposed. `fault` is the number of the `Outcome` that ends the run here, or RUNNING.
     """
 
     kept: Bool[Array, ""] | bool
@@ -35,15 +34,14 @@ class Attempt(eqx.Module):
 
 
 class Dynamics(eqx.Module):
-    """A way in which weights move down a risk, one attempted step after the other.
+    """A method that moves weights down a risk, one attempted step after the other.
 
-    The loop (`dynamics.loop`) owns records, stopping and divergence, the driver (`dynamics.driver`) interruption and
-    checkpoints; a dynamics answers what it is asked here. Its fields are its options. `state` is a pytree of arrays of
-    its own choosing, with the weights in it. To add a discrete step, subclass `Descent`, which leaves two methods to
-    write; to add a flow, subclass this.
+    The loop (`dynamics.loop`) handles records, stopping and divergence, the driver (`dynamics.driver`) interruption and
+    checkpoints. The fields of a dynamics are its options. Its `state` is any pytree of arrays that contains the
+    weights. To add a descent, subclass `Descent`, which leaves two methods to write; to add a flow, subclass this.
 
-    `patience` steps in a row that stand still make a fixed point. `gradients_per_step` is a rough cost, by which the
-    first compiled call is made long enough for most runs, and short enough to react to an interrupt.
+    A run is at a fixed point after `patience` steps in a row that change nothing. `gradients_per_step` is a rough cost
+    of a step, from which the length of the first compiled call follows.
     """
 
     patience: eqx.AbstractClassVar[int]
@@ -51,9 +49,9 @@ class Dynamics(eqx.Module):
 
     @abc.abstractmethod
     def checked(self, dtype: jnp.dtype) -> Self:
-        """Return the dynamics for weights of type `dtype`, what it leaves open filled in, its numbers as arrays.
+        """Return the dynamics for weights of type `dtype`, with defaults filled in and numbers as arrays.
 
-        Raises `ValueError` or `TypeError` for options that cannot be right.
+        Raises `ValueError` or `TypeError` for invalid options.
         """
 
     @abc.abstractmethod
@@ -74,11 +72,11 @@ class Dynamics(eqx.Module):
 
     @abc.abstractmethod
     def tick(self, clock: Clock, attempt: Attempt, steps: Int[Array, ""], target: Float[Array, ""]) -> Clock:
-        """Return the time after a step that counts, the `steps`-th; a step that reaches `target` ends there exactly."""
+        """Return the time after the `steps`-th accepted step; a step that reaches `target` ends there exactly."""
 
     @abc.abstractmethod
     def stands_still(self, state: PyTree, attempt: Attempt, gradient_norm: Float[Array, ""]) -> Bool[Array, ""]:
-        """Tell whether a step from `state` that counts left the weights where they were, to rounding."""
+        """Tell whether an accepted step from `state` left the weights unchanged up to rounding."""
 
     def rests(
         self,
@@ -91,8 +89,8 @@ class Dynamics(eqx.Module):
     ) -> Bool[Array, ""] | bool:
         """Tell whether a run may end at weights of small gradient: by default, everywhere.
 
-        `before` is the stationarity measure at the last check, infinite at the start, and `small` that which counts as
-        small. The answer counts only where `asked`; elsewhere any will do, and should cost nothing.
+        `before` is the stationarity measure at the last check, infinite at the start, and `small` the norm that counts
+        as small. The result is used only where `asked` is true; elsewhere any will do, and should cost nothing.
         """
         return True
 
@@ -105,7 +103,7 @@ class Dynamics(eqx.Module):
         return True
 
     def stationarity_measure(self, state: PyTree, gradient_norm: Float[Array, ""]) -> Float[Array, ""]:
-        """Return what is small where a run has converged: ‖∇R‖, or more where not the gradient alone moves it."""
+        """Return what is small where a run has converged: ‖∇R‖, or more where the weights do not follow it alone."""
         return gradient_norm
 
     def preconditioner(self, state: PyTree) -> PyTree | None:
@@ -121,31 +119,31 @@ class Dynamics(eqx.Module):
 
     @abc.abstractmethod
     def unit_of_time(self, state: PyTree) -> Float[Array, ""]:
-        """Return the length of the first step, in which a run measures how long ago it began."""
+        """Return the length of the first step in time, the unit in which records are spread over time."""
 
     @abc.abstractmethod
     def work(self, state: PyTree, steps: Int[Array, ""]) -> tuple[Int[Array, ""] | None, Int[Array, ""]]:
-        """Return the gradients (`None` where they are not known) and the linearized passes of a run until here."""
+        """Return the gradients (`None` where not known) and the linearized passes that the run has taken so far."""
 
     def rate_of_descent(self) -> ArrayLike | None:
         """Return the learning rate of the descent that this is or follows; `None` for a dynamics without, as here."""
         return None
 
     def sharpness_threshold(self) -> ArrayLike | None:
-        """Return the sharpness up to which a minimum is stable, by default 2/η; `None` where there is none to tell.
+        """Return the sharpness up to which a minimum is stable, by default 2/η.
 
-        That is without a learning rate, where it is not known, and where another curvature than the sharpness decides.
+        `None` without a learning rate, where it is not known, and where another curvature than the sharpness decides.
         """
         rate = self.rate_of_descent()
         return None if rate is None else 2 / jnp.asarray(rate)
 
     def loosened(self, state: PyTree) -> Float[Array, ""]:
-        """Return by how much the tolerance of the steps had to be loosened, one where it was kept or there is none."""
+        """Return the factor by which the tolerance of the steps was loosened, one where it was not or there is none."""
         return jnp.array(1.0)
 
     @abc.abstractmethod
     def method(self, state: PyTree) -> str:
-        """Return the name of what computes the steps."""
+        """Return the name of the method that computes the steps."""
 
 
 def _is_dynamics(kind: object) -> bool:

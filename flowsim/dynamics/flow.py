@@ -1,24 +1,30 @@
-"""Flows: dynamics in continuous time, whose steps adapt to a tolerance."""
+"""Flows, whose steps adapt to a tolerance: the gradient flow, and the abstract classes of all others."""
 
 import abc
-from typing import ClassVar
+import inspect
+from dataclasses import replace
+from typing import ClassVar, Self
 
+import diffrax
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float, Int, PyTree
+from jaxtyping import Array, ArrayLike, Bool, Float, Int, PyTree
 
-from ..networks import FlattenedParameters
+from ..kinds import Registry
+from ..networks import FlattenedParameters, split, weight_dtype
+from ..problems import Problem
+from ..solvers.choice import check_solver, stepper_for, tolerances
 from ..solvers.field import GradientField, VectorField, norm
 from ..solvers.stepper import Stepper, StepperState
-from .dynamics import Attempt, Clock, Dynamics
+from .dynamics import DYNAMICS, Attempt, Clock, Dynamics
 from .outcome import Outcome, or_else
 
 
 class FlowState(eqx.Module):
-    """The point where a flow is, and where its solver and step control stand.
+    """The point that a flow has reached, and the state of its solver and step control.
 
-    In the point, weights are one vector where they have `places` in one.
+    With `places` the weights in the point are flattened into one vector.
     """
 
     point: PyTree
@@ -27,36 +33,36 @@ class FlowState(eqx.Module):
 
 
 class Flow(Dynamics):
-    """A dynamics d(point)/dt = F(point), of which the weights are part, or the whole.
+    """A dynamics d(point)/dt = F(point) of a point that contains the weights.
 
-    A kind of flow says where it begins, what F is and what steps along it, and what the weights are.
+    By default the point is the weights, and F is −∇R; a kind of flow at least says which solver steps along F.
     """
 
     patience: ClassVar[int] = 10
     gradients_per_step: ClassVar[int] = 15
 
     @abc.abstractmethod
+    def stepper(self, field: GradientField, point: PyTree) -> Stepper:
+        """Return the solver and step control along F, created anew at each call, inside the compiled program."""
+
     def first_point(self, field: GradientField, weights: PyTree) -> PyTree:
         """Return the point that begins at `weights`, in the shape that they have in `field`."""
+        return weights
 
-    @abc.abstractmethod
     def vector_field(self, field: GradientField) -> VectorField:
         """Return F."""
+        return field
 
-    @abc.abstractmethod
-    def stepper(self, field: GradientField, point: PyTree) -> Stepper:
-        """Return what steps along F. It is made anew wherever it is asked for, in the compiled program."""
-
-    @abc.abstractmethod
     def weights_at(self, point: PyTree) -> PyTree:
         """Return the weights in a point."""
+        return point
 
-    @abc.abstractmethod
     def passes(self, evaluations: Int[Array, ""], steps: Int[Array, ""]) -> tuple[Int[Array, ""], Int[Array, ""]]:
-        """Return the gradients and the products with the Hessian in so many evaluations of F, in so many steps."""
+        """Return the gradients and the Hessian–vector products in so many evaluations of F, in so many steps."""
+        return evaluations, jnp.zeros_like(evaluations)
 
     def may_be_flat(self) -> bool:
-        """Tell whether no part of the flow holds functions of the weights in the shape of the network."""
+        """Tell whether weights may be flattened: no part of the flow holds functions of the network's own pytree."""
         return True
 
     def start(self, field: GradientField, weights: PyTree) -> FlowState:
@@ -72,7 +78,7 @@ class Flow(Dynamics):
         return weights if state.places is None else state.places.tree(weights)
 
     def attempt(self, field: GradientField, state: FlowState, longest: Float[Array, ""]) -> Attempt:
-        """Try a step of the length that the step control wants, or of `longest` where that is shorter."""
+        """Try a step of the length proposed by the step control, at most `longest`."""
         field = field.along(state.places)
         stepper, over = self.stepper(field, state.point), self.vector_field(field)
         tried = stepper.attempt(over, state.point, state.stepper, longest)
@@ -87,9 +93,9 @@ class Flow(Dynamics):
         return Clock(jnp.where(reached, target, time), jnp.where(reached, 0, remainder))
 
     def stands_still(self, state: FlowState, attempt: Attempt, gradient_norm: Float[Array, ""]) -> Bool[Array, ""]:
-        """Tell whether a step left the point as it was, to rounding, and not only for being short.
+        """Tell whether a step changed the point by no more than rounding, although it was long enough to.
 
-        On a plateau, too, a step may change nothing that can be seen; but there the next one is longer.
+        On a plateau a step may change nothing either, but there the step control proposes a longer one next.
         """
         change = norm(jax.tree.map(jnp.subtract, attempt.state.point, state.point))
         rounding = jnp.finfo(change.dtype).eps * norm(attempt.state.point)
@@ -98,11 +104,11 @@ class Flow(Dynamics):
         return (change <= rounding) & (long | steady)
 
     def unit_of_time(self, state: FlowState) -> Float[Array, ""]:
-        """Return the length that the step control wants for the first step."""
+        """Return the length that the step control proposes for the first step."""
         return state.stepper.wanted
 
     def work(self, state: FlowState, steps: Int[Array, ""]) -> tuple[Int[Array, ""] | None, Int[Array, ""]]:
-        """Return what the solver spent, and the gradients of termination checks where it does not hold them itself."""
+        """Return the solver's work, plus one gradient for each termination check where the solver holds none."""
         spent = state.stepper.work
         if not state.stepper.counted:
             return None, spent.products
@@ -110,7 +116,7 @@ class Flow(Dynamics):
         return gradients + (0 if state.stepper.measures else steps), products + spent.products
 
     def loosened(self, state: FlowState) -> Float[Array, ""]:
-        """Return by how much the tolerance was loosened at most, as the gradient jumps."""
+        """Return the largest factor by which the tolerance was loosened where the gradient jumps."""
         return state.stepper.smoothness.most
 
     def method(self, state: FlowState) -> str:
@@ -124,3 +130,81 @@ def _add(total: Array, remainder: Array, term: Array) -> tuple[Array, Array]:
     high = total + term
     shadow = high - total
     return high, (total - (high - shadow)) + (term - shadow)
+
+
+@DYNAMICS.register("gradient_flow")
+class GradientFlow(Flow):
+    """dW/dt = −∇R(W), by a Diffrax `solver` within `rtol` and `atol`.
+
+    The default solver follows from the structure of the problem, default tolerances from the precision.
+    `stepsize_controller` replaces the step control altogether, and then holds the tolerances. A run raises `ValueError`
+    and `TypeError` for what `checked` refuses.
+    """
+
+    solver: diffrax.AbstractAdaptiveSolver | None = None
+    stepsize_controller: diffrax.AbstractAdaptiveStepSizeController | None = None
+    rtol: ArrayLike | None = None
+    atol: ArrayLike | None = None
+
+    def checked(self, dtype: jnp.dtype) -> Self:
+        """Return the flow with the tolerances that it leaves open filled in: 1e-6 and 1e-3·rtol; in float32, 1e-4.
+
+        Raises `TypeError` for a solver or a step control that cannot adapt, `ValueError` for tolerances that are given
+        twice, or that the precision cannot meet.
+        """
+        relative, absolute = tolerances(self.rtol, self.atol, self.stepsize_controller, dtype)
+        check_solver(self.solver, self.stepsize_controller)
+        return replace(self, rtol=relative, atol=absolute)
+
+    def stepper(self, field: GradientField, point: PyTree) -> Stepper:
+        """Return the solver and its step control."""
+        rtol, atol = jnp.asarray(self.rtol), jnp.asarray(self.atol)
+        return stepper_for(field, point, self.solver, self.stepsize_controller, rtol, atol)
+
+    def solver_for(self, network: PyTree, problem: Problem) -> diffrax.AbstractSolver:
+        """Return the solver for the flow of a network, with its options filled in; nothing is computed."""
+        weights, rest = split(network)
+        dynamics = self.checked(weight_dtype(network))
+        return dynamics.stepper(GradientField(problem, rest), weights).solver
+
+    def may_be_flat(self) -> bool:
+        """Tell whether neither solver nor step control holds a function, such as a norm, of the network's pytree."""
+        return not any(callable(leaf) for leaf in jax.tree.leaves((self.solver, self.stepsize_controller)))
+
+    def observe(self, field: GradientField, state: FlowState) -> tuple[Float[Array, ""], Float[Array, ""]]:
+        """Return the objective and ‖∇R‖, which flowsim's own solvers have computed already."""
+        field = field.along(state.places)
+        known = self.stepper(field, state.point).measured(state.stepper)
+        measured = field.measured(state.point) if known is None else known
+        return measured.objective, norm(measured.slope)
+
+
+class DescentModel(Flow):
+    """A flow that models gradient descent with `learning_rate` η in the time t = ηk of its steps.
+
+    `oscillation` is what it predicts besides the weights, the centre of descent's oscillation. To add one, write a
+    `Flow` with this field and any others that have a default: `flowsim.compare(..., models=["gradient",
+    "my_module:MyFlow"])` runs it once for each learning rate.
+    """
+
+    learning_rate: eqx.AbstractVar[ArrayLike]
+
+    def rate_of_descent(self) -> ArrayLike:
+        """Return the learning rate of the descent that it models."""
+        return self.learning_rate
+
+    def held_within(self, dtype: jnp.dtype) -> float | None:
+        """Return the relative deviation from 2/η up to which the model holds the sharpness there while it oscillates.
+
+        `None` for a model that does not hold it, as here.
+        """
+        return None
+
+
+def _is_model(kind: object) -> bool:
+    return inspect.isclass(kind) and issubclass(kind, DescentModel) and not inspect.isabstract(kind)
+
+
+MODELS: Registry[type[DescentModel]] = Registry(
+    "a model of descent", accepts=_is_model, expected="a subclass of flowsim.DescentModel"
+)

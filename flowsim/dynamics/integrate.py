@@ -21,7 +21,7 @@ from ..solvers.field import check_step_count, checked_parts, constant
 from .descent import Descent
 from .driver import FlowProgress, drive
 from .dynamics import Dynamics
-from .gradient_flow import GradientFlow
+from .flow import GradientFlow
 from .loop import Request
 from .records import instruments
 from .schedule import AtTimes, Schedule, spread

@@ -53,12 +53,12 @@ def limit_outcome(
 ) -> Int[Array, ""]:
     """Return the `Outcome` of a run from `start` at a `network` of small gradient, in the highest precision there is.
 
-    `threshold` is the sharpness beyond which a run leaves a minimum, if only by what rounding makes of nothing.
+    `threshold` is the sharpness beyond which a run leaves a minimum, even if only rounding perturbs it.
 
-    CONVERGED: the distance to the minimizer is next to nothing beside the distance from the start, and it is a minimum.
+    CONVERGED: the distance to the minimizer is negligible relative to the distance from the start.
     STATIONARY: the point is no minimum, or not known to be one, and rounding alone would decide where to go.
-    NO_MINIMIZER: the limit is not that near, and the risk falls for ever instead. GRADIENT_REACHED: a gradient norm is
-    all that was asked for, and nothing says how far the limit is, or whether there is one. Else RUNNING.
+    NO_MINIMIZER: the limit is not that near, and the risk decreases for ever. GRADIENT_REACHED: only a gradient norm
+    was requested, and it is not known how far the limit is, or whether there is one. Else RUNNING.
     """
     precision, highest = weight_dtype(network), jnp.result_type(float)
     apart, weights = gradient_field(cast(network, highest), problem)
@@ -74,10 +74,10 @@ def limit_outcome(
     share = jnp.minimum(remaining, standard_remaining(precision))
     minimum, lowest, exact = _is_minimum(field, end, here, origin, gain, share**2, precision)
     at_limit = near & end.is_certain()
-    # Where the risk may fall for ever no distance is short: a large learning rate may have thrown the weights far out.
+    # Where the risk may decrease for ever no distance is short: a large learning rate may have led the weights far out.
     without_doubt = at_limit & minimum & ~field.problem.falls_for_ever(field.network(here))
     towards = jax.tree.map(jnp.subtract, end.limit, here)
-    endless = jax.lax.cond(without_doubt, lambda: jnp.array(False), lambda: falls_for_ever(field, here, towards))
+    endless = jax.lax.cond(without_doubt, lambda: jnp.array(False), lambda: has_no_minimizer(field, here, towards))
     # At the infimum to rounding, the distance to a degenerate minimum need not be known.
     at_limit = at_limit | (lowest & ~end.is_certain())
     code = jnp.where(at_limit & ~minimum & ~end.leaves(), Outcome.STATIONARY, Outcome.RUNNING)
@@ -196,7 +196,7 @@ def _curves_up(field: GradientField, end: _End, origin: PyTree, precision: jnp.d
 
     It is if that is positive beyond its own error, and not if it is negative beyond that, whatever its share of the
     largest. Directions that are flat to rounding are those of a valley of minima if no gradient is left along them, and
-    if the risk does not fall a little further out either, as it does beside a degenerate saddle. A direction that
+    if the risk does not fall a little further out either, as it does near a degenerate saddle. A direction that
     curves down here, and may not where the weights are rounded otherwise, is none of these where its rounding changes
     the risk by all that it is. Where nothing curves at all the risk has to be constant, or higher by more than
     rounding: at the zero network of many layers only derivatives of higher order lead down.
@@ -223,7 +223,7 @@ def _curves_up(field: GradientField, end: _End, origin: PyTree, precision: jnp.d
 
 
 def _leads_down(field: GradientField, end: _End, origin: PyTree, risk: Array, noise: Array) -> Bool[Array, ""]:
-    """Tell whether the objective is below the `risk` of the limit, beyond the `noise`, on floors of valleys beside it.
+    """Tell whether the objective is below the `risk` of the limit, beyond the `noise`, on floors of valleys near it.
 
     They are looked for along random mixtures of the flat directions, up to a tenth of the weights and of the distance
     travelled: from there in a few Newton steps down all directions that curve. Where none does, any gradient there
@@ -258,27 +258,22 @@ def _leads_down(field: GradientField, end: _End, origin: PyTree, risk: Array, no
     reaches = jnp.stack([0.1 * norm(limit), 0.03 * norm(limit), 0.1 * _norm_between(limit, origin)])
     reaches = jnp.where(nothing_curves & (reaches == 0), 1, reaches)  # a run that began at zero went nowhere
     seeds = jnp.arange(1, 7)
-    places = jnp.repeat(reaches, len(seeds)), jnp.tile(seeds, len(reaches))
-    return jnp.any(jax.lax.map(lower, places))
+    probes = jnp.repeat(reaches, len(seeds)), jnp.tile(seeds, len(reaches))
+    return jnp.any(jax.lax.map(lower, probes))
 
 
-def falls_for_ever(field: GradientField, weights: PyTree, step: PyTree) -> Bool[Array, ""]:
-    """Tell whether the risk falls for ever as the weights grow, and there is no minimizer where it could end.
+def has_no_minimizer(field: GradientField, weights: PyTree, step: PyTree) -> Bool[Array, ""]:
+    """Tell whether the risk decreases towards its infimum as the weights grow without bound, and never attains it.
 
-    It does where the loss is known to fall for ever as the predictions of these weights grow, and they do grow with the
-    weights: such a risk comes as close as one likes to an infimum that no prediction has. Where nothing is known of the
-    loss, it is taken to do so if it still falls at eight times the `step` at whose end a minimum should be.
+    It does where the loss is known to decrease for ever as the predictions of these weights grow, and they do grow with
+    the weights; also where such a risk is already zero in floats. Where nothing is known of the loss, it is taken to do
+    so if it still decreases at eight times the `step` at whose end a minimum should be.
     """
+    network = field.network(weights)
     growth = jax.tree.map(lambda weight: weight / 16, weights)  # (1 + 8/16)^L times the prediction, L layers deep
     steps = jax.tree.map(lambda *pair: jnp.stack(pair), growth, step)
     grown, gone = jax.lax.map(partial(_falls_on, field, weights), steps)  # so the gradient is compiled once
-    return gone | (grown & field.problem.falls_for_ever(field.network(weights))) | is_lost_to_rounding(field, weights)
-
-
-def is_lost_to_rounding(field: GradientField, weights: PyTree) -> Bool[Array, ""]:
-    """Tell whether a risk that falls towards zero for ever, and never is zero, is zero in floats."""
-    network = field.network(weights)
-    return field.problem.falls_for_ever(network) & (field.problem(network) <= 0)
+    return gone | (field.problem.falls_for_ever(network) & (grown | (field.problem(network) <= 0)))
 
 
 def _falls_on(field: GradientField, weights: PyTree, step: PyTree) -> Bool[Array, ""]:

@@ -25,10 +25,9 @@ _NOT_BEGUN = -2
 
 
 class Request(eqx.Module):
-    """A requested run: all that determines it, validated.
+    """All that determines a run, validated. It ends at the latest at time `t1` or after `max_steps` attempted steps.
 
-    All else is made of it inside the compiled program, where that is free. The run ends at the time `t1` or after
-    `max_steps` attempted steps at the latest.
+    Everything else is derived from it inside the compiled program, where that costs nothing.
     """
 
     network: PyTree
@@ -59,18 +58,12 @@ class _Run(eqx.Module):
     t1: Float[Array, ""]
     max_steps: Int[Array, ""]
 
-    def limited(self, code: Array, clock: Clock, attempts: Array) -> Int[Array, ""]:
-        """Return `code`, or the limit of time or steps that is reached where it says that the run goes on."""
-        code = or_else(code, clock.time >= self.t1, Outcome.TIME_LIMIT)
-        return or_else(code, attempts >= self.max_steps, Outcome.STEP_LIMIT)
-
 
 class RunState(eqx.Module):
-    """All that a run needs to go on, bit for bit, from where it is. `dynamics` is the dynamics' own state.
+    """All that a run needs to continue bit for bit. `dynamics` is the state of the dynamics itself.
 
-    `stationarity` is the stationarity measure at the last termination check, mostly the norm of the gradient here.
-    `fixed` says that the run is at a fixed point while its outcome is undecided, `recorded` that there is a record of
-    where it is.
+    `stationarity` is the stationarity measure at the last termination check, usually the gradient norm. `fixed` says
+    that the run is at a fixed point while its outcome is undecided, `recorded` that this state has been recorded.
     """
 
     dynamics: PyTree
@@ -89,20 +82,20 @@ class RunState(eqx.Module):
 
     @property
     def attempts(self) -> Int[Array, ""]:
-        """All steps so far, those that count and those that do not."""
+        """The number of steps so far, accepted and rejected."""
         return self.steps + self.rejected_steps
 
 
 @partial(compiled, few_calls=True)
 def blank_state(request: Request) -> RunState:
     """Return a state of the right shapes that `advance` begins with."""
-    shapes = eqx.filter_eval_shape(_started, request)
+    shapes = eqx.filter_eval_shape(_start, request)
     arrays, rest = eqx.partition(shapes, lambda leaf: isinstance(leaf, jax.ShapeDtypeStruct))
     zeros = jax.tree.map(lambda like: jnp.zeros(like.shape, like.dtype), arrays)
     return eqx.tree_at(lambda s: s.code, eqx.combine(zeros, rest), jnp.asarray(_NOT_BEGUN, arrays.code.dtype))
 
 
-def _started(request: Request) -> RunState:
+def _start(request: Request) -> RunState:
     """Return the state before the first step; a record of it is due."""
     run, weights = request.run()
     start = run.dynamics.start(run.field, weights)
@@ -142,16 +135,16 @@ def advance(request: Request, state: RunState, steps: Int[ArrayLike, ""]) -> Run
     arrays, rest = eqx.partition(state, eqx.is_array)
 
     def begin() -> RunState:
-        begun = eqx.filter(_started(request), eqx.is_array)
+        begun = eqx.filter(_start(request), eqx.is_array)
         check_same_shapes(arrays.schedule.records.slots, begun.schedule.records.slots)
         return begun
 
     begun = jax.lax.cond(state.code == _NOT_BEGUN, begin, lambda: arrays)
-    return _to_next_call(run, eqx.combine(begun, rest), steps)
+    return _run_steps(run, eqx.combine(begun, rest), steps)
 
 
 def check_limit(request: Request, state: RunState) -> RunState:
-    """Return an undecided state with the outcome by second derivatives: the run ends here, or goes on."""
+    """Return an undecided state with its outcome by second derivatives: RUNNING, or how the run ends."""
     _, rest = split(request.network)
     network = eqx.combine(request.dynamics.weights(state.dynamics), rest)
     threshold = request.dynamics.sharpness_threshold()
@@ -163,28 +156,30 @@ def check_limit(request: Request, state: RunState) -> RunState:
 def _with_outcome(request: Request, state: RunState, code: Int[Array, ""]) -> RunState:
     """Return an undecided state with its outcome `code`, and a record if the run ends."""
     run, _ = request.run()
-    code = run.limited(or_else(code, state.fixed, Outcome.FIXED_POINT), state.clock, state.attempts)
+    code = or_else(code, state.fixed, Outcome.FIXED_POINT)
+    code = or_else(code, state.clock.time >= run.t1, Outcome.TIME_LIMIT)
+    code = or_else(code, state.attempts >= run.max_steps, Outcome.STEP_LIMIT)
     undecided = state.code == UNDECIDED
     watch = state.watch.after(state.attempts, state.stationarity)
     watch = jax.tree.map(lambda new, old: jnp.where(undecided, new, old), watch, state.watch)
     state = eqx.tree_at(lambda s: (s.code, s.watch), state, (jnp.where(undecided, code, state.code), watch))
-    return jax.lax.cond(undecided, lambda: _recorded(run, state), lambda: state)
+    return jax.lax.cond(undecided, lambda: _record(run, state), lambda: state)
 
 
-def to_end(request: Request) -> RunState:
+def run_to_end(request: Request) -> RunState:
     """Return the end of a run under a transformation of JAX."""
     run, _ = request.run()
 
     def further(state: RunState) -> RunState:
-        return _to_next_call(run, check_limit(request, state), np.asarray(np.iinfo(np.int32).max))
+        return _run_steps(run, check_limit(request, state), np.asarray(np.iinfo(np.int32).max))
 
     def goes_on(state: RunState) -> Bool[Array, ""]:
         return state.code <= Outcome.RUNNING
 
-    return jax.lax.while_loop(goes_on, further, _started(request))
+    return jax.lax.while_loop(goes_on, further, _start(request))
 
 
-def _to_next_call(run: _Run, state: RunState, steps: Int[ArrayLike, ""]) -> RunState:
+def _run_steps(run: _Run, state: RunState, steps: Int[ArrayLike, ""]) -> RunState:
     """Step from record to record: the slots of the records are touched only where one is made."""
     last = state.attempts + jnp.minimum(steps, run.max_steps)
 
@@ -192,7 +187,7 @@ def _to_next_call(run: _Run, state: RunState, steps: Int[ArrayLike, ""]) -> RunS
         return (current.code == Outcome.RUNNING) & (current.attempts < last) & ~_due(run, current)
 
     def to_next_record(current: RunState) -> RunState:
-        return _recorded(run, jax.lax.while_loop(goes_on, partial(_step, run), current))
+        return _record(run, jax.lax.while_loop(goes_on, partial(_step, run), current))
 
     return jax.lax.while_loop(lambda s: goes_on(s) | _due(run, s), to_next_record, state)
 
@@ -204,17 +199,17 @@ def _step(run: _Run, state: RunState) -> RunState:
     longest = jnp.minimum(left, run.schedule.longest_step(state.schedule))
     attempt = run.dynamics.attempt(run.field, state.dynamics, longest)
     if attempt.kept is True:  # a dynamics that never rejects
-        after = _moved(run, state, attempt, target)
+        after = _keep_step(run, state, attempt, target)
     else:
         changed = (attempt.state, state.rejected_steps + 1)
         rejected = eqx.tree_at(lambda s: (s.dynamics, s.rejected_steps), state, changed)
-        after = jax.lax.cond(attempt.kept, lambda: _moved(run, state, attempt, target), lambda: rejected)
+        after = jax.lax.cond(attempt.kept, lambda: _keep_step(run, state, attempt, target), lambda: rejected)
     code = or_else(after.code, after.attempts >= run.max_steps, Outcome.STEP_LIMIT)
     code = jnp.where(attempt.fault != Outcome.RUNNING, jnp.where(code == Outcome.RUNNING, attempt.fault, code), code)
     return eqx.tree_at(lambda s: s.code, after, code)
 
 
-def _moved(run: _Run, state: RunState, attempt: Attempt, target: Array) -> RunState:
+def _keep_step(run: _Run, state: RunState, attempt: Attempt, target: Array) -> RunState:
     """Return the state after a step that counts."""
     steps = state.steps + 1
     clock = run.dynamics.tick(state.clock, attempt, steps, target)
@@ -283,7 +278,7 @@ def _due(run: _Run, state: RunState) -> Bool[Array, ""]:
     return ~state.recorded & run.schedule.due(state.schedule, state.clock, state.steps, ended=ended)
 
 
-def _recorded(run: _Run, state: RunState) -> RunState:
+def _record(run: _Run, state: RunState) -> RunState:
     """Return the state with a record added if one is due, or if the run has ended."""
 
     def add() -> tuple[PyTree, Array]:

@@ -1,4 +1,4 @@
-"""How a run ended: the names of what can end it."""
+"""How a run ended."""
 
 import enum
 
@@ -12,8 +12,8 @@ UNDECIDED = -1
 class Outcome(enum.IntEnum):
     """How a run ended: an integer, equal to the `code` of a trajectory, and its name; `meaning` says it in a sentence.
 
-    `converged` is the limit, `as_asked` what else a run was told to stop at, and all others say what came in between;
-    `settled` are those at which it stands still.
+    `converged`: at the limit; `as_asked`: at another criterion that was given; all others say what prevented both.
+    `settled`: at rest.
     """
 
     RUNNING = 0
@@ -46,9 +46,9 @@ class Outcome(enum.IntEnum):
 
     @property
     def as_asked(self) -> bool:
-        """Whether the run stopped where it was told to, short of its limit.
+        """Whether the run stopped at a criterion that was given, short of its limit.
 
-        That is at a time, a risk, a margin, an angle, or a gradient norm that says nothing of the limit.
+        That is a time, a risk, a margin, an angle, or a gradient norm that tells nothing about the limit.
         """
         return self in _AS_ASKED
 
@@ -56,14 +56,14 @@ class Outcome(enum.IntEnum):
     def settled(self) -> bool:
         """Whether the run is at rest: it converged, or rounding holds it.
 
-        Descent with a step too large to converge may come to rest on a cycle or at a point where no weight changes; its
-        end counts as one to be shown, although it is not the limit that was looked for.
+        Descent with a step too large to converge may come to rest on a cycle or at a point where no weight changes: a
+        result to be shown, although not the limit.
         """
         return self.converged or self is Outcome.FIXED_POINT
 
     @property
     def stays(self) -> bool:
-        """Whether a flow would stay for ever where it ended, so that its end is where it is at all later times."""
+        """Whether a flow would stay at its end for ever, which is then its position at all later times."""
         return self in _STAYS
 
 
@@ -89,10 +89,10 @@ _MEANINGS = {
     Outcome.SOLVER_FAILED: "the solver gave up on a step: try another solver",
     Outcome.NO_MINIMIZER: "the risk falls ever further as the weights grow: it has no minimizer, or none in sight, "
     "such as for a logistic loss on separable data; stop at a time, a risk, a margin or a direction",
-    Outcome.MARGIN_REACHED: "the margin of every sample rose to what was asked for",
-    Outcome.DIRECTION_REACHED: "the angle between the weights and −∇R fell to what was asked for; that to the limit of "
+    Outcome.MARGIN_REACHED: "the margin of every sample rose to the requested one",
+    Outcome.DIRECTION_REACHED: "the angle between the weights and −∇R fell to the requested one; that to the limit of "
     "their direction may be larger",
-    Outcome.GRADIENT_REACHED: "the gradient norm fell to what was asked for, and it is not known how far the limit is, "
+    Outcome.GRADIENT_REACHED: "the gradient norm fell to the requested one, and it is not known how far the limit is, "
     "or whether there is one; a smaller gradient norm tells more",
 }
 

@@ -1,6 +1,7 @@
-"""What is written down along a run, and the slots that hold it."""
+"""What is recorded along a run, and the slots that hold it."""
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import equinox as eqx
@@ -25,7 +26,7 @@ STANDARD = (Risk(), ExcessRisk(), SquaredDistance(), GradientNorm())
 
 
 class Instruments(eqx.Module):
-    """What to measure: `probes` beside the standard ones; `weights` keeps the weights too."""
+    """What to record: the standard probes and `probes`, and the weights where `weights` is true."""
 
     probes: tuple[Probe, ...]
     weights: bool = eqx.field(static=True)
@@ -34,54 +35,56 @@ class Instruments(eqx.Module):
         self, dynamics: Dynamics, field: GradientField, state: PyTree, clock: Clock, gradient_norm: Float[Array, ""]
     ) -> dict[str, PyTree]:
         """Return one record of a run in `state` of its `dynamics`."""
-        weights = dynamics.weights(state)
-        preconditioner = dynamics.preconditioner(state)
+        weights, measured = dynamics.weights(state), {}
         moment = Moment(
             network=field.network(weights),
             problem=field.problem,
             state=state,
             time=clock.time,
             gradient_norm=gradient_norm,
-            preconditioner=preconditioner,
+            preconditioner=dynamics.preconditioner(state),
             oscillation=dynamics.oscillation(state),
         )
+        for probe in (*STANDARD, *self.probes):
+            as_floating = partial(_as_floating, probe.label.name, clock.time.dtype)
+            measured[probe.label.name] = jax.tree.map(as_floating, probe.measure(moment))
         return {
             "times": clock.time,
             "time_remainders": clock.remainder,
-            "probes": {probe.label.name: _measured(probe, moment) for probe in (*STANDARD, *self.probes)},
+            "probes": measured,
             "weights": weights if self.weights else None,
         }
 
 
-def _measured(probe: Probe, moment: Moment) -> PyTree:
-    """Return what a probe measures, in floating point: slots without a record are NaN, which no whole number is.
+def _as_floating(name: str, dtype: jnp.dtype, value: Any) -> Array:
+    """Return what the probe of this name measured in floating point, as slots without a record are NaN.
 
-    Raises `TypeError` for what are no real numbers.
+    Integers and booleans become numbers of `dtype`. Raises `TypeError` for anything but real numbers.
     """
-
-    def real(value: Any) -> Array:
-        kind = jnp.result_type(value) if eqx.is_array_like(value) else None
-        if kind is None or jnp.issubdtype(kind, jnp.complexfloating):
-            found = type(value).__name__ if kind is None else kind
-            raise TypeError(f"the probe {probe.label.name!r} returns {found}: expected real numbers, in arrays")
-        return jnp.asarray(value, kind if jnp.issubdtype(kind, jnp.floating) else moment.time.dtype)
-
-    return jax.tree.map(real, probe.measure(moment))
+    kind = jnp.result_type(value) if eqx.is_array_like(value) else None
+    if kind is None or jnp.issubdtype(kind, jnp.complexfloating):
+        found = type(value).__name__ if kind is None else kind
+        raise TypeError(f"the probe {name!r} returns {found}: expected real numbers, in arrays")
+    return jnp.asarray(value, kind if jnp.issubdtype(kind, jnp.floating) else dtype)
 
 
 def instruments(
     diagnostics: Mapping[str, Any] | None, probes: Sequence[Any], *, sharpness: bool, weights: bool
 ) -> Instruments:
-    """Return the instruments asked for.
+    """Return the instruments for `diagnostics` and `probes`, and for the `sharpness` and the `weights` on request.
 
-    Raises `TypeError` for a diagnostic that is not a function with a name, and for what is no probe; `ValueError` for a
-    name that is taken.
+    Raises `TypeError` for a diagnostic that is not a function with a name, and for anything that is not a probe;
+    `ValueError` for a name that is taken.
     """
     if not isinstance(diagnostics, Mapping | None):
         raise TypeError(f"diagnostics maps names to functions of the network, got a {type(diagnostics).__name__}")
     if isinstance(probes, str) or not isinstance(probes, Sequence):
         raise TypeError(f"probes is a list of them, got a {type(probes).__name__}: write probes=[...]")
-    chosen = [_diagnostic(name, function) for name, function in (diagnostics or {}).items()]
+    for name, function in (diagnostics or {}).items():
+        if not isinstance(name, str) or not callable(function) or isinstance(function, Probe):
+            found = f"{name!r}: {type(function).__name__}"
+            raise TypeError(f"diagnostics maps names to functions of the network, got {found}")
+    chosen = [probe_of(function, name) for name, function in (diagnostics or {}).items()]
     chosen += [probe_of(entry) for entry in probes]
     if sharpness:
         chosen.append(Sharpness())
@@ -89,12 +92,6 @@ def instruments(
     if twice := [name for name in names if names.count(name) > 1]:
         raise ValueError(f"{twice[0]!r} is recorded already: give the diagnostic another name, or leave it out")
     return Instruments(tuple(chosen), weights)
-
-
-def _diagnostic(name: object, function: object) -> Probe:
-    if not isinstance(name, str) or not callable(function) or isinstance(function, Probe):
-        raise TypeError(f"diagnostics maps names to functions of the network, got {name!r}: {type(function).__name__}")
-    return probe_of(function, name)
 
 
 class Records(eqx.Module):
@@ -111,8 +108,8 @@ class Records(eqx.Module):
         slots = jax.tree.map(lambda buffer, value: buffer.at[self.count].set(value), self.slots, record)
         return Records(slots, self.count + 1)
 
-    def thinned(self) -> "Records":
-        """Return every second record: the first, the third, ….  The slots behind them keep stale values."""
+    def every_second(self) -> "Records":
+        """Return every second record: the first, the third, …. The slots behind them keep stale values."""
         capacity = jax.tree.leaves(self.slots)[0].shape[0]
         kept = jax.tree.map(lambda buffer: buffer.at[: capacity // 2].set(buffer[::2]), self.slots)
         return Records(kept, self.count // 2)
@@ -126,11 +123,11 @@ def check_same_shapes(first: PyTree, other: PyTree) -> None:
         return {jax.tree_util.keystr(path): f"{leaf.dtype}{list(leaf.shape)}" for path, leaf in leaves}
 
     at_first, now = shapes(first), shapes(other)
-    for place in at_first | now:
-        if at_first.get(place) != now.get(place):
+    for path in at_first | now:
+        if at_first.get(path) != now.get(path):
             raise TypeError(
-                f"what is recorded at {place} is {now.get(place, 'nothing')} where it was "
-                f"{at_first.get(place, 'nothing')} at first: expected a probe or diagnostic to return the same shapes "
+                f"what is recorded at {path} is {now.get(path, 'nothing')} where it was "
+                f"{at_first.get(path, 'nothing')} at first: expected a probe or diagnostic to return the same shapes "
                 "and types at each call"
             )
 

@@ -1,4 +1,4 @@
-"""When records are made along a run: at steps, at times, or spread evenly over what happens."""
+"""When records are made along a run: at given steps, at given times, or spread evenly along the trajectory."""
 
 import abc
 from typing import Any
@@ -20,17 +20,17 @@ class Schedule(eqx.Module):
     def init(self, record: PyTree, coordinates: Float[Array, " 3"]) -> Any:
         """Return the state before the first record, from the shapes of one."""
 
-    @abc.abstractmethod
-    def horizon(self, state: Any) -> Float[Array, ""]:
+    def horizon(self, state: Any) -> Float[ArrayLike, ""]:
         """Return the time at which a step must end, infinite where none must."""
+        return jnp.inf
 
-    @abc.abstractmethod
-    def longest_step(self, state: Any) -> Float[Array, ""]:
+    def longest_step(self, state: Any) -> Float[ArrayLike, ""]:
         """Return how long the next step may be for the records to be dense enough."""
+        return jnp.inf
 
-    @abc.abstractmethod
     def moved(self, state: Any, coordinates: Float[Array, " 3"], length: Array) -> Any:
         """Return the state after a step that counts, of a `length` in time."""
+        return state
 
     @abc.abstractmethod
     def due(self, state: Any, clock: Clock, steps: Int[Array, ""], *, ended: Array) -> Bool[Array, ""]:
@@ -42,7 +42,7 @@ class Schedule(eqx.Module):
 
 
 class Pace(eqx.Module):
-    """Where a run is, in coordinates in which records are to be evenly spread, and how fast it moves in them."""
+    """The position of a run in coordinates along which records are evenly spread, and its speed in them."""
 
     recorded: Float[Array, " 3"]
     here: Float[Array, " 3"]
@@ -82,11 +82,11 @@ class SpreadState(eqx.Module):
 
 
 class Spread(Schedule):
-    """Records at ends of steps, spread evenly over what happens: up to `capacity`, an even number, and half at least.
+    """Records at ends of steps, evenly spread: up to `capacity` of them, an even number, and half as many at least.
 
-    Distance is measured along log time (a plateau), the fall of the risk (the fast phase) and the logarithm
-    of the gradient norm (the approach of the limit), and steps are kept short enough for it. When the slots are full,
-    every second record is dropped and the spacing doubled, so the end of the run need not be known.
+    Distance is measured in log time (plateaus), the decrease of the risk (the fast phase) and the logarithm of the
+    gradient norm (the convergence), and steps are kept short enough to resolve it. When all slots are taken, every
+    second record is dropped and the spacing doubled, so that the length of the run need not be known.
     """
 
     capacity: int = eqx.field(static=True, default=128)
@@ -97,10 +97,6 @@ class Spread(Schedule):
         """Return the state before the first record, which is due at once."""
         spacing = jnp.asarray(self.reach / self.capacity, record["times"].dtype)
         return SpreadState(empty_records(self.capacity, record), Pace.at(coordinates), spacing)
-
-    def horizon(self, state: SpreadState) -> Float[Array, ""]:
-        """Return the time of the next record, infinite: it is not known beforehand."""
-        return jnp.full_like(state.spacing, jnp.inf)
 
     def longest_step(self, state: SpreadState) -> Float[Array, ""]:
         """Return how long the next step may be for the records to be dense enough."""
@@ -117,7 +113,7 @@ class Spread(Schedule):
     def add(self, state: SpreadState, record: PyTree) -> SpreadState:
         """Return the state with one more record."""
         full = state.records.count == self.capacity
-        records = jax.lax.cond(full, lambda records: records.thinned(), lambda records: records, state.records)
+        records = jax.lax.cond(full, lambda records: records.every_second(), lambda records: records, state.records)
         return SpreadState(records.add(record), state.pace.now_recorded(), jnp.where(full, 2, 1) * state.spacing)
 
 
@@ -142,8 +138,8 @@ class AtTimesState(eqx.Module):
 class AtTimes(Schedule):
     """Records at the given increasing times `ts`, to which the flow steps exactly, and one at the end.
 
-    With `between`, up to `most_between` more wherever enough has happened since the last record, as in `Spread`; the
-    distance that counts as enough is `first_spacing`, and doubles with every quarter of them.
+    With `between`, up to `most_between` more, each at the distance `first_spacing` from the last record, measured as in
+    `Spread`; the spacing doubles with every quarter of them.
     """
 
     ts: Float[Array | np.ndarray, " times"]
@@ -212,18 +208,6 @@ class AtSteps(Schedule):
         marks = jnp.asarray(self.marks)
         return AtStepsState(empty_records(marks.size + 1, record), jnp.array(0), marks[0])
 
-    def horizon(self, state: AtStepsState) -> Float[Array, ""]:
-        """Return infinity: steps are counted, not timed."""
-        return jnp.asarray(jnp.inf)
-
-    def longest_step(self, state: AtStepsState) -> Float[Array, ""]:
-        """Return infinity."""
-        return jnp.asarray(jnp.inf)
-
-    def moved(self, state: AtStepsState, coordinates: Float[Array, " 3"], length: Array) -> AtStepsState:
-        """Return the state as it is."""
-        return state
-
     def due(self, state: AtStepsState, clock: Clock, steps: Int[Array, ""], *, ended: Array) -> Bool[Array, ""]:
         """Tell whether a record should be made here."""
         elsewhere = steps != jnp.asarray(self.marks)[state.upcoming - 1]
@@ -243,7 +227,7 @@ class Scales(eqx.Module):
     time: Float[Array, ""]
     objective: Float[Array, ""]
     linear_weight: float = eqx.field(static=True, default=40.0)
-    """The weight of the fall of the risk beside the logarithm of its gradient: both get about half of the records."""
+    """The weight of the risk relative to the logarithm of its gradient norm: each gets about half of the records."""
 
     def coordinates(self, time: Array, objective: Array, gradient_norm: Array) -> Float[Array, " 3"]:
         """Return where a run is, in coordinates in which records are to be evenly spread."""

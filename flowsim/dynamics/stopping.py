@@ -14,7 +14,7 @@ from ..solvers.field import constant
 
 
 class _OfThePrecision(float):
-    """What stands where nothing is said: the number of double precision, and in single precision that of it."""
+    """A default: this number in double precision, and another in single precision."""
 
 
 class Stopping(eqx.Module):
@@ -81,8 +81,11 @@ def stopping_for(stopping: Stopping | None, problem: Problem, dtype: jnp.dtype) 
     if stopping.relative_gradient_norm is None:
         stopping = dataclasses.replace(stopping, relative_gradient_norm=0.0)
     if stopping.remaining is None:
-        stopping = dataclasses.replace(stopping, remaining=_remaining_beside(stopping.gradient_norm, dtype))
-    if stopping.excess_risk is not None and _is_unknown(problem.infimum):
+        # With a gradient norm that is larger than by default, any distance to the minimizer will do.
+        bound, (standard, remaining) = stopping.gradient_norm, _standard(dtype)
+        any_distance = isinstance(bound, int | float) and bound > standard
+        stopping = dataclasses.replace(stopping, remaining=np.inf if any_distance else remaining)
+    if stopping.excess_risk is not None and not isinstance(problem.infimum, Tracer) and np.isnan(problem.infimum).any():
         raise ValueError(
             "excess_risk cannot fall to a tolerance where the minimum is not known: give EmpiricalRisk its "
             "minimal_risk, or a problem of your own its infimum; or stop at a risk or a gradient_norm"
@@ -98,20 +101,19 @@ def stopping_for(stopping: Stopping | None, problem: Problem, dtype: jnp.dtype) 
 
 
 def objective_floor(stopping: Stopping | None, problem: Problem, network: PyTree) -> float:
-    """Return the objective at which a risk, or an excess risk, is what is asked for; −∞ where neither is.
+    """Return the objective at which the risk, or the excess risk, reaches its tolerance; −∞ without tolerances.
 
-    The objective differs from both by constants, which a `network` tells.
+    The objective differs from both by constants, which are computed at a `network`.
     """
-    asked = () if stopping is None else ((stopping.risk, problem), (stopping.excess_risk, problem.excess_risk))
-    floors = [level - (of(network) - problem.objective(network)) for level, of in asked if level is not None]
+    levels = () if stopping is None else ((stopping.risk, problem), (stopping.excess_risk, problem.excess_risk))
+    floors = [level - (of(network) - problem.objective(network)) for level, of in levels if level is not None]
     return max(map(float, floors), default=-np.inf)
 
 
 def _check_margins(stopping: Stopping, problem: Problem) -> None:
     """Raise `ValueError` for a margin where samples have none, and for a direction where weights have a limit."""
     name = "direction" if stopping.margin is None else "margin"
-    asked = stopping.margin is not None or stopping.direction is not None
-    if asked and not problem.has_margins():
+    if (stopping.margin is not None or stopping.direction is not None) and not problem.has_margins():
         raise ValueError(
             f"{name} is about samples of classes, of which {type(problem).__name__} knows none here: expected an "
             "EmpiricalRisk with flowsim.losses.Logistic() or CrossEntropy(); or stop at a risk"
@@ -136,13 +138,3 @@ def _rounding(dtype: jnp.dtype) -> float:
 def _standard(dtype: jnp.dtype) -> tuple[float, float]:
     """Return the gradient norm, and the relative distance to the minimizer, at which a run converges by default."""
     return (1e-4, 1e-3) if dtype.itemsize < 8 else (1e-8, 1e-6)
-
-
-def _remaining_beside(gradient_norm: float | Float[Array, ""] | None, dtype: jnp.dtype) -> float:
-    """Return the relative distance to the minimizer: any, where a larger gradient than by default is allowed."""
-    standard, remaining = _standard(dtype)
-    return np.inf if isinstance(gradient_norm, int | float) and gradient_norm > standard else remaining
-
-
-def _is_unknown(infimum: Float[Array, ""] | float) -> bool:
-    return not isinstance(infimum, Tracer) and bool(np.isnan(infimum).any())

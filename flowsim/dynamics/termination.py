@@ -21,16 +21,16 @@ from .stopping import Stopping
 def divergence_ceiling(objective: Float[Array, "*batch"]) -> Float[Array, "*batch"]:
     """Return the objective above which a run has diverged: 1/ε times its first value or one, ε the unit roundoff.
 
-    Beyond that nothing of the starting point is left in the digits. A gradient flow never rises at all; descent from
-    near a minimum may rise far above where it began, and come back.
+    Beyond that no digit of the first value is left. The objective never rises along a gradient flow; along descent from
+    near a minimum it may rise far above its first value, and come back.
     """
     return jnp.maximum(objective, 1) / jnp.finfo(objective.dtype).eps
 
 
 class Watch(eqx.Module):
-    """At which gradient norm a run may have converged, and at which second derivatives are computed to decide it.
+    """The gradient norms at which a run may have converged, and at which second derivatives are computed to decide it.
 
-    A norm counts as small up to `small`: the norm asked for, or the `share` asked for of the largest in the run. Second
+    A norm counts as small up to `small`: the requested norm, or the requested `share` of the largest in the run. Second
     derivatives are due at `bound` or less, and at a small norm after so many `attempts`: a check that finds the limit
     still far sets both anew.
     """
@@ -49,10 +49,7 @@ class Watch(eqx.Module):
         return cls(small, share, none, jnp.array(0)).seen(gradient_norm)
 
     def seen(self, gradient_norm: Float[Array, ""]) -> "Watch":
-        """Return the watch after a gradient of this norm, in whose units a small one is measured from then on.
-
-        The largest number there is stands for a norm that is not known.
-        """
+        """Return the watch after a gradient of this norm, the largest finite number for one that is not known."""
         known = gradient_norm < jnp.finfo(gradient_norm.dtype).max
         small = jnp.maximum(self.small, jnp.where(known, self.share * gradient_norm, 0))
         return Watch(small, self.share, jnp.where(self.attempts > 0, self.bound, small), self.attempts)
@@ -80,14 +77,14 @@ def check_termination(
     """
     still = gradient_norm == 0
     small = (gradient_norm <= watch.small) | still
-    # That costs a forward pass, and is wanted only once the gradient is small.
+    # This costs a forward pass, and is needed only once the gradient is small.
     minimum = jax.lax.cond(
         small,
         lambda: jnp.asarray(field.problem.is_minimum(field.network(weights), stopping.remaining)),
         lambda: jnp.array(False),
     )
-    asks = still | (small & due)
-    code = jnp.where(small & minimum, Outcome.CONVERGED, jnp.where(asks, UNDECIDED, Outcome.RUNNING))
+    undecided = still | (small & due)
+    code = jnp.where(small & minimum, Outcome.CONVERGED, jnp.where(undecided, UNDECIDED, Outcome.RUNNING))
     if stopping.excess_risk is not None:
         reached = field.problem.excess_risk(field.network(weights)) <= stopping.excess_risk
         code = jnp.where(reached, Outcome.RISK_REACHED, code)
@@ -161,9 +158,9 @@ def _by_curvature(
 
 
 def grows_along(field: GradientField, weights: PyTree, angle: float | Float[Array, ""]) -> Bool[Array, ""]:
-    """Tell whether weights that will grow for ever do so in their own direction, up to an `angle`.
+    """Tell whether weights that grow without bound do so in their own direction, up to an `angle`.
 
-    Early on they may do so by chance: those that start at zero are, for a while, a multiple of the first gradient.
+    Early on that may be by chance: weights that start at zero are, for a while, a multiple of the first gradient.
     """
     network = field.network(weights)
     late = field.problem.falls_for_ever(network) & (field.problem(network) <= field.problem.null_risk(network) / 100)

@@ -1,6 +1,8 @@
 """What a run returns."""
 
 import functools
+import math
+from collections import Counter
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -9,15 +11,15 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
-from jaxtyping import Array, ArrayLike, Float, Int, PyTree
+from jaxtyping import Array, Float, Int, PyTree
 
 from ..curvature import sharpness
+from ..curvature.line import numbers_of
 from ..formatting.presentation import Drawn, view_of
 from ..networks import records as records_of
 from ..probes import Label
 from ..problems import Problem
 from .dynamics import DYNAMICS
-from .line import line_of
 from .loop import Request, RunState
 from .outcome import Outcome
 from .records import STANDARD
@@ -31,9 +33,8 @@ class Trajectory(Drawn, eqx.Module):
 
     Along the path, one entry for each record, the last one at the end of the run: `times`, `risk`,
     `excess_risk`, `squared_distance` (‖π − w*‖², NaN without a regressor), `gradient_norm`, `diagnostics` by
-    name, which holds what further probes measured too, and `labels` says what they call it, and, if they were asked
-    for, `sharpness`, NaN where it was not measured, and `path` (the network, with a leading axis of records in every
-    weight). A record is made at
+    name, which holds the values of further probes too, with their `labels`, and, on request, `sharpness`, NaN where it
+    was not measured, and `path` (the network, with a leading axis of records in every weight). A record is made at
     `times` + `time_remainders`, a sum of two numbers that keeps the digits for which one has no room at the end of a
     long plateau. Inside `jax.jit` and `jax.vmap` shapes are fixed, so entries from `count` on are NaN.
 
@@ -143,7 +144,7 @@ class Trajectory(Drawn, eqx.Module):
         return float(sharpness(self.network, self.problem))
 
     def __repr__(self) -> str:
-        return line_of(self)
+        return _line(self)
 
     def to_dataset(self, attrs: Mapping[str, Any] | None = None) -> "xarray.Dataset":
         """Return the run as labelled arrays over (run, record), with `attrs` among the attributes.
@@ -160,7 +161,11 @@ def trajectory_of(state: RunState, request: Request, rest: PyTree) -> Trajectory
     slots = records.slots
     if isinstance(records.count, Tracer):
         reached = jnp.arange(slots["times"].size) < records.count
-        slots = jax.tree.map(lambda buffer: jnp.where(_like(reached, buffer), buffer, jnp.nan), slots)
+
+        def with_nan(buffer: Array) -> Array:
+            return jnp.where(reached.reshape(-1, *[1] * (buffer.ndim - 1)), buffer, jnp.nan)
+
+        slots = jax.tree.map(with_nan, slots)
     else:
         count = int(records.count)
         slots = slots if count == slots["times"].size else records_of(slots, slice(count))
@@ -168,6 +173,7 @@ def trajectory_of(state: RunState, request: Request, rest: PyTree) -> Trajectory
     standard = {probe.label.name: measured.pop(probe.label.name) for probe in STANDARD}
     along = measured.pop("sharpness", None)
     gradients, products = dynamics.work(state.dynamics, state.steps)
+    rate, threshold = dynamics.rate_of_descent(), dynamics.sharpness_threshold()
     return Trajectory(
         times=slots["times"],
         time_remainders=slots["time_remainders"],
@@ -185,20 +191,12 @@ def trajectory_of(state: RunState, request: Request, rest: PyTree) -> Trajectory
         gradients=gradients,
         products=products,
         loosened=dynamics.loosened(state.dynamics),
-        learning_rate=_known(dynamics.rate_of_descent()),
-        sharpness_threshold=_known(dynamics.sharpness_threshold()),
+        learning_rate=None if rate is None else jnp.asarray(rate),
+        sharpness_threshold=None if threshold is None else jnp.asarray(threshold),
         method=dynamics.method(state.dynamics),
         dynamics=DYNAMICS.name_of(type(dynamics)),
         labels={probe.label.name: probe.label for probe in request.instruments.probes},
     )
-
-
-def _known(number: ArrayLike | None) -> Array | None:
-    return None if number is None else jnp.asarray(number)
-
-
-def _like(mask: Array, buffer: Array) -> Array:
-    return mask.reshape(mask.shape + (1,) * (buffer.ndim - 1))
 
 
 def as_times(ts: object, name: str, *, whole: bool = False) -> np.ndarray:
@@ -213,3 +211,50 @@ def as_times(ts: object, name: str, *, whole: bool = False) -> np.ndarray:
             return array
     shown = np.array2string(array, threshold=8)
     raise ValueError(f"{name} must be a list of increasing {wanted}, zero or more, got {shown}")
+
+
+def is_batch(run: Any) -> bool:
+    """Tell whether a `Trajectory` is not one run with numbers, but a batch of runs, or traced."""
+    code = numbers_of(run.code)
+    return code is None or code.ndim > 0
+
+
+def _line(run: Any) -> str:
+    """Return a trajectory in one line, whatever its leaves are: numbers, batches, tracers, or no arrays at all."""
+    code = numbers_of(run.code)
+    if code is None:
+        return f"Trajectory({run.dynamics}, {_shape_of_records(run)})"
+    if code.ndim > 0:
+        ends = Counter(_word(one) for one in code.flat)
+        batch = " × ".join(map(str, code.shape))
+        return f"Trajectory({run.dynamics}, {batch} runs: {', '.join(f'{n} {word}' for word, n in ends.items())})"
+    rate, time, steps, count = map(_number, (run.learning_rate, run.time, run.steps, run.count))
+    parts = [run.dynamics] + ([] if math.isnan(rate) else [f"η = {rate:.3g}"])
+    end = "" if math.isnan(time) else f" at t = {time:.4g}"
+    parts.append(_word(code) + end + ("" if math.isnan(steps) else f" after {steps:.0f} steps"))
+    risk = numbers_of(run.risk)
+    if risk is not None and risk.ndim == 1 and 1 <= count <= risk.size:
+        parts.append(f"risk {risk[int(count) - 1]:.3g}")
+    return f"Trajectory({', '.join(parts)})"
+
+
+def _number(leaf: Any) -> float:
+    found = numbers_of(leaf)
+    return math.nan if found is None or found.ndim else float(found)
+
+
+def _word(code: Any) -> str:
+    try:
+        return Outcome(int(code)).name.lower().replace("_", " ")
+    except ValueError:
+        return f"outcome {code}"
+
+
+def _shape_of_records(run: Any) -> str:
+    """Return the shape of the records, which is known of a tracer, too."""
+    shape = getattr(run.times, "shape", None)
+    if shape is None:
+        return f"of {type(run.times).__name__} leaves"
+    *batch, records = shape or ("no",)
+    of = f"{' × '.join(map(str, batch))} runs of " if batch else ""
+    return f"{'traced' if isinstance(run.times, Tracer) else 'no numbers'}, {of}{records} records"

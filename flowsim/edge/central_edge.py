@@ -1,4 +1,4 @@
-"""What is at the edge along the central flow: the top of the spectrum, and the face on which the oscillation lies."""
+"""The top of the spectrum along the central flow, and the face of the semidefinite cone that X lies in."""
 
 from collections.abc import Callable
 
@@ -17,9 +17,9 @@ from .complementarity import in_basis, symmetric_basis
 
 
 def edge_unknown(weights: PyTree, most: int, *, dimension: int = 16) -> Edge:
-    """Return what is known of the spectrum before the first look, with room for `most` eigenvalues at the edge.
+    """Return the spectrum before anything is known of it, with room for `most` eigenvalues at the edge.
 
-    `dimension` is that of the Krylov space in which all other eigenvalues are looked for.
+    `dimension` is that of the Krylov space in which all other eigenvalues are searched.
     """
     size = vectors.size_of(weights)
     count = min(most + 1, size)
@@ -63,8 +63,8 @@ def spectrum(field: CentralField, weights: PyTree, *, near: float = 0.9) -> tupl
 
 def _joined(edge: Edge, values: Array, held: PyTree, rest: Array, rows: PyTree) -> Edge:
     """Return the top of what was near, refined, and of all the rest, and the curvature that both make."""
-    places = jnp.arange(len(values))
-    own, behind = places < edge.near, jnp.maximum(places - edge.near, 0)
+    index = jnp.arange(len(values))
+    own, behind = index < edge.near, jnp.maximum(index - edge.near, 0)
     rest_known = jnp.pad(rest, (0, len(values)), constant_values=-jnp.inf)
     found = jnp.where(own, values, rest_known[behind])
 
@@ -148,7 +148,7 @@ class Face(eqx.Module):
         return cls(tangents, gram, departure, inside.astype(weights.dtype), jnp.sum(there).astype(int))
 
     def way_back(self) -> PyTree:
-        """Return the shortest way to where, to first order, nothing departs."""
+        """Return the shortest step that, to first order, leads back onto the edge."""
         units = jnp.diag(1 - self.inside) * jnp.max(jnp.diag(self.gram), initial=1)
         ridge = 512 * jnp.finfo(self.gram.dtype).eps * jnp.max(jnp.diag(self.gram))
         system = self.gram + units + ridge * jnp.eye(len(self.inside), dtype=self.gram.dtype)
@@ -193,7 +193,7 @@ def projected(
 
 
 def _unread(y: PyTree, edge: Edge, most: int) -> Reading:
-    """Return a reading of nothing but the spectrum."""
+    """Return a reading in which only the spectrum is known."""
     count = edge.room(most)
     zero = jnp.zeros((), edge.values.dtype)
     tangents = jax.tree.map(lambda leaf: jnp.zeros((count * (count + 1) // 2, *leaf.shape), leaf.dtype), y)

@@ -31,7 +31,7 @@ from .complementarity import complementary_covariance, from_basis, in_basis
 
 
 class CentralCurvature(eqx.Module):
-    """An approximation of −∂F/∂W for the central flow that is cheap to invert beside the identity.
+    """An approximation of −∂F/∂W for the central flow, with a cheap resolvent.
 
     With A = GᵀG near the Hessian, given by the `rows` G, and P the projection onto the `normals`, orthonormal rows that
     span what the eigenvalues at the edge cannot follow: −∂F/∂W ≈ (I − P)(A + C) + P/τ. Along the edge the gradient flow
@@ -106,7 +106,7 @@ class Edge(eqx.Module):
     rows: PyTree
 
     def room(self, most: int) -> int:
-        """Return how many eigenvalues may be held at once where `most` were asked for: all weights have no more."""
+        """Return how many eigenvalues may be held at once: `most`, or the number of weights if that is less."""
         return min(most, len(self.values))
 
 
@@ -206,10 +206,10 @@ class CentralField(eqx.Module):
         """Return T in `symmetric_basis`, zero beyond the active block, and the passes that it took."""
         count, like = jax.tree.leaves(rows)[0].shape[0], vectors.row(rows, 0)
         pairs = [(i, j) for j in range(count) for i in range(j + 1)]
-        places = jnp.array(pairs)
+        table = jnp.array(pairs)
 
         def add(index: Array, tangents: PyTree) -> PyTree:
-            i, j = places[index]
+            i, j = table[index]
             _, tangent = contraction(self.field.objective, weights, vectors.row(rows, i), vectors.row(rows, j))
             factor = jnp.where(i == j, 1, jnp.sqrt(2.0))
             return jax.tree.map(lambda all, t: all.at[index].set(factor.astype(t.dtype) * t), tangents, tangent)

@@ -6,21 +6,19 @@ from typing import Self
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jax.core import Tracer
-from jaxtyping import Array, ArrayLike, Bool, Float, Int, PyTree
+from jaxtyping import Array, ArrayLike, Bool, Float, PyTree
 
 from ..curvature import vectors
 from ..curvature.eigenpair import decomposition
 from ..dynamics.descent import check_learning_rate
 from ..dynamics.dynamics import DYNAMICS, Attempt
-from ..dynamics.flow import FlowState
+from ..dynamics.flow import MODELS, DescentModel, FlowState
 from ..dynamics.outcome import Outcome
 from ..solvers import ProposedSteps
 from ..solvers.choice import tolerances
 from ..solvers.field import GradientField, constant, norm
 from ..solvers.stepper import Stepper
 from .central_steps import CentralSteps, held_within
-from .descent_model import MODELS, DescentModel
 
 
 @MODELS.register("central")
@@ -58,8 +56,7 @@ class CentralFlow(DescentModel):
         Raises `ValueError` for a learning rate that is not positive and finite, for `most` that is no number of
         eigenvalues, and for tolerances that the precision cannot meet.
         """
-        if not isinstance(self.learning_rate, Tracer):
-            check_learning_rate(self.learning_rate, dtype)
+        check_learning_rate(self.learning_rate, dtype)
         if not isinstance(self.most, int) or isinstance(self.most, bool) or self.most < 1:
             raise ValueError(
                 f"most must be a whole number of eigenvalues at the edge, one or more, got {self.most!r}: write most=4"
@@ -70,14 +67,6 @@ class CentralFlow(DescentModel):
     def held_within(self, dtype: jnp.dtype) -> float:
         """Return 1e-9, in single precision 8e-5: whatever has a part in the oscillation is put back onto 2/η."""
         return held_within(dtype)
-
-    def first_point(self, field: GradientField, weights: PyTree) -> PyTree:
-        """Return the weights, which are all that there is."""
-        return weights
-
-    def vector_field(self, field: GradientField) -> GradientField:
-        """Return −∇R: what holds it at the edge is known to what steps along it."""
-        return field
 
     def stepper(self, field: GradientField, point: PyTree) -> Stepper:
         """Return the linearly implicit solver and its step control."""
@@ -92,14 +81,6 @@ class CentralFlow(DescentModel):
             columns=columns,
         )
         return Stepper(solver, ProposedSteps(rtol=rtol, atol=atol))  # pyright: ignore[reportCallIssue]  (norm is a property)
-
-    def weights_at(self, point: PyTree) -> PyTree:
-        """Return the point."""
-        return point
-
-    def passes(self, evaluations: Int[Array, ""], steps: Int[Array, ""]) -> tuple[Int[Array, ""], Int[Array, ""]]:
-        """Return one gradient for each evaluation; the solver knows its products."""
-        return evaluations, jnp.zeros_like(evaluations)
 
     def attempt(self, field: GradientField, state: FlowState, longest: Float[Array, ""]) -> Attempt:
         """Try a step; where none is short enough beyond the edge, the oscillation leading down has no bounds."""

@@ -130,7 +130,7 @@ class CentralSteps(ProposingSolver):
         return self.columns
 
     def init(self, terms: Any, t0: Any, t1: Any, y0: PyTree, args: Any) -> CentralState:
-        """Return the state before the first step: of the spectrum nothing is known, and nothing is held."""
+        """Return the state before the first step: the spectrum is not known, and no eigenvalue is held."""
         edge = edge_unknown(y0, self.most)
         room = edge.room(self.most)
         normals, bends = empty_rows(y0, room * (room + 1) // 2), empty_rows(y0, room * len(edge.values))
@@ -251,8 +251,8 @@ class CentralSteps(ProposingSolver):
 
         The third are the sizes at which they count as zero. X is led a little beyond, so that no step begins before.
         """
-        places = jnp.arange(len(state.edge.values))
-        there = jnp.max(jnp.where(places >= state.edge.active, state.edge.values, -jnp.inf)) - self.edge_value
+        index = jnp.arange(len(state.edge.values))
+        there = jnp.max(jnp.where(index >= state.edge.active, state.edge.values, -jnp.inf)) - self.edge_value
         met = jnp.stack([self._met(state.edge.active), self.rank_met * jnp.sqrt(self.rtol)])
         unit = jnp.maximum(jnp.trace(state.covariance), jnp.sqrt(self.rtol) * state.largest)
         unit = jnp.where((state.slack > 0) & (unit > 0), unit, jnp.inf)
@@ -265,11 +265,11 @@ class CentralSteps(ProposingSolver):
         self, edge: Edge, reading: Reading, state: CentralState, passes: Int[Array, ""]
     ) -> tuple[CentralState, Array]:
         """Return the state at a point of which all is known, and whether too many eigenvalues are at the edge."""
-        count, places = edge.active, jnp.arange(len(edge.values))
+        count, index = edge.active, jnp.arange(len(edge.values))
         face = Face.of(reading, count, self.edge_value)
         left = jnp.maximum(self._part(self.left), 2 * self._met(count - 1))
-        held = (reading.values >= (1 - left) * self.edge_value) | (places < face.rank)
-        active = jnp.sum(held & (places < count))
+        held = (reading.values >= (1 - left) * self.edge_value) | (index < face.rank)
+        active = jnp.sum(held & (index < count))
         crowded = active > self.most
         far = jnp.max(jnp.abs(face.departure), initial=0) > self.off * self.rtol * self.edge_value
         edge = with_vectors(eqx.tree_at(lambda e: e.active, edge, active), reading)

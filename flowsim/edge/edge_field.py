@@ -33,7 +33,7 @@ Point = TypeVar("Point")
 
 
 class EdgeCurvature(eqx.Module):
-    """An approximation of −∂F/∂y for the edge flow F, y = (x, u, ln r), that is cheap to invert beside the identity.
+    """An approximation of −∂F/∂y for the edge flow F, y = (x, u, ln r), with a cheap resolvent.
 
     With A = GᵀG, of low rank, near the Hessian at the centre x, and S its largest eigenvalue:
 
@@ -157,7 +157,8 @@ class EdgeField(eqx.Module):
         eta, sides = self.learning_rate, _Sides.of(self.field, point, self.largest_logarithm, linearized=self.order > 1)
         exponent = eta * sides.curvature - 1
         growth, slope = log_factor(exponent)
-        turn = vectors.scaled(slope, _minus(sides.image, sides.curvature, sides.direction))
+        across = jax.tree.map(lambda a, b: a - sides.curvature * b, sides.image, sides.direction)
+        turn = vectors.scaled(slope, across)
         moved = vectors.scaled(-jnp.ones_like(eta), sides.gradient)
         if self.order > 1:
             along = vectors.scaled(sides.amplitude * growth / eta, sides.direction)
@@ -256,7 +257,3 @@ def log_factor(exponent: Float[Array, ""], *, tangent_below: float = 0.5) -> tup
 def _unit(vector: PyTree) -> PyTree:
     length = norm(vector)
     return vectors.divided(vector, jnp.where(length > 0, length, 1))
-
-
-def _minus(one: PyTree, factor: Float[Array, ""], other: PyTree) -> PyTree:
-    return jax.tree.map(lambda a, b: a - factor * b, one, other)

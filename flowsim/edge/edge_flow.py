@@ -6,18 +6,16 @@ from typing import Self
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jax.core import Tracer
 from jaxtyping import Array, ArrayLike, Bool, Float, Int, PyTree
 
 from ..curvature import eigenpairs_lanczos, hessian_product, vectors
 from ..dynamics.descent import check_learning_rate
 from ..dynamics.dynamics import DYNAMICS
-from ..dynamics.flow import FlowState
+from ..dynamics.flow import MODELS, DescentModel, FlowState
 from ..solvers import LowRankExtrapolation, ProposedSteps
 from ..solvers.choice import tolerances
 from ..solvers.field import GradientField, constant, norm
 from ..solvers.stepper import Stepper
-from .descent_model import MODELS, DescentModel
 from .edge_field import EdgeField, EdgePoint
 
 
@@ -50,8 +48,7 @@ class EdgeFlow(DescentModel):
         Raises `ValueError` for a learning rate that is not positive and finite, an order other than one and two, and
         tolerances that the precision cannot meet.
         """
-        if not isinstance(self.learning_rate, Tracer):
-            check_learning_rate(self.learning_rate, dtype)
+        check_learning_rate(self.learning_rate, dtype)
         if self.order not in (1, 2):
             raise ValueError(f"order must be 1 or 2, got {self.order!r}: the edge flow is known up to order two in η")
         relative, absolute = tolerances(1e-4 if self.rtol is None else self.rtol, self.atol, None, dtype)

@@ -11,7 +11,7 @@ from rich.text import Text
 
 from ..comparison import Comparison, RunStatements, StatementsOfRuns
 from ..dynamics import Trajectory
-from ..dynamics.line import is_batch
+from ..dynamics.trajectory import is_batch
 from ..formatting.presentation import register_view
 from ..results import Results
 from ..results.trajectories import dataset_of

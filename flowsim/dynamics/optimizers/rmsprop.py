@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 class RMSProp(Transformed):
     """ν ← βν + (1 − β)∇R(W)², W ← W − η∇R(W)/√(ν + ε), with the `decay` β and `eps` ε: `optax.rmsprop`.
 
-    `momentum` is added to that as to the heavy ball, to which `None` leaves nothing. Time is that of the flow
+    `momentum` is added as in the heavy ball; with `None` there is none. Time is that of the flow
     dW/dt = −P⁻¹∇R(W) with P = diag √(ν + ε). Raises `ValueError` for options that cannot be.
     """
 

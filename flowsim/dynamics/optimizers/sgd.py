@@ -47,6 +47,6 @@ class SGD(Descent):
     def stability_threshold(self) -> None:
         """Return `None`: no curvature of R decides.
 
-        A mode is stable in mean square only where η is small beside the curvatures of the single samples, too, and how
-        they vary (Wu, Ma and E 2018, theorem 1): at the same sharpness it depends on the noise.
+        A mode is stable in mean square only where η is small compared to the curvatures of the single samples and their
+        variation (Wu, Ma and E 2018, theorem 1): at the same sharpness it depends on the noise.
         """

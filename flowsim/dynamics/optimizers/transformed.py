@@ -34,7 +34,7 @@ class Transformed(Descent):
 
     @abc.abstractmethod
     def transformation(self) -> "optax.GradientTransformation":
-        """Return the transformation. It is made anew wherever it is asked for, inside the compiled program."""
+        """Return the transformation, created anew at each call, inside the compiled program."""
 
     def remember(self, weights: PyTree) -> PyTree:
         """Return the transformation's first state."""
@@ -87,9 +87,9 @@ class Optax(Transformed):
 
     The transformation holds its learning rate, and what else it has, as constants of the compiled program; where it
     searches along a line, it is handed `value`, `grad` and `value_fn`. `descend(..., optimizer=optax.lion(1e-3))` makes
-    one by itself. Give `time_per_step`, as in `flowsim.Optax(optax.lion(1e-3), time_per_step=1e-3)`, to put it beside a
-    flow. Raises `TypeError` for what is no transformation, `ValueError` for a time that cannot be, which one number is
-    not where the learning rate follows a schedule.
+    one by itself. Give `time_per_step`, as in `flowsim.Optax(optax.lion(1e-3), time_per_step=1e-3)`, to
+    compare it with a flow. Raises `TypeError` for anything but a transformation, `ValueError` for an invalid time, and
+    for any time where the learning rate follows a schedule.
     """
 
     init: Any
