@@ -23,6 +23,9 @@ with install_import_hook([f"flowsim.{name}" for name in _CHECKED], "shape_checks
     import flowsim
     from flowsim.data import gaussian_teacher
 
+# Each paper is a module in its own folder, found from its scenario as any plug-in is.
+sys.path += map(str, sorted((Path(__file__).parents[1] / "papers").glob("*/")))
+
 jax.config.update("jax_enable_x64", True)
 jax.config.update("jax_numpy_rank_promotion", "raise")
 

@@ -45,7 +45,7 @@ _COLUMNS = "80"
 
 def pages() -> list[Path]:
     """Return README.md, those of the papers, and the pages that are written by hand."""
-    papers = (ROOT / "flowsim" / "papers").glob("*/README.md")
+    papers = [*(ROOT / "flowsim" / "papers").glob("*/README.md"), *(ROOT / "papers").rglob("README.md")]
     return [ROOT / "README.md", *sorted(papers), *sorted((ROOT / "docs").rglob("*.md"))]
 
 
@@ -69,7 +69,7 @@ def check(path: Path) -> None:
 
 def run(path: Path, folder: Path, shown: Callable[[Example], str | None] | None = None) -> None:
     """Run the blocks of a page in `folder`, and compare what they print with what is shown (or give it to `shown`)."""
-    for name in ("scenarios", "examples", "results/paper"):
+    for name in ("scenarios", "papers", "examples", "results/paper"):
         (folder / name).parent.mkdir(exist_ok=True)
         (folder / name).symlink_to(ROOT / name)
     _evaluate(read(path, python=_executed, sh=_noted, text=shown or _compared), folder)

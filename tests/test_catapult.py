@@ -6,16 +6,25 @@ import jax
 import matplotlib.figure
 import numpy as np
 import pytest
+from lewkowycz_2020 import (
+    OneSample,
+    Phases,
+    Start,
+    TwoLayers,
+    descents_of,
+    ends,
+    peak_claim,
+    phase_claims,
+    single_of,
+)
 from numpy.testing import assert_allclose
 
 import flowsim
 from flowsim import EmpiricalRisk, Outcome, Stopping, cli
-from flowsim.papers.lewkowycz_2020 import OneSample, Phases, Start, TwoLayers, ends
-from flowsim.papers.lewkowycz_2020.claims import descents_of, peak_claim, phase_claims, single_of
 from flowsim.scenarios import ScenarioError, read_scenario
 
 WIDTH = 64
-SHIPPED = Path(__file__).parents[1] / "scenarios" / "catapult.yaml"
+SHIPPED = Path(__file__).parents[1] / "papers" / "lewkowycz_2020" / "catapult.yaml"
 SMALL = [
     "network.width=64",
     "sweep.over={network.width: [32, 64]}",

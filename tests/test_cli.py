@@ -18,7 +18,9 @@ network: {kind: mlp, depth: 3, scale: 0.5}
 descent: {learning_rates: [0.05, 5.0], steps: 300}
 """
 # all_keys.yaml is the experiment of residual.yaml.
-SHIPPED = sorted(path for path in (Path(__file__).parents[1] / "scenarios").glob("*.yaml") if path.stem != "all_keys")
+ROOT = Path(__file__).parents[1]
+SHIPPED = sorted(path for path in (ROOT / "scenarios").glob("*.yaml") if path.stem != "all_keys")
+SHIPPED += sorted((ROOT / "papers").glob("*/*.yaml"))
 DRAWN = [path for path in SHIPPED if "\nfigure:" in path.read_text()]
 SWEEPS = [path for path in SHIPPED if "\nsweep:" in path.read_text() and path not in DRAWN]
 TIMED = [path for path in SHIPPED if "t1:" in path.read_text() and path not in DRAWN]

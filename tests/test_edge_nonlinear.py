@@ -7,14 +7,13 @@ import matplotlib.figure
 import numpy as np
 import pytest
 import xarray
+from marion_2026 import AtTheEdge, Descent, Model, descents_of, edge_claims
 
 import flowsim
 from flowsim import cli
-from flowsim.papers.marion_2026 import AtTheEdge
-from flowsim.papers.marion_2026.claims import Descent, Model, descents_of, edge_claims
 from flowsim.scenarios import ScenarioError, parse_overrides, read_scenario
 
-SHIPPED = Path(__file__).parents[1] / "scenarios" / "edge_nonlinear.yaml"
+SHIPPED = Path(__file__).parents[1] / "papers" / "marion_2026" / "edge_nonlinear.yaml"
 RATE, COUNT = 0.1, 30
 
 

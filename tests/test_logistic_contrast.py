@@ -6,14 +6,13 @@ from pathlib import Path
 import matplotlib.figure
 import numpy as np
 import pytest
+from wu_2024 import RiskCurve, RiskOverTime, logistic_claims, margin_of, risk_curves_of
 
 import flowsim
 from flowsim import Outcome, cli
-from flowsim.papers.wu_2024 import RiskOverTime
-from flowsim.papers.wu_2024.claims import RiskCurve, logistic_claims, margin_of, risk_curves_of
 from flowsim.scenarios import ScenarioError, parse_overrides, read_scenario
 
-SHIPPED = Path(__file__).parents[1] / "scenarios" / "logistic.yaml"
+SHIPPED = Path(__file__).parents[1] / "papers" / "wu_2024" / "logistic.yaml"
 SMALL = ["data.samples=40", "flow.gradient_norm=1e-4", "descent.learning_rates=[2, 150]", "sharpness=false"]
 
 

@@ -9,17 +9,23 @@ import matplotlib.figure
 import numpy as np
 import pytest
 import xarray
+from marion_2024 import (
+    COLUMNS,
+    Sharpening,
+    SharpnessCourse,
+    SharpnessCurve,
+    cell_medians,
+    curves_of,
+    sharpening,
+    sharpening_claims,
+)
 
 import flowsim
 from flowsim import cli
-from flowsim.papers.marion_2024 import Sharpening, SharpnessCourse
-from flowsim.papers.marion_2024.claims import SharpnessCurve, cell_medians, curves_of, sharpening_claims
-from flowsim.papers.marion_2024.course import COLUMNS
-from flowsim.papers.marion_2024.panels import sharpening
 from flowsim.probes import Moment
 from flowsim.scenarios import ScenarioError, parse_overrides, read_scenario
 
-SHIPPED = Path(__file__).parents[1] / "scenarios" / "sharpening.yaml"
+SHIPPED = Path(__file__).parents[1] / "papers" / "marion_2024" / "sharpening.yaml"
 TARGET, RECORDS = 0.5, 24
 SMALL = ["sweep.over={network.depth: [2, 3], network.scale: [0.1, 0.6]}", "sweep.repetitions=2"]
 

@@ -67,8 +67,7 @@ BAD = {
     "a figure of another sweep": (f"sweep: {{over: {{network.depth: [2, 3]}}}}\nfigure: {PAPER}:Figure1",
         "3: sweep.over: found a sweep over network.depth; expected one over network.scale alone, which the figure s"),
     "a figure by its number": ("figure: 1", "3: figure: found 1; expected the place of a figure, or a list of them "
-        f"(flowsim has those of flowsim.papers.lewkowycz_2020, flowsim.papers.marion_2024, flowsim.papers.marion_2026, "
-        f"{PAPER}, flowsim.papers.wu_2024); write figure: my_m"),
+        f"(flowsim has those of {PAPER}); write figure: my_m"),
     "no figure of the paper": (f"sweep: {{}}\nfigure: {PAPER}:Figure9", f"4: figure: found '{PAPER}:Figure9', but no "
         f"Figure9 in {PAPER}; expected a name that the module defines; write {PAPER}:Figure"),
     "a figure in no module": ("figure: my_figures:Mine", "3: figure: found 'my_figures:Mine', but no module my_figu"),

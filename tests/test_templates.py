@@ -194,9 +194,12 @@ def test_the_defaults_of_the_schema_are_those_of_a_scenario(tmp_path):
         assert schema[key]["default"] == (list(default) if isinstance(default, tuple) else default), key
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_options_of_kinds_outside_of_the_schema_are_described_too(name):
-    scenario = read_scenario(SHIPPED[name].path)
+READ = [*(shipped.path for shipped in SHIPPED.values()), *sorted((ROOT / "papers").glob("*/*.yaml"))]
+
+
+@pytest.mark.parametrize("path", READ, ids=lambda path: path.stem)
+def test_options_of_kinds_outside_of_the_schema_are_described_too(path):
+    scenario = read_scenario(path)
     for section in (scenario.data, scenario.network, scenario.loss, *scenario.record):
         assert all(field.description for field in type(section).model_fields.values()), section
 

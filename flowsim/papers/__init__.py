@@ -1,5 +1,4 @@
-"""Papers whose figures and claims flowsim makes: each folder is a plug-in of which nothing outside knows.
+"""The paper whose theory flowsim measures, Marion and Chizat (2024): a plug-in of which nothing else in flowsim knows.
 
-Its README.md cites the paper and says which scenario reproduces what. A scenario names the kinds of figure, data,
-network or probe of a paper by their place, as in `figure: flowsim.papers.marion_chizat_2024:Figure1`.
+Other papers are plug-ins outside the package, in `papers/` of the repository.
 """

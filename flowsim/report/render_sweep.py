@@ -12,8 +12,8 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import NullFormatter, NullLocator
 
 from ..results.runs import Run
-from .panels import FURTHEST, Axis, Curve, Key, Panel
-from .panels.sweep import SHARE_AXIS, axis_along, final_curve, initial_curve, share_curve
+from .panels import FURTHEST, Axis, Curve, Panel
+from .panels.sweep import axis_along
 from .render_paper import set_ticks
 from .style import BOUND, FLOW as FLOW_LOOK, THRESHOLD, THRESHOLD_ID, run_look
 from .sweeps.intervals import Interval
@@ -42,28 +42,6 @@ def draw_sweep_panel(axes: Axes, panel: Panel, *, whiskers: bool = False) -> Non
     _set_axis(axes, panel.x)
     if not whiskers:  # which stand beside the points
         axes.set_xlim(*panel.x.limits)
-
-
-def draw_final(axes: Axes, part: xarray.Dataset, shown: Sequence[Run], quantity: str) -> None:
-    """Draw median and quartiles of `quantity` at the end of each run: see `final_curve`."""
-    for run in shown:
-        _draw_curve(axes, final_curve(part, run, quantity, _key(run)))
-
-
-def draw_initial(axes: Axes, part: xarray.Dataset, quantity: str) -> None:
-    """Draw median and quartiles of `quantity` at initialization."""
-    _draw_curve(axes, initial_curve(part, quantity))
-
-
-def draw_divergence(axes: Axes, part: xarray.Dataset, shown: Sequence[Run]) -> None:
-    """Draw the share of each run that diverged."""
-    _draw_whiskers(axes, [share_curve(part, run, _key(run)) for run in shown])
-    axes.set_ylim(*SHARE_AXIS.limits)
-    axes.set_ylabel(SHARE_AXIS.label)
-
-
-def _key(run: Run) -> Key:
-    return Key(run.name, run.name, run.label, run_look(run))
 
 
 def _draw_curve(axes: Axes, curve: Curve) -> None:

@@ -78,9 +78,9 @@ class _OverScales(_PaperFigure):
 
     def draw(self, results: Results) -> "matplotlib.figure.Figure":
         """Return the figure, with the gradient flow in it."""
-        from . import layout, panels
+        from . import panels
 
-        return layout.draw_figure(
+        return panels.draw_figure(
             results.required("sweep"),
             [panels.draw_squared_distance, panels.draw_sharpness],
             single_runs=results.trajectories,
@@ -103,9 +103,9 @@ class _Divergence(_PaperFigure):
     def draw(self, results: Results) -> "matplotlib.figure.Figure":
         """Return the figure."""
         from ...report.panels.sweep import SHARES
-        from . import layout, panels
+        from . import panels
 
-        return layout.draw_figure(results.required("sweep"), [panels.draw_divergence_probability], statistic=SHARES)
+        return panels.draw_figure(results.required("sweep"), [panels.draw_divergence_probability], statistic=SHARES)
 
 
 @final
@@ -132,9 +132,9 @@ class Figure2(_PaperFigure):
 
     def draw(self, results: Results) -> "matplotlib.figure.Figure":
         """Return the figure, with the gradient flow in it."""
-        from . import layout, panels
+        from . import panels
 
-        return layout.draw_figure(results.required("sweep"), [panels.draw_critical_rates], edge="$1/(La)$")
+        return panels.draw_figure(results.required("sweep"), [panels.draw_critical_rates], edge="$1/(La)$")
 
 
 @final
@@ -176,10 +176,10 @@ class Figure6(_PaperFigure):
 
     def draw(self, results: Results) -> "matplotlib.figure.Figure":
         """Return the figure, with the gradient flow in it."""
-        from . import layout, panels
+        from . import panels
 
         shown = [panels.draw_sharpness, panels.draw_generalization]
-        return layout.draw_figure(results.required("sweep"), shown, bounds=True, edge=_EDGE)
+        return panels.draw_figure(results.required("sweep"), shown, bounds=True, edge=_EDGE)
 
 
 @final
@@ -198,9 +198,9 @@ class Figure7(_PaperFigure):
 
     def draw(self, results: Results) -> "matplotlib.figure.Figure":
         """Return the figure, with the gradient flow in it."""
-        from . import layout, panels
+        from . import panels
 
-        return layout.draw_figure(results.required("sweep"), [panels.draw_sharpness], bounds=True, edge=_EDGE)
+        return panels.draw_figure(results.required("sweep"), [panels.draw_sharpness], bounds=True, edge=_EDGE)
 
 
 @final
@@ -236,6 +236,6 @@ class AppendixC(_PaperFigure):
 
     def draw(self, results: Results) -> "matplotlib.figure.Figure":
         """Return the figure."""
-        from . import layout, panels
+        from . import panels
 
-        return layout.draw_figure(results.required("sweep"), [panels.draw_over_edge], statistic="medians; points: runs")
+        return panels.draw_figure(results.required("sweep"), [panels.draw_over_edge], statistic="medians; points: runs")

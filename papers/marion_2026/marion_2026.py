@@ -1,18 +1,99 @@
-"""What descents at the edge of stability and their models are said to do, measured at the centres of oscillation."""
+"""Descent at the edge of stability beside models of it (Marion 2026, Cohen et al. 2024): the figure `AtTheEdge`."""
 
+import itertools
+from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Any, final
 
+import matplotlib.figure
 import numpy as np
 import xarray
 from jaxtyping import Float
+from matplotlib.axes import Axes
+from pydantic_core import PydanticCustomError
 
-from ...comparison.models import DISTANCE, SHARPNESS
-from ...probes import Oscillation
-from ...results.recorded import RecordedRun, recorded
-from ...theory import Claim, listed, unmeasured
+from flowsim.comparison.models import DISTANCE, GRADIENT, SHARPNESS
+from flowsim.kinds import validation_error
+from flowsim.probes import Oscillation
+from flowsim.report.render_paper import legend_above, set_ticks
+from flowsim.report.style import FLOW, STYLE, THRESHOLD
+from flowsim.results import Figure, Results
+from flowsim.results.recorded import RecordedRun, recorded
+from flowsim.scenarios import Scenario
+from flowsim.theory import Claim, beside_sweep, listed, unmeasured
 
 AMPLITUDE = Oscillation().label.name
 Series = Float[np.ndarray, " centres"]
+
+
+@final
+class AtTheEdge(Figure):
+    """The sharpness at the centre of descent's oscillation, and its amplitude, beside what models say of both.
+
+    One learning rate or more stay below the edge 2/η, and one or more come to it and stay there.
+    """
+
+    name = "at_the_edge"
+
+    def validation_errors(self, scenario: Scenario) -> Iterable[PydanticCustomError]:
+        """Yield that there is no model of descent, or that the sharpness is not followed."""
+        if not [model for model in scenario.flow.models if model != GRADIENT]:
+            yield validation_error(
+                found="no model of descent beside the gradient flow",
+                expected="one or more, which the figure shows",
+                write="models: [gradient, central, edge], or figure: null",
+                at=("flow", "models"),
+            )
+        if scenario.sharpness is not None and scenario.sharpness.make().at_the_end_alone:
+            yield validation_error(
+                found="the sharpness at the end of the runs alone",
+                expected="its course, which the figure shows",
+                write="sharpness: true, or figure: null",
+                at=("sharpness",),
+            )
+
+    def claims(self, results: Results) -> list[Claim]:
+        """Return the claims on descent at the edge and on its models, each with the numbers measured."""
+        return beside_sweep(edge_claims(descents_of(results.required("trajectories"))))
+
+    def draw(self, results: Results) -> matplotlib.figure.Figure:
+        """Return two panels: sharpness and amplitude of the descents, of the gradient flow and of the models."""
+        trajectories = results.required("trajectories")
+        descents, flow = descents_of(trajectories), recorded(trajectories).flow
+        with matplotlib.rc_context(STYLE):
+            figure = matplotlib.figure.Figure(figsize=(3.3, 4.2), layout="constrained")
+            sharpness, amplitude = figure.subplots(2, 1, sharex=True)
+            sharpness.plot(flow.along("time"), flow.along("sharpness"), **(FLOW | {"linewidth": 1.2, "label": "GF"}))
+            for number, one in enumerate(descents):
+                _draw(sharpness, amplitude, one, matplotlib.colormaps["viridis"](0.2 + 0.65 * number / len(descents)))
+            sharpness.set_ylabel("sharpness at the centre")
+            amplitude.set_ylabel("amplitude of the oscillation")
+            amplitude.set_xlabel(r"time $t = \eta k$")
+            highest = max((float(one.amplitude.max()) for one in descents), default=1.0)
+            amplitude.set_ylim(1e-4, max(3 * highest, 1e-3))
+            for axes in (sharpness, amplitude):
+                axes.set_yscale("log")
+                axes.set_xlim(0, max((float(one.times[-1]) for one in descents), default=1.0))
+                set_ticks(axes)
+            legend_above(figure)
+        return figure
+
+
+def _draw(sharpness: Axes, amplitude: Axes, one: "Descent", colour: Any) -> None:
+    """Draw one descent, wide and pale, its edge 2/η, and its models, which look the same at every learning rate."""
+    label = rf"GD, $\eta = {one.learning_rate:.3g}$"
+    for axes, values in ((sharpness, one.sharpness), (amplitude, one.amplitude)):
+        look = {"linewidth": 3.6, "solid_capstyle": "round", "alpha": 0.55, "zorder": 2.1}
+        axes.plot(one.times, values, color=colour, label=label, **look)
+    threshold = 2 / one.learning_rate
+    sharpness.axhline(threshold, color=colour, **THRESHOLD)
+    place = {"xycoords": sharpness.get_yaxis_transform(), "textcoords": "offset points", "annotation_clip": False}
+    sharpness.annotate(r"$2/\eta$", xy=(1.0, threshold), xytext=(2, 0), va="center", fontsize=6.5, **place)
+    looks = (("#b2182b", (0, (4, 1))), ("#08306b", (0, (1, 1))), ("#7a3b9c", (0, (5, 1, 1, 1))))
+    for (shade, dashes), model in zip(itertools.cycle(looks), one.models, strict=False):
+        look = {"color": shade, "linestyle": dashes, "linewidth": 1.3, "zorder": 3.0, "label": f"{model.name} flow"}
+        sharpness.plot(one.times, model.sharpness, **look)
+        amplitude.plot(one.times, np.where(model.amplitude > 0, model.amplitude, np.nan), **look)
 
 
 @dataclass(frozen=True)

@@ -1,16 +1,94 @@
-"""What large steps on separable classes are said to do, and what is measured for it along the runs."""
+"""Gradient descent with large steps on separable classes (Wu et al. 2024): the figure `RiskOverTime` and its claims."""
 
 import itertools
+from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import final
 
+import matplotlib.figure
 import numpy as np
 import xarray
 from jaxtyping import Float
+from pydantic_core import PydanticCustomError
 
-from ...dynamics import Outcome
-from ...probes import NormalizedMargin
-from ...results.recorded import RecordedRun, recorded
-from ...theory import Claim, listed
+from flowsim.dynamics import Outcome
+from flowsim.kinds import validation_error
+from flowsim.probes import NormalizedMargin
+from flowsim.report.render_paper import legend_above, set_ticks
+from flowsim.report.style import BOUND, STYLE, run_look
+from flowsim.results import Figure, Results
+from flowsim.results.recorded import RecordedRun, recorded
+from flowsim.scenarios import Scenario
+from flowsim.theory import Claim, beside_sweep, listed
+
+MARGIN = NormalizedMargin().label.name
+
+
+@final
+class RiskOverTime(Figure):
+    """The risk against t = ηk, for the flow and several learning rates on one axis (Wu et al. 2024).
+
+    Where η is large, descent oscillates first, and then decreases as the flow does: 1/(γ²t), dotted.
+    """
+
+    name = "risk_over_time"
+
+    def validation_errors(self, scenario: Scenario) -> Iterable[PydanticCustomError]:
+        """Yield why the runs are not descents of one linear layer, with a loss without minimizer and their margins."""
+        if scenario.loss.kind != "logistic":
+            wording = {"expected": "logistic, which the figure is about", "write": "loss: logistic, or figure: null"}
+            yield validation_error(found=f"the loss {scenario.loss.kind}", **wording, at=("loss",))
+        if not (scenario.network.is_linear() and scenario.network.count_matrices() == 1):
+            yield validation_error(
+                found="another network than one linear layer",
+                expected="one, for which the rate is known",
+                write="network: {kind: mlp, depth: 1, scale: 0.0}, or figure: null",
+                at=("network",),
+            )
+        if scenario.data.model_dump().get("samples") is None:
+            wording = {"expected": "their number, on which the claims depend", "write": "samples: 300, or figure: null"}
+            yield validation_error(found="data that do not say how many samples there are", **wording, at=("data",))
+        if not scenario.descent.learning_rates:
+            wording = {"expected": "learning rates, which the figure shows", "write": "learning_rates: [0.5, 50]"}
+            yield validation_error(found="no descent", **wording, at=("descent",))
+        if MARGIN not in {entry.kind for entry in scenario.record}:
+            wording = {"expected": "the margin, from which the rate follows", "write": f"record: [{MARGIN}]"}
+            yield validation_error(found=f"no {MARGIN} among what is recorded", **wording, at=("record",))
+
+    def claims(self, results: Results) -> list[Claim]:
+        """Return the claims on large steps for separable classes, each with the numbers measured."""
+        samples = results.scenario["data"]["samples"]
+        return beside_sweep(logistic_claims(*risk_curves_of(results.required("trajectories")), samples))
+
+    def draw(self, results: Results) -> matplotlib.figure.Figure:
+        """Return the figure of the flow, of the descents, and of 1/(γ²t)."""
+        trajectories = results.required("trajectories")
+        flow, descents = risk_curves_of(trajectories)
+        with matplotlib.rc_context(STYLE):
+            figure = matplotlib.figure.Figure(figsize=(3.3, 2.7), layout="constrained")
+            axes = figure.add_subplot()
+            for run, curve in zip(_flow_and_descents(trajectories), (flow, *descents), strict=True):
+                look = run_look(run.run)
+                marks = {"markevery": _evenly_marked(curve.times)} if "marker" in look else {}
+                axes.plot(curve.times[1:], curve.risk[1:], label=run.run.label, **{**look, **marks})
+            margin, last = margin_of([flow, *descents]), max(curve.times[-1] for curve in (flow, *descents))
+            times = np.array([1 / margin**2, last])
+            axes.plot(times, 1 / (margin**2 * times), label=r"$1/(\gamma^2 t)$", **BOUND)
+            axes.set_xscale("log")
+            axes.set_yscale("log")
+            axes.set_xlim(0.2, 3 * last)
+            axes.set_ylim(bottom=min(curve.risk[-1] for curve in (flow, *descents[:1])) / 30)
+            axes.set_xlabel(r"time $t = \eta k$")
+            axes.set_ylabel(r"risk $R$")
+            set_ticks(axes)
+            legend_above(figure)
+        return figure
+
+
+def _evenly_marked(times: np.ndarray, count: int = 8) -> list[int]:
+    """Return some `count` records evenly spaced on a logarithmic axis, counted without the first one, at t = 0."""
+    spaced = np.geomspace(times[1], times[-1], count)
+    return np.unique(np.searchsorted(times[1:], spaced)).clip(max=len(times) - 2).tolist()
 
 
 @dataclass(frozen=True)
@@ -47,8 +125,24 @@ class RiskCurve:
 
 def risk_curves_of(trajectories: xarray.Dataset) -> tuple[RiskCurve, list[RiskCurve]]:
     """Return the curve of the flow, and those of gradient descent from the smallest learning rate to the largest."""
+    flow, *descents = (
+        RiskCurve(
+            name=run.run.name,
+            learning_rate=run.run.learning_rate or 0.0,
+            times=run.along("time").astype(float),
+            risk=run.along("risk").astype(float),
+            margin=float(run.along(MARGIN)[-1]),
+            outcome=run.outcome,
+            steps=run.steps,
+        )
+        for run in _flow_and_descents(trajectories)
+    )
+    return flow, descents
+
+
+def _flow_and_descents(trajectories: xarray.Dataset) -> list[RecordedRun]:
     found = recorded(trajectories)
-    return _risk_curve(found.flow), [_risk_curve(run) for run in found.by_rate if run.run.is_descent]
+    return [found.flow, *(run for run in found.by_rate if run.run.is_descent)]
 
 
 def margin_of(curves: list[RiskCurve]) -> float:
@@ -57,18 +151,6 @@ def margin_of(curves: list[RiskCurve]) -> float:
     It is a lower bound on the margin γ of the best separator, to which it rises as 1/log t falls (Soudry et al. 2018).
     """
     return max(curve.margin for curve in curves)
-
-
-def _risk_curve(run: RecordedRun) -> RiskCurve:
-    return RiskCurve(
-        name=run.run.name,
-        learning_rate=run.run.learning_rate or 0.0,
-        times=run.along("time").astype(float),
-        risk=run.along("risk").astype(float),
-        margin=float(run.along(NormalizedMargin().label.name)[-1]),
-        outcome=run.outcome,
-        steps=run.steps,
-    )
 
 
 def logistic_claims(flow: RiskCurve, descents: list[RiskCurve], samples: int) -> list[Claim]:
