@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int, PyTree
 
-from ..networks.norms import norm as norm
+from ..networks.weights import norm as norm
 
 
 def size_of(vector: PyTree) -> int:

@@ -7,7 +7,7 @@ from jaxtyping import Array, Float, PyTree
 
 from ..curvature import SharpnessGradient, inner_product, sharpness_gradient
 from ..networks import split
-from ..networks.norms import norm
+from ..networks.weights import norm
 from .probe import PROBES, Label, Moment, Probe
 
 _RATE = Label(

@@ -13,7 +13,7 @@ import numpy as np
 from jaxtyping import Array, Float, PyTree
 
 from ..networks import split, weight_dtype
-from ..networks.norms import norm
+from ..networks.weights import norm
 from ..runtime.compiling import compiled
 from ..runtime.identity import static_function
 from .problem import Problem
