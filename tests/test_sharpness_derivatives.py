@@ -12,7 +12,7 @@ from jax.flatten_util import ravel_pytree
 
 import flowsim
 from flowsim.curvature import sharpness_gradient
-from flowsim.curvature.differentiable_sharpness import curvature_along
+from flowsim.curvature.sharpness import curvature_along
 from flowsim.networks import split
 from flowsim.networks.weights import norm
 

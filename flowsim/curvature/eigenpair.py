@@ -11,8 +11,9 @@ from jaxtyping import Array, Bool, Float, Int, PyTree
 
 from ..formatting.presentation import Shown, register_view
 from . import krylov, vectors
-from .hessian import Operator
 from .line import Rows, after, certified, is_no_number, numbers_of, shape_of, view_of_rows
+
+Operator = Callable[[Float[Array, " p"]], Float[Array, " p"]]
 
 
 class Eigenpair(Shown, eqx.Module):

@@ -1,6 +1,7 @@
-"""The Hessian of the risk as an operator on the weights."""
+"""The Hessian of the risk as an operator on the weights, and eigenpairs at the ends of its spectrum."""
 
 from collections.abc import Callable
+from functools import partial
 
 import equinox as eqx
 import jax
@@ -8,7 +9,11 @@ import jax.numpy as jnp
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Float, PyTree
 
-Operator = Callable[[Float[Array, " p"]], Float[Array, " p"]]
+from ..networks import FlattenedParameters, cast, split, weight_dtype
+from ..problems import Problem, check_problem
+from ..runtime.compiling import compiled
+from . import vectors
+from .eigenpair import Eigenpair, Eigenpairs, Operator, checked_rtol, eigenpairs_dense, eigenpairs_lanczos
 
 
 def hessian_operator(
@@ -50,3 +55,99 @@ def is_decomposed(weights: PyTree, dense: bool | None = None, *, up_to: int = 25
     Of so few, that finds the ends of the spectrum sooner than Lanczos does.
     """
     return sum(leaf.size for leaf in jax.tree.leaves(weights)) <= up_to if dense is None else dense
+
+
+@partial(compiled, few_calls=True)
+def end_pairs(
+    network: PyTree,
+    problem: Problem,
+    *,
+    largest: int = 1,
+    smallest: int = 0,
+    block: int = 1,
+    dense: bool | None = None,
+    start: PyTree = None,
+    dimension: int | None = 24,
+    rtol: float | None = None,
+    max_restarts: int = 500,
+) -> Eigenpairs:
+    """Return eigenpairs at the ends of the spectrum of the Hessian, the vectors as weights."""
+    check_problem(problem)
+    weights, rest = split(network)
+    dtype = weight_dtype(network)
+    problem = cast(problem, dtype)
+    if dtype.itemsize < 4:
+        raise ValueError(f"eigenvalues are not found in {dtype}: cast the weights to float32 or float64")
+    checked_rtol(rtol, dtype)
+    if dimension is not None and dimension < 3:
+        raise ValueError(f"dimension={dimension} is too small a Krylov space to restart from: give 3 or more")
+
+    flattened = FlattenedParameters.of(weights)
+    as_tree, as_moved = (lambda tree: tree,) * 2 if flattened is None else (flattened.tree, flattened.vector)
+
+    def objective(moving: PyTree) -> Array:
+        return problem.objective(eqx.combine(as_tree(moving), rest))
+
+    here = as_moved(weights)
+    if is_decomposed(weights, dense):
+        found = eigenpairs_dense(hessian_rows(objective, here), largest=largest, smallest=smallest, rtol=rtol)
+        unravel = ravel_pytree(here)[1]
+        found = eqx.tree_at(lambda pairs: pairs.vectors, found, replace_fn=jax.vmap(unravel))
+    else:
+        start = scattered_starts(here, block) if start is None else jax.vmap(as_moved)(start)
+        options = {"dimension": dimension, "rtol": rtol, "max_restarts": max_restarts}
+        product = hessian_product(objective, here)
+        found = eigenpairs_lanczos(product, start, largest=largest, smallest=smallest, **options)
+    return eqx.tree_at(lambda pairs: pairs.vectors, found, replace_fn=jax.vmap(as_tree))
+
+
+def scattered_starts(weights: PyTree, block: int, *, seed: int = 2**20) -> PyTree:
+    """Return `block` pseudo-random vectors as weights with a leading axis, the same ones every time.
+
+    Their seeds begin at `seed`: a Krylov space uses the small numbers, those of its rows, for vectors of its own.
+    """
+    drawn = [vectors.scattered_like(weights, seed + number) for number in range(block)]
+    return jax.tree.map(lambda *rows: jnp.stack(rows), *drawn)
+
+
+def preconditioned_eigenpair(
+    network: PyTree,
+    problem: Problem,
+    preconditioner: PyTree,
+    *,
+    dimension: int = 24,
+    rtol: float | None = None,
+    max_restarts: int = 500,
+) -> Eigenpair:
+    """Return the largest algebraic eigenpair of P^(−1/2) H P^(−1/2), with its residual, by Lanczos.
+
+    H is the Hessian of the risk over all weights together; `preconditioner` holds the diagonal of P, positive numbers,
+    as the weights: the floating-point arrays of the network. That is the spectrum of P⁻¹H, and the Hessian in the
+    coordinates P^½ W, in which a descent preconditioned by P takes steps along the plain gradient (Cohen et al. 2022,
+    arXiv 2207.14484). The vector is one of these coordinates, a pytree. Options are as in `top_eigenpair`. Raises
+    `ValueError` for a preconditioner of another structure or shape than the weights, and as `top_eigenpair`.
+    """
+    check_problem(problem)
+    weights, rest = split(network)
+    dtype = weight_dtype(network)
+    problem = cast(problem, dtype)
+    checked_rtol(rtol, dtype)
+    _check_alike(preconditioner, weights)
+    inverse_root = jax.tree.map(lambda entries: jax.lax.rsqrt(jnp.asarray(entries, dtype)), preconditioner)
+
+    def objective(displacement: PyTree) -> Array:
+        moved = jax.tree.map(lambda w, scale, change: w + scale * change, weights, inverse_root, displacement)
+        return problem.objective(eqx.combine(moved, rest))
+
+    product = hessian_product(objective, jax.tree.map(jnp.zeros_like, weights))
+    start = scattered_starts(weights, 1)
+    return eigenpairs_lanczos(product, start, dimension=dimension, rtol=rtol, max_restarts=max_restarts).pair(0)
+
+
+def _check_alike(preconditioner: PyTree, weights: PyTree) -> None:
+    found, expected = ([leaf.shape for leaf in jax.tree.leaves(tree)] for tree in (preconditioner, weights))
+    if jax.tree.structure(preconditioner) != jax.tree.structure(weights) or found != expected:
+        raise ValueError(
+            f"the preconditioner has arrays of shapes {found} and the network has weights of shapes {expected}: "
+            "expected one number for each weight, in the structure of flowsim.networks.split(network)[0]"
+        )

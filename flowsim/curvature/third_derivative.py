@@ -14,7 +14,7 @@ from ..problems import Problem, check_problem
 from ..runtime.compiling import compiled
 from . import vectors
 from .eigenpair import Eigenpairs, checked_rtol
-from .hessian_eigenpairs import end_pairs
+from .hessian import end_pairs
 from .line import after, certified, is_no_number, scalar_of
 
 Objective = Callable[[PyTree], Float[Array, ""]]

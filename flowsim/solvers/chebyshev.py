@@ -13,10 +13,9 @@ import numpy as np
 from jaxtyping import Array, Float, Int, PyTree
 from numpy.typing import NDArray
 
-from .error import growth, scaled_norm
 from .field import Measured, VectorField, norm
 from .solver import SOLVERS, Proposal, ProposingSolver, Work, measuring, no_work
-from .step_control import SpectralRadius
+from .step_control import SpectralRadius, growth, scaled_norm
 
 # The stages of the last method in the table.
 MOST_STAGES = 500

@@ -13,9 +13,9 @@ import numpy as np
 from jaxtyping import Array, Float, Int, PyTree
 
 from ..curvature import GaussNewton, ResidualCurvature
-from .error import growth, scaled_norm, size_beside_increment
 from .field import Measured, VectorField
 from .solver import SOLVERS, Proposal, ProposingSolver, Work, measuring, no_work
+from .step_control import growth, scaled_norm, size_beside_increment
 
 
 class _State(eqx.Module):

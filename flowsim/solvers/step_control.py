@@ -1,10 +1,9 @@
-"""Step sizes for gradient flows.
+"""Step sizes for gradient flows: by their error in units of the tolerance, and by stability.
 
-Near a minimizer an explicit method is limited by its stability and not by its accuracy, and a controller
-that only sees errors lets the step creep to the edge of the stability region and stay there: the gradient
-norm then stalls at about sharpness × rtol × |weights|, and the limit is never seen. The Jacobian of a
-gradient flow is −Hessian, symmetric, so that edge is known: the spectral radius of the Hessian times the
-step must stay below the length of the method's real stability interval.
+Near a minimizer stability, not accuracy, limits an explicit method. A controller that only sees errors keeps the step
+at the edge of the stability region, where the gradient norm stalls at about sharpness × rtol × |weights|. The Jacobian
+of a gradient flow, −Hessian, is symmetric, so that edge is known: the spectral radius of the Hessian times the step
+must stay below the length of the method's real stability interval.
 """
 
 import functools
@@ -21,6 +20,42 @@ from jaxtyping import Array, Float, Int, PyTree
 from ..curvature import vectors
 from .field import norm
 from .solver import CountsWork, Work
+
+
+def scaled_norm(error: PyTree, y0: PyTree, y1: PyTree, rtol: Any, atol: Any) -> Float[Array, ""]:
+    """Return the root mean square of error / (atol + rtol max(|y0|, |y1|)), as Diffrax's PIDController does.
+
+    It is infinite where the error is not finite. Raises `ValueError` without tolerances.
+    """
+    if rtol is None or atol is None:
+        raise ValueError("this solver chooses its steps by rtol and atol: give it those of the step-size controller")
+
+    def square(e: Array, a: Array, b: Array) -> Array:
+        # A candidate that is not finite is measured by where it came from.
+        unit = atol + rtol * jnp.maximum(jnp.abs(a), jnp.where(jnp.isfinite(b), jnp.abs(b), 0))
+        return jnp.sum((e / unit) ** 2)
+
+    squares = jax.tree.leaves(jax.tree.map(square, error, y0, y1))
+    size = jnp.sqrt(sum(squares) / sum(leaf.size for leaf in jax.tree.leaves(y0)))
+    return jnp.where(jnp.isfinite(size), size, jnp.inf)
+
+
+def growth(size: Float[Array, "..."], order: Any, *, safety: float = 0.8, largest: float = 10.0) -> Float[Array, "..."]:
+    """Return the factor to the step at which an error of scaled norm `size`, of this order in h, is just allowed.
+
+    It is multiplied by `safety` and cut at `largest`, the usual values (Hairer, Nørsett and Wanner, II.4).
+    """
+    return jnp.minimum(safety * jnp.maximum(size, 1e-30) ** (-1 / order), largest)
+
+
+def size_beside_increment(error: PyTree, increment: PyTree, y0: PyTree, *, share: float = 0.1) -> Float[Array, ""]:
+    """Return the size of an error in units of a `share` of the increment of the step, or of the rounding of y0.
+
+    Near a limit, steps as long as the tolerance allows may circle it with errors as large as the tolerance. A step
+    whose error is a small part of its increment comes closer each time.
+    """
+    rounding = 100 * jnp.finfo(jax.tree.leaves(y0)[0].dtype).eps * norm(y0)
+    return norm(error) / (share * norm(increment) + rounding)
 
 
 class SpectralRadius(eqx.Module):

@@ -9,17 +9,82 @@ solver takes, go through the same loop.
 """
 
 from dataclasses import replace
-from typing import cast
+from typing import Any, cast
 
 import diffrax
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float, PyTree
+from jaxtyping import Array, ArrayLike, Bool, Float, PyTree
 
-from .error import Smoothness, first_length
 from .field import Measured, VectorField, norm
 from .solver import ProposingSolver, Work, no_work, work_of
+from .step_control import scaled_norm
+
+
+class Smoothness(eqx.Module):
+    """By how much the tolerance is loosened as the field jumps, as the gradient of a ReLU network does.
+
+    At a jump the error of a step falls like its length, whatever the order of the method: an adaptive method grinds its
+    steps to the tolerance and gains nothing. One sign of it is a step that is tried again, shorter, with an error that
+    fell so slowly; another a step that its solver calls rough: with many jumps ahead, or in a valley along one that the
+    steps cross one after the other, errors stay the same. Where signs accumulate, the tolerance is multiplied by a
+    `slack` that rises until they end, up to a relative tolerance of 3·10⁻⁴, and falls slowly in between; `most` is the
+    largest so far, one for a smooth field.
+    `size` and `length` are those of the attempt before if it was rejected, else zero.
+    """
+
+    slack: Float[Array, ""]
+    most: Float[Array, ""]
+    signs: Float[Array, ""]
+    size: Float[Array, ""]
+    length: Float[Array, ""]
+    coarsest: float = eqx.field(static=True, default=3e-4)
+    """The relative tolerance up to which it is loosened."""
+    looser: float = eqx.field(static=True, default=4.0)
+    tighter: float = eqx.field(static=True, default=0.995)
+    """The factors to the slack at a jump and after a smooth step."""
+    lowest_order: float = eqx.field(static=True, default=1.5)
+    """An error that falls more slowly is that of a jump, of order one; the methods here are of order two at least."""
+    too_many: float = eqx.field(static=True, default=1.5)
+    kept: float = eqx.field(static=True, default=0.9)
+    """More signs than `too_many` loosen the tolerance; each is forgotten over some ten steps."""
+    slow_counts: float = eqx.field(static=True, default=0.25)
+    rough_counts: float = eqx.field(static=True, default=0.4)
+    """A step that is only slow counts little, as with the Huber loss the derivative of f alone may jump."""
+
+    @classmethod
+    def unknown(cls, dtype: jnp.dtype) -> "Smoothness":
+        """Return what is known before the first step."""
+        one, zero = jnp.ones((), dtype), jnp.zeros((), dtype)
+        return cls(one, one, zero, zero, zero)
+
+    def after(
+        self,
+        size: Float[Array, ""],
+        length: Float[Array, ""],
+        distance: Float[Array, ""],
+        kept: Bool[Array, ""],
+        rtol: Float[Array, ""],
+        *,
+        rough: ArrayLike,
+    ) -> "Smoothness":
+        """Return what is known after an attempt with an error of a `size` in units of the tolerance.
+
+        `distance` is how far the step goes, relative to the weights. Where that is less than the tolerance, near a
+        limit, rounding may make up what is taken for its error.
+        """
+        again = (distance > rtol) & (self.length > length) & jnp.isfinite(size) & jnp.isfinite(self.size)
+        fall, shortening = self.size / size, self.length / length
+        slow, rough = again & (fall < shortening**self.lowest_order), (distance > rtol) & rough
+        sign = slow | rough
+        weight = jnp.where(slow, jnp.where(rough, 1, self.slow_counts), jnp.where(rough, self.rough_counts, 0))
+        signs = jnp.where(kept, self.kept, 1) * self.signs + weight
+        looser = jnp.minimum(self.looser * self.slack, jnp.maximum(self.coarsest / rtol, 1))
+        slack = jnp.where(sign & (signs > self.too_many), looser, jnp.where(kept, self.tighter, 1) * self.slack)
+        slack = jnp.maximum(slack, 1)
+        size, length = (jnp.where(kept, 0, number).astype(slack.dtype) for number in (size, length))
+        return replace(self, slack=slack, most=jnp.maximum(self.most, slack), signs=signs, size=size, length=length)
 
 
 class StepperState(eqx.Module):
@@ -139,3 +204,16 @@ class Stepper(eqx.Module):
 
     def _work(self, solver_state: PyTree, controller_state: PyTree) -> Work:
         return work_of(self.solver, solver_state) + work_of(self.controller, controller_state)
+
+
+def first_length(
+    y0: PyTree, slope: PyTree, rtol: Any, atol: Any, *, share: float = 0.01, at_zero: float = 1e-6
+) -> Float[Array, ""]:
+    """Return a length for the first step: what moves y0 by a hundredth of itself (Hairer, Nørsett and Wanner, II.4).
+
+    Where all weights are zero, it moves them by a hundredth; where the field is zero, it is `at_zero`.
+    """
+    ones = jax.tree.map(jnp.ones_like, y0)
+    own, unit, speed = (scaled_norm(vector, y0, y0, rtol, atol) for vector in (y0, ones, slope))
+    known = (speed > 0) & jnp.isfinite(speed)
+    return jnp.where(known, share * jnp.where(own > 0, own, unit) / jnp.where(known, speed, 1), at_zero)

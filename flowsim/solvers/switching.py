@@ -11,11 +11,10 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, PyTree
 
 from .chebyshev import MOST_STAGES, RungeKuttaChebyshev, defect, worthwhile
-from .error import growth, scaled_norm
 from .explicit_methods import Family, explicit_methods, explicit_step, fourth_order, second_order
 from .field import Measured, VectorField, norm
 from .solver import SOLVERS, Proposal, ProposingSolver, Work, measuring, no_work
-from .step_control import SpectralRadius, scaled
+from .step_control import SpectralRadius, growth, scaled, scaled_norm
 
 # The kinds of steps: Tsit5, of order five; stabilized ones of order four, and of order two.
 _FIFTH, _FOURTH, _SECOND = 0, 1, 2
