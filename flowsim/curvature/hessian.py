@@ -15,10 +15,18 @@ from ..runtime.compiling import compiled
 from . import vectors
 from .eigenpair import Eigenpair, Eigenpairs, Operator, checked_rtol, eigenpairs_dense, eigenpairs_lanczos
 
+Objective = Callable[[PyTree], Float[Array, ""]]
 
-def hessian_operator(
-    objective: Callable[[PyTree], Float[Array, ""]], weights: PyTree
-) -> tuple[Operator, Float[Array, " p"]]:
+
+def objective_of(network: PyTree, problem: Problem) -> tuple[Objective, PyTree]:
+    """Return the objective as a function of the weights, computed in their precision, and the weights of `network`."""
+    check_problem(problem)
+    weights, rest = split(network)
+    problem = cast(problem, weight_dtype(network))
+    return lambda moved: problem.objective(eqx.combine(moved, rest)), weights
+
+
+def hessian_operator(objective: Objective, weights: PyTree) -> tuple[Operator, Float[Array, " p"]]:
     """Return v ↦ ∇²objective(weights) v on flat vectors, and the weights flattened.
 
     Forward over reverse; the linearization is done once, so each product costs about one gradient.
@@ -29,7 +37,7 @@ def hessian_operator(
     return product, flat
 
 
-def hessian_product(objective: Callable[[PyTree], Float[Array, ""]], weights: PyTree) -> Callable[[PyTree], PyTree]:
+def hessian_product(objective: Objective, weights: PyTree) -> Callable[[PyTree], PyTree]:
     """Return v ↦ ∇²objective(weights) v on pytrees as the weights, each leaf shaped and sharded as its weights.
 
     Forward over reverse, linearized once, as `hessian_operator`.
@@ -37,13 +45,13 @@ def hessian_product(objective: Callable[[PyTree], Float[Array, ""]], weights: Py
     return jax.linearize(jax.grad(objective), weights)[1]
 
 
-def dense_hessian(objective: Callable[[PyTree], Float[Array, ""]], weights: PyTree) -> Float[Array, "p p"]:
+def dense_hessian(objective: Objective, weights: PyTree) -> Float[Array, "p p"]:
     """Return the Hessian as a symmetric matrix over the flattened weights, by one product for each weight."""
     rows = hessian_rows(objective, weights)
     return (rows + rows.T) / 2
 
 
-def hessian_rows(objective: Callable[[PyTree], Float[Array, ""]], weights: PyTree) -> Float[Array, "p p"]:
+def hessian_rows(objective: Objective, weights: PyTree) -> Float[Array, "p p"]:
     """Return the Hessian as computed, row by row: symmetric up to rounding."""
     product, flat = hessian_operator(objective, weights)
     return eqx.filter_vmap(product)(jnp.eye(flat.size, dtype=flat.dtype))
@@ -72,10 +80,8 @@ def end_pairs(
     max_restarts: int = 500,
 ) -> Eigenpairs:
     """Return eigenpairs at the ends of the spectrum of the Hessian, the vectors as weights."""
-    check_problem(problem)
-    weights, rest = split(network)
+    whole, weights = objective_of(network, problem)
     dtype = weight_dtype(network)
-    problem = cast(problem, dtype)
     if dtype.itemsize < 4:
         raise ValueError(f"eigenvalues are not found in {dtype}: cast the weights to float32 or float64")
     checked_rtol(rtol, dtype)
@@ -85,8 +91,8 @@ def end_pairs(
     flattened = FlattenedParameters.of(weights)
     as_tree, as_moved = (lambda tree: tree,) * 2 if flattened is None else (flattened.tree, flattened.vector)
 
-    def objective(moving: PyTree) -> Array:
-        return problem.objective(eqx.combine(as_tree(moving), rest))
+    def objective(moving: PyTree) -> Float[Array, ""]:
+        return whole(as_tree(moving))
 
     here = as_moved(weights)
     if is_decomposed(weights, dense):
@@ -127,27 +133,20 @@ def preconditioned_eigenpair(
     arXiv 2207.14484). The vector is one of these coordinates, a pytree. Options are as in `top_eigenpair`. Raises
     `ValueError` for a preconditioner of another structure or shape than the weights, and as `top_eigenpair`.
     """
-    check_problem(problem)
-    weights, rest = split(network)
+    objective, weights = objective_of(network, problem)
     dtype = weight_dtype(network)
-    problem = cast(problem, dtype)
     checked_rtol(rtol, dtype)
-    _check_alike(preconditioner, weights)
-    inverse_root = jax.tree.map(lambda entries: jax.lax.rsqrt(jnp.asarray(entries, dtype)), preconditioner)
-
-    def objective(displacement: PyTree) -> Array:
-        moved = jax.tree.map(lambda w, scale, change: w + scale * change, weights, inverse_root, displacement)
-        return problem.objective(eqx.combine(moved, rest))
-
-    product = hessian_product(objective, jax.tree.map(jnp.zeros_like, weights))
-    start = scattered_starts(weights, 1)
-    return eigenpairs_lanczos(product, start, dimension=dimension, rtol=rtol, max_restarts=max_restarts).pair(0)
-
-
-def _check_alike(preconditioner: PyTree, weights: PyTree) -> None:
     found, expected = ([leaf.shape for leaf in jax.tree.leaves(tree)] for tree in (preconditioner, weights))
     if jax.tree.structure(preconditioner) != jax.tree.structure(weights) or found != expected:
         raise ValueError(
             f"the preconditioner has arrays of shapes {found} and the network has weights of shapes {expected}: "
             "expected one number for each weight, in the structure of flowsim.networks.split(network)[0]"
         )
+    inverse_root = jax.tree.map(lambda entries: jax.lax.rsqrt(jnp.asarray(entries, dtype)), preconditioner)
+
+    def preconditioned(displacement: PyTree) -> Float[Array, ""]:
+        return objective(jax.tree.map(lambda w, scale, change: w + scale * change, weights, inverse_root, displacement))
+
+    product = hessian_product(preconditioned, jax.tree.map(jnp.zeros_like, weights))
+    start = scattered_starts(weights, 1)
+    return eigenpairs_lanczos(product, start, dimension=dimension, rtol=rtol, max_restarts=max_restarts).pair(0)

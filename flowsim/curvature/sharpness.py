@@ -18,7 +18,7 @@ from ..problems import Problem, check_problem
 from ..runtime.compiling import compiled, is_traced
 from . import vectors
 from .eigenpair import Eigenpair, Eigenpairs
-from .hessian import end_pairs
+from .hessian import end_pairs, objective_of
 from .line import Rows, after, certified, is_no_number, view_of_rows
 
 _SECOND = (
@@ -173,24 +173,24 @@ def _check_start(network: PyTree, start: ArrayLike) -> PyTree:
         raise ValueError(f"start has shape {start.shape}, but the network has {size} weights: expected ({size},)")
     if not isinstance(start, Tracer) and not (bool(jnp.all(jnp.isfinite(start))) and bool(jnp.any(start != 0))):
         raise ValueError("start is zero or not finite: give a direction in which to begin, or none")
-    weights, _ = split(network)
-    return _as_block(weights, start)
-
-
-def _as_block(weights: PyTree, start: Float[Array, " p"]) -> PyTree:
-    leaves, structure = jax.tree.flatten(weights)
+    leaves, structure = jax.tree.flatten(split(network)[0])
     ends = np.cumsum([leaf.size for leaf in leaves])[:-1]
     pieces = jnp.split(start, ends)
     return structure.unflatten([piece.reshape(1, *leaf.shape) for piece, leaf in zip(pieces, leaves, strict=True)])
 
 
 class FoundSharpness(NamedTuple):
-    """The largest eigenvalue with its certificate, as `Eigenpair` has it."""
+    """The largest eigenvalue with its certificate, an `Eigenpair` without its vector."""
 
     value: Array
     residual: Array
     converged: Array
     products: Array
+
+    @classmethod
+    def of(cls, pair: Eigenpair) -> "FoundSharpness":
+        """Return what is kept of a pair."""
+        return cls(pair.value, pair.residual, pair.converged, pair.products)
 
 
 def differentiable_sharpness(
@@ -213,37 +213,27 @@ def differentiable_sharpness(
 @compiled
 def curvature_along(network: PyTree, problem: Problem, direction: PyTree) -> Float[Array, ""]:
     """Return vᵀHv for a direction v as the weights."""
-    weights, rest = split(network)
-    problem = cast(problem, weight_dtype(network))
-    gradient = jax.grad(lambda moved: problem.objective(eqx.combine(moved, rest)))
-    return vectors.inner_product(direction, jax.jvp(gradient, (weights,), (direction,))[1])
+    objective, weights = objective_of(network, problem)
+    return vectors.inner_product(direction, jax.jvp(jax.grad(objective), (weights,), (direction,))[1])
 
 
 @eqx.filter_custom_jvp
 def _found(network: PyTree, problem: Problem, *, dense: bool | None, rtol: Any) -> FoundSharpness:
-    return _without_vector(_searched(network, problem, dense, rtol))
+    return FoundSharpness.of(end_pairs(network, problem, dense=dense, rtol=rtol).pair(0))
 
 
 @_found.def_jvp
 def _slope(primals: tuple, tangents: tuple, *, dense: bool | None, rtol: Any) -> tuple[FoundSharpness, Any]:
     """Return dS = uᵀ(dH)u beside S: the derivative of (weights, problem) ↦ uᵀHu, u being a constant."""
     network, problem = eqxi.nondifferentiable(primals, msg=_SECOND)
-    pair = _searched(network, problem, dense, rtol)
+    pair = end_pairs(network, problem, dense=dense, rtol=rtol).pair(0)
 
     def of_both(network: PyTree, problem: Problem) -> Float[Array, ""]:
         return curvature_along(network, problem, pair.vector)
 
     _, slope = eqx.filter_jvp(of_both, primals, tangents)
     slope = slope * jnp.where(pair.converged, 1, jnp.nan).astype(slope.dtype)
-    return _without_vector(pair), FoundSharpness(slope, None, None, None)  # pyright: ignore[reportArgumentType]
-
-
-def _searched(network: PyTree, problem: Problem, dense: bool | None, rtol: Any) -> Eigenpair:
-    return end_pairs(network, problem, dense=dense, rtol=rtol).pair(0)
-
-
-def _without_vector(pair: Eigenpair) -> FoundSharpness:
-    return FoundSharpness(pair.value, pair.residual, pair.converged, pair.products)
+    return FoundSharpness.of(pair), FoundSharpness(slope, None, None, None)  # pyright: ignore[reportArgumentType]
 
 
 class _WithClosures(Problem):

@@ -41,8 +41,8 @@ class VectorField(Protocol):
 class GradientField(eqx.Module):
     """The field W ↦ −∇R(W) of a network on a problem, over the weights of the network alone.
 
-    It is called as `field(t, weights, args)`, the form that Diffrax asks of a vector field. With `places`, weights are
-    one vector.
+    It is called as `field(t, weights, args)`, as Diffrax calls a vector field. With `places` the weights are flattened
+    into one vector.
     """
 
     problem: Problem
@@ -67,7 +67,7 @@ class GradientField(eqx.Module):
         return eqx.combine(weights if self.places is None else self.places.tree(weights), self.rest)
 
     def along(self, places: FlattenedParameters | None) -> "GradientField":
-        """Return the same field over weights that are one vector, or the pytree that they are without `places`."""
+        """Return the same field over weights flattened by `places`, or over their pytree for `None`."""
         return GradientField(self.problem, self.rest, places)
 
     def of(self, problem: Problem) -> "GradientField":

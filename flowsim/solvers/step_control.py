@@ -77,14 +77,14 @@ class SpectralRadius(eqx.Module):
     @classmethod
     def first(cls, field: Callable[[PyTree], PyTree], y: PyTree) -> "SpectralRadius":
         """Return an estimate at `y` after ten steps of power iteration from a scattered direction."""
-        return cls.unknown(y).followed(field, y, cls.first_iterations)
+        return cls.unknown(y).iterate(field, y, cls.first_iterations)
 
     @classmethod
     def unknown(cls, y: PyTree) -> "SpectralRadius":
         """Return zero, and a direction to start from, before anything is known."""
         return cls(vectors.scattered_like(y, 0), jnp.zeros_like(norm(y)))
 
-    def followed(
+    def iterate(
         self, field: Callable[[PyTree], PyTree], y: PyTree, iterations: int | Int[Array, ""]
     ) -> "SpectralRadius":
         """Return the estimate after more steps of power iteration at `y`, each as cheap as a Hessian–vector product.
@@ -93,20 +93,15 @@ class SpectralRadius(eqx.Module):
         """
 
         def improve(_: Any, state: "SpectralRadius") -> "SpectralRadius":
-            unit = scaled(state.direction, 1 / norm(state.direction))
+            unit = vectors.scaled(1 / norm(state.direction), state.direction)
             drift, image = jax.jvp(field, (y,), (unit,))
             value = norm(image)
-            moved = jax.tree.map(lambda a, b: jnp.where(value > 0, a, b), scaled(image, 1 / value), unit)
+            moved = jax.tree.map(lambda a, b: jnp.where(value > 0, a, b), vectors.scaled(1 / value, image), unit)
             tilt = 0.01 / norm(drift)
             tilt = jnp.where(jnp.isfinite(tilt), tilt, 0)
             return SpectralRadius(jax.tree.map(lambda a, b: a + tilt * b, moved, drift), value)
 
         return jax.lax.fori_loop(0, iterations, improve, self)
-
-
-def scaled(tree: PyTree, factor: Float[Array, ""]) -> PyTree:
-    """Return `factor` times a pytree."""
-    return jax.tree.map(lambda leaf: factor * leaf, tree)
 
 
 def stability_interval(solver: diffrax.AbstractSolver) -> float:
@@ -144,7 +139,7 @@ def _stability_interval_of(solver: Any) -> float:
     return float(crossings[leaves][0])
 
 
-def _of_the_controller_inside(name: str) -> Any:
+def _inner(name: str) -> Any:
     return property(lambda self: getattr(self.controller, name), doc=f"The `{name}` of the controller inside.")
 
 
@@ -160,7 +155,7 @@ class SharpnessLimitedController(diffrax.AbstractAdaptiveStepSizeController, Cou
 
     It works with any explicit Diffrax solver: `controller` is for instance a `diffrax.PIDController`,
     `field` the vector field f(t, y, args), whose Jacobian must be symmetric, and `interval` the
-    `stability_interval` of the solver. ρ = max |eigenvalue| is followed by `iterations` steps of power
+    `stability_interval` of the solver. ρ = max |eigenvalue| is iterate by `iterations` steps of power
     iteration for each *accepted* step, each as cheap as a Hessian–vector product.
     """
 
@@ -182,9 +177,9 @@ class SharpnessLimitedController(diffrax.AbstractAdaptiveStepSizeController, Cou
         self.controller, self.field = controller, field
         self.interval, self.safety, self.iterations = interval, safety, iterations
 
-    rtol = _of_the_controller_inside("rtol")
-    atol = _of_the_controller_inside("atol")
-    norm = _of_the_controller_inside("norm")
+    rtol = _inner("rtol")
+    atol = _inner("atol")
+    norm = _inner("norm")
 
     def wrap(self, direction):
         """Tell the controller inside whether time runs forwards."""
@@ -194,7 +189,7 @@ class SharpnessLimitedController(diffrax.AbstractAdaptiveStepSizeController, Cou
         """Choose the first step, limited, after a longer power iteration from a random direction."""
         t_next, inner = self.controller.init(terms, t0, t1, y0, dt0, args, func, error_order)
         radius = SpectralRadius.first(lambda y: self.field(t0, y, args), y0)
-        return t0 + self._limited(t_next - t0, radius), _LimitState(inner, radius, jnp.array(0))
+        return t0 + self._limit(t_next - t0, radius), _LimitState(inner, radius, jnp.array(0))
 
     def adapt_step_size(self, t0, t1, y0, y1_candidate, args, y_error, error_order, controller_state):
         """Accept or reject as the controller inside does, and limit the next step that it proposes."""
@@ -204,16 +199,16 @@ class SharpnessLimitedController(diffrax.AbstractAdaptiveStepSizeController, Cou
         # A rejected candidate can be far off, where the Hessian says nothing about the path.
         radius = jax.lax.cond(
             keep,
-            lambda: controller_state.radius.followed(lambda y: self.field(t1, y, args), y1_candidate, self.iterations),
+            lambda: controller_state.radius.iterate(lambda y: self.field(t1, y, args), y1_candidate, self.iterations),
             lambda: controller_state.radius,
         )
         products = controller_state.products + jnp.where(keep, self.iterations, 0)
-        next_t1 = next_t0 + self._limited(next_t1 - next_t0, radius)
+        next_t1 = next_t0 + self._limit(next_t1 - next_t0, radius)
         return keep, next_t0, next_t1, made_jump, _LimitState(inner, radius, products), result
 
     def work(self, controller_state: _LimitState) -> Work:
         """Return the Hessian–vector products so far, beyond those at the start."""
         return Work(jnp.zeros_like(controller_state.products), controller_state.products)
 
-    def _limited(self, step, radius):
+    def _limit(self, step, radius):
         return jnp.minimum(step, (self.safety * self.interval / radius.value).astype(step.dtype))

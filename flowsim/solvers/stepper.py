@@ -8,6 +8,8 @@ any two steps: for interrupts, checkpoints and progress. And descents and flows 
 solver takes, go through the same loop.
 """
 
+import functools
+import operator
 from dataclasses import replace
 from typing import Any, cast
 
@@ -18,7 +20,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, ArrayLike, Bool, Float, PyTree
 
 from .field import Measured, VectorField, norm
-from .solver import ProposingSolver, Work, no_work, work_of
+from .solver import CountsWork, ProposingSolver, Work, no_work
 from .step_control import scaled_norm
 
 
@@ -155,7 +157,10 @@ class Stepper(eqx.Module):
         """Try a step of the length that the controller wants, or of `longest` where that is shorter."""
         term, zero = diffrax.ODETerm(field), jnp.zeros_like(state.wanted)
         length, cut = jnp.minimum(state.wanted, longest), longest < state.wanted
-        taken = self._loosened(state.smoothness.slack, point)
+        taken = self.solver
+        if self._proposing is not None:
+            root_mean_square = norm(point) / sum(leaf.size for leaf in jax.tree.leaves(point)) ** 0.5
+            taken = self._proposing.loosened(state.smoothness.slack, root_mean_square)
         candidate, error, _, solver, solved = taken.step(term, zero, length, point, None, state.solver, False)
         # Where a field leaves its domain or a root is not found, the step is too long.
         error = jax.tree.map(lambda leaf: jnp.where(jnp.isnan(leaf), jnp.inf, leaf).astype(leaf.dtype), error)
@@ -183,13 +188,6 @@ class Stepper(eqx.Module):
         """Return what the solver knows of the point where it is, `None` for one that does not keep it."""
         return self._measured(state.solver)
 
-    def _loosened(self, slack: Float[Array, ""], point: PyTree) -> diffrax.AbstractAdaptiveSolver:
-        """Return the solver with tolerances multiplied by `slack`, if they are its own."""
-        if self._proposing is None:
-            return self.solver
-        entries = sum(leaf.size for leaf in jax.tree.leaves(point))
-        return self._proposing.loosened(slack, norm(point) / entries**0.5)
-
     def _measured(self, solver: PyTree) -> Measured | None:
         return None if self._proposing is None else self._proposing.measured(solver)
 
@@ -203,7 +201,10 @@ class Stepper(eqx.Module):
         return jnp.array(0 if tableau is None else len(tableau.b_sol) - bool(tableau.fsal))
 
     def _work(self, solver_state: PyTree, controller_state: PyTree) -> Work:
-        return work_of(self.solver, solver_state) + work_of(self.controller, controller_state)
+        """Return what both have spent, as far as they count it."""
+        pairs = ((self.solver, solver_state), (self.controller, controller_state))
+        counted = [part.work(state) for part, state in pairs if isinstance(part, CountsWork)]
+        return functools.reduce(operator.add, counted, no_work())
 
 
 def first_length(

@@ -174,27 +174,21 @@ def flat_minimizer_statements(
     `bounds` are those on S_min (`minimal_sharpness_bounds`). That R = R_min is a statement of its own, and what the
     others rest on.
     """
-    residual = _relative_residual(network, problem)
+    at_zero = float(problem.excess_risk(jnp.zeros_like(problem.optimum)))  # w*ᵀΣw*
+    residual = float(np.sqrt(float(problem.excess_risk(network)) / at_zero))
     minimizer = Assumption("the network is a minimizer", residual <= rounding, f"‖X(π − w*)‖/‖Xw*‖ = {residual:.1g}")
     name = "Theorem 2, flat minimizer"
     given = Assumption("w* ≠ 0, p ≠ 0", True)
     note = "‖X(π − w*)‖/‖Xw*‖ up to rounding"
     reached = float(sharpness(network, problem))
+    leading_order = f"S/2La‖w*‖² = {reached / (2 * network.depth * at_zero):.6g}, which tends to one with L"
+    options = {"assumptions": [minimizer], "rounding": rounding, "note": leading_order}
     return [
         judge(name, _CLAIMS[name], residual, rounding, assumptions=[given], note=note),
-        *_between_bounds(reached, bounds, minimizer, _leading_order(network, problem), rounding),
+        judge("Theorem 2, lower bound", _CLAIMS["Theorem 2, lower bound"], bounds[0], reached, **options),
+        judge("Theorem 2, upper bound", _CLAIMS["Theorem 2, upper bound"], reached, bounds[1], **options),
         _one_dimension(network, reached, bounds, minimizer, rounding),
     ]
-
-
-def _between_bounds(
-    reached: float, bounds: tuple[float, float], minimizer: Assumption, leading_order: float, rounding: float
-) -> list[Statement]:
-    lower, upper = bounds
-    note = f"S/2La‖w*‖² = {reached / leading_order:.6g}, which tends to one with L"
-    sides = {"Theorem 2, lower bound": (lower, reached), "Theorem 2, upper bound": (reached, upper)}
-    options = {"assumptions": [minimizer], "rounding": rounding, "note": note}
-    return [judge(name, _CLAIMS[name], *pair, **options) for name, pair in sides.items()]
 
 
 def _one_dimension(
@@ -229,13 +223,3 @@ def _sharp_family(path: FlowPath, factors: tuple[float, ...] = (10.0, 100.0, 100
         rounding=path.rounding,
         note=note,
     )
-
-
-def _leading_order(network: DeepLinear, problem: LinearRegression) -> float:
-    """Return 2 L a ‖w*‖² = 2 L w*ᵀΣw*."""
-    return 2 * network.depth * float(problem.excess_risk(jnp.zeros_like(problem.optimum)))
-
-
-def _relative_residual(network: DeepLinear, problem: LinearRegression) -> float:
-    at_zero = float(problem.excess_risk(jnp.zeros_like(problem.optimum)))
-    return float(np.sqrt(float(problem.excess_risk(network)) / at_zero))
