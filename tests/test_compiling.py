@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import flowsim
-from flowsim.networks.draws import standard_normal
+from flowsim.networks.weights import standard_normal
 from flowsim.runtime.compiling import compiled, is_traced, with_options
 
 KEY = jax.random.key(3)

@@ -2,7 +2,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from flowsim.networks.norms import norm
+from flowsim.networks.weights import norm
 
 
 @pytest.mark.parametrize("size", [1e-200, 1.0, 1e200])

@@ -12,7 +12,7 @@ import flowsim
 from flowsim import DeepLinear, EmpiricalRisk, Outcome, Perceptron, Stopping
 from flowsim.dynamics import stopping_for
 from flowsim.losses import CrossEntropy, Logistic, SquaredError
-from flowsim.networks.norms import angle_between
+from flowsim.networks.weights import angle_between
 from flowsim.probes import Accuracy, Alignment, Angle, Margin, NormalizedMargin
 from flowsim.theory import max_margin
 

@@ -12,9 +12,9 @@ from jax.flatten_util import ravel_pytree
 
 import flowsim
 from flowsim.curvature import sharpness_gradient
-from flowsim.curvature.differentiable_sharpness import curvature_along
+from flowsim.curvature.sharpness import curvature_along
 from flowsim.networks import split
-from flowsim.networks.norms import norm
+from flowsim.networks.weights import norm
 
 RNG = np.random.default_rng(3)
 X, Y = RNG.standard_normal((12, 3)), RNG.standard_normal(12)

@@ -21,8 +21,8 @@ from .hessian import (
     dense_hessian as dense_hessian,
     hessian_operator as hessian_operator,
     hessian_product as hessian_product,
+    preconditioned_eigenpair as preconditioned_eigenpair,
 )
-from .hessian_eigenpairs import preconditioned_eigenpair as preconditioned_eigenpair
 from .quadratic_model import (
     Surroundings as Surroundings,
     both_ends as both_ends,

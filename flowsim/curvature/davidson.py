@@ -41,33 +41,33 @@ def eigenpairs_davidson(
     below `rtol` times the largest value; of the others comes what falls off. Both numbers may be traced: this is what
     Lanczos cannot do. The space grows by correction(r, θ) ≈ (H − θ)⁻¹r for the Ritz pair (θ, x) with the longest
     residual r = Hx − θx (Davidson 1975): with −r it is the Krylov space of Lanczos, and with a curvature known nearby
-    each product gains as many digits as that agrees with H. At `dimension` rows it is restarted from k + 2 of them.
+    each product gains as many digits as that agrees with H. At `dimension` rows it is restart from k + 2 of them.
 
     Rows from `begun` on have the value −∞ where k is not reached, and no residual.
     """
     k = jax.tree.leaves(start)[0].shape[0]
     dimension = min(dimension, vectors.size_of(start) // k)
-    space = _begun(product, start, begun, dimension, k)
+    space = _first_space(product, start, begun, dimension, k)
 
     def unfinished(space: _Space) -> Bool[Array, ""]:
         left = jnp.where(jnp.arange(k) < wanted, space.residuals, 0)
         good = jnp.all(left <= rtol * jnp.max(jnp.abs(space.values[:1])))
         return ~good & (space.products < max_products) & jnp.all(jnp.isfinite(left))
 
-    def widened(space: _Space) -> _Space:
+    def widen(space: _Space) -> _Space:
         worst = jnp.argmax(jnp.where(jnp.arange(k) < wanted, space.residuals, -1))
         residual = _residual(space, worst)
         step = correction(residual, space.values[worst])
-        return _rayleigh_ritz(_multiplied(product, _with_room(space, k), step), k)
+        return _rayleigh_ritz(_add_row(product, _make_room(space, k), step), k)
 
-    space = jax.lax.while_loop(unfinished, widened, space)
+    space = jax.lax.while_loop(unfinished, widen, space)
     rows = vectors.combination(space.ritz, space.basis)
     left = jnp.where(jnp.arange(k) < jnp.minimum(begun, dimension), space.residuals, 0)
     converged = left <= rtol * jnp.max(jnp.abs(space.values[:1]))
     return Eigenpairs(space.values, rows, left, converged, space.products)
 
 
-def _begun(product: Callable, start: PyTree, begun: Int[Array, ""], dimension: int, k: int) -> _Space:
+def _first_space(product: Callable, start: PyTree, begun: Int[Array, ""], dimension: int, k: int) -> _Space:
     empty = jax.tree.map(lambda leaf: jnp.zeros((dimension, *leaf.shape[1:]), leaf.dtype), start)
     dtype = vectors.dtype_of(start)
     nothing = _Space(
@@ -81,12 +81,12 @@ def _begun(product: Callable, start: PyTree, begun: Int[Array, ""], dimension: i
     )
 
     def add(index: Array, space: _Space) -> _Space:
-        return _multiplied(product, space, vectors.row(start, index))
+        return _add_row(product, space, vectors.row(start, index))
 
     return _rayleigh_ritz(jax.lax.fori_loop(0, jnp.minimum(begun, dimension), add, nothing), k)
 
 
-def _multiplied(product: Callable, space: _Space, row: PyTree) -> _Space:
+def _add_row(product: Callable, space: _Space, row: PyTree) -> _Space:
     """Return the space with the new direction of a row, and its image."""
     basis, _ = krylov.append(space.basis, vectors.divided(row, vectors.peak(row)), space.filled)
     image = product(vectors.row(basis, space.filled))
@@ -120,12 +120,12 @@ def _residual(space: _Space, index: Int[Array, ""]) -> PyTree:
     return vectors.difference(image, vectors.scaled(value, row))
 
 
-def _with_room(space: _Space, k: int) -> _Space:
-    """Return the space, restarted from its top rows where it is full."""
+def _make_room(space: _Space, k: int) -> _Space:
+    """Return the space, restart from its top rows where it is full."""
     dimension = space.ritz.shape[1]
     kept = min(k + 2, dimension - 1)
 
-    def restarted() -> _Space:
+    def restart() -> _Space:
         projected = vectors.gram(space.basis, space.images)
         _, columns = decomposition((projected + projected.T) / 2)
         turn = jnp.pad(columns.T[::-1][:kept], ((0, dimension - kept), (0, 0)))
@@ -133,4 +133,4 @@ def _with_room(space: _Space, k: int) -> _Space:
         return eqx.tree_at(lambda s: (s.basis, s.images, s.filled), space, (basis, images, jnp.array(kept)))
 
     full = space.filled >= dimension
-    return jax.lax.cond(full, restarted, lambda: space)
+    return jax.lax.cond(full, restart, lambda: space)

@@ -11,8 +11,9 @@ from jaxtyping import Array, Bool, Float, Int, PyTree
 
 from ..formatting.presentation import Shown, register_view
 from . import krylov, vectors
-from .hessian import Operator
 from .line import Rows, after, certified, is_no_number, numbers_of, shape_of, view_of_rows
+
+Operator = Callable[[Float[Array, " p"]], Float[Array, " p"]]
 
 
 class Eigenpair(Shown, eqx.Module):
@@ -58,9 +59,9 @@ class Eigenpairs(Shown, eqx.Module):
         values = numbers_of(self.values)
         if values is None or values.ndim != 1:
             return f"Eigenpairs({shape_of(self.values)})"
-        said = [certified(*one) for one in zip(self.values, self.residuals, self.converged, strict=True)]
-        few = said if len(said) <= 4 else [*said[:3], "…", said[-1]]
-        return f"Eigenpairs({len(said)}: {'; '.join(few)}{after(self.products)})"
+        lines = [certified(*one) for one in zip(self.values, self.residuals, self.converged, strict=True)]
+        few = lines if len(lines) <= 4 else [*lines[:3], "…", lines[-1]]
+        return f"Eigenpairs({len(lines)}: {'; '.join(few)}{after(self.products)})"
 
     def _rows(self) -> Rows | None:
         values = numbers_of(self.values)
@@ -179,7 +180,7 @@ def eigenpairs_lanczos(
     keep = _Keep(dimension, largest, smallest)
     rounds = 1 if dimension == size else max_restarts
     space, values, products = _search(product, krylov.begin(start, dimension), keep, tolerance / 4, rounds)
-    pairs = _certified(product, space, len(keep.wanted), tolerance * jnp.max(jnp.abs(values)))
+    pairs = _certify(product, space, len(keep.wanted), tolerance * jnp.max(jnp.abs(values)))
     return eqx.tree_at(lambda p: p.products, pairs, products + len(keep.wanted))
 
 
@@ -245,7 +246,7 @@ def _search(
         last = jnp.minimum(state.space.filled + stride, dimension)
         wider = jax.lax.fori_loop(state.space.filled, last, lambda _, s: krylov.widen(product, s), state.space)
         values, ritz = decomposition(wider.projection())
-        done = _settled(wider, values, ritz[:, wanted], tolerance)
+        done = _is_settled(wider, values, ritz[:, wanted], tolerance)
         return _Search(wider, values, ritz, done, state.rounds, state.products + last - state.space.filled)
 
     def improve(state: _Search) -> _Search:
@@ -260,7 +261,9 @@ def _search(
     return last.space, last.values, last.products
 
 
-def _settled(space: krylov.Krylov, values: Array, ritz: Float[Array, "dimension k"], tolerance: float | Array) -> Array:
+def _is_settled(
+    space: krylov.Krylov, values: Array, ritz: Float[Array, "dimension k"], tolerance: float | Array
+) -> Array:
     """Tell whether the Ritz pairs need no further round, being good enough or no numbers."""
     predicted = jax.vmap(vectors.norm, in_axes=1)(space.remainders(ritz))
     void = (jnp.arange(len(values)) >= space.filled)[:, None] & (jnp.abs(ritz) > jnp.finfo(ritz.dtype).eps)
@@ -268,7 +271,7 @@ def _settled(space: krylov.Krylov, values: Array, ritz: Float[Array, "dimension 
     return settled | ~jnp.all(jnp.isfinite(values))
 
 
-def _certified(product: Callable, space: krylov.Krylov, count: int, bound: Float[Array, ""]) -> Eigenpairs:
+def _certify(product: Callable, space: krylov.Krylov, count: int, bound: Float[Array, ""]) -> Eigenpairs:
     """Return the first rows as eigenpairs, with residuals computed from the vectors themselves."""
     rows = jax.tree.map(lambda leaf: leaf[:count], space.basis)
     remainders = jnp.where(jnp.arange(space.coupling.shape[0])[:, None] >= space.filled, space.coupling[:, :count], 0)

@@ -1,7 +1,6 @@
 """Low-rank curvature: the Gauss–Newton matrix A = GᵀG of a risk, what it leaves out, and the top of any Hessian."""
 
-import functools
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any
 
 import equinox as eqx
@@ -38,13 +37,15 @@ class GaussNewton:
         matrices = [leaf.reshape(leaf.shape[0], -1) for leaf in leaves]
 
         def inner(vector: PyTree) -> Array:
-            return sum_of(matrix @ leaf.ravel() for matrix, leaf in zip(matrices, jax.tree.leaves(vector), strict=True))
+            return vectors.sum_of(
+                matrix @ leaf.ravel() for matrix, leaf in zip(matrices, jax.tree.leaves(vector), strict=True)
+            )
 
         def outer(coefficients: Array) -> PyTree:
             flat = [coefficients @ matrix for matrix in matrices]
             return structure.unflatten([f.reshape(leaf.shape[1:]) for f, leaf in zip(flat, leaves, strict=True)])
 
-        return cls(inner, outer, sum_of(matrix @ matrix.T for matrix in matrices), passes)
+        return cls(inner, outer, vectors.sum_of(matrix @ matrix.T for matrix in matrices), passes)
 
     @classmethod
     def matrix_free(
@@ -169,11 +170,6 @@ def _outputs(
     return lambda moved: outputs(as_network(moved))
 
 
-def sum_of(terms: Iterable[Array]) -> Array:
-    """Return the sum of arrays, without a zero to start from."""
-    return functools.reduce(jnp.add, terms)
-
-
 def dominant_curvature(product: Callable[[PyTree], PyTree], start: PyTree, dimension: int) -> GaussNewton:
     """Return A = GᵀG, the positive part of a symmetric operator on a Krylov space of the rows of `start`.
 
@@ -215,7 +211,7 @@ class ResidualCurvature(eqx.Module):
         directions = _orthonormal(rows)
         return cls(jax.tree.map(jnp.zeros_like, directions), directions, jnp.zeros((), vectors.dtype_of(weights)))
 
-    def looked_at(self, product: Callable[[PyTree], PyTree], *, batched_up_to: int = 2**17) -> "ResidualCurvature":
+    def update(self, product: Callable[[PyTree], PyTree], *, batched_up_to: int = 2**17) -> "ResidualCurvature":
         """Return the state after one more update, `product` being v ↦ Cv.
 
         The products are taken all at once if the directions have at most `batched_up_to` entries together, otherwise

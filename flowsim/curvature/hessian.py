@@ -1,6 +1,7 @@
-"""The Hessian of the risk as an operator on the weights."""
+"""The Hessian of the risk as an operator on the weights, and eigenpairs at the ends of its spectrum."""
 
 from collections.abc import Callable
+from functools import partial
 
 import equinox as eqx
 import jax
@@ -8,12 +9,24 @@ import jax.numpy as jnp
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Float, PyTree
 
-Operator = Callable[[Float[Array, " p"]], Float[Array, " p"]]
+from ..networks import FlattenedParameters, cast, split, weight_dtype
+from ..problems import Problem, check_problem
+from ..runtime.compiling import compiled
+from . import vectors
+from .eigenpair import Eigenpair, Eigenpairs, Operator, checked_rtol, eigenpairs_dense, eigenpairs_lanczos
+
+Objective = Callable[[PyTree], Float[Array, ""]]
 
 
-def hessian_operator(
-    objective: Callable[[PyTree], Float[Array, ""]], weights: PyTree
-) -> tuple[Operator, Float[Array, " p"]]:
+def objective_of(network: PyTree, problem: Problem) -> tuple[Objective, PyTree]:
+    """Return the objective as a function of the weights, computed in their precision, and the weights of `network`."""
+    check_problem(problem)
+    weights, rest = split(network)
+    problem = cast(problem, weight_dtype(network))
+    return lambda moved: problem.objective(eqx.combine(moved, rest)), weights
+
+
+def hessian_operator(objective: Objective, weights: PyTree) -> tuple[Operator, Float[Array, " p"]]:
     """Return v ↦ ∇²objective(weights) v on flat vectors, and the weights flattened.
 
     Forward over reverse; the linearization is done once, so each product costs about one gradient.
@@ -24,7 +37,7 @@ def hessian_operator(
     return product, flat
 
 
-def hessian_product(objective: Callable[[PyTree], Float[Array, ""]], weights: PyTree) -> Callable[[PyTree], PyTree]:
+def hessian_product(objective: Objective, weights: PyTree) -> Callable[[PyTree], PyTree]:
     """Return v ↦ ∇²objective(weights) v on pytrees as the weights, each leaf shaped and sharded as its weights.
 
     Forward over reverse, linearized once, as `hessian_operator`.
@@ -32,13 +45,13 @@ def hessian_product(objective: Callable[[PyTree], Float[Array, ""]], weights: Py
     return jax.linearize(jax.grad(objective), weights)[1]
 
 
-def dense_hessian(objective: Callable[[PyTree], Float[Array, ""]], weights: PyTree) -> Float[Array, "p p"]:
+def dense_hessian(objective: Objective, weights: PyTree) -> Float[Array, "p p"]:
     """Return the Hessian as a symmetric matrix over the flattened weights, by one product for each weight."""
     rows = hessian_rows(objective, weights)
     return (rows + rows.T) / 2
 
 
-def hessian_rows(objective: Callable[[PyTree], Float[Array, ""]], weights: PyTree) -> Float[Array, "p p"]:
+def hessian_rows(objective: Objective, weights: PyTree) -> Float[Array, "p p"]:
     """Return the Hessian as computed, row by row: symmetric up to rounding."""
     product, flat = hessian_operator(objective, weights)
     return eqx.filter_vmap(product)(jnp.eye(flat.size, dtype=flat.dtype))
@@ -50,3 +63,90 @@ def is_decomposed(weights: PyTree, dense: bool | None = None, *, up_to: int = 25
     Of so few, that finds the ends of the spectrum sooner than Lanczos does.
     """
     return sum(leaf.size for leaf in jax.tree.leaves(weights)) <= up_to if dense is None else dense
+
+
+@partial(compiled, few_calls=True)
+def end_pairs(
+    network: PyTree,
+    problem: Problem,
+    *,
+    largest: int = 1,
+    smallest: int = 0,
+    block: int = 1,
+    dense: bool | None = None,
+    start: PyTree = None,
+    dimension: int | None = 24,
+    rtol: float | None = None,
+    max_restarts: int = 500,
+) -> Eigenpairs:
+    """Return eigenpairs at the ends of the spectrum of the Hessian, the vectors as weights."""
+    whole, weights = objective_of(network, problem)
+    dtype = weight_dtype(network)
+    if dtype.itemsize < 4:
+        raise ValueError(f"eigenvalues are not found in {dtype}: cast the weights to float32 or float64")
+    checked_rtol(rtol, dtype)
+    if dimension is not None and dimension < 3:
+        raise ValueError(f"dimension={dimension} is too small a Krylov space to restart from: give 3 or more")
+
+    flattened = FlattenedParameters.of(weights)
+    as_tree, as_moved = (lambda tree: tree,) * 2 if flattened is None else (flattened.tree, flattened.vector)
+
+    def objective(moving: PyTree) -> Float[Array, ""]:
+        return whole(as_tree(moving))
+
+    here = as_moved(weights)
+    if is_decomposed(weights, dense):
+        found = eigenpairs_dense(hessian_rows(objective, here), largest=largest, smallest=smallest, rtol=rtol)
+        unravel = ravel_pytree(here)[1]
+        found = eqx.tree_at(lambda pairs: pairs.vectors, found, replace_fn=jax.vmap(unravel))
+    else:
+        start = scattered_starts(here, block) if start is None else jax.vmap(as_moved)(start)
+        options = {"dimension": dimension, "rtol": rtol, "max_restarts": max_restarts}
+        product = hessian_product(objective, here)
+        found = eigenpairs_lanczos(product, start, largest=largest, smallest=smallest, **options)
+    return eqx.tree_at(lambda pairs: pairs.vectors, found, replace_fn=jax.vmap(as_tree))
+
+
+def scattered_starts(weights: PyTree, block: int, *, seed: int = 2**20) -> PyTree:
+    """Return `block` pseudo-random vectors as weights with a leading axis, the same ones every time.
+
+    Their seeds begin at `seed`: a Krylov space uses the small numbers, those of its rows, for vectors of its own.
+    """
+    drawn = [vectors.scattered_like(weights, seed + number) for number in range(block)]
+    return jax.tree.map(lambda *rows: jnp.stack(rows), *drawn)
+
+
+def preconditioned_eigenpair(
+    network: PyTree,
+    problem: Problem,
+    preconditioner: PyTree,
+    *,
+    dimension: int = 24,
+    rtol: float | None = None,
+    max_restarts: int = 500,
+) -> Eigenpair:
+    """Return the largest algebraic eigenpair of P^(−1/2) H P^(−1/2), with its residual, by Lanczos.
+
+    H is the Hessian of the risk over all weights together; `preconditioner` holds the diagonal of P, positive numbers,
+    as the weights: the floating-point arrays of the network. That is the spectrum of P⁻¹H, and the Hessian in the
+    coordinates P^½ W, in which a descent preconditioned by P takes steps along the plain gradient (Cohen et al. 2022,
+    arXiv 2207.14484). The vector is one of these coordinates, a pytree. Options are as in `top_eigenpair`. Raises
+    `ValueError` for a preconditioner of another structure or shape than the weights, and as `top_eigenpair`.
+    """
+    objective, weights = objective_of(network, problem)
+    dtype = weight_dtype(network)
+    checked_rtol(rtol, dtype)
+    found, expected = ([leaf.shape for leaf in jax.tree.leaves(tree)] for tree in (preconditioner, weights))
+    if jax.tree.structure(preconditioner) != jax.tree.structure(weights) or found != expected:
+        raise ValueError(
+            f"the preconditioner has arrays of shapes {found} and the network has weights of shapes {expected}: "
+            "expected one number for each weight, in the structure of flowsim.networks.split(network)[0]"
+        )
+    inverse_root = jax.tree.map(lambda entries: jax.lax.rsqrt(jnp.asarray(entries, dtype)), preconditioner)
+
+    def preconditioned(displacement: PyTree) -> Float[Array, ""]:
+        return objective(jax.tree.map(lambda w, scale, change: w + scale * change, weights, inverse_root, displacement))
+
+    product = hessian_product(preconditioned, jax.tree.map(jnp.zeros_like, weights))
+    start = scattered_starts(weights, 1)
+    return eigenpairs_lanczos(product, start, dimension=dimension, rtol=rtol, max_restarts=max_restarts).pair(0)

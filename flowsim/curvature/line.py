@@ -1,10 +1,12 @@
-"""A certified eigenvalue in a few words, whatever its leaves are: numbers, batches, tracers, or no arrays at all."""
+"""Certified eigenvalues as text, a line or a table, whatever the leaves are: numbers, batches, tracers, nothing."""
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from jax.core import Tracer
+
+from ..formatting import format_number
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -19,8 +21,6 @@ class _EigenvaluesView:
     products: Any
 
     def tables(self) -> "list[Table] | None":
-        from .eigenvalues_table import eigenvalues_table  # not above: rich takes a moment to import
-
         return None if self.rows is None else [eigenvalues_table(self.rows, self.products)]
 
 
@@ -29,8 +29,28 @@ def view_of_rows(found: Any) -> _EigenvaluesView:
     return _EigenvaluesView(found._rows(), found.products)
 
 
+def eigenvalues_table(rows: Rows, products: Any, *, digits: int = 10, most_rows: int = 24) -> "Table":
+    """Return the table of eigenvalues by name, with so many `digits`; rows beyond `most_rows` are counted."""
+    from rich.text import Text  # not above: rich takes a moment to import
+
+    from ..formatting.terminal import empty_table
+
+    table = empty_table("", [f"{int(np.asarray(products))} Hessian–vector products"])
+    table.add_column("", no_wrap=True)
+    for header in ("eigenvalue", "residual"):
+        table.add_column(header, justify="right", no_wrap=True)
+    table.add_column("verdict", no_wrap=True)
+    for name in list(rows)[:most_rows]:
+        value, residual, converged = (np.asarray(one).item() for one in rows[name])
+        verdict = Text("certified") if converged else Text("not converged", style="bold")
+        table.add_row(name, f"{value:.{digits}g}", format_number(residual, 2), verdict)
+    if len(rows) > most_rows:
+        table.add_row("…", "", "", f"{len(rows) - most_rows} more")
+    return table
+
+
 def certified(value: Any, residual: Any, converged: Any) -> str:
-    """Return "4.512 ± 2e-11", with a word where the residual is too large; of what is no number, its shape."""
+    """Return "4.512 ± 2e-11", and whether the residual is too large; the shape of what is not a number."""
     number, error, sure = _scalar(value), _scalar(residual), _scalar(converged)
     if number is None or error is None or sure is None:
         return shape_of(value)
@@ -38,17 +58,17 @@ def certified(value: Any, residual: Any, converged: Any) -> str:
 
 
 def after(products: Any) -> str:
-    """Return ", 24 products", nothing where that is no number."""
+    """Return ", 24 products", or nothing where that is not a number."""
     return "" if is_no_number(products) else f", {scalar_of(products)} products"
 
 
 def is_no_number(leaf: Any) -> bool:
-    """Tell whether a leaf is anything but one number: a batch, traced, or gone."""
+    """Tell whether a leaf is anything but one number: a batch, traced, or deleted."""
     return _scalar(leaf) is None
 
 
 def scalar_of(leaf: Any, form: str = ".6g") -> str:
-    """Return a number, or the shape of what is none."""
+    """Return a number as text, or the shape of what is not one."""
     number = _scalar(leaf)
     return shape_of(leaf) if number is None else f"{number:{form}}"
 

@@ -1,7 +1,5 @@
 """The local quadratic model of a risk: how far its minimizer is, and which directions are flat."""
 
-from collections.abc import Callable
-
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -10,9 +8,7 @@ from jaxtyping import Array, Bool, Float, PyTree
 
 from . import krylov, vectors
 from .eigenpair import Eigenpairs, decomposition, eigenpairs_dense, eigenpairs_lanczos
-from .hessian import dense_hessian, hessian_product, is_decomposed
-
-Objective = Callable[[PyTree], Float[Array, ""]]
+from .hessian import Objective, dense_hessian, hessian_product, is_decomposed
 
 
 class Surroundings(eqx.Module):

@@ -1,6 +1,5 @@
 """The third derivative of the risk on a few directions, and with it the gradient of the sharpness over the weights."""
 
-from collections.abc import Callable
 from functools import partial
 
 import equinox as eqx
@@ -9,15 +8,13 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int, PyTree
 
-from ..networks import cast, split, weight_dtype
-from ..problems import Problem, check_problem
+from ..networks import split
+from ..problems import Problem
 from ..runtime.compiling import compiled
 from . import vectors
 from .eigenpair import Eigenpairs, checked_rtol
-from .hessian_eigenpairs import end_pairs
+from .hessian import Objective, end_pairs, objective_of
 from .line import after, certified, is_no_number, scalar_of
-
-Objective = Callable[[PyTree], Float[Array, ""]]
 
 
 class Contractions(eqx.Module):
@@ -60,14 +57,9 @@ def contractions(network: PyTree, problem: Problem, directions: PyTree) -> Contr
     vector product and its derivative for each of the k(k + 1)/2 pairs, one after the other; ∇R one gradient. Works
     under `jax.jit` and `jax.vmap`. Raises `ValueError` for directions that are no rows of weights.
     """
-    check_problem(problem)
-    weights, rest = split(network)
-    problem = cast(problem, weight_dtype(network))
+    objective, weights = objective_of(network, problem)
     directions, _ = split(directions)
     count = _check_directions(weights, directions)
-
-    def objective(moved: PyTree) -> Float[Array, ""]:
-        return problem.objective(eqx.combine(moved, rest))
 
     def of_pair(pair: Int[Array, " two"]) -> tuple[PyTree, Array]:
         one, other = (vectors.row(directions, index) for index in pair)
@@ -157,15 +149,10 @@ def sharpness_gradient(
     their defaults and errors are as there: it raises `ValueError` for those that cannot be right. Works under `jax.jit`
     and `jax.vmap`.
     """
-    weights, rest = split(network)
+    objective, weights = objective_of(network, problem)
     count = min(2, vectors.size_of(weights))
     options = {"dense": dense, "dimension": dimension, "rtol": rtol, "max_restarts": max_restarts}
     pairs = end_pairs(network, problem, largest=count, block=count, **options)
-    problem = cast(problem, weight_dtype(network))
-
-    def objective(moved: PyTree) -> Float[Array, ""]:
-        return problem.objective(eqx.combine(moved, rest))
-
     vector, gap = vectors.row(pairs.vectors, 0), _gap(pairs)
     sine = jnp.where(gap > 0, jnp.minimum(1, pairs.residuals[0] / gap), 1)
     half = jnp.sqrt(jnp.asarray(checked_rtol(rtol, sine.dtype), sine.dtype))

@@ -14,7 +14,7 @@ from ..problems import Problem
 from ..runtime.compiling import compiled
 from . import vectors
 from .eigenpair import Eigenpairs, are_products_dear, checked_rtol, default_rtol
-from .hessian_eigenpairs import end_pairs, scattered_starts
+from .hessian import end_pairs, scattered_starts
 from .line import numbers_of, shape_of
 
 

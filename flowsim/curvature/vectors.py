@@ -4,13 +4,14 @@ Leaves are never concatenated, so each keeps its own sharding.
 """
 
 import functools
+from collections.abc import Iterable
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int, PyTree
 
-from ..networks.norms import norm as norm
+from ..networks.weights import norm as norm
 
 
 def size_of(vector: PyTree) -> int:
@@ -38,12 +39,17 @@ def inner_products(rows: PyTree, vector: PyTree) -> Float[Array, " k"]:
     def of_leaf(leaf: Array, entries: Array) -> Array:
         return jnp.sum(leaf * entries[None], axis=tuple(range(1, leaf.ndim)))
 
-    return _total(jax.tree.map(of_leaf, rows, vector))
+    return sum_of(jax.tree.leaves(jax.tree.map(of_leaf, rows, vector)))
 
 
 def inner_product(one: PyTree, other: PyTree) -> Float[Array, ""]:
     """Return the inner product of two vectors."""
-    return _total(jax.tree.map(lambda a, b: jnp.sum(a * b), one, other))
+    return sum_of(jax.tree.leaves(jax.tree.map(lambda a, b: jnp.sum(a * b), one, other)))
+
+
+def sum_of(terms: Iterable[Array]) -> Array:
+    """Return the sum of arrays, without a zero to start from."""
+    return functools.reduce(jnp.add, terms)
 
 
 def gram(some: PyTree, others: PyTree) -> Float[Array, "k m"]:
@@ -69,6 +75,11 @@ def divided(vector: PyTree, divisor: Array) -> PyTree:
 def difference(one: PyTree, other: PyTree) -> PyTree:
     """Return one − other."""
     return jax.tree.map(jnp.subtract, one, other)
+
+
+def where(condition: Array, chosen: PyTree, other: PyTree) -> PyTree:
+    """Return one of two pytrees."""
+    return jax.tree.map(lambda a, b: jnp.where(condition, a, b), chosen, other)
 
 
 def peak(vector: PyTree) -> Float[Array, ""]:
@@ -105,8 +116,3 @@ def _scattered(leaf: Array, seed: int | Array, number: int) -> Array:
     for shift, factor in ((16, 0x7FEB352D), (15, 0x846CA68B), (16, 1)):
         place = (place ^ (place >> shift)) * jnp.uint32(factor)
     return place.astype(leaf.dtype) * leaf.dtype.type(2.0**-31) - 1
-
-
-def _total(terms: PyTree) -> Array:
-    leaves = jax.tree.leaves(terms)
-    return functools.reduce(jnp.add, leaves)

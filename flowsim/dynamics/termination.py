@@ -9,7 +9,7 @@ from jax.core import Tracer
 from jax.custom_batching import sequential_vmap
 from jaxtyping import Array, ArrayLike, Bool, Float, Int, PyTree
 
-from ..networks.norms import angle_between
+from ..networks.weights import angle_between
 from ..problems import Problem
 from ..runtime.compiling import compiled
 from ..solvers.field import GradientField, gradient_field

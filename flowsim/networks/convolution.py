@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PyTree
 
-from .draws import standard_normal
+from .weights import standard_normal
 
 
 class Convolution(eqx.Module):

@@ -14,7 +14,7 @@ import numpy as np
 from jax.core import Tracer
 from jaxtyping import Array, ArrayLike, Float
 
-from .draws import standard_normal
+from .weights import standard_normal
 
 Stacks = tuple[Float[Array, "*batch _layers _out _in"], ...]
 

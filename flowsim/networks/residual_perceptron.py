@@ -12,10 +12,9 @@ from pydantic import Field
 
 from ..kinds import Named
 from ..kinds.values import Count, Depth, Scale
-from .draws import standard_normal
 from .perceptron import ACTIVATIONS, activation_of
 from .recipe import NETWORKS, Inputs, Keys, NetworkRecipe
-from .weights import Fixed
+from .weights import Fixed, standard_normal
 
 
 class ResidualPerceptron(eqx.Module):

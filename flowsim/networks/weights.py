@@ -1,7 +1,9 @@
-"""The weights of a network: which arrays they are, their precision, stacks of them, and all of them as one vector."""
+"""The weights of a network: which arrays they are, their precision, norm, stacks and flattening, and random draws."""
 
 import inspect
+import math
 from collections.abc import Sequence
+from functools import partial
 from typing import Any, Self, TypeVar
 
 import equinox as eqx
@@ -141,3 +143,68 @@ class FlattenedParameters(eqx.Module):
         parts = [vector[end - int(np.prod(shape)) : end] for end, shape in zip(ends, self.shapes, strict=True)]
         leaves = [part.reshape(shape) for part, shape in zip(parts, self.shapes, strict=True)]
         return jax.tree.unflatten(self.structure, leaves)
+
+
+def norm(tree: PyTree) -> Float[Array, ""]:
+    """Return the Euclidean norm of all entries of a pytree together; no square leaves the range of floats.
+
+    The leaves are never brought together into one array, so each keeps its own sharding.
+    """
+    leaves = jax.tree.leaves(tree)
+    largest = jnp.max(jnp.stack([jnp.max(jnp.abs(leaf), initial=0) for leaf in leaves]))
+    scale = jnp.where((largest > 0) & jnp.isfinite(largest), largest, 1)
+    return scale * jnp.sqrt(sum(jnp.sum((leaf / scale) ** 2) for leaf in leaves))
+
+
+def angle_between(one: PyTree, other: PyTree) -> Float[Array, ""]:
+    """Return the angle between two pytrees of one structure, in radians; NaN where one of them is zero.
+
+    It is 2 atan(‖u − v‖ / ‖u + v‖) of the unit vectors, which is accurate for small angles; a cosine is not.
+    """
+    sizes = norm(one), norm(other)
+    first = jax.tree.map(lambda leaf: leaf / sizes[0], one)
+    second = jax.tree.map(lambda leaf: leaf / sizes[1], other)
+    apart, together = (norm(jax.tree.map(join, first, second)) for join in (jnp.subtract, jnp.add))
+    return 2 * jnp.arctan2(apart, together)
+
+
+def standard_normal(
+    key: Array,
+    index: int,
+    shape: tuple[int, ...],
+    dtype: jnp.dtype,
+    *,
+    shortest: int = 2**10,
+    longest: int = 2**16,
+    splits: int = 2**3,
+) -> Float[Array, "..."] | Float[np.ndarray, "..."]:
+    """Return `jax.random.normal(jax.random.split(key, count)[index], shape, dtype)`, `count` being any above `index`.
+
+    JAX's own generator makes each number of its place alone. So few numbers are cut off a longer draw; they are
+    NumPy's, on which arithmetic compiles nothing. Many are drawn in their own shape, as are those under a
+    transformation of JAX, of a type that NumPy lacks, and of another generator, where `count` is a power of two.
+
+    Lengths, from `shortest` to `longest`, and numbers of splits, `splits` or more, are powers of two: few programs.
+    """
+    size, splits = math.prod(shape), _power_of_two(index + 1, splits)
+    if size > longest or not _goes_by_place(key) or not np.issubdtype(dtype, np.floating):
+        return jax.random.normal(jax.random.split(key, splits)[index], shape, dtype)
+    length = _power_of_two(size, shortest)
+    with jax.ensure_compile_time_eval():
+        drawn = _drawn(key, np.asarray(index), splits, length, dtype)
+    return np.asarray(drawn)[:size].reshape(shape)
+
+
+@partial(jax.jit, static_argnums=(2, 3, 4))
+def _drawn(key: Array, index: Array, splits: int, length: int, dtype: jnp.dtype) -> Array:
+    return jax.random.normal(jax.random.split(key, splits)[index], (length,), dtype)
+
+
+def _power_of_two(number: int, least: int) -> int:
+    return max(least, 1 << (number - 1).bit_length())
+
+
+def _goes_by_place(key: Array) -> bool:
+    if isinstance(key, Tracer) or str(jax.random.key_impl(key)) != "threefry2x32":
+        return False
+    return bool(jax.config.jax_threefry_partitionable)  # pyright: ignore[reportAttributeAccessIssue]

@@ -19,9 +19,10 @@ from .risk import (
     Risk as Risk,
     SquaredDistance as SquaredDistance,
 )
-from .sharpening import SelfStabilization as SelfStabilization, Sharpening as Sharpening
 from .sharpness import (
     PreconditionedSharpness as PreconditionedSharpness,
+    SelfStabilization as SelfStabilization,
+    Sharpening as Sharpening,
     Sharpness as Sharpness,
     TopEigenvalues as TopEigenvalues,
 )

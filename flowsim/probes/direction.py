@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, PyTree
 
 from ..networks import split
-from ..networks.norms import angle_between
+from ..networks.weights import angle_between
 from .probe import PROBES, Label, Moment, Probe
 
 

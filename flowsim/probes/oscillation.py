@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from ..networks import split
-from ..networks.norms import norm
+from ..networks.weights import norm
 from .probe import PROBES, Label, Moment, Probe
 
 

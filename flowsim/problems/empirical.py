@@ -120,7 +120,7 @@ class EmpiricalRisk(Problem):
         roots = self._over_samples(network, partial(self._loss_root, network))
 
         def outputs(other: Callable[[Array], Array]) -> Array:
-            predictions = self._predictions(other).reshape(*roots.shape[:2])
+            predictions = self._over_samples(other, lambda x, _: predicted(other, x)).reshape(*roots.shape[:2])
             return jnp.einsum("nab,na->nb", roots, predictions).ravel()
 
         return outputs
@@ -147,8 +147,8 @@ class EmpiricalRisk(Problem):
 
     def null_risk(self, network: Callable[[Array], Array]) -> Float[Array, ""]:
         """Return the risk of predicting zero everywhere."""
-        predictions = eqx.filter_eval_shape(self._predictions, network)
-        zeros = jnp.zeros(predictions.shape, predictions.dtype)
+        prediction = eqx.filter_eval_shape(predicted, network, self.X[0])
+        zeros = jnp.zeros((len(self.y), *prediction.shape), prediction.dtype)
         return jnp.mean(jax.vmap(self._paired_loss)(zeros, self.y))
 
     def margins(self, network: Callable[[Array], Array]) -> Float[Array, " n"]:
@@ -198,9 +198,6 @@ class EmpiricalRisk(Problem):
         """Return a matrix B with BBᵀ the second derivative of one sample's share of the risk in its prediction."""
         prediction = self._paired(predicted(network, x), target)
         return self.loss.curvature_root(prediction, target) / self.X.shape[0] ** 0.5
-
-    def _predictions(self, network: Callable[[Array], Array]) -> Float[Array, "n ..."]:
-        return self._over_samples(network, lambda x, _: predicted(network, x))
 
     def _over_samples(self, network: Callable[[Array], Array], function: Callable[[Array, Array], Array]) -> Array:
         """Return what a function of sample and target returns for all of them."""

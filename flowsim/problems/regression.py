@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike
 
 from ..data import DataError, paired_arrays
 from ..networks import LinearNetwork
-from ..networks.norms import norm
+from ..networks.weights import norm
 from .problem import Outputs, Problem
 
 

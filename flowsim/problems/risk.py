@@ -13,11 +13,11 @@ import numpy as np
 from jaxtyping import Array, Float, PyTree
 
 from ..networks import split, weight_dtype
-from ..networks.norms import norm
+from ..networks.weights import norm
 from ..runtime.compiling import compiled
 from ..runtime.identity import static_function
 from .problem import Problem
-from .validation import real_number, reason_of
+from .validation import call, real_number, real_scalar
 
 
 class Risk(Problem):
@@ -102,23 +102,16 @@ class Risk(Problem):
         return risk
 
     def _value(self, network: Any) -> Float[Array, ""]:
-        value = _called(self.function, network, "the risk", "a real scalar")
-        dtype = weight_dtype(network)
-        kind = jnp.result_type(value) if eqx.is_array_like(value) else None
-        if kind is None or not jnp.issubdtype(kind, jnp.floating) or jnp.shape(value) != ():
-            found = type(value).__name__ if kind is None else f"shape {jnp.shape(value)} of {kind}"
-            raise ValueError(
-                f"the risk returns {found}: expected a real scalar; write jnp.sum(...) or jnp.mean(...) around it"
-            )
-        return jnp.asarray(value, dtype)
+        value = _call(self.function, network, "the risk", "a real scalar")
+        return jnp.asarray(real_scalar(value, "the risk"), weight_dtype(network))
 
     def _slopes(self, network: Any, weights: PyTree) -> PyTree:
         """Return what the gradient returns, as the weights."""
-        found = _called(self.gradient, network, "the gradient", "∇R")
+        found = _call(self.gradient, network, "the gradient", "∇R")
         arrays = jax.tree.map(lambda leaf: jnp.asarray(leaf) if isinstance(leaf, np.ndarray | float) else leaf, found)
         slopes, _ = split(arrays)
-        shapes, expected = _shapes(slopes), _shapes(weights)
-        if shapes != expected:
+        shapes, expected = ([leaf.shape for leaf in jax.tree.leaves(tree)] for tree in (slopes, weights))
+        if jax.tree.structure(slopes) != jax.tree.structure(weights) or shapes != expected:
             raise ValueError(
                 f"the gradient returns {_in_words(slopes)} where the network has the weights {_in_words(weights)}: "
                 "expected the same structure and shapes"
@@ -130,7 +123,7 @@ class Risk(Problem):
 def _derivatives_near(risk: Risk, network: Any, step: float = 1e-3) -> tuple[Array, Array, Array]:
     """Return the derivative of the risk along a direction, that by its gradient, and the norm of the gradient.
 
-    They are taken beside the network, at `step` times the norm of the weights, or times one where that is less.
+    They are taken at a distance of `step` times the norm of the weights, or of `step` where that is less than one.
     """
     weights, rest = split(network)
     leaves, structure = jax.tree.flatten(weights)
@@ -138,25 +131,21 @@ def _derivatives_near(risk: Risk, network: Any, step: float = 1e-3) -> tuple[Arr
     drawn = [jax.random.normal(key, leaf.shape, leaf.dtype) for key, leaf in zip(keys, leaves, strict=True)]
     direction = structure.unflatten(drawn)
     length = step * jnp.maximum(1.0, norm(weights)) / math.sqrt(sum(leaf.size for leaf in leaves))
-    beside = jax.tree.map(lambda leaf, change: leaf + length * change, weights, direction)
-    _, derivative = jax.jvp(lambda moved: risk._value(eqx.combine(moved, rest)), (beside,), (direction,))
-    slopes = risk._slopes(eqx.combine(beside, rest), beside)
+    nearby = jax.tree.map(lambda leaf, change: leaf + length * change, weights, direction)
+    _, derivative = jax.jvp(lambda moved: risk._value(eqx.combine(moved, rest)), (nearby,), (direction,))
+    slopes = risk._slopes(eqx.combine(nearby, rest), nearby)
     products = jax.tree.map(lambda slope, change: jnp.sum(slope * change), slopes, direction)
     return derivative, functools.reduce(jnp.add, jax.tree.leaves(products)), norm(slopes)
 
 
-def _called(function: Any, network: Any, name: str, expected: str) -> Any:
+def _call(function: Any, network: Any, name: str, expected: str) -> Any:
     """Return what a function of a user's own returns; `ValueError` where it fails."""
-    try:
-        return function(network)
-    except jax.errors.JaxRuntimeError:
-        raise
-    except Exception as error:  # whatever the code of a user does
+
+    def remedy(error: Exception) -> str:
         of_numpy = isinstance(error, jax.errors.TracerArrayConversionError | jax.errors.ConcretizationTypeError)
-        raise ValueError(
-            f"{name} fails on the network, a {type(network).__name__} ({reason_of(error)}): expected a function of JAX "
-            f"arrays that returns {expected}" + ("; write jnp in place of np" if of_numpy else "")
-        ) from error
+        return f"a function of JAX arrays that returns {expected}" + ("; write jnp in place of np" if of_numpy else "")
+
+    return call(function, network, fails=f"{name} fails on the network, a {type(network).__name__}", expected=remedy)
 
 
 def _check_function(function: Any, name: str, expected: str) -> Any:
@@ -168,10 +157,6 @@ def _check_function(function: Any, name: str, expected: str) -> Any:
     return function
 
 
-def _shapes(tree: PyTree) -> tuple[Any, list[tuple[int, ...]]]:
-    return jax.tree.structure(tree), [leaf.shape for leaf in jax.tree.leaves(tree)]
-
-
 def _in_words(tree: PyTree) -> str:
-    places = jax.tree_util.tree_leaves_with_path(tree)
-    return ", ".join(f"{jax.tree_util.keystr(path) or 'array'} {leaf.shape}" for path, leaf in places) or "no arrays"
+    leaves = jax.tree_util.tree_leaves_with_path(tree)
+    return ", ".join(f"{jax.tree_util.keystr(path) or 'array'} {leaf.shape}" for path, leaf in leaves) or "no arrays"

@@ -15,18 +15,26 @@ from ..losses import Loss
 from ..networks import Fixed, with_slices
 
 
-def predicted(network: Callable[[Array], Array], x: Array) -> Array:
-    """Return the prediction for one sample; `ValueError` for a network that does not map a sample to an array."""
+def call(function: Callable[..., Any], *arguments: Any, fails: str, expected: Callable[[Exception], str]) -> Any:
+    """Return what a user's function returns; where it raises, `ValueError` with what `fails` and what is `expected`."""
     try:
-        prediction = with_slices(network)(x)
+        return function(*arguments)
     except jax.errors.JaxRuntimeError:
         raise
     except Exception as error:  # whatever the code of a user does
-        raise ValueError(
-            f"the network, a {type(network).__name__}, fails on one sample of shape {x.shape} ({reason_of(error)}): "
-            "expected a model that maps one sample to its prediction, without state (as of batch normalization), key "
-            f"or randomness; {_remedy(network)}"
-        ) from error
+        raise ValueError(f"{fails} ({reason_of(error)}): expected {expected(error)}") from error
+
+
+def predicted(network: Callable[[Array], Array], x: Array) -> Array:
+    """Return the prediction for one sample; `ValueError` for a network that does not map a sample to an array."""
+    prediction = call(
+        lambda: with_slices(network)(x),
+        fails=f"the network, a {type(network).__name__}, fails on one sample of shape {x.shape}",
+        expected=lambda _: (
+            "a model that maps one sample to its prediction, without state (as of batch normalization), key or "
+            f"randomness; {_remedy(network)}"
+        ),
+    )
     if not isinstance(prediction, jax.Array | np.ndarray | float):
         raise ValueError(
             f"the network, a {type(network).__name__}, returns a {type(prediction).__name__} for one sample: expected "
@@ -37,23 +45,21 @@ def predicted(network: Callable[[Array], Array], x: Array) -> Array:
 
 def sample_loss(loss: Loss, prediction: Array, target: Array) -> Float[Array, ""]:
     """Return the loss of one sample; `ValueError` for a loss that is no real scalar."""
-    try:
-        value = loss(prediction, target)
-    except jax.errors.JaxRuntimeError:
-        raise
-    except Exception as error:  # whatever the code of a user does
-        raise ValueError(
-            f"the loss fails on one sample, prediction {prediction.shape}, target {target.shape} ({reason_of(error)}): "
-            "expected a function (prediction, target) of JAX arrays that returns a scalar; write jnp in place of np"
-        ) from error
-    kind = jnp.result_type(value) if isinstance(value, jax.Array | np.ndarray | np.generic | float) else None
+    expected = "a function (prediction, target) of JAX arrays that returns a scalar; write jnp in place of np"
+    fails = f"the loss fails on one sample, prediction {prediction.shape}, target {target.shape}"
+    value = call(loss, prediction, target, fails=fails, expected=lambda _: expected)
+    return jnp.asarray(real_scalar(value, "the loss", " for one sample"))
+
+
+def real_scalar(value: Any, name: str, where: str = "") -> Any:
+    """Return a value as it is; `ValueError` for anything but a real scalar."""
+    kind = jnp.result_type(value) if eqx.is_array_like(value) else None
     if kind is None or not jnp.issubdtype(kind, jnp.floating) or jnp.shape(value) != ():
         found = type(value).__name__ if kind is None else f"shape {jnp.shape(value)} of {kind}"
         raise ValueError(
-            f"the loss returns {found} for one sample: expected a real scalar; write jnp.sum(...) or jnp.mean(...) "
-            "around it"
+            f"{name} returns {found}{where}: expected a real scalar; write jnp.sum(...) or jnp.mean(...) around it"
         )
-    return jnp.asarray(value)
+    return value
 
 
 def reason_of(error: Exception) -> str:

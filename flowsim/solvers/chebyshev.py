@@ -1,6 +1,5 @@
 """A stabilized explicit method."""
 
-import dataclasses
 import functools
 from collections.abc import Callable
 from typing import Any, ClassVar
@@ -13,10 +12,10 @@ import numpy as np
 from jaxtyping import Array, Float, Int, PyTree
 from numpy.typing import NDArray
 
-from .error import growth, scaled_norm
-from .field import Measured, VectorField, norm
-from .solver import SOLVERS, Proposal, ProposingSolver, Work, measuring, no_work
-from .step_control import SpectralRadius
+from ..curvature.vectors import scaled
+from .field import Measured, norm
+from .solver import SOLVERS, MeasuringSolver, Proposal, Work, no_work
+from .step_control import SpectralRadius, growth, scaled_norm
 
 # The stages of the last method in the table.
 MOST_STAGES = 500
@@ -29,7 +28,7 @@ class _State(eqx.Module):
 
 
 @SOLVERS.register("RungeKuttaChebyshev")
-class RungeKuttaChebyshev(ProposingSolver):
+class RungeKuttaChebyshev(MeasuringSolver):
     """The Runge–Kutta–Chebyshev method of order 2 (RKC2; Sommeijer, Shampine and Verwer 1998).
 
     It is explicit, with s stages whose stability interval on the negative real axis is (s² − 1)/1.54 long, so a stiff
@@ -63,50 +62,34 @@ class RungeKuttaChebyshev(ProposingSolver):
         """Return 2."""
         return 2
 
-    def suited(self, field: VectorField, rtol: Float[Array, ""], atol: Float[Array, ""]) -> "RungeKuttaChebyshev":
-        """Return the solver for a field, with what it leaves open filled in."""
-        return dataclasses.replace(super().suited(field, rtol, atol), measure=field.measured)
-
     def init(self, terms: Any, t0: Any, t1: Any, y0: PyTree, args: Any) -> _State:
         """Return f(y0) and a first estimate of the spectral radius."""
         radius = SpectralRadius.first(lambda y: terms.vf(t0, y, args), y0)
-        return _State(measuring(self.measure, terms, args)(t0, y0), radius, no_work())
-
-    def work(self, solver_state: _State) -> Work:
-        """Return the work of all steps so far."""
-        return solver_state.work
+        return _State(self.measure_at(terms, t0, y0, args), radius, no_work())
 
     def steady_order(self, solver_state: Any) -> bool:
         """Return True: the error of a step falls by its order."""
         return True
 
-    def after_rejection(self, before: _State, after: _State) -> _State:
-        """Return what has been learned, at the point from where the step went."""
-        return dataclasses.replace(after, measured=before.measured)
-
-    def measured(self, solver_state: _State) -> Measured:
-        """Return f and the objective where the solver is."""
-        return solver_state.measured
-
     def step(self, terms: Any, t0: Any, t1: Any, y0: PyTree, args: Any, solver_state: _State, made_jump: Any) -> tuple:
         """Take one step, with as many stages as stability asks."""
         h = t1 - t0
-        radius = solver_state.radius.followed(lambda y: terms.vf(t0, y, args), y0, self.iterations)
+        radius = solver_state.radius.iterate(lambda y: terms.vf(t0, y, args), y0, self.iterations)
         bound = radius.bound
         method = method_for(h * bound, self.max_stages)
         start = solver_state.measured
         y1 = chebyshev_step(lambda c, y: terms.vf(t0 + c * h, y, args), y0, start.slope, h, method)
-        end = measuring(self.measure, terms, args)(t1, y1)
+        end = self.measure_at(terms, t1, y1, args)
         stages = jnp.asarray(chebyshev_stages())[method]
         longest = reach_of(chebyshev_stages(self.max_stages)[-1]) / bound
         size = jnp.where(h <= longest, defect(y0, y1, start.slope, end.slope, h, self.rtol, self.atol), jnp.inf)
-        factor = jnp.minimum(worthwhile(growth(size, 3), start.slope, end.slope), self.cap * longest / h)
+        factor = jnp.minimum(limit_growth(growth(size, 3), start.slope, end.slope), self.cap * longest / h)
         state = _State(end, radius, solver_state.work + Work(stages, jnp.array(self.iterations)))
-        dense = {"y0": y0, "y1": y1, "k0": _times(h, start.slope), "k1": _times(h, end.slope)}
+        dense = {"y0": y0, "y1": y1, "k0": scaled(h, start.slope), "k1": scaled(h, end.slope)}
         return y1, Proposal(size, factor), dense, state, diffrax.RESULTS.successful
 
 
-def worthwhile(factor: Float[Array, ""], slope0: PyTree, slope1: PyTree, *, largest: float = 2.5) -> Float[Array, ""]:
+def limit_growth(factor: Float[Array, ""], slope0: PyTree, slope1: PyTree, *, largest: float = 2.5) -> Float[Array, ""]:
     """Return `factor`, but moderate growth only, up to `largest`, and none where the step has halved the field already.
 
     Inside its stability interval the method damps every component by about one and the same factor, however long the
@@ -154,7 +137,7 @@ def chebyshev_step(
 
     zeros = jax.tree.map(jnp.zeros_like, y0)
     opening, c = recurrence[first[method], 0], recurrence[first[method], 4]
-    moved = jax.lax.fori_loop(1, stages[method], stage, (zeros, _times(opening * h, slope), c))[1]
+    moved = jax.lax.fori_loop(1, stages[method], stage, (zeros, scaled(opening * h, slope), c))[1]
     return jax.tree.map(jnp.add, y0, moved)
 
 
@@ -196,7 +179,3 @@ def _table() -> tuple[NDArray, NDArray, NDArray]:
     stages = np.array(chebyshev_stages())
     whole = np.concatenate([chebyshev_recurrence(count) for count in stages])
     return whole, stages, np.cumsum(stages) - stages
-
-
-def _times(factor: Array, tree: PyTree) -> PyTree:
-    return jax.tree.map(lambda leaf: factor * leaf, tree)

@@ -14,7 +14,6 @@ from jaxtyping import Array, Float, Int, PyTree
 from numpy.typing import NDArray
 
 from ..curvature import vectors
-from ..curvature.vectors import combination
 from .chebyshev import chebyshev_recurrence, chebyshev_stages, reach_of
 from .field import Measured
 
@@ -81,20 +80,20 @@ def explicit_step(
         recurs = slot < 0
         mu, nu, kappa, delta, ahead = recurrence[jnp.where(recurs, first + j + 1, 0)]
         following = _sum((mu * h, f), (nu, here), (kappa, before), (delta * h, slope))
-        before, here = _where(recurs, (here, following), (before, here))
+        before, here = vectors.where(recurs, (here, following), (before, here))
         slots = jax.tree.map(lambda all_of_them, s: all_of_them.at[jnp.maximum(slot, 0)].set(s), slots, f)
         row = jnp.maximum(slot + 1, 0)
-        point = jax.tree.map(jnp.add, here, combination(jnp.where(recurs, 0, h * rows[row]), slots))
+        point = jax.tree.map(jnp.add, here, vectors.combination(jnp.where(recurs, 0, h * rows[row]), slots))
         return before, here, slots, point, jnp.where(recurs, ahead, fractions[row]), measured
 
     opening = vectors.scaled(jnp.where(explicit, 0, h * recurrence[first, 0]), slope)
     slots = jax.tree.map(lambda f: jnp.zeros((_SLOTS, *f.shape), f.dtype).at[0].set(f), slope)
-    point = jax.tree.map(jnp.add, opening, combination(jnp.where(explicit, h * rows[1], 0), slots))
+    point = jax.tree.map(jnp.add, opening, vectors.combination(jnp.where(explicit, h * rows[1], 0), slots))
     fraction = jnp.where(explicit, fractions[1], recurrence[first, 4])
     zeros = jax.tree.map(jnp.zeros_like, y0)
     state = zeros, opening, slots, point, fraction, Measured(slope, jnp.full((), jnp.nan, h.dtype))
     _, _, slots, increment, _, last = jax.lax.fori_loop(0, evaluations, stage, state)
-    return jax.tree.map(jnp.add, y0, increment), last, combination(h * error, slots)
+    return jax.tree.map(jnp.add, y0, increment), last, vectors.combination(h * error, slots)
 
 
 def fourth_order(dtype: jnp.dtype, *, rounding: float = 1e-4) -> Family:
@@ -115,10 +114,6 @@ def second_order(max_stages: int) -> Family:
 
 def _sum(*terms: tuple[Array, PyTree]) -> PyTree:
     return functools.reduce(lambda one, other: jax.tree.map(jnp.add, one, other), (vectors.scaled(*t) for t in terms))
-
-
-def _where(condition: Array, chosen: PyTree, other: PyTree) -> PyTree:
-    return jax.tree.map(lambda a, b: jnp.where(condition, a, b), chosen, other)
 
 
 @functools.cache

@@ -11,7 +11,7 @@ from jaxtyping import Array, Float, PyTree
 
 from ..curvature import GaussNewton, gauss_newton, gauss_newton_passes, knows_gram
 from ..networks import FlattenedParameters, cast, split, weight_dtype
-from ..networks.norms import norm as norm
+from ..networks.weights import norm as norm
 from ..problems import Problem
 
 
@@ -41,8 +41,8 @@ class VectorField(Protocol):
 class GradientField(eqx.Module):
     """The field W ↦ −∇R(W) of a network on a problem, over the weights of the network alone.
 
-    It is called as `field(t, weights, args)`, the form that Diffrax asks of a vector field. With `places`, weights are
-    one vector.
+    It is called as `field(t, weights, args)`, as Diffrax calls a vector field. With `places` the weights are flattened
+    into one vector.
     """
 
     problem: Problem
@@ -67,7 +67,7 @@ class GradientField(eqx.Module):
         return eqx.combine(weights if self.places is None else self.places.tree(weights), self.rest)
 
     def along(self, places: FlattenedParameters | None) -> "GradientField":
-        """Return the same field over weights that are one vector, or the pytree that they are without `places`."""
+        """Return the same field over weights flattened by `places`, or over their pytree for `None`."""
         return GradientField(self.problem, self.rest, places)
 
     def of(self, problem: Problem) -> "GradientField":

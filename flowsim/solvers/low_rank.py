@@ -13,14 +13,15 @@ import numpy as np
 from jaxtyping import Array, Float, Int, PyTree
 
 from ..curvature import GaussNewton, ResidualCurvature
-from .error import growth, scaled_norm, size_beside_increment
+from ..curvature.vectors import combination
 from .field import Measured, VectorField
-from .solver import SOLVERS, Proposal, ProposingSolver, Work, measuring, no_work
+from .solver import SOLVERS, MeasuringSolver, Proposal, Work, no_work
+from .step_control import growth, scaled_norm, size_beside_increment
 
 
 class _State(eqx.Module):
-    """What is known at y, and the Frobenius norm of A as last seen; what A leaves out, if it is followed, and for how
-    many steps it has been; the work so far.
+    """What is known at y, the Frobenius norm of the last A, what A leaves out, if that is followed, and since how many
+    steps it is known.
     """
 
     measured: Measured
@@ -31,7 +32,7 @@ class _State(eqx.Module):
 
 
 @SOLVERS.register("LowRankExtrapolation")
-class LowRankExtrapolation(ProposingSolver):
+class LowRankExtrapolation(MeasuringSolver):
     """Extrapolated linearly implicit Euler steps for y' = f(y), of variable order.
 
     For a step of length h, row j of the extrapolation table takes j substeps y ← y + (h/j)(I + (h/j)A)⁻¹ f(y). A = GᵀG
@@ -67,7 +68,7 @@ class LowRankExtrapolation(ProposingSolver):
     felt: float = eqx.field(static=True, default=0.3)
     """A step of length h feels C = H − A where h‖C‖ is more than this."""
     looks_every: int = eqx.field(static=True, default=8)
-    """Steps between two looks at C where it is not felt."""
+    """Steps between two updates of C where it is not felt."""
     first_rise: float = eqx.field(static=True, default=1.6)
     """The third row of a table is tried for a step so much longer than two rows allow."""
     largest_rise: float = eqx.field(static=True, default=3.0)
@@ -90,60 +91,50 @@ class LowRankExtrapolation(ProposingSolver):
         return self.columns
 
     def init(self, terms: Any, t0: Any, t1: Any, y0: PyTree, args: Any) -> _State:
-        """Return the state before the first step, in which the field alone has been looked at."""
-        return self.beginning(y0, measuring(self.measure, terms, args)(t0, y0))
+        """Return the state before the first step, in which only the field has been evaluated."""
+        return self.beginning(y0, self.measure_at(terms, t0, y0, args))
 
     def beginning(self, y0: PyTree, measured: Measured) -> _State:
         """Return the state before the first step, from what has been measured there."""
         residual = ResidualCurvature.unknown(y0, self.followed) if self.followed else None
         return _State(measured, jnp.zeros_like(measured.objective), residual, jnp.array(self.looks_every), no_work())
 
-    def work(self, solver_state: _State) -> Work:
-        """Return the work of all steps so far."""
-        return solver_state.work
-
     def suited(self, field: VectorField, rtol: Float[Array, ""], atol: Float[Array, ""]) -> "LowRankExtrapolation":
         """Return the solver for a field, with what it leaves open filled in, the curvature too."""
         curvature = field.gauss_newton if self.curvature is None else self.curvature
-        return dataclasses.replace(super().suited(field, rtol, atol), curvature=curvature, measure=field.measured)
-
-    def after_rejection(self, before: _State, after: _State) -> _State:
-        """Return what has been learned, at the point from where the step went."""
-        return dataclasses.replace(after, measured=before.measured)
+        return dataclasses.replace(super().suited(field, rtol, atol), curvature=curvature)
 
     def taken_to(self, measured: Measured, solver_state: _State) -> _State:
-        """Return the state where another solver has led, with what it measured there."""
+        """Return the state at a point that another solver has reached."""
         return dataclasses.replace(solver_state, measured=measured)
-
-    def measured(self, solver_state: _State) -> Measured:
-        """Return f and the objective where the solver is."""
-        return solver_state.measured
 
     def step(self, terms: Any, t0: Any, t1: Any, y0: PyTree, args: Any, solver_state: _State, made_jump: Any) -> tuple:
         """Take one step; the order that it used is the number of rows that it needed."""
         h = t1 - t0
         gauss_newton = cast(Callable[[PyTree], GaussNewton], self.curvature)
         alone = gauss_newton(y0)
-        state = self._looking(lambda y: terms.vf(t0, y, args), y0, alone, h, solver_state)
+        state = self._update_residual(lambda y: terms.vf(t0, y, args), y0, alone, h, solver_state)
 
-        def whole(matrix: GaussNewton) -> GaussNewton:
+        def with_residual(matrix: GaussNewton) -> GaussNewton:
             return matrix if state.residual is None else matrix.with_rows(state.residual.rows)
 
-        matrix = whole(alone)
+        matrix = with_residual(alone)
         start = state.measured
         stiff = None if isinf(self.frozen_up_to) else h * matrix.stiffness > self.frozen_up_to
 
-        def evaluated(t: Array, y: PyTree) -> tuple[PyTree, Array]:
+        def evaluate(t: Array, y: PyTree) -> tuple[PyTree, Array]:
             return (terms.vf(t, y, args), jnp.array(0)) if self.counted is None else self.counted(y)
 
         def row(j: Array) -> tuple[PyTree, Array]:
             frozen = matrix.resolvent(h / j)
 
             def direction(i: Array, y: PyTree) -> tuple[PyTree, Array]:
-                f, passes = evaluated(t0 + i * h / j, y)
+                f, passes = evaluate(t0 + i * h / j, y)
                 if stiff is None:
                     return frozen(f), passes
-                along = jax.lax.cond(stiff, lambda: whole(gauss_newton(y)).resolvent(h / j)(f), lambda: frozen(f))
+                along = jax.lax.cond(
+                    stiff, lambda: with_residual(gauss_newton(y)).resolvent(h / j)(f), lambda: frozen(f)
+                )
                 return along, passes
 
             return _substeps(direction, y0, frozen(start.slope), h / j, j)
@@ -151,12 +142,12 @@ class LowRankExtrapolation(ProposingSolver):
         table = _extrapolate(row, y0, self.columns, self.rtol, self.atol)
         factor = table.best_factor(self)
         y1 = jax.tree.map(jnp.add, y0, table.increment)
-        end = measuring(self.measure, terms, args)(t1, y1)
+        end = self.measure_at(terms, t1, y1, args)
         spent = Work(1 + table.rows * (table.rows - 1) // 2, jnp.array(matrix.passes) + table.passes)
         state = dataclasses.replace(state, measured=end, curvature=matrix.size, work=state.work + spent)
         return y1, Proposal(table.error, factor), {"y0": y0, "y1": y1}, state, diffrax.RESULTS.successful
 
-    def _looking(
+    def _update_residual(
         self, f: Callable[[PyTree], PyTree], y: PyTree, matrix: GaussNewton, h: Float[Array, ""], state: _State
     ) -> _State:
         """Return the state in which what A leaves out at `y` is known as well as a step of length `h` needs it."""
@@ -164,7 +155,7 @@ class LowRankExtrapolation(ProposingSolver):
         if residual is None:
             return state
 
-        def look() -> _State:
+        def update() -> _State:
             _, moved = jax.linearize(f, y)
 
             def product(vector: PyTree) -> PyTree:
@@ -172,10 +163,10 @@ class LowRankExtrapolation(ProposingSolver):
 
             count = jax.tree.leaves(residual.directions)[0].shape[0]
             work = state.work + Work(jnp.array(0), jnp.array(count))
-            return dataclasses.replace(state, residual=residual.looked_at(product), age=jnp.array(1), work=work)
+            return dataclasses.replace(state, residual=residual.update(product), age=jnp.array(1), work=work)
 
         due = (h * residual.size > self.felt) | (state.age >= self.looks_every)
-        return jax.lax.cond(due, look, lambda: dataclasses.replace(state, age=state.age + 1))
+        return jax.lax.cond(due, update, lambda: dataclasses.replace(state, age=state.age + 1))
 
 
 def _substeps(
@@ -246,18 +237,14 @@ def _extrapolate(
         rows = table.rows + 1
         end, passes = row(rows)
         ends = jax.tree.map(lambda buffer, new: buffer.at[rows - 1].set(new), table.ends, end)
-        increment = _combination(weights[rows], ends)
-        difference = _combination(differences[rows], ends)
+        increment = combination(weights[rows], ends)
+        difference = combination(differences[rows], ends)
         error = scaled_norm(difference, y0, jax.tree.map(jnp.add, y0, increment), rtol, atol)
         error = jnp.maximum(error, size_beside_increment(difference, increment, y0))
         error = jnp.where(rows >= 2, error, jnp.inf).astype(dtype)
         return _Table(ends, rows, table.errors.at[rows].set(error), increment, table.passes + passes)
 
     return jax.lax.while_loop(unfinished, add_row, empty)
-
-
-def _combination(weights: Float[Array, " columns"], rows: PyTree) -> PyTree:
-    return jax.tree.map(lambda buffer: jnp.tensordot(weights.astype(buffer.dtype), buffer, 1), rows)
 
 
 def _extrapolation_weights(columns: int) -> tuple[np.ndarray, np.ndarray]:

@@ -69,11 +69,6 @@ class CountsWork(eqx.Module):
         """Return the work of all steps until `state`, its own."""
 
 
-def work_of(part: object, state: Any) -> Work:
-    """Return what a solver or a step-size controller says that it has spent, nothing if it does not say."""
-    return part.work(state) if isinstance(part, CountsWork) else no_work()
-
-
 class Proposal(eqx.Module):
     """What a solver that chooses its steps returns of one in place of an error.
 
@@ -156,13 +151,35 @@ class ProposingSolver(diffrax.AbstractAdaptiveSolver, CountsWork):
         """Take one step; return y1, the proposal, what interpolates in between, the state and whether all went well."""
 
 
-def measuring(own: Callable[[PyTree], Measured] | None, terms: Any, args: Any) -> Callable[[Any, PyTree], Measured]:
-    """Return what measures the field at (t, y): by `own` where it is given, else f alone."""
+class MeasuringSolver(ProposingSolver):
+    """A `ProposingSolver` whose state keeps what was `measured` at its point, f and the objective, and its `work`.
 
-    def slope_alone(t: Any, y: PyTree) -> Measured:
+    `measure` returns both at a point, in one pass over the data; `suited` takes it from the field.
+    """
+
+    measure: eqx.AbstractVar[Callable[[PyTree], Measured] | None]
+
+    def suited(self, field: VectorField, rtol: Float[Array, ""], atol: Float[Array, ""]) -> Self:
+        """Return the solver for a field, with what it leaves open filled in."""
+        return dataclasses.replace(cast(Any, super().suited(field, rtol, atol)), measure=field.measured)
+
+    def work(self, solver_state: Any) -> Work:
+        """Return the work of all steps so far."""
+        return solver_state.work
+
+    def measured(self, solver_state: Any) -> Measured:
+        """Return f and the objective where the solver is."""
+        return solver_state.measured
+
+    def after_rejection(self, before: Any, after: Any) -> Any:
+        """Return what has been learned, at the point from where the step went."""
+        return dataclasses.replace(after, measured=before.measured)
+
+    def measure_at(self, terms: Any, t: Any, y: PyTree, args: Any) -> Measured:
+        """Return what `measure` returns at y; without it f alone, with NaN for the objective."""
+        if self.measure is not None:
+            return self.measure(y)
         return Measured(terms.vf(t, y, args), jnp.full((), jnp.nan, jax.tree.leaves(y)[0].dtype))
-
-    return slope_alone if own is None else lambda _, y: own(y)
 
 
 class ProposedSteps(diffrax.AbstractAdaptiveStepSizeController):

@@ -1,10 +1,9 @@
-"""Step sizes for gradient flows.
+"""Step sizes for gradient flows: by their error in units of the tolerance, and by stability.
 
-Near a minimizer an explicit method is limited by its stability and not by its accuracy, and a controller
-that only sees errors lets the step creep to the edge of the stability region and stay there: the gradient
-norm then stalls at about sharpness × rtol × |weights|, and the limit is never seen. The Jacobian of a
-gradient flow is −Hessian, symmetric, so that edge is known: the spectral radius of the Hessian times the
-step must stay below the length of the method's real stability interval.
+Near a minimizer stability, not accuracy, limits an explicit method. A controller that only sees errors keeps the step
+at the edge of the stability region, where the gradient norm stalls at about sharpness × rtol × |weights|. The Jacobian
+of a gradient flow, −Hessian, is symmetric, so that edge is known: the spectral radius of the Hessian times the step
+must stay below the length of the method's real stability interval.
 """
 
 import functools
@@ -21,6 +20,42 @@ from jaxtyping import Array, Float, Int, PyTree
 from ..curvature import vectors
 from .field import norm
 from .solver import CountsWork, Work
+
+
+def scaled_norm(error: PyTree, y0: PyTree, y1: PyTree, rtol: Any, atol: Any) -> Float[Array, ""]:
+    """Return the root mean square of error / (atol + rtol max(|y0|, |y1|)), as Diffrax's PIDController does.
+
+    It is infinite where the error is not finite. Raises `ValueError` without tolerances.
+    """
+    if rtol is None or atol is None:
+        raise ValueError("this solver chooses its steps by rtol and atol: give it those of the step-size controller")
+
+    def square(e: Array, a: Array, b: Array) -> Array:
+        # A candidate that is not finite is measured by where it came from.
+        unit = atol + rtol * jnp.maximum(jnp.abs(a), jnp.where(jnp.isfinite(b), jnp.abs(b), 0))
+        return jnp.sum((e / unit) ** 2)
+
+    squares = jax.tree.leaves(jax.tree.map(square, error, y0, y1))
+    size = jnp.sqrt(sum(squares) / sum(leaf.size for leaf in jax.tree.leaves(y0)))
+    return jnp.where(jnp.isfinite(size), size, jnp.inf)
+
+
+def growth(size: Float[Array, "..."], order: Any, *, safety: float = 0.8, largest: float = 10.0) -> Float[Array, "..."]:
+    """Return the factor to the step at which an error of scaled norm `size`, of this order in h, is just allowed.
+
+    It is multiplied by `safety` and cut at `largest`, the usual values (Hairer, Nørsett and Wanner, II.4).
+    """
+    return jnp.minimum(safety * jnp.maximum(size, 1e-30) ** (-1 / order), largest)
+
+
+def size_beside_increment(error: PyTree, increment: PyTree, y0: PyTree, *, share: float = 0.1) -> Float[Array, ""]:
+    """Return the size of an error in units of a `share` of the increment of the step, or of the rounding of y0.
+
+    Near a limit, steps as long as the tolerance allows may circle it with errors as large as the tolerance. A step
+    whose error is a small part of its increment comes closer each time.
+    """
+    rounding = 100 * jnp.finfo(jax.tree.leaves(y0)[0].dtype).eps * norm(y0)
+    return norm(error) / (share * norm(increment) + rounding)
 
 
 class SpectralRadius(eqx.Module):
@@ -42,14 +77,14 @@ class SpectralRadius(eqx.Module):
     @classmethod
     def first(cls, field: Callable[[PyTree], PyTree], y: PyTree) -> "SpectralRadius":
         """Return an estimate at `y` after ten steps of power iteration from a scattered direction."""
-        return cls.unknown(y).followed(field, y, cls.first_iterations)
+        return cls.unknown(y).iterate(field, y, cls.first_iterations)
 
     @classmethod
     def unknown(cls, y: PyTree) -> "SpectralRadius":
         """Return zero, and a direction to start from, before anything is known."""
         return cls(vectors.scattered_like(y, 0), jnp.zeros_like(norm(y)))
 
-    def followed(
+    def iterate(
         self, field: Callable[[PyTree], PyTree], y: PyTree, iterations: int | Int[Array, ""]
     ) -> "SpectralRadius":
         """Return the estimate after more steps of power iteration at `y`, each as cheap as a Hessian–vector product.
@@ -58,20 +93,15 @@ class SpectralRadius(eqx.Module):
         """
 
         def improve(_: Any, state: "SpectralRadius") -> "SpectralRadius":
-            unit = scaled(state.direction, 1 / norm(state.direction))
+            unit = vectors.scaled(1 / norm(state.direction), state.direction)
             drift, image = jax.jvp(field, (y,), (unit,))
             value = norm(image)
-            moved = jax.tree.map(lambda a, b: jnp.where(value > 0, a, b), scaled(image, 1 / value), unit)
+            moved = jax.tree.map(lambda a, b: jnp.where(value > 0, a, b), vectors.scaled(1 / value, image), unit)
             tilt = 0.01 / norm(drift)
             tilt = jnp.where(jnp.isfinite(tilt), tilt, 0)
             return SpectralRadius(jax.tree.map(lambda a, b: a + tilt * b, moved, drift), value)
 
         return jax.lax.fori_loop(0, iterations, improve, self)
-
-
-def scaled(tree: PyTree, factor: Float[Array, ""]) -> PyTree:
-    """Return `factor` times a pytree."""
-    return jax.tree.map(lambda leaf: factor * leaf, tree)
 
 
 def stability_interval(solver: diffrax.AbstractSolver) -> float:
@@ -109,7 +139,7 @@ def _stability_interval_of(solver: Any) -> float:
     return float(crossings[leaves][0])
 
 
-def _of_the_controller_inside(name: str) -> Any:
+def _inner(name: str) -> Any:
     return property(lambda self: getattr(self.controller, name), doc=f"The `{name}` of the controller inside.")
 
 
@@ -125,7 +155,7 @@ class SharpnessLimitedController(diffrax.AbstractAdaptiveStepSizeController, Cou
 
     It works with any explicit Diffrax solver: `controller` is for instance a `diffrax.PIDController`,
     `field` the vector field f(t, y, args), whose Jacobian must be symmetric, and `interval` the
-    `stability_interval` of the solver. ρ = max |eigenvalue| is followed by `iterations` steps of power
+    `stability_interval` of the solver. ρ = max |eigenvalue| is iterate by `iterations` steps of power
     iteration for each *accepted* step, each as cheap as a Hessian–vector product.
     """
 
@@ -147,9 +177,9 @@ class SharpnessLimitedController(diffrax.AbstractAdaptiveStepSizeController, Cou
         self.controller, self.field = controller, field
         self.interval, self.safety, self.iterations = interval, safety, iterations
 
-    rtol = _of_the_controller_inside("rtol")
-    atol = _of_the_controller_inside("atol")
-    norm = _of_the_controller_inside("norm")
+    rtol = _inner("rtol")
+    atol = _inner("atol")
+    norm = _inner("norm")
 
     def wrap(self, direction):
         """Tell the controller inside whether time runs forwards."""
@@ -159,7 +189,7 @@ class SharpnessLimitedController(diffrax.AbstractAdaptiveStepSizeController, Cou
         """Choose the first step, limited, after a longer power iteration from a random direction."""
         t_next, inner = self.controller.init(terms, t0, t1, y0, dt0, args, func, error_order)
         radius = SpectralRadius.first(lambda y: self.field(t0, y, args), y0)
-        return t0 + self._limited(t_next - t0, radius), _LimitState(inner, radius, jnp.array(0))
+        return t0 + self._limit(t_next - t0, radius), _LimitState(inner, radius, jnp.array(0))
 
     def adapt_step_size(self, t0, t1, y0, y1_candidate, args, y_error, error_order, controller_state):
         """Accept or reject as the controller inside does, and limit the next step that it proposes."""
@@ -169,16 +199,16 @@ class SharpnessLimitedController(diffrax.AbstractAdaptiveStepSizeController, Cou
         # A rejected candidate can be far off, where the Hessian says nothing about the path.
         radius = jax.lax.cond(
             keep,
-            lambda: controller_state.radius.followed(lambda y: self.field(t1, y, args), y1_candidate, self.iterations),
+            lambda: controller_state.radius.iterate(lambda y: self.field(t1, y, args), y1_candidate, self.iterations),
             lambda: controller_state.radius,
         )
         products = controller_state.products + jnp.where(keep, self.iterations, 0)
-        next_t1 = next_t0 + self._limited(next_t1 - next_t0, radius)
+        next_t1 = next_t0 + self._limit(next_t1 - next_t0, radius)
         return keep, next_t0, next_t1, made_jump, _LimitState(inner, radius, products), result
 
     def work(self, controller_state: _LimitState) -> Work:
         """Return the Hessian–vector products so far, beyond those at the start."""
         return Work(jnp.zeros_like(controller_state.products), controller_state.products)
 
-    def _limited(self, step, radius):
+    def _limit(self, step, radius):
         return jnp.minimum(step, (self.safety * self.interval / radius.value).astype(step.dtype))

@@ -8,18 +8,85 @@ any two steps: for interrupts, checkpoints and progress. And descents and flows 
 solver takes, go through the same loop.
 """
 
+import functools
+import operator
 from dataclasses import replace
-from typing import cast
+from typing import Any, cast
 
 import diffrax
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float, PyTree
+from jaxtyping import Array, ArrayLike, Bool, Float, PyTree
 
-from .error import Smoothness, first_length
 from .field import Measured, VectorField, norm
-from .solver import ProposingSolver, Work, no_work, work_of
+from .solver import CountsWork, ProposingSolver, Work, no_work
+from .step_control import scaled_norm
+
+
+class Smoothness(eqx.Module):
+    """By how much the tolerance is loosened as the field jumps, as the gradient of a ReLU network does.
+
+    At a jump the error of a step falls like its length, whatever the order of the method: an adaptive method grinds its
+    steps to the tolerance and gains nothing. One sign of it is a step that is tried again, shorter, with an error that
+    fell so slowly; another a step that its solver calls rough: with many jumps ahead, or in a valley along one that the
+    steps cross one after the other, errors stay the same. Where signs accumulate, the tolerance is multiplied by a
+    `slack` that rises until they end, up to a relative tolerance of 3·10⁻⁴, and falls slowly in between; `most` is the
+    largest so far, one for a smooth field.
+    `size` and `length` are those of the attempt before if it was rejected, else zero.
+    """
+
+    slack: Float[Array, ""]
+    most: Float[Array, ""]
+    signs: Float[Array, ""]
+    size: Float[Array, ""]
+    length: Float[Array, ""]
+    coarsest: float = eqx.field(static=True, default=3e-4)
+    """The relative tolerance up to which it is loosened."""
+    looser: float = eqx.field(static=True, default=4.0)
+    tighter: float = eqx.field(static=True, default=0.995)
+    """The factors to the slack at a jump and after a smooth step."""
+    lowest_order: float = eqx.field(static=True, default=1.5)
+    """An error that falls more slowly is that of a jump, of order one; the methods here are of order two at least."""
+    too_many: float = eqx.field(static=True, default=1.5)
+    kept: float = eqx.field(static=True, default=0.9)
+    """More signs than `too_many` loosen the tolerance; each is forgotten over some ten steps."""
+    slow_counts: float = eqx.field(static=True, default=0.25)
+    rough_counts: float = eqx.field(static=True, default=0.4)
+    """A step that is only slow counts little, as with the Huber loss the derivative of f alone may jump."""
+
+    @classmethod
+    def unknown(cls, dtype: jnp.dtype) -> "Smoothness":
+        """Return what is known before the first step."""
+        one, zero = jnp.ones((), dtype), jnp.zeros((), dtype)
+        return cls(one, one, zero, zero, zero)
+
+    def after(
+        self,
+        size: Float[Array, ""],
+        length: Float[Array, ""],
+        distance: Float[Array, ""],
+        kept: Bool[Array, ""],
+        rtol: Float[Array, ""],
+        *,
+        rough: ArrayLike,
+    ) -> "Smoothness":
+        """Return what is known after an attempt with an error of a `size` in units of the tolerance.
+
+        `distance` is how far the step goes, relative to the weights. Where that is less than the tolerance, near a
+        limit, rounding may make up what is taken for its error.
+        """
+        again = (distance > rtol) & (self.length > length) & jnp.isfinite(size) & jnp.isfinite(self.size)
+        fall, shortening = self.size / size, self.length / length
+        slow, rough = again & (fall < shortening**self.lowest_order), (distance > rtol) & rough
+        sign = slow | rough
+        weight = jnp.where(slow, jnp.where(rough, 1, self.slow_counts), jnp.where(rough, self.rough_counts, 0))
+        signs = jnp.where(kept, self.kept, 1) * self.signs + weight
+        looser = jnp.minimum(self.looser * self.slack, jnp.maximum(self.coarsest / rtol, 1))
+        slack = jnp.where(sign & (signs > self.too_many), looser, jnp.where(kept, self.tighter, 1) * self.slack)
+        slack = jnp.maximum(slack, 1)
+        size, length = (jnp.where(kept, 0, number).astype(slack.dtype) for number in (size, length))
+        return replace(self, slack=slack, most=jnp.maximum(self.most, slack), signs=signs, size=size, length=length)
 
 
 class StepperState(eqx.Module):
@@ -90,7 +157,10 @@ class Stepper(eqx.Module):
         """Try a step of the length that the controller wants, or of `longest` where that is shorter."""
         term, zero = diffrax.ODETerm(field), jnp.zeros_like(state.wanted)
         length, cut = jnp.minimum(state.wanted, longest), longest < state.wanted
-        taken = self._loosened(state.smoothness.slack, point)
+        taken = self.solver
+        if self._proposing is not None:
+            root_mean_square = norm(point) / sum(leaf.size for leaf in jax.tree.leaves(point)) ** 0.5
+            taken = self._proposing.loosened(state.smoothness.slack, root_mean_square)
         candidate, error, _, solver, solved = taken.step(term, zero, length, point, None, state.solver, False)
         # Where a field leaves its domain or a root is not found, the step is too long.
         error = jax.tree.map(lambda leaf: jnp.where(jnp.isnan(leaf), jnp.inf, leaf).astype(leaf.dtype), error)
@@ -118,13 +188,6 @@ class Stepper(eqx.Module):
         """Return what the solver knows of the point where it is, `None` for one that does not keep it."""
         return self._measured(state.solver)
 
-    def _loosened(self, slack: Float[Array, ""], point: PyTree) -> diffrax.AbstractAdaptiveSolver:
-        """Return the solver with tolerances multiplied by `slack`, if they are its own."""
-        if self._proposing is None:
-            return self.solver
-        entries = sum(leaf.size for leaf in jax.tree.leaves(point))
-        return self._proposing.loosened(slack, norm(point) / entries**0.5)
-
     def _measured(self, solver: PyTree) -> Measured | None:
         return None if self._proposing is None else self._proposing.measured(solver)
 
@@ -138,4 +201,20 @@ class Stepper(eqx.Module):
         return jnp.array(0 if tableau is None else len(tableau.b_sol) - bool(tableau.fsal))
 
     def _work(self, solver_state: PyTree, controller_state: PyTree) -> Work:
-        return work_of(self.solver, solver_state) + work_of(self.controller, controller_state)
+        """Return what both have spent, as far as they count it."""
+        pairs = ((self.solver, solver_state), (self.controller, controller_state))
+        counted = [part.work(state) for part, state in pairs if isinstance(part, CountsWork)]
+        return functools.reduce(operator.add, counted, no_work())
+
+
+def first_length(
+    y0: PyTree, slope: PyTree, rtol: Any, atol: Any, *, share: float = 0.01, at_zero: float = 1e-6
+) -> Float[Array, ""]:
+    """Return a length for the first step: what moves y0 by a hundredth of itself (Hairer, Nørsett and Wanner, II.4).
+
+    Where all weights are zero, it moves them by a hundredth; where the field is zero, it is `at_zero`.
+    """
+    ones = jax.tree.map(jnp.ones_like, y0)
+    own, unit, speed = (scaled_norm(vector, y0, y0, rtol, atol) for vector in (y0, ones, slope))
+    known = (speed > 0) & jnp.isfinite(speed)
+    return jnp.where(known, share * jnp.where(own > 0, own, unit) / jnp.where(known, speed, 1), at_zero)

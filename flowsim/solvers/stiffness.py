@@ -9,10 +9,10 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, ArrayLike, Bool, Float, Int, PyTree
 
+from ..curvature import vectors
 from .field import Measured, VectorField
 from .low_rank import LowRankExtrapolation
 from .solver import SOLVERS, Proposal, ProposingSolver, Work
-from .step_control import scaled
 from .switching import StabilitySwitching
 
 
@@ -150,18 +150,18 @@ class StiffnessSwitching(ProposingSolver):
 
         y1, proposal, explicit, low_rank = jax.lax.cond(state.stiff, implicitly, explicitly)
         after = dataclasses.replace(state, explicit=explicit, low_rank=low_rank)
-        after = self._chosen(t1 - t0, proposal, state, after)
+        after = self._choose(t1 - t0, proposal, state, after)
         slopes = {"k0": state.explicit.measured.slope, "k1": explicit.measured.slope}
-        dense = {"y0": y0, "y1": y1, **{name: scaled(slope, t1 - t0) for name, slope in slopes.items()}}
+        dense = {"y0": y0, "y1": y1, **{name: vectors.scaled(t1 - t0, slope) for name, slope in slopes.items()}}
         return y1, proposal, dense, after, diffrax.RESULTS.successful
 
-    def _chosen(self, h: Array, proposal: Proposal, before: _State, after: _State) -> _State:
+    def _choose(self, h: Array, proposal: Proposal, before: _State, after: _State) -> _State:
         """Return the state after a step of length `h`, with the choice for the next one."""
         kept, spent = proposal.size <= 1, (self.work(after) - self.work(before)).gradients.astype(h.dtype)
         covered, priced = jnp.where(kept, h, 0), spent + self.low_rank.overhead
         explicit, low_rank = before.paces
-        explicit = _where(before.stiff, explicit, explicit.after(covered, spent))
-        low_rank = _where(before.stiff, low_rank.after(covered, priced), Pace.unknown(h))
+        explicit = vectors.where(before.stiff, explicit, explicit.after(covered, spent))
+        low_rank = vectors.where(before.stiff, low_rank.after(covered, priced), Pace.unknown(h))
         age = jnp.where(before.stiff, before.age + 1, 0)
         beyond = after.explicit.kind > 0
         stabilized = jnp.where(before.stiff, 0, before.stabilized + jnp.where(beyond, spent, 0))
@@ -176,7 +176,3 @@ class StiffnessSwitching(ProposingSolver):
         stiff = jnp.where(before.stiff, ~((age >= self.on_trial) & slow), due) & ~jnp.asarray(self.jumps)
         reluctance = jnp.where(before.stiff & ~stiff, 2, 1) * before.reluctance
         return _State(after.explicit, after.low_rank, stiff, age, (explicit, low_rank), stabilized, reluctance)
-
-
-def _where(condition: Bool[Array, ""], chosen: Pace, other: Pace) -> Pace:
-    return jax.tree.map(lambda a, b: jnp.where(condition, a, b), chosen, other)

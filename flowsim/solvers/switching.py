@@ -10,41 +10,41 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, PyTree
 
-from .chebyshev import MOST_STAGES, RungeKuttaChebyshev, defect, worthwhile
-from .error import growth, scaled_norm
-from .explicit_methods import Family, explicit_methods, explicit_step, fourth_order, second_order
-from .field import Measured, VectorField, norm
-from .solver import SOLVERS, Proposal, ProposingSolver, Work, measuring, no_work
-from .step_control import SpectralRadius, scaled
+from ..curvature.vectors import scaled
+from .chebyshev import MOST_STAGES, RungeKuttaChebyshev, defect, limit_growth
+from .explicit_methods import explicit_methods, explicit_step, fourth_order, second_order
+from .field import Measured, norm
+from .solver import SOLVERS, MeasuringSolver, Proposal, Work, no_work
+from .step_control import SpectralRadius, growth, scaled_norm
 
 # The kinds of steps: Tsit5, of order five; stabilized ones of order four, and of order two.
 _FIFTH, _FOURTH, _SECOND = 0, 1, 2
 
 
 class Radius(eqx.Module):
-    """The spectral radius as last looked at, the steps since then, and how many there should be."""
+    """The spectral radius as last estimated, the steps since then, and after how many it is to be estimated again."""
 
     known: SpectralRadius
     age: Int[Array, ""]
     interval: Int[Array, ""]
 
     most: ClassVar[int] = 16
-    """Steps between two looks; four times as many while the steps stay far inside the stability interval."""
+    """Most steps between two estimates; four times as many while they stay far inside the stability interval."""
     unseen: ClassVar[int] = 8
-    """Steps before the first look, unless one is rejected."""
+    """Steps before the first estimate, unless one is rejected."""
 
     @classmethod
     def unknown(cls, y: PyTree) -> "Radius":
-        """Return what is known before the first look."""
+        """Return the state before the first estimate."""
         return cls(SpectralRadius.unknown(y), jnp.array(0), jnp.array(1))
 
-    def due_now(self, condition: Bool[Array, ""]) -> "Radius":
-        """Return the same with the next look due where a condition holds."""
+    def mark_due(self, condition: Bool[Array, ""]) -> "Radius":
+        """Return the same, to be estimated again in the next step where a condition holds."""
         return Radius(self.known, jnp.where(condition, 4 * self.most, self.age), self.interval)
 
-    def looked_at(self, field: Callable[[PyTree], PyTree], y: PyTree, iterations: Int[Array, ""]) -> "Radius":
-        """Return the radius after a look, and the next one sooner the more it has changed."""
-        known = self.known.followed(field, y, iterations)
+    def update(self, field: Callable[[PyTree], PyTree], y: PyTree, iterations: Int[Array, ""]) -> "Radius":
+        """Return the radius estimated anew; the more it has changed, the sooner the next estimate."""
+        known = self.known.iterate(field, y, iterations)
         change = jnp.abs(known.value - self.known.value) / known.value
         interval = jnp.where(
             change < 0.02, 2 * self.interval, jnp.where(change > 0.1, self.interval // 2, self.interval)
@@ -74,7 +74,7 @@ class _Taken(eqx.Module):
 
 
 @SOLVERS.register("StabilitySwitching")
-class StabilitySwitching(ProposingSolver):
+class StabilitySwitching(MeasuringSolver):
     """Tsit5 while accuracy limits the step; stabilized explicit methods of order four and two while stability does.
 
     The stabilized ones take s stages, ∝ √(hρ), ρ the spectral radius. That of order four (`explicit_methods`) needs the
@@ -83,7 +83,7 @@ class StabilitySwitching(ProposingSolver):
     is known, and that of the one of order two, from the defect of the trapezoidal rule. The next step is taken by the
     method that covers more time per evaluation of f.
 
-    ρ is followed by `iterations` steps of power iteration, in every step where it moves, in every sixteenth where it
+    ρ is iterate by `iterations` steps of power iteration, in every step where it moves, in every sixteenth where it
     does not, and in fewer still while accuracy keeps the steps far inside the stability interval. Memory: y0 and
     some thirty arrays of its size.
     """
@@ -123,19 +123,11 @@ class StabilitySwitching(ProposingSolver):
         """Return 5, that of Tsit5, with which a run begins."""
         return 5
 
-    def suited(self, field: VectorField, rtol: Float[Array, ""], atol: Float[Array, ""]) -> "StabilitySwitching":
-        """Return the solver for a field, with what it leaves open filled in."""
-        return dataclasses.replace(super().suited(field, rtol, atol), measure=field.measured)
-
     def init(self, terms: Any, t0: Any, t1: Any, y0: PyTree, args: Any) -> _State:
-        """Return f(y0); the spectral radius is looked at after the first steps."""
+        """Return f(y0); the spectral radius is estimated after the first steps."""
         radius = Radius.unknown(y0)
-        measured = measuring(self.measure, terms, args)(t0, y0)
+        measured = self.measure_at(terms, t0, y0, args)
         return _State(measured, radius, jnp.array(_FIFTH), jnp.full_like(radius.known.value, jnp.inf), no_work())
-
-    def work(self, solver_state: _State) -> Work:
-        """Return the work of all steps so far."""
-        return solver_state.work
 
     def steady_order(self, solver_state: _State) -> Bool[Array, ""]:
         """Tell whether the next step is one of Tsit5: in stiff directions errors of the others fall more slowly."""
@@ -144,70 +136,66 @@ class StabilitySwitching(ProposingSolver):
     def after_rejection(self, before: _State, after: _State) -> _State:
         """Return what has been learned, at the point from where the step went.
 
-        A stabilized step that is rejected may have been unstable: the radius is to be looked at once more. One of Tsit5
-        says that the radius may be another by now.
+        The radius is to be estimated again: a stabilized step that is rejected may have been unstable, and one of Tsit5
+        suggests that an old estimate is out of date.
         """
         unseen, old = after.radius.known.value == 0, after.radius.age > Radius.unseen
-        radius = after.radius.due_now((after.kind != _FIFTH) | unseen | old)
+        radius = after.radius.mark_due((after.kind != _FIFTH) | unseen | old)
         return dataclasses.replace(after, measured=before.measured, radius=radius)
 
     def taken_to(self, measured: Measured, solver_state: _State) -> _State:
-        """Return the state where another solver has led, with what it measured there; the radius is to be looked at."""
-        return dataclasses.replace(solver_state, measured=measured, radius=solver_state.radius.due_now(jnp.array(True)))
-
-    def measured(self, solver_state: _State) -> Measured:
-        """Return f and the objective where the solver is."""
-        return solver_state.measured
+        """Return the state at a point that another solver has reached; the radius is to be estimated again."""
+        return dataclasses.replace(
+            solver_state, measured=measured, radius=solver_state.radius.mark_due(jnp.array(True))
+        )
 
     def step(self, terms: Any, t0: Any, t1: Any, y0: PyTree, args: Any, solver_state: _State, made_jump: Any) -> tuple:
         """Take one step, and choose the method of the next."""
         h, start = t1 - t0, solver_state.measured
-        radius, looks = self._looking(lambda y: terms.vf(t0, y, args), y0, h, solver_state)
+        radius, products = self._update_radius(lambda y: terms.vf(t0, y, args), y0, h, solver_state)
         bound = radius.known.bound
-        kind = self._possible(solver_state.kind, h * bound)
-        stabilized = [family.method_for(h * bound) for family in self._stabilized(h.dtype)]
+        kind = self._stable_kind(solver_state.kind, h * bound)
+        stabilized = [family.method_for(h * bound) for family in (fourth_order(h.dtype), second_order(self.max_stages))]
         method = jnp.stack([jnp.zeros_like(stabilized[0]), *stabilized])[kind]
-        evaluate = measuring(self.measure, terms, args)
-        y1, end, error = explicit_step(lambda c, y: evaluate(t0 + c * h, y), y0, start.slope, h, method)
+        y1, end, error = explicit_step(
+            lambda c, y: self.measure_at(terms, t0 + c * h, y, args), y0, start.slope, h, method
+        )
         size2 = defect(y0, y1, start.slope, end.slope, h, self.rtol, self.atol)
         size2 = jnp.where(h * bound > second_order(self.max_stages).reach[-1], jnp.inf, size2)
         size = jnp.where(kind == _SECOND, size2, scaled_norm(error, y0, y1, self.rtol, self.atol))
-        most = worthwhile(jnp.full_like(h, jnp.inf), start.slope, end.slope)
+        most = limit_growth(jnp.full_like(h, jnp.inf), start.slope, end.slope)
         kind_next, length, fourth = self._next(_Taken(h, bound, kind, size, size2, most), solver_state.fourth)
-        work = solver_state.work + Work(_evaluations(method), looks)
-        dense = {"y0": y0, "y1": y1, "k0": scaled(start.slope, h), "k1": scaled(end.slope, h)}
+        work = solver_state.work + Work(_evaluations(method), products)
+        dense = {"y0": y0, "y1": y1, "k0": scaled(h, start.slope), "k1": scaled(h, end.slope)}
         state = _State(end, radius, kind_next, fourth, work)
         rough = (kind == _FIFTH) & (bound > 0) & self._is_rough(h, bound, start.slope, end.slope, error)
         return y1, Proposal(size, length / h, rough), dense, state, diffrax.RESULTS.successful
 
-    def _looking(
+    def _update_radius(
         self, f: Callable[[PyTree], PyTree], y: PyTree, h: Float[Array, ""], state: _State
     ) -> tuple[Radius, Int[Array, ""]]:
-        """Return the radius at `y`, looked at anew if that is due, and the products that it took."""
+        """Return the radius at `y`, estimated anew if that is due, and the Jacobian products that it took."""
         radius = state.radius
         unseen = radius.known.value == 0
         far = (state.kind == _FIFTH) & (4 * h * SpectralRadius.margin * radius.known.value < _tsit5_reach())
         due = radius.age >= jnp.where(unseen, Radius.unseen, jnp.where(far, 4 * Radius.most, radius.interval))
         older = Radius(radius.known, radius.age + 1, radius.interval)
         iterations = jnp.where(unseen, SpectralRadius.first_iterations, self.iterations)
-        looked = jax.lax.cond(due, lambda: radius.looked_at(f, y, iterations), lambda: older)
-        return looked, jnp.where(due, iterations, 0)
+        updated = jax.lax.cond(due, lambda: radius.update(f, y, iterations), lambda: older)
+        return updated, jnp.where(due, iterations, 0)
 
-    def _possible(self, kind: Int[Array, ""], reach: Float[Array, ""]) -> Int[Array, ""]:
-        """Return the kind of a step that is stable over `reach` = hρ: the one wanted, or one that reaches further."""
+    def _stable_kind(self, kind: Int[Array, ""], reach: Float[Array, ""]) -> Int[Array, ""]:
+        """Return a kind of step that is stable over `reach` = hρ: `kind`, or one of a longer stability interval."""
         # A step as long as is stable is not to be one of another kind by rounding.
         kind = jnp.where((kind == _FIFTH) & (reach > 1.01 * _tsit5_reach()), _FOURTH, kind)
         return jnp.where((kind == _FOURTH) & (reach > fourth_order(reach.dtype).reach[-1]), _SECOND, kind)
-
-    def _stabilized(self, dtype: jnp.dtype) -> tuple[Family, Family]:
-        return fourth_order(dtype), second_order(self.max_stages)
 
     def _next(
         self, taken: _Taken, fourth: Float[Array, ""]
     ) -> tuple[Int[Array, ""], Float[Array, ""], Float[Array, ""]]:
         """Return the kind of the next step, its length, and how long one of order four may be."""
         h, bound, most = taken.h, taken.bound, taken.most * taken.h
-        (family4, family2), easy = self._stabilized(bound.dtype), _tsit5_reach() / bound
+        family4, family2, easy = fourth_order(bound.dtype), second_order(self.max_stages), _tsit5_reach() / bound
         far = family4.reach[-1] / bound
         allowed = h * growth(taken.size, jnp.array([5, 4, 3], h.dtype)[taken.kind])
         # What steps of order four were allowed is remembered, and forgotten slowly.
@@ -232,7 +220,7 @@ class StabilitySwitching(ProposingSolver):
     ) -> Array:
         """Tell whether a step is short, and its error larger than a share of what h f changes by, and than rounding.
 
-        At the end of a plateau f may change from `before` to `after` by more than the last look at the radius says.
+        At the end of a plateau f may change from `before` to `after` by more than the last estimate of ρ allows.
         """
         speed, rounding = norm(before), self.rounding * jnp.finfo(h.dtype).eps
         change = jnp.maximum(h * bound * speed, norm(jax.tree.map(jnp.subtract, after, before)))

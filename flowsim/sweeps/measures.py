@@ -11,7 +11,7 @@ from ..batch import descend_batch
 from ..curvature import sharpness
 from ..dynamics import Outcome, Stopping, outcome_by_curvature, outcome_by_gradient, stopping_for
 from ..networks import split, stacked, unstacked, weight_dtype
-from ..networks.norms import norm
+from ..networks.weights import norm
 from ..probes import Moment, Probe, columns_of
 from ..problems import Problem
 from ..runtime.compiling import compiled

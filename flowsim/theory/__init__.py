@@ -1,7 +1,6 @@
 """The statements of Marion and Chizat (2024) as measurable quantities."""
 
 from .check import SUBJECTS as SUBJECTS, check as check, statements as statements
-from .claim import Claim as Claim, beside_sweep as beside_sweep, listed as listed, unmeasured as unmeasured
 from .gradients import GradientsAlong as GradientsAlong
 from .large_products import (
     LargeProducts as LargeProducts,
@@ -11,9 +10,12 @@ from .large_products import (
 )
 from .max_margin import Separator as Separator, max_margin as max_margin
 from .minimizers import (
+    critical_learning_rate as critical_learning_rate,
     flat_minimizer as flat_minimizer,
     flat_minimizer_statements as flat_minimizer_statements,
     layer_norm_bound as layer_norm_bound,
+    minimal_sharpness_bounds as minimal_sharpness_bounds,
+    minimal_sharpness_bounds_of as minimal_sharpness_bounds_of,
     sharp_minimizer as sharp_minimizer,
     sharp_minimizer_bound as sharp_minimizer_bound,
 )
@@ -22,11 +24,6 @@ from .residual import (
     convergence_statement as convergence_statement,
     gradient_bounds as gradient_bounds,
     residual_displacements as residual_displacements,
-)
-from .sharpness_bounds import (
-    critical_learning_rate as critical_learning_rate,
-    minimal_sharpness_bounds as minimal_sharpness_bounds,
-    minimal_sharpness_bounds_of as minimal_sharpness_bounds_of,
 )
 from .small_scale import (
     LeadingSingular as LeadingSingular,
@@ -37,8 +34,12 @@ from .small_scale import (
 )
 from .statement import (
     Assumption as Assumption,
+    Claim as Claim,
     Statement as Statement,
     Statements as Statements,
     Verdict as Verdict,
+    beside_sweep as beside_sweep,
     judge as judge,
+    listed as listed,
+    unmeasured as unmeasured,
 )

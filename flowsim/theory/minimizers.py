@@ -1,18 +1,72 @@
 """Theorems 1 and 2 of Marion and Chizat (2024), measured: how flat and how sharp a minimizer can be."""
 
+import math
 from collections.abc import Sequence
 from itertools import pairwise
 
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import ArrayLike
+from jaxtyping import ArrayLike, PyTree
 
 from ..curvature import sharpness
 from ..networks import DeepLinear
-from ..problems import LinearRegression
+from ..problems import LinearRegression, Problem
 from .path import FlowPath
-from .sharpness_bounds import minimal_sharpness_bounds
 from .statement import ROUNDING, Assumption, Statement, judge, not_applicable
+
+
+def minimal_sharpness_bounds(
+    problem: LinearRegression, depth: int, *, projection_norm: float = 1.0
+) -> tuple[float, float]:
+    """Return the bounds of Theorem 2 on S_min, the smallest sharpness of all minimizers of a deep linear
+    network.
+
+    2 ‖w*‖^{2−2/L} ‖p‖^{2/L} L a  ≤  S_min  ≤  2 ‖w*‖^{2−2/L} ‖p‖^{2/L} √((2L−1) Λ² + (L−1)² a²), with a =
+    (w*/‖w*‖)ᵀ Σ (w*/‖w*‖) and L = `depth`. Raises `ValueError` if `depth` is not a positive whole number, if
+    there are several outputs, of which the theorem does not speak, or if w* = 0.
+    """
+    if not isinstance(problem, LinearRegression):
+        raise TypeError(f"Theorem 2 is about a flowsim.LinearRegression, got {type(problem).__name__}")
+    if not isinstance(depth, int) or isinstance(depth, bool) or depth < 1:
+        raise ValueError(f"depth must be a whole number, one or more, got {depth!r}")
+    if problem.optimum.ndim != 1:
+        raise ValueError(f"Theorem 2 is about one output, the data have {problem.optimum.shape[1]}")
+    squared_norm = float(problem.squared_distance(0 * problem.optimum))
+    if squared_norm == 0:
+        raise ValueError("Theorem 2 needs a regressor w* other than zero: the data have y orthogonal to X")
+    a = float(problem.excess_risk(0 * problem.optimum)) / squared_norm
+    scale = 2 * squared_norm ** (1 - 1 / depth) * projection_norm ** (2 / depth)
+    largest = float(problem.largest_eigenvalue)
+    upper = scale * math.hypot(math.sqrt(2 * depth - 1) * largest, (depth - 1) * a)
+    return scale * depth * a, upper
+
+
+def minimal_sharpness_bounds_of(
+    network: PyTree, problem: Problem, *, depth: int | None = None
+) -> tuple[float, float] | None:
+    """Return the bounds of Theorem 2 on the minimizers of `problem` among networks like `network`.
+
+    `None` where the theorem does not speak of them: for other problems than a regression of one output on features
+    that explain some of it, and for networks that are not deep linear. In place of such a network, the deep linear one
+    of a `depth` may be meant, to compare with.
+    """
+    if not isinstance(problem, LinearRegression) or problem.optimum.ndim != 1 or not jnp.any(problem.optimum != 0):
+        return None
+    length = 1.0
+    if isinstance(network, DeepLinear):
+        depth, length = network.depth, float(network.projection_norm)
+    return None if depth is None else minimal_sharpness_bounds(problem, depth, projection_norm=length)
+
+
+def critical_learning_rate(problem: LinearRegression, depth: int, *, projection_norm: float = 1.0) -> float:
+    """Return 2/S with S the lower bound of Theorem 2 on S_min, which is 1/(L a ‖w*‖²) for large L and ‖p‖ =
+    1.
+
+    Above this learning rate no minimizer is stable under gradient descent, so it cannot converge to one. The
+    exact threshold 2/S_min lies between 2/upper and 2/lower. Raises as `minimal_sharpness_bounds`.
+    """
+    lower, _ = minimal_sharpness_bounds(problem, depth, projection_norm=projection_norm)
+    return 2 / lower
 
 
 def layer_norm_bound(network: DeepLinear, problem: LinearRegression) -> float:
@@ -120,27 +174,21 @@ def flat_minimizer_statements(
     `bounds` are those on S_min (`minimal_sharpness_bounds`). That R = R_min is a statement of its own, and what the
     others rest on.
     """
-    residual = _relative_residual(network, problem)
+    at_zero = float(problem.excess_risk(jnp.zeros_like(problem.optimum)))  # w*ᵀΣw*
+    residual = float(np.sqrt(float(problem.excess_risk(network)) / at_zero))
     minimizer = Assumption("the network is a minimizer", residual <= rounding, f"‖X(π − w*)‖/‖Xw*‖ = {residual:.1g}")
     name = "Theorem 2, flat minimizer"
     given = Assumption("w* ≠ 0, p ≠ 0", True)
     note = "‖X(π − w*)‖/‖Xw*‖ up to rounding"
     reached = float(sharpness(network, problem))
+    leading_order = f"S/2La‖w*‖² = {reached / (2 * network.depth * at_zero):.6g}, which tends to one with L"
+    options = {"assumptions": [minimizer], "rounding": rounding, "note": leading_order}
     return [
         judge(name, _CLAIMS[name], residual, rounding, assumptions=[given], note=note),
-        *_between_bounds(reached, bounds, minimizer, _leading_order(network, problem), rounding),
+        judge("Theorem 2, lower bound", _CLAIMS["Theorem 2, lower bound"], bounds[0], reached, **options),
+        judge("Theorem 2, upper bound", _CLAIMS["Theorem 2, upper bound"], reached, bounds[1], **options),
         _one_dimension(network, reached, bounds, minimizer, rounding),
     ]
-
-
-def _between_bounds(
-    reached: float, bounds: tuple[float, float], minimizer: Assumption, leading_order: float, rounding: float
-) -> list[Statement]:
-    lower, upper = bounds
-    note = f"S/2La‖w*‖² = {reached / leading_order:.6g}, which tends to one with L"
-    sides = {"Theorem 2, lower bound": (lower, reached), "Theorem 2, upper bound": (reached, upper)}
-    options = {"assumptions": [minimizer], "rounding": rounding, "note": note}
-    return [judge(name, _CLAIMS[name], *pair, **options) for name, pair in sides.items()]
 
 
 def _one_dimension(
@@ -175,13 +223,3 @@ def _sharp_family(path: FlowPath, factors: tuple[float, ...] = (10.0, 100.0, 100
         rounding=path.rounding,
         note=note,
     )
-
-
-def _leading_order(network: DeepLinear, problem: LinearRegression) -> float:
-    """Return 2 L a ‖w*‖² = 2 L w*ᵀΣw*."""
-    return 2 * network.depth * float(problem.excess_risk(jnp.zeros_like(problem.optimum)))
-
-
-def _relative_residual(network: DeepLinear, problem: LinearRegression) -> float:
-    at_zero = float(problem.excess_risk(jnp.zeros_like(problem.optimum)))
-    return float(np.sqrt(float(problem.excess_risk(network)) / at_zero))

@@ -7,8 +7,8 @@ from jaxtyping import Float
 
 from .gradients import GradientsAlong, Matrices, eigenvalue_range, norm, products_below
 from .large_products import binomial_interval
+from .minimizers import minimal_sharpness_bounds
 from .path import FlowPath
-from .sharpness_bounds import minimal_sharpness_bounds
 from .small_scale import has_full_rank
 from .statement import Assumption, Statement, judge, measured, not_applicable
 

@@ -13,8 +13,8 @@ from numpy.typing import ArrayLike
 from ..networks import DeepLinear
 from ..problems import LinearRegression
 from .gradients import GradientsAlong, Matrices, eigenvalue_range, matrices_of, norm
+from .minimizers import minimal_sharpness_bounds
 from .path import FlowPath
-from .sharpness_bounds import minimal_sharpness_bounds
 from .statement import Assumption, Statement, judge, not_applicable
 
 
