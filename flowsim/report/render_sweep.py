@@ -14,8 +14,7 @@ from matplotlib.ticker import NullFormatter, NullLocator
 from ..results.runs import Run
 from .panels import FURTHEST, Axis, Curve, Key, Panel
 from .panels.sweep import SHARE_AXIS, axis_along, final_curve, initial_curve, share_curve
-from .render_paper import set_ticks
-from .style import BOUND, FLOW as FLOW_LOOK, THRESHOLD, THRESHOLD_ID, run_look
+from .style import BOUND, FLOW as FLOW_LOOK, THRESHOLD, THRESHOLD_ID, run_look, set_ticks
 from .sweeps.intervals import Interval
 
 

@@ -4,6 +4,7 @@ import zlib
 from typing import Any
 
 import matplotlib
+from matplotlib.axes import Axes
 
 from ..results.runs import Run
 
@@ -59,6 +60,13 @@ CROSSING: dict[str, Any] = {
 # Ticks are made when a figure is drawn, after the context has ended, so their looks are set on the axes.
 MAJOR_TICKS: dict[str, Any] = {"labelsize": 7.0, "width": 0.6, "length": 3.0, "pad": 2.0}
 MINOR_TICKS: dict[str, Any] = {"width": 0.4, "length": 1.6}
+
+
+def set_ticks(axes: Axes) -> None:
+    """Give the ticks of both axes their look."""
+    axes.tick_params(which="major", **MAJOR_TICKS)
+    axes.tick_params(which="minor", **MINOR_TICKS)
+
 
 _MARKERS = "os^Dv<P>X"
 # Of dynamics other than gradient descent: their colours, and dashes that are not those of 2/η.

@@ -12,8 +12,7 @@ from ...results.schema import MEASURES
 from ..style import BOUND, INITIAL, POINTS, run_look
 from ..sweeps import runs
 from ..sweeps.intervals import Interval, quartiles, share_interval
-from .panel import FURTHEST, INK, Axis, Curve, Guide, Key, Limits, Panel, subsample
-from .quantities import label_of
+from .panel import FURTHEST, INK, Axis, Curve, Guide, Key, Panel, data_limits, label_of, subsample
 
 DIVERGED, CRITICAL = "diverged", "critical"
 MEDIANS = "medians of runs that did not diverge, of GF at its limits or where it was to stop; bands: quartiles"
@@ -266,22 +265,3 @@ def spaced_logarithmically(x: np.ndarray) -> bool:
         return False
     steps, ratios = np.diff(x), np.diff(np.log(x))
     return float(np.ptp(ratios) / np.abs(ratios).mean()) < float(np.ptp(steps) / np.abs(steps).mean())
-
-
-def data_limits(values: np.ndarray, *, logarithmic: bool = False, margin: float = 0.05) -> Limits | None:
-    """Return limits that hold all values with a margin on a linear or logarithmic axis, as Matplotlib has them.
-
-    They are `None` where there is nothing to show.
-    """
-    values = np.clip(values[np.isfinite(values)], -FURTHEST, FURTHEST)
-    values = np.log10(values[values > 0]) if logarithmic else values
-    if len(values) == 0:
-        return None
-    low, high = float(values.min()), float(values.max())
-    if low == high and logarithmic:
-        low, high = float(np.ceil(low) - 1), float(np.floor(high) + 1)
-    elif low == high:
-        room = 0.05 * abs(low) or 0.05
-        low, high = low - room, high + room
-    room = margin * (high - low)
-    return (10.0 ** (low - room), 10.0 ** (high + room)) if logarithmic else (low - room, high + room)
