@@ -21,9 +21,9 @@ from flowsim.data import gaussian_teacher
 from flowsim.dynamics import Outcome
 from flowsim.formatting import format_number
 from flowsim.papers.marion_chizat_2024.measures import LEARNED, gaps, regress
+from flowsim.report.figures import sweep_figures
 from flowsim.report.frame import sweep_frame
 from flowsim.report.page.render import group_of_sweep
-from flowsim.report.sweep_figures import sweep_figures
 from flowsim.report.sweeps import runs, sweep_summary, sweep_tables
 from flowsim.report.sweeps.intervals import quartiles, share_interval
 from flowsim.results import FIGURES, Results, StoreError

@@ -29,10 +29,8 @@ from ..results.store import SCENARIO, SUMMARY, SWEEP, THEORY, TRAJECTORIES
 from ..results.sweep_folder import sweep_folder
 from ..scenarios.runner import failing
 from ..theory import Claim
-from .claims_table import claims_summary, claims_table
-from .figures import figures as trajectories_figures
-from .statements_table import any_fails
-from .sweep_figures import sweep_figures
+from .figures import figures as trajectories_figures, sweep_figures
+from .statements_table import any_fails, claims_summary, claims_table
 from .sweeps import runs, sweep_summary, sweep_tables
 from .table import summary as trajectories_summary, tables
 from .theory_figures import theory_figures

@@ -31,13 +31,27 @@ def table_of_statements(found: Sequence[Statement], title: str = "") -> Table:
     """Return the table of statements about one thing, with what is known of those that do not hold below it."""
     silent = [one.name for one in found if one.verdict is Verdict.NOT_APPLICABLE]
     shown = [one for one in found if one.verdict is not Verdict.NOT_APPLICABLE]
-    table = empty_table(title, _remarks(shown, silent))
+    return sides_table(title, _remarks(shown, silent), (), [(one, (), str(one.verdict)) for one in shown])
+
+
+def sides_table(
+    title: str,
+    remarks: Sequence[str],
+    labels: Sequence[str],
+    rows: Iterable[tuple[Statement, Sequence[str], str]],
+) -> Table:
+    """Return a table with both sides and the margin of statements.
+
+    A row is a statement, what stands under `labels`, and the verdict in words.
+    """
+    table = empty_table(title, remarks)
     table.add_column("statement")
-    for header in ("smaller", "larger", "margin"):
-        table.add_column(header, justify="right", no_wrap=True)
+    for header in (*labels, "smaller", "larger", "margin"):
+        table.add_column(header, justify="right" if header else "left", no_wrap=True)
     table.add_column("verdict")
-    for one in shown:
-        table.add_row(one.name, *(format_number(value, 4) for value in (*one.sides, one.margin)), str(one.verdict))
+    for statement, about, verdict in rows:
+        cells = (format_number(value, 4) for value in (*statement.sides, statement.margin))
+        table.add_row(statement.name, *about, *cells, verdict)
     return table
 
 
@@ -45,18 +59,12 @@ def _statement_table(results: TheoryResults, title: str) -> Table:
     groups, silent = _grouped(results)
     shown = [statement for group in groups.values() for statement in group]
     counts = [f"L = {depth}: {statement.note}" for depth, statement in results.convergence.items()]
-    table = empty_table(title, [*counts, *_remarks(shown, silent)])
     several = len({checked.features for checked in results.flows}) > 1
-    table.add_column("statement")
-    for header in ("L", *(["d"] if several else []), "smaller", "larger", "margin"):
-        table.add_column(header, justify="right", no_wrap=True)
-    table.add_column("verdict")
-    for (name, depth, features), group in groups.items():
-        tightest = _tightest(group)
-        smaller, larger = tightest.sides
-        cells = (format_number(value, 4) for value in (smaller, larger, tightest.margin))
-        table.add_row(name, str(depth), *([str(features or "")] if several else []), *cells, _verdicts(group))
-    return table
+    rows = []
+    for (_, depth, features), group in groups.items():
+        about = (str(depth), *([str(features or "")] if several else []))
+        rows.append((_tightest(group), about, _verdicts(group)))
+    return sides_table(title, [*counts, *_remarks(shown, silent)], ("L", "d") if several else ("L",), rows)
 
 
 _Key = tuple[str, int, int | None]
