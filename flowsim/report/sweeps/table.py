@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -100,24 +101,25 @@ def sweep_table(dataset: xarray.Dataset, title: str) -> Table:
 
 def _table_of(dataset: xarray.Dataset, title: str, shown: list[dict[str, Any]], every: int) -> Table:
     names, measure = runs.grid(dataset), runs.progress_measure(dataset)
-    plain = all(run.has_edge_of_descent for run in runs.others(dataset))
+    of_descent = all(run.has_edge_of_descent for run in runs.others(dataset))
+    three, four = partial(format_number, digits=3), partial(format_number, digits=4)
     columns = (
-        *((name.replace("_", " "), lambda row, name=name: _shown(row[name])) for name in names),
-        ("", lambda row: row["method"]),
-        ("runs", lambda row: str(row["runs"])),
-        ("settled", lambda row: _percent(row["settled"])),
-        ("stopped\nas asked", lambda row: _percent(row["as_asked"])),
-        ("diverged", lambda row: _percent(row["diverged"])),
-        (measure.replace("_", "\n"), lambda row: format_number(row["progress"], 3)),
-        ("S", lambda row: format_number(row["sharpness"], 4)),
-        ("S /\n(2/η)" if plain else "S /\nedge", lambda row: format_number(row["over_threshold"], 3)),
-        ("S /\nlower\nbound", lambda row: format_number(row["over_lower_bound"], 3)),
+        *((name.replace("_", " "), name, _shown) for name in names),
+        ("", "method", str),
+        ("runs", "runs", str),
+        ("settled", "settled", _percent),
+        ("stopped\nas asked", "as_asked", _percent),
+        ("diverged", "diverged", _percent),
+        (measure.replace("_", "\n"), "progress", three),
+        ("S", "sharpness", four),
+        ("S /\n(2/η)" if of_descent else "S /\nedge", "over_threshold", three),
+        ("S /\nlower\nbound", "over_lower_bound", three),
     )
     table = empty_table(title, _remarks(dataset, len(shown), every))
-    for header, _ in columns:
+    for header, _, _ in columns:
         table.add_column(header, justify="right" if header else "left", no_wrap=True)
     for row in shown:
-        table.add_row(*(cell(row) for _, cell in columns), end_section=row["last"])
+        table.add_row(*(form(row[key]) for _, key, form in columns), end_section=row["last"])
     return table
 
 
