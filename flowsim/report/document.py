@@ -63,13 +63,13 @@ class Document:
 
     def write(self, folder: ResultFolder) -> list[Path]:
         """Write summary, figures and the page, and return their paths. Raises `StoreError` as the folder does."""
-        from .page import Panel, page  # not above: it takes a moment to import
+        from .page import page  # not above: it takes a moment to import
 
         figures = self.figures  # before anything is written
         paths = [folder.write_summary(self.summary)]
         drawn = {name: folder.write_figure(name, figure) for name, figure in figures.items()}
         paths += [path for both in drawn.values() for path in both]
-        panels = [Panel(name, drawn[name][0].read_bytes(), words) for name, words in self.panels.items()]
+        panels = [(name, drawn[name][0].read_bytes(), words) for name, words in self.panels.items()]
         said = {"tables": [as_html(self.tables)], "warnings": self.warnings, "complete": self.complete}
         return [*paths, folder.write_page(page(self.results, self.title, panels=panels, **said))]
 

@@ -37,20 +37,6 @@ _LIBRARY = ("bokeh", "bokeh-api")
 _SCRIPTS = ("draw.js", "page.js")
 
 
-@dataclass(frozen=True)
-class Panel:
-    """A figure that the page shows as it is: its name, the bytes of a PNG, and words in its place."""
-
-    name: str
-    png: bytes
-    alt: str
-
-    @property
-    def source(self) -> str:
-        """The figure as an address that holds it."""
-        return _inline(self.png, "image/png")
-
-
 def page(
     results: Results,
     title: str,
@@ -58,11 +44,12 @@ def page(
     tables: Sequence[str],
     warnings: Sequence[str],
     complete: bool,
-    panels: Sequence[Panel],
+    panels: Sequence[tuple[str, bytes, str]],
 ) -> str:
-    """Return the page of `results` as HTML: with `tables`, pieces of HTML, and figures as they are.
+    """Return the page of `results` as HTML: with `tables`, pieces of HTML, and `panels`, figures as they are.
 
-    `warnings` stand at the top, loudly unless all that counts is `complete`.
+    Of these it needs the name, the bytes of a PNG, and alternative text. `warnings` stand at the top, loudly unless all
+    that counts is `complete`.
     """
     parts = (
         (results.trajectories, group_of_runs),
@@ -83,14 +70,15 @@ def page(
         headline=headline if complete else "Not everything ended as expected:",
         tables=[Markup(table) for table in tables],
         groups=[(group, [key | {"swatch": _swatch(key)} for key in group["keys"]]) for group in groups],
-        panels=panels,
+        panels=[{"name": name, "source": _inline(png, "image/png"), "alt": alt} for name, png, alt in panels],
         environment=results.environment,
         scenario=yaml.safe_dump(results.scenario, sort_keys=False, allow_unicode=True) if results.scenario else "",
         commands=_commands(results, title),
         files=list(_files(results.folder)),
         version=results.environment.get("flowsim") or version("flowsim"),
         library=Markup(_library()) if groups else "",
-        content=Markup(_content(groups)),
+        # Nothing in this JSON can end the script that holds it.
+        content=Markup(json.dumps(groups, allow_nan=False, separators=(",", ":")).replace("<", "\\u003c")),
         scripts=[Markup(_text(name)) for name in _SCRIPTS],
     )
 
@@ -164,11 +152,6 @@ def _swatch(key: Mapping[str, Any]) -> Markup:
     angles = [math.radians(turn + 360 * corner / count) for corner in range(count)]
     points = " ".join(f"{20 + 5 * math.cos(angle):.2f},{7 - 5 * math.sin(angle):.2f}" for angle in angles)
     return Markup('<polygon points="{}" {}/>').format(points, look)
-
-
-def _content(groups: Sequence[dict[str, Any]]) -> str:
-    """Return what the page's script draws, as JSON in which nothing can end the script that holds it."""
-    return json.dumps(groups, allow_nan=False, separators=(",", ":")).replace("<", "\\u003c")
 
 
 @dataclass(frozen=True)

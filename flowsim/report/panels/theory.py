@@ -85,15 +85,19 @@ class TheoryPanels:
             key = Key(INK, "4Λ/λ", r"$4\Lambda/\lambda$", BOUND | {"linestyle": "--"})
             curves.append(Curve(key, conditions, 4 * conditions))
             values = np.append(values, 4 * conditions)
+
+        def limits(values: np.ndarray) -> tuple[Limits, Limits | None]:
+            return data_limits(values) or (0.0, 1.0), data_limits(values, logarithmic=True)
+
         return Panel(
             "theory-conditioning",
             "Sharpness against conditioning",
             _RATIO,
-            Axis(r"$\Lambda/\lambda$", "condition number Λ/λ", *_both_limits(conditions), logarithmic=True),
+            Axis(r"$\Lambda/\lambda$", "condition number Λ/λ", *limits(conditions), logarithmic=True),
             Axis(
                 r"$S$ / lower bound on $S_\mathrm{min}$",
                 "S / lower bound on S_min",
-                *_both_limits(values),
+                *limits(values),
                 logarithmic=True,
             ),
             tuple(curves),
@@ -124,10 +128,6 @@ def _log_limits(curves: Sequence[Curve], *, above: float = 1e8, decades: float =
         return None
     top = min(values.max(), above * smaller.max()) if len(smaller) else values.max()
     return float(max(values.min(), top * 10.0**-decades) / 3), float(top * 3)
-
-
-def _both_limits(values: np.ndarray) -> tuple[Limits, Limits | None]:
-    return data_limits(values) or (0.0, 1.0), data_limits(values, logarithmic=True)
 
 
 def _ratios(flows: Sequence[CheckedFlow]) -> Iterator[tuple[int, float, float]]:
