@@ -105,7 +105,10 @@ def _natural(table: Table) -> int:
 
 def _wrapped(table: Table, width: int) -> Table:
     """Return the table with its columns of text so narrow that it fits, but none narrower than its longest word."""
-    cells = [[_measured(cell) for cell in (column.header, *column.cells)] for column in table.columns]
+    cells = [
+        [Measurement.get(_CONSOLE, _CONSOLE.options, cell) for cell in (column.header, *column.cells)]
+        for column in table.columns
+    ]
     least = np.array([max(cell.minimum for cell in column) for column in cells])
     most = np.array([max(cell.maximum for cell in column) for column in cells])
     least = np.where([column.no_wrap for column in table.columns], most, least)
@@ -120,10 +123,6 @@ def _wrapped(table: Table, width: int) -> Table:
     return _with(table, columns)
 
 
-def _measured(cell: RenderableType) -> Measurement:
-    return Measurement.get(_CONSOLE, _CONSOLE.options, cell)
-
-
 def _below_each_other(table: Table, width: int) -> list[RenderableType]:
     """Return the table in pieces, each with the columns that say which row is which, and as many others as fit."""
     names = [str(column.header).strip() for column in table.columns]
@@ -135,9 +134,5 @@ def _below_each_other(table: Table, width: int) -> list[RenderableType]:
             pieces.append(shown)
             shown = list(table.columns[:labels])
         shown.append(column)
-    return [_fitted_piece(table, columns, width) for columns in (*pieces, shown)]
-
-
-def _fitted_piece(table: Table, columns: Sequence[Column], width: int) -> Table:
-    piece = _with(table, [_renamed(column, len(table.columns)) for column in columns])
-    return piece if _natural(piece) <= width else _wrapped(piece, width)
+    named = [_with(table, [_renamed(column, len(names)) for column in columns]) for columns in (*pieces, shown)]
+    return [piece if _natural(piece) <= width else _wrapped(piece, width) for piece in named]

@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 from .model_figures import model_figures
 from .panels import Panel, TrajectoryPanels
 from .panels.sweep import CRITICAL, DIVERGED, SweepPanels
-from .probed import own_probes
+from .probes_table import own_probes
 from .render_paper import figure_of, legend_above
 from .render_sweep import draw_sweep_panel, name_statistic
 from .style import STYLE

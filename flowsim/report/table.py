@@ -16,7 +16,7 @@ from ..results.runs import SHARPNESS
 from ..results.schema import MEASURES
 from .models_table import model_rows, models_table
 from .panels import subsample
-from .probed import ends_of, plain, probe_names, probes_table
+from .probes_table import ends_of, plain, probe_names, probes_table
 from .statements_table import statements_summary, statements_table
 
 

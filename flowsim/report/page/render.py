@@ -16,7 +16,7 @@ from ..panels import HEADINGS, INK, Axis, Curve, Key, Panel, TrajectoryPanels, s
 from ..panels.sweep import CRITICAL, DIVERGED, SweepPanels
 from ..panels.theory import TheoryPanels
 from ..panels.trajectories import columns
-from ..probed import probe_names
+from ..probes_table import probe_names
 from ..style import FLOW
 from ..sweeps import runs
 

@@ -85,33 +85,27 @@ class SweepPanels:
         drawn = [tuple(self._curves(facet.part, quantity)) for facet in self.facets]
         guides = [tuple(self._guides(facet.part, quantity)) for facet in self.facets]
         y = self._axis(quantity, [one for curves in drawn for one in curves], [one for some in guides for one in some])
-        return [
-            self._panel(number, facet, quantity, y, curves, levels)
-            for number, (facet, curves, levels) in enumerate(zip(self.facets, drawn, guides, strict=True))
-        ]
-
-    def _panel(
-        self, number: int, facet: Facet, quantity: str, y: Axis, curves: tuple[Curve, ...], guides: tuple[Guide, ...]
-    ) -> Panel:
-        x = axis_along(facet.part)
-        heading = HEADINGS.get(quantity, quantity.replace("_", " ").capitalize() + " at the end")
-        place = f", {facet.title}" if facet.title else ""
-        said = heading
+        estimate, spread = ("share", "95 % interval") if quantity == DIVERGED else ("median", "quartiles")
+        heading = said = HEADINGS.get(quantity, quantity.replace("_", " ").capitalize() + " at the end")
         if quantity == CRITICAL:
             said = "The largest learning rate that reaches the minimum, dotted 1/(La‖w*‖^(2−2/L)),"
-        estimate, spread = ("share", "95 % interval") if quantity == DIVERGED else ("median", "quartiles")
-        return Panel(
-            f"sweep-{quantity}-{number}",
-            heading + place,
-            f"{said} against {x.words}{place}",
-            x,
-            y,
-            curves,
-            guides,
-            title=facet.title,
-            told=((x.words, "place"), (estimate, "y"), (f"{spread}, from", "low"), ("to", "high")),
-            statistic=SHARES if quantity == DIVERGED else MEDIANS,
-        )
+        made = []
+        for number, facet in enumerate(self.facets):
+            x, place = axis_along(facet.part), f", {facet.title}" if facet.title else ""
+            panel = Panel(
+                f"sweep-{quantity}-{number}",
+                heading + place,
+                f"{said} against {x.words}{place}",
+                x,
+                y,
+                drawn[number],
+                guides[number],
+                title=facet.title,
+                told=((x.words, "place"), (estimate, "y"), (f"{spread}, from", "low"), ("to", "high")),
+                statistic=SHARES if quantity == DIVERGED else MEDIANS,
+            )
+            made.append(panel)
+        return made
 
     def _axis(self, quantity: str, curves: Sequence[Curve], guides: Sequence[Guide], most_span: float = 1e6) -> Axis:
         """Return the vertical axis, which holds all facets.

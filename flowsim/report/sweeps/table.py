@@ -13,12 +13,10 @@ from ...formatting import finite_or_none, format_number
 from ...formatting.terminal import empty_table
 from ...results.runs import Run
 from ..panels import subsample
-from ..probed import plain, probe_names, table_of_ends
+from ..probes_table import plain, probe_names, table_of_ends
 from . import runs
 from .intervals import median, quartiles
 
-_MOST_ROWS = 24
-_LEAST_CELLS = 4
 _MEDIANS = "Medians over the runs that did not diverge; of GF, over its limits and the ends that were asked for"
 
 
@@ -139,11 +137,14 @@ def _probes_table(dataset: xarray.Dataset, title: str, shown: list[dict[str, Any
     return table_of_ends(title, places, rows, probes, dataset, _about_rows(len(shown), every))
 
 
-def _chosen(every: list[dict[str, Any]], count: int) -> list[dict[str, Any]]:
+def _chosen(
+    every: list[dict[str, Any]], count: int, *, most_rows: int = 24, least_combinations: int = 4
+) -> list[dict[str, Any]]:
     """Return the rows to print, each with `last`: whether it is the last of its combination of the grid."""
     combinations = [every[start : start + count] for start in range(0, len(every), count)]
-    most = max(min(len(combinations), _LEAST_CELLS), _MOST_ROWS // count)
-    chosen = [subsample(group, _MOST_ROWS // min(most, len(combinations))) for group in subsample(combinations, most)]
+    most = max(min(len(combinations), least_combinations), most_rows // count)
+    of_each = most_rows // min(most, len(combinations))
+    chosen = [subsample(group, of_each) for group in subsample(combinations, most)]
     return [{**row, "last": row is group[-1]} for group in chosen for row in group]
 
 
@@ -172,7 +173,7 @@ def _remarks(dataset: xarray.Dataset, shown: int, every: int) -> list[str]:
 
 def sweep_summary(dataset: xarray.Dataset) -> dict[str, Any]:
     """Return all rows in the types of JSON, and the critical learning rates where they were searched for."""
-    rows = [
+    rows: list[dict[str, Any]] = [
         {name: finite_or_none(value) if isinstance(value, float) else value for name, value in row.items()}
         for row in sweep_rows(dataset)
     ]
