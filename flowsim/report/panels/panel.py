@@ -1,4 +1,7 @@
-"""What a panel shows, described once: two renderers draw it, one for the figures of a paper and one for the page."""
+"""What a panel shows, described once, for two renderers: one draws the figures of a paper and one the page.
+
+What quantities are called stands here too, in plain text and in Matplotlib's mathematics.
+"""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field

@@ -80,11 +80,11 @@ class TheoryPanels:
         for checked, key in zip(self.columns, self.keys, strict=True):
             of_depth = found[found[:, 0] == checked.depth]
             curves.append(Curve(key, of_depth[:, 1], of_depth[:, 2], line=False))
-        conditions, values = np.unique(found[:, 1]), np.append(found[:, 2], 1.0)
+        conditions, values, description = np.unique(found[:, 1]), np.append(found[:, 2], 1.0), _RATIO
         if any(one.name == "Corollary 2" and one.smaller is not None for one in self.flows[0].statements):
             key = Key(INK, "4Λ/λ", r"$4\Lambda/\lambda$", BOUND | {"linestyle": "--"})
             curves.append(Curve(key, conditions, 4 * conditions))
-            values = np.append(values, 4 * conditions)
+            values, description = np.append(values, 4 * conditions), f"{_RATIO}, with the bound 4Λ/λ of Corollary 2"
 
         def limits(values: np.ndarray) -> tuple[Limits, Limits | None]:
             return data_limits(values) or (0.0, 1.0), data_limits(values, logarithmic=True)
@@ -92,7 +92,7 @@ class TheoryPanels:
         return Panel(
             "theory-conditioning",
             "Sharpness against conditioning",
-            _RATIO,
+            description,
             Axis(r"$\Lambda/\lambda$", "condition number Λ/λ", *limits(conditions), logarithmic=True),
             Axis(
                 r"$S$ / lower bound on $S_\mathrm{min}$",
