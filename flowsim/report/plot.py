@@ -81,7 +81,7 @@ def _line(dataset: xarray.Dataset, at: Mapping[str, Any]) -> xarray.Dataset:
         values = dataset[name].values.tolist()
         if at.get(name, values[0]) not in values:
             raise ValueError(f"at[{name!r}] is {at[name]!r}: the sweep has {', '.join(map(repr, values))}")
-        index[name] = values.index(at.get(name, values[0]))
+        index[name] = [values.index(at.get(name, values[0]))]
     return dataset.isel(index)
 
 
