@@ -9,8 +9,7 @@ from rich.console import Console
 from table_checks import check_fits
 
 from flowsim.dynamics import Outcome
-from flowsim.formatting.fitting import fitted
-from flowsim.formatting.terminal import empty_table, printed
+from flowsim.formatting.terminal import empty_table, fitted, printed
 from flowsim.report import claims_table, theory_tables
 from flowsim.results import CheckedFlow, TheoryResults
 from flowsim.theory import Assumption, Claim, LargeProducts, LargeProductsSample, Statement, Verdict, judge

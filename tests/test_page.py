@@ -19,8 +19,9 @@ from flowsim import cli, report
 from flowsim.cli.report import conclude
 from flowsim.data import gaussian_teacher
 from flowsim.report.page import Entry, index_page, page
-from flowsim.report.page.plot import curve_of, key_of, plain, span
-from flowsim.report.page.render import plots_of_runs
+from flowsim.report.page.render import Group, group_of_runs, plain
+from flowsim.report.panels import Axis, Curve, Key, Panel
+from flowsim.report.panels.panel import data_limits
 from flowsim.results.recorded import recorded
 
 # What may stand where a browser would load something: a part of the page, the data itself, or a file beside it.
@@ -221,27 +222,29 @@ def test_an_index_says_which_results_lack_something():
 def test_a_curve_leaves_out_what_is_not_known_and_keeps_its_ends():
     times = np.arange(10_001.0)
     values = np.where(times % 2 == 0, times, np.nan)
-    drawn = curve_of(
-        key_of("k", "k", {"color": "red", "marker": "o"}), {"x": times, "y": values}, marks=[0, 4, 5, 10_000], most=3000
-    )
-    assert len(drawn.columns["x"]) == 3000
-    assert np.isfinite(drawn.columns["y"]).all()
-    assert drawn.columns["x"][[0, -1]].tolist() == [0.0, 10_000.0]
-    assert drawn.columns["x"][drawn.marks[0]] == 0.0
-    assert drawn.columns["x"][drawn.marks[-1]] == 10_000.0
-    assert curve_of(key_of("k", "k", {"color": "red"}), {"x": times, "y": np.full(10_001, np.nan)}) is None
+    key = Key("k", "k", "k", {"color": "red", "marker": "o"})
+    curve = Curve(key, times, values, marks=np.array([0, 4, 5, 10_000]))
+    nothing = Curve(key, times, np.full(10_001, np.nan))
+    axis = Axis("", "", (0.0, 1.0))
+    panel = Panel("p", "p", "p", axis, axis, (nothing, curve))
+    (drawn,) = Group("g", "g", "g", [panel], [key], points=3000).content()["plots"][0]["curves"]
+    x, y = doubles(drawn["columns"]["x"]), doubles(drawn["columns"]["y"])
+    assert len(x) == 3000
+    assert np.isfinite(y).all()
+    assert x[[0, -1]].tolist() == [0.0, 10_000.0]
+    assert x[drawn["marks"][0]] == 0.0
+    assert x[drawn["marks"][-1]] == 10_000.0
 
 
 def test_limits_hold_every_value_on_either_scale():
     values = np.array([3.0, 1e-9, 50.0, np.nan])
-    linear, log = span(values)
-    assert linear[0] < 1e-9
-    assert linear[1] > 50
-    assert log[0] < 1e-9
-    assert log[1] > 50
-    assert span(np.array([-1.0, 0.0]))[1] is None
-    assert span(np.array([20.0, 21.0]))[0][0] > 19
-    assert span(np.array([np.nan])) == ((0.0, 1.0), None)
+    for logarithmic in (False, True):
+        low, high = data_limits(values, logarithmic=logarithmic)
+        assert low < 1e-9
+        assert high > 50
+    assert data_limits(np.array([-1.0, 0.0]), logarithmic=True) is None
+    assert data_limits(np.array([20.0, 21.0]))[0] > 19
+    assert data_limits(np.array([np.nan])) is None
 
 
 def test_doubles_are_kept_to_the_last_bit():
@@ -251,8 +254,8 @@ def test_doubles_are_kept_to_the_last_bit():
 
 def test_a_run_of_one_record_is_a_mark(folder):
     dataset = flowsim.open_results(folder).trajectories.isel(record=slice(0, 1))
-    group = plots_of_runs(dataset.assign(records=("run", np.ones(3, int))))
-    assert all(curve.marks == [0] for plot in group.plots for curve in plot.curves)
+    group = group_of_runs(dataset.assign(records=("run", np.ones(3, int)))).content()
+    assert all(curve["marks"] == [0] for plot in group["plots"] for curve in plot["curves"])
 
 
 def test_a_page_of_many_runs_and_quantities_stays_light(folder):

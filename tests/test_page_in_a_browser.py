@@ -14,7 +14,7 @@ import xarray
 
 import flowsim
 from flowsim.data import gaussian_teacher
-from flowsim.report.page.render import plots_of_sweep
+from flowsim.report.page.render import group_of_sweep
 
 sync_api = pytest.importorskip("playwright.sync_api")
 BROWSER = os.environ.get("CHROMIUM") or next(
@@ -257,10 +257,10 @@ def test_critical_learning_rates_of_a_sweep_are_drawn_below_what_theory_allows(f
     lower = xarray.ones_like(dataset["initial_risk"]) * xarray.DataArray([0.1, 0.2, 0.4], dims="repetition")
     bound = xarray.full_like(dataset["initial_risk"].isel(repetition=0), 2.5)
     brackets = {"critical_learning_rate_lower": lower, "critical_learning_rate_upper": 4 * lower}
-    group = plots_of_sweep(dataset.assign(brackets | {"sharpness_lower_bound": bound}))
-    *every, median, allowed = group.plots[0].curves
-    assert group.plots[0].heading == "Critical learning rate"
-    np.testing.assert_allclose(median.columns["y"], 0.4)
-    np.testing.assert_allclose(allowed.columns["y"], 0.8)
-    np.testing.assert_allclose(sorted(every[0].columns["y"]), [0.2, 0.2, 0.4, 0.4, 0.8, 0.8])
-    assert group.plots[0].log[1] > 0.8
+    panel = group_of_sweep(dataset.assign(brackets | {"sharpness_lower_bound": bound})).panels[0]
+    *every, median, allowed = panel.curves
+    assert panel.heading == "Critical learning rate"
+    np.testing.assert_allclose(median.y, 0.4)
+    np.testing.assert_allclose(allowed.y, 0.8)
+    np.testing.assert_allclose(sorted(every[0].y), [0.2, 0.2, 0.4, 0.4, 0.8, 0.8])
+    assert panel.y.log[1] > 0.8

@@ -1,5 +1,6 @@
 """The figures, claims and tables of a sweep: on a small real one, and on others made up to hold or to break a claim."""
 
+import base64
 import io
 import json
 from pathlib import Path
@@ -20,9 +21,9 @@ from flowsim.data import gaussian_teacher
 from flowsim.dynamics import Outcome
 from flowsim.formatting import format_number
 from flowsim.papers.marion_chizat_2024.measures import LEARNED, gaps, regress
+from flowsim.report.figures import sweep_figures
 from flowsim.report.frame import sweep_frame
-from flowsim.report.page.render import plots_of_sweep
-from flowsim.report.sweep_figures import sweep_figures
+from flowsim.report.page.render import group_of_sweep
 from flowsim.report.sweeps import runs, sweep_summary, sweep_tables
 from flowsim.report.sweeps.intervals import quartiles, share_interval
 from flowsim.results import FIGURES, Results, StoreError
@@ -300,10 +301,11 @@ def test_a_figure_without_its_sweep_says_what_is_missing(courses):
 def test_the_sharpness_of_a_sweep_is_one_number_in_figure_page_table_summary_and_data_frame(sweep):
     figure = sweep_figures(sweep)["sharpness"]
     assert figure.get_supxlabel().startswith("medians")
-    page = plots_of_sweep(sweep)
-    keys = {key.name: key.label for key in page.keys}
-    (plot,) = (plot for plot in page.plots if plot.name.startswith("sweep-sharpness"))
-    on_page = {keys[curve.key]: curve.columns["y"] for curve in plot.curves if curve.told}
+    page = group_of_sweep(sweep).content()
+    keys = {key["name"]: key["label"] for key in page["keys"]}
+    (plot,) = (plot for plot in page["plots"] if plot["name"].startswith("sweep-sharpness"))
+    told = {keys[curve["key"]]: curve["columns"]["y"]["doubles"] for curve in plot["curves"] if curve["told"]}
+    on_page = {name: np.frombuffer(base64.b64decode(values)) for name, values in told.items()}
     drawn = {line.get_label(): line.get_ydata() for line in figure.axes[0].lines}
     frame = sweep_frame(sweep)
     frame = frame[frame["outcome"] != "DIVERGED"]

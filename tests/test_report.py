@@ -15,8 +15,7 @@ import flowsim
 from flowsim import report
 from flowsim.data import gaussian_teacher
 from flowsim.dynamics import Outcome
-from flowsim.report.page.plot import plain
-from flowsim.report.page.render import plots_of_runs
+from flowsim.report.page.render import group_of_runs
 from flowsim.report.panels import TimeView, envelope_of
 from flowsim.report.panels.view import Series, log_limits, time_view
 from flowsim.report.render_paper import _apart, draw_curve
@@ -140,14 +139,14 @@ class TestPage:
             dataset = dataset.assign(risk=1e300 * dataset["risk"]).assign_attrs(
                 sharpness_lower_bound=1.0, sharpness_upper_bound=bound
             )
-        group = plots_of_runs(dataset)
-        json.dumps(plain(dataclasses.asdict(group)), allow_nan=False)
-        assert group.plots[0].name in ("squared_distance", "risk")
-        assert 0 < group.time.first <= group.time.end < math.inf
-        for plot in group.plots:
-            for low, high in filter(None, (plot.linear, plot.log)):
+        group = group_of_runs(dataset).content()
+        json.dumps(group, allow_nan=False)
+        assert group["plots"][0]["name"] in ("squared_distance", "risk")
+        assert 0 < group["time"]["first"] <= group["time"]["end"] < math.inf
+        for plot in group["plots"]:
+            for low, high in filter(None, (plot["linear"], plot["log"])):
                 assert 0 < high - low < math.inf
-            assert plot.log is None or plot.log[0] > 0
+            assert plot["log"] is None or plot["log"][0] > 0
 
 
 class TestFigures:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 
 from ..data import DataError
-from ..formatting.terminal import printable
+from ..formatting.terminal import fitted, printable
 from ..results import ResultFolder, StoreError, open_results, refuse_obstacles, write_atomically
 from ..scenarios import ScenarioError
 from .jobs import Subcommand
@@ -49,8 +49,7 @@ def report(folder: ResultFolder, name: str, written: list[Path], console: Consol
     `written` are further files to name at the end. What a scenario asks for that was just run is trusted.
     """
     with console.status(f"{name}: tables, figures and page"):
-        from ..formatting.fitting import fitted  # not above: what only stores needs no Matplotlib
-        from ..report import document
+        from ..report import document  # not above: what only stores needs no Matplotlib
 
         made = document(open_results(folder.path, trust=trust), name)
         written = [*written, *made.write(folder)]

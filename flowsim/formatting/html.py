@@ -1,7 +1,7 @@
 """Tables as HTML, which takes its colours from the page around it."""
 
 import io
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from html import escape
 
 from rich.console import Console
@@ -49,20 +49,14 @@ def _header(column: Column) -> str:
 
 def _bodies(table: Table) -> Iterator[str]:
     """Yield the rows, and around those between two lines a `<tbody>`."""
-    columns = [list(column.cells) for column in table.columns]
+    columns = [(f"{_CELL};{_side(column)}", list(column.cells)) for column in table.columns]
     yield "<tbody>"
     for number, row in enumerate(table.rows):
-        yield _row(table.columns, [cells[number] for cells in columns])
+        said = (f'<td style="{style}">{_inline(cells[number])}</td>' for style, cells in columns)
+        yield f"<tr>{''.join(said)}</tr>"
         if row.end_section and number + 1 < len(table.rows):
             yield '</tbody>\n<tbody style="border-top:1px solid">'
     yield "</tbody>"
-
-
-def _row(columns: Sequence[Column], cells: Sequence[object]) -> str:
-    said = (
-        f'<td style="{_CELL};{_side(column)}">{_inline(cell)}</td>' for column, cell in zip(columns, cells, strict=True)
-    )
-    return f"<tr>{''.join(said)}</tr>"
 
 
 def _side(column: Column) -> str:

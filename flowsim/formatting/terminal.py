@@ -1,15 +1,19 @@
-"""Tables for the terminal."""
+"""Tables for the terminal, fitted to its width: names on fewer lines, wrapped text, and columns below each other."""
 
+import copy
 import io
 import shutil
 from collections.abc import Sequence
+from dataclasses import replace
 
+import numpy as np
 from rich import box
-from rich.console import Console
-from rich.table import Table
+from rich.console import Console, Group, RenderableType
+from rich.measure import Measurement
+from rich.table import Column, Table
 from rich.text import Text
 
-from .fitting import fitted
+_CONSOLE = Console(file=io.StringIO(), width=10_000, markup=False, emoji=False)  # wider than any table
 
 
 def empty_table(title: str, remarks: Sequence[str], *, gap: int = 1) -> Table:
@@ -43,3 +47,92 @@ def printed(table: Table | Text, width: int | None = None) -> str:
 def printable(text: str) -> str:
     """Return a text that comes from outside with a mark for every character that would steer a terminal."""
     return "".join(letter if letter.isprintable() or letter == "\n" else "\N{REPLACEMENT CHARACTER}" for letter in text)
+
+
+def fitted(table: Table | Text, width: int) -> RenderableType:
+    """Return a table as it is printed in `width` columns, title above and remarks below; a text as it is.
+
+    The lines of a column's name join where there is room. Where the table is too wide all the same, columns of text are
+    wrapped between words, the widest first; and where that is not enough, columns go below each other, those that say
+    which row is which, up to the one without a name, again and again.
+    """
+    if isinstance(table, Text):
+        return table
+    title, remarks = table.title, table.caption
+    bare = copy.copy(table)
+    bare.title = bare.caption = None  # which rich would wrap to the width of the columns
+    parts: list[RenderableType] = [Text(str(title), style="table.title")] if title is not None and str(title) else []
+    parts += _pieces(bare, width)
+    parts += [remarks] if remarks is not None and str(remarks) else []
+    return Group(*parts)
+
+
+def _pieces(table: Table, width: int) -> list[RenderableType]:
+    most = max(len(str(column.header).split("\n")) for column in table.columns)
+    for lines in range(1, 1 + most):
+        named = _with(table, [_renamed(column, lines) for column in table.columns])
+        if _natural(named) <= width:
+            return [named]
+    wrapped = _wrapped(named, width)
+    return [wrapped] if _natural(wrapped) <= width else _below_each_other(table, width)
+
+
+def _with(table: Table, columns: Sequence[Column]) -> Table:
+    """Return the table with other columns, whose names stand on one ground."""
+    made = copy.copy(table)
+    most = max(str(column.header).count("\n") for column in columns)
+    names = ("\n" * (most - str(column.header).count("\n")) + str(column.header) for column in columns)
+    made.columns = [replace(column, header=name) for column, name in zip(columns, names, strict=True)]
+    return made
+
+
+def _renamed(column: Column, lines: int) -> Column:
+    """Return the column with its name on so many lines at most, as narrow as that can be."""
+    words = str(column.header).strip("\n").split("\n")
+    return replace(column, header="\n".join(_joined(words, lines)))
+
+
+def _joined(words: Sequence[str], lines: int) -> list[str]:
+    if lines == 1 or len(words) <= lines:
+        return [" ".join(words)] if lines == 1 else list(words)
+    splits = ([" ".join(words[:first]), *_joined(words[first:], lines - 1)] for first in range(1, len(words)))
+    return min(splits, key=lambda split: max(map(len, split)))
+
+
+def _natural(table: Table) -> int:
+    return Measurement.get(_CONSOLE, _CONSOLE.options, table).maximum
+
+
+def _wrapped(table: Table, width: int) -> Table:
+    """Return the table with its columns of text so narrow that it fits, but none narrower than its longest word."""
+    cells = [
+        [Measurement.get(_CONSOLE, _CONSOLE.options, cell) for cell in (column.header, *column.cells)]
+        for column in table.columns
+    ]
+    least = np.array([max(cell.minimum for cell in column) for column in cells])
+    most = np.array([max(cell.maximum for cell in column) for column in cells])
+    least = np.where([column.no_wrap for column in table.columns], most, least)
+    room = width - (_natural(table) - most.sum())
+    levels = np.arange(least.max(), most.max() + 1)
+    fits = [level for level in levels if np.clip(level, least, most).sum() <= room]
+    widths = np.clip(max(fits, default=0), least, most).tolist()
+    columns = [
+        replace(column, width=None if column.no_wrap else size)
+        for column, size in zip(table.columns, widths, strict=True)
+    ]
+    return _with(table, columns)
+
+
+def _below_each_other(table: Table, width: int) -> list[RenderableType]:
+    """Return the table in pieces, each with the columns that say which row is which, and as many others as fit."""
+    names = [str(column.header).strip() for column in table.columns]
+    labels = 1 + (names.index("") if "" in names else 0)
+    pieces, shown = [], list(table.columns[:labels])
+    for column in table.columns[labels:]:
+        wider = _with(table, [_renamed(one, len(names)) for one in (*shown, column)])
+        if len(shown) > labels and _natural(wider) > width:
+            pieces.append(shown)
+            shown = list(table.columns[:labels])
+        shown.append(column)
+    named = [_with(table, [_renamed(column, len(names)) for column in columns]) for columns in (*pieces, shown)]
+    return [piece if _natural(piece) <= width else _wrapped(piece, width) for piece in named]

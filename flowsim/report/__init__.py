@@ -1,12 +1,9 @@
 """Stored data sets become documents: tables, summaries and figures of runs, of sweeps, and of the theory."""
 
-from ..formatting.fitting import fitted as fitted
 from ..formatting.html import as_html as as_html, table_as_html as table_as_html
-from ..formatting.terminal import printed as printed
+from ..formatting.terminal import fitted as fitted, printed as printed
 from ..results import FIGURES as FIGURES, Figure as Figure
 from ..theory import Claim as Claim
-from . import views as views  # registers how each class of results shows itself
-from .claims_table import claims_summary as claims_summary, claims_table as claims_table
 from .document import (
     Document as Document,
     document as document,
@@ -21,12 +18,15 @@ from .figures import (
     figures as figures,
     sharpness_figure as sharpness_figure,
     squared_distance_figure as squared_distance_figure,
+    sweep_figures as sweep_figures,
 )
 from .frame import statements_frame as statements_frame
-from .statements_table import table_of_run_statements as table_of_run_statements
-from .stored import StoredRuns as StoredRuns, StoredSweep as StoredSweep
+from .statements_table import (
+    claims_summary as claims_summary,
+    claims_table as claims_table,
+    table_of_run_statements as table_of_run_statements,
+)
 from .style import STYLE as STYLE
-from .sweep_figures import sweep_figures as sweep_figures
 from .sweeps import (
     sweep_summary as sweep_summary,
     sweep_table as sweep_table,
@@ -38,3 +38,4 @@ from .theory_table import (
     theory_summary as theory_summary,
     theory_tables as theory_tables,
 )
+from .views import StoredRuns as StoredRuns, StoredSweep as StoredSweep  # and how each class of results shows itself

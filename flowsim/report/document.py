@@ -3,7 +3,7 @@
 import inspect
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -29,10 +29,8 @@ from ..results.store import SCENARIO, SUMMARY, SWEEP, THEORY, TRAJECTORIES
 from ..scenarios.runner import failing
 from ..sweeps.store import sweep_folder
 from ..theory import Claim
-from .claims_table import claims_summary, claims_table
-from .figures import figures as trajectories_figures
-from .statements_table import any_fails
-from .sweep_figures import sweep_figures
+from .figures import figures as trajectories_figures, sweep_figures
+from .statements_table import any_fails, claims_summary, claims_table
 from .sweeps import runs, sweep_summary, sweep_tables
 from .table import summary as trajectories_summary, tables
 from .theory_figures import theory_figures
@@ -42,30 +40,36 @@ from .warnings import warnings_of_claims, warnings_of_runs, warnings_of_sweep, w
 
 @dataclass(frozen=True)
 class Document:
-    """What is made of stored results: tables for the terminal, the summary, figures by name.
+    """What is made of stored results: tables for the terminal, the summary, and figures by name.
 
-    `warnings` are sentences about what did not converge, or does not hold; `complete` tells whether all
-    that counts did: the flows at their limits, the statements at no failure, and every cell of a sweep at an end.
-    `panels` names the figures that the page shows as they are, with words for those who cannot see them.
+    `warnings` are sentences about what did not converge, or does not hold; `complete` tells whether the flows reached
+    their limits, no statement fails, and every cell of a sweep was computed. `panels` names the figures that the page
+    shows as they are, with alternative text.
     """
 
     results: Results
     title: str
     tables: tuple[Any, ...]
     summary: dict[str, Any]
-    figures: dict[str, Figure]
+    draw: Callable[[], dict[str, Figure]]
     panels: dict[str, str]
     warnings: tuple[str, ...]
     complete: bool
 
+    @cached_property
+    def figures(self) -> dict[str, Figure]:
+        """The figures by name, drawn when first read. Raises `StoreError` where one lacks a data set."""
+        return self.draw()
+
     def write(self, folder: ResultFolder) -> list[Path]:
         """Write summary, figures and the page, and return their paths. Raises `StoreError` as the folder does."""
-        from .page import Panel, page  # not above: it takes a moment to import
+        from .page import page  # not above: it takes a moment to import
 
+        figures = self.figures  # before anything is written
         paths = [folder.write_summary(self.summary)]
-        drawn = {name: folder.write_figure(name, figure) for name, figure in self.figures.items()}
+        drawn = {name: folder.write_figure(name, figure) for name, figure in figures.items()}
         paths += [path for both in drawn.values() for path in both]
-        panels = [Panel(name, drawn[name][0].read_bytes(), words) for name, words in self.panels.items()]
+        panels = [(name, drawn[name][0].read_bytes(), words) for name, words in self.panels.items()]
         said = {"tables": [as_html(self.tables)], "warnings": self.warnings, "complete": self.complete}
         return [*paths, folder.write_page(page(self.results, self.title, panels=panels, **said))]
 
@@ -86,68 +90,53 @@ class _Part:
 def document(results: Results, title: str) -> Document:
     """Return the document of `results`, with the figures that their scenario asks for.
 
-    Raises `StoreError` where a figure is asked for that is not there, or lacks a data set.
+    Raises `StoreError` where a figure is asked for that is not there, or whose claims lack a data set.
     """
-    asked = _asked(results)
+    try:
+        asked = figures_of(results.asked_figures)
+    except UnknownKindError as error:
+        raise StoreError(f"{results.folder / SCENARIO}: figure: {error}") from None
     claims = [claim for figure in asked for claim in _claimed(figure, results)]
-    parts = _parts(results, title)
+    judged = [claims_table(claims, title=f"{title}: what is said, and what was measured")] if claims else []
+    left_out = [
+        f"The figure {printable(name)} is left out: it is code of another module, which may do anything. If you trust "
+        "whoever wrote it: python -m flowsim report --trust, or flowsim.open_results(folder, trust=True)"
+        for name in results.left_out
+    ]
+    parts = [_of_trajectories(results, title), _of_theory(results, title), _of_sweep(results, title)]
     summary: dict[str, Any] = {}
     for part in parts:
         summary |= part.summary
+
+    def draw() -> dict[str, Figure]:
+        # Drawn as it was asked for, a sweep needs no other figures.
+        wanted = [part for part in parts if not (part.drawn_as_asked and asked)]
+        made = {name: figure for part in wanted for name, figure in part.figures().items()}
+        return made | {figure.name: _drawn(figure, results) for figure in asked}
+
+    tables = [table for part in parts for table in part.tables]
+    complaints = [complaint for part in parts for complaint in part.complaints]
+    warnings = [words for part in parts for words in part.warnings]
     return Document(
         results,
         title,
-        tables=(*_tables(parts, claims, title), *map(Text, _of_left_out(results))),
+        tables=(*tables, *judged, *complaints, *map(Text, left_out)),
         summary=summary | ({"claims": claims_summary(claims)} if claims else {}),
-        figures=_figures(parts, asked, results),
+        draw=draw,
         panels={figure.name: _in_words(figure, claims) for figure in asked},
-        warnings=(
-            *_of_left_out(results),
-            *(words for part in parts for words in part.warnings),
-            *warnings_of_claims(claims),
-        ),
+        warnings=(*left_out, *warnings, *warnings_of_claims(claims)),
         complete=all(part.complete for part in parts),
     )
 
 
 def tables_of(results: Results, title: str) -> tuple[Any, ...]:
-    """Return the tables of the document of `results`, and what is said below them, without its figures.
-
-    Raises `StoreError` as `document`.
-    """
-    claims = [claim for figure in _asked(results) for claim in _claimed(figure, results)]
-    return (*_tables(_parts(results, title), claims, title), *map(Text, _of_left_out(results)))
-
-
-def _of_left_out(results: Results) -> list[str]:
-    """Return in words which figures were not drawn, as their modules are not flowsim's."""
-    return [
-        f"The figure {printable(name)} is left out: it is code of another module, which may do anything. If you trust "
-        "whoever wrote it: python -m flowsim report --trust, or flowsim.open_results(folder, trust=True)"
-        for name in results.left_out
-    ]
+    """Return the tables of the document of `results` and the text below them. Raises `StoreError` as `document`."""
+    return document(results, title).tables
 
 
 def figures_in(results: Results) -> dict[str, Figure]:
     """Return the figures of the document of `results` by name. Raises `StoreError` as `document`."""
-    return _figures(_parts(results, ""), _asked(results), results)
-
-
-def _parts(results: Results, title: str) -> list[_Part]:
-    return [_of_trajectories(results, title), _of_theory(results, title), _of_sweep(results, title)]
-
-
-def _tables(parts: Sequence[_Part], claims: Sequence[Claim], title: str) -> tuple[Any, ...]:
-    judged = [claims_table(claims, title=f"{title}: what is said, and what was measured")] if claims else []
-    complaints = [complaint for part in parts for complaint in part.complaints]
-    return (*(table for part in parts for table in part.tables), *judged, *complaints)
-
-
-def _figures(parts: Sequence[_Part], asked: Sequence[AskedFigure], results: Results) -> dict[str, Figure]:
-    # Drawn as it was asked for, a sweep needs no other figures.
-    wanted = [part for part in parts if not (part.drawn_as_asked and asked)]
-    made = {name: figure for part in wanted for name, figure in part.figures().items()}
-    return made | {figure.name: _drawn(figure, results) for figure in asked}
+    return document(results, "").figures
 
 
 def _claimed(figure: AskedFigure, results: Results) -> Sequence[Claim]:
@@ -168,13 +157,6 @@ def _drawn(figure: AskedFigure, results: Results) -> Figure:
         if not isinstance(drawn, Figure):
             raise TypeError(f"draw returns a {type(drawn).__name__}: expected a figure of Matplotlib")
     return drawn
-
-
-def _asked(results: Results) -> tuple[AskedFigure, ...]:
-    try:
-        return figures_of(results.asked_figures)
-    except UnknownKindError as error:
-        raise StoreError(f"{results.folder / SCENARIO}: figure: {error}") from None
 
 
 def _of_trajectories(results: Results, title: str) -> _Part:

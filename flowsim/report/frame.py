@@ -41,19 +41,20 @@ def sweep_frame(dataset: xarray.Dataset) -> "pandas.DataFrame":
     """Return a sweep with a row for each point, repetition and run: see `StoredSweep.to_dataframe`."""
     import pandas
 
-    lanes = (*runs.grid(dataset), runs.REPETITION, RUN)
-    places = np.indices([dataset.sizes[name] for name in lanes]).reshape(len(lanes), -1)
-    index = dict(zip(lanes, places, strict=True))
-    columns: dict[str, Any] = {name: _values(dataset, name)[index[name]] for name in lanes[:-1]}
+    axes = (*runs.grid(dataset), runs.REPETITION, RUN)
+    places = np.indices([dataset.sizes[name] for name in axes]).reshape(len(axes), -1)
+    index = dict(zip(axes, places, strict=True))
+    columns: dict[str, Any] = {name: _values(dataset, name)[index[name]] for name in axes[:-1]}
     columns |= {name: _values(dataset, name)[index[RUN]] for name in (DYNAMICS, LEARNING_RATE)}
     said = {name: dict(dataset[name].attrs) if name in dataset.coords else attributes(name) for name in columns}
     for name, variable in dataset.data_vars.items():
-        own = [lane for lane in lanes if lane in variable.dims]
-        values = variable.transpose(*own, ...).values[tuple(index[lane] for lane in own)]
+        own = [axis for axis in axes if axis in variable.dims]
+        values = variable.transpose(*own, ...).values[tuple(index[axis] for axis in own)]
         rows = values if own else np.broadcast_to(values, (places.shape[1], *values.shape))
         for column, entries in _split(str(name), rows):
             columns[column], said[column] = entries, dict(variable.attrs)
-    columns["outcome"] = np.array([_word(code) for code in columns["outcome"]])
+    codes = columns["outcome"].astype(int)
+    columns["outcome"] = np.array(["NOT_ASKED" if code == NOT_ASKED else Outcome(code).name for code in codes])
     return _described(pandas.DataFrame(columns), said, dataset)
 
 
@@ -87,10 +88,6 @@ def _number(value: float | None) -> float:
 
 def _values(dataset: xarray.Dataset, name: str) -> np.ndarray:
     return dataset[name].values if name in dataset.coords else np.arange(dataset.sizes[name])
-
-
-def _word(code: Any) -> str:
-    return "NOT_ASKED" if int(code) == NOT_ASKED else Outcome(int(code)).name
 
 
 def _split(name: str, rows: np.ndarray) -> Iterator[tuple[str, np.ndarray]]:

@@ -12,7 +12,7 @@ from ..comparison.edge_statements import models_of
 from ..comparison.models import DISTANCE, MEAN_EXCESS_RISK, MEAN_RISK, SHARPNESS
 from ..results.recorded import Recorded, RecordedRun, recorded
 from .render_paper import legend_above
-from .style import FLOW, MAJOR_TICKS, MINOR_TICKS, STYLE, THRESHOLD
+from .style import FLOW, STYLE, THRESHOLD, set_ticks
 
 # Wide and pale: what models are to follow lies below them.
 _CENTRE = {"color": "0.72", "linewidth": 3.6, "solid_capstyle": "round", "zorder": 2.1, "label": "centre of GD"}
@@ -44,8 +44,7 @@ def _figure(shown: Recorded, descent: RecordedRun, models: Sequence[RecordedRun]
         figure = Figure(figsize=(3.3, 4.6), layout="constrained")
         sharpness, risk, distance = figure.subplots(3, sharex=True)
         for axes in (sharpness, risk, distance):
-            axes.tick_params(which="major", **MAJOR_TICKS)
-            axes.tick_params(which="minor", **MINOR_TICKS)
+            set_ticks(axes)
         times = descent.along("time")
         end = times[np.isfinite(descent.along(MEAN_RISK.name))].max(initial=0)
         first = times[times > 0].min(initial=end)

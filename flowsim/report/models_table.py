@@ -27,7 +27,6 @@ _COLUMNS = (
     ("S at\ncentre", "sharpness", 5),
     ("√tr Σ", "oscillation", 3),
 )
-_EXCESS, _RISK = ("mean R\n− R_min", "mean_excess_risk", 3), ("mean R", "mean_risk", 3)
 
 
 def model_rows(dataset: xarray.Dataset) -> list[dict[str, Any]]:
@@ -80,7 +79,8 @@ def models_table(dataset: xarray.Dataset, title: str) -> Table | None:
     table.add_column("", no_wrap=True)
     # Where the minimum of the risk is unknown, so is the excess: then the risk itself is shown.
     unknown = all(math.isnan(row["mean_excess_risk"]) for row in rows)
-    columns = (*_COLUMNS, _RISK if unknown else _EXCESS)
+    risk = ("mean R", "mean_risk", 3) if unknown else ("mean R\n− R_min", "mean_excess_risk", 3)
+    columns = (*_COLUMNS, risk)
     for header, _, _ in columns:
         table.add_column(header, justify="right", no_wrap=True)
     for row in rows:

@@ -17,8 +17,6 @@ from .render_sweep import draw_sweep_panel
 from .style import STYLE
 from .sweeps import runs
 
-_NO_QUANTITIES = ("outcome", "steps_asked")
-
 
 def plot_runs(dataset: xarray.Dataset, quantity: str, ax: Axes | None = None) -> Axes:
     """Draw one quantity of a data set of trajectories against time, as the figures do, and return the axes.
@@ -49,7 +47,7 @@ def plot_sweep(
     known = final_names(dataset)
     if quantity not in known:
         raise _unknown(quantity, known)
-    (panel,) = SweepPanels.of(_placed(dataset, at or {}), facets=1, others=6).panels(quantity)
+    (panel,) = SweepPanels.of(_line(dataset, at or {}), facets=1, others=6).panels(quantity)
 
     def draw(axes: Axes) -> None:
         before = axes.viewLim.frozen() if axes.has_data() else None
@@ -65,28 +63,26 @@ def plot_sweep(
 
 def final_names(dataset: xarray.Dataset) -> tuple[str, ...]:
     """Return the names of the numbers that are known at the ends of runs of a sweep."""
-    lanes = {*runs.grid(dataset), runs.REPETITION, RUN}
-    ends = (str(name) for name in dataset if set(dataset[name].dims) == lanes and name not in _NO_QUANTITIES)
+    axes = {*runs.grid(dataset), runs.REPETITION, RUN}
+    ends = (str(name) for name in dataset if set(dataset[name].dims) == axes and name not in ("outcome", "steps_asked"))
     return tuple(name.removeprefix("final_") for name in ends if bool(np.isfinite(dataset[name]).any()))
 
 
-def _placed(dataset: xarray.Dataset, at: Mapping[str, Any]) -> xarray.Dataset:
-    """Return the line of a sweep that `at` says, with one place along every axis but the first."""
-    names = runs.grid(dataset)
-    if not names:
+def _line(dataset: xarray.Dataset, at: Mapping[str, Any]) -> xarray.Dataset:
+    """Return the part of a sweep along its first axis, at the values `at` of the others, or their first."""
+    if not runs.grid(dataset):
         return dataset
-    if unknown := set(at) - set(names[1:]):
-        others = ", ".join(names[1:]) or "none"
-        raise ValueError(f"at has {unknown.pop()!r}: the axes beside {names[0]}, along which it goes, are {others}")
-    return dataset.isel({name: [_index(dataset[name].values.tolist(), name, at)] for name in names[1:]})
-
-
-def _index(values: list[Any], name: str, at: Mapping[str, Any]) -> int:
-    if name not in at:
-        return 0
-    if at[name] not in values:
-        raise ValueError(f"at[{name!r}] is {at[name]!r}: the sweep has {', '.join(map(repr, values))}")
-    return values.index(at[name])
+    along, *others = runs.grid(dataset)
+    if unknown := set(at) - set(others):
+        known = ", ".join(others) or "none"
+        raise ValueError(f"at has {unknown.pop()!r}: the axes beside {along}, along which it goes, are {known}")
+    index = {}
+    for name in others:
+        values = dataset[name].values.tolist()
+        if at.get(name, values[0]) not in values:
+            raise ValueError(f"at[{name!r}] is {at[name]!r}: the sweep has {', '.join(map(repr, values))}")
+        index[name] = [values.index(at.get(name, values[0]))]
+    return dataset.isel(index)
 
 
 def _drawn(draw: Callable[[Axes], None], ax: Axes | None) -> Axes:

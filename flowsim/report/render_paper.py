@@ -12,7 +12,7 @@ from matplotlib.legend_handler import HandlerTuple
 from matplotlib.lines import Line2D
 
 from .panels import Curve, Guide, Panel, envelope_of, subsample
-from .style import BOUND, MAJOR_TICKS, MINOR_TICKS, STYLE, THRESHOLD, THRESHOLD_ID
+from .style import BOUND, STYLE, THRESHOLD, THRESHOLD_ID, set_ticks
 
 
 def figure_of(panel: Panel) -> Figure:
@@ -24,12 +24,6 @@ def figure_of(panel: Panel) -> Figure:
         draw_panel(axes, panel)
         add_legend(figure, axes)
     return figure
-
-
-def set_ticks(axes: Axes) -> None:
-    """Give the ticks of both axes their look."""
-    axes.tick_params(which="major", **MAJOR_TICKS)
-    axes.tick_params(which="minor", **MINOR_TICKS)
 
 
 def draw_panel(axes: Axes, panel: Panel) -> None:

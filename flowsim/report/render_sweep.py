@@ -14,8 +14,7 @@ from matplotlib.ticker import NullFormatter, NullLocator
 from ..results.runs import Run
 from .panels import FURTHEST, Axis, Curve, Panel
 from .panels.sweep import axis_along
-from .render_paper import set_ticks
-from .style import BOUND, FLOW as FLOW_LOOK, THRESHOLD, THRESHOLD_ID, run_look
+from .style import BOUND, FLOW as FLOW_LOOK, THRESHOLD, THRESHOLD_ID, run_look, set_ticks
 from .sweeps.intervals import Interval
 
 

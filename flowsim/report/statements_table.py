@@ -1,18 +1,18 @@
-"""What the statements about descent at the edge of stability and its models came to: a table, and a summary."""
+"""Statements at the edge of stability, and claims about figures: tables for the terminal, and summaries for a file."""
 
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
 import xarray
 from rich.table import Table
+from rich.text import Text
 
 from ..comparison import RunStatements, edge_statements
 from ..formatting import finite_or_none, format_number
 from ..formatting.terminal import empty_table
-from ..theory import Statement, Verdict
-from .theory_table import summary_of_statement
-
-_TITLE = "statements at the edge of stability"
+from ..theory import Claim, Statement, Verdict
+from .theory_table import sides_table, summary_of_statement
 
 
 def statements_table(dataset: xarray.Dataset, title: str) -> Table | None:
@@ -26,16 +26,12 @@ def statements_table(dataset: xarray.Dataset, title: str) -> Table | None:
 
 def table_of_run_statements(found: Sequence[RunStatements], title: str) -> Table:
     """Return the table of statements about runs, of which there is one at least."""
-    table = empty_table(f"{title}: {_TITLE}" if title else _TITLE, _remarks(found))
-    table.add_column("statement")
-    for header in ("", "η", "smaller", "larger", "margin"):
-        table.add_column(header, justify="right" if header else "left", no_wrap=True)
-    table.add_column("verdict")
+    rows = []
     for about, statement in _shown(found):
-        sides = (format_number(value, 4) for value in (*statement.sides, statement.margin))
         rate = format_number(about.run.learning_rate, 4)
-        table.add_row(statement.name, about.run.method, rate, *sides, str(statement.verdict))
-    return table
+        rows.append((statement, (about.run.method, rate), str(statement.verdict)))
+    heading = "statements at the edge of stability"
+    return sides_table(f"{title}: {heading}" if title else heading, _remarks(found), ("", "η"), rows)
 
 
 def _shown(found: Sequence[RunStatements]) -> list[tuple[RunStatements, Statement]]:
@@ -78,3 +74,40 @@ def statements_summary(dataset: xarray.Dataset) -> list[dict[str, Any]]:
 def any_fails(dataset: xarray.Dataset) -> bool:
     """Tell whether a statement fails."""
     return any(one.verdict is Verdict.FAILS for about in edge_statements(dataset) for one in about.statements)
+
+
+def claims_table(found: Sequence[Claim], title: str) -> Table:
+    """Return the table of claims for the terminal: what is said and expected, what was measured, and the verdict.
+
+    Below it stands why claims are undecided, each reason once.
+    """
+    counts = Counter(claim.verdict for claim in found)
+    counted = ", ".join(f"{counts[verdict]} {verdict}" for verdict in Verdict if counts[verdict])
+    reasons = dict.fromkeys(claim.undecided for claim in found if claim.undecided)
+    table = empty_table(title, [counted, *(f"{Verdict.NOT_DECIDED}: {reason}" for reason in reasons)])
+    table.add_column("claim")
+    table.add_column("measured")
+    table.add_column("verdict", no_wrap=True)
+    for claim in found:
+        style = "bold" if claim.verdict is Verdict.FAILS else ""
+        said = Text.assemble(claim.text, "\n", (claim.expected, "dim"))
+        table.add_row(said, Text(claim.measured), Text(str(claim.verdict), style=style))
+    return table
+
+
+def claims_summary(found: Sequence[Claim]) -> list[dict[str, Any]]:
+    """Return the claims in the types of JSON; `None` for a number that is not finite.
+
+    Where a claim is undecided, `undecided` says why.
+    """
+    return [
+        {
+            "claim": claim.text,
+            "expected": claim.expected,
+            "measured": claim.measured,
+            "holds": claim.holds,
+            "numbers": {name: finite_or_none(value) for name, value in claim.numbers.items()},
+            **({"undecided": claim.undecided} if claim.undecided else {}),
+        }
+        for claim in found
+    ]

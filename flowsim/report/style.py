@@ -4,6 +4,7 @@ import zlib
 from typing import Any
 
 import matplotlib
+from matplotlib.axes import Axes
 
 from ..results.runs import Run
 
@@ -60,12 +61,17 @@ CROSSING: dict[str, Any] = {
 MAJOR_TICKS: dict[str, Any] = {"labelsize": 7.0, "width": 0.6, "length": 3.0, "pad": 2.0}
 MINOR_TICKS: dict[str, Any] = {"width": 0.4, "length": 1.6}
 
+
+def set_ticks(axes: Axes) -> None:
+    """Give the ticks of both axes their look."""
+    axes.tick_params(which="major", **MAJOR_TICKS)
+    axes.tick_params(which="minor", **MINOR_TICKS)
+
+
 _MARKERS = "os^Dv<P>X"
 # Of dynamics other than gradient descent: their colours, and dashes that are not those of 2/η.
 _OTHER_MAPS = ("plasma", "autumn", "cool")
 _OTHER_DASHES = ((0, (5, 1, 1, 1)), (0, (3, 1, 1, 1, 1, 1)), (0, (7, 1)))
-# Of the colour map, the part that is neither taken for black nor lost on white.
-_DARKEST, _LIGHTEST = 0.2, 0.85
 
 
 def run_look(run: Run, *, calm: bool = True) -> dict[str, Any]:
@@ -93,6 +99,7 @@ def descent_look(index: int, count: int, *, calm: bool = True) -> dict[str, Any]
     return {"color": colour, "marker": _MARKERS[index % len(_MARKERS)], "markeredgecolor": "black", **place}
 
 
-def _shade(colours: str, index: int, count: int) -> Any:
+def _shade(colours: str, index: int, count: int, *, darkest: float = 0.2, lightest: float = 0.85) -> Any:
+    """Return a colour from the part of a map that is neither taken for black nor lost on white."""
     share = index / (count - 1) if count > 1 else 0.4
-    return matplotlib.colormaps[colours](_DARKEST + share * (_LIGHTEST - _DARKEST))
+    return matplotlib.colormaps[colours](darkest + share * (lightest - darkest))

@@ -12,17 +12,12 @@ from ..comparison.flow_limits import ERROR, LIMIT
 from ..formatting import finite_or_none, format_number
 from ..formatting.terminal import empty_table
 from ..results.recorded import Recorded, RecordedRun, recorded
-from ..results.runs import SHARPNESS, Run
+from ..results.runs import SHARPNESS
 from ..results.schema import MEASURES
 from .models_table import model_rows, models_table
 from .panels import subsample
-from .probed import ends_of, plain, probe_names, probes_table
+from .probes_table import ends_of, plain, probe_names, probes_table
 from .statements_table import statements_summary, statements_table
-
-# A time ηk beside the same one of the flow, in single precision.
-_ROUNDING = 1e-6
-_MOST_NAMES = 3
-_DISTANCE = ("distance\nat last\ncommon t", "distance_to_flow", 3)
 
 
 def rows(dataset: xarray.Dataset) -> list[dict[str, Any]]:
@@ -71,45 +66,23 @@ def render(dataset: xarray.Dataset, title: str) -> Table:
     table.add_column("", no_wrap=True)
     # Where the minimum of the risk is unknown, so is the excess: then the risk itself is shown.
     measure = "risk" if math.isnan(shown.leading.along("excess_risk")[0]) else "excess_risk"
-    columns = _columns(measure, edge=_name_of_edge(shown), bounded=shown.bounds is not None)
-    columns += [_DISTANCE] if shown.has_flow and shown.others else []
-    for header, _, _ in columns:
-        table.add_column(header, justify="right", no_wrap=True)
-    table.add_column("verdict")
-    for row in rows(dataset):
-        table.add_row(*_cells(row, columns))
-    return table
-
-
-def _name_of_edge(shown: Recorded) -> str:
-    """Return what the threshold of stability is called: 2/η where it is that of all descents."""
-    return "2/η" if shown.plain else "stable\nup to\nS"
-
-
-def _columns(measure: str, *, edge: str, bounded: bool) -> list[tuple[str, str, int]]:
-    """Return the header of every column of numbers, the key of its rows, and its digits.
-
-    The ratio to the bound of Theorem 2 has one where there is a bound.
-    """
-    ratio = [("S /\nlower\nbound", "ratio", 3)] if bounded else []
-    return [
+    columns = [
         ("η", "learning_rate", 4),
         ("steps", "steps", 0),
         ("time", "time", 4),
         (measure.replace("_", "\n"), measure, 3),
         ("S", "sharpness", 4),
-        *ratio,
-        (edge, "threshold", 4),
+        *([("S /\nlower\nbound", "ratio", 3)] if shown.bounds is not None else []),
+        ("2/η" if shown.plain else "stable\nup to\nS", "threshold", 4),
+        *([("distance\nat last\ncommon t", "distance_to_flow", 3)] if shown.has_flow and shown.others else []),
     ]
-
-
-def _cells(row: dict[str, Any], columns: list[tuple[str, str, int]]) -> list[str]:
-    numbers = [format_number(row[key], digits) if digits else str(row[key]) for _, key, digits in columns]
-    return [row["method"], *numbers, _verdict(row)]
-
-
-def _verdict(row: dict[str, Any]) -> str:
-    return row["outcome"].lower().replace("_", " ")
+    for header, _, _ in columns:
+        table.add_column(header, justify="right", no_wrap=True)
+    table.add_column("verdict")
+    for row in rows(dataset):
+        numbers = (format_number(row[key], digits) if digits else str(row[key]) for _, key, digits in columns)
+        table.add_row(row["method"], *numbers, row["outcome"].lower().replace("_", " "))
+    return table
 
 
 def _remarks(shown: Recorded) -> list[str]:
@@ -137,12 +110,12 @@ def _remarks(shown: Recorded) -> list[str]:
     return remarks
 
 
-def risk_remarks(shown: Recorded) -> Iterator[str]:
+def risk_remarks(shown: Recorded, *, most_names: int = 3) -> Iterator[str]:
     """Yield which runs went below the infimum of the risk that was given, and which end at twice their first risk."""
     below = {run.run.name: run.below_infimum for run in shown.runs if run.below_infimum > 0}
     if below:
         most = format_number(max(below.values()), 3)
-        names = ", ".join(subsample(list(below), _MOST_NAMES))
+        names = ", ".join(subsample(list(below), most_names))
         yield f"The infimum that was given is too high: the risk of {names} is up to {most} below it"
     for run in shown.runs:
         if (rise := run.rise) >= 2:
@@ -158,15 +131,18 @@ def _edge_remarks(shown: Recorded) -> Iterator[str]:
             yield f"{run.run.name}: stable up to a {edge.curvature.replace('_', ' ')} of {edge.threshold:.4g}"
 
 
-def _distance_remarks(shown: Recorded) -> Iterator[str]:
-    """Yield of which runs the distance is not that at their end, and at which time it is taken."""
+def _distance_remarks(shown: Recorded, *, rounding: float = 1e-6, most_names: int = 3) -> Iterator[str]:
+    """Yield of which runs the distance is not that at their end, and at which time it is taken.
+
+    Times that differ by less than the fraction `rounding` are the same: ηk may be in single precision.
+    """
     early: dict[str, list[str]] = {}
     for run in shown.by_rate:
         time, _ = run.last_common
-        if time < run.end_time * (1 - _ROUNDING):
+        if time < run.end_time * (1 - rounding):
             early.setdefault(format_number(time, 4), []).append(run.run.name)
     for time, names in early.items():
-        few = subsample(names, _MOST_NAMES)
+        few = subsample(names, most_names)
         said = ", ".join(few) if few == names else f"{len(names)} runs from {names[0]} to {names[-1]}"
         yield f"Distance taken at t = {time} for {said}"
 
@@ -211,6 +187,7 @@ def _summary_of_flow(flow: RecordedRun) -> dict[str, Any]:
 
 def _summary_beside_flow(run: RecordedRun) -> dict[str, Any]:
     rate, (time, distance) = run.run.learning_rate, run.last_common
+    edge = {"threshold": finite_or_none(run.run.edge.threshold), "threshold_of": run.run.edge.curvature}
     return {
         **({} if run.run.is_descent else {"dynamics": run.run.dynamics}),
         "learning_rate": finite_or_none(rate),
@@ -222,16 +199,9 @@ def _summary_beside_flow(run: RecordedRun) -> dict[str, Any]:
         "distance_time": finite_or_none(time),
         "crossing_time": finite_or_none(run.number("crossing_time")),
         "two_over_eta": None if rate is None else finite_or_none(2 / rate),
-        **_summary_of_edge(run.run),
+        **({} if run.run.has_edge_of_descent else edge),
         **_summary_of_limits(run),
     }
-
-
-def _summary_of_edge(run: Run) -> dict[str, Any]:
-    """Return the edge of stability in the types of JSON where it is not the sharpness 2/η."""
-    if run.has_edge_of_descent:
-        return {}
-    return {"threshold": finite_or_none(run.edge.threshold), "threshold_of": run.edge.curvature}
 
 
 def _summary_of_limits(run: RecordedRun) -> dict[str, Any]:

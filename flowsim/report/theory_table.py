@@ -8,10 +8,17 @@ from rich.table import Table
 
 from ..formatting import finite_or_none, format_number
 from ..formatting.terminal import empty_table
-from ..results import CheckedFlow, TheoryResults
+from ..results import TheoryResults
 from ..theory import LargeProductsSample, Statement, Verdict
 
-_MOST_REMARKS = 12
+_PLURALS = {
+    Verdict.HOLDS: "hold",
+    Verdict.FAILS: "fail",
+    Verdict.ASSUMPTION_NOT_MET: "assumption not met",
+    Verdict.NOT_APPLICABLE: "not applicable",
+    Verdict.NOT_MEASURED: "not measured",
+    Verdict.NOT_DECIDED: "not decided",
+}
 
 
 def theory_tables(results: TheoryResults, title: str) -> list[Table]:
@@ -31,13 +38,27 @@ def table_of_statements(found: Sequence[Statement], title: str = "") -> Table:
     """Return the table of statements about one thing, with what is known of those that do not hold below it."""
     silent = [one.name for one in found if one.verdict is Verdict.NOT_APPLICABLE]
     shown = [one for one in found if one.verdict is not Verdict.NOT_APPLICABLE]
-    table = empty_table(title, _remarks(shown, silent))
+    return sides_table(title, _remarks(shown, silent), (), [(one, (), str(one.verdict)) for one in shown])
+
+
+def sides_table(
+    title: str,
+    remarks: Sequence[str],
+    labels: Sequence[str],
+    rows: Iterable[tuple[Statement, Sequence[str], str]],
+) -> Table:
+    """Return a table with both sides and the margin of statements.
+
+    A row is a statement, what stands under `labels`, and the verdict in words.
+    """
+    table = empty_table(title, remarks)
     table.add_column("statement")
-    for header in ("smaller", "larger", "margin"):
-        table.add_column(header, justify="right", no_wrap=True)
+    for header in (*labels, "smaller", "larger", "margin"):
+        table.add_column(header, justify="right" if header else "left", no_wrap=True)
     table.add_column("verdict")
-    for one in shown:
-        table.add_row(one.name, *(format_number(value, 4) for value in (*one.sides, one.margin)), str(one.verdict))
+    for statement, about, verdict in rows:
+        cells = (format_number(value, 4) for value in (*statement.sides, statement.margin))
+        table.add_row(statement.name, *about, *cells, verdict)
     return table
 
 
@@ -45,38 +66,29 @@ def _statement_table(results: TheoryResults, title: str) -> Table:
     groups, silent = _grouped(results)
     shown = [statement for group in groups.values() for statement in group]
     counts = [f"L = {depth}: {statement.note}" for depth, statement in results.convergence.items()]
-    table = empty_table(title, [*counts, *_remarks(shown, silent)])
     several = len({checked.features for checked in results.flows}) > 1
-    table.add_column("statement")
-    for header in ("L", *(["d"] if several else []), "smaller", "larger", "margin"):
-        table.add_column(header, justify="right", no_wrap=True)
-    table.add_column("verdict")
-    for (name, depth, features), group in groups.items():
-        tightest = _tightest(group)
-        smaller, larger = tightest.sides
-        cells = (format_number(value, 4) for value in (smaller, larger, tightest.margin))
-        table.add_row(name, str(depth), *([str(features or "")] if several else []), *cells, _verdicts(group))
-    return table
+    rows = []
+    for (_, depth, features), group in groups.items():
+        about = (str(depth), *([str(features or "")] if several else []))
+        rows.append((_tightest(group), about, _verdicts(group)))
+    return sides_table(title, [*counts, *_remarks(shown, silent)], ("L", "d") if several else ("L",), rows)
 
 
-_Key = tuple[str, int, int | None]
-
-
-def _grouped(results: TheoryResults) -> tuple[dict[_Key, list[Statement]], list[str]]:
+def _grouped(results: TheoryResults) -> tuple[dict[tuple[str, int, int | None], list[Statement]], list[str]]:
     """Return the statements by name, depth and features, and the names of those that apply nowhere."""
-    by_name: dict[str, dict[_Key, list[Statement]]] = {}
+    by_name: dict[str, dict[tuple[str, int, int | None], list[Statement]]] = {}
     for checked in results.flows:
         for statement in checked.statements:
             key = (statement.name, checked.depth, checked.features)
             by_name.setdefault(statement.name, {}).setdefault(key, []).append(statement)
     for depth, statement in results.convergence.items():
         by_name.setdefault(statement.name, {})[statement.name, depth, None] = [statement]
-    silent = [name for name, groups in by_name.items() if _silent(groups.values())]
+    silent = [
+        name
+        for name, groups in by_name.items()
+        if all(one.verdict is Verdict.NOT_APPLICABLE for group in groups.values() for one in group)
+    ]
     return {key: group for name in by_name if name not in silent for key, group in by_name[name].items()}, silent
-
-
-def _silent(groups: Iterable[Sequence[Statement]]) -> bool:
-    return all(statement.verdict is Verdict.NOT_APPLICABLE for group in groups for statement in group)
 
 
 def _tightest(group: Sequence[Statement]) -> Statement:
@@ -88,29 +100,19 @@ def _tightest(group: Sequence[Statement]) -> Statement:
 
 
 def _verdicts(group: Sequence[Statement]) -> str:
-    counts = Counter(statement.verdict for statement in group)
     if len(group) == 1:
         return str(group[0].verdict)
+    counts = Counter(statement.verdict for statement in group)
     return ", ".join(f"{counts[verdict]} {_PLURALS[verdict]}" for verdict in Verdict if counts[verdict])
 
 
-_PLURALS = {
-    Verdict.HOLDS: "hold",
-    Verdict.FAILS: "fail",
-    Verdict.ASSUMPTION_NOT_MET: "assumption not met",
-    Verdict.NOT_APPLICABLE: "not applicable",
-    Verdict.NOT_MEASURED: "not measured",
-    Verdict.NOT_DECIDED: "not decided",
-}
-
-
-def _remarks(shown: Sequence[Statement], silent: Sequence[str]) -> list[str]:
+def _remarks(shown: Sequence[Statement], silent: Sequence[str], most: int = 12) -> list[str]:
     """Return the lines under the table: what is known of statements that do not hold, each once."""
     failed = [f"{s.name} fails: {s.claim}" for s in shown if s.verdict is Verdict.FAILS]
     unmet = [f"{s.name}: {s.unmet}" for s in shown if s.verdict is Verdict.ASSUMPTION_NOT_MET]
     remarks = list(dict.fromkeys([*failed, *unmet]))
-    if len(remarks) > _MOST_REMARKS:
-        remarks = [*remarks[:_MOST_REMARKS], f"and {len(remarks) - _MOST_REMARKS} more, in summary.json"]
+    if len(remarks) > most:
+        remarks = [*remarks[:most], f"and {len(remarks) - most} more, in summary.json"]
     return [*remarks, f"Not applicable: {', '.join(silent)}"] if silent else remarks
 
 
@@ -142,26 +144,38 @@ def _large_products_table(samples: Sequence[LargeProductsSample], title: str) ->
 
 def theory_summary(results: TheoryResults) -> dict[str, Any]:
     """Return everything that was checked in the types of JSON; sides are those where the margin is least."""
-    return {
-        "flows": [_summary_of_flow(checked) for checked in results.flows],
-        "convergence": [
-            {"depth": depth, **summary_of_statement(statement)} for depth, statement in results.convergence.items()
-        ],
-        "lemma_3": [_summary_of_sample(sample) for sample in results.large_products],
-    }
-
-
-def _summary_of_flow(checked: CheckedFlow) -> dict[str, Any]:
-    return {
-        "depth": checked.depth,
-        "features": checked.features,
-        "condition": finite_or_none(checked.condition),
-        "repetition": checked.repetition,
-        "outcome": checked.outcome.name,
-        "steps": checked.steps,
-        "time": finite_or_none(checked.time),
-        "statements": [summary_of_statement(statement) for statement in checked.statements],
-    }
+    flows = [
+        {
+            "depth": checked.depth,
+            "features": checked.features,
+            "condition": finite_or_none(checked.condition),
+            "repetition": checked.repetition,
+            "outcome": checked.outcome.name,
+            "steps": checked.steps,
+            "time": finite_or_none(checked.time),
+            "statements": [summary_of_statement(statement) for statement in checked.statements],
+        }
+        for checked in results.flows
+    ]
+    samples = [
+        {
+            "deviation": sample.case.deviation,
+            "scale": sample.case.scale,
+            "width": sample.case.width,
+            "depth": sample.case.depth,
+            "initializations": sample.initializations,
+            "random_failures": sample.random_failures,
+            "failures": sample.failures,
+            "interval": list(sample.interval),
+            "bound": sample.case.failure_bound,
+            "largest_over_bound": sample.largest,
+            "least_over_bound": sample.least,
+            "verdict": str(sample.statement().verdict),
+        }
+        for sample in results.large_products
+    ]
+    convergence = [{"depth": depth, **summary_of_statement(one)} for depth, one in results.convergence.items()]
+    return {"flows": flows, "convergence": convergence, "lemma_3": samples}
 
 
 def summary_of_statement(statement: Statement) -> dict[str, Any]:
@@ -179,22 +193,4 @@ def summary_of_statement(statement: Statement) -> dict[str, Any]:
             for assumption in statement.assumptions
         ],
         "note": statement.note,
-    }
-
-
-def _summary_of_sample(sample: LargeProductsSample) -> dict[str, Any]:
-    case = sample.case
-    return {
-        "deviation": case.deviation,
-        "scale": case.scale,
-        "width": case.width,
-        "depth": case.depth,
-        "initializations": sample.initializations,
-        "random_failures": sample.random_failures,
-        "failures": sample.failures,
-        "interval": list(sample.interval),
-        "bound": case.failure_bound,
-        "largest_over_bound": sample.largest,
-        "least_over_bound": sample.least,
-        "verdict": str(sample.statement().verdict),
     }

@@ -2,30 +2,128 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import xarray
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from rich.table import Table
 from rich.text import Text
 
-from ..comparison import Comparison, RunStatements, StatementsOfRuns
+from ..comparison import Comparison, RunStatements, StatementsOfRuns, edge_statements
 from ..dynamics import Trajectory
 from ..dynamics.trajectory import is_batch
-from ..formatting.presentation import register_view
-from ..results import Results
+from ..formatting.presentation import Shown, register_view
+from ..results import ResultFolder, Results
+from ..results.recorded import recorded
 from ..results.trajectories import dataset_of
 from ..sweeps.sweep import Sweep
 from ..theory import Claim, Statement, Statements
-from .claims_table import claims_table
-from .document import figures_in, tables_of
-from .frame import statements_frame
-from .statements_table import table_of_run_statements
-from .stored import StoredRuns, StoredSweep
+from .document import figures_in, save, save_sweep, sweep_shown, tables_of, write_sweep
+from .figures import figures, sweep_figures
+from .frame import runs_frame, statements_frame, sweep_frame
+from .plot import plot_runs, plot_sweep
+from .statements_table import claims_table, table_of_run_statements
+from .sweeps import runs
+from .table import tables
 from .theory_table import table_of_statements
 
 if TYPE_CHECKING:
     import pandas
+
+
+@dataclass(frozen=True, repr=False, eq=False)
+class StoredRuns(Shown):
+    """Runs from one initialization as their data set has them, of a live comparison or read from a folder.
+
+    It answers as a `Comparison` does. Networks, weights and paths are not stored: they are where the runs were made.
+    """
+
+    dataset: xarray.Dataset
+    title: str = ""
+
+    def __repr__(self) -> str:
+        shown = recorded(self.dataset)
+        ends = (f"{run.run.name} {run.outcome.name.lower().replace('_', ' ')}" for run in shown.runs)
+        return f"StoredRuns({'; '.join(ends)})"
+
+    def tables(self) -> Sequence[Table | Text]:
+        """Return the tables of the command line."""
+        return tables(self.dataset, self.title)
+
+    @property
+    def statements(self) -> StatementsOfRuns:
+        """What is said of the descents at the edge of stability and of their models, checked: see `edge_statements`."""
+        return edge_statements(self.dataset)
+
+    def to_dataset(self) -> xarray.Dataset:
+        """Return the labelled arrays over (run, record)."""
+        return self.dataset
+
+    def to_dataframe(self) -> "pandas.DataFrame":
+        """Return the records as a table of pandas, as `Comparison.to_dataframe`."""
+        return runs_frame(self.dataset)
+
+    def figures(self) -> dict[str, Figure]:
+        """Return the figures by name, as `Comparison.figures`."""
+        return figures(self.dataset)
+
+    def plot(self, quantity: str, ax: Axes | None = None) -> Axes:
+        """Draw one quantity or probe against time, as `Comparison.plot`, and return the axes."""
+        return plot_runs(self.dataset, quantity, ax)
+
+    def save(self, folder: str | Path, *, overwrite: bool = False) -> list[Path]:
+        """Write the data set, the summary and the figures into `folder`, as `Comparison.save`; return their paths."""
+        return save(self.dataset, Path(folder), overwrite=overwrite)
+
+
+@dataclass(frozen=True, repr=False, eq=False)
+class StoredSweep(Shown):
+    """A sweep as its data set has it: it answers as a `Sweep` does."""
+
+    dataset: xarray.Dataset
+    title: str = ""
+
+    def __repr__(self) -> str:
+        sizes = " × ".join(f"{self.dataset.sizes[name]} {name}" for name in runs.grid(self.dataset)) or "one point"
+        shown = ", ".join(run.name for run in runs.runs_of(self.dataset))
+        count, failed = self.dataset.sizes[runs.REPETITION], len(self.failures)
+        said = [sizes, f"{count} repetition{'s' if count > 1 else ''}", f"runs {shown}"]
+        return f"StoredSweep({'; '.join([*said, *([f'{failed} cells failed'] if failed else [])])})"
+
+    def tables(self) -> Sequence[Table | Text]:
+        """Return the tables of the command line, and what the sweep lacks."""
+        return sweep_shown(self.dataset, self.title)
+
+    @property
+    def failures(self) -> list[dict[str, str]]:
+        """The cells that could not be computed, each with its coordinates and what happened."""
+        return runs.failures(self.dataset)
+
+    def to_dataset(self) -> xarray.Dataset:
+        """Return the labelled arrays over (grid, repetition, run)."""
+        return self.dataset
+
+    def to_dataframe(self) -> "pandas.DataFrame":
+        """Return the ends of the runs as a table of pandas, as `Sweep.to_dataframe`."""
+        return sweep_frame(self.dataset)
+
+    def figures(self) -> dict[str, Figure]:
+        """Return the figures by name, as `Sweep.figures`."""
+        return sweep_figures(self.dataset)
+
+    def plot(self, quantity: str, ax: Axes | None = None, *, at: Mapping[str, Any] | None = None) -> Axes:
+        """Draw one quantity at the ends of the runs, as `Sweep.plot`, and return the axes."""
+        return plot_sweep(self.dataset, quantity, ax, at)
+
+    def save(self, folder: str | Path, *, overwrite: bool = False) -> list[Path]:
+        """Write the data set, the summary and the figures into `folder`, as `Sweep.save`; return their paths."""
+        return save_sweep(self.dataset, Path(folder), overwrite=overwrite)
+
+    def write(self, here: ResultFolder) -> list[Path]:
+        """Write the data set, the summary and the figures into a folder that is held for the sweep."""
+        return write_sweep(self.dataset, here)
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from ..comparison import edge_statements
 from ..dynamics import Outcome
 from ..formatting import format_number
 from ..results import TheoryResults
-from ..results.recorded import RecordedRun, recorded
+from ..results.recorded import recorded
 from ..theory import Claim, Statement, Verdict
 from .sweeps import runs
 from .table import risk_remarks
@@ -19,18 +19,14 @@ def warnings_of_runs(dataset: xarray.Dataset) -> Iterator[str]:
     """Yield how each run ended that came neither to its limit nor to what was asked, and what fails at the edge."""
     for run in recorded(dataset).runs:
         if not (run.outcome.converged or run.outcome.as_asked):
-            yield _ended(run)
+            words = run.outcome.name.lower().replace("_", " ")
+            at = f"step {run.steps}" if run.outcome == Outcome.DIVERGED else f"t = {format_number(run.end_time, 4)}"
+            yield f"{run.run.name}: {words} at {at} ({run.outcome.meaning})"
     yield from risk_remarks(recorded(dataset))
     for about in edge_statements(dataset):
         for statement in about.statements:
             if statement.verdict is Verdict.FAILS:
                 yield f"{about.run.name}: {_fails(statement)}"
-
-
-def _ended(run: RecordedRun) -> str:
-    words = run.outcome.name.lower().replace("_", " ")
-    place = f" at step {run.steps}" if run.outcome == Outcome.DIVERGED else f" at t = {format_number(run.end_time, 4)}"
-    return f"{run.run.name}: {words}{place} ({run.outcome.meaning})"
 
 
 def _fails(statement: Statement) -> str:
@@ -39,14 +35,11 @@ def _fails(statement: Statement) -> str:
 
 def warnings_of_theory(found: TheoryResults) -> Iterator[str]:
     """Yield every statement that fails, once, with the number of flows of which it does."""
-    failed = Counter(
-        _fails(statement)
-        for checked in found.flows
-        for statement in checked.statements
-        if statement.verdict is Verdict.FAILS
-    )
-    products = [sample.statement() for sample in found.large_products]
-    failed.update(_fails(statement) for statement in products if statement.verdict is Verdict.FAILS)
+    checked = [
+        *(one for flow in found.flows for one in flow.statements),
+        *(one.statement() for one in found.large_products),
+    ]
+    failed = Counter(_fails(statement) for statement in checked if statement.verdict is Verdict.FAILS)
     for words, count in failed.items():
         yield words if count == 1 else f"{words}, {count} times"
 

@@ -1,28 +1,30 @@
-"""Stored results become one page that explains itself: tables, plots to touch, figures, what was asked, and the data.
+"""Stored results become one page: tables, interactive plots, figures, the scenario, and the data.
 
-The page is one file: it opens from a disk, without a network, and holds everything that it shows.
+The page is one file: it opens from a disk, without a network, and holds everything that it shows. The templates, which
+stand beside this file, are also that of the index, which leads to the pages of several results.
 """
 
 import base64
-import dataclasses
 import json
 import math
 import shlex
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import yaml
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
 from ...results import Results
 from ...results.store import SCENARIO, SUMMARY, SWEEP, THEORY, TRAJECTORIES
-from .index import MARK, template, text_of
-from .plot import Group, Key, plain
-from .render import plots_of_runs, plots_of_sweep
-from .theory_plots import theory_plots
+from .render import group_of_runs, group_of_sweep, group_of_theory
 
+_HERE = Path(__file__).parent
+MARK = '<meta name="generator" content="flowsim">'
+"""What tells a page of ours from others."""
 _FILES = {
     TRAJECTORIES: "the runs, over (run, record), netCDF",
     SWEEP: "the sweep, over (grid, repetition, run), netCDF",
@@ -33,23 +35,6 @@ _FILES = {
 # Bokeh, without its widgets, tables and formulas, and with what draws from a script.
 _LIBRARY = ("bokeh", "bokeh-api")
 _SCRIPTS = ("draw.js", "page.js")
-_FINE = "Everything ended as expected: flows at their limits, and no statement fails."
-_NOTED = "Everything that counts ended as expected. Also note:"
-_LACKING = "Not everything ended as expected:"
-
-
-@dataclass(frozen=True)
-class Panel:
-    """A figure that the page shows as it is: its name, the bytes of a PNG, and words in its place."""
-
-    name: str
-    png: bytes
-    alt: str
-
-    @property
-    def source(self) -> str:
-        """The figure as an address that holds it."""
-        return _inline(self.png, "image/png")
 
 
 def page(
@@ -59,57 +44,61 @@ def page(
     tables: Sequence[str],
     warnings: Sequence[str],
     complete: bool,
-    panels: Sequence[Panel],
+    panels: Sequence[tuple[str, bytes, str]],
 ) -> str:
-    """Return the page of `results` as HTML: with `tables`, pieces of HTML, and figures as they are.
+    """Return the page of `results` as HTML: with `tables`, pieces of HTML, and `panels`, figures as they are.
 
-    `warnings` stand at the top, loudly unless all that counts is `complete`.
+    Of these it needs the name, the bytes of a PNG, and alternative text. `warnings` stand at the top, loudly unless all
+    that counts is `complete`.
     """
-    groups = _groups(results)
-    return template("page.html").render(
+    parts = (
+        (results.trajectories, group_of_runs),
+        (results.sweep, group_of_sweep),
+        (results.theory, group_of_theory),
+    )
+    made = [make(dataset) for dataset, make in parts if dataset is not None]
+    groups = [group.content() for group in made if group.panels]
+    headline = "Everything ended as expected: flows at their limits, and no statement fails."
+    if warnings:
+        headline = "Everything that counts ended as expected. Also note:"
+    return _render(
+        "page.html",
         title=title,
-        mark=Markup(MARK),
         subtitle=_subtitle(results),
         warnings=warnings,
         complete=complete,
-        headline=_headline(warnings, complete),
+        headline=headline if complete else "Not everything ended as expected:",
         tables=[Markup(table) for table in tables],
-        groups=[(group, [_listed(key) for key in group.keys]) for group in groups],
-        panels=panels,
+        groups=[(group, [key | {"swatch": _swatch(key)} for key in group["keys"]]) for group in groups],
+        panels=[{"name": name, "source": _inline(png, "image/png"), "alt": alt} for name, png, alt in panels],
         environment=results.environment,
         scenario=yaml.safe_dump(results.scenario, sort_keys=False, allow_unicode=True) if results.scenario else "",
         commands=_commands(results, title),
         files=list(_files(results.folder)),
-        version=results.environment.get("flowsim", _version()),
-        style=Markup(text_of("page.css")),
+        version=results.environment.get("flowsim") or version("flowsim"),
         library=Markup(_library()) if groups else "",
-        content=Markup(_content(groups)),
-        scripts=[Markup(text_of(name)) for name in _SCRIPTS],
+        # Nothing in this JSON can end the script that holds it.
+        content=Markup(json.dumps(groups, allow_nan=False, separators=(",", ":")).replace("<", "\\u003c")),
+        scripts=[Markup(_text(name)) for name in _SCRIPTS],
     )
 
 
-def _groups(results: Results) -> list[Group]:
-    parts = ((results.trajectories, plots_of_runs), (results.sweep, plots_of_sweep), (results.theory, theory_plots))
-    made = [make(dataset) for dataset, make in parts if dataset is not None]
-    return [group for group in made if group.plots]
+def _render(name: str, **values: Any) -> str:
+    """Return a template with its values, where text is text: no name or message is ever taken for HTML."""
+    loader = FileSystemLoader(_HERE)
+    found = Environment(loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
+    return found.get_template(name).render(mark=Markup(MARK), style=Markup(_text("page.css")), **values)
+
+
+def _text(name: str) -> str:
+    """Return a style sheet, or a script, as it stands."""
+    return (_HERE / name).read_text(encoding="utf-8")
 
 
 def _library() -> str:
-    from bokeh.resources import Resources
+    from bokeh.resources import Resources  # not above: it takes a moment to import
 
     return "\n".join(Resources(mode="inline", components=list(_LIBRARY)).js_raw)
-
-
-def _headline(warnings: Sequence[str], complete: bool) -> str:
-    if not complete:
-        return _LACKING
-    return _NOTED if warnings else _FINE
-
-
-def _version() -> str:
-    from importlib.metadata import version
-
-    return version("flowsim")
 
 
 def _subtitle(results: Results) -> str:
@@ -132,7 +121,7 @@ def _commands(results: Results, title: str) -> list[tuple[str, str]]:
     return [redraw, (words, f"python -m flowsim {shlex.quote(title + '.yaml')}")]
 
 
-def _files(folder: Path, room: int = 800_000) -> Any:
+def _files(folder: Path, room: int = 800_000) -> Iterator[dict[str, Any]]:
     """Yield the files of the data, with a link to each, beside the page or into it.
 
     So many bytes stand in the page itself, for those who were sent the page alone.
@@ -151,25 +140,35 @@ def _inline(content: bytes, kind: str) -> str:
     return f"data:{kind};base64,{base64.b64encode(content).decode()}"
 
 
-def _listed(key: Key) -> dict[str, Any]:
-    return {**dataclasses.asdict(key), "swatch": _swatch(key)}
-
-
-def _swatch(key: Key) -> Markup:
+def _swatch(key: Mapping[str, Any]) -> Markup:
     """Return the mark of a curve as a piece of SVG, in the middle of a box of 40 by 14."""
     corners = {"square": (4, 45), "triangle": (3, 90), "diamond": (4, 0), "inverted_triangle": (3, -90)}
-    if not key.marker:
+    if not key["marker"]:
         return Markup("")
-    look = Markup('data-colour="{}" fill="{}"').format(key.name, key.light)
-    if key.marker not in corners:
+    look = Markup('data-colour="{}" fill="{}"').format(key["name"], key["light"])
+    if key["marker"] not in corners:
         return Markup('<circle cx="20" cy="7" r="4" {}/>').format(look)
-    count, turn = corners[key.marker]
+    count, turn = corners[key["marker"]]
     angles = [math.radians(turn + 360 * corner / count) for corner in range(count)]
     points = " ".join(f"{20 + 5 * math.cos(angle):.2f},{7 - 5 * math.sin(angle):.2f}" for angle in angles)
     return Markup('<polygon points="{}" {}/>').format(points, look)
 
 
-def _content(groups: Sequence[Group]) -> str:
-    """Return what the page's script draws, as JSON in which nothing can end the script that holds it."""
-    content = [plain(dataclasses.asdict(group)) for group in groups]
-    return json.dumps(content, allow_nan=False, separators=(",", ":")).replace("<", "\\u003c")
+@dataclass(frozen=True)
+class Entry:
+    """Results that an index leads to: the folder `name` beside it, how they came out, a figure of theirs."""
+
+    name: str
+    complete: bool
+    warnings: tuple[str, ...]
+    figure: str | None
+
+
+def index_page(entries: Sequence[Entry]) -> str:
+    """Return the page that leads to the pages of results, which stand in folders beside it."""
+    said = f"{len(entries)} scenarios"
+    lacking = sum(not entry.complete for entry in entries)
+    headline = (
+        f"{said}, all ended as expected" if not lacking else f"{said}, of which {lacking} did not end as expected"
+    )
+    return _render("index.html", entries=entries, headline=headline, lacking=lacking)

@@ -1,29 +1,24 @@
-"""The plots of the page from the descriptions of panels: which curves and points the browser gets."""
+"""Panels as the script of the page draws them, with Bokeh in the browser: names and numbers in the types of JSON."""
 
-from collections.abc import Sequence
+import base64
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import xarray
+from matplotlib.colors import to_hex, to_rgb
 
-from ..panels import HEADINGS, Curve, Key, Panel, TrajectoryPanels
-from ..panels.sweep import CRITICAL, DIVERGED, INK, SweepPanels
+from ...formatting import format_number
+from ...results import theory_from_dataset
+from ..panels import HEADINGS, INK, Axis, Curve, Key, Panel, TrajectoryPanels, subsample
+from ..panels.sweep import CRITICAL, DIVERGED, SweepPanels
+from ..panels.theory import TheoryPanels
 from ..panels.trajectories import columns
-from ..probed import probe_names
+from ..probes_table import probe_names
+from ..style import FLOW
 from ..sweeps import runs
-from .plot import (
-    MOST_POINTS,
-    MOST_POINTS_OF_CURVE,
-    Curve as Drawn,
-    Group,
-    Key as DrawnKey,
-    Level,
-    Plot,
-    Time,
-    curve_of,
-    key_of,
-    points_of_each,
-    subsample,
-)
 
 _ABOUT_RUNS = (
     "Every quantity that was recorded, of all runs, against one time. The slider moves through all plots at once; "
@@ -35,82 +30,202 @@ _ABOUT_SWEEP = (
     "quartile to the third and a faint point for each run; runs that diverged are left out. Dashed lines are edges of "
     "stability, 2/η for gradient descent, the dotted one is the lower bound of Theorem 2."
 )
+_ABOUT_THEORY = (
+    "Both sides of every statement along the flow, the smaller one as a line, the larger one dashed: the statement "
+    "holds where the line stays below. Time counts from the escape from the initial plateau."
+)
+_MARKERS = {"o": "circle", "s": "square", "^": "triangle", "D": "diamond", "v": "inverted_triangle"}
+_MARKERS |= {"<": "hex", "P": "cross", ">": "star", "X": "x"}
 
 
-def plots_of_runs(dataset: xarray.Dataset, *, most_plots: int = 24) -> Group:
-    """Return the plots of a data set of trajectories, of every quantity that was recorded along a run."""
+@dataclass(frozen=True)
+class Group:
+    """Panels of the same runs, whose curves are switched on and off together.
+
+    `time` is the axis that a slider goes through, and `series` has the columns of each key, "time" and one named after
+    each panel, that are read there. Of a curve at most so many `points` are shown, evenly taken.
+    """
+
+    name: str
+    heading: str
+    about: str
+    panels: Sequence[Panel]
+    keys: Sequence[Key]
+    time: Axis | None = None
+    series: Mapping[str, Mapping[str, np.ndarray]] = field(default_factory=dict)
+    points: int = 3000
+
+    def content(self) -> dict[str, Any]:
+        """Return what the template and the script of the page show of the group, in the types of JSON."""
+        content = {
+            "name": self.name,
+            "heading": self.heading,
+            "about": self.about,
+            "plots": [_plot(panel, self.points) for panel in self.panels],
+            "keys": [_key(key) for key in self.keys],
+            "time": None if self.time is None else _time(self.time),
+            "series": self.series,
+        }
+        return plain(content)
+
+
+def group_of_runs(dataset: xarray.Dataset, *, most_panels: int = 24, points: int = 3000, light: int = 60_000) -> Group:
+    """Return the panels of a data set of trajectories, of every quantity that was recorded along a run.
+
+    All curves together have at most `light` points, so that the page stays light; the data sets have all.
+    """
     panels = TrajectoryPanels.of(dataset)
     known = [*HEADINGS, *probe_names(dataset)]
-    names = [name for name in known if name in dataset and panels.is_followed(name)][:most_plots]
-    most = points_of_each(len(panels.keys) * min(len(known), most_plots))
-    plots = tuple(plot_of(panels.panel(name), most=most) for name in names)
-    keys = tuple(map(drawn_key, panels.keys))
-    time = panels.time
-    first = time.linear[0] if time.log is None else time.log[0]
-    shared = Time(time.linear[0], first, time.linear[1], time.logarithmic, time.last)
+    names = [name for name in known if name in dataset and panels.is_followed(name)][:most_panels]
+    points = min(max(light // max(len(panels.keys) * min(len(known), most_panels), 1), 60), points)
     series = {}
-    for key, run in zip(keys, panels.shown.ordered, strict=True):
+    for key, run in zip(panels.keys, panels.shown.ordered, strict=True):
         along = {name: columns(run, name, 1)[0] for name in ("time", *names)}
-        kept = np.array(subsample(range(len(along["time"])), most), int)
+        kept = np.array(subsample(range(len(along["time"])), points), int)
         series[key.name] = {name: column[kept] for name, column in along.items() if np.isfinite(column).any()}
-    return Group("runs", "Along the runs", _ABOUT_RUNS, plots, keys, shared, series)
+    drawn = [panels.panel(name) for name in names]
+    return Group("runs", "Along the runs", _ABOUT_RUNS, drawn, panels.keys, panels.time, series, points)
 
 
-def plots_of_sweep(dataset: xarray.Dataset, *, facets: int = 6, others: int = 14) -> Group:
-    """Return the plots of a sweep, one of each quantity for up to six combinations of the other dimensions.
+def group_of_sweep(dataset: xarray.Dataset, *, facets: int = 6, others: int = 14, points: int = 15_000) -> Group:
+    """Return the panels of a sweep, one of each quantity for some `facets`: combinations of the other dimensions.
 
-    Where there are few runs, each is a point besides medians and quartiles.
+    `others` runs beside the flow are shown; each is a point besides medians and quartiles if these are few enough.
     """
-    panels = SweepPanels.of(dataset, facets=facets, others=others, points=MOST_POINTS // 4)
+    panels = SweepPanels.of(dataset, facets=facets, others=others, points=points)
     diverged = any(bool(runs.diverged(dataset, run).any()) for run in runs.others(dataset))
-    names = ["sharpness", runs.progress_measure(dataset), *([DIVERGED] if diverged else [])]
-    if "critical_learning_rate_lower" in dataset:
-        names = [CRITICAL, *names]
-    plots = tuple(plot_of(panel) for name in names for panel in panels.panels(name))
-    return Group("sweep", "Over the sweep", _ABOUT_SWEEP, plots, tuple(map(drawn_key, panels.keys)))
+    names = [CRITICAL] if "critical_learning_rate_lower" in dataset else []
+    names += ["sharpness", runs.progress_measure(dataset), *([DIVERGED] if diverged else [])]
+    drawn = [panel for name in names for panel in panels.panels(name)]
+    return Group("sweep", "Over the sweep", _ABOUT_SWEEP, drawn, panels.keys)
 
 
-def plot_of(panel: Panel, *, most: int = MOST_POINTS_OF_CURVE) -> Plot:
-    """Return the plot of a panel, with at most so many points of a curve.
+def group_of_theory(dataset: xarray.Dataset, *, depths: int = 8) -> Group:
+    """Return the panels of the statements that were checked along the flows of at most so many depths."""
+    panels = TheoryPanels.of(theory_from_dataset(dataset).flows, depths=depths)
+    drawn = [*map(panels.sides, panels.names), panels.conditioning()]
+    shown = [panel for panel in drawn if panel is not None]
+    return Group("theory", "The theory along the flow", _ABOUT_THEORY, shown, panels.keys)
 
-    What a figure draws over the curves is left out: the page has plots of their own for it.
-    """
+
+def _plot(panel: Panel, points: int) -> dict[str, Any]:
+    """Return a panel without its overlays: the page has panels of their own for these."""
     x, y = panel.x, panel.y
-    curves = (_drawn(curve, x.places, most) for curve in panel.curves)
-    return Plot(
-        panel.name,
-        panel.heading,
-        panel.description,
-        across=x.words,
-        up=y.words,
-        curves=tuple(curve for curve in curves if curve is not None),
-        linear=y.linear,
-        log=y.log,
-        logarithmic=y.logarithmic,
-        told=panel.told,
-        x=x.limits,
-        x_log=x.logarithmic,
-        levels=tuple(
-            Level(float(guide.value), None if guide.key is None else guide.key.name, dotted=guide.key is None)
+    curves = (_curve(curve, x.places, points) for curve in panel.curves)
+    return {
+        "name": panel.name,
+        "heading": panel.heading,
+        "description": panel.description,
+        "across": x.words,
+        "up": y.words,
+        "curves": [curve for curve in curves if curve is not None],
+        "linear": y.linear,
+        "log": y.log,
+        "logarithmic": y.logarithmic,
+        "told": panel.told,
+        "x": x.limits,
+        "x_log": x.logarithmic,
+        "levels": [
+            {"value": guide.value, "key": guide.key and guide.key.name, "dotted": guide.key is None}
             for guide in panel.guides
-        ),
-        ticks=x.ticks,
-    )
+        ],
+        "ticks": x.ticks,
+    }
 
 
-def _drawn(curve: Curve, places: Sequence[str], most: int) -> Drawn | None:
+def _key(key: Key) -> dict[str, Any]:
+    """Return the name of a key, and its look on a light and on a dark page."""
+    colour, marker = key.look["color"], key.look.get("marker", "")
+    flow = colour == FLOW["color"]
+    return {
+        "name": key.name,
+        "label": key.words,
+        "light": to_hex(colour),
+        "dark": "#f2f2f2" if flow else _on_dark(to_hex(colour)),
+        "width": 3.0 if flow else 1.0 + key.look.get("linewidth", 1.0),
+        "dash": _dash(key.look),
+        "marker": _MARKERS.get(marker, ""),
+        "stays": key.stays,
+    }
+
+
+def _dash(look: Mapping[str, Any]) -> list[int]:
+    style = look.get("linestyle", "-")
+    return [round(2 * part) for part in style[1]] if isinstance(style, tuple) else []
+
+
+def _on_dark(colour: str, luminance: float = 0.62) -> str:
+    """Return a colour, mixed with white until it stands out from a dark page, with the given luminance at least."""
+    red, green, blue = to_rgb(colour)
+    mixed = max(0.0, luminance - (0.299 * red + 0.587 * green + 0.114 * blue))
+    return to_hex((red + mixed * (1 - red), green + mixed * (1 - green), blue + mixed * (1 - blue)))
+
+
+def _curve(curve: Curve, places: Sequence[str], points: int, most_marks: int = 10) -> dict[str, Any] | None:
+    """Return at most so many of the points of a curve that are known; `None` where there are none.
+
+    It has marks where the panel says, else at some that are spread over all, and at a lone point in any case; none
+    where its key has no marker. Single points, and what belongs to no run, are shown as they are.
+    """
     parts = {"x": curve.x, "y": curve.y} | ({} if curve.low is None else {"low": curve.low, "high": curve.high})
+    made = {"key": curve.key.name, "line": curve.line, "marks": [], "size": 6.0, "alpha": curve.alpha, "dash": None}
     if not curve.line:
-        marks = range(len(curve.x))
-        return Drawn(curve.key.name, parts, line=False, marks=marks, size=3.0, alpha=curve.alpha, told=False)
+        size = 5.0 if curve.named else 3.0
+        return made | {"columns": parts, "marks": range(len(curve.x)), "size": size, "told": curve.named}
     if curve.key.name == INK:
-        return Drawn(INK, parts, dash=(2, 3), told=False)
+        return made | {"columns": parts, "dash": [2, 3], "told": False}
+    known = np.flatnonzero(np.isfinite(curve.y))
+    if len(known) == 0:
+        return None
     if len(places) == len(curve.x):
-        parts["place"] = list(places)
-    marks = None if curve.marks is None else np.searchsorted(curve.x, curve.marks).tolist()
-    return curve_of(drawn_key(curve.key), parts, marks=marks, most=most, alpha=curve.alpha)
+        parts["place"] = np.array(places)
+    if curve.side:
+        parts["side"] = np.full(len(curve.x), curve.side)
+    kept = np.array(subsample(known.tolist(), points), int)
+    marks = range(len(kept))
+    if curve.marks is not None:
+        marks = np.searchsorted(kept, np.intersect1d(known, np.searchsorted(curve.x, curve.marks)))
+    marked = subsample(np.unique(np.minimum(marks, len(kept) - 1)).tolist(), most_marks)
+    return made | {
+        "columns": {name: column[kept] for name, column in parts.items()},
+        "marks": [0] if len(kept) == 1 else marked if curve.key.look.get("marker", "") in _MARKERS else [],
+        "dash": _dash(curve.look) or ([] if curve.side else None),
+        "told": True,
+    }
 
 
-def drawn_key(key: Key) -> DrawnKey:
-    """Return what the page calls a run, and how it looks there."""
-    return key_of(key.name, key.words, key.look, stays=key.stays)
+def _time(time: Axis) -> dict[str, Any]:
+    """Return the part of time that panels show, and the scales that it may have on the page, by name, in words."""
+    scales = {"linear": "linear", "logarithmic": "logarithmic"}
+    if time.last > time.linear[1]:
+        end, last = format_number(time.linear[1], 3), format_number(time.last, 3)
+        scales = {
+            "linear": f"linear, to t = {end}",
+            "linear, all": f"linear, to t = {last}",
+            "logarithmic": f"logarithmic, to t = {end}",
+            "logarithmic, all": f"logarithmic, to t = {last}",
+        }
+    return {
+        "start": time.linear[0],
+        "first": time.linear[0] if time.log is None else time.log[0],
+        "end": time.linear[1],
+        "logarithmic": time.logarithmic,
+        "last": time.last,
+        "scales": scales,
+    }
+
+
+def plain(value: Any) -> Any:
+    """Return a value in the types of JSON: numbers of arrays as the bytes of doubles, in base 64.
+
+    A lone number that is not finite, for which JSON has no word, is `None`.
+    """
+    if isinstance(value, Mapping):
+        return {name: plain(part) for name, part in value.items()}
+    if isinstance(value, np.ndarray):
+        if value.dtype.kind in "iufb":
+            return {"doubles": base64.b64encode(value.astype("<f8").tobytes()).decode()}
+        return value.tolist()
+    if isinstance(value, list | tuple | range):
+        return [plain(part) for part in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -1,16 +1,38 @@
-"""What a panel shows, described once: two renderers draw it, one for the figures of a paper and one for the page."""
+"""What a panel shows, described once, for two renderers: one draws the figures of a paper and one the page.
+
+What quantities are called stands here too, in plain text and in Matplotlib's mathematics.
+"""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+
+from ...comparison.flow_limits import LIMIT
 
 Limits = tuple[float, float]
 FURTHEST = 1e150
 """Where an axis may end at most: its length has to be a number, too, and a logarithmic axis needs room above."""
 INK = "ink"
 """The name of the key of what belongs to no run: it has the colour of text."""
+LABELS = {
+    "squared_distance": r"squared distance $\Vert \pi - w^\star \Vert^2$",
+    "excess_risk": r"excess risk $R - R_\mathrm{min}$",
+    "risk": r"risk $R$",
+    "sharpness": r"sharpness $S$",
+    "gradient_norm": r"gradient norm $\Vert \nabla R \Vert$",
+}
+HEADINGS = {
+    "squared_distance": ("Squared distance to the optimum", "‖π − w*‖²"),
+    "excess_risk": ("Excess risk", "R − R_min"),
+    "risk": ("Risk", "R"),
+    "sharpness": ("Sharpness", "sharpness S"),
+    "distance": ("Distance from the gradient flow", "‖W − W_GF‖"),
+    "gradient_norm": ("Gradient norm", "‖∇R‖"),
+    LIMIT.name: ("Sharpness of the flow's limit from there", "sharpness of the limit"),
+}
+"""Heading and name in plain text of what every run may record, in the order of the page."""
 
 
 @dataclass(frozen=True)
@@ -58,7 +80,8 @@ class Key:
 class Curve:
     """A line through points, or with `line=False` the points alone; from `low` to `high` there may be a band.
 
-    Markers stand at the values `marks` of x. `named` tells whether it is in the legend of a figure.
+    Markers stand at the values `marks` of x. `named` tells whether it is in the legend of a figure. Of two curves of
+    one key, as the sides of a statement, `side` says which this is, and `look` holds how it differs from its key's.
     """
 
     key: Key
@@ -70,6 +93,8 @@ class Curve:
     alpha: float = 1.0
     line: bool = True
     named: bool = True
+    look: Mapping[str, Any] = field(default_factory=dict)
+    side: str = ""
 
 
 @dataclass(frozen=True)
@@ -111,3 +136,27 @@ def subsample(entries: Sequence[Any], most: int) -> list[Any]:
     if len(entries) <= most:
         return list(entries)
     return [entries[i] for i in np.linspace(0, len(entries) - 1, most).round().astype(int)]
+
+
+def label_of(name: str, attributes: Mapping[Any, Any]) -> str:
+    """Return what the axis of the variable `name` is called: a probe brings its symbol along."""
+    return LABELS.get(name) or str(attributes.get("symbol", name.removeprefix("final_").replace("_", " ")))
+
+
+def data_limits(values: np.ndarray, *, logarithmic: bool = False, margin: float = 0.05) -> Limits | None:
+    """Return limits that hold all values with a margin on a linear or logarithmic axis, as Matplotlib has them.
+
+    They are `None` where there is nothing to show.
+    """
+    values = np.clip(values[np.isfinite(values)], -FURTHEST, FURTHEST)
+    values = np.log10(values[values > 0]) if logarithmic else values
+    if len(values) == 0:
+        return None
+    low, high = float(values.min()), float(values.max())
+    if low == high and logarithmic:
+        low, high = float(np.ceil(low) - 1), float(np.floor(high) + 1)
+    elif low == high:
+        room = 0.05 * abs(low) or 0.05
+        low, high = low - room, high + room
+    room = margin * (high - low)
+    return (10.0 ** (low - room), 10.0 ** (high + room)) if logarithmic else (low - room, high + room)

@@ -12,8 +12,7 @@ from ...results.schema import MEASURES
 from ..style import BOUND, INITIAL, POINTS, run_look
 from ..sweeps import runs
 from ..sweeps.intervals import Interval, quartiles, share_interval
-from .panel import FURTHEST, INK, Axis, Curve, Guide, Key, Limits, Panel, subsample
-from .quantities import label_of
+from .panel import FURTHEST, INK, Axis, Curve, Guide, Key, Panel, data_limits, label_of, subsample
 
 DIVERGED, CRITICAL = "diverged", "critical"
 MEDIANS = "medians of runs that did not diverge, of GF at its limits or where it was to stop; bands: quartiles"
@@ -86,33 +85,27 @@ class SweepPanels:
         drawn = [tuple(self._curves(facet.part, quantity)) for facet in self.facets]
         guides = [tuple(self._guides(facet.part, quantity)) for facet in self.facets]
         y = self._axis(quantity, [one for curves in drawn for one in curves], [one for some in guides for one in some])
-        return [
-            self._panel(number, facet, quantity, y, curves, levels)
-            for number, (facet, curves, levels) in enumerate(zip(self.facets, drawn, guides, strict=True))
-        ]
-
-    def _panel(
-        self, number: int, facet: Facet, quantity: str, y: Axis, curves: tuple[Curve, ...], guides: tuple[Guide, ...]
-    ) -> Panel:
-        x = axis_along(facet.part)
-        heading = HEADINGS.get(quantity, quantity.replace("_", " ").capitalize() + " at the end")
-        place = f", {facet.title}" if facet.title else ""
-        said = heading
+        estimate, spread = ("share", "95 % interval") if quantity == DIVERGED else ("median", "quartiles")
+        heading = said = HEADINGS.get(quantity, quantity.replace("_", " ").capitalize() + " at the end")
         if quantity == CRITICAL:
             said = "The largest learning rate that reaches the minimum, dotted 1/(La‖w*‖^(2−2/L)),"
-        estimate, spread = ("share", "95 % interval") if quantity == DIVERGED else ("median", "quartiles")
-        return Panel(
-            f"sweep-{quantity}-{number}",
-            heading + place,
-            f"{said} against {x.words}{place}",
-            x,
-            y,
-            curves,
-            guides,
-            title=facet.title,
-            told=((x.words, "place"), (estimate, "y"), (f"{spread}, from", "low"), ("to", "high")),
-            statistic=SHARES if quantity == DIVERGED else MEDIANS,
-        )
+        made = []
+        for number, facet in enumerate(self.facets):
+            x, place = axis_along(facet.part), f", {facet.title}" if facet.title else ""
+            panel = Panel(
+                f"sweep-{quantity}-{number}",
+                heading + place,
+                f"{said} against {x.words}{place}",
+                x,
+                y,
+                drawn[number],
+                guides[number],
+                title=facet.title,
+                told=((x.words, "place"), (estimate, "y"), (f"{spread}, from", "low"), ("to", "high")),
+                statistic=SHARES if quantity == DIVERGED else MEDIANS,
+            )
+            made.append(panel)
+        return made
 
     def _axis(self, quantity: str, curves: Sequence[Curve], guides: Sequence[Guide], most_span: float = 1e6) -> Axis:
         """Return the vertical axis, which holds all facets.
@@ -266,22 +259,3 @@ def spaced_logarithmically(x: np.ndarray) -> bool:
         return False
     steps, ratios = np.diff(x), np.diff(np.log(x))
     return float(np.ptp(ratios) / np.abs(ratios).mean()) < float(np.ptp(steps) / np.abs(steps).mean())
-
-
-def data_limits(values: np.ndarray, *, logarithmic: bool = False, margin: float = 0.05) -> Limits | None:
-    """Return limits that hold all values with a margin on a linear or logarithmic axis, as Matplotlib has them.
-
-    They are `None` where there is nothing to show.
-    """
-    values = np.clip(values[np.isfinite(values)], -FURTHEST, FURTHEST)
-    values = np.log10(values[values > 0]) if logarithmic else values
-    if len(values) == 0:
-        return None
-    low, high = float(values.min()), float(values.max())
-    if low == high and logarithmic:
-        low, high = float(np.ceil(low) - 1), float(np.floor(high) + 1)
-    elif low == high:
-        room = 0.05 * abs(low) or 0.05
-        low, high = low - room, high + room
-    room = margin * (high - low)
-    return (10.0 ** (low - room), 10.0 ** (high + room)) if logarithmic else (low - room, high + room)

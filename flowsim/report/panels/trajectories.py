@@ -14,8 +14,7 @@ from ...results.recorded import Recorded, RecordedRun, recorded
 from ...results.schema import MEASURES
 from ..style import CROSSING, LIMITS, run_look
 from .oscillation import envelope_of, oscillates
-from .panel import Axis, Curve, Guide, Key, Limits, Panel, subsample
-from .quantities import quantity_names
+from .panel import HEADINGS, Axis, Curve, Guide, Key, Limits, Panel, label_of, subsample
 from .view import Series, TimeView, linear_limits, log_limits, sharpness_limits, time_view
 
 
@@ -77,17 +76,25 @@ class TrajectoryPanels:
 
         Of an oscillation the band is its range, and the curve the middle of that.
         """
-        names = quantity_names(quantity, self.dataset, self.shown)
+        attributes = self.dataset[quantity].attrs if quantity in self.dataset else {}
+        name = quantity.replace("_", " ")
+        heading, words = HEADINGS.get(quantity, (name.capitalize(), name))
+        label = label_of(quantity, attributes)
+        if quantity == "distance":
+            descents = all(other.run.is_descent for other in self.shown.others)
+            theirs = r"W_\mathrm{GD}(t/\eta)" if descents else "W(t)"
+            label = rf"$\Vert {theirs} - W_\mathrm{{GF}}(t) \Vert$"
         runs = self.shown.ordered
         series = [_series(run, values) for run in runs for values in columns(run, quantity, self.lines)]
         limits = self._flow_limits() if quantity == "sharpness" else {}
-        y = self._axis(quantity, names.label, names.words, [*series, *(drawn for _, drawn in limits.values())])
+        y = self._axis(quantity, label, words, [*series, *(drawn for _, drawn in limits.values())])
         curves = (curve for index in range(len(runs)) for curve in self._curves(index, quantity, y.logarithmic))
         curves = tuple(curve for curve in curves if np.isfinite(curve.y).any())
         overlays = (*_limit_curves(limits), *(self._crossings() if quantity == "distance" else ()))
         guides = tuple(self._guides(quantity, y.limits[1]))
-        told = (("t", "x"), (names.words, "y"))
-        return Panel(quantity, names.heading, names.description, self.time, y, curves, guides, overlays, told)
+        description = str(attributes.get("long_name", name))
+        told = (("t", "x"), (words, "y"))
+        return Panel(quantity, heading, description, self.time, y, curves, guides, overlays, told)
 
     def _axis(self, quantity: str, label: str, words: str, series: Sequence[Series]) -> Axis:
         """Return the vertical axis: logarithmic where anything is positive, of a probe where all of it is.

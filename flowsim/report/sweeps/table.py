@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -13,12 +13,10 @@ from ...formatting import finite_or_none, format_number
 from ...formatting.terminal import empty_table
 from ...results.runs import Run
 from ..panels import subsample
-from ..probed import plain, probe_names, table_of_ends
+from ..probes_table import plain, probe_names, table_of_ends
 from . import runs
 from .intervals import median, quartiles
 
-_MOST_ROWS = 24
-_LEAST_CELLS = 4
 _MEDIANS = "Medians over the runs that did not diverge; of GF, over its limits and the ends that were asked for"
 
 
@@ -32,8 +30,7 @@ def sweep_rows(dataset: xarray.Dataset) -> list[dict[str, Any]]:
     and `over_lower_bound`; `probes` holds what a scenario's own probes measured at the end. Medians are over the runs
     that did not diverge, of the flow over its limits.
     """
-    measure = runs.progress_measure(dataset)
-    known = [(run, _Ends.of(dataset, run, measure), _probed(dataset, run)) for run in runs.runs_of(dataset)]
+    known = [(run, _ends_of(dataset, run), _probed(dataset, run)) for run in runs.runs_of(dataset)]
     return [
         {**values, **_row(run, ends, index, lower), "probes": {name: of[index] for name, of in probed.items()}}
         for index, values, lower in _combinations(dataset)
@@ -47,31 +44,19 @@ def _probed(dataset: xarray.Dataset, run: Run) -> dict[str, np.ndarray]:
     return {name: median(values).transpose(*runs.grid(dataset), ...).values for name, values in ends.items()}
 
 
-@dataclass(frozen=True)
-class _Ends:
-    """What is known of the ends of one run from all starts, each over (grid, repetition)."""
-
-    asked: np.ndarray
-    converged: np.ndarray
-    settled: np.ndarray
-    as_asked: np.ndarray
-    diverged: np.ndarray
-    progress: np.ndarray
-    sharpness: np.ndarray
-
-    @classmethod
-    def of(cls, dataset: xarray.Dataset, run: Run, measure: str) -> "_Ends":
-        order = (*runs.grid(dataset), runs.REPETITION)
-        known = (
-            runs.asked(dataset, run),
-            runs.converged(dataset, run),
-            runs.settled(dataset, run),
-            runs.as_asked(dataset, run),
-            runs.diverged(dataset, run),
-            runs.final(dataset, run, measure),
-            runs.final(dataset, run, "sharpness"),
-        )
-        return cls(*(values.transpose(*order).values for values in known))
+def _ends_of(dataset: xarray.Dataset, run: Run) -> dict[str, np.ndarray]:
+    """Return what is known of the ends of a run from all starts, each over (grid, repetition)."""
+    known = {
+        "asked": runs.asked(dataset, run),
+        "converged": runs.converged(dataset, run),
+        "settled": runs.settled(dataset, run),
+        "as_asked": runs.as_asked(dataset, run),
+        "diverged": runs.diverged(dataset, run),
+        "progress": runs.final(dataset, run, runs.progress_measure(dataset)),
+        "sharpness": runs.final(dataset, run, "sharpness"),
+    }
+    order = (*runs.grid(dataset), runs.REPETITION)
+    return {name: values.transpose(*order).values for name, values in known.items()}
 
 
 def _combinations(dataset: xarray.Dataset) -> Iterator[tuple[tuple[int, ...], dict[str, Any], float]]:
@@ -83,24 +68,17 @@ def _combinations(dataset: xarray.Dataset) -> Iterator[tuple[tuple[int, ...], di
         yield index, values, math.nan if bounds is None else float(bounds[index])
 
 
-def _row(run: Run, ends: _Ends, index: tuple[int, ...], lower: float) -> dict[str, Any]:
-    asked = ends.asked[index]
+def _row(run: Run, ends: dict[str, np.ndarray], index: tuple[int, ...], lower: float) -> dict[str, Any]:
+    asked = ends["asked"][index]
     count = int(asked.sum())
-    sharpness = _median(ends.sharpness[index])
+    counts = {name: int((ends[name][index] & asked).sum()) for name in ("converged", "settled", "as_asked", "diverged")}
+    sharpness = _median(ends["sharpness"][index])
     return {
         "method": run.name,
         "learning_rate": run.learning_rate,
         "runs": count,
-        **{
-            name: int((found[index] & asked).sum()) / count if count else math.nan
-            for name, found in (
-                ("converged", ends.converged),
-                ("settled", ends.settled),
-                ("as_asked", ends.as_asked),
-                ("diverged", ends.diverged),
-            )
-        },
-        "progress": _median(ends.progress[index]),
+        **{name: found / count if count else math.nan for name, found in counts.items()},
+        "progress": _median(ends["progress"][index]),
         "sharpness": sharpness,
         "over_threshold": sharpness / run.threshold if run.learning_rate else math.nan,
         "over_lower_bound": sharpness / lower if lower > 0 else math.nan,
@@ -121,17 +99,25 @@ def sweep_table(dataset: xarray.Dataset, title: str) -> Table:
 
 def _table_of(dataset: xarray.Dataset, title: str, shown: list[dict[str, Any]], every: int) -> Table:
     names, measure = runs.grid(dataset), runs.progress_measure(dataset)
+    of_descent = all(run.has_edge_of_descent for run in runs.others(dataset))
+    three, four = partial(format_number, digits=3), partial(format_number, digits=4)
+    columns = (
+        *((name.replace("_", " "), name, _shown) for name in names),
+        ("", "method", str),
+        ("runs", "runs", str),
+        ("settled", "settled", _percent),
+        ("stopped\nas asked", "as_asked", _percent),
+        ("diverged", "diverged", _percent),
+        (measure.replace("_", "\n"), "progress", three),
+        ("S", "sharpness", four),
+        ("S /\n(2/η)" if of_descent else "S /\nedge", "over_threshold", three),
+        ("S /\nlower\nbound", "over_lower_bound", three),
+    )
     table = empty_table(title, _remarks(dataset, len(shown), every))
-    for name in names:
-        table.add_column(name.replace("_", " "), justify="right", no_wrap=True)
-    table.add_column("", no_wrap=True)
-    plain = all(run.has_edge_of_descent for run in runs.others(dataset))
-    over = "S /\n(2/η)" if plain else "S /\nedge"
-    shares = ("settled", "stopped\nas asked", "diverged")
-    for header in ("runs", *shares, measure.replace("_", "\n"), "S", over, "S /\nlower\nbound"):
-        table.add_column(header, justify="right", no_wrap=True)
+    for header, _, _ in columns:
+        table.add_column(header, justify="right" if header else "left", no_wrap=True)
     for row in shown:
-        table.add_row(*(_shown(row[name]) for name in names), *_cells(row), end_section=row["last"])
+        table.add_row(*(form(row[key]) for _, key, form in columns), end_section=row["last"])
     return table
 
 
@@ -151,26 +137,15 @@ def _probes_table(dataset: xarray.Dataset, title: str, shown: list[dict[str, Any
     return table_of_ends(title, places, rows, probes, dataset, _about_rows(len(shown), every))
 
 
-def _chosen(every: list[dict[str, Any]], count: int) -> list[dict[str, Any]]:
+def _chosen(
+    every: list[dict[str, Any]], count: int, *, most_rows: int = 24, least_combinations: int = 4
+) -> list[dict[str, Any]]:
     """Return the rows to print, each with `last`: whether it is the last of its combination of the grid."""
     combinations = [every[start : start + count] for start in range(0, len(every), count)]
-    most = max(min(len(combinations), _LEAST_CELLS), _MOST_ROWS // count)
-    chosen = [subsample(group, _MOST_ROWS // min(most, len(combinations))) for group in subsample(combinations, most)]
+    most = max(min(len(combinations), least_combinations), most_rows // count)
+    of_each = most_rows // min(most, len(combinations))
+    chosen = [subsample(group, of_each) for group in subsample(combinations, most)]
     return [{**row, "last": row is group[-1]} for group in chosen for row in group]
-
-
-def _cells(row: dict[str, Any]) -> list[str]:
-    return [
-        row["method"],
-        str(row["runs"]),
-        _percent(row["settled"]),
-        _percent(row["as_asked"]),
-        _percent(row["diverged"]),
-        format_number(row["progress"], 3),
-        format_number(row["sharpness"], 4),
-        format_number(row["over_threshold"], 3),
-        format_number(row["over_lower_bound"], 3),
-    ]
 
 
 def _percent(share: float) -> str:
@@ -190,22 +165,25 @@ def _remarks(dataset: xarray.Dataset, shown: int, every: int) -> list[str]:
     if "critical_learning_rate_lower" in dataset:
         ratios = runs.critical_rates(dataset) * dataset["sharpness_lower_bound"] / 2
         known = ratios.values[~np.isnan(ratios.values)]
-        low, middle, high = (format_number(value, 3) for value in _quantiles(known))
+        quantiles = np.quantile(known, [0, 0.5, 1]).tolist() if len(known) else [math.nan] * 3
+        low, middle, high = (format_number(value, 3) for value in quantiles)
         remarks.append(f"Critical learning rate over 1/(La‖w*‖²): median {middle}, from {low} to {high}")
     return remarks
 
 
-def _quantiles(values: np.ndarray) -> list[float]:
-    """Return the least, the median and the largest of `values`, NaN where there are none."""
-    return np.quantile(values, [0, 0.5, 1]).tolist() if len(values) else [math.nan] * 3
-
-
 def sweep_summary(dataset: xarray.Dataset) -> dict[str, Any]:
     """Return all rows in the types of JSON, and the critical learning rates where they were searched for."""
+    rows: list[dict[str, Any]] = [
+        {name: finite_or_none(value) if isinstance(value, float) else value for name, value in row.items()}
+        for row in sweep_rows(dataset)
+    ]
+    for row in rows:
+        if probes := row.pop("probes"):
+            row["probes"] = plain(probes)
     summary: dict[str, Any] = {
         "grid": {name: dataset[name].values.tolist() for name in runs.grid(dataset)},
         "progress": runs.progress_measure(dataset),
-        "rows": [_plain_row(row) for row in sweep_rows(dataset)],
+        "rows": rows,
     }
     if "critical_learning_rate_lower" in dataset:
         summary["critical"] = [_critical(values, part) for values, part in runs.cells(dataset, runs.grid(dataset))]
@@ -223,13 +201,3 @@ def _critical(values: dict[str, Any], part: xarray.Dataset) -> dict[str, Any]:
         "one_over_La": finite_or_none(predicted),
         "ratio": finite_or_none(_median(found.values) / predicted),
     }
-
-
-def _plain_row(row: dict[str, Any]) -> dict[str, Any]:
-    """Return a row in the types of JSON; `probes` only where there are some."""
-    probes = {"probes": plain(row["probes"])} if row["probes"] else {}
-    return {name: _plain(value) for name, value in row.items() if name != "probes"} | probes
-
-
-def _plain(value: Any) -> Any:
-    return finite_or_none(value) if isinstance(value, float) else value
