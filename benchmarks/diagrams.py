@@ -8,7 +8,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator, NullLocator
 from scaling import Cost
 
-from flowsim.report.style import BOUND, FLOW, MAJOR_TICKS, MINOR_TICKS, STYLE, descent_look
+from flowsim.report.style import BOUND, FLOW, STYLE, descent_look, set_ticks
 
 Curves = dict[str, list[tuple[float, float]]]
 _OWN = "flowsim, default"
@@ -97,8 +97,7 @@ def _panels(count: int, x: str, y: str) -> tuple[Figure, list[Axes]]:
         panels = [figure.add_subplot(rows, columns, index + 1) for index in range(count)]
         for axes in panels:
             axes.set(xscale="log", yscale="log", xlabel=x, ylabel=y)
-            axes.tick_params(which="major", **MAJOR_TICKS)
-            axes.tick_params(which="minor", **MINOR_TICKS)
+            set_ticks(axes)
             # A few decades wide, an axis is crowded by what stands between two of them.
             axes.xaxis.set_major_locator(LogLocator(numticks=6))
             axes.xaxis.set_minor_locator(NullLocator())

@@ -57,15 +57,11 @@ CROSSING: dict[str, Any] = {
     "zorder": 4.0,
 }
 
-# Ticks are made when a figure is drawn, after the context has ended, so their looks are set on the axes.
-MAJOR_TICKS: dict[str, Any] = {"labelsize": 7.0, "width": 0.6, "length": 3.0, "pad": 2.0}
-MINOR_TICKS: dict[str, Any] = {"width": 0.4, "length": 1.6}
-
 
 def set_ticks(axes: Axes) -> None:
-    """Give the ticks of both axes their look."""
-    axes.tick_params(which="major", **MAJOR_TICKS)
-    axes.tick_params(which="minor", **MINOR_TICKS)
+    """Give the ticks of both axes their look: they are made when a figure is drawn, after the context of the style."""
+    axes.tick_params(which="major", labelsize=7.0, width=0.6, length=3.0, pad=2.0)
+    axes.tick_params(which="minor", width=0.4, length=1.6)
 
 
 _MARKERS = "os^Dv<P>X"

@@ -19,8 +19,8 @@ from pydantic_core import PydanticCustomError
 from flowsim.data import Data, DataSource
 from flowsim.dynamics import Outcome
 from flowsim.kinds import validation_error
-from flowsim.report.render_paper import legend_above, set_ticks
-from flowsim.report.style import STYLE, THRESHOLD
+from flowsim.report.render_paper import legend_above
+from flowsim.report.style import STYLE, THRESHOLD, set_ticks
 from flowsim.report.sweeps import runs
 from flowsim.results import Figure, Results
 from flowsim.results.recorded import recorded

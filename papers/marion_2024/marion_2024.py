@@ -23,8 +23,7 @@ from flowsim.kinds import validation_error
 from flowsim.networks import split
 from flowsim.probes import Label, Moment, Probe
 from flowsim.problems import Problem
-from flowsim.report.render_paper import set_ticks
-from flowsim.report.style import BOUND, STYLE
+from flowsim.report.style import BOUND, STYLE, set_ticks
 from flowsim.report.sweeps import runs
 from flowsim.results import Figure, Results
 from flowsim.scenarios import Scenario

@@ -15,8 +15,8 @@ from pydantic_core import PydanticCustomError
 from flowsim.comparison.models import DISTANCE, GRADIENT, SHARPNESS
 from flowsim.kinds import validation_error
 from flowsim.probes import Oscillation
-from flowsim.report.render_paper import legend_above, set_ticks
-from flowsim.report.style import FLOW, STYLE, THRESHOLD
+from flowsim.report.render_paper import legend_above
+from flowsim.report.style import FLOW, STYLE, THRESHOLD, set_ticks
 from flowsim.results import Figure, Results
 from flowsim.results.recorded import RecordedRun, recorded
 from flowsim.scenarios import Scenario

@@ -14,8 +14,8 @@ from pydantic_core import PydanticCustomError
 from flowsim.dynamics import Outcome
 from flowsim.kinds import validation_error
 from flowsim.probes import NormalizedMargin
-from flowsim.report.render_paper import legend_above, set_ticks
-from flowsim.report.style import BOUND, STYLE, run_look
+from flowsim.report.render_paper import legend_above
+from flowsim.report.style import BOUND, STYLE, run_look, set_ticks
 from flowsim.results import Figure, Results
 from flowsim.results.recorded import RecordedRun, recorded
 from flowsim.scenarios import Scenario

@@ -11,7 +11,7 @@ from matplotlib.patheffects import Normal, Stroke
 
 from ...report.panels import LABELS, Panel, oscillates
 from ...report.panels.sweep import DIVERGED, MEDIANS, Facet, SweepPanels, positions
-from ...report.render_paper import draw_curve, legend_above, set_ticks
+from ...report.render_paper import draw_curve, legend_above
 from ...report.render_sweep import (
     draw_bound,
     draw_interval,
@@ -20,7 +20,7 @@ from ...report.render_sweep import (
     name_statistic,
     set_axis,
 )
-from ...report.style import FLOW as FLOW_LOOK, STYLE, THRESHOLD, THRESHOLD_ID, run_look
+from ...report.style import FLOW as FLOW_LOOK, STYLE, THRESHOLD, THRESHOLD_ID, run_look, set_ticks
 from ...report.sweeps import runs
 from ...report.sweeps.intervals import median, quartiles
 from ...results.recorded import RecordedRun, recorded
