@@ -12,7 +12,7 @@ from numpy.testing import assert_allclose
 
 import flowsim
 from flowsim import EmpiricalRisk, LinearRegression, Outcome, Stopping
-from flowsim.curvature import both_ends, surroundings
+from flowsim.curvature import extreme_eigenpairs, local_quadratic_model
 from flowsim.networks import DeepLinear, Perceptron, cast, split
 
 SMALL = DeepLinear.gaussian(widths=[4, 4, 1], scale=0.5, key=jax.random.key(0))
@@ -200,14 +200,14 @@ def test_the_way_down_a_quadratic_function_is_known_by_both_ways():
 
     for away in (0.0, 1e-3):
         weights = jnp.asarray(step + away * frame[:, 5])
-        found = surroundings(quadratic, weights, gradient := jax.grad(quadratic)(weights))
+        found = local_quadratic_model(quadratic, weights, gradient := jax.grad(quadratic)(weights))
         slope = found.coordinates(gradient)
         newton = jnp.where(found.upwards, -slope / found.values, 0)
         assert_allclose(found.vector(newton), -step, rtol=0, atol=1e-7)
         assert -0.5 * float(slope @ newton) == pytest.approx(step @ matrix @ step / 2, rel=1e-9)
         down = np.linalg.norm(np.where(found.values < -1e-9, slope, 0))
         assert float(down) == pytest.approx(0.1 * away, rel=1e-6, abs=1e-12)
-        ends = both_ends(quadratic, weights)
+        ends = extreme_eigenpairs(quadratic, weights)
         assert_allclose(ends.values, [2, -0.1], rtol=1e-7)
         assert np.all(np.abs(ends.values - np.array([2, -0.1])) <= ends.residuals + 1e-14)
         assert np.all(ends.residuals <= 2 * 2e-9)

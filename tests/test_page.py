@@ -22,7 +22,7 @@ from flowsim.report.page import Entry, index_page, page
 from flowsim.report.page.render import Group, group_of_runs, plain
 from flowsim.report.panels import Axis, Curve, Key, Panel
 from flowsim.report.panels.panel import data_limits
-from flowsim.results.recorded import recorded
+from flowsim.results.recorded import read_runs
 
 # What may stand where a browser would load something: a part of the page, the data itself, or a file beside it.
 HERE = re.compile(r"#[\w-]+|data:[\w/,.;=+-]*|(figures/)?[\w-]+\.(pdf|nc|json|yaml)")
@@ -106,7 +106,7 @@ def test_the_tables_of_the_page_are_those_of_the_terminal(folder, read):
 def test_page_and_summary_and_data_set_hold_the_same_numbers(folder, read):
     (group,) = json.loads(read.scripts["content"])
     results = flowsim.open_results(folder)
-    runs = recorded(results.trajectories)
+    runs = read_runs(results.trajectories)
     ordered = [runs.flow, *runs.by_rate]
     assert [key["label"] for key in group["keys"]] == ["GF", "η = 0.1", "η = 4, diverged"]
     for run, key in zip(ordered, group["keys"], strict=True):

@@ -28,7 +28,7 @@ from flowsim.report.sweeps import runs, sweep_summary, sweep_tables
 from flowsim.report.sweeps.intervals import quartiles, share_interval
 from flowsim.results import FIGURES, Results, StoreError
 from flowsim.results.runs import FLOW, GRADIENT_DESCENT, RUN, Run, run_coordinates, runs_of
-from flowsim.theory import beside_sweep, minimal_sharpness_bounds
+from flowsim.theory import mark_outside_sweep, minimal_sharpness_bounds
 
 SCALES, RATES, REPETITIONS = [0.3, 0.6, 0.9], [0.02, 0.06], 3
 DEPTH, FEATURES, SAMPLES = 4, 3, 20
@@ -471,7 +471,7 @@ SHOWN, REFUTED, ABSENT = (
 def test_a_first_look_decides_only_what_it_saw():
     verdicts = [str(claim.at_first_look().verdict) for claim in (SHOWN, REFUTED, ABSENT)]
     assert verdicts == ["holds", "not decided", "not decided"]
-    beside = [claim.at_first_look() for claim in beside_sweep((SHOWN, REFUTED, ABSENT))]
+    beside = [claim.at_first_look() for claim in mark_outside_sweep((SHOWN, REFUTED, ABSENT))]
     assert [claim.holds for claim in beside] == [True, False, True]
     unknown = report.Claim("some do", "1", "no runs", None)
     assert unknown.at_first_look() == unknown

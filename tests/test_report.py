@@ -20,7 +20,7 @@ from flowsim.report.panels import TimeView, envelope_of
 from flowsim.report.panels.view import Series, log_limits, time_view
 from flowsim.report.render_paper import _apart, draw_curve
 from flowsim.results import StoreError
-from flowsim.results.recorded import recorded
+from flowsim.results.recorded import read_runs
 from flowsim.results.runs import runs_of
 
 RATES = [0.4, 0.1, 3.0]
@@ -255,19 +255,19 @@ class TestFigures:
 class TestView:
     def test_the_time_axis_ends_a_little_after_the_flow_has_converged(self, comparison):
         limit = float(comparison.flow.time)
-        assert limit < time_view(recorded(comparison.to_dataset())).end <= 3 * limit
+        assert limit < time_view(read_runs(comparison.to_dataset())).end <= 3 * limit
 
     def test_all_is_shown_if_the_flow_did_not_converge(self, comparison):
         stopped = dataclasses.replace(comparison.flow, code=jnp.array(int(Outcome.TIME_LIMIT)))
         longest = max(float(d.trajectory.time) for d in comparison.descents)
-        assert time_view(recorded(dataclasses.replace(comparison, flow=stopped).to_dataset())).end >= longest
+        assert time_view(read_runs(dataclasses.replace(comparison, flow=stopped).to_dataset())).end >= longest
 
     def test_a_fast_phase_too_narrow_for_a_linear_axis_makes_it_logarithmic(self, comparison):
         flow = comparison.flow
         slow_end = dataclasses.replace(flow, time=1e4 * flow.time, times=flow.times.at[-1].multiply(1e4))
-        assert time_view(recorded(comparison.to_dataset())).linear_until is None
+        assert time_view(read_runs(comparison.to_dataset())).linear_until is None
         slow = dataclasses.replace(comparison, flow=slow_end, descents=())
-        fast_phase = time_view(recorded(slow.to_dataset())).linear_until
+        fast_phase = time_view(read_runs(slow.to_dataset())).linear_until
         assert fast_phase is not None
         assert fast_phase < flow.time
         assert report.squared_distance_figure(slow.to_dataset()).axes[0].get_xscale() == "symlog"
@@ -530,7 +530,7 @@ def test_a_probe_has_a_figure_with_a_line_for_each_of_its_numbers(comparison):
     attributes = {"symbol": "$a$", "long_name": "two lines", "logarithmic": 1}
     shown = stored.assign({"two lines": (("run", "record", "two_0"), several, attributes)})
     axes = report.figures(shown)["two_lines"].axes[0]
-    runs = recorded(shown).runs
+    runs = read_runs(shown).runs
     assert len(axes.lines) == 2 * len(runs)
     assert axes.get_yscale() == "linear"  # as some numbers are negative
     np.testing.assert_array_equal(axes.lines[1].get_ydata()[0], -1.0)

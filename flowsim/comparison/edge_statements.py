@@ -14,7 +14,7 @@ from jaxtyping import Bool, Float
 
 from ..dynamics import Outcome
 from ..formatting.presentation import Shown, view_of
-from ..results.recorded import Recorded, RecordedRun, recorded
+from ..results.recorded import Recorded, RecordedRun, read_runs
 from ..results.runs import Run
 from ..theory import Assumption, Statement, Verdict, judge
 from .flow_limits import ERROR, LIMIT
@@ -108,7 +108,7 @@ def edge_statements(dataset: "xarray.Dataset", criteria: EdgeCriteria | None = N
     Raises `ValueError` for models without the gradient flow.
     """
     criteria = EdgeCriteria() if criteria is None else criteria
-    shown = recorded(dataset)
+    shown = read_runs(dataset)
     found = []
     for run in sorted(shown.others, key=lambda other: other.run.learning_rate or 0.0):
         if np.isfinite(run.along(LIMIT.name)).any():

@@ -8,7 +8,7 @@ import jax
 import numpy as np
 from jaxtyping import Float, Int, PyTree
 
-from ..curvature import checked_rtol, default_rtol, eigenvalues_along
+from ..curvature import default_rtol, eigenvalues_along, resolve_rtol
 from ..dynamics import Trajectory
 from ..networks import split, weight_dtype
 from ..probes import Label, TopEigenvalues
@@ -50,7 +50,7 @@ class SharpnessAlong:
         """Raise `ValueError` for more eigenvalues than weights, or a tolerance that their precision cannot meet."""
         if self.count > (size := _size(network)):
             raise ValueError(f"count is {self.count}: expected at most {size}, the number of weights")
-        checked_rtol(self.rtol, weight_dtype(network))
+        resolve_rtol(self.rtol, weight_dtype(network))
 
     @property
     def at_the_end_alone(self) -> bool:

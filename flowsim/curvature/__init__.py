@@ -3,11 +3,11 @@
 from .eigenpair import (
     Eigenpair as Eigenpair,
     Eigenpairs as Eigenpairs,
-    checked_rtol as checked_rtol,
     default_rtol as default_rtol,
     eigenpair_lanczos as eigenpair_lanczos,
     eigenpairs_lanczos as eigenpairs_lanczos,
     least_rtol as least_rtol,
+    resolve_rtol as resolve_rtol,
 )
 from .gauss_newton import (
     GaussNewton as GaussNewton,
@@ -24,9 +24,9 @@ from .hessian import (
     preconditioned_eigenpair as preconditioned_eigenpair,
 )
 from .quadratic_model import (
-    Surroundings as Surroundings,
-    both_ends as both_ends,
-    surroundings as surroundings,
+    LocalQuadraticModel as LocalQuadraticModel,
+    extreme_eigenpairs as extreme_eigenpairs,
+    local_quadratic_model as local_quadratic_model,
 )
 from .sharpness import (
     SpectralBounds as SpectralBounds,

@@ -98,7 +98,7 @@ def least_rtol(dtype: jnp.dtype) -> float:
     return 10 * float(jnp.finfo(dtype).eps)
 
 
-def checked_rtol(rtol: float | None, dtype: jnp.dtype) -> float | Array:
+def resolve_rtol(rtol: float | None, dtype: jnp.dtype) -> float | Array:
     """Return the tolerance asked for or the default; raise `ValueError` for one that the precision cannot meet."""
     if rtol is None:
         return default_rtol(dtype)
@@ -119,7 +119,7 @@ def eigenpairs_dense(
 
     Its antisymmetric part, which is nothing but rounding in a Hessian, counts as a residual.
     """
-    tolerance = checked_rtol(rtol, matrix.dtype)
+    tolerance = resolve_rtol(rtol, matrix.dtype)
     wanted = jnp.array(_ends(matrix.shape[0], largest, smallest))
     symmetric, skew = (matrix + matrix.T) / 2, (matrix - matrix.T) / 2
     values, columns = decomposition(symmetric)
@@ -175,7 +175,7 @@ def eigenpairs_lanczos(
     """
     block = jax.tree.leaves(start)[0].shape[0]
     size = vectors.size_of(start) // block
-    tolerance = checked_rtol(rtol, vectors.dtype_of(start))
+    tolerance = resolve_rtol(rtol, vectors.dtype_of(start))
     dimension = _check_dimension(dimension, size, largest + smallest, block)
     keep = _Keep(dimension, largest, smallest)
     rounds = 1 if dimension == size else max_restarts

@@ -13,7 +13,7 @@ from ..networks import FlattenedParameters, cast, split, weight_dtype
 from ..problems import Problem, check_problem
 from ..runtime.compiling import compiled
 from . import vectors
-from .eigenpair import Eigenpair, Eigenpairs, Operator, checked_rtol, eigenpairs_dense, eigenpairs_lanczos
+from .eigenpair import Eigenpair, Eigenpairs, Operator, eigenpairs_dense, eigenpairs_lanczos, resolve_rtol
 
 Objective = Callable[[PyTree], Float[Array, ""]]
 
@@ -84,7 +84,7 @@ def end_pairs(
     dtype = weight_dtype(network)
     if dtype.itemsize < 4:
         raise ValueError(f"eigenvalues are not found in {dtype}: cast the weights to float32 or float64")
-    checked_rtol(rtol, dtype)
+    resolve_rtol(rtol, dtype)
     if dimension is not None and dimension < 3:
         raise ValueError(f"dimension={dimension} is too small a Krylov space to restart from: give 3 or more")
 
@@ -135,7 +135,7 @@ def preconditioned_eigenpair(
     """
     objective, weights = objective_of(network, problem)
     dtype = weight_dtype(network)
-    checked_rtol(rtol, dtype)
+    resolve_rtol(rtol, dtype)
     found, expected = ([leaf.shape for leaf in jax.tree.leaves(tree)] for tree in (preconditioner, weights))
     if jax.tree.structure(preconditioner) != jax.tree.structure(weights) or found != expected:
         raise ValueError(

@@ -11,7 +11,7 @@ from .eigenpair import Eigenpairs, decomposition, eigenpairs_dense, eigenpairs_l
 from .hessian import Objective, dense_hessian, hessian_product, is_decomposed
 
 
-class Surroundings(eqx.Module):
+class LocalQuadraticModel(eqx.Module):
     """The local quadratic model R + gᵀv + vᵀHv/2 at a point: eigenvalues and eigenvectors of H, in increasing order.
 
     Up to 256 weights these are all eigenvalues. Beyond, they are the Ritz values of a Krylov space of g, whose smallest
@@ -62,23 +62,25 @@ class Surroundings(eqx.Module):
         return ravel_pytree(self.like)[1](mixed) if self.frame is None else vectors.combination(mixed, self.frame)
 
 
-def surroundings(objective: Objective, weights: PyTree, gradient: PyTree, *, dimension: int = 32) -> Surroundings:
+def local_quadratic_model(
+    objective: Objective, weights: PyTree, gradient: PyTree, *, dimension: int = 32
+) -> LocalQuadraticModel:
     """Return the local quadratic model at `weights`, where the objective has this `gradient`.
 
     `dimension` is that of the Krylov space which represents the Hessian of more than 256 weights.
     """
     if is_decomposed(weights):
         values, columns = decomposition(dense_hessian(objective, weights))
-        return Surroundings(values, columns, None, weights)
+        return LocalQuadraticModel(values, columns, None, weights)
     product = hessian_product(objective, weights)
     space = krylov.begin(jax.tree.map(lambda leaf: leaf[None], gradient), dimension)
     space = jax.lax.fori_loop(0, dimension, lambda _, wider: krylov.widen(product, wider), space)
     values, ritz = decomposition(space.projection())
     # The row that is not multiplied yet has weight zero; a basis without it would be a copy.
-    return Surroundings(values, jnp.pad(ritz, ((0, 1), (0, 0))), space.basis, weights)
+    return LocalQuadraticModel(values, jnp.pad(ritz, ((0, 1), (0, 0))), space.basis, weights)
 
 
-def both_ends(objective: Objective, weights: PyTree, *, max_restarts: int = 40) -> Eigenpairs:
+def extreme_eigenpairs(objective: Objective, weights: PyTree, *, max_restarts: int = 40) -> Eigenpairs:
     """Return the largest and the smallest eigenvalue of the Hessian, each with a residual that bounds its error.
 
     Up to 256 weights by a full decomposition, beyond by a Lanczos run of at most `max_restarts`

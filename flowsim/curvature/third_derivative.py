@@ -12,7 +12,7 @@ from ..networks import split
 from ..problems import Problem
 from ..runtime.compiling import compiled
 from . import vectors
-from .eigenpair import Eigenpairs, checked_rtol
+from .eigenpair import Eigenpairs, resolve_rtol
 from .hessian import Objective, end_pairs, objective_of
 from .line import after, certified, is_no_number, scalar_of
 
@@ -155,7 +155,7 @@ def sharpness_gradient(
     pairs = end_pairs(network, problem, largest=count, block=count, **options)
     vector, gap = vectors.row(pairs.vectors, 0), _gap(pairs)
     sine = jnp.where(gap > 0, jnp.minimum(1, pairs.residuals[0] / gap), 1)
-    half = jnp.sqrt(jnp.asarray(checked_rtol(rtol, sine.dtype), sine.dtype))
+    half = jnp.sqrt(jnp.asarray(resolve_rtol(rtol, sine.dtype), sine.dtype))
     gradient, reach = _gradient(objective, weights, vector)
     return SharpnessGradient(
         value=pairs.values[0],

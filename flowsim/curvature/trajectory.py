@@ -13,7 +13,7 @@ from ..networks import records, split
 from ..problems import Problem
 from ..runtime.compiling import compiled
 from . import vectors
-from .eigenpair import Eigenpairs, are_products_dear, checked_rtol, default_rtol
+from .eigenpair import Eigenpairs, are_products_dear, default_rtol, resolve_rtol
 from .hessian import end_pairs, scattered_starts
 from .line import numbers_of, shape_of
 
@@ -122,7 +122,7 @@ def _search_along(
     """
     weights, rest = split(path)
     dtype = vectors.dtype_of(weights)
-    tolerances = np.full(len(places), checked_rtol(rtol, dtype), dtype)
+    tolerances = np.full(len(places), resolve_rtol(rtol, dtype), dtype)
     tolerances[-1:] = default_rtol(dtype)
     start, found = compiled(scattered_starts)(records(weights, np.array(0)), count), []
     for first in range(0, len(places), block):

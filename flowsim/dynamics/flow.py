@@ -24,12 +24,12 @@ from .outcome import Outcome, or_else
 class FlowState(eqx.Module):
     """The point that a flow has reached, and the state of its solver and step control.
 
-    With `places` the weights in the point are flattened into one vector.
+    With `flattened_by` given, the weights in the point are flattened into one vector.
     """
 
     point: PyTree
     stepper: StepperState
-    places: FlattenedParameters | None
+    flattened_by: FlattenedParameters | None
 
 
 class Flow(Dynamics):
@@ -70,21 +70,23 @@ class Flow(Dynamics):
         field, weights = field.flattened(weights) if self.may_be_flat() else (field, weights)
         point = self.first_point(field, weights)
         stepper = self.stepper(field, point).init(self.vector_field(field), point)
-        return FlowState(point, stepper, field.places)
+        return FlowState(point, stepper, field.flattened_by)
 
     def weights(self, state: FlowState) -> PyTree:
         """Return the weights in a state."""
         weights = self.weights_at(state.point)
-        return weights if state.places is None else state.places.tree(weights)
+        return weights if state.flattened_by is None else state.flattened_by.tree(weights)
 
     def attempt(self, field: GradientField, state: FlowState, longest: Float[Array, ""]) -> Attempt:
         """Try a step of the length proposed by the step control, at most `longest`."""
-        field = field.along(state.places)
+        field = field.along(state.flattened_by)
         stepper, over = self.stepper(field, state.point), self.vector_field(field)
         tried = stepper.attempt(over, state.point, state.stepper, longest)
         fault = or_else(jnp.asarray(Outcome.RUNNING, jnp.int32), ~(tried.state.wanted > 0), Outcome.STALLED)
         fault = or_else(fault, ~tried.okay, Outcome.SOLVER_FAILED)
-        return Attempt(tried.kept, FlowState(tried.point, tried.state, state.places), tried.length, tried.cut, fault)
+        return Attempt(
+            tried.kept, FlowState(tried.point, tried.state, state.flattened_by), tried.length, tried.cut, fault
+        )
 
     def tick(self, clock: Clock, attempt: Attempt, steps: Int[Array, ""], target: Float[Array, ""]) -> Clock:
         """Return the sum of all steps, `target` itself where the step was cut to end there."""
@@ -173,7 +175,7 @@ class GradientFlow(Flow):
 
     def observe(self, field: GradientField, state: FlowState) -> tuple[Float[Array, ""], Float[Array, ""]]:
         """Return the objective and ‖∇R‖, which flowsim's own solvers have computed already."""
-        field = field.along(state.places)
+        field = field.along(state.flattened_by)
         known = self.stepper(field, state.point).measured(state.stepper)
         measured = field.measured(state.point) if known is None else known
         return measured.objective, norm(measured.slope)

@@ -8,7 +8,14 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, ArrayLike, Bool, Float, Int, PyTree
 
-from ..curvature import Surroundings, both_ends, eigenpairs_lanczos, hessian_product, inner_product, surroundings
+from ..curvature import (
+    LocalQuadraticModel,
+    eigenpairs_lanczos,
+    extreme_eigenpairs,
+    hessian_product,
+    inner_product,
+    local_quadratic_model,
+)
 from ..curvature.vectors import row, scattered_like
 from ..networks import cast, weight_dtype
 from ..problems import Problem
@@ -28,7 +35,7 @@ class _End(eqx.Module):
 
     floor: PyTree
     limit: PyTree
-    around: Surroundings
+    around: LocalQuadraticModel
     slope: Float[Array, " k"]
     drift: Float[Array, " k"]
     rounding: Float[Array, " k"]
@@ -55,7 +62,7 @@ def limit_outcome(
 
     `threshold` is the sharpness beyond which a run leaves a minimum, even if only rounding perturbs it.
 
-    CONVERGED: the distance to the minimizer is negligible relative to the distance from the start.
+    CONVERGED: a minimum, and the distance to it is negligible relative to the distance from the start.
     STATIONARY: the point is no minimum, or not known to be one, and rounding alone would decide where to go.
     NO_MINIMIZER: the limit is not that near, and the risk decreases for ever. GRADIENT_REACHED: only a gradient norm
     was requested, and it is not known how far the limit is, or whether there is one. Else RUNNING.
@@ -98,14 +105,14 @@ def _end(field: GradientField, here: PyTree, precision: jnp.dtype) -> _End:
     """
     gradient = jax.grad(field.objective)
 
-    def closer(_: int, found: tuple[PyTree, PyTree, Surroundings]) -> tuple[PyTree, PyTree, Surroundings]:
+    def closer(_: int, found: tuple[PyTree, PyTree, LocalQuadraticModel]) -> tuple[PyTree, PyTree, LocalQuadraticModel]:
         slope = gradient(here := found[0])
-        around = surroundings(field.objective, here, slope)
+        around = local_quadratic_model(field.objective, here, slope)
         fast = around.values > jnp.finfo(around.values.dtype).eps ** 0.5 * around.radius
         step = around.vector(jnp.where(fast, -around.coordinates(slope) / around.values, 0))
         return jax.tree.map(jnp.add, here, step), here, around
 
-    unseen = jax.eval_shape(lambda weights: surroundings(field.objective, weights, weights), here)
+    unseen = jax.eval_shape(lambda weights: local_quadratic_model(field.objective, weights, weights), here)
     unseen = jax.tree.map(lambda like: jnp.zeros(like.shape, like.dtype), unseen)
     _, floor, around = jax.lax.fori_loop(0, 3, closer, (here, here, unseen))
     slope, rounding = _slope_and_rounding(gradient, floor, around, precision)
@@ -122,7 +129,7 @@ def _end(field: GradientField, here: PyTree, precision: jnp.dtype) -> _End:
 
 
 def _slope_and_rounding(
-    gradient: _Gradient, weights: PyTree, around: Surroundings, precision: jnp.dtype
+    gradient: _Gradient, weights: PyTree, around: LocalQuadraticModel, precision: jnp.dtype
 ) -> tuple[Array, Array]:
     """Return the components of the gradient, and the size up to which they may be rounding: ten times what that makes.
 
@@ -201,7 +208,7 @@ def _curves_up(field: GradientField, end: _End, origin: PyTree, precision: jnp.d
     the risk by all that it is. Where nothing curves at all the risk has to be constant, or higher by more than
     rounding: at the zero network of many layers only derivatives of higher order lead down.
     """
-    ends = both_ends(field.objective, end.limit)
+    ends = extreme_eigenpairs(field.objective, end.limit)
     lowest, residual, direction = ends.values[-1], ends.residuals[-1], row(ends.vectors, -1)
     radius = jnp.max(jnp.abs(ends.values))
     two = jax.tree.map(lambda *leaves: jnp.stack(leaves), end.limit, _shaken(end.limit, precision, 1))

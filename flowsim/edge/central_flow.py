@@ -123,7 +123,7 @@ class CentralFlow(DescentModel):
         room = len(sizes)
         held = jax.tree.map(lambda leaf: leaf[:room], at_edge.edge.vectors)
         rows = vectors.combination(jnp.sqrt(jnp.maximum(sizes, 0))[::-1, None] * turn.T[::-1], held)
-        return rows if state.places is None else jax.vmap(state.places.tree)(rows)
+        return rows if state.flattened_by is None else jax.vmap(state.flattened_by.tree)(rows)
 
     def variance(self, state: FlowState) -> Float[Array, ""]:
         """Return tr Σ, the mean squared distance of descent's iterates from their mean."""

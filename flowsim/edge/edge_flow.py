@@ -96,7 +96,7 @@ class EdgeFlow(DescentModel):
 
     def observe(self, field: GradientField, state: FlowState) -> tuple[Float[Array, ""], Float[Array, ""]]:
         """Return the objective at the centre, and the root mean square norm of the gradient over an oscillation."""
-        objective, gradient = jax.value_and_grad(field.along(state.places).objective)(state.point.centre)
+        objective, gradient = jax.value_and_grad(field.along(state.flattened_by).objective)(state.point.centre)
         oscillation = jnp.exp(state.point.log_amplitude) * self._curvature(field, state)
         return objective, jnp.hypot(norm(gradient), oscillation)
 
@@ -120,12 +120,12 @@ class EdgeFlow(DescentModel):
         """Return r u, as one row."""
         unit = vectors.divided(state.point.direction, norm(state.point.direction))
         row = vectors.scaled(jnp.exp(state.point.log_amplitude), unit)
-        tree = row if state.places is None else state.places.tree(row)
+        tree = row if state.flattened_by is None else state.flattened_by.tree(row)
         return jax.tree.map(lambda leaf: leaf[None], tree)
 
     def _curvature(self, field: GradientField, state: FlowState) -> Float[Array, ""]:
         """Return uᵀHu at the centre."""
-        field = field.along(state.places)
+        field = field.along(state.flattened_by)
         direction = vectors.divided(state.point.direction, norm(state.point.direction))
         _, image = jax.jvp(jax.grad(field.objective), (state.point.centre,), (direction,))
         return vectors.inner_product(direction, image)

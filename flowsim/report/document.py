@@ -24,7 +24,7 @@ from ..results import (
     refuse_obstacles,
     theory_from_dataset,
 )
-from ..results.recorded import recorded
+from ..results.recorded import read_runs
 from ..results.store import SCENARIO, SUMMARY, SWEEP, THEORY, TRAJECTORIES
 from ..scenarios.runner import failing
 from ..sweeps.store import sweep_folder
@@ -163,7 +163,7 @@ def _of_trajectories(results: Results, title: str) -> _Part:
     found = results.trajectories
     if found is None:
         return _Part()
-    shown = recorded(found)
+    shown = read_runs(found)
     done = not shown.has_flow or shown.flow.outcome.converged or shown.flow.outcome.as_asked
     complete = done and not any_fails(found)
     made = (tables(found, title), trajectories_summary(found), partial(trajectories_figures, found))

@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 
 from ..comparison.edge_statements import models_of
 from ..comparison.models import DISTANCE, MEAN_EXCESS_RISK, MEAN_RISK, SHARPNESS
-from ..results.recorded import Recorded, RecordedRun, recorded
+from ..results.recorded import Recorded, RecordedRun, read_runs
 from .render_paper import legend_above
 from .style import FLOW, STYLE, THRESHOLD, set_ticks
 
@@ -27,7 +27,7 @@ def model_figures(dataset: xarray.Dataset) -> dict[str, Figure]:
     Above the sharpness, with 2/η; in the middle the excess risk in the mean over the oscillation (the risk where its
     minimum is not known); below, how far the gradient flow and the models are from the centre of descent's oscillation.
     """
-    shown = recorded(dataset)
+    shown = read_runs(dataset)
     descents = [run for run in shown.by_rate if run.run.is_descent and models_of(shown, run)]
     alone = len(descents) == 1
     return {

@@ -12,7 +12,7 @@ from ..comparison.edge_statements import common_time, models_of
 from ..comparison.models import DISTANCE, MEAN_EXCESS_RISK, MEAN_RISK, OSCILLATION, SHARPNESS
 from ..formatting import format_number
 from ..formatting.terminal import empty_table
-from ..results.recorded import Recorded, RecordedRun, recorded
+from ..results.recorded import Recorded, RecordedRun, read_runs
 
 _PREDICTED = ("sharpness", OSCILLATION.name, MEAN_RISK.name, MEAN_EXCESS_RISK.name)
 _REMARKS = (
@@ -37,7 +37,7 @@ def model_rows(dataset: xarray.Dataset) -> list[dict[str, Any]]:
     gradient flow, `sharpness` there, `oscillation`, `mean_risk` and `mean_excess_risk`; NaN for what is not known.
     Empty without models.
     """
-    shown = recorded(dataset)
+    shown = read_runs(dataset)
     descents = [run for run in shown.by_rate if run.run.is_descent and models_of(shown, run)]
     return [row for descent in descents for row in _group(shown, descent)]
 

@@ -11,7 +11,7 @@ from ..comparison.flow_limits import COLUMNS as LIMITS
 from ..comparison.models import COLUMNS, DISTANCE
 from ..formatting import finite_or_none, format_number
 from ..formatting.terminal import empty_table
-from ..results.recorded import RecordedRun, recorded
+from ..results.recorded import RecordedRun, read_runs
 from ..results.schema import MEASURES, RECORD
 
 Ends = dict[str, np.ndarray]
@@ -45,7 +45,7 @@ def ends_of(run: RecordedRun, names: Sequence[str]) -> Ends:
 def probes_table(dataset: xarray.Dataset, title: str) -> Table | None:
     """Return the table of a data set of trajectories, a row for each run; `None` where there are no probes."""
     names = own_probes(dataset)
-    rows = [([run.run.name], ends_of(run, names)) for run in recorded(dataset).runs]
+    rows = [([run.run.name], ends_of(run, names)) for run in read_runs(dataset).runs]
     return table_of_ends(title, [""], rows, names, dataset) if names else None
 
 

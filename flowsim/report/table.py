@@ -11,7 +11,7 @@ from rich.table import Table
 from ..comparison.flow_limits import ERROR, LIMIT
 from ..formatting import finite_or_none, format_number
 from ..formatting.terminal import empty_table
-from ..results.recorded import Recorded, RecordedRun, recorded
+from ..results.recorded import Recorded, RecordedRun, read_runs
 from ..results.runs import SHARPNESS
 from ..results.schema import MEASURES
 from .models_table import model_rows, models_table
@@ -29,7 +29,7 @@ def rows(dataset: xarray.Dataset) -> list[dict[str, Any]]:
     of another curvature), `distance_to_flow` at `distance_time`, the last time that both reached, and `outcome` (its
     name). `None` is what does not apply, NaN what could not be computed.
     """
-    shown = recorded(dataset)
+    shown = read_runs(dataset)
     return [_row(run, shown.bounds) for run in shown.runs]
 
 
@@ -61,7 +61,7 @@ def tables(dataset: xarray.Dataset, title: str) -> tuple[Table, ...]:
 
 def render(dataset: xarray.Dataset, title: str) -> Table:
     """Return the table for the terminal; the lines of a column's name join where there is room: see `fitted`."""
-    shown = recorded(dataset)
+    shown = read_runs(dataset)
     table = empty_table(title, _remarks(shown))
     table.add_column("", no_wrap=True)
     # Where the minimum of the risk is unknown, so is the excess: then the risk itself is shown.
@@ -149,7 +149,7 @@ def _distance_remarks(shown: Recorded, *, rounding: float = 1e-6, most_names: in
 
 def summary(dataset: xarray.Dataset) -> dict[str, Any]:
     """Return the numbers of the runs in the types of JSON; `None` for what is not finite or does not apply."""
-    shown = recorded(dataset)
+    shown = read_runs(dataset)
     bounds = shown.bounds
     names = probe_names(dataset)
     probed = [{"probes": plain(ends_of(run, names))} if names else {} for run in shown.runs]

@@ -16,7 +16,7 @@ from ..dynamics import Trajectory
 from ..dynamics.trajectory import is_batch
 from ..formatting.presentation import Shown, register_view
 from ..results import ResultFolder, Results
-from ..results.recorded import recorded
+from ..results.recorded import read_runs
 from ..results.trajectories import dataset_of
 from ..sweeps.sweep import Sweep
 from ..theory import Claim, Statement, Statements
@@ -44,7 +44,7 @@ class StoredRuns(Shown):
     title: str = ""
 
     def __repr__(self) -> str:
-        shown = recorded(self.dataset)
+        shown = read_runs(self.dataset)
         ends = (f"{run.run.name} {run.outcome.name.lower().replace('_', ' ')}" for run in shown.runs)
         return f"StoredRuns({'; '.join(ends)})"
 

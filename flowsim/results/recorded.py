@@ -119,7 +119,7 @@ class Recorded:
         return sorted(self.others, key=lambda other: (order.index(other.run.dynamics), other.run.learning_rate or 0.0))
 
 
-def recorded(dataset: "xarray.Dataset") -> Recorded:
+def read_runs(dataset: "xarray.Dataset") -> Recorded:
     """Return what a data set of trajectories holds, as `Comparison.to_dataset` and `Trajectory.to_dataset` make it."""
     runs = [RecordedRun(run, dataset.isel({RUN: place})) for place, run in enumerate(runs_of(dataset))]
     lower, upper = (dataset.attrs.get(name) for name in BOUNDS)

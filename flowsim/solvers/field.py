@@ -41,13 +41,13 @@ class VectorField(Protocol):
 class GradientField(eqx.Module):
     """The field W ↦ −∇R(W) of a network on a problem, over the weights of the network alone.
 
-    It is called as `field(t, weights, args)`, as Diffrax calls a vector field. With `places` the weights are flattened
-    into one vector.
+    It is called as `field(t, weights, args)`, as Diffrax calls a vector field. With `flattened_by` given, the weights
+    are flattened into one vector.
     """
 
     problem: Problem
     rest: PyTree
-    places: FlattenedParameters | None = None
+    flattened_by: FlattenedParameters | None = None
 
     def __call__(self, t: object, weights: PyTree, args: object) -> PyTree:
         """Return −∇R at `weights`; it depends on neither `t` nor `args`."""
@@ -64,20 +64,20 @@ class GradientField(eqx.Module):
 
     def network(self, weights: PyTree) -> PyTree:
         """Return the network that has these weights."""
-        return eqx.combine(weights if self.places is None else self.places.tree(weights), self.rest)
+        return eqx.combine(weights if self.flattened_by is None else self.flattened_by.tree(weights), self.rest)
 
-    def along(self, places: FlattenedParameters | None) -> "GradientField":
-        """Return the same field over weights flattened by `places`, or over their pytree for `None`."""
-        return GradientField(self.problem, self.rest, places)
+    def along(self, flattened_by: FlattenedParameters | None) -> "GradientField":
+        """Return the same field over weights flattened by `flattened_by`, or over their pytree for `None`."""
+        return GradientField(self.problem, self.rest, flattened_by)
 
     def of(self, problem: Problem) -> "GradientField":
         """Return the field of the same network on another problem, such as that of some samples."""
-        return GradientField(problem, self.rest, self.places)
+        return GradientField(problem, self.rest, self.flattened_by)
 
     def flattened(self, weights: PyTree) -> tuple["GradientField", PyTree]:
         """Return the field and the weights as one vector where they are many small arrays, else as they are."""
-        places = FlattenedParameters.of(weights)
-        return (self, weights) if places is None else (self.along(places), places.vector(weights))
+        order = FlattenedParameters.of(weights)
+        return (self, weights) if order is None else (self.along(order), order.vector(weights))
 
     def gauss_newton(self, weights: PyTree) -> GaussNewton:
         """Return the Gauss–Newton matrix at `weights`."""

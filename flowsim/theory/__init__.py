@@ -38,8 +38,8 @@ from .statement import (
     Statement as Statement,
     Statements as Statements,
     Verdict as Verdict,
-    beside_sweep as beside_sweep,
     judge as judge,
     listed as listed,
+    mark_outside_sweep as mark_outside_sweep,
     unmeasured as unmeasured,
 )

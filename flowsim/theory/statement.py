@@ -271,7 +271,7 @@ def unmeasured(text: str, expected: str, reason: str) -> Claim:
     return Claim(text, expected, reason, None)
 
 
-def beside_sweep(claims: Iterable[Claim]) -> list[Claim]:
+def mark_outside_sweep(claims: Iterable[Claim]) -> list[Claim]:
     """Return claims about runs beside a sweep, or without one, which `--quick` leaves as they are."""
     return [replace(claim, of_sweep=False) for claim in claims]
 

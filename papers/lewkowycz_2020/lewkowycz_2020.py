@@ -23,10 +23,10 @@ from flowsim.report.render_paper import legend_above
 from flowsim.report.style import STYLE, THRESHOLD, set_ticks
 from flowsim.report.sweeps import runs
 from flowsim.results import Figure, Results
-from flowsim.results.recorded import recorded
+from flowsim.results.recorded import read_runs
 from flowsim.results.runs import place_of
 from flowsim.scenarios import Scenario
-from flowsim.theory import Claim, beside_sweep, unmeasured
+from flowsim.theory import Claim, mark_outside_sweep, unmeasured
 
 LAZY_ENDS, DIVERGENT_BEGINS = 2.0, 4.0
 """The ηS(0) at which the phases change at infinite width (Lewkowycz et al. 2020)."""
@@ -158,7 +158,7 @@ class Phases(Figure):
     def claims(self, results: Results) -> list[Claim]:
         """Return the paper's claims on the three phases, each with the numbers measured."""
         single = _single(results)
-        of_single = beside_sweep([peak_claim(single)] if single else [])
+        of_single = mark_outside_sweep([peak_claim(single)] if single else [])
         return [*phase_claims(descents_of(results.required("sweep"))), *of_single]
 
     def draw(self, results: Results) -> matplotlib.figure.Figure:
@@ -288,7 +288,7 @@ class Single:
 
 def single_of(trajectories: xarray.Dataset, width: int) -> Single:
     """Return the descents beside one flow, from the smallest learning rate to the largest."""
-    found = [run for run in recorded(trajectories).by_rate if run.run.is_descent]
+    found = [run for run in read_runs(trajectories).by_rate if run.run.is_descent]
     first = {name: float(found[0].along(name)[0]) for name in ("risk", "gradient_norm", "sharpness")}
     lost = np.array([run.outcome is Outcome.DIVERGED for run in found])
     kept = np.array([run.number("final_sharpness") for run in found]) / first["sharpness"]

@@ -18,9 +18,9 @@ from flowsim.probes import Oscillation
 from flowsim.report.render_paper import legend_above
 from flowsim.report.style import FLOW, STYLE, THRESHOLD, set_ticks
 from flowsim.results import Figure, Results
-from flowsim.results.recorded import RecordedRun, recorded
+from flowsim.results.recorded import RecordedRun, read_runs
 from flowsim.scenarios import Scenario
-from flowsim.theory import Claim, beside_sweep, listed, unmeasured
+from flowsim.theory import Claim, listed, mark_outside_sweep, unmeasured
 
 AMPLITUDE = Oscillation().label.name
 Series = Float[np.ndarray, " centres"]
@@ -54,12 +54,12 @@ class AtTheEdge(Figure):
 
     def claims(self, results: Results) -> list[Claim]:
         """Return the claims on descent at the edge and on its models, each with the numbers measured."""
-        return beside_sweep(edge_claims(descents_of(results.required("trajectories"))))
+        return mark_outside_sweep(edge_claims(descents_of(results.required("trajectories"))))
 
     def draw(self, results: Results) -> matplotlib.figure.Figure:
         """Return two panels: sharpness and amplitude of the descents, of the gradient flow and of the models."""
         trajectories = results.required("trajectories")
-        descents, flow = descents_of(trajectories), recorded(trajectories).flow
+        descents, flow = descents_of(trajectories), read_runs(trajectories).flow
         with matplotlib.rc_context(STYLE):
             figure = matplotlib.figure.Figure(figsize=(3.3, 4.2), layout="constrained")
             sharpness, amplitude = figure.subplots(2, 1, sharex=True)
@@ -149,7 +149,7 @@ class Descent:
 
 def descents_of(trajectories: xarray.Dataset) -> list[Descent]:
     """Return every descent that has centres, from the smallest learning rate to the largest."""
-    runs = recorded(trajectories).by_rate
+    runs = read_runs(trajectories).by_rate
     descents = [run for run in runs if run.run.is_descent and np.isfinite(run.along(SHARPNESS.name)).any()]
     return [_descent_at_centres(one, [run for run in runs if _is_model_of(run, one)]) for one in descents]
 

@@ -17,9 +17,9 @@ from flowsim.probes import NormalizedMargin
 from flowsim.report.render_paper import legend_above
 from flowsim.report.style import BOUND, STYLE, run_look, set_ticks
 from flowsim.results import Figure, Results
-from flowsim.results.recorded import RecordedRun, recorded
+from flowsim.results.recorded import RecordedRun, read_runs
 from flowsim.scenarios import Scenario
-from flowsim.theory import Claim, beside_sweep, listed
+from flowsim.theory import Claim, listed, mark_outside_sweep
 
 MARGIN = NormalizedMargin().label.name
 
@@ -58,7 +58,7 @@ class RiskOverTime(Figure):
     def claims(self, results: Results) -> list[Claim]:
         """Return the claims on large steps for separable classes, each with the numbers measured."""
         samples = results.scenario["data"]["samples"]
-        return beside_sweep(logistic_claims(*risk_curves_of(results.required("trajectories")), samples))
+        return mark_outside_sweep(logistic_claims(*risk_curves_of(results.required("trajectories")), samples))
 
     def draw(self, results: Results) -> matplotlib.figure.Figure:
         """Return the figure of the flow, of the descents, and of 1/(γ²t)."""
@@ -141,7 +141,7 @@ def risk_curves_of(trajectories: xarray.Dataset) -> tuple[RiskCurve, list[RiskCu
 
 
 def _flow_and_descents(trajectories: xarray.Dataset) -> list[RecordedRun]:
-    found = recorded(trajectories)
+    found = read_runs(trajectories)
     return [found.flow, *(run for run in found.by_rate if run.run.is_descent)]
 
 

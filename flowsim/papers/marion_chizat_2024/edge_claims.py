@@ -6,17 +6,17 @@ import xarray
 from ...dynamics import Outcome
 from ...report.sweeps import runs
 from ...report.sweeps.intervals import median
-from ...results.recorded import RecordedRun, recorded
-from ...theory import Claim, beside_sweep, listed, unmeasured
+from ...results.recorded import RecordedRun, read_runs
+from ...theory import Claim, listed, mark_outside_sweep, unmeasured
 from .measures import over_edge
 
 
 def single_run_claims(trajectories: xarray.Dataset) -> list[Claim]:
     """Return the claims about the smallest and the largest learning rate of single runs beside the flow."""
-    descents = [run for run in recorded(trajectories).by_rate if run.run.is_descent]
+    descents = [run for run in read_runs(trajectories).by_rate if run.run.is_descent]
     if len(descents) < 2:
         return []
-    return beside_sweep([_stays_below(descents[0]), _meets_edge(descents[-1])])
+    return mark_outside_sweep([_stays_below(descents[0]), _meets_edge(descents[-1])])
 
 
 def _stays_below(descent: RecordedRun) -> Claim:

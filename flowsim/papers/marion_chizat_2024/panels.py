@@ -23,7 +23,7 @@ from ...report.render_sweep import (
 from ...report.style import FLOW as FLOW_LOOK, STYLE, THRESHOLD, THRESHOLD_ID, run_look, set_ticks
 from ...report.sweeps import runs
 from ...report.sweeps.intervals import median, quartiles
-from ...results.recorded import RecordedRun, recorded
+from ...results.recorded import RecordedRun, read_runs
 from ...results.runs import FLOW, GRADIENT_DESCENT, Run
 from .measures import (
     Points,
@@ -58,7 +58,7 @@ def draw_figure(
     `single_runs` give a row of two more panels for each of their learning rates. With `bounds` the legend names the
     bounds. It calls the dashed lines `edge`, where there are some. `statistic` stands below the panels.
     """
-    shown = None if single_runs is None else recorded(single_runs)
+    shown = None if single_runs is None else read_runs(single_runs)
     descents = () if shown is None else tuple(run for run in shown.others if run.run.is_descent)
     count = len(panels) + 2 * len(descents)
     with matplotlib.rc_context(STYLE):

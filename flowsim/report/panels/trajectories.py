@@ -10,7 +10,7 @@ import xarray
 from ...comparison.flow_limits import LIMIT
 from ...comparison.models import SHARPNESS as CENTRE_SHARPNESS
 from ...dynamics import Outcome
-from ...results.recorded import Recorded, RecordedRun, recorded
+from ...results.recorded import Recorded, RecordedRun, read_runs
 from ...results.schema import MEASURES
 from ..style import CROSSING, LIMITS, run_look
 from .oscillation import envelope_of, oscillates
@@ -40,7 +40,7 @@ class TrajectoryPanels:
     @classmethod
     def of(cls, dataset: xarray.Dataset) -> "TrajectoryPanels":
         """Return the description of a data set of trajectories."""
-        shown = recorded(dataset)
+        shown = read_runs(dataset)
         keys = tuple(_key(f"run-{index}", run) for index, run in enumerate(shown.ordered))
         return cls(dataset, shown, time_view(shown), keys)
 
