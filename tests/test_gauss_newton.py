@@ -166,7 +166,7 @@ def looked(network, problem, known, count):
     field, weights = gradient_field(network, problem)
     _, unravel = ravel_pytree(weights)
     C = dense_hessian(field.objective, weights) - dense(gauss_newton(problem, field.network, weights), weights)
-    known = jax.lax.fori_loop(0, count, lambda _, now: now.looked_at(lambda v: unravel(C @ ravel_pytree(v)[0])), known)
+    known = jax.lax.fori_loop(0, count, lambda _, now: now.update(lambda v: unravel(C @ ravel_pytree(v)[0])), known)
     return known, C
 
 
@@ -194,7 +194,7 @@ def test_where_nothing_is_left_out_the_directions_stay_what_they_are():
     network, problem = CASES["nonlinear"]
     weights = gradient_field(network, problem)[1]
     first = ResidualCurvature.unknown(weights, 4)
-    after = eqx.filter_jit(lambda known: known.looked_at(lambda v: jax.tree.map(jnp.zeros_like, v)))(first)
+    after = eqx.filter_jit(lambda known: known.update(lambda v: jax.tree.map(jnp.zeros_like, v)))(first)
     assert float(after.size) == 0
     assert not as_matrix(after.rows).any()
     overlap = np.linalg.svd(as_matrix(first.directions) @ as_matrix(after.directions).T)[1]
@@ -211,7 +211,7 @@ def test_units_that_are_equal_are_so_in_all_directions():
     field, weights = gradient_field(network, problem)
     product = jax.linearize(jax.grad(field.objective), weights)[1]
     before = ResidualCurvature.unknown(weights, 8)
-    after = eqx.filter_jit(lambda: before.looked_at(product))()
+    after = eqx.filter_jit(lambda: before.update(product))()
     for known in (before, after):
         first, last = known.directions.stacks
         np.testing.assert_array_equal(first, first[:, :, :1] + jnp.zeros_like(first))
