@@ -130,7 +130,7 @@ def test_it_says_whether_there_are_results_already(here, capsys):
     assert "holds results of a different scenario" in capsys.readouterr().err
     assert cli.main(["check", "small.yaml", "--overwrite"]) == 0
     printed = " ".join(capsys.readouterr().out.split())
-    assert "results/small, where there are some already, of a different scenario, which a run replaces." in printed
+    assert "results/small, where there are some already, of a different scenario, which are given up." in printed
     assert (folder / "scenario.yaml").read_text() == "scenario: {seed: 5}"
 
 

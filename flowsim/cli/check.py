@@ -85,7 +85,7 @@ def _print(job: Job, found: Estimate, console: Console) -> None:
     about = "about" if found.solver_known else "at least"
     destination = str(job.folder.path)
     if job.folder.holds_results:
-        kind = "a different scenario, which a run replaces" if job.folder.holds_other_results else "the same scenario"
+        kind = "a different scenario, which are given up" if job.folder.holds_other_results else "the same scenario"
         destination += f", where there are some already, of {kind}"
     lines = [
         f"{job.name} is right: {found.weights} weights in {job.scenario.precision}, {found.samples} samples",

@@ -91,7 +91,8 @@ def _main(arguments: list[str]) -> int:
     except (ScenarioError, DataError, StoreError) as error:
         return _refuse(str(error))
     except KeyboardInterrupt as interrupt:
-        number = interrupt.number if isinstance(interrupt, Ended) else signal.SIGINT
+        ended = interrupt if isinstance(interrupt, Ended) else interrupt.__cause__  # of `Interrupted` of `compare`
+        number = ended.number if isinstance(ended, Ended) else signal.SIGINT
         how = "interrupted" if number == signal.SIGINT else f"ended by {signal.Signals(number).name}"
         kept = "files written so far are whole, the others are missing"
         again = "run the same again, and what is stored is not computed again"

@@ -41,7 +41,7 @@ def eigenpairs_davidson(
     below `rtol` times the largest value; of the others comes what falls off. Both numbers may be traced: this is what
     Lanczos cannot do. The space grows by correction(r, θ) ≈ (H − θ)⁻¹r for the Ritz pair (θ, x) with the longest
     residual r = Hx − θx (Davidson 1975): with −r it is the Krylov space of Lanczos, and with a curvature known nearby
-    each product gains as many digits as that agrees with H. At `dimension` rows it is restart from k + 2 of them.
+    each product gains as many digits as that agrees with H. At `dimension` rows it is restarted from k + 2 of them.
 
     Rows from `begun` on have the value −∞ where k is not reached, and no residual.
     """
@@ -121,7 +121,7 @@ def _residual(space: _Space, index: Int[Array, ""]) -> PyTree:
 
 
 def _make_room(space: _Space, k: int) -> _Space:
-    """Return the space, restart from its top rows where it is full."""
+    """Return the space, restarted from its top rows where it is full."""
     dimension = space.ritz.shape[1]
     kept = min(k + 2, dimension - 1)
 

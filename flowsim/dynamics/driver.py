@@ -146,10 +146,9 @@ class FlowProgress:
             parts.append(self._fallen("stationarity", float(state.stationarity), float(state.watch.bound)))
         for name in ("risk", "excess_risk"):
             bound = getattr(self._stopping, name)
-            count = int(state.schedule.records.count)
-            if bound is not None and count > 0:
-                latest = state.schedule.records.slots["probes"][name][count - 1]
-                parts.append(self._fallen(name, float(latest), float(bound)))
+            if bound is not None and (count := int(state.schedule.records.count)) > 0:
+                column = np.asarray(state.schedule.records.slots["probes"][name])  # an index into JAX's compiles one
+                parts.append(self._fallen(name, float(column[count - 1]), float(bound)))
         return parts
 
     def _fallen(self, name: str, value: float, bound: float) -> float:

@@ -35,7 +35,8 @@ class FlowState(eqx.Module):
 class Flow(Dynamics):
     """A dynamics d(point)/dt = F(point) of a point that contains the weights.
 
-    By default the point is the weights, and F is −∇R; a kind of flow at least says which solver steps along F.
+    By default the point is the weights, and F is −∇R; a kind of flow says at least which solver steps along F
+    (`stepper`), how its options are filled in (`checked`), and risk and gradient at a state (`observe`).
     """
 
     patience: ClassVar[int] = 10
@@ -185,7 +186,7 @@ class DescentModel(Flow):
     """A flow that models gradient descent with `learning_rate` η in the time t = ηk of its steps.
 
     `oscillation` is what it predicts besides the weights, the centre of descent's oscillation. To add one, write a
-    `Flow` with this field and any others that have a default: `flowsim.compare(..., models=["gradient",
+    subclass with this field and any others that have a default: `flowsim.compare(..., models=["gradient",
     "my_module:MyFlow"])` runs it once for each learning rate.
     """
 

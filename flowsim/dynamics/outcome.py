@@ -89,10 +89,10 @@ _MEANINGS = {
     Outcome.SOLVER_FAILED: "the solver gave up on a step: try another solver",
     Outcome.NO_MINIMIZER: "the risk falls ever further as the weights grow: it has no minimizer, or none in sight, "
     "such as for a logistic loss on separable data; stop at a time, a risk, a margin or a direction",
-    Outcome.MARGIN_REACHED: "the margin of every sample rose to the requested one",
-    Outcome.DIRECTION_REACHED: "the angle between the weights and −∇R fell to the requested one; that to the limit of "
+    Outcome.MARGIN_REACHED: "the margin of every sample rose to what was asked for",
+    Outcome.DIRECTION_REACHED: "the angle between the weights and −∇R fell to what was asked for; that to the limit of "
     "their direction may be larger",
-    Outcome.GRADIENT_REACHED: "the gradient norm fell to the requested one, and it is not known how far the limit is, "
+    Outcome.GRADIENT_REACHED: "the gradient norm fell to what was asked for, and it is not known how far the limit is, "
     "or whether there is one; a smaller gradient norm tells more",
 }
 

@@ -119,7 +119,12 @@ def meanings(kind: Callable[..., Any]) -> dict[str, str]:
             continue
         for field, below in pairwise(getattr(body, "body", ())):
             text = below.value.value if isinstance(below, ast.Expr) and isinstance(below.value, ast.Constant) else None
-            if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name) and isinstance(text, str):
+            if (
+                isinstance(field, ast.AnnAssign)
+                and isinstance(field.target, ast.Name)
+                and isinstance(text, str)
+                and text.strip()
+            ):
                 found[field.target.id] = inspect.cleandoc(text)
     return found
 

@@ -246,6 +246,7 @@ def copy_results(source: Path, folder: Path, *, overwrite: bool = False) -> list
         return others
 
     here, written = ResultFolder(folder, find_others), []
+    here.look()
     with here.locked():
         for path in _existing(source, SCENARIO):
             with _as_store_error(path):

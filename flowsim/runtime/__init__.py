@@ -1,1 +1,1 @@
-"""What the programs run on: compiled functions, the memory of the machine, signals, and how a run is known again."""
+"""What the programs run on: compiled functions, the memory of the machine, and how a run is known again."""

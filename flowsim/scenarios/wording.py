@@ -97,6 +97,8 @@ class _Finding:
             return unknown_key(position, self.path, self.siblings)
         if self.kind in ("refused", UNKNOWN_KIND):
             return complaint(position, self.path, **{part: context[part] for part in _PARTS})
+        if self.key not in self.siblings:
+            return unknown_key(position, self.path, self.siblings)
         found = "nothing" if self.kind == "missing" else _describe_value(self.value)
         if self.kind in _EXPECTED:
             expected = _EXPECTED[self.kind].format(**context, choices=", ".join(self.choices))

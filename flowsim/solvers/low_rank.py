@@ -20,8 +20,8 @@ from .step_control import growth, scaled_norm, size_beside_increment
 
 
 class _State(eqx.Module):
-    """What is known at y, the Frobenius norm of the last A, what A leaves out, if that is followed, and since how many
-    steps it is known.
+    """What is known at y, the Frobenius norm of the last A, what A leaves out, if that is followed, since how many
+    steps it is known, and the work so far.
     """
 
     measured: Measured

@@ -155,7 +155,7 @@ class SharpnessLimitedController(diffrax.AbstractAdaptiveStepSizeController, Cou
 
     It works with any explicit Diffrax solver: `controller` is for instance a `diffrax.PIDController`,
     `field` the vector field f(t, y, args), whose Jacobian must be symmetric, and `interval` the
-    `stability_interval` of the solver. ρ = max |eigenvalue| is iterate by `iterations` steps of power
+    `stability_interval` of the solver. ρ = max |eigenvalue| is followed by `iterations` steps of power
     iteration for each *accepted* step, each as cheap as a Hessian–vector product.
     """
 

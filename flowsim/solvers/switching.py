@@ -83,7 +83,7 @@ class StabilitySwitching(MeasuringSolver):
     is known, and that of the one of order two, from the defect of the trapezoidal rule. The next step is taken by the
     method that covers more time per evaluation of f.
 
-    ρ is iterate by `iterations` steps of power iteration, in every step where it moves, in every sixteenth where it
+    ρ is followed by `iterations` steps of power iteration, in every step where it moves, in every sixteenth where it
     does not, and in fewer still while accuracy keeps the steps far inside the stability interval. Memory: y0 and
     some thirty arrays of its size.
     """
