@@ -174,7 +174,7 @@ class TestStatements:
         assert len(_page(claim).findall(".//th")) == 3
 
     def test_statements_about_runs_are_those_of_their_table(self, both):
-        about = flowsim.RunStatements(report.views.recorded(both.to_dataset()).others[0].run, (_held(),))
+        about = flowsim.RunStatements(report.views.read_runs(both.to_dataset()).others[0].run, (_held(),))
         assert repr(about) == "RunStatements(η = 0.02: held holds)"
         assert str(about).splitlines()[-1].split() == ["held", "GD", "0.02", "1", "2", "0.5", "holds"]
         assert str(both.statements) == "no statements"
