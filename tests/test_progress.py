@@ -57,6 +57,18 @@ def test_who_cannot_hear_is_refused_at_the_call(mlp, problem, wrong):
         jax.jit(lambda: flowsim.integrate(mlp, problem, progress=wrong).risk)()
 
 
+@pytest.mark.parametrize("stopping", [{"excess_risk": 1e-3}, {"risk": 0.3}])
+def test_the_progress_towards_a_risk_compiles_nothing(problem, often, compiled, stopping):
+    network = flowsim.DeepLinear.gaussian(widths=[problem.covariance.shape[0], 3, 1], scale=0.5, key=jax.random.key(0))
+    options = {"stopping": flowsim.Stopping(**stopping)}
+    silent = flowsim.integrate(network, problem, **options)
+    said, before = [], compiled()
+    heard = flowsim.integrate(network, problem, progress=said.append, **options)
+    assert compiled() == before
+    assert same(heard, silent)
+    assert len(said) > 2
+
+
 def test_a_flow_that_is_heard_is_the_same_to_the_last_bit_and_compiles_nothing(mlp, problem, mlp_flow, often, compiled):
     silent = flowsim.integrate(mlp, problem)  # mlp_flow may be from long before, and its programs forgotten
     said, before = [], compiled()

@@ -5,6 +5,7 @@ import json
 import math
 from pathlib import Path
 
+import numpy as np
 import pytest
 import yaml
 from pydantic import ValidationError
@@ -74,17 +75,24 @@ def test_the_end_of_time_may_be_written_with_and_without_a_dot(write, infinity):
 
 
 def test_a_single_name_is_a_list_of_one(write):
-    data = read_scenario(write(TABLE)).data
-    assert data.target == ("y",)
+    path = write(TABLE.replace("y, f", "y, standardize: false, unit_regressor: false, f"))
+    (path.parent / "table.csv").write_text("a,b,y\n1,2,3\n4,5,6\n7,8,10\n")
+    data = read_scenario(path).data
     assert (data.target, data.features) == (("y",), ("a", "b"))
     assert data.dimensions() == (2, 1)
+    X, y = data.load(np.random.default_rng(0), path.parent).training
+    np.testing.assert_array_equal(y, [3, 6, 10])  # a vector
+    np.testing.assert_array_equal(X, [[1, 2], [4, 5], [7, 8]])
 
 
 def test_only_the_file_knows_the_sizes_of_an_archive(write, tmp_path):
-    (tmp_path / "table.npz").touch()
-    data = read_scenario(write(TABLE.replace("csv", "npz").replace("[a, b]", "a"))).data
+    X, y = np.array([[1.0, 2.0], [3.0, 5.0], [4.0, 4.0]]), np.array([1.0, 2.0, 4.0])
+    np.savez(tmp_path / "table.npz", a=X, y=y)
+    text = TABLE.replace("csv", "npz").replace("[a, b]", "a, standardize: false, unit_regressor: false")
+    data = read_scenario(write(text)).data
     assert data.dimensions() == (None, None)
-    assert (data.target, data.features) == (("y",), ("a",))
+    for read, stored in zip(data.load(np.random.default_rng(0), tmp_path).training, (X, y), strict=True):
+        np.testing.assert_array_equal(read, stored)
 
 
 def test_a_byte_order_mark_is_no_part_of_the_scenario(write):

@@ -84,6 +84,17 @@ def test_chebyshev_has_order_two_where_the_problem_is_stiff():
     np.testing.assert_allclose(orders, 2, atol=0.1)
 
 
+def test_a_chebyshev_step_takes_times_that_are_numbers_of_python():
+    term = diffrax.ODETerm(lambda t, y, args: -y)
+    solver, y = RungeKuttaChebyshev(1e-6, 1e-6), jnp.ones(3)
+    ends = []
+    for times in ((0.0, 0.01), (jnp.array(0.0), jnp.array(0.01))):
+        state = solver.init(term, *times, y, None)
+        ends.append(solver.step(term, *times, y, None, state, False)[0])
+    np.testing.assert_array_equal(*ends)
+    np.testing.assert_allclose(ends[0], np.exp(-0.01), rtol=1e-6)  # the error of a step is of order h³/6
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("columns", [2, 3, 4])
 def test_extrapolation_has_the_order_of_its_columns_where_the_problem_is_stiff(columns):

@@ -64,7 +64,7 @@ def combination(coefficients: Float[Array, "*several k"], rows: PyTree) -> PyTre
 
 def scaled(factor: Array, vector: PyTree) -> PyTree:
     """Return factor · vector."""
-    return jax.tree.map(lambda leaf: jnp.asarray(factor, leaf.dtype) * leaf, vector)
+    return jax.tree.map(lambda leaf: factor.astype(leaf.dtype) * leaf, vector)
 
 
 def divided(vector: PyTree, divisor: Array) -> PyTree:

@@ -17,12 +17,13 @@ from .table import risk_remarks
 
 def warnings_of_runs(dataset: xarray.Dataset) -> Iterator[str]:
     """Yield how each run ended that came neither to its limit nor to what was asked, and what fails at the edge."""
-    for run in read_runs(dataset).runs:
+    shown = read_runs(dataset)
+    for run in shown.runs:
         if not (run.outcome.converged or run.outcome.as_asked):
             words = run.outcome.name.lower().replace("_", " ")
             at = f"step {run.steps}" if run.outcome == Outcome.DIVERGED else f"t = {format_number(run.end_time, 4)}"
             yield f"{run.run.name}: {words} at {at} ({run.outcome.meaning})"
-    yield from risk_remarks(read_runs(dataset))
+    yield from risk_remarks(shown)
     for about in edge_statements(dataset):
         for statement in about.statements:
             if statement.verdict is Verdict.FAILS:

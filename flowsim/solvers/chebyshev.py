@@ -73,7 +73,7 @@ class RungeKuttaChebyshev(MeasuringSolver):
 
     def step(self, terms: Any, t0: Any, t1: Any, y0: PyTree, args: Any, solver_state: _State, made_jump: Any) -> tuple:
         """Take one step, with as many stages as stability asks."""
-        h = t1 - t0
+        h = jnp.asarray(t1 - t0)
         radius = solver_state.radius.iterate(lambda y: terms.vf(t0, y, args), y0, self.iterations)
         bound = radius.bound
         method = method_for(h * bound, self.max_stages)

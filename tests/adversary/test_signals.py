@@ -9,6 +9,7 @@ from importlib import import_module
 
 import pytest
 
+import flowsim
 from flowsim import cli
 from flowsim.cli import command
 
@@ -41,6 +42,20 @@ def test_a_signal_during_the_work_is_one_line_and_leaves_no_lock(tmp_path, monke
     assert capsys.readouterr().err == LINES[number] + GO_ON
     assert [path.name for path in tmp_path.iterdir()] == ["tiny.yaml"]
     assert [signal.getsignal(other) for other in command.ENDING] == handlers
+
+
+def test_a_signal_in_the_middle_of_a_comparison_is_that_signal(tmp_path, monkeypatch, capsys):
+    def work(jobs, pool):
+        try:
+            os.kill(os.getpid(), signal.SIGTERM)
+            time.sleep(60)
+        except KeyboardInterrupt as stopped:
+            raise flowsim.Interrupted([]) from stopped
+
+    monkeypatch.setattr(COMMAND, "run_all", work)
+    (tmp_path / "tiny.yaml").write_text(SCENARIO)
+    assert cli.main([str(tmp_path / "tiny.yaml"), "--out", str(tmp_path / "out")]) == 128 + signal.SIGTERM
+    assert capsys.readouterr().err == LINES[signal.SIGTERM] + GO_ON
 
 
 def cleared_after_a_signal():
