@@ -30,7 +30,7 @@ class _End(eqx.Module):
     """The limit of a run by local quadratic models: at `limit`, two Newton `steps` past the `floor` of the valley.
 
     `slope` is the gradient at the floor in the directions `around` it, `drift` that at the limit in those that do not
-    curve upwards, as far as it is more than the `rounding` of such a component.
+    curve upwards; both are zero where they may be rounding.
     """
 
     floor: PyTree
@@ -38,7 +38,6 @@ class _End(eqx.Module):
     around: LocalQuadraticModel
     slope: Float[Array, " k"]
     drift: Float[Array, " k"]
-    rounding: Float[Array, " k"]
     steps: Float[Array, "2 k"]
 
     def is_certain(self) -> Bool[Array, ""]:
@@ -52,7 +51,7 @@ class _End(eqx.Module):
 
     def leaves(self) -> Bool[Array, ""]:
         """Tell whether the gradient at the floor leads away from the predicted limit."""
-        return jnp.any(~self.around.upwards & (jnp.abs(self.slope) > self.rounding))
+        return jnp.any(~self.around.upwards & (self.slope != 0))
 
 
 def limit_outcome(
@@ -115,35 +114,38 @@ def _end(field: GradientField, here: PyTree, precision: jnp.dtype) -> _End:
     unseen = jax.eval_shape(lambda weights: local_quadratic_model(field.objective, weights, weights), here)
     unseen = jax.tree.map(lambda like: jnp.zeros(like.shape, like.dtype), unseen)
     _, floor, around = jax.lax.fori_loop(0, 3, closer, (here, here, unseen))
-    slope, rounding = _slope_and_rounding(gradient, floor, around, precision)
+    rounding = _rounding_of_slope(gradient, floor, around, precision)
 
     def newton(there: PyTree, taken: Array) -> tuple[PyTree, tuple[Array, Array]]:
-        left = around.coordinates(gradient(there))
-        known = around.upwards & (jnp.abs(left) > rounding)
-        step = taken * jnp.where(known, -left / around.values, 0)
-        return jax.tree.map(jnp.add, there, around.vector(step)), (left, step)
+        slope = around.coordinates(gradient(there))
+        flat = ~around.upwards
+        size = jnp.where(flat, jnp.linalg.norm(jnp.where(flat, slope, 0)), jnp.abs(slope))
+        known = jnp.where(size > rounding, slope, 0)
+        step = taken * jnp.where(flat, 0, -known / around.values)
+        return jax.tree.map(jnp.add, there, around.vector(step)), (known, step)
 
-    limit, (left, steps) = jax.lax.scan(newton, floor, jnp.array([1.0, 1, 0], slope.dtype))
-    drift = jnp.where(~around.upwards & (jnp.abs(left[2]) > rounding), left[2], 0)
-    return _End(floor, limit, around, slope, drift, rounding, steps[:2])
+    limit, (slopes, steps) = jax.lax.scan(newton, floor, jnp.array([1.0, 1, 0], around.values.dtype))
+    return _End(floor, limit, around, slopes[0], jnp.where(around.upwards, 0, slopes[2]), steps[:2])
 
 
-def _slope_and_rounding(
+def _rounding_of_slope(
     gradient: _Gradient, weights: PyTree, around: LocalQuadraticModel, precision: jnp.dtype
-) -> tuple[Array, Array]:
-    """Return the components of the gradient, and the size up to which they may be rounding: ten times what that makes.
+) -> Float[Array, " k"]:
+    """Return the size up to which components of the gradient may be rounding.
 
-    It is seen where every weight is moved by its own rounding, up or down. In a direction that curves upwards it is no
-    less than where all weights are moved by the rounding of ‖W‖. Among the others none counts as better known than they
-    are together, as the flat ones are no directions of their own.
+    It is seen where every weight is moved by its own rounding, up or down. In a direction that curves upwards it is ten
+    times what that changes, and no less than where all weights are moved by the rounding of ‖W‖. The others are no
+    directions of their own: the gradient in all of them together counts as one vector, and its size up to four times
+    that of the largest change of it. Along a valley that bends a flow may creep on for long by less than any component
+    would show.
     """
-    points = [weights, *(_shaken(weights, precision, seed) for seed in (1, 2))]
+    points = [weights, *(_shaken(weights, precision, seed) for seed in (1, 2, 3, 4))]
     stacked = jax.tree.map(lambda *leaves: jnp.stack(leaves), *points)
-    slope, *others = jax.lax.map(lambda point: around.coordinates(gradient(point)), stacked)
-    seen = jnp.max(jnp.abs(jnp.stack(others) - slope[None]), axis=0)
-    together = jnp.max(jnp.where(around.upwards, 0, seen))
+    slopes = jax.lax.map(lambda point: around.coordinates(gradient(point)), stacked)
+    changes = jnp.abs(slopes[1:] - slopes[:1])
+    together = jnp.max(jnp.linalg.norm(jnp.where(around.upwards[None], 0, changes), axis=1))
     least = jnp.abs(around.values) * float(jnp.finfo(precision).eps) * norm(weights)
-    return slope, 10 * jnp.where(around.upwards, jnp.maximum(least, seen), together)
+    return jnp.where(around.upwards, 10 * jnp.maximum(least, jnp.max(changes, axis=0)), 4 * together)
 
 
 def _shaken(weights: PyTree, precision: jnp.dtype, seed: int) -> PyTree:

@@ -246,6 +246,19 @@ def test_a_degenerate_global_minimum_is_no_saddle(known):
     assert float(run.risk[-1]) < 1e-14
 
 
+@pytest.mark.parametrize(("slope", "outcome"), [(0.0, Outcome.CONVERGED), (3e-13, Outcome.RUNNING)])
+def test_a_flow_that_creeps_by_less_than_one_component_shows_is_not_at_its_limit(slope, outcome):
+    # Of 100 flat directions none has a gradient ten times its rounding, and all together have one of six times theirs.
+    rng = np.random.default_rng(0)
+    inputs = rng.standard_normal((60, 4)) @ np.linalg.qr(rng.standard_normal((104, 4)))[0].T
+    targets, far = 100 * rng.standard_normal(60), rng.standard_normal(104)
+    floor = np.linalg.lstsq(inputs, targets, rcond=None)[0]
+    risk = Risk(lambda w: jnp.mean((inputs @ w - targets) ** 2) / 2 + slope * jnp.mean(jnp.logaddexp(0, far - w)))
+    for seed in range(5):  # whatever the last bit is
+        last_bit = np.finfo(float).eps * np.sign(np.random.default_rng(seed).standard_normal(104))
+        assert look(jnp.asarray(floor * (1 + last_bit)), risk, start=jnp.zeros(104)) is outcome
+
+
 def test_where_no_feature_occurs_every_network_is_a_minimum():
     start = DeepLinear.gaussian(widths=[4] * 3, scale=0.3, key=jax.random.key(0))
     for problem in (LinearRegression(0 * X, X @ MODES), EmpiricalRisk(0 * X, X @ MODES)):
