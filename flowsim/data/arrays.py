@@ -43,20 +43,15 @@ def check_pair(X: NDArray, y: NDArray, *, X_place: str, y_place: str) -> None:
 def check_labelled(X: NDArray, y: NDArray, *, X_place: str, y_place: str) -> None:
     """Raise `DataError` for what are not X (n, d), or images, and labels (n,), of real numbers."""
     check_kind(X, (2, 3, 4), place=X_place)
-    _check_channels_first(X, place=X_place)
+    if len(X.shape) == 4 and X.shape[3] <= 4 < min(X.shape[1:3]):  # as short as red, green, blue and opacity
+        raise DataError(
+            f"{X_place} has shape {X.shape}, as of images with their channels last: expected {_SHAPES[4]}; save "
+            "X.transpose(0, 3, 1, 2)"
+        )
     check_kind(y, (1,), place=y_place)
     if X.shape[0] != y.shape[0]:
         samples = f"{X_place} has {X.shape[0]} samples and {y_place} has {y.shape[0]} labels"
         raise DataError(f"{samples}: expected one label for each sample")
-
-
-def _check_channels_first(X: NDArray, *, place: str) -> None:
-    """Raise `DataError` for images whose last axis alone is as short as red, green, blue and opacity."""
-    if len(X.shape) == 4 and X.shape[3] <= 4 < min(X.shape[1:3]):
-        raise DataError(
-            f"{place} has shape {X.shape}, as of images with their channels last: expected {_SHAPES[4]}; save "
-            "X.transpose(0, 3, 1, 2)"
-        )
 
 
 def real_array(given: ArrayLike, dimensions: tuple[int, ...], *, place: str) -> Array:
