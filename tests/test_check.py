@@ -90,7 +90,9 @@ def test_a_scenario_that_is_right_is_told_what_it_takes_and_nothing_is_run_or_wr
     title, runs, time, memory, results = small.splitlines()
     assert title == "small is right: 21 weights in float64, 20 samples"
     assert runs == "  runs    the flow to its limit; 2 descents of 600 steps in all"
-    assert re.fullmatch(r" +time +about [0-9.]+ (s|minutes) on this machine, within a factor of three", time)
+    assert re.fullmatch(
+        r" +time +roughly [0-9.]+ (s|minutes) on this machine, depending on when the runs converge", time
+    )
     assert re.fullmatch(r" +memory +about [0-9]+ MB of [0-9.]+ GB", memory)
     assert results == "The results go to results/small."
     assert "a sweep of 12 flows and 24 descents in 1 block\n" in swept
@@ -134,31 +136,28 @@ def test_it_says_whether_there_are_results_already(here, capsys):
     assert (folder / "scenario.yaml").read_text() == "scenario: {seed: 5}"
 
 
-def test_descents_take_their_steps_times_a_gradient_at_most(estimated):
-    found = part(estimated(), "2 descents of 600 steps")
-    assert found.seconds == pytest.approx(600 * 1e-3)
-    assert part(estimated("descent.steps=null", "flow.t1=10"), "2 descents of 300 steps").seconds == pytest.approx(0.3)
-    assert not estimated().may_end_early
-    assert estimated("descent.steps=1000000").may_end_early
-
-
-def test_that_descents_may_end_early_is_said_where_they_are_most_of_it(here, capsys):
-    assert cli.main(["check", "small.yaml", "--set", "descent.steps=900000000"]) == 0
-    assert "less if the descents converge before their last step\n" in capsys.readouterr().out
+def test_descents_take_a_gradient_for_each_step(estimated):
+    assert part(estimated(), "2 descents of 600 steps").gradients == 600
+    assert part(estimated("descent.steps=null", "flow.t1=10"), "2 descents of 300 steps").gradients == 300
 
 
 def test_a_step_by_minibatches_costs_its_share_of_the_samples(estimated):
     sampled = estimated("descent.optimizer={kind: sgd, batch: 2}", "network.activation=tanh")
-    assert part(sampled, "descents").seconds == pytest.approx(600 * 1e-3 * 2 * 2 / 20)
+    assert part(sampled, "descents").gradients == pytest.approx(600 * 2 * 2 / 20)
 
 
 def test_models_and_limits_take_programs_and_runs_of_their_own(estimated):
-    plain = estimated()
-    assert estimated("flow.models=[gradient, edge]").seconds == pytest.approx(
-        plain.seconds + 40 * 0.5 + 2 * 30_000 * 1e-3
-    )
-    assert part(estimated("flow.limits=4"), "8 flows from points of the descents").seconds > 0
-    assert plain.seconds == pytest.approx(6 + sum(part.seconds for part in plain.parts))
+    plain, modelled = estimated(), estimated("flow.models=[gradient, edge]")
+    assert modelled.seconds == pytest.approx(plain.seconds + 40 * PACE.compilation + 2 * 30_000 * PACE.gradient)
+    assert part(estimated("flow.limits=4"), "8 flows from points of the descents").gradients > 0
+
+
+def test_the_time_is_that_of_all_parts_at_the_pace_of_the_machine(estimated):
+    found = estimated("descent.learning_rates=[]", "theory={depths: [2, 3], repetitions: 3}")
+    compilations, gradients, seconds = (sum(part[entry] for part in found.parts) for entry in (1, 2, 3))
+    expected = 6 + compilations * PACE.compilation + gradients * PACE.gradient + seconds
+    assert found.seconds == pytest.approx(expected)
+    assert min(compilations, gradients, seconds) > 0
 
 
 @pytest.mark.parametrize(
@@ -214,7 +213,7 @@ def test_stored_blocks_are_seen(estimated, job, here):
     after = part(estimated(name="swept.yaml"), "sweep")
     assert len(blocks) == 1
     assert "1 of 1 block stored" in after.what
-    assert after.seconds < part(before, "sweep").seconds / 10
+    assert part(before, "sweep").seconds > after.seconds == after.compilations == 0
 
 
 def test_bisections_of_a_sweep_are_counted(estimated):
@@ -225,13 +224,13 @@ def test_bisections_of_a_sweep_are_counted(estimated):
 def test_the_statements_of_theory_are_estimated_by_flows_and_shapes(estimated):
     found = estimated("descent.learning_rates=[]", "theory={depths: [2, 3], repetitions: 3}")
     checked = part(found, "6 flows to check statements on")
-    assert checked.seconds == pytest.approx(2 * 20 * 0.5 + 6 * 0.3)
+    assert (checked.compilations, checked.seconds) == (2 * 20, pytest.approx(6 * 0.3))
 
 
 def test_the_pace_is_a_gradient_s_seconds_and_those_to_compile_it(job):
     built = job()
-    # Compiled in 5 seconds; one gradient in 0.1 s, then four in 0.16 s, and sixteen in 0.8 s: long enough.
-    looks = iter([0, 5, 5, 5.1, 6, 6.16, 7, 7.8])
+    # Compiled in 5 seconds; one gradient in 0.02 s, and the ten that take 0.2 s then in 0.5 s.
+    looks = iter([0, 5, 5, 5.02, 6, 6.5])
     found = measure_pace(built.network, built.problem, clock=lambda: float(next(looks)))
     assert (found.gradient, found.compilation) == (pytest.approx(0.05), 5.0)
     assert not any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves(built.network))

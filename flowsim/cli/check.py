@@ -36,18 +36,18 @@ class Pace(NamedTuple):
     compilation: float
 
 
-@dataclass(frozen=True)
-class Work:
-    """A part of a run: `what` it is, and about how many seconds it takes; descents `may_end_early` by converging."""
+class Work(NamedTuple):
+    """A part of a run: `what` it is, and roughly the compilations, gradients and further seconds that it takes."""
 
     what: str
-    seconds: float
-    may_end_early: bool = False
+    compilations: float = 0
+    gradients: float = 0
+    seconds: float = 0
 
 
 @dataclass(frozen=True)
 class Estimate:
-    """About what a job takes: its `parts`, and how many `seconds` and `bytes` in all.
+    """What a job consists of, its `parts`, and about how many `seconds` and `bytes` it takes.
 
     `solver_known` tells whether the memory of the solver is known, and among the bytes.
     """
@@ -58,11 +58,6 @@ class Estimate:
     seconds: float
     bytes: float
     solver_known: bool
-
-    @property
-    def may_end_early(self) -> bool:
-        """Whether most of the time is that of descents, which end early where they converge."""
-        return sum(part.seconds for part in self.parts if part.may_end_early) > self.seconds / 2
 
 
 def check(arguments: Sequence[str]) -> int:
@@ -81,7 +76,6 @@ def check(arguments: Sequence[str]) -> int:
 
 
 def _print(job: Job, found: Estimate, console: Console) -> None:
-    early = ", less if the descents converge before their last step" if found.may_end_early else ""
     about = "about" if found.solver_known else "at least"
     destination = str(job.folder.path)
     if job.folder.holds_results:
@@ -90,7 +84,7 @@ def _print(job: Job, found: Estimate, console: Console) -> None:
     lines = [
         f"{job.name} is right: {found.weights} weights in {job.scenario.precision}, {found.samples} samples",
         f"  runs    {'; '.join(part.what for part in found.parts)}",
-        f"  time    about {in_hours(found.seconds)} on this machine, within a factor of three{early}",
+        f"  time    roughly {in_hours(found.seconds)} on this machine, depending on when the runs converge",
         f"  memory  {about} {in_bytes(found.bytes)} of {in_bytes(device_bytes())}",
         f"The results go to {destination}.\n",
     ]
@@ -109,71 +103,65 @@ def estimate(
     weights = sum(leaf.size for leaf in jax.tree.leaves(split(job.network)[0]))
     known = job.problem.sample_count()  # a linear regression keeps the covariance of its samples alone
     samples = len(read_data(job.scenario, job.path.parent).training[0]) if known is None else known
-    parts = (*_comparison(job, pace, weights, samples), *_theory(job, pace, processes))
-    parts = (*parts, *_sweep(job, store, pace, processes))
-    seconds = seconds_around + sum(part.seconds for part in parts)
+    parts = (*_comparison(job, weights, samples), *_theory(job, processes), *_sweep(job, store, processes))
+    seconds = seconds_around + sum(
+        part.compilations * pace.compilation + part.gradients * pace.gradient + part.seconds for part in parts
+    )
     return Estimate(weights, samples, parts, seconds, *_memory(job, weights, samples))
 
 
 def _comparison(
     job: Job,
-    pace: Pace,
     weights: int,
     samples: int,
     *,
     compilations: int = 40,
+    of_step: int = 5,
     valley: int = 10,
     of_sharpness: int = 32,
     of_model: int = 30_000,
 ) -> Iterator[Work]:
-    """Yield the work of the flow, and of the descents and models beside it, in gradients and compilations of one.
+    """Yield the work of the flow, and of the descents and models beside it.
 
-    The numbers were measured on the shipped scenarios, and linear and nonlinear networks agree in them: the programs of
-    a comparison take so many `compilations`; a nonlinear network takes `valley` steps of the flow for each record, as
-    it creeps to its limit; the sharpness at a record and the run of a model take so many gradients.
+    The numbers are those of the shipped scenarios: the programs of a comparison take so many `compilations`; a step of
+    the flow, the sharpness at a record and the run of a model so many gradients; a nonlinear network takes `valley`
+    steps of the flow for each record, as it creeps to its limit.
     """
     if not job.compares:
         return
-    flow, descent, programs = job.scenario.flow, job.scenario.descent, compilations * pace.compilation
-    rates, all_steps = len(descent.learning_rates), descent.all_steps(flow.t1)
+    flow, descent = job.scenario.flow, job.scenario.descent
+    rates, along = len(descent.learning_rates), sharpness_along(job.scenario)
     recorded = RecordBudget().of_runs(job.network, rates)
     of_flow = rates * recorded or 100
-    along = sharpness_along(job.scenario)
     measured = rates * along.expected_records(weights, recorded) + along.expected_records(weights, of_flow)
-    to_limit = of_flow * (1 if job.scenario.network.is_linear() else valley)
-    steps = to_limit if math.isinf(flow.t1) else max(of_flow, all_steps // max(rates, 1) // 3)
-    per_step = 5 if job.problem.rank(job.network) is None else 20  # which looks at second derivatives
+    gradients = of_step * min(of_flow * (1 if job.scenario.network.is_linear() else valley), flow.max_steps)
     until = "to its limit" if math.isinf(flow.t1) else f"to t = {flow.t1:g}"
-    gradients = min(steps, flow.max_steps) * per_step + measured * along.count * of_sharpness
-    yield Work(f"the flow {until}", programs + gradients * pace.gradient)
+    yield Work(f"the flow {until}", compilations, gradients + measured * along.count * of_sharpness)
     if rates:
+        steps = descent.all_steps(flow.t1)
         sampler = descent.optimizer.make()(descent.learning_rates[0]).minibatches()
         share = 1.0 if sampler is None else min(1.0, 2 * sampler.size / samples)  # once an epoch the full gradient
-        yield Work(f"{rates} descents of {all_steps} steps in all", all_steps * share * pace.gradient, True)
+        yield Work(f"{rates} descents of {steps} steps in all", gradients=share * steps)
     if models := [name for name in flow.models if name != GRADIENT]:
         runs = rates * len(models)
-        seconds = len(models) * programs + runs * of_model * pace.gradient
-        yield Work(f"{runs} runs of models: {', '.join(models)}", seconds)
+        yield Work(f"{runs} runs of models: {', '.join(models)}", compilations * len(models), runs * of_model)
     if flow.limits:
         flows = rates * flow.limits
-        seconds = programs + flows * min(to_limit, flow.max_steps) * per_step * pace.gradient
-        yield Work(f"{flows} flows from points of the descents", seconds)
+        yield Work(f"{flows} flows from points of the descents", compilations, flows * gradients)
 
 
-def _theory(job: Job, pace: Pace, processes: int, *, compilations_of_shape: int = 20) -> Iterator[Work]:
+def _theory(job: Job, processes: int, *, compilations_of_shape: int = 20) -> Iterator[Work]:
     """Yield the work of the statements that are checked on flows of their own, and on products of matrices."""
     theory, products = job.scenario.theory, job.scenario.lemma_3
     if theory is not None:
         shapes = len({(cell.depth, cell.features) for cell in job.cells})
-        seconds = shapes * compilations_of_shape * pace.compilation + theory.seconds()
-        yield Work(f"{theory.flows} flows to check statements on", seconds)
+        what = f"{theory.flows} flows to check statements on"
+        yield Work(what, shapes * compilations_of_shape, seconds=theory.seconds())
     if products is not None:
-        yield Work(f"{products.draws} initializations for Lemma 3", products.seconds() / processes)
+        yield Work(f"{products.draws} initializations for Lemma 3", seconds=products.seconds() / processes)
 
 
-def _sweep(
-    job: Job, store: BlockStore, pace: Pace, processes: int, *, compilations_of_shape: int = 40
-) -> Iterator[Work]:
+def _sweep(job: Job, store: BlockStore, processes: int, *, compilations_of_shape: int = 40) -> Iterator[Work]:
     """Yield the work of the blocks of a sweep that are not stored yet."""
     sweep = job.scenario.sweep
     if sweep is None:
@@ -191,9 +179,9 @@ def _sweep(
     kept = f", {stored} of {in_all} stored" if stored else f" in {in_all}"
     shapes = len({block.structure for block in missing})
     # A process compiles for every shape of which it gets a block.
-    compiled = max(1, min(shapes, math.ceil(shapes / processes) + 1)) if missing else 0
-    seconds = compiled * compilations_of_shape * pace.compilation + sum(block.cost for block in missing) / processes
-    yield Work(f"a sweep of {' and '.join(runs) or 'nothing'}{kept}", seconds)
+    compilations = compilations_of_shape * min(shapes, math.ceil(shapes / processes) + 1)
+    seconds = sum(block.cost for block in missing) / processes
+    yield Work(f"a sweep of {' and '.join(runs) or 'nothing'}{kept}", compilations, seconds=seconds)
 
 
 def _memory(job: Job, weights: int, samples: int, *, of_process: float = 7e8) -> tuple[float, bool]:
@@ -240,23 +228,23 @@ def measure_pace(
 
         return jax.lax.fori_loop(0, count, step, weights)
 
-    begun = clock()
-    program = eqx.filter_jit(repeat).lower(weights, jnp.asarray(1), problem).compile()
-    compilation, count = clock() - begun, 1
-    while True:
+    def seconds(count: int) -> float:
         begun = clock()
         jax.block_until_ready(program(weights, jnp.asarray(count), problem))
-        seconds = clock() - begun
-        if seconds >= long_enough:
-            return Pace(seconds / count, compilation)
-        count *= 4
+        return clock() - begun
+
+    begun = clock()
+    program = eqx.filter_jit(repeat).lower(weights, jnp.asarray(1), problem).compile()
+    compilation = clock() - begun
+    count = max(1, round(long_enough / max(seconds(1), 1e-6)))
+    return Pace(seconds(count) / count, compilation)
 
 
 def _parser() -> argparse.ArgumentParser:
     made = argparse.ArgumentParser(
         prog="python -m flowsim check",
         description="Read and check scenarios as a run with the same options would, and say about what they will take: "
-        "what is run, how long, how much memory, and where the results go. Nothing is run or written.",
+        "what is run, roughly how long, in how much memory, and where the results go. Nothing is run or written.",
         epilog="Exit codes: 0 all are right, 2 bad input.",
     )
     made.add_argument("scenarios", nargs="+", type=Path, metavar="SCENARIO", help="a scenario file (YAML)")

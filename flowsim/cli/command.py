@@ -30,8 +30,6 @@ from .report import REPORT, Terminal, discard_output
 from .run import run_all, worker_pool
 
 SUBCOMMANDS: dict[str, Subcommand] = {one.name: one for one in (REPORT, NEW, CHECK)}
-_NOT_ENOUGH = "not enough memory; use fewer samples or features, a smaller network, or precision: float32"
-
 
 # SIGHUP comes when a terminal is closed, and is unknown to Windows.
 ENDING = [signal.Signals[name] for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)]
@@ -100,7 +98,7 @@ def _main(arguments: list[str]) -> int:
         return 128 + number
     except Exception as error:
         if is_out_of_memory(error):
-            return _refuse(_NOT_ENOUGH)
+            return _refuse("not enough memory; use fewer samples or features, a smaller network, or precision: float32")
         if not isinstance(error, OSError):
             raise
         return _refuse(f"{error.filename or 'output'}: {error.strerror or error}; use another file or folder")

@@ -3,7 +3,6 @@
 import hashlib
 import os
 import platform
-import re
 import subprocess
 import sys
 import tempfile
@@ -17,8 +16,6 @@ import platformdirs
 from ..runtime.compiling import keep_programs_in, programs_folder
 
 _TRIAL = Path(__file__).with_name("trial_of_kept_programs.py")
-_TRIED, _SAFE = "tried", "safe\n"
-_OF_A_MACHINE, _OF_A_PROGRAM = re.compile("[0-9a-f]{16}"), re.compile(r".+-[0-9a-f]{64}(-cache|-atime)?")
 
 
 def keep_programs() -> None:
@@ -34,7 +31,7 @@ def keep_programs() -> None:
     with suppress(OSError, subprocess.TimeoutExpired):
         folder = _own_folder(platformdirs.user_cache_path("flowsim", appauthor=False) / "programs")
         here = _own_folder(folder / _machine())
-        if _is_safe(here / _TRIED):
+        if _is_safe(here / "tried"):
             _remove_oldest(folder)
             keep_programs_in(here)
 
@@ -64,8 +61,8 @@ def _is_safe(tried: Path) -> bool:
     if not tried.exists():
         with tempfile.TemporaryDirectory(dir=tried.parent) as folder:
             kept, loaded = (_output_of_trial(folder, task) for task in ("keep", "load"))
-        tried.write_text(_SAFE if kept and kept == loaded else "refused, crashed or changed\n")
-    return tried.read_bytes() == _SAFE.encode()
+        tried.write_text("safe\n" if kept and kept == loaded else "refused, crashed or changed\n")
+    return tried.read_bytes() == b"safe\n"
 
 
 def _output_of_trial(folder: str, task: str, *, seconds: float = 60) -> str:
@@ -87,9 +84,9 @@ def _remove_oldest(folder: Path, *, most_bytes: int = 2**29) -> None:
 
     The folder may be a link, and have other things in it: only files that JAX names so in folders named after machines.
     """
-    here = [place for place in folder.iterdir() if _OF_A_MACHINE.fullmatch(place.name) and not place.is_symlink()]
-    found = [path for place in here for path in place.iterdir() if _OF_A_PROGRAM.fullmatch(path.name)]
-    files = [(path.stat(), path) for path in found if path.is_file() and not path.is_symlink()]
+    digit = "[0-9a-f]"
+    programs = folder.glob(f"{16 * digit}/*-{64 * digit}-cache")
+    files = [(path.stat(), path) for path in programs if path.is_file()]
     if sum(status.st_size for status, _ in files) > most_bytes:
         for _, path in sorted(files, key=lambda file: file[0].st_mtime)[: len(files) // 2 + 1]:
             path.unlink(missing_ok=True)

@@ -31,19 +31,15 @@ def shipped_scenarios() -> dict[str, ShippedScenario]:
     """Return the shipped scenarios by their names, those of the paper last."""
     folder = scenario_folder()
     paths = [*sorted(folder.glob("*.yaml")), *sorted(folder.glob("*/*.yaml"))]
-    return {path.stem: ShippedScenario(path.stem, path, _title(path)) for path in paths}
+    first_lines = [path.read_text(encoding="utf-8").partition("\n")[0] for path in paths]  # comments: what they show
+    titles = [line.removeprefix("#").strip() for line in first_lines]
+    return {path.stem: ShippedScenario(path.stem, path, title) for path, title in zip(paths, titles, strict=True)}
 
 
 def scenario_folder() -> Path:
     """Return the folder of the shipped scenarios: inside of an installed package, else beside it in the repository."""
     installed = _PACKAGE / "shipped" / "scenarios"
     return installed if installed.is_dir() else _PACKAGE.parent / "scenarios"
-
-
-def _title(path: Path) -> str:
-    """Return the first line of a scenario file, a comment that says in a few words what it shows."""
-    with path.open(encoding="utf-8") as stream:
-        return stream.readline().removeprefix("#").strip()
 
 
 def new(arguments: Sequence[str]) -> int:

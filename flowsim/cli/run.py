@@ -34,10 +34,14 @@ def run_all(jobs: list[Job], pool: Workers | None) -> int:
     with ExitStack() as stack:
         for job in jobs:
             stack.enter_context(job.folder.locked())
-        pending = [_pending_sweep(job, pool) for job in jobs]
+        pending: dict[str, PendingSweep] = {}
         if pool is not None:
-            sweeps_ahead([sweep for sweep in pending if sweep is not None], pool)
-        documents = [_run_and_report(job, sweep) for job, sweep in zip(jobs, pending, strict=True)]
+            for job in jobs:
+                if job.scenario.sweep is not None:
+                    blocks = BlockStore(job.folder.path.parent / BLOCKS)
+                    pending[job.name] = PendingSweep(job.scenario, job.path.parent, blocks, pool)
+            sweeps_ahead(list(pending.values()), pool)
+        documents = [_run_and_report(job, pending.get(job.name)) for job in jobs]
         return conclude(documents, Terminal())
 
 
@@ -67,12 +71,6 @@ def worker_pool(jobs: Sequence[Job], options: argparse.Namespace) -> Iterator[Wo
         if error.name != "distributed":
             raise
         raise ScenarioError("--dask: needs Dask's distributed; write pip install 'flowsim[dask]'") from None
-
-
-def _pending_sweep(job: Job, pool: Workers | None) -> PendingSweep | None:
-    if job.scenario.sweep is None or pool is None:
-        return None
-    return PendingSweep(job.scenario, job.path.parent, BlockStore(job.folder.path.parent / BLOCKS), pool)
 
 
 def _run_and_report(job: Job, pending: PendingSweep | None) -> "Document":

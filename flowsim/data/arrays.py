@@ -6,7 +6,6 @@ import reprlib
 from collections import Counter
 from collections.abc import Collection, Sequence
 from itertools import islice
-from typing import Protocol
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -32,21 +31,7 @@ def paired_arrays(X: ArrayLike, y: ArrayLike, *, X_place: str = "X", y_place: st
     return X, y
 
 
-class HasShape(Protocol):
-    """An array, or what is known of one before it is read."""
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """The lengths of its axes."""
-        ...
-
-    @property
-    def dtype(self) -> np.dtype:
-        """The type of its entries."""
-        ...
-
-
-def check_pair(X: HasShape, y: HasShape, *, X_place: str, y_place: str) -> None:
+def check_pair(X: NDArray, y: NDArray, *, X_place: str, y_place: str) -> None:
     """Raise `DataError` for what are not X (n, d) and y, (n,) or (n, m), of real numbers."""
     check_kind(X, (2,), place=X_place)
     check_kind(y, (1, 2), place=y_place)
@@ -55,23 +40,18 @@ def check_pair(X: HasShape, y: HasShape, *, X_place: str, y_place: str) -> None:
         raise DataError(f"{rows}: expected one of each per sample")
 
 
-def check_labelled(X: HasShape, y: HasShape, *, X_place: str, y_place: str) -> None:
+def check_labelled(X: NDArray, y: NDArray, *, X_place: str, y_place: str) -> None:
     """Raise `DataError` for what are not X (n, d), or images, and labels (n,), of real numbers."""
     check_kind(X, (2, 3, 4), place=X_place)
-    _check_channels_first(X, place=X_place)
+    if len(X.shape) == 4 and X.shape[3] <= 4 < min(X.shape[1:3]):  # as short as red, green, blue and opacity
+        raise DataError(
+            f"{X_place} has shape {X.shape}, as of images with their channels last: expected {_SHAPES[4]}; save "
+            "X.transpose(0, 3, 1, 2)"
+        )
     check_kind(y, (1,), place=y_place)
     if X.shape[0] != y.shape[0]:
         samples = f"{X_place} has {X.shape[0]} samples and {y_place} has {y.shape[0]} labels"
         raise DataError(f"{samples}: expected one label for each sample")
-
-
-def _check_channels_first(X: HasShape, *, place: str) -> None:
-    """Raise `DataError` for images whose last axis alone is as short as red, green, blue and opacity."""
-    if len(X.shape) == 4 and X.shape[3] <= 4 < min(X.shape[1:3]):
-        raise DataError(
-            f"{place} has shape {X.shape}, as of images with their channels last: expected {_SHAPES[4]}; save "
-            "X.transpose(0, 3, 1, 2)"
-        )
 
 
 def real_array(given: ArrayLike, dimensions: tuple[int, ...], *, place: str) -> Array:
@@ -102,7 +82,7 @@ def check_finite(array: NDArray, *, place: str) -> None:
         raise not_finite(f"{place}, {entry} (counted from 1)", number, found=str(number))
 
 
-def check_kind(array: HasShape, dimensions: tuple[int, ...], *, place: str) -> None:
+def check_kind(array: NDArray, dimensions: tuple[int, ...], *, place: str) -> None:
     """Raise `DataError` for other numbers of axes than `dimensions`, an empty axis, and what are no real numbers."""
     if len(array.shape) not in dimensions or 0 in array.shape:
         expected = " or ".join(_SHAPES[dimension] for dimension in dimensions)

@@ -2,7 +2,6 @@
 
 from abc import abstractmethod
 from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -71,9 +70,12 @@ class ClassSource(DataSource):
     def load(self, rng: np.random.Generator, folder: Path) -> Data:
         """Read the samples, number their classes, draw those to train on and to hold out, and scale the inputs."""
         found = self.read(folder)
-        with self._named(folder):
+        try:
             names = self._names(found.labels)
             training, held_out = self._drawn(found, names, rng)
+        except DataError as error:
+            files = self.files_read()
+            raise DataError(f"{folder / files[0]}: {error}" if len(files) == 1 else str(error)) from None
         count = len(training[0]) + len(held_out[0])
         # Every number is there twice in float64: as it is, and scaled.
         if beyond := beyond_memory(2 * 8 * count * int(np.prod(found.X.shape[1:]))):
@@ -82,15 +84,6 @@ class ClassSource(DataSource):
         numbers, test_numbers = (np.searchsorted(names, part[1]) for part in (training, held_out))
         test = (test_inputs, test_numbers) if self.test_samples else None
         return Data((inputs, numbers), test, classes=len(names), labels=self.labels)
-
-    @contextmanager
-    def _named(self, folder: Path) -> Iterator[None]:
-        """Prefix errors with the file of the samples, where there is one."""
-        try:
-            yield
-        except DataError as error:
-            files = self.files_read()
-            raise DataError(f"{folder / files[0]}: {error}" if len(files) == 1 else str(error)) from None
 
     def holds_out(self) -> bool:
         """Return whether test samples are asked for."""

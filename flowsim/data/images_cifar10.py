@@ -84,9 +84,8 @@ def read_batch(file: Path) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
 
     Raises `DataError` for a size that is not that of whole records, and for labels beyond 9.
     """
-    record = 1 + math.prod(
-        _SHAPE
-    )  # a byte for the label, then the pixels: all red ones row by row, all green, all blue
+    # A byte for the label, then the pixels: all red ones row by row, all green, all blue.
+    record = 1 + math.prod(_SHAPE)
     try:
         content = np.fromfile(file, np.uint8)
     except OSError as error:

@@ -78,22 +78,18 @@ class Data:
 
 
 def check_data(found: object) -> None:
-    """Raise `TypeError` for what a source returns in place of `Data` with arrays in it."""
+    """Raise `TypeError` for what a source returns in place of `Data` with arrays, and numbers of classes, in it."""
     if not isinstance(found, Data):
         raise TypeError(f"load returns a {type(found).__name__}: expected Data((X, y))")
     for name, array in zip(("X", "y"), found.training, strict=True):
         if not isinstance(array, np.ndarray):
             raise TypeError(f"load returns {name} as a {type(array).__name__}: expected an array of NumPy")
-    if found.classes is not None:
-        _check_classes(found, found.classes)
-
-
-def _check_classes(data: Data, classes: int) -> None:
-    """Raise `TypeError` for labels that are not the numbers of so many classes."""
-    for _, y in (data.training, *([] if data.held_out is None else [data.held_out])):
+    if (classes := found.classes) is None:
+        return
+    for _, y in (found.training, *([] if found.held_out is None else [found.held_out])):
         if y.ndim != 1 or y.dtype.kind not in "iu" or (y.size and not 0 <= y.min() <= y.max() < classes):
-            found = f"labels of shape {y.shape} and {y.dtype} beside {classes} classes"
-            raise TypeError(f"load returns {found}: expected whole numbers from 0 to {classes - 1}, of shape (n,)")
+            labels = f"labels of shape {y.shape} and {y.dtype} beside {classes} classes"
+            raise TypeError(f"load returns {labels}: expected whole numbers from 0 to {classes - 1}, of shape (n,)")
 
 
 class DataSource(Recipe):

@@ -11,7 +11,7 @@ from array import array
 from collections.abc import Callable, Iterator
 from os import PathLike
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,7 +32,7 @@ from .arrays import (
 
 Read = TypeVar("Read")
 
-_CORRUPT = (zipfile.BadZipFile, zlib.error, EOFError, RuntimeError, ValueError)
+_CORRUPT = (zipfile.BadZipFile, zlib.error, EOFError, RuntimeError, OverflowError, ValueError)
 _MISSING = frozenset(["", "?", "-", ".", "na", "n/a", "#n/a", "<na>", "nat", "nil", "null", "none", "missing"])
 _NO_LABEL = frozenset(["", "?", "na", "n/a", "nan"])
 
@@ -119,38 +119,30 @@ def _read_npz(
         check_unique(f"{file}, target and features", "array", names)
         y_name, X_name = names
         X_place, y_place = f"{file}, array {X_name!r}", f"{file}, array {y_name!r}"
-        heads = [_head(archive, X_name, X_place), _head(archive, y_name, y_place)]
-        check(*heads, X_place=X_place, y_place=y_place)
+        known = [_shape_alone(archive, X_name, X_place), _shape_alone(archive, y_name, y_place)]
+        check(*known, X_place=X_place, y_place=y_place)
         # Each is there unpacked, parsed, and in float64.
-        if beyond := beyond_memory(sum(2 * head.size + 8 * math.prod(head.shape) for head in heads)):
+        if beyond := beyond_memory(sum(2 * array.nbytes + 8 * array.size for array in known)):
             raise DataError(f"{file}: the arrays {X_name!r} and {y_name!r} take {beyond}: expected smaller ones")
         X, y = (_array(archive, name, place) for name, place in ((X_name, X_place), (y_name, y_place)))
     return X, y, {"X_place": X_place, "y_place": y_place}
 
 
-class _Head(NamedTuple):
-    """The header of an array in an archive, and how many bytes its entries take unpacked."""
-
-    shape: tuple[int, ...]
-    dtype: np.dtype
-    size: int
-
-
-def _head(archive: zipfile.ZipFile, name: str, place: str) -> _Head:
-    """Read the header of an array alone: a few kilobytes of an archive may unpack to any size."""
+def _shape_alone(archive: zipfile.ZipFile, name: str, place: str) -> NDArray:
+    """Return zeros of the shape and type of an array, which take no memory: a small archive may unpack to any size."""
     try:
         with archive.open(f"{name}.npy") as stream:
             version = np.lib.format.read_magic(stream)
             readers = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
             shape, _, dtype = readers.get(version, np.lib.format.read_array_header_2_0)(stream)
             size = archive.getinfo(f"{name}.npy").file_size - stream.tell()
+        if dtype.hasobject:
+            raise ValueError("Object arrays cannot be loaded when allow_pickle=False")
+        if size != (expected := math.prod(shape) * dtype.itemsize):
+            raise ValueError(f"{size} bytes for shape {shape} of {dtype}, which takes {expected}")
+        return np.broadcast_to(np.zeros((), dtype), shape)
     except _CORRUPT as error:
         raise _unreadable(place, error) from error
-    if dtype.hasobject:
-        raise _unreadable(place, "Object arrays cannot be loaded when allow_pickle=False")
-    if size != (expected := math.prod(shape) * dtype.itemsize):
-        raise _unreadable(place, f"{size} bytes for shape {shape} of {dtype}, which takes {expected}")
-    return _Head(shape, dtype, size)
 
 
 def _array(archive: zipfile.ZipFile, name: str, place: str) -> NDArray:
