@@ -14,7 +14,7 @@ from ..formatting.terminal import empty_table
 from ..results.recorded import Recorded, RecordedRun, read_runs
 from ..results.runs import SHARPNESS
 from ..results.schema import MEASURES
-from .models_table import model_rows, models_table
+from .models import model_rows, models_table
 from .panels import subsample
 from .probes_table import ends_of, plain, probe_names, probes_table
 from .statements_table import statements_summary, statements_table

@@ -21,9 +21,8 @@ from ..results.trajectories import dataset_of
 from ..sweeps.sweep import Sweep
 from ..theory import Claim, Statement, Statements
 from .document import figures_in, save, save_sweep, sweep_shown, tables_of, write_sweep
-from .figures import figures, sweep_figures
+from .figures import figures, plot_runs, plot_sweep, sweep_figures
 from .frame import runs_frame, statements_frame, sweep_frame
-from .plot import plot_runs, plot_sweep
 from .statements_table import claims_table, table_of_run_statements
 from .sweeps import runs
 from .table import tables

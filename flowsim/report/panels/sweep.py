@@ -103,9 +103,19 @@ class SweepPanels:
                 title=facet.title,
                 told=((x.words, "place"), (estimate, "y"), (f"{spread}, from", "low"), ("to", "high")),
                 statistic=SHARES if quantity == DIVERGED else MEDIANS,
+                whiskers=quantity == DIVERGED,
+                edge=self._edge if quantity == "sharpness" else "",
+                bounds=quantity == "sharpness" and any(_has_bound(one.part) for one in self.facets),
             )
             made.append(panel)
         return made
+
+    @property
+    def _edge(self) -> str:
+        """What the edges of stability of the runs are called, nothing where the flow stands alone."""
+        others = [run for run in self.runs if not run.is_flow]
+        plain = all(run.has_edge_of_descent for run in others)
+        return "" if not others else r"$2/\eta$" if plain else "edge of stability"
 
     def _axis(self, quantity: str, curves: Sequence[Curve], guides: Sequence[Guide], most_span: float = 1e6) -> Axis:
         """Return the vertical axis, which holds all facets.
@@ -146,10 +156,10 @@ class SweepPanels:
             yield initial_curve(part, quantity)
         for index, run in enumerate(self.runs):
             yield final_curve(part, run, quantity, _key(index, run))
-        if quantity == "sharpness" and "sharpness_lower_bound" in part:
-            x, bound = positions(part), part["sharpness_lower_bound"].values
-            bound = np.broadcast_to(bound, x.shape)
-            if np.isfinite(bound).any() and not _is_constant(bound):
+        if quantity == "sharpness" and _has_bound(part):
+            x = positions(part)
+            bound = np.broadcast_to(part["sharpness_lower_bound"].values, x.shape)
+            if not is_constant(bound):
                 yield Curve(Key(INK, "", "", BOUND), x, bound, named=False)
 
     def _guides(self, part: xarray.Dataset, quantity: str) -> Iterator[Guide]:
@@ -162,9 +172,9 @@ class SweepPanels:
         for index, run in enumerate(self.runs):
             if run.threshold < FURTHEST:
                 yield Guide(float(run.threshold), _key(index, run))
-        if "sharpness_lower_bound" in part:
+        if _has_bound(part):
             bound = np.ravel(part["sharpness_lower_bound"].values)
-            if np.isfinite(bound).any() and _is_constant(bound):
+            if is_constant(bound):
                 yield Guide(float(bound[0]))
 
 
@@ -176,7 +186,13 @@ def _key(index: int, run: Run) -> Key:
     return Key(f"sweep-{index}", run.name, run.label, run_look(run))
 
 
-def _is_constant(bound: np.ndarray) -> bool:
+def _has_bound(part: xarray.Dataset) -> bool:
+    """Tell whether the lower bound of Theorem 2 is known anywhere."""
+    return "sharpness_lower_bound" in part and bool(np.isfinite(part["sharpness_lower_bound"]).any())
+
+
+def is_constant(bound: np.ndarray) -> bool:
+    """Tell whether a bound is the same at all points, so that it goes across the whole panel."""
     return bool(np.allclose(bound, bound[0], rtol=1e-9))
 
 
