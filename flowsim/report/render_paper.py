@@ -146,11 +146,12 @@ def _apart(heights: np.ndarray, spacing: float = 0.075) -> np.ndarray:
 
 
 def draw_sweep_panel(axes: Axes, panel: Panel) -> None:
-    """Draw a panel of a sweep into axes of a user or of a figure."""
+    """Draw a panel of a sweep, or of the theory, into axes of a user or of a figure."""
     lines = [curve for curve in panel.curves if curve.line]
     for curve in panel.curves:
-        if not curve.line:
-            axes.plot(curve.x, curve.y, **curve.key.look)
+        if not curve.line and len(curve.x):
+            label = curve.key.label if curve.named else None
+            axes.plot(curve.x, curve.y, label=label, **{**curve.key.look, **curve.look})
     if panel.whiskers:
         _draw_whiskers(axes, lines)
     else:
@@ -190,17 +191,18 @@ def _draw_whiskers(axes: Axes, curves: Sequence[Curve], spacing: float = 0.07) -
 
 
 def set_sweep_axis(axes: Axes, x: Axis, *, most_ticks: int = 6) -> None:
-    """Set scale, ticks and name of the horizontal axis of a sweep."""
+    """Set scale, ticks and name of a horizontal axis, with ticks at the points that the curves share, if they do."""
     set_ticks(axes)
     axes.set_xlabel(x.label)
     if x.ticks is not None:
         axes.set_xticks(x.at, x.ticks)
     elif x.logarithmic:
         axes.set_xscale("log")
-        if len(x.at) <= most_ticks:
+        if 0 < len(x.at) <= most_ticks:
             axes.set_xticks(x.at, [f"{value:g}" for value in x.at])
             axes.xaxis.set_minor_locator(NullLocator())
-        axes.xaxis.set_minor_formatter(NullFormatter())
+        if x.at:
+            axes.xaxis.set_minor_formatter(NullFormatter())
 
 
 def name_statistic(figure: Figure, statistic: str) -> None:

@@ -71,9 +71,9 @@ def statements_summary(dataset: xarray.Dataset) -> list[dict[str, Any]]:
     ]
 
 
-def any_fails(dataset: xarray.Dataset) -> bool:
-    """Tell whether a statement fails."""
-    return any(one.verdict is Verdict.FAILS for about in edge_statements(dataset) for one in about.statements)
+def failing_statements(dataset: xarray.Dataset) -> list[tuple[RunStatements, Statement]]:
+    """Return the statements that fail, each with what else is said of its run."""
+    return [(about, one) for about, one in _shown(edge_statements(dataset)) if one.verdict is Verdict.FAILS]
 
 
 def claims_table(found: Sequence[Claim], title: str) -> Table:

@@ -5,12 +5,12 @@ from collections.abc import Iterator, Sequence
 
 import xarray
 
-from ..comparison import edge_statements
 from ..dynamics import Outcome
 from ..formatting import format_number
 from ..results import TheoryResults
 from ..results.recorded import read_runs
 from ..theory import Claim, Statement, Verdict
+from .statements_table import failing_statements
 from .sweeps import runs
 from .table import risk_remarks
 
@@ -24,10 +24,8 @@ def warnings_of_runs(dataset: xarray.Dataset) -> Iterator[str]:
             at = f"step {run.steps}" if run.outcome == Outcome.DIVERGED else f"t = {format_number(run.end_time, 4)}"
             yield f"{run.run.name}: {words} at {at} ({run.outcome.meaning})"
     yield from risk_remarks(shown)
-    for about in edge_statements(dataset):
-        for statement in about.statements:
-            if statement.verdict is Verdict.FAILS:
-                yield f"{about.run.name}: {_fails(statement)}"
+    for about, statement in failing_statements(dataset):
+        yield f"{about.run.name}: {_fails(statement)}"
 
 
 def _fails(statement: Statement) -> str:

@@ -1,28 +1,23 @@
 """The figures drawn: panels of the sweep, as the paper has them, and a row for each single run."""
 
-from collections.abc import Callable, Sequence
-
 import matplotlib
 import numpy as np
 import xarray
 from matplotlib.axes import Axes
-from matplotlib.figure import Figure
 from matplotlib.patheffects import Normal, Stroke
 
 from ...report.panels import FURTHEST, LABELS, Curve, Key, Panel, oscillates
-from ...report.panels.sweep import DIVERGED, MEDIANS, Facet, SweepPanels, axis_along, is_constant, positions
+from ...report.panels.sweep import DIVERGED, Facet, SweepPanels, axis_along, is_constant, positions
 from ...report.render_paper import (
     draw_curve,
     draw_interval,
     draw_sweep_panel,
-    legend_above,
-    name_statistic,
     set_sweep_axis,
 )
-from ...report.style import BOUND, FLOW as FLOW_LOOK, STYLE, THRESHOLD, THRESHOLD_ID, run_look, set_ticks
+from ...report.style import BOUND, FLOW as FLOW_LOOK, THRESHOLD, THRESHOLD_ID, run_look, set_ticks
 from ...report.sweeps import runs
 from ...report.sweeps.intervals import median, quartiles
-from ...results.recorded import RecordedRun, read_runs
+from ...results.recorded import RecordedRun
 from ...results.runs import FLOW, GRADIENT_DESCENT, Run
 from .measures import (
     Points,
@@ -38,50 +33,6 @@ from .measures import (
 
 # The sharpness has the same axis in all figures of the paper.
 SHARPNESS_LIMITS = (0.1, 3e4)
-Draw = Callable[[Axes, xarray.Dataset], None]
-
-
-def draw_figure(
-    sweep: xarray.Dataset,
-    panels: Sequence[Draw],
-    *,
-    single_runs: xarray.Dataset | None = None,
-    bounds: bool = False,
-    edge: str = "",
-    statistic: str = MEDIANS,
-) -> Figure:
-    """Return the figure of some panels of a sweep, with the gradient flow in them.
-
-    Curves are medians over the runs that did not diverge with their quartiles, as in the table, where the paper has
-    means with bootstrapped confidence intervals; the probability of divergence has Wilson's interval. The trajectories
-    `single_runs` give a row of two more panels for each of their learning rates. With `bounds` the legend names the
-    bounds. It calls the dashed lines `edge`, where there are some. `statistic` stands below the panels.
-    """
-    shown = None if single_runs is None else read_runs(single_runs)
-    descents = () if shown is None else tuple(run for run in shown.others if run.run.is_descent)
-    count = len(panels) + 2 * len(descents)
-    with matplotlib.rc_context(STYLE):
-        columns, rows = min(count, 2), (count + 1) // 2
-        figure = Figure(figsize=(3.3 * columns, 2.25 * rows + 0.35), layout="constrained")  # 0.35 for the legend
-        axes = list(figure.subplots(rows, columns, squeeze=False).ravel())
-        for panel, ax in zip(panels, axes, strict=False):
-            panel(ax, sweep)
-        if shown is not None:
-            for row, descent in enumerate(descents, start=1):
-                draw_single_run(axes[2 * row], axes[2 * row + 1], sweep, shown.flow, descent)
-        if count > 1:
-            _letter(axes, len(panels))
-        name_statistic(figure, statistic)
-        legend_above(figure, edge=edge, bounds=bounds)
-    return figure
-
-
-def _letter(axes: list[Axes], panels: int) -> None:
-    """Write the paper's letter of each panel at its top left, c1 and c2 where the paper has a row in one."""
-    for index, ax in enumerate(axes):
-        row, column = divmod(index - panels, 2)
-        letter = chr(ord("a") + index) if index < panels else f"{chr(ord('a') + panels + row)}{column + 1}"
-        ax.set_title(f"({letter})", loc="left", fontsize=8)
 
 
 def draw_squared_distance(axes: Axes, dataset: xarray.Dataset) -> None:

@@ -81,7 +81,7 @@ class Curve:
     """A line through points, or with `line=False` the points alone; from `low` to `high` there may be a band.
 
     Markers stand at the values `marks` of x. `named` tells whether it is in the legend of a figure. Of two curves of
-    one key, as the sides of a statement, `side` says which this is, and `look` holds how it differs from its key's.
+    one key, as the sides of a statement, `side` says which this is. `look` holds how it differs from its key's.
     """
 
     key: Key

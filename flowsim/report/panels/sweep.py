@@ -141,21 +141,25 @@ class SweepPanels:
         return Axis(label_of(quantity, attributes), words, linear, log, logarithmic=logarithmic)
 
     def _curves(self, part: xarray.Dataset, quantity: str) -> Iterator[Curve]:
+        """Yield the curves of a facet, which has one dimension besides those of repetitions and runs."""
         if quantity == CRITICAL:
-            yield from critical_curves(part)
+            yield from _critical_curves(part)
             return
         if quantity == DIVERGED:
             for index, run in enumerate(self.runs):
                 if not run.is_flow:
-                    yield share_curve(part, run, _key(index, run))
+                    counted = (runs.diverged(part, run), runs.asked(part, run))
+                    shares = share_interval(*(which.sum(runs.REPETITION).values for which in counted))
+                    yield _interval_curve(part, _key(index, run), shares)
             return
+        ends = [(_key(index, run), runs.final(part, run, quantity)) for index, run in enumerate(self.runs)]
         if self.points:
-            for index, run in enumerate(self.runs):
-                yield from _points(part, _key(index, run), runs.final(part, run, quantity))
+            for key, found in ends:
+                yield from _points(part, key, found)
         if runs.knows(part, quantity):
-            yield initial_curve(part, quantity)
-        for index, run in enumerate(self.runs):
-            yield final_curve(part, run, quantity, _key(index, run))
+            yield _interval_curve(part, _START, quartiles(_by_repetition(part[f"initial_{quantity}"])))
+        for key, found in ends:  # where all runs diverged, or missed their limit, there is a gap
+            yield _interval_curve(part, key, quartiles(_by_repetition(found)))
         if quantity == "sharpness" and _has_bound(part):
             x = positions(part)
             bound = np.broadcast_to(part["sharpness_lower_bound"].values, x.shape)
@@ -196,27 +200,7 @@ def is_constant(bound: np.ndarray) -> bool:
     return bool(np.allclose(bound, bound[0], rtol=1e-9))
 
 
-def initial_curve(part: xarray.Dataset, quantity: str) -> Curve:
-    """Return median and quartiles of `quantity` at initialization."""
-    return _interval_curve(part, _START, quartiles(_by_repetition(part[f"initial_{quantity}"])))
-
-
-def final_curve(part: xarray.Dataset, run: Run, quantity: str, key: Key) -> Curve:
-    """Return median and quartiles of `quantity` at the end of a run, over those that did not diverge.
-
-    `part` has one dimension besides those of repetitions and learning rates. Descents that all diverged, and flows
-    that all missed their limit, leave a gap.
-    """
-    return _interval_curve(part, key, quartiles(_by_repetition(runs.final(part, run, quantity))))
-
-
-def share_curve(part: xarray.Dataset, run: Run, key: Key) -> Curve:
-    """Return the share of a run that diverged, with its 95 % interval."""
-    counted = (runs.diverged(part, run), runs.asked(part, run))
-    return _interval_curve(part, key, share_interval(*(which.sum(runs.REPETITION).values for which in counted)))
-
-
-def critical_curves(part: xarray.Dataset) -> Iterator[Curve]:
+def _critical_curves(part: xarray.Dataset) -> Iterator[Curve]:
     """Yield the middles of all brackets, their medians and quartiles, and 2 over the bound of Theorem 2."""
     found = runs.critical_rates(part)
     yield from _points(part, replace(_CRITICAL, look=POINTS), found)
