@@ -30,12 +30,11 @@ from ..scenarios.runner import failing
 from ..sweeps.store import sweep_folder
 from ..theory import Claim
 from .figures import figures as trajectories_figures, sweep_figures
-from .statements_table import claims_summary, claims_table, failing_statements
-from .sweeps import runs, sweep_summary, sweep_tables
-from .table import summary as trajectories_summary, tables
+from .statements_table import claims_summary, claims_table, failing_statements, warnings_of_claims
+from .sweeps import runs, sweep_summary, sweep_tables, warnings_of_sweep
+from .table import summary as trajectories_summary, tables, warnings_of_runs
 from .theory_figures import theory_figures
-from .theory_table import theory_summary, theory_tables
-from .warnings import warnings_of_claims, warnings_of_runs, warnings_of_sweep, warnings_of_theory
+from .theory_table import theory_summary, theory_tables, warnings_of_theory
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from ..results.runs import RUN
 from ..results.schema import RECORD
 from .models import model_figures
 from .panels import TrajectoryPanels
-from .panels.sweep import CRITICAL, DIVERGED, SweepPanels
+from .panels.sweep import DIVERGED, SweepPanels, quantities
 from .probes_table import own_probes
 from .render_paper import draw_panel, draw_sweep_panel, figure_of, figure_of_facets
 from .style import STYLE
@@ -70,15 +70,11 @@ def sweep_figures(dataset: xarray.Dataset, *, facets: int = 4, others: int = 6) 
     if critical learning rates were searched for. Curves are medians, with bands from the first quartile to the third,
     as in the table and the summary; a line below the panels says so.
     """
-    measure = runs.progress_measure(dataset)
-    panels = SweepPanels.of(dataset, facets=facets, others=others)
-    made = {quantity: figure_of_facets(panels.panels(quantity)) for quantity in ("sharpness", measure)}
-    every = runs.others(dataset)
-    if any(bool(runs.diverged(dataset, run).any()) for run in every):
-        shown = SweepPanels.of(dataset, facets=facets, others=len(every))
-        made["divergence"] = figure_of_facets(shown.panels(DIVERGED))
-    if "critical_learning_rate_lower" in dataset:
-        made["critical"] = figure_of_facets(panels.panels(CRITICAL))
+    made = {}
+    for quantity in quantities(dataset):
+        most = len(runs.others(dataset)) if quantity == DIVERGED else others
+        panels = SweepPanels.of(dataset, facets=facets, others=most).panels(quantity)
+        made["divergence" if quantity == DIVERGED else quantity] = figure_of_facets(panels)
     return made
 
 

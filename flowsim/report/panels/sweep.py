@@ -36,6 +36,13 @@ SHARE_AXIS = Axis("probability of divergence", HEADINGS[DIVERGED], (-0.03, 1.03)
 """The axis of the shares of runs that diverged."""
 
 
+def quantities(dataset: xarray.Dataset) -> list[str]:
+    """Return what panels of a sweep are about: sharpness, how far runs came, and `DIVERGED` and `CRITICAL` if known."""
+    diverged = any(bool(runs.diverged(dataset, run).any()) for run in runs.others(dataset))
+    critical = "critical_learning_rate_lower" in dataset
+    return ["sharpness", runs.progress_measure(dataset), *([DIVERGED] * diverged), *([CRITICAL] * critical)]
+
+
 @dataclass(frozen=True)
 class Facet:
     """A combination of the values of all dimensions but the first, and what the data set has there."""

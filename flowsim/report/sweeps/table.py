@@ -1,6 +1,7 @@
-"""The numbers of a sweep: as rows, as a table for the terminal, and as a summary for a file."""
+"""The numbers of a sweep: as rows, as a table for the terminal, as a summary for a file, and as warnings."""
 
 import math
+from collections.abc import Iterator
 from functools import partial
 from typing import Any
 
@@ -183,3 +184,14 @@ def _critical(values: dict[str, Any], part: xarray.Dataset) -> dict[str, Any]:
         "one_over_La": finite_or_none(predicted),
         "ratio": finite_or_none(middle / predicted),
     }
+
+
+def warnings_of_sweep(dataset: xarray.Dataset, *, most: int = 10) -> Iterator[str]:
+    """Yield which cells of a sweep failed, and how many flows did not reach their limit."""
+    failures = runs.failures(dataset)
+    for failure in failures[:most]:
+        yield f"failed: {failure['cell']}: {failure['message']}"
+    if (more := len(failures) - most) > 0:
+        yield f"failed: {more} more, which are in summary.json"
+    if unconverged := runs.unconverged(dataset):
+        yield f"{unconverged} flows did not reach their limit"
