@@ -15,7 +15,7 @@ from flowsim.comparison.edge_statements import SHARPNESS_HELD
 from flowsim.comparison.models import Centres
 from flowsim.probes import MeanExcessRisk, MeanRisk
 from flowsim.report import figures, tables
-from flowsim.report.models_table import model_rows
+from flowsim.report.models import model_rows
 from flowsim.scenarios import ScenarioError, read_scenario
 from flowsim.theory import Verdict
 

@@ -595,7 +595,7 @@ def test_an_infimum_that_the_risk_passes_is_said_to_be_too_high(infimum, passed)
     both = flowsim.compare(jnp.zeros(2), problem, [0.1], steps=30, records=10)
     said = "The infimum that was given is too high: the risk of GF, η = 0.1 is up to 0.5 below it"
     assert (said in " ".join(str(both).split())) == passed
-    assert (said in list(report.warnings.warnings_of_runs(both.to_dataset()))) == passed
+    assert (said in list(report.table.warnings_of_runs(both.to_dataset()))) == passed
 
 
 def test_a_risk_that_ends_above_its_first_is_said_to():
@@ -603,4 +603,4 @@ def test_a_risk_that_ends_above_its_first_is_said_to():
     both = flowsim.compare(jnp.zeros(2), problem, [0.1, 2.0], steps=4, records=10)  # 1 − 2η = −3
     said = "The risk of η = 2 ends 6560 times as high as it began: more steps tell where it goes"
     assert said in " ".join(str(both).split())
-    assert [line for line in report.warnings.warnings_of_runs(both.to_dataset()) if "as high" in line] == [said]
+    assert [line for line in report.table.warnings_of_runs(both.to_dataset()) if "as high" in line] == [said]

@@ -7,11 +7,9 @@ from ..theory import Claim as Claim
 from .document import (
     Document as Document,
     document as document,
-    figures_in as figures_in,
     save as save,
     save_sweep as save_sweep,
     sweep_shown as sweep_shown,
-    tables_of as tables_of,
 )
 from .figures import (
     distance_figure as distance_figure,

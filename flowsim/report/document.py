@@ -30,12 +30,11 @@ from ..scenarios.runner import failing
 from ..sweeps.store import sweep_folder
 from ..theory import Claim
 from .figures import figures as trajectories_figures, sweep_figures
-from .statements_table import any_fails, claims_summary, claims_table
-from .sweeps import runs, sweep_summary, sweep_tables
-from .table import summary as trajectories_summary, tables
+from .statements_table import claims_summary, claims_table, failing_statements, warnings_of_claims
+from .sweeps import runs, sweep_summary, sweep_tables, warnings_of_sweep
+from .table import summary as trajectories_summary, tables, warnings_of_runs
 from .theory_figures import theory_figures
-from .theory_table import theory_summary, theory_tables
-from .warnings import warnings_of_claims, warnings_of_runs, warnings_of_sweep, warnings_of_theory
+from .theory_table import theory_summary, theory_tables, warnings_of_theory
 
 
 @dataclass(frozen=True)
@@ -129,16 +128,6 @@ def document(results: Results, title: str) -> Document:
     )
 
 
-def tables_of(results: Results, title: str) -> tuple[Any, ...]:
-    """Return the tables of the document of `results` and the text below them. Raises `StoreError` as `document`."""
-    return document(results, title).tables
-
-
-def figures_in(results: Results) -> dict[str, Figure]:
-    """Return the figures of the document of `results` by name. Raises `StoreError` as `document`."""
-    return document(results, "").figures
-
-
 def _claimed(figure: AskedFigure, results: Results) -> Sequence[Claim]:
     with failing(f"the figure {figure.name}, where its claims are checked,"):
         found = figure.claims(results)
@@ -165,7 +154,7 @@ def _of_trajectories(results: Results, title: str) -> _Part:
         return _Part()
     shown = read_runs(found)
     done = not shown.has_flow or shown.flow.outcome.converged or shown.flow.outcome.as_asked
-    complete = done and not any_fails(found)
+    complete = done and not failing_statements(found)
     made = (tables(found, title), trajectories_summary(found), partial(trajectories_figures, found))
     return _Part(*made, warnings=tuple(warnings_of_runs(found)), complete=complete)
 

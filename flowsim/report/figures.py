@@ -1,19 +1,22 @@
-"""Figures of runs beside a flow, and of any sweep."""
+"""Figures of runs beside a flow and of any sweep, and one quantity of either in axes of a user's own."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping
+from typing import Any
 
 import matplotlib
 import numpy as np
 import xarray
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from .model_figures import model_figures
-from .panels import Panel, TrajectoryPanels
-from .panels.sweep import CRITICAL, DIVERGED, SweepPanels
+from ..results.runs import RUN
+from ..results.schema import RECORD
+from .models import model_figures
+from .panels import TrajectoryPanels
+from .panels.sweep import DIVERGED, SweepPanels, quantities
 from .probes_table import own_probes
-from .render_paper import figure_of, legend_above
-from .render_sweep import draw_sweep_panel, name_statistic
+from .render_paper import draw_panel, draw_sweep_panel, figure_of, figure_of_facets
 from .style import STYLE
 from .sweeps import runs
 
@@ -67,44 +70,94 @@ def sweep_figures(dataset: xarray.Dataset, *, facets: int = 4, others: int = 6) 
     if critical learning rates were searched for. Curves are medians, with bands from the first quartile to the third,
     as in the table and the summary; a line below the panels says so.
     """
-    measure = runs.progress_measure(dataset)
-    panels = SweepPanels.of(dataset, facets=facets, others=others)
-    made = {
-        "sharpness": _facets(dataset, panels.panels("sharpness")),
-        measure: _facets(dataset, panels.panels(measure)),
-    }
-    every = runs.others(dataset)
-    if any(bool(runs.diverged(dataset, run).any()) for run in every):
-        shown = SweepPanels.of(dataset, facets=facets, others=len(every))
-        made["divergence"] = _facets(dataset, shown.panels(DIVERGED), whiskers=True)
-    if "critical_learning_rate_lower" in dataset:
-        made["critical"] = _facets(dataset, panels.panels(CRITICAL))
+    made = {}
+    for quantity in quantities(dataset):
+        most = len(runs.others(dataset)) if quantity == DIVERGED else others
+        panels = SweepPanels.of(dataset, facets=facets, others=most).panels(quantity)
+        made["divergence" if quantity == DIVERGED else quantity] = figure_of_facets(panels)
     return made
 
 
-def _facets(dataset: xarray.Dataset, panels: Sequence[Panel], *, whiskers: bool = False) -> Figure:
-    """Return a figure of panels, two in a row, of which each is as wide as a column of a paper."""
-    columns, rows = min(len(panels), 2), (len(panels) + 1) // 2
-    with matplotlib.rc_context(STYLE):
-        figure = Figure(figsize=(3.3 * columns, 2.25 * rows + 0.4), layout="constrained")
-        drawn = figure.subplots(rows, columns, squeeze=False, sharey=True).ravel()
-        for axes in drawn[len(panels) :]:
-            axes.remove()
-        for axes, panel in zip(drawn, panels, strict=False):
-            draw_sweep_panel(axes, panel, whiskers=whiskers)
-            axes.set_title(panel.title, fontsize=8)
-            axes.label_outer()
-        for axes in drawn[max(0, len(panels) - columns) : len(panels)]:  # nothing stands below these
-            axes.tick_params(labelbottom=True)
-            axes.set_xlabel(panels[0].x.label)
-        plain = all(run.has_edge_of_descent for run in runs.others(dataset))
-        levels = panels[0].name.startswith("sweep-sharpness")
-        bounds = "sharpness_lower_bound" in dataset and bool(np.isfinite(dataset["sharpness_lower_bound"]).any())
-        name_statistic(figure, panels[0].statistic)
-        legend_above(
-            figure,
-            thresholds=levels and bool(runs.others(dataset)),
-            bounds=levels and bounds,
-            edge=r"$2/\eta$" if plain else "edge of stability",
-        )
-    return figure
+def plot_runs(dataset: xarray.Dataset, quantity: str, ax: Axes | None = None) -> Axes:
+    """Draw one quantity of a data set of trajectories against time, as the figures do, and return the axes.
+
+    Raises `ValueError`, with the names that are known, for a quantity that was not recorded.
+    """
+    known = recorded_names(dataset)
+    if quantity not in known:
+        raise _unknown(quantity, known)
+    panel = TrajectoryPanels.of(dataset).panel(quantity)
+    return _drawn(lambda axes: draw_panel(axes, panel), ax)
+
+
+def recorded_names(dataset: xarray.Dataset) -> tuple[str, ...]:
+    """Return the names of what is known along the runs of a data set of trajectories, somewhere."""
+    along = (name for name in dataset if dataset[name].dims[:2] == (RUN, RECORD) and name != "time")
+    return tuple(str(name) for name in along if bool(np.isfinite(dataset[name]).any()))
+
+
+def plot_sweep(
+    dataset: xarray.Dataset, quantity: str, ax: Axes | None = None, at: Mapping[str, Any] | None = None
+) -> Axes:
+    """Draw one quantity at the ends of a sweep's runs along its first axis, as the figures do, and return the axes.
+
+    `at` gives the values of the other axes by name; where it says none, it is the first. Raises `ValueError`, with
+    what is known, for a quantity that was not measured, and for an axis or a value that the sweep does not have.
+    """
+    known = final_names(dataset)
+    if quantity not in known:
+        raise _unknown(quantity, known)
+    (panel,) = SweepPanels.of(_line(dataset, at or {}), facets=1, others=6).panels(quantity)
+
+    def draw(axes: Axes) -> None:
+        before = axes.viewLim.frozen() if axes.has_data() else None
+        draw_sweep_panel(axes, panel)
+        if before is not None:  # what was drawn there before stays in view
+            axes.set_xlim(min(before.x0, axes.viewLim.x0), max(before.x1, axes.viewLim.x1))
+            axes.set_ylim(min(before.y0, axes.viewLim.y0), max(before.y1, axes.viewLim.y1))
+        if panel.title:
+            axes.set_title(panel.title)
+
+    return _drawn(draw, ax)
+
+
+def final_names(dataset: xarray.Dataset) -> tuple[str, ...]:
+    """Return the names of the numbers that are known at the ends of runs of a sweep."""
+    axes = {*runs.grid(dataset), runs.REPETITION, RUN}
+    ends = (str(name) for name in dataset if set(dataset[name].dims) == axes and name not in ("outcome", "steps_asked"))
+    return tuple(name.removeprefix("final_") for name in ends if bool(np.isfinite(dataset[name]).any()))
+
+
+def _line(dataset: xarray.Dataset, at: Mapping[str, Any]) -> xarray.Dataset:
+    """Return the part of a sweep along its first axis, at the values `at` of the others, or their first."""
+    if not runs.grid(dataset):
+        return dataset
+    along, *others = runs.grid(dataset)
+    if unknown := set(at) - set(others):
+        known = ", ".join(others) or "none"
+        raise ValueError(f"at has {unknown.pop()!r}: the axes beside {along}, along which it goes, are {known}")
+    index = {}
+    for name in others:
+        values = dataset[name].values.tolist()
+        if at.get(name, values[0]) not in values:
+            raise ValueError(f"at[{name!r}] is {at[name]!r}: the sweep has {', '.join(map(repr, values))}")
+        index[name] = [values.index(at.get(name, values[0]))]
+    return dataset.isel(index)
+
+
+def _drawn(draw: Callable[[Axes], None], ax: Axes | None) -> Axes:
+    """Draw into the axes, or into new ones of pyplot, which a notebook shows and an interactive session too."""
+    if ax is None:
+        import matplotlib.pyplot as plt
+
+        with matplotlib.rc_context(STYLE):
+            _, ax = plt.subplots(layout="constrained")
+            return _drawn(draw, ax)
+    draw(ax)
+    if ax.get_legend_handles_labels()[1]:
+        ax.legend()
+    return ax
+
+
+def _unknown(quantity: str, known: tuple[str, ...]) -> ValueError:
+    return ValueError(f"{quantity!r} was not recorded: there are {', '.join(known) or 'no numbers'}")

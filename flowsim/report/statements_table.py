@@ -1,7 +1,7 @@
 """Statements at the edge of stability, and claims about figures: tables for the terminal, and summaries for a file."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import xarray
@@ -71,9 +71,9 @@ def statements_summary(dataset: xarray.Dataset) -> list[dict[str, Any]]:
     ]
 
 
-def any_fails(dataset: xarray.Dataset) -> bool:
-    """Tell whether a statement fails."""
-    return any(one.verdict is Verdict.FAILS for about in edge_statements(dataset) for one in about.statements)
+def failing_statements(dataset: xarray.Dataset) -> list[tuple[RunStatements, Statement]]:
+    """Return the statements that fail, each with what else is said of its run."""
+    return [(about, one) for about, one in _shown(edge_statements(dataset)) if one.verdict is Verdict.FAILS]
 
 
 def claims_table(found: Sequence[Claim], title: str) -> Table:
@@ -111,3 +111,12 @@ def claims_summary(found: Sequence[Claim]) -> list[dict[str, Any]]:
         }
         for claim in found
     ]
+
+
+def warnings_of_claims(claims: Sequence[Claim]) -> Iterator[str]:
+    """Yield the claims of figures that do not hold, with what was measured, and how many are not decided, and why."""
+    for claim in claims:
+        if claim.verdict is Verdict.FAILS:
+            yield f"does not hold: {claim.text} ({claim.measured})"
+    for reason, count in Counter(claim.undecided for claim in claims if claim.undecided).items():
+        yield f"{count} of {len(claims)} claims are not decided: {reason}"

@@ -1,4 +1,4 @@
-"""The numbers of runs beside a flow: as rows, as a table for the terminal, and as a summary for a file."""
+"""The numbers of runs beside a flow: as rows, as a table for the terminal, as a summary for a file, and as warnings."""
 
 import math
 from collections.abc import Iterator
@@ -9,15 +9,17 @@ import xarray
 from rich.table import Table
 
 from ..comparison.flow_limits import ERROR, LIMIT
+from ..dynamics import Outcome
 from ..formatting import finite_or_none, format_number
 from ..formatting.terminal import empty_table
 from ..results.recorded import Recorded, RecordedRun, read_runs
 from ..results.runs import SHARPNESS
 from ..results.schema import MEASURES
-from .models_table import model_rows, models_table
+from .models import model_rows, models_table
 from .panels import subsample
 from .probes_table import ends_of, plain, probe_names, probes_table
-from .statements_table import statements_summary, statements_table
+from .statements_table import failing_statements, statements_summary, statements_table
+from .theory_table import failure_of
 
 
 def rows(dataset: xarray.Dataset) -> list[dict[str, Any]]:
@@ -145,6 +147,19 @@ def _distance_remarks(shown: Recorded, *, rounding: float = 1e-6, most_names: in
         few = subsample(names, most_names)
         said = ", ".join(few) if few == names else f"{len(names)} runs from {names[0]} to {names[-1]}"
         yield f"Distance taken at t = {time} for {said}"
+
+
+def warnings_of_runs(dataset: xarray.Dataset) -> Iterator[str]:
+    """Yield how each run ended that came neither to its limit nor to what was asked, and what fails at the edge."""
+    shown = read_runs(dataset)
+    for run in shown.runs:
+        if not (run.outcome.converged or run.outcome.as_asked):
+            words = run.outcome.name.lower().replace("_", " ")
+            at = f"step {run.steps}" if run.outcome == Outcome.DIVERGED else f"t = {format_number(run.end_time, 4)}"
+            yield f"{run.run.name}: {words} at {at} ({run.outcome.meaning})"
+    yield from risk_remarks(shown)
+    for about, statement in failing_statements(dataset):
+        yield f"{about.run.name}: {failure_of(statement)}"
 
 
 def summary(dataset: xarray.Dataset) -> dict[str, Any]:

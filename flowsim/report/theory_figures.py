@@ -11,7 +11,8 @@ from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, NullForma
 from ..results import TheoryResults
 from .panels import Panel
 from .panels.theory import TheoryPanels
-from .style import BOUND, STYLE, set_ticks
+from .render_paper import draw_sweep_panel
+from .style import STYLE, set_ticks
 
 # Sides that agree lie on one another: the smaller one is drawn inside the larger.
 _SIDES: dict[str, dict[str, Any]] = {
@@ -96,17 +97,6 @@ def _conditioning_figure(panel: Panel) -> Figure:
     with matplotlib.rc_context(STYLE):
         figure = Figure(layout="constrained")
         axes = figure.add_subplot()
-        set_ticks(axes)
-        for curve in panel.curves:
-            look = {} if curve.line else {"marker": "o", "linestyle": "none", "markersize": 2.5}
-            if len(curve.x):
-                axes.plot(curve.x, curve.y, label=curve.key.label, **{**curve.key.look, **look})
-        axes.axhline(1, **BOUND)
-        axes.set_xscale("log")
-        axes.set_yscale("log")
-        axes.set_xlim(*panel.x.limits)
-        axes.set_ylim(*panel.y.limits)
-        axes.set_xlabel(panel.x.label)
-        axes.set_ylabel(panel.y.label)
+        draw_sweep_panel(axes, panel)
         axes.legend(loc="upper left")
     return figure

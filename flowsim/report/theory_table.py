@@ -1,7 +1,7 @@
-"""What the statements of the theory came to: as tables for the terminal, and as a summary for a file."""
+"""What the statements of the theory came to: as tables for the terminal, as a summary for a file, and as warnings."""
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from rich.table import Table
@@ -194,3 +194,19 @@ def summary_of_statement(statement: Statement) -> dict[str, Any]:
         ],
         "note": statement.note,
     }
+
+
+def failure_of(statement: Statement) -> str:
+    """Return in words that a statement fails."""
+    return f"{statement.name} fails ({statement.claim})"
+
+
+def warnings_of_theory(found: TheoryResults) -> Iterator[str]:
+    """Yield every statement that fails, once, with the number of flows of which it does."""
+    checked = [
+        *(one for flow in found.flows for one in flow.statements),
+        *(one.statement() for one in found.large_products),
+    ]
+    failed = Counter(failure_of(statement) for statement in checked if statement.verdict is Verdict.FAILS)
+    for words, count in failed.items():
+        yield words if count == 1 else f"{words}, {count} times"

@@ -20,10 +20,9 @@ from ..results.recorded import read_runs
 from ..results.trajectories import dataset_of
 from ..sweeps.sweep import Sweep
 from ..theory import Claim, Statement, Statements
-from .document import figures_in, save, save_sweep, sweep_shown, tables_of, write_sweep
-from .figures import figures, sweep_figures
+from .document import Document, document, save, save_sweep, sweep_shown, write_sweep
+from .figures import figures, plot_runs, plot_sweep, sweep_figures
 from .frame import runs_frame, statements_frame, sweep_frame
-from .plot import plot_runs, plot_sweep
 from .statements_table import claims_table, table_of_run_statements
 from .sweeps import runs
 from .table import tables
@@ -167,10 +166,13 @@ class _ResultsView:
         return None if self.results.sweep is None else StoredSweep(self.results.sweep)
 
     def tables(self) -> Sequence[Table | Text]:
-        return tables_of(self.results, self.results.folder.resolve().name)
+        return self._document().tables
 
     def figures(self) -> dict[str, Figure]:
-        return figures_in(self.results)
+        return self._document().figures
+
+    def _document(self) -> Document:
+        return document(self.results, self.results.folder.resolve().name)
 
 
 @dataclass(frozen=True)

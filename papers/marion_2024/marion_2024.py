@@ -27,7 +27,7 @@ from flowsim.report.style import BOUND, STYLE, set_ticks
 from flowsim.report.sweeps import runs
 from flowsim.results import Figure, Results
 from flowsim.scenarios import Scenario
-from flowsim.theory import Claim, unmeasured
+from flowsim.theory import Claim, listed, unmeasured
 
 _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(8)
 # From each node to the next, and to the end of the interval, in parts of its length.
@@ -394,7 +394,7 @@ def _deeper_is_stronger(curves: list[SharpnessCurve]) -> Claim:
         return unmeasured(text, expected, "fewer than two depths")
     holds = all(after > before for before, after in itertools.pairwise(rises.values()))
     numbers = {f"L = {depth}": rise for depth, rise in rises.items()}
-    return Claim(text, expected, ", ".join(f"{name}: {rise:.3g}" for name, rise in numbers.items()), holds, numbers)
+    return Claim(text, expected, listed(numbers), holds, numbers)
 
 
 def _while_the_risk_falls(curves: list[SharpnessCurve], *, low: float = 0.05, high: float = 0.95) -> Claim:

@@ -12,7 +12,8 @@ from jaxtyping import Float
 from matplotlib.axes import Axes
 from pydantic_core import PydanticCustomError
 
-from flowsim.comparison.models import DISTANCE, GRADIENT, SHARPNESS
+from flowsim.comparison.edge_statements import models_of
+from flowsim.comparison.models import DISTANCE, GRADIENT, SHARPNESS, records_at
 from flowsim.kinds import validation_error
 from flowsim.probes import Oscillation
 from flowsim.report.render_paper import legend_above
@@ -149,13 +150,9 @@ class Descent:
 
 def descents_of(trajectories: xarray.Dataset) -> list[Descent]:
     """Return every descent that has centres, from the smallest learning rate to the largest."""
-    runs = read_runs(trajectories).by_rate
-    descents = [run for run in runs if run.run.is_descent and np.isfinite(run.along(SHARPNESS.name)).any()]
-    return [_descent_at_centres(one, [run for run in runs if _is_model_of(run, one)]) for one in descents]
-
-
-def _is_model_of(run: RecordedRun, descent: RecordedRun) -> bool:
-    return not run.run.is_descent and run.run.learning_rate == descent.run.learning_rate
+    shown = read_runs(trajectories)
+    descents = [run for run in shown.by_rate if run.run.is_descent and np.isfinite(run.along(SHARPNESS.name)).any()]
+    return [_descent_at_centres(one, models_of(shown, one)) for one in descents]
 
 
 def _descent_at_centres(descent: RecordedRun, models: list[RecordedRun]) -> Descent:
@@ -179,9 +176,7 @@ def _descent_at_centres(descent: RecordedRun, models: list[RecordedRun]) -> Desc
 
 def _model_at(run: RecordedRun, times: Series) -> Model:
     """Return what a model says at these times, which are among its records up to where it ended."""
-    recorded_at = run.along("time").astype(float)
-    index = np.minimum(np.searchsorted(recorded_at, times * (1 - 1e-9)), len(recorded_at) - 1)
-    there = np.isclose(recorded_at[index], times, rtol=1e-6, atol=0)
+    index, there = records_at(run.along("time").astype(float), times, stays=False)
     found = {name: np.where(there, run.along(name)[index], np.nan) for name in ("sharpness", AMPLITUDE, DISTANCE.name)}
     return Model(run.run.method, found["sharpness"], found[AMPLITUDE], found[DISTANCE.name])
 

@@ -3,14 +3,16 @@
 import re
 
 import pytest
+import xarray
 from matplotlib.figure import Figure
 
 import flowsim
 from flowsim import cli
 from flowsim.cli import command
 from flowsim.data import gaussian
-from flowsim.report.render_sweep import draw_thresholds
-from flowsim.results.runs import GRADIENT_DESCENT, Run
+from flowsim.report.panels.sweep import SweepPanels
+from flowsim.report.render_paper import draw_sweep_panel
+from flowsim.results.runs import GRADIENT_DESCENT, Run, run_coordinates
 from flowsim.scenarios import ScenarioError, read_scenario, wording
 
 DATA, NETWORK = "data: {kind: gaussian, samples: 20, features: 3}", "network: {kind: mlp, depth: 3, scale: 0.5}"
@@ -435,7 +437,17 @@ def test_the_theory_of_a_flow_that_does_not_move_is_told_without_a_warning(tmp_p
 
 
 def test_the_threshold_of_a_rate_of_almost_nothing_does_not_overflow_its_axis():
+    rates = Run(GRADIENT_DESCENT, 1e-300), Run(GRADIENT_DESCENT, 0.1)
+    swept = xarray.Dataset(
+        {
+            "initial_risk": (("scale", "repetition"), [[1.0]]),
+            "outcome": (("scale", "repetition", "run"), [[[0, 0]]]),
+            "final_sharpness": (("scale", "repetition", "run"), [[[1.0, 1.0]]]),
+        },
+        coords={"scale": [0.5], **run_coordinates(rates)},
+    )
+    (panel,) = SweepPanels.of(swept, facets=1, others=2).panels("sharpness")
+    assert [guide.value for guide in panel.guides] == [20.0]
     axes = Figure().add_subplot()
-    draw_thresholds(axes, [Run(GRADIENT_DESCENT, 1e-300), Run(GRADIENT_DESCENT, 0.1)])
-    axes.set_yscale("log")
-    assert [line.get_ydata()[0] for line in axes.lines] == [20.0]
+    draw_sweep_panel(axes, panel)
+    assert axes.get_yscale() == "log"

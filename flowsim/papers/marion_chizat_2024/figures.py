@@ -1,4 +1,4 @@
-"""Figures 1 to 7, and that of Appendix C: what each asks of a scenario, what it is said to show, and its panels."""
+"""Figures 1 to 7, and that of Appendix C: what each asks of a scenario; what it shows stands in `contents.py`."""
 
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, ClassVar, final
@@ -8,14 +8,12 @@ from ...results import Figure, Results
 from ...results.runs import GRADIENT_DESCENT
 from ...scenarios import Scenario
 
-# What draws and measures is imported where it is used: a scenario is validated without Matplotlib.
+# What draws and measures, `contents.py`, is imported where it is used: a scenario is validated without Matplotlib.
 if TYPE_CHECKING:
     import matplotlib.figure
     from pydantic_core import PydanticCustomError
 
     from ...theory import Claim
-
-_EDGE = r"$2/\eta$"
 
 
 class _PaperFigure(Figure):
@@ -60,56 +58,21 @@ class _PaperFigure(Figure):
                 at=("data",),
             )
 
-
-class _OverScales(_PaperFigure):
-    """What training finds from many scales, and along single runs."""
-
     def claims(self, results: Results) -> "Sequence[Claim]":
         """Return what the paper says that the figure shows, and what the flow adds, each with the numbers measured."""
-        from . import edge_claims, learning_claims, sharpness_claims
+        from .contents import CONTENTS
 
-        sweep, single = results.required("sweep"), results.trajectories
-        return (
-            *learning_claims.learning_claims(sweep),
-            *sharpness_claims.sharpness_claims(sweep),
-            *([] if single is None else edge_claims.single_run_claims(single)),
-            *learning_claims.flow_claims(sweep),
-        )
+        return CONTENTS[self.name].claims(results)
 
     def draw(self, results: Results) -> "matplotlib.figure.Figure":
-        """Return the figure, with the gradient flow in it."""
-        from . import panels
+        """Return the figure, with the gradient flow in it where the sweep has one."""
+        from .contents import CONTENTS
 
-        return panels.draw_figure(
-            results.required("sweep"),
-            [panels.draw_squared_distance, panels.draw_sharpness],
-            single_runs=results.trajectories,
-            bounds=True,
-            edge=_EDGE,
-        )
-
-
-class _Divergence(_PaperFigure):
-    """How often descent diverges."""
-
-    about_descent = True
-
-    def claims(self, results: Results) -> "Sequence[Claim]":
-        """Return what the paper says that the figure shows, with the numbers measured."""
-        from .learning_claims import divergence_claims
-
-        return divergence_claims(results.required("sweep"))
-
-    def draw(self, results: Results) -> "matplotlib.figure.Figure":
-        """Return the figure."""
-        from ...report.panels.sweep import SHARES
-        from . import panels
-
-        return panels.draw_figure(results.required("sweep"), [panels.draw_divergence_probability], statistic=SHARES)
+        return CONTENTS[self.name].draw(results)
 
 
 @final
-class Figure1(_OverScales):
+class Figure1(_PaperFigure):
     """Figure 1: linear perceptrons over many scales, after training and along single runs."""
 
     name = "figure1"
@@ -123,39 +86,28 @@ class Figure2(_PaperFigure):
     axis = "network.depth"
     about_descent = True
 
-    def claims(self, results: Results) -> "Sequence[Claim]":
-        """Return what the paper says that the figure shows, and what the flow adds, each with the numbers measured."""
-        from .learning_claims import flow_claims, jump_claims
-
-        sweep = results.required("sweep")
-        return (*jump_claims(sweep), *flow_claims(sweep))
-
-    def draw(self, results: Results) -> "matplotlib.figure.Figure":
-        """Return the figure, with the gradient flow in it."""
-        from . import panels
-
-        return panels.draw_figure(results.required("sweep"), [panels.draw_critical_rates], edge="$1/(La)$")
-
 
 @final
-class Figure3(_Divergence):
+class Figure3(_PaperFigure):
     """Figure 3: how often descent diverges from large scales."""
 
     name = "figure3"
+    about_descent = True
 
 
 @final
-class Figure4(_OverScales):
+class Figure4(_PaperFigure):
     """Figure 4: as Figure 1, for residual networks."""
 
     name = "figure4"
 
 
 @final
-class Figure5(_Divergence):
+class Figure5(_PaperFigure):
     """Figure 5: as Figure 3, for residual networks."""
 
     name = "figure5"
+    about_descent = True
 
 
 @final
@@ -166,41 +118,12 @@ class Figure6(_PaperFigure):
     about_descent = True
     about_generalization = True
 
-    def claims(self, results: Results) -> "Sequence[Claim]":
-        """Return what the paper says that the figure shows, and what the flow adds, each with the numbers measured."""
-        from .learning_claims import flow_claims
-        from .sharpness_claims import generalization_claims, sharpness_claims
-
-        sweep = results.required("sweep")
-        return (*generalization_claims(sweep), *sharpness_claims(sweep), *flow_claims(sweep))
-
-    def draw(self, results: Results) -> "matplotlib.figure.Figure":
-        """Return the figure, with the gradient flow in it."""
-        from . import panels
-
-        shown = [panels.draw_sharpness, panels.draw_generalization]
-        return panels.draw_figure(results.required("sweep"), shown, bounds=True, edge=_EDGE)
-
 
 @final
 class Figure7(_PaperFigure):
     """Figure 7: the sharpness of nonlinear networks."""
 
     name = "figure7"
-
-    def claims(self, results: Results) -> "Sequence[Claim]":
-        """Return what the paper says that the figure shows, and what the flow adds, each with the numbers measured."""
-        from .learning_claims import flow_claims
-        from .sharpness_claims import sharpness_claims
-
-        sweep = results.required("sweep")
-        return (*sharpness_claims(sweep), *flow_claims(sweep))
-
-    def draw(self, results: Results) -> "matplotlib.figure.Figure":
-        """Return the figure, with the gradient flow in it."""
-        from . import panels
-
-        return panels.draw_figure(results.required("sweep"), [panels.draw_sharpness], bounds=True, edge=_EDGE)
 
 
 @final
@@ -227,15 +150,3 @@ class AppendixC(_PaperFigure):
                 write="noise: 1.0, or figure: null",
                 at=("data", "noise"),
             )
-
-    def claims(self, results: Results) -> "Sequence[Claim]":
-        """Return what the paper says of noisy data, and what is found beside it, each with the numbers measured."""
-        from .edge_claims import noisy_claims
-
-        return noisy_claims(results.required("sweep"))
-
-    def draw(self, results: Results) -> "matplotlib.figure.Figure":
-        """Return the figure."""
-        from . import panels
-
-        return panels.draw_figure(results.required("sweep"), [panels.draw_over_edge], statistic="medians; points: runs")

@@ -1,29 +1,23 @@
 """The figures drawn: panels of the sweep, as the paper has them, and a row for each single run."""
 
-from collections.abc import Callable, Sequence
-
 import matplotlib
 import numpy as np
 import xarray
 from matplotlib.axes import Axes
-from matplotlib.figure import Figure
 from matplotlib.patheffects import Normal, Stroke
 
-from ...report.panels import LABELS, Panel, oscillates
-from ...report.panels.sweep import DIVERGED, MEDIANS, Facet, SweepPanels, positions
-from ...report.render_paper import draw_curve, legend_above
-from ...report.render_sweep import (
-    draw_bound,
+from ...report.panels import FURTHEST, LABELS, Curve, Key, Panel, oscillates
+from ...report.panels.sweep import DIVERGED, Facet, SweepPanels, axis_along, is_constant, positions
+from ...report.render_paper import (
+    draw_curve,
     draw_interval,
     draw_sweep_panel,
-    draw_thresholds,
-    name_statistic,
-    set_axis,
+    set_sweep_axis,
 )
-from ...report.style import FLOW as FLOW_LOOK, STYLE, THRESHOLD, THRESHOLD_ID, run_look, set_ticks
+from ...report.style import BOUND, FLOW as FLOW_LOOK, THRESHOLD, THRESHOLD_ID, run_look, set_ticks
 from ...report.sweeps import runs
 from ...report.sweeps.intervals import median, quartiles
-from ...results.recorded import RecordedRun, read_runs
+from ...results.recorded import RecordedRun
 from ...results.runs import FLOW, GRADIENT_DESCENT, Run
 from .measures import (
     Points,
@@ -39,50 +33,6 @@ from .measures import (
 
 # The sharpness has the same axis in all figures of the paper.
 SHARPNESS_LIMITS = (0.1, 3e4)
-Draw = Callable[[Axes, xarray.Dataset], None]
-
-
-def draw_figure(
-    sweep: xarray.Dataset,
-    panels: Sequence[Draw],
-    *,
-    single_runs: xarray.Dataset | None = None,
-    bounds: bool = False,
-    edge: str = "",
-    statistic: str = MEDIANS,
-) -> Figure:
-    """Return the figure of some panels of a sweep, with the gradient flow in them.
-
-    Curves are medians over the runs that did not diverge with their quartiles, as in the table, where the paper has
-    means with bootstrapped confidence intervals; the probability of divergence has Wilson's interval. The trajectories
-    `single_runs` give a row of two more panels for each of their learning rates. With `bounds` the legend names the
-    bounds. It calls the dashed lines `edge`, where there are some. `statistic` stands below the panels.
-    """
-    shown = None if single_runs is None else read_runs(single_runs)
-    descents = () if shown is None else tuple(run for run in shown.others if run.run.is_descent)
-    count = len(panels) + 2 * len(descents)
-    with matplotlib.rc_context(STYLE):
-        columns, rows = min(count, 2), (count + 1) // 2
-        figure = Figure(figsize=(3.3 * columns, 2.25 * rows + 0.35), layout="constrained")  # 0.35 for the legend
-        axes = list(figure.subplots(rows, columns, squeeze=False).ravel())
-        for panel, ax in zip(panels, axes, strict=False):
-            panel(ax, sweep)
-        if shown is not None:
-            for row, descent in enumerate(descents, start=1):
-                draw_single_run(axes[2 * row], axes[2 * row + 1], sweep, shown.flow, descent)
-        if count > 1:
-            _letter(axes, len(panels))
-        name_statistic(figure, statistic)
-        legend_above(figure, thresholds=bool(edge), bounds=bounds, edge=edge)
-    return figure
-
-
-def _letter(axes: list[Axes], panels: int) -> None:
-    """Write the paper's letter of each panel at its top left, c1 and c2 where the paper has a row in one."""
-    for index, ax in enumerate(axes):
-        row, column = divmod(index - panels, 2)
-        letter = chr(ord("a") + index) if index < panels else f"{chr(ord('a') + panels + row)}{column + 1}"
-        ax.set_title(f"({letter})", loc="left", fontsize=8)
 
 
 def draw_squared_distance(axes: Axes, dataset: xarray.Dataset) -> None:
@@ -110,12 +60,19 @@ def _panel(dataset: xarray.Dataset, shown: tuple[Run, ...], quantity: str) -> Pa
 
 
 def draw_bounds(axes: Axes, dataset: xarray.Dataset) -> None:
-    """Draw the dotted bounds: 2La, and 8LΛ where Corollary 2 applies."""
+    """Draw the dotted bounds with their names beside them: 2La, and 8LΛ where Corollary 2 applies."""
     x = positions(dataset)
-    draw_bound(axes, x, dataset["sharpness_lower_bound"].values, r"$2La$")
-    upper = upper_bound(dataset)
-    if upper is not None:
-        draw_bound(axes, x, upper, r"$8L\Lambda$")
+    place = {"xycoords": axes.get_yaxis_transform(), "textcoords": "offset points", "annotation_clip": False}
+    lower, upper = dataset["sharpness_lower_bound"].values, upper_bound(dataset)
+    for name, found in ((r"$2La$", lower), (r"$8L\Lambda$", upper)):
+        bound = np.broadcast_to(np.nan if found is None else found, x.shape)
+        if not np.isfinite(bound).any():
+            continue
+        if is_constant(bound):
+            axes.axhline(bound[0], **BOUND)
+        else:
+            axes.plot(x, bound, **BOUND)
+        axes.annotate(name, xy=(1.0, bound[-1]), xytext=(2, 0), va="center", fontsize=6.5, **place)
 
 
 def _highest_median(dataset: xarray.Dataset) -> float:
@@ -128,7 +85,7 @@ def _highest_median(dataset: xarray.Dataset) -> float:
 
 def draw_divergence_probability(axes: Axes, dataset: xarray.Dataset) -> None:
     """Draw Figures 3 and 5: the share of the runs that diverged, against the scale, for every learning rate."""
-    draw_sweep_panel(axes, _panel(dataset, runs.descents(dataset), DIVERGED), whiskers=True)
+    draw_sweep_panel(axes, _panel(dataset, runs.descents(dataset), DIVERGED))
 
 
 def draw_critical_rates(axes: Axes, dataset: xarray.Dataset) -> None:
@@ -142,7 +99,9 @@ def draw_critical_rates(axes: Axes, dataset: xarray.Dataset) -> None:
         values = np.stack([runs.final(part, m, "squared_distance").values for m in runs.descents(dataset)])
         colour = matplotlib.colormaps["plasma"](0.8 * index / max(1, len(depths) - 1))
         look = {"color": colour, "marker": "os^DvP"[index % 6], "markeredgecolor": "black", "zorder": 3.0}
-        draw_interval(axes, rates, quartiles(values), rf"$L = {depth}$", look)
+        found = quartiles(values)
+        key = Key(f"depth-{depth}", f"L = {depth}", rf"$L = {depth}$", look)
+        draw_interval(axes, Curve(key, rates, found.estimate, found.low, found.high))
         axes.axvline(2 / part["sharpness_lower_bound"].item(), color=colour, gid=THRESHOLD_ID, **THRESHOLD)
     _draw_flow(axes, dataset, rates[0])
     axes.set_xscale("log")
@@ -214,7 +173,7 @@ def draw_over_edge(axes: Axes, dataset: xarray.Dataset) -> None:
     axes.axhline(1.0, color="0.4", **THRESHOLD)
     axes.set_ylim(0, top)
     axes.set_ylabel(r"sharpness over $2/\eta$, $S\eta/2$")
-    set_axis(axes, dataset)
+    set_sweep_axis(axes, axis_along(dataset))
 
 
 def draw_single_run(
@@ -236,7 +195,8 @@ def draw_single_run(
         axes.set_xlabel(rf"steps $k$, for the flow $t/\eta$ ($\eta = {rate:.3g}$)")
         axes.set_ylabel(LABELS[quantity])
         set_ticks(axes)
-    draw_thresholds(sharpness, [shown])
+    if shown.threshold < FURTHEST:  # or a logarithmic axis would have no room above it
+        sharpness.axhline(shown.threshold, color=curve["color"], gid=THRESHOLD_ID, **THRESHOLD)
     draw_bounds(sharpness, dataset)
     sharpness.set_ylim(*SHARPNESS_LIMITS)
 

@@ -13,12 +13,11 @@ from matplotlib.colors import to_hex, to_rgb
 from ...formatting import format_number
 from ...results import theory_from_dataset
 from ..panels import HEADINGS, INK, Axis, Curve, Key, Panel, TrajectoryPanels, subsample
-from ..panels.sweep import CRITICAL, DIVERGED, SweepPanels
+from ..panels.sweep import CRITICAL, SweepPanels, quantities
 from ..panels.theory import TheoryPanels
 from ..panels.trajectories import columns
 from ..probes_table import probe_names
 from ..style import FLOW
-from ..sweeps import runs
 
 _ABOUT_RUNS = (
     "Every quantity that was recorded, of all runs, against one time. The slider moves through all plots at once; "
@@ -93,9 +92,7 @@ def group_of_sweep(dataset: xarray.Dataset, *, facets: int = 6, others: int = 14
     `others` runs beside the flow are shown; each is a point besides medians and quartiles if these are few enough.
     """
     panels = SweepPanels.of(dataset, facets=facets, others=others, points=points)
-    diverged = any(bool(runs.diverged(dataset, run).any()) for run in runs.others(dataset))
-    names = [CRITICAL] if "critical_learning_rate_lower" in dataset else []
-    names += ["sharpness", runs.progress_measure(dataset), *([DIVERGED] if diverged else [])]
+    names = sorted(quantities(dataset), key=lambda name: name != CRITICAL)  # which come first
     drawn = [panel for name in names for panel in panels.panels(name)]
     return Group("sweep", "Over the sweep", _ABOUT_SWEEP, drawn, panels.keys)
 

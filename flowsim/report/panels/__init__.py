@@ -1,6 +1,6 @@
 """What figures and the page show, described once: axes, curves, bands, guides and names of every panel."""
 
-from .oscillation import Envelope as Envelope, envelope_of as envelope_of, oscillates as oscillates
+from .oscillation import envelope_of as envelope_of, oscillates as oscillates
 from .panel import (
     FURTHEST as FURTHEST,
     HEADINGS as HEADINGS,
@@ -10,9 +10,7 @@ from .panel import (
     Curve as Curve,
     Guide as Guide,
     Key as Key,
-    Limits as Limits,
     Panel as Panel,
-    label_of as label_of,
     subsample as subsample,
 )
 from .trajectories import TrajectoryPanels as TrajectoryPanels

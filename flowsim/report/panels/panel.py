@@ -81,7 +81,7 @@ class Curve:
     """A line through points, or with `line=False` the points alone; from `low` to `high` there may be a band.
 
     Markers stand at the values `marks` of x. `named` tells whether it is in the legend of a figure. Of two curves of
-    one key, as the sides of a statement, `side` says which this is, and `look` holds how it differs from its key's.
+    one key, as the sides of a statement, `side` says which this is. `look` holds how it differs from its key's.
     """
 
     key: Key
@@ -115,7 +115,8 @@ class Panel:
 
     A touch of a curve tells the columns `told`, by title. `overlays` are what a figure draws over the curves; the page
     has panels of their own for them. `title` names the place of a panel among others, and `statistic` says in a
-    sentence what curves and bands are.
+    sentence what curves and bands are. Of a figure, `whiskers` stand in place of bands, and its legend calls dashed
+    guides `edge` and names dotted lines if they are `bounds` on the sharpness.
     """
 
     name: str
@@ -129,6 +130,9 @@ class Panel:
     told: tuple[tuple[str, str], ...] = (("x", "x"), ("y", "y"))
     title: str = ""
     statistic: str = ""
+    whiskers: bool = False
+    edge: str = ""
+    bounds: bool = False
 
 
 def subsample(entries: Sequence[Any], most: int) -> list[Any]:

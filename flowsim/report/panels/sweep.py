@@ -36,6 +36,13 @@ SHARE_AXIS = Axis("probability of divergence", HEADINGS[DIVERGED], (-0.03, 1.03)
 """The axis of the shares of runs that diverged."""
 
 
+def quantities(dataset: xarray.Dataset) -> list[str]:
+    """Return what panels of a sweep are about: sharpness, how far runs came, and `DIVERGED` and `CRITICAL` if known."""
+    diverged = any(bool(runs.diverged(dataset, run).any()) for run in runs.others(dataset))
+    critical = "critical_learning_rate_lower" in dataset
+    return ["sharpness", runs.progress_measure(dataset), *([DIVERGED] * diverged), *([CRITICAL] * critical)]
+
+
 @dataclass(frozen=True)
 class Facet:
     """A combination of the values of all dimensions but the first, and what the data set has there."""
@@ -103,9 +110,19 @@ class SweepPanels:
                 title=facet.title,
                 told=((x.words, "place"), (estimate, "y"), (f"{spread}, from", "low"), ("to", "high")),
                 statistic=SHARES if quantity == DIVERGED else MEDIANS,
+                whiskers=quantity == DIVERGED,
+                edge=self._edge if quantity == "sharpness" else "",
+                bounds=quantity == "sharpness" and any(_has_bound(one.part) for one in self.facets),
             )
             made.append(panel)
         return made
+
+    @property
+    def _edge(self) -> str:
+        """What the edges of stability of the runs are called, nothing where the flow stands alone."""
+        others = [run for run in self.runs if not run.is_flow]
+        plain = all(run.has_edge_of_descent for run in others)
+        return "" if not others else r"$2/\eta$" if plain else "edge of stability"
 
     def _axis(self, quantity: str, curves: Sequence[Curve], guides: Sequence[Guide], most_span: float = 1e6) -> Axis:
         """Return the vertical axis, which holds all facets.
@@ -131,25 +148,29 @@ class SweepPanels:
         return Axis(label_of(quantity, attributes), words, linear, log, logarithmic=logarithmic)
 
     def _curves(self, part: xarray.Dataset, quantity: str) -> Iterator[Curve]:
+        """Yield the curves of a facet, which has one dimension besides those of repetitions and runs."""
         if quantity == CRITICAL:
-            yield from critical_curves(part)
+            yield from _critical_curves(part)
             return
         if quantity == DIVERGED:
             for index, run in enumerate(self.runs):
                 if not run.is_flow:
-                    yield share_curve(part, run, _key(index, run))
+                    counted = (runs.diverged(part, run), runs.asked(part, run))
+                    shares = share_interval(*(which.sum(runs.REPETITION).values for which in counted))
+                    yield _interval_curve(part, _key(index, run), shares)
             return
+        ends = [(_key(index, run), runs.final(part, run, quantity)) for index, run in enumerate(self.runs)]
         if self.points:
-            for index, run in enumerate(self.runs):
-                yield from _points(part, _key(index, run), runs.final(part, run, quantity))
+            for key, found in ends:
+                yield from _points(part, key, found)
         if runs.knows(part, quantity):
-            yield initial_curve(part, quantity)
-        for index, run in enumerate(self.runs):
-            yield final_curve(part, run, quantity, _key(index, run))
-        if quantity == "sharpness" and "sharpness_lower_bound" in part:
-            x, bound = positions(part), part["sharpness_lower_bound"].values
-            bound = np.broadcast_to(bound, x.shape)
-            if np.isfinite(bound).any() and not _is_constant(bound):
+            yield _interval_curve(part, _START, quartiles(_by_repetition(part[f"initial_{quantity}"])))
+        for key, found in ends:  # where all runs diverged, or missed their limit, there is a gap
+            yield _interval_curve(part, key, quartiles(_by_repetition(found)))
+        if quantity == "sharpness" and _has_bound(part):
+            x = positions(part)
+            bound = np.broadcast_to(part["sharpness_lower_bound"].values, x.shape)
+            if not is_constant(bound):
                 yield Curve(Key(INK, "", "", BOUND), x, bound, named=False)
 
     def _guides(self, part: xarray.Dataset, quantity: str) -> Iterator[Guide]:
@@ -162,9 +183,9 @@ class SweepPanels:
         for index, run in enumerate(self.runs):
             if run.threshold < FURTHEST:
                 yield Guide(float(run.threshold), _key(index, run))
-        if "sharpness_lower_bound" in part:
+        if _has_bound(part):
             bound = np.ravel(part["sharpness_lower_bound"].values)
-            if np.isfinite(bound).any() and _is_constant(bound):
+            if is_constant(bound):
                 yield Guide(float(bound[0]))
 
 
@@ -176,31 +197,17 @@ def _key(index: int, run: Run) -> Key:
     return Key(f"sweep-{index}", run.name, run.label, run_look(run))
 
 
-def _is_constant(bound: np.ndarray) -> bool:
+def _has_bound(part: xarray.Dataset) -> bool:
+    """Tell whether the lower bound of Theorem 2 is known anywhere."""
+    return "sharpness_lower_bound" in part and bool(np.isfinite(part["sharpness_lower_bound"]).any())
+
+
+def is_constant(bound: np.ndarray) -> bool:
+    """Tell whether a bound is the same at all points, so that it goes across the whole panel."""
     return bool(np.allclose(bound, bound[0], rtol=1e-9))
 
 
-def initial_curve(part: xarray.Dataset, quantity: str) -> Curve:
-    """Return median and quartiles of `quantity` at initialization."""
-    return _interval_curve(part, _START, quartiles(_by_repetition(part[f"initial_{quantity}"])))
-
-
-def final_curve(part: xarray.Dataset, run: Run, quantity: str, key: Key) -> Curve:
-    """Return median and quartiles of `quantity` at the end of a run, over those that did not diverge.
-
-    `part` has one dimension besides those of repetitions and learning rates. Descents that all diverged, and flows
-    that all missed their limit, leave a gap.
-    """
-    return _interval_curve(part, key, quartiles(_by_repetition(runs.final(part, run, quantity))))
-
-
-def share_curve(part: xarray.Dataset, run: Run, key: Key) -> Curve:
-    """Return the share of a run that diverged, with its 95 % interval."""
-    counted = (runs.diverged(part, run), runs.asked(part, run))
-    return _interval_curve(part, key, share_interval(*(which.sum(runs.REPETITION).values for which in counted)))
-
-
-def critical_curves(part: xarray.Dataset) -> Iterator[Curve]:
+def _critical_curves(part: xarray.Dataset) -> Iterator[Curve]:
     """Yield the middles of all brackets, their medians and quartiles, and 2 over the bound of Theorem 2."""
     found = runs.critical_rates(part)
     yield from _points(part, replace(_CRITICAL, look=POINTS), found)

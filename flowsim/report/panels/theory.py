@@ -11,6 +11,7 @@ from ...theory import Statement
 from ..style import BOUND
 from .panel import INK, Axis, Curve, Guide, Key, Limits, Panel, data_limits, subsample
 
+_POINTS = {"marker": "o", "linestyle": "none", "markersize": 2.5}
 _SIDES = {"smaller": {}, "larger": {"linestyle": (0, (3, 2))}}
 _RATIO = "Sharpness of the limit over the lower bound of Theorem 2, against the condition number Λ/λ of the data"
 
@@ -79,7 +80,7 @@ class TheoryPanels:
         curves = []
         for checked, key in zip(self.columns, self.keys, strict=True):
             of_depth = found[found[:, 0] == checked.depth]
-            curves.append(Curve(key, of_depth[:, 1], of_depth[:, 2], line=False))
+            curves.append(Curve(key, of_depth[:, 1], of_depth[:, 2], line=False, look=_POINTS))
         conditions, values, description = np.unique(found[:, 1]), np.append(found[:, 2], 1.0), _RATIO
         if any(one.name == "Corollary 2" and one.smaller is not None for one in self.flows[0].statements):
             key = Key(INK, "4Λ/λ", r"$4\Lambda/\lambda$", BOUND | {"linestyle": "--"})

@@ -86,8 +86,8 @@ class TrajectoryPanels:
             label = rf"$\Vert {theirs} - W_\mathrm{{GF}}(t) \Vert$"
         runs = self.shown.ordered
         series = [_series(run, values) for run in runs for values in columns(run, quantity, self.lines)]
-        limits = self._flow_limits() if quantity == "sharpness" else {}
-        y = self._axis(quantity, label, words, [*series, *(drawn for _, drawn in limits.values())])
+        limits = self._flow_limits() if quantity == "sharpness" else []
+        y = self._axis(quantity, label, words, [*series, *(drawn for _, drawn in limits)])
         curves = (curve for index in range(len(runs)) for curve in self._curves(index, quantity, y.logarithmic))
         curves = tuple(curve for curve in curves if np.isfinite(curve.y).any())
         overlays = (*_limit_curves(limits), *(self._crossings() if quantity == "distance" else ()))
@@ -154,10 +154,10 @@ class TrajectoryPanels:
             for bound, side in zip(self.shown.bounds or (), ("lower", "upper"), strict=False):
                 yield Guide(bound, label=f"Theorem 2, {side}")
 
-    def _flow_limits(self) -> dict[int, tuple[RecordedRun, Series]]:
+    def _flow_limits(self) -> list[tuple[RecordedRun, Series]]:
         """Return the sharpness of the flow's limit from points of each run, where it was asked for."""
-        runs = ((index, run, run.along(LIMIT.name)) for index, run in enumerate(self.shown.by_rate))
-        return {index: (run, _series(run, found)) for index, run, found in runs if np.isfinite(found).any()}
+        limits = ((run, run.along(LIMIT.name)) for run in self.shown.by_rate)
+        return [(run, _series(run, found)) for run, found in limits if np.isfinite(found).any()]
 
     def _crossings(self) -> Iterator[Curve]:
         """Yield a star on every curve where the run first reaches its edge, on its first point if it starts above."""
@@ -199,9 +199,9 @@ def is_calm(run: RecordedRun) -> bool:
     return run.outcome.converged or (drawn.bounded and not oscillates(drawn.values))
 
 
-def _limit_curves(limits: dict[int, tuple[RecordedRun, Series]]) -> Iterator[Curve]:
+def _limit_curves(limits: Sequence[tuple[RecordedRun, Series]]) -> Iterator[Curve]:
     """Yield the limits of the flow: between the sharpness of each run and all guides, under one name."""
-    for number, (run, drawn) in enumerate(limits.values()):
+    for number, (run, drawn) in enumerate(limits):
         look: dict[str, Any] = LIMITS | {"marker": run_look(run.run)["marker"]}
         key = Key("limit", "limit of GF from there", "limit of GF from there", look)
         yield Curve(key, drawn.times, drawn.values, named=number == 0)

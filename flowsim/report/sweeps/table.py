@@ -1,4 +1,4 @@
-"""The numbers of a sweep: as rows, as a table for the terminal, and as a summary for a file."""
+"""The numbers of a sweep: as rows, as a table for the terminal, as a summary for a file, and as warnings."""
 
 import math
 from collections.abc import Iterator
@@ -15,7 +15,7 @@ from ...results.runs import Run
 from ..panels import subsample
 from ..probes_table import plain, probe_names, table_of_ends
 from . import runs
-from .intervals import median, quartiles
+from .intervals import median
 
 _MEDIANS = "Medians over the runs that did not diverge; of GF, over its limits and the ends that were asked for"
 
@@ -30,63 +30,45 @@ def sweep_rows(dataset: xarray.Dataset) -> list[dict[str, Any]]:
     and `over_lower_bound`; `probes` holds what a scenario's own probes measured at the end. Medians are over the runs
     that did not diverge, of the flow over its limits.
     """
+    grid = runs.grid(dataset)
     known = [(run, _ends_of(dataset, run), _probed(dataset, run)) for run in runs.runs_of(dataset)]
-    return [
-        {**values, **_row(run, ends, index, lower), "probes": {name: of[index] for name, of in probed.items()}}
-        for index, values, lower in _combinations(dataset)
-        for run, ends, probed in known
-    ]
+    rows = []
+    for index in np.ndindex(*(dataset.sizes[name] for name in grid)):
+        values = {name: dataset[name].values[place].item() for name, place in zip(grid, index, strict=True)}
+        for run, ends, probed in known:
+            numbers = {name: column[index].item() for name, column in ends.items()}
+            of_run = {"method": run.name, "learning_rate": run.learning_rate, **numbers}
+            rows.append({**values, **of_run, "probes": {name: column[index] for name, column in probed.items()}})
+    return rows
+
+
+def _ends_of(dataset: xarray.Dataset, run: Run) -> dict[str, np.ndarray]:
+    """Return how many runs there were of a run, and the shares and medians of `sweep_rows`, each over the grid."""
+    asked = runs.asked(dataset, run)
+    count = asked.sum(runs.REPETITION)
+    ended = {
+        "converged": runs.converged(dataset, run),
+        "settled": runs.settled(dataset, run),
+        "as_asked": runs.as_asked(dataset, run),
+        "diverged": runs.diverged(dataset, run),
+    }
+    sharpness = median(runs.final(dataset, run, "sharpness"))
+    lower = dataset.get("sharpness_lower_bound", xarray.DataArray(math.nan))
+    found = {
+        "runs": count,
+        **{name: (which & asked).sum(runs.REPETITION) / count.where(count > 0) for name, which in ended.items()},
+        "progress": median(runs.final(dataset, run, runs.progress_measure(dataset))),
+        "sharpness": sharpness,
+        "over_threshold": sharpness / (run.threshold if run.learning_rate else math.nan),
+        "over_lower_bound": sharpness / lower.where(lower > 0),
+    }
+    return {name: values.transpose(*runs.grid(dataset)).values for name, values in found.items()}
 
 
 def _probed(dataset: xarray.Dataset, run: Run) -> dict[str, np.ndarray]:
     """Return what every probe measured at the end of a run, over the grid and the axes of the probe: medians."""
     ends = {name: runs.final(dataset, run, name) for name in probe_names(dataset)}
     return {name: median(values).transpose(*runs.grid(dataset), ...).values for name, values in ends.items()}
-
-
-def _ends_of(dataset: xarray.Dataset, run: Run) -> dict[str, np.ndarray]:
-    """Return what is known of the ends of a run from all starts, each over (grid, repetition)."""
-    known = {
-        "asked": runs.asked(dataset, run),
-        "converged": runs.converged(dataset, run),
-        "settled": runs.settled(dataset, run),
-        "as_asked": runs.as_asked(dataset, run),
-        "diverged": runs.diverged(dataset, run),
-        "progress": runs.final(dataset, run, runs.progress_measure(dataset)),
-        "sharpness": runs.final(dataset, run, "sharpness"),
-    }
-    order = (*runs.grid(dataset), runs.REPETITION)
-    return {name: values.transpose(*order).values for name, values in known.items()}
-
-
-def _combinations(dataset: xarray.Dataset) -> Iterator[tuple[tuple[int, ...], dict[str, Any], float]]:
-    """Yield every place in the grid, the values there, and the lower bound on the sharpness, NaN if not known."""
-    names = runs.grid(dataset)
-    bounds = dataset["sharpness_lower_bound"].transpose(*names).values if "sharpness_lower_bound" in dataset else None
-    for index in np.ndindex(*(dataset.sizes[name] for name in names)):
-        values = {name: dataset[name].values[i].item() for name, i in zip(names, index, strict=True)}
-        yield index, values, math.nan if bounds is None else float(bounds[index])
-
-
-def _row(run: Run, ends: dict[str, np.ndarray], index: tuple[int, ...], lower: float) -> dict[str, Any]:
-    asked = ends["asked"][index]
-    count = int(asked.sum())
-    counts = {name: int((ends[name][index] & asked).sum()) for name in ("converged", "settled", "as_asked", "diverged")}
-    sharpness = _median(ends["sharpness"][index])
-    return {
-        "method": run.name,
-        "learning_rate": run.learning_rate,
-        "runs": count,
-        **{name: found / count if count else math.nan for name, found in counts.items()},
-        "progress": _median(ends["progress"][index]),
-        "sharpness": sharpness,
-        "over_threshold": sharpness / run.threshold if run.learning_rate else math.nan,
-        "over_lower_bound": sharpness / lower if lower > 0 else math.nan,
-    }
-
-
-def _median(values: np.ndarray) -> float:
-    return float(quartiles(values[None]).estimate[0])
 
 
 def sweep_table(dataset: xarray.Dataset, title: str) -> Table:
@@ -192,12 +174,24 @@ def sweep_summary(dataset: xarray.Dataset) -> dict[str, Any]:
 
 def _critical(values: dict[str, Any], part: xarray.Dataset) -> dict[str, Any]:
     found = runs.critical_rates(part)
+    middle = median(found).item()
     predicted = 2 / part["sharpness_lower_bound"].item()
     return {
         **values,
-        "median": finite_or_none(_median(found.values)),
+        "median": finite_or_none(middle),
         "least": finite_or_none(found.min().item()),
         "most": finite_or_none(found.max().item()),
         "one_over_La": finite_or_none(predicted),
-        "ratio": finite_or_none(_median(found.values) / predicted),
+        "ratio": finite_or_none(middle / predicted),
     }
+
+
+def warnings_of_sweep(dataset: xarray.Dataset, *, most: int = 10) -> Iterator[str]:
+    """Yield which cells of a sweep failed, and how many flows did not reach their limit."""
+    failures = runs.failures(dataset)
+    for failure in failures[:most]:
+        yield f"failed: {failure['cell']}: {failure['message']}"
+    if (more := len(failures) - most) > 0:
+        yield f"failed: {more} more, which are in summary.json"
+    if unconverged := runs.unconverged(dataset):
+        yield f"{unconverged} flows did not reach their limit"

@@ -1,24 +1,105 @@
-"""How closely models follow descent: sharpness, risk and distance on one time axis, a figure for each learning rate."""
+"""How closely models follow descent: rows of numbers, their table, and a figure for each learning rate."""
 
-from collections.abc import Sequence
+import math
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 import matplotlib
 import numpy as np
 import xarray
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from rich.table import Table
 
-from ..comparison.edge_statements import models_of
-from ..comparison.models import DISTANCE, MEAN_EXCESS_RISK, MEAN_RISK, SHARPNESS
+from ..comparison.edge_statements import common_time, models_of
+from ..comparison.models import DISTANCE, MEAN_EXCESS_RISK, MEAN_RISK, OSCILLATION, SHARPNESS
+from ..formatting import format_number
+from ..formatting.terminal import empty_table
 from ..results.recorded import Recorded, RecordedRun, read_runs
 from .render_paper import legend_above
 from .style import FLOW, STYLE, THRESHOLD, set_ticks
 
+_PREDICTED = ("sharpness", OSCILLATION.name, MEAN_RISK.name, MEAN_EXCESS_RISK.name)
+_REMARKS = (
+    "distance to the centre of descent's oscillation, at the last time that all of one η have known",
+    "S there, √tr Σ the amplitude of the oscillation, R in the mean over it: of descent as measured",
+)
+_COLUMNS = (
+    ("η", "learning_rate", 4),
+    ("t", "time", 4),
+    ("distance\nto centre", "distance", 3),
+    ("closer\nthan GF", "closer", 3),
+    ("S at\ncentre", "sharpness", 5),
+    ("√tr Σ", "oscillation", 3),
+)
 # Wide and pale: what models are to follow lies below them.
 _CENTRE = {"color": "0.72", "linewidth": 3.6, "solid_capstyle": "round", "zorder": 2.1, "label": "centre of GD"}
 _GRADIENT_FLOW = FLOW | {"linewidth": 1.2, "label": "GF"}
 # The models stand out from each other in grey too, and from GF.
 _LOOKS = (("#d95f02", (0, (4, 1))), ("#1f6fb4", (0, (1, 1))), ("#7a3b9c", (0, (5, 1, 1, 1))), ("#1b9e77", (0, (2, 1))))
+
+
+def model_rows(dataset: xarray.Dataset) -> list[dict[str, Any]]:
+    """Return how descents, the gradient flow and the models compare, at the last time that is known of all.
+
+    One row each of the descent, the gradient flow and every model for each learning rate, with `method`,
+    `learning_rate`, `time`, `distance` from the centre of descent's oscillation, by how much `closer` to it than the
+    gradient flow, `sharpness` there, `oscillation`, `mean_risk` and `mean_excess_risk`; NaN for what is not known.
+    Empty without models.
+    """
+    shown = read_runs(dataset)
+    return [row for descent, beside in _modelled(shown) for row in _group(shown, descent, beside)]
+
+
+def _modelled(shown: Recorded) -> list[tuple[RecordedRun, list[RecordedRun]]]:
+    """Return every descent that has models, and these, from the smallest learning rate to the largest."""
+    found = [(run, models_of(shown, run)) for run in shown.by_rate if run.run.is_descent]
+    return [(descent, beside) for descent, beside in found if beside]
+
+
+def _group(shown: Recorded, descent: RecordedRun, beside: Sequence[RecordedRun]) -> Iterator[dict[str, Any]]:
+    rate, time = descent.run.learning_rate, common_time(descent, beside)
+    flow = _at(descent, DISTANCE.name, time)
+    numbers = {"learning_rate": rate, "time": time}
+    measured = {name: _at(descent, name, time) for name in _PREDICTED}
+    measured |= {"sharpness": _at(descent, SHARPNESS.name, time)}
+    yield {"method": "GD", **numbers, "distance": 0.0, "closer": math.nan, **measured}
+    plain = {
+        "sharpness": _at(shown.flow, "sharpness", time),
+        "oscillation": 0.0,
+        "mean_risk": _at(shown.flow, "risk", time),
+        "mean_excess_risk": _at(shown.flow, "excess_risk", time),
+    }
+    yield {"method": "GF", **numbers, "distance": flow, "closer": 1.0, **plain}
+    for run in beside:
+        distance = _at(run, DISTANCE.name, time)
+        predicted = {name: _at(run, name, time) for name in _PREDICTED}
+        closer = flow / distance if distance > 0 else math.nan
+        yield {"method": run.run.method, **numbers, "distance": distance, "closer": closer, **predicted}
+
+
+def _at(run: RecordedRun, quantity: str, time: float) -> float:
+    """Return a quantity at the record nearest to a time; where a run has come to rest before, at its end."""
+    times = run.along("time")
+    return float(run.along(quantity)[np.argmin(np.abs(times - time))]) if math.isfinite(time) else math.nan
+
+
+def models_table(dataset: xarray.Dataset, title: str) -> Table | None:
+    """Return the table of descents and their models; `None` where there are none."""
+    rows = model_rows(dataset)
+    if not rows:
+        return None
+    table = empty_table(f"{title}: models of descent" if title else "models of descent", _REMARKS)
+    table.add_column("", no_wrap=True)
+    # Where the minimum of the risk is unknown, so is the excess: then the risk itself is shown.
+    unknown = all(math.isnan(row["mean_excess_risk"]) for row in rows)
+    risk = ("mean R", "mean_risk", 3) if unknown else ("mean R\n− R_min", "mean_excess_risk", 3)
+    columns = (*_COLUMNS, risk)
+    for header, _, _ in columns:
+        table.add_column(header, justify="right", no_wrap=True)
+    for row in rows:
+        table.add_row(row["method"], *(format_number(row[key], digits) for _, key, digits in columns))
+    return table
 
 
 def model_figures(dataset: xarray.Dataset) -> dict[str, Figure]:
@@ -28,14 +109,9 @@ def model_figures(dataset: xarray.Dataset) -> dict[str, Figure]:
     minimum is not known); below, how far the gradient flow and the models are from the centre of descent's oscillation.
     """
     shown = read_runs(dataset)
-    descents = [run for run in shown.by_rate if run.run.is_descent and models_of(shown, run)]
-    alone = len(descents) == 1
-    return {
-        "models" if alone else f"models_eta_{descent.run.learning_rate:.3g}": _figure(
-            shown, descent, models_of(shown, descent)
-        )
-        for descent in descents
-    }
+    found = _modelled(shown)
+    names = ["models" if len(found) == 1 else f"models_eta_{descent.run.learning_rate:.3g}" for descent, _ in found]
+    return {name: _figure(shown, descent, beside) for name, (descent, beside) in zip(names, found, strict=True)}
 
 
 def _figure(shown: Recorded, descent: RecordedRun, models: Sequence[RecordedRun], first_steps: int = 3) -> Figure:
