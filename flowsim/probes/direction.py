@@ -24,14 +24,11 @@ class Alignment(Probe):
     The angle that `Stopping(direction=...)` checks, for logistic losses on separable data.
     """
 
-    label: Label = eqx.field(
-        static=True,
-        default=Label(
-            "alignment",
-            "angle between the weights and the negative gradient",
-            r"angle of $W$ and $-\nabla R$",
-            "radian",
-        ),
+    label = Label(
+        "alignment",
+        "angle between the weights and the negative gradient",
+        r"angle of $W$ and $-\nabla R$",
+        "radian",
     )
 
     def measure(self, moment: Moment) -> Float[Array, ""]:
