@@ -4,7 +4,7 @@ import abc
 import reprlib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import equinox as eqx
 import jax
@@ -80,7 +80,10 @@ class Probe(eqx.Module):
     dict of them.
     """
 
-    label: eqx.AbstractVar[Label]
+    if TYPE_CHECKING:
+        label: Label = eqx.field(init=False)  # else a checker would ask for it in calls of a class that sets it
+    else:
+        label: eqx.AbstractVar[Label]
 
     @abc.abstractmethod
     def measure(self, moment: Moment) -> Float[Array, "..."] | dict[str, Float[Array, "..."]]:

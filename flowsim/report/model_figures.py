@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 
 from ..comparison.edge_statements import models_of
 from ..comparison.models import DISTANCE, MEAN_EXCESS_RISK, MEAN_RISK, SHARPNESS
-from ..results.recorded import Recorded, RecordedRun, read_runs
+from ..results.runs import Recorded, RecordedRun, read_runs
 from .render_paper import legend_above
 from .style import FLOW, STYLE, THRESHOLD, set_ticks
 

@@ -8,8 +8,7 @@ import numpy as np
 import xarray
 from matplotlib.axes import Axes
 
-from ..results.runs import RUN
-from ..results.schema import RECORD
+from ..results.schema import RECORD, RUN
 from .panels import TrajectoryPanels
 from .panels.sweep import SweepPanels
 from .render_paper import draw_panel

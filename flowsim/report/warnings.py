@@ -9,7 +9,7 @@ from ..comparison import edge_statements
 from ..dynamics import Outcome
 from ..formatting import format_number
 from ..results import TheoryResults
-from ..results.recorded import read_runs
+from ..results.runs import read_runs
 from ..theory import Claim, Statement, Verdict
 from .sweeps import runs
 from .table import risk_remarks

@@ -8,12 +8,14 @@ import numpy as np
 
 from ..dynamics import Outcome
 from ..probes import Label
-from .runs import CURVATURE, DYNAMICS, LEARNING_RATE, RUN, THRESHOLD
 
 if TYPE_CHECKING:
     import xarray
 
-RECORD = "record"
+RUN, RECORD = "run", "record"
+DYNAMICS, LEARNING_RATE = "dynamics", "learning_rate"
+THRESHOLD, CURVATURE = "stability_threshold", "threshold_of"
+SHARPNESS = "sharpness"
 
 MEASURES = ("risk", "excess_risk", "squared_distance", "gradient_norm", "sharpness")
 """What is known of every network at every record, start and end."""

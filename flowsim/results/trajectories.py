@@ -12,8 +12,8 @@ from jaxtyping import Float
 from ..dynamics import Trajectory
 from ..probes import Label, columns_of
 from ..theory import minimal_sharpness_bounds_of
-from .runs import FLOW, GRADIENT_DESCENT, RUN, Edge, Run, run_coordinates
-from .schema import BOUNDS, CRITICAL, MEASURES, RECORD, attributes
+from .runs import FLOW, GRADIENT_DESCENT, Edge, Run, run_coordinates
+from .schema import BOUNDS, CRITICAL, MEASURES, RECORD, RUN, attributes
 
 if TYPE_CHECKING:
     import xarray

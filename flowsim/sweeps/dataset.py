@@ -10,8 +10,8 @@ import numpy as np
 
 from ..dynamics import Descent
 from ..probes import Label
-from ..results.runs import FLOW, RUN, Edge, Run, run_coordinates
-from ..results.schema import NOT_ASKED, attributes
+from ..results.runs import FLOW, Edge, Run, run_coordinates
+from ..results.schema import NOT_ASKED, RUN, attributes
 from ..scenarios.reading import resolved
 from ..scenarios.scenario import Scenario
 from ..scenarios.values import labels_of

@@ -23,8 +23,7 @@ from ...report.render_sweep import (
 from ...report.style import FLOW as FLOW_LOOK, STYLE, THRESHOLD, THRESHOLD_ID, run_look, set_ticks
 from ...report.sweeps import runs
 from ...report.sweeps.intervals import median, quartiles
-from ...results.recorded import RecordedRun, read_runs
-from ...results.runs import FLOW, GRADIENT_DESCENT, Run
+from ...results.runs import FLOW, GRADIENT_DESCENT, RecordedRun, Run, read_runs
 from .measures import (
     Points,
     Regression,
