@@ -62,7 +62,7 @@ def undisturbed(tmp_path_factory):
 @pytest.fixture
 def blocks(tmp_path):
     write(tmp_path)
-    return [placed.block for placed in plan(read_scenario(tmp_path / "tiny.yaml"), tmp_path)]
+    return plan(read_scenario(tmp_path / "tiny.yaml"), tmp_path)
 
 
 def children(pid):

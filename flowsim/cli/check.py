@@ -179,7 +179,7 @@ def _sweep(
     if sweep is None:
         return
     here = environment()
-    blocks = [placed.block for placed in plan(job.scenario, job.path.parent)]
+    blocks = plan(job.scenario, job.path.parent)
     missing = [block for block in blocks if not store.holds(block.address(here))]
     points = math.prod(len(values) for values in sweep.over.values())
     descents = points * sum(len(one.learning_rates) * (one.repetitions or sweep.repetitions) for one in sweep.descent)
@@ -189,7 +189,7 @@ def _sweep(
     stored = len(blocks) - len(missing)
     in_all = "1 block" if len(blocks) == 1 else f"{len(blocks)} blocks"
     kept = f", {stored} of {in_all} stored" if stored else f" in {in_all}"
-    shapes = len({block.structure for block in missing})
+    shapes = len({block.recipe.structure for block in missing})
     # A process compiles for every shape of which it gets a block.
     compiled = max(1, min(shapes, math.ceil(shapes / processes) + 1)) if missing else 0
     seconds = compiled * compilations_of_shape * pace.compilation + sum(block.cost for block in missing) / processes
