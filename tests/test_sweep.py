@@ -313,7 +313,7 @@ def test_sweeps_that_share_cells_share_their_blocks(whole, folder, monkeypatch):
     swept(folder, theory + SWEEP, name="other")  # other things beside the same sweep
     assert done == []
     swept(folder, SWEEP.replace("[0.5, 1.0]", "[1.0, 2.0]"), name="another")
-    assert [entry.scenario.data.noise for entry in done] == [2.0]
+    assert [entry.recipe.scenario.data.noise for entry in done] == [2.0]
 
 
 def damaged(content):
