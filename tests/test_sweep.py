@@ -447,7 +447,7 @@ def test_a_flow_that_raises_is_named_and_the_rest_goes_on_and_is_not_stored(whol
     assert json.loads(found.dataset.attrs["failures"]) == [{"cell": failure.cell, "message": failure.message}]
     done = count_computed(monkeypatch)
     xarray.testing.assert_identical(swept(tmp_path), whole)
-    assert [entry.scenario.data.noise for entry in done] == [0.5]
+    assert [entry.recipe.scenario.data.noise for entry in done] == [0.5]
 
 
 def test_a_descent_that_raises_is_named_and_those_beside_it_are_as_ever(whole, tmp_path, monkeypatch):
