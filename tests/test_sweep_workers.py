@@ -153,7 +153,7 @@ class Deadly:
 
 @pytest.mark.slow
 def test_a_block_that_kills_every_worker_is_given_up_after_three(blocks):
-    deadly = replace(blocks[0], folder=Deadly())
+    deadly = replace(blocks[0], recipe=replace(blocks[0].recipe, folder=Deadly()))
     workers = Spawned(1)
     try:
         found = list(workers.results([[deadly, blocks[1]]]))
