@@ -59,7 +59,7 @@ class Run:
 
     @property
     def is_flow(self) -> bool:
-        """Whether this is the gradient flow, beside which the other runs are seen."""
+        """Whether this is the gradient flow, to which the other runs are compared."""
         return self.dynamics == GRADIENT_FLOW
 
     @property
@@ -212,7 +212,7 @@ class Recorded:
     """A data set of trajectories: the runs, the gradient flow first, and what theory says of the end.
 
     A run that stands alone may be another than the gradient flow: `leading` is the flow where there is one, and else
-    that run, and `others` are all but the flow, as they were asked for.
+    that run, and `others` are all but the flow, in the order of the data set.
     """
 
     runs: tuple[RecordedRun, ...]

@@ -22,7 +22,7 @@ MEASURES = ("risk", "excess_risk", "squared_distance", "gradient_norm", "sharpne
 BOUNDS, CRITICAL = ("sharpness_lower_bound", "sharpness_upper_bound"), "critical_learning_rate"
 """What theory says of the minimum, among the attributes."""
 NOT_ASKED = -1
-"""The outcome of a run that was not asked for, or could not be computed."""
+"""The outcome of a run that was not requested, or could not be computed."""
 
 # Nothing here has a unit but 1: data and weights are pure numbers, and so is the time that the flow takes.
 _LONG_NAMES = {

@@ -221,7 +221,7 @@ def planned_cells(ingredients: Ingredients, grid: Grid, attrs: Mapping[str, str]
 
 
 def _blocks(
-    recipe: CellRecipe, index: tuple[int, ...], repetitions: int, *, starts_beside_descents: int = 16
+    recipe: CellRecipe, index: tuple[int, ...], repetitions: int, *, starts_of_a_batch: int = 16
 ) -> Iterator[Block]:
     """Yield the blocks of a point, cut at the same repetitions however many there are.
 
@@ -229,7 +229,7 @@ def _blocks(
     """
     name = point_name(recipe.values)
     starts = tuple(Start(name, index, repetition, {}) for repetition in range(repetitions))
-    most = starts_beside_descents if recipe.descents else 1
+    most = starts_of_a_batch if recipe.descents else 1
     for first in range(0, repetitions, most):
         some = starts[first : first + most]
         yield Block(recipe, some, cost=float(len(some)))

@@ -60,7 +60,7 @@ def sweep(
     jobs: int = 1,
     progress: bool | ProgressCallback = False,
 ) -> Sweep:
-    """Integrate the flow at every point of a grid, from several initializations, with descents beside it.
+    """Integrate the flow at every point of a grid, from several initializations, and descents from the same ones.
 
     `over` maps names to lists of numbers or words. `make_network(key, **values)` returns a network, and `problem` is a
     problem, or a function `problem(key, **values)` that returns one; each is given those names that it takes, and both
@@ -169,7 +169,7 @@ def _value(place: str, value: Any) -> Any:
 def _rates(values: tuple[Any, ...]) -> tuple[float, ...]:
     for rate in values:
         if isinstance(rate, bool) or not isinstance(rate, int | float):
-            hint = "; the flow runs beside the descents by itself" if rate is None else ""
+            hint = "; the flow runs anyway, unless flow=False" if rate is None else ""
             raise ValueError(f"over['{RATE}'] has {rate!r}: expected positive numbers{hint}")
         check_learning_rate(rate, np.dtype(np.float32))
     return tuple(float(rate) for rate in values)
