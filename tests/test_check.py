@@ -207,7 +207,7 @@ def test_stored_blocks_are_seen(estimated, job, here):
 
     before = estimated(name="swept.yaml")
     store, here_and_now = BlockStore(here / "results" / ".blocks"), flowsim.scenarios.environment()
-    blocks = [placed.block for placed in plan(job(name="swept.yaml").scenario, here)]
+    blocks = plan(job(name="swept.yaml").scenario, here)
     for block in blocks:
         store.save(block.address(here_and_now), {})
     after = part(estimated(name="swept.yaml"), "sweep")

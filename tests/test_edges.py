@@ -14,7 +14,8 @@ import xarray
 import flowsim
 from flowsim import report
 from flowsim.cli import main
-from flowsim.results.runs import CURVATURE, THRESHOLD, Edge, Run, run_coordinates, runs_of
+from flowsim.results.runs import Edge, Run, run_coordinates, runs_of
+from flowsim.results.schema import CURVATURE, THRESHOLD
 
 SCENARIO = """
 seed: 0

@@ -143,7 +143,7 @@ def test_a_sweep_runs_over_options_of_ones_own_kinds(write, tmp_path):
 
 
 def test_starts_that_differ_in_start_options_alone_share_a_block(write, tmp_path):
-    blocks = [placed.block for placed in plan(read_scenario(write(SCENARIO + SWEEP)), tmp_path)]
+    blocks = plan(read_scenario(write(SCENARIO + SWEEP)), tmp_path)
     assert [sorted({start.options["size"] for start in block.starts}) for block in blocks] == 2 * [[0.4, 0.6]]
 
 
@@ -151,8 +151,8 @@ def test_a_sweep_may_run_over_losses_and_their_options(write, tmp_path):
     for axis in ("loss.kind: [squared_error, mine:Huber]", "loss.delta: [0.5, 2.0]"):
         loss = "loss: mine:Huber\n" if "delta" in axis else ""
         path = write(SCENARIO + loss + f"sweep: {{over: {{{axis}}}}}\n")
-        blocks = [placed.block for placed in plan(read_scenario(path), tmp_path)]
-        made = [block.scenario.loss.make() for block in blocks]
+        blocks = plan(read_scenario(path), tmp_path)
+        made = [block.recipe.scenario.loss.make() for block in blocks]
         assert len({float(loss(jnp.zeros(()), jnp.ones(()))) for loss in made}) == 2
 
 
@@ -190,8 +190,8 @@ PLAIN = "data: {kind: gaussian, samples: 9, features: 2}\nnetwork: {kind: mlp, d
 )
 def test_a_module_that_is_edited_has_other_blocks(write, tmp_path, text):
     def address():
-        (placed,) = plan(read_scenario(write(text + "sweep: {}")), tmp_path)
-        return placed.block.address({})
+        (one,) = plan(read_scenario(write(text + "sweep: {}")), tmp_path)
+        return one.address({})
 
     first = address()
     assert address() == first

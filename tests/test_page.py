@@ -22,7 +22,7 @@ from flowsim.report.page import Entry, index_page, page
 from flowsim.report.page.render import Group, group_of_runs, plain
 from flowsim.report.panels import Axis, Curve, Key, Panel
 from flowsim.report.panels.panel import data_limits
-from flowsim.results.recorded import read_runs
+from flowsim.results.runs import read_runs
 
 # What may stand where a browser would load something: a part of the page, the data itself, or a file beside it.
 HERE = re.compile(r"#[\w-]+|data:[\w/,.;=+-]*|(figures/)?[\w-]+\.(pdf|nc|json|yaml)")

@@ -27,7 +27,8 @@ from flowsim.report.page.render import group_of_sweep
 from flowsim.report.sweeps import runs, sweep_summary, sweep_tables
 from flowsim.report.sweeps.intervals import quartiles, share_interval
 from flowsim.results import FIGURES, Results, StoreError
-from flowsim.results.runs import FLOW, GRADIENT_DESCENT, RUN, Run, run_coordinates, runs_of
+from flowsim.results.runs import FLOW, GRADIENT_DESCENT, Run, run_coordinates, runs_of
+from flowsim.results.schema import RUN
 from flowsim.theory import mark_outside_sweep, minimal_sharpness_bounds
 
 SCALES, RATES, REPETITIONS = [0.3, 0.6, 0.9], [0.02, 0.06], 3

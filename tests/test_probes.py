@@ -89,6 +89,23 @@ def test_held_out_labels_that_stand_for_no_class_of_the_network_have_no_accuracy
         Accuracy((X, jnp.eye(5)[:4])).measure(moment(network, None))
 
 
+def test_parts_of_a_label_that_are_no_tuple_of_labels_are_refused_where_they_are_written(tmp_path, capsys):
+    message = r"the parts of the label size are \{'first': 'first size'\}: expected a tuple of labels; write parts=\("
+    with pytest.raises(TypeError, match=message):
+        flowsim.Label("size", "sizes", "s", parts={"first": "first size"})
+    with pytest.raises(TypeError, match="expected a tuple of labels"):
+        flowsim.Label("size", "sizes", "s", parts=("first size",))
+    (tmp_path / "probe_of_a_dict.py").write_text(
+        "import flowsim\n\n\nclass Size(flowsim.Probe):\n"
+        "    label = flowsim.Label('size', 'sizes', 's', parts={'first': 'first size'})\n"
+    )
+    (tmp_path / "s.yaml").write_text(SCENARIO)
+    assert main([str(tmp_path / "s.yaml"), "--out", str(tmp_path), "--set", "record=probe_of_a_dict:Size"]) == 2
+    error = capsys.readouterr().err
+    assert "whose module fails (TypeError: the parts of the label size are" in error
+    assert len(error.splitlines()) == 1
+
+
 @pytest.mark.slow
 def test_probes_with_options_and_held_out_samples_are_recorded_stored_and_drawn(tmp_path, capsys):
     (tmp_path / "s.yaml").write_text(SCENARIO)

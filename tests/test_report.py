@@ -20,8 +20,7 @@ from flowsim.report.panels import TimeView, envelope_of
 from flowsim.report.panels.view import Series, log_limits, time_view
 from flowsim.report.render_paper import _apart, draw_curve
 from flowsim.results import StoreError
-from flowsim.results.recorded import read_runs
-from flowsim.results.runs import runs_of
+from flowsim.results.runs import read_runs, runs_of
 
 RATES = [0.4, 0.1, 3.0]
 COLUMN = (3.3, 2.5)

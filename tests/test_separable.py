@@ -317,7 +317,7 @@ def test_the_normalized_margin_knows_the_degree_of_a_homogeneous_network():
 
 @pytest.mark.parametrize("direction", [np.ones((2, 1)), np.ones(3), [1.0, 0.3]])
 def test_a_direction_of_another_shape_is_refused_and_not_broadcast(direction):
-    with pytest.raises(ValueError, match=r"the direction of an Angle holds arrays of shapes .*, beside \[\(2,\)\]"):
+    with pytest.raises(ValueError, match=r"the direction of an Angle holds .*, and the network \[\(2,\)\]"):
         measured(Angle(direction, of=DeepLinear.regressor), LINE, SEPARABLE["logistic"][1])
 
 

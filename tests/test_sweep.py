@@ -313,7 +313,7 @@ def test_sweeps_that_share_cells_share_their_blocks(whole, folder, monkeypatch):
     swept(folder, theory + SWEEP, name="other")  # other things beside the same sweep
     assert done == []
     swept(folder, SWEEP.replace("[0.5, 1.0]", "[1.0, 2.0]"), name="another")
-    assert [entry.scenario.data.noise for entry in done] == [2.0]
+    assert [entry.recipe.scenario.data.noise for entry in done] == [2.0]
 
 
 def damaged(content):
@@ -359,27 +359,27 @@ def test_another_data_file_is_another_block(tmp_path):
     for _ in range(2):
         rows = [",".join(map(str, row)) for row in generator.standard_normal((9, 4))]
         (tmp_path / "table.csv").write_text("\n".join(["a,b,c,y", *rows]))
-        (placed,) = plan(scenario(tmp_path, sweep, data), tmp_path)
-        addresses.append(placed.block.address({}))
+        (one,) = plan(scenario(tmp_path, sweep, data), tmp_path)
+        addresses.append(one.address({}))
     assert addresses[0] != addresses[1]
     # The folder is not part of the name, the environment is.
-    assert replace(placed.block, folder="elsewhere").address({}) == addresses[1]
-    assert placed.block.address({"jax": "0"}) != addresses[1]
+    assert replace(one, recipe=replace(one.recipe, folder="elsewhere")).address({}) == addresses[1]
+    assert one.address({"jax": "0"}) != addresses[1]
 
 
 @pytest.mark.slow
 def test_a_data_file_that_changes_during_the_run_is_not_stored_under_its_old_name(tmp_path):
     (tmp_path / "table.csv").write_text("a,b,y\n1,2,3\n2,1,5\n4,4,1\n")
-    (placed,) = plan(scenario(tmp_path, "sweep: {}", "data: {kind: file, path: table.csv, target: y}"), tmp_path)
-    assert compute.compute(placed.block, environment()).failures == []
+    (one,) = plan(scenario(tmp_path, "sweep: {}", "data: {kind: file, path: table.csv, target: y}"), tmp_path)
+    assert compute.compute(one, environment()).failures == []
     (tmp_path / "table.csv").write_text("a,b,y\n1,2,3\n2,1,5\n4,4,2\n")
-    (failure,) = compute.compute(placed.block, environment()).failures
+    (failure,) = compute.compute(one, environment()).failures
     assert "table.csv is another one than when the run was started" in failure.message
 
 
 def test_a_worker_with_other_versions_computes_nothing(tmp_path):
-    (placed,) = plan(scenario(tmp_path, "sweep: {}"), tmp_path)
-    (failure,) = compute.compute(placed.block, environment() | {"jax": "0.1"}).failures
+    (one,) = plan(scenario(tmp_path, "sweep: {}"), tmp_path)
+    (failure,) = compute.compute(one, environment() | {"jax": "0.1"}).failures
     assert "the worker has jax" in failure.message
     assert failure.message.endswith("and the run was started with 0.1")
 
@@ -447,7 +447,7 @@ def test_a_flow_that_raises_is_named_and_the_rest_goes_on_and_is_not_stored(whol
     assert json.loads(found.dataset.attrs["failures"]) == [{"cell": failure.cell, "message": failure.message}]
     done = count_computed(monkeypatch)
     xarray.testing.assert_identical(swept(tmp_path), whole)
-    assert [entry.scenario.data.noise for entry in done] == [0.5]
+    assert [entry.recipe.scenario.data.noise for entry in done] == [0.5]
 
 
 def test_a_descent_that_raises_is_named_and_those_beside_it_are_as_ever(whole, tmp_path, monkeypatch):

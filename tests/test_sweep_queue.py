@@ -1,6 +1,7 @@
 """Which block a worker takes next."""
 
 from dataclasses import dataclass
+from types import SimpleNamespace
 
 from flowsim.sweeps.workers import BlockQueue
 
@@ -9,12 +10,13 @@ from flowsim.sweeps.workers import BlockQueue
 class Work:
     """What the queue knows of a block."""
 
-    structure: str
+    recipe: SimpleNamespace
     cost: float = 1.0
 
 
-A1, A2, A3 = (Work("a", cost) for cost in (3.0, 2.0, 1.0))
-B1, B2 = Work("b", 2.0), Work("b", 1.0)
+A, B = SimpleNamespace(structure="a"), SimpleNamespace(structure="b")
+A1, A2, A3 = (Work(A, cost) for cost in (3.0, 2.0, 1.0))
+B1, B2 = Work(B, 2.0), Work(B, 1.0)
 
 
 def test_a_worker_stays_with_its_structure_and_takes_the_most_costly_block_first():

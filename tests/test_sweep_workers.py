@@ -62,7 +62,7 @@ def undisturbed(tmp_path_factory):
 @pytest.fixture
 def blocks(tmp_path):
     write(tmp_path)
-    return [placed.block for placed in plan(read_scenario(tmp_path / "tiny.yaml"), tmp_path)]
+    return plan(read_scenario(tmp_path / "tiny.yaml"), tmp_path)
 
 
 def children(pid):
@@ -153,7 +153,7 @@ class Deadly:
 
 @pytest.mark.slow
 def test_a_block_that_kills_every_worker_is_given_up_after_three(blocks):
-    deadly = replace(blocks[0], folder=Deadly())
+    deadly = replace(blocks[0], recipe=replace(blocks[0].recipe, folder=Deadly()))
     workers = Spawned(1)
     try:
         found = list(workers.results([[deadly, blocks[1]]]))

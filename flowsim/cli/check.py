@@ -167,7 +167,7 @@ def _sweep(job: Job, store: BlockStore, processes: int, *, compilations_of_shape
     if sweep is None:
         return
     here = environment()
-    blocks = [placed.block for placed in plan(job.scenario, job.path.parent)]
+    blocks = plan(job.scenario, job.path.parent)
     missing = [block for block in blocks if not store.holds(block.address(here))]
     points = math.prod(len(values) for values in sweep.over.values())
     descents = points * sum(len(one.learning_rates) * (one.repetitions or sweep.repetitions) for one in sweep.descent)
@@ -177,7 +177,7 @@ def _sweep(job: Job, store: BlockStore, processes: int, *, compilations_of_shape
     stored = len(blocks) - len(missing)
     in_all = "1 block" if len(blocks) == 1 else f"{len(blocks)} blocks"
     kept = f", {stored} of {in_all} stored" if stored else f" in {in_all}"
-    shapes = len({block.structure for block in missing})
+    shapes = len({block.recipe.structure for block in missing})
     # A process compiles for every shape of which it gets a block.
     compilations = compilations_of_shape * min(shapes, math.ceil(shapes / processes) + 1)
     seconds = sum(block.cost for block in missing) / processes

@@ -11,7 +11,8 @@ from jaxtyping import Array
 from ..dynamics import Trajectory
 from ..formatting.presentation import Drawn
 from ..networks import split
-from ..results.runs import SHARPNESS, Edge, Run
+from ..results.runs import Edge, Run
+from ..results.schema import SHARPNESS
 from ..results.trajectories import ComparedRun, trajectories_of
 from .edge_statements import StatementsOfRuns, edge_statements
 from .models import ModelRun, distances

@@ -14,8 +14,7 @@ from jaxtyping import Bool, Float
 
 from ..dynamics import Outcome
 from ..formatting.presentation import Shown, view_of
-from ..results.recorded import Recorded, RecordedRun, read_runs
-from ..results.runs import Run
+from ..results.runs import Recorded, RecordedRun, Run, read_runs
 from ..theory import Assumption, Statement, Verdict, judge
 from .flow_limits import ERROR, LIMIT
 from .models import DISTANCE, MEAN_EXCESS_RISK, MEAN_RISK, OSCILLATION, TIME_ROUNDING, records_at

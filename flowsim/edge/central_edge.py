@@ -13,7 +13,7 @@ from ..curvature.eigenpair import decomposition
 from ..solvers.field import norm
 from ..solvers.solver import Work, no_work
 from .central_field import CentralField, Edge, Reading
-from .complementarity import in_basis, symmetric_basis
+from .complementarity import congruence, in_basis, symmetric_basis
 
 
 def edge_unknown(weights: PyTree, most: int, *, dimension: int = 16) -> Edge:
@@ -136,13 +136,13 @@ class Face(eqx.Module):
         weights, turn = decomposition(reading.covariance)
         weights, turn = weights[::-1], turn[:, ::-1]
         count = len(weights)
-        basis = jnp.asarray(symmetric_basis(count), weights.dtype)
+        basis = symmetric_basis(count, weights.dtype)
         there = jnp.where(weights > nothing * jnp.maximum(weights[0], 0), 1.0, 0.0) * (weights > 0)
         inside = jnp.max(jnp.abs(basis) * jnp.outer(there, there)[None], axis=(1, 2)) > 0
-        congruence = jax.vmap(lambda matrix: in_basis(turn.T @ matrix @ turn))(basis).T
-        tangents = vectors.combination(congruence, reading.tangents)
+        turned = congruence(turn.T).T
+        tangents = vectors.combination(turned, reading.tangents)
         beyond = jnp.where(jnp.arange(count) < active, reading.values[:count] - edge, 0)
-        departure = jnp.where(inside, congruence @ in_basis(jnp.diag(beyond)), 0)
+        departure = jnp.where(inside, turned @ in_basis(jnp.diag(beyond)), 0)
         gram = vectors.gram(tangents, tangents) / 2
         gram = jnp.where(inside[:, None] & inside[None], gram, 0)
         return cls(tangents, gram, departure, inside.astype(weights.dtype), jnp.sum(there).astype(int))
@@ -215,7 +215,7 @@ def with_vectors(edge: Edge, reading: Reading) -> Edge:
     near = jnp.arange(len(edge.values)) < edge.near
 
     def of(old: Array, new: Array) -> Array:
-        return jnp.where(near.reshape(-1, *[1] * (new.ndim - 1)), new, old)
+        return jnp.where(_column(near, new), new, old)
 
     found = jax.tree.map(of, edge.vectors, reading.vectors)
     return eqx.tree_at(lambda e: (e.vectors, e.values), edge, (found, of(edge.values, reading.values)))

@@ -71,15 +71,8 @@ class CentralFlow(DescentModel):
     def stepper(self, field: GradientField, point: PyTree) -> Stepper:
         """Return the linearly implicit solver and its step control."""
         rtol, atol = jnp.asarray(self.rtol), jnp.asarray(self.atol)
-        columns = 5 if rtol.dtype.itemsize < 8 else 8
-        solver = CentralSteps(
-            field=field,
-            learning_rate=jnp.asarray(self.learning_rate),
-            rtol=rtol,
-            atol=atol,
-            most=self.most,
-            columns=columns,
-        )
+        rate = jnp.asarray(self.learning_rate)
+        solver = CentralSteps(field=field, learning_rate=rate, rtol=rtol, atol=atol, most=self.most)
         return Stepper(solver, ProposedSteps(rtol=rtol, atol=atol))  # pyright: ignore[reportCallIssue]  (norm is a property)
 
     def attempt(self, field: GradientField, state: FlowState, longest: Float[Array, ""]) -> Attempt:

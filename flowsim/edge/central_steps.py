@@ -107,7 +107,6 @@ class CentralSteps(ProposingSolver):
     rtol: Float[Array, ""]
     atol: Float[Array, ""]
     most: int = eqx.field(static=True)
-    columns: int = eqx.field(static=True, default=8)
     met: float = eqx.field(static=True, default=1e-10)
     """How near to 2/η, in units of it, a step ends where the first eigenvalue comes to the edge,"""
     held: float = eqx.field(static=True, default=1e-9)
@@ -126,8 +125,8 @@ class CentralSteps(ProposingSolver):
     interpolation_cls: ClassVar[Callable[..., diffrax.LocalLinearInterpolation]] = diffrax.LocalLinearInterpolation
 
     def order(self, terms: Any) -> int:
-        """Return the largest order, `columns`."""
-        return self.columns
+        """Return the largest order: the number of columns of the extrapolation."""
+        return 5 if self.rtol.dtype.itemsize < 8 else 8
 
     def init(self, terms: Any, t0: Any, t1: Any, y0: PyTree, args: Any) -> CentralState:
         """Return the state before the first step: the spectrum is not known, and no eigenvalue is held."""
@@ -301,7 +300,7 @@ class CentralSteps(ProposingSolver):
             curvature=lambda _: field.curvature,  # pyright: ignore[reportArgumentType]
             rtol=self.rtol,
             atol=self.atol,
-            columns=self.columns,
+            columns=self.order(None),
             followed=0,
             overhead=8.0,
             frozen_up_to=float("inf"),

@@ -11,7 +11,7 @@ from jaxtyping import Array, Bool, Float, Int
 from ..curvature.eigenpair import decomposition
 
 
-def symmetric_basis(size: int) -> Float[np.ndarray, "n k k"]:
+def symmetric_basis(size: int, dtype: jnp.dtype) -> Float[Array, "n k k"]:
     """Return an orthonormal basis of the symmetric matrices, k(k + 1)/2 of them, ordered by the larger index.
 
     So those of a leading block of any size come first.
@@ -22,17 +22,23 @@ def symmetric_basis(size: int) -> Float[np.ndarray, "n k k"]:
             matrix = np.zeros((size, size))
             matrix[row, column] = matrix[column, row] = 1.0 if row == column else np.sqrt(0.5)
             basis.append(matrix)
-    return np.stack(basis)
+    return jnp.asarray(np.stack(basis), dtype)
 
 
 def in_basis(matrix: Float[Array, "k k"]) -> Float[Array, " n"]:
     """Return the coordinates of a symmetric matrix in `symmetric_basis`."""
-    return jnp.sum(jnp.asarray(symmetric_basis(matrix.shape[0]), matrix.dtype) * matrix[None], axis=(1, 2))
+    return jnp.sum(symmetric_basis(matrix.shape[0], matrix.dtype) * matrix[None], axis=(1, 2))
 
 
 def from_basis(coordinates: Float[Array, " n"], size: int) -> Float[Array, "k k"]:
     """Return the symmetric matrix of a size with these coordinates in `symmetric_basis`."""
-    return jnp.tensordot(coordinates, jnp.asarray(symmetric_basis(size), coordinates.dtype), 1)
+    return jnp.tensordot(coordinates, symmetric_basis(size, coordinates.dtype), 1)
+
+
+def congruence(matrix: Float[Array, "k k"]) -> Float[Array, "n n"]:
+    """Return, in `symmetric_basis`, the columns of S ↦ GᵀSG, which are the rows of S ↦ GSGᵀ, for a matrix G."""
+    basis = symmetric_basis(matrix.shape[0], matrix.dtype)
+    return jax.vmap(lambda symmetric: in_basis(matrix @ symmetric @ matrix.T))(basis)
 
 
 def complementary_covariance(
@@ -119,9 +125,8 @@ class _Problem(eqx.Module):
         size = self.drive.shape[0]
         scaling, middle = _scaling(pair.primal, pair.dual)
         # With ΔX = G ΔX̃ Gᵀ and ΔỸ = GᵀΔY G: ΔX̃ + ΔỸ = aim and ΔY = BΔX − off, a system with eigenvalues from one on.
-        basis = jnp.asarray(symmetric_basis(size), self.drive.dtype)
-        congruence = jax.vmap(lambda matrix: in_basis(scaling @ matrix @ scaling.T))(basis)
-        system = jnp.eye(len(basis), dtype=self.drive.dtype) + congruence @ self.raised @ congruence.T
+        scaled = congruence(scaling)
+        system = jnp.eye(len(scaled), dtype=self.drive.dtype) + scaled @ self.raised @ scaled.T
         off = self._off(pair)
         pushed = in_basis(scaling.T @ self._matrix(off) @ scaling)
 
@@ -147,8 +152,7 @@ class _Problem(eqx.Module):
     def polished(self, near: Float[Array, "k k"]) -> Float[Array, "k k"]:
         """Return X from a point near it, by Newton's method for X = (X − Y)₊ while that makes the equation truer."""
 
-        size = self.drive.shape[0]
-        basis = jnp.asarray(symmetric_basis(size), self.drive.dtype)
+        basis = symmetric_basis(self.drive.shape[0], self.drive.dtype)
         identity = jnp.eye(len(basis), dtype=self.drive.dtype)
 
         def step(state: tuple) -> tuple:

@@ -128,6 +128,11 @@ class EdgePoint(eqx.Module):
     direction: PyTree
     log_amplitude: Float[Array, ""]
 
+    @property
+    def unit(self) -> PyTree:
+        """The direction, whose length a solver keeps up to its errors alone, of length one."""
+        return vectors.divided(self.direction, norm(self.direction))
+
 
 class EdgeField(eqx.Module):
     """The right-hand side of the edge flow, of order one or two in the `learning_rate` η.
@@ -180,9 +185,9 @@ class EdgeField(eqx.Module):
 
     def gauss_newton(self, point: EdgePoint) -> EdgeCurvature:
         """Return what a linearly implicit method takes for the derivative of the field."""
-        centre, direction = point.centre, vectors.divided(point.direction, norm(point.direction))
+        centre, direction = point.centre, point.unit
         gradient, product = jax.linearize(jax.grad(self.field.objective), centre)
-        curvature, sharpening = jax.value_and_grad(lambda x: self._curvature_along(x, direction))(centre)
+        curvature, sharpening = jax.value_and_grad(lambda x: curvature_along(self.field, x, direction))(centre)
         return EdgeCurvature(
             self._low_rank(centre, product, jax.tree.map(jnp.add, direction, _unit(gradient))),
             sharpening,
@@ -192,10 +197,6 @@ class EdgeField(eqx.Module):
             renewal=4 * self.renewal(point, curvature * norm(gradient)) / self.learning_rate,
             bend=self.learning_rate / 2 * (self.order > 1),
         )
-
-    def _curvature_along(self, centre: PyTree, direction: PyTree) -> Float[Array, ""]:
-        _, image = jax.jvp(jax.grad(self.field.objective), (centre,), (direction,))
-        return vectors.inner_product(direction, image)
 
     def _low_rank(self, centre: PyTree, product: Callable[[PyTree], PyTree], towards: PyTree) -> GaussNewton:
         """Return the Gauss–Newton matrix where it has a closed form, else the part of the Hessian that curves most."""
@@ -218,7 +219,7 @@ class _Sides(eqx.Module):
 
     @classmethod
     def of(cls, field: GradientField, point: EdgePoint, largest_logarithm: float, *, linearized: bool) -> "_Sides":
-        direction = vectors.divided(point.direction, norm(point.direction))
+        direction = point.unit
         amplitude = jnp.exp(jnp.minimum(point.log_amplitude, largest_logarithm))
         # A difference of gradients at points too close to each other would be rounding.
         apart = jnp.maximum(amplitude, jnp.finfo(amplitude.dtype).eps ** 0.5 * norm(point.centre))
@@ -234,6 +235,12 @@ class _Sides(eqx.Module):
         assert self.product is not None
         ways = jax.tree.map(lambda v, g: jnp.stack([v - g, -v - g]), velocity, self.gradient)
         return jax.tree.map(lambda pair: pair[0] + pair[1], self.product(ways))
+
+
+def curvature_along(field: GradientField, centre: PyTree, direction: PyTree) -> Float[Array, ""]:
+    """Return uᵀHu at the centre, u the direction."""
+    _, image = jax.jvp(jax.grad(field.objective), (centre,), (direction,))
+    return vectors.inner_product(direction, image)
 
 
 def _kept(eta: Float[Array, ""], second: PyTree, gradient: PyTree) -> Float[Array, ""]:

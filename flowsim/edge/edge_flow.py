@@ -16,7 +16,7 @@ from ..solvers import LowRankExtrapolation, ProposedSteps
 from ..solvers.choice import tolerances
 from ..solvers.field import GradientField, constant, norm
 from ..solvers.stepper import Stepper
-from .edge_field import EdgeField, EdgePoint
+from .edge_field import EdgeField, EdgePoint, curvature_along
 
 
 @MODELS.register("edge")
@@ -118,14 +118,10 @@ class EdgeFlow(DescentModel):
 
     def oscillation(self, state: FlowState) -> PyTree:
         """Return r u, as one row."""
-        unit = vectors.divided(state.point.direction, norm(state.point.direction))
-        row = vectors.scaled(jnp.exp(state.point.log_amplitude), unit)
+        row = vectors.scaled(jnp.exp(state.point.log_amplitude), state.point.unit)
         tree = row if state.flattened_by is None else state.flattened_by.tree(row)
         return jax.tree.map(lambda leaf: leaf[None], tree)
 
     def _curvature(self, field: GradientField, state: FlowState) -> Float[Array, ""]:
         """Return uᵀHu at the centre."""
-        field = field.along(state.flattened_by)
-        direction = vectors.divided(state.point.direction, norm(state.point.direction))
-        _, image = jax.jvp(jax.grad(field.objective), (state.point.centre,), (direction,))
-        return vectors.inner_product(direction, image)
+        return curvature_along(field.along(state.flattened_by), state.point.centre, state.point.unit)

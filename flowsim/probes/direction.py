@@ -24,14 +24,11 @@ class Alignment(Probe):
     The angle that `Stopping(direction=...)` checks, for logistic losses on separable data.
     """
 
-    label: Label = eqx.field(
-        static=True,
-        default=Label(
-            "alignment",
-            "angle between the weights and the negative gradient",
-            r"angle of $W$ and $-\nabla R$",
-            "radian",
-        ),
+    label = Label(
+        "alignment",
+        "angle between the weights and the negative gradient",
+        r"angle of $W$ and $-\nabla R$",
+        "radian",
     )
 
     def measure(self, moment: Moment) -> Float[Array, ""]:
@@ -62,7 +59,7 @@ class Angle(Probe):
         found, expected = _shapes(direction), _shapes(measured)
         if found != expected or jax.tree.structure(direction) != jax.tree.structure(measured):
             raise ValueError(
-                f"the direction of an Angle holds arrays of shapes {found}, beside {expected} of the network: expected "
+                f"the direction of an Angle holds arrays of shapes {found}, and the network {expected}: expected "
                 "the same structure and shapes; write of=..., a function of the network that returns what points there"
             )
         return angle_between(measured, direction)

@@ -38,8 +38,8 @@ class TestAccuracy(Probe):
     """The share of samples (X, y) that training does not see whose class is the one that the network predicts.
 
     `y` holds the numbers of classes (n,), or ones and zeros (n, K), where the largest of K predictions decides; or ±1,
-    where the sign of the one prediction does, NaN beside labels 0. In a scenario they are those that `test_samples` of
-    the data holds out.
+    where the sign of the one prediction does, NaN where labels are 0. In a scenario they are those that `test_samples`
+    of the data holds out.
     """
 
     test_samples: tuple[Array, Array]

@@ -14,12 +14,7 @@ from .probe import PROBES, Label, Moment, Probe
 class Accuracy(Probe):
     """The share of samples whose prediction decides for the right class; NaN where the targets stand for none."""
 
-    label: Label = eqx.field(
-        static=True,
-        default=Label(
-            "accuracy", "share of samples whose prediction decides for the right class", "accuracy", "1", False
-        ),
-    )
+    label = Label("accuracy", "share of samples whose prediction decides for the right class", "accuracy", "1", False)
 
     def measure(self, moment: Moment) -> Float[Array, ""]:
         """Return the share of samples of positive margin; a tie is no decision."""
@@ -31,10 +26,7 @@ class Accuracy(Probe):
 class Margin(Probe):
     """min_i y_i f(x_i) for labels ±1, and for classes min_i (f_y − max_{k≠y} f_k)(x_i); NaN where there are none."""
 
-    label: Label = eqx.field(
-        static=True,
-        default=Label("margin", "least margin of all samples", r"margin $\min_i m_i$", logarithmic=False),
-    )
+    label = Label("margin", "least margin of all samples", r"margin $\min_i m_i$", logarithmic=False)
 
     def measure(self, moment: Moment) -> Float[Array, ""]:
         """Return the least margin of all samples."""

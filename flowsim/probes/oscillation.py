@@ -17,10 +17,7 @@ from .probe import PROBES, Label, Moment, Probe
 class Oscillation(Probe):
     """√tr Σ, with Σ the covariance of the oscillation about the weights: NaN for dynamics that predict none."""
 
-    label: Label = eqx.field(
-        static=True,
-        default=Label("oscillation", "amplitude of the oscillation from step to step", r"$\sqrt{\mathrm{tr}\,\Sigma}$"),
-    )
+    label = Label("oscillation", "amplitude of the oscillation from step to step", r"$\sqrt{\mathrm{tr}\,\Sigma}$")
 
     def measure(self, moment: Moment) -> Float[Array, ""]:
         """Return the amplitude."""
@@ -36,9 +33,7 @@ class MeanRisk(Probe):
     With a single vᵢ that is the mean of the two points between which descent oscillates. NaN where none is predicted.
     """
 
-    label: Label = eqx.field(
-        static=True, default=Label("mean_risk", "risk in the mean over the oscillation", r"mean risk $\bar R$")
-    )
+    label = Label("mean_risk", "risk in the mean over the oscillation", r"mean risk $\bar R$")
 
     def measure(self, moment: Moment) -> Float[Array, ""]:
         """Return the mean risk."""
@@ -53,13 +48,10 @@ class MeanExcessRisk(Probe):
     itself. NaN where the minimum is not known, or no oscillation is predicted.
     """
 
-    label: Label = eqx.field(
-        static=True,
-        default=Label(
-            "mean_excess_risk",
-            "excess risk R(W) − R_min in the mean over the oscillation",
-            r"mean excess risk $\bar R - R_\mathrm{min}$",
-        ),
+    label = Label(
+        "mean_excess_risk",
+        "excess risk R(W) − R_min in the mean over the oscillation",
+        r"mean excess risk $\bar R - R_\mathrm{min}$",
     )
 
     def measure(self, moment: Moment) -> Float[Array, ""]:

@@ -1,9 +1,10 @@
 """A probe: a number, or an array of them, that is measured at every record of a run."""
 
 import abc
+import reprlib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import equinox as eqx
 import jax
@@ -21,6 +22,7 @@ class Label:
     `name` is a word without spaces, `meaning` a phrase, `symbol` for the axis of a figure (TeX between dollars),
     `unit` that of UDUNITS, and `logarithmic` says which axis suits it. A probe that measures a dict fills one column
     for each of its keys, called `name_key`, and may say in `parts` what each is called, by labels of these names.
+    Raises `TypeError` for `parts` that are no tuple of labels.
     """
 
     name: str
@@ -29,6 +31,13 @@ class Label:
     unit: str = "1"
     logarithmic: bool = True
     parts: tuple["Label", ...] = ()
+
+    def __post_init__(self):
+        if not isinstance(self.parts, tuple) or not all(isinstance(part, Label) for part in self.parts):
+            raise TypeError(
+                f"the parts of the label {self.name} are {reprlib.repr(self.parts)}: expected a tuple of labels; "
+                f'write parts=(flowsim.Label("{self.name}_key", meaning, symbol), ...)'
+            )
 
     def of(self, column: str) -> "Label":
         """Return the label of one of the columns that the probe fills: that of a part by its name, or this one."""
@@ -71,7 +80,10 @@ class Probe(eqx.Module):
     dict of them.
     """
 
-    label: eqx.AbstractVar[Label]
+    if TYPE_CHECKING:
+        label: Label = eqx.field(init=False)  # else a checker would ask for it in calls of a class that sets it
+    else:
+        label: eqx.AbstractVar[Label]
 
     @abc.abstractmethod
     def measure(self, moment: Moment) -> Float[Array, "..."] | dict[str, Float[Array, "..."]]:

@@ -1,6 +1,5 @@
 """The risk, its excess and its gradient, and the distance of the regressor to the optimal one."""
 
-import equinox as eqx
 from jaxtyping import Array, Float
 
 from .probe import PROBES, Label, Moment, Probe
@@ -10,7 +9,7 @@ from .probe import PROBES, Label, Moment, Probe
 class Risk(Probe):
     """The risk R(W)."""
 
-    label: Label = eqx.field(static=True, default=Label("risk", "risk R(W)", r"risk $R$"))
+    label = Label("risk", "risk R(W)", r"risk $R$")
 
     def measure(self, moment: Moment) -> Float[Array, ""]:
         """Return R(W)."""
@@ -21,10 +20,7 @@ class Risk(Probe):
 class ExcessRisk(Probe):
     """The excess risk R(W) − R_min, NaN where the minimum is not known."""
 
-    label: Label = eqx.field(
-        static=True,
-        default=Label("excess_risk", "excess risk R(W) − R_min", r"excess risk $R - R_\mathrm{min}$"),
-    )
+    label = Label("excess_risk", "excess risk R(W) − R_min", r"excess risk $R - R_\mathrm{min}$")
 
     def measure(self, moment: Moment) -> Float[Array, ""]:
         """Return R(W) − R_min."""
@@ -35,11 +31,8 @@ class ExcessRisk(Probe):
 class GradientNorm(Probe):
     """‖∇R(W)‖ over all weights together."""
 
-    label: Label = eqx.field(
-        static=True,
-        default=Label(
-            "gradient_norm", "norm of the gradient over all weights, ‖∇R(W)‖", r"gradient norm $\Vert \nabla R \Vert$"
-        ),
+    label = Label(
+        "gradient_norm", "norm of the gradient over all weights, ‖∇R(W)‖", r"gradient norm $\Vert \nabla R \Vert$"
     )
 
     def measure(self, moment: Moment) -> Float[Array, ""]:
@@ -51,13 +44,10 @@ class GradientNorm(Probe):
 class SquaredDistance(Probe):
     """‖π − w*‖², NaN without a regressor."""
 
-    label: Label = eqx.field(
-        static=True,
-        default=Label(
-            "squared_distance",
-            "squared distance of the regressor to the optimum, ‖π − w*‖²",
-            r"squared distance $\Vert \pi - w^\star \Vert^2$",
-        ),
+    label = Label(
+        "squared_distance",
+        "squared distance of the regressor to the optimum, ‖π − w*‖²",
+        r"squared distance $\Vert \pi - w^\star \Vert^2$",
     )
 
     def measure(self, moment: Moment) -> Float[Array, ""]:

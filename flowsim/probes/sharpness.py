@@ -22,10 +22,7 @@ from .probe import PROBES, Label, Moment, Probe
 class Sharpness(Probe):
     """The largest eigenvalue of the Hessian, always by Lanczos, which is cheaper than a full decomposition."""
 
-    label: Label = eqx.field(
-        static=True,
-        default=Label("sharpness", "sharpness, the largest eigenvalue of the Hessian of the risk", r"sharpness $S$"),
-    )
+    label = Label("sharpness", "sharpness, the largest eigenvalue of the Hessian of the risk", r"sharpness $S$")
 
     def measure(self, moment: Moment) -> Float[Array, ""]:
         """Return the sharpness, NaN where it could not be certified."""
@@ -41,13 +38,10 @@ class PreconditionedSharpness(Probe):
     as of the ends of the runs of a sweep, it is NaN.
     """
 
-    label: Label = eqx.field(
-        static=True,
-        default=Label(
-            "preconditioned_sharpness",
-            "largest eigenvalue of the Hessian of the risk, preconditioned as the steps are",
-            r"preconditioned sharpness $\lambda_1(P^{-1} H)$",
-        ),
+    label = Label(
+        "preconditioned_sharpness",
+        "largest eigenvalue of the Hessian of the risk, preconditioned as the steps are",
+        r"preconditioned sharpness $\lambda_1(P^{-1} H)$",
     )
 
     def measure(self, moment: Moment) -> Float[Array, ""]:
@@ -117,15 +111,12 @@ class Sharpening(Probe):
     zero. At each record it takes a search for two eigenpairs, and some four products more.
     """
 
-    label: Label = eqx.field(
-        static=True,
-        default=Label(
-            "sharpening",
-            "how the sharpness changes along the gradient flow",
-            r"sharpening",
-            logarithmic=False,
-            parts=(_RATE, _COSINE),
-        ),
+    label = Label(
+        "sharpening",
+        "how the sharpness changes along the gradient flow",
+        r"sharpening",
+        logarithmic=False,
+        parts=(_RATE, _COSINE),
     )
 
     def measure(self, moment: Moment) -> dict[str, Float[Array, ""]]:
@@ -171,14 +162,11 @@ class SelfStabilization(Probe):
     NaN too where the largest eigenvalue is not simple. It costs what `Sharpening` does.
     """
 
-    label: Label = eqx.field(
-        static=True,
-        default=Label(
-            "self_stabilization",
-            "sharpening, self-stabilization and the oscillation of their balance",
-            r"self-stabilization",
-            parts=(_ALPHA, _BETA, _DELTA),
-        ),
+    label = Label(
+        "self_stabilization",
+        "sharpening, self-stabilization and the oscillation of their balance",
+        r"self-stabilization",
+        parts=(_ALPHA, _BETA, _DELTA),
     )
 
     def measure(self, moment: Moment) -> dict[str, Float[Array, ""]]:

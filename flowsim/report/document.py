@@ -24,7 +24,7 @@ from ..results import (
     refuse_obstacles,
     theory_from_dataset,
 )
-from ..results.recorded import read_runs
+from ..results.runs import read_runs
 from ..results.store import SCENARIO, SUMMARY, SWEEP, THEORY, TRAJECTORIES
 from ..scenarios.runner import failing
 from ..sweeps.store import sweep_folder

@@ -8,8 +8,7 @@ import numpy as np
 import xarray
 
 from ..dynamics import Outcome
-from ..results.runs import DYNAMICS, LEARNING_RATE, RUN
-from ..results.schema import NOT_ASKED, RECORD, attributes
+from ..results.schema import DYNAMICS, LEARNING_RATE, NOT_ASKED, RECORD, RUN, attributes
 from ..theory import Statement
 from .sweeps import runs
 

@@ -15,7 +15,7 @@ from ..comparison.edge_statements import common_time, models_of
 from ..comparison.models import DISTANCE, MEAN_EXCESS_RISK, MEAN_RISK, OSCILLATION, SHARPNESS
 from ..formatting import format_number
 from ..formatting.terminal import empty_table
-from ..results.recorded import Recorded, RecordedRun, read_runs
+from ..results.runs import Recorded, RecordedRun, read_runs
 from .render_paper import legend_above
 from .style import FLOW, STYLE, THRESHOLD, set_ticks
 

@@ -11,7 +11,7 @@ from ..comparison.flow_limits import COLUMNS as LIMITS
 from ..comparison.models import COLUMNS, DISTANCE
 from ..formatting import finite_or_none, format_number
 from ..formatting.terminal import empty_table
-from ..results.recorded import RecordedRun, read_runs
+from ..results.runs import RecordedRun, read_runs
 from ..results.schema import MEASURES, RECORD
 
 Ends = dict[str, np.ndarray]

@@ -12,9 +12,8 @@ from ..comparison.flow_limits import ERROR, LIMIT
 from ..dynamics import Outcome
 from ..formatting import finite_or_none, format_number
 from ..formatting.terminal import empty_table
-from ..results.recorded import Recorded, RecordedRun, read_runs
-from ..results.runs import SHARPNESS
-from ..results.schema import MEASURES
+from ..results.runs import Recorded, RecordedRun, read_runs
+from ..results.schema import MEASURES, SHARPNESS
 from .models import model_rows, models_table
 from .panels import subsample
 from .probes_table import ends_of, plain, probe_names, probes_table

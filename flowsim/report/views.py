@@ -16,7 +16,7 @@ from ..dynamics import Trajectory
 from ..dynamics.trajectory import is_batch
 from ..formatting.presentation import Shown, register_view
 from ..results import ResultFolder, Results
-from ..results.recorded import read_runs
+from ..results.runs import read_runs
 from ..results.trajectories import dataset_of
 from ..sweeps.sweep import Sweep
 from ..theory import Claim, Statement, Statements

@@ -8,19 +8,21 @@ import numpy as np
 
 from ..dynamics import Outcome
 from ..probes import Label
-from .runs import CURVATURE, DYNAMICS, LEARNING_RATE, RUN, THRESHOLD
 
 if TYPE_CHECKING:
     import xarray
 
-RECORD = "record"
+RUN, RECORD = "run", "record"
+DYNAMICS, LEARNING_RATE = "dynamics", "learning_rate"
+THRESHOLD, CURVATURE = "stability_threshold", "threshold_of"
+SHARPNESS = "sharpness"
 
 MEASURES = ("risk", "excess_risk", "squared_distance", "gradient_norm", "sharpness")
 """What is known of every network at every record, start and end."""
 BOUNDS, CRITICAL = ("sharpness_lower_bound", "sharpness_upper_bound"), "critical_learning_rate"
 """What theory says of the minimum, among the attributes."""
 NOT_ASKED = -1
-"""The outcome of a run that was not asked for, or could not be computed."""
+"""The outcome of a run that was not requested, or could not be computed."""
 
 # Nothing here has a unit but 1: data and weights are pure numbers, and so is the time that the flow takes.
 _LONG_NAMES = {

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 SCENARIO, SUMMARY, TRAJECTORIES, FIGURES = "scenario.yaml", "summary.json", "trajectories.nc", "figures"
 SWEEP, THEORY, PAGE, _LOCK = "sweep.nc", "theory.nc", "report.html", ".lock"
-BLOCKS = ".blocks"  # beside the folders of results, and shared by them
+BLOCKS = ".blocks"  # next to the folders of results, and shared by them
 _TEMPORARY = re.compile(r"\..*-[0-9a-f]{16}(\.\w+)?", re.DOTALL)
 
 
@@ -106,7 +106,7 @@ class ResultFolder:
     """The folder of one scenario's results; it comes into being with the first file written.
 
     `find_others` returns the files of other results, which are removed once the first new file is complete, just before
-    it gets its name: at no moment do results stand beside a scenario that they are not of. It raises `StoreError` where
+    it gets its name: at no moment do results stand with a scenario that they are not of. It raises `StoreError` where
     they are to stay.
     """
 

@@ -12,8 +12,8 @@ from jaxtyping import Float
 from ..dynamics import Trajectory
 from ..probes import Label, columns_of
 from ..theory import minimal_sharpness_bounds_of
-from .runs import FLOW, GRADIENT_DESCENT, RUN, Edge, Run, run_coordinates
-from .schema import BOUNDS, CRITICAL, MEASURES, RECORD, attributes
+from .runs import FLOW, GRADIENT_DESCENT, Edge, Run, run_coordinates
+from .schema import BOUNDS, CRITICAL, MEASURES, RECORD, RUN, attributes
 
 if TYPE_CHECKING:
     import xarray
@@ -59,7 +59,7 @@ def trajectories_of(
     Along the path, over (run, record): time, risk, excess risk, squared distance, gradient norm, sharpness, distance to
     the flow, and what else the runs recorded, padded with NaN after the number of `records` of each. At the end, over
     run: outcome, steps, times, `final_*`, distance to the flow, crossing of the edge of stability, and what the run
-    took. `attrs` become attributes of the data set, mappings among them as JSON, beside the `bounds` of Theorem 2 and
+    took. `attrs` become attributes of the data set, mappings as JSON, and so do the `bounds` of Theorem 2 and
     the critical learning rate where they apply. The sharpness at the final weights is computed here, where it is not
     known yet.
     """

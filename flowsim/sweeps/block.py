@@ -1,4 +1,4 @@
-"""Blocks: the units of work of a sweep, each known by what determines its result."""
+"""The blocks of the sweep of a scenario."""
 
 import hashlib
 import json
@@ -22,22 +22,20 @@ from ..scenarios.scenario import Scenario
 from ..scenarios.settings import DescentSettings
 from ..scenarios.sweep_settings import CriticalSettings, SweepSettings
 from ..scenarios.values import optimizer_of
-from .work import FORMAT, Block, Descent, Materials, Placed, Start
+from .work import Block, Descent, Materials, Recipe, Start
 
 
-@dataclass(frozen=True)
-class ScenarioBlock(Block):
-    """Some starts that share data and shape of network, with the flow and all descents from them.
+@dataclass(frozen=True, eq=False)
+class ScenarioRecipe(Recipe):
+    """Points of a scenario that share data and shape of network, and differ in `start_options` of the network alone.
 
-    `content` and `optimizers` are plain values, which can be sent to another process: a scenario of one start without
-    the `start_options` of its network, and what the descents do in a step. `folder` is where files are looked for, and
-    `digests` holds the SHA-256 of those that the result depends on. `sizes` are samples, inputs and outputs, roughly;
-    `holds_out` tells whether there are samples that training does not see; `cost` is a rough estimate of the seconds
-    that it takes.
+    `common` and `optimizers` are plain values, which can be sent to another process: a scenario without these options,
+    of which `options` has some, and what the descents do in a step. `folder` is where files are looked for, and
+    `digests` holds the SHA-256 of those that the result depends on. `sizes` are samples, inputs and outputs, roughly.
     """
 
-    content: dict[str, Any]
-    starts: tuple[Start, ...]
+    common: dict[str, Any]
+    options: dict[str, Any]
     optimizers: tuple[dict[str, Any], ...]
     descents: tuple[Descent, ...]
     flow: bool
@@ -46,7 +44,8 @@ class ScenarioBlock(Block):
     digests: dict[str, str]
     sizes: tuple[int, int, int]
     holds_out: bool
-    cost: float
+    structure: str
+    wide: bool = True  # single precision, too, starts from numbers drawn in double precision
     planned_as: InitVar[Scenario | None] = None
 
     def __post_init__(self, planned_as: Scenario | None) -> None:
@@ -61,36 +60,22 @@ class ScenarioBlock(Block):
     def scenario(self) -> Scenario:
         """The scenario that it was planned as; in another process it is validated once, with the modules there."""
         look_in(Path(self.folder))
-        return Scenario.model_validate(self.content | {"network": self.content["network"] | self.starts[0].options})
+        return Scenario.model_validate(self.common | {"network": self.common["network"] | self.options})
 
-    @property
-    def wide(self) -> bool:
-        """Always: single precision, too, starts from numbers drawn in double precision."""
-        return True
-
-    def address(self, environment: dict[str, Any]) -> str:
-        """Return the SHA-256 of everything that determines the result, the folder not among it."""
+    def content(self) -> dict[str, Any]:
+        """Return in plain values everything that determines what a start leads to, the folder not among it."""
         descents = [{**asdict(descent), "optimizer": self.optimizers[descent.optimizer]} for descent in self.descents]
-        content = {
-            "scenario": self.content,
-            "starts": [asdict(start) for start in self.starts],
+        return {
+            "scenario": self.common,
             "descents": descents,
             "flow": self.flow,
             "critical": None if self.critical is None else self.critical.model_dump(),
             "digests": self.digests,
             "sizes": self.sizes,
             "holds_out": self.holds_out,
-            "environment": environment,
-            "format": FORMAT,
             "folder": None,
             "cost": None,
         }
-        return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
-
-    @cached_property
-    def structure(self) -> str:
-        """What a compiled program depends on: blocks that agree in it run one after the other in one process."""
-        return json.dumps([*(self.content[key] for key in ("precision", "network", "loss")), self.sizes])
 
     def check_origin(self) -> None:
         """Raise `RuntimeError` where the files that the result depends on are not those of the run that planned it."""
@@ -103,7 +88,7 @@ class ScenarioBlock(Block):
                 raise RuntimeError(f"{name} is another one than when the run was started")
 
     def materials(self) -> Materials:
-        """Return what the block is computed from: the data are drawn or read, the networks are drawn."""
+        """Return what runs are made of: the data are drawn or read, the networks are drawn."""
         scenario = self.scenario
         data = read_data(scenario, Path(self.folder))
         inputs = scenario.network.inputs_for(data.shape)
@@ -124,7 +109,7 @@ class ScenarioBlock(Block):
         )
 
 
-def plan(scenario: Scenario, folder: Path) -> tuple[Placed, ...]:
+def plan(scenario: Scenario, folder: Path) -> tuple[Block, ...]:
     """Cut the sweep of `scenario` into blocks. The cut depends on the scenario alone."""
     assert scenario.sweep is not None
     groups: dict[tuple[int | None, ...], list[Point]] = {}
@@ -135,10 +120,10 @@ def plan(scenario: Scenario, folder: Path) -> tuple[Placed, ...]:
             None if axis in free else place for axis, place in zip(point.coordinates, point.index, strict=True)
         )
         groups.setdefault(shared, []).append(point)
-    return tuple(placed for group in groups.values() for placed in _blocks_of(scenario.sweep, group, folder))
+    return tuple(block for group in groups.values() for block in _blocks_of(scenario.sweep, group, folder))
 
 
-def _blocks_of(sweep: SweepSettings, group: list[Point], folder: Path) -> Iterator[Placed]:
+def _blocks_of(sweep: SweepSettings, group: list[Point], folder: Path) -> Iterator[Block]:
     shared = group[0].scenario
     chosen = list(dict.fromkeys(entry.optimizer for entry in sweep.descent))
     optimizers = tuple(optimizer.model_dump(mode="json") for optimizer in chosen)
@@ -154,51 +139,51 @@ def _blocks_of(sweep: SweepSettings, group: list[Point], folder: Path) -> Iterat
     del content["sharpness"]
     descent = DescentSettings(steps=steps_of_descent(1.0, None, math.inf)).model_dump(mode="json")
     found = digests(shared, optimizers, folder)
-    common = {
-        "content": content | {"descent": descent, "theory": None, "lemma_3": None},
-        "optimizers": optimizers,
-        "descents": descents,
-        "flow": sweep.flow,
-        "critical": sweep.critical,
-        "folder": str(folder.resolve()) if found else "",
-        "digests": found,
-        "sizes": shared.data.rough_sizes(),
-        "holds_out": shared.data.holds_out(),
-        "planned_as": shared,
-    }
+    free, sizes = set(shared.network.start_options), shared.data.rough_sizes()
+    recipe = ScenarioRecipe(
+        common=content | {"descent": descent, "theory": None, "lemma_3": None},
+        options=shared.network.model_dump(include=free),
+        optimizers=optimizers,
+        descents=descents,
+        flow=sweep.flow,
+        critical=sweep.critical,
+        folder=str(folder.resolve()) if found else "",
+        digests=found,
+        sizes=sizes,
+        structure=json.dumps([*(content[key] for key in ("precision", "network", "loss")), sizes]),
+        holds_out=shared.data.holds_out(),
+        planned_as=shared,
+    )
     costs = [_cost_of_start(shared, sweep, descents, repetition) for repetition in range(sweep.starts)]
-    free = set(shared.network.start_options)
     # Repetitions outermost: starts of the same number of descents stand together.
     starts = [
-        (Start(point.name, repetition, point.scenario.network.model_dump(include=free)), point.index)
+        Start(point.name, point.index, repetition, point.scenario.network.model_dump(include=free))
         for repetition in range(sweep.starts)
         for point in group
     ]
     for part in _parts(starts, costs):
-        chosen_starts = tuple(start for start, _ in part)
-        cost = sum(costs[start.repetition] for start in chosen_starts)
-        yield Placed(ScenarioBlock(starts=chosen_starts, cost=cost, **common), tuple(index for _, index in part))
+        yield Block(recipe, part, cost=sum(costs[start.repetition] for start in part))
 
 
 def _parts(
-    starts: Iterable[tuple[Start, tuple[int, ...]]],
+    starts: Iterable[Start],
     costs: Sequence[float],
     *,
     seconds: float = 20.0,
     least: int = 16,
     most: int = 64,
-) -> Iterator[list]:
+) -> Iterator[tuple[Start, ...]]:
     """Cut starts into parts of `least` to `most`, each of about so many `seconds`, which is what a kill can cost."""
-    part: list = []
+    part: list[Start] = []
     taken = 0.0
-    for entry in starts:
-        part.append(entry)
-        taken += costs[entry[0].repetition]
+    for start in starts:
+        part.append(start)
+        taken += costs[start.repetition]
         if len(part) == most or (len(part) >= least and taken >= seconds):
-            yield part
+            yield tuple(part)
             part, taken = [], 0.0
     if part:
-        yield part
+        yield tuple(part)
 
 
 def _cost_of_start(

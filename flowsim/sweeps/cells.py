@@ -3,7 +3,6 @@
 import hashlib
 import inspect
 import itertools
-import json
 import secrets
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -24,7 +23,7 @@ from ..theory import minimal_sharpness_bounds_of
 from .compute import in_one_line
 from .dataset import Layout, PlannedDescent
 from .run import Planned
-from .work import FORMAT, Block, Descent, Materials, Placed, Start
+from .work import Block, Descent, Materials, Recipe, Start
 
 FLOW_OPTIONS = ("rtol", "atol", "t1", "max_steps")
 """Arguments of `integrate` that a sweep may run over."""
@@ -75,11 +74,11 @@ class Maker:
 
 
 @dataclass(frozen=True, eq=False)
-class Recipe:
+class Ingredients:
     """What all cells of a sweep have in common.
 
-    `flow` holds the arguments of `integrate`, and `identity` tells the recipe from others in any process, "" where
-    nothing is to be kept.
+    `flow` holds the arguments of `integrate`, and `identity` tells them from others in any process, "" where nothing is
+    to be kept.
     """
 
     network: Maker
@@ -108,6 +107,10 @@ class Recipe:
         """Return the network of a cell, drawn from a key that depends on its own coordinates alone."""
         return self.network(seeds.start_key(self.seed, point_name(values), repetition), values)
 
+    def flow_at(self, values: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the arguments of `integrate` at some values."""
+        return self.flow | {name: value for name, value in values.items() if name in FLOW_OPTIONS}
+
     def functions(self) -> list[Callable[..., Any]]:
         """Return the functions of the user's own that make what runs."""
         makers = (self.network, self.problem)
@@ -122,69 +125,54 @@ def point_name(values: Mapping[str, Any]) -> str:
     return ", ".join(f"{name}={values[name]!r}" for name in sorted(values) if name not in FLOW_OPTIONS)
 
 
-def codes_of(recipe: Recipe) -> str | None:
-    """Return a digest of the code of a recipe's functions, `None` where it could not be known in another process."""
+def codes_of(ingredients: Ingredients) -> str | None:
+    """Return a digest of the code of the functions, `None` where it could not be known in another process."""
     try:
-        return digest_of(recipe.functions()).hex()
+        return digest_of(ingredients.functions()).hex()
     except ValueError:
         return None
 
 
 @dataclass(frozen=True, eq=False)
-class CellBlock(Block):
-    """Some repetitions at one point of a grid."""
+class CellRecipe(Recipe):
+    """A point of a grid: the ingredients of all, and the values there. `codes` is the digest of their functions."""
 
-    recipe: Recipe
+    ingredients: Ingredients
     values: dict[str, Any]
-    starts: tuple[Start, ...]
     descents: tuple[Descent, ...]
     flow: bool
-    cost: float
-    shapes: str
+    wide: bool
+    structure: str
     codes: str | None
     critical: None = None
     holds_out: bool = False
     process: str = _PROCESS
 
-    @property
-    def wide(self) -> bool:
-        """Whether JAX knew numbers of 64 bits where the sweep was asked for."""
-        return self.recipe.wide
-
-    @property
-    def structure(self) -> str:
-        """What a compiled program depends on."""
-        return self.shapes
-
-    def address(self, environment: dict[str, Any]) -> str:
-        """Return the SHA-256 of everything that determines the result."""
-        content = {
-            "recipe": self.recipe.identity,
+    def content(self) -> dict[str, Any]:
+        """Return in plain values everything that determines what a start leads to."""
+        return {
+            "recipe": self.ingredients.identity,
             "values": self.values,
-            "starts": [asdict(start) for start in self.starts],
             "descents": [{**asdict(descent), "optimizer": _DESCENT} for descent in self.descents],
             "flow": self.flow,
-            "environment": environment,
-            "format": FORMAT,
         }
-        return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
     def check_origin(self) -> None:
         """Raise `RuntimeError` where the functions are others than in the process that planned the block."""
         elsewhere = self.process != _PROCESS and self.codes is not None
-        if elsewhere and codes_of(self.recipe) != self.codes:
+        if elsewhere and codes_of(self.ingredients) != self.codes:
             raise RuntimeError("the code of make_network or problem is another one than when the sweep was started")
 
     def materials(self) -> Materials:
-        """Return what the block is computed from."""
-        options = {name: value for name, value in self.values.items() if name in FLOW_OPTIONS}
+        """Return what runs are made of."""
+        made = self.ingredients
         return Materials(
-            problem=self.recipe.problem_at(self.values),
-            network=lambda start: self.recipe.network_at(self.values, start.repetition),
+            problem=made.problem_at(self.values),
+            network=lambda start: made.network_at(self.values, start.repetition),
             held_out=None,
-            probes=self.recipe.probes,
-            flow=self.recipe.flow | options,
-            optimizers=(self.recipe.optimizer,),
+            probes=made.probes,
+            flow=made.flow_at(self.values),
+            optimizers=(made.optimizer,),
         )
 
 
@@ -204,18 +192,19 @@ class Grid:
             yield index, {name: values[i] for (name, values), i in zip(self.axes.items(), index, strict=True)}
 
 
-def planned_cells(recipe: Recipe, grid: Grid, attrs: Mapping[str, str]) -> Planned:
-    """Return the sweep of a recipe over a grid. Makes the first network of every point, and its problem.
+def planned_cells(ingredients: Ingredients, grid: Grid, attrs: Mapping[str, str]) -> Planned:
+    """Return the sweep of ingredients over a grid. Makes the first network of every point, and its problem.
 
     Raises `ValueError` for a point where these cannot be made, or do not go together.
     """
     descents = tuple(Descent(0, rate, grid.steps, grid.repetitions) for rate in grid.learning_rates)
-    codes, placed, bounds = codes_of(recipe), [], []
+    codes, blocks, bounds = codes_of(ingredients), [], []
     for index, values in grid.points():
-        shapes, found = _check_point(recipe, values)
+        structure, found = _check_point(ingredients, values)
         bounds.append(found)
-        placed += _blocks(recipe, values, index, grid, descents, shapes, codes)
-    optimizers = [as_descent(recipe.optimizer(rate)) for rate in grid.learning_rates]
+        recipe = CellRecipe(ingredients, values, descents, grid.flow, ingredients.wide, structure, codes)
+        blocks += _blocks(recipe, index, grid.repetitions)
+    optimizers = [as_descent(ingredients.optimizer(rate)) for rate in grid.learning_rates]
     layout = Layout(
         axes={name: (name, values) for name, values in grid.axes.items()},
         starts=grid.repetitions,
@@ -224,44 +213,35 @@ def planned_cells(recipe: Recipe, grid: Grid, attrs: Mapping[str, str]) -> Plann
             PlannedDescent.of(DYNAMICS.name_of(type(optimizer)), optimizer, rate, grid.steps)
             for rate, optimizer in zip(grid.learning_rates, optimizers, strict=True)
         ),
-        labels={name: label for probe in recipe.probes for name, label in probe.label.columns().items()},
+        labels={name: label for probe in ingredients.probes for name, label in probe.label.columns().items()},
         attrs=attrs,
     )
     lower, upper = np.array(bounds).reshape(*layout.grid, 2).transpose(-1, *range(len(layout.grid)))
-    return Planned(layout, {"sharpness_lower_bound": lower, "sharpness_upper_bound": upper}, tuple(placed))
+    return Planned(layout, {"sharpness_lower_bound": lower, "sharpness_upper_bound": upper}, tuple(blocks))
 
 
 def _blocks(
-    recipe: Recipe,
-    values: dict[str, Any],
-    index: tuple[int, ...],
-    grid: Grid,
-    descents: tuple[Descent, ...],
-    shapes: str,
-    codes: str | None,
-    *,
-    starts_beside_descents: int = 16,
-) -> Iterator[Placed]:
+    recipe: CellRecipe, index: tuple[int, ...], repetitions: int, *, starts_of_a_batch: int = 16
+) -> Iterator[Block]:
     """Yield the blocks of a point, cut at the same repetitions however many there are.
 
     Descents run as a batch, and a block holds so many starts; flows run one by one.
     """
-    starts = [Start(point_name(values), repetition, {}) for repetition in range(grid.repetitions)]
-    most = starts_beside_descents if descents else 1
-    for first in range(0, len(starts), most):
-        some = tuple(starts[first : first + most])
-        cost = float(len(some))
-        yield Placed(CellBlock(recipe, values, some, descents, grid.flow, cost, shapes, codes), (index,) * len(some))
+    name = point_name(recipe.values)
+    starts = tuple(Start(name, index, repetition, {}) for repetition in range(repetitions))
+    most = starts_of_a_batch if recipe.descents else 1
+    for first in range(0, repetitions, most):
+        some = starts[first : first + most]
+        yield Block(recipe, some, cost=float(len(some)))
 
 
-def _check_point(recipe: Recipe, values: dict[str, Any]) -> tuple[str, tuple[float, float]]:
+def _check_point(ingredients: Ingredients, values: dict[str, Any]) -> tuple[str, tuple[float, float]]:
     """Return what programs depend on at a point, and the bounds of Theorem 2 there, NaN where it does not speak."""
     try:
-        problem, network = recipe.problem_at(values), recipe.network_at(values, 0)
+        problem, network = ingredients.problem_at(values), ingredients.network_at(values, 0)
         checked_parts(network)
         risk = eqx.filter_eval_shape(problem, network)
-        options = recipe.flow | {name: value for name, value in values.items() if name in FLOW_OPTIONS}
-        dtype = weight_dtype(network)
+        options, dtype = ingredients.flow_at(values), weight_dtype(network)
         GradientFlow(options["solver"], None, options["rtol"], options["atol"]).checked(dtype)
         stopping_for(options["stopping"], problem, dtype)
     except Exception as error:

@@ -55,17 +55,17 @@ def compute(block: Block, expected: dict[str, Any]) -> BlockResult:
     Turns 64-bit JAX on or off, as the block wants it. A cell that raises is reported in `failures`, and the others go
     on.
     """
-    if jax.config.jax_enable_x64 != block.wide:  # pyright: ignore[reportAttributeAccessIssue]  (set at run time)
-        jax.config.update("jax_enable_x64", block.wide)
+    if jax.config.jax_enable_x64 != block.recipe.wide:  # pyright: ignore[reportAttributeAccessIssue]  (set at run time)
+        jax.config.update("jax_enable_x64", block.recipe.wide)
     import scipy.linalg  # noqa: F401  brings the BLAS whose threads are limited, and takes a moment to import
 
-    _make_room(block.structure)
+    _make_room(block.recipe.structure)
     try:
         # What would be stored under the name of something else is not computed.
         for name, value in environment().items():
             if value != expected.get(name):
                 raise RuntimeError(f"the worker has {name} {value}, and the run was started with {expected.get(name)}")
-        block.check_origin()
+        block.recipe.check_origin()
         # Several processes that each have their matrices decomposed by all cores wait for one another a hundred times
         # as long as the decompositions take.
         with threadpool_limits(1, "blas"):
@@ -81,14 +81,14 @@ def failed_block(block: Block, message: str) -> BlockResult:
 
 def _nothing(block: Block) -> Arrays:
     """Return the arrays of a block before anything is known: NaN, `NOT_ASKED` and no steps."""
-    count, rates = len(block.starts), len(block.descents)
-    known = (*MEASURES, "test_risk") if block.holds_out else MEASURES
+    count, rates = len(block.starts), len(block.recipe.descents)
+    known = (*MEASURES, "test_risk") if block.recipe.holds_out else MEASURES
     columns = [Column("initial", name) for name in known]
-    if block.flow:
+    if block.recipe.flow:
         columns += [Column("flow", name) for name in ("outcome", "steps", "time", *known)]
     if rates:
         columns += [Column("descent", name) for name in ("outcome", "steps", "distance_to_flow", *known)]
-    if block.critical is not None:
+    if block.recipe.critical is not None:
         columns += [Column("critical", f"learning_rate_{end}") for end in ("lower", "upper")]
     whole = {"outcome": NOT_ASKED, "steps": 0}
     return {
@@ -127,7 +127,8 @@ class _Work:
         self.block = block
         self.arrays = _nothing(block)
         self.failures: list[Failure] = []
-        made = block.materials()
+        self.recipe = block.recipe
+        made = self.recipe.materials()
         self.problem, self.held_out, self.probes = made.problem, made.held_out, made.probes
         self.flow_options, self.stopping, self.optimizers = made.flow, made.flow["stopping"], made.optimizers
         self.networks: dict[int, Any] = {}
@@ -141,7 +142,7 @@ class _Work:
         for row, network in self.networks.items():
             with self._attempt(f"{self._cell(row)}, start"):
                 self._note("initial", row, {}, network)
-        for row, network in self.networks.items() if self.block.flow else ():
+        for row, network in self.networks.items() if self.recipe.flow else ():
             with self._attempt(f"{self._cell(row)}, flow"):
                 run = integrate(network, self.problem, ts=np.empty(0), **self.flow_options)
                 end = None if run.outcome == Outcome.DIVERGED else run.network
@@ -151,8 +152,8 @@ class _Work:
         for end in self._descents():
             with self._attempt(self._cell_of_descent(end.index)):
                 self._note("descent", end.index, end.facts, end.network, ends.get(end.index[0]))
-        if self.block.critical is not None:
-            self._critical_rates(self.block.critical)
+        if self.recipe.critical is not None:
+            self._critical_rates(self.recipe.critical)
         return BlockResult(self.arrays, self.failures)
 
     def _cell(self, row: int) -> str:
@@ -162,26 +163,26 @@ class _Work:
         """Run gradient descent for every start and learning rate that goes with it."""
         indices = [
             (row, column)
-            for column, descent in enumerate(self.block.descents)
+            for column, descent in enumerate(self.recipe.descents)
             for row, start in enumerate(self.block.starts)
             if row in self.networks and start.repetition < descent.repetitions
         ]
         return self._together_or_alone(self._descend, indices, self._cell_of_descent) if indices else []
 
     def _cell_of_descent(self, index: tuple[int, int]) -> str:
-        return f"{self._cell(index[0])}, learning rate {self.block.descents[index[1]].learning_rate}"
+        return f"{self._cell(index[0])}, learning rate {self.recipe.descents[index[1]].learning_rate}"
 
     def _descend(self, indices: list[tuple[int, int]]) -> list[_End]:
         """Run descents together, those of one optimizer at a time."""
         by_optimizer: dict[int, list[tuple[int, int]]] = {}
         for index in indices:
-            by_optimizer.setdefault(self.block.descents[index[1]].optimizer, []).append(index)
+            by_optimizer.setdefault(self.recipe.descents[index[1]].optimizer, []).append(index)
         return [end for group in by_optimizer.values() for end in self._descend_together(group)]
 
     def _descend_together(self, indices: list[tuple[int, int]]) -> list[_End]:
         if self._ends_alone(indices):
             return [self._descend_alone(index) for index in indices]
-        descents = [self.block.descents[column] for _, column in indices]
+        descents = [self.recipe.descents[column] for _, column in indices]
         run = descend_batch(
             stacked([self.networks[row] for row, _ in indices]),
             self.problem,
@@ -209,13 +210,13 @@ class _Work:
         return sampled or stopping.margin is not None or stopping.direction is not None
 
     def _descent(self, column: int) -> Descent:
-        planned = self.block.descents[column]
+        planned = self.recipe.descents[column]
         return as_descent(self.optimizers[planned.optimizer](planned.learning_rate))
 
     def _descend_alone(self, index: tuple[int, int]) -> _End:
         """Run a descent that ends by the criterion of the flow, one after the other."""
         row, column = index
-        steps = self.block.descents[column].steps
+        steps = self.recipe.descents[column].steps
         options = {"optimizer": self._descent(column), "steps": steps, "record_steps": [steps]}
         run = descend(self.networks[row], self.problem, stopping=self.stopping, **options)
         facts = {"outcome": run.outcome, "steps": run.steps}
@@ -267,7 +268,7 @@ class _Work:
         for name, value in values.items():
             column = Column(kind, name)
             if column not in self.arrays:  # of a probe, whose shape was not known before
-                rates = (len(self.block.descents),) if kind == "descent" else ()
+                rates = (len(self.recipe.descents),) if kind == "descent" else ()
                 self.arrays[column] = np.full((len(self.block.starts), *rates, *np.shape(value)), np.nan)
             self.arrays[column][index] = value
 

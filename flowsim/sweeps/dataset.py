@@ -10,8 +10,8 @@ import numpy as np
 
 from ..dynamics import Descent
 from ..probes import Label
-from ..results.runs import FLOW, RUN, Edge, Run, run_coordinates
-from ..results.schema import NOT_ASKED, attributes
+from ..results.runs import FLOW, Edge, Run, run_coordinates
+from ..results.schema import NOT_ASKED, RUN, attributes
 from ..scenarios.reading import resolved
 from ..scenarios.scenario import Scenario
 from ..scenarios.values import labels_of
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 REPETITION = "repetition"
 RESERVED = ("repetition", "run", "dynamics", "learning_rate", "stability_threshold", "threshold_of")
 Labels = Mapping[str, Label]
-# What blocks say of a run beside what they measure at its end.
+# What blocks say of a run, in addition to what they measure at its end.
 _OF_A_RUN = {"outcome": "outcome", "steps": "steps", "time": "end_time", "distance_to_flow": "distance_to_flow"}
 
 

@@ -21,7 +21,7 @@ from .block import plan
 from .compute import Arrays, BlockResult, Failure
 from .dataset import Layout, layout_of, sweep_dataset
 from .store import BlockStore
-from .work import Block, Placed
+from .work import Block
 from .workers import Workers
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ class Planned:
 
     layout: Layout
     known: dict[str, np.ndarray]
-    placed: tuple[Placed, ...]
+    blocks: tuple[Block, ...]
 
 
 def planned(scenario: Scenario, folder: Path) -> Planned:
@@ -67,14 +67,14 @@ class SweepRun:
     def __init__(self, sweep: Planned, store: BlockStore | None):
         self._planned, self._store = sweep, store
         here = environment()
-        self._addresses = [part.block.address(here) for part in sweep.placed]
+        self._addresses = [block.address(here) for block in sweep.blocks]
         self._found: dict[str, Arrays] = {}
         if store is not None:
             store.tidy()
             stored = {address: store.load(address) for address in self._addresses}
             self._found = {address: arrays for address, arrays in stored.items() if arrays is not None}
-        blocks = zip(self._addresses, sweep.placed, strict=True)
-        self.missing = {address: part.block for address, part in blocks if address not in self._found}
+        blocks = zip(self._addresses, sweep.blocks, strict=True)
+        self.missing = {address: block for address, block in blocks if address not in self._found}
         self._total = sum(block.cost for block in self.missing.values())
         self._failures: list[Failure] = []
 
@@ -97,7 +97,7 @@ class SweepRun:
     def results(self) -> Sweep:
         """Return the results, once nothing is missing."""
         layout, failures = self._planned.layout, tuple(self._failures)
-        tables = _assembled(layout, self._planned.placed, [self._found[address] for address in self._addresses])
+        tables = _assembled(layout, self._planned.blocks, [self._found[address] for address in self._addresses])
         return Sweep(sweep_dataset(layout, tables, self._planned.known, failures), failures)
 
 
@@ -108,19 +108,19 @@ def run_sweeps(sweeps: Iterable[SweepRun], workers: Workers, advanced: Callable[
     `SweepRun.receive`.
     """
     under_way: list[SweepRun] = []
-    addresses: dict[int, str] = {}
+    addresses: dict[Block, str] = {}
 
     def groups() -> Iterator[list[Block]]:
         for sweep in sweeps:
             under_way.append(sweep)
             wanted = set(sweep.missing) - set(addresses.values())
-            group = [block for address, block in sweep.missing.items() if address in wanted]
-            addresses.update({id(block): address for address, block in sweep.missing.items() if address in wanted})
+            group = {block: address for address, block in sweep.missing.items() if address in wanted}
+            addresses.update(group)
             advanced(sweep)
-            yield group
+            yield list(group)
 
     for block, result in workers.results(groups()):
-        address = addresses.pop(id(block))
+        address = addresses.pop(block)
         for sweep in under_way:
             if address in sweep.missing:
                 sweep.receive(address, result)
@@ -202,16 +202,16 @@ def _compute(sweeps: Sequence[PendingSweep], pool: Workers) -> None:
                 sweep.future.set_exception(error)
 
 
-def _assembled(layout: Layout, placed: tuple[Placed, ...], results: list[Arrays]) -> Arrays:
+def _assembled(layout: Layout, blocks: tuple[Block, ...], results: list[Arrays]) -> Arrays:
     """Return every quantity over (grid, repetition), or over (grid, repetition, learning rate)."""
     tables: Arrays = {}
-    for part, arrays in zip(placed, results, strict=True):
-        for row, (start, index) in enumerate(zip(part.block.starts, part.indices, strict=True)):
+    for block, arrays in zip(blocks, results, strict=True):
+        for row, start in enumerate(block.starts):
             for column, values in arrays.items():
                 if column not in tables:
                     empty = NOT_ASKED if np.issubdtype(values.dtype, np.integer) else np.nan
                     tables[column] = np.full((*layout.grid, layout.starts, *values.shape[1:]), empty, values.dtype)
-                tables[column][(*index, start.repetition)] = values[row]
+                tables[column][(*start.index, start.repetition)] = values[row]
     return tables
 
 

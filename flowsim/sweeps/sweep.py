@@ -24,7 +24,7 @@ from ..scenarios.sweep_settings import MOST_CELLS
 from ..scenarios.values import MOST_STEPS
 from ..solvers.field import check_step_count
 from . import workers
-from .cells import FLOW_OPTIONS, Grid, Maker, Recipe, planned_cells
+from .cells import FLOW_OPTIONS, Grid, Ingredients, Maker, planned_cells
 from .dataset import RESERVED
 from .run import Planned, Sweep, SweepRun, run_sweeps
 from .store import BlockStore, sweep_folder
@@ -60,7 +60,7 @@ def sweep(
     jobs: int = 1,
     progress: bool | ProgressCallback = False,
 ) -> Sweep:
-    """Integrate the flow at every point of a grid, from several initializations, with descents beside it.
+    """Integrate the flow at every point of a grid, from several initializations, and descents from the same ones.
 
     `over` maps names to lists of numbers or words. `make_network(key, **values)` returns a network, and `problem` is a
     problem, or a function `problem(key, **values)` that returns one; each is given those names that it takes, and both
@@ -98,16 +98,16 @@ def sweep(
     options = {"solver": solver, "rtol": rtol, "atol": atol, "t1": t1, "max_steps": max_steps, "stopping": stopping}
     measured = tuple(probe_of(probe) for probe in probes)
     wide = bool(jax.config.jax_enable_x64)  # pyright: ignore[reportAttributeAccessIssue]  (set at run time)
-    of_recipe = [make_network, problem, options, measured, optimizer, seed, wide]
+    given = [make_network, problem, options, measured, optimizer, seed, wide]
     try:
-        identity = "" if folder is None else identity_of(of_recipe)
+        identity = "" if folder is None else identity_of(given)
     except ValueError as error:
         raise ValueError(f"folder: what is kept has to be known again: {error}, here a folder") from None
-    recipe = Recipe(network, drawn, options, measured, optimizer, seed, wide, identity)
-    _check_sendable(recipe, jobs)
+    ingredients = Ingredients(network, drawn, options, measured, optimizer, seed, wide, identity)
+    _check_sendable(ingredients, jobs)
     grid = Grid(axes, repetitions, rates, steps, flow)
-    description = json.dumps(_describe(make_network, problem, grid, seed, of_recipe))
-    planned = planned_cells(recipe, grid, {"sweep": description})
+    description = json.dumps(_describe(make_network, problem, grid, seed, given))
+    planned = planned_cells(ingredients, grid, {"sweep": description})
     if folder is None:
         return _compute(planned, None, jobs, progress)
     store = BlockStore(Path(folder) / BLOCKS)
@@ -169,7 +169,7 @@ def _value(place: str, value: Any) -> Any:
 def _rates(values: tuple[Any, ...]) -> tuple[float, ...]:
     for rate in values:
         if isinstance(rate, bool) or not isinstance(rate, int | float):
-            hint = "; the flow runs beside the descents by itself" if rate is None else ""
+            hint = "; the flow runs anyway, unless flow=False" if rate is None else ""
             raise ValueError(f"over['{RATE}'] has {rate!r}: expected positive numbers{hint}")
         check_learning_rate(rate, np.dtype(np.float32))
     return tuple(float(rate) for rate in values)
@@ -209,7 +209,7 @@ def _check_names(axes: Iterable[str], network: Maker, problem: Maker | Problem) 
         raise ValueError(f"over[{name!r}]: nothing takes that name: {taken}; and of a run there are {others}")
 
 
-def _check_sendable(recipe: Recipe, jobs: int) -> None:
+def _check_sendable(ingredients: Ingredients, jobs: int) -> None:
     """Raise `ValueError` for what other processes could not be given."""
     if jobs == 1:
         return
@@ -219,12 +219,12 @@ def _check_sendable(recipe: Recipe, jobs: int) -> None:
             'if __name__ == "__main__":, or jobs=1'
         )
     remedy = "define it at the top level of a module, or write jobs=1"
-    for function in recipe.functions():
+    for function in ingredients.functions():
         if getattr(function, "__module__", None) == "__main__" and not hasattr(sys.modules["__main__"], "__file__"):
             name = getattr(function, "__qualname__", repr(function))
             raise ValueError(f"jobs={jobs}: other processes cannot import {name} from this session: {remedy}")
     try:
-        pickle.dumps(recipe)
+        pickle.dumps(ingredients)
     except Exception as error:  # of whatever holds what cannot be sent
         reason = f"{type(error).__name__}: {error}".splitlines()[0]
         sent = f"jobs={jobs}: a function, or an option, cannot be sent to other processes ({reason})"

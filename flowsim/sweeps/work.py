@@ -1,7 +1,9 @@
-"""What a sweep asks of a block, wherever that comes from: a scenario, or functions of a user's own."""
+"""Blocks, the units of work of a sweep, whatever they are made of: a scenario, or functions of a user's own."""
 
 import abc
-from collections.abc import Callable, Hashable
+import hashlib
+import json
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,9 +18,10 @@ FORMAT = 14
 
 @dataclass(frozen=True)
 class Start:
-    """One initialization: the name of its point of the grid, its repetition, and the `start_options` of its network."""
+    """One initialization: its point of the grid by name and index, its repetition, its network's `start_options`."""
 
     name: str
+    index: tuple[int, ...]
     repetition: int
     options: dict[str, Any]
 
@@ -29,7 +32,7 @@ class Start:
 
 @dataclass(frozen=True)
 class Descent:
-    """A descent of a block: the number of its optimizer, learning rate, steps, and how many repetitions run it."""
+    """A descent of a recipe: the number of its optimizer, learning rate, steps, and how many repetitions run it."""
 
     optimizer: int
     learning_rate: float
@@ -39,7 +42,7 @@ class Descent:
 
 @dataclass(frozen=True)
 class Materials:
-    """What the runs of a block are made of: one problem and one set of options, and for each start its `network`.
+    """What runs are made of: one problem and one set of options, and for each start its `network`.
 
     `held_out` is the problem on samples that training does not see, `flow` holds the arguments of `integrate`, and
     each of the `optimizers` makes the descent of a learning rate.
@@ -53,33 +56,24 @@ class Materials:
     optimizers: tuple[Callable[[float], Dynamics], ...]
 
 
-class Block(abc.ABC):
-    """Some starts that share a problem and the shape of a network, with the flow and all descents from them.
+class Recipe(abc.ABC):
+    """What the networks and the problem of some blocks are made of, and what runs from each of their starts.
 
-    It may be sent to another process. `holds_out` tells whether there are samples that training does not see, and
-    `cost` is a rough estimate of the seconds that it takes.
+    It may be sent to another process. `wide` tells whether JAX is to know numbers of 64 bits, and `holds_out` whether
+    there are samples that training does not see. `structure` is what a compiled program depends on: blocks that agree
+    in it run one after the other in one process.
     """
 
-    starts: tuple[Start, ...]
+    wide: bool
+    structure: str
     descents: tuple[Descent, ...]
     flow: bool
     critical: CriticalSettings | None
     holds_out: bool
-    cost: float
-
-    @property
-    @abc.abstractmethod
-    def wide(self) -> bool:
-        """Whether JAX is to know numbers of 64 bits."""
-
-    @property
-    @abc.abstractmethod
-    def structure(self) -> Hashable:
-        """What a compiled program depends on: blocks that agree in it run one after the other in one process."""
 
     @abc.abstractmethod
-    def address(self, environment: dict[str, Any]) -> str:
-        """Return the SHA-256 of everything that determines the result."""
+    def content(self) -> dict[str, Any]:
+        """Return in plain values everything that determines what a start leads to."""
 
     @abc.abstractmethod
     def check_origin(self) -> None:
@@ -87,12 +81,22 @@ class Block(abc.ABC):
 
     @abc.abstractmethod
     def materials(self) -> Materials:
-        """Return what the block is computed from."""
+        """Return what runs are made of."""
 
 
-@dataclass(frozen=True)
-class Placed:
-    """A block, and for each of its starts the index of its point in the grid."""
+@dataclass(frozen=True, eq=False)
+class Block:
+    """The unit of work of a sweep: some starts of a recipe, with the flow and all descents from them.
 
-    block: Block
-    indices: tuple[tuple[int, ...], ...]
+    `cost` is a rough estimate of the seconds that it takes.
+    """
+
+    recipe: Recipe
+    starts: tuple[Start, ...]
+    cost: float
+
+    def address(self, environment: dict[str, Any]) -> str:
+        """Return the SHA-256 of everything that determines the result."""
+        starts = [{"name": one.name, "repetition": one.repetition, "options": one.options} for one in self.starts]
+        content = self.recipe.content() | {"starts": starts, "environment": environment, "format": FORMAT}
+        return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()

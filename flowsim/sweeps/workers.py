@@ -59,7 +59,7 @@ class BlockQueue:
         """Take the block that suits a worker best, the most costly of them; `None` if there is none."""
         others = {structure for one, structure in self._latest.items() if one != worker}
         # Groups are taken until there is a block of a structure that no other worker is at, or no group is left.
-        while all(block.structure in others for _, block in self._waiting):
+        while all(block.recipe.structure in others for _, block in self._waiting):
             number, group = next(self._coming, (0, None))
             if group is None:
                 break
@@ -70,11 +70,11 @@ class BlockQueue:
 
         def preference(entry: tuple[int, Block]) -> tuple:
             number, block = entry
-            return block.structure in others, number, block.structure != mine, -block.cost
+            return block.recipe.structure in others, number, block.recipe.structure != mine, -block.cost
 
         best = min(self._waiting, key=preference)
         self._waiting.remove(best)
-        self._latest[worker] = best[1].structure
+        self._latest[worker] = best[1].recipe.structure
         return best[1]
 
     def put_back(self, block: Block) -> None:

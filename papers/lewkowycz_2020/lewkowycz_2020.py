@@ -23,8 +23,7 @@ from flowsim.report.render_paper import legend_above
 from flowsim.report.style import STYLE, THRESHOLD, set_ticks
 from flowsim.report.sweeps import runs
 from flowsim.results import Figure, Results
-from flowsim.results.recorded import read_runs
-from flowsim.results.runs import place_of
+from flowsim.results.runs import place_of, read_runs
 from flowsim.scenarios import Scenario
 from flowsim.theory import Claim, mark_outside_sweep, unmeasured
 

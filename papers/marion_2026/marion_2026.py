@@ -19,7 +19,7 @@ from flowsim.probes import Oscillation
 from flowsim.report.render_paper import legend_above
 from flowsim.report.style import FLOW, STYLE, THRESHOLD, set_ticks
 from flowsim.results import Figure, Results
-from flowsim.results.recorded import RecordedRun, read_runs
+from flowsim.results.runs import RecordedRun, read_runs
 from flowsim.scenarios import Scenario
 from flowsim.theory import Claim, listed, mark_outside_sweep, unmeasured
 

@@ -17,7 +17,7 @@ from flowsim.probes import NormalizedMargin
 from flowsim.report.render_paper import legend_above
 from flowsim.report.style import BOUND, STYLE, run_look, set_ticks
 from flowsim.results import Figure, Results
-from flowsim.results.recorded import RecordedRun, read_runs
+from flowsim.results.runs import RecordedRun, read_runs
 from flowsim.scenarios import Scenario
 from flowsim.theory import Claim, listed, mark_outside_sweep
 

@@ -12,7 +12,7 @@ from ...report.panels.sweep import MEDIANS, SHARES
 from ...report.render_paper import legend_above, name_statistic
 from ...report.style import STYLE
 from ...results import Results
-from ...results.recorded import read_runs
+from ...results.runs import read_runs
 from ...theory import Claim
 from .edge_claims import noisy_claims, single_run_claims
 from .learning_claims import divergence_claims, flow_claims, jump_claims, learning_claims

@@ -6,7 +6,7 @@ import xarray
 from ...dynamics import Outcome
 from ...report.sweeps import runs
 from ...report.sweeps.intervals import median
-from ...results.recorded import RecordedRun, read_runs
+from ...results.runs import RecordedRun, read_runs
 from ...theory import Claim, listed, mark_outside_sweep, unmeasured
 from .measures import over_edge
 

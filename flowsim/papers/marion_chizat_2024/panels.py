@@ -17,8 +17,7 @@ from ...report.render_paper import (
 from ...report.style import BOUND, FLOW as FLOW_LOOK, THRESHOLD, THRESHOLD_ID, run_look, set_ticks
 from ...report.sweeps import runs
 from ...report.sweeps.intervals import median, quartiles
-from ...results.recorded import RecordedRun
-from ...results.runs import FLOW, GRADIENT_DESCENT, Run
+from ...results.runs import FLOW, GRADIENT_DESCENT, RecordedRun, Run
 from .measures import (
     Points,
     Regression,

@@ -10,7 +10,7 @@ import xarray
 from ...comparison.flow_limits import LIMIT
 from ...comparison.models import SHARPNESS as CENTRE_SHARPNESS
 from ...dynamics import Outcome
-from ...results.recorded import Recorded, RecordedRun, read_runs
+from ...results.runs import Recorded, RecordedRun, read_runs
 from ...results.schema import MEASURES
 from ..style import CROSSING, LIMITS, run_look
 from .oscillation import envelope_of, oscillates

@@ -8,8 +8,8 @@ import numpy as np
 import xarray
 
 from ...dynamics import Outcome
-from ...results.runs import FLOW as FLOW, RUN, Run, place_of, runs_of as runs_of
-from ...results.schema import NOT_ASKED
+from ...results.runs import FLOW as FLOW, Run, place_of, runs_of as runs_of
+from ...results.schema import NOT_ASKED, RUN
 
 REPETITION = "repetition"
 _AS_ASKED = [outcome for outcome in Outcome if outcome.as_asked]
