@@ -13,7 +13,7 @@ from typing import Annotated, Any, ClassVar, Literal, TypeVar, get_args, get_ori
 from pydantic import Field, create_model
 from pydantic_core import PydanticCustomError
 
-from .registry import UnknownKindError
+from .registry import UnknownKindError, reason_of
 from .values import WHOLE, Recipe, validation_error
 
 Recipe_ = TypeVar("Recipe_", bound="Made")
@@ -44,7 +44,7 @@ class Made(Recipe):
             self.make()
         except Exception as error:  # whatever the code of a user does
             yield validation_error(
-                found=f"options that it refuses ({type(error).__name__}: {error})".splitlines()[0],
+                found=f"options that it refuses ({reason_of(error)})",
                 expected="options that fit it",
                 write="others",
             )

@@ -19,7 +19,7 @@ from ..comparison import Comparison, FlowLimits, SharpnessAlong, compare
 from ..data import Data, DataError, check_data
 from ..dynamics import Stopping, stopping_for
 from ..formatting import ProgressCallback
-from ..kinds import seeds
+from ..kinds import reason_of, seeds
 from ..networks import cast, shape_errors
 from ..probes import HELD_OUT, Probe
 from ..problems import EmpiricalRisk, LinearRegression, Problem
@@ -46,8 +46,7 @@ def failing(what: str) -> Iterator[None]:
     except Exception as error:
         frames = traceback.extract_tb(error.__traceback__)
         frame = ([frame for frame in frames if not frame.filename.startswith(_INSTALLED)] or frames)[-1]
-        reason = f"{type(error).__name__}: {error}".splitlines()[0]
-        raise ScenarioError(f"{what} fails: {reason} ({frame.filename}:{frame.lineno})") from error
+        raise ScenarioError(f"{what} fails: {reason_of(error)} ({frame.filename}:{frame.lineno})") from error
 
 
 def run(
