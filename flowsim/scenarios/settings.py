@@ -5,8 +5,8 @@ from collections.abc import Iterator
 from typing import Annotated, Any, ClassVar, get_args
 
 import numpy as np
-from pydantic import Field, GetCoreSchemaHandler, GetJsonSchemaHandler
-from pydantic_core import CoreSchema, PydanticCustomError, core_schema
+from pydantic import BeforeValidator, Field
+from pydantic_core import PydanticCustomError
 
 from ..comparison import SharpnessAlong
 from ..comparison.compare import steps_of_descent
@@ -156,20 +156,14 @@ class SharpnessSettings(Section):
             yield validation_error(found=f"{self.rtol}", expected=expected, write="rtol: null, or more", at=("rtol",))
 
 
-class _OrSwitch:
-    """Marks the section as one for which true or false may stand: as it is by default, or at the end alone."""
-
-    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
-        def written(value: Any) -> Any:
-            return ({} if value else {"records": 0}) if isinstance(value, bool) else value
-
-        return core_schema.no_info_before_validator_function(written, handler(source))
-
-    def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
-        return {"anyOf": [handler(schema), {"type": "boolean"}]}
+def _switched(value: Any) -> Any:
+    """Return the section for which true or false stands: as it is by default, or at the end alone."""
+    return ({} if value else {"records": 0}) if isinstance(value, bool) else value
 
 
-SharpnessChoice = Annotated[SharpnessSettings | None, _OrSwitch()]
+SharpnessChoice = Annotated[
+    SharpnessSettings | None, BeforeValidator(_switched, json_schema_input_type=SharpnessSettings | bool | None)
+]
 """Options of the sharpness along the way, or false for none."""
 
 
