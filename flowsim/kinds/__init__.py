@@ -6,7 +6,7 @@ from .chosen import (
     Named as Named,
     named_in as named_in,
 )
-from .options import Made as Made, recipe_of as recipe_of
+from .options import Made as Made, recipe_of as recipe_of, refusal as refusal
 from .registry import (
     Registry as Registry,
     UnknownKindError as UnknownKindError,

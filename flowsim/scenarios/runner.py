@@ -31,6 +31,7 @@ from .document import ScenarioError
 from .keys import own_kinds
 from .scenario import Scenario
 from .settings import AUTOMATIC
+from .values import at_rate
 
 # Folders in which the code of a user is not.
 _INSTALLED = (str(Path(__file__).parents[1]), *(sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib")))
@@ -73,7 +74,7 @@ def run(
             sharpness=sharpness_along(scenario),
             models=flow.models,
             limits=limits,
-            optimizer=scenario.descent.optimizer.make(),
+            optimizer=at_rate(scenario.descent.optimizer),
             probes=probes,
             progress=progress,
             **flow_options(scenario),
@@ -132,7 +133,7 @@ def _check_minibatches(scenario: Scenario, problem: Problem) -> None:
     sections = {"descent": scenario.descent} if scenario.descent.learning_rates else {}
     swept = () if scenario.sweep is None else scenario.sweep.descent
     for place, section in {**sections, **{f"sweep.descent[{n}]": entry for n, entry in enumerate(swept)}}.items():
-        sampler = section.optimizer.make()(section.learning_rates[0]).minibatches()
+        sampler = at_rate(section.optimizer)(section.learning_rates[0]).minibatches()
         try:
             if sampler is not None:
                 sampler.samples_of(problem)

@@ -31,6 +31,7 @@ from .values import (
     Subject,
     Subjects,
     Time,
+    at_rate,
     gradient_descent,
 )
 
@@ -108,17 +109,13 @@ class DescentSettings(Section):
     """The learning rates η, each once; [] runs the flow alone."""
     steps: Count | None = Field(default=None, examples=[4000])
     """Number of steps; null: as many as reach the time flow.t1, and 4000 where that is inf."""
-    optimizer: Optimizer = Field(
-        default_factory=gradient_descent,
-        examples=["gradient_descent"],
-        json_schema_extra={"default": "gradient_descent"},
-    )
+    optimizer: Optimizer = Field(default_factory=gradient_descent)
     """What a step does: a kind of descent by its name, or with its options, as {kind: adam, b1: 0.9}."""
 
     def all_steps(self, t1: float) -> int:
         """Return the steps of all descents together, beside a flow to time `t1`. Raises `ValueError` for too many."""
-        at_rate = self.optimizer.make()
-        times = [float(at_rate(rate).time_of_step()) for rate in self.learning_rates]
+        descent = at_rate(self.optimizer)
+        times = [float(descent(rate).time_of_step()) for rate in self.learning_rates]
         return sum(steps_of_descent(time, self.steps, t1) for time in times)
 
     def errors_until(self, t1: float) -> Iterator[PydanticCustomError]:

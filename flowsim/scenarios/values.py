@@ -1,9 +1,8 @@
 """The kinds of value that stand in a scenario: numbers, lists of them and ranges, optimizers, and probes."""
 
-import inspect
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from functools import cache
+from functools import partial
 from typing import Annotated, Any, Literal
 
 import numpy as np
@@ -12,7 +11,7 @@ from pydantic_core import PydanticCustomError
 
 from ..data import DataSource
 from ..dynamics import DESCENTS, Descent, GradientDescent
-from ..kinds import Chosen, Made, Section, recipe_of, validation_error
+from ..kinds import Chosen, Made, Section, recipe_of, refusal, validation_error
 from ..kinds.values import WHOLE, Condition, distinct
 from ..probes import HELD_OUT, PROBES, Label, Probe, probe_of
 from ..results.schema import MEASURES
@@ -127,40 +126,39 @@ Time = Annotated[
 AtRate = Callable[[float], Descent]
 
 
-@cache
-def _optimizer_recipe(kind: type[Descent]) -> type[Made]:
-    """Return the recipe whose options are those of `kind` but its learning rate, and that makes an `AtRate`."""
-
-    def at_rate(**options: Any) -> AtRate:
-        kind(**{"learning_rate": 1.0, **options})  # a kind may raise for its options
-        return lambda rate: kind(**{"learning_rate": rate, **options})
-
-    parameters = [
-        parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY)
-        for name, parameter in inspect.signature(kind).parameters.items()
-        if name != "learning_rate"
-    ]
-    at_rate.__signature__ = inspect.Signature(parameters)  # pyright: ignore[reportFunctionMemberAccess]
-    at_rate.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
-    at_rate.__name__, at_rate.__doc__ = kind.__name__, inspect.getdoc(kind)
-    return recipe_of(at_rate, described_by=kind)
+def at_rate(optimizer: Made) -> AtRate:
+    """Return what makes the descent of these options, at any learning rate."""
+    return lambda rate: optimizer.makes(learning_rate=rate, **optimizer.options())
 
 
-_OPTIMIZER = Chosen(DESCENTS, recipe=_optimizer_recipe, word=True)
-Optimizer = Annotated[Made, _OPTIMIZER]
+def _checked(optimizer: Made) -> Made:
+    """Return `optimizer`, whose options the kind itself may refuse."""
+    for error in refusal(lambda: at_rate(optimizer)(1.0)):
+        raise error
+    return optimizer
+
+
+_options_of = partial(recipe_of, given=frozenset({"learning_rate"}))
+_OPTIMIZER = Chosen(DESCENTS, recipe=_options_of, word=True)
+Optimizer = Annotated[
+    Made,
+    _OPTIMIZER,
+    AfterValidator(_checked),
+    Field(examples=["gradient_descent"], json_schema_extra={"default": "gradient_descent"}),
+]
 """What YAML says of a descent: `gradient_descent`, or {kind: adam, b1: 0.8}, or {kind: my_module:MyDescent}."""
 
 
 def gradient_descent() -> Made:
     """Return what YAML says where it says nothing."""
-    return _optimizer_recipe(GradientDescent)(kind="gradient_descent")
+    return _options_of(GradientDescent)(kind="gradient_descent")
 
 
 def optimizer_of(content: Mapping[str, Any]) -> AtRate:
     """Return what makes the descent that a resolved scenario describes, at any learning rate."""
     made = _OPTIMIZER.validate(dict(content))
     assert isinstance(made, Made)
-    return made.make()
+    return at_rate(made)
 
 
 def labels_of(record: Iterable[Made]) -> dict[str, Label]:
