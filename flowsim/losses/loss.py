@@ -72,7 +72,7 @@ class Loss(eqx.Module):
         """
         return jnp.full(1, jnp.nan, prediction.dtype)
 
-    def falls_for_ever(self, prediction: Float[Array, "*outputs"], target: Array, /) -> Bool[Array, ""]:
+    def decreases_forever(self, prediction: Float[Array, "*outputs"], target: Array, /) -> Bool[Array, ""]:
         """Tell whether the loss tends to `least` without attaining it as this prediction is scaled up to infinity.
 
         By default no: a loss that attains its infimum does not.
