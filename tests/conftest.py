@@ -64,6 +64,19 @@ def quick_environment():
     return os.environ | {"JAX_PLATFORMS": "cpu", "XLA_FLAGS": os.environ.get("XLA_FLAGS") or _known_flags()}
 
 
+@pytest.fixture
+def write(tmp_path):
+    """Return a function that writes a scenario, beside a table of data, and returns its path."""
+    (tmp_path / "table.csv").write_text("a,b,y\n1,2,3\n")
+
+    def write(content: str | bytes) -> Path:
+        path = tmp_path / "scenario.yaml"
+        path.write_bytes(content.encode() if isinstance(content, str) else content)
+        return path
+
+    return write
+
+
 @pytest.fixture(scope="module", autouse=True)
 def _compiled_programs_are_let_go():
     """Let go of compiled programs before they are too many for a process (65 530 memory maps under Linux)."""

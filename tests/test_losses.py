@@ -264,10 +264,10 @@ def test_whole_numbers_that_would_come_out_as_others_are_refused():
 
 def test_a_probability_however_small_beside_a_class_keeps_the_loss_from_falling_for_ever():
     prediction = jnp.array([3.0, 0.0])
-    assert CrossEntropy().falls_for_ever(prediction, jnp.array([1.0, 0.0]))
+    assert CrossEntropy().decreases_forever(prediction, jnp.array([1.0, 0.0]))
     # Within rounding of a sum of one; the least loss is where p is (1, 1e-7) to rounding, at f = 16.
     beside = jnp.array([1.0, 1e-7])
-    assert not CrossEntropy().falls_for_ever(prediction, beside)
+    assert not CrossEntropy().decreases_forever(prediction, beside)
     losses = [CrossEntropy()(jnp.array([f, 0.0]), beside) for f in (3.0, 16.0, 60.0)]
     assert losses[1] < min(losses[0], losses[2])
 

@@ -220,7 +220,7 @@ class Counted(flowsim.Problem):
     def sample_count(self):
         return self.inputs.shape[0]
 
-    def on_samples(self, chosen):
+    def subsample(self, chosen):
         return Counted(self.inputs[chosen], self.targets[chosen], self.seen)
 
 

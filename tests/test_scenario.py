@@ -3,44 +3,17 @@
 import itertools
 import json
 import math
-from pathlib import Path
 
 import numpy as np
 import pytest
 import yaml
 from pydantic import ValidationError
+from scenario_texts import GOOD, TABLE
 
 from flowsim.networks import PerceptronNetwork, shape_errors
 from flowsim.scenarios import keys
 from flowsim.scenarios.reading import parse_overrides, read_scenario, resolved, scenario_json_schema
 from flowsim.scenarios.scenario import Scenario
-
-GOOD = """\
-seed: 3
-data: {kind: gaussian, samples: 50, features: 5}
-network:
-  kind: residual
-  depth: 10
-  scale: 0.5
-flow: {rtol: 1e-5, t1: inf}
-descent: {learning_rates: [0.005, 2e-2], steps: 4e3}
-"""
-TABLE = """\
-data: {kind: file, path: table.csv, target: y, features: [a, b]}
-network: {kind: mlp, depth: 2, scale: 0.1}
-"""
-
-
-@pytest.fixture
-def write(tmp_path):
-    (tmp_path / "table.csv").write_text("a,b,y\n1,2,3\n")
-
-    def write(content: str | bytes) -> Path:
-        path = tmp_path / "scenario.yaml"
-        path.write_bytes(content.encode() if isinstance(content, str) else content)
-        return path
-
-    return write
 
 
 def test_numbers_are_read_by_the_rules_of_yaml_1_2(write):

@@ -4,36 +4,10 @@ from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, given, settings, strategies as st
+from scenario_texts import GOOD, TABLE
 
 from flowsim.scenarios.reading import ScenarioError, parse_overrides, read_scenario
 from flowsim.scenarios.scenario import Scenario
-
-GOOD = """\
-seed: 3
-data: {kind: gaussian, samples: 50, features: 5}
-network:
-  kind: residual
-  depth: 10
-  scale: 0.5
-flow: {rtol: 1e-5, t1: inf}
-descent: {learning_rates: [0.005, 2e-2], steps: 4e3}
-"""
-TABLE = """\
-data: {kind: file, path: table.csv, target: y, features: [a, b]}
-network: {kind: mlp, depth: 2, scale: 0.1}
-"""
-
-
-@pytest.fixture
-def write(tmp_path):
-    (tmp_path / "table.csv").write_text("a,b,y\n1,2,3\n")
-
-    def write(content: str | bytes) -> Path:
-        path = tmp_path / "bad.yaml"
-        path.write_bytes(content.encode() if isinstance(content, str) else content)
-        return path
-
-    return write
 
 
 def refused(path, *overrides) -> str:
@@ -80,7 +54,7 @@ NO_YAML = {
     "a list as key": (GOOD + "? [a]\n: 1", "9: found a key made of brackets"),
     "not UTF-8": (GOOD.encode() + b"\xff", "9: found the byte 0xff, which is not UTF-8"),
     "endless digits": (good("3", "9" * 5000), "1: seed: found a number of 5000 digits"),
-    "too large": (b"#" * (2**20 + 1), "bad.yaml: found a file of more than 1048576 bytes"),
+    "too large": (b"#" * (2**20 + 1), "scenario.yaml: found a file of more than 1048576 bytes"),
 }
 BAD_KEYS = {
     "misspelled": (good("depth", "detph"), "5: network.detph: found an unknown key; expected one of kind, d"),
@@ -193,7 +167,7 @@ BAD = {
 @pytest.mark.parametrize(("content", "message"), BAD.values(), ids=BAD.keys())
 def test_a_bad_scenario_is_refused_in_one_clear_line(write, content, message):
     said = refused(write(content))
-    assert (f"bad.yaml:{message}" if message[0].isdigit() else message) in said
+    assert (f"scenario.yaml:{message}" if message[0].isdigit() else message) in said
     assert "\n" not in said
     assert all(part in said for part in ("found ", "; expected ", "; write "))
     assert "Input should" not in said
@@ -210,8 +184,10 @@ def test_a_misspelled_key_is_not_also_missing(write):
 
 def test_a_file_that_is_not_there_is_told_from_its_neighbour(write):
     path = write(GOOD)
-    assert "found no such file; expected a scenario file; write bad.yaml" in refused(path.with_name("bda.yaml"))
-    assert "found no such file" in refused(path.parent / "absent" / "bad.yaml")
+    assert "found no such file; expected a scenario file; write scenario.yaml" in refused(
+        path.with_name("scenaroi.yaml")
+    )
+    assert "found no such file" in refused(path.parent / "absent" / "scenario.yaml")
 
 
 def test_a_folder_is_no_scenario(tmp_path):
@@ -243,7 +219,7 @@ def test_an_override_given_twice_is_refused(write):
 
 def test_an_override_does_not_hide_what_is_wrong_with_its_section(write):
     said = refused(write(good("{rtol: 1e-5, t1: inf}", "5")), "flow.rtol=1e-3")
-    assert "bad.yaml:7: flow: found 5" in said
+    assert "scenario.yaml:7: flow: found 5" in said
 
 
 # fmt: off

@@ -79,9 +79,9 @@ def test_weights_far_out_from_which_all_samples_come_to_the_right_side_are_not_a
     """As large steps throw them: the way to where the risk is next to nothing is short beside such weights."""
     problem = SEPARABLE["logistic"][1]
     far = DeepLinear([3e3 * np.array([[0.97, 0.2425]])])
-    assert not bool(problem.falls_for_ever(far))
+    assert not bool(problem.decreases_forever(far))
     flow = flowsim.integrate(far, problem, ts=[], stopping=LOOSE)
-    assert bool(problem.falls_for_ever(flow.network))
+    assert bool(problem.decreases_forever(flow.network))
     assert flow.outcome is Outcome.NO_MINIMIZER
 
 
@@ -137,7 +137,7 @@ def test_predictions_that_cannot_grow_with_the_weights_have_a_minimizer(kind):
     problem = EmpiricalRisk(np.array([[1.0, 0.2], [0.8, -0.3], [1.2, 0.4]]), np.ones(3), Logistic())
     for stopping in (None, LOOSE):
         flow = flowsim.integrate(kind(jnp.array([0.3, 0.2])), problem, ts=[], stopping=stopping)
-        assert bool(problem.falls_for_ever(flow.network))  # every sample is on the right side
+        assert bool(problem.decreases_forever(flow.network))  # every sample is on the right side
         assert flow.outcome is Outcome.CONVERGED
 
 

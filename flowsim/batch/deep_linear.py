@@ -6,8 +6,9 @@ from jaxtyping import Array, Bool, Float, PyTree
 
 from ..dynamics.gradient_descent import GradientDescent
 from ..networks import DeepLinear
+from ..networks.layers import fold, states
 from ..problems import LinearRegression
-from .kernel import Kernel, Move, apply, apply_transposed, batch_first, batch_last, fold, register
+from .kernel import Kernel, Move, apply, apply_transposed, batch_first, batch_last, register
 
 
 @register(dynamics=GradientDescent, network=DeepLinear, problem=LinearRegression)
@@ -45,16 +46,13 @@ class DeepLinearKernel(Kernel):
 
     def evaluate(self, weights: PyTree, fixed: Float[Array, "outputs batch"]) -> tuple[Float[Array, " batch"], Move]:
         """Return the excess risks, and the function (rates, moving) ↦ weights after a step."""
-        state, above = fixed, []
-        for stack in reversed(weights):
-            state, entered = fold(lambda b, w: (apply_transposed(w, b), b), state, stack, reverse=True)
-            above.append(entered)
+        state, above = states(lambda b, weight: apply_transposed(weight, b), fixed, weights, reverse=True)
         whitened = apply(self.root[:, :, None], state - self.optimum[:, None])
 
         def move(rates: Array, moving: Array) -> PyTree:
             below = 2 * apply_transposed(self.root[:, :, None], whitened) * rates[None]
             after = []
-            for stack, entered in zip(weights, reversed(above), strict=True):
+            for stack, entered in zip(weights, above, strict=True):
                 below, stack_after = fold(_moved(moving), below, (stack, entered))
                 after.append(stack_after)
             return tuple(after)

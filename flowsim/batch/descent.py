@@ -126,7 +126,10 @@ def _advanced(kernel: Kernel, batch: BatchState, blocks: Int[ArrayLike, ""], blo
     def next_block(carry: tuple[Array, BatchState]) -> tuple[Array, BatchState]:
         count, before = carry
         after = jax.lax.fori_loop(0, block, step, before)
-        unchanged = kernel.unchanged(before.weights, after.weights) & (after.codes == Outcome.RUNNING)
+        # A difference is one in what stays, the batch axis first: a kernel may keep more.
+        pairs = zip(*(jax.tree.leaves(kernel.leave(state.weights)) for state in (before, after)), strict=True)
+        same = jnp.stack([jnp.all(old == new, axis=tuple(range(1, old.ndim))) for old, new in pairs])
+        unchanged = jnp.all(same, axis=0) & (after.codes == Outcome.RUNNING)
         return count + 1, after._replace(returned=before.returned | unchanged)
 
     def unfinished(carry: tuple[Array, BatchState]) -> Bool[Array, ""]:

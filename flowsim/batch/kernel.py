@@ -47,13 +47,7 @@ class Kernel(eqx.Module):
 
     @abc.abstractmethod
     def leave(self, weights: PyTree, /) -> PyTree:
-        """Return the state of runs with the batch axis first again."""
-
-    def unchanged(self, before: PyTree, after: PyTree, /) -> Bool[Array, " batch"]:
-        """Tell for each run, the last axis by default, whether its whole state is the same."""
-        pairs = zip(jax.tree.leaves(before), jax.tree.leaves(after), strict=True)
-        same = [jnp.all(old == new, axis=tuple(range(old.ndim - 1))) for old, new in pairs]
-        return jnp.all(jnp.stack(same), axis=0)
+        """Return the state of runs with the batch axis first again, all of it that the next step depends on."""
 
     @abc.abstractmethod
     def evaluate(self, weights: PyTree, fixed: PyTree, /) -> tuple[Float[Array, " batch"], Move]:
@@ -120,12 +114,6 @@ class AutomaticKernel(Kernel):
     def leave(self, weights: PyTree) -> PyTree:
         """Return the state as it is."""
         return weights
-
-    def unchanged(self, before: PyTree, after: PyTree) -> Bool[Array, " batch"]:
-        """Tell for each run, the first axis, whether its whole state is the same."""
-        pairs = zip(jax.tree.leaves(before), jax.tree.leaves(after), strict=True)
-        same = [jnp.all((old == new).reshape(old.shape[0], -1), axis=1) for old, new in pairs]
-        return jnp.all(jnp.stack(same), axis=0)
 
     def evaluate(self, weights: PyTree, fixed: PyTree) -> tuple[Float[Array, " batch"], Move]:
         """Return the objectives, and the function (rates, moving) ↦ the state after a step.
@@ -211,11 +199,3 @@ def moved(weight: Array, rates: Float[Array, " batch"], gradient: Array, moving:
     """Return W − η∇ for the runs that move, and W for the others."""
     shape = (1,) * (weight.ndim - 1) + rates.shape
     return jnp.where(moving.reshape(shape), weight - rates.reshape(shape) * gradient, weight)
-
-
-def fold(step: Callable, start: Array, stack: PyTree, *, reverse: bool = False) -> tuple[Array, PyTree]:
-    """Scan `step(state, layer) -> (state, output)` over the layers of a stack, of which one alone may change shapes."""
-    if jax.tree.leaves(stack)[0].shape[0] > 1:
-        return jax.lax.scan(step, start, stack, reverse=reverse)
-    state, output = step(start, jax.tree.map(lambda array: array[0], stack))
-    return state, jax.tree.map(lambda array: array[None], output)

@@ -5,11 +5,12 @@ from collections.abc import Callable
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float, PyTree
+from jaxtyping import Array, Float, PyTree
 
 from ..dynamics.gradient_descent import GradientDescent
 from ..losses import SquaredError
 from ..networks import Perceptron
+from ..networks.layers import fold
 from ..problems import EmpiricalRisk
 from .kernel import (
     Kernel,
@@ -18,7 +19,6 @@ from .kernel import (
     apply_transposed,
     batch_first,
     batch_last,
-    fold,
     moved,
     register,
     sum_over_samples,
@@ -91,10 +91,6 @@ class PerceptronKernel(Kernel):
         if hidden and hidden[-1].shape[1:] == last.shape[1:]:
             hidden, last = hidden[:-1], jnp.concatenate([hidden[-1], last])
         return batch_first((*hidden, last))
-
-    def unchanged(self, before: PyTree, after: PyTree) -> Bool[Array, " batch"]:
-        """Tell for each run whether all its weights are the same."""
-        return super().unchanged(before[:2], after[:2])
 
     def evaluate(self, weights: PyTree, fixed: None) -> tuple[Float[Array, " batch"], Move]:
         """Return the risks, and the function (rates, moving) ↦ weights after a step."""

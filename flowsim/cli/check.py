@@ -23,6 +23,7 @@ from ..results import BLOCKS
 from ..runtime.memory import device_bytes, in_bytes
 from ..scenarios import environment, in_hours
 from ..scenarios.runner import flow_options, read_data, sharpness_along
+from ..scenarios.values import at_rate
 from ..solvers.solver import memory_of
 from ..sweeps import BlockStore, default_jobs, plan
 from .jobs import Job, Subcommand, add_run_options, choose_device, read_jobs
@@ -139,7 +140,7 @@ def _comparison(
     yield Work(f"the flow {until}", compilations, gradients + measured * along.count * of_sharpness)
     if rates:
         steps = descent.all_steps(flow.t1)
-        sampler = descent.optimizer.make()(descent.learning_rates[0]).minibatches()
+        sampler = at_rate(descent.optimizer)(descent.learning_rates[0]).minibatches()
         share = 1.0 if sampler is None else min(1.0, 2 * sampler.size / samples)  # once an epoch the full gradient
         yield Work(f"{rates} descents of {steps} steps in all", gradients=share * steps)
     if models := [name for name in flow.models if name != GRADIENT]:

@@ -81,7 +81,7 @@ def limit_outcome(
     minimum, lowest, exact = _is_minimum(field, end, here, origin, gain, share**2, precision)
     at_limit = near & end.is_certain()
     # Where the risk may decrease for ever no distance is short: a large learning rate may have led the weights far out.
-    without_doubt = at_limit & minimum & ~field.problem.falls_for_ever(field.network(here))
+    without_doubt = at_limit & minimum & ~field.problem.decreases_forever(field.network(here))
     towards = jax.tree.map(jnp.subtract, end.limit, here)
     endless = jax.lax.cond(without_doubt, lambda: jnp.array(False), lambda: has_no_minimizer(field, here, towards))
     # At the infimum to rounding, the distance to a degenerate minimum need not be known.
@@ -282,7 +282,7 @@ def has_no_minimizer(field: GradientField, weights: PyTree, step: PyTree) -> Boo
     growth = jax.tree.map(lambda weight: weight / 16, weights)  # (1 + 8/16)^L times the prediction, L layers deep
     steps = jax.tree.map(lambda *pair: jnp.stack(pair), growth, step)
     grown, gone = jax.lax.map(partial(_falls_on, field, weights), steps)  # so the gradient is compiled once
-    return gone | (field.problem.falls_for_ever(network) & (grown | (field.problem(network) <= 0)))
+    return gone | (field.problem.decreases_forever(network) & (grown | (field.problem(network) <= 0)))
 
 
 def _falls_on(field: GradientField, weights: PyTree, step: PyTree) -> Bool[Array, ""]:

@@ -77,7 +77,7 @@ class Minibatches(eqx.Module):
         if count is None:
             raise ValueError(
                 f"minibatches are drawn from samples, and {type(problem).__name__} holds none: expected a "
-                "flowsim.EmpiricalRisk(X, y, loss), or a problem of your own with sample_count() and on_samples(chosen)"
+                "flowsim.EmpiricalRisk(X, y, loss), or a problem of your own with sample_count() and subsample(chosen)"
             )
         if count < self.size:
             raise ValueError(f"batch={self.size} is more than the {count} samples: write {count} or fewer")
@@ -95,9 +95,9 @@ class Minibatches(eqx.Module):
 
     def taken(self, problem: Problem, draw: Draw) -> Problem:
         """Return the problem on the next batch, its samples in their order among all, so that they add up alike."""
-        known = problem.on_samples(jnp.sort(self._chosen(draw)))
+        known = problem.subsample(jnp.sort(self._chosen(draw)))
         if known is None:
-            raise ValueError(f"{type(problem).__name__} has samples and no on_samples(chosen): define both, or neither")
+            raise ValueError(f"{type(problem).__name__} has samples and no subsample(chosen): define both, or neither")
         return known
 
     def _chosen(self, draw: Draw) -> Integer[Array, " batch"]:

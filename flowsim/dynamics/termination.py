@@ -163,5 +163,5 @@ def grows_along(field: GradientField, weights: PyTree, angle: float | Float[Arra
     Early on that may be by chance: weights that start at zero are, for a while, a multiple of the first gradient.
     """
     network = field.network(weights)
-    late = field.problem.falls_for_ever(network) & (field.problem(network) <= field.problem.null_risk(network) / 100)
+    late = field.problem.decreases_forever(network) & (field.problem(network) <= field.problem.null_risk(network) / 100)
     return late & (angle_between(field(0.0, weights, None), weights) <= angle)

@@ -4,11 +4,15 @@ from .chosen import (
     UNKNOWN_KIND as UNKNOWN_KIND,
     Chosen as Chosen,
     Named as Named,
-    is_recipe_of as is_recipe_of,
     named_in as named_in,
 )
-from .options import Made as Made, recipe_of as recipe_of
-from .registry import Registry as Registry, UnknownKindError as UnknownKindError
+from .options import Made as Made, recipe_of as recipe_of, refusal as refusal
+from .registry import (
+    Registry as Registry,
+    UnknownKindError as UnknownKindError,
+    is_kind_of as is_kind_of,
+    reason_of as reason_of,
+)
 from .values import (
     KeyPath as KeyPath,
     Recipe as Recipe,

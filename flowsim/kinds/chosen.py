@@ -1,6 +1,5 @@
 """Fields of a section in which a user chooses among kinds: a recipe of any kind with its options, or a name alone."""
 
-import inspect
 import json
 from collections.abc import Callable, Iterator
 from typing import Any, get_args
@@ -8,15 +7,10 @@ from typing import Any, get_args
 from pydantic import BaseModel, GetCoreSchemaHandler, GetJsonSchemaHandler, ValidationError
 from pydantic_core import CoreSchema, InitErrorDetails, PydanticCustomError, PydanticKnownError, core_schema
 
-from .registry import OUTSIDE, Registry, UnknownKindError
+from .registry import Registry, UnknownKindError, reason_of
 from .values import Recipe, validation_error
 
 UNKNOWN_KIND = "unknown_kind"
-
-
-def is_recipe_of(base: type[Recipe]) -> Callable[[Any], bool]:
-    """Return the test of a registry for the recipes that are kinds of `base` and lack none of its methods."""
-    return lambda kind: inspect.isclass(kind) and issubclass(kind, base) and not inspect.isabstract(kind)
 
 
 class Chosen:
@@ -79,10 +73,9 @@ class Chosen:
             described["properties"]["kind"] = {"const": name, "description": described.get("description", name)}
             described["required"] = ["kind", *described.get("required", ())]
             yield made
-        outside = {"type": "string", "pattern": f"^{OUTSIDE}$", "description": f"{self.registry.thing} of your own."}
-        yield {"type": "object", "properties": {"kind": outside}, "required": ["kind"]}
+        yield {"type": "object", "properties": {"kind": self.registry.place_schema()}, "required": ["kind"]}
         if self.word:
-            yield {"anyOf": [{"enum": list(self.registry)}, outside]}
+            yield self.registry.names_schema()
 
 
 class Named:
@@ -91,7 +84,7 @@ class Named:
     `use` is called with the kind, to see that it can be used as it is.
     """
 
-    def __init__(self, registry: Registry[Any], besides: str, use: Callable[[Any], Any] = lambda kind: kind):
+    def __init__(self, registry: Registry[Any], *besides: str, use: Callable[[Any], Any] = lambda kind: kind):
         self._registry, self._besides, self._use = registry, besides, use
 
     def validate(self, name: str, key: str) -> str:
@@ -99,21 +92,20 @@ class Named:
 
         Raises what a section says of a name without a kind, and of a kind that cannot be used.
         """
-        if name == self._besides:
+        if name in self._besides:
             return name
         try:
             self._use(self._registry[name])
         except UnknownKindError as error:
-            expected = error.expected.replace("one of ", f"one of {self._besides}, ")
+            expected = error.expected.replace("one of ", f"one of {', '.join((*self._besides, ''))}")
             raise validation_error(
                 found=error.found, expected=expected, write=self._registry.written(key, error)
             ) from None
         except Exception as error:  # whatever the code of a user does
-            reason = f"{type(error).__name__}: {error}".splitlines()[0]
             raise validation_error(
-                found=f"{name!r}, which cannot be used as it is ({reason})",
+                found=f"{name!r}, which cannot be used as it is ({reason_of(error)})",
                 expected=f"{self._registry.thing} that needs no arguments and fits here",
-                write=f"{key}: {self._besides}",
+                write=f"{key}: {next(iter((*self._besides, *self._registry)))}",
             ) from None
         return name
 
@@ -122,8 +114,7 @@ class Named:
         return core_schema.no_info_after_validator_function(lambda name: self.validate(name, key), handler(source))
 
     def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
-        outside = {"type": "string", "pattern": f"^{OUTSIDE}$", "description": f"{self._registry.thing} of your own."}
-        return {"anyOf": [{"enum": [self._besides, *self._registry]}, outside]}
+        return self._registry.names_schema(*self._besides)
 
 
 def named_in(section: BaseModel) -> Iterator[str]:

@@ -13,7 +13,7 @@ from typing import Annotated, Any, ClassVar, Literal, TypeVar, get_args, get_ori
 from pydantic import Field, create_model
 from pydantic_core import PydanticCustomError
 
-from .registry import UnknownKindError
+from .registry import UnknownKindError, reason_of
 from .values import WHOLE, Recipe, validation_error
 
 Recipe_ = TypeVar("Recipe_", bound="Made")
@@ -33,21 +33,25 @@ class Made(Recipe):
 
     def make(self, **given: Any) -> Any:
         """Call the class or function with the options, and with what it asks for of all that is given."""
-        options = {key: getattr(self, key) for key in type(self).model_fields if key != "kind"}
-        return type(self).makes(**options, **{name: given[name] for name in self.given})
+        return type(self).makes(**self.options(), **{name: given[name] for name in self.given})
+
+    def options(self) -> dict[str, Any]:
+        """Return the options by their names."""
+        return {key: getattr(self, key) for key in type(self).model_fields if key != "kind"}
 
     def validation_errors(self) -> Iterator[PydanticCustomError]:
         """Yield the error that the class or function itself raises, where it can be called yet."""
-        if self.given:
-            return
-        try:
-            self.make()
-        except Exception as error:  # whatever the code of a user does
-            yield validation_error(
-                found=f"options that it refuses ({type(error).__name__}: {error})".splitlines()[0],
-                expected="options that fit it",
-                write="others",
-            )
+        if not self.given:
+            yield from refusal(self.make)
+
+
+def refusal(make: Callable[[], Any]) -> Iterator[PydanticCustomError]:
+    """Yield the error that a kind raises for its options where it is made."""
+    try:
+        make()
+    except Exception as error:  # whatever the code of a user does
+        found = f"options that it refuses ({reason_of(error)})"
+        yield validation_error(found=found, expected="options that fit it", write="others")
 
 
 @cache
@@ -56,14 +60,12 @@ def recipe_of(
     *,
     given: frozenset[str] = frozenset(),
     base: type[Recipe_] = Made,
-    described_by: type | None = None,
 ) -> type[Recipe_]:
     """Return the recipe that calls `kind`, a kind of `base`, with a field for each of its parameters but the `given`.
 
     An Equinox module or dataclass will do, and any class or function with annotated parameters. A parameter that YAML
-    cannot write keeps its default. An option is described by the text below the field of the class, or of the one that
-    `kind` is `described_by`, or by a `pydantic.Field` in its annotation. Raises `UnknownKindError` where there is no
-    default.
+    cannot write keeps its default. An option is described by the text below the field of the class, or by a
+    `pydantic.Field` in its annotation. Raises `UnknownKindError` where there is no default.
     """
     hints: dict[str, Any] = {}
     for holder in (kind, kind.__init__) if inspect.isclass(kind) else (kind,):
@@ -73,7 +75,7 @@ def recipe_of(
             hints |= getattr(holder, "__annotations__", {})
     fields: dict[str, Any] = {}
     parameters = inspect.signature(kind).parameters
-    descriptions = meanings(described_by or kind) if parameters.keys() - given else {}
+    descriptions = meanings(kind) if parameters.keys() - given else {}
     for parameter in parameters.values():
         if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD) or parameter.name in given:
             continue

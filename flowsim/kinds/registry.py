@@ -2,6 +2,7 @@
 
 import difflib
 import importlib
+import inspect
 import re
 import sys
 from collections.abc import Callable, Iterator
@@ -13,6 +14,16 @@ Entered = TypeVar("Entered")
 
 # A module and a name in it, as my_module:MyKind.
 OUTSIDE = r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*"
+
+
+def is_kind_of(base: type) -> Callable[[Any], bool]:
+    """Return the test of a registry for the classes that are kinds of `base` and lack none of its methods."""
+    return lambda kind: inspect.isclass(kind) and issubclass(kind, base) and not inspect.isabstract(kind)
+
+
+def reason_of(error: Exception) -> str:
+    """Return the type of an error, of the code of a user most of all, and the first line of its message."""
+    return f"{type(error).__name__}: {error}".splitlines()[0]
 
 
 class UnknownKindError(ValueError):
@@ -29,10 +40,10 @@ class Registry(Generic[Kind]):
     `accepts` tells whether an object is a kind of the thing at all, and `expected` says in words what is. A kind is
     registered where it is defined, with the decorator `register`, and nothing else lists the kinds:
 
-        NETWORKS = Registry("a network", accepts=is_recipe, expected="a subclass of flowsim.networks.NetworkRecipe")
+        LOSSES = Registry("a loss", accepts=is_kind_of(Loss), expected="a subclass of flowsim.losses.Loss")
 
-        @NETWORKS.register("residual")
-        class Residual(NetworkRecipe): ...
+        @LOSSES.register("huber")
+        class Huber(Loss): ...
     """
 
     def __init__(self, thing: str, *, accepts: Callable[[Any], bool], expected: str):
@@ -91,6 +102,14 @@ class Registry(Generic[Kind]):
         own = f"{self.thing} of your own as my_module:MyKind"
         return f"one of {', '.join(self._kinds)}, or {own}" if self._kinds else own
 
+    def names_schema(self, *besides: str) -> dict[str, Any]:
+        """Return the JSON Schema of a name: a registered one, a word `besides`, or the place of one's own."""
+        return {"anyOf": [{"enum": [*besides, *self._kinds]}, self.place_schema()]}
+
+    def place_schema(self) -> dict[str, Any]:
+        """Return the JSON Schema of the place of a kind of one's own."""
+        return {"type": "string", "pattern": f"^{OUTSIDE}$", "description": f"{self.thing} of your own."}
+
     def written(self, key: str, error: UnknownKindError) -> str:
         """Return what to write in place of the name that `error` is about, with the `key` where that is a name."""
         first = error.write.split(",")[0]
@@ -119,9 +138,8 @@ def _import(place: str) -> Any:
             "the name of a module that is there",
         ) from None
     except Exception as error:  # whatever a user's module does when it is run
-        reason = f"{type(error).__name__}: {error}".splitlines()[0]
         raise UnknownKindError(
-            f"{place!r}, whose module fails ({reason})",
+            f"{place!r}, whose module fails ({reason_of(error)})",
             "a module that can be imported",
             f"python -c 'import {module}' to see where",
         ) from error

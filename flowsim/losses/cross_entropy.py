@@ -52,7 +52,7 @@ class CrossEntropy(Loss):
         """Return the output of the right class, the most probable one, less each of the others."""
         return class_margins(prediction, _index(target) if _is_number(target) else jnp.argmax(target))
 
-    def falls_for_ever(self, prediction: Float[Array, " classes"], target: Array) -> Bool[Array, ""]:
+    def decreases_forever(self, prediction: Float[Array, " classes"], target: Array) -> Bool[Array, ""]:
         """Tell whether the target is one class for certain, and the prediction decides for it."""
         # Any other probability, however small, holds the prediction back, and the sum is one up to rounding only.
         certain = jnp.array(True) if _is_number(target) else jnp.sum(target > 0) == 1

@@ -36,7 +36,7 @@ class Logistic(Loss):
         """Return y f."""
         return (target * prediction).reshape(1)
 
-    def falls_for_ever(self, prediction: Float[Array, "*outputs"], target: Array) -> Bool[Array, ""]:
+    def decreases_forever(self, prediction: Float[Array, "*outputs"], target: Array) -> Bool[Array, ""]:
         """Tell whether y f is positive."""
         return jnp.all(self.margins(prediction, target) > 0)
 
@@ -56,12 +56,12 @@ class Logistic(Loss):
         """Raise `ValueError` for labels other than −1 and 1."""
         if y.dtype == bool or (np.isin(y, (0, 1)).all() and (y == 0).any()):
             raise ValueError(
-                f"y holds {_listed(y)}: Logistic expects the labels -1 and 1; write 2 * y - 1 (in a scenario: "
+                f"y holds {_values_of(y)}: Logistic expects the labels -1 and 1; write 2 * y - 1 (in a scenario: "
                 "labels: auto, of data of classes, such as kind labelled)"
             )
         if not np.isin(y, (-1, 1)).all():
             raise ValueError(
-                f"y holds {_listed(y)}: Logistic expects the labels -1 and 1, neither centred nor rescaled; write "
+                f"y holds {_values_of(y)}: Logistic expects the labels -1 and 1, neither centred nor rescaled; write "
                 "np.where(y > threshold, 1, -1) to make two classes of numbers, or flowsim.losses.CrossEntropy() for "
                 "several classes"
             )
@@ -71,6 +71,6 @@ class Logistic(Loss):
         return False
 
 
-def _listed(y: np.ndarray) -> str:
+def _values_of(y: np.ndarray) -> str:
     found = np.unique(y)
     return ", ".join(map(str, found[:3].tolist())) + (", …" if found.size > 3 else "")

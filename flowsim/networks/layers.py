@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
-from jaxtyping import Array, ArrayLike, Float
+from jaxtyping import Array, ArrayLike, Float, PyTree
 
 from .weights import standard_normal
 
@@ -103,24 +103,25 @@ def scan_layers(step: Callable, start: Array | np.ndarray, stacks: tuple, *, rev
     """Fold `step(state, layer) -> state` over the layers of `stacks`, from the first to the last or in reverse."""
     state = jnp.asarray(start)
     for stack in reversed(stacks) if reverse else stacks:
-        if jax.tree.leaves(stack)[0].shape[0] == 1:  # the only runs whose layers may change the width
-            state = step(state, jax.tree.map(lambda array: array[0], stack))
-        else:
-            state, _ = jax.lax.scan(lambda s, layer: (step(s, layer), None), state, stack, reverse=reverse)
+        state, _ = fold(lambda s, layer: (step(s, layer), None), state, stack, reverse=reverse)
     return state
 
 
-def states(step: Callable, start: Array, stacks: Stacks, *, reverse: bool = False) -> tuple[Array, ...]:
-    """Fold `step(state, layer) -> state` over the layers, and return the state before each, in stacks as the layers.
+def states(step: Callable, start: Array, stacks: tuple, *, reverse: bool = False) -> tuple[Array, tuple[Array, ...]]:
+    """Fold as `scan_layers` does, and return the last state, and that before each layer, in stacks as the layers.
 
     "Before" is below the layer, or above it in reverse.
     """
     state, before = start, []
     for stack in reversed(stacks) if reverse else stacks:
-        if stack.shape[0] == 1:
-            before.append(state[None])
-            state = step(state, stack[0])
-        else:
-            state, entered = jax.lax.scan(lambda s, layer: (step(s, layer), s), state, stack, reverse=reverse)
-            before.append(entered)
-    return tuple(reversed(before)) if reverse else tuple(before)
+        state, entered = fold(lambda s, layer: (step(s, layer), s), state, stack, reverse=reverse)
+        before.append(entered)
+    return state, tuple(reversed(before) if reverse else before)
+
+
+def fold(step: Callable, start: Array, stack: PyTree, *, reverse: bool = False) -> tuple[Array, PyTree]:
+    """Scan `step(state, layer) -> (state, output)` over the layers of a stack, of which one alone may change shapes."""
+    if jax.tree.leaves(stack)[0].shape[0] > 1:
+        return jax.lax.scan(step, start, stack, reverse=reverse)
+    state, output = step(start, jax.tree.map(lambda array: array[0], stack))
+    return state, jax.tree.map(lambda array: array[None], output)

@@ -183,8 +183,8 @@ class DeepLinear(LinearNetwork):
         directions = self._output_directions()
         directions = directions.reshape(directions.shape[0], -1)
         features = jnp.eye(self.stacks[0].shape[-1], dtype=self.stacks[0].dtype)
-        above = layers.states(lambda state, weight: weight.T @ state, directions, self.stacks, reverse=True)
-        below = layers.states(lambda state, weight: weight @ state, features, self.stacks)
+        _, above = layers.states(lambda state, weight: weight.T @ state, directions, self.stacks, reverse=True)
+        _, below = layers.states(lambda state, weight: weight @ state, features, self.stacks)
         return above, below
 
     def __call__(self, x: Float[Array | np.ndarray, " features"]) -> Float[Array, "*outputs"]:

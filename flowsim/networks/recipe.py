@@ -11,7 +11,7 @@ import jax
 from jaxtyping import Array
 from pydantic_core import PydanticCustomError
 
-from ..kinds import Made, Recipe, Registry, is_recipe_of, recipe_of, validation_error
+from ..kinds import Made, Recipe, Registry, is_kind_of, reason_of, recipe_of, validation_error
 from ..kinds.values import MOST_NUMBERS, too_large
 from .weights import split
 
@@ -91,14 +91,10 @@ class NetworkRecipe(Recipe):
 # A sweep asks at every one of its points, and to trace a large network takes a moment.
 _COUNTED: dict[tuple, int] = {}
 
-_is_recipe = is_recipe_of(NetworkRecipe)
-
 
 def _makes_a_network(kind: Any) -> bool:
     """Tell whether this is a recipe, or a class of modules or a function, of which `network_recipe` makes recipes."""
-    if inspect.isclass(kind):
-        return _is_recipe(kind) or (issubclass(kind, eqx.Module) and not inspect.isabstract(kind))
-    return inspect.isfunction(kind)
+    return is_kind_of(NetworkRecipe)(kind) or is_kind_of(eqx.Module)(kind) or inspect.isfunction(kind)
 
 
 NETWORKS: Registry[Any] = Registry(
@@ -119,9 +115,8 @@ def shape_errors(
     try:
         weights = network.count_weights(inputs, outputs) or 0
     except Exception as error:  # whatever a kind that is not ours does
-        reason = f"{type(error).__name__}: {error}".splitlines()[0]
         yield validation_error(
-            found=f"a network that cannot be built for {inputs} inputs and {outputs} outputs ({reason})",
+            found=f"a network that cannot be built for {inputs} inputs and {outputs} outputs ({reason_of(error)})",
             expected="options that fit these data",
             write="other options, or data of other sizes",
         )

@@ -84,7 +84,7 @@ class ResidualPerceptronNetwork(NetworkRecipe):
     """Width of what runs through the blocks."""
     hidden: Count | None = Field(default=None, examples=[32])
     """Number of activations in a block; null: as many as the width."""
-    activation: Annotated[str, Named(ACTIVATIONS, "gelu")] = Field(default="gelu", examples=["tanh"])
+    activation: Annotated[str, Named(ACTIVATIONS)] = Field(default="gelu", examples=["tanh"])
     """A function by name, or as my_module:my_function."""
 
     def build(self, inputs: Inputs, outputs: int, *, key: Array, shared: Keys) -> ResidualPerceptron:

@@ -177,7 +177,7 @@ class EmpiricalRisk(Problem):
         """Return n."""
         return self.X.shape[0]
 
-    def on_samples(self, chosen: Int[Array, " batch"]) -> "EmpiricalRisk":
+    def subsample(self, chosen: Int[Array, " batch"]) -> "EmpiricalRisk":
         """Return the risk on the samples of these numbers."""
         return eqx.tree_at(lambda problem: (problem.X, problem.y), self, (self.X[chosen], self.y[chosen]))
 
@@ -186,11 +186,11 @@ class EmpiricalRisk(Problem):
         """Whether some prediction has the infimum of the loss."""
         return self.loss.attained
 
-    def falls_for_ever(self, network: Callable[[Array], Array]) -> Bool[Array, ""]:
+    def decreases_forever(self, network: Callable[[Array], Array]) -> Bool[Array, ""]:
         """Tell whether the loss of every sample decreases for ever as its prediction is scaled up."""
 
         def falls(x: Array, target: Array) -> Array:
-            return self.loss.falls_for_ever(self._paired(predicted(network, x), target), target)
+            return self.loss.decreases_forever(self._paired(predicted(network, x), target), target)
 
         return jnp.all(self._over_samples(network, falls))
 

@@ -86,7 +86,7 @@ class Problem(eqx.Module):
         """Return the number of samples over which the risk is a mean; `None` for a problem without samples."""
         return None
 
-    def on_samples(self, chosen: Int[Array, " batch"], /) -> "Problem | None":
+    def subsample(self, chosen: Int[Array, " batch"], /) -> "Problem | None":
         """Return the mean risk over the samples with these indices, repeats included; `None` without samples.
 
         Its expectation over uniformly drawn indices is the risk.
@@ -98,7 +98,7 @@ class Problem(eqx.Module):
         """Whether some prediction attains the infimum of the loss; True where this is not known."""
         return True
 
-    def falls_for_ever(self, network: Any, /) -> Bool[Array, ""]:
+    def decreases_forever(self, network: Any, /) -> Bool[Array, ""]:
         """Tell whether the risk is known to decrease for ever as the predictions of this network are scaled up.
 
         It does for a loss without a minimizer, such as the logistic one, once every sample is classified correctly.

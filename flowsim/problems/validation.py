@@ -11,6 +11,7 @@ from jax.core import Tracer
 from jaxtyping import Array, Float
 from numpy.typing import ArrayLike
 
+from ..kinds import reason_of
 from ..losses import Loss
 from ..networks import Fixed, with_slices
 
@@ -48,27 +49,18 @@ def sample_loss(loss: Loss, prediction: Array, target: Array) -> Float[Array, ""
     expected = "a function (prediction, target) of JAX arrays that returns a scalar; write jnp in place of np"
     fails = f"the loss fails on one sample, prediction {prediction.shape}, target {target.shape}"
     value = call(loss, prediction, target, fails=fails, expected=lambda _: expected)
-    return jnp.asarray(real_scalar(value, "the loss", " for one sample", is_array=_is_array_or_float))
+    return jnp.asarray(real_scalar(value, "the loss", " for one sample"))
 
 
-def _is_array_or_float(value: Any) -> bool:
-    return isinstance(value, jax.Array | np.ndarray | np.generic | float)
-
-
-def real_scalar(value: Any, name: str, where: str = "", *, is_array: Callable[[Any], bool] = eqx.is_array_like) -> Any:
-    """Return a value as it is; `ValueError` for anything but a real scalar, or where `is_array` does not hold."""
-    kind = jnp.result_type(value) if is_array(value) else None
+def real_scalar(value: Any, name: str, where: str = "") -> Any:
+    """Return a value as it is; `ValueError` for anything but a real scalar."""
+    kind = jnp.result_type(value) if eqx.is_array_like(value) else None
     if kind is None or not jnp.issubdtype(kind, jnp.floating) or jnp.shape(value) != ():
         found = type(value).__name__ if kind is None else f"shape {jnp.shape(value)} of {kind}"
         raise ValueError(
             f"{name} returns {found}{where}: expected a real scalar; write jnp.sum(...) or jnp.mean(...) around it"
         )
     return value
-
-
-def reason_of(error: Exception) -> str:
-    """Return the type of an error and the first line of its message."""
-    return f"{type(error).__name__}: {error}".splitlines()[0]
 
 
 def check_model(network: object) -> None:

@@ -1,7 +1,6 @@
 """Figures that a scenario asks for by name: the kind of thing that they are, and how they stand in a scenario."""
 
 import importlib.util
-import inspect
 import pkgutil
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
@@ -10,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema
 from pydantic_core import PydanticCustomError
 
-from ..kinds import Registry, UnknownKindError, validation_error
+from ..kinds import Registry, UnknownKindError, is_kind_of, reason_of, validation_error
 
 if TYPE_CHECKING:
     import matplotlib.figure
@@ -43,8 +42,7 @@ class Figure(ABC):
 
 
 def _is_figure(kind: Any) -> bool:
-    drawn = isinstance(kind, type) and issubclass(kind, Figure) and not inspect.isabstract(kind)
-    return drawn and isinstance(getattr(kind, "name", None), str)
+    return is_kind_of(Figure)(kind) and isinstance(getattr(kind, "name", None), str)
 
 
 FIGURES: Registry[type[Figure]] = Registry(
@@ -68,9 +66,8 @@ def figure_errors(names: Iterable[str] | None, scenario: Any) -> Iterator[Pydant
 
 
 def _unusable(name: str, ability: str, error: Exception) -> PydanticCustomError:
-    reason = f"{type(error).__name__}: {error}".splitlines()[0]
     return validation_error(
-        found=f"{name!r}, which cannot {ability} ({reason})",
+        found=f"{name!r}, which cannot {ability} ({reason_of(error)})",
         expected="a subclass of flowsim.results.Figure that is made without arguments",
         write="figure: null, or mend it",
         at=(),

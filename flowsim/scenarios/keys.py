@@ -19,17 +19,13 @@ def keys(section: KeyPath, content: Any) -> dict[str, FieldInfo]:
     In a section with a `kind` they are those of that kind, and of every registered one where there is none of that
     name.
     """
-    names = [part for part in section if isinstance(part, str)]
-    if tuple(names[:2]) == AXES:
+    if section[:2] == AXES:
         return _axes(content)
-    fields = dict(Scenario.model_fields)
-    inside, entered = content, None
-    for part in section:
-        if isinstance(part, str):
-            inside, entered = inside.get(part) if isinstance(inside, dict) else None, fields.get(part)
-        elif isinstance(inside, list | tuple):
-            inside = inside[part] if part < len(inside) else None
-        models = _models(entered, inside) if entered is not None else ()
+    fields, entered = dict(Scenario.model_fields), None
+    for depth, part in enumerate(section, start=1):
+        if isinstance(part, str):  # the entries of a list have the keys of its field
+            entered = fields.get(part)
+        models = () if entered is None else _models(entered, value_at(content, section[:depth]))
         fields = {key: field for model in models for key, field in model.model_fields.items()}
     return fields
 

@@ -19,7 +19,7 @@ from ..comparison import Comparison, FlowLimits, SharpnessAlong, compare
 from ..data import Data, DataError, check_data
 from ..dynamics import Stopping, stopping_for
 from ..formatting import ProgressCallback
-from ..kinds import seeds
+from ..kinds import reason_of, seeds
 from ..networks import cast, shape_errors
 from ..probes import HELD_OUT, Probe
 from ..problems import EmpiricalRisk, LinearRegression, Problem
@@ -31,6 +31,7 @@ from .document import ScenarioError
 from .keys import own_kinds
 from .scenario import Scenario
 from .settings import AUTOMATIC
+from .values import at_rate
 
 # Folders in which the code of a user is not.
 _INSTALLED = (str(Path(__file__).parents[1]), *(sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib")))
@@ -46,8 +47,7 @@ def failing(what: str) -> Iterator[None]:
     except Exception as error:
         frames = traceback.extract_tb(error.__traceback__)
         frame = ([frame for frame in frames if not frame.filename.startswith(_INSTALLED)] or frames)[-1]
-        reason = f"{type(error).__name__}: {error}".splitlines()[0]
-        raise ScenarioError(f"{what} fails: {reason} ({frame.filename}:{frame.lineno})") from error
+        raise ScenarioError(f"{what} fails: {reason_of(error)} ({frame.filename}:{frame.lineno})") from error
 
 
 def run(
@@ -74,7 +74,7 @@ def run(
             sharpness=sharpness_along(scenario),
             models=flow.models,
             limits=limits,
-            optimizer=scenario.descent.optimizer.make(),
+            optimizer=at_rate(scenario.descent.optimizer),
             probes=probes,
             progress=progress,
             **flow_options(scenario),
@@ -133,7 +133,7 @@ def _check_minibatches(scenario: Scenario, problem: Problem) -> None:
     sections = {"descent": scenario.descent} if scenario.descent.learning_rates else {}
     swept = () if scenario.sweep is None else scenario.sweep.descent
     for place, section in {**sections, **{f"sweep.descent[{n}]": entry for n, entry in enumerate(swept)}}.items():
-        sampler = section.optimizer.make()(section.learning_rates[0]).minibatches()
+        sampler = at_rate(section.optimizer)(section.learning_rates[0]).minibatches()
         try:
             if sampler is not None:
                 sampler.samples_of(problem)

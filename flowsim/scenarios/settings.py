@@ -5,8 +5,8 @@ from collections.abc import Iterator
 from typing import Annotated, Any, ClassVar, get_args
 
 import numpy as np
-from pydantic import Field, GetCoreSchemaHandler, GetJsonSchemaHandler
-from pydantic_core import CoreSchema, PydanticCustomError, core_schema
+from pydantic import BeforeValidator, Field
+from pydantic_core import PydanticCustomError
 
 from ..comparison import SharpnessAlong
 from ..comparison.compare import steps_of_descent
@@ -31,6 +31,7 @@ from .values import (
     Subject,
     Subjects,
     Time,
+    at_rate,
     gradient_descent,
 )
 
@@ -108,17 +109,13 @@ class DescentSettings(Section):
     """The learning rates η, each once; [] runs the flow alone."""
     steps: Count | None = Field(default=None, examples=[4000])
     """Number of steps; null: as many as reach the time flow.t1, and 4000 where that is inf."""
-    optimizer: Optimizer = Field(
-        default_factory=gradient_descent,
-        examples=["gradient_descent"],
-        json_schema_extra={"default": "gradient_descent"},
-    )
+    optimizer: Optimizer = Field(default_factory=gradient_descent)
     """What a step does: a kind of descent by its name, or with its options, as {kind: adam, b1: 0.9}."""
 
     def all_steps(self, t1: float) -> int:
         """Return the steps of all descents together, beside a flow to time `t1`. Raises `ValueError` for too many."""
-        at_rate = self.optimizer.make()
-        times = [float(at_rate(rate).time_of_step()) for rate in self.learning_rates]
+        descent = at_rate(self.optimizer)
+        times = [float(descent(rate).time_of_step()) for rate in self.learning_rates]
         return sum(steps_of_descent(time, self.steps, t1) for time in times)
 
     def errors_until(self, t1: float) -> Iterator[PydanticCustomError]:
@@ -156,20 +153,14 @@ class SharpnessSettings(Section):
             yield validation_error(found=f"{self.rtol}", expected=expected, write="rtol: null, or more", at=("rtol",))
 
 
-class _OrSwitch:
-    """Marks the section as one for which true or false may stand: as it is by default, or at the end alone."""
-
-    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
-        def written(value: Any) -> Any:
-            return ({} if value else {"records": 0}) if isinstance(value, bool) else value
-
-        return core_schema.no_info_before_validator_function(written, handler(source))
-
-    def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
-        return {"anyOf": [handler(schema), {"type": "boolean"}]}
+def _switched(value: Any) -> Any:
+    """Return the section for which true or false stands: as it is by default, or at the end alone."""
+    return ({} if value else {"records": 0}) if isinstance(value, bool) else value
 
 
-SharpnessChoice = Annotated[SharpnessSettings | None, _OrSwitch()]
+SharpnessChoice = Annotated[
+    SharpnessSettings | None, BeforeValidator(_switched, json_schema_input_type=SharpnessSettings | bool | None)
+]
 """Options of the sharpness along the way, or false for none."""
 
 

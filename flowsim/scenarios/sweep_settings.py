@@ -22,11 +22,7 @@ class SweepDescent(Section):
     """Number of steps."""
     repetitions: Count | None = Field(default=None, examples=[80])
     """Number of initializations at every point, the first of them those of the sweep; null: as many as it has."""
-    optimizer: Optimizer = Field(
-        default_factory=gradient_descent,
-        examples=["gradient_descent"],
-        json_schema_extra={"default": "gradient_descent"},
-    )
+    optimizer: Optimizer = Field(default_factory=gradient_descent)
     """What a step does: a kind of descent by its name, or with its options, as {kind: adam, b1: 0.9}."""
 
 

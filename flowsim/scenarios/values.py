@@ -1,18 +1,17 @@
 """The kinds of value that stand in a scenario: numbers, lists of them and ranges, optimizers, and probes."""
 
-import inspect
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from functools import cache
-from typing import Annotated, Any, Literal, TypeGuard
+from functools import partial
+from typing import Annotated, Any, Literal
 
 import numpy as np
-from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema
+from pydantic import AfterValidator, BeforeValidator, Field, ValidationError, WithJsonSchema
 from pydantic_core import PydanticCustomError
 
 from ..data import DataSource
 from ..dynamics import DESCENTS, Descent, GradientDescent
-from ..kinds import Chosen, Made, recipe_of, validation_error
+from ..kinds import Chosen, Made, Section, recipe_of, refusal, validation_error
 from ..kinds.values import WHOLE, Condition, distinct
 from ..probes import HELD_OUT, PROBES, Label, Probe, probe_of
 from ..results.schema import MEASURES
@@ -32,34 +31,48 @@ def _single(value: Any) -> Any:
     return value
 
 
+class Range(Section):
+    """Numbers from one to another, in place of a list of them."""
+
+    start: float
+    """The first value."""
+    stop: float
+    """The last value."""
+    count: int = Field(ge=2, le=MOST_VALUES)
+    """How many values."""
+    spacing: Literal["linear", "log"] = "linear"
+    """Whether the values are equally far apart, or their logarithms."""
+
+    def validation_errors(self) -> Iterator[PydanticCustomError]:
+        """Yield that numbers have no logarithm, or lie so far apart that their difference is no float."""
+        ends, farthest = f"{self.start:.12g} to {self.stop:.12g}", 1e300
+        if self.spacing == "log" and not (self.start > 0 and self.stop > 0):
+            found = f"a logarithmic spacing from {ends}"
+            yield validation_error(found=found, expected="positive ends", write="spacing: linear")
+        if max(abs(self.start), abs(self.stop)) > farthest:
+            expected = f"ends of at most {farthest:g} in size"
+            yield validation_error(found=f"a spacing from {ends}", expected=expected, write="a list")
+
+    def values(self) -> list[float]:
+        """Return the numbers."""
+        space = np.geomspace if self.spacing == "log" else np.linspace
+        return space(self.start, self.stop, self.count).tolist()
+
+
 def _spaced(value: Any) -> Any:
     """Return the numbers that {start, stop, count, spacing} stands for; anything else as it is."""
     if not isinstance(value, dict):
         return value
-    start, stop, count = (value.get(key) for key in ("start", "stop", "count"))
-    spacing = value.get("spacing", "linear")
-    known = spacing in ("linear", "log") and set(value) <= {"start", "stop", "count", "spacing"}
-    if not (known and _is_number(start) and _is_number(stop) and type(count) is int and 2 <= count <= MOST_VALUES):
+    try:
+        return Range.model_validate(value).values()
+    except ValidationError as error:
+        if any(item["type"] == "refused" for item in error.errors()):
+            raise
         raise validation_error(
             found=f"the keys {', '.join(map(str, value)) or 'none'}",
             expected=f"finite numbers start and stop, a count from 2 to {MOST_VALUES}, and a spacing, linear or log",
             write="{start: 0.25, stop: 0.6, count: 10}, or a list",
-        )
-    if spacing == "log" and not (start > 0 and stop > 0):
-        raise validation_error(
-            found=f"a logarithmic spacing from {start} to {stop}", expected="positive ends", write="spacing: linear"
-        )
-    farthest = 1e300  # the difference of two such numbers is a float
-    if max(abs(start), abs(stop)) > farthest:
-        raise validation_error(
-            found=f"a spacing from {start} to {stop}", expected=f"ends of at most {farthest:g} in size", write="a list"
-        )
-    space = np.geomspace if spacing == "log" else np.linspace
-    return space(start, stop, count).tolist()
-
-
-def _is_number(value: Any) -> TypeGuard[int | float]:
-    return type(value) in (int, float) and math.isfinite(value)
+        ) from None
 
 
 Seed = Annotated[int, Field(ge=0, le=2**32 - 1), WHOLE]  # without x64 JAX keeps 32 bits of a seed
@@ -72,25 +85,10 @@ CountedSteps = Annotated[int, Field(ge=1, le=MOST_STEPS), WHOLE]
 LearningRates = Annotated[
     tuple[Annotated[float, Field(gt=0, le=1e30)], ...], Field(strict=False), AfterValidator(distinct)
 ]
-_RANGE = {
-    "type": "object",
-    "properties": {
-        "start": {"type": "number", "description": "The first value."},
-        "stop": {"type": "number", "description": "The last value."},
-        "count": {"type": "integer", "minimum": 2, "maximum": MOST_VALUES, "description": "How many values."},
-        "spacing": {
-            "enum": ["linear", "log"],
-            "default": "linear",
-            "description": "Whether the values are equally far apart, or their logarithms.",
-        },
-    },
-    "required": ["start", "stop", "count"],
-    "additionalProperties": False,
-}
 
 
 def _list_or_range(entry: dict[str, Any]) -> WithJsonSchema:
-    return WithJsonSchema({"anyOf": [{"type": "array", "items": entry, "minItems": 1}, _RANGE]})
+    return WithJsonSchema({"anyOf": [{"type": "array", "items": entry, "minItems": 1}, Range.model_json_schema()]})
 
 
 # Written as a list, or as {start, stop, count, spacing}; a scenario holds the list.
@@ -128,40 +126,39 @@ Time = Annotated[
 AtRate = Callable[[float], Descent]
 
 
-@cache
-def _optimizer_recipe(kind: type[Descent]) -> type[Made]:
-    """Return the recipe whose options are those of `kind` but its learning rate, and that makes an `AtRate`."""
-
-    def at_rate(**options: Any) -> AtRate:
-        kind(**{"learning_rate": 1.0, **options})  # a kind may raise for its options
-        return lambda rate: kind(**{"learning_rate": rate, **options})
-
-    parameters = [
-        parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY)
-        for name, parameter in inspect.signature(kind).parameters.items()
-        if name != "learning_rate"
-    ]
-    at_rate.__signature__ = inspect.Signature(parameters)  # pyright: ignore[reportFunctionMemberAccess]
-    at_rate.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
-    at_rate.__name__, at_rate.__doc__ = kind.__name__, inspect.getdoc(kind)
-    return recipe_of(at_rate, described_by=kind)
+def at_rate(optimizer: Made) -> AtRate:
+    """Return what makes the descent of these options, at any learning rate."""
+    return lambda rate: optimizer.makes(learning_rate=rate, **optimizer.options())
 
 
-_OPTIMIZER = Chosen(DESCENTS, recipe=_optimizer_recipe, word=True)
-Optimizer = Annotated[Made, _OPTIMIZER]
+def _checked(optimizer: Made) -> Made:
+    """Return `optimizer`, whose options the kind itself may refuse."""
+    for error in refusal(lambda: at_rate(optimizer)(1.0)):
+        raise error
+    return optimizer
+
+
+_options_of = partial(recipe_of, given=frozenset({"learning_rate"}))
+_OPTIMIZER = Chosen(DESCENTS, recipe=_options_of, word=True)
+Optimizer = Annotated[
+    Made,
+    _OPTIMIZER,
+    AfterValidator(_checked),
+    Field(examples=["gradient_descent"], json_schema_extra={"default": "gradient_descent"}),
+]
 """What YAML says of a descent: `gradient_descent`, or {kind: adam, b1: 0.8}, or {kind: my_module:MyDescent}."""
 
 
 def gradient_descent() -> Made:
     """Return what YAML says where it says nothing."""
-    return _optimizer_recipe(GradientDescent)(kind="gradient_descent")
+    return _options_of(GradientDescent)(kind="gradient_descent")
 
 
 def optimizer_of(content: Mapping[str, Any]) -> AtRate:
     """Return what makes the descent that a resolved scenario describes, at any learning rate."""
     made = _OPTIMIZER.validate(dict(content))
     assert isinstance(made, Made)
-    return made.make()
+    return at_rate(made)
 
 
 def labels_of(record: Iterable[Made]) -> dict[str, Label]:

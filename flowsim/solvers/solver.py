@@ -2,7 +2,6 @@
 
 import abc
 import dataclasses
-import inspect
 from collections.abc import Callable
 from typing import Any, ClassVar, Self, cast
 
@@ -12,17 +11,12 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, ArrayLike, Bool, Float, Int, PyTree
 
-from ..kinds import Registry
+from ..kinds import Registry, is_kind_of
 from .field import Measured, VectorField
-
-
-def _is_solver(kind: object) -> bool:
-    return inspect.isclass(kind) and issubclass(kind, diffrax.AbstractAdaptiveSolver) and not inspect.isabstract(kind)
-
 
 SOLVERS: Registry[type[diffrax.AbstractAdaptiveSolver]] = Registry(
     "a solver",
-    accepts=_is_solver,
+    accepts=is_kind_of(diffrax.AbstractAdaptiveSolver),
     expected="a diffrax.AbstractAdaptiveSolver with all of its methods",
 )
 
