@@ -33,9 +33,8 @@ from ..results.runs import Edge
 from ..solvers.field import check_step_count
 from ..theory import minimal_sharpness_bounds_of
 from .comparison import Comparison, compare_model_to_flow, compare_to_flow
-from .flow_limits import FlowLimits
 from .models import GRADIENT, Centres, ModelRun, check_models, run_models
-from .sharpness_along import SharpnessAlong
+from .sharpness_along import FlowLimits, SharpnessAlong
 
 if TYPE_CHECKING:
     import optax

@@ -17,8 +17,8 @@ from ..formatting.presentation import Shown, view_of
 from ..results.recorded import Recorded, RecordedRun, read_runs
 from ..results.runs import Run
 from ..theory import Assumption, Statement, Verdict, judge
-from .flow_limits import ERROR, LIMIT
 from .models import DISTANCE, MEAN_EXCESS_RISK, MEAN_RISK, OSCILLATION, TIME_ROUNDING, records_at
+from .sharpness_along import ERROR, LIMIT
 
 if TYPE_CHECKING:
     import pandas

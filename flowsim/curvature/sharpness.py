@@ -82,10 +82,9 @@ def top_eigenpair(
     the precision of the weights cannot meet.
     """
     block = None if start is None else _check_start(network, start)
-    found = end_pairs(
-        network, problem, dense=dense, start=block, dimension=dimension, rtol=rtol, max_restarts=max_restarts
-    )
-    return eqx.tree_at(lambda pair: pair.vector, found.pair(0), replace_fn=lambda vector: ravel_pytree(vector)[0])
+    options = {"dense": dense, "dimension": dimension, "rtol": rtol, "max_restarts": max_restarts}
+    found = end_pairs(network, problem, start=block, **options).pair(0)
+    return replace(found, vector=ravel_pytree(found.vector)[0])
 
 
 def top_eigenpairs(
@@ -178,9 +177,7 @@ def _check_start(network: PyTree, start: ArrayLike) -> PyTree:
     return jax.vmap(unravel)(start[None])
 
 
-def differentiable_sharpness(
-    network: PyTree, problem: Problem, *, dense: bool | None, rtol: float | None
-) -> Eigenpair:
+def differentiable_sharpness(network: PyTree, problem: Problem, *, dense: bool | None, rtol: float | None) -> Eigenpair:
     """Return the largest eigenvalue, whose `value` JAX differentiates in all that it depends on.
 
     It comes without its vector, and the other fields are taken for constants. Raises `RuntimeError` where a second

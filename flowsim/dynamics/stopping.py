@@ -61,7 +61,7 @@ class Stopping(eqx.Module):
     @classmethod
     def standard(cls, dtype: jnp.dtype) -> "Stopping":
         """Return the criterion used when none is given: ‖∇R‖ ≤ 1e-8, or 1e-4 for weights in float32."""
-        return cls(gradient_norm=_standard(dtype)[0], relative_gradient_norm=_rounding(dtype))
+        return cls(gradient_norm=standard_bounds(dtype)[0], relative_gradient_norm=_rounding(dtype))
 
 
 def stopping_for(stopping: Stopping | None, problem: Problem, dtype: jnp.dtype) -> Stopping:
@@ -74,7 +74,7 @@ def stopping_for(stopping: Stopping | None, problem: Problem, dtype: jnp.dtype) 
     check_problem(problem)
     stopping = Stopping() if stopping is None else stopping
     bound, share, remaining = stopping.gradient_norm, stopping.relative_gradient_norm, stopping.remaining
-    standard, near = _standard(dtype)
+    standard, near = standard_bounds(dtype)
     by_default = isinstance(bound, _OfThePrecision)
     bound = standard if by_default else bound
     if share is None:
@@ -125,7 +125,7 @@ def _check_margins(stopping: Stopping, problem: Problem) -> None:
 
 def standard_remaining(dtype: jnp.dtype) -> float:
     """Return the relative distance to the minimizer at which a run counts as converged by default."""
-    return _standard(dtype)[1]
+    return standard_bounds(dtype)[1]
 
 
 def _rounding(dtype: jnp.dtype) -> float:
@@ -133,6 +133,6 @@ def _rounding(dtype: jnp.dtype) -> float:
     return 1e3 * float(jnp.finfo(dtype).eps)
 
 
-def _standard(dtype: jnp.dtype) -> tuple[float, float]:
+def standard_bounds(dtype: jnp.dtype) -> tuple[float, float]:
     """Return the gradient norm, and the relative distance to the minimizer, at which a run converges by default."""
     return (1e-4, 1e-3) if dtype.itemsize < 8 else (1e-8, 1e-6)

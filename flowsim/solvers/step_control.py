@@ -161,9 +161,21 @@ class SharpnessLimitedController(diffrax.AbstractAdaptiveStepSizeController, Cou
 
     controller: diffrax.AbstractAdaptiveStepSizeController
     field: Callable[[Any, PyTree, Any], PyTree]
-    interval: float = eqx.field(kw_only=True)
-    safety: float = eqx.field(kw_only=True, default=0.75)
-    iterations: int = eqx.field(kw_only=True, static=True, default=1)
+    interval: float
+    safety: float
+    iterations: int = eqx.field(static=True)
+
+    def __init__(
+        self,
+        controller: diffrax.AbstractAdaptiveStepSizeController,
+        field: Callable[[Any, PyTree, Any], PyTree],
+        *,
+        interval: float,
+        safety: float = 0.75,
+        iterations: int = 1,
+    ):
+        self.controller, self.field = controller, field
+        self.interval, self.safety, self.iterations = interval, safety, iterations
 
     rtol = _inner("rtol")
     atol = _inner("atol")
