@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic_core import PydanticCustomError
 
-from ..kinds import Recipe, Registry, is_recipe_of
+from ..kinds import Recipe, Registry, is_kind_of
 from .arrays import DataError
 
 Samples = tuple[NDArray, NDArray]
@@ -158,6 +158,6 @@ class DataSource(Recipe):
 
 SOURCES: Registry[type[DataSource]] = Registry(
     "a data source",
-    accepts=is_recipe_of(DataSource),
+    accepts=is_kind_of(DataSource),
     expected="a subclass of flowsim.data.DataSource with a method load",
 )

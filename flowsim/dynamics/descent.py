@@ -1,7 +1,6 @@
 """Descents: discrete dynamics whose steps take one gradient each, and a time of the flow that they follow."""
 
 import abc
-import inspect
 import re
 from collections.abc import Callable
 from typing import Any, ClassVar, Self
@@ -13,7 +12,7 @@ import numpy as np
 from jax.core import Tracer
 from jaxtyping import Array, ArrayLike, Bool, Float, Int, PyTree
 
-from ..kinds import Registry
+from ..kinds import Registry, is_kind_of
 from ..solvers.field import GradientField, constant, norm
 from .dynamics import Attempt, Clock, Dynamics
 from .minibatches import Draw, Minibatches
@@ -240,12 +239,8 @@ def check_learning_rate(rate: object, dtype: jnp.dtype) -> None:
         raise ValueError(f"learning_rate must be a positive finite number of {dtype}, {least:.2g} or more, got {shown}")
 
 
-def _is_descent(kind: object) -> bool:
-    return inspect.isclass(kind) and issubclass(kind, Descent) and not inspect.isabstract(kind)
-
-
 DESCENTS: Registry[type[Descent]] = Registry(
-    "an optimizer", accepts=_is_descent, expected="a subclass of flowsim.Descent"
+    "an optimizer", accepts=is_kind_of(Descent), expected="a subclass of flowsim.Descent"
 )
 
 

@@ -1,7 +1,6 @@
 """Flows, whose steps adapt to a tolerance: the gradient flow, and the abstract classes of all others."""
 
 import abc
-import inspect
 from dataclasses import replace
 from typing import ClassVar, Self
 
@@ -11,7 +10,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, ArrayLike, Bool, Float, Int, PyTree
 
-from ..kinds import Registry
+from ..kinds import Registry, is_kind_of
 from ..networks import FlattenedParameters, split, weight_dtype
 from ..problems import Problem
 from ..solvers.choice import check_solver, stepper_for, tolerances
@@ -204,10 +203,6 @@ class DescentModel(Flow):
         return None
 
 
-def _is_model(kind: object) -> bool:
-    return inspect.isclass(kind) and issubclass(kind, DescentModel) and not inspect.isabstract(kind)
-
-
 MODELS: Registry[type[DescentModel]] = Registry(
-    "a model of descent", accepts=_is_model, expected="a subclass of flowsim.DescentModel"
+    "a model of descent", accepts=is_kind_of(DescentModel), expected="a subclass of flowsim.DescentModel"
 )

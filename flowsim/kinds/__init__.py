@@ -4,7 +4,7 @@ from .chosen import (
     UNKNOWN_KIND as UNKNOWN_KIND,
     Chosen as Chosen,
     Named as Named,
-    is_recipe_of as is_recipe_of,
+    is_kind_of as is_kind_of,
     named_in as named_in,
 )
 from .options import Made as Made, recipe_of as recipe_of

@@ -14,8 +14,8 @@ from .values import Recipe, validation_error
 UNKNOWN_KIND = "unknown_kind"
 
 
-def is_recipe_of(base: type[Recipe]) -> Callable[[Any], bool]:
-    """Return the test of a registry for the recipes that are kinds of `base` and lack none of its methods."""
+def is_kind_of(base: type) -> Callable[[Any], bool]:
+    """Return the test of a registry for the classes that are kinds of `base` and lack none of its methods."""
     return lambda kind: inspect.isclass(kind) and issubclass(kind, base) and not inspect.isabstract(kind)
 
 

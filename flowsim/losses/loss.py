@@ -1,7 +1,6 @@
 """What every loss is asked for, margins that several losses share, and the losses by name."""
 
 import abc
-import inspect
 from collections.abc import Callable
 from typing import Literal
 
@@ -11,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Integer
 
-from ..kinds import Registry
+from ..kinds import Registry, is_kind_of
 
 
 class Loss(eqx.Module):
@@ -144,8 +143,6 @@ def indicated_margins(prediction: Float[Array, "*outputs"], target: Array) -> Fl
     return jnp.where(indicates, class_margins(prediction, label), jnp.nan)
 
 
-def _is_loss(kind: object) -> bool:
-    return inspect.isclass(kind) and issubclass(kind, Loss) and not inspect.isabstract(kind)
-
-
-LOSSES: Registry[type[Loss]] = Registry("a loss", accepts=_is_loss, expected="a subclass of flowsim.losses.Loss")
+LOSSES: Registry[type[Loss]] = Registry(
+    "a loss", accepts=is_kind_of(Loss), expected="a subclass of flowsim.losses.Loss"
+)

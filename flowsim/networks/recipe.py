@@ -11,7 +11,7 @@ import jax
 from jaxtyping import Array
 from pydantic_core import PydanticCustomError
 
-from ..kinds import Made, Recipe, Registry, is_recipe_of, recipe_of, validation_error
+from ..kinds import Made, Recipe, Registry, is_kind_of, recipe_of, validation_error
 from ..kinds.values import MOST_NUMBERS, too_large
 from .weights import split
 
@@ -91,7 +91,7 @@ class NetworkRecipe(Recipe):
 # A sweep asks at every one of its points, and to trace a large network takes a moment.
 _COUNTED: dict[tuple, int] = {}
 
-_is_recipe = is_recipe_of(NetworkRecipe)
+_is_recipe = is_kind_of(NetworkRecipe)
 
 
 def _makes_a_network(kind: Any) -> bool:

@@ -74,7 +74,7 @@ def stepper_for(
     if solver is None:
         solver = default_solver(field, weights, rtol, atol)
     if isinstance(solver, ProposingSolver):
-        return Stepper(solver.suited(field, rtol, atol), controller or ProposedSteps(rtol=rtol, atol=atol))  # pyright: ignore[reportCallIssue]  (norm is a property)
+        return Stepper(solver.fill_in(field, rtol, atol), controller or ProposedSteps(rtol=rtol, atol=atol))  # pyright: ignore[reportCallIssue]  (norm is a property)
     if controller is None:
         controller = diffrax.PIDController(rtol=rtol, atol=atol)
         if not isinstance(solver, diffrax.AbstractImplicitSolver):

@@ -160,7 +160,7 @@ class Stepper(eqx.Module):
         taken = self.solver
         if self._proposing is not None:
             root_mean_square = norm(point) / sum(leaf.size for leaf in jax.tree.leaves(point)) ** 0.5
-            taken = self._proposing.loosened(state.smoothness.slack, root_mean_square)
+            taken = self._proposing.loosen(state.smoothness.slack, root_mean_square)
         candidate, error, _, solver, solved = taken.step(term, zero, length, point, None, state.solver, False)
         # Where a field leaves its domain or a root is not found, the step is too long.
         error = jax.tree.map(lambda leaf: jnp.where(jnp.isnan(leaf), jnp.inf, leaf).astype(leaf.dtype), error)
