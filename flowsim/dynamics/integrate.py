@@ -110,8 +110,6 @@ def integrate(
     if is_traced((network, problem)):
         # The control of the steps has no derivative, nor does where they end.
         request = nondifferentiable(request, msg=_NOT_DIFFERENTIABLE)
-    else:
-        problem.check_start(network)
     state = drive(
         request,
         progress=progress,
