@@ -145,7 +145,7 @@ class FlowLimits:
     closer: float = dataclasses.field(default=10.0, kw_only=True)
 
     def __post_init__(self):
-        if not isinstance(self.records, int) or isinstance(self.records, bool) or self.records < 1:
+        if not (_is_whole(self.records) and self.records >= 1):
             raise ValueError(f"records is {self.records!r}: expected from how many points flows begin, 1 or more")
 
     def added_to(self, run: Trajectory, *, progress: bool | ProgressCallback = False) -> Trajectory:
