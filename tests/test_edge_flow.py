@@ -176,7 +176,7 @@ def test_at_the_edge_steps_have_the_order_of_their_columns(at_the_edge):
 def _fixed_steps(field, start, columns, length=0.5):
     """Return a function of a number of equal steps, which use all of so many columns, to where they end."""
     never = jnp.asarray(1e-30)
-    solver = LowRankExtrapolation(columns=columns, followed=0, frozen_up_to=float("inf")).suited(field, never, never)
+    solver = LowRankExtrapolation(columns=columns, followed=0, frozen_up_to=float("inf")).fill_in(field, never, never)
     term, begin = diffrax.ODETerm(field), solver.init(diffrax.ODETerm(field), 0.0, length, start, None)
 
     @jax.jit

@@ -535,13 +535,13 @@ def test_a_linear_model_at_zero_raises_the_order_of_its_steps():
     assert flow.steps < 20
 
 
-@pytest.mark.slow
-def test_switching_stays_in_single_precision_where_double_is_allowed():
+@pytest.mark.parametrize("solver", [RungeKuttaChebyshev(), slow(StabilitySwitching())])
+def test_an_explicit_solver_stays_in_single_precision_where_double_is_allowed(solver):
     X = np.random.default_rng(0).standard_normal((8, 2))
     drawn = flowsim.Perceptron.gaussian(widths=[2, 3, 1], scale=1.0, key=KEY, dtype=jnp.dtype("float32"))
     problem = flowsim.EmpiricalRisk(X, X[:, 0])
     single, double = (
-        flowsim.integrate(network, problem, solver=StabilitySwitching(), t1=1.0, ts=[])
+        flowsim.integrate(network, problem, solver=solver, t1=1.0, ts=[])
         for network in (drawn, cast(drawn, jnp.dtype("float64")))
     )
     assert flat(single.network).dtype == jnp.float32

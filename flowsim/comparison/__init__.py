@@ -8,5 +8,4 @@ from .edge_statements import (
     StatementsOfRuns as StatementsOfRuns,
     edge_statements as edge_statements,
 )
-from .flow_limits import FlowLimits as FlowLimits
-from .sharpness_along import SharpnessAlong as SharpnessAlong
+from .sharpness_along import FlowLimits as FlowLimits, SharpnessAlong as SharpnessAlong

@@ -33,9 +33,8 @@ from ..results.runs import Edge
 from ..solvers.field import check_step_count
 from ..theory import minimal_sharpness_bounds_of
 from .comparison import Comparison, compare_model_to_flow, compare_to_flow
-from .flow_limits import FlowLimits
 from .models import GRADIENT, Centres, ModelRun, check_models, run_models
-from .sharpness_along import SharpnessAlong
+from .sharpness_along import FlowLimits, SharpnessAlong
 
 if TYPE_CHECKING:
     import optax
@@ -218,21 +217,16 @@ def _rates(given: Sequence[float], network: PyTree) -> tuple[float, ...]:
 
 
 def _steps_and_marks(descent: Descent, steps: int | None, t1: float, records: int, *, in_a_row: int) -> dict[str, Any]:
-    """Return how many steps a descent takes, and at which of them it is recorded, as `descend` calls them."""
-    time_of_step = float(descent.time_of_step())
-    count = steps_of_descent(time_of_step, steps, t1)
-    return {"steps": count, "record_steps": _marks(count, records, t1 / time_of_step, in_a_row=in_a_row)}
+    """Return how many steps a descent takes, and at which of them it is recorded, as `descend` calls them.
 
-
-def _marks(steps: int, records: int, wanted: float, *, in_a_row: int) -> np.ndarray:
-    """Return the steps at which a descent is recorded, among them the last one up to `wanted`.
-
-    Padded to a fixed number by steps that are never reached, so that descents of several lengths share one program.
+    Among these is the last one up to `t1`. They are padded to a fixed number by steps that are never reached, so that
+    descents of several lengths share one program.
     """
-    marks = default_record_steps(steps, records, in_a_row=in_a_row)
-    last = whole_if_close(wanted)
-    marks = np.union1d(marks, [math.floor(last)]) if last < steps else marks
-    return np.append(marks, steps + 1 + np.arange(records + 1 - len(marks)))
+    time_of_step = float(descent.time_of_step())
+    count, last = steps_of_descent(time_of_step, steps, t1), whole_if_close(t1 / time_of_step)
+    marks = default_record_steps(count, records, in_a_row=in_a_row)
+    marks = np.union1d(marks, [math.floor(last)]) if last < count else marks
+    return {"steps": count, "record_steps": np.append(marks, count + 1 + np.arange(records + 1 - len(marks)))}
 
 
 def _common_times(runs: Sequence[Trajectory], records: int) -> np.ndarray:

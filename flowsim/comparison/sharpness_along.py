@@ -1,4 +1,4 @@
-"""`SharpnessAlong`: how closely the sharpness is followed along a run, and the run with the sharpness along it."""
+"""The sharpness along a recorded run: its own, and that of the limits of the gradient flow from its points."""
 
 import dataclasses
 import math
@@ -9,9 +9,25 @@ import numpy as np
 from jaxtyping import Float, Int, PyTree
 
 from ..curvature import default_rtol, eigenvalues_along, resolve_rtol
-from ..dynamics import Trajectory
-from ..networks import split, weight_dtype
+from ..dynamics import Stopping, Trajectory, integrate
+from ..dynamics.stopping import standard_bounds
+from ..formatting import Progress, ProgressCallback, report_progress
+from ..networks import records as records_of, split, weight_dtype
 from ..probes import Label, TopEigenvalues
+from ..solvers.choice import standard_rtol
+
+LIMIT = Label(
+    "limit_sharpness",
+    "sharpness of the limit of the gradient flow from here",
+    r"sharpness of the flow's limit from here",
+    logarithmic=False,
+)
+ERROR = Label(
+    "limit_sharpness_error",
+    "estimated error of the sharpness of the limit of the gradient flow from here",
+    r"error of the sharpness of the flow's limit",
+)
+COLUMNS = (LIMIT, ERROR)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -65,8 +81,7 @@ class SharpnessAlong:
         """
         if self.at_the_end_alone:
             return run
-        if run.path is None:
-            raise ValueError("the run did not keep its weights: pass weights=True to integrate or descend")
+        _check_path(run)
         values = self.eigenvalues(run.path, np.asarray(run.times, float), run, pairs=pairs)
         top = {TopEigenvalues(count=self.count).label: values} if self.count > 1 else {}
         return with_columns(dataclasses.replace(run, sharpness=jax.device_put(values[:, 0])), top)
@@ -110,6 +125,66 @@ class SharpnessAlong:
         return int(np.clip((gradients + 2 * int(run.products)) // self.gradients_per_record, *self.records_of_many))
 
 
+@dataclasses.dataclass(frozen=True)
+class FlowLimits:
+    """The sharpness that the gradient flow would reach from about `records` of the records of a run.
+
+    Kreisler, Nacson, Soudry and Carmon (2023, "Gradient descent monotonically decreases the sharpness of gradient flow
+    solutions in scalar networks and beyond") prove that it falls along descent for scalar networks, where the
+    sharpness itself rises and oscillates. For each, a flow runs to its limit, within `rtol` as in `integrate`, and
+    `closer` times closer to it than by default; it is NaN where the flow does not come to rest within `max_steps`. A
+    second flow, with tolerances `looser` times as large, gives the error: the difference of the two, and the tolerance
+    to which the eigenvalue is certified. With less than a hundred, steps that are bounded by stability may have the
+    same errors in both. Raises `ValueError` for a number of records below one.
+    """
+
+    records: int = 32
+    rtol: float | None = None
+    max_steps: int = 10_000
+    looser: float = dataclasses.field(default=100.0, kw_only=True)
+    closer: float = dataclasses.field(default=10.0, kw_only=True)
+
+    def __post_init__(self):
+        if not (_is_whole(self.records) and self.records >= 1):
+            raise ValueError(f"records is {self.records!r}: expected from how many points flows begin, 1 or more")
+
+    def added_to(self, run: Trajectory, *, progress: bool | ProgressCallback = False) -> Trajectory:
+        """Return a run that kept its weights with the sharpness of the flow's limits and its error.
+
+        Among its `diagnostics` that is `limit_sharpness` and `limit_sharpness_error`, NaN at the other records.
+        `progress`, as in `integrate`, counts the points. Raises `ValueError` for a run without its weights, and as
+        `integrate` does.
+        """
+        _check_path(run)
+        times = np.asarray(run.times, float)
+        values, errors = np.full((2, len(times)), np.nan)
+        chosen = spread_over(times, self.records, pairs=False)
+        with report_progress(progress) as report:
+            for done, record in enumerate(chosen):
+                report(Progress("limits of the flow", done, len(chosen), "points"))
+                values[record], errors[record] = self._limit_from(run, record)
+        dtype = np.asarray(run.risk).dtype
+        return with_columns(run, {LIMIT: values.astype(dtype), ERROR: errors.astype(dtype)})
+
+    def _limit_from(self, run: Trajectory, record: int) -> tuple[float, float]:
+        network = records_of(run.path, np.array(record))
+        value, looser = (self._limit(network, run, factor) for factor in (1.0, self.looser))
+        return value, abs(value - looser) + default_rtol(weight_dtype(network)) * abs(value)
+
+    def _limit(self, network: PyTree, run: Trajectory, looser: float) -> float:
+        """Return the sharpness of the limit, with tolerances that are so many times looser; NaN where there is none."""
+        dtype = weight_dtype(network)
+        rtol = standard_rtol(dtype) if self.rtol is None else self.rtol
+        gradient_norm, remaining = (bound * looser / self.closer for bound in standard_bounds(dtype))
+        stopping = Stopping(gradient_norm=gradient_norm, remaining=remaining)
+        rtol, limit = min(rtol * looser, 0.1), self.max_steps
+        flow = integrate(network, run.problem, ts=np.empty(0), stopping=stopping, rtol=rtol, max_steps=limit)
+        try:
+            return float(flow.final_sharpness) if flow.outcome.settled else np.nan
+        except RuntimeError:  # not certified
+            return np.nan
+
+
 def with_columns(run: Trajectory, columns: Mapping[Label, np.ndarray]) -> Trajectory:
     """Return a run with more diagnostics, each over its records."""
     values = {label.name: jax.device_put(column) for label, column in columns.items()}
@@ -135,6 +210,11 @@ def spread_over(times: Float[np.ndarray, " records"], count: int, *, pairs: bool
         gaps = np.diff(times, prepend=-np.inf, append=np.inf)
         chosen = np.append(chosen, np.where(gaps[chosen] <= gaps[chosen + 1], chosen - 1, chosen + 1))
     return np.unique(np.append(chosen, last))
+
+
+def _check_path(run: Trajectory) -> None:
+    if run.path is None:
+        raise ValueError("the run did not keep its weights: pass weights=True to integrate or descend")
 
 
 def _size(network: PyTree) -> int:

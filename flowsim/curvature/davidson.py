@@ -1,6 +1,7 @@
 """Davidson's method for the largest eigenpairs of an operator, preconditioned by a nearby one of known curvature."""
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import equinox as eqx
 import jax
@@ -91,11 +92,7 @@ def _add_row(product: Callable, space: _Space, row: PyTree) -> _Space:
     basis, _ = krylov.append(space.basis, vectors.divided(row, vectors.peak(row)), space.filled)
     image = product(vectors.row(basis, space.filled))
     images = jax.tree.map(lambda leaf, entries: leaf.at[space.filled].set(entries), space.images, image)
-    return eqx.tree_at(
-        lambda s: (s.basis, s.images, s.filled, s.products),
-        space,
-        (basis, images, space.filled + 1, space.products + 1),
-    )
+    return replace(space, basis=basis, images=images, filled=space.filled + 1, products=space.products + 1)
 
 
 def _rayleigh_ritz(space: _Space, k: int) -> _Space:
@@ -109,9 +106,9 @@ def _rayleigh_ritz(space: _Space, k: int) -> _Space:
     values, ritz = values[::-1][:k], columns.T[::-1][:k]
     there = jnp.arange(k) < space.filled
     ritz = jnp.where(there[:, None], ritz, 0)
-    space = eqx.tree_at(lambda s: (s.values, s.ritz), space, (jnp.where(there, values, -jnp.inf), ritz))
+    space = replace(space, values=jnp.where(there, values, -jnp.inf), ritz=ritz)
     residuals = jax.lax.map(lambda index: vectors.norm(_residual(space, index)), jnp.arange(k))
-    return eqx.tree_at(lambda s: s.residuals, space, residuals)
+    return replace(space, residuals=residuals)
 
 
 def _residual(space: _Space, index: Int[Array, ""]) -> PyTree:
@@ -130,7 +127,7 @@ def _make_room(space: _Space, k: int) -> _Space:
         _, columns = decomposition((projected + projected.T) / 2)
         turn = jnp.pad(columns.T[::-1][:kept], ((0, dimension - kept), (0, 0)))
         basis, images = (vectors.combination(turn, rows) for rows in (space.basis, space.images))
-        return eqx.tree_at(lambda s: (s.basis, s.images, s.filled), space, (basis, images, jnp.array(kept)))
+        return replace(space, basis=basis, images=images, filled=jnp.array(kept))
 
     full = space.filled >= dimension
     return jax.lax.cond(full, restart, lambda: space)

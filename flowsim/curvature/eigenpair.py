@@ -1,6 +1,7 @@
 """Eigenpairs at the ends of the spectrum of a symmetric operator, with their certificates."""
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import equinox as eqx
 import jax
@@ -181,7 +182,7 @@ def eigenpairs_lanczos(
     rounds = 1 if dimension == size else max_restarts
     space, values, products = _search(product, krylov.begin(start, dimension), keep, tolerance / 4, rounds)
     pairs = _certify(product, space, len(keep.wanted), tolerance * jnp.max(jnp.abs(values)))
-    return eqx.tree_at(lambda p: p.products, pairs, products + len(keep.wanted))
+    return replace(pairs, products=products + len(keep.wanted))
 
 
 class _Keep:

@@ -1,6 +1,7 @@
 """The Hessian of the risk as an operator on the weights, and eigenpairs at the ends of its spectrum."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 
 import equinox as eqx
@@ -97,14 +98,13 @@ def end_pairs(
     here = as_moved(weights)
     if is_decomposed(weights, dense):
         found = eigenpairs_dense(hessian_rows(objective, here), largest=largest, smallest=smallest, rtol=rtol)
-        unravel = ravel_pytree(here)[1]
-        found = eqx.tree_at(lambda pairs: pairs.vectors, found, replace_fn=jax.vmap(unravel))
+        found = replace(found, vectors=jax.vmap(ravel_pytree(here)[1])(found.vectors))
     else:
         start = scattered_starts(here, block) if start is None else jax.vmap(as_moved)(start)
         options = {"dimension": dimension, "rtol": rtol, "max_restarts": max_restarts}
         product = hessian_product(objective, here)
         found = eigenpairs_lanczos(product, start, largest=largest, smallest=smallest, **options)
-    return eqx.tree_at(lambda pairs: pairs.vectors, found, replace_fn=jax.vmap(as_tree))
+    return replace(found, vectors=jax.vmap(as_tree)(found.vectors))
 
 
 def scattered_starts(weights: PyTree, block: int, *, seed: int = 2**20) -> PyTree:

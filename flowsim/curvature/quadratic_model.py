@@ -1,5 +1,7 @@
 """The local quadratic model of a risk: how far its minimizer is, and which directions are flat."""
 
+from dataclasses import replace
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -93,4 +95,4 @@ def extreme_eigenpairs(objective: Objective, weights: PyTree, *, max_restarts: i
         return eigenpairs_lanczos(product, start, largest=1, smallest=1, rtol=rtol, max_restarts=max_restarts)
     flat, unravel = ravel_pytree(weights)
     pairs = eigenpairs_dense(dense_hessian(objective, weights), largest=min(1, len(flat) - 1), smallest=1)
-    return eqx.tree_at(lambda found: found.vectors, pairs, jax.vmap(unravel)(pairs.vectors))
+    return replace(pairs, vectors=jax.vmap(unravel)(pairs.vectors))

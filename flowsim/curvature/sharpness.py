@@ -1,7 +1,8 @@
 """The sharpness: the largest eigenvalue of the Hessian of the risk, as a function that JAX differentiates."""
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from dataclasses import replace
+from typing import Any
 
 import equinox as eqx
 import equinox.internal as eqxi
@@ -81,10 +82,9 @@ def top_eigenpair(
     the precision of the weights cannot meet.
     """
     block = None if start is None else _check_start(network, start)
-    found = end_pairs(
-        network, problem, dense=dense, start=block, dimension=dimension, rtol=rtol, max_restarts=max_restarts
-    )
-    return eqx.tree_at(lambda pair: pair.vector, found.pair(0), replace_fn=lambda vector: ravel_pytree(vector)[0])
+    options = {"dense": dense, "dimension": dimension, "rtol": rtol, "max_restarts": max_restarts}
+    found = end_pairs(network, problem, start=block, **options).pair(0)
+    return replace(found, vector=ravel_pytree(found.vector)[0])
 
 
 def top_eigenpairs(
@@ -173,33 +173,15 @@ def _check_start(network: PyTree, start: ArrayLike) -> PyTree:
         raise ValueError(f"start has shape {start.shape}, but the network has {size} weights: expected ({size},)")
     if not isinstance(start, Tracer) and not (bool(jnp.all(jnp.isfinite(start))) and bool(jnp.any(start != 0))):
         raise ValueError("start is zero or not finite: give a direction in which to begin, or none")
-    leaves, structure = jax.tree.flatten(split(network)[0])
-    ends = np.cumsum([leaf.size for leaf in leaves])[:-1]
-    pieces = jnp.split(start, ends)
-    return structure.unflatten([piece.reshape(1, *leaf.shape) for piece, leaf in zip(pieces, leaves, strict=True)])
+    _, unravel = ravel_pytree(split(network)[0])
+    return jax.vmap(unravel)(start[None])
 
 
-class FoundSharpness(NamedTuple):
-    """The largest eigenvalue with its certificate, an `Eigenpair` without its vector."""
-
-    value: Array
-    residual: Array
-    converged: Array
-    products: Array
-
-    @classmethod
-    def of(cls, pair: Eigenpair) -> "FoundSharpness":
-        """Return what is kept of a pair."""
-        return cls(pair.value, pair.residual, pair.converged, pair.products)
-
-
-def differentiable_sharpness(
-    network: PyTree, problem: Problem, *, dense: bool | None, rtol: float | None
-) -> FoundSharpness:
+def differentiable_sharpness(network: PyTree, problem: Problem, *, dense: bool | None, rtol: float | None) -> Eigenpair:
     """Return the largest eigenvalue, whose `value` JAX differentiates in all that it depends on.
 
-    The other fields are taken for constants. Raises `RuntimeError` where a second derivative is taken, and as
-    `top_eigenpair` does.
+    It comes without its vector, and the other fields are taken for constants. Raises `RuntimeError` where a second
+    derivative is taken, and as `top_eigenpair` does.
     """
     check_problem(problem)
     if is_traced((network, problem)):
@@ -218,12 +200,12 @@ def curvature_along(network: PyTree, problem: Problem, direction: PyTree) -> Flo
 
 
 @eqx.filter_custom_jvp
-def _found(network: PyTree, problem: Problem, *, dense: bool | None, rtol: Any) -> FoundSharpness:
-    return FoundSharpness.of(end_pairs(network, problem, dense=dense, rtol=rtol).pair(0))
+def _found(network: PyTree, problem: Problem, *, dense: bool | None, rtol: Any) -> Eigenpair:
+    return replace(end_pairs(network, problem, dense=dense, rtol=rtol).pair(0), vector=None)
 
 
 @_found.def_jvp
-def _slope(primals: tuple, tangents: tuple, *, dense: bool | None, rtol: Any) -> tuple[FoundSharpness, Any]:
+def _slope(primals: tuple, tangents: tuple, *, dense: bool | None, rtol: Any) -> tuple[Eigenpair, Eigenpair]:
     """Return dS = uᵀ(dH)u beside S: the derivative of (weights, problem) ↦ uᵀHu, u being a constant."""
     network, problem = eqxi.nondifferentiable(primals, msg=_SECOND)
     pair = end_pairs(network, problem, dense=dense, rtol=rtol).pair(0)
@@ -233,7 +215,9 @@ def _slope(primals: tuple, tangents: tuple, *, dense: bool | None, rtol: Any) ->
 
     _, slope = eqx.filter_jvp(of_both, primals, tangents)
     slope = slope * jnp.where(pair.converged, 1, jnp.nan).astype(slope.dtype)
-    return FoundSharpness.of(pair), FoundSharpness(slope, None, None, None)  # pyright: ignore[reportArgumentType]
+    found = replace(pair, vector=None)
+    constant = jax.tree.map(lambda _: None, found)
+    return found, eqx.tree_at(lambda tangent: tangent.value, constant, slope, is_leaf=lambda leaf: leaf is None)
 
 
 class _WithClosures(Problem):

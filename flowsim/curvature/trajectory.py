@@ -20,26 +20,26 @@ from .line import numbers_of, shape_of
 
 def sharpness_along(path: PyTree, problem: Problem, *, rtol: float | None = None) -> Float[np.ndarray, " records"]:
     """Return the sharpness of every network of `path`, as `eigenvalues_along` does the largest eigenvalues."""
-    places = np.arange(jax.tree.leaves(split(path)[0])[0].shape[0])
-    return eigenvalues_along(path, problem, places, rtol=rtol)[:, 0]
+    indices = np.arange(jax.tree.leaves(split(path)[0])[0].shape[0])
+    return eigenvalues_along(path, problem, indices, rtol=rtol)[:, 0]
 
 
 def eigenvalues_along(
     path: PyTree,
     problem: Problem,
-    places: Int[np.ndarray, " places"],
+    indices: Int[np.ndarray, " places"],
     *,
     count: int = 1,
     rtol: float | None = None,
 ) -> Float[np.ndarray, "places count"]:
-    """Return the `count` largest eigenvalues of the Hessian at the `places` among the records of `path`.
+    """Return the `count` largest eigenvalues of the Hessian at those records of `path` that have these `indices`.
 
     The weights of `path` have a leading axis of records. Lanczos starts from the eigenvectors of the place before, with
     a share of everything else. `rtol` is as in `top_eigenpair`; the last place, where a run ends, has the default. An
     eigenvalue that overtakes another by about sqrt(p)·rtol of its size, for p weights, is seen at once, in a closer
     race perhaps only later. A value is NaN where it could not be certified, as where the weights are not finite.
     """
-    return _search_along(path, problem, places, count, rtol, keep=_certified_values)
+    return _search_along(path, problem, indices, count, rtol, keep=_certified_values)
 
 
 class EigenpairsAlong(eqx.Module):
@@ -75,17 +75,17 @@ class EigenpairsAlong(eqx.Module):
 def eigenpairs_along(
     path: PyTree,
     problem: Problem,
-    places: Int[np.ndarray, " places"],
+    indices: Int[np.ndarray, " places"],
     *,
     count: int = 1,
     rtol: float | None = None,
 ) -> EigenpairsAlong:
-    """Return the `count` largest eigenpairs of the Hessian at the `places` among the records of `path`.
+    """Return the `count` largest eigenpairs of the Hessian at those records of `path` that have these `indices`.
 
-    The search and its cost are those of `eigenvalues_along`; it also stores `places` times `count` vectors of
+    The search and its cost are those of `eigenvalues_along`; it also stores `count` vectors for each of the indices, as
     weights, in the memory of the host.
     """
-    found = _search_along(path, problem, places, count, rtol, keep=_everything)
+    found = _search_along(path, problem, indices, count, rtol, keep=_everything)
     overlaps = np.asarray(_overlaps(found.vectors))
     branches = branches_of(found.values, found.residuals, found.converged, overlaps)
     return EigenpairsAlong(found.values, found.vectors, found.residuals, found.converged, branches)
@@ -109,7 +109,7 @@ def _overlaps(rows: PyTree) -> Float[Array, "steps count count"]:
 def _search_along(
     path: PyTree,
     problem: Problem,
-    places: Int[np.ndarray, " places"],
+    indices: Int[np.ndarray, " places"],
     count: int,
     rtol: float | None,
     *,
@@ -122,16 +122,16 @@ def _search_along(
     """
     weights, rest = split(path)
     dtype = vectors.dtype_of(weights)
-    tolerances = np.full(len(places), resolve_rtol(rtol, dtype), dtype)
+    tolerances = np.full(len(indices), resolve_rtol(rtol, dtype), dtype)
     tolerances[-1:] = default_rtol(dtype)
     start, found = compiled(scattered_starts)(records(weights, np.array(0)), count), []
-    for first in range(0, len(places), block):
+    for first in range(0, len(indices), block):
         # Blocks of one length compile once: the last is filled up with places at which nothing is done.
-        index = np.arange(first, first + block)
-        filled = np.minimum(index, len(places) - 1)
-        networks = records(weights, places[filled])
-        start, kept = _search_block(networks, rest, problem, start, tolerances[filled], index < len(places), keep)
-        found.append(jax.tree.map(lambda leaf, first=first: np.asarray(leaf)[: len(places) - first], kept))
+        numbers = np.arange(first, first + block)
+        filled = np.minimum(numbers, len(indices) - 1)
+        networks = records(weights, indices[filled])
+        start, kept = _search_block(networks, rest, problem, start, tolerances[filled], numbers < len(indices), keep)
+        found.append(jax.tree.map(lambda leaf, first=first: np.asarray(leaf)[: len(indices) - first], kept))
     return jax.tree.map(lambda *parts: np.concatenate(parts), *found)
 
 

@@ -82,8 +82,6 @@ def descend(
         t1=constant(np.inf, dtype),
         max_steps=constant(steps, jnp.result_type(int)),
     )
-    if not is_traced((network, problem)):
-        problem.check_start(network)
     state = drive(
         request,
         progress=progress,

@@ -62,8 +62,11 @@ def drive(
     With a `checkpoint`, a path, the state is kept in that file, and the run goes on from it where the file exists.
     `progress` is called with the progress that `measure` computes: before anything is compiled, at the start, and after
     each call of the compiled loop, about every half a second; not under a transformation of JAX, which never returns to
-    Python. Raises `ValueError` for a checkpoint under a transformation of JAX, `TypeError` for an invalid `progress`.
+    Python. Raises `ValueError` for a checkpoint under a transformation of JAX, `TypeError` for an invalid `progress`,
+    and what the problem raises for a network that it cannot start from.
     """
+    if not is_traced((request.network, request.problem)):
+        request.problem.check_start(request.network)
     check_progress(progress)
     if is_traced(request):
         if checkpoint is not None:

@@ -7,7 +7,7 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, ArrayLike, Bool, Float, Int, PyTree
 
-from ..kinds import Registry
+from ..kinds import Registry, is_kind_of
 from ..solvers.field import GradientField
 
 
@@ -146,10 +146,6 @@ class Dynamics(eqx.Module):
         """Return the name of the method that computes the steps."""
 
 
-def _is_dynamics(kind: object) -> bool:
-    return isinstance(kind, type) and issubclass(kind, Dynamics)
-
-
 DYNAMICS: Registry[type[Dynamics]] = Registry(
-    "a dynamics", accepts=_is_dynamics, expected="a subclass of flowsim.Dynamics or flowsim.Descent"
+    "a dynamics", accepts=is_kind_of(Dynamics), expected="a subclass of flowsim.Dynamics or flowsim.Descent"
 )

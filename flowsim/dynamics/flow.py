@@ -176,7 +176,7 @@ class GradientFlow(Flow):
     def observe(self, field: GradientField, state: FlowState) -> tuple[Float[Array, ""], Float[Array, ""]]:
         """Return the objective and ‖∇R‖, which flowsim's own solvers have computed already."""
         field = field.along(state.flattened_by)
-        known = self.stepper(field, state.point).measured(state.stepper)
+        known = self.stepper(field, state.point).measured(state.stepper.solver)
         measured = field.measured(state.point) if known is None else known
         return measured.objective, norm(measured.slope)
 

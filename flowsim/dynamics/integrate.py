@@ -24,7 +24,7 @@ from .dynamics import Dynamics
 from .flow import GradientFlow
 from .loop import Request
 from .records import instruments
-from .schedule import AtTimes, Schedule, spread
+from .schedule import AtTimes, Schedule, Spread
 from .stopping import Stopping, stopping_for
 from .trajectory import Trajectory, as_times, trajectory_of
 
@@ -110,8 +110,6 @@ def integrate(
     if is_traced((network, problem)):
         # The control of the steps has no derivative, nor does where they end.
         request = nondifferentiable(request, msg=_NOT_DIFFERENTIABLE)
-    else:
-        problem.check_start(network)
     state = drive(
         request,
         progress=progress,
@@ -127,11 +125,16 @@ def integrate(
 
 
 def _schedule(ts: ArrayLike | None, between: bool, records: int | None, dtype: jnp.dtype) -> Schedule:
-    if ts is None:
-        return spread(records)
-    if records is not None:
+    """Return the schedule of records at the times `ts`, or of at most so many `records`, 128 by default."""
+    if ts is not None and records is not None:
         raise ValueError("records are made at the times ts, or at so many times of the flow's own choice: give one")
-    return AtTimes(constant(as_times(ts, "ts"), dtype), between)
+    if ts is not None:
+        return AtTimes(constant(as_times(ts, "ts"), dtype), between)
+    if records is None:
+        return Spread()
+    if not isinstance(records, int | np.integer) or isinstance(records, bool) or records < 2:
+        raise ValueError(f"records must be a whole number, two or more, got {records!r}")
+    return Spread(int(records) // 2 * 2)
 
 
 def _warn_of_jumps(loosened: Float[Array, ""]) -> None:

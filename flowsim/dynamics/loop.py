@@ -1,5 +1,6 @@
 """The one loop of every dynamics, inside the compiled program: steps, records, termination and divergence."""
 
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -92,7 +93,7 @@ def blank_state(request: Request) -> RunState:
     shapes = eqx.filter_eval_shape(_start, request)
     arrays, rest = eqx.partition(shapes, lambda leaf: isinstance(leaf, jax.ShapeDtypeStruct))
     zeros = jax.tree.map(lambda like: jnp.zeros(like.shape, like.dtype), arrays)
-    return eqx.tree_at(lambda s: s.code, eqx.combine(zeros, rest), jnp.asarray(_NOT_BEGUN, arrays.code.dtype))
+    return replace(eqx.combine(zeros, rest), code=jnp.asarray(_NOT_BEGUN, arrays.code.dtype))
 
 
 def _start(request: Request) -> RunState:
@@ -162,7 +163,7 @@ def _with_outcome(request: Request, state: RunState, code: Int[Array, ""]) -> Ru
     undecided = state.code == UNDECIDED
     watch = state.watch.after(state.attempts, state.stationarity)
     watch = jax.tree.map(lambda new, old: jnp.where(undecided, new, old), watch, state.watch)
-    state = eqx.tree_at(lambda s: (s.code, s.watch), state, (jnp.where(undecided, code, state.code), watch))
+    state = replace(state, code=jnp.where(undecided, code, state.code), watch=watch)
     return jax.lax.cond(undecided, lambda: _record(run, state), lambda: state)
 
 
@@ -201,12 +202,11 @@ def _step(run: _Run, state: RunState) -> RunState:
     if attempt.kept is True:  # a dynamics that never rejects
         after = _keep_step(run, state, attempt, target)
     else:
-        changed = (attempt.state, state.rejected_steps + 1)
-        rejected = eqx.tree_at(lambda s: (s.dynamics, s.rejected_steps), state, changed)
+        rejected = replace(state, dynamics=attempt.state, rejected_steps=state.rejected_steps + 1)
         after = jax.lax.cond(attempt.kept, lambda: _keep_step(run, state, attempt, target), lambda: rejected)
     code = or_else(after.code, after.attempts >= run.max_steps, Outcome.STEP_LIMIT)
     code = jnp.where(attempt.fault != Outcome.RUNNING, jnp.where(code == Outcome.RUNNING, attempt.fault, code), code)
-    return eqx.tree_at(lambda s: s.code, after, code)
+    return replace(after, code=code)
 
 
 def _keep_step(run: _Run, state: RunState, attempt: Attempt, target: Array) -> RunState:
@@ -223,17 +223,15 @@ def _keep_step(run: _Run, state: RunState, attempt: Attempt, target: Array) -> R
     standing = standing if rests is True else jnp.where(rests, standing, Outcome.FIXED_POINT)
     code = or_else(or_else(code, clock.time >= run.t1, Outcome.TIME_LIMIT), fixed, standing)
     coordinates = state.scales.coordinates(clock.time, objective, stationarity)
-    return RunState(
+    return replace(
+        state,
         dynamics=attempt.state,
         clock=clock,
         steps=steps,
-        rejected_steps=state.rejected_steps,
         quiet_steps=quiet,
         code=code,
         stationarity=stationarity,
         schedule=run.schedule.moved(state.schedule, coordinates, attempt.length),
-        scales=state.scales,
-        ceiling=state.ceiling,
         watch=state.watch.seen(stationarity),
         fixed=fixed,
         recorded=jnp.array(False),
@@ -288,5 +286,5 @@ def _record(run: _Run, state: RunState) -> RunState:
         record = run.instruments.measure(run.dynamics, run.field, state.dynamics, state.clock, gradient_norm)
         return run.schedule.add(state.schedule, record), jnp.array(True)
 
-    made = jax.lax.cond(_due(run, state), add, lambda: (state.schedule, state.recorded))
-    return eqx.tree_at(lambda s: (s.schedule, s.recorded), state, made)
+    schedule, recorded = jax.lax.cond(_due(run, state), add, lambda: (state.schedule, state.recorded))
+    return replace(state, schedule=schedule, recorded=recorded)

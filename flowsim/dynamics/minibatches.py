@@ -1,5 +1,7 @@
 """Which samples each step of a stochastic descent takes: a function of a seed and of the number of the step alone."""
 
+from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import equinox as eqx
@@ -32,7 +34,7 @@ class Draw(eqx.Module):
     def seen(self, gradient_norm: Float[Array, ""]) -> "Draw":
         """Return the draw with the norm of the gradient of the next batch."""
         before = jnp.where(self.count % self.batches == 0, 0, self.largest).astype(gradient_norm.dtype)
-        return Draw(self.count, self.order, jnp.maximum(before, gradient_norm), self.samples, self.batches)
+        return replace(self, largest=jnp.maximum(before, gradient_norm))
 
 
 def as_seed(seed: int) -> Any:
@@ -85,13 +87,11 @@ class Minibatches(eqx.Module):
 
     def next(self, draw: Draw) -> Draw:
         """Return the draw after one more batch."""
-        count, order = draw.count + 1, draw.order
-        if order is not None:
-            size, old = order.size, order
-            order = jax.lax.cond(
-                count % draw.batches == 0, lambda: self._order(count // draw.batches, size), lambda: old
-            )
-        return Draw(count, order, draw.largest, draw.samples, draw.batches)
+        count = draw.count + 1
+        if draw.order is None:
+            return replace(draw, count=count)
+        fresh = partial(self._order, count // draw.batches, draw.samples)
+        return replace(draw, count=count, order=jax.lax.cond(count % draw.batches == 0, fresh, lambda: draw.order))
 
     def taken(self, problem: Problem, draw: Draw) -> Problem:
         """Return the problem on the next batch, its samples in their order among all, so that they add up alike."""

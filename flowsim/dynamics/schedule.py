@@ -117,15 +117,6 @@ class Spread(Schedule):
         return SpreadState(records.add(record), state.pace.now_recorded(), jnp.where(full, 2, 1) * state.spacing)
 
 
-def spread(records: int | None) -> Spread:
-    """Return the schedule of at most so many records, 128 by default; `ValueError` for no number of them."""
-    if records is None:
-        return Spread()
-    if not isinstance(records, int | np.integer) or isinstance(records, bool) or records < 2:
-        raise ValueError(f"records must be a whole number, two or more, got {records!r}")
-    return Spread(int(records) // 2 * 2)
-
-
 class AtTimesState(eqx.Module):
     """The records of an `AtTimes`, which of its times comes next, how many lie in between, and the run's pace."""
 

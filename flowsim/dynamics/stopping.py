@@ -61,7 +61,7 @@ class Stopping(eqx.Module):
     @classmethod
     def standard(cls, dtype: jnp.dtype) -> "Stopping":
         """Return the criterion used when none is given: ‖∇R‖ ≤ 1e-8, or 1e-4 for weights in float32."""
-        return cls(gradient_norm=_standard(dtype)[0], relative_gradient_norm=_rounding(dtype))
+        return cls(gradient_norm=standard_bounds(dtype)[0], relative_gradient_norm=_rounding(dtype))
 
 
 def stopping_for(stopping: Stopping | None, problem: Problem, dtype: jnp.dtype) -> Stopping:
@@ -72,26 +72,24 @@ def stopping_for(stopping: Stopping | None, problem: Problem, dtype: jnp.dtype) 
     or direction where there is none; `TypeError` for what is no problem.
     """
     check_problem(problem)
-    if stopping is None:
-        stopping = Stopping.standard(dtype)
-    if isinstance(stopping.gradient_norm, _OfThePrecision):
-        standard, share = _standard(dtype)[0], stopping.relative_gradient_norm
-        share = _rounding(dtype) if share is None else share
-        stopping = dataclasses.replace(stopping, gradient_norm=standard, relative_gradient_norm=share)
-    if stopping.relative_gradient_norm is None:
-        stopping = dataclasses.replace(stopping, relative_gradient_norm=0.0)
-    if stopping.remaining is None:
+    stopping = Stopping() if stopping is None else stopping
+    bound, share, remaining = stopping.gradient_norm, stopping.relative_gradient_norm, stopping.remaining
+    standard, near = standard_bounds(dtype)
+    by_default = isinstance(bound, _OfThePrecision)
+    bound = standard if by_default else bound
+    if share is None:
+        share = _rounding(dtype) if by_default else 0.0
+    if remaining is None:
         # With a gradient norm that is larger than by default, any distance to the minimizer will do.
-        bound, (standard, remaining) = stopping.gradient_norm, _standard(dtype)
-        any_distance = isinstance(bound, int | float) and bound > standard
-        stopping = dataclasses.replace(stopping, remaining=np.inf if any_distance else remaining)
+        remaining = np.inf if isinstance(bound, int | float) and bound > standard else near
+    stopping = dataclasses.replace(stopping, gradient_norm=bound, relative_gradient_norm=share, remaining=remaining)
     if stopping.excess_risk is not None and not isinstance(problem.infimum, Tracer) and np.isnan(problem.infimum).any():
         raise ValueError(
             "excess_risk cannot fall to a tolerance where the minimum is not known: give EmpiricalRisk its "
             "minimal_risk, or a problem of your own its infimum; or stop at a risk or a gradient_norm"
         )
     _check_margins(stopping, problem)
-    bound, finest = stopping.gradient_norm, 8 * float(jnp.finfo(dtype).eps)
+    finest = 8 * float(jnp.finfo(dtype).eps)
     if isinstance(bound, int | float) and 0 < bound < finest:
         raise ValueError(
             f"gradient_norm={bound:g} is below what {dtype} resolves: write {finest:.1g} or more"
@@ -127,7 +125,7 @@ def _check_margins(stopping: Stopping, problem: Problem) -> None:
 
 def standard_remaining(dtype: jnp.dtype) -> float:
     """Return the relative distance to the minimizer at which a run counts as converged by default."""
-    return _standard(dtype)[1]
+    return standard_bounds(dtype)[1]
 
 
 def _rounding(dtype: jnp.dtype) -> float:
@@ -135,6 +133,6 @@ def _rounding(dtype: jnp.dtype) -> float:
     return 1e3 * float(jnp.finfo(dtype).eps)
 
 
-def _standard(dtype: jnp.dtype) -> tuple[float, float]:
+def standard_bounds(dtype: jnp.dtype) -> tuple[float, float]:
     """Return the gradient norm, and the relative distance to the minimizer, at which a run converges by default."""
     return (1e-4, 1e-3) if dtype.itemsize < 8 else (1e-8, 1e-6)

@@ -83,7 +83,7 @@ class EdgeFlow(DescentModel):
         rtol, atol = jnp.asarray(self.rtol), jnp.asarray(self.atol)
         columns = 5 if point.log_amplitude.dtype.itemsize < 8 else 8
         solver = LowRankExtrapolation(columns=columns, followed=0, overhead=8.0, frozen_up_to=float("inf"))
-        return Stepper(solver.suited(self.vector_field(field), rtol, atol), ProposedSteps(rtol=rtol, atol=atol))  # pyright: ignore[reportCallIssue]  (norm is a property)
+        return Stepper(solver.fill_in(self.vector_field(field), rtol, atol), ProposedSteps(rtol=rtol, atol=atol))  # pyright: ignore[reportCallIssue]  (norm is a property)
 
     def weights_at(self, point: EdgePoint) -> PyTree:
         """Return the centre."""

@@ -8,7 +8,7 @@ import numpy as np
 import xarray
 from rich.table import Table
 
-from ..comparison.flow_limits import ERROR, LIMIT
+from ..comparison.sharpness_along import ERROR, LIMIT
 from ..dynamics import Outcome
 from ..formatting import finite_or_none, format_number
 from ..formatting.terminal import empty_table

@@ -2,7 +2,7 @@
 
 import functools
 from collections.abc import Callable
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import diffrax
 import equinox as eqx
@@ -76,12 +76,13 @@ class RungeKuttaChebyshev(MeasuringSolver):
         h = jnp.asarray(t1 - t0)
         radius = solver_state.radius.iterate(lambda y: terms.vf(t0, y, args), y0, self.iterations)
         bound = radius.bound
-        method = method_for(h * bound, self.max_stages)
+        methods = Family(0, stability_lengths(self.max_stages))
+        method = methods.method_for(h * bound)
         start = solver_state.measured
         y1 = chebyshev_step(lambda c, y: terms.vf(t0 + c * h, y, args), y0, start.slope, h, method)
         end = self.measure_at(terms, t1, y1, args)
         stages = jnp.asarray(chebyshev_stages())[method]
-        longest = reach_of(chebyshev_stages(self.max_stages)[-1]) / bound
+        longest = float(methods.reach[-1]) / bound
         size = jnp.where(h <= longest, defect(y0, y1, start.slope, end.slope, h, self.rtol, self.atol), jnp.inf)
         factor = jnp.minimum(limit_growth(growth(size, 3), start.slope, end.slope), self.cap * longest / h)
         state = _State(end, radius, solver_state.work + Work(stages, jnp.array(self.iterations)))
@@ -103,12 +104,20 @@ def reach_of(stages: int) -> float:
     return (stages**2 - 1) / 1.54
 
 
-def method_for(reach: Float[Array, ""], max_stages: int) -> Int[Array, ""]:
-    """Return the row of the table whose stability interval covers `reach` = hρ with the fewest stages, `max_stages`
-    at most.
-    """
-    reaches = np.array([reach_of(stages) for stages in chebyshev_stages(max_stages)])
-    return jnp.searchsorted(jnp.asarray(reaches[:-1]), reach)
+def stability_lengths(max_stages: int) -> NDArray:
+    """Return the length of the stability interval of each method in the table, up to `max_stages`."""
+    return np.array([reach_of(stages) for stages in chebyshev_stages(max_stages)])
+
+
+class Family(NamedTuple):
+    """Where the methods of one order lie in a table, from `first` on, and how far each is stable."""
+
+    first: int
+    reach: NDArray
+
+    def method_for(self, reach: Float[Array, ""]) -> Int[Array, ""]:
+        """Return the row of the method with the fewest stages that is stable over `reach` = hρ, or of the last one."""
+        return self.first + jnp.searchsorted(jnp.asarray(self.reach[:-1]), reach)
 
 
 def defect(
@@ -127,6 +136,7 @@ def chebyshev_step(
     The three-term recurrence of the stages runs in increments over y0.
     """
     recurrence, stages, first = (jnp.asarray(column) for column in _table())
+    recurrence = recurrence.astype(h.dtype)  # in double precision, even where the weights are not
 
     def stage(j: Array, state: tuple) -> tuple:
         before, here, c = state

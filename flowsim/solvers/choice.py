@@ -74,7 +74,7 @@ def stepper_for(
     if solver is None:
         solver = default_solver(field, weights, rtol, atol)
     if isinstance(solver, ProposingSolver):
-        return Stepper(solver.suited(field, rtol, atol), controller or ProposedSteps(rtol=rtol, atol=atol))  # pyright: ignore[reportCallIssue]  (norm is a property)
+        return Stepper(solver.fill_in(field, rtol, atol), controller or ProposedSteps(rtol=rtol, atol=atol))  # pyright: ignore[reportCallIssue]  (norm is a property)
     if controller is None:
         controller = diffrax.PIDController(rtol=rtol, atol=atol)
         if not isinstance(solver, diffrax.AbstractImplicitSolver):
@@ -132,8 +132,7 @@ def tolerances(
         if rtol is not None or atol is not None:
             raise ValueError("with a stepsize_controller of your own, give rtol and atol to it, not to integrate")
         rtol, atol = getattr(controller, "rtol", None), getattr(controller, "atol", None)
-    single = dtype.itemsize < 8
-    relative = _number("rtol", (1e-4 if single else 1e-6) if rtol is None else rtol)
+    relative = _number("rtol", standard_rtol(dtype) if rtol is None else rtol)
     absolute = _number("atol", 1e-3 * relative if atol is None else atol)
     if not (isinstance(relative, jax.Array) or isinstance(absolute, jax.Array)):
         rtol, atol, finest = float(np.asarray(relative)), float(np.asarray(absolute)), 32 * float(jnp.finfo(dtype).eps)
@@ -142,9 +141,14 @@ def tolerances(
         if rtol < finest:
             raise ValueError(
                 f"rtol={rtol:g} is finer than {dtype} can meet: write rtol={finest:.1g} or more"
-                + (", or use float64 weights (jax.config.update('jax_enable_x64', True))" if single else "")
+                + (", or use float64 weights (jax.config.update('jax_enable_x64', True))" if dtype.itemsize < 8 else "")
             )
     return constant(relative, dtype), constant(absolute, dtype)
+
+
+def standard_rtol(dtype: jnp.dtype) -> float:
+    """Return the relative tolerance of a flow for weights of a type where none is given."""
+    return 1e-4 if dtype.itemsize < 8 else 1e-6
 
 
 def _number(name: str, value: Any) -> Any:

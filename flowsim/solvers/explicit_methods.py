@@ -14,7 +14,7 @@ from jaxtyping import Array, Float, Int, PyTree
 from numpy.typing import NDArray
 
 from ..curvature import vectors
-from .chebyshev import chebyshev_recurrence, chebyshev_stages, reach_of
+from .chebyshev import Family, chebyshev_recurrence, chebyshev_stages, reach_of, stability_lengths
 from .field import Measured
 
 _SLOTS = diffrax.Tsit5.tableau.num_stages
@@ -44,17 +44,6 @@ class ExplicitMethods(NamedTuple):
     rows: NDArray
     fractions: NDArray
     error: NDArray
-
-
-class Family(NamedTuple):
-    """Where the methods of one order lie in the table, from `first` on, and how far each is stable."""
-
-    first: int
-    reach: NDArray
-
-    def method_for(self, reach: Float[Array, ""]) -> Int[Array, ""]:
-        """Return the row of the method with the fewest stages that is stable over `reach` = hρ, or of the last one."""
-        return self.first + jnp.searchsorted(jnp.asarray(self.reach[:-1]), reach)
 
 
 def explicit_step(
@@ -109,7 +98,7 @@ def fourth_order(dtype: jnp.dtype, *, rounding: float = 1e-4) -> Family:
 
 def second_order(max_stages: int) -> Family:
     """Return the stabilized methods of order two of up to so many stages."""
-    return Family(1 + len(_kept()), np.array([reach_of(stages) for stages in chebyshev_stages(max_stages)]))
+    return Family(1 + len(_kept()), stability_lengths(max_stages))
 
 
 def _sum(*terms: tuple[Array, PyTree]) -> PyTree:

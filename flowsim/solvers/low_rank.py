@@ -99,10 +99,10 @@ class LowRankExtrapolation(MeasuringSolver):
         residual = ResidualCurvature.unknown(y0, self.followed) if self.followed else None
         return _State(measured, jnp.zeros_like(measured.objective), residual, jnp.array(self.looks_every), no_work())
 
-    def suited(self, field: VectorField, rtol: Float[Array, ""], atol: Float[Array, ""]) -> "LowRankExtrapolation":
+    def fill_in(self, field: VectorField, rtol: Float[Array, ""], atol: Float[Array, ""]) -> "LowRankExtrapolation":
         """Return the solver for a field, with what it leaves open filled in, the curvature too."""
         curvature = field.gauss_newton if self.curvature is None else self.curvature
-        return dataclasses.replace(super().suited(field, rtol, atol), curvature=curvature)
+        return dataclasses.replace(super().fill_in(field, rtol, atol), curvature=curvature)
 
     def taken_to(self, measured: Measured, solver_state: _State) -> _State:
         """Return the state at a point that another solver has reached."""

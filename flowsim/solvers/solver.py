@@ -112,12 +112,12 @@ class ProposingSolver(diffrax.AbstractAdaptiveSolver, CountsWork):
         """Return f(t0, y0)."""
         return terms.vf(t0, y0, args)
 
-    def suited(self, field: VectorField, rtol: Float[Array, ""], atol: Float[Array, ""]) -> Self:
+    def fill_in(self, field: VectorField, rtol: Float[Array, ""], atol: Float[Array, ""]) -> Self:
         """Return the solver for a field, with what it leaves open filled in."""
         own = {"rtol": rtol if self.rtol is None else self.rtol, "atol": atol if self.atol is None else self.atol}
         return dataclasses.replace(cast(Any, self), **own)
 
-    def loosened(self, slack: Float[Array, ""], size: Float[Array, ""]) -> Self:
+    def loosen(self, slack: Float[Array, ""], size: Float[Array, ""]) -> Self:
         """Return the solver with tolerances multiplied by `slack`, as the field jumps.
 
         A weight may be held at zero there, by slopes of both signs beside it. So what is added to the relative
@@ -148,14 +148,14 @@ class ProposingSolver(diffrax.AbstractAdaptiveSolver, CountsWork):
 class MeasuringSolver(ProposingSolver):
     """A `ProposingSolver` whose state keeps what was `measured` at its point, f and the objective, and its `work`.
 
-    `measure` returns both at a point, in one pass over the data; `suited` takes it from the field.
+    `measure` returns both at a point, in one pass over the data; `fill_in` takes it from the field.
     """
 
     measure: eqx.AbstractVar[Callable[[PyTree], Measured] | None]
 
-    def suited(self, field: VectorField, rtol: Float[Array, ""], atol: Float[Array, ""]) -> Self:
+    def fill_in(self, field: VectorField, rtol: Float[Array, ""], atol: Float[Array, ""]) -> Self:
         """Return the solver for a field, with what it leaves open filled in."""
-        return dataclasses.replace(cast(Any, super().suited(field, rtol, atol)), measure=field.measured)
+        return dataclasses.replace(cast(Any, super().fill_in(field, rtol, atol)), measure=field.measured)
 
     def work(self, solver_state: Any) -> Work:
         """Return the work of all steps so far."""

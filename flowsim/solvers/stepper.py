@@ -118,11 +118,7 @@ class TriedStep(eqx.Module):
 
 
 class Stepper(eqx.Module):
-    """A solver and a step-size controller.
-
-    The field does not depend on time, so every step counts from zero: on one clock, the step at the end of a plateau
-    that lasts longer than the inverse of the unit roundoff would be lost.
-    """
+    """A solver and a step-size controller. Every step counts from time zero, as the field does not depend on it."""
 
     solver: diffrax.AbstractAdaptiveSolver
     controller: diffrax.AbstractAdaptiveStepSizeController
@@ -131,7 +127,7 @@ class Stepper(eqx.Module):
         """Return the state before the first step."""
         term, zero = diffrax.ODETerm(field), jnp.zeros((), jax.tree.leaves(point)[0].dtype)
         solver = self.solver.init(term, zero, jnp.ones_like(zero), point, None)
-        known = self._measured(solver)
+        known = self.measured(solver)
         guess = None if known is None else first_length(point, known.slope, self.controller.rtol, self.controller.atol)
         first, controller = self.controller.init(
             term, zero, jnp.full_like(zero, jnp.inf), point, guess, None, self.solver.func, self.solver.order(term)
@@ -160,7 +156,7 @@ class Stepper(eqx.Module):
         taken = self.solver
         if self._proposing is not None:
             root_mean_square = norm(point) / sum(leaf.size for leaf in jax.tree.leaves(point)) ** 0.5
-            taken = self._proposing.loosened(state.smoothness.slack, root_mean_square)
+            taken = self._proposing.loosen(state.smoothness.slack, root_mean_square)
         candidate, error, _, solver, solved = taken.step(term, zero, length, point, None, state.solver, False)
         # Where a field leaves its domain or a root is not found, the step is too long.
         error = jax.tree.map(lambda leaf: jnp.where(jnp.isnan(leaf), jnp.inf, leaf).astype(leaf.dtype), error)
@@ -184,12 +180,9 @@ class Stepper(eqx.Module):
         after = replace(state, solver=solver, controller=controller, smoothness=smoothness, wanted=wanted, work=work)
         return TriedStep(jnp.asarray(kept), jnp.asarray(okay), cut, length, candidate, after)
 
-    def measured(self, state: StepperState) -> Measured | None:
+    def measured(self, solver_state: PyTree) -> Measured | None:
         """Return what the solver knows of the point where it is, `None` for one that does not keep it."""
-        return self._measured(state.solver)
-
-    def _measured(self, solver: PyTree) -> Measured | None:
-        return None if self._proposing is None else self._proposing.measured(solver)
+        return None if self._proposing is None else self._proposing.measured(solver_state)
 
     @property
     def _proposing(self) -> ProposingSolver | None:

@@ -97,17 +97,17 @@ class StiffnessSwitching(ProposingSolver):
         """Return that of both solvers."""
         return self.explicit.memory() + self.low_rank.memory()
 
-    def suited(self, field: VectorField, rtol: Float[Array, ""], atol: Float[Array, ""]) -> "StiffnessSwitching":
+    def fill_in(self, field: VectorField, rtol: Float[Array, ""], atol: Float[Array, ""]) -> "StiffnessSwitching":
         """Return the solver for a field, with what it leaves open filled in, in both of its solvers too."""
-        own = super().suited(field, rtol, atol)
+        own = super().fill_in(field, rtol, atol)
         rtol, atol = jnp.asarray(own.rtol), jnp.asarray(own.atol)
-        explicit, low_rank = self.explicit.suited(field, rtol, atol), self.low_rank.suited(field, rtol, atol)
+        explicit, low_rank = self.explicit.fill_in(field, rtol, atol), self.low_rank.fill_in(field, rtol, atol)
         return dataclasses.replace(own, explicit=explicit, low_rank=low_rank)
 
-    def loosened(self, slack: Float[Array, ""], size: Float[Array, ""]) -> "StiffnessSwitching":
+    def loosen(self, slack: Float[Array, ""], size: Float[Array, ""]) -> "StiffnessSwitching":
         """Return the solver with tolerances multiplied by `slack`; more than one says that the field jumps."""
-        explicit, low_rank = self.explicit.loosened(slack, size), self.low_rank.loosened(slack, size)
-        own = super().loosened(slack, size)
+        explicit, low_rank = self.explicit.loosen(slack, size), self.low_rank.loosen(slack, size)
+        own = super().loosen(slack, size)
         return dataclasses.replace(own, explicit=explicit, low_rank=low_rank, jumps=slack > 1)
 
     def init(self, terms: Any, t0: Any, t1: Any, y0: PyTree, args: Any) -> _State:

@@ -27,11 +27,8 @@ def rate_statements(path: FlowPath) -> list[Statement]:
     size, root = norm(gradients.regressor_gradient, (1, 2)), gradients.root_excess_risk
     given = Assumption("Σ is the covariance of the data", True)
     options = {"assumptions": [given], "rounding": path.rounding, "times": path.times}
-    return [
-        _exponential_decay(path),
-        judge("Lemma 8, lower", _CLAIMS["Lemma 8, lower"], 2 * smallest**0.5 * root, size, **options),
-        judge("Lemma 8, upper", _CLAIMS["Lemma 8, upper"], size, 2 * largest**0.5 * root, **options),
-    ]
+    sides = {"Lemma 8, lower": (2 * smallest**0.5 * root, size), "Lemma 8, upper": (size, 2 * largest**0.5 * root)}
+    return [_exponential_decay(path), *(judge(name, _CLAIMS[name], *pair, **options) for name, pair in sides.items())]
 
 
 def _exponential_decay(path: FlowPath) -> Statement:

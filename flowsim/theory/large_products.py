@@ -3,6 +3,7 @@
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import accumulate
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
@@ -180,12 +181,7 @@ def adversarial_displacement(
 
 
 def _singular_vectors(weights: Layers, target: np.ndarray, *, first: bool) -> tuple[np.ndarray, np.ndarray]:
-    product = np.broadcast_to(np.eye(weights.shape[-1]), weights[:, 0].shape)
-    wanted = product
-    for layer in range(weights.shape[1]):
-        product = weights[:, layer] @ product
-        wanted = np.where((target == layer)[:, None, None], product, wanted)
-    left, _, right = np.linalg.svd(wanted)
+    left, _, right = np.linalg.svd(_products(weights)[np.arange(len(weights)), target])
     return (left[:, :, 0], right[:, 0]) if first else (left[:, :, -1], right[:, -1])
 
 
@@ -207,13 +203,13 @@ def _chains(
 
 def extreme_singular_values(weights: Layers) -> tuple[np.ndarray, np.ndarray]:
     """Return ‖Π_{k:1}‖_2 and σ_min(Π_{k:1}) for k = 1, …, L, two arrays (initializations, layers)."""
-    product = np.broadcast_to(np.eye(weights.shape[-1]), weights[:, 0].shape)
-    products = []
-    for layer in range(weights.shape[1]):
-        product = weights[:, layer] @ product
-        products.append(product)
-    values = np.linalg.svd(np.stack(products, axis=1), compute_uv=False)
+    values = np.linalg.svd(_products(weights), compute_uv=False)
     return values[..., 0], values[..., -1]
+
+
+def _products(weights: Layers) -> Layers:
+    """Return Π_{k:1} for k = 1, …, L."""
+    return np.stack(list(accumulate(np.moveaxis(weights, 1, 0), lambda below, layer: layer @ below)), axis=1)
 
 
 def _breaks(case: LargeProducts, norms: np.ndarray, least: np.ndarray) -> Bool[np.ndarray, " initializations"]:

@@ -141,7 +141,7 @@ def minimizer_statements(path: FlowPath) -> list[Statement]:
     flat = flat_minimizer(path.problem, widths, projection=path.network.projection)
     bounds = minimal_sharpness_bounds(path.problem, path.depth, projection_norm=path.projection_norm)
     at_flat = flat_minimizer_statements(flat, path.problem, bounds, rounding=path.rounding)
-    return [*_at_the_limit(path), *at_flat, _sharp_family(path)]
+    return [*_at_the_limit(path, bounds[0]), *at_flat, _sharp_family(path)]
 
 
 _CLAIMS = {
@@ -155,8 +155,7 @@ _CLAIMS = {
 }
 
 
-def _at_the_limit(path: FlowPath) -> list[Statement]:
-    lower, _ = minimal_sharpness_bounds(path.problem, path.depth, projection_norm=path.projection_norm)
+def _at_the_limit(path: FlowPath, lower: float) -> list[Statement]:
     bounds = {"Theorem 1": lower, "Theorem 2, layer norms": layer_norm_bound(path.network, path.problem)}
     reached = path.final_sharpness
     error = path.sharpness_error(reached)
@@ -211,15 +210,6 @@ def _sharp_family(path: FlowPath, factors: tuple[float, ...] = (10.0, 100.0, 100
     network, problem = path.network, path.problem
     bounds = np.array([sharp_minimizer_bound(network, problem, factor) for factor in factors])
     reached = np.array([float(sharpness(sharp_minimizer(network, factor), problem)) for factor in factors])
-    error = path.sharpness_error(reached)
+    options = {"assumptions": [path.converged], "error": path.sharpness_error(reached), "rounding": path.rounding}
     note = "S = " + ", ".join(f"{value:.4g} at C = {factor:g}" for value, factor in zip(reached, factors, strict=True))
-    return judge(
-        name,
-        _CLAIMS[name],
-        bounds,
-        reached,
-        assumptions=[path.converged],
-        error=error,
-        rounding=path.rounding,
-        note=note,
-    )
+    return judge(name, _CLAIMS[name], bounds, reached, note=note, **options)

@@ -13,6 +13,7 @@ from jaxtyping import Float
 from ..dynamics import Outcome, Stopping, Trajectory, integrate
 from ..networks import DeepLinear
 from ..problems import LinearRegression
+from ..solvers.choice import standard_rtol
 from .gradients import GradientsAlong, Matrices, norm
 from .statement import ROUNDING, Assumption
 
@@ -145,7 +146,7 @@ def follow(
     """
     deep_linear(network, problem)
     dtype = network.stacks[0].dtype
-    rtol = (1e-4 if dtype.itemsize < 8 else 1e-6) if rtol is None else rtol
+    rtol = standard_rtol(dtype) if rtol is None else rtol
     largest = max(float(jnp.max(jnp.abs(stack))) for stack in network.stacks)
     atol = 1e-3 * rtol * min(1.0, largest or 1.0) if atol is None else atol
     stopping = Stopping.standard(dtype) if stopping is None else stopping

@@ -85,27 +85,15 @@ def _gradient_statements(path: FlowPath) -> list[Statement]:
 
 def _displacement_statements(path: FlowPath) -> list[Statement]:
     name, other = ("Theorem 4", "Theorem 5") if path.single_output else ("Theorem 5", "Theorem 4")
-    elsewhere = not_applicable(other, _CLAIMS[other], f"it is about {_OUTPUTS[other]}")
+    elsewhere = not_applicable(
+        other, _CLAIMS[other], f"it is about {'several outputs' if path.single_output else 'one output'}"
+    )
     if not is_square(path.weights):
         return [elsewhere, not_applicable(name, _CLAIMS[name], "the layers are not square")]
     displacements = np.max(residual_displacements(path.weights), axis=1)
     note = f"measured C_5 ≥ {np.max(displacements):.3g}"
-    unknown = "the constants C_1, …, C_5"
-    return [
-        elsewhere,
-        measured(
-            name,
-            _CLAIMS[name],
-            displacements,
-            unknown=unknown,
-            assumptions=[path.converged],
-            times=path.times,
-            note=note,
-        ),
-    ]
-
-
-_OUTPUTS = {"Theorem 4": "one output", "Theorem 5": "several outputs"}
+    options = {"unknown": "the constants C_1, …, C_5", "assumptions": [path.converged], "times": path.times}
+    return [elsewhere, measured(name, _CLAIMS[name], displacements, note=note, **options)]
 
 
 def is_square(weights: Sequence[Matrices]) -> bool:

@@ -76,7 +76,7 @@ class Statement(Shown):
     times: Float[np.ndarray, " records"] | None = None
     assumptions: tuple[Assumption, ...] = ()
     note: str = ""
-    source: str = field(default="Marion and Chizat (2024)")
+    source: str = "Marion and Chizat (2024)"
 
     def __post_init__(self):
         unchecked = [assumption for assumption in self.assumptions if assumption.met is not True]

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from ...comparison.flow_limits import LIMIT
+from ...comparison.sharpness_along import LIMIT
 
 Limits = tuple[float, float]
 FURTHEST = 1e150

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import xarray
 
-from ...comparison.flow_limits import LIMIT
 from ...comparison.models import SHARPNESS as CENTRE_SHARPNESS
+from ...comparison.sharpness_along import LIMIT
 from ...dynamics import Outcome
 from ...results.runs import Recorded, RecordedRun, read_runs
 from ...results.schema import MEASURES
