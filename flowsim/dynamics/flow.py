@@ -2,7 +2,7 @@
 
 import abc
 from dataclasses import replace
-from typing import ClassVar, Self
+from typing import Any, ClassVar, Self
 
 import diffrax
 import equinox as eqx
@@ -147,6 +147,14 @@ class GradientFlow(Flow):
     stepsize_controller: diffrax.AbstractAdaptiveStepSizeController | None = None
     rtol: ArrayLike | None = None
     atol: ArrayLike | None = None
+
+    def __init_subclass__(cls, **options: Any):
+        super().__init_subclass__(**options)
+        if replaced := {"first_point", "vector_field", "weights_at"} & set(vars(cls)):
+            raise TypeError(
+                f"{cls.__name__} replaces {' and '.join(sorted(replaced))} of GradientFlow, whose solvers go by the "
+                "curvature of the risk: expected a subclass of flowsim.dynamics.flow.Flow with a stepper of its own"
+            )
 
     def checked(self, dtype: jnp.dtype) -> Self:
         """Return the flow with the tolerances that it leaves open filled in: 1e-6 and 1e-3·rtol; in float32, 1e-4.

@@ -6,12 +6,13 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.typing import DTypeLike
 from jaxtyping import Array, Bool, Float, Int
 
 from ..curvature.eigenpair import decomposition
 
 
-def symmetric_basis(size: int, dtype: jnp.dtype) -> Float[Array, "n k k"]:
+def symmetric_basis(size: int, dtype: DTypeLike = float) -> Float[Array, "n k k"]:
     """Return an orthonormal basis of the symmetric matrices, k(k + 1)/2 of them, ordered by the larger index.
 
     So those of a leading block of any size come first.
