@@ -97,7 +97,7 @@ def test_the_gradient_flow_may_be_given_as_the_model(mlp, problem, mlp_flow):
 
 
 def test_a_gradient_flow_of_another_field_is_refused():
-    with pytest.raises(TypeError, match="Hurried replaces vector_field of GradientFlow, .* expected a subclass of"):
+    with pytest.raises(TypeError, match=r"Hurried replaces vector_field of GradientFlow, .* expected a subclass of"):
 
         class Hurried(flowsim.GradientFlow):
             def vector_field(self, field):
