@@ -11,6 +11,7 @@ from rich.console import Console
 
 from ..data import DataError
 from ..formatting.terminal import fitted, printable
+from ..kinds import reason_of
 from ..results import ResultFolder, StoreError, open_results, refuse_obstacles, write_atomically
 from ..scenarios import ScenarioError
 from .jobs import Subcommand
@@ -108,7 +109,7 @@ def _report_folder(path: Path, trust: bool) -> "Document":
         except (ScenarioError, DataError):
             raise
         except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
-            reason = f"{type(error).__name__}: {error}".splitlines()[0]
+            reason = reason_of(error)
             raise StoreError(f"{path}: holds what flowsim does not write ({reason}); run the scenario again") from error
 
 

@@ -10,6 +10,8 @@ from itertools import islice
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from ..kinds import reason_of
+
 Array = NDArray[np.float64]
 Names = str | Sequence[str]
 
@@ -63,7 +65,7 @@ def real_array(given: ArrayLike, dimensions: tuple[int, ...], *, place: str) -> 
     try:
         array = np.asarray(given)
     except ValueError as error:  # NumPy's, of lists that make no array
-        reason = f"{type(error).__name__}: {error}".splitlines()[0]
+        reason = reason_of(error)
         raise DataError(f"{place} makes no array ({reason}): expected rows of equal length") from None
     check_kind(array, dimensions, place=place)
     with np.errstate(over="ignore"):  # what float64 has no number for is refused below

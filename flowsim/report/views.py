@@ -15,6 +15,7 @@ from ..comparison import Comparison, RunStatements, StatementsOfRuns, edge_state
 from ..dynamics import Trajectory
 from ..dynamics.trajectory import is_batch
 from ..formatting.presentation import Shown, register_view
+from ..kinds import reason_of
 from ..results import ResultFolder, Results
 from ..results.runs import read_runs
 from ..results.trajectories import dataset_of
@@ -135,7 +136,7 @@ class _TrajectoryView:
         try:
             return self._stored().tables()
         except Exception as error:  # a trajectory that is looked at must not end a program
-            reason = f"{type(error).__name__}: {error}".splitlines()[0]
+            reason = reason_of(error)
             return [Text(f"{self.run!r}\nno table: {reason}")]
 
     def to_dataset(self, attrs: Mapping[str, Any] | None = None) -> xarray.Dataset:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import yaml
 
 from ..formatting.presentation import Shown, view_of
+from ..kinds import reason_of
 from ..kinds.registry import OUTSIDE
 from .schema import faults_of_sweep, faults_of_trajectories
 from .store import SCENARIO, SUMMARY, SWEEP, THEORY, TRAJECTORIES, StoreError, copy_results
@@ -212,5 +213,5 @@ def _content(path: Path) -> bytes:
 
 
 def _damaged(path: Path, error: Exception) -> StoreError:
-    reason = f"{type(error).__name__}: {error}".splitlines()[0]
+    reason = reason_of(error)
     return StoreError(f"{path}: is damaged ({reason}); {_AGAIN}")

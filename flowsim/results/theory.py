@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..dynamics import Outcome
+from ..kinds import reason_of
 from ..theory import Assumption, LargeProducts, LargeProductsSample, Statement, Verdict
 from .schema import attributes
 
@@ -119,7 +120,7 @@ def faults_of_theory(dataset: "xarray.Dataset") -> Iterator[str]:
     try:
         theory_from_dataset(dataset)
     except Exception as error:  # whatever is missing, or of another kind
-        yield f"{type(error).__name__}: {error}".splitlines()[0]
+        yield reason_of(error)
 
 
 def _variables(results: TheoryResults) -> Iterator[tuple[str, Any]]:

@@ -13,14 +13,13 @@ import jax
 import numpy as np
 
 from ..dynamics import DYNAMICS, GradientFlow, as_descent, stopping_for
-from ..kinds import seeds
+from ..kinds import reason_of, seeds
 from ..networks import weight_dtype
 from ..probes import Probe
 from ..problems import Problem, check_problem
 from ..runtime.identity import digest_of
 from ..solvers.field import checked_parts
 from ..theory import minimal_sharpness_bounds_of
-from .compute import in_one_line
 from .dataset import Layout, PlannedDescent
 from .run import Planned
 from .work import Block, Descent, Materials, Recipe, Start
@@ -245,7 +244,7 @@ def _check_point(ingredients: Ingredients, values: dict[str, Any]) -> tuple[str,
         GradientFlow(options["solver"], None, options["rtol"], options["atol"]).checked(dtype)
         stopping_for(options["stopping"], problem, dtype)
     except Exception as error:
-        raise ValueError(f"the cell {point_name(values) or 'without values'}: {in_one_line(error)}") from error
+        raise ValueError(f"the cell {point_name(values) or 'without values'}: {reason_of(error)}") from error
     shapes = jax.tree.map(lambda leaf: (leaf.shape, str(leaf.dtype)), eqx.filter((network, problem), eqx.is_array))
     structure = f"{jax.tree.structure((network, problem))} {jax.tree.leaves(shapes)} {risk}"
     bounds = minimal_sharpness_bounds_of(network, problem)

@@ -7,6 +7,7 @@ import warnings
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from ..kinds import reason_of
 from ..scenarios.runner import environment
 
 if TYPE_CHECKING:
@@ -101,7 +102,7 @@ def _check_versions(client: "Client") -> None:
     try:
         there: Any = client.run(environment)
     except Exception as error:
-        reason = f"{type(error).__name__}: {error}".splitlines()[0]
+        reason = reason_of(error)
         raise ClusterError(f"its workers do not know flowsim ({reason}); install it there, as it is here") from None
     for worker, found in there.items():
         for name, value in here.items():

@@ -13,6 +13,7 @@ from threadpoolctl import threadpool_limits
 
 from ..batch import descend_batch
 from ..dynamics import Descent, Outcome, as_descent, descend, integrate, objective_floor
+from ..kinds import reason_of
 from ..networks import stacked, unstacked, weight_dtype
 from ..results.schema import MEASURES, NOT_ASKED
 from ..scenarios.runner import environment
@@ -71,7 +72,7 @@ def compute(block: Block, expected: dict[str, Any]) -> BlockResult:
         with threadpool_limits(1, "blas"):
             return _Work(block).done()
     except Exception as error:
-        return failed_block(block, in_one_line(error))
+        return failed_block(block, reason_of(error))
 
 
 def failed_block(block: Block, message: str) -> BlockResult:
@@ -283,9 +284,4 @@ class _Work:
         try:
             yield
         except Exception as error:
-            self.failures.append(Failure(cell, in_one_line(error)))
-
-
-def in_one_line(error: Exception) -> str:
-    """Return what kind of error this is, and the first line of what it says."""
-    return f"{type(error).__name__}: {error}".splitlines()[0]
+            self.failures.append(Failure(cell, reason_of(error)))

@@ -16,6 +16,7 @@ from ..dynamics import Descent, GradientDescent, Stopping
 from ..dynamics.descent import check_learning_rate
 from ..formatting import Progress, ProgressCallback, check_progress, report_progress
 from ..formatting.presentation import view_of
+from ..kinds import reason_of
 from ..probes import Probe, probe_of
 from ..problems import Problem, check_problem
 from ..results import BLOCKS
@@ -226,7 +227,7 @@ def _check_sendable(ingredients: Ingredients, jobs: int) -> None:
     try:
         pickle.dumps(ingredients)
     except Exception as error:  # of whatever holds what cannot be sent
-        reason = f"{type(error).__name__}: {error}".splitlines()[0]
+        reason = reason_of(error)
         sent = f"jobs={jobs}: a function, or an option, cannot be sent to other processes ({reason})"
         raise ValueError(f"{sent}: {remedy}") from None
 

@@ -19,10 +19,11 @@ from typing import TYPE_CHECKING
 
 import jax
 
+from ..kinds import reason_of
 from ..runtime.compiling import keep_programs_in, programs_folder
 from ..scenarios.runner import default_device, environment
 from .cluster import ClusterError, await_a_worker, connect
-from .compute import BlockResult, compute, failed_block, in_one_line
+from .compute import BlockResult, compute, failed_block
 from .work import Block
 
 if TYPE_CHECKING:
@@ -125,7 +126,7 @@ class Spawned:
                     else:
                         yield block, failed_block(block, f"its worker died {self._attempts} times")
                 except Exception as error:
-                    yield block, failed_block(block, in_one_line(error))
+                    yield block, failed_block(block, reason_of(error))
                 else:
                     yield block, result
 
@@ -180,7 +181,7 @@ class OnDask:
                 message = "the scheduler has gone; start one and run this again, which goes on where it stopped"
                 raise ClusterError(message) from None
             except Exception as error:
-                result = failed_block(block, in_one_line(error))
+                result = failed_block(block, reason_of(error))
             yield block, result
             future.release()
 
