@@ -46,6 +46,12 @@ def hessian_product(objective: Objective, weights: PyTree) -> Callable[[PyTree],
     return jax.linearize(jax.grad(objective), weights)[1]
 
 
+def quadratic_form(objective: Objective, weights: PyTree, direction: PyTree) -> Float[Array, ""]:
+    """Return vᵀ∇²objective(weights)v for a direction v as the weights."""
+    _, image = jax.jvp(jax.grad(objective), (weights,), (direction,))
+    return vectors.inner_product(direction, image)
+
+
 def dense_hessian(objective: Objective, weights: PyTree) -> Float[Array, "p p"]:
     """Return the Hessian as a symmetric matrix over the flattened weights, by one product for each weight."""
     rows = hessian_rows(objective, weights)

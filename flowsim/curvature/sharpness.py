@@ -19,7 +19,7 @@ from ..problems import Problem, check_problem
 from ..runtime.compiling import compiled, is_traced
 from . import vectors
 from .eigenpair import Eigenpair, Eigenpairs
-from .hessian import end_pairs, objective_of
+from .hessian import end_pairs, objective_of, quadratic_form
 from .line import Rows, after, certified, is_no_number, view_of_rows
 
 _SECOND = (
@@ -196,7 +196,7 @@ def differentiable_sharpness(network: PyTree, problem: Problem, *, dense: bool |
 def curvature_along(network: PyTree, problem: Problem, direction: PyTree) -> Float[Array, ""]:
     """Return vᵀHv for a direction v as the weights."""
     objective, weights = objective_of(network, problem)
-    return vectors.inner_product(direction, jax.jvp(jax.grad(objective), (weights,), (direction,))[1])
+    return quadratic_form(objective, weights, direction)
 
 
 @eqx.filter_custom_jvp

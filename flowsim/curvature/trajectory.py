@@ -27,15 +27,15 @@ def sharpness_along(path: PyTree, problem: Problem, *, rtol: float | None = None
 def eigenvalues_along(
     path: PyTree,
     problem: Problem,
-    indices: Int[np.ndarray, " places"],
+    indices: Int[np.ndarray, " points"],
     *,
     count: int = 1,
     rtol: float | None = None,
-) -> Float[np.ndarray, "places count"]:
+) -> Float[np.ndarray, "points count"]:
     """Return the `count` largest eigenvalues of the Hessian at those records of `path` that have these `indices`.
 
-    The weights of `path` have a leading axis of records. Lanczos starts from the eigenvectors of the place before, with
-    a share of everything else. `rtol` is as in `top_eigenpair`; the last place, where a run ends, has the default. An
+    The weights of `path` have a leading axis of records. Lanczos starts from the eigenvectors of the point before, with
+    a share of everything else. `rtol` is as in `top_eigenpair`; the last point, where a run ends, has the default. An
     eigenvalue that overtakes another by about sqrt(p)·rtol of its size, for p weights, is seen at once, in a closer
     race perhaps only later. A value is NaN where it could not be certified, as where the weights are not finite.
     """
@@ -43,39 +43,39 @@ def eigenvalues_along(
 
 
 class EigenpairsAlong(eqx.Module):
-    """The `count` largest eigenpairs of the Hessian at places along a path, in decreasing order at each.
+    """The `count` largest eigenpairs of the Hessian at points along a path, in decreasing order at each.
 
-    `values`, `residuals` and `converged` are (places, count) and as in `Eigenpairs`, `vectors` as the weights with axes
-    (places, count) in front. `branches`, (places, count), says which eigenvalue continues which: those of one number
-    are one curve, which goes straight through a crossing, as it follows its eigenvector. At the first place they are 0,
+    `values`, `residuals` and `converged` are (points, count) and as in `Eigenpairs`, `vectors` as the weights with axes
+    (points, count) in front. `branches`, (points, count), says which eigenvalue continues which: those of one number
+    are one curve, which goes straight through a crossing, as it follows its eigenvector. At the first point they are 0,
     1, …; an eigenvalue gets a number of its own where its vector is none of those before, by overlap (`branches_of`).
     """
 
-    values: Float[np.ndarray, "places count"]
+    values: Float[np.ndarray, "points count"]
     vectors: PyTree
-    residuals: Float[np.ndarray, "places count"]
-    converged: Bool[np.ndarray, "places count"]
-    branches: Int[np.ndarray, "places count"]
+    residuals: Float[np.ndarray, "points count"]
+    converged: Bool[np.ndarray, "points count"]
+    branches: Int[np.ndarray, "points count"]
 
     def __repr__(self) -> str:
         sure = numbers_of(self.converged)
         if sure is None or sure.ndim != 2:
             return f"EigenpairsAlong({shape_of(self.values)})"
-        of = f"{sure.shape[1]} eigenvalue{'s' if sure.shape[1] > 1 else ''} at {sure.shape[0]} places"
+        of = f"{sure.shape[1]} eigenvalue{'s' if sure.shape[1] > 1 else ''} at {sure.shape[0]} points"
         return f"EigenpairsAlong({of}, {int(sure.sum())} of {sure.size} certified)"
 
-    def curves(self) -> Float[np.ndarray, "branches places"]:
+    def curves(self) -> Float[np.ndarray, "branches points"]:
         """Return the eigenvalues of every branch, NaN where it is not among the largest or was not certified."""
-        places = len(self.values)
-        curves = np.full((self.branches.max(initial=-1) + 1, places), np.nan, self.values.dtype)
-        curves[self.branches, np.arange(places)[:, None]] = np.where(self.converged, self.values, np.nan)
+        points = len(self.values)
+        curves = np.full((self.branches.max(initial=-1) + 1, points), np.nan, self.values.dtype)
+        curves[self.branches, np.arange(points)[:, None]] = np.where(self.converged, self.values, np.nan)
         return curves
 
 
 def eigenpairs_along(
     path: PyTree,
     problem: Problem,
-    indices: Int[np.ndarray, " places"],
+    indices: Int[np.ndarray, " points"],
     *,
     count: int = 1,
     rtol: float | None = None,
@@ -101,7 +101,7 @@ def _certified_values(pairs: Eigenpairs) -> Float[Array, " count"]:
 
 @compiled
 def _overlaps(rows: PyTree) -> Float[Array, "steps count count"]:
-    """Return the inner products of the vectors of each place, first axis, with those of the place before."""
+    """Return the inner products of the vectors of each point, first axis, with those of the point before."""
     before, after = (jax.tree.map(lambda leaf, cut=cut: leaf[cut], rows) for cut in (slice(-1), slice(1, None)))
     return jax.lax.map(lambda both: vectors.gram(*both), (after, before))
 
@@ -109,16 +109,16 @@ def _overlaps(rows: PyTree) -> Float[Array, "steps count count"]:
 def _search_along(
     path: PyTree,
     problem: Problem,
-    indices: Int[np.ndarray, " places"],
+    indices: Int[np.ndarray, " points"],
     count: int,
     rtol: float | None,
     *,
     keep: Callable[[Eigenpairs], PyTree],
     block: int = 64,
 ) -> PyTree:
-    """Return what `keep` keeps of the eigenpairs at each place, on the host, with a leading axis of places.
+    """Return what `keep` keeps of the eigenpairs at each point, on the host, with a leading axis of points.
 
-    One compiled program searches at `block` places, one after the other.
+    One compiled program searches at `block` points, one after the other.
     """
     weights, rest = split(path)
     dtype = vectors.dtype_of(weights)
@@ -126,7 +126,7 @@ def _search_along(
     tolerances[-1:] = default_rtol(dtype)
     start, found = compiled(scattered_starts)(records(weights, np.array(0)), count), []
     for first in range(0, len(indices), block):
-        # Blocks of one length compile once: the last is filled up with places at which nothing is done.
+        # Blocks of one length compile once: the last is filled up with points at which nothing is done.
         numbers = np.arange(first, first + block)
         filled = np.minimum(numbers, len(indices) - 1)
         networks = records(weights, indices[filled])
@@ -151,8 +151,8 @@ def _search_block(
     dimension = 24 if are_products_dear(size) else 12
     options = {"dimension": dimension if count == 1 else None, "dense": False, "largest": count}
 
-    def next_record(start: PyTree, place: tuple) -> tuple[PyTree, PyTree]:
-        weights, rtol, wanted = place
+    def next_record(start: PyTree, point: tuple) -> tuple[PyTree, PyTree]:
+        weights, rtol, wanted = point
 
         def search() -> tuple[PyTree, PyTree]:
             found = end_pairs(eqx.combine(weights, rest), problem, start=start, rtol=rtol, **options)
@@ -193,16 +193,16 @@ def _warm_start(
 
 
 def branches_of(
-    values: Float[np.ndarray, "places count"],
-    residuals: Float[np.ndarray, "places count"],
-    converged: Bool[np.ndarray, "places count"],
+    values: Float[np.ndarray, "points count"],
+    residuals: Float[np.ndarray, "points count"],
+    converged: Bool[np.ndarray, "points count"],
     overlaps: Float[np.ndarray, "steps count count"],
     *,
     least_share: float = 0.5,
-) -> Int[np.ndarray, "places count"]:
-    """Return the number of the branch of every eigenvalue, for certified values in decreasing order at each place.
+) -> Int[np.ndarray, "points count"]:
+    """Return the number of the branch of every eigenvalue, for certified values in decreasing order at each point.
 
-    `overlaps[t]` holds ⟨u_i, v_j⟩ of the vectors u of place t + 1 with those of place t, v. Pairs are matched so that
+    `overlaps[t]` holds ⟨u_i, v_j⟩ of the vectors u of point t + 1 with those of point t, v. Pairs are matched so that
     their squared overlaps add up to the most (Kuhn 1955). A vector that shares less than `least_share` of its squared
     length with its match begins a branch, as it may share more with a third one; so does one that is not certified on
     either side. Vectors of eigenvalues that are equal within their residuals, as at a crossing, are any basis of their
@@ -212,17 +212,17 @@ def branches_of(
 
     branches = np.tile(np.arange(values.shape[1]), (len(values), 1))
     fresh, basis = values.shape[1], np.eye(values.shape[1])
-    for place, overlap in enumerate(overlaps, 1):
+    for point, overlap in enumerate(overlaps, 1):
         towards = np.nan_to_num(overlap) @ basis.T
-        basis = _nearest_basis(towards, values[place], residuals[place])
+        basis = _nearest_basis(towards, values[point], residuals[point])
         share = (basis @ towards) ** 2
-        share[~converged[place]] = 0
-        share[:, ~converged[place - 1]] = 0
+        share[~converged[point]] = 0
+        share[:, ~converged[point - 1]] = 0
         later, before = linear_sum_assignment(share, maximize=True)
         goes_on = share[later, before] >= least_share
         numbers = np.arange(fresh, fresh + np.count_nonzero(~goes_on))
-        branches[place, later[goes_on]] = branches[place - 1, before[goes_on]]
-        branches[place, later[~goes_on]] = numbers
+        branches[point, later[goes_on]] = branches[point - 1, before[goes_on]]
+        branches[point, later[~goes_on]] = numbers
         fresh += len(numbers)
     return branches
 

@@ -150,9 +150,10 @@ class GradientFlow(Flow):
 
     def __init_subclass__(cls, **options: Any):
         super().__init_subclass__(**options)
-        if replaced := {"first_point", "vector_field", "weights_at"} & set(vars(cls)):
+        parts = ("first_point", "vector_field", "weights_at")
+        if replaced := [name for name in parts if getattr(cls, name) is not getattr(GradientFlow, name)]:
             raise TypeError(
-                f"{cls.__name__} replaces {' and '.join(sorted(replaced))} of GradientFlow, whose solvers go by the "
+                f"{cls.__name__} replaces {' and '.join(replaced)} of GradientFlow, whose solvers go by the "
                 "curvature of the risk: expected a subclass of flowsim.dynamics.flow.Flow with a stepper of its own"
             )
 

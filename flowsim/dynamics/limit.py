@@ -119,7 +119,7 @@ def _end(field: GradientField, here: PyTree, precision: jnp.dtype) -> _End:
     def newton(there: PyTree, taken: Array) -> tuple[PyTree, tuple[Array, Array]]:
         slope = around.coordinates(gradient(there))
         flat = ~around.upwards
-        size = jnp.where(flat, jnp.linalg.norm(jnp.where(flat, slope, 0)), jnp.abs(slope))
+        size = jnp.where(flat, norm(jnp.where(flat, slope, 0)), jnp.abs(slope))
         known = jnp.where(size > rounding, slope, 0)
         step = taken * jnp.where(flat, 0, -known / around.values)
         return jax.tree.map(jnp.add, there, around.vector(step)), (known, step)
@@ -143,7 +143,7 @@ def _rounding_of_slope(
     stacked = jax.tree.map(lambda *leaves: jnp.stack(leaves), *points)
     slopes = jax.lax.map(lambda point: around.coordinates(gradient(point)), stacked)
     changes = jnp.abs(slopes[1:] - slopes[:1])
-    together = jnp.max(jnp.linalg.norm(jnp.where(around.upwards[None], 0, changes), axis=1))
+    together = jnp.max(jax.vmap(norm)(jnp.where(around.upwards[None], 0, changes)))
     least = jnp.abs(around.values) * float(jnp.finfo(precision).eps) * norm(weights)
     return jnp.where(around.upwards, 10 * jnp.maximum(least, jnp.max(changes, axis=0)), 4 * together)
 

@@ -37,7 +37,7 @@ def from_basis(coordinates: Float[Array, " n"], size: int) -> Float[Array, "k k"
 
 
 def congruence(matrix: Float[Array, "k k"]) -> Float[Array, "n n"]:
-    """Return, in `symmetric_basis`, the columns of S ↦ GᵀSG, which are the rows of S ↦ GSGᵀ, for a matrix G."""
+    """Return the matrix of S ↦ GᵀSG in `symmetric_basis`, which is the transpose of that of S ↦ GSGᵀ."""
     basis = symmetric_basis(matrix.shape[0], matrix.dtype)
     return jax.vmap(lambda symmetric: in_basis(matrix @ symmetric @ matrix.T))(basis)
 

@@ -27,6 +27,7 @@ from jaxtyping import Array, Float, PyTree
 
 from ..curvature import GaussNewton, dominant_curvature, vectors
 from ..curvature.eigenpair import decomposition
+from ..curvature.hessian import quadratic_form
 from ..solvers.field import GradientField, Measured, norm
 
 Point = TypeVar("Point")
@@ -187,7 +188,7 @@ class EdgeField(eqx.Module):
         """Return what a linearly implicit method takes for the derivative of the field."""
         centre, direction = point.centre, point.unit
         gradient, product = jax.linearize(jax.grad(self.field.objective), centre)
-        curvature, sharpening = jax.value_and_grad(lambda x: curvature_along(self.field, x, direction))(centre)
+        curvature, sharpening = jax.value_and_grad(lambda x: quadratic_form(self.field.objective, x, direction))(centre)
         return EdgeCurvature(
             self._low_rank(centre, product, jax.tree.map(jnp.add, direction, _unit(gradient))),
             sharpening,
@@ -235,12 +236,6 @@ class _Sides(eqx.Module):
         assert self.product is not None
         ways = jax.tree.map(lambda v, g: jnp.stack([v - g, -v - g]), velocity, self.gradient)
         return jax.tree.map(lambda pair: pair[0] + pair[1], self.product(ways))
-
-
-def curvature_along(field: GradientField, centre: PyTree, direction: PyTree) -> Float[Array, ""]:
-    """Return uᵀHu at the centre, u the direction."""
-    _, image = jax.jvp(jax.grad(field.objective), (centre,), (direction,))
-    return vectors.inner_product(direction, image)
 
 
 def _kept(eta: Float[Array, ""], second: PyTree, gradient: PyTree) -> Float[Array, ""]:

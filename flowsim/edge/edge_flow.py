@@ -9,6 +9,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, ArrayLike, Bool, Float, Int, PyTree
 
 from ..curvature import eigenpairs_lanczos, hessian_product, vectors
+from ..curvature.hessian import quadratic_form
 from ..dynamics.descent import check_learning_rate
 from ..dynamics.dynamics import DYNAMICS
 from ..dynamics.flow import MODELS, DescentModel, FlowState
@@ -16,7 +17,7 @@ from ..solvers import LowRankExtrapolation, ProposedSteps
 from ..solvers.choice import tolerances
 from ..solvers.field import GradientField, constant, norm
 from ..solvers.stepper import Stepper
-from .edge_field import EdgeField, EdgePoint, curvature_along
+from .edge_field import EdgeField, EdgePoint
 
 
 @MODELS.register("edge")
@@ -124,4 +125,5 @@ class EdgeFlow(DescentModel):
 
     def _curvature(self, field: GradientField, state: FlowState) -> Float[Array, ""]:
         """Return uᵀHu at the centre."""
-        return curvature_along(field.along(state.flattened_by), state.point.centre, state.point.unit)
+        objective = field.along(state.flattened_by).objective
+        return quadratic_form(objective, state.point.centre, state.point.unit)

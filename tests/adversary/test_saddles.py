@@ -246,6 +246,20 @@ def test_a_degenerate_global_minimum_is_no_saddle(known):
     assert float(run.risk[-1]) < 1e-14
 
 
+def test_a_gradient_whose_square_is_no_float_leads_away_from_a_saddle():
+    def risk(w):  # minima where the product is one, a saddle where it is zero
+        return jnp.sum(w[:3] ** 2) / 2 + (1 - jnp.prod(w[3:])) ** 2 / 200
+
+    jax.config.update("jax_enable_x64", False)
+    try:
+        for count, small in ((4, 1e-8), (3, 1e-10)):  # gradients of 1e-26 and 1e-22
+            run = flow(jnp.asarray([1.0] * 3 + [small] * count, jnp.float32), Risk(risk))
+            assert run.risk[-1] > 0.004
+            assert run.outcome is Outcome.FIXED_POINT
+    finally:
+        jax.config.update("jax_enable_x64", True)
+
+
 @pytest.mark.parametrize(("slope", "outcome"), [(0.0, Outcome.CONVERGED), (3e-13, Outcome.RUNNING)])
 def test_a_flow_that_creeps_by_less_than_one_component_shows_is_not_at_its_limit(slope, outcome):
     # Of 100 flat directions none has a gradient ten times its rounding, and all together have one of six times theirs.
