@@ -11,6 +11,7 @@ from jaxtyping import ArrayLike
 import flowsim
 from flowsim.dynamics import DYNAMICS
 from flowsim.probes import PROBES
+from flowsim.solvers.choice import stepper_for
 
 
 class HeavyBall(flowsim.Descent):
@@ -107,6 +108,30 @@ def test_a_gradient_flow_of_another_field_is_refused():
 
         class Hurried(Twice, flowsim.GradientFlow):
             pass
+
+
+class Halved(flowsim.DescentModel):
+    learning_rate: ArrayLike = 0.1
+
+    def checked(self, dtype):
+        return self
+
+    def vector_field(self, field):
+        return lambda t, weights, args: jax.tree.map(lambda slope: slope / 2, field(t, weights, args))
+
+    def stepper(self, field, point):
+        return stepper_for(field, point, None, None, jnp.asarray(1e-6), jnp.asarray(1e-9))
+
+    def observe(self, field, state):
+        return field.objective(state.point), jnp.zeros(())
+
+
+def test_a_solver_for_another_field_than_that_of_the_flow_is_refused():
+    risk = flowsim.Risk(lambda w: jnp.sum(w**2))
+    with pytest.raises(
+        TypeError, match="StabilitySwitching was filled in for a GradientField and would not step along"
+    ):
+        flowsim.integrate(jnp.ones(2), risk, model=Halved(), t1=1.0)
 
 
 def test_every_built_in_dynamics_and_probe_is_registered_under_the_name_of_yaml():

@@ -81,6 +81,16 @@ def test_a_model_is_judged_by_the_median_of_its_logarithmic_error_beside_that_of
     assert worse.margin < 0
 
 
+def test_a_model_without_an_oscillation_is_judged_by_its_own_risk_and_not_by_an_oscillation():
+    unknown = {MODEL: np.full(len(STEPS), np.nan)}
+    own = {MODEL: np.full(len(STEPS), 0.5)}
+    made = found(made_up(oscillation=unknown, mean_excess_risk=unknown, mean_risk=unknown, excess_risk=own))
+    assert made["edge", RISK].verdict is Verdict.HOLDS
+    assert made["edge", RISK].sides == pytest.approx((np.log(2), np.log(100)), rel=1e-12)
+    assert made["edge", AMPLITUDE].verdict is Verdict.NOT_APPLICABLE
+    assert made["edge", AMPLITUDE].note == "not met: the model predicts an oscillation"
+
+
 def test_the_errors_mean_the_same_where_all_risks_are_tiny():
     tiny = {run: np.full(len(STEPS), value) for run, value in ((FLOWING, 1e-42), (MODEL, 1.1e-40))}
     made = made_up(excess_risk=tiny, mean_excess_risk={DESCENT: at_centres(1e-40), MODEL: tiny[MODEL]})

@@ -126,7 +126,7 @@ def _comparison(
 
     The numbers are those of the shipped scenarios: the programs of a comparison take so many `compilations`; a step of
     the flow, the sharpness at a record and the run of a model so many gradients; a nonlinear network takes `valley`
-    steps of the flow for each record, as it creeps to its limit.
+    steps of the flow for each record, as it creeps to its limit, unless the flow ends before, at `t1`.
     """
     if not job.compares:
         return
@@ -135,7 +135,8 @@ def _comparison(
     recorded = RecordBudget().of_runs(job.network, rates)
     of_flow = rates * recorded or 100
     measured = rates * along.expected_records(weights, recorded) + along.expected_records(weights, of_flow)
-    gradients = of_step * min(of_flow * (1 if job.scenario.network.is_linear() else valley), flow.max_steps)
+    creeps = math.isinf(flow.t1) and not job.scenario.network.is_linear()
+    gradients = of_step * min(of_flow * (valley if creeps else 1), flow.max_steps)
     until = "to its limit" if math.isinf(flow.t1) else f"to t = {flow.t1:g}"
     yield Work(f"the flow {until}", compilations, gradients + measured * along.count * of_sharpness)
     if rates:
@@ -236,9 +237,10 @@ def measure_pace(
 
     begun = clock()
     program = eqx.filter_jit(repeat).lower(weights, jnp.asarray(1), problem).compile()
-    compilation = clock() - begun
-    count = max(1, round(long_enough / max(seconds(1), 1e-6)))
-    return Pace(seconds(count) / count, compilation)
+    compilation, count = clock() - begun, 1
+    while (took := seconds(count)) < long_enough:
+        count *= 4
+    return Pace(took / count, compilation)
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -93,7 +93,7 @@ def _main(arguments: list[str]) -> int:
         number = ended.number if isinstance(ended, Ended) else signal.SIGINT
         how = "interrupted" if number == signal.SIGINT else f"ended by {signal.Signals(number).name}"
         kept = "files written so far are whole, the others are missing"
-        again = "run the same again, and what is stored is not computed again"
+        again = "run the same again: what is stored of a sweep is not computed again"
         print(f"flowsim: {how}; {kept}; {again}", file=sys.stderr)
         return 128 + number
     except Exception as error:

@@ -86,7 +86,8 @@ def _remove_oldest(folder: Path, *, most_bytes: int = 2**29) -> None:
     """
     digit = "[0-9a-f]"
     programs = folder.glob(f"{16 * digit}/*-{64 * digit}-cache")
-    files = [(path.stat(), path) for path in programs if path.is_file()]
+    own = (path for path in programs if path.is_file() and not (path.is_symlink() or path.parent.is_symlink()))
+    files = [(path.stat(), path) for path in own]
     if sum(status.st_size for status, _ in files) > most_bytes:
         for _, path in sorted(files, key=lambda file: file[0].st_mtime)[: len(files) // 2 + 1]:
             path.unlink(missing_ok=True)

@@ -205,7 +205,7 @@ def _sharpness_held(model: RecordedRun, within: float) -> Statement:
     oscillates = Assumption("the model oscillates at records that know its sharpness", count > 0, f"{count} records")
     claim = f"|S − 2/η| ≤ {within:.2g} · 2/η while Σ ≠ 0"
     sides = np.abs(departure[active]), np.full(count, within)
-    return _judged(SHARPNESS_HELD, claim, *sides, [oscillates], [], CENTRAL_FLOW, model.along("time")[active])
+    return judge_within(SHARPNESS_HELD, claim, *sides, [oscillates], [], CENTRAL_FLOW, model.along("time")[active])
 
 
 def _mean_risk(flow: RecordedRun, oscillation: _Oscillation) -> Statement:
@@ -213,12 +213,14 @@ def _mean_risk(flow: RecordedRun, oscillation: _Oscillation) -> Statement:
     quantity, plain = (MEAN_EXCESS_RISK.name, "excess_risk") if known else (MEAN_RISK.name, "risk")
     name = "mean excess risk" if known else "mean risk"
     claim = f"|ln(predicted/measured {name})|, in the median, is at most that of the gradient flow"
-    measured, predicted = oscillation.measured(quantity), oscillation.of_run(oscillation.model, quantity)
+    measured, model = oscillation.measured(quantity), oscillation.model
+    # A model without an oscillation is its own mean, as the gradient flow is.
+    own = quantity if np.isfinite(model.along(quantity)).any() else plain
+    predicted = oscillation.of_run(model, own)
     error, of_flow = (_log_ratio(values, measured) for values in (predicted, oscillation.of_run(flow, plain)))
     note = f"the model is off by a factor of {_factor(error)}, the gradient flow by {_factor(of_flow)}"
-    return _judged(
-        name, claim, error, of_flow, oscillation.scope, [_reaches(oscillation, predicted)], MODELS, note=note
-    )
+    reaches = [_reaches(oscillation, predicted)]
+    return judge_within(name, claim, error, of_flow, oscillation.scope, reaches, MODELS, note=note)
 
 
 def _log_ratio(predicted: np.ndarray, measured: np.ndarray) -> float:
@@ -239,12 +241,12 @@ def _amplitude(oscillation: _Oscillation) -> Statement:
         oscillation.of_run(oscillation.model, OSCILLATION.name),
     )
     claim = "|predicted/measured √tr Σ − 1|, in the median, is at most that of the gradient flow, 1"
-    known = np.isfinite(predicted)
-    predicts = Assumption("the model predicts an oscillation", not known.any() or bool(np.any(predicted[known] > 0)))
+    known, ever = np.isfinite(predicted), np.isfinite(oscillation.model.along(OSCILLATION.name)).any()
+    predicts = Assumption("the model predicts an oscillation", bool(np.any(predicted > 0) if known.any() else ever))
     lasting = known & (measured >= oscillation.criteria.lasting * np.max(measured, initial=0))
     error = float(np.median(np.abs(predicted / measured - 1)[lasting])) if lasting.any() else math.nan
     scope, reaches = [*oscillation.scope, predicts], [_reaches(oscillation, predicted)]
-    return _judged(AMPLITUDE, claim, error, 1.0, scope, reaches, MODELS)
+    return judge_within(AMPLITUDE, claim, error, 1.0, scope, reaches, MODELS)
 
 
 def _centre_distance(oscillation: _Oscillation, time: float) -> Statement:
@@ -253,7 +255,7 @@ def _centre_distance(oscillation: _Oscillation, time: float) -> Statement:
     at = (run.along(DISTANCE.name)[run.along("time") == time] for run in (oscillation.model, oscillation.descent))
     own, of_flow = (float(values[0]) if len(values) else math.nan for values in at)
     note = f"{of_flow / own:.3g} times nearer" if own > 0 else ""
-    return _judged(CENTRE_DISTANCE, claim, own, of_flow, oscillation.scope, [common], MODELS, note=note)
+    return judge_within(CENTRE_DISTANCE, claim, own, of_flow, oscillation.scope, [common], MODELS, note=note)
 
 
 def _reaches(oscillation: _Oscillation, predicted: np.ndarray) -> Assumption:
@@ -273,7 +275,7 @@ def _limit_falls(run: RecordedRun) -> Statement:
     claim = "from the edge on, the sharpness of the flow's limit never rises along descent by more than its error"
     note = "proven for scalar networks (Kreisler et al. 2023), and for any other no more than what is seen"
     edge = _came_to_edge(run)
-    found = _judged(LIMIT_FALLS, claim, low, high, [edge], [enough], FLOW_LIMITS, times[past][1:], note)
+    found = judge_within(LIMIT_FALLS, claim, low, high, [edge], [enough], FLOW_LIMITS, times[past][1:], note)
     before, least = _next_and_least(values[known & ~past], errors[known & ~past])
     if edge.met is None or not (before > least).any():
         return found
@@ -285,7 +287,7 @@ def _next_and_least(values: np.ndarray, errors: np.ndarray) -> tuple[np.ndarray,
     return values[1:], np.minimum.accumulate(values + errors)[:-1] + errors[1:]
 
 
-def _judged(
+def judge_within(
     name: str,
     claim: str,
     smaller: float | np.ndarray,

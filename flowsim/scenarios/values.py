@@ -215,7 +215,14 @@ def _unique(record: tuple[Made, ...]) -> tuple[Made, ...]:
 def _label_of(entry: Made) -> Label:
     """Return what a probe calls what it measures; of one that asks for samples, its class must say so."""
     made = entry.makes if entry.given else entry.make()
-    label = getattr(made, "label", None)
+    try:
+        label = getattr(made, "label", None)
+    except TypeError as error:  # of a label that is no `Label`
+        raise validation_error(
+            found=f"the probe {entry.kind}, whose label fails: {error}",
+            expected="a flowsim.Label",
+            write="label = flowsim.Label(name, meaning, symbol) in the class",
+        ) from None
     if not isinstance(label, Label):
         raise validation_error(
             found=f"the probe {entry.kind}, whose label is a {type(label).__name__}",

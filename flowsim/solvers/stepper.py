@@ -124,7 +124,16 @@ class Stepper(eqx.Module):
     controller: diffrax.AbstractAdaptiveStepSizeController
 
     def init(self, field: VectorField, point: PyTree) -> StepperState:
-        """Return the state before the first step."""
+        """Return the state before the first step.
+
+        Raises `TypeError` for a solver that was filled in for another field.
+        """
+        measures = getattr(getattr(self.solver, "measure", None), "__self__", field)
+        if type(measures) is not type(field):
+            raise TypeError(
+                f"{type(self.solver).__name__} was filled in for a {type(measures).__name__} and would not step along "
+                f"this {type(field).__name__}: fill it in for that, or pass a solver of Diffrax's"
+            )
         term, zero = diffrax.ODETerm(field), jnp.zeros((), jax.tree.leaves(point)[0].dtype)
         solver = self.solver.init(term, zero, jnp.ones_like(zero), point, None)
         known = self.measured(solver)

@@ -24,7 +24,7 @@ LINES = {
     signal.SIGTERM: "flowsim: ended by SIGTERM; files written so far are whole, the others are missing; ",
     signal.SIGHUP: "flowsim: ended by SIGHUP; files written so far are whole, the others are missing; ",
 }
-GO_ON = "run the same again, and what is stored is not computed again\n"
+GO_ON = "run the same again: what is stored of a sweep is not computed again\n"
 each_signal = pytest.mark.parametrize("number", LINES, ids=lambda number: number.name)
 
 

@@ -1,4 +1,4 @@
-"""The figures drawn: panels of the sweep, as the paper has them, and a row for each single run."""
+"""The panels of the figures of Marion and Chizat (2024): of sweeps, and of single runs."""
 
 import matplotlib
 import numpy as np
