@@ -38,7 +38,7 @@ class Dynamics(eqx.Module):
 
     The loop (`dynamics.loop`) handles records, stopping and divergence, the driver (`dynamics.driver`) interruption and
     checkpoints. The fields of a dynamics are its options. Its `state` is any pytree of arrays that contains the
-    weights. To add a descent, subclass `Descent`, which leaves two methods to write; to add a flow, subclass this.
+    weights. To add a descent, subclass `Descent`, which leaves two methods to write; to add a flow, subclass `Flow`.
 
     A run is at a fixed point after `patience` steps in a row that change nothing. `gradients_per_step` is a rough cost
     of a step, from which the length of the first compiled call follows.

@@ -69,13 +69,13 @@ class Moment(eqx.Module):
 class Probe(eqx.Module):
     """Something that can be recorded along a run. To add one, say what it is called and how it is measured:
 
-        class Depth(flowsim.Probe):
-            label = flowsim.Label("weight", "norm of the first layer", r"$\\Vert W_1 \\Vert$")
+        class FirstLayer(flowsim.Probe):
+            label = flowsim.Label("first_layer", "norm of the first layer", r"$\\Vert W_1 \\Vert$")
 
             def measure(self, moment):
                 return jnp.linalg.norm(moment.network.weights[0])
 
-    Pass it as `probes=[Depth()]`, or write `record: [my_module:Depth]` in a scenario. A probe has no state: it is
+    Pass it as `probes=[FirstLayer()]`, or write `record: [my_module:FirstLayer]` in a scenario. A probe has no state: it is
     evaluated inside the compiled run, and must return floating-point arrays of the same shapes each time: one, or a
     dict of them.
     """
