@@ -75,9 +75,9 @@ class Probe(eqx.Module):
             def measure(self, moment):
                 return jnp.linalg.norm(moment.network.weights[0])
 
-    Pass it as `probes=[FirstLayer()]`, or write `record: [my_module:FirstLayer]` in a scenario. A probe has no state: it is
-    evaluated inside the compiled run, and must return floating-point arrays of the same shapes each time: one, or a
-    dict of them.
+    Pass it as `probes=[FirstLayer()]`, or write `record: [my_module:FirstLayer]` in a scenario. A probe has no state:
+    it is evaluated inside the compiled run, and must return floating-point arrays of the same shapes each time: one, or
+    a dict of them.
     """
 
     if TYPE_CHECKING:
