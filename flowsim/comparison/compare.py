@@ -1,6 +1,8 @@
 """`compare`: gradient flow and gradient descent from one initialization, run on one time axis."""
 
 import contextlib
+import difflib
+import inspect
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -18,6 +20,7 @@ from ..dynamics import (
     Trajectory,
     as_descent,
     check_learning_rate,
+    checked_flow,
     default_record_steps,
     descend,
     integrate,
@@ -38,6 +41,11 @@ from .sharpness_along import FlowLimits, SharpnessAlong
 
 if TYPE_CHECKING:
     import optax
+
+
+_OF_CHECKPOINTS = ("checkpoint", "checkpoint_seconds")
+_FLOW_OPTIONS = ("model", "solver", "stepsize_controller", "rtol", "atol", "max_steps", *_OF_CHECKPOINTS)
+"""Arguments of `integrate` that `compare` hands on."""
 
 
 class Interrupted(KeyboardInterrupt):
@@ -113,11 +121,13 @@ def compare(
     check_progress(progress)
     if steps is not None:
         check_step_count("steps", steps)
+    _check_flow_options(flow_options, network)
     budget = RecordBudget()
     if records is None:
         records = budget.of_runs(network, len(learning_rates))
-    if not (isinstance(records, int) and records >= 2):
+    if not isinstance(records, int | np.integer) or isinstance(records, bool) or records < 2:
         raise ValueError(f"records must be a whole number, two or more, got {records!r}")
+    records = int(records)
     shared: dict[str, Any] = {"stopping": stopping, "probes": probes, "diagnostics": diagnostics}
     optimizers = [_descent_at(optimizer, eta) for eta in learning_rates]
     kinds = check_models(models, optimizers)
@@ -172,6 +182,15 @@ def _descent_at(optimizer: Any, eta: float) -> Descent:
     return as_descent(made)
 
 
+def _check_flow_options(options: Mapping[str, Any], network: PyTree) -> None:
+    """Raise `TypeError` or `ValueError` for an option of the flow that `integrate` would refuse, after the descents."""
+    if unknown := [name for name in options if name not in _FLOW_OPTIONS]:
+        near = difflib.get_close_matches(unknown[0], {*inspect.signature(compare).parameters, *_FLOW_OPTIONS}, n=1)
+        remedy = f"write {near[0]}" if near else f"expected an option of the flow, one of {', '.join(_FLOW_OPTIONS)}"
+        raise TypeError(f"compare() got an unexpected keyword argument {unknown[0]!r}: {remedy}")
+    checked_flow(weight_dtype(network), **{name: one for name, one in options.items() if name not in _OF_CHECKPOINTS})
+
+
 def _end_time(t1: object) -> float:
     """Return the time at which the flow ends at the latest; `ValueError` for an invalid one."""
     if t1 is None:
@@ -207,12 +226,14 @@ def steps_of_descent(time_of_step: float, steps: int | None, t1: float, *, defau
 
 
 def _rates(given: Sequence[float], network: PyTree) -> tuple[float, ...]:
-    """Return the learning rates; `ValueError` for anything but a list of positive numbers."""
+    """Return the learning rates; `ValueError` for anything but a list of positive numbers, each of them once."""
     rates = np.asarray(given)
     if rates.ndim != 1 or (rates.size and rates.dtype.kind not in "iuf"):
         raise ValueError(f"learning_rates must be a list of numbers, as [0.02, 0.1], got {given!r}")
     for rate in rates.tolist():
         check_learning_rate(rate, weight_dtype(network))
+        if rates.tolist().count(rate) > 1:
+            raise ValueError(f"learning_rates: found {rate!r} twice; expected no repetitions; write every entry once")
     return tuple(rates.tolist())
 
 

@@ -93,10 +93,9 @@ def integrate(
     raised.
     """
     _, rest, dtype = checked_parts(network)
-    dynamics = _model(model, solver, stepsize_controller, rtol, atol).checked(dtype)
+    dynamics = checked_flow(dtype, model, solver, stepsize_controller, rtol, atol, max_steps)
     if not isinstance(t1, jax.Array) and not (np.ndim(t1) == 0 and np.asarray(t1).dtype.kind in "iuf" and t1 >= 0):
         raise ValueError(f"t1 must be a number, zero or more, got {t1!r}")
-    check_step_count("max_steps", max_steps)
     request = Request(
         network=network,
         problem=problem,
@@ -122,6 +121,23 @@ def integrate(
     trajectory = trajectory_of(state, request, rest)
     _warn_of_jumps(trajectory.loosened)
     return trajectory
+
+
+def checked_flow(
+    dtype: jnp.dtype,
+    model: Dynamics | None = None,
+    solver: diffrax.AbstractAdaptiveSolver | None = None,
+    stepsize_controller: diffrax.AbstractAdaptiveStepSizeController | None = None,
+    rtol: float | None = None,
+    atol: float | None = None,
+    max_steps: int = 1_000_000,
+) -> Dynamics:
+    """Return the dynamics of a flow with these options of `integrate`, for weights of type `dtype`.
+
+    Raises `ValueError` or `TypeError` where they cannot be right.
+    """
+    check_step_count("max_steps", max_steps)
+    return _model(model, solver, stepsize_controller, rtol, atol).checked(dtype)
 
 
 def _schedule(ts: ArrayLike | None, between: bool, records: int | None, dtype: jnp.dtype) -> Schedule:
