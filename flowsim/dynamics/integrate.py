@@ -14,6 +14,7 @@ from jax.core import Tracer
 from jaxtyping import Array, ArrayLike, Float, PyTree
 
 from ..formatting import ProgressCallback
+from ..kinds import got
 from ..probes import Probe
 from ..problems import Problem
 from ..runtime.compiling import is_traced
@@ -21,7 +22,7 @@ from ..solvers.field import check_step_count, checked_parts, constant
 from .descent import Descent
 from .driver import FlowProgress, drive
 from .dynamics import Dynamics
-from .flow import GradientFlow
+from .flow import Flow, GradientFlow
 from .loop import Request
 from .records import instruments
 from .schedule import AtTimes, Schedule, Spread
@@ -170,10 +171,9 @@ def _model(model: Dynamics | None, *options: Any) -> Dynamics:
     if model is None:
         return GradientFlow(*options)
     if not isinstance(model, Dynamics) or isinstance(model, Descent):
-        raise TypeError(
-            f"model must be a flow, such as flowsim.GradientFlow(), got {type(model).__name__}: "
-            "use flowsim.descend(..., optimizer=...) for steps of a learning rate"
-        )
+        found = got(model, Flow)
+        remedy = "" if ": " in found else ": use flowsim.descend(..., optimizer=...) for steps of a learning rate"
+        raise TypeError(f"model must be a flow, such as flowsim.GradientFlow(), got {found}{remedy}")
     if any(option is not None for option in options):
         raise ValueError("with a model, give solver, stepsize_controller, rtol and atol to it, not to integrate")
     return model

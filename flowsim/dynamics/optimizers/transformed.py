@@ -11,6 +11,7 @@ import numpy as np
 from jax.core import Tracer
 from jaxtyping import Array, Float, Int, PyTree
 
+from ...kinds import got
 from ...runtime.identity import static_function
 from ..descent import Descent, DescentState, Scalar
 from ..dynamics import DYNAMICS
@@ -162,6 +163,6 @@ def as_descent(optimizer: object) -> Descent:
     if not is_transformation(optimizer):
         raise TypeError(
             "optimizer must be a flowsim.Descent, such as flowsim.GradientDescent(0.02), or a transformation of Optax, "
-            f"such as optax.adam(1e-3), got {type(optimizer).__name__}"
+            f"such as optax.adam(1e-3), got {got(optimizer, Descent)}"
         )
     return Optax(optimizer)  # pyright: ignore[reportArgumentType]
