@@ -91,7 +91,7 @@ class Registry(Generic[Kind]):
             return self._kinds[name]
         if not re.fullmatch(OUTSIDE, name):
             near = difflib.get_close_matches(name.casefold(), self._kinds, n=1)
-            write = near[0] if near else f"{self._any()}, or my_module:MyKind"
+            write = near[0] if near else ", or ".join(dict.fromkeys((self._any(), "my_module:MyKind")))
             raise UnknownKindError(f"{name!r}", self.expected_names(), write)
         kind = _import(name)
         if not self._accepts(kind):
