@@ -20,6 +20,7 @@ from ..dynamics import (
     Trajectory,
     as_descent,
     check_learning_rate,
+    check_maker,
     checked_flow,
     default_record_steps,
     descend,
@@ -167,12 +168,7 @@ def compare(
 
 def _descent_at(optimizer: Any, eta: float) -> Descent:
     """Return the descent with a learning rate; `TypeError` for an `optimizer` whose time per step is not known."""
-    example = "lambda eta: flowsim.Adam(eta, b1=0.8)"
-    if not callable(optimizer) or isinstance(optimizer, Descent):
-        raise TypeError(
-            f"optimizer is {optimizer!r}: expected a function that makes a descent of each learning rate, or the class "
-            f"of a descent; write optimizer=flowsim.Adam, or optimizer={example}"
-        )
+    check_maker(optimizer)
     made = optimizer(eta)
     if is_transformation(made):
         raise TypeError(

@@ -95,8 +95,7 @@ def integrate(
     """
     _, rest, dtype = checked_parts(network)
     dynamics = checked_flow(dtype, model, solver, stepsize_controller, rtol, atol, max_steps)
-    if not isinstance(t1, jax.Array) and not (np.ndim(t1) == 0 and np.asarray(t1).dtype.kind in "iuf" and t1 >= 0):
-        raise ValueError(f"t1 must be a number, zero or more, got {t1!r}")
+    check_end_time(t1)
     request = Request(
         network=network,
         problem=problem,
@@ -139,6 +138,12 @@ def checked_flow(
     """
     check_step_count("max_steps", max_steps)
     return _model(model, solver, stepsize_controller, rtol, atol).checked(dtype)
+
+
+def check_end_time(t1: Any) -> None:
+    """Raise `ValueError` for what is no time at which a flow could end."""
+    if not isinstance(t1, jax.Array) and not (np.ndim(t1) == 0 and np.asarray(t1).dtype.kind in "iuf" and t1 >= 0):
+        raise ValueError(f"t1 must be a number, zero or more, got {t1!r}")
 
 
 def _schedule(ts: ArrayLike | None, between: bool, records: int | None, dtype: jnp.dtype) -> Schedule:

@@ -156,6 +156,15 @@ def is_transformation(optimizer: object) -> bool:
     return isinstance(optimizer, optax.GradientTransformation)
 
 
+def check_maker(optimizer: object) -> None:
+    """Raise `TypeError` for an `optimizer` that makes no descent of a learning rate."""
+    if not callable(optimizer) or isinstance(optimizer, Descent):
+        raise TypeError(
+            f"optimizer is {optimizer!r}: expected a function that makes a descent of each learning rate, or the class "
+            "of a descent; write optimizer=flowsim.Adam, or optimizer=lambda eta: flowsim.Adam(eta, b1=0.8)"
+        )
+
+
 def as_descent(optimizer: object) -> Descent:
     """Return a descent as it is, and a transformation of Optax as one; `TypeError` for what is neither."""
     if isinstance(optimizer, Descent):
