@@ -110,6 +110,7 @@ def test_a_scenario_that_is_right_is_told_what_it_takes_and_nothing_is_run_or_wr
         ["small.yaml", "--set", "network.depth=0", "--set", "seed=-1"],
         ["small.yaml", "--out", "small.yaml"],
         ["data.yaml"],
+        ["small.yaml", "--set", "record=[{kind: top_eigenvalues, count: 22}]"],
     ],
 )
 def test_what_a_run_refuses_is_refused_in_the_same_words(here, capsys, words):
@@ -150,6 +151,14 @@ def test_models_and_limits_take_programs_and_runs_of_their_own(estimated):
     plain, modelled = estimated(), estimated("flow.models=[gradient, edge]")
     assert modelled.seconds == pytest.approx(plain.seconds + 40 * PACE.compilation + 2 * 30_000 * PACE.gradient)
     assert part(estimated("flow.limits=4"), "8 flows from points of the descents").gradients > 0
+
+
+def test_one_is_told_in_the_singular(estimated):
+    found = estimated("descent={learning_rates: [0.1], steps: 300}", "flow={models: [edge], limits: 1}")
+    said = "; ".join(one.what for one in found.parts[1:])
+    assert said == "1 descent of 300 steps; 1 run of a model: edge; 1 flow from points of the descents"
+    swept = estimated("sweep={descent: [{learning_rates: [0.1], steps: 30}]}", name="swept.yaml")
+    assert part(swept, "sweep").what == "a sweep of 1 flow and 1 descent in 1 block"
 
 
 def test_the_time_is_that_of_all_parts_at_the_pace_of_the_machine(estimated):

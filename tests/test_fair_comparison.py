@@ -2,6 +2,7 @@
 
 import json
 import shutil
+import sys
 
 import jax
 import jax.numpy as jnp
@@ -38,7 +39,7 @@ def stepped(eta, k):
 def compare():
     def compare(rates, **options):
         return flowsim.compare(
-            {"w": jnp.asarray(MINIMUM + AWAY)}, flowsim.Risk(bowl), rates, rtol=1e-10, records=40, **options
+            {"w": jnp.asarray(MINIMUM + AWAY)}, flowsim.Risk(bowl), rates, **{"rtol": 1e-10, "records": 40} | options
         )
 
     return compare
@@ -179,6 +180,35 @@ class TestTime:
         with pytest.raises(ValueError, match="steps must be a whole number, one or more"):
             compare([0.1], steps=steps)
 
+    @pytest.mark.parametrize(
+        ("options", "error", "message"),
+        [
+            ({"rtol": -1}, ValueError, "expected 0 < rtol < 1"),
+            ({"atol": "1e-3"}, ValueError, "atol must be a number, got '1e-3'"),
+            ({"max_steps": 0}, ValueError, "max_steps must be a whole number, one or more"),
+            ({"solver": "Tsit5"}, TypeError, r"pass a solver such as diffrax.Tsit5\(\)"),
+            ({"model": "edge"}, TypeError, r"model must be a flow, such as flowsim.GradientFlow\(\)"),
+            ({"rtoll": 3}, TypeError, r"compare\(\) got an unexpected keyword argument 'rtoll': write rtol$"),
+            ({"recods": 30}, TypeError, r"compare\(\) got an unexpected keyword argument 'recods': write records$"),
+            ({"ts": [0.5]}, TypeError, "unexpected keyword argument 'ts': expected an option of the flow, one of mode"),
+        ],
+    )
+    def test_an_option_of_the_flow_is_refused_before_the_descents(self, compare, options, error, message, monkeypatch):
+        module = sys.modules["flowsim.comparison.compare"]
+        monkeypatch.setattr(module, "descend", lambda *_, **__: pytest.fail("a descent has run"))
+        with pytest.raises(error, match=message):
+            compare([0.1], t1=1.0, **options)
+
+    def test_a_rate_that_stands_there_twice_is_refused(self, compare):
+        with pytest.raises(ValueError, match=r"learning_rates: found 0.1 twice; expected no repetitions; write"):
+            compare([0.1, 0.2, 0.1], t1=1.0)
+
+    def test_a_number_of_records_may_be_one_of_numpy_s(self, compare):
+        short, plain = (compare([0.1], steps=20, t1=1.0, records=kind(5)) for kind in (np.int64, int))
+        assert short.flow.times.tolist() == plain.flow.times.tolist()
+        with pytest.raises(ValueError, match="records must be a whole number, two or more, got True"):
+            compare([0.1], records=True)
+
 
 class TestSharpness:
     def test_it_is_measured_at_as_many_records_as_asked_and_unknown_at_the_others(self, mlp, problem):
@@ -274,8 +304,6 @@ class TestSharpness:
             compare([0.1], sharpness=SharpnessAlong(rtol=1e-16))
         with pytest.raises(TypeError, match=r"sharpness must be True, False or flowsim.SharpnessAlong\(.* got 'off'"):
             compare([0.1], sharpness="off")
-        with pytest.raises(TypeError, match="multiple values for keyword argument 'ts'"):
-            compare([0.1], t1=1.0, ts=[0.5])
         with pytest.raises(ValueError, match="'top_eigenvalues' is recorded by sharpness"):
             compare([0.1], sharpness=SharpnessAlong(count=2), diagnostics={"top_eigenvalues": lambda w: w["w"]})
 

@@ -31,7 +31,8 @@ BAD = {
     "infinity": (over("network.scale: [.inf]"), "4 sweep.over: network.scale: found inf; expected a finite number"),
     "nan": (over("network.scale: [.nan]"), "4 sweep.over: network.scale: found nan; expected a finite number"),
     "brackets": (over("network.scale: [[1]]"), "found brackets; expected a single value; write a number, a word, t"),
-    "no value": (over("network.scale: []"), "'network.scale': found a list; expected at least 1 entry; write netwo"),
+    "no value": (over("network.scale: []"), "found a list; expected at least 1 entry; write network.scale: [0.5]\n"),
+    "null as axis": (over("network.scale: null"), "found null; expected a list; write network.scale: [0.5]"),
     "no list": (over("network.scale: 3"), "'network.scale': found 3; expected a list; write network.scale: [3]"),
     "a value twice": (over("network.scale: [1, 1.0]"), "'network.scale': found 1 twice; expected no repetitions; "),
     "no axes": ("sweep: {over: null}", "3: sweep.over: found null; expected a section of keys; write over: {networ"),
@@ -71,6 +72,8 @@ BAD = {
     "no figure of the paper": (f"sweep: {{}}\nfigure: {PAPER}:Figure9", f"4: figure: found '{PAPER}:Figure9', but no "
         f"Figure9 in {PAPER}; expected a name that the module defines; write {PAPER}:Figure"),
     "a figure in no module": ("figure: my_figures:Mine", "3: figure: found 'my_figures:Mine', but no module my_figu"),
+    "a figure by a word": ("figure: nope", "found 'nope'; expected a figure of your own as my_module:MyKind; write "
+        "my_module:MyKind\n"),
     "no kind of figure": ("figure: json:JSONDecoder", "3: figure: found 'json:JSONDecoder', which is not a figure; ex"),
     "the same figure twice": (f"sweep: {{over: {{network.scale: [1]}}}}\nfigure: [{PAPER}:Figure1, {PAPER}:Figure1]",
         "4: figure: found two figures called figure1; expected different names"),

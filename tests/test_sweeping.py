@@ -268,6 +268,8 @@ def with_key(problem=None):
         ((make, regression(), {"scale": [1.0]}), {"seed": -1}, r"seed must be a whole number from 0"),
         ((make, regression(), {"scale": [1.0]}), {"flow": False}, r"nothing would run"),
         ((make, regression(), {"scale": [1.0]}), {"rtol": 2.0}, r"the cell scale=1.0: ValueError: .*rtol"),
+        ((make, regression(), {"scale": [1.0]}), {"t1": -1}, r"the cell scale=1.0: ValueError: t1 must be a number, z"),
+        ((make, regression(), {"scale": [1.0], "t1": [1.0, "2"]}), {}, r"t1 must be a number, zero or more, got '2'"),
         ((lambda: 1, regression(), {}), {"repetitions": 2}, r"make_network takes no key, so that all repetitions"),
         ((lambda key, scale: 1 / 0, regression(), {"scale": [2]}), {}, r"the cell scale=2: ZeroDivisionError"),
         ((make, lambda noise: noise, {"scale": [2], "noise": [1]}), {}, r"the cell noise=1, scale=2: TypeError: the p"),
@@ -284,6 +286,8 @@ def test_what_is_no_problem_and_no_mapping_is_refused():
         flowsim.sweep(make, 3.0, {"scale": [1.0]})
     with pytest.raises(TypeError, match=r"over must map names to lists"):
         flowsim.sweep(make, regression(), [("scale", [1.0])])
+    with pytest.raises(TypeError, match=r"optimizer is 'adam': expected a function .* write optimizer=flowsim.Adam"):
+        flowsim.sweep(make, regression(), {"scale": [1.0]}, optimizer="adam")
 
 
 def test_the_key_is_given_by_name_or_as_the_first_argument_and_a_problem_may_do_without():

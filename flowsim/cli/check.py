@@ -83,7 +83,8 @@ def _print(job: Job, found: Estimate, console: Console) -> None:
         kind = "a different scenario, which are given up" if job.folder.holds_other_results else "the same scenario"
         destination += f", where there are some already, of {kind}"
     lines = [
-        f"{job.name} is right: {found.weights} weights in {job.scenario.precision}, {found.samples} samples",
+        f"{job.name} is right: {_many(found.weights, 'weight')} in {job.scenario.precision}, "
+        + _many(found.samples, "sample"),
         f"  runs    {'; '.join(part.what for part in found.parts)}",
         f"  time    roughly {in_hours(found.seconds)} on this machine, depending on when the runs converge",
         f"  memory  {about} {in_bytes(found.bytes)} of {in_bytes(device_bytes())}",
@@ -143,13 +144,15 @@ def _comparison(
         steps = descent.all_steps(flow.t1)
         sampler = at_rate(descent.optimizer)(descent.learning_rates[0]).minibatches()
         share = 1.0 if sampler is None else min(1.0, 2 * sampler.size / samples)  # once an epoch the full gradient
-        yield Work(f"{rates} descents of {steps} steps in all", gradients=share * steps)
+        of_steps = f"of {_many(steps, 'step')}{' in all' if rates > 1 else ''}"
+        yield Work(f"{_many(rates, 'descent')} {of_steps}", gradients=share * steps)
     if models := [name for name in flow.models if name != GRADIENT]:
         runs = rates * len(models)
-        yield Work(f"{runs} runs of models: {', '.join(models)}", compilations * len(models), runs * of_model)
+        what = f"{_many(runs, 'run')} of {'models' if runs > 1 else 'a model'}: {', '.join(models)}"
+        yield Work(what, compilations * len(models), runs * of_model)
     if flow.limits:
         flows = rates * flow.limits
-        yield Work(f"{flows} flows from points of the descents", compilations, flows * gradients)
+        yield Work(f"{_many(flows, 'flow')} from points of the descents", compilations, flows * gradients)
 
 
 def _theory(job: Job, processes: int, *, compilations_of_shape: int = 20) -> Iterator[Work]:
@@ -157,10 +160,10 @@ def _theory(job: Job, processes: int, *, compilations_of_shape: int = 20) -> Ite
     theory, products = job.scenario.theory, job.scenario.lemma_3
     if theory is not None:
         shapes = len({(cell.depth, cell.features) for cell in job.cells})
-        what = f"{theory.flows} flows to check statements on"
+        what = f"{_many(theory.flows, 'flow')} to check statements on"
         yield Work(what, shapes * compilations_of_shape, seconds=theory.seconds())
     if products is not None:
-        yield Work(f"{products.draws} initializations for Lemma 3", seconds=products.seconds() / processes)
+        yield Work(f"{_many(products.draws, 'initialization')} for Lemma 3", seconds=products.seconds() / processes)
 
 
 def _sweep(job: Job, store: BlockStore, processes: int, *, compilations_of_shape: int = 40) -> Iterator[Work]:
@@ -173,17 +176,22 @@ def _sweep(job: Job, store: BlockStore, processes: int, *, compilations_of_shape
     missing = [block for block in blocks if not store.holds(block.address(here))]
     points = math.prod(len(values) for values in sweep.over.values())
     descents = points * sum(len(one.learning_rates) * (one.repetitions or sweep.repetitions) for one in sweep.descent)
-    runs = [f"{points * sweep.starts} flows"] if sweep.flow else []
-    runs += [f"{descents} descents"] if descents else []
-    runs += [f"{points * sweep.starts} bisections for the critical learning rate"] if sweep.critical else []
+    runs = [_many(points * sweep.starts, "flow")] if sweep.flow else []
+    runs += [_many(descents, "descent")] if descents else []
+    runs += [f"{_many(points * sweep.starts, 'bisection')} for the critical learning rate"] if sweep.critical else []
     stored = len(blocks) - len(missing)
-    in_all = "1 block" if len(blocks) == 1 else f"{len(blocks)} blocks"
+    in_all = _many(len(blocks), "block")
     kept = f", {stored} of {in_all} stored" if stored else f" in {in_all}"
     shapes = len({block.recipe.structure for block in missing})
     # A process compiles for every shape of which it gets a block.
     compilations = compilations_of_shape * min(shapes, math.ceil(shapes / processes) + 1)
     seconds = sum(block.cost for block in missing) / processes
     yield Work(f"a sweep of {' and '.join(runs) or 'nothing'}{kept}", compilations, seconds=seconds)
+
+
+def _many(count: int, what: str) -> str:
+    """Return a number of things in words: 1 flow, 2 flows."""
+    return f"{count} {what}{'' if count == 1 else 's'}"
 
 
 def _memory(job: Job, weights: int, samples: int, *, of_process: float = 7e8) -> tuple[float, bool]:

@@ -1,6 +1,8 @@
 """`compare`: gradient flow and gradient descent from one initialization, run on one time axis."""
 
 import contextlib
+import difflib
+import inspect
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -18,6 +20,8 @@ from ..dynamics import (
     Trajectory,
     as_descent,
     check_learning_rate,
+    check_maker,
+    checked_flow,
     default_record_steps,
     descend,
     integrate,
@@ -38,6 +42,11 @@ from .sharpness_along import FlowLimits, SharpnessAlong
 
 if TYPE_CHECKING:
     import optax
+
+
+_OF_CHECKPOINTS = ("checkpoint", "checkpoint_seconds")
+_FLOW_OPTIONS = ("model", "solver", "stepsize_controller", "rtol", "atol", "max_steps", *_OF_CHECKPOINTS)
+"""Arguments of `integrate` that `compare` hands on."""
 
 
 class Interrupted(KeyboardInterrupt):
@@ -113,11 +122,13 @@ def compare(
     check_progress(progress)
     if steps is not None:
         check_step_count("steps", steps)
+    _check_flow_options(flow_options, network)
     budget = RecordBudget()
     if records is None:
         records = budget.of_runs(network, len(learning_rates))
-    if not (isinstance(records, int) and records >= 2):
+    if not isinstance(records, int | np.integer) or isinstance(records, bool) or records < 2:
         raise ValueError(f"records must be a whole number, two or more, got {records!r}")
+    records = int(records)
     shared: dict[str, Any] = {"stopping": stopping, "probes": probes, "diagnostics": diagnostics}
     optimizers = [_descent_at(optimizer, eta) for eta in learning_rates]
     kinds = check_models(models, optimizers)
@@ -157,12 +168,7 @@ def compare(
 
 def _descent_at(optimizer: Any, eta: float) -> Descent:
     """Return the descent with a learning rate; `TypeError` for an `optimizer` whose time per step is not known."""
-    example = "lambda eta: flowsim.Adam(eta, b1=0.8)"
-    if not callable(optimizer) or isinstance(optimizer, Descent):
-        raise TypeError(
-            f"optimizer is {optimizer!r}: expected a function that makes a descent of each learning rate, or the class "
-            f"of a descent; write optimizer=flowsim.Adam, or optimizer={example}"
-        )
+    check_maker(optimizer)
     made = optimizer(eta)
     if is_transformation(made):
         raise TypeError(
@@ -170,6 +176,15 @@ def _descent_at(optimizer: Any, eta: float) -> Descent:
             "optimizer=lambda eta: flowsim.Optax(optax.sgd(eta), time_per_step=eta), or a descent of flowsim's"
         )
     return as_descent(made)
+
+
+def _check_flow_options(options: Mapping[str, Any], network: PyTree) -> None:
+    """Raise `TypeError` or `ValueError` for an option of the flow that `integrate` would refuse, after the descents."""
+    if unknown := [name for name in options if name not in _FLOW_OPTIONS]:
+        near = difflib.get_close_matches(unknown[0], {*inspect.signature(compare).parameters, *_FLOW_OPTIONS}, n=1)
+        remedy = f"write {near[0]}" if near else f"expected an option of the flow, one of {', '.join(_FLOW_OPTIONS)}"
+        raise TypeError(f"compare() got an unexpected keyword argument {unknown[0]!r}: {remedy}")
+    checked_flow(weight_dtype(network), **{name: one for name, one in options.items() if name not in _OF_CHECKPOINTS})
 
 
 def _end_time(t1: object) -> float:
@@ -207,12 +222,14 @@ def steps_of_descent(time_of_step: float, steps: int | None, t1: float, *, defau
 
 
 def _rates(given: Sequence[float], network: PyTree) -> tuple[float, ...]:
-    """Return the learning rates; `ValueError` for anything but a list of positive numbers."""
+    """Return the learning rates; `ValueError` for anything but a list of positive numbers, each of them once."""
     rates = np.asarray(given)
     if rates.ndim != 1 or (rates.size and rates.dtype.kind not in "iuf"):
         raise ValueError(f"learning_rates must be a list of numbers, as [0.02, 0.1], got {given!r}")
     for rate in rates.tolist():
         check_learning_rate(rate, weight_dtype(network))
+        if rates.tolist().count(rate) > 1:
+            raise ValueError(f"learning_rates: found {rate!r} twice; expected no repetitions; write every entry once")
     return tuple(rates.tolist())
 
 

@@ -10,7 +10,7 @@ from .descent import DESCENTS as DESCENTS, Descent as Descent, check_learning_ra
 from .dynamics import DYNAMICS as DYNAMICS, Attempt as Attempt, Clock as Clock, Dynamics as Dynamics
 from .flow import GradientFlow as GradientFlow
 from .gradient_descent import GradientDescent as GradientDescent
-from .integrate import integrate as integrate
+from .integrate import check_end_time as check_end_time, checked_flow as checked_flow, integrate as integrate
 from .minibatches import Draw as Draw, Minibatches as Minibatches
 from .optimizers import (
     SGD as SGD,
@@ -21,6 +21,7 @@ from .optimizers import (
     RMSProp as RMSProp,
     Transformed as Transformed,
     as_descent as as_descent,
+    check_maker as check_maker,
     is_transformation as is_transformation,
 )
 from .outcome import Outcome as Outcome

@@ -14,6 +14,7 @@ from jax.core import Tracer
 from jaxtyping import Array, ArrayLike, Float, PyTree
 
 from ..formatting import ProgressCallback
+from ..kinds import got
 from ..probes import Probe
 from ..problems import Problem
 from ..runtime.compiling import is_traced
@@ -21,7 +22,7 @@ from ..solvers.field import check_step_count, checked_parts, constant
 from .descent import Descent
 from .driver import FlowProgress, drive
 from .dynamics import Dynamics
-from .flow import GradientFlow
+from .flow import Flow, GradientFlow
 from .loop import Request
 from .records import instruments
 from .schedule import AtTimes, Schedule, Spread
@@ -93,10 +94,8 @@ def integrate(
     raised.
     """
     _, rest, dtype = checked_parts(network)
-    dynamics = _model(model, solver, stepsize_controller, rtol, atol).checked(dtype)
-    if not isinstance(t1, jax.Array) and not (np.ndim(t1) == 0 and np.asarray(t1).dtype.kind in "iuf" and t1 >= 0):
-        raise ValueError(f"t1 must be a number, zero or more, got {t1!r}")
-    check_step_count("max_steps", max_steps)
+    dynamics = checked_flow(dtype, model, solver, stepsize_controller, rtol, atol, max_steps)
+    check_end_time(t1)
     request = Request(
         network=network,
         problem=problem,
@@ -122,6 +121,29 @@ def integrate(
     trajectory = trajectory_of(state, request, rest)
     _warn_of_jumps(trajectory.loosened)
     return trajectory
+
+
+def checked_flow(
+    dtype: jnp.dtype,
+    model: Dynamics | None = None,
+    solver: diffrax.AbstractAdaptiveSolver | None = None,
+    stepsize_controller: diffrax.AbstractAdaptiveStepSizeController | None = None,
+    rtol: float | None = None,
+    atol: float | None = None,
+    max_steps: int = 1_000_000,
+) -> Dynamics:
+    """Return the dynamics of a flow with these options of `integrate`, for weights of type `dtype`.
+
+    Raises `ValueError` or `TypeError` where they cannot be right.
+    """
+    check_step_count("max_steps", max_steps)
+    return _model(model, solver, stepsize_controller, rtol, atol).checked(dtype)
+
+
+def check_end_time(t1: Any) -> None:
+    """Raise `ValueError` for what is no time at which a flow could end."""
+    if not isinstance(t1, jax.Array) and not (np.ndim(t1) == 0 and np.asarray(t1).dtype.kind in "iuf" and t1 >= 0):
+        raise ValueError(f"t1 must be a number, zero or more, got {t1!r}")
 
 
 def _schedule(ts: ArrayLike | None, between: bool, records: int | None, dtype: jnp.dtype) -> Schedule:
@@ -154,10 +176,9 @@ def _model(model: Dynamics | None, *options: Any) -> Dynamics:
     if model is None:
         return GradientFlow(*options)
     if not isinstance(model, Dynamics) or isinstance(model, Descent):
-        raise TypeError(
-            f"model must be a flow, such as flowsim.GradientFlow(), got {type(model).__name__}: "
-            "use flowsim.descend(..., optimizer=...) for steps of a learning rate"
-        )
+        found = got(model, Flow)
+        remedy = "" if ": " in found else ": use flowsim.descend(..., optimizer=...) for steps of a learning rate"
+        raise TypeError(f"model must be a flow, such as flowsim.GradientFlow(), got {found}{remedy}")
     if any(option is not None for option in options):
         raise ValueError("with a model, give solver, stepsize_controller, rtol and atol to it, not to integrate")
     return model

@@ -9,6 +9,7 @@ import numpy as np
 from jax.core import Tracer
 from jaxtyping import Array, Float, PyTree
 
+from ..kinds import got
 from ..problems import Problem, check_problem
 from ..solvers.field import constant
 
@@ -30,7 +31,8 @@ class Stopping(eqx.Module):
     the units of the problem 1e-8 may be out of reach (default: 1e3·ε, which is 2e-13, in float32 1e-4; nothing where
     `gradient_norm` is given).
     `excess_risk`: R − R_min at or below this. `risk`: R at or below this, for a network that can fit its data while
-    R_min is not known. With several on, the first to come ends the run. Raises `ValueError` for a negative number.
+    R_min is not known. With several on, the first to come ends the run. Raises `ValueError` for a negative number,
+    and for what is none.
 
     Two more are for a loss without a minimizer on separable data. `margin`: the least margin of all samples at or above
     this. `direction`: the angle between the weights and −∇R, in radians, at or below this, from where on every sample
@@ -50,8 +52,11 @@ class Stopping(eqx.Module):
 
     def __check_init__(self):
         for name, value in vars(self).items():
-            if isinstance(value, int | float) and not value >= 0:
-                raise ValueError(f"{name} must be zero or more, or None to switch it off; got {value}")
+            if value is None or isinstance(value, jax.Array):
+                continue
+            known = np.asarray(value)
+            if isinstance(value, list) or known.dtype.kind not in "iuf" or not (known >= 0).all():
+                raise ValueError(f"{name} must be a number, zero or more, or None to switch it off; got {value!r}")
 
     @property
     def ends_early(self) -> bool:
@@ -69,9 +74,14 @@ def stopping_for(stopping: Stopping | None, problem: Problem, dtype: jnp.dtype) 
 
     Its numbers become arrays, so that another tolerance needs no new compilation. Raises `ValueError` for a
     gradient norm that the precision cannot resolve, for an excess risk where the minimum is not known, and for a margin
-    or direction where there is none; `TypeError` for what is no problem.
+    or direction where there is none; `TypeError` for what is no problem, and what is no `Stopping`.
     """
     check_problem(problem)
+    if stopping is not None and not isinstance(stopping, Stopping):
+        raise TypeError(
+            "stopping must be None or a flowsim.Stopping, such as flowsim.Stopping(gradient_norm=1e-6), got "
+            f"{got(stopping, Stopping) if isinstance(stopping, type) else repr(stopping)}"
+        )
     stopping = Stopping() if stopping is None else stopping
     bound, share, remaining = stopping.gradient_norm, stopping.relative_gradient_norm, stopping.remaining
     standard, near = standard_bounds(dtype)

@@ -10,6 +10,7 @@ from .options import Made as Made, recipe_of as recipe_of, refusal as refusal
 from .registry import (
     Registry as Registry,
     UnknownKindError as UnknownKindError,
+    got as got,
     is_kind_of as is_kind_of,
     reason_of as reason_of,
 )

@@ -81,11 +81,17 @@ class Chosen:
 class Named:
     """Marks a field as the name of a kind, or as a word `besides`: `solver: Annotated[str, Named(SOLVERS, "auto")]`.
 
-    `use` is called with the kind, to see that it can be used as it is.
+    `use` is called with the kind, to see that it can be used as it is. An `entry` is the name in a list of them.
     """
 
-    def __init__(self, registry: Registry[Any], *besides: str, use: Callable[[Any], Any] = lambda kind: kind):
-        self._registry, self._besides, self._use = registry, besides, use
+    def __init__(
+        self,
+        registry: Registry[Any],
+        *besides: str,
+        use: Callable[[Any], Any] = lambda kind: kind,
+        entry: bool = False,
+    ):
+        self._registry, self._besides, self._use, self._entry = registry, besides, use, entry
 
     def validate(self, name: str, key: str) -> str:
         """Return `name`, the value of `key`.
@@ -98,14 +104,13 @@ class Named:
             self._use(self._registry[name])
         except UnknownKindError as error:
             expected = error.expected.replace("one of ", f"one of {', '.join((*self._besides, ''))}")
-            raise validation_error(
-                found=error.found, expected=expected, write=self._registry.written(key, error)
-            ) from None
+            write = error.write if self._entry else self._registry.written(key, error)
+            raise validation_error(found=error.found, expected=expected, write=write) from None
         except Exception as error:  # whatever the code of a user does
             raise validation_error(
                 found=f"{name!r}, which cannot be used as it is ({reason_of(error)})",
                 expected=f"{self._registry.thing} that needs no arguments and fits here",
-                write=f"{key}: {next(iter((*self._besides, *self._registry)))}",
+                write=f"{'' if self._entry else f'{key}: '}{next(iter((*self._besides, *self._registry)))}",
             ) from None
         return name
 

@@ -26,6 +26,17 @@ def reason_of(error: Exception) -> str:
     return f"{type(error).__name__}: {error}".splitlines()[0]
 
 
+def got(given: object, base: type) -> str:
+    """Return in words what was given in place of an object of `base`: its type, or how its class is to be called."""
+    if not is_kind_of(base)(given):
+        return type(given).__name__ if not isinstance(given, type) else f"the class {given.__name__}"
+    parameters = inspect.signature(cast(Any, given)).parameters.values()
+    named = [one for one in parameters if one.kind in (one.POSITIONAL_OR_KEYWORD, one.KEYWORD_ONLY)]
+    needed = ", ".join(f"{one.name}=..." for one in named if one.default is one.empty)
+    name = cast(Any, given).__name__
+    return f"the class {name} itself: write {name}({needed})"
+
+
 class UnknownKindError(ValueError):
     """A name under which there is no kind: what was `found`, what is `expected`, and what to `write` instead."""
 
@@ -80,7 +91,7 @@ class Registry(Generic[Kind]):
             return self._kinds[name]
         if not re.fullmatch(OUTSIDE, name):
             near = difflib.get_close_matches(name.casefold(), self._kinds, n=1)
-            write = near[0] if near else f"{self._any()}, or my_module:MyKind"
+            write = near[0] if near else ", or ".join(dict.fromkeys((self._any(), "my_module:MyKind")))
             raise UnknownKindError(f"{name!r}", self.expected_names(), write)
         kind = _import(name)
         if not self._accepts(kind):

@@ -79,11 +79,15 @@ class TopEigenvalues(Probe):
         if not isinstance(self.count, int) or isinstance(self.count, bool) or self.count < 1:
             raise ValueError(f"count is {self.count!r}: expected how many eigenvalues to record, 1 or more")
 
-    def measure(self, moment: Moment) -> Float[Array, " count"]:
-        """Return the eigenvalues, NaN where one could not be certified. Raises `ValueError` for more than weights."""
-        weights = sum(leaf.size for leaf in jax.tree.leaves(split(moment.network)[0]))
+    def check(self, network: PyTree) -> None:
+        """Raise `ValueError` for more eigenvalues than a network has weights."""
+        weights = sum(leaf.size for leaf in jax.tree.leaves(split(network)[0]))
         if self.count > weights:
             raise ValueError(f"count is {self.count}: expected at most {weights}, the number of weights")
+
+    def measure(self, moment: Moment) -> Float[Array, " count"]:
+        """Return the eigenvalues, NaN where one could not be certified. Raises `ValueError` for more than weights."""
+        self.check(moment.network)
         found = top_eigenpairs(moment.network, moment.problem, count=self.count, dense=False)
         return jnp.where(found.converged, found.values, jnp.nan)
 

@@ -21,7 +21,7 @@ from ..dynamics import Stopping, stopping_for
 from ..formatting import ProgressCallback
 from ..kinds import reason_of, seeds
 from ..networks import cast, shape_errors
-from ..probes import HELD_OUT, Probe
+from ..probes import HELD_OUT, Probe, TopEigenvalues
 from ..problems import EmpiricalRisk, LinearRegression, Problem
 from ..results.schema import MEASURES
 from ..results.store import StoreError
@@ -120,12 +120,24 @@ def build(scenario: Scenario, folder: Path) -> tuple[Problem, eqx.Module, tuple[
         sharpness_along(scenario).check(network)
     except ValueError as error:
         raise ScenarioError(f"sharpness: {error}") from None
+    if scenario.sweep is None or scenario.descent.learning_rates:  # else other networks alone may run
+        _check_eigenvalues(probes, network)
     _check_minibatches(scenario, problem)
     try:
         stopping_for(flow_options(scenario)["stopping"], problem, jnp.dtype(scenario.precision))
     except ValueError as error:  # of a criterion that these data do not have
         raise ScenarioError(f"flow: {error}") from None
     return problem, network, probes
+
+
+def _check_eigenvalues(probes: Sequence[Probe], network: eqx.Module) -> None:
+    """Raise `ScenarioError` where more eigenvalues are recorded than the network has weights."""
+    for probe in probes:
+        try:
+            if isinstance(probe, TopEigenvalues):
+                probe.check(network)
+        except ValueError as error:
+            raise ScenarioError(f"record: {probe.label.name}: {error}") from None
 
 
 def _check_minibatches(scenario: Scenario, problem: Problem) -> None:

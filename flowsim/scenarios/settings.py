@@ -42,7 +42,7 @@ _FINEST = {
 }
 
 AUTOMATIC = "auto"
-ModelName = Annotated[str, Named(MODELS, GRADIENT)]
+ModelName = Annotated[str, Named(MODELS, GRADIENT, entry=True)]
 SolverName = Annotated[str, Named(SOLVERS, AUTOMATIC, use=usable_solver)]
 
 

@@ -14,7 +14,7 @@ from pydantic_core import PydanticCustomError
 
 from ..kinds import UNKNOWN_KIND, KeyPath
 from .document import Document, complaint, dotted
-from .keys import choices, homes, keys, value_at
+from .keys import AXES, choices, homes, keys, value_at
 
 
 def unknown_key(position: str, path: KeyPath, known: Collection[str]) -> str:
@@ -133,7 +133,8 @@ class _Finding:
     def _example(self) -> str:
         field = self.siblings[self.key]
         if field.examples:
-            return _as_yaml({self.key: field.examples[0]})[1:-1]
+            example, of_axis = field.examples[0], self.path[:2] == AXES and len(self.path) > len(AXES)
+            return _as_yaml({self.key: [example] if of_axis else example})[1:-1]
         return f"{self.key}: {'VALUE' if field.is_required() else _as_yaml([field.default])[1:-1]}"
 
 

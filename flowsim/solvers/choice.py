@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, ArrayLike, Float, PyTree
 
+from ..kinds import got
 from .field import GradientField, constant
 from .low_rank import LowRankExtrapolation
 from .solver import ProposedSteps, ProposingSolver
@@ -96,6 +97,10 @@ def usable_solver(kind: type[diffrax.AbstractAdaptiveSolver]) -> diffrax.Abstrac
 
 def check_solver(solver: object, controller: object) -> None:
     """Raise `TypeError` or `ValueError` for a solver or a step-size controller that cannot be used."""
+    if isinstance(solver, type):
+        raise TypeError(
+            f"solver must be an object, such as diffrax.Tsit5(), got {got(solver, diffrax.AbstractAdaptiveSolver)}"
+        )
     if solver is not None and not isinstance(solver, diffrax.AbstractAdaptiveSolver):
         raise TypeError(
             f"{type(solver).__name__} makes no error estimate, so its steps cannot adapt: pass a solver such as "

@@ -12,7 +12,7 @@ import equinox as eqx
 import jax
 import numpy as np
 
-from ..dynamics import DYNAMICS, GradientFlow, as_descent, stopping_for
+from ..dynamics import DYNAMICS, GradientFlow, as_descent, check_end_time, stopping_for
 from ..kinds import reason_of, seeds
 from ..networks import weight_dtype
 from ..probes import Probe
@@ -241,6 +241,7 @@ def _check_point(ingredients: Ingredients, values: dict[str, Any]) -> tuple[str,
         checked_parts(network)
         risk = eqx.filter_eval_shape(problem, network)
         options, dtype = ingredients.flow_at(values), weight_dtype(network)
+        check_end_time(options["t1"])
         GradientFlow(options["solver"], None, options["rtol"], options["atol"]).checked(dtype)
         stopping_for(options["stopping"], problem, dtype)
     except Exception as error:

@@ -12,7 +12,7 @@ import diffrax
 import jax
 import numpy as np
 
-from ..dynamics import Descent, GradientDescent, Stopping
+from ..dynamics import Descent, GradientDescent, Stopping, check_maker
 from ..dynamics.descent import check_learning_rate
 from ..formatting import Progress, ProgressCallback, check_progress, report_progress
 from ..formatting.presentation import view_of
@@ -84,6 +84,7 @@ def sweep(
     axes = _axes(over)
     rates = _rates(axes.pop(RATE, ()))
     _check_counts(repetitions=repetitions, seed=seed, steps=steps, jobs=jobs)
+    check_maker(optimizer)
     check_step_count("max_steps", max_steps)
     for most in axes.get("max_steps", ()):
         check_step_count("max_steps", most)

@@ -75,6 +75,14 @@ def flown(network=NETWORK, problem=REGRESSION, **options):
     return flowsim.integrate(network, problem, **{"max_steps": 2} | options)
 
 
+def stopping(**parts):
+    """Check a criterion as outside of the tests, where types are not checked by their annotations."""
+    made = flowsim.Stopping()
+    for name, part in parts.items():
+        object.__setattr__(made, name, part)
+    made.__check_init__()
+
+
 def risk_of(function):
     """Return the risk of a linear model whose loss is the function."""
     return flowsim.EmpiricalRisk(X, Y, function)(LINEAR)
@@ -209,6 +217,9 @@ NUMBERS = {
     "rtol in quotes": (lambda: flown(rtol="1e-3"), "rtol must be a number, got '1e-3'"),
     "several atol": (lambda: flown(atol=[1.0]), "atol must be a number, got [1.0]"),
     "rtol NaN": (lambda: flown(rtol=np.nan), "expected 0 < rtol < 1 and atol ≥ 0, got rtol=nan"),
+    "a gradient norm in quotes": (lambda: stopping(gradient_norm="a"), "gradient_norm must be a number, zero or more,"),
+    "true as risk to stop at": (lambda: stopping(risk=True), "or None to switch it off; got True"),
+    "risks to stop at": (lambda: stopping(risk=[0.1]), "risk must be a number, zero or more, or None to switch it off"),
     "a depth of zero": (lambda: flowsim.theory.minimal_sharpness_bounds(REGRESSION, 0), "depth must be a whole number"),
     "learning rates of one number": (lambda: flowsim.compare(NETWORK, REGRESSION, 0.1), "must be a list of numbers, a"),
     "learning rates in quotes": (lambda: flowsim.compare(NETWORK, REGRESSION, ["a"]), "a list of numbers, as [0.02, 0"),
@@ -221,9 +232,18 @@ THINGS = {
     "no problem for a sharpness": (lambda: flowsim.sharpness(NETWORK, None), "the problem is a NoneType: expected"),
     "a sharpness swapped": (lambda: flowsim.sharpness(REGRESSION, NETWORK), "the problem is a DeepLinear: expected"),
     "bounds of another problem": (lambda: flowsim.theory.minimal_sharpness_bounds(RISK, 2), "about a flowsim.LinearRe"),
-    "the class of a solver": (lambda: flown(solver=diffrax.Tsit5), "makes no error estimate, so its steps cannot adap"),
+    "the class of a solver": (lambda: flown(solver=diffrax.Tsit5), "got the class Tsit5 itself: write Tsit5()"),
     "a solver in quotes": (lambda: flown(solver="Tsit5"), "pass a solver such as diffrax.Tsit5()"),
-    "the class of an optimizer": (lambda: optimized(flowsim.GradientDescent), "optimizer must be a flowsim.Descent, s"),
+    "the class of an optimizer": (lambda: optimized(flowsim.GradientDescent), "the class GradientDescent itself: wr"),
+    "the class of Adam": (lambda: optimized(flowsim.Adam), "the class Adam itself: write Adam(learning_rate=...)"),
+    "another class as optimizer": (lambda: optimized(int), "such as optax.adam(1e-3), got the class int"),
+    "the class of a flow": (lambda: flown(model=flowsim.EdgeFlow), "write EdgeFlow(learning_rate=...)"),
+    "the class of a descent as flow": (lambda: flown(model=flowsim.Adam), "got the class Adam: use flowsim.descend"),
+    "a number as stopping, flown": (lambda: flown(stopping=3), "stopping must be None or a flowsim.Stopping, such as"),
+    "a number as stopping": (lambda: descended(stopping=3), "flowsim.Stopping(gradient_norm=1e-6), got 3"),
+    "a number as stopping of a comparison": (lambda: flowsim.compare(NETWORK, REGRESSION, [0.1], steps=2, stopping=3),
+        "stopping must be None or a flowsim.Stopping"),
+    "the class of a stopping": (lambda: descended(stopping=flowsim.Stopping), "Stopping itself: write Stopping()"),
     "an optimizer beside a rate": (lambda: optimized(flowsim.GradientDescent(0.1), learning_rate=0.1), "give either a"),
     "a descent as flow": (lambda: flown(model=flowsim.GradientDescent(0.1)), "use flowsim.descend(..., optimizer=...)"),
     "a list of diagnostics": (lambda: flown(diagnostics=[len]), "diagnostics maps names to functions of the network, "),

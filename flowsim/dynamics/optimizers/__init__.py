@@ -9,5 +9,6 @@ from .transformed import (
     Optax as Optax,
     Transformed as Transformed,
     as_descent as as_descent,
+    check_maker as check_maker,
     is_transformation as is_transformation,
 )

@@ -11,6 +11,7 @@ import numpy as np
 from jax.core import Tracer
 from jaxtyping import Array, Float, Int, PyTree
 
+from ...kinds import got
 from ...runtime.identity import static_function
 from ..descent import Descent, DescentState, Scalar
 from ..dynamics import DYNAMICS
@@ -155,6 +156,15 @@ def is_transformation(optimizer: object) -> bool:
     return isinstance(optimizer, optax.GradientTransformation)
 
 
+def check_maker(optimizer: object) -> None:
+    """Raise `TypeError` for an `optimizer` that makes no descent of a learning rate."""
+    if not callable(optimizer) or isinstance(optimizer, Descent):
+        raise TypeError(
+            f"optimizer is {optimizer!r}: expected a function that makes a descent of each learning rate, or the class "
+            "of a descent; write optimizer=flowsim.Adam, or optimizer=lambda eta: flowsim.Adam(eta, b1=0.8)"
+        )
+
+
 def as_descent(optimizer: object) -> Descent:
     """Return a descent as it is, and a transformation of Optax as one; `TypeError` for what is neither."""
     if isinstance(optimizer, Descent):
@@ -162,6 +172,6 @@ def as_descent(optimizer: object) -> Descent:
     if not is_transformation(optimizer):
         raise TypeError(
             "optimizer must be a flowsim.Descent, such as flowsim.GradientDescent(0.02), or a transformation of Optax, "
-            f"such as optax.adam(1e-3), got {type(optimizer).__name__}"
+            f"such as optax.adam(1e-3), got {got(optimizer, Descent)}"
         )
     return Optax(optimizer)  # pyright: ignore[reportArgumentType]
