@@ -118,7 +118,11 @@ class TriedStep(eqx.Module):
 
 
 class Stepper(eqx.Module):
-    """A solver and a step-size controller. Every step counts from time zero, as the field does not depend on it."""
+    """A solver and a step-size controller.
+
+    The field does not depend on time, so every step counts from zero: on one clock, the step at the end of a plateau
+    that lasts longer than the inverse of the unit roundoff would be lost.
+    """
 
     solver: diffrax.AbstractAdaptiveSolver
     controller: diffrax.AbstractAdaptiveStepSizeController

@@ -73,8 +73,6 @@ class ScenarioRecipe(Recipe):
             "digests": self.digests,
             "sizes": self.sizes,
             "holds_out": self.holds_out,
-            "folder": None,
-            "cost": None,
         }
 
     def check_origin(self) -> None:
