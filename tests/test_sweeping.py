@@ -430,3 +430,14 @@ def test_flow_and_descent_of_a_sweep_stop_by_one_criterion_which_is_not_converge
     rows = flowsim.open_results(tmp_path / "swept").summary["sweep"]["rows"]
     assert [(row["converged"], row["as_asked"]) for row in rows] == [(0.0, 1.0)] * 2
     assert "did not reach" not in str(swept)
+
+
+@pytest.mark.parametrize(("optimizer", "names"), [(flowsim.Adam, set()), (flowsim.GradientDescent, {r"$2/\eta$"})])
+def test_the_legend_names_an_edge_of_stability_where_a_line_shows_it(optimizer, names):
+    """Adam is stable up to a curvature that is not the sharpness, which the panel shows."""
+    made = flowsim.sweep(
+        make, regression(), {"scale": [0.5, 0.8], "learning_rate": [0.01]}, optimizer=optimizer, steps=9
+    )
+    (legend,) = made.figures()["sharpness"].legends
+    edges = {r"$2/\eta$", "edge of stability"}
+    assert {text.get_text() for text in legend.get_texts()} & edges == names

@@ -223,14 +223,15 @@ def steps_of_descent(time_of_step: float, steps: int | None, t1: float, *, defau
 
 def _rates(given: Sequence[float], network: PyTree) -> tuple[float, ...]:
     """Return the learning rates; `ValueError` for anything but a list of positive numbers, each of them once."""
-    rates = np.asarray(given)
-    if rates.ndim != 1 or (rates.size and rates.dtype.kind not in "iuf"):
+    array = np.asarray(given)
+    if array.ndim != 1 or (array.size and array.dtype.kind not in "iuf"):
         raise ValueError(f"learning_rates must be a list of numbers, as [0.02, 0.1], got {given!r}")
-    for rate in rates.tolist():
+    rates = tuple(array.tolist())
+    for rate in rates:
         check_learning_rate(rate, weight_dtype(network))
-        if rates.tolist().count(rate) > 1:
+        if rates.count(rate) > 1:
             raise ValueError(f"learning_rates: found {rate!r} twice; expected no repetitions; write every entry once")
-    return tuple(rates.tolist())
+    return rates
 
 
 def _steps_and_marks(descent: Descent, steps: int | None, t1: float, records: int, *, in_a_row: int) -> dict[str, Any]:

@@ -55,7 +55,7 @@ class Stopping(eqx.Module):
             if value is None or isinstance(value, jax.Array):
                 continue
             known = np.asarray(value)
-            if isinstance(value, list) or known.dtype.kind not in "iuf" or not (known >= 0).all():
+            if isinstance(value, list | tuple) or known.dtype.kind not in "iuf" or not (known >= 0).all():
                 raise ValueError(f"{name} must be a number, zero or more, or None to switch it off; got {value!r}")
 
     @property

@@ -219,8 +219,8 @@ def legend_above(
 ) -> None:
     """Put one legend of all panels above them, in as few rows as the figure is wide; not of panels that have their own.
 
-    `edge` is what it calls the dashed lines, in up to `most_dashes` of their colours; `bounds` adds an entry for the
-    dotted bounds on the sharpness.
+    `edge` is what it calls the dashed lines, where there are some, in up to `most_dashes` of their colours; `bounds`
+    adds an entry for the dotted bounds on the sharpness.
     """
     entries: dict[str, Any] = {}
     for axes in figure.axes:
@@ -228,11 +228,11 @@ def legend_above(
             continue
         for handle, label in zip(*axes.get_legend_handles_labels(), strict=True):
             entries.setdefault(label, handle)
-    if edge:
-        drawn = (line for axes in figure.axes for line in axes.lines if line.get_gid() == THRESHOLD_ID)
-        colours = {line.get_color(): None for line in drawn}
-        dashes = tuple(Line2D([], [], color=colour, **THRESHOLD) for colour in subsample([*colours], most_dashes))
-        entries[edge] = dashes or Line2D([], [], color="0.4", **THRESHOLD)
+    dashed = (line for axes in figure.axes for line in axes.lines if line.get_gid() == THRESHOLD_ID)
+    colours = dict.fromkeys(line.get_color() for line in dashed)
+    if edge and colours:
+        chosen = subsample([*colours], most_dashes)
+        entries[edge] = tuple(Line2D([], [], color=colour, **THRESHOLD) for colour in chosen)
     if bounds:
         entries["bounds"] = Line2D([], [], **BOUND)
     rows = range(math.ceil(len(entries) / most_columns), len(entries) + 1)

@@ -220,6 +220,7 @@ NUMBERS = {
     "a gradient norm in quotes": (lambda: stopping(gradient_norm="a"), "gradient_norm must be a number, zero or more,"),
     "true as risk to stop at": (lambda: stopping(risk=True), "or None to switch it off; got True"),
     "risks to stop at": (lambda: stopping(risk=[0.1]), "risk must be a number, zero or more, or None to switch it off"),
+    "a pair of risks to stop at": (lambda: stopping(risk=(0.1, 1)), "risk must be a number, zero or more, or None to "),
     "a depth of zero": (lambda: flowsim.theory.minimal_sharpness_bounds(REGRESSION, 0), "depth must be a whole number"),
     "learning rates of one number": (lambda: flowsim.compare(NETWORK, REGRESSION, 0.1), "must be a list of numbers, a"),
     "learning rates in quotes": (lambda: flowsim.compare(NETWORK, REGRESSION, ["a"]), "a list of numbers, as [0.02, 0"),

@@ -119,10 +119,9 @@ class SweepPanels:
 
     @property
     def _edge(self) -> str:
-        """What the edges of stability of the runs are called, nothing where the flow stands alone."""
-        others = [run for run in self.runs if not run.is_flow]
-        plain = all(run.has_edge_of_descent for run in others)
-        return "" if not others else r"$2/\eta$" if plain else "edge of stability"
+        """What the edges of stability of the runs are called."""
+        plain = all(run.has_edge_of_descent for run in self.runs if not run.is_flow)
+        return r"$2/\eta$" if plain else "edge of stability"
 
     def _axis(self, quantity: str, curves: Sequence[Curve], guides: Sequence[Guide], most_span: float = 1e6) -> Axis:
         """Return the vertical axis, which holds all facets.
