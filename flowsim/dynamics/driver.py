@@ -4,7 +4,7 @@ import math
 import os
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import jax
 import numpy as np
@@ -97,6 +97,7 @@ def drive(
             state = advance(request, state, np.asarray(0))
         report(state)
         while int(state.code) <= Outcome.RUNNING:
+            state = replace(state, dynamics=request.dynamics.for_its_regime(state.dynamics))
             began = time.monotonic()
             state = jax.block_until_ready(advance(request, state, np.asarray(steps)))
             steps = calls.next(steps, time.monotonic() - began)

@@ -102,6 +102,17 @@ class Dynamics(eqx.Module):
         """
         return True
 
+    def for_its_regime(self, state: PyTree) -> PyTree:
+        """Return the state for a program that takes the kind of steps that come next, alone: by default, of all kinds.
+
+        Called between two calls of the program. A smaller program compiles sooner; the rest waits until it is needed.
+        """
+        return state
+
+    def is_within_regime(self, state: PyTree) -> Bool[Array, ""] | bool:
+        """Tell whether the program that was made for this state takes its next step."""
+        return True
+
     def stationarity_measure(self, state: PyTree, gradient_norm: Float[Array, ""]) -> Float[Array, ""]:
         """Return what is small where a run has converged: ‖∇R‖, or more where the weights do not follow it alone."""
         return gradient_norm

@@ -117,6 +117,14 @@ class Flow(Dynamics):
         gradients, products = self.passes(spent.gradients + 1, steps)
         return gradients + (0 if state.stepper.measures else steps), products + spent.products
 
+    def for_its_regime(self, state: FlowState) -> FlowState:
+        """Return the state for a program of explicit steps alone, or of implicit ones, whichever come next."""
+        return replace(state, stepper=state.stepper.for_its_regime())
+
+    def is_within_regime(self, state: FlowState) -> Bool[Array, ""] | bool:
+        """Tell whether the program that was made for this state takes its next step."""
+        return state.stepper.is_within()
+
     def loosened(self, state: FlowState) -> Float[Array, ""]:
         """Return the largest factor by which the tolerance was loosened where the gradient jumps."""
         return state.stepper.smoothness.most

@@ -138,7 +138,7 @@ def advance(request: Request, state: RunState, steps: Int[ArrayLike, ""]) -> Run
     def begin() -> RunState:
         begun = eqx.filter(_start(request), eqx.is_array)
         check_same_shapes(arrays.schedule.records.slots, begun.schedule.records.slots)
-        return begun
+        return jax.tree.unflatten(jax.tree.structure(arrays), jax.tree.leaves(begun))
 
     begun = jax.lax.cond(state.code == _NOT_BEGUN, begin, lambda: arrays)
     return _run_steps(run, eqx.combine(begun, rest), steps)
@@ -185,7 +185,8 @@ def _run_steps(run: _Run, state: RunState, steps: Int[ArrayLike, ""]) -> RunStat
     last = state.attempts + jnp.minimum(steps, run.max_steps)
 
     def goes_on(current: RunState) -> Bool[Array, ""]:
-        return (current.code == Outcome.RUNNING) & (current.attempts < last) & ~_due(run, current)
+        ready = (current.code == Outcome.RUNNING) & run.dynamics.is_within_regime(current.dynamics)
+        return ready & (current.attempts < last) & ~_due(run, current)
 
     def to_next_record(current: RunState) -> RunState:
         return _record(run, jax.lax.while_loop(goes_on, partial(_step, run), current))

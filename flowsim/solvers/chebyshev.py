@@ -117,7 +117,7 @@ class Family(NamedTuple):
 
     def method_for(self, reach: Float[Array, ""]) -> Int[Array, ""]:
         """Return the row of the method with the fewest stages that is stable over `reach` = hρ, or of the last one."""
-        return self.first + jnp.searchsorted(jnp.asarray(self.reach[:-1]), reach)
+        return self.first + jnp.sum(reach > jnp.asarray(self.reach[:-1]))
 
 
 def defect(

@@ -130,6 +130,14 @@ class ProposingSolver(diffrax.AbstractAdaptiveSolver, CountsWork):
         """Tell whether the error of the next step, tried again, falls by its order unless the field jumps."""
         return False
 
+    def regime(self, solver_state: Any) -> Bool[Array, ""] | None:
+        """Tell which of two kinds of steps comes next; `None` for a solver with one kind, as here."""
+        return None
+
+    def within(self, regime: bool | None) -> Self:
+        """Return the solver for steps in one `regime` alone, whose program is smaller; `None` for both."""
+        return self
+
     def after_rejection(self, before: Any, after: Any) -> Any:
         """Return the state to try again with, from those before and after a step that was rejected."""
         return before

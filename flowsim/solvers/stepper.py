@@ -93,7 +93,8 @@ class StepperState(eqx.Module):
     """What the next step starts from, and what all steps so far have cost.
 
     `name` is that of the solver; `counted` says whether its gradients are known: not for Diffrax's implicit solvers.
-    `measures` says that it holds the gradient where it is.
+    `measures` says that it holds the gradient where it is. `regime` tells which of two kinds of steps comes next, and
+    `only` for which of them this program is made; `None` where there is one kind, and for both.
     """
 
     solver: PyTree
@@ -101,9 +102,19 @@ class StepperState(eqx.Module):
     smoothness: Smoothness
     wanted: Float[Array, ""]
     work: Work
+    regime: Bool[Array, ""] | None
     name: str = eqx.field(static=True)
     counted: bool = eqx.field(static=True)
     measures: bool = eqx.field(static=True)
+    only: bool | None = eqx.field(static=True, default=None)
+
+    def for_its_regime(self) -> "StepperState":
+        """Return the state for a program of the kind of steps that comes next, alone; outside of any program."""
+        return self if self.regime is None else replace(self, only=bool(self.regime))
+
+    def is_within(self) -> Bool[Array, ""] | bool:
+        """Tell whether this program takes the next step."""
+        return True if self.only is None or self.regime is None else self.regime == self.only
 
 
 class TriedStep(eqx.Module):
@@ -157,6 +168,7 @@ class Stepper(eqx.Module):
             smoothness=Smoothness.unknown(zero.dtype),
             wanted=first,
             work=no_work(),
+            regime=None if self._proposing is None else self._proposing.regime(solver),
             name=type(self.solver).__name__,
             counted=counted,
             measures=known is not None,
@@ -169,7 +181,7 @@ class Stepper(eqx.Module):
         taken = self.solver
         if self._proposing is not None:
             root_mean_square = norm(point) / sum(leaf.size for leaf in jax.tree.leaves(point)) ** 0.5
-            taken = self._proposing.loosen(state.smoothness.slack, root_mean_square)
+            taken = self._proposing.loosen(state.smoothness.slack, root_mean_square).within(state.only)
         candidate, error, _, solver, solved = taken.step(term, zero, length, point, None, state.solver, False)
         # Where a field leaves its domain or a root is not found, the step is too long.
         error = jax.tree.map(lambda leaf: jnp.where(jnp.isnan(leaf), jnp.inf, leaf).astype(leaf.dtype), error)
@@ -189,8 +201,17 @@ class Stepper(eqx.Module):
             after = smoothness.after(error.size, length, distance, jnp.asarray(kept), rtol, rough=error.rough)
             smoothness = jax.tree.map(lambda new, old: jnp.where(steady, new, old), after, smoothness)
         solver, candidate = jax.tree.map(lambda new, old: jnp.where(kept, new, old), (solver, candidate), (back, point))
+        regime = None if self._proposing is None else self._proposing.regime(solver)
         okay = (~kept | (solved == diffrax.RESULTS.successful)) & (controlled == diffrax.RESULTS.successful)
-        after = replace(state, solver=solver, controller=controller, smoothness=smoothness, wanted=wanted, work=work)
+        after = replace(
+            state,
+            solver=solver,
+            controller=controller,
+            smoothness=smoothness,
+            wanted=wanted,
+            work=work,
+            regime=regime,
+        )
         return TriedStep(jnp.asarray(kept), jnp.asarray(okay), cut, length, candidate, after)
 
     def measured(self, solver_state: PyTree) -> Measured | None:

@@ -72,6 +72,8 @@ class StiffnessSwitching(ProposingSolver):
     rtol: float | Float[Array, ""] | None = None
     atol: float | Float[Array, ""] | None = None
     jumps: ArrayLike = False
+    only: bool | None = eqx.field(static=True, default=None)
+    """With True all steps are low-rank ones, with False all explicit, with `None` those whose turn it is."""
     tried_after: int = eqx.field(static=True, default=5)
     """The low-rank solver is tried when stabilized steps have cost as much as so many of its steps"""
     rows: int = eqx.field(static=True, default=15)
@@ -118,6 +120,14 @@ class StiffnessSwitching(ProposingSolver):
         paces = Pace.unknown(zero), Pace.unknown(zero)
         return _State(explicit, low_rank, jnp.array(False), jnp.array(0), paces, zero, jnp.ones_like(zero))
 
+    def regime(self, solver_state: _State) -> Bool[Array, ""]:
+        """Tell whether the next step is a low-rank one."""
+        return solver_state.stiff
+
+    def within(self, regime: bool | None) -> "StiffnessSwitching":
+        """Return the solver for steps in one `regime` alone; `None` for both."""
+        return dataclasses.replace(self, only=regime)
+
     def work(self, solver_state: _State) -> Work:
         """Return the work of all steps so far."""
         return self.explicit.work(solver_state.explicit) + self.low_rank.work(solver_state.low_rank)
@@ -148,7 +158,10 @@ class StiffnessSwitching(ProposingSolver):
             y1, proposal, _, after, _ = self.low_rank.step(terms, t0, t1, y0, args, state.low_rank, made_jump)
             return y1, proposal, self.explicit.taken_to(after.measured, state.explicit), after
 
-        y1, proposal, explicit, low_rank = jax.lax.cond(state.stiff, implicitly, explicitly)
+        if self.only is None:
+            y1, proposal, explicit, low_rank = jax.lax.cond(state.stiff, implicitly, explicitly)
+        else:
+            y1, proposal, explicit, low_rank = implicitly() if self.only else explicitly()
         after = dataclasses.replace(state, explicit=explicit, low_rank=low_rank)
         after = self._choose(t1 - t0, proposal, state, after)
         slopes = {"k0": state.explicit.measured.slope, "k1": explicit.measured.slope}
