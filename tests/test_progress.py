@@ -2,7 +2,7 @@
 
 import io
 import re
-from functools import partial
+from functools import partial, reduce
 from itertools import pairwise
 from types import SimpleNamespace
 
@@ -15,6 +15,7 @@ from rich.console import Console
 import flowsim
 from flowsim.dynamics import Outcome, driver
 from flowsim.dynamics.driver import FlowProgress
+from flowsim.dynamics.records import Records
 from flowsim.formatting import report_progress
 from flowsim.formatting.progress import show_progress_bar
 
@@ -111,14 +112,17 @@ def request_of(**stopping):
 
 
 def state_of(*, steps=0, time=0.0, stationarity=1.0, bound=1e-8, risks=(), code=Outcome.RUNNING):
-    slots = {"probes": {"risk": np.array([*risks, np.nan]), "excess_risk": np.array([*risks, np.nan])}}
+    def record(risk):
+        return {"times": jnp.array(time), "probes": {"risk": jnp.array(risk), "excess_risk": jnp.array(risk)}}
+
+    records = reduce(lambda filled, risk: filled.add(record(risk)), risks, Records.empty(len(risks) + 1, record(0.0)))
     return SimpleNamespace(
         steps=steps,
         rejected_steps=steps,
         clock=SimpleNamespace(time=time),
         stationarity=stationarity,
         watch=SimpleNamespace(bound=bound),
-        schedule=SimpleNamespace(records=SimpleNamespace(slots=slots, count=len(risks))),
+        schedule=SimpleNamespace(records=records),
         code=code,
     )
 

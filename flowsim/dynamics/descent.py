@@ -116,10 +116,11 @@ class Descent(Dynamics):
         return jax.tree.map(lambda leaf: constant(leaf, dtype) if _is_number(leaf) else leaf, self)
 
     def start(self, field: GradientField, weights: PyTree) -> DescentState:
-        """Return the state before the first step."""
+        """Return the state before the first attempt, whose gradient nobody knows."""
         sampler = self.minibatches()
         draw = None if sampler is None else sampler.first(field.problem)
-        return self._state_at(field, weights, self.remember(weights), draw)
+        unknown = jnp.full((), jnp.nan, jax.tree.leaves(weights)[0].dtype)
+        return DescentState(weights, self.remember(weights), unknown, jax.tree.map(jnp.zeros_like, weights), draw)
 
     def weights(self, state: DescentState) -> PyTree:
         """Return the weights in a state."""
@@ -132,14 +133,18 @@ class Descent(Dynamics):
         objective, gradient = jax.value_and_grad(field.objective)(state.weights)
         return objective, norm(gradient)
 
-    def attempt(self, field: GradientField, state: DescentState, longest: Float[Array, ""]) -> Attempt:
-        """Take one step, whose length is not free."""
+    def attempt(
+        self, field: GradientField, state: DescentState, longest: Float[Array, ""], begun: Bool[Array, ""]
+    ) -> Attempt:
+        """Take one step, whose length is not free; before the run has `begun`, none."""
         sampler = self.minibatches()
         draw = None if sampler is None or state.draw is None else sampler.next(state.draw)
-        weights, memory = self.advanced(self._seen(field, state.draw).objective, state)
+        moved = (*self.advanced(self._seen(field, state.draw).objective, state), draw)
+        still = (state.weights, state.memory, state.draw)
+        weights, memory, draw = jax.tree.map(lambda new, old: jnp.where(begun, new, old), moved, still)
         after = self._state_at(field, weights, memory, draw)
-        no_fault = jnp.asarray(Outcome.RUNNING, jnp.int32)
-        return Attempt(True, after, jnp.asarray(self.time_of_step()), jnp.array(False), no_fault)
+        length = jnp.where(begun, jnp.asarray(self.time_of_step()), 0)
+        return Attempt(True, after, length, jnp.array(False), jnp.asarray(Outcome.RUNNING, jnp.int32))
 
     def tick(self, clock: Clock, attempt: Attempt, steps: Int[Array, ""], target: Float[Array, ""]) -> Clock:
         """Return k times that of a step after k steps, without the rounding of a sum."""

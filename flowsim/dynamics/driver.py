@@ -16,7 +16,7 @@ from ..problems import Problem
 from ..runtime.compiling import is_traced
 from .checkpoint import Checkpoint
 from .descent import words
-from .loop import Request, RunState, advance, blank_state, check_limit, run_to_end
+from .loop import Request, RunState, advance, check_limit, run_to_end, start_state
 from .outcome import UNDECIDED, Outcome
 
 
@@ -90,10 +90,10 @@ def drive(
         weights, _ = split(request.network)
         steps = calls.first(weights, request.problem, gradients=request.dynamics.gradients_per_step)
         kept = None if checkpoint is None else Checkpoint(checkpoint, request, checkpoint_seconds)
-        state = blank_state(request)
+        state = start_state(request)
         if kept is not None:
-            state = kept.load(lambda: advance(request, state, np.asarray(0)))
-        elif measured is not None:
+            state = kept.load(lambda: state)
+        if measured is not None:
             state = advance(request, state, np.asarray(0))
         report(state)
         while int(state.code) <= Outcome.RUNNING:
@@ -151,8 +151,8 @@ class FlowProgress:
         for name in ("risk", "excess_risk"):
             bound = getattr(self._stopping, name)
             if bound is not None and (count := int(state.schedule.records.count)) > 0:
-                column = np.asarray(state.schedule.records.slots["probes"][name])  # an index into JAX's compiles one
-                parts.append(self._fallen(name, float(column[count - 1]), float(bound)))
+                latest = state.schedule.records.taken(slice(count - 1, count))["probes"][name]
+                parts.append(self._fallen(name, float(np.asarray(latest)[0]), float(bound)))
         return parts
 
     def _fallen(self, name: str, value: float, bound: float) -> float:

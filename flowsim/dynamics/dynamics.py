@@ -56,7 +56,7 @@ class Dynamics(eqx.Module):
 
     @abc.abstractmethod
     def start(self, field: GradientField, weights: PyTree) -> PyTree:
-        """Return the state before the first step."""
+        """Return the state before the first attempt, which may leave all that takes a gradient to it."""
 
     @abc.abstractmethod
     def weights(self, state: PyTree) -> PyTree:
@@ -67,8 +67,14 @@ class Dynamics(eqx.Module):
         """Return the objective and the norm of its gradient at the weights in `state`."""
 
     @abc.abstractmethod
-    def attempt(self, field: GradientField, state: PyTree, longest: Float[Array, ""]) -> Attempt:
-        """Try one step, no longer than `longest` in time where the length is free."""
+    def attempt(
+        self, field: GradientField, state: PyTree, longest: Float[Array, ""], begun: Bool[Array, ""]
+    ) -> Attempt:
+        """Try one step, no longer than `longest` in time where the length is free.
+
+        The first attempt of a run, before it has `begun`, measures where it begins: a step of no length that is kept.
+        So the program holds the gradient once.
+        """
 
     @abc.abstractmethod
     def tick(self, clock: Clock, attempt: Attempt, steps: Int[Array, ""], target: Float[Array, ""]) -> Clock:
@@ -130,7 +136,7 @@ class Dynamics(eqx.Module):
 
     @abc.abstractmethod
     def unit_of_time(self, state: PyTree) -> Float[Array, ""]:
-        """Return the length of the first step in time, the unit in which records are spread over time."""
+        """Return the length of the first step in time, known after the first attempt: the unit of records over time."""
 
     @abc.abstractmethod
     def work(self, state: PyTree, steps: Int[Array, ""]) -> tuple[Int[Array, ""] | None, Int[Array, ""]]:

@@ -66,7 +66,7 @@ class Flow(Dynamics):
         return True
 
     def start(self, field: GradientField, weights: PyTree) -> FlowState:
-        """Return the state before the first step."""
+        """Return the state before the first attempt."""
         field, weights = field.flattened(weights) if self.may_be_flat() else (field, weights)
         point = self.first_point(field, weights)
         stepper = self.stepper(field, point).init(self.vector_field(field), point)
@@ -77,11 +77,13 @@ class Flow(Dynamics):
         weights = self.weights_at(state.point)
         return weights if state.flattened_by is None else state.flattened_by.tree(weights)
 
-    def attempt(self, field: GradientField, state: FlowState, longest: Float[Array, ""]) -> Attempt:
-        """Try a step of the length proposed by the step control, at most `longest`."""
+    def attempt(
+        self, field: GradientField, state: FlowState, longest: Float[Array, ""], begun: Bool[Array, ""]
+    ) -> Attempt:
+        """Try a step of the length proposed by the step control, at most `longest`; none before the run has `begun`."""
         field = field.along(state.flattened_by)
         stepper, over = self.stepper(field, state.point), self.vector_field(field)
-        tried = stepper.attempt(over, state.point, state.stepper, longest)
+        tried = stepper.attempt(over, state.point, state.stepper, longest, begun=begun)
         fault = or_else(jnp.asarray(Outcome.RUNNING, jnp.int32), ~(tried.state.wanted > 0), Outcome.STALLED)
         fault = or_else(fault, ~tried.okay, Outcome.SOLVER_FAILED)
         return Attempt(

@@ -16,13 +16,10 @@ from ..runtime.compiling import compiled
 from ..solvers.field import GradientField, gradient_field
 from .dynamics import Attempt, Clock, Dynamics
 from .outcome import UNDECIDED, Outcome, or_else
-from .records import Instruments, check_same_shapes
+from .records import Instruments
 from .schedule import Scales, Schedule
 from .stopping import Stopping
 from .termination import Watch, check_termination, divergence_ceiling, outcome_by_curvature
-
-# The code of a state that only has the right shapes: the run has not begun.
-_NOT_BEGUN = -2
 
 
 class Request(eqx.Module):
@@ -63,12 +60,14 @@ class _Run(eqx.Module):
 class RunState(eqx.Module):
     """All that a run needs to continue bit for bit. `dynamics` is the state of the dynamics itself.
 
-    `stationarity` is the stationarity measure at the last termination check, usually the gradient norm. `fixed` says
+    Before it has `begun`, by a first attempt of no length, nothing is measured. `stationarity` is the stationarity
+    measure at the last termination check, usually the gradient norm. `fixed` says
     that the run is at a fixed point while its outcome is undecided, `recorded` that this state has been recorded.
     """
 
     dynamics: PyTree
     clock: Clock
+    begun: Bool[Array, ""]
     steps: Int[Array, ""]
     rejected_steps: Int[Array, ""]
     quiet_steps: Int[Array, ""]
@@ -88,42 +87,31 @@ class RunState(eqx.Module):
 
 
 @partial(compiled, few_calls=True)
-def blank_state(request: Request) -> RunState:
-    """Return a state of the right shapes that `advance` begins with."""
-    shapes = eqx.filter_eval_shape(_start, request)
-    arrays, rest = eqx.partition(shapes, lambda leaf: isinstance(leaf, jax.ShapeDtypeStruct))
-    zeros = jax.tree.map(lambda like: jnp.zeros(like.shape, like.dtype), arrays)
-    return replace(eqx.combine(zeros, rest), code=jnp.asarray(_NOT_BEGUN, arrays.code.dtype))
+def start_state(request: Request) -> RunState:
+    """Return the state before the first attempt, in which nothing is measured."""
+    return _start(request)
 
 
 def _start(request: Request) -> RunState:
-    """Return the state before the first step; a record of it is due."""
     run, weights = request.run()
     start = run.dynamics.start(run.field, weights)
-    objective, gradient_norm = run.dynamics.observe(run.field, start)
-    ceiling = divergence_ceiling(objective)
-    watch = Watch.of(run.stopping, gradient_norm)
-    stationarity = run.dynamics.stationarity_measure(start, gradient_norm)
-    code = check_termination(
-        run.stopping, run.field, weights, objective, stationarity, ceiling, watch, due=jnp.array(True)
-    )
-    code, _ = _unless_moving(run, start, code, jnp.full_like(stationarity, jnp.inf), watch, fixed=jnp.array(False))
     clock = Clock(jnp.zeros_like(run.t1), jnp.zeros_like(run.t1))
-    scales = Scales(run.dynamics.unit_of_time(start), objective)
-    record = eqx.filter_eval_shape(run.instruments.measure, run.dynamics, run.field, start, clock, gradient_norm)
+    unknown = jnp.full_like(run.t1, jnp.nan)
+    record = eqx.filter_eval_shape(run.instruments.measure, run.dynamics, run.field, start, clock, unknown)
     none = jnp.array(0)
     return RunState(
         dynamics=start,
         clock=clock,
+        begun=jnp.array(False),
         steps=none,
         rejected_steps=none,
         quiet_steps=none,
-        code=or_else(code, run.t1 <= 0, Outcome.TIME_LIMIT),
-        stationarity=stationarity,
-        schedule=run.schedule.init(record, scales.coordinates(clock.time, objective, gradient_norm)),
-        scales=scales,
-        ceiling=ceiling,
-        watch=watch,
+        code=jnp.asarray(Outcome.RUNNING, jnp.int32),
+        stationarity=jnp.full_like(run.t1, jnp.inf),
+        schedule=run.schedule.init(record),
+        scales=Scales(unknown, unknown),
+        ceiling=unknown,
+        watch=Watch.of(run.stopping, unknown.dtype),
         fixed=jnp.array(False),
         recorded=jnp.array(False),
     )
@@ -131,17 +119,12 @@ def _start(request: Request) -> RunState:
 
 @partial(compiled, donate="all-except-first", sized_by=[0])
 def advance(request: Request, state: RunState, steps: Int[ArrayLike, ""]) -> RunState:
-    """Return the state after `steps` more attempted steps, or where it ends or is undecided if that comes first."""
+    """Return the state after `steps` more attempted steps, or where it ends or is undecided if that comes first.
+
+    A run that has not begun begins, besides.
+    """
     run, _ = request.run()
-    arrays, rest = eqx.partition(state, eqx.is_array)
-
-    def begin() -> RunState:
-        begun = eqx.filter(_start(request), eqx.is_array)
-        check_same_shapes(arrays.schedule.records.slots, begun.schedule.records.slots)
-        return jax.tree.unflatten(jax.tree.structure(arrays), jax.tree.leaves(begun))
-
-    begun = jax.lax.cond(state.code == _NOT_BEGUN, begin, lambda: arrays)
-    return _run_steps(run, eqx.combine(begun, rest), steps)
+    return _run_steps(run, state, steps)
 
 
 def check_limit(request: Request, state: RunState) -> RunState:
@@ -186,7 +169,7 @@ def _run_steps(run: _Run, state: RunState, steps: Int[ArrayLike, ""]) -> RunStat
 
     def goes_on(current: RunState) -> Bool[Array, ""]:
         ready = (current.code == Outcome.RUNNING) & run.dynamics.is_within_regime(current.dynamics)
-        return ready & (current.attempts < last) & ~_due(run, current)
+        return ready & ((current.attempts < last) | ~current.begun) & ~_due(run, current)
 
     def to_next_record(current: RunState) -> RunState:
         return _record(run, jax.lax.while_loop(goes_on, partial(_step, run), current))
@@ -199,7 +182,7 @@ def _step(run: _Run, state: RunState) -> RunState:
     target = jnp.minimum(run.schedule.horizon(state.schedule), run.t1)
     left = (target - state.clock.time) - state.clock.remainder
     longest = jnp.minimum(left, run.schedule.longest_step(state.schedule))
-    attempt = run.dynamics.attempt(run.field, state.dynamics, longest)
+    attempt = run.dynamics.attempt(run.field, state.dynamics, longest, state.begun)
     if attempt.kept is True:  # a dynamics that never rejects
         after = _keep_step(run, state, attempt, target)
     else:
@@ -212,55 +195,62 @@ def _step(run: _Run, state: RunState) -> RunState:
 
 def _keep_step(run: _Run, state: RunState, attempt: Attempt, target: Array) -> RunState:
     """Return the state after a step that counts."""
-    steps = state.steps + 1
+    steps = state.steps + state.begun
     clock = run.dynamics.tick(state.clock, attempt, steps, target)
-    objective, stationarity, code = _check_termination(run, state, attempt)
-    still = run.dynamics.stands_still(state.dynamics, attempt, state.stationarity)
+    objective, stationarity, code, ceiling, watch = _check_termination(run, state, attempt)
+    still = state.begun & run.dynamics.stands_still(state.dynamics, attempt, state.stationarity)
     # With a patience of one there is nothing to count: what the loop of a descent does not carry, it does not pay for.
     quiet = jnp.where(still, state.quiet_steps + 1, 0) if run.dynamics.patience > 1 else state.quiet_steps
     fixed = quiet >= run.dynamics.patience if run.dynamics.patience > 1 else still
-    code, rests = _unless_moving(run, attempt.state, code, state.stationarity, state.watch, fixed=fixed)
+    code, rests = _unless_moving(run, attempt.state, code, state.stationarity, watch, fixed=fixed)
     standing = int(Outcome.FIXED_POINT) if run.stopping.gradient_norm is None else UNDECIDED
     standing = standing if rests is True else jnp.where(rests, standing, Outcome.FIXED_POINT)
     code = or_else(or_else(code, clock.time >= run.t1, Outcome.TIME_LIMIT), fixed, standing)
-    coordinates = state.scales.coordinates(clock.time, objective, stationarity)
+    scales = Scales(run.dynamics.unit_of_time(attempt.state), objective)
+    scales = jax.tree.map(lambda known, new: jnp.where(state.begun, known, new), state.scales, scales)
+    coordinates = scales.coordinates(clock.time, objective, stationarity)
     return replace(
         state,
         dynamics=attempt.state,
         clock=clock,
+        begun=jnp.array(True),
         steps=steps,
         quiet_steps=quiet,
         code=code,
         stationarity=stationarity,
         schedule=run.schedule.moved(state.schedule, coordinates, attempt.length),
-        watch=state.watch.seen(stationarity),
+        scales=scales,
+        ceiling=ceiling,
+        watch=watch.seen(stationarity),
         fixed=fixed,
         recorded=jnp.array(False),
     )
 
 
-def _check_termination(run: _Run, state: RunState, attempt: Attempt) -> tuple[Array, Array, Array]:
+def _check_termination(run: _Run, state: RunState, attempt: Attempt) -> tuple[Array, Array, Array, Array, Watch]:
     """Return the objective after a step that counts, the stationarity measure, and the outcome by both.
 
-    Where the dynamics skips the check, that is NaN, the stationarity measure of the last check, and RUNNING.
+    And the ceiling and the watch, which the first check sets. Where the dynamics skips the check, all stay as they are,
+    the objective is NaN, and the outcome RUNNING.
     """
 
-    def check() -> tuple[Array, Array, Array]:
+    def check() -> tuple[Array, Array, Array, Array, Watch]:
         objective, gradient_norm = run.dynamics.observe(run.field, attempt.state)
+        ceiling = jnp.where(state.begun, state.ceiling, divergence_ceiling(objective))
+        watch = state.watch.seen(jnp.where(state.begun, 0, gradient_norm))
         stationarity = run.dynamics.stationarity_measure(attempt.state, gradient_norm)
-        due = (stationarity <= state.watch.bound) | (state.attempts >= state.watch.attempts)
+        due = (stationarity <= watch.bound) | (state.attempts >= watch.attempts)
         due = due & (stationarity <= state.stationarity)
         weights = run.dynamics.weights(attempt.state)
-        code = check_termination(
-            run.stopping, run.field, weights, objective, stationarity, state.ceiling, state.watch, due=due
-        )
-        return objective, stationarity, code
+        code = check_termination(run.stopping, run.field, weights, objective, stationarity, ceiling, watch, due=due)
+        return objective, stationarity, code, ceiling, watch
 
     wanted = run.dynamics.checks_termination(attempt.state)
     if wanted is True:
         return check()
-    skipped = jnp.full_like(state.stationarity, jnp.nan), state.stationarity, jnp.asarray(Outcome.RUNNING, jnp.int32)
-    return jax.lax.cond(wanted | (state.attempts + 1 >= run.max_steps), check, lambda: skipped)
+    unknown, running = jnp.full_like(state.stationarity, jnp.nan), jnp.asarray(Outcome.RUNNING, jnp.int32)
+    skipped = unknown, state.stationarity, running, state.ceiling, state.watch
+    return jax.lax.cond(wanted | ~state.begun | (state.attempts + 1 >= run.max_steps), check, lambda: skipped)
 
 
 def _unless_moving(
@@ -274,7 +264,7 @@ def _unless_moving(
 
 def _due(run: _Run, state: RunState) -> Bool[Array, ""]:
     ended = state.code > Outcome.RUNNING
-    return ~state.recorded & run.schedule.due(state.schedule, state.clock, state.steps, ended=ended)
+    return state.begun & ~state.recorded & run.schedule.due(state.schedule, state.clock, state.steps, ended=ended)
 
 
 def _record(run: _Run, state: RunState) -> RunState:

@@ -1,6 +1,7 @@
 """What is recorded along a run, and the slots that hold it."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -9,6 +10,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, PyTree
 
+from ..networks import records as records_of
 from ..probes import (
     ExcessRisk,
     GradientNorm,
@@ -95,24 +97,63 @@ def instruments(
 
 
 class Records(eqx.Module):
-    """A fixed number of slots, filled one after the other."""
+    """A fixed number of slots, filled one after the other.
 
-    slots: PyTree
+    The numbers of a record of its commonest type are columns of one `table`, and only its other arrays have slots of
+    their own, in `arrays`: each array compiles some kernels.
+    """
+
+    table: Float[Array, "capacity columns"]
+    arrays: list[Array]
     count: Int[Array, ""]
+    structure: Any = eqx.field(static=True)
+    shapes: tuple[jax.ShapeDtypeStruct, ...] = eqx.field(static=True)
+    """Those of a record."""
+
+    @classmethod
+    def empty(cls, capacity: int, record: PyTree) -> "Records":
+        """Return `capacity` slots for records like `record`, of arrays or their shapes, filled with NaN."""
+        leaves, structure = jax.tree.flatten(record)
+        shapes, dtype = tuple(jax.ShapeDtypeStruct(leaf.shape, leaf.dtype) for leaf in leaves), record["times"].dtype
+        none = cls(jnp.zeros((capacity, 0), dtype), [], jnp.array(0), structure, shapes)
+        others = [leaf for leaf in shapes if not none._in_table(leaf)]
+        table = jnp.full((capacity, len(shapes) - len(others)), jnp.nan, dtype)
+        arrays = [jnp.full((capacity, *leaf.shape), jnp.nan, leaf.dtype) for leaf in others]
+        return replace(none, table=table, arrays=arrays)
+
+    @property
+    def capacity(self) -> int:
+        """The number of slots."""
+        return len(self.table)
+
+    def taken(self, index: slice) -> PyTree:
+        """Return some of the slots, as a record with one more axis in front."""
+        columns, arrays = iter(range(self.table.shape[1])), iter(self.arrays)
+
+        def filled(leaf: jax.ShapeDtypeStruct) -> Array:
+            if self._in_table(leaf):
+                return records_of(self.table, (index, next(columns)))
+            return records_of(next(arrays), index)
+
+        return self.structure.unflatten([filled(leaf) for leaf in self.shapes])
 
     def add(self, record: PyTree) -> "Records":
         """Return the records with one more; `TypeError` for one of another shape."""
-        check_same_shapes(
-            jax.tree.map(lambda buffer: jax.ShapeDtypeStruct(buffer.shape[1:], buffer.dtype), self.slots), record
-        )
-        slots = jax.tree.map(lambda buffer, value: buffer.at[self.count].set(value), self.slots, record)
-        return Records(slots, self.count + 1)
+        check_same_shapes(self.structure.unflatten(self.shapes), record)
+        leaves = jax.tree.leaves(record)
+        row = jnp.stack([leaf for leaf in leaves if self._in_table(leaf)])
+        others = [leaf for leaf in leaves if not self._in_table(leaf)]
+        arrays = [buffer.at[self.count].set(value) for buffer, value in zip(self.arrays, others, strict=True)]
+        return replace(self, table=self.table.at[self.count].set(row), arrays=arrays, count=self.count + 1)
 
     def every_second(self) -> "Records":
         """Return every second record: the first, the third, …. The slots behind them keep stale values."""
-        capacity = jax.tree.leaves(self.slots)[0].shape[0]
-        kept = jax.tree.map(lambda buffer: buffer.at[: capacity // 2].set(buffer[::2]), self.slots)
-        return Records(kept, self.count // 2)
+        half = len(self.table) // 2
+        table, arrays = jax.tree.map(lambda slots: slots.at[:half].set(slots[::2]), (self.table, self.arrays))
+        return replace(self, table=table, arrays=arrays, count=self.count // 2)
+
+    def _in_table(self, leaf: Any) -> bool:
+        return leaf.shape == () and leaf.dtype == self.table.dtype
 
 
 def check_same_shapes(first: PyTree, other: PyTree) -> None:
@@ -130,11 +171,3 @@ def check_same_shapes(first: PyTree, other: PyTree) -> None:
                 f"{at_first.get(path, 'nothing')} at first: expected a probe or diagnostic to return the same shapes "
                 "and types at each call"
             )
-
-
-def empty_records(capacity: int, record: PyTree) -> Records:
-    """Return `capacity` slots for records like `record`, of arrays or their shapes, filled with NaN."""
-    return Records(
-        jax.tree.map(lambda like: jnp.full((capacity, *like.shape), jnp.nan, like.dtype), record),
-        jnp.array(0),
-    )

@@ -10,15 +10,15 @@ import numpy as np
 from jaxtyping import Array, ArrayLike, Bool, Float, Int, PyTree
 
 from .dynamics import Clock
-from .records import Records, empty_records
+from .records import Records
 
 
 class Schedule(eqx.Module):
     """When records are made. Its state holds them, in `records`, and whatever decides about the next."""
 
     @abc.abstractmethod
-    def init(self, record: PyTree, coordinates: Float[Array, " 3"]) -> Any:
-        """Return the state before the first record, from the shapes of one."""
+    def init(self, record: PyTree) -> Any:
+        """Return the state before the first step, from the shapes of a record."""
 
     def horizon(self, state: Any) -> Float[ArrayLike, ""]:
         """Return the time at which a step must end, infinite where none must."""
@@ -49,10 +49,10 @@ class Pace(eqx.Module):
     longest: Float[Array, ""]
 
     @classmethod
-    def at(cls, coordinates: Float[Array, " 3"]) -> "Pace":
-        """Return the pace before the first record and the first step."""
-        infinite = jnp.full_like(coordinates, jnp.inf)
-        return cls(infinite, coordinates, infinite[0])
+    def unknown(cls, dtype: jnp.dtype) -> "Pace":
+        """Return the pace before it is known where the run begins."""
+        infinite = jnp.full(3, jnp.inf, dtype)
+        return cls(infinite, jnp.full_like(infinite, jnp.nan), infinite[0])
 
     def moved(self, coordinates: Float[Array, " 3"], length: Array, spacing: Array) -> "Pace":
         """Return the pace after a step of a `length` in time; the next may be as long as covers `spacing`."""
@@ -93,10 +93,10 @@ class Spread(Schedule):
     reach: float = eqx.field(static=True, default=128.0)
     """The distance that `capacity` records cover at the first spacing."""
 
-    def init(self, record: PyTree, coordinates: Float[Array, " 3"]) -> SpreadState:
+    def init(self, record: PyTree) -> SpreadState:
         """Return the state before the first record, which is due at once."""
         spacing = jnp.asarray(self.reach / self.capacity, record["times"].dtype)
-        return SpreadState(empty_records(self.capacity, record), Pace.at(coordinates), spacing)
+        return SpreadState(Records.empty(self.capacity, record), Pace.unknown(record["times"].dtype), spacing)
 
     def longest_step(self, state: SpreadState) -> Float[Array, ""]:
         """Return how long the next step may be for the records to be dense enough."""
@@ -138,10 +138,12 @@ class AtTimes(Schedule):
     most_between: int = eqx.field(static=True, default=256)
     first_spacing: float = eqx.field(static=True, default=0.5)
 
-    def init(self, record: PyTree, coordinates: Float[Array, " 3"]) -> AtTimesState:
+    def init(self, record: PyTree) -> AtTimesState:
         """Return the state before the first record."""
         capacity = self.ts.size + 1 + (self.most_between if self.between else 0)
-        return AtTimesState(empty_records(capacity, record), jnp.array(0), jnp.array(0), Pace.at(coordinates))
+        return AtTimesState(
+            Records.empty(capacity, record), jnp.array(0), jnp.array(0), Pace.unknown(record["times"].dtype)
+        )
 
     def horizon(self, state: AtTimesState) -> Float[Array, ""]:
         """Return the time of the next record, infinite after the last."""
@@ -194,10 +196,10 @@ class AtSteps(Schedule):
 
     marks: Int[ArrayLike, " marks"]
 
-    def init(self, record: PyTree, coordinates: Float[Array, " 3"]) -> AtStepsState:
+    def init(self, record: PyTree) -> AtStepsState:
         """Return the state before the first record."""
         marks = jnp.asarray(self.marks)
-        return AtStepsState(empty_records(marks.size + 1, record), jnp.array(0), marks[0])
+        return AtStepsState(Records.empty(marks.size + 1, record), jnp.array(0), marks[0])
 
     def due(self, state: AtStepsState, clock: Clock, steps: Int[Array, ""], *, ended: Array) -> Bool[Array, ""]:
         """Tell whether a record should be made here."""

@@ -41,12 +41,12 @@ class Watch(eqx.Module):
     attempts: Int[Array, ""]
 
     @classmethod
-    def of(cls, stopping: Stopping, gradient_norm: Float[Array, ""]) -> "Watch":
-        """Return the watch at the start of a run, where the gradient has this norm."""
-        none = jnp.zeros_like(gradient_norm)
+    def of(cls, stopping: Stopping, dtype: jnp.dtype) -> "Watch":
+        """Return the watch before the first gradient."""
+        none = jnp.zeros((), dtype)
         small = none if stopping.gradient_norm is None else jnp.asarray(stopping.gradient_norm)
         share = none if stopping.relative_gradient_norm is None else jnp.asarray(stopping.relative_gradient_norm)
-        return cls(small, share, none, jnp.array(0)).seen(gradient_norm)
+        return cls(small, share, none, jnp.array(0))
 
     def seen(self, gradient_norm: Float[Array, ""]) -> "Watch":
         """Return the watch after a gradient of this norm, the largest finite number for one that is not known."""

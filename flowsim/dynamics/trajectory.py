@@ -16,7 +16,6 @@ from jaxtyping import Array, Float, Int, PyTree
 from ..curvature import sharpness
 from ..curvature.line import numbers_of
 from ..formatting.presentation import Drawn, view_of
-from ..networks import records as records_of
 from ..probes import Label
 from ..problems import Problem
 from .dynamics import DYNAMICS
@@ -158,17 +157,15 @@ class Trajectory(Drawn, eqx.Module):
 def trajectory_of(state: RunState, request: Request, rest: PyTree) -> Trajectory:
     """Return the trajectory of a run that ended in `state`, cut to the records made where their number is known."""
     dynamics, records = request.dynamics, state.schedule.records
-    slots = records.slots
     if isinstance(records.count, Tracer):
-        reached = jnp.arange(slots["times"].size) < records.count
+        reached = jnp.arange(records.capacity) < records.count
 
         def with_nan(buffer: Array) -> Array:
             return jnp.where(reached.reshape(-1, *[1] * (buffer.ndim - 1)), buffer, jnp.nan)
 
-        slots = jax.tree.map(with_nan, slots)
+        slots = jax.tree.map(with_nan, records.taken(slice(None)))
     else:
-        count = int(records.count)
-        slots = slots if count == slots["times"].size else records_of(slots, slice(count))
+        slots = records.taken(slice(int(records.count)))
     measured = dict(slots["probes"])
     standard = {probe.label.name: measured.pop(probe.label.name) for probe in STANDARD}
     along = measured.pop("sharpness", None)

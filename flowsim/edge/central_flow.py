@@ -75,9 +75,11 @@ class CentralFlow(DescentModel):
         solver = CentralSteps(field=field, learning_rate=rate, rtol=rtol, atol=atol, most=self.most)
         return Stepper(solver, ProposedSteps(rtol=rtol, atol=atol))  # pyright: ignore[reportCallIssue]  (norm is a property)
 
-    def attempt(self, field: GradientField, state: FlowState, longest: Float[Array, ""]) -> Attempt:
+    def attempt(
+        self, field: GradientField, state: FlowState, longest: Float[Array, ""], begun: Bool[Array, ""]
+    ) -> Attempt:
         """Try a step; where none is short enough beyond the edge, the oscillation leading down has no bounds."""
-        tried = super().attempt(field, state, longest)
+        tried = super().attempt(field, state, longest, begun)
         known = tried.state.stepper.solver
         beyond = known.comes_down & (jnp.max(known.edge.values) > 2 / jnp.asarray(self.learning_rate))
         lost = beyond & (tried.fault == Outcome.STALLED)

@@ -1,5 +1,6 @@
 """The weights of a network: which arrays they are, their precision, norm, stacks and flattening, and random draws."""
 
+import functools
 import inspect
 import math
 from collections.abc import Sequence
@@ -75,7 +76,7 @@ def cast(tree: Tree, dtype: jnp.dtype) -> Tree:
     return jax.tree.map(lambda leaf: leaf.astype(dtype) if eqx.is_inexact_array(leaf) else leaf, tree)
 
 
-def records(tree: Tree, index: slice | np.ndarray) -> Tree:
+def records(tree: Tree, index: slice | np.ndarray | tuple[slice | int, ...]) -> Tree:
     """Return `leaf[index]` for every leaf without compiling a program for every shape, where that is possible.
 
     On the memory of one CPU, NumPy cuts for nothing; elsewhere, and where derivatives are taken, JAX does.
@@ -150,10 +151,47 @@ def norm(tree: PyTree) -> Float[Array, ""]:
 
     The leaves are never brought together into one array, so each keeps its own sharding.
     """
-    leaves = jax.tree.leaves(tree)
-    largest = jnp.max(jnp.stack([jnp.max(jnp.abs(leaf), initial=0) for leaf in leaves]))
-    scale = jnp.where((largest > 0) & jnp.isfinite(largest), largest, 1)
-    return scale * jnp.sqrt(sum(jnp.sum((leaf / scale) ** 2) for leaf in leaves))
+    return norms(tree)[0]
+
+
+def norms(*trees: PyTree, few: int = 2**14) -> Float[Array, " k"]:
+    """Return the norms of pytrees of one structure, as `norm` does: of up to `few` numbers each in one pass for all.
+
+    On a CPU, XLA compiles three kernels for each sum, whatever its length.
+    """
+    if len(trees) > 1 and sum(leaf.size for leaf in jax.tree.leaves(trees[0])) > few:
+        return jnp.stack([norm(tree) for tree in trees])
+    return _norms(jax.tree.leaves(jax.tree.map(lambda *leaves: jnp.stack(leaves), *trees)))
+
+
+@jax.custom_jvp
+def _norms(rows: list[Float[Array, "k ..."]]) -> Float[Array, " k"]:
+    """Return the norm of each row of all arrays together.
+
+    In one pass for numbers of all sizes: as they are, and scaled by a power of two, which rounds nothing, down and up.
+    """
+    info = jnp.finfo(jnp.result_type(*rows))
+    power = 2.0 ** (info.maxexp // 2 + 1)
+    # A product of constants would overflow.
+    scales = jax.lax.optimization_barrier(jnp.array([1 / power, 1, power], info.dtype))
+    squares = [(row[None] * scales.reshape(3, *[1] * row.ndim)) ** 2 for row in rows]
+    sums = [jnp.sum(square, axis=tuple(range(2, square.ndim))) for square in squares]
+    large, ordinary, small = functools.reduce(jnp.add, sums)
+    least = info.tiny / info.eps  # below, squares of entries that count may have underflowed
+    known = jnp.where(jnp.isinf(ordinary), power * jnp.sqrt(large), jnp.sqrt(ordinary))
+    return jnp.where(ordinary < least, jnp.sqrt(small) / power, known)
+
+
+@_norms.defjvp
+def _change_of_norms(primals: tuple[list[Array]], tangents: tuple[list[Array]]) -> tuple[Array, Array]:
+    (rows,), (changes,) = primals, tangents
+    sizes = _norms(rows)
+
+    def along(row: Array, change: Array) -> Array:
+        unit = row / sizes.reshape(-1, *[1] * (row.ndim - 1))
+        return jnp.sum(unit * change, axis=tuple(range(1, row.ndim)))
+
+    return sizes, functools.reduce(jnp.add, map(along, rows, changes))
 
 
 def angle_between(one: PyTree, other: PyTree) -> Float[Array, ""]:

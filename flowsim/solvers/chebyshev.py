@@ -13,7 +13,7 @@ from jaxtyping import Array, Float, Int, PyTree
 from numpy.typing import NDArray
 
 from ..curvature.vectors import scaled
-from .field import Measured, norm
+from .field import Measured, norms
 from .solver import SOLVERS, MeasuringSolver, Proposal, Work, no_work
 from .step_control import SpectralRadius, growth, scaled_norm
 
@@ -67,6 +67,10 @@ class RungeKuttaChebyshev(MeasuringSolver):
         radius = SpectralRadius.first(lambda y: terms.vf(t0, y, args), y0)
         return _State(self.measure_at(terms, t0, y0, args), radius, no_work())
 
+    def blank(self, y0: PyTree) -> _State:
+        """Return the state before anything is measured."""
+        return _State(self.unmeasured(y0), SpectralRadius.unknown(y0), no_work())
+
     def steady_order(self, solver_state: Any) -> bool:
         """Return True: the error of a step falls by its order."""
         return True
@@ -74,7 +78,8 @@ class RungeKuttaChebyshev(MeasuringSolver):
     def step(self, terms: Any, t0: Any, t1: Any, y0: PyTree, args: Any, solver_state: _State, made_jump: Any) -> tuple:
         """Take one step, with as many stages as stability asks."""
         h = jnp.asarray(t1 - t0)
-        radius = solver_state.radius.iterate(lambda y: terms.vf(t0, y, args), y0, self.iterations)
+        iterations = jnp.where(h == 0, SpectralRadius.first_iterations, self.iterations)
+        radius = solver_state.radius.iterate(lambda y: terms.vf(t0, y, args), y0, iterations)
         bound = radius.bound
         methods = Family(0, stability_lengths(self.max_stages))
         method = methods.method_for(h * bound)
@@ -83,20 +88,26 @@ class RungeKuttaChebyshev(MeasuringSolver):
         end = self.measure_at(terms, t1, y1, args)
         stages = jnp.asarray(chebyshev_stages())[method]
         longest = float(methods.reach[-1]) / bound
-        size = jnp.where(h <= longest, defect(y0, y1, start.slope, end.slope, h, self.rtol, self.atol), jnp.inf)
-        factor = jnp.minimum(limit_growth(growth(size, 3), start.slope, end.slope), self.cap * longest / h)
-        state = _State(end, radius, solver_state.work + Work(stages, jnp.array(self.iterations)))
+        error = defect(y0, y1, start.slope, end.slope, h)
+        size = jnp.where(h <= longest, scaled_norm(error, y0, y1, self.rtol, self.atol), jnp.inf)
+        factor = jnp.minimum(limit_growth(growth(size, 3), *norms(start.slope, end.slope)), self.cap * longest / h)
+        spent = Work(jnp.where(h == 0, 0, stages), jnp.where(h == 0, 0, iterations))
+        state = _State(end, radius, solver_state.work + spent)
         dense = {"y0": y0, "y1": y1, "k0": scaled(h, start.slope), "k1": scaled(h, end.slope)}
         return y1, Proposal(size, factor), dense, state, diffrax.RESULTS.successful
 
 
-def limit_growth(factor: Float[Array, ""], slope0: PyTree, slope1: PyTree, *, largest: float = 2.5) -> Float[Array, ""]:
+def limit_growth(
+    factor: Float[Array, ""], speed0: Float[Array, ""], speed1: Float[Array, ""], *, largest: float = 2.5
+) -> Float[Array, ""]:
     """Return `factor`, but moderate growth only, up to `largest`, and none where the step has halved the field already.
+
+    Its norms are `speed0` where the step begins, and `speed1` where it ends.
 
     Inside its stability interval the method damps every component by about one and the same factor, however long the
     step is: beyond the length that the slowest one needs, stages are wasted.
     """
-    return jnp.minimum(factor, jnp.where(norm(slope1) < norm(slope0) / 2, 1, largest))
+    return jnp.minimum(factor, jnp.where(speed1 < speed0 / 2, 1, largest))
 
 
 def reach_of(stages: int) -> float:
@@ -120,12 +131,9 @@ class Family(NamedTuple):
         return self.first + jnp.sum(reach > jnp.asarray(self.reach[:-1]))
 
 
-def defect(
-    y0: PyTree, y1: PyTree, slope0: PyTree, slope1: PyTree, h: Float[Array, ""], rtol: Any, atol: Any
-) -> Float[Array, ""]:
-    """Return the scaled error of the second-order method over a step, from the defect of the trapezoidal rule."""
-    error = jax.tree.map(lambda a, b, f0, f1: 0.8 * (a - b) + 0.4 * h * (f0 + f1), y0, y1, slope0, slope1)
-    return scaled_norm(error, y0, y1, rtol, atol)
+def defect(y0: PyTree, y1: PyTree, slope0: PyTree, slope1: PyTree, h: Float[Array, ""]) -> PyTree:
+    """Return the error estimate of the second-order method over a step, from the defect of the trapezoidal rule."""
+    return jax.tree.map(lambda a, b, f0, f1: 0.8 * (a - b) + 0.4 * h * (f0 + f1), y0, y1, slope0, slope1)
 
 
 def chebyshev_step(

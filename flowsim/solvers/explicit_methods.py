@@ -52,7 +52,8 @@ def explicit_step(
     """Return y1, what is measured there, and the error estimate of a step by one method, a row of the table.
 
     `evaluate` maps a fraction of the step and y to what is measured there, and `slope` is f(y0). All methods share one
-    loop, in which f stands once, so a program with all of them compiles as fast as one with a single gradient.
+    loop, in which f stands once, so a program with all of them compiles as fast as one with a single gradient. A step
+    of no length evaluates f once, at y0.
     """
     kept = explicit_methods()
     columns = kept.evaluations, kept.recurring, kept.first, kept.rows, kept.fractions, kept.error
@@ -81,7 +82,8 @@ def explicit_step(
     fraction = jnp.where(explicit, fractions[1], recurrence[first, 4])
     zeros = jax.tree.map(jnp.zeros_like, y0)
     state = zeros, opening, slots, point, fraction, Measured(slope, jnp.full((), jnp.nan, h.dtype))
-    _, _, slots, increment, _, last = jax.lax.fori_loop(0, evaluations, stage, state)
+    begin = jnp.where(h == 0, evaluations - 1, 0)
+    _, _, slots, increment, _, last = jax.lax.fori_loop(begin, evaluations, stage, state)
     return jax.tree.map(jnp.add, y0, increment), last, vectors.combination(h * error, slots)
 
 

@@ -11,7 +11,7 @@ from jaxtyping import Array, Float, PyTree
 
 from ..curvature import GaussNewton, gauss_newton, gauss_newton_passes, knows_gram
 from ..networks import FlattenedParameters, cast, split, weight_dtype
-from ..networks.weights import norm as norm
+from ..networks.weights import norm as norm, norms as norms
 from ..problems import Problem
 
 

@@ -94,6 +94,10 @@ class LowRankExtrapolation(MeasuringSolver):
         """Return the state before the first step, in which only the field has been evaluated."""
         return self.beginning(y0, self.measure_at(terms, t0, y0, args))
 
+    def blank(self, y0: PyTree) -> _State:
+        """Return the state before anything is measured."""
+        return self.beginning(y0, self.unmeasured(y0))
+
     def beginning(self, y0: PyTree, measured: Measured) -> _State:
         """Return the state before the first step, from what has been measured there."""
         residual = ResidualCurvature.unknown(y0, self.followed) if self.followed else None
@@ -139,11 +143,11 @@ class LowRankExtrapolation(MeasuringSolver):
 
             return _substeps(direction, y0, frozen(start.slope), h / j, j)
 
-        table = _extrapolate(row, y0, self.columns, self.rtol, self.atol)
+        table = _extrapolate(row, y0, jnp.where(h == 0, 0, self.columns), self.columns, self.rtol, self.atol)
         factor = table.best_factor(self)
         y1 = jax.tree.map(jnp.add, y0, table.increment)
         end = self.measure_at(terms, t1, y1, args)
-        spent = Work(1 + table.rows * (table.rows - 1) // 2, jnp.array(matrix.passes) + table.passes)
+        spent = Work(jnp.sign(table.rows) + table.rows * (table.rows - 1) // 2, jnp.array(matrix.passes) + table.passes)
         state = dataclasses.replace(state, measured=end, curvature=matrix.size, work=state.work + spent)
         return y1, Proposal(table.error, factor), {"y0": y0, "y1": y1}, state, diffrax.RESULTS.successful
 
@@ -220,9 +224,9 @@ class _Table(eqx.Module):
 
 
 def _extrapolate(
-    row: Callable[[Array], tuple[PyTree, Array]], y0: PyTree, columns: int, rtol: Any, atol: Any
+    row: Callable[[Array], tuple[PyTree, Array]], y0: PyTree, most: Int[Array, ""], columns: int, rtol: Any, atol: Any
 ) -> _Table:
-    """Add rows to the table until its error estimate is below one, it stops falling, or there are `columns` rows."""
+    """Add rows to the table until its error estimate is below one, it stops falling, or there are `most` rows."""
     weights, differences = map(jnp.asarray, _extrapolation_weights(columns))
     zeros = jax.tree.map(jnp.zeros_like, y0)
     dtype = jax.tree.leaves(y0)[0].dtype
@@ -231,7 +235,7 @@ def _extrapolate(
 
     def unfinished(table: _Table) -> Array:
         falling = (table.rows < 4) | (table.errors[table.rows] < table.errors[table.rows - 1])
-        return (table.rows < 2) | ((table.error > 1) & (table.rows < columns) & falling)
+        return (table.rows < most) & ((table.rows < 2) | ((table.error > 1) & falling))
 
     def add_row(table: _Table) -> _Table:
         rows = table.rows + 1

@@ -130,6 +130,14 @@ class ProposingSolver(diffrax.AbstractAdaptiveSolver, CountsWork):
         """Tell whether the error of the next step, tried again, falls by its order unless the field jumps."""
         return False
 
+    def blank(self, y0: PyTree) -> Any | None:
+        """Return the state before anything is measured, `None` where only `init` can make one, as here.
+
+        With it a run begins by a step of no length, which measures where it begins and is kept, whatever it proposes.
+        So its program holds the evaluation of the field once, and not a second time for the start.
+        """
+        return None
+
     def regime(self, solver_state: Any) -> Bool[Array, ""] | None:
         """Tell which of two kinds of steps comes next; `None` for a solver with one kind, as here."""
         return None
@@ -176,6 +184,10 @@ class MeasuringSolver(ProposingSolver):
     def after_rejection(self, before: Any, after: Any) -> Any:
         """Return what has been learned, at the point from where the step went."""
         return dataclasses.replace(after, measured=before.measured)
+
+    def unmeasured(self, y0: PyTree) -> Measured:
+        """Return zeros in the shape of what is measured at y0."""
+        return Measured(jax.tree.map(jnp.zeros_like, y0), jnp.zeros((), jax.tree.leaves(y0)[0].dtype))
 
     def measure_at(self, terms: Any, t: Any, y: PyTree, args: Any) -> Measured:
         """Return what `measure` returns at y; without it f alone, with NaN for the objective."""

@@ -18,7 +18,7 @@ import numpy as np
 from jaxtyping import Array, Float, Int, PyTree
 
 from ..curvature import vectors
-from .field import norm
+from .field import norm, norms
 from .solver import CountsWork, Work
 
 
@@ -27,15 +27,20 @@ def scaled_norm(error: PyTree, y0: PyTree, y1: PyTree, rtol: Any, atol: Any) -> 
 
     It is infinite where the error is not finite. Raises `ValueError` without tolerances.
     """
+    return scaled_norms((error,), y0, y1, rtol, atol)[0]
+
+
+def scaled_norms(errors: tuple[PyTree, ...], y0: PyTree, y1: PyTree, rtol: Any, atol: Any) -> Float[Array, " k"]:
+    """Return the scaled norms of several errors of one step, in one pass, as `scaled_norm` does. Raises as that."""
     if rtol is None or atol is None:
         raise ValueError("this solver chooses its steps by rtol and atol: give it those of the step-size controller")
 
-    def square(e: Array, a: Array, b: Array) -> Array:
+    def square(a: Array, b: Array, *several: Array) -> Array:
         # A candidate that is not finite is measured by where it came from.
         unit = atol + rtol * jnp.maximum(jnp.abs(a), jnp.where(jnp.isfinite(b), jnp.abs(b), 0))
-        return jnp.sum((e / unit) ** 2)
+        return jnp.sum((jnp.stack(several) / unit[None]) ** 2, axis=tuple(range(1, a.ndim + 1)))
 
-    squares = jax.tree.leaves(jax.tree.map(square, error, y0, y1))
+    squares = jax.tree.leaves(jax.tree.map(square, y0, y1, *errors))
     size = jnp.sqrt(sum(squares) / sum(leaf.size for leaf in jax.tree.leaves(y0)))
     return jnp.where(jnp.isfinite(size), size, jnp.inf)
 
@@ -54,8 +59,8 @@ def size_beside_increment(error: PyTree, increment: PyTree, y0: PyTree, *, share
     Near a limit, steps as long as the tolerance allows may circle it with errors as large as the tolerance. A step
     whose error is a small part of its increment comes closer each time.
     """
-    rounding = 100 * jnp.finfo(jax.tree.leaves(y0)[0].dtype).eps * norm(y0)
-    return norm(error) / (share * norm(increment) + rounding)
+    size, moved, weights = norms(error, increment, y0)
+    return size / (share * moved + 100 * jnp.finfo(weights.dtype).eps * weights)
 
 
 class SpectralRadius(eqx.Module):
@@ -95,9 +100,9 @@ class SpectralRadius(eqx.Module):
         def improve(_: Any, state: "SpectralRadius") -> "SpectralRadius":
             unit = vectors.scaled(1 / norm(state.direction), state.direction)
             drift, image = jax.jvp(field, (y,), (unit,))
-            value = norm(image)
+            value, speed = norms(image, drift)
             moved = jax.tree.map(lambda a, b: jnp.where(value > 0, a, b), vectors.scaled(1 / value, image), unit)
-            tilt = 0.01 / norm(drift)
+            tilt = 0.01 / speed
             tilt = jnp.where(jnp.isfinite(tilt), tilt, 0)
             return SpectralRadius(jax.tree.map(lambda a, b: a + tilt * b, moved, drift), value)
 

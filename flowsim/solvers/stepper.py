@@ -21,7 +21,7 @@ from jaxtyping import Array, ArrayLike, Bool, Float, PyTree
 
 from .field import Measured, VectorField, norm
 from .solver import CountsWork, ProposingSolver, Work, no_work
-from .step_control import scaled_norm
+from .step_control import scaled_norms
 
 
 class Smoothness(eqx.Module):
@@ -93,8 +93,9 @@ class StepperState(eqx.Module):
     """What the next step starts from, and what all steps so far have cost.
 
     `name` is that of the solver; `counted` says whether its gradients are known: not for Diffrax's implicit solvers.
-    `measures` says that it holds the gradient where it is. `regime` tells which of two kinds of steps comes next, and
-    `only` for which of them this program is made; `None` where there is one kind, and for both.
+    `measures` says that it holds the gradient where it is, and `blank` that it does so from the first attempt on.
+    `regime` tells which of two kinds of steps comes next, and `only` for which of them this program is made; `None`
+    where there is one kind, and for both.
     """
 
     solver: PyTree
@@ -106,6 +107,7 @@ class StepperState(eqx.Module):
     name: str = eqx.field(static=True)
     counted: bool = eqx.field(static=True)
     measures: bool = eqx.field(static=True)
+    blank: bool = eqx.field(static=True)
     only: bool | None = eqx.field(static=True, default=None)
 
     def for_its_regime(self) -> "StepperState":
@@ -139,7 +141,7 @@ class Stepper(eqx.Module):
     controller: diffrax.AbstractAdaptiveStepSizeController
 
     def init(self, field: VectorField, point: PyTree) -> StepperState:
-        """Return the state before the first step.
+        """Return the state before the first attempt.
 
         Raises `TypeError` for a solver that was filled in for another field.
         """
@@ -150,9 +152,12 @@ class Stepper(eqx.Module):
                 f"this {type(field).__name__}: fill it in for that, or pass a solver of Diffrax's"
             )
         term, zero = diffrax.ODETerm(field), jnp.zeros((), jax.tree.leaves(point)[0].dtype)
-        solver = self.solver.init(term, zero, jnp.ones_like(zero), point, None)
+        solver = None if self._proposing is None else self._proposing.blank(point)
+        blank = solver is not None
+        if not blank:
+            solver = self.solver.init(term, zero, jnp.ones_like(zero), point, None)
         known = self.measured(solver)
-        guess = None if known is None else first_length(point, known.slope, self.controller.rtol, self.controller.atol)
+        guess = None if known is None else zero
         first, controller = self.controller.init(
             term, zero, jnp.full_like(zero, jnp.inf), point, guess, None, self.solver.func, self.solver.order(term)
         )
@@ -172,12 +177,24 @@ class Stepper(eqx.Module):
             name=type(self.solver).__name__,
             counted=counted,
             measures=known is not None,
+            blank=blank,
         )
 
-    def attempt(self, field: VectorField, point: PyTree, state: StepperState, longest: Float[Array, ""]) -> TriedStep:
-        """Try a step of the length that the controller wants, or of `longest` where that is shorter."""
+    def attempt(
+        self,
+        field: VectorField,
+        point: PyTree,
+        state: StepperState,
+        longest: Float[Array, ""],
+        *,
+        begun: Bool[Array, ""],
+    ) -> TriedStep:
+        """Try a step of the length that the controller wants, or of `longest` where that is shorter.
+
+        The first attempt, before the run has `begun`, is a step of no length, which is kept.
+        """
         term, zero = diffrax.ODETerm(field), jnp.zeros_like(state.wanted)
-        length, cut = jnp.minimum(state.wanted, longest), longest < state.wanted
+        length, cut = jnp.where(begun, jnp.minimum(state.wanted, longest), 0), begun & (longest < state.wanted)
         taken = self.solver
         if self._proposing is not None:
             root_mean_square = norm(point) / sum(leaf.size for leaf in jax.tree.leaves(point)) ** 0.5
@@ -191,6 +208,8 @@ class Stepper(eqx.Module):
         proposed = jnp.asarray(end - begin, zero.dtype)
         # A step that was cut short says little about how long the one after it may be.
         wanted = jnp.where(kept & cut, jnp.maximum(proposed, state.wanted), proposed)
+        wanted = self._first_or(wanted, point, solver, state, begun)
+        kept = kept | ~begun
         spent = self._work(solver, controller) - self._work(state.solver, state.controller)
         work = state.work + spent + Work(self._stages, jnp.array(0))
         back, smoothness = state.solver, state.smoothness
@@ -201,6 +220,9 @@ class Stepper(eqx.Module):
             after = smoothness.after(error.size, length, distance, jnp.asarray(kept), rtol, rough=error.rough)
             smoothness = jax.tree.map(lambda new, old: jnp.where(steady, new, old), after, smoothness)
         solver, candidate = jax.tree.map(lambda new, old: jnp.where(kept, new, old), (solver, candidate), (back, point))
+        if not state.blank:  # the solver knew where it begins: the first attempt changes nothing
+            tried, before = (solver, controller, work), (state.solver, state.controller, state.work)
+            solver, controller, work = jax.tree.map(lambda new, old: jnp.where(begun, new, old), tried, before)
         regime = None if self._proposing is None else self._proposing.regime(solver)
         okay = (~kept | (solved == diffrax.RESULTS.successful)) & (controlled == diffrax.RESULTS.successful)
         after = replace(
@@ -212,7 +234,18 @@ class Stepper(eqx.Module):
             work=work,
             regime=regime,
         )
-        return TriedStep(jnp.asarray(kept), jnp.asarray(okay), cut, length, candidate, after)
+        candidate = jax.tree.map(lambda new, old: jnp.where(begun, new, old), candidate, point)
+        return TriedStep(jnp.asarray(kept), jnp.asarray(okay) | ~begun, cut, length, candidate, after)
+
+    def _first_or(
+        self, wanted: Float[Array, ""], point: PyTree, solver: PyTree, state: StepperState, begun: Bool[Array, ""]
+    ) -> Float[Array, ""]:
+        """Return the length of the next step: `wanted`, or that of the first where the run has not `begun`."""
+        known = self.measured(solver)
+        if known is None:
+            return jnp.where(begun, wanted, state.wanted)
+        rtol, atol = self.controller.rtol, self.controller.atol
+        return jax.lax.cond(begun, lambda: wanted, lambda: first_length(point, known.slope, rtol, atol))
 
     def measured(self, solver_state: PyTree) -> Measured | None:
         """Return what the solver knows of the point where it is, `None` for one that does not keep it."""
@@ -242,6 +275,6 @@ def first_length(
     Where all weights are zero, it moves them by a hundredth; where the field is zero, it is `at_zero`.
     """
     ones = jax.tree.map(jnp.ones_like, y0)
-    own, unit, speed = (scaled_norm(vector, y0, y0, rtol, atol) for vector in (y0, ones, slope))
+    own, unit, speed = scaled_norms((y0, ones, slope), y0, y0, rtol, atol)
     known = (speed > 0) & jnp.isfinite(speed)
     return jnp.where(known, share * jnp.where(own > 0, own, unit) / jnp.where(known, speed, 1), at_zero)

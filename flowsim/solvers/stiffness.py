@@ -114,7 +114,13 @@ class StiffnessSwitching(ProposingSolver):
 
     def init(self, terms: Any, t0: Any, t1: Any, y0: PyTree, args: Any) -> _State:
         """Return the state before the first step, an explicit one."""
-        explicit = self.explicit.init(terms, t0, t1, y0, args)
+        return self._beginning(y0, self.explicit.init(terms, t0, t1, y0, args))
+
+    def blank(self, y0: PyTree) -> _State:
+        """Return the state before anything is measured."""
+        return self._beginning(y0, self.explicit.blank(y0))
+
+    def _beginning(self, y0: PyTree, explicit: Any) -> _State:
         low_rank = self.low_rank.beginning(y0, explicit.measured)
         zero = jnp.zeros((), jax.tree.leaves(y0)[0].dtype)
         paces = Pace.unknown(zero), Pace.unknown(zero)

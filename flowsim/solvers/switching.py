@@ -13,9 +13,9 @@ from jaxtyping import Array, Bool, Float, Int, PyTree
 from ..curvature.vectors import scaled
 from .chebyshev import MOST_STAGES, RungeKuttaChebyshev, defect, limit_growth
 from .explicit_methods import explicit_methods, explicit_step, fourth_order, second_order
-from .field import Measured, norm
+from .field import Measured, norms
 from .solver import SOLVERS, MeasuringSolver, Proposal, Work, no_work
-from .step_control import SpectralRadius, growth, scaled_norm
+from .step_control import SpectralRadius, growth, scaled_norms
 
 # The kinds of steps: Tsit5, of order five; stabilized ones of order four, and of order two.
 _FIFTH, _FOURTH, _SECOND = 0, 1, 2
@@ -125,9 +125,13 @@ class StabilitySwitching(MeasuringSolver):
 
     def init(self, terms: Any, t0: Any, t1: Any, y0: PyTree, args: Any) -> _State:
         """Return f(y0); the spectral radius is estimated after the first steps."""
+        return dataclasses.replace(self.blank(y0), measured=self.measure_at(terms, t0, y0, args))
+
+    def blank(self, y0: PyTree) -> _State:
+        """Return the state before anything is measured."""
         radius = Radius.unknown(y0)
-        measured = self.measure_at(terms, t0, y0, args)
-        return _State(measured, radius, jnp.array(_FIFTH), jnp.full_like(radius.known.value, jnp.inf), no_work())
+        far = jnp.full_like(radius.known.value, jnp.inf)
+        return _State(self.unmeasured(y0), radius, jnp.array(_FIFTH), far, no_work())
 
     def steady_order(self, solver_state: _State) -> Bool[Array, ""]:
         """Tell whether the next step is one of Tsit5: in stiff directions errors of the others fall more slowly."""
@@ -160,15 +164,18 @@ class StabilitySwitching(MeasuringSolver):
         y1, end, error = explicit_step(
             lambda c, y: self.measure_at(terms, t0 + c * h, y, args), y0, start.slope, h, method
         )
-        size2 = defect(y0, y1, start.slope, end.slope, h, self.rtol, self.atol)
+        size, size2 = scaled_norms((error, defect(y0, y1, start.slope, end.slope, h)), y0, y1, self.rtol, self.atol)
         size2 = jnp.where(h * bound > second_order(self.max_stages).reach[-1], jnp.inf, size2)
-        size = jnp.where(kind == _SECOND, size2, scaled_norm(error, y0, y1, self.rtol, self.atol))
-        most = limit_growth(jnp.full_like(h, jnp.inf), start.slope, end.slope)
+        size = jnp.where(kind == _SECOND, size2, size)
+        change = jax.tree.map(jnp.subtract, end.slope, start.slope)
+        before, after, changed, wrong = norms(start.slope, end.slope, change, error)
+        most = limit_growth(jnp.full_like(h, jnp.inf), before, after)
         kind_next, length, fourth = self._next(_Taken(h, bound, kind, size, size2, most), solver_state.fourth)
-        work = solver_state.work + Work(_evaluations(method), products)
+        work = solver_state.work + Work(jnp.where(h == 0, 0, _evaluations(method)), products)
         dense = {"y0": y0, "y1": y1, "k0": scaled(h, start.slope), "k1": scaled(h, end.slope)}
+        kind_next = jnp.where(h == 0, kind, kind_next)
         state = _State(end, radius, kind_next, fourth, work)
-        rough = (kind == _FIFTH) & (bound > 0) & self._is_rough(h, bound, start.slope, end.slope, error)
+        rough = (kind == _FIFTH) & (bound > 0) & self._is_rough(h, bound, before, changed, wrong)
         return y1, Proposal(size, length / h, rough), dense, state, diffrax.RESULTS.successful
 
     def _update_radius(
@@ -216,15 +223,20 @@ class StabilitySwitching(MeasuringSolver):
         return kind, jnp.stack([jnp.minimum(allowed, easy), into4, length2])[kind], fourth
 
     def _is_rough(
-        self, h: Float[Array, ""], bound: Float[Array, ""], before: PyTree, after: PyTree, error: PyTree
+        self,
+        h: Float[Array, ""],
+        bound: Float[Array, ""],
+        speed: Float[Array, ""],
+        changed: Float[Array, ""],
+        error: Float[Array, ""],
     ) -> Array:
         """Tell whether a step is short, and its error larger than a share of what h f changes by, and than rounding.
 
-        At the end of a plateau f may change from `before` to `after` by more than the last estimate of ρ allows.
+        `speed` is ‖f‖ where it begins. At the end of a plateau f may be `changed` by more than the last estimate of ρ
+        allows.
         """
-        speed, rounding = norm(before), self.rounding * jnp.finfo(h.dtype).eps
-        change = jnp.maximum(h * bound * speed, norm(jax.tree.map(jnp.subtract, after, before)))
-        return (change < self.short * speed) & (norm(error) > h * (self.rough * change + rounding * speed))
+        change, rounding = jnp.maximum(h * bound * speed, changed), self.rounding * jnp.finfo(h.dtype).eps
+        return (change < self.short * speed) & (error > h * (self.rough * change + rounding * speed))
 
 
 def _evaluations(method: Int[Array, ""]) -> Int[Array, ""]:
