@@ -2,6 +2,7 @@
 
 from .chebyshev import RungeKuttaChebyshev as RungeKuttaChebyshev
 from .choice import default_solver as default_solver
+from .hessian import HessianExtrapolation as HessianExtrapolation
 from .low_rank import LowRankExtrapolation as LowRankExtrapolation
 from .solver import (
     SOLVERS as SOLVERS,

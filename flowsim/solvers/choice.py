@@ -9,8 +9,10 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, ArrayLike, Float, PyTree
 
+from ..curvature.vectors import size_of
 from ..kinds import got
 from .field import GradientField, constant
+from .hessian import HessianExtrapolation
 from .low_rank import LowRankExtrapolation
 from .solver import ProposedSteps, ProposingSolver
 from .step_control import SharpnessLimitedController, stability_interval
@@ -30,11 +32,14 @@ def default_solver(
     *,
     largest_rank: int = 2048,
     largest_overhead: float = 45,
+    largest_hessian: int = 256,
 ) -> diffrax.AbstractAdaptiveSolver:
     """Return the solver for a problem: by what its Gauss–Newton matrix costs.
 
     For a linear network, where GGᵀ has a closed form, up to rank 2048, it is `LowRankExtrapolation`, whose steps
-    accuracy alone limits. While the matrix costs less than some 45 gradients for each step, for up to 512 samples and
+    accuracy alone limits. One of several outputs and at most 256 weights may wait at saddles between the singular
+    values that it learns, where what the Gauss–Newton matrix leaves out would keep steps short: for that it is
+    `HessianExtrapolation`. While the matrix costs less than some 45 gradients for each step, for up to 512 samples and
     one output, 31 samples and ten, it is `StiffnessSwitching`, which turns to that where it pays. Beyond, and for a
     problem that does not know its outputs, it is `StabilitySwitching`, explicit, which changes its formula with what
     limits its step. Up to the `largest_rank` factorizations of the outputs' matrix cost no more than the gradients of a
@@ -51,6 +56,8 @@ def default_solver(
     overhead = 5 + rank / 16 + followed if known else 4 + passes * (1 + rank / 16) + followed
     if rank > largest_rank or (not known and overhead > largest_overhead):
         return StabilitySwitching(rtol, atol)
+    if known and field.modes(weights) > 1 and size_of(weights) <= largest_hessian:
+        return HessianExtrapolation(rtol, atol)
     single = jax.tree.leaves(weights)[0].dtype.itemsize < 8
     low_rank = LowRankExtrapolation(
         curvature=field.gauss_newton,

@@ -2,21 +2,19 @@
 
 import dataclasses
 from collections.abc import Callable
-from math import isinf, prod
+from math import isinf
 from typing import Any, ClassVar, cast
 
 import diffrax
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jaxtyping import Array, Float, Int, PyTree
 
 from ..curvature import GaussNewton, ResidualCurvature
-from ..curvature.vectors import combination
+from .extrapolation import extrapolate, substeps
 from .field import Measured, VectorField
 from .solver import SOLVERS, MeasuringSolver, Proposal, Work, no_work
-from .step_control import growth, scaled_norm, size_beside_increment
 
 
 class _State(eqx.Module):
@@ -69,10 +67,6 @@ class LowRankExtrapolation(MeasuringSolver):
     """A step of length h feels C = H − A where h‖C‖ is more than this."""
     looks_every: int = eqx.field(static=True, default=8)
     """Steps between two updates of C where it is not felt."""
-    first_rise: float = eqx.field(static=True, default=1.6)
-    """The third row of a table is tried for a step so much longer than two rows allow."""
-    largest_rise: float = eqx.field(static=True, default=3.0)
-    """A further row is trusted to lengthen the step by as much as the last one did, and by no more than this."""
 
     interpolation_cls: ClassVar[Callable[..., diffrax.LocalLinearInterpolation]] = diffrax.LocalLinearInterpolation
 
@@ -141,10 +135,10 @@ class LowRankExtrapolation(MeasuringSolver):
                 )
                 return along, passes
 
-            return _substeps(direction, y0, frozen(start.slope), h / j, j)
+            return substeps(direction, y0, frozen(start.slope), h / j, j)
 
-        table = _extrapolate(row, y0, jnp.where(h == 0, 0, self.columns), self.columns, self.rtol, self.atol)
-        factor = table.best_factor(self)
+        table = extrapolate(row, y0, jnp.where(h == 0, 0, self.columns), self.columns, self.rtol, self.atol)
+        factor = table.best_factor(self.overhead)
         y1 = jax.tree.map(jnp.add, y0, table.increment)
         end = self.measure_at(terms, t1, y1, args)
         spent = Work(jnp.sign(table.rows) + table.rows * (table.rows - 1) // 2, jnp.array(matrix.passes) + table.passes)
@@ -171,96 +165,3 @@ class LowRankExtrapolation(MeasuringSolver):
 
         due = (h * residual.size > self.felt) | (state.age >= self.looks_every)
         return jax.lax.cond(due, update, lambda: dataclasses.replace(state, age=state.age + 1))
-
-
-def _substeps(
-    direction: Callable[[Array, PyTree], tuple[PyTree, Array]],
-    y0: PyTree,
-    first: PyTree,
-    length: Float[Array, ""],
-    count: Int[Array, ""],
-) -> tuple[PyTree, Int[Array, ""]]:
-    """Return y − y0 after `count` substeps of one `length`, the first of them in direction `first`, and the passes."""
-
-    def substep(i: Array, state: tuple[PyTree, Array]) -> tuple[PyTree, Array]:
-        moved, passes = state
-        toward, spent = direction(i, jax.tree.map(jnp.add, y0, moved))
-        return jax.tree.map(lambda a, b: a + length * b, moved, toward), passes + spent
-
-    return jax.lax.fori_loop(1, count, substep, (jax.tree.map(lambda b: length * b, first), jnp.array(0)))
-
-
-class _Table(eqx.Module):
-    """The rows of an extrapolation table so far, as increments over y0, and what they say."""
-
-    ends: PyTree
-    rows: Int[Array, ""]
-    errors: Float[Array, " orders"]
-    increment: PyTree
-    passes: Int[Array, ""]
-
-    @property
-    def error(self) -> Float[Array, ""]:
-        """The scaled norm of the last row's error estimate."""
-        return self.errors[self.rows]
-
-    def best_factor(self, solver: LowRankExtrapolation) -> Float[Array, ""]:
-        """Return the factor from this step to the next that makes the work per unit of time least."""
-        columns = solver.columns
-        order = jnp.arange(columns + 1)
-        number = order.astype(self.errors.dtype)
-        work = solver.overhead + number**2 / 2
-        computed = (order >= 2) & (order <= self.rows)
-        factors = jnp.where(computed, growth(self.errors, jnp.maximum(number, 1)), 1e-10)
-        cost = work / factors
-        best = jnp.argmin(cost)
-        # Where the last row was the cheapest of all, one more may be cheaper still: try the step that it would allow,
-        # by the growth from the row before to the last, or at least the step that pays for one more row.
-        last = jnp.minimum(self.rows, columns - 1)
-        rising = (best == self.rows) & (self.rows < columns) & (self.error <= 1)
-        trend = jnp.clip(factors[last] / factors[last - 1], 1, solver.largest_rise)
-        trend = jnp.where(last > 2, trend, solver.first_rise)
-        return jnp.where(rising, factors[last] * jnp.maximum(trend, work[last + 1] / work[last]), factors[best])
-
-
-def _extrapolate(
-    row: Callable[[Array], tuple[PyTree, Array]], y0: PyTree, most: Int[Array, ""], columns: int, rtol: Any, atol: Any
-) -> _Table:
-    """Add rows to the table until its error estimate is below one, it stops falling, or there are `most` rows."""
-    weights, differences = map(jnp.asarray, _extrapolation_weights(columns))
-    zeros = jax.tree.map(jnp.zeros_like, y0)
-    dtype = jax.tree.leaves(y0)[0].dtype
-    ends = jax.tree.map(lambda leaf: jnp.zeros((columns, *leaf.shape), leaf.dtype), y0)
-    empty = _Table(ends, jnp.array(0), jnp.full(columns + 1, jnp.inf, dtype), zeros, jnp.array(0))
-
-    def unfinished(table: _Table) -> Array:
-        falling = (table.rows < 4) | (table.errors[table.rows] < table.errors[table.rows - 1])
-        return (table.rows < most) & ((table.rows < 2) | ((table.error > 1) & falling))
-
-    def add_row(table: _Table) -> _Table:
-        rows = table.rows + 1
-        end, passes = row(rows)
-        ends = jax.tree.map(lambda buffer, new: buffer.at[rows - 1].set(new), table.ends, end)
-        increment = combination(weights[rows], ends)
-        difference = combination(differences[rows], ends)
-        error = scaled_norm(difference, y0, jax.tree.map(jnp.add, y0, increment), rtol, atol)
-        error = jnp.maximum(error, size_beside_increment(difference, increment, y0))
-        error = jnp.where(rows >= 2, error, jnp.inf).astype(dtype)
-        return _Table(ends, rows, table.errors.at[rows].set(error), increment, table.passes + passes)
-
-    return jax.lax.while_loop(unfinished, add_row, empty)
-
-
-def _extrapolation_weights(columns: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return for k = 0, …, `columns` the weights of rows 1, …, k in T_kk, and those in T_kk − T_k,k−1.
-
-    T_kk is the value at zero of the polynomial in h/j through rows 1, …, k; T_k,k−1 leaves the first row out.
-    """
-
-    def lagrange(first: int, last: int) -> np.ndarray:
-        nodes = range(first, last + 1)
-        weights = [prod(j / (j - i) for i in nodes if i != j) if j in nodes else 0.0 for j in range(1, columns + 1)]
-        return np.array(weights)
-
-    best = np.stack([lagrange(1, k) for k in range(columns + 1)])
-    return best, best - np.stack([lagrange(2, k) for k in range(columns + 1)])

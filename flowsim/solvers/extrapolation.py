@@ -1,0 +1,112 @@
+"""The table of an extrapolated method, row by row (Deuflhard 1985; Hairer and Wanner 1996, section IV.9)."""
+
+from collections.abc import Callable
+from math import prod
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, Int, PyTree
+
+from ..curvature.vectors import combination
+from .step_control import growth, scaled_norm, size_beside_increment
+
+
+def substeps(
+    direction: Callable[[Array, PyTree], tuple[PyTree, Array]],
+    y0: PyTree,
+    first: PyTree,
+    length: Float[Array, ""],
+    count: Int[Array, ""],
+) -> tuple[PyTree, Int[Array, ""]]:
+    """Return y − y0 after `count` substeps of one `length`, the first of them in direction `first`, and the passes."""
+
+    def substep(i: Array, state: tuple[PyTree, Array]) -> tuple[PyTree, Array]:
+        moved, passes = state
+        toward, spent = direction(i, jax.tree.map(jnp.add, y0, moved))
+        return jax.tree.map(lambda a, b: a + length * b, moved, toward), passes + spent
+
+    return jax.lax.fori_loop(1, count, substep, (jax.tree.map(lambda b: length * b, first), jnp.array(0)))
+
+
+class Table(eqx.Module):
+    """The rows of an extrapolation table so far, as increments over y0, and what they say."""
+
+    ends: PyTree
+    rows: Int[Array, ""]
+    errors: Float[Array, " orders"]
+    increment: PyTree
+    passes: Int[Array, ""]
+
+    @property
+    def error(self) -> Float[Array, ""]:
+        """The scaled norm of the last row's error estimate."""
+        return self.errors[self.rows]
+
+    def best_factor(self, overhead: float, *, first_rise: float = 1.6, largest_rise: float = 3.0) -> Float[Array, ""]:
+        """Return the factor from this step to the next that makes the work per unit of time least.
+
+        `overhead` is the price of a step beside its rows, in evaluations of f. The third row of a table is tried for a
+        step `first_rise` times as long as two rows allow. A further row is trusted to lengthen the step by as much as
+        the last one did, and by no more than `largest_rise`.
+        """
+        columns = len(self.errors) - 1
+        order = jnp.arange(columns + 1)
+        number = order.astype(self.errors.dtype)
+        work = overhead + number**2 / 2
+        computed = (order >= 2) & (order <= self.rows)
+        factors = jnp.where(computed, growth(self.errors, jnp.maximum(number, 1)), 1e-10)
+        cost = work / factors
+        best = jnp.argmin(cost)
+        # Where the last row was the cheapest of all, one more may be cheaper still: try the step that it would allow,
+        # by the growth from the row before to the last, or at least the step that pays for one more row.
+        last = jnp.minimum(self.rows, columns - 1)
+        rising = (best == self.rows) & (self.rows < columns) & (self.error <= 1)
+        trend = jnp.clip(factors[last] / factors[last - 1], 1, largest_rise)
+        trend = jnp.where(last > 2, trend, first_rise)
+        return jnp.where(rising, factors[last] * jnp.maximum(trend, work[last + 1] / work[last]), factors[best])
+
+
+def extrapolate(
+    row: Callable[[Array], tuple[PyTree, Array]], y0: PyTree, most: Int[Array, ""], columns: int, rtol: Any, atol: Any
+) -> Table:
+    """Add rows to the table until its error estimate is below one, it stops falling, or there are `most` rows."""
+    weights, differences = map(jnp.asarray, _extrapolation_weights(columns))
+    zeros = jax.tree.map(jnp.zeros_like, y0)
+    dtype = jax.tree.leaves(y0)[0].dtype
+    ends = jax.tree.map(lambda leaf: jnp.zeros((columns, *leaf.shape), leaf.dtype), y0)
+    empty = Table(ends, jnp.array(0), jnp.full(columns + 1, jnp.inf, dtype), zeros, jnp.array(0))
+
+    def unfinished(table: Table) -> Array:
+        falling = (table.rows < 4) | (table.errors[table.rows] < table.errors[table.rows - 1])
+        return (table.rows < most) & ((table.rows < 2) | ((table.error > 1) & falling))
+
+    def add_row(table: Table) -> Table:
+        rows = table.rows + 1
+        end, passes = row(rows)
+        ends = jax.tree.map(lambda buffer, new: buffer.at[rows - 1].set(new), table.ends, end)
+        increment = combination(weights[rows], ends)
+        difference = combination(differences[rows], ends)
+        error = scaled_norm(difference, y0, jax.tree.map(jnp.add, y0, increment), rtol, atol)
+        error = jnp.maximum(error, size_beside_increment(difference, increment, y0))
+        error = jnp.where(rows >= 2, error, jnp.inf).astype(dtype)
+        return Table(ends, rows, table.errors.at[rows].set(error), increment, table.passes + passes)
+
+    return jax.lax.while_loop(unfinished, add_row, empty)
+
+
+def _extrapolation_weights(columns: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return for k = 0, …, `columns` the weights of rows 1, …, k in T_kk, and those in T_kk − T_k,k−1.
+
+    T_kk is the value at zero of the polynomial in h/j through rows 1, …, k; T_k,k−1 leaves the first row out.
+    """
+
+    def lagrange(first: int, last: int) -> np.ndarray:
+        nodes = range(first, last + 1)
+        weights = [prod(j / (j - i) for i in nodes if i != j) if j in nodes else 0.0 for j in range(1, columns + 1)]
+        return np.array(weights)
+
+    best = np.stack([lagrange(1, k) for k in range(columns + 1)])
+    return best, best - np.stack([lagrange(2, k) for k in range(columns + 1)])

@@ -1,0 +1,159 @@
+"""Linearly implicit steps with the whole Hessian: closed forms, SciPy, saddles, and what they cost."""
+
+from functools import partial
+
+import diffrax
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import scipy.integrate
+from jax.flatten_util import ravel_pytree
+from test_solvers import fixed_steps, flat
+
+import flowsim
+from flowsim.solvers import HessianExtrapolation, LowRankExtrapolation, default_solver
+from flowsim.solvers.field import gradient_field
+
+slow = partial(pytest.param, marks=pytest.mark.slow)
+
+
+def whitened(outputs=(3.0, 2.0, 1.0, 0.5)):
+    """Return a regression on whitened inputs whose regressor has these singular values."""
+    X = np.random.default_rng(0).standard_normal((60, 4))
+    X = X @ np.linalg.inv(np.linalg.cholesky(X.T @ X / 60)).T
+    y = X[:, : len(outputs)] * np.array(outputs)
+    return flowsim.LinearRegression(X, y[:, 0] if len(outputs) == 1 else y)
+
+
+def deep(depth, scale):
+    return flowsim.DeepLinear.gaussian(widths=[4] * (depth + 1), scale=scale, key=jax.random.key(1))
+
+
+def flow(function, start, t1, **options):
+    """Return the flow of a risk of one vector at `t1`, by the solver under test."""
+    stopping = flowsim.Stopping(gradient_norm=None)
+    risk = flowsim.Risk(lambda weights: function(weights["w"]))
+    options = {"solver": HessianExtrapolation(), "stopping": stopping, "ts": [], **options}
+    return flowsim.integrate({"w": jnp.asarray(start)}, risk, t1=t1, **options)
+
+
+@pytest.mark.parametrize("kept", [1, 8])
+@pytest.mark.parametrize("columns", [2, 4, 6])
+def test_the_order_is_that_of_the_columns_with_a_hessian_of_any_age(columns, kept):
+    """The flow of x⁴/4 is x₀/√(1 + 2x₀²t); that of a stiff direction beside it decays."""
+    field = lambda t, y, args: -jnp.stack([y[0] ** 3, 1e4 * y[1]])  # noqa: E731
+    errors = []
+    for count in (32, 64):
+        solver = HessianExtrapolation(1e-30, 1e-30, columns=columns, kept=kept)
+        y, _ = fixed_steps(solver, field, jnp.array([1.0, 0.0]), 2.0, count)
+        errors.append(float(jnp.abs(y[0] - 5**-0.5)))
+    assert columns - 0.5 < np.log2(errors[0] / errors[1]) < columns + 1
+
+
+@pytest.mark.parametrize("condition", [1e4, 1e12])
+def test_a_quadratic_risk_of_any_condition_takes_few_steps(condition):
+    rates, start = np.geomspace(1 / condition, 1, 20), np.ones(20)
+    turn = np.linalg.qr(np.random.default_rng(0).standard_normal((20, 20)))[0]
+    end = flow(lambda w: jnp.sum(rates * (turn.T @ w) ** 2) / 2, turn @ start, condition)
+    assert end.steps < 200
+    np.testing.assert_allclose(turn.T @ end.network["w"], np.exp(-rates * condition), atol=2e-5)
+
+
+def test_what_grows_is_not_damped_however_small_it_is():
+    """Two e-folds of 32 are lost below atol. An L-stable method takes exp(μh) for nothing in steps with μh ≫ 1."""
+    ends = [flow(lambda w: 5e5 * w[1] ** 2 - w[0] ** 2 / 2, [np.exp(3 - t), 1e-3], t) for t in (10.0, 35.0)]
+    first, second = (float(end.network["w"][0]) / np.exp(3) for end in ends)
+    assert first == pytest.approx(1, rel=1e-4)
+    assert np.exp(-2) < second < 1.1
+
+
+def test_a_step_at_which_the_linear_system_would_be_singular_is_no_exception():
+    """I + hH has the eigenvalue zero for a step of length one."""
+    field = lambda t, y, args: jnp.stack([y[0], -1e3 * y[1]])  # noqa: E731
+    solver = HessianExtrapolation(1e-30, 1e-30, columns=8)
+    y, _ = fixed_steps(solver, field, jnp.array([1.0, 1.0]), 4.0, 4)
+    assert float(y[0]) == pytest.approx(np.exp(4.0), rel=1e-3)
+
+
+def test_a_step_out_of_the_domain_is_too_long():
+    """The flow of w − 2√w from w = 10⁻⁸: its gradient is NaN below zero, and it ends at one."""
+    end = flow(lambda w: jnp.sum(w - 2 * jnp.sqrt(w)) + 5e3 * jnp.sum(w - w[0]) ** 2, [1e-8, 1e-8], 40.0)
+    np.testing.assert_allclose(end.network["w"], 1, atol=1e-5)
+
+
+def test_the_work_is_one_gradient_for_each_substep_and_a_product_for_each_weight():
+    evaluated = []
+
+    def function(w):
+        return jnp.sum(w**4) / 4 + 500 * w[0] ** 2
+
+    field = lambda t, y, args: -jax.grad(function)(y)  # noqa: E731
+
+    def counting(t, y, args):
+        jax.debug.callback(lambda: evaluated.append(1))
+        return field(t, y, args)
+
+    solver, term, y = HessianExtrapolation(1e-6, 1e-9, kept=2), diffrax.ODETerm(counting), jnp.ones(5)
+    state = solver.init(term, 0.0, 0.1, y, None)
+    for number in range(4):
+        y, _, _, state, _ = solver.step(term, jnp.array(0.0), jnp.array(0.1), y, None, state, False)
+        assert state.work.products == 5 * (number // 2 + 1)
+    jax.effects_barrier()
+    # The first evaluation of f belongs to no step, and each of the two linearizations holds one.
+    assert len(evaluated) - 1 - 2 == state.work.gradients
+
+
+@pytest.mark.parametrize(("depth", "scale"), [(4, 1e-3), slow(3, 1e-1), slow(3, 1e-4), slow(5, 1e-4), slow(6, 1e-2)])
+def test_plateaus_from_saddle_to_saddle_are_passed_in_few_steps(depth, scale):
+    """`LowRankExtrapolation` takes 48 214 steps at depth 4 and scale 10⁻³."""
+    run = flowsim.integrate(deep(depth, scale), whitened(), ts=[])
+    assert run.method == "HessianExtrapolation"
+    assert run.converged
+    assert run.steps + run.rejected_steps <= 1000
+    assert float(run.excess_risk[-1]) < 1e-10
+
+
+def test_a_flow_from_saddle_to_saddle_is_that_of_scipy():
+    network, problem = deep(3, 1e-2), whitened()
+    field, weights = gradient_field(network, problem)
+    start, unravel = ravel_pytree(weights)
+    slope = jax.jit(lambda t, y: ravel_pytree(field(t, unravel(y), None))[0])
+    slopes = jax.jit(jax.jacfwd(slope, argnums=1))
+    found = scipy.integrate.solve_ivp(slope, (0, 90.0), start, "LSODA", jac=slopes, rtol=1e-12, atol=1e-14).y[:, -1]
+    stopping = flowsim.Stopping(gradient_norm=None)
+    errors = []
+    for rtol in (1e-4, 1e-6, 1e-8):
+        run = flowsim.integrate(network, problem, t1=90.0, ts=[], rtol=rtol, stopping=stopping)
+        errors.append(np.linalg.norm(flat(run.network) - found) / np.linalg.norm(found))
+    assert errors[1] < 2e-5
+    assert errors[0] > 5 * errors[1] > 25 * errors[2]
+
+
+def test_a_batch_and_single_precision_flow_the_same():
+    network, problem = deep(3, 1e-1), whitened()
+    options = {"solver": HessianExtrapolation(), "t1": 40.0, "ts": [], "stopping": flowsim.Stopping(None)}
+    one = flat(flowsim.integrate(network, problem, **options).network)
+    many = jax.vmap(lambda w: flowsim.integrate(w, problem, **options).network)
+    stacked = jax.tree.map(lambda leaf: jnp.stack([leaf, leaf]), network)
+    np.testing.assert_allclose(flat(many(stacked)).reshape(len(network.stacks), -1)[0][: one.size], one, rtol=1e-7)
+    single = flat(flowsim.integrate(flowsim.networks.cast(network, jnp.dtype("float32")), problem, **options).network)
+    np.testing.assert_allclose(single, one, atol=2e-3)
+
+
+def test_a_linear_network_of_several_outputs_and_few_weights_has_it_by_default():
+    def chosen(network, outputs):
+        field, weights = gradient_field(network, whitened(outputs))
+        return type(default_solver(field, weights, jnp.array(1e-6), jnp.array(1e-9)))
+
+    wide = flowsim.DeepLinear.gaussian(widths=[4, 20, 20, 4], scale=0.5, key=jax.random.key(0))
+    single = flowsim.DeepLinear.gaussian(widths=[4, 4, 1], scale=0.5, key=jax.random.key(0))
+    assert chosen(deep(3, 0.1), (3.0, 2.0, 1.0, 0.5)) is HessianExtrapolation
+    assert chosen(wide, (3.0, 2.0, 1.0, 0.5)) is LowRankExtrapolation
+    assert chosen(single, (3.0,)) is LowRankExtrapolation
+
+
+@pytest.mark.parametrize(("options", "message"), [({"columns": 20}, "columns"), ({"kept": 0}, "kept")])
+def test_options_out_of_range_are_refused(options, message):
+    with pytest.raises(ValueError, match=message):
+        HessianExtrapolation(**options)
