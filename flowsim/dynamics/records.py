@@ -129,13 +129,11 @@ class Records(eqx.Module):
     def taken(self, index: slice) -> PyTree:
         """Return some of the slots, as a record with one more axis in front."""
         columns, arrays = iter(range(self.table.shape[1])), iter(self.arrays)
-
-        def filled(leaf: jax.ShapeDtypeStruct) -> Array:
-            if self._in_table(leaf):
-                return records_of(self.table, (index, next(columns)))
-            return records_of(next(arrays), index)
-
-        return self.structure.unflatten([filled(leaf) for leaf in self.shapes])
+        places = [
+            (self.table, (index, next(columns))) if self._in_table(leaf) else (next(arrays), (index,))
+            for leaf in self.shapes
+        ]
+        return self.structure.unflatten(records_of([slots for slots, _ in places], [place for _, place in places]))
 
     def add(self, record: PyTree) -> "Records":
         """Return the records with one more; `TypeError` for one of another shape."""
