@@ -1,65 +1,14 @@
-"""Gradient flow of neural networks, integrated to its limit, beside gradient descent and theory."""
+"""Gradient flow of neural networks, integrated to its limit, beside gradient descent and theory.
+
+What it offers stands in `__init__.pyi`, and is imported where it is first asked for.
+"""
 
 import importlib
-import types
 
-from . import curvature as curvature, losses as losses, solvers as solvers, theory as theory
-from .comparison import (
-    Comparison as Comparison,
-    EdgeCriteria as EdgeCriteria,
-    FlowLimits as FlowLimits,
-    Interrupted as Interrupted,
-    RunStatements as RunStatements,
-    SharpnessAlong as SharpnessAlong,
-    compare as compare,
-    edge_statements as edge_statements,
-)
-from .curvature import sharpness as sharpness, sharpness_gradient as sharpness_gradient
-from .dynamics import (
-    SGD as SGD,
-    Adam as Adam,
-    Descent as Descent,
-    Dynamics as Dynamics,
-    GradientDescent as GradientDescent,
-    GradientFlow as GradientFlow,
-    HeavyBall as HeavyBall,
-    Nesterov as Nesterov,
-    Optax as Optax,
-    Outcome as Outcome,
-    RMSProp as RMSProp,
-    Stopping as Stopping,
-    Trajectory as Trajectory,
-    descend as descend,
-    integrate as integrate,
-)
-from .edge import CentralFlow as CentralFlow, DescentModel as DescentModel, EdgeFlow as EdgeFlow
-from .formatting import Progress as Progress
+import lazy_loader
+
 from .formatting.presentation import load_views_by as _load_views_by
-from .networks import (
-    Convolution as Convolution,
-    Convolutional as Convolutional,
-    DeepLinear as DeepLinear,
-    Fixed as Fixed,
-    Perceptron as Perceptron,
-    ResidualPerceptron as ResidualPerceptron,
-)
-from .probes import Label as Label, Moment as Moment, Probe as Probe
-from .problems import (
-    EmpiricalRisk as EmpiricalRisk,
-    LinearRegression as LinearRegression,
-    Problem as Problem,
-    Risk as Risk,
-)
-from .results import open_results as open_results
-from .solvers.step_control import SharpnessLimitedController as SharpnessLimitedController
-from .sweeps.sweep import Sweep as Sweep, sweep as sweep
 
-
-def __getattr__(name: str) -> types.ModuleType:
-    """Return `flowsim.report`, which imports Matplotlib, where it is first asked for."""
-    if name == "report":
-        return importlib.import_module(f"{__name__}.report")
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
 
 _load_views_by(lambda: importlib.import_module(f"{__name__}.report"))

@@ -2,15 +2,16 @@
 
 import os
 import sys
-from multiprocessing import util
+
+from .runtime.signals import exit_code
 
 
 def run() -> None:
     """Run the command line and end the process with its exit code."""
-    from .cli import main  # not above: workers import this module too, and have no use for tables and figures
-
-    code = main()
+    code = exit_code(_main)
     if code > 128:  # ended by a signal
+        from multiprocessing import util
+
         # Python's own exit would wait for threads, and crashes (SIGSEGV) in what XLA is still compiling. Of all that it
         # does, only the semaphores of workers have to be given back.
         util._run_finalizers(0)  # pyright: ignore[reportAttributeAccessIssue]
@@ -18,6 +19,12 @@ def run() -> None:
         sys.stderr.flush()
         os._exit(code)
     sys.exit(code)
+
+
+def _main() -> int:
+    from .cli import main  # not above: an interrupt may come before it is imported
+
+    return main()
 
 
 if __name__ == "__main__":

@@ -29,8 +29,8 @@ from sybil.evaluators.python import PythonEvaluator
 from sybil.parsers.markdown import CodeBlockParser
 
 from flowsim.cli.command import SUBCOMMANDS
-from flowsim.cli.jobs import parser
 from flowsim.cli.new import shipped_scenarios
+from flowsim.cli.options import parser
 from flowsim.scenarios import parse_overrides, read_scenario
 
 ROOT = Path(__file__).parents[1]

@@ -10,8 +10,9 @@ import pytest
 
 import flowsim
 from flowsim import cli
-from flowsim.cli.check import Pace, estimate, measure_pace
-from flowsim.cli.jobs import parser, read_jobs
+from flowsim.cli.estimate import Pace, estimate, measure_pace
+from flowsim.cli.jobs import read_jobs
+from flowsim.cli.options import parser
 from flowsim.dynamics import GradientFlow
 from flowsim.solvers.solver import memory_of
 from flowsim.sweeps import BlockStore
@@ -183,7 +184,7 @@ def test_memory_is_that_of_records_solver_and_a_pass_over_the_samples(estimated,
 
 
 def test_memory_that_is_not_known_is_not_counted(estimated, here, capsys, monkeypatch):
-    monkeypatch.setattr("flowsim.cli.check.memory_of", lambda solver, weights: None)
+    monkeypatch.setattr("flowsim.cli.estimate.memory_of", lambda solver, weights: None)
     assert not estimated().solver_known
     assert cli.main(["check", "small.yaml"]) == 0
     assert "memory  at least" in capsys.readouterr().out

@@ -50,10 +50,16 @@ def module_name(path: Path) -> str:
 FILES = {module_name(path): path for path in sorted(ROOT.rglob("*.py"))}
 
 
+def text(path: Path) -> str:
+    """Return what a module holds, with the imports of a package that it puts off, which stand in a stub beside it."""
+    stub = path.with_suffix(".pyi")
+    return path.read_text() + (stub.read_text() if stub.exists() else "")
+
+
 def imports(name: str) -> Iterator[str]:
     """Yield the modules of the package that a module imports, wherever in its text it does."""
     package = name if FILES[name].name == "__init__.py" else name.rpartition(".")[0]
-    for node in ast.walk(ast.parse(FILES[name].read_text())):
+    for node in ast.walk(ast.parse(text(FILES[name]))):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names if alias.name in FILES)
         if isinstance(node, ast.ImportFrom):

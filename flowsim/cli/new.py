@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ..results import StoreError, refuse_unwritable, write_atomically
-from ..scenarios import ScenarioError, read_scenario
-from .jobs import Subcommand
+from ..runtime.signals import ending_at_once
+from ..scenarios import ScenarioError
+from .options import Subcommand
 
 _PACKAGE = Path(__file__).parents[1]
 
@@ -24,6 +25,9 @@ class ShippedScenario:
 
     def data_files(self) -> tuple[str, ...]:
         """Return the names of the data files that it reads, as seen from its folder."""
+        with ending_at_once():
+            from ..scenarios import read_scenario  # not above: it brings JAX
+
         return tuple(read_scenario(self.path).data.files_read())
 
 

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING
 
 from rich.console import Console
 
-from ..data import DataError
 from ..formatting.terminal import fitted, printable
 from ..kinds import reason_of
-from ..results import ResultFolder, StoreError, open_results, refuse_obstacles, write_atomically
-from ..scenarios import ScenarioError
-from .jobs import Subcommand
+from ..results import ResultFolder, StoreError, refuse_missing, refuse_obstacles, write_atomically
+from ..runtime.errors import UserError
+from ..runtime.signals import ending_at_once
+from .options import Subcommand
 
 if TYPE_CHECKING:
     from ..report import Document
@@ -51,6 +51,7 @@ def report(folder: ResultFolder, name: str, written: list[Path], console: Consol
     """
     with console.status(f"{name}: tables, figures and page"):
         from ..report import document  # not above: what only stores needs no Matplotlib
+        from ..results import open_results
 
         made = document(open_results(folder.path, trust=trust), name)
         written = [*written, *made.write(folder)]
@@ -95,8 +96,12 @@ def report_stored(arguments: Sequence[str]) -> int:
     """Report the results in the folders that are named, nothing computed, and return the worst exit code."""
     options = _parser().parse_args(arguments)
     for folder in options.folders:  # before anything is written, all of them
-        if folder.is_dir():
-            refuse_obstacles(folder)
+        refuse_missing(folder)
+        refuse_obstacles(folder)
+    with ending_at_once():
+        from ..results import open_results  # not above: it brings JAX
+
+    for folder in options.folders:
         open_results(folder)
     return conclude([_report_folder(folder, options.trust) for folder in options.folders], Terminal())
 
@@ -106,7 +111,7 @@ def _report_folder(path: Path, trust: bool) -> "Document":
     with folder.locked():
         try:
             return report(folder, path.resolve().name, [], Terminal(), trust=trust)
-        except (ScenarioError, DataError):
+        except UserError:
             raise
         except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
             reason = reason_of(error)

@@ -3,10 +3,13 @@
 import argparse
 import json
 import sys
+import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+import jax
 
 from ..comparison import Comparison
 from ..formatting.progress import show_progress_bar
@@ -22,11 +25,24 @@ from ..sweeps import (
     sweeps_ahead,
     workers,
 )
-from .jobs import Job
+from .jobs import Job, choose_device, read_jobs
+from .kept_programs import keep_programs
 from .report import Terminal, conclude, report
 
 if TYPE_CHECKING:
     from ..report import Document
+
+
+def run_scenarios(options: argparse.Namespace) -> int:
+    """Read, run and report the scenarios that are asked for, and return the exit code."""
+    jax.config.update("jax_enable_x64", True)
+    choose_device(options.device)
+    with Terminal().status("reading what is asked for"):
+        jobs = read_jobs(options)
+        keep_programs()
+    warnings.filterwarnings("ignore", message="the gradient jumps")  # the table says it
+    with worker_pool(jobs, options) as pool:
+        return run_all(jobs, pool)
 
 
 def run_all(jobs: list[Job], pool: Workers | None) -> int:

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -12,7 +13,8 @@ from jaxtyping import Array, Float, PyTree
 
 from ..networks import FlattenedParameters, cast, split, weight_dtype
 from ..problems import Problem, check_problem
-from ..runtime.compiling import compiled
+from ..runtime.compiling import compiled, is_traced
+from ..runtime.threads import few_blas_threads
 from . import vectors
 from .eigenpair import Eigenpair, Eigenpairs, Operator, eigenpairs_dense, eigenpairs_lanczos, resolve_rtol
 
@@ -72,8 +74,16 @@ def is_decomposed(weights: PyTree, dense: bool | None = None, *, up_to: int = 25
     return sum(leaf.size for leaf in jax.tree.leaves(weights)) <= up_to if dense is None else dense
 
 
+def end_pairs(network: PyTree, problem: Problem, **options: Any) -> Eigenpairs:
+    """Return eigenpairs at the ends of the spectrum of the Hessian, the vectors as weights; `options` as below."""
+    if is_traced((network, problem)):
+        return _end_pairs(network, problem, **options)
+    with few_blas_threads(vectors.size_of(split(network)[0])):
+        return jax.block_until_ready(_end_pairs(network, problem, **options))
+
+
 @partial(compiled, few_calls=True)
-def end_pairs(
+def _end_pairs(
     network: PyTree,
     problem: Problem,
     *,
@@ -86,7 +96,6 @@ def end_pairs(
     rtol: float | None = None,
     max_restarts: int = 500,
 ) -> Eigenpairs:
-    """Return eigenpairs at the ends of the spectrum of the Hessian, the vectors as weights."""
     whole, weights = objective_of(network, problem)
     dtype = weight_dtype(network)
     if dtype.itemsize < 4:

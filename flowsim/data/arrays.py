@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from ..kinds import reason_of
+from ..runtime.errors import UserError
 
 Array = NDArray[np.float64]
 Names = str | Sequence[str]
@@ -19,7 +20,7 @@ _AXES_OF_IMAGES = ("channel", "row", "column")
 _SHAPES = {1: "(n,)", 2: "(n, columns)", 3: "(n, height, width)", 4: "(n, channels, height, width)"}
 
 
-class DataError(ValueError):
+class DataError(UserError, ValueError):
     """Data that cannot be used: the message says where, what was found, and what is expected."""
 
 

@@ -8,12 +8,11 @@ from dataclasses import dataclass, replace
 
 import jax
 import numpy as np
-from jaxtyping import PyTree
 
 from ..formatting import Progress, ProgressCallback, check_progress, report_progress
 from ..networks import split
-from ..problems import Problem
 from ..runtime.compiling import is_traced
+from ..runtime.threads import few_blas_threads, knows_lapack
 from .checkpoint import Checkpoint
 from .descent import words
 from .loop import Request, RunState, advance, check_limit, run_to_end, start_state
@@ -34,11 +33,11 @@ class CallLength:
     seconds_per_weight_and_row: float = 2e-9
     largest_growth: float = 4.0
 
-    def first(self, weights: PyTree, problem: Problem, *, gradients: int) -> int:
-        """Return the steps of the first call, one at least, where a step takes so many `gradients`."""
-        size = sum(leaf.size for leaf in jax.tree.leaves(weights))
-        shapes = [leaf.shape for leaf in jax.tree.leaves(problem) if isinstance(leaf, jax.Array)]
-        rows = max((shape[0] for shape in shapes if shape), default=1)
+    def first(self, size: int, rows: int, *, gradients: int) -> int:
+        """Return the steps of the first call, one at least, where a step takes so many `gradients`.
+
+        Of a network of so many weights, its `size`, on data of so many `rows`.
+        """
         return max(
             1, int(1 / (gradients * (self.seconds_per_gradient + self.seconds_per_weight_and_row * size * rows)))
         )
@@ -65,10 +64,11 @@ def drive(
     Python. Raises `ValueError` for a checkpoint under a transformation of JAX, `TypeError` for an invalid `progress`,
     and what the problem raises for a network that it cannot start from.
     """
-    if not is_traced((request.network, request.problem)):
+    traced = is_traced(request)
+    if not traced or not is_traced((request.network, request.problem)):
         request.problem.check_start(request.network)
     check_progress(progress)
-    if is_traced(request):
+    if traced:
         if checkpoint is not None:
             raise ValueError(
                 "a checkpoint is a file of one run: call integrate or descend outside jit and vmap to keep one"
@@ -87,24 +87,33 @@ def drive(
                     callback(latest)
 
         report(None)
-        weights, _ = split(request.network)
-        steps = calls.first(weights, request.problem, gradients=request.dynamics.gradients_per_step)
+        size = sum(leaf.size for leaf in jax.tree.leaves(split(request.network)[0]))
+        shapes = [leaf.shape for leaf in jax.tree.leaves(request.problem) if isinstance(leaf, jax.Array)]
+        rows = max((shape[0] for shape in shapes if shape), default=0)
+        steps = calls.first(size, max(rows, 1), gradients=request.dynamics.gradients_per_step)
         kept = None if checkpoint is None else Checkpoint(checkpoint, request, checkpoint_seconds)
         state = start_state(request)
+
+        def further(state: RunState, steps: int) -> RunState:
+            its_own = replace(state, dynamics=request.dynamics.for_its_regime(state.dynamics))
+            return advance(request, its_own, np.asarray(steps))
+
         if kept is not None:
             state = kept.load(lambda: state)
-        if measured is not None:
-            state = advance(request, state, np.asarray(0))
+        if measured is not None or not knows_lapack():  # which the program loads, if it needs it
+            state = further(state, 0)
         report(state)
-        while int(state.code) <= Outcome.RUNNING:
-            state = replace(state, dynamics=request.dynamics.for_its_regime(state.dynamics))
-            began = time.monotonic()
-            state = jax.block_until_ready(advance(request, state, np.asarray(steps)))
-            steps = calls.next(steps, time.monotonic() - began)
-            state = check_limit(request, state) if int(state.code) == UNDECIDED else state
-            report(state)
-            if kept is not None:
-                kept.save_if_due(state, ended=int(state.code) > Outcome.RUNNING)
+        # Matrices of curvature have a row for each weight, or for each sample where these are fewer.
+        with few_blas_threads(min(size, rows or size)):
+            while int(state.code) <= Outcome.RUNNING:
+                began = time.monotonic()
+                state = further(state, steps)
+                undecided = int(state.code) == UNDECIDED  # which waits for the program to end
+                steps = calls.next(steps, time.monotonic() - began)
+                state = check_limit(request, state) if undecided else state
+                report(state)
+                if kept is not None:
+                    kept.save_if_due(state, ended=int(state.code) > Outcome.RUNNING)
         return state
 
 

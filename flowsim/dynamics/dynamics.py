@@ -164,5 +164,8 @@ class Dynamics(eqx.Module):
 
 
 DYNAMICS: Registry[type[Dynamics]] = Registry(
-    "a dynamics", accepts=is_kind_of(Dynamics), expected="a subclass of flowsim.Dynamics or flowsim.Descent"
+    "a dynamics",
+    accepts=is_kind_of(Dynamics),
+    expected="a subclass of flowsim.Dynamics or flowsim.Descent",
+    elsewhere=("flowsim.edge",),
 )

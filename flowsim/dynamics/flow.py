@@ -223,5 +223,8 @@ class DescentModel(Flow):
 
 
 MODELS: Registry[type[DescentModel]] = Registry(
-    "a model of descent", accepts=is_kind_of(DescentModel), expected="a subclass of flowsim.DescentModel"
+    "a model of descent",
+    accepts=is_kind_of(DescentModel),
+    expected="a subclass of flowsim.DescentModel",
+    elsewhere=("flowsim.edge",),
 )

@@ -4,6 +4,7 @@ import functools
 import math
 from collections import Counter
 from collections.abc import Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import equinox as eqx
@@ -18,7 +19,8 @@ from ..curvature.line import numbers_of
 from ..formatting.presentation import Drawn, view_of
 from ..probes import Label
 from ..problems import Problem
-from .dynamics import DYNAMICS
+from ..runtime.compiling import compiled
+from .dynamics import DYNAMICS, Dynamics
 from .loop import Request, RunState
 from .outcome import Outcome
 from .records import STANDARD
@@ -169,8 +171,7 @@ def trajectory_of(state: RunState, request: Request, rest: PyTree) -> Trajectory
     measured = dict(slots["probes"])
     standard = {probe.label.name: measured.pop(probe.label.name) for probe in STANDARD}
     along = measured.pop("sharpness", None)
-    gradients, products = dynamics.work(state.dynamics, state.steps)
-    rate, threshold = dynamics.rate_of_descent(), dynamics.sharpness_threshold()
+    weights, (gradients, products), loosened, rate, threshold = _totals(dynamics, state.dynamics, state.steps)
     return Trajectory(
         times=slots["times"],
         time_remainders=slots["time_remainders"],
@@ -178,7 +179,7 @@ def trajectory_of(state: RunState, request: Request, rest: PyTree) -> Trajectory
         diagnostics=measured,
         sharpness=along,
         path=None if slots["weights"] is None else eqx.combine(slots["weights"], rest),
-        network=eqx.combine(dynamics.weights(state.dynamics), rest),
+        network=eqx.combine(weights, rest),
         problem=request.problem,
         time=state.clock.time,
         steps=state.steps,
@@ -187,13 +188,23 @@ def trajectory_of(state: RunState, request: Request, rest: PyTree) -> Trajectory
         count=records.count,
         gradients=gradients,
         products=products,
-        loosened=dynamics.loosened(state.dynamics),
-        learning_rate=None if rate is None else jnp.asarray(rate),
-        sharpness_threshold=None if threshold is None else jnp.asarray(threshold),
+        loosened=loosened,
+        learning_rate=rate,
+        sharpness_threshold=threshold,
         method=dynamics.method(state.dynamics),
         dynamics=DYNAMICS.name_of(type(dynamics)),
         labels={probe.label.name: probe.label for probe in request.instruments.probes},
     )
+
+
+@partial(compiled, few_calls=True)
+def _totals(dynamics: Dynamics, state: PyTree, steps: Int[Array, ""]) -> tuple[PyTree, ...]:
+    """Return the weights at the end of a run, its work, how far its tolerance was loosened, its rate and threshold.
+
+    One program takes less time than the small ones of its parts, to compile and to run.
+    """
+    numbers = jax.tree.map(jnp.asarray, (dynamics.rate_of_descent(), dynamics.sharpness_threshold()))
+    return dynamics.weights(state), dynamics.work(state, steps), dynamics.loosened(state), *numbers
 
 
 def as_times(ts: object, name: str, *, whole: bool = False) -> np.ndarray:

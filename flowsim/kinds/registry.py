@@ -5,7 +5,7 @@ import importlib
 import inspect
 import re
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Generic, TypeVar, cast
 
@@ -48,8 +48,9 @@ class UnknownKindError(ValueError):
 class Registry(Generic[Kind]):
     """The kinds of a `thing`, such as "a network": those registered, and any other by its place, `my_module:MyKind`.
 
-    `accepts` tells whether an object is a kind of the thing at all, and `expected` says in words what is. A kind is
-    registered where it is defined, with the decorator `register`, and nothing else lists the kinds:
+    `elsewhere` names modules that register kinds besides the package of the registry: they are imported before a name
+    is looked up. `accepts` tells whether an object is a kind of the thing at all, and `expected` says in words what is.
+    A kind is registered where it is defined, with the decorator `register`, and nothing else lists the kinds:
 
         LOSSES = Registry("a loss", accepts=is_kind_of(Loss), expected="a subclass of flowsim.losses.Loss")
 
@@ -57,19 +58,25 @@ class Registry(Generic[Kind]):
         class Huber(Loss): ...
     """
 
-    def __init__(self, thing: str, *, accepts: Callable[[Any], bool], expected: str):
-        self.thing, self._accepts, self._expected = thing, accepts, expected
-        self._kinds: dict[str, Kind] = {}
+    def __init__(self, thing: str, *, accepts: Callable[[Any], bool], expected: str, elsewhere: Sequence[str] = ()):
+        self.thing, self._accepts, self._expected, self._elsewhere = thing, accepts, expected, elsewhere
+        self._entered: dict[str, Kind] = {}
+
+    @property
+    def _kinds(self) -> dict[str, Kind]:
+        for module in self._elsewhere:
+            importlib.import_module(module)
+        return self._entered
 
     def register(self, name: str) -> Callable[[Entered], Entered]:
         """Return a decorator that makes a kind known as `name`. Raises `ValueError` for a name that is taken."""
 
         def enter(kind: Entered) -> Entered:
-            if name in self._kinds:
+            if name in self._entered:
                 raise ValueError(f"{self.thing} named {name!r} is registered already: choose another name")
             if not self._accepts(kind):
                 raise TypeError(f"{kind!r} is not {self.thing}: expected {self._expected}")
-            self._kinds[name] = cast(Kind, kind)
+            self._entered[name] = cast(Kind, kind)
             return kind
 
         return enter
@@ -105,7 +112,7 @@ class Registry(Generic[Kind]):
 
     def name_of(self, kind: Kind) -> str:
         """Return the name under which YAML knows `kind`: the registered one, else `module:Name`."""
-        registered = (name for name, known in self._kinds.items() if known is kind)
+        registered = (name for name, known in self._entered.items() if known is kind)
         return next(registered, f"{kind.__module__}:{kind.__qualname__}")  # pyright: ignore[reportAttributeAccessIssue]
 
     def expected_names(self) -> str:
@@ -155,7 +162,7 @@ def _import(place: str) -> Any:
             f"python -c 'import {module}' to see where",
         ) from error
     if not hasattr(home, name):
-        public = [word for word in vars(home) if not word.startswith("_")]
+        public = [word for word in dir(home) if not word.startswith("_")]
         near = difflib.get_close_matches(name, public, n=1)
         raise UnknownKindError(
             f"{place!r}, but no {name} in {module}",

@@ -32,8 +32,11 @@ def split(network: Tree) -> tuple[Tree, Tree]:
     The weights are its floating-point arrays that are not wrapped in `Fixed`. Both parts have the tree
     structure of the network, with `None` where the other part has something.
     """
-    movable = jax.tree.map(lambda leaf: eqx.is_inexact_array(leaf), network, is_leaf=_is_fixed)
-    return eqx.partition(network, movable, is_leaf=_is_fixed)
+    leaves, structure = jax.tree.flatten(network, is_leaf=_is_fixed)
+    movable = [eqx.is_inexact_array(leaf) for leaf in leaves]
+    weights = [leaf if moves else None for leaf, moves in zip(leaves, movable, strict=True)]
+    rest = [None if moves else leaf for leaf, moves in zip(leaves, movable, strict=True)]
+    return jax.tree.unflatten(structure, weights), jax.tree.unflatten(structure, rest)
 
 
 def weight_dtype(network: PyTree) -> jnp.dtype:

@@ -1,22 +1,5 @@
 """What is stored: its schema, writing it and reading it."""
 
-from .figure import FIGURES as FIGURES, Figure as Figure, figures_of as figures_of
-from .results import Results as Results, open_results as open_results
-from .store import (
-    BLOCKS as BLOCKS,
-    SWEEP as SWEEP,
-    THEORY as THEORY,
-    ResultFolder as ResultFolder,
-    StoreError as StoreError,
-    difference as difference,
-    refuse_obstacles as refuse_obstacles,
-    refuse_unwritable as refuse_unwritable,
-    result_folder as result_folder,
-    write_atomically as write_atomically,
-)
-from .theory import (
-    CheckedFlow as CheckedFlow,
-    TheoryResults as TheoryResults,
-    theory_from_dataset as theory_from_dataset,
-    theory_to_dataset as theory_to_dataset,
-)
+import lazy_loader
+
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

@@ -15,7 +15,7 @@ from ..formatting.presentation import Shown, view_of
 from ..kinds import reason_of
 from ..kinds.registry import OUTSIDE
 from .schema import faults_of_sweep, faults_of_trajectories
-from .store import SCENARIO, SUMMARY, SWEEP, THEORY, TRAJECTORIES, StoreError, copy_results
+from .store import SCENARIO, SUMMARY, SWEEP, THEORY, TRAJECTORIES, StoreError, copy_results, refuse_missing
 from .theory import faults_of_theory
 
 if TYPE_CHECKING:
@@ -177,9 +177,7 @@ def open_results(folder: str | Path, *, trust: bool = False) -> Results:
     damaged or hold what flowsim does not write.
     """
     folder = Path(folder)
-    if not folder.is_dir():
-        found = "is a file" if folder.exists() else "there is no such folder"
-        raise StoreError(f"{folder}: {found}; give the folder of one scenario's results, such as results/residual")
+    refuse_missing(folder)
     found = {name: _dataset(folder / file) for name, file in _DATASETS.items()}
     if not any(dataset is not None for dataset in found.values()):
         names = ", ".join(_DATASETS.values())

@@ -18,6 +18,8 @@ from typing import TYPE_CHECKING, Any
 import yaml
 from filelock import FileLock, Timeout
 
+from ..runtime.errors import UserError
+
 if TYPE_CHECKING:
     import xarray
     from matplotlib.figure import Figure
@@ -28,7 +30,7 @@ BLOCKS = ".blocks"  # next to the folders of results, and shared by them
 _TEMPORARY = re.compile(r"\..*-[0-9a-f]{16}(\.\w+)?", re.DOTALL)
 
 
-class StoreError(RuntimeError):
+class StoreError(UserError, RuntimeError):
     """Results that cannot be written or read: the message says where, why, and what to do instead."""
 
 
@@ -253,6 +255,13 @@ def copy_results(source: Path, folder: Path, *, overwrite: bool = False) -> list
                 content = path.read_bytes()
             written.append(here._write(str(path.relative_to(source)), content))
     return written
+
+
+def refuse_missing(folder: Path) -> None:
+    """Raise `StoreError` where results are to be read and there is no folder."""
+    if not folder.is_dir():
+        found = "is a file" if folder.exists() else "there is no such folder"
+        raise StoreError(f"{folder}: {found}; give the folder of one scenario's results, such as results/residual")
 
 
 def refuse_obstacles(folder: Path) -> None:

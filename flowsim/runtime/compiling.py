@@ -4,6 +4,7 @@ import functools
 import os
 import warnings
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import equinox as eqx
@@ -37,19 +38,66 @@ def compiled(
 
     @functools.wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
-        counted = (args if sized_by is None else [args[index] for index in sized_by], kwargs)
+        counted = jax.tree.leaves((args if sized_by is None else [args[index] for index in sized_by], kwargs))
         known = jax.default_backend() == "cpu" and not is_traced(counted)
-        sizes = [leaf.size for leaf in jax.tree.leaves(counted) if isinstance(leaf, jax.Array)] if known else []
-        return program(known and sum(sizes) <= few_numbers)(*args, **kwargs)
+        few = known and sum(leaf.size for leaf in counted if isinstance(leaf, jax.Array)) <= few_numbers
+        return program(few)(*args, **kwargs)
 
     return call
 
 
 def with_options(function: Callable, options: Mapping[str, Any], *, donate: str = "none") -> Callable:
-    """Return `equinox.filter_jit(function)` with those of the compiler options that this version of XLA knows."""
-    known = {name: value for name, value in options.items() if _is_known(name, value)}
-    chosen = {"compiler_options": known} if known else {}
-    return eqx.filter_jit(function, donate=donate, **chosen)  # pyright: ignore[reportCallIssue, reportArgumentType]
+    """Return `equinox.filter_jit(function)` with those of the compiler options that this version of XLA knows.
+
+    A call takes half as long as one of that: it flattens the arguments once. With `donate="all-except-first"` the
+    memory of JAX's arrays in all arguments but the first is used again.
+    """
+    names = _known(tuple((name, type(value)()) for name, value in options.items()))
+    known = {name: value for name, value in options.items() if name in names}
+
+    def flat(kept: list, donated: list, others: tuple, structure: Any) -> tuple[list, _Others]:
+        args, kwargs = _joined(structure, others, kept, donated)
+        leaves, structure = jax.tree.flatten(function(*args, **kwargs))
+        arrays, others = _parted(leaves, eqx.is_array)
+        return arrays, _Others(tuple(others), structure)
+
+    flat.__name__ = getattr(function, "__name__", flat.__name__)
+    program = jax.jit(flat, static_argnums=(2, 3), donate_argnums=1, compiler_options=known or None)
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        leaves, structure = jax.tree.flatten((args, kwargs))
+        arrays, others = _parted(leaves, eqx.is_array)
+        first = len(jax.tree.leaves(args[0])) if donate == "all-except-first" else len(leaves)
+        donated, kept = _parted(arrays[first:], lambda array: isinstance(array, jax.Array))
+        none = [None] * first
+        made, rest = program(arrays[:first] + kept, none + donated, tuple(others), structure)
+        return _joined(rest.structure, rest.leaves, made)
+
+    return call
+
+
+@jax.tree_util.register_static
+@dataclass(frozen=True)
+class _Others:
+    """What a program returns besides arrays, and how these go together with them."""
+
+    leaves: tuple
+    structure: Any
+
+
+def _parted(leaves: list, wanted: Callable[[Any], bool]) -> tuple[list, list]:
+    """Return the leaves that are wanted, with `None` in place of the others, and the others likewise."""
+    found = [wanted(leaf) for leaf in leaves]
+    return (
+        [leaf if one else None for leaf, one in zip(leaves, found, strict=True)],
+        [None if one else leaf for leaf, one in zip(leaves, found, strict=True)],
+    )
+
+
+def _joined(structure: Any, *parts: Sequence) -> Any:
+    """Return the pytree whose leaves are those of several parts, of which only one is not `None`."""
+    leaves = [next((leaf for leaf in same if leaf is not None), None) for same in zip(*parts, strict=True)]
+    return jax.tree.unflatten(structure, leaves)
 
 
 def programs_folder() -> str | None:
@@ -67,14 +115,15 @@ def keep_programs_in(folder: str | os.PathLike) -> None:
 
 def is_traced(tree: Any) -> bool:
     """Tell whether `tree` holds tracers, or the caller itself is being traced, as under jit or vmap."""
-    # Under a trace the result of an operation on constants is a tracer too.
-    return any(isinstance(leaf, Tracer) for leaf in [jnp.negative(0), *jax.tree.leaves(tree)])
+    # Under a trace a constant becomes a tracer too; elsewhere nothing is compiled for it.
+    return any(isinstance(leaf, Tracer) for leaf in (*jax.tree.leaves(tree), jnp.asarray(0)))
 
 
 @functools.cache
-def _is_known(name: str, value: Any) -> bool:
+def _known(options: tuple[tuple[str, Any], ...]) -> list[str]:
+    """Return the names of those options, given with some value, that this version of XLA knows; at best by one trial."""
     try:
-        jax.jit(jnp.negative, compiler_options={name: value}).lower(1.0).compile()
+        jax.jit(lambda: 0, compiler_options=dict(options)).lower().compile()
     except jax.errors.JaxRuntimeError:
-        return False
-    return True
+        return [option[0] for option in options if _known((option,))] if len(options) > 1 else []
+    return [name for name, _ in options]

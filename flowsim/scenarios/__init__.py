@@ -1,13 +1,5 @@
 """Scenarios: YAML, its schema and its errors; a scenario becomes a run."""
 
-from .reading import (
-    ScenarioError as ScenarioError,
-    in_hours as in_hours,
-    parse_overrides as parse_overrides,
-    read_scenario as read_scenario,
-    resolved as resolved,
-    scenario_json_schema as scenario_json_schema,
-)
-from .runner import build as build, default_device as default_device, environment as environment, run as run
-from .scenario import Scenario as Scenario
-from .theory import Cell as Cell, check_theory as check_theory, theory_cells as theory_cells
+import lazy_loader
+
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

@@ -8,7 +8,8 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from .document import Document, Override, override
+from .document import Document, Override
+from .override import override
 from .scenario import Scenario
 
 

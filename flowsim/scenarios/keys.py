@@ -8,9 +8,8 @@ from pydantic.fields import FieldInfo
 
 from ..kinds import Chosen, KeyPath, Section, UnknownKindError, named_in
 from ..kinds.registry import OUTSIDE
+from .document import AXES
 from .scenario import Scenario
-
-AXES = ("sweep", "over")
 
 
 def keys(section: KeyPath, content: Any) -> dict[str, FieldInfo]:

@@ -16,12 +16,12 @@ from .document import (
     Override,
     ScenarioError as ScenarioError,
     complaint,
-    override,
     parse_overrides as parse_overrides,
     read_document,
 )
 from .grid import PointError, points
 from .keys import AXES, keys
+from .override import override
 from .scenario import Scenario
 from .wording import complaints, custom_complaint, unknown_key
 

@@ -9,13 +9,13 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from threadpoolctl import threadpool_limits
 
 from ..batch import descend_batch
 from ..dynamics import Descent, Outcome, as_descent, descend, integrate, objective_floor
 from ..kinds import reason_of
 from ..networks import stacked, unstacked, weight_dtype
 from ..results.schema import MEASURES, NOT_ASKED
+from ..runtime.threads import few_blas_threads
 from ..scenarios.runner import environment
 from ..scenarios.sweep_settings import CriticalSettings
 from .measures import critical_brackets, distance, measure, measure_probes, risk_of, settled_outcome, sharpness_of
@@ -69,7 +69,7 @@ def compute(block: Block, expected: dict[str, Any]) -> BlockResult:
         block.recipe.check_origin()
         # Several processes that each have their matrices decomposed by all cores wait for one another a hundred times
         # as long as the decompositions take.
-        with threadpool_limits(1, "blas"):
+        with few_blas_threads(1):
             return _Work(block).done()
     except Exception as error:
         return failed_block(block, reason_of(error))

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from flowsim import cli
-from flowsim.cli import command
+from flowsim.cli import run
 from flowsim.data import DataError, read_table
 
 PLAIN = "a,b,y\n1,2,3\n2,1,1\n0,3,5\n"
@@ -230,7 +230,7 @@ def said(tmp_path, monkeypatch, capsys) -> Callable[..., tuple[int, str]]:
     Warnings are errors here, those of NumPy among them.
     """
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(command, "run_all", lambda jobs, pool: 0)
+    monkeypatch.setattr(run, "run_all", lambda jobs, pool: 0)
 
     def hand(name: str, content: str | bytes, options: str = "standardize: true") -> tuple[int, str]:
         Path(name).write_bytes(content if isinstance(content, bytes) else content.encode())

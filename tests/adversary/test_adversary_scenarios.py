@@ -8,7 +8,7 @@ from matplotlib.figure import Figure
 
 import flowsim
 from flowsim import cli
-from flowsim.cli import command
+from flowsim.cli import run
 from flowsim.data import gaussian
 from flowsim.report.panels.sweep import SweepPanels
 from flowsim.report.render_paper import draw_sweep_panel
@@ -341,7 +341,7 @@ def machine(monkeypatch):
 def said(tmp_path, monkeypatch, capsys):
     """Return a function that hands a scenario to the command line, and returns its exit code and what it said."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(command, "run_all", lambda jobs, pool: 0)
+    monkeypatch.setattr(run, "run_all", lambda jobs, pool: 0)
 
     def hand(content: str | bytes) -> tuple[int, str]:
         (tmp_path / "s.yaml").write_bytes(content if isinstance(content, bytes) else content.encode())
@@ -420,7 +420,7 @@ def test_memory_that_runs_out_is_one_message_whatever_its_wording(said, monkeypa
     def fail(jobs, pool):
         raise error
 
-    monkeypatch.setattr(command, "run_all", fail)
+    monkeypatch.setattr(run, "run_all", fail)
     code, message = said(HEAD)
     assert code == 2
     assert message == (

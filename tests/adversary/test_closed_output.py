@@ -58,7 +58,7 @@ def test_a_pipe_that_breaks_elsewhere_is_not_taken_for_the_end_of_the_work(tmp_p
     def breaks(jobs, pool):
         raise BrokenPipeError(32, "Broken pipe")
 
-    monkeypatch.setattr(import_module("flowsim.cli.command"), "run_all", breaks)
+    monkeypatch.setattr(import_module("flowsim.cli.run"), "run_all", breaks)
     (tmp_path / "a.yaml").write_text(SCENARIO)
     assert cli.main([str(tmp_path / "a.yaml"), "--out", str(tmp_path / "out")]) == 2
     assert "Broken pipe" in capsys.readouterr().err

@@ -1,20 +1,19 @@
-"""Ctrl-C, SIGTERM and SIGHUP end the command line, once it is imported, in one line, with exit code 128 + n."""
+"""Ctrl-C, SIGTERM and SIGHUP end the command line, also while it imports, in one line, with exit code 128 + n."""
 
 import os
 import signal
 import subprocess
 import sys
 import time
-from importlib import import_module
+from pathlib import Path
 
 import pytest
 
 import flowsim
 from flowsim import cli
-from flowsim.cli import command
+from flowsim.cli import run
+from flowsim.runtime import signals
 
-# Not by its name, which may be that of a function too.
-COMMAND = import_module("flowsim.cli.command")
 SCENARIO = """
 data: {kind: gaussian, samples: 20, features: 3}
 network: {kind: mlp, depth: 3, scale: 0.5}
@@ -35,13 +34,13 @@ def test_a_signal_during_the_work_is_one_line_and_leaves_no_lock(tmp_path, monke
             os.kill(os.getpid(), number)
             time.sleep(60)
 
-    monkeypatch.setattr(COMMAND, "run_all", work)
+    monkeypatch.setattr(run, "run_all", work)
     (tmp_path / "tiny.yaml").write_text(SCENARIO)
-    handlers = [signal.getsignal(other) for other in command.ENDING]
+    handlers = [signal.getsignal(other) for other in signals.ENDING]
     assert cli.main([str(tmp_path / "tiny.yaml"), "--out", str(tmp_path / "out")]) == 128 + number
     assert capsys.readouterr().err == LINES[number] + GO_ON
     assert [path.name for path in tmp_path.iterdir()] == ["tiny.yaml"]
-    assert [signal.getsignal(other) for other in command.ENDING] == handlers
+    assert [signal.getsignal(other) for other in signals.ENDING] == handlers
 
 
 def test_a_signal_in_the_middle_of_a_comparison_is_that_signal(tmp_path, monkeypatch, capsys):
@@ -52,7 +51,7 @@ def test_a_signal_in_the_middle_of_a_comparison_is_that_signal(tmp_path, monkeyp
         except KeyboardInterrupt as stopped:
             raise flowsim.Interrupted([]) from stopped
 
-    monkeypatch.setattr(COMMAND, "run_all", work)
+    monkeypatch.setattr(run, "run_all", work)
     (tmp_path / "tiny.yaml").write_text(SCENARIO)
     assert cli.main([str(tmp_path / "tiny.yaml"), "--out", str(tmp_path / "out")]) == 128 + signal.SIGTERM
     assert capsys.readouterr().err == LINES[signal.SIGTERM] + GO_ON
@@ -71,20 +70,39 @@ def cleared_after_a_signal():
 
 def test_a_second_signal_does_not_disturb_what_is_cleared_away_after_the_first():
     clearing = cleared_after_a_signal()
-    with command.ending_signals():
+    with signals.ending_signals():
         assert next(clearing) == "cleared"
-        with pytest.raises(command.Ended, match=str(int(signal.SIGHUP))):
+        with pytest.raises(signals.Ended, match=str(int(signal.SIGHUP))):
             next(clearing)
 
 
 def test_a_signal_that_is_ignored_stays_so():
     before = signal.signal(signal.SIGHUP, signal.SIG_IGN)  # as nohup does
     try:
-        with command.ending_signals():
+        with signals.ending_signals():
             os.kill(os.getpid(), signal.SIGHUP)
             assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
     finally:
         signal.signal(signal.SIGHUP, before)
+
+
+# A module in the place of JAX, whose import a signal interrupts.
+INTERRUPTED = """
+import os, signal, time
+os.kill(os.getpid(), signal.{number.name})
+time.sleep(60)
+"""
+
+
+@each_signal
+def test_a_signal_during_the_import_of_jax_is_one_line(tmp_path, number):
+    (tmp_path / "tiny.yaml").write_text(SCENARIO)
+    (tmp_path / "jax.py").write_text(INTERRUPTED.format(number=number))
+    path = os.pathsep.join((str(tmp_path), str(Path(flowsim.__file__).parents[1])))
+    command = [sys.executable, "-m", "flowsim", "tiny.yaml"]
+    environment = os.environ | {"PYTHONPATH": path}
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (128 + number, LINES[number] + GO_ON)
 
 
 IMPORTED = """

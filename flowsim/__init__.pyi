@@ -1,0 +1,71 @@
+from . import (
+    batch as batch,
+    cli as cli,
+    comparison as comparison,
+    curvature as curvature,
+    data as data,
+    dynamics as dynamics,
+    edge as edge,
+    formatting as formatting,
+    kinds as kinds,
+    losses as losses,
+    networks as networks,
+    papers as papers,
+    probes as probes,
+    problems as problems,
+    report as report,
+    results as results,
+    runtime as runtime,
+    scenarios as scenarios,
+    solvers as solvers,
+    sweeps as sweeps,
+    theory as theory,
+)
+from .comparison import (
+    Comparison as Comparison,
+    EdgeCriteria as EdgeCriteria,
+    FlowLimits as FlowLimits,
+    Interrupted as Interrupted,
+    RunStatements as RunStatements,
+    SharpnessAlong as SharpnessAlong,
+    compare as compare,
+    edge_statements as edge_statements,
+)
+from .curvature import sharpness as sharpness, sharpness_gradient as sharpness_gradient
+from .dynamics import (
+    SGD as SGD,
+    Adam as Adam,
+    Descent as Descent,
+    Dynamics as Dynamics,
+    GradientDescent as GradientDescent,
+    GradientFlow as GradientFlow,
+    HeavyBall as HeavyBall,
+    Nesterov as Nesterov,
+    Optax as Optax,
+    Outcome as Outcome,
+    RMSProp as RMSProp,
+    Stopping as Stopping,
+    Trajectory as Trajectory,
+    descend as descend,
+    integrate as integrate,
+)
+from .edge import CentralFlow as CentralFlow, DescentModel as DescentModel, EdgeFlow as EdgeFlow
+from .formatting import Progress as Progress
+from .networks import (
+    Convolution as Convolution,
+    Convolutional as Convolutional,
+    DeepLinear as DeepLinear,
+    Fixed as Fixed,
+    Perceptron as Perceptron,
+    ResidualPerceptron as ResidualPerceptron,
+)
+from .probes import Label as Label, Moment as Moment, Probe as Probe
+from .problems import (
+    EmpiricalRisk as EmpiricalRisk,
+    LinearRegression as LinearRegression,
+    Problem as Problem,
+    Risk as Risk,
+)
+from .results import open_results as open_results
+from .solvers.step_control import SharpnessLimitedController as SharpnessLimitedController
+from .sweeps.sweep import Sweep as Sweep, sweep as sweep

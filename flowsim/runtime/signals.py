@@ -1,0 +1,89 @@
+"""Ctrl-C, SIGTERM and SIGHUP end a command alike, also while it is still being imported."""
+
+import math
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import FrameType
+
+# SIGHUP comes when a terminal is closed, and is unknown to Windows.
+ENDING = [signal.Signals[name] for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)]
+
+
+class Ended(KeyboardInterrupt):
+    """A signal, known by its number, which asks the process to end."""
+
+    def __init__(self, number: int):
+        super().__init__(number)
+        self.number = number
+
+
+@contextmanager
+def ending_signals(seconds_of_grace: float = 5.0) -> Iterator[None]:
+    """Have the signals that ask the process to end raise `Ended` in the main thread meanwhile.
+
+    Signals that are ignored, as under nohup, stay so. A second signal, of the kind or another, often follows the first,
+    and does not disturb what is cleared away meanwhile: it takes effect after `seconds_of_grace`.
+    """
+    latest = -math.inf
+
+    def end(number: int, frame: FrameType | None) -> None:
+        nonlocal latest
+        before, latest = latest, time.monotonic()
+        if latest - before > seconds_of_grace:
+            raise Ended(number)
+
+    with _handled_by(end):
+        yield
+
+
+@contextmanager
+def ending_at_once() -> Iterator[None]:
+    """Have those signals end the process meanwhile, while there is nothing yet to be cleared away.
+
+    An exception that is raised while an extension module is initialized, as those of JAX, may abort the process.
+    """
+
+    def end(number: int, frame: FrameType | None) -> None:
+        code = _say_that_ended(number)
+        sys.stderr.flush()
+        os._exit(code)
+
+    with _handled_by(end):
+        yield
+
+
+@contextmanager
+def _handled_by(end: Callable[[int, FrameType | None], None]) -> Iterator[None]:
+    in_main = threading.current_thread() is threading.main_thread()  # no other thread may set handlers
+    handlers = {number: signal.getsignal(number) for number in ENDING if in_main}
+    before = {number: handler for number, handler in handlers.items() if handler not in (signal.SIG_IGN, None)}
+    for number in before:
+        signal.signal(number, end)
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def exit_code(run: Callable[[], int]) -> int:
+    """Return the exit code that `run` returns, or 128 + n, said on standard error, where signal n ends it."""
+    with ending_signals():
+        try:
+            return run()
+        except KeyboardInterrupt as interrupt:
+            ended = interrupt if isinstance(interrupt, Ended) else interrupt.__cause__  # of `Interrupted` of `compare`
+            return _say_that_ended(ended.number if isinstance(ended, Ended) else signal.SIGINT)
+
+
+def _say_that_ended(number: int) -> int:
+    how = "interrupted" if number == signal.SIGINT else f"ended by {signal.Signals(number).name}"
+    kept = "files written so far are whole, the others are missing"
+    again = "run the same again: what is stored of a sweep is not computed again"
+    print(f"flowsim: {how}; {kept}; {again}", file=sys.stderr)
+    return 128 + number

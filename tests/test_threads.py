@@ -1,0 +1,91 @@
+"""Small matrices are factorized in one thread of BLAS, and whoever set the number of threads finds it as it was."""
+
+import threading
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import pytest
+import scipy.linalg.cython_lapack  # noqa: F401  the BLAS that JAX calls
+from threadpoolctl import threadpool_info, threadpool_limits
+
+import flowsim
+from flowsim.runtime.threads import few_blas_threads
+
+pytestmark = pytest.mark.skipif(jax.default_backend() != "cpu", reason="BLAS computes on a CPU")
+KEY = jax.random.key(5)
+
+
+def blas_threads():
+    return {library["num_threads"] for library in threadpool_info() if library["user_api"] == "blas"}
+
+
+@pytest.fixture(autouse=True)
+def two_threads():
+    with threadpool_limits(2, "blas"):
+        if blas_threads() != {2}:
+            pytest.skip("this BLAS has one thread")
+        yield
+        assert blas_threads() == {2}
+
+
+def test_the_threads_are_limited_for_small_matrices_alone():
+    with few_blas_threads(499):
+        assert blas_threads() == {1}
+    with few_blas_threads(500):
+        assert blas_threads() == {2}
+
+
+def test_the_limit_ends_with_an_error_too():
+    with pytest.raises(ZeroDivisionError), few_blas_threads(1):
+        raise ZeroDivisionError
+
+
+def test_a_limit_in_another_thread_is_left_as_it_is():
+    def other():
+        with few_blas_threads(1):
+            pass
+
+    with few_blas_threads(1):
+        thread = threading.Thread(target=other)
+        thread.start()
+        thread.join()
+        assert blas_threads() == {1}
+
+
+def test_a_limit_within_a_limit_ends_with_the_outer_one():
+    with few_blas_threads(1):
+        with few_blas_threads(1):
+            pass
+        assert blas_threads() == {1}
+
+
+@pytest.fixture
+def noting():
+    """Return a risk that notes the threads of BLAS whenever it is computed, and what it noted."""
+    found = set()
+
+    def risk(network):
+        jax.debug.callback(lambda: found.update(blas_threads()))
+        return jnp.sum((network.weight - 1) ** 4) + jnp.sum(network.weight**2)
+
+    return flowsim.Risk(risk), found
+
+
+NETWORK = eqx.nn.Linear(3, 1, use_bias=False, key=KEY)
+
+
+@pytest.mark.parametrize(
+    "run",
+    [
+        lambda problem: flowsim.integrate(NETWORK, problem, t1=1.0),
+        lambda problem: flowsim.descend(NETWORK, problem, learning_rate=0.01, steps=3),
+        lambda problem: flowsim.sharpness(NETWORK, problem),
+    ],
+    ids=["flow", "descent", "sharpness"],
+)
+def test_a_run_and_a_sharpness_are_computed_in_one_thread(noting, run):
+    problem, found = noting
+    run(problem)
+    jax.effects_barrier()
+    assert found == {1}
