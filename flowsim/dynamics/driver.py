@@ -5,6 +5,7 @@ import os
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import Any
 
 import jax
 import numpy as np
@@ -95,12 +96,14 @@ def drive(
         state = start_state(request)
 
         def further(state: RunState, steps: int) -> RunState:
-            its_own = replace(state, dynamics=request.dynamics.for_its_regime(state.dynamics))
-            return advance(request, its_own, np.asarray(steps))
+            its_own = request.dynamics.for_its_regime(state.dynamics)
+            state = state if its_own is state.dynamics else replace(state, dynamics=its_own)
+            return advance(request, state, np.asarray(steps))
 
         if kept is not None:
             state = kept.load(lambda: state)
-        if measured is not None or not knows_lapack():  # which the program loads, if it needs it
+        # The first call of a program loads LAPACK, if it needs it.
+        if measured is not None or (not knows_lapack() and _is_new(jax.tree.structure((request, state)))):
             state = further(state, 0)
         report(state)
         # Matrices of curvature have a row for each weight, or for each sample where these are fewer.
@@ -115,6 +118,17 @@ def drive(
                 if kept is not None:
                     kept.save_if_due(state, ended=int(state.code) > Outcome.RUNNING)
         return state
+
+
+def _is_new(structure: Any) -> bool:
+    """Tell whether this process has not asked for a structure before; hashes are kept, and no functions in it."""
+    key = hash(structure)
+    new = key not in _ASKED_FOR
+    _ASKED_FOR.add(key)
+    return new
+
+
+_ASKED_FOR: set[int] = set()
 
 
 class DescentProgress:
@@ -160,8 +174,8 @@ class FlowProgress:
         for name in ("risk", "excess_risk"):
             bound = getattr(self._stopping, name)
             if bound is not None and (count := int(state.schedule.records.count)) > 0:
-                latest = state.schedule.records.taken(slice(count - 1, count))["probes"][name]
-                parts.append(self._fallen(name, float(np.asarray(latest)[0]), float(bound)))
+                latest = state.schedule.records.slots["probes"][name][count - 1]
+                parts.append(self._fallen(name, float(latest), float(bound)))
         return parts
 
     def _fallen(self, name: str, value: float, bound: float) -> float:

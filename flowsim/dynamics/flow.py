@@ -121,7 +121,8 @@ class Flow(Dynamics):
 
     def for_its_regime(self, state: FlowState) -> FlowState:
         """Return the state for a program of explicit steps alone, or of implicit ones, whichever come next."""
-        return replace(state, stepper=state.stepper.for_its_regime())
+        stepper = state.stepper.for_its_regime()
+        return state if stepper is state.stepper else replace(state, stepper=stepper)
 
     def is_within_regime(self, state: FlowState) -> Bool[Array, ""] | bool:
         """Tell whether the program that was made for this state takes its next step."""

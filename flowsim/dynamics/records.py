@@ -8,9 +8,10 @@ from typing import Any
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
+from jax.core import Tracer
 from jaxtyping import Array, Float, Int, PyTree
 
-from ..networks import records as records_of
 from ..probes import (
     ExcessRisk,
     GradientNorm,
@@ -126,14 +127,13 @@ class Records(eqx.Module):
         """The number of slots."""
         return len(self.table)
 
-    def taken(self, index: slice) -> PyTree:
-        """Return some of the slots, as a record with one more axis in front."""
-        columns, arrays = iter(range(self.table.shape[1])), iter(self.arrays)
-        places = [
-            (self.table, (index, next(columns))) if self._in_table(leaf) else (next(arrays), (index,))
-            for leaf in self.shapes
-        ]
-        return self.structure.unflatten(records_of([slots for slots, _ in places], [place for _, place in places]))
+    @property
+    def slots(self) -> PyTree:
+        """The slots, as a record with one more axis in front."""
+        table = self.table if isinstance(self.table, Tracer) else np.asarray(self.table)  # to cut compiles nothing
+        columns, arrays = iter(range(table.shape[1])), iter(self.arrays)
+        filled = [table[:, next(columns)] if self._in_table(leaf) else next(arrays) for leaf in self.shapes]
+        return self.structure.unflatten(filled)
 
     def add(self, record: PyTree) -> "Records":
         """Return the records with one more; `TypeError` for one of another shape."""

@@ -17,6 +17,7 @@ from jaxtyping import Array, Float, Int, PyTree
 from ..curvature import sharpness
 from ..curvature.line import numbers_of
 from ..formatting.presentation import Drawn, view_of
+from ..networks import records as records_of
 from ..probes import Label
 from ..problems import Problem
 from ..runtime.compiling import compiled
@@ -159,19 +160,20 @@ class Trajectory(Drawn, eqx.Module):
 def trajectory_of(state: RunState, request: Request, rest: PyTree) -> Trajectory:
     """Return the trajectory of a run that ended in `state`, cut to the records made where their number is known."""
     dynamics, records = request.dynamics, state.schedule.records
+    slots, weights, (gradients, products), loosened, rate, threshold = _totals(dynamics, state)
     if isinstance(records.count, Tracer):
         reached = jnp.arange(records.capacity) < records.count
 
         def with_nan(buffer: Array) -> Array:
             return jnp.where(reached.reshape(-1, *[1] * (buffer.ndim - 1)), buffer, jnp.nan)
 
-        slots = jax.tree.map(with_nan, records.taken(slice(None)))
+        slots = jax.tree.map(with_nan, slots)
     else:
-        slots = records.taken(slice(int(records.count)))
+        count = int(records.count)
+        slots = slots if count == records.capacity else records_of(slots, slice(count))
     measured = dict(slots["probes"])
     standard = {probe.label.name: measured.pop(probe.label.name) for probe in STANDARD}
     along = measured.pop("sharpness", None)
-    weights, (gradients, products), loosened, rate, threshold = _totals(dynamics, state.dynamics, state.steps)
     return Trajectory(
         times=slots["times"],
         time_remainders=slots["time_remainders"],
@@ -198,13 +200,21 @@ def trajectory_of(state: RunState, request: Request, rest: PyTree) -> Trajectory
 
 
 @partial(compiled, few_calls=True)
-def _totals(dynamics: Dynamics, state: PyTree, steps: Int[Array, ""]) -> tuple[PyTree, ...]:
-    """Return the weights at the end of a run, its work, how far its tolerance was loosened, its rate and threshold.
+def _totals(dynamics: Dynamics, state: RunState) -> tuple[PyTree, ...]:
+    """Return all slots of records of a run, and at its end the weights, its work, how far its tolerance was loosened,
+    the learning rate and the threshold.
 
     One program takes less time than the small ones of its parts, to compile and to run.
     """
     numbers = jax.tree.map(jnp.asarray, (dynamics.rate_of_descent(), dynamics.sharpness_threshold()))
-    return dynamics.weights(state), dynamics.work(state, steps), dynamics.loosened(state), *numbers
+    here = state.dynamics
+    return (
+        state.schedule.records.slots,
+        dynamics.weights(here),
+        dynamics.work(here, state.steps),
+        dynamics.loosened(here),
+        *numbers,
+    )
 
 
 def as_times(ts: object, name: str, *, whole: bool = False) -> np.ndarray:

@@ -79,17 +79,15 @@ def cast(tree: Tree, dtype: jnp.dtype) -> Tree:
     return jax.tree.map(lambda leaf: leaf.astype(dtype) if eqx.is_inexact_array(leaf) else leaf, tree)
 
 
-def records(tree: Tree, index: slice | np.ndarray | list[tuple[slice | int, ...]]) -> Tree:
+def records(tree: Tree, index: slice | np.ndarray) -> Tree:
     """Return `leaf[index]` for every leaf without compiling a program for every shape, where that is possible.
 
-    A list holds an index for each leaf. On the memory of one CPU, NumPy cuts for nothing; elsewhere, and where
-    derivatives are taken, JAX does.
+    On the memory of one CPU, NumPy cuts for nothing; elsewhere, and where derivatives are taken, JAX does.
     """
     leaves, structure = jax.tree.flatten(tree)
-    indices = index if isinstance(index, list) else [index] * len(leaves)
     if not all(_on_one_cpu(leaf) for leaf in leaves):
-        return structure.unflatten([leaf[index] for leaf, index in zip(leaves, indices, strict=True)])
-    cut = [np.asarray(leaf)[index] for leaf, index in zip(leaves, indices, strict=True)]
+        return structure.unflatten([leaf[index] for leaf in leaves])
+    cut = [np.asarray(leaf)[index] for leaf in leaves]
     # An array that nobody placed stays so: a change would compile every program that takes it once more.
     return structure.unflatten(jax.device_put(cut, [leaf.sharding if leaf.committed else None for leaf in leaves]))
 

@@ -121,7 +121,7 @@ def is_traced(tree: Any) -> bool:
 
 @functools.cache
 def _known(options: tuple[tuple[str, Any], ...]) -> list[str]:
-    """Return the names of those options, given with some value, that this version of XLA knows; at best by one trial."""
+    """Return the names of those options, given with some value, that this XLA knows; at best by one trial."""
     try:
         jax.jit(lambda: 0, compiler_options=dict(options)).lower().compile()
     except jax.errors.JaxRuntimeError:

@@ -112,7 +112,8 @@ class StepperState(eqx.Module):
 
     def for_its_regime(self) -> "StepperState":
         """Return the state for a program of the kind of steps that comes next, alone; outside of any program."""
-        return self if self.regime is None else replace(self, only=bool(self.regime))
+        its_own = None if self.regime is None else bool(self.regime)
+        return self if self.only == its_own else replace(self, only=its_own)
 
     def is_within(self) -> Bool[Array, ""] | bool:
         """Tell whether this program takes the next step."""
