@@ -1,4 +1,4 @@
-"""Risks that know no outputs and are stiff: the default flow beside SciPy with an exact Hessian, and Diffrax's Tsit5."""
+"""Stiff risks that know no outputs: the default flow beside SciPy with an exact Hessian, and Diffrax's Tsit5."""
 
 import itertools
 import math

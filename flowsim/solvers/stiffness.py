@@ -1,6 +1,7 @@
 """Explicit while that is cheap, linearly implicit once it is not."""
 
 import dataclasses
+from collections.abc import Callable
 from typing import Any, ClassVar
 
 import diffrax
@@ -90,6 +91,11 @@ class StiffnessSwitching(ProposingSolver):
     """explicit steps that would cost less than this share of a low-rank one are then tried once more."""
 
     interpolation_cls: ClassVar = StabilitySwitching.interpolation_cls
+
+    @property
+    def measure(self) -> Callable[[PyTree], Measured] | None:
+        """What the explicit solver measures with."""
+        return self.explicit.measure
 
     def order(self, terms: Any) -> int:
         """Return that of the explicit solver, with which a run begins."""
