@@ -129,7 +129,7 @@ class Halved(flowsim.DescentModel):
 def test_a_solver_for_another_field_than_that_of_the_flow_is_refused():
     risk = flowsim.Risk(lambda w: jnp.sum(w**2))
     with pytest.raises(
-        TypeError, match="StabilitySwitching was filled in for a GradientField and would not step along"
+        TypeError, match="StiffnessSwitching was filled in for a GradientField and would not step along"
     ):
         flowsim.integrate(jnp.ones(2), risk, model=Halved(), t1=1.0)
 

@@ -153,6 +153,25 @@ def test_a_linear_network_of_several_outputs_and_few_weights_has_it_by_default()
     assert chosen(single, (3.0,)) is LowRankExtrapolation
 
 
+@pytest.mark.parametrize("condition", [1e8, 1e12])
+def test_a_risk_that_knows_no_outputs_turns_to_its_hessian_where_it_is_stiff(condition):
+    rates = np.geomspace(1 / condition, 1, 20)
+    end = flow(lambda w: jnp.sum(rates * w**2) / 2, np.ones(20), condition, solver=None)
+    assert end.method == "StiffnessSwitching"
+    assert end.products > 0
+    assert end.gradients < 5000
+    np.testing.assert_allclose(end.network["w"], np.exp(-rates * condition), atol=2e-5)
+
+
+@pytest.mark.parametrize("bend", [1e2, 1e4])
+def test_a_bent_valley_leads_to_where_scipy_goes(bend):
+    function = lambda w: (1 - w[0]) ** 2 + bend * (w[1] - w[0] ** 2) ** 2  # noqa: E731
+    slope, slopes = jax.jit(lambda t, w: -jax.grad(function)(w)), jax.jit(lambda t, w: -jax.hessian(function)(w))
+    start = np.array([-1.2, 1.0])
+    found = scipy.integrate.solve_ivp(slope, (0, 2.0), start, "LSODA", jac=slopes, rtol=1e-12, atol=1e-14).y[:, -1]
+    np.testing.assert_allclose(flow(function, start, 2.0, solver=None).network["w"], found, atol=3e-5)
+
+
 @pytest.mark.parametrize(("options", "message"), [({"columns": 20}, "columns"), ({"kept": 0}, "kept")])
 def test_options_out_of_range_are_refused(options, message):
     with pytest.raises(ValueError, match=message):

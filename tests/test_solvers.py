@@ -222,8 +222,10 @@ def test_the_default_follows_the_rank_of_the_problem(problem):
     small, large = (flowsim.EmpiricalRisk(rng.standard_normal((n, 5)), rng.standard_normal(n)) for n in (50, 600))
     assert chosen(network, problem) is LowRankExtrapolation
     assert chosen(model, small) is StiffnessSwitching
-    assert chosen(model, large) is StabilitySwitching
-    assert chosen(model, Opaque(small)) is StabilitySwitching
+    wide = flowsim.Perceptron.gaussian(widths=[5, 200, 1], scale=0.5, activation="tanh", key=KEY)
+    for problem in (large, Opaque(small)):
+        assert chosen(wide, problem) is StabilitySwitching
+        assert chosen(model, problem) is StiffnessSwitching
 
 
 @pytest.mark.slow
@@ -231,7 +233,7 @@ def test_a_problem_that_does_not_know_its_outputs_flows_the_same():
     model, problem = small_mlp()
     opaque = flowsim.Risk(lambda network: problem(network))
     flow = flowsim.integrate(model, opaque, t1=3.0)
-    assert flow.method == "StabilitySwitching"
+    assert flow.method == "StiffnessSwitching"
     np.testing.assert_allclose(flow.risk[-1], flowsim.integrate(model, problem, t1=3.0).risk[-1], rtol=1e-5)
 
 

@@ -33,41 +33,52 @@ def default_solver(
     largest_rank: int = 2048,
     largest_overhead: float = 45,
     largest_hessian: int = 256,
+    largest_stiff: int = 512,
+    free_hessian: int = 32,
 ) -> diffrax.AbstractAdaptiveSolver:
-    """Return the solver for a problem: by what its Gauss–Newton matrix costs.
+    """Return the solver for a problem: by what its curvature costs.
 
     For a linear network, where GGᵀ has a closed form, up to rank 2048, it is `LowRankExtrapolation`, whose steps
     accuracy alone limits. One of several outputs and at most 256 weights may wait at saddles between the singular
     values that it learns, where what the Gauss–Newton matrix leaves out would keep steps short: for that it is
-    `HessianExtrapolation`. While the matrix costs less than some 45 gradients for each step, for up to 512 samples and
-    one output, 31 samples and ten, it is `StiffnessSwitching`, which turns to that where it pays. Beyond, and for a
-    problem that does not know its outputs, it is `StabilitySwitching`, explicit, which changes its formula with what
-    limits its step. Up to the `largest_rank` factorizations of the outputs' matrix cost no more than the gradients of a
-    step; for the `largest_overhead`, in gradients, explicit stabilized steps have a reach hρ of some 700.
+    `HessianExtrapolation`. For others it is `StiffnessSwitching`, explicit while that is cheap, then with the
+    Gauss–Newton matrix where that costs less than some 45 gradients for each step, for up to 512 samples and one
+    output, 31 samples and ten; and where it costs more, or the problem does not know its outputs, with the Hessian of
+    at most 512 weights. Beyond it is `StabilitySwitching`, explicit, which changes its formula with what limits its
+    step. Up to the `largest_rank` factorizations of the outputs' matrix cost no more than the gradients of a step; for
+    the `largest_overhead`, in gradients, explicit stabilized steps have a reach hρ of some 700. Up to `free_hessian`
+    weights the Hessian costs no more than a few gradients, and is taken in every step.
     """
-    rank, passes = field.rank(weights), field.gauss_newton_passes(weights)
-    if rank is None or passes is None:
-        return StabilitySwitching(rtol, atol)
+    rank, passes, count = field.rank(weights), field.gauss_newton_passes(weights), size_of(weights)
+    columns = 5 if jax.tree.leaves(weights)[0].dtype.itemsize < 8 else 8
+    explicit = StabilitySwitching(rtol, atol)
     known = field.knows_gram(weights)
-    # For a linear network that fits its optimum, what a Gauss–Newton matrix leaves out vanishes at the limit; to follow
-    # it spared no steps on the way.
-    followed = 0 if known else 8
-    # Its Gram matrix takes m² products of rows where a gradient takes one for each sample.
-    overhead = 5 + rank / 16 + followed if known else 4 + passes * (1 + rank / 16) + followed
-    if rank > largest_rank or (not known and overhead > largest_overhead):
-        return StabilitySwitching(rtol, atol)
-    if known and field.modes(weights) > 1 and size_of(weights) <= largest_hessian:
-        return HessianExtrapolation(rtol, atol)
-    single = jax.tree.leaves(weights)[0].dtype.itemsize < 8
-    low_rank = LowRankExtrapolation(
-        curvature=field.gauss_newton,
-        rtol=rtol,
-        atol=atol,
-        columns=5 if single else 8,
-        followed=followed,
-        overhead=overhead,
-    )
-    return low_rank if known else StiffnessSwitching(explicit=StabilitySwitching(rtol, atol), low_rank=low_rank)
+    if rank is not None and passes is not None and rank <= largest_rank:
+        # For a linear network that fits its optimum, what a Gauss–Newton matrix leaves out vanishes at the limit; to
+        # follow it spared no steps on the way.
+        followed = 0 if known else 8
+        # Its Gram matrix takes m² products of rows where a gradient takes one for each sample.
+        overhead = 5 + rank / 16 + followed if known else 4 + passes * (1 + rank / 16) + followed
+        if known and field.modes(weights) > 1 and count <= largest_hessian:
+            return HessianExtrapolation(rtol, atol, columns=columns)
+        if known or overhead <= largest_overhead:
+            low_rank = LowRankExtrapolation(
+                curvature=field.gauss_newton,
+                rtol=rtol,
+                atol=atol,
+                columns=columns,
+                followed=followed,
+                overhead=overhead,
+            )
+            return low_rank if known else StiffnessSwitching(explicit=explicit, low_rank=low_rank)
+    if count > largest_stiff:
+        return explicit
+    # A product takes half a gradient, where many are taken at once, and the eigenvectors p³/4 ns, where the gradient of
+    # a small network takes 5 μs.
+    kept = 1 if count <= free_hessian else HessianExtrapolation.kept
+    price = 2 + (count / 2 + count**3 / 20_000) / kept
+    whole = HessianExtrapolation(rtol, atol, columns=columns, overhead=price, kept=kept)
+    return StiffnessSwitching(explicit=explicit, low_rank=whole, tried_after=2, back=0.25)
 
 
 def stepper_for(

@@ -1,5 +1,6 @@
 """Linearly implicit extrapolation with the whole Hessian, for few weights."""
 
+import dataclasses
 from collections.abc import Callable
 from typing import Any, ClassVar
 
@@ -34,6 +35,11 @@ class _State(eqx.Module):
     spectrum: _Spectrum
     allowed: Float[Array, ""]
     work: Work
+
+    @property
+    def curvature(self) -> Float[Array, ""]:
+        """The largest eigenvalue of the Hessian, zero before it is known."""
+        return self.spectrum.values[-1]
 
 
 @SOLVERS.register("HessianExtrapolation")
@@ -96,14 +102,19 @@ class HessianExtrapolation(MeasuringSolver):
         unknown = _Spectrum(jnp.zeros_like(flat), jnp.eye(flat.size, dtype=flat.dtype), jnp.array(self.kept))
         return _State(measured, unknown, jnp.full((), jnp.inf, flat.dtype), no_work())
 
+    def taken_to(self, measured: Measured, solver_state: _State) -> _State:
+        """Return the state at a point that another solver has reached, with a Hessian to be taken anew."""
+        spectrum = dataclasses.replace(solver_state.spectrum, age=jnp.full_like(solver_state.spectrum.age, self.kept))
+        allowed = jnp.full_like(solver_state.allowed, jnp.inf)
+        return _State(measured, spectrum, allowed, solver_state.work)
+
     def after_rejection(self, before: _State, after: _State) -> _State:
         """Return what has been learned, at the point from where the step went.
 
         A Hessian of that very point is as good as new for the next attempt; an older one is to be taken anew.
         """
-        fresh = after.spectrum.age == 1
-        age = jnp.where(fresh, 0, self.kept)
-        spectrum = _Spectrum(after.spectrum.values, after.spectrum.vectors, age)
+        age = jnp.where(after.spectrum.age == 1, 0, self.kept)
+        spectrum = dataclasses.replace(after.spectrum, age=age)
         return _State(before.measured, spectrum, before.allowed, after.work)
 
     def step(self, terms: Any, t0: Any, t1: Any, y0: PyTree, args: Any, solver_state: _State, made_jump: Any) -> tuple:
@@ -154,7 +165,7 @@ class HessianExtrapolation(MeasuringSolver):
 
         due = known.age >= self.kept
         spectrum = jax.lax.cond(due, update, lambda: known)
-        spectrum = _Spectrum(spectrum.values, spectrum.vectors, spectrum.age + 1)
+        spectrum = dataclasses.replace(spectrum, age=spectrum.age + 1)
         return spectrum, jnp.where(due, y.size, 0)
 
     def _next(

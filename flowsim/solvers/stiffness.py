@@ -1,6 +1,7 @@
 """Explicit while that is cheap, linearly implicit once it is not."""
 
 import dataclasses
+from collections.abc import Callable
 from typing import Any, ClassVar
 
 import diffrax
@@ -11,6 +12,7 @@ from jaxtyping import Array, ArrayLike, Bool, Float, Int, PyTree
 
 from ..curvature import vectors
 from .field import Measured, VectorField
+from .hessian import HessianExtrapolation
 from .low_rank import LowRankExtrapolation
 from .solver import SOLVERS, Proposal, ProposingSolver, Work
 from .switching import StabilitySwitching
@@ -58,7 +60,8 @@ class _State(eqx.Module):
 class StiffnessSwitching(ProposingSolver):
     """`explicit` steps while they are cheap; those of `low_rank` where they cover more time at their cost.
 
-    A flow that is not stiff never pays for a Gauss–Newton matrix. Where the explicit steps have to be stabilized, and
+    `low_rank` is linearly implicit, with a Gauss–Newton matrix or with the whole Hessian. A flow that is not stiff
+    never pays for either. Where the explicit steps have to be stabilized, and
     have cost as much as ten low-rank ones, the low-rank solver is tried: it costs its `overhead` and some fifteen
     evaluations of f for each step, however stiff the flow, and accuracy alone limits its length. It goes on until its
     steps are slower than the explicit ones were, or so short that explicit ones would be cheap again; each return makes
@@ -68,7 +71,7 @@ class StiffnessSwitching(ProposingSolver):
     """
 
     explicit: StabilitySwitching = StabilitySwitching()
-    low_rank: LowRankExtrapolation = LowRankExtrapolation()
+    low_rank: LowRankExtrapolation | HessianExtrapolation = LowRankExtrapolation()
     rtol: float | Float[Array, ""] | None = None
     atol: float | Float[Array, ""] | None = None
     jumps: ArrayLike = False
@@ -91,13 +94,19 @@ class StiffnessSwitching(ProposingSolver):
 
     interpolation_cls: ClassVar = StabilitySwitching.interpolation_cls
 
+    @property
+    def measure(self) -> Callable[[PyTree], Measured] | None:
+        """What the explicit solver measures with."""
+        return self.explicit.measure
+
     def order(self, terms: Any) -> int:
         """Return that of the explicit solver, with which a run begins."""
         return self.explicit.order(terms)
 
-    def memory(self) -> int:
-        """Return that of both solvers."""
-        return self.explicit.memory() + self.low_rank.memory()
+    def memory(self) -> int | None:
+        """Return that of both solvers, `None` where nobody knows that of one."""
+        implicit = self.low_rank.memory()
+        return None if implicit is None else self.explicit.memory() + implicit
 
     def fill_in(self, field: VectorField, rtol: Float[Array, ""], atol: Float[Array, ""]) -> "StiffnessSwitching":
         """Return the solver for a field, with what it leaves open filled in, in both of its solvers too."""
