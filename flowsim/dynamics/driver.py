@@ -8,11 +8,9 @@ from dataclasses import dataclass
 
 import jax
 import numpy as np
-from jaxtyping import PyTree
 
 from ..formatting import Progress, ProgressCallback, check_progress, report_progress
 from ..networks import split
-from ..problems import Problem
 from ..runtime.compiling import is_traced
 from ..runtime.threads import few_blas_threads, knows_lapack
 from .checkpoint import Checkpoint
@@ -112,6 +110,7 @@ def drive(
                 if kept is not None:
                     kept.save_if_due(state, ended=int(state.code) > Outcome.RUNNING)
         return state
+
 
 class DescentProgress:
     """The progress of a descent: its steps, of the largest number that it may take, or of its own once it has ended."""

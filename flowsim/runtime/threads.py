@@ -11,7 +11,7 @@ from threadpoolctl import ThreadpoolController
 
 
 def knows_lapack() -> bool:
-    """Tell whether the BLAS that JAX calls on a CPU, which is SciPy's, is loaded: as the first program that needs it."""
+    """Tell whether the BLAS that JAX calls on a CPU is loaded: SciPy's, with the first program that needs it."""
     return "scipy.linalg.cython_lapack" in sys.modules
 
 
