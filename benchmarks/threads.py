@@ -1,4 +1,4 @@
-"""One thread of BLAS beside two, with what else the machine does, and with every core kept busy besides."""
+"""One thread of BLAS beside two: at their best, and where every core is busy with something else."""
 
 import contextlib
 import os
@@ -27,24 +27,24 @@ PLACES = ("flowsim.dynamics.driver.few_blas_threads", "flowsim.curvature.hessian
 
 def main() -> None:
     quick = begin("threads: flows, sharpnesses and factorizations in one thread of BLAS and in two")
-    repeats = 5 if quick else 15
+    repeats = 5 if quick else 40
     calls = {"tanh, 1141 weights, 60 samples, t = 20": tanh_flow(), "residual network, 250 weights": residual_flow()}
     calls["sharpness of 250 weights"] = sharpness()
     columns = ("what", "one, ms", "two, ms", "two / one", "one, loaded, ms", "two, loaded, ms", "two / one, loaded")
-    idle = {name: compared(call, repeats) for name, call in calls.items()}
+    idle = {name: compared(call, repeats, min) for name, call in calls.items()}
     with busy_cores():
-        loaded = {name: compared(call, repeats) for name, call in calls.items()}
+        loaded = {name: compared(call, repeats, statistics.median) for name, call in calls.items()}
     table("flowsim as it is, and with two threads", columns, rows(idle, loaded))
 
     sizes = (100, 500) if quick else (50, 100, 200, 300, 500, 700)
     loops = {f"{name}, {size} rows": factorizations(one, size) for name, one in KINDS.items() for size in sizes}
-    idle = {name: in_threads(loop, repeats) for name, loop in loops.items()}
+    idle = {name: in_threads(loop, repeats, min) for name, loop in loops.items()}
     with busy_cores():
-        loaded = {name: in_threads(loop, repeats) for name, loop in loops.items()}
+        loaded = {name: in_threads(loop, repeats, statistics.median) for name, loop in loops.items()}
     table("factorizations in a compiled loop", columns, rows(idle, loaded))
 
 
-def rows(idle: dict[str, tuple[float, float]], loaded: dict[str, tuple[float, float]]) -> Iterator[tuple]:
+def rows(idle: dict[str, tuple[float, ...]], loaded: dict[str, tuple[float, ...]]) -> Iterator[tuple]:
     for name, (one, two) in idle.items():
         busy_one, busy_two = loaded[name]
         yield name, 1e3 * one, 1e3 * two, two / one, 1e3 * busy_one, 1e3 * busy_two, busy_two / busy_one
@@ -63,8 +63,8 @@ def busy_cores() -> Iterator[None]:
             loop.wait()
 
 
-def compared(call: Callable[[], object], repeats: int) -> tuple[float, float]:
-    """Return the median seconds of a call as flowsim makes it, and with two threads, by turns."""
+def compared(call: Callable[[], object], repeats: int, of: Callable[[list[float]], float]) -> tuple[float, ...]:
+    """Return the seconds of a call as flowsim makes it, and with two threads: one number `of` all calls, by turns."""
 
     def freely() -> object:
         with contextlib.ExitStack() as stack:
@@ -73,27 +73,27 @@ def compared(call: Callable[[], object], repeats: int) -> tuple[float, float]:
             return call()
 
     with threadpool_limits(2, "blas"):
-        return medians(repeats, call, freely)
+        return seconds(repeats, of, call, freely)
 
 
-def in_threads(call: Callable[[], object], repeats: int) -> tuple[float, float]:
-    """Return the median seconds of a call in one thread, and in two, by turns."""
+def in_threads(call: Callable[[], object], repeats: int, of: Callable[[list[float]], float]) -> tuple[float, ...]:
+    """Return the seconds of a call in one thread, and in two: one number `of` all calls, by turns."""
 
     def within(threads: int) -> object:
         with threadpool_limits(threads, "blas"):
             return jax.block_until_ready(call())
 
-    return medians(repeats, lambda: within(1), lambda: within(2))
+    return seconds(repeats, of, lambda: within(1), lambda: within(2))
 
 
-def medians(repeats: int, *calls: Callable[[], object], seconds: float = 10.0) -> tuple[float, ...]:
-    """Return the median seconds of each of the calls, by turns: `repeats` of them, or three that take very long."""
+def seconds(repeats: int, of: Callable, *calls: Callable[[], object], most: float = 6.0) -> tuple[float, ...]:
+    """Return the seconds of each of the calls, by turns: `repeats` of them, or three that take very long."""
     for call in calls:
         once(call)
     rounds, began = [], time.perf_counter()
-    while len(rounds) < 3 or (len(rounds) < repeats and time.perf_counter() - began < seconds):
+    while len(rounds) < 3 or (len(rounds) < repeats and time.perf_counter() - began < most):
         rounds.append([once(call) for call in calls])
-    return tuple(statistics.median(times) for times in zip(*rounds, strict=True))
+    return tuple(of(list(times)) for times in zip(*rounds, strict=True))
 
 
 def tanh_flow() -> Callable[[], object]:
