@@ -1,5 +1,6 @@
 """`python -m flowsim SCENARIO …`."""
 
+import gc
 import os
 import sys
 
@@ -8,6 +9,8 @@ from .runtime.signals import exit_code
 
 def run() -> None:
     """Run the command line and end the process with its exit code."""
+    # Traces of programs are millions of objects that stay: to look them through again and again takes a tenth of a run.
+    gc.set_threshold(100_000, 50, 100)
     code = exit_code(_main)
     if code > 128:  # ended by a signal
         from multiprocessing import util

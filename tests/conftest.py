@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 import sys
+from importlib import import_module
 from pathlib import Path
 
 # Decompositions of small matrices: more threads than one only wait for each other.
@@ -22,6 +23,9 @@ _CHECKED += ["theory", "comparison"]
 with install_import_hook([f"flowsim.{name}" for name in _CHECKED], "shape_checks.checked"):
     import flowsim
     from flowsim.data import gaussian_teacher
+
+    for _name in _CHECKED:  # flowsim imports them where they are first asked for, and then nothing would check them
+        import_module(f"flowsim.{_name}")
 
 # Each paper is a module in its own folder, found from its scenario as any plug-in is.
 sys.path += map(str, sorted((Path(__file__).parents[1] / "papers").glob("*/")))

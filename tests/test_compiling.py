@@ -95,3 +95,26 @@ def test_draws_under_a_transformation_and_of_another_generator_are_those_of_jax_
     assert standard_normal(KEY, 0, (2, 2), jnp.dtype(jnp.bfloat16)).dtype == jnp.bfloat16
     constant = jax.jit(lambda: jnp.asarray(standard_normal(KEY, 0, (2, 2), jnp.dtype("float64"))))()
     np.testing.assert_array_equal(constant, jax.random.normal(jax.random.split(KEY, 1)[0], (2, 2), jnp.float64))
+
+
+def test_what_is_no_array_goes_in_and_comes_out_as_it_is():
+    program = compiled(lambda tree, *, name: (jax.tree.map(jnp.negative, tree["x"]), tree["word"] + name, None, 3))
+    made = program({"x": (np.ones(2), jnp.ones(3)), "word": "a "}, name="word")
+    assert made[1:] == ("a word", None, 3)
+    assert [leaf.tolist() for leaf in made[0]] == [[-1.0] * 2, [-1.0] * 3]
+
+
+def test_the_arrays_of_all_arguments_but_the_first_are_used_again():
+    program = compiled(lambda kept, state, count: (state + kept) * count, donate="all-except-first")
+    kept, state = jnp.ones(3), jnp.ones(3)
+    assert program(kept, state, np.asarray(2)).tolist() == [4.0] * 3
+    assert state.is_deleted()
+    assert not kept.is_deleted()
+
+
+def test_a_program_is_traced_once_for_other_numbers():
+    traced = []
+    program = compiled(lambda x, power: traced.append(power) or x**power)
+    assert program(jnp.ones(3), 2).tolist() == program(-jnp.ones(3), 2).tolist() == [1.0] * 3
+    assert program(2 * jnp.ones(3), 3).tolist() == [8.0] * 3
+    assert traced == [2, 3]

@@ -70,7 +70,7 @@ def test_every_page_is_in_the_navigation():
 @pytest.mark.parametrize("namespace", NAMESPACES)
 def test_every_public_name_has_its_place_in_the_reference(namespace):
     module = importlib.import_module(f"flowsim.{namespace}".rstrip("."))
-    public = {name for name, value in vars(module).items() if name[0] != "_" and not inspect.ismodule(value)}
+    public = {name for name, value in inspect.getmembers(module) if name[0] != "_" and not inspect.ismodule(value)}
     text = (ROOT / "docs" / "reference" / f"{namespace or 'flowsim'}.md").read_text()
     documented = re.findall(rf"^::: {re.escape(module.__name__)}\.(\w+)$", text, re.MULTILINE)
     assert sorted(public) == sorted(documented)
@@ -124,7 +124,9 @@ def test_the_lecture_is_stored_with_its_outputs_and_small():
 def _exported():
     import flowsim
 
-    return [(name, thing) for name, thing in vars(flowsim).items() if name[0] != "_" and not inspect.ismodule(thing)]
+    return [
+        (name, thing) for name, thing in inspect.getmembers(flowsim) if name[0] != "_" and not inspect.ismodule(thing)
+    ]
 
 
 @pytest.mark.parametrize(("name", "thing"), _exported())

@@ -51,14 +51,11 @@ def test_names_are_listed_before_they_are_imported():
     assert {"integrate", "solvers", "Perceptron"} <= set(done.stdout.split())
 
 
+# Those of two rooms, and those of one.
 KINDS = {
     "dynamics:DYNAMICS": {"central", "edge", "gradient_flow", "optax", "sgd"},
     "dynamics.flow:MODELS": {"central", "edge"},
-    "losses.loss:LOSSES": {"squared_error", "huber"},
-    "networks.recipe:NETWORKS": {"mlp", "residual", "convolutional"},
-    "solvers.solver:SOLVERS": {"Tsit5", "LowRankExtrapolation"},
     "probes.probe:PROBES": {"test_risk", "margin"},
-    "data.source:SOURCES": {"gaussian", "cifar10"},
 }
 
 

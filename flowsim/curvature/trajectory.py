@@ -106,6 +106,9 @@ def _overlaps(rows: PyTree) -> Float[Array, "steps count count"]:
     return jax.lax.map(lambda both: vectors.gram(*both), (after, before))
 
 
+_first_starts = compiled(scattered_starts)
+
+
 def _search_along(
     path: PyTree,
     problem: Problem,
@@ -124,7 +127,7 @@ def _search_along(
     dtype = vectors.dtype_of(weights)
     tolerances = np.full(len(indices), resolve_rtol(rtol, dtype), dtype)
     tolerances[-1:] = default_rtol(dtype)
-    start, found = compiled(scattered_starts)(records(weights, np.array(0)), count), []
+    start, found = _first_starts(records(weights, np.array(0)), count), []
     for first in range(0, len(indices), block):
         # Blocks of one length compile once: the last is filled up with points at which nothing is done.
         numbers = np.arange(first, first + block)

@@ -1,1 +1,1 @@
-"""What the programs run on: compiled functions, the memory of the machine, and how a run is known again."""
+"""What programs run on: compiled functions, memory, threads, signals and errors, and how a run is known again."""

@@ -58,8 +58,8 @@ def with_options(function: Callable, options: Mapping[str, Any], *, donate: str 
     def flat(kept: list, donated: list, others: tuple, structure: Any) -> tuple[list, _Others]:
         args, kwargs = _joined(structure, others, kept, donated)
         leaves, structure = jax.tree.flatten(function(*args, **kwargs))
-        arrays, others = _parted(leaves, eqx.is_array)
-        return arrays, _Others(tuple(others), structure)
+        arrays, rest = _parted(leaves, eqx.is_array)
+        return arrays, _Others(tuple(rest), structure)
 
     flat.__name__ = getattr(function, "__name__", flat.__name__)
     program = jax.jit(flat, static_argnums=(2, 3), donate_argnums=1, compiler_options=known or None)
@@ -121,7 +121,7 @@ def is_traced(tree: Any) -> bool:
 
 @functools.cache
 def _known(options: tuple[tuple[str, Any], ...]) -> list[str]:
-    """Return the names of those options, given with some value, that this XLA knows; at best by one trial."""
+    """Return the names of those options, each with some value, that this version of XLA knows; at best by one trial."""
     try:
         jax.jit(lambda: 0, compiler_options=dict(options)).lower().compile()
     except jax.errors.JaxRuntimeError:
