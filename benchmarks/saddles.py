@@ -63,13 +63,15 @@ def row(outputs: int, depth: int, scale: float) -> tuple:
     final = weights_of(flowsim.integrate(start, problem, **told).network)
     functions = compiled(*gradient_field(start, problem))
     try:
-        expected = bdf(functions, end, REFERENCE)[0]
-        error, (found, seconds) = distance(final, expected), bdf(functions, end, RTOL)
-        as_exact = next(matched(functions, end, expected, error))
+        found, seconds = bdf(functions, end, RTOL, REPEATS)
     except TooLongError:
-        return (*known, "", 1e3 * ours, alone, "fails", "", "", "", "")
-    rtol, equal = as_exact
-    theirs = distance(found, expected)
+        return (*known, "", 1e3 * ours, alone, "", "fails", "", "", "")
+    try:
+        expected = bdf(functions, end, REFERENCE)[0]
+        error, theirs = distance(final, expected), distance(found, expected)
+        rtol, equal = next(matched(functions, end, expected, error))
+    except TooLongError:
+        return (*known, "", 1e3 * ours, alone, "", 1e3 * seconds, RTOL, 1e3 * seconds, seconds / ours)
     return (*known, error, 1e3 * ours, alone, theirs, 1e3 * seconds, rtol, 1e3 * equal, equal / ours)
 
 
@@ -80,12 +82,14 @@ def matched(
     for rtol in 10.0 ** -np.arange(3, 11, 0.5):
         found, seconds = bdf(functions, end, rtol)
         if distance(found, expected) <= error:
-            yield float(rtol), seconds
+            yield float(rtol), min(seconds, bdf(functions, end, rtol, REPEATS - 1)[1])
     raise TooLongError
 
 
-def bdf(functions: tuple[jax.Array, Callable, Callable], end: float, rtol: float) -> tuple[np.ndarray, float]:
-    """Return the weights at the `end`, and the seconds of a warm run."""
+def bdf(
+    functions: tuple[jax.Array, Callable, Callable], end: float, rtol: float, repeats: int = 1
+) -> tuple[np.ndarray, float]:
+    """Return the weights at the `end`, and the seconds of the fastest of some warm runs."""
     start, slope, slopes = functions
     deadline = time.perf_counter() + CAP
 
@@ -101,9 +105,12 @@ def bdf(functions: tuple[jax.Array, Callable, Callable], end: float, rtol: float
             raise TooLongError
         return solution.y[:, -1]
 
-    began = time.perf_counter()
-    found = run()
-    return found, time.perf_counter() - began
+    times = []
+    for _ in range(repeats):
+        began = time.perf_counter()
+        found = run()
+        times.append(time.perf_counter() - began)
+    return found, min(times)
 
 
 def compiled(field: GradientField, weights: eqx.Module) -> tuple[jax.Array, Callable, Callable]:

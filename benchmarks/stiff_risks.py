@@ -166,7 +166,7 @@ def risks() -> Iterator[Stiff]:
     yield pinn(rng)
     X = rng.standard_normal((50, 4))
     y = np.sin(X @ np.ones(4))
-    softplus, tanh = ([4, 12, 12, 1], jax.nn.softplus), ([4, 16, 16, 1], jnp.tanh)
+    softplus, tanh = ([4, 12, 12, 1], jax.nn.softplus), ([4, 12, 12, 1], jnp.tanh)
     predict, start = network(*softplus, rng)
     yield Stiff("softplus", lambda w: jnp.mean((predict(w, X)[:, 0] - y) ** 2), start, 300.0)
     Z = rng.standard_normal((40, 3)) @ rng.standard_normal((3, 8))

@@ -33,7 +33,6 @@ def default_solver(
     largest_rank: int = 2048,
     largest_overhead: float = 45,
     largest_hessian: int = 256,
-    largest_stiff: int = 512,
     free_hessian: int = 32,
 ) -> diffrax.AbstractAdaptiveSolver:
     """Return the solver for a problem: by what its curvature costs.
@@ -44,10 +43,11 @@ def default_solver(
     `HessianExtrapolation`. For others it is `StiffnessSwitching`, explicit while that is cheap, then with the
     Gauss–Newton matrix where that costs less than some 45 gradients for each step, for up to 512 samples and one
     output, 31 samples and ten; and where it costs more, or the problem does not know its outputs, with the Hessian of
-    at most 512 weights. Beyond it is `StabilitySwitching`, explicit, which changes its formula with what limits its
+    at most 256 weights. Beyond it is `StabilitySwitching`, explicit, which changes its formula with what limits its
     step. Up to the `largest_rank` factorizations of the outputs' matrix cost no more than the gradients of a step; for
     the `largest_overhead`, in gradients, explicit stabilized steps have a reach hρ of some 700. Up to `free_hessian`
-    weights the Hessian costs no more than a few gradients, and is taken in every step.
+    weights the Hessian costs no more than a few gradients, and is taken in every step. Of more than `largest_hessian`
+    it would make every step dearer, the explicit ones too, which copy what is kept of it.
     """
     rank, passes, count = field.rank(weights), field.gauss_newton_passes(weights), size_of(weights)
     columns = 5 if jax.tree.leaves(weights)[0].dtype.itemsize < 8 else 8
@@ -71,7 +71,7 @@ def default_solver(
                 overhead=overhead,
             )
             return low_rank if known else StiffnessSwitching(explicit=explicit, low_rank=low_rank)
-    if count > largest_stiff:
+    if count > largest_hessian:
         return explicit
     # A product takes half a gradient, where many are taken at once, and the eigenvectors p³/4 ns, where the gradient of
     # a small network takes 5 μs.
