@@ -16,7 +16,7 @@ class RitzSpace(eqx.Module):
     """Orthonormal rows, of which the first `filled` have `images`, and their Ritz pairs, the largest first.
 
     `projected` is what the operator is on the rows. Void rows have Ritz values of −∞. `residuals` are those of the
-    pairs that were wanted, infinite for others.
+    pairs that were wanted, infinite for others, and `longest` is the longest of them, of the pair `worst`.
     """
 
     basis: PyTree
@@ -26,6 +26,8 @@ class RitzSpace(eqx.Module):
     values: Float[Array, " dimension"]
     ritz: Float[Array, "dimension dimension"]
     residuals: Float[Array, " k"]
+    longest: PyTree
+    worst: Int[Array, ""]
     products: Int[Array, ""]
 
     def vectors(self, count: int | None = None) -> PyTree:
@@ -105,8 +107,7 @@ def ritz_space(
             return vectors.row(start, space.products)
 
         def towards_the_worst() -> PyTree:
-            worst = jnp.argmax(jnp.where(jnp.arange(k) < sought(space.values), space.residuals, -1))
-            return correction(_residual(space, worst), space.values[worst])
+            return correction(space.longest, space.values[space.worst])
 
         def further() -> PyTree:
             return vectors.row(space.images, space.filled - 1)
@@ -115,7 +116,9 @@ def ritz_space(
         beyond = jnp.where(space.products == begun, 2, 3) if scout is not None else 1
         way = jnp.where(space.products < begun, 0, jnp.where(space.products < first, beyond, 1))
         space = _add_row(product, space, jax.lax.switch(way, ways))
-        return jax.lax.cond(space.products < first, lambda: space, lambda: _rayleigh_ritz(space, k, sought))
+        pairs = space.values, space.ritz, space.residuals, space.longest, space.worst
+        pairs = jax.lax.cond(space.products < first, lambda: pairs, lambda: _rayleigh_ritz(space, sought))
+        return replace(space, **dict(zip(("values", "ritz", "residuals", "longest", "worst"), pairs, strict=True)))
 
     return jax.lax.while_loop(unfinished, widen, _void_space(start, dimension, k))
 
@@ -123,8 +126,8 @@ def ritz_space(
 def _void_space(start: PyTree, dimension: int, k: int) -> RitzSpace:
     empty = jax.tree.map(lambda leaf: jnp.zeros((dimension, *leaf.shape[1:]), leaf.dtype), start)
     square = jnp.zeros((dimension, dimension), vectors.dtype_of(start))
-    void = jnp.full_like(square[0], -jnp.inf)
-    return RitzSpace(empty, empty, square, jnp.array(0), void, square, -void[:k], jnp.array(0))
+    void, none = jnp.full_like(square[0], -jnp.inf), jnp.array(0)
+    return RitzSpace(empty, empty, square, none, void, square, -void[:k], vectors.row(empty, 0), none, none)
 
 
 def _add_row(product: Callable, space: RitzSpace, row: PyTree) -> RitzSpace:
@@ -139,26 +142,26 @@ def _add_row(product: Callable, space: RitzSpace, row: PyTree) -> RitzSpace:
     return replace(space, filled=index + 1, products=space.products + 1, **added)
 
 
-def _rayleigh_ritz(space: RitzSpace, k: int, sought: Callable[[Array], Array]) -> RitzSpace:
-    """Return the space with its Ritz pairs, and the residuals of those that are sought."""
+def _rayleigh_ritz(space: RitzSpace, sought: Callable[[Array], Array]) -> tuple[Array, Array, Array, PyTree, Array]:
+    """Return the Ritz values of a space, their vectors in its rows, and the residuals of those that are sought."""
     there = jnp.arange(len(space.values)) < space.filled
     projected = jnp.where(there[:, None] & there[None], space.projected, 0)
     # Void rows must not be mistaken for an end of the spectrum.
     below = -2 * jnp.max(jnp.abs(projected)) * len(there) - 1
     values, columns = decomposition(projected + jnp.diag(jnp.where(there, 0, below)))
     values, ritz = jnp.where(there, values[::-1], -jnp.inf), jnp.where(there[:, None], columns.T[::-1], 0)
-    space = replace(space, values=values, ritz=ritz)
 
-    def measure(index: Array, residuals: Array) -> Array:
-        return residuals.at[index].set(vectors.norm(_residual(space, index)))
+    def measure(index: Array, found: tuple[Array, PyTree, Array]) -> tuple[Array, PyTree, Array]:
+        residuals, longest, worst = found
+        image, row = (vectors.combination(ritz[index], rows) for rows in (space.images, space.basis))
+        residual = vectors.difference(image, vectors.scaled(values[index], row))
+        size = vectors.norm(residual)
+        longer = (index == 0) | (size > residuals[worst])
+        worst = jnp.where(longer, index, worst)
+        return residuals.at[index].set(size), vectors.where(longer, residual, longest), worst
 
-    unknown = jnp.full_like(space.residuals, jnp.inf)
-    return replace(space, residuals=jax.lax.fori_loop(0, jnp.minimum(sought(values), space.filled), measure, unknown))
-
-
-def _residual(space: RitzSpace, index: Int[Array, ""]) -> PyTree:
-    image, row = (vectors.combination(space.ritz[index], rows) for rows in (space.images, space.basis))
-    return vectors.difference(image, vectors.scaled(space.values[index], row))
+    found = jnp.full_like(space.residuals, jnp.inf), space.longest, jnp.array(0)
+    return values, ritz, *jax.lax.fori_loop(0, jnp.minimum(sought(values), space.filled), measure, found)
 
 
 def _make_room(space: RitzSpace, k: int) -> RitzSpace:
@@ -166,10 +169,11 @@ def _make_room(space: RitzSpace, k: int) -> RitzSpace:
     dimension = len(space.values)
     kept = min(max(k + 2, 3 * dimension // 4), dimension - 1)
 
-    def restart() -> RitzSpace:
+    def restart(space: RitzSpace) -> RitzSpace:
         turn = jnp.pad(space.ritz[:kept], ((0, dimension - kept), (0, 0)))
         basis, images = (vectors.combination(turn, rows) for rows in (space.basis, space.images))
         projected = jnp.diag(jnp.where(jnp.arange(dimension) < kept, space.values, 0))
         return replace(space, basis=basis, images=images, projected=projected, filled=jnp.array(kept))
 
-    return jax.lax.cond(space.filled >= dimension, restart, lambda: space)
+    # A loop of one round at most: unlike a conditional, it copies no rows where there is nothing to do.
+    return jax.lax.while_loop(lambda space: space.filled >= dimension, restart, space)

@@ -211,11 +211,9 @@ class CentralField(eqx.Module):
         beyond = jnp.max(jnp.where(free, values, -jnp.inf))
         comes = jnp.sum(free & (values >= (1 - self.met) * 2 / self.learning_rate))
         active = jnp.where(look, self.edge.active + comes, edge.active)
-        ritz, curvatures = jax.lax.cond(
-            look,
-            lambda: (space.vectors(), jnp.where(jnp.isfinite(space.values), space.values, 0)),
-            lambda: (edge.ritz, edge.curvatures),
-        )
+        # A loop of one round at most: unlike a conditional, it copies no rows where there is nothing to do.
+        ritz = jax.lax.fori_loop(0, look.astype(int), lambda _, rows: space.vectors(), edge.ritz)
+        curvatures = jnp.where(look, jnp.where(jnp.isfinite(space.values), space.values, 0), edge.curvatures)
         return Edge(found, values, active, near, ritz, curvatures), beyond - 2 / self.learning_rate, comes
 
     def _tangents(self, weights: PyTree, edge: Edge, ends: Bool[Array, ""]) -> tuple[PyTree, Int[Array, ""]]:

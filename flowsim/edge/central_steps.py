@@ -128,27 +128,31 @@ class _Table(eqx.Module):
         """The error estimate of the last row."""
         return self.errors[self.row]
 
-    def further(self, moved: PyTree, error: Callable[[PyTree, PyTree], Float[Array, ""]]) -> tuple["_Table", Array]:
-        """Return the table after a substep that `moved` the row, and whether it is done.
+    def further(
+        self, moved: PyTree, error: Callable[[PyTree, PyTree], Float[Array, ""]], counts: Bool[Array, ""]
+    ) -> tuple["_Table", Bool[Array, ""]]:
+        """Return the table after a substep that `moved` the row, if it `counts`, and whether it is done.
 
         That is when the `error` of the difference of two increments, beside the last, is below one or no longer falls.
         """
-        taken, columns = self.taken + 1, len(self.errors) - 1
+        taken, columns = self.taken + counts, len(self.errors) - 1
+        moved = vectors.where(counts, moved, jax.tree.map(jnp.zeros_like, moved))
         ends = jax.tree.map(lambda leaf, new: leaf.at[self.row - 1].add(new), self.ends, moved)
 
-        def complete() -> tuple[_Table, Array]:
+        def complete() -> tuple:
             weights, differences = map(jnp.asarray, _extrapolation_weights(columns))
             increment, difference = (vectors.combination(all[self.row], ends) for all in (weights, differences))
             size = error(difference, increment).astype(self.errors.dtype)
             falls = (self.row < 4) | (size < self.errors[self.row - 1])
             done = ~((size > 1) & (self.row < columns) & falls)
             row = jnp.where(done, self.row, self.row + 1)
-            return _Table(ends, row, jnp.array(1), self.errors.at[self.row].set(size), increment), done
+            return row, jnp.array(1), self.errors.at[self.row].set(size), increment, done
 
-        def between() -> tuple[_Table, Array]:
-            return dataclasses.replace(self, ends=ends, taken=taken), jnp.array(False)
+        def between() -> tuple:
+            return self.row, taken, self.errors, self.increment, jnp.array(False)
 
-        return jax.lax.cond(taken == self.row, complete, between)
+        *rest, done = jax.lax.cond(counts & (taken == self.row), complete, between)
+        return _Table(ends, *rest), done
 
     def best_factor(
         self, *, overhead: float = 8.0, first_rise: float = 1.6, largest_rise: float = 3.0
@@ -336,31 +340,32 @@ class CentralSteps(ProposingSolver):
             excess, comes = jax.tree.map(lambda new, old: jnp.where(look, new, old), *seen)
             reading = dataclasses.replace(reading, excess=excess, comes=comes)
             spent = now.spent + Work(jnp.array(1), products)
-            now = dataclasses.replace(now, reading=reading, edge=edge, spent=spent)
-            return jax.lax.cond(ends, returned, moved, now)
-
-        def moved(now: _Round) -> _Round:
-            table, done = now.table.further(along(h / now.table.row, now.reading.slope), error)
-            phase = jnp.where(done, jnp.where(table.error <= 1, Phase.LOOK, Phase.FAILED), Phase.SUBSTEP)
-            point = jax.tree.map(jnp.add, y0, vectors.where(done, table.increment, table.point))
-            return dataclasses.replace(now, phase=phase, point=point, table=table)
-
-        def returned(now: _Round) -> _Round:
-            face = Face.of(now.reading, now.edge, self.edge_value)
+            table, done = now.table.further(along(h / now.table.row, reading.slope), error, ~ends)
+            done = jnp.where(done, jnp.where(table.error <= 1, Phase.LOOK, Phase.FAILED), Phase.SUBSTEP)
+            face = jax.lax.cond(ends, lambda: Face.of(reading, edge, self.edge_value), lambda: now.face)
             again = (face.departure > near) & (face.departure < far) & (now.tries < self.most_returns)
-            point = vectors.where(again, jax.tree.map(jnp.add, now.point, face.back()), now.point)
-            phase = jnp.where(again, Phase.RETURN, Phase.ENDED)
-            return dataclasses.replace(now, phase=phase, point=point, face=face, tries=now.tries + 1)
+            returned = vectors.combination(jnp.where(again, face.way_back, 0), reading.tangents)
+            stepped = jax.tree.map(jnp.add, y0, vectors.where(done == Phase.SUBSTEP, table.point, table.increment))
+            return _Round(
+                phase=jnp.where(ends, jnp.where(again, Phase.RETURN, Phase.ENDED), done),
+                point=vectors.where(ends, jax.tree.map(jnp.add, now.point, returned), stepped),
+                table=table,
+                reading=reading,
+                edge=edge,
+                face=face,
+                tries=now.tries + ends,
+                spent=spent,
+            )
 
-        room = state.edge.room(self.most)
+        nothing = Reading.none(y0, state.edge, state.edge.room(self.most))
         table = _Table.begun(lambda length: along(length, state.measured.slope), h, self.order(None))
         begin = _Round(
             phase=jnp.where(state.known, Phase.SUBSTEP, Phase.LOOK),
             point=jax.tree.map(jnp.add, y0, table.point),
             table=table,
-            reading=Reading.none(y0, state.edge, room),
+            reading=nothing,
             edge=state.edge,
-            face=Face.none(y0, room, h.dtype),
+            face=Face.none(nothing),
             tries=jnp.array(0),
             spent=no_work(),
         )
@@ -400,7 +405,8 @@ class CentralSteps(ProposingSolver):
             roots = jnp.sqrt(jnp.maximum(edge.curvatures, 0))
             own = jax.tree.map(lambda leaf: column(roots, leaf) * leaf, edge.ritz)
             rows = jax.tree.map(lambda *both: jnp.concatenate(both), own, bends(reading, edge, self.edge_value))
-            return CentralCurvature.of(rows, face.normals, len(roots), self.learning_rate)
+            normals = vectors.combination(face.normals, reading.tangents)
+            return CentralCurvature.of(rows, normals, len(roots), self.learning_rate)
 
         state = dataclasses.replace(
             state,
