@@ -338,6 +338,9 @@ class CentralSteps(ProposingSolver):
             reading, edge, products = field.reading(now.point, now.edge, look=look, ends=ends)
             seen = (reading.excess, reading.comes), (now.reading.excess, now.reading.comes)
             excess, comes = jax.tree.map(lambda new, old: jnp.where(look, new, old), *seen)
+            # Extrapolation multiplies what is not smooth in the field: all substeps begin with the same vectors.
+            known = (edge.vectors, edge.values), (now.edge.vectors, now.edge.values)
+            known = vectors.where(ends, *known)
             reading = dataclasses.replace(reading, excess=excess, comes=comes)
             spent = now.spent + Work(jnp.array(1), products)
             table, done = now.table.further(along(h / now.table.row, reading.slope), error, ~ends)
@@ -351,7 +354,7 @@ class CentralSteps(ProposingSolver):
                 point=vectors.where(ends, jax.tree.map(jnp.add, now.point, returned), stepped),
                 table=table,
                 reading=reading,
-                edge=edge,
+                edge=dataclasses.replace(edge, vectors=known[0], values=known[1]),
                 face=face,
                 tries=now.tries + ends,
                 spent=spent,
