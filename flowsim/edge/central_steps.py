@@ -227,7 +227,9 @@ class CentralSteps(ProposingSolver):
     met: float = eqx.field(static=True, default=1e-10)
     """How near to 2/η, in units of it, a step ends where the first eigenvalue comes to the edge,"""
     held: float = eqx.field(static=True, default=1e-9)
-    """how near those end that are held there,"""
+    """how near those end that are held there, at most,"""
+    aimed: float = eqx.field(static=True, default=1e-11)
+    """how near those are led back that are not: what is left departs further in the next step,"""
     left: float = eqx.field(static=True, default=1e-8)
     """and how far below it one no longer counts as at the edge."""
     joined: float = eqx.field(static=True, default=1e-5)
@@ -324,7 +326,7 @@ class CentralSteps(ProposingSolver):
         """Return where a step ends, or fails. Whatever reads the field is a round of one loop."""
         field, curvature = self._field(state.edge), state.curvature
         far = jnp.where(state.known, jnp.where(state.comes_down, self.off * self.rtol, jnp.inf), 0) * self.edge_value
-        near = self._part(self.held) * self.edge_value
+        near = _resolved(self.aimed, self.aimed, h.dtype) * self.edge_value
 
         def along(length: Float[Array, ""], slope: PyTree) -> PyTree:
             return vectors.scaled(length, curvature.resolvent(length, slope))
