@@ -1,6 +1,6 @@
 """What the models of descent cost: adaptive steps against Euler's, and against descent itself.
 
-    python benchmarks/edge_cost.py [--quick] [--large]
+    python benchmarks/edge_cost.py [--quick] [--large] [--networks]
 
 `scenarios/edge_of_stability.yaml` at η = 0.1. Errors are relative distances of the weights at the end from the same
 flow at rtol 1e-9. Work is in gradients and in products with the Hessian; a contraction of the third derivative counts
@@ -15,7 +15,7 @@ import json
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import equinox as eqx
@@ -40,21 +40,27 @@ FOREVER = flowsim.Stopping(gradient_norm=None)
 Run = Callable[[], tuple[np.ndarray, int]]
 MODELS = {"central": flowsim.CentralFlow, "edge": flowsim.EdgeFlow}
 COLUMNS = ("flow", "to t", "method", "steps", "gradients", "products", "error", "seconds, warm")
+NETWORKS = ("flow", "weights", "S", "steps", "gradients", "products", "first call, s", "warm, s", "warm, of descent's")
 LARGE = ("flow", "η", "t", "ends", "S", "steps", "gradients", "products", "seconds, with compilation", "peak, GB")
 
 
 def main() -> None:
     parser = options("the cost of models of descent")
     parser.add_argument("--large", action="store_true", help="only digits with 102 895 weights in float32")
+    parser.add_argument("--networks", action="store_true", help="only tanh networks, with first calls")
     parser.add_argument("--alone", help=argparse.SUPPRESS)
     given = parser.parse_args()
-    if given.alone:
-        print(json.dumps(large(given.alone)))
-        return
     jax.config.update("jax_enable_x64", not given.large)
+    if given.alone:
+        print(json.dumps(tanh_network(*given.alone.split()) if given.networks else large(given.alone)))
+        return
     start(parser)
+    if given.networks:
+        table("tanh networks, η = 0.1, t = 120", NETWORKS, tanh_networks())
+        return
     if given.large:
-        table("102 895 weights in float32", LARGE, map(in_own_process, ("gradient", "descent", "edge", "central")))
+        names = ("gradient", "descent", "edge", "central")
+        table("102 895 weights in float32", LARGE, (in_own_process("--large", name) for name in names))
         return
     problem, network, _ = build(read_scenario(SCENARIO), SCENARIO.parent)
     rows = []
@@ -180,9 +186,41 @@ def euler_central(network: eqx.Module, problem: flowsim.Problem, t1: float, leng
 EULER = {"central": (euler_central, 1, 16), "edge": (euler_edge, 2, 32)}
 
 
-def in_own_process(name: str) -> tuple:
-    done = subprocess.run([sys.executable, __file__, "--alone", name], stdout=subprocess.PIPE, text=True, check=True)
-    return json.loads(done.stdout)
+def in_own_process(kind: str, name: str) -> tuple:
+    command = [sys.executable, __file__, kind, "--alone", name]
+    return json.loads(subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True).stdout)
+
+
+def tanh_networks() -> Iterator[tuple]:
+    """Yield what runs of two networks took, each beside descent's own seconds."""
+    for inputs, width in ((5, 14), (8, 40)):
+        runs = [in_own_process("--networks", f"{name} {inputs} {width}") for name in ("descent", "edge", "central")]
+        for run in runs:
+            yield *run, run[-1] / runs[0][-1]
+
+
+def tanh_network(name: str, inputs: str, width: str, rate: float = 0.1, steps: int = 1200, samples: int = 60) -> tuple:
+    """Return what a run of a tanh network with one output took: steps, work, and seconds, the first time and warm."""
+    rng = np.random.default_rng(0)
+    points = rng.normal(size=(samples, int(inputs)))
+    targets = np.sin(2 * points[:, 0]) * points[:, 1] + points[:, 2] ** 2 / 2 - np.abs(points[:, 3]) / 2
+    problem = flowsim.EmpiricalRisk(jnp.asarray(points), jnp.asarray(targets))
+    network = eqx.nn.MLP(int(inputs), "scalar", int(width), 2, activation=jnp.tanh, key=jax.random.key(0))
+
+    def run() -> flowsim.Trajectory:
+        if name == "descent":
+            options = {"learning_rate": rate, "steps": steps, "record_steps": [steps]}
+            return flowsim.descend(network, problem, stopping=FOREVER, **options)
+        return adaptive(network, problem, MODELS[name](rate), rate * steps)
+
+    seconds = []
+    for _ in range(3):
+        began = time.perf_counter()
+        found = jax.block_until_ready(run())
+        seconds.append(time.perf_counter() - began)
+    sharpness, weights = f"{found.final_sharpness:.4f}", sum(leaf.size for leaf in jax.tree.leaves(split(network)[0]))
+    counts = int(found.steps), int(found.gradients), int(found.products)
+    return name, weights, sharpness, *counts, seconds[0], min(seconds[1:])
 
 
 def large(name: str, rate: float = 0.05, t1: float = 20.0) -> tuple:

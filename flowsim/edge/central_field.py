@@ -15,15 +15,14 @@ initialization has led, it is that of the paper's own implementation, in which �
 above 2/η come back at a rate 1/τ, and those below may rise until they are there.
 """
 
-from collections.abc import Callable
-
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, Int, PyTree
+import numpy as np
+from jaxtyping import Array, Bool, Float, Int, PyTree
 
-from ..curvature import GaussNewton, vectors
-from ..curvature.davidson import eigenpairs_davidson
+from ..curvature import vectors
+from ..curvature.davidson import RitzSpace, ritz_space
 from ..curvature.eigenpair import decomposition
 from ..curvature.third_derivative import contraction
 from ..solvers.field import GradientField, norm
@@ -33,203 +32,279 @@ from .complementarity import complementary_covariance, from_basis, in_basis
 class CentralCurvature(eqx.Module):
     """An approximation of −∂F/∂W for the central flow, with a cheap resolvent.
 
-    With A = GᵀG near the Hessian, given by the `rows` G, and P the projection onto the `normals`, orthonormal rows that
-    span what the eigenvalues at the edge cannot follow: −∂F/∂W ≈ (I − P)(A + C) + P/τ. Along the edge the gradient flow
-    goes on, and across it a departure fades within the `relaxation` τ. C is what makes the edge bend: ½⟨∇²H_U, X⟩, of
-    which the part RᵀR with the rows `bends` grows without bound where another eigenvalue comes near. Rows of zeros
-    count for nothing.
+    With A near the Hessian, and P the projection onto the `normals` N, orthonormal rows that span what the eigenvalues
+    at the edge cannot follow: −∂F/∂W ≈ (I − P)(A + C) + P/τ. Along the edge the gradient flow goes on, and across it a
+    departure fades within the `relaxation` τ. C is what makes the edge bend: ½⟨∇²H_U, X⟩, of which the part that is
+    known grows without bound where another eigenvalue comes near.
+
+    (I − P)(A + C) = VᵀΛV + VᵀKN for the rows V `along` the edge, orthonormal and at right angles to N; Λ are the
+    `stiffnesses` along them, and K is the `push`. Rows of zeros count for nothing.
     """
 
-    rows: PyTree
+    along: PyTree
+    stiffnesses: Float[Array, " m"]
+    push: Float[Array, "m n"]
     normals: PyTree
-    bends: PyTree
     relaxation: Float[Array, ""]
 
-    @property
-    def passes(self) -> int:
-        """None: the rows are known before the step."""
-        return 0
+    @classmethod
+    def none(cls, weights: PyTree, along: int, normals: int, relaxation: Float[Array, ""]) -> "CentralCurvature":
+        """Return zero, with room for so many rows."""
+        zeros = jnp.zeros((along, normals), relaxation.dtype)
+        return cls(empty_rows(weights, along), zeros[:, 0], zeros, empty_rows(weights, normals), relaxation)
 
-    @property
-    def size(self) -> Float[Array, ""]:
-        """The Frobenius norm of A."""
-        return GaussNewton.of_rows(self.rows).size
+    @classmethod
+    def of(cls, rows: PyTree, normals: PyTree, count: int, relaxation: Float[Array, ""]) -> "CentralCurvature":
+        """Return it for the `rows` of a root of A + C, of which the `count` stiffest directions are kept."""
+        mixed = vectors.gram(rows, normals)
+        tangent = vectors.difference(rows, vectors.combination(mixed, normals))
+        values, columns = decomposition(vectors.gram(tangent, tangent))
+        values, turn = values[::-1][:count], columns.T[::-1][:count]
+        # Below half of the digits of the largest, rounding leaves the rows neither orthonormal nor along the edge.
+        large = values > jnp.finfo(values.dtype).eps ** 0.5 * values[0]
+        stiffnesses, inverse_roots = jnp.where(large, values, 0), jnp.where(large, values, jnp.inf) ** -0.5
+        along = vectors.combination(inverse_roots[:, None] * turn, tangent)
+        return cls(along, stiffnesses, jnp.sqrt(stiffnesses)[:, None] * (turn @ mixed), normals, relaxation)
 
-    def resolvent(self, h: Float[Array, ""]) -> Callable[[PyTree], PyTree]:
-        """Return (I + h(I − P)A + hP/τ)⁻¹."""
-        rows = jax.tree.map(lambda *both: jnp.concatenate(both), self.rows, self.bends)
-        whole, across = GaussNewton.of_rows(rows), GaussNewton.of_rows(self.normals)
-        mixed = vectors.gram(rows, self.normals)
-        tangent = jax.tree.map(jnp.subtract, rows, vectors.combination(mixed, self.normals))
-        along = GaussNewton.of_rows(tangent).resolvent(h)
-
-        def off_the_normals(vector: PyTree) -> PyTree:
-            return vectors.difference(vector, across.outer(across.inner(vector)))
-
-        def apply(vector: PyTree) -> PyTree:
-            normal = across.outer(across.inner(vector) / (1 + h / self.relaxation))
-            pushed = vectors.scaled(h, whole.outer(whole.inner(normal)))
-            moved = along(off_the_normals(vectors.difference(vector, pushed)))
-            return jax.tree.map(jnp.add, moved, normal)
-
-        return apply
-
-    def correction(self, *, least_apart: float = 0.05) -> Callable[[PyTree, Float[Array, ""]], PyTree]:
-        """Return (r, θ) ↦ (A − θ)⁻¹r, with no difference of eigenvalues below the part `least_apart` of θ."""
-        whole = GaussNewton.of_rows(self.rows)
-        values, columns = decomposition(whole.gram)
-        values = jnp.maximum(values, 0)
-
-        def apply(residual: PyTree, value: Float[Array, ""]) -> PyTree:
-            value = jnp.where(jnp.abs(value) > 0, value, 1)
-            apart, least = values - value, least_apart * jnp.abs(value)
-            apart = jnp.where(jnp.abs(apart) < least, jnp.where(apart < 0, -least, least), apart)
-            rise = jnp.where(values > 0, (1 / apart + 1 / value) / jnp.where(values > 0, values, 1), 0)
-            core = (columns * rise[None]) @ columns.T
-            known = whole.outer(core @ whole.inner(residual))
-            return jax.tree.map(lambda a, r: a - r / value.astype(r.dtype), known, residual)
-
-        return apply
+    def resolvent(self, h: Float[Array, ""], vector: PyTree) -> PyTree:
+        """Return (I + h(I − P)(A + C) + hP/τ)⁻¹ times a vector."""
+        along, across = (vectors.inner_products(rows, vector) for rows in (self.along, self.normals))
+        faded = across / (1 + h / self.relaxation)
+        damped = (along - h * self.push @ faded) / (1 + h * self.stiffnesses)
+        changes = vectors.combination(damped - along, self.along), vectors.combination(faded - across, self.normals)
+        return jax.tree.map(lambda *terms: vectors.sum_of(terms), vector, *changes)
 
 
 class Edge(eqx.Module):
     """The top of the spectrum at a point: k rows of `vectors` and their `values`, in decreasing order.
 
-    The first `active` are held at the edge, the first `near` ≥ `active` are worth following. `rows` are those of a
-    matrix near the Hessian.
+    The first `active` are held at the edge, the first `near` ≥ `active` are worth following. `ritz` are orthonormal
+    rows, and `curvatures` the Ritz values on them, of a matrix A near the Hessian; zeros where nothing is known.
     """
 
     vectors: PyTree
     values: Float[Array, " k"]
     active: Int[Array, ""]
     near: Int[Array, ""]
-    rows: PyTree
+    ritz: PyTree
+    curvatures: Float[Array, " m"]
+
+    @classmethod
+    def unknown(cls, weights: PyTree, most: int, *, scouts: int, spare: int = 3) -> "Edge":
+        """Return the spectrum before anything is known of it, with room for `most` eigenvalues at the edge.
+
+        So many `scouts` search for all others, and `spare` rows are for the refinement of what they find.
+        """
+        size, dtype, none = vectors.size_of(weights), vectors.dtype_of(weights), jnp.array(0)
+        count = min(most + 1, size)
+        rows = min(count + scouts + spare, size)
+        below = jnp.full(count, -jnp.inf, dtype)
+        return cls(empty_rows(weights, count), below, none, none, empty_rows(weights, rows), jnp.zeros(rows, dtype))
 
     def room(self, most: int) -> int:
         """Return how many eigenvalues may be held at once: `most`, or the number of weights if that is less."""
         return min(most, len(self.values))
 
+    def correction(self, residual: PyTree, value: Float[Array, ""], *, least_apart: float = 0.05) -> PyTree:
+        """Return (A − θ)⁻¹r, with no difference of eigenvalues below the part `least_apart` of θ."""
+        value = jnp.where(jnp.abs(value) > 0, value, 1)
+        apart, least = self.curvatures - value, least_apart * jnp.abs(value)
+        apart = jnp.where(jnp.abs(apart) < least, jnp.where(apart < 0, -least, least), apart)
+        known = vectors.combination((1 / apart + 1 / value) * vectors.inner_products(self.ritz, residual), self.ritz)
+        return jax.tree.map(lambda a, r: a - r / value.astype(r.dtype), known, residual)
+
 
 class Reading(eqx.Module):
-    """The field at a point and what it is made of: U, H_U, X and T, the last in `symmetric_basis`.
+    """The field at a point and what it is made of: X and T.
 
-    `vectors` and `values` have k rows, of which `covariance`, X, has those that may be held at once. `slack`
-    is the least eigenvalue of X, and less than zero where X has lost rank.
+    `tangents` has a row T_ij for i ≤ j: those of the eigenvalues that may be held at once, in `symmetric_basis`, and
+    then those of one eigenvalue more; zero where not asked for. `slack` is the least eigenvalue of X, and less than
+    zero where X has lost rank. `excess` and `comes`, known after a look around, are by how much the largest eigenvalue
+    that was not held is beyond the edge, and how many have come to it.
     """
 
     slope: PyTree
     objective: Float[Array, ""]
     gradient_norm: Float[Array, ""]
-    vectors: PyTree
-    values: Float[Array, " k"]
     covariance: Float[Array, "m m"]
     slack: Float[Array, ""]
     tangents: PyTree
-    products: Int[Array, ""]
+    excess: Float[Array, ""]
+    comes: Int[Array, ""]
+
+    @classmethod
+    def none(cls, weights: PyTree, edge: Edge, room: int) -> "Reading":
+        """Return zeros in the shape of a reading with so much `room` at the edge."""
+        count, zero = len(edge.values), jnp.zeros((), edge.values.dtype)
+        square, tangents = jnp.zeros((room, room), zero.dtype), empty_rows(weights, _slots(room, count))
+        return cls(weights, zero, zero, square, zero, tangents, zero, jnp.array(0))
+
+
+def _slots(room: int, count: int) -> int:
+    """Return the number of pairs i ≤ j with i below `room` and j below `count`, at most one more."""
+    return room * (room + 1) // 2 + room * (count - room)
 
 
 class CentralField(eqx.Module):
-    """The right-hand side of the central flow next to a point of which `edge` is known.
+    """The right-hand side of the central flow next to a point of which the `edge` is known.
 
-    `rtol` is that of the eigenvectors. τ is the `relaxation`.
+    `rtol` is that of the eigenvectors, and an eigenvalue has come to the edge that is nearer to 2/η than the part `met`
+    of it; from the part `near` on it is worth following. A Krylov space of so many `scouts` searches for others. τ is
+    the `relaxation`.
     """
 
     field: GradientField
     learning_rate: Float[Array, ""]
     relaxation: Float[Array, ""]
     rtol: Float[Array, ""]
+    met: Float[Array, ""]
     edge: Edge
-    curvature: CentralCurvature
     most: int = eqx.field(static=True)
+    near: float = eqx.field(static=True)
+    scouts: int = eqx.field(static=True)
 
-    def __call__(self, t: object, weights: PyTree, args: object) -> PyTree:
-        """Return the derivative of the weights in time; it depends on neither `t` nor `args`."""
-        return self.counted(weights)[0]
+    def reading(
+        self, weights: PyTree, edge: Edge, *, look: Bool[Array, ""], ends: Bool[Array, ""]
+    ) -> tuple[Reading, Edge, Int[Array, ""]]:
+        """Return the field at `weights` next to an `edge`, the edge there, and the products that it took.
 
-    def counted(self, weights: PyTree) -> tuple[PyTree, Int[Array, ""]]:
-        """Return the derivative, and the products with the Hessian that it took."""
-
-        def held() -> tuple[PyTree, Int[Array, ""]]:
-            reading = self.reading(weights)
-            return reading.slope, reading.products
-
-        return jax.lax.cond(self.edge.active > 0, held, lambda: (self.field(None, weights, None), jnp.array(0)))
-
-    def reading(self, weights: PyTree) -> Reading:
-        """Return the field at `weights` and all that it is made of."""
-        (objective, gradient), both = jax.linearize(jax.value_and_grad(self.field.objective), weights)
-        pairs = eigenpairs_davidson(
-            lambda vector: both(vector)[1],
-            self.edge.vectors,
-            self.curvature.correction(),
-            begun=self.edge.near,
-            wanted=self.edge.active,
-            rtol=self.rtol,
-        )
-        count = self.edge.room(self.most)
-        tangents, passes = self._tangents(weights, jax.tree.map(lambda leaf: leaf[:count], pairs.vectors))
-        covariance, slack = self._covariance(pairs.values[:count], tangents, gradient)
-        pushed = vectors.combination(in_basis(covariance) / 2, tangents)
-        slope = jax.tree.map(lambda g, t: -g - t, gradient, pushed)
-        products = pairs.products + passes
-        return Reading(
-            slope, objective, norm(gradient), pairs.vectors, pairs.values, covariance, slack, tangents, products
-        )
-
-    def bends(
-        self, weights: PyTree, reading: Reading, active: Int[Array, ""], *, least_apart: float = 1e-5
-    ) -> tuple[PyTree, Int[Array, ""]]:
-        """Return what bends the edge most at a point that has been read, in rows, and the passes that it took.
-
-        The second derivative of an eigenvalue λᵢ holds 2 T_ij T_ijᵀ / (λᵢ − λⱼ) for each other one (Kato 1980, II.2.2);
-        those of the `active` ones are weighted by X, and of the others those that are near count, taken to be the part
-        `least_apart` of 2/η apart at least.
+        A `look` around finds eigenvalues that come near from anywhere. Where a step `ends`, T of those that are held
+        with those that are near is read, too.
         """
-        room, count = self.edge.room(self.most), len(self.edge.values)
-        sizes, turn = decomposition(reading.covariance)
-        held = vectors.combination(turn.T[::-1], jax.tree.map(lambda leaf: leaf[:room], reading.vectors))
-        sizes, edge = jnp.maximum(sizes[::-1], 0), 2 / self.learning_rate
-        empty = jax.tree.map(lambda leaf: jnp.zeros((room * count, *leaf.shape[1:]), leaf.dtype), reading.vectors)
+        (objective, gradient), both = jax.linearize(jax.value_and_grad(self.field.objective), weights)
 
-        def add(index: Array, rows: PyTree) -> PyTree:
-            i, j = index % active, active + index // active
-            apart = jnp.maximum(edge - reading.values[j], least_apart * edge)
-            factor = jnp.sqrt(sizes[i] / apart)
-            one, other = vectors.row(held, i), vectors.row(reading.vectors, j)
-            _, tangent = contraction(self.field.objective, weights, one, other)
-            return jax.tree.map(lambda all, t: all.at[index].set(factor.astype(t.dtype) * t), rows, tangent)
+        def scout() -> PyTree:
+            return _scout(gradient)
 
-        pairs = active * (self.edge.near - active)
-        return jax.lax.fori_loop(0, pairs, add, empty), 3 * pairs
+        space = ritz_space(
+            lambda vector: both(vector)[1],
+            edge.vectors,
+            self.edge.correction,
+            begun=edge.near,
+            wanted=edge.active,
+            rtol=self.rtol,
+            dimension=len(edge.curvatures),
+            scout=scout,
+            scouts=jnp.where(look, self.scouts, 0),
+            above=jnp.where(look, self.near * 2 / self.learning_rate, jnp.inf),
+        )
+        edge, excess, comes = self._edge_of(space, edge, look)
+        tangents, passes = self._tangents(weights, edge, ends)
+        covariance, slack, pushed = self._covariance(edge, tangents, gradient)
+        slope = jax.tree.map(lambda g, t: -g - t, gradient, pushed)
+        reading = Reading(slope, objective, norm(gradient), covariance, slack, tangents, excess, comes)
+        return reading, edge, space.products + passes
 
-    def _tangents(self, weights: PyTree, rows: PyTree) -> tuple[PyTree, Int[Array, ""]]:
-        """Return T in `symmetric_basis`, zero beyond the active block, and the passes that it took."""
-        count, like = jax.tree.leaves(rows)[0].shape[0], vectors.row(rows, 0)
-        pairs = [(i, j) for j in range(count) for i in range(j + 1)]
-        table = jnp.array(pairs)
+    def _edge_of(self, space: RitzSpace, edge: Edge, look: Bool[Array, ""]) -> tuple[Edge, Array, Array]:
+        """Return the edge of a space, by how much others are beyond, and how many have come to it."""
+        pairs = space.pairs(self.rtol)
+        index = jnp.arange(len(pairs.values))
+        # What was held is followed down.
+        near = jnp.where(
+            look, jnp.maximum(jnp.sum(pairs.values >= self.near * 2 / self.learning_rate), edge.active), edge.near
+        )
+        seen = look | (index < near)
+        found = jax.tree.map(lambda new, old: jnp.where(column(seen, new), new, old), pairs.vectors, edge.vectors)
+        values = jnp.where(seen, pairs.values, edge.values)
+        own = jnp.where(index < near, overlaps(found, self.edge.vectors, self.edge.active), -1)
+        free = (jnp.argsort(jnp.argsort(-own)) >= self.edge.active) & (index < near)
+        beyond = jnp.max(jnp.where(free, values, -jnp.inf))
+        comes = jnp.sum(free & (values >= (1 - self.met) * 2 / self.learning_rate))
+        active = jnp.where(look, self.edge.active + comes, edge.active)
+        # A loop of one round at most: unlike a conditional, it copies no rows where there is nothing to do.
+        ritz = jax.lax.fori_loop(0, look.astype(int), lambda _, rows: space.vectors(), edge.ritz)
+        curvatures = jnp.where(look, jnp.where(jnp.isfinite(space.values), space.values, 0), edge.curvatures)
+        return Edge(found, values, active, near, ritz, curvatures), beyond - 2 / self.learning_rate, comes
+
+    def _tangents(self, weights: PyTree, edge: Edge, ends: Bool[Array, ""]) -> tuple[PyTree, Int[Array, ""]]:
+        """Return T, zero beyond what is asked for, and the passes that it took."""
+        count, active = len(edge.values), edge.active
+        table = jnp.array([(i, j) for j in range(count) for i in range(j + 1)])
+        own = active * (active + 1) // 2
+        others = jnp.where(ends, active * (edge.near - active), 0)
 
         def add(index: Array, tangents: PyTree) -> PyTree:
-            i, j = table[index]
+            behind = jnp.maximum(index - own, 0)
+            across = jnp.stack([behind % active, active + behind // active])
+            i, j = jnp.where(index < own, table[index], across)
+            rows = edge.vectors
             _, tangent = contraction(self.field.objective, weights, vectors.row(rows, i), vectors.row(rows, j))
-            factor = jnp.where(i == j, 1, jnp.sqrt(2.0))
-            return jax.tree.map(lambda all, t: all.at[index].set(factor.astype(t.dtype) * t), tangents, tangent)
+            factor, slot = jnp.where(i == j, 1, jnp.sqrt(2.0)), j * (j + 1) // 2 + i
+            return jax.tree.map(lambda all, t: all.at[slot].set(factor.astype(t.dtype) * t), tangents, tangent)
 
-        wanted = self.edge.active * (self.edge.active + 1) // 2
-        empty = jax.tree.map(lambda leaf: jnp.zeros((len(pairs), *leaf.shape), leaf.dtype), like)
-        return jax.lax.fori_loop(0, wanted, add, empty), 3 * wanted
+        empty = empty_rows(weights, _slots(self.edge.room(self.most), count))
+        return jax.lax.fori_loop(0, own + others, add, empty), 3 * (own + others)
 
     def _covariance(
-        self, values: Float[Array, " m"], tangents: PyTree, gradient: PyTree
-    ) -> tuple[Float[Array, "m m"], Float[Array, ""]]:
-        """Return X, and its least eigenvalue; where that is zero, the largest of Y in units of X, below zero."""
-        gram = vectors.gram(tangents, tangents) / 2
-        rate = -from_basis(vectors.inner_products(tangents, gradient), len(values))
-        active = jnp.arange(len(values)) < self.edge.active
-        beyond = jnp.where(active, values - 2 / self.learning_rate, 0)
-        drive = rate + jnp.diag(beyond) / self.relaxation
-        found = complementary_covariance(gram, drive, self.edge.active)
-        left = from_basis(gram @ in_basis(found), len(values)) - drive
-        unit = jnp.max(jnp.diag(gram))
-        signed = found - left / jnp.where(unit > 0, unit, 1)
-        block = jnp.where(active[:, None] & active[None], signed, jnp.diag(jnp.full(len(values), jnp.inf)))
-        return found, decomposition(jnp.where(jnp.isinf(block), 2 * jnp.max(jnp.abs(signed)), block))[0][0]
+        self, edge: Edge, tangents: PyTree, gradient: PyTree
+    ) -> tuple[Float[Array, "m m"], Float[Array, ""], PyTree]:
+        """Return X, its least eigenvalue, and ½⟨T, X⟩.
+
+        Where the least eigenvalue is zero, it is the largest of Y in units of X, below zero.
+        """
+        room = self.edge.room(self.most)
+        tangents = jax.tree.map(lambda leaf: leaf[: room * (room + 1) // 2], tangents)
+        active = jnp.arange(room) < edge.active
+
+        def held() -> tuple[Array, Array, PyTree]:
+            gram = vectors.gram(tangents, tangents) / 2
+            rate = -from_basis(vectors.inner_products(tangents, gradient), room)
+            beyond = jnp.where(active, edge.values[:room] - 2 / self.learning_rate, 0)
+            drive = rate + jnp.diag(beyond) / self.relaxation
+            found = complementary_covariance(gram, drive, edge.active)
+            left = from_basis(gram @ in_basis(found), room) - drive
+            unit = jnp.max(jnp.diag(gram))
+            signed = found - left / jnp.where(unit > 0, unit, 1)
+            far = jnp.diag(jnp.full(room, 2 * jnp.max(jnp.abs(signed))))
+            least = decomposition(jnp.where(active[:, None] & active[None], signed, far))[0][0]
+            return found, least, vectors.combination(in_basis(found) / 2, tangents)
+
+        def free() -> tuple[Array, Array, PyTree]:
+            nothing = jnp.zeros((room, room), edge.values.dtype)
+            return nothing, nothing[0, 0], jax.tree.map(jnp.zeros_like, gradient)
+
+        return jax.lax.cond(edge.active > 0, held, free)
+
+
+def bends(reading: Reading, edge: Edge, value: Float[Array, ""], *, least_apart: float = 1e-5) -> PyTree:
+    """Return what bends the edge most where a step ends, in rows.
+
+    The second derivative of an eigenvalue λᵢ holds 2 T_ij T_ijᵀ / (λᵢ − λⱼ) for each other one (Kato 1980, II.2.2);
+    those of the active ones are weighted by X, and of the others those that are near count, taken to be the part
+    `least_apart` of 2/η, the `value` at the edge, apart at least.
+    """
+    room, count = len(reading.covariance), len(edge.values)
+    sizes, turn = decomposition(reading.covariance)
+    apart = jnp.maximum(value - edge.values, least_apart * value)
+    index = jnp.arange(count)
+    # T has a factor √2 off its diagonal.
+    factors = jnp.sqrt(jnp.maximum(sizes, 0)[:, None] / (2 * apart)[None])
+    factors = jnp.where((index >= edge.active) & (index < edge.near), factors, 0)
+    slots = np.array([[max(i, j) * (max(i, j) + 1) // 2 + min(i, j) for j in range(count)] for i in range(room)])
+    chosen = np.eye(_slots(room, count))[slots]
+    turned = jnp.einsum("ai,ij,ajs->ijs", turn, factors, chosen.astype(turn.dtype))
+    return vectors.combination(turned.reshape(room * count, -1), reading.tangents)
+
+
+def _scout(gradient: PyTree, *, share: float = 0.3) -> PyTree:
+    """Return the direction of the gradient and a `share` of all directions."""
+    length = norm(gradient)
+    unit = vectors.divided(gradient, jnp.where(length > 0, length, 1))
+    scattered = vectors.scattered_like(unit, 0)
+    return jax.tree.map(lambda a, b: a + share / norm(scattered) * b, unit, scattered)
+
+
+def overlaps(rows: PyTree, others: PyTree, count: Int[Array, ""]) -> Float[Array, " k"]:
+    """Return how much of each row lies in the span of the first `count` others, which are orthonormal."""
+    inner = vectors.gram(rows, others)
+    return jnp.sum(jnp.where(jnp.arange(inner.shape[1])[None] < count, inner, 0) ** 2, axis=1)
+
+
+def empty_rows(weights: PyTree, count: int) -> PyTree:
+    """Return so many rows of zeros."""
+    return jax.tree.map(lambda leaf: jnp.zeros((count, *leaf.shape), leaf.dtype), weights)
+
+
+def column(values: Array, like: Array) -> Array:
+    """Return numbers as a column beside the rows of an array."""
+    return values.reshape(-1, *[1] * (like.ndim - 1))

@@ -41,8 +41,8 @@ class CentralFlow(DescentModel):
     (`flowsim.edge.central_steps`), and end where an eigenvalue comes to the edge: the first to ten digits, others
     to `rtol`, 1e-5 at most; those that Σ holds are then put onto it. Besides gradients they take products with the
     Hessian: some twenty in every step, and at the edge some five to 35 in every evaluation of the field, the more
-    the more eigenvalues are there. Memory: some 100 vectors of the size of the weights, 2·most² of them for `most`. A
-    run raises `ValueError` for what `checked` refuses.
+    eigenvalues are there. Memory: some 250 vectors of the size of the weights for `most` = 4, and 2·most² more for a
+    larger one. A run raises `ValueError` for what `checked` refuses.
     """
 
     learning_rate: ArrayLike

@@ -1,20 +1,25 @@
 """The steps of the central flow: along the edge, and up to where one more eigenvalue comes to it."""
 
 import dataclasses
+import enum
 from collections.abc import Callable
+from math import prod
 from typing import Any, ClassVar
 
 import diffrax
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Bool, Float, Int, PyTree
 
-from ..solvers import LowRankExtrapolation, Proposal, ProposingSolver
+from ..curvature import vectors
+from ..solvers import Proposal, ProposingSolver
 from ..solvers.field import GradientField, Measured, norm
 from ..solvers.solver import Work, no_work
-from .central_edge import Face, edge_unknown, empty_rows, overlaps, projected, spectrum, with_vectors
-from .central_field import CentralCurvature, CentralField, Edge, Reading
+from ..solvers.step_control import growth, scaled_norm, size_beside_increment
+from .central_edge import Face
+from .central_field import CentralCurvature, CentralField, Edge, Reading, bends, column
 
 
 class Approach(eqx.Module):
@@ -71,7 +76,7 @@ class Approach(eqx.Module):
 
 
 class CentralState(eqx.Module):
-    """Where the solver is: what it measured there, the spectrum, X, the normals of the edge and what bends it.
+    """Where the solver is: what it measured there, the spectrum, X, and the curvature for the next step.
 
     Before the first look `known` is false, and what was measured is that of the gradient flow. `comes_down` says that
     the run began beyond the edge, and is not there yet, `slack` how far X is from losing rank. `largest` is the largest
@@ -82,24 +87,136 @@ class CentralState(eqx.Module):
     measured: Measured
     edge: Edge
     covariance: Float[Array, "m m"]
-    normals: PyTree
-    bends: PyTree
+    curvature: CentralCurvature
     comes_down: Bool[Array, ""]
     gradient_norm: Float[Array, ""]
     slack: Float[Array, ""]
     largest: Float[Array, ""]
     approach: Approach
     switches: Int[Array, ""]
-    inner: Any
+    spent: Work
+
+
+class _Table(eqx.Module):
+    """An extrapolation table in the making (`flowsim.solvers.LowRankExtrapolation`), as increments over y0.
+
+    Row j takes j substeps; `ends` are where rows have got to, row `row` after so many substeps as are `taken`, and
+    `errors[k]` the error estimates of order k.
+    """
+
+    ends: PyTree
+    row: Int[Array, ""]
+    taken: Int[Array, ""]
+    errors: Float[Array, " orders"]
+    increment: PyTree
+
+    @classmethod
+    def begun(cls, first: Callable[[Float[Array, ""]], PyTree], h: Float[Array, ""], columns: int) -> "_Table":
+        """Return the table in which each row has taken its `first` substep of a length, from y0."""
+        lengths = h / jnp.arange(1, columns + 1, dtype=h.dtype)
+        ends = jax.vmap(first)(lengths)
+        unknown = jnp.full(columns + 1, jnp.inf, h.dtype)
+        return cls(ends, jnp.array(2), jnp.array(1), unknown, jax.tree.map(lambda leaf: jnp.zeros_like(leaf[0]), ends))
+
+    @property
+    def point(self) -> PyTree:
+        """Where the row has got to."""
+        return vectors.row(self.ends, self.row - 1)
+
+    @property
+    def error(self) -> Float[Array, ""]:
+        """The error estimate of the last row."""
+        return self.errors[self.row]
+
+    def further(
+        self, moved: PyTree, error: Callable[[PyTree, PyTree], Float[Array, ""]], counts: Bool[Array, ""]
+    ) -> tuple["_Table", Bool[Array, ""]]:
+        """Return the table after a substep that `moved` the row, if it `counts`, and whether it is done.
+
+        That is when the `error` of the difference of two increments, beside the last, is below one or no longer falls.
+        """
+        taken, columns = self.taken + counts, len(self.errors) - 1
+        moved = vectors.where(counts, moved, jax.tree.map(jnp.zeros_like, moved))
+        ends = jax.tree.map(lambda leaf, new: leaf.at[self.row - 1].add(new), self.ends, moved)
+
+        def complete() -> tuple:
+            weights, differences = map(jnp.asarray, _extrapolation_weights(columns))
+            increment, difference = (vectors.combination(all[self.row], ends) for all in (weights, differences))
+            size = error(difference, increment).astype(self.errors.dtype)
+            falls = (self.row < 4) | (size < self.errors[self.row - 1])
+            done = ~((size > 1) & (self.row < columns) & falls)
+            row = jnp.where(done, self.row, self.row + 1)
+            return row, jnp.array(1), self.errors.at[self.row].set(size), increment, done
+
+        def between() -> tuple:
+            return self.row, taken, self.errors, self.increment, jnp.array(False)
+
+        *rest, done = jax.lax.cond(counts & (taken == self.row), complete, between)
+        return _Table(ends, *rest), done
+
+    def best_factor(
+        self, *, overhead: float = 8.0, first_rise: float = 1.6, largest_rise: float = 3.0
+    ) -> Float[Array, ""]:
+        """Return the factor from this step to the next that makes the work per unit of time least.
+
+        A step costs its evaluations and an `overhead` of so many. Where the last row was the cheapest of all, one more
+        may be cheaper still: the next step is as long as it would allow by the growth from the row before to the last,
+        at most `largest_rise`, or `first_rise` where that is not known, and at least pays for the row.
+        """
+        columns = len(self.errors) - 1
+        number = jnp.arange(columns + 1, dtype=self.errors.dtype)
+        work = overhead + number**2 / 2
+        computed = (number >= 2) & (number <= self.row)
+        factors = jnp.where(computed, growth(self.errors, jnp.maximum(number, 1)), 1e-10)
+        best, last = jnp.argmin(work / factors), jnp.minimum(self.row, columns - 1)
+        rising = (best == self.row) & (self.row < columns) & (self.error <= 1)
+        trend = jnp.where(last > 2, jnp.clip(factors[last] / factors[last - 1], 1, largest_rise), first_rise)
+        return jnp.where(rising, factors[last] * jnp.maximum(trend, work[last + 1] / work[last]), factors[best])
+
+
+def _extrapolation_weights(columns: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return for k = 0, …, `columns` the weights of rows 1, …, k in T_kk, and those in T_kk − T_k,k−1.
+
+    T_kk is the value at zero of the polynomial in h/j through rows 1, …, k; T_k,k−1 leaves the first row out.
+    """
+
+    def lagrange(first: int, last: int) -> list[float]:
+        nodes = range(first, last + 1)
+        return [prod(j / (j - i) for i in nodes if i != j) if j in nodes else 0.0 for j in range(1, columns + 1)]
+
+    best = np.array([lagrange(1, k) for k in range(columns + 1)])
+    return best, best - np.array([lagrange(2, k) for k in range(columns + 1)])
+
+
+class Phase(enum.IntEnum):
+    """What a reading is for: a substep, the look around where a step ends, or the way back onto the edge from there."""
+
+    SUBSTEP = 0
+    LOOK = 1
+    RETURN = 2
+    ENDED = 3
+    FAILED = 4
+
+
+class _Round(eqx.Module):
+    """A step in the making: the `point` that is read next, and what has been read there before."""
+
+    phase: Int[Array, ""]
+    point: PyTree
+    table: _Table
+    reading: Reading
+    edge: Edge
+    face: Face
+    tries: Int[Array, ""]
     spent: Work
 
 
 class CentralSteps(ProposingSolver):
     """Linearly implicit steps of the central flow on a gradient `field`, with up to `most` eigenvalues at the edge.
 
-    A step is one of `LowRankExtrapolation` for the eigenvalues that are at the edge where it begins. Where it ends,
-    those whose part of X is positive are put back onto 2/η, along T. Others that fell below it are let go. A step that
-    leads one more beyond 2/η is taken again, shorter, until it ends there.
+    A step is one of linearly implicit extrapolation, as of `LowRankExtrapolation`, for the eigenvalues that are at the
+    edge where it begins. Where it ends, those whose part of X is positive are put back onto 2/η, along T. Others that
+    fell below it are let go. A step that leads one more beyond 2/η is taken again, shorter, until it ends there.
     """
 
     field: GradientField
@@ -110,7 +227,9 @@ class CentralSteps(ProposingSolver):
     met: float = eqx.field(static=True, default=1e-10)
     """How near to 2/η, in units of it, a step ends where the first eigenvalue comes to the edge,"""
     held: float = eqx.field(static=True, default=1e-9)
-    """how near those end that are held there,"""
+    """how near those end that are held there, at most,"""
+    aimed: float = eqx.field(static=True, default=1e-11)
+    """how near those are led back that are not: what is left departs further in the next step,"""
     left: float = eqx.field(static=True, default=1e-8)
     """and how far below it one no longer counts as at the edge."""
     joined: float = eqx.field(static=True, default=1e-5)
@@ -121,6 +240,12 @@ class CentralSteps(ProposingSolver):
     """X that loses rank is led to where it has, to this part of √rtol of its size."""
     off: float = eqx.field(static=True, default=10.0)
     """A departure from the edge larger than this, in units of rtol, is no error of a step."""
+    most_returns: int = eqx.field(static=True, default=4)
+    """Steps of Newton's method that lead back onto the edge, at most."""
+    near: float = eqx.field(static=True, default=0.9)
+    """Eigenvalues from this part of 2/η on are worth following."""
+    scouts: int = eqx.field(static=True, default=16)
+    """The dimension of the Krylov space in which a look around searches for all others."""
 
     interpolation_cls: ClassVar[Callable[..., diffrax.LocalLinearInterpolation]] = diffrax.LocalLinearInterpolation
 
@@ -130,25 +255,22 @@ class CentralSteps(ProposingSolver):
 
     def init(self, terms: Any, t0: Any, t1: Any, y0: PyTree, args: Any) -> CentralState:
         """Return the state before the first step: the spectrum is not known, and no eigenvalue is held."""
-        edge = edge_unknown(y0, self.most)
+        edge = Edge.unknown(y0, self.most, scouts=self.scouts)
         room = edge.room(self.most)
-        normals, bends = empty_rows(y0, room * (room + 1) // 2), empty_rows(y0, room * len(edge.values))
         objective, gradient = jax.value_and_grad(self.field.objective)(y0)
-        measured, zero = Measured(jax.tree.map(jnp.negative, gradient), objective), jnp.zeros_like(objective)
+        zero = jnp.zeros_like(objective)
         return CentralState(
             known=jnp.array(False),
-            measured=measured,
+            measured=Measured(jax.tree.map(jnp.negative, gradient), objective),
             edge=edge,
             covariance=jnp.zeros((room, room), objective.dtype),
-            normals=normals,
-            bends=bends,
+            curvature=CentralCurvature.none(y0, len(edge.curvatures), room * (room + 1) // 2, self.learning_rate),
             comes_down=jnp.array(True),
             gradient_norm=norm(gradient),
             slack=zero,
             largest=zero,
             approach=Approach.none(jnp.stack([zero, zero]), zero),
             switches=jnp.array(0),
-            inner=self._inner(self._field(edge, normals, bends)).beginning(y0, measured),
             spent=Work(jnp.array(1), jnp.array(0)),
         )
 
@@ -180,63 +302,79 @@ class CentralSteps(ProposingSolver):
         """
         state = solver_state
         h = jnp.where(state.known, t1 - t0, 0)
-        field = self._field(state.edge, state.normals, state.bends)
-        inner = dataclasses.replace(state.inner, measured=state.measured, work=no_work())
-        y1, proposal, _, inner, _ = self._inner(field).step(terms, t0, t0 + h, y0, args, inner, made_jump)
-        # The evaluation at the end is made below, where the end is known.
-        spent = state.spent + inner.work + Work(jnp.array(-1), jnp.array(0))
-        state = dataclasses.replace(state, inner=dataclasses.replace(inner, measured=state.measured), spent=spent)
-
-        def ended() -> tuple:
-            end = jax.tree.map(lambda new, old: jnp.where(state.known, new, old), y1, y0)
-            return self._ended(field, end, h, proposal, state)
-
-        def failed() -> tuple:
-            return y1, proposal, state, jnp.array(False)
-
-        y1, proposal, state, crowded = jax.lax.cond((proposal.size <= 1) | ~state.known, ended, failed)
+        end = self._end(y0, h, state)
+        state = dataclasses.replace(state, spent=state.spent + end.spent)
+        ended = end.phase == Phase.ENDED
+        comes, slack = end.reading.comes, end.reading.slack
+        begin, signals, met = self._signals(state, end.reading.excess, jnp.where(comes > 0, jnp.inf, slack))
+        long = ended & state.known & state.approach.passed(signals, met)
+        after, crowded = self._there(end, state, ended & ~long)
+        shorter, again = state.approach.shortened(h, begin, signals)
+        onward, free = state.approach.onward(h, signals, met)
+        approach = jax.tree.map(lambda a, b: jnp.where(long, a, b), again, free)
+        approach = jax.tree.map(lambda new, old: jnp.where(ended, new, old), approach, state.approach)
+        length = jnp.where(long, shorter, jnp.where(state.known, onward, h))
+        aimed = ended & (long | (onward > 0)) | ~state.known
+        size = jnp.where(long | ~state.known, 2.0, end.table.error)
+        factor = jnp.where(state.known, length / h, 1.0)
+        proposal = Proposal(size, jnp.where(aimed, factor, end.table.best_factor()), aimed=aimed)
         result = diffrax.RESULTS.where(crowded, diffrax.RESULTS.internal_error, diffrax.RESULTS.successful)
-        return y1, proposal, {"y0": y0, "y1": y1}, state, result
+        state = dataclasses.replace(after, approach=approach)
+        return end.point, proposal, {"y0": y0, "y1": end.point}, state, result
 
-    def _ended(
-        self, field: CentralField, y1: PyTree, h: Float[Array, ""], proposal: Proposal, state: CentralState
-    ) -> tuple:
-        """Return where a good step ends, what to do next, and the state there."""
-        edge, products = spectrum(field, y1)
-        excess, comes = self._newcomers(edge, state.edge)
-        count = state.edge.active + comes
-        edge = eqx.tree_at(lambda e: e.active, edge, count)
-        far = jnp.where(state.known, jnp.where(state.comes_down, self.off * self.rtol, jnp.inf), 0)
-        bounds = self._part(self.held) * self.edge_value, far * self.edge_value
-        y, reading, spent = projected(field, y1, edge, bounds)
-        state = dataclasses.replace(state, spent=state.spent + spent + Work(jnp.array(0), products))
-        begin, end, met = self._signals(state, excess, jnp.where(comes > 0, jnp.inf, reading.slack))
+    def _end(self, y0: PyTree, h: Float[Array, ""], state: CentralState) -> _Round:
+        """Return where a step ends, or fails. Whatever reads the field is a round of one loop."""
+        field, curvature = self._field(state.edge), state.curvature
+        far = jnp.where(state.known, jnp.where(state.comes_down, self.off * self.rtol, jnp.inf), 0) * self.edge_value
+        near = _resolved(self.aimed, self.aimed, h.dtype) * self.edge_value
 
-        def too_long() -> tuple:
-            length, approach = state.approach.shortened(h, begin, end)
-            again = Proposal(jnp.full_like(h, 2.0), length / h, aimed=True)
-            return y1, again, dataclasses.replace(state, approach=approach), jnp.array(False)
+        def along(length: Float[Array, ""], slope: PyTree) -> PyTree:
+            return vectors.scaled(length, curvature.resolvent(length, slope))
 
-        def kept() -> tuple:
-            bends, passes = eqx.tree_at(lambda f: f.edge, field, edge).bends(y, reading, count)
-            after, crowded = self._there(edge, reading, dataclasses.replace(state, bends=bends), passes)
-            length, approach = state.approach.onward(h, end, met)
-            aimed = length > 0
-            onward = Proposal(proposal.size, jnp.where(aimed, length / h, proposal.factor), aimed=aimed)
-            again = Proposal(jnp.full_like(h, 2.0), jnp.ones_like(h), aimed=True)
-            onward = jax.tree.map(lambda new, same: jnp.where(state.known, new, same), onward, again)
-            return y, onward, dataclasses.replace(after, approach=approach), crowded
+        def error(difference: PyTree, increment: PyTree) -> Float[Array, ""]:
+            own = scaled_norm(difference, y0, jax.tree.map(jnp.add, y0, increment), self.rtol, self.atol)
+            return jnp.maximum(own, size_beside_increment(difference, increment, y0))
 
-        return jax.lax.cond(state.approach.passed(end, met) & state.known, too_long, kept)
+        def read(now: _Round) -> _Round:
+            look, ends = now.phase == Phase.LOOK, now.phase >= Phase.LOOK
+            reading, edge, products = field.reading(now.point, now.edge, look=look, ends=ends)
+            seen = (reading.excess, reading.comes), (now.reading.excess, now.reading.comes)
+            excess, comes = jax.tree.map(lambda new, old: jnp.where(look, new, old), *seen)
+            # Extrapolation multiplies what is not smooth in the field: all substeps begin with the same vectors.
+            known = (edge.vectors, edge.values), (now.edge.vectors, now.edge.values)
+            known = vectors.where(ends, *known)
+            reading = dataclasses.replace(reading, excess=excess, comes=comes)
+            spent = now.spent + Work(jnp.array(1), products)
+            table, done = now.table.further(along(h / now.table.row, reading.slope), error, ~ends)
+            done = jnp.where(done, jnp.where(table.error <= 1, Phase.LOOK, Phase.FAILED), Phase.SUBSTEP)
+            face = jax.lax.cond(ends, lambda: Face.of(reading, edge, self.edge_value), lambda: now.face)
+            again = (face.departure > near) & (face.departure < far) & (now.tries < self.most_returns)
+            returned = vectors.combination(jnp.where(again, face.way_back, 0), reading.tangents)
+            stepped = jax.tree.map(jnp.add, y0, vectors.where(done == Phase.SUBSTEP, table.point, table.increment))
+            return _Round(
+                phase=jnp.where(ends, jnp.where(again, Phase.RETURN, Phase.ENDED), done),
+                point=vectors.where(ends, jax.tree.map(jnp.add, now.point, returned), stepped),
+                table=table,
+                reading=reading,
+                edge=dataclasses.replace(edge, vectors=known[0], values=known[1]),
+                face=face,
+                tries=now.tries + ends,
+                spent=spent,
+            )
 
-    def _newcomers(self, edge: Edge, before: Edge) -> tuple[Float[Array, ""], Int[Array, ""]]:
-        """Return by how much the largest eigenvalue that was not held is beyond the edge, and how many are at it."""
-        count = len(edge.values)
-        own = jnp.where(jnp.arange(count) < edge.near, overlaps(edge.vectors, before.vectors, before.active), -1)
-        rank = jnp.argsort(jnp.argsort(-own))
-        free = jnp.where((rank >= before.active) & (jnp.arange(count) < edge.near), edge.values, -jnp.inf)
-        excess = jnp.max(free) - self.edge_value
-        return excess, jnp.sum(free >= (1 - self._met(before.active)) * self.edge_value)
+        nothing = Reading.none(y0, state.edge, state.edge.room(self.most))
+        table = _Table.begun(lambda length: along(length, state.measured.slope), h, self.order(None))
+        begin = _Round(
+            phase=jnp.where(state.known, Phase.SUBSTEP, Phase.LOOK),
+            point=jax.tree.map(jnp.add, y0, table.point),
+            table=table,
+            reading=nothing,
+            edge=state.edge,
+            face=Face.none(nothing),
+            tries=jnp.array(0),
+            spent=no_work(),
+        )
+        return jax.lax.while_loop(lambda now: now.phase < Phase.ENDED, read, begin)
 
     def _met(self, active: Int[Array, ""]) -> Float[Array, ""]:
         """Return the part of 2/η by which the next eigenvalue may miss it that comes where so many are `active`."""
@@ -260,53 +398,41 @@ class CentralSteps(ProposingSolver):
         beyond = jnp.stack([jnp.zeros_like(slack), met[1]])
         return begin - beyond, end - beyond, met
 
-    def _there(
-        self, edge: Edge, reading: Reading, state: CentralState, passes: Int[Array, ""]
-    ) -> tuple[CentralState, Array]:
-        """Return the state at a point of which all is known, and whether too many eigenvalues are at the edge."""
+    def _there(self, end: _Round, state: CentralState, kept: Bool[Array, ""]) -> tuple[CentralState, Array]:
+        """Return the state at the end of a step that is `kept`, and whether too many eigenvalues are at the edge."""
+        edge, reading, face = end.edge, end.reading, end.face
         count, index = edge.active, jnp.arange(len(edge.values))
-        face = Face.of(reading, count, self.edge_value)
         left = jnp.maximum(self._part(self.left), 2 * self._met(count - 1))
-        held = (reading.values >= (1 - left) * self.edge_value) | (index < face.rank)
+        held = (edge.values >= (1 - left) * self.edge_value) | (index < face.rank)
         active = jnp.sum(held & (index < count))
-        crowded = active > self.most
-        far = jnp.max(jnp.abs(face.departure), initial=0) > self.off * self.rtol * self.edge_value
-        edge = with_vectors(eqx.tree_at(lambda e: e.active, edge, active), reading)
+
+        def curvature() -> CentralCurvature:
+            roots = jnp.sqrt(jnp.maximum(edge.curvatures, 0))
+            own = jax.tree.map(lambda leaf: column(roots, leaf) * leaf, edge.ritz)
+            rows = jax.tree.map(lambda *both: jnp.concatenate(both), own, bends(reading, edge, self.edge_value))
+            normals = vectors.combination(face.normals, reading.tangents)
+            return CentralCurvature.of(rows, normals, len(roots), self.learning_rate)
+
         state = dataclasses.replace(
             state,
             known=jnp.array(True),
             measured=Measured(reading.slope, reading.objective),
-            edge=edge,
+            edge=eqx.tree_at(lambda e: e.active, edge, active),
             covariance=reading.covariance,
-            normals=face.normals(),
-            comes_down=state.comes_down & far,
+            curvature=jax.lax.cond(kept, curvature, lambda: state.curvature),
+            comes_down=state.comes_down & (face.departure > self.off * self.rtol * self.edge_value),
             switches=state.switches + ((active != state.edge.active) & state.known),
             gradient_norm=reading.gradient_norm,
             slack=reading.slack,
             largest=jnp.maximum(state.largest, jnp.trace(reading.covariance)),
-            spent=state.spent + Work(jnp.array(0), passes),
         )
-        return state, crowded
+        return state, kept & (active > self.most)
 
-    def _field(self, edge: Edge, normals: PyTree, bends: PyTree) -> CentralField:
+    def _field(self, edge: Edge) -> CentralField:
         relaxation = self.learning_rate
-        curvature = CentralCurvature(edge.rows, normals, bends, relaxation)
-        finest = 32 * jnp.finfo(relaxation.dtype).eps
-        rtol = jnp.maximum(1e-3 * self.rtol, finest)
-        return CentralField(self.field, self.learning_rate, relaxation, rtol, edge, curvature, self.most)
-
-    def _inner(self, field: CentralField) -> LowRankExtrapolation:
-        return LowRankExtrapolation(
-            curvature=lambda _: field.curvature,  # pyright: ignore[reportArgumentType]
-            rtol=self.rtol,
-            atol=self.atol,
-            columns=self.order(None),
-            followed=0,
-            overhead=8.0,
-            frozen_up_to=float("inf"),
-            measure=lambda y: Measured(y, jnp.zeros_like(self.learning_rate)),
-            counted=field.counted,
-        )
+        rtol = jnp.maximum(1e-3 * self.rtol, 32 * jnp.finfo(relaxation.dtype).eps)
+        met, options = self._met(edge.active), {"near": self.near, "scouts": self.scouts}
+        return CentralField(self.field, self.learning_rate, relaxation, rtol, met, edge, self.most, **options)
 
     def _part(self, part: float) -> float:
         return _resolved(part, self.met, self.learning_rate.dtype)

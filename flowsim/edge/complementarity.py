@@ -1,11 +1,10 @@
 """The covariance of an oscillation: a complementarity problem over small positive semidefinite matrices."""
 
-from collections.abc import Callable
-
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.scipy.linalg import cho_solve
 from jax.typing import DTypeLike
 from jaxtyping import Array, Bool, Float, Int
 
@@ -67,7 +66,8 @@ def complementary_covariance(
     positive, falls = jax.lax.map(lambda matrix: decomposition(matrix)[0][0] >= 0, jnp.stack([free, -walled]))
 
     def searched() -> Array:
-        return problem.polished(jnp.where(block, problem.approached(), 0))
+        # A start that is too small is pressed against the boundary.
+        return problem.polished(jnp.where(block, problem.approached(2 + jnp.max(jnp.abs(free))), 0))
 
     found = jax.lax.cond(positive | falls, lambda: jnp.where(positive, free, 0), searched)
     return jnp.where(block, strength / unit * found, 0)
@@ -103,11 +103,15 @@ class _Problem(eqx.Module):
 
     def unconstrained(self, right: Float[Array, " n"]) -> Float[Array, "k k"]:
         """Return B⁻¹A; the ridge is not felt where B leaves nothing open."""
-        found = jnp.linalg.solve(self.raised, right)
-        return self._matrix(found + jnp.linalg.solve(self.raised, right - self.gram @ found))
+        lower = jnp.linalg.cholesky(self.raised)
 
-    def approached(self) -> Float[Array, "k k"]:
-        """Return X to a few digits, by the interior-point method."""
+        def refined(_: int, found: Array) -> Array:
+            return found + cho_solve((lower, True), right - self.gram @ found)
+
+        return self._matrix(jax.lax.fori_loop(0, 2, refined, jnp.zeros_like(right)))
+
+    def approached(self, ample: Float[Array, ""]) -> Float[Array, "k k"]:
+        """Return X to a few digits, by the interior-point method, from an `ample` multiple of the identity."""
         size = self.drive.shape[0]
         near = jnp.finfo(self.drive.dtype).eps ** 0.6
 
@@ -116,8 +120,6 @@ class _Problem(eqx.Module):
             far = (pair.gap > near * unit) | (jnp.max(jnp.abs(self._off(pair))) > near * unit)
             return far & (pair.steps < self.max_steps)
 
-        # A start that is too small is pressed against the boundary.
-        ample = 1 + jnp.max(jnp.abs(jnp.linalg.solve(self.raised, in_basis(self.drive))))
         start = ample * jnp.eye(size, dtype=self.drive.dtype)
         return jax.lax.while_loop(unfinished, lambda pair: self._inward(pair), _Pair(start, start, jnp.array(0))).primal
 
@@ -128,12 +130,12 @@ class _Problem(eqx.Module):
         # With ΔX = G ΔX̃ Gᵀ and ΔỸ = GᵀΔY G: ΔX̃ + ΔỸ = aim and ΔY = BΔX − off, a system with eigenvalues from one on.
         scaled = congruence(scaling)
         system = jnp.eye(len(scaled), dtype=self.drive.dtype) + scaled @ self.raised @ scaled.T
-        off = self._off(pair)
+        lower, off = jnp.linalg.cholesky(system), self._off(pair)
         pushed = in_basis(scaling.T @ self._matrix(off) @ scaling)
 
         def towards(_: int, state: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
             aim = jnp.diag(state[0] / middle - middle)
-            primal = self._matrix(jnp.linalg.solve(system, in_basis(aim) + pushed))
+            primal = self._matrix(cho_solve((lower, True), in_basis(aim) + pushed))
             reach = jnp.min(jax.lax.map(lambda way: _reach(middle, way, self.short), jnp.stack([primal, aim - primal])))
             return (1 - reach * self.short) ** 2 * pair.gap / size, primal, reach
 
@@ -151,34 +153,34 @@ class _Problem(eqx.Module):
         return in_basis(pair.dual) - self.raised @ in_basis(pair.primal) + in_basis(self.drive)
 
     def polished(self, near: Float[Array, "k k"]) -> Float[Array, "k k"]:
-        """Return X from a point near it, by Newton's method for X = (X − Y)₊ while that makes the equation truer."""
+        """Return X from a point near it, by Newton's method for X = (X − Y)₊ while that makes the equation truer.
 
-        basis = symmetric_basis(self.drive.shape[0], self.drive.dtype)
-        identity = jnp.eye(len(basis), dtype=self.drive.dtype)
+        In the basis of the eigenvectors of X − Y, with eigenvalues zᵢ, the derivative of the positive part multiplies
+        entry ij by lᵢⱼ = (zᵢ₊ + zⱼ₊)/(|zᵢ| + |zⱼ|). With u = √l ΔZ the equation for the step is symmetric, and never
+        far from definite: (1 − l + √l B √l)u = √l F, for F = Y − B[X] + A; ΔX = √l u and ΔY = B[ΔX] − F.
+        """
+        size = self.drive.shape[0]
+        drive, there = in_basis(self.drive), jnp.array([(i, j) for j in range(size) for i in range(j + 1)])
 
         def step(state: tuple) -> tuple:
             best, point, error, _, steps = state
-            off, clipped = self._residual(point)
-            better = jnp.max(jnp.abs(off)) < error
-            through = jax.vmap(clipped)(jnp.tensordot(identity - self.raised, basis, 1)).T
-            moved = point - self._matrix(jnp.linalg.solve(identity - through, in_basis(off)))
-            left = jnp.where(better, jnp.max(jnp.abs(off)), error)
-            return jnp.where(better, point - off, best), moved, left, better, steps + 1
+            values, columns = decomposition(self._matrix(point))
+            turn, above = congruence(columns), jnp.maximum(values, 0)
+            positive = in_basis((columns * above[None]) @ columns.T)
+            off = positive - point - self.gram @ positive + drive
+            left = jnp.max(jnp.abs(off))
+            better = left < error
+            both = jnp.sum(jnp.abs(values)[there], axis=1)
+            share = jnp.sum(above[there], axis=1) / jnp.where(both > 0, both, 1)
+            root = jnp.sqrt(share)
+            system = jnp.diag(1 - share) + root[:, None] * (turn @ self.raised @ turn.T) * root[None]
+            moved = turn.T @ (root * cho_solve((jnp.linalg.cholesky(system), True), root * (turn @ off)))
+            onward = point + moved - self.gram @ moved + off
+            return jnp.where(better, positive, best), onward, jnp.where(better, left, error), better, steps + 1
 
-        state = (near, near, jnp.full((), jnp.inf, near.dtype), jnp.array(True), jnp.array(0))
-        return jax.lax.while_loop(lambda s: s[3] & (s[4] < self.max_steps), step, state)[0]
-
-    def _residual(self, point: Array) -> tuple[Float[Array, "k k"], Callable[[Array], Float[Array, " n"]]]:
-        """Return X − (X − Y)₊, and the derivative of the positive part there, in coordinates."""
-        values, columns = decomposition(point - self._matrix(self.gram @ in_basis(point)) + self.drive)
-        above = jnp.maximum(values, 0)
-        distances = jnp.maximum(jnp.abs(values[:, None]) + jnp.abs(values[None]), jnp.finfo(values.dtype).tiny)
-        share = (above[:, None] + above[None]) / distances
-
-        def clipped(matrix: Array) -> Array:
-            return in_basis(columns @ (share * (columns.T @ matrix @ columns)) @ columns.T)
-
-        return point - (columns * above[None]) @ columns.T, clipped
+        start = in_basis(near) - self.gram @ in_basis(near) + drive
+        state = (in_basis(near), start, jnp.full((), jnp.inf, near.dtype), jnp.array(True), jnp.array(0))
+        return self._matrix(jax.lax.while_loop(lambda s: s[3] & (s[4] < self.max_steps), step, state)[0])
 
     def _matrix(self, coordinates: Float[Array, " n"]) -> Float[Array, "k k"]:
         return from_basis(coordinates, self.drive.shape[0])
