@@ -307,13 +307,13 @@ def test_double_precision_that_was_switched_off_is_said(ask, request):
         ask(weights, problem)
 
 
-@pytest.mark.parametrize("sizes", [(2, 1), (1, 2), (2, 2, 1)])
-def test_a_diagnostic_whose_shape_changes_is_told_so(sizes):
+@pytest.mark.parametrize(("sizes", "t1"), [((2, 1), 1.0), ((1, 2), 1.0), ((2, 2, 1), float("inf"))])
+def test_a_diagnostic_whose_shape_changes_is_told_so(sizes, t1):
     calls = iter((*sizes, *[sizes[-1]] * 20))
     with pytest.raises(TypeError, match=r"recorded at .*'shifty'.* expected a probe or diagnostic to return the same"):
         flowsim.integrate(
             jnp.ones(2),
             flowsim.Risk(lambda w: jnp.sum(w**2)),
-            t1=1.0,
+            t1=t1,
             diagnostics={"shifty": lambda _: jnp.ones(next(calls))},
         )

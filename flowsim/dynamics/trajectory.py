@@ -191,8 +191,9 @@ def trajectory_of(state: RunState, request: Request, rest: PyTree) -> Trajectory
         gradients=gradients,
         products=products,
         loosened=loosened,
-        learning_rate=rate,
-        sharpness_threshold=threshold,
+        # A program returns what it only hands on as it was given, under `jax.grad` a number of NumPy's.
+        learning_rate=None if rate is None else jnp.asarray(rate),
+        sharpness_threshold=None if threshold is None else jnp.asarray(threshold),
         method=dynamics.method(state.dynamics),
         dynamics=DYNAMICS.name_of(type(dynamics)),
         labels={probe.label.name: probe.label for probe in request.instruments.probes},

@@ -160,11 +160,19 @@ def norm(tree: PyTree) -> Float[Array, ""]:
 def norms(*trees: PyTree, few: int = 2**14) -> Float[Array, " k"]:
     """Return the norms of pytrees of one structure, as `norm` does: of up to `few` numbers each in one pass for all.
 
-    On a CPU, XLA compiles three kernels for each sum, whatever its length.
+    On a CPU, XLA compiles three kernels for each sum, whatever its length. Of many numbers memory counts, and each
+    norm takes two passes.
     """
-    if len(trees) > 1 and sum(leaf.size for leaf in jax.tree.leaves(trees[0])) > few:
-        return jnp.stack([norm(tree) for tree in trees])
+    if sum(leaf.size for leaf in jax.tree.leaves(trees[0])) > few:
+        return jnp.stack([_norm_of_many(jax.tree.leaves(tree)) for tree in trees])
     return _norms(jax.tree.leaves(jax.tree.map(lambda *leaves: jnp.stack(leaves), *trees)))
+
+
+def _norm_of_many(leaves: list[Float[Array, "..."]]) -> Float[Array, ""]:
+    """Return the norm of all arrays together, scaled by their largest entry."""
+    largest = jnp.max(jnp.stack([jnp.max(jnp.abs(leaf), initial=0) for leaf in leaves]))
+    scale = jnp.where((largest > 0) & jnp.isfinite(largest), largest, 1)
+    return scale * jnp.sqrt(sum(jnp.sum((leaf / scale) ** 2) for leaf in leaves))
 
 
 @jax.custom_jvp
