@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, ArrayLike, Bool, Float, Int, PyTree
 
-from ..networks import split
+from ..networks import split, strongly_typed
 from ..problems import Problem
 from ..runtime.compiling import compiled
 from ..solvers.field import GradientField, gradient_field
@@ -99,7 +99,7 @@ def _start(request: Request) -> RunState:
     unknown = jnp.full_like(run.t1, jnp.nan)
     record = eqx.filter_eval_shape(run.instruments.measure, run.dynamics, run.field, start, clock, unknown)
     none = jnp.array(0)
-    return RunState(
+    state = RunState(
         dynamics=start,
         clock=clock,
         begun=jnp.array(False),
@@ -115,6 +115,7 @@ def _start(request: Request) -> RunState:
         fixed=jnp.array(False),
         recorded=jnp.array(False),
     )
+    return strongly_typed(state)
 
 
 @partial(compiled, donate="all-except-first", sized_by=[0])

@@ -21,6 +21,7 @@ from .weights import (
     records as records,
     split as split,
     stacked as stacked,
+    strongly_typed as strongly_typed,
     unstacked as unstacked,
     weight_dtype as weight_dtype,
 )

@@ -79,6 +79,16 @@ def cast(tree: Tree, dtype: jnp.dtype) -> Tree:
     return jax.tree.map(lambda leaf: leaf.astype(dtype) if eqx.is_inexact_array(leaf) else leaf, tree)
 
 
+def strongly_typed(tree: PyTree) -> PyTree:
+    """Return a pytree of arrays, made of its numbers, whose types no arithmetic changes.
+
+    Of weak types, as those of Python's numbers, a state that a program returns might have others than before, and
+    compile the program once more.
+    """
+    arrays = jax.tree.map(jnp.asarray, tree)
+    return jax.tree.map(lambda leaf: jax.lax.convert_element_type(leaf, leaf.dtype), arrays)
+
+
 def records(tree: Tree, index: slice | np.ndarray) -> Tree:
     """Return `leaf[index]` for every leaf without compiling a program for every shape, where that is possible.
 

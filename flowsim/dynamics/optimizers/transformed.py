@@ -12,6 +12,7 @@ from jax.core import Tracer
 from jaxtyping import Array, Float, Int, PyTree
 
 from ...kinds import got
+from ...networks import strongly_typed
 from ...runtime.identity import static_function
 from ..descent import Descent, DescentState, Scalar
 from ..dynamics import DYNAMICS
@@ -39,7 +40,7 @@ class Transformed(Descent):
 
     def remember(self, weights: PyTree) -> PyTree:
         """Return the transformation's first state."""
-        return jax.tree.map(_strong, self.transformation().init(weights))
+        return strongly_typed(self.transformation().init(weights))
 
     def step(self, weights: PyTree, gradient: PyTree, memory: PyTree) -> tuple[PyTree, PyTree]:
         """Return the weights after one step, for a transformation that needs no more than gradient and weights."""
@@ -63,11 +64,6 @@ class Transformed(Descent):
         # A loop carries numbers of the same type from turn to turn, whatever a rule makes of them.
         after = jax.tree.map(lambda new, old: jnp.asarray(new, old.dtype), after, memory)
         return optax.apply_updates(weights, updates), after
-
-
-def _strong(leaf: Any) -> Array:
-    array = jnp.asarray(leaf)
-    return jax.lax.convert_element_type(array, array.dtype)
 
 
 def check_decay(name: str, value: Any) -> None:
