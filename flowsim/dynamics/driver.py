@@ -109,10 +109,11 @@ def drive(
         # Matrices of curvature have a row for each weight, or for each sample where these are fewer.
         with few_blas_threads(min(size, rows or size)):
             while int(state.code) <= Outcome.RUNNING:
-                began = time.monotonic()
+                began, before = time.monotonic(), int(state.steps) + int(state.rejected_steps)
                 state = further(state, steps)
                 undecided = int(state.code) == UNDECIDED  # which waits for the program to end
-                steps = calls.next(steps, time.monotonic() - began)
+                # A call may have ended early, where steps of another kind came next.
+                steps = calls.next(int(state.steps) + int(state.rejected_steps) - before, time.monotonic() - began)
                 state = check_limit(request, state) if undecided else state
                 report(state)
                 if kept is not None:

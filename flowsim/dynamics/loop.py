@@ -61,8 +61,8 @@ class RunState(eqx.Module):
     """All that a run needs to continue bit for bit. `dynamics` is the state of the dynamics itself.
 
     Before it has `begun`, by a first attempt of no length, nothing is measured. `stationarity` is the stationarity
-    measure at the last termination check, usually the gradient norm. `fixed` says
-    that the run is at a fixed point while its outcome is undecided, `recorded` that this state has been recorded.
+    measure at the last termination check, usually the gradient norm. `fixed` says that the run is at a fixed point
+    while its outcome is undecided, `recorded` that this state has been recorded.
     """
 
     dynamics: PyTree

@@ -84,7 +84,7 @@ def test_a_truncated_checkpoint_is_refused(tmp_path, written, length):
 
 def test_a_checkpoint_of_an_older_form_is_said_to_be_one(tmp_path, written):
     path = tmp_path / "run"
-    path.write_bytes(written[0].replace(b"checkpoint 2", b"checkpoint 1"))
+    path.write_bytes(written[0].replace(b"checkpoint 3", b"checkpoint 2"))
     with pytest.raises(ValueError, match="a checkpoint of another version of flowsim: delete it to begin anew"):
         flowsim.integrate(*RUN, ts=[], checkpoint=path)
 
