@@ -38,10 +38,10 @@ def default_solver(
     """Return the solver for a problem: by what its curvature costs.
 
     For a linear network, where GGᵀ has a closed form, up to rank 2048, it is `LowRankExtrapolation`, whose steps
-    accuracy alone limits. One of several outputs and at most 256 weights may wait at saddles between the singular
-    values that it learns, where what the Gauss–Newton matrix leaves out would keep steps short: for that it is
-    `HessianExtrapolation`. For others it is `StiffnessSwitching`, explicit while that is cheap, then with the
-    Gauss–Newton matrix where that costs less than some 45 gradients for each step, for up to 512 samples and one
+    accuracy alone limits, but at saddles between the singular values that one of several outputs learns, where what the
+    Gauss–Newton matrix leaves out keeps them short: `HessianExtrapolation` passes these in few steps, and is less exact
+    where large weights bend the valleys. For others it is `StiffnessSwitching`, explicit while that is cheap, then with
+    the Gauss–Newton matrix where that costs less than some 45 gradients for each step, for up to 512 samples and one
     output, 31 samples and ten; and where it costs more, or the problem does not know its outputs, with the Hessian of
     at most 256 weights. Beyond it is `StabilitySwitching`, explicit, which changes its formula with what limits its
     step. Up to the `largest_rank` factorizations of the outputs' matrix cost no more than the gradients of a step; for
@@ -59,8 +59,6 @@ def default_solver(
         followed = 0 if known else 8
         # Its Gram matrix takes m² products of rows where a gradient takes one for each sample.
         overhead = 5 + rank / 16 + followed if known else 4 + passes * (1 + rank / 16) + followed
-        if known and field.modes(weights) > 1 and count <= largest_hessian:
-            return HessianExtrapolation(rtol, atol, columns=columns)
         if known or overhead <= largest_overhead:
             low_rank = LowRankExtrapolation(
                 curvature=field.gauss_newton,

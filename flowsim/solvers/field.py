@@ -95,11 +95,6 @@ class GradientField(eqx.Module):
         """Tell whether GGᵀ has a closed form, without computing it."""
         return knows_gram(self.problem, self.network(weights))
 
-    def modes(self, weights: PyTree) -> int:
-        """Return the outputs of a linear network, which are as many as it may learn one after the other."""
-        regressor = eqx.filter_eval_shape(lambda moved: self.network(moved).regressor(), weights)
-        return regressor.shape[1] if regressor.ndim > 1 else 1
-
 
 def gradient_field(network: PyTree, problem: Problem) -> tuple[GradientField, PyTree]:
     """Return the gradient field of `network` on `problem`, in the precision of the weights, and the weights."""
