@@ -94,7 +94,7 @@ def test_the_work_is_one_gradient_for_each_substep_and_a_product_for_each_weight
         jax.debug.callback(lambda: evaluated.append(1))
         return field(t, y, args)
 
-    solver, term, y = HessianExtrapolation(1e-6, 1e-9, kept=2), diffrax.ODETerm(counting), jnp.ones(5)
+    solver, term, y = HessianExtrapolation(1e-6, 1e-9, kept=2, still=jnp.inf), diffrax.ODETerm(counting), jnp.ones(5)
     state = solver.init(term, 0.0, 0.1, y, None)
     for number in range(4):
         y, _, _, state, _ = solver.step(term, jnp.array(0.0), jnp.array(0.1), y, None, state, False)

@@ -32,22 +32,22 @@ def default_solver(
     *,
     largest_rank: int = 2048,
     largest_overhead: float = 45,
-    largest_hessian: int = 256,
+    largest_hessian: int = 64,
     free_hessian: int = 32,
 ) -> diffrax.AbstractAdaptiveSolver:
     """Return the solver for a problem: by what its curvature costs.
 
     For a linear network, where GGᵀ has a closed form, up to rank 2048, it is `LowRankExtrapolation`, whose steps
     accuracy alone limits, but at saddles between the singular values that one of several outputs learns, where what the
-    Gauss–Newton matrix leaves out keeps them short: `HessianExtrapolation` passes these in few steps, and is less exact
-    where large weights bend the valleys. For others it is `StiffnessSwitching`, explicit while that is cheap, then with
+    Gauss–Newton matrix leaves out keeps them short: `HessianExtrapolation` passes these in few steps, and is
+    slower elsewhere. For others it is `StiffnessSwitching`, explicit while that is cheap, then with
     the Gauss–Newton matrix where that costs less than some 45 gradients for each step, for up to 512 samples and one
     output, 31 samples and ten; and where it costs more, or the problem does not know its outputs, with the Hessian of
-    at most 256 weights. Beyond it is `StabilitySwitching`, explicit, which changes its formula with what limits its
+    at most 64 weights. Beyond it is `StabilitySwitching`, explicit, which changes its formula with what limits its
     step. Up to the `largest_rank` factorizations of the outputs' matrix cost no more than the gradients of a step; for
     the `largest_overhead`, in gradients, explicit stabilized steps have a reach hρ of some 700. Up to `free_hessian`
     weights the Hessian costs no more than a few gradients, and is taken in every step. Of more than `largest_hessian`
-    it would make every step dearer, the explicit ones too, which copy what is kept of it.
+    its eigenvectors take longer than they spare.
     """
     rank, passes, count = field.rank(weights), field.gauss_newton_passes(weights), size_of(weights)
     columns = 5 if jax.tree.leaves(weights)[0].dtype.itemsize < 8 else 8

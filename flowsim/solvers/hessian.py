@@ -53,10 +53,13 @@ class HessianExtrapolation(MeasuringSolver):
     eigenvalues are rounding, without which no plateau longer than 1/(ε‖H‖) could be crossed.
 
     An extrapolated W-method keeps its order with any A, so A is kept for up to `kept` steps, and taken anew where a
-    step with an older one was rejected. The Hessian costs one product for each weight, and its eigenvectors make every
-    substep, whatever its length, cost two products with a matrix. As steps towards the end of a plateau have to shorten
-    by the same factor one after the other, the next step is shortened by as much as the last one was. Memory: four
-    matrices over all weights and `columns` + 6 arrays of the size of y0.
+    step with an older one was rejected. But where stiff directions turn within a step, one that is frozen leads off the
+    flow by what no difference of columns shows: in steps with hλ beyond `frozen_up_to`, λ being the largest eigenvalue,
+    that lead farther than (`still`·rtol)^½ of the weights, A is taken anew in each substep. At small scales, where it
+    turns little, `still=inf` is some five times faster. The Hessian costs one product for each weight, and its
+    eigenvectors make every substep, whatever its length, cost two products with a matrix. As steps towards the end of a
+    plateau have to shorten by the same factor one after the other, the next step is shortened by as much as the last
+    one was. Memory: four matrices over all weights and `columns` + 6 arrays of the size of y0.
 
     f is to have a symmetric derivative, as a gradient flow has. `columns` is the largest order, and `overhead` the
     price of a step beside its evaluations of f, in such evaluations.
@@ -67,6 +70,8 @@ class HessianExtrapolation(MeasuringSolver):
     columns: int = eqx.field(static=True, default=8)
     overhead: float = eqx.field(static=True, default=8.0)
     kept: int = eqx.field(static=True, default=8)
+    frozen_up_to: float = eqx.field(static=True, default=100.0)
+    still: float = eqx.field(static=True, default=1.0)
     measure: Callable[[PyTree], Measured] | None = None
     rounding: float = eqx.field(static=True, default=10.0)
     """Eigenvalues of H below so many roundings of the largest are not told from zero."""
@@ -128,22 +133,26 @@ class HessianExtrapolation(MeasuringSolver):
 
         spectrum, products = self._spectrum(f, flat, solver_state.spectrum)
 
-        def row(j: Array) -> tuple[PyTree, Array]:
-            shares = 1 / (1 + h / j * spectrum.values)
+        move = h * spectrum.vectors @ (slope @ spectrum.vectors / (1 + h * spectrum.values))
+        rtol: Any = self.rtol
+        far = jnp.sum(move**2) > self.still * rtol * jnp.sum(flat**2)
+        stiff = (h * jnp.max(spectrum.values) > self.frozen_up_to) & far
 
-            def resolvent(vector: Array) -> Array:
-                return spectrum.vectors @ (shares * (vector @ spectrum.vectors))
+        def row(j: Array) -> tuple[PyTree, Array]:
+            def resolvent(known: _Spectrum, vector: Array) -> Array:
+                return known.vectors @ (vector @ known.vectors / (1 + h / j * known.values))
 
             def direction(i: Array, y: Array) -> tuple[Array, Array]:
-                return resolvent(f(y)), jnp.array(0)
+                known = jax.lax.cond(stiff, lambda: self._fresh(f, y), lambda: spectrum)
+                return resolvent(known, f(y)), jnp.where(stiff, y.size, 0)
 
-            return substeps(direction, flat, resolvent(slope), h / j, j)
+            return substeps(direction, flat, resolvent(spectrum, slope), h / j, j)
 
         table = extrapolate(row, flat, jnp.where(h == 0, 0, self.columns), self.columns, self.rtol, self.atol)
         y1 = unravel(flat + table.increment)
         size = jnp.where(jnp.isnan(table.error), jnp.inf, table.error)
         length, allowed = self._next(h, size, table.best_factor(self.overhead), spectrum.age, solver_state.allowed)
-        spent = Work(jnp.sign(table.rows) + table.rows * (table.rows - 1) // 2, products)
+        spent = Work(jnp.sign(table.rows) + table.rows * (table.rows - 1) // 2, products + table.passes)
         end = self.measure_at(terms, t1, y1, args)
         state = _State(end, spectrum, allowed, solver_state.work + spent)
         proposal = Proposal(size, length / h, aimed=True)
@@ -154,19 +163,20 @@ class HessianExtrapolation(MeasuringSolver):
     ) -> tuple[_Spectrum, Int[Array, ""]]:
         """Return the Hessian to step with from `y`, one attempt older, and the products that it took."""
 
-        def update() -> _Spectrum:
-            _, product = jax.linearize(f, y)
-            matrix = -jax.lax.map(product, jnp.eye(y.size, dtype=y.dtype), batch_size=self.together)
-            # Where f has no derivative, the step is explicit.
-            matrix = jnp.where(jnp.isfinite(matrix), matrix, 0)
-            values, vectors = decomposition((matrix + matrix.T) / 2)
-            zero = self.rounding * jnp.finfo(y.dtype).eps * jnp.max(jnp.abs(values))
-            return _Spectrum(jnp.where(values > zero, values, 0), vectors, jnp.array(0))
-
         due = known.age >= self.kept
-        spectrum = jax.lax.cond(due, update, lambda: known)
+        spectrum = jax.lax.cond(due, lambda: self._fresh(f, y), lambda: known)
         spectrum = dataclasses.replace(spectrum, age=spectrum.age + 1)
         return spectrum, jnp.where(due, y.size, 0)
+
+    def _fresh(self, f: Callable[[Array], Array], y: Float[Array, " p"]) -> _Spectrum:
+        """Return the Hessian at `y`."""
+        _, product = jax.linearize(f, y)
+        matrix = -jax.lax.map(product, jnp.eye(y.size, dtype=y.dtype), batch_size=self.together)
+        # Where f has no derivative, the step is explicit.
+        matrix = jnp.where(jnp.isfinite(matrix), matrix, 0)
+        values, vectors = decomposition((matrix + matrix.T) / 2)
+        zero = self.rounding * jnp.finfo(y.dtype).eps * jnp.max(jnp.abs(values))
+        return _Spectrum(jnp.where(values > zero, values, 0), vectors, jnp.array(0))
 
     def _next(
         self, h: Array, size: Array, factor: Array, age: Array, before: Array

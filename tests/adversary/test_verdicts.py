@@ -156,3 +156,17 @@ def test_every_converged_is_certified(name, seed, scale, condition, rank, noise)
 def test_verdicts_of_linear_networks():
     for seed in range(8):
         assert check_verdict(*drawn(STRUCTURES["two linear layers"], seed)) is Outcome.CONVERGED
+
+
+@pytest.mark.slow
+def test_a_hessian_follows_stiff_directions_that_turn():
+    """One that is frozen over a step ends a thousand tolerances away, and no difference of columns shows it."""
+    network, problem = drawn(STRUCTURES["bottleneck"], 1)
+    apart = []
+    for still in (1.0, np.inf):
+        solver = flowsim.solvers.HessianExtrapolation(still=still)
+        flow = flowsim.integrate(network, problem, ts=[], solver=solver)
+        there, end = limit_by_scipy(network, problem, float(flow.time)), flattened(flow.network)
+        apart.append(np.linalg.norm(there - end) / np.linalg.norm(end))
+    assert apart[0] < 5e-5
+    assert apart[1] > 2e-4
