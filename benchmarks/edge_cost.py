@@ -27,7 +27,7 @@ from large_flow import peak_bytes
 
 import flowsim
 from flowsim.curvature import vectors
-from flowsim.curvature.davidson import eigenpairs_davidson
+from flowsim.curvature.davidson import ritz_space
 from flowsim.curvature.third_derivative import contraction
 from flowsim.edge.complementarity import complementary_covariance, in_basis, symmetric_basis
 from flowsim.networks import split
@@ -156,9 +156,8 @@ def euler_central(network: eqx.Module, problem: flowsim.Problem, t1: float, leng
     def step(_: int, state: tuple) -> tuple:
         w, rows, spent = state
         gradient, product = jax.linearize(jax.grad(field.objective), w)
-        pairs = eigenpairs_davidson(
-            product, rows, lambda r, _: jax.tree.map(jnp.negative, r), begun=HELD, wanted=HELD, rtol=1e-4
-        )
+        options = {"begun": HELD, "wanted": HELD, "rtol": 1e-4}
+        pairs = ritz_space(product, rows, lambda r, _: jax.tree.map(jnp.negative, r), **options).pairs(1e-4)
         u = [vectors.row(pairs.vectors, i) for i in range(HELD)]
         third = [contraction(field.objective, w, u[i], u[j])[1] for i, j in places]
         tangents = jax.tree.map(lambda *rows: jnp.stack([a * row for a, row in zip(units, rows, strict=True)]), *third)

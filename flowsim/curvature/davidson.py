@@ -41,25 +41,6 @@ class RitzSpace(eqx.Module):
         return Eigenpairs(self.values[:k], self.vectors(k), self.residuals, converged, self.products)
 
 
-def eigenpairs_davidson(
-    product: Callable[[PyTree], PyTree],
-    start: PyTree,
-    correction: Callable[[PyTree, Float[Array, ""]], PyTree],
-    *,
-    begun: Int[Array, ""] | int,
-    wanted: Int[Array, ""] | int,
-    rtol: Float[Array, ""] | float,
-    dimension: int = 16,
-    max_products: int = 60,
-) -> Eigenpairs:
-    """Return the top eigenpairs of a symmetric operator near which those of another one, near it, are known.
-
-    They are those of `ritz_space`, which has the arguments too.
-    """
-    options = {"begun": begun, "wanted": wanted, "dimension": dimension, "max_products": max_products}
-    return ritz_space(product, start, correction, rtol=rtol, **options).pairs(rtol)
-
-
 def ritz_space(
     product: Callable[[PyTree], PyTree],
     start: PyTree,

@@ -3,21 +3,20 @@
 import dataclasses
 import enum
 from collections.abc import Callable
-from math import prod
 from typing import Any, ClassVar
 
 import diffrax
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jaxtyping import Array, Bool, Float, Int, PyTree
 
 from ..curvature import vectors
 from ..solvers import Proposal, ProposingSolver
+from ..solvers.extrapolation import best_factor, extrapolation_weights
 from ..solvers.field import GradientField, Measured, norm
 from ..solvers.solver import Work, no_work
-from ..solvers.step_control import growth, scaled_norm, size_beside_increment
+from ..solvers.step_control import scaled_norm, size_beside_increment
 from .central_edge import Face
 from .central_field import CentralCurvature, CentralField, Edge, Reading, bends, column
 
@@ -140,7 +139,7 @@ class _Table(eqx.Module):
         ends = jax.tree.map(lambda leaf, new: leaf.at[self.row - 1].add(new), self.ends, moved)
 
         def complete() -> tuple:
-            weights, differences = map(jnp.asarray, _extrapolation_weights(columns))
+            weights, differences = map(jnp.asarray, extrapolation_weights(columns))
             increment, difference = (vectors.combination(all[self.row], ends) for all in (weights, differences))
             size = error(difference, increment).astype(self.errors.dtype)
             falls = (self.row < 4) | (size < self.errors[self.row - 1])
@@ -153,39 +152,6 @@ class _Table(eqx.Module):
 
         *rest, done = jax.lax.cond(counts & (taken == self.row), complete, between)
         return _Table(ends, *rest), done
-
-    def best_factor(
-        self, *, overhead: float = 8.0, first_rise: float = 1.6, largest_rise: float = 3.0
-    ) -> Float[Array, ""]:
-        """Return the factor from this step to the next that makes the work per unit of time least.
-
-        A step costs its evaluations and an `overhead` of so many. Where the last row was the cheapest of all, one more
-        may be cheaper still: the next step is as long as it would allow by the growth from the row before to the last,
-        at most `largest_rise`, or `first_rise` where that is not known, and at least pays for the row.
-        """
-        columns = len(self.errors) - 1
-        number = jnp.arange(columns + 1, dtype=self.errors.dtype)
-        work = overhead + number**2 / 2
-        computed = (number >= 2) & (number <= self.row)
-        factors = jnp.where(computed, growth(self.errors, jnp.maximum(number, 1)), 1e-10)
-        best, last = jnp.argmin(work / factors), jnp.minimum(self.row, columns - 1)
-        rising = (best == self.row) & (self.row < columns) & (self.error <= 1)
-        trend = jnp.where(last > 2, jnp.clip(factors[last] / factors[last - 1], 1, largest_rise), first_rise)
-        return jnp.where(rising, factors[last] * jnp.maximum(trend, work[last + 1] / work[last]), factors[best])
-
-
-def _extrapolation_weights(columns: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return for k = 0, …, `columns` the weights of rows 1, …, k in T_kk, and those in T_kk − T_k,k−1.
-
-    T_kk is the value at zero of the polynomial in h/j through rows 1, …, k; T_k,k−1 leaves the first row out.
-    """
-
-    def lagrange(first: int, last: int) -> list[float]:
-        nodes = range(first, last + 1)
-        return [prod(j / (j - i) for i in nodes if i != j) if j in nodes else 0.0 for j in range(1, columns + 1)]
-
-    best = np.array([lagrange(1, k) for k in range(columns + 1)])
-    return best, best - np.array([lagrange(2, k) for k in range(columns + 1)])
 
 
 class Phase(enum.IntEnum):
@@ -244,6 +210,8 @@ class CentralSteps(ProposingSolver):
     """Steps of Newton's method that lead back onto the edge, at most."""
     near: float = eqx.field(static=True, default=0.9)
     """Eigenvalues from this part of 2/η on are worth following."""
+    overhead: float = eqx.field(static=True, default=8.0)
+    """The price of a step beside its evaluations, in evaluations."""
     scouts: int = eqx.field(static=True, default=16)
     """The dimension of the Krylov space in which a look around searches for all others."""
 
@@ -317,7 +285,9 @@ class CentralSteps(ProposingSolver):
         aimed = ended & (long | (onward > 0)) | ~state.known
         size = jnp.where(long | ~state.known, 2.0, end.table.error)
         factor = jnp.where(state.known, length / h, 1.0)
-        proposal = Proposal(size, jnp.where(aimed, factor, end.table.best_factor()), aimed=aimed)
+        proposal = Proposal(
+            size, jnp.where(aimed, factor, best_factor(end.table.errors, end.table.row, self.overhead)), aimed=aimed
+        )
         result = diffrax.RESULTS.where(crowded, diffrax.RESULTS.internal_error, diffrax.RESULTS.successful)
         state = dataclasses.replace(after, approach=approach)
         return end.point, proposal, {"y0": y0, "y1": end.point}, state, result

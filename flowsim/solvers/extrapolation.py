@@ -1,9 +1,11 @@
 """The table of an extrapolated method, row by row (Deuflhard 1985; Hairer and Wanner 1996, section IV.9)."""
 
+import abc
 from collections.abc import Callable
 from math import prod
-from typing import Any
+from typing import Any, ClassVar
 
+import diffrax
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -11,6 +13,8 @@ import numpy as np
 from jaxtyping import Array, Float, Int, PyTree
 
 from ..curvature.vectors import combination
+from .field import Measured
+from .solver import MeasuringSolver
 from .step_control import growth, scaled_norm, size_beside_increment
 
 
@@ -31,6 +35,34 @@ def substeps(
     return jax.lax.fori_loop(1, count, substep, (jax.tree.map(lambda b: length * b, first), jnp.array(0)))
 
 
+class ExtrapolatedSolver(MeasuringSolver):
+    """Extrapolated linearly implicit Euler steps, of up to `columns` rows; `beginning` says what their state is."""
+
+    columns: eqx.AbstractVar[int]
+
+    interpolation_cls: ClassVar[Callable[..., diffrax.LocalLinearInterpolation]] = diffrax.LocalLinearInterpolation
+
+    def __check_init__(self):
+        if not 2 <= self.columns <= 12:
+            raise ValueError(f"columns must be from 2 to 12, got {self.columns}: beyond, rounding eats the gain")
+
+    def order(self, terms: Any) -> int:
+        """Return the largest order, `columns`."""
+        return self.columns
+
+    def init(self, terms: Any, t0: Any, t1: Any, y0: PyTree, args: Any) -> Any:
+        """Return the state before the first step, in which only the field has been evaluated."""
+        return self.beginning(y0, self.measure_at(terms, t0, y0, args))
+
+    def blank(self, y0: PyTree) -> Any:
+        """Return the state before anything is measured."""
+        return self.beginning(y0, self.unmeasured(y0))
+
+    @abc.abstractmethod
+    def beginning(self, y0: PyTree, measured: Measured) -> Any:
+        """Return the state before the first step, from what has been measured there."""
+
+
 class Table(eqx.Module):
     """The rows of an extrapolation table so far, as increments over y0, and what they say."""
 
@@ -45,35 +77,42 @@ class Table(eqx.Module):
         """The scaled norm of the last row's error estimate."""
         return self.errors[self.rows]
 
-    def best_factor(self, overhead: float, *, first_rise: float = 1.6, largest_rise: float = 3.0) -> Float[Array, ""]:
-        """Return the factor from this step to the next that makes the work per unit of time least.
 
-        `overhead` is the price of a step beside its rows, in evaluations of f. The third row of a table is tried for a
-        step `first_rise` times as long as two rows allow. A further row is trusted to lengthen the step by as much as
-        the last one did, and by no more than `largest_rise`.
-        """
-        columns = len(self.errors) - 1
-        order = jnp.arange(columns + 1)
-        number = order.astype(self.errors.dtype)
-        work = overhead + number**2 / 2
-        computed = (order >= 2) & (order <= self.rows)
-        factors = jnp.where(computed, growth(self.errors, jnp.maximum(number, 1)), 1e-10)
-        cost = work / factors
-        best = jnp.argmin(cost)
-        # Where the last row was the cheapest of all, one more may be cheaper still: try the step that it would allow,
-        # by the growth from the row before to the last, or at least the step that pays for one more row.
-        last = jnp.minimum(self.rows, columns - 1)
-        rising = (best == self.rows) & (self.rows < columns) & (self.error <= 1)
-        trend = jnp.clip(factors[last] / factors[last - 1], 1, largest_rise)
-        trend = jnp.where(last > 2, trend, first_rise)
-        return jnp.where(rising, factors[last] * jnp.maximum(trend, work[last + 1] / work[last]), factors[best])
+def best_factor(
+    errors: Float[Array, " orders"],
+    rows: Int[Array, ""],
+    overhead: float,
+    *,
+    first_rise: float = 1.6,
+    largest_rise: float = 3.0,
+) -> Float[Array, ""]:
+    """Return the factor from a step to the next that makes the work per unit of time least.
+
+    `errors[k]` is the error estimate of order k, up to that of the last of the `rows`. `overhead` is the price of a
+    step beside its rows, in evaluations of f. The third row of a table is tried for a step `first_rise` times as long
+    as two rows allow. A further row is trusted to lengthen the step by as much as the last one did, and by no more than
+    `largest_rise`.
+    """
+    columns = len(errors) - 1
+    number = jnp.arange(columns + 1, dtype=errors.dtype)
+    work = overhead + number**2 / 2
+    computed = (number >= 2) & (number <= rows)
+    factors = jnp.where(computed, growth(errors, jnp.maximum(number, 1)), 1e-10)
+    best = jnp.argmin(work / factors)
+    # Where the last row was the cheapest of all, one more may be cheaper still: try the step that it would allow, by
+    # the growth from the row before to the last, or at least the step that pays for one more row.
+    last = jnp.minimum(rows, columns - 1)
+    rising = (best == rows) & (rows < columns) & (errors[rows] <= 1)
+    trend = jnp.clip(factors[last] / factors[last - 1], 1, largest_rise)
+    trend = jnp.where(last > 2, trend, first_rise)
+    return jnp.where(rising, factors[last] * jnp.maximum(trend, work[last + 1] / work[last]), factors[best])
 
 
 def extrapolate(
     row: Callable[[Array], tuple[PyTree, Array]], y0: PyTree, most: Int[Array, ""], columns: int, rtol: Any, atol: Any
 ) -> Table:
     """Add rows to the table until its error estimate is below one, it stops falling, or there are `most` rows."""
-    weights, differences = map(jnp.asarray, _extrapolation_weights(columns))
+    weights, differences = map(jnp.asarray, extrapolation_weights(columns))
     zeros = jax.tree.map(jnp.zeros_like, y0)
     dtype = jax.tree.leaves(y0)[0].dtype
     ends = jax.tree.map(lambda leaf: jnp.zeros((columns, *leaf.shape), leaf.dtype), y0)
@@ -97,7 +136,7 @@ def extrapolate(
     return jax.lax.while_loop(unfinished, add_row, empty)
 
 
-def _extrapolation_weights(columns: int) -> tuple[np.ndarray, np.ndarray]:
+def extrapolation_weights(columns: int) -> tuple[np.ndarray, np.ndarray]:
     """Return for k = 0, …, `columns` the weights of rows 1, …, k in T_kk, and those in T_kk − T_k,k−1.
 
     T_kk is the value at zero of the polynomial in h/j through rows 1, …, k; T_k,k−1 leaves the first row out.

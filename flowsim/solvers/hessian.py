@@ -2,7 +2,7 @@
 
 import dataclasses
 from collections.abc import Callable
-from typing import Any, ClassVar
+from typing import Any
 
 import diffrax
 import equinox as eqx
@@ -12,9 +12,9 @@ from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Float, Int, PyTree
 
 from ..curvature.eigenpair import decomposition
-from .extrapolation import extrapolate, substeps
+from .extrapolation import ExtrapolatedSolver, best_factor, extrapolate, substeps
 from .field import Measured
-from .solver import SOLVERS, MeasuringSolver, Proposal, Work, no_work
+from .solver import SOLVERS, Proposal, Work, no_work
 
 
 class _Spectrum(eqx.Module):
@@ -43,7 +43,7 @@ class _State(eqx.Module):
 
 
 @SOLVERS.register("HessianExtrapolation")
-class HessianExtrapolation(MeasuringSolver):
+class HessianExtrapolation(ExtrapolatedSolver):
     """Extrapolated linearly implicit Euler steps for y' = f(y) with all of the Hessian H = −∂f/∂y, of variable order.
 
     The steps are those of `LowRankExtrapolation` with another A: H on its eigenvectors of positive eigenvalue. Where y
@@ -81,25 +81,9 @@ class HessianExtrapolation(MeasuringSolver):
     longest: float = eqx.field(static=True, default=10.0)
     """Bounds of the factor from a step to the next."""
 
-    interpolation_cls: ClassVar[Callable[..., diffrax.LocalLinearInterpolation]] = diffrax.LocalLinearInterpolation
-
     def __check_init__(self):
-        if not 2 <= self.columns <= 12:
-            raise ValueError(f"columns must be from 2 to 12, got {self.columns}: beyond, rounding eats the gain")
         if self.kept < 1:
             raise ValueError(f"kept must be a number of steps, one or more, got {self.kept}")
-
-    def order(self, terms: Any) -> int:
-        """Return the largest order, `columns`."""
-        return self.columns
-
-    def init(self, terms: Any, t0: Any, t1: Any, y0: PyTree, args: Any) -> _State:
-        """Return the state before the first step, in which only the field has been evaluated."""
-        return self.beginning(y0, self.measure_at(terms, t0, y0, args))
-
-    def blank(self, y0: PyTree) -> _State:
-        """Return the state before anything is measured."""
-        return self.beginning(y0, self.unmeasured(y0))
 
     def beginning(self, y0: PyTree, measured: Measured) -> _State:
         """Return the state before the first step, from what has been measured there."""
@@ -132,7 +116,6 @@ class HessianExtrapolation(MeasuringSolver):
             return ravel_pytree(terms.vf(t0, unravel(vector), args))[0]
 
         spectrum, products = self._spectrum(f, flat, solver_state.spectrum)
-
         move = h * spectrum.vectors @ (slope @ spectrum.vectors / (1 + h * spectrum.values))
         rtol: Any = self.rtol
         far = jnp.sum(move**2) > self.still * rtol * jnp.sum(flat**2)
@@ -151,7 +134,9 @@ class HessianExtrapolation(MeasuringSolver):
         table = extrapolate(row, flat, jnp.where(h == 0, 0, self.columns), self.columns, self.rtol, self.atol)
         y1 = unravel(flat + table.increment)
         size = jnp.where(jnp.isnan(table.error), jnp.inf, table.error)
-        length, allowed = self._next(h, size, table.best_factor(self.overhead), spectrum.age, solver_state.allowed)
+        length, allowed = self._next(
+            h, size, best_factor(table.errors, table.rows, self.overhead), spectrum.age, solver_state.allowed
+        )
         spent = Work(jnp.sign(table.rows) + table.rows * (table.rows - 1) // 2, products + table.passes)
         end = self.measure_at(terms, t1, y1, args)
         state = _State(end, spectrum, allowed, solver_state.work + spent)
@@ -162,7 +147,6 @@ class HessianExtrapolation(MeasuringSolver):
         self, f: Callable[[Array], Array], y: Float[Array, " p"], known: _Spectrum
     ) -> tuple[_Spectrum, Int[Array, ""]]:
         """Return the Hessian to step with from `y`, one attempt older, and the products that it took."""
-
         due = known.age >= self.kept
         spectrum = jax.lax.cond(due, lambda: self._fresh(f, y), lambda: known)
         spectrum = dataclasses.replace(spectrum, age=spectrum.age + 1)

@@ -3,7 +3,7 @@
 import dataclasses
 from collections.abc import Callable
 from math import isinf
-from typing import Any, ClassVar, cast
+from typing import Any, cast
 
 import diffrax
 import equinox as eqx
@@ -12,9 +12,9 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, PyTree
 
 from ..curvature import GaussNewton, ResidualCurvature
-from .extrapolation import extrapolate, substeps
+from .extrapolation import ExtrapolatedSolver, best_factor, extrapolate, substeps
 from .field import Measured, VectorField
-from .solver import SOLVERS, MeasuringSolver, Proposal, Work, no_work
+from .solver import SOLVERS, Proposal, Work, no_work
 
 
 class _State(eqx.Module):
@@ -30,7 +30,7 @@ class _State(eqx.Module):
 
 
 @SOLVERS.register("LowRankExtrapolation")
-class LowRankExtrapolation(MeasuringSolver):
+class LowRankExtrapolation(ExtrapolatedSolver):
     """Extrapolated linearly implicit Euler steps for y' = f(y), of variable order.
 
     For a step of length h, row j of the extrapolation table takes j substeps y ← y + (h/j)(I + (h/j)A)⁻¹ f(y). A = GᵀG
@@ -68,29 +68,13 @@ class LowRankExtrapolation(MeasuringSolver):
     looks_every: int = eqx.field(static=True, default=8)
     """Steps between two updates of C where it is not felt."""
 
-    interpolation_cls: ClassVar[Callable[..., diffrax.LocalLinearInterpolation]] = diffrax.LocalLinearInterpolation
-
     def __check_init__(self):
-        if not 2 <= self.columns <= 12:
-            raise ValueError(f"columns must be from 2 to 12, got {self.columns}: beyond, rounding eats the gain")
         if self.followed < 0:
             raise ValueError(f"followed must be a number of directions, zero or more, got {self.followed}")
 
     def memory(self) -> int:
         """Return what XLA plans beside the arguments, G left out: 30 arrays for 8 columns, and 4 for each direction."""
         return 14 + 2 * self.columns + 4 * self.followed
-
-    def order(self, terms: Any) -> int:
-        """Return the largest order, `columns`."""
-        return self.columns
-
-    def init(self, terms: Any, t0: Any, t1: Any, y0: PyTree, args: Any) -> _State:
-        """Return the state before the first step, in which only the field has been evaluated."""
-        return self.beginning(y0, self.measure_at(terms, t0, y0, args))
-
-    def blank(self, y0: PyTree) -> _State:
-        """Return the state before anything is measured."""
-        return self.beginning(y0, self.unmeasured(y0))
 
     def beginning(self, y0: PyTree, measured: Measured) -> _State:
         """Return the state before the first step, from what has been measured there."""
@@ -138,7 +122,7 @@ class LowRankExtrapolation(MeasuringSolver):
             return substeps(direction, y0, frozen(start.slope), h / j, j)
 
         table = extrapolate(row, y0, jnp.where(h == 0, 0, self.columns), self.columns, self.rtol, self.atol)
-        factor = table.best_factor(self.overhead)
+        factor = best_factor(table.errors, table.rows, self.overhead)
         y1 = jax.tree.map(jnp.add, y0, table.increment)
         end = self.measure_at(terms, t1, y1, args)
         spent = Work(jnp.sign(table.rows) + table.rows * (table.rows - 1) // 2, jnp.array(matrix.passes) + table.passes)
