@@ -32,22 +32,19 @@ def default_solver(
     *,
     largest_rank: int = 2048,
     largest_overhead: float = 45,
-    largest_hessian: int = 64,
-    free_hessian: int = 32,
+    largest_hessian: int = 512,
 ) -> diffrax.AbstractAdaptiveSolver:
     """Return the solver for a problem: by what its curvature costs.
 
     For a linear network, where GGᵀ has a closed form, up to rank 2048, it is `LowRankExtrapolation`, whose steps
-    accuracy alone limits, but at saddles between the singular values that one of several outputs learns, where what the
-    Gauss–Newton matrix leaves out keeps them short: `HessianExtrapolation` passes these in few steps, and is
-    slower elsewhere. For others it is `StiffnessSwitching`, explicit while that is cheap, then with
-    the Gauss–Newton matrix where that costs less than some 45 gradients for each step, for up to 512 samples and one
-    output, 31 samples and ten; and where it costs more, or the problem does not know its outputs, with the Hessian of
-    at most 64 weights. Beyond it is `StabilitySwitching`, explicit, which changes its formula with what limits its
-    step. Up to the `largest_rank` factorizations of the outputs' matrix cost no more than the gradients of a step; for
-    the `largest_overhead`, in gradients, explicit stabilized steps have a reach hρ of some 700. Up to `free_hessian`
-    weights the Hessian costs no more than a few gradients, and is taken in every step. Of more than `largest_hessian`
-    its eigenvectors take longer than they spare.
+    accuracy alone limits; but with several outputs at the saddles between the singular values that are learned one
+    after the other, where what the Gauss–Newton matrix leaves out keeps them short, it is the Hessian, of at most 512
+    weights, by `StiffnessSwitching`. For others it is that, too, explicit while that is cheap, then with the
+    Gauss–Newton matrix where that costs less than some 45 gradients for each step, for up to 512 samples and one
+    output, 31 samples and ten; and where it costs more, or the problem does not know its outputs, with the Hessian.
+    Beyond it is `StabilitySwitching`, explicit, which changes its formula with what limits its step. Up to the
+    `largest_rank` factorizations of the outputs' matrix cost no more than the gradients of a step; for the
+    `largest_overhead`, in gradients, explicit stabilized steps have a reach hρ of some 700.
     """
     rank, passes, count = field.rank(weights), field.gauss_newton_passes(weights), size_of(weights)
     columns = 5 if jax.tree.leaves(weights)[0].dtype.itemsize < 8 else 8
@@ -68,15 +65,26 @@ def default_solver(
                 followed=followed,
                 overhead=overhead,
             )
-            return low_rank if known else StiffnessSwitching(explicit=explicit, low_rank=low_rank)
+            if not known:
+                return StiffnessSwitching(first=explicit, second=low_rank)
+            if count > largest_hessian or not field.has_several_outputs(weights):
+                return low_rank
+            whole = _with_hessian(count, columns)
+            return StiffnessSwitching(first=low_rank, second=whole, tried_after=10, paced=False, back=1.5, on_trial=12)
     if count > largest_hessian:
         return explicit
-    # A product takes half a gradient, where many are taken at once, and the eigenvectors p³/4 ns, where the gradient of
-    # a small network takes 5 μs.
-    kept = 1 if count <= free_hessian else HessianExtrapolation.kept
-    price = 2 + (count / 2 + count**3 / 20_000) / kept
-    whole = HessianExtrapolation(rtol, atol, columns=columns, overhead=price, kept=kept)
-    return StiffnessSwitching(explicit=explicit, low_rank=whole, tried_after=2, back=0.25)
+    return StiffnessSwitching(first=explicit, second=_with_hessian(count, columns), tried_after=2, back=0.25)
+
+
+def _with_hessian(count: int, columns: int, *, free: int = 32) -> HessianExtrapolation:
+    """Return the solver with the Hessian for so many weights; of up to `free` it is taken in every step.
+
+    A product takes half a gradient, where many are taken at once; a factor and eigenvectors take some p³/70 and p³ ns,
+    where the gradient of a small network takes 5 μs.
+    """
+    overhead, product_price = 2 + count**3 / 70_000, 0.5 + count**2 / 20_000
+    kept = 1 if count <= free else HessianExtrapolation.kept
+    return HessianExtrapolation(columns=columns, overhead=overhead, product_price=product_price, kept=kept)
 
 
 def stepper_for(

@@ -10,11 +10,11 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Int, PyTree
+from jaxtyping import Array, Bool, Float, Int, PyTree
 
 from ..curvature.vectors import combination
-from .field import Measured
-from .solver import MeasuringSolver
+from .field import Measured, norms
+from .solver import MeasuringSolver, Proposal, Work
 from .step_control import growth, scaled_norm, size_beside_increment
 
 
@@ -39,7 +39,16 @@ class ExtrapolatedSolver(MeasuringSolver):
     """Extrapolated linearly implicit Euler steps, of up to `columns` rows; `beginning` says what their state is."""
 
     columns: eqx.AbstractVar[int]
+    overhead: eqx.AbstractVar[float]
 
+    held_back: ClassVar[float] = 1e-3
+    """A step is held back where it leads less far than this share of the weights, and the next one no farther"""
+    growing: ClassVar[float] = 3.0
+    """than so many times as far."""
+    rows: ClassVar[int] = 15
+    """The evaluations of f of a usual step, of five rows of the table."""
+    explicit_reach: ClassVar[float] = 10.0
+    """How far hρ a step leads in a direction that its curvature matrix leaves out."""
     interpolation_cls: ClassVar[Callable[..., diffrax.LocalLinearInterpolation]] = diffrax.LocalLinearInterpolation
 
     def __check_init__(self):
@@ -57,6 +66,25 @@ class ExtrapolatedSolver(MeasuringSolver):
     def blank(self, y0: PyTree) -> Any:
         """Return the state before anything is measured."""
         return self.beginning(y0, self.unmeasured(y0))
+
+    def price(self, spent: Work) -> Array:
+        """Return what a step that has `spent` so much costs, in evaluations of f."""
+        return spent.gradients + self.overhead
+
+    def usual_price(self, weights: int) -> float:
+        """Return about what a step costs, in evaluations of f, where there are so many weights."""
+        return self.overhead + self.rows
+
+    def is_strained(self, after: Any, proposal: Proposal, y0: PyTree, y1: PyTree) -> Bool[Array, ""]:
+        """Tell whether the step from `y0` to `y1` leads nowhere, and the next is to be hardly longer."""
+        moved, size = norms(jax.tree.map(jnp.subtract, y1, y0), y0)
+        return (moved < self.held_back * size) & (proposal.factor < self.growing)
+
+    def price_over(self, reach: Float[Array, ""]) -> Float[Array, ""]:
+        """Return about what steps over `reach` = hρ cost, in evaluations of f, where what the curvature matrix leaves
+        out is as large as it.
+        """
+        return (self.overhead + self.rows) * jnp.maximum(reach / self.explicit_reach, 1)
 
     @abc.abstractmethod
     def beginning(self, y0: PyTree, measured: Measured) -> Any:

@@ -95,6 +95,10 @@ class GradientField(eqx.Module):
         """Tell whether GGᵀ has a closed form, without computing it."""
         return knows_gram(self.problem, self.network(weights))
 
+    def has_several_outputs(self, weights: PyTree) -> bool:
+        """Tell whether a linear network has more than one output."""
+        return eqx.filter_eval_shape(lambda network: network.regressor(), self.network(weights)).ndim > 1
+
 
 def gradient_field(network: PyTree, problem: Problem) -> tuple[GradientField, PyTree]:
     """Return the gradient field of `network` on `problem`, in the precision of the weights, and the weights."""

@@ -8,8 +8,9 @@ import diffrax
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import jax.scipy as jsp
 from jax.flatten_util import ravel_pytree
-from jaxtyping import Array, Float, Int, PyTree
+from jaxtyping import Array, Bool, Float, Int, PyTree
 
 from ..curvature.eigenpair import decomposition
 from .extrapolation import ExtrapolatedSolver, best_factor, extrapolate, substeps
@@ -17,29 +18,46 @@ from .field import Measured
 from .solver import SOLVERS, Proposal, Work, no_work
 
 
-class _Spectrum(eqx.Module):
-    """The eigenvalues of the Hessian that a step is implicit in, zero for the others, and all eigenvectors.
+class _Hessian(eqx.Module):
+    """The Hessian of some point, and in how many steps it has been tried.
 
-    `age` counts the steps that have been attempted with it.
+    Where it is `decomposed`, its eigenvectors are known, and its eigenvalues, zero for those that a step is explicit
+    in.
     """
 
+    matrix: Float[Array, "p p"]
     values: Float[Array, " p"]
     vectors: Float[Array, "p p"]
+    decomposed: Bool[Array, ""]
     age: Int[Array, ""]
+
+    def decompose(self, rounding: float) -> "_Hessian":
+        """Return the same with its decomposition; eigenvalues below so many roundings of the largest count as zero."""
+        values, vectors = decomposition(self.matrix)
+        zero = rounding * jnp.finfo(values.dtype).eps * jnp.max(jnp.abs(values))
+        return _Hessian(self.matrix, jnp.where(values > zero, values, 0), vectors, jnp.array(True), self.age)
+
+    def shifted(self, length: Float[Array, ""]) -> Float[Array, "p p"]:
+        """Return I + `length` H."""
+        return jnp.eye(len(self.matrix), dtype=self.matrix.dtype) + length * self.matrix
+
+    def resolvent(self, length: Float[Array, ""], vector: Float[Array, " p"]) -> Float[Array, " p"]:
+        """Return (I + `length` H⁺)⁻¹ times a vector, by the decomposition."""
+        return self.vectors @ (vector @ self.vectors / (1 + length * self.values))
 
 
 class _State(eqx.Module):
     """What is known at y, the Hessian of a point not far from it, the last step that was allowed, and the work."""
 
     measured: Measured
-    spectrum: _Spectrum
+    hessian: _Hessian
     allowed: Float[Array, ""]
     work: Work
 
     @property
     def curvature(self) -> Float[Array, ""]:
-        """The largest eigenvalue of the Hessian, zero before it is known."""
-        return self.spectrum.values[-1]
+        """The Frobenius norm of the Hessian, zero before it is known."""
+        return jnp.linalg.norm(self.hessian.matrix)
 
 
 @SOLVERS.register("HessianExtrapolation")
@@ -62,19 +80,25 @@ class HessianExtrapolation(ExtrapolatedSolver):
     one was. Memory: four matrices over all weights and `columns` + 6 arrays of the size of y0.
 
     f is to have a symmetric derivative, as a gradient flow has. `columns` is the largest order, and `overhead` the
-    price of a step beside its evaluations of f, in such evaluations.
+    price of a step beside its evaluations of f and its products with H, of which each costs `product_price`, with what
+    factors and eigenvectors take; both in evaluations of f.
     """
 
     rtol: float | Float[Array, ""] | None = None
     atol: float | Float[Array, ""] | None = None
     columns: int = eqx.field(static=True, default=8)
-    overhead: float = eqx.field(static=True, default=8.0)
+    overhead: float = eqx.field(static=True, default=6.0)
+    product_price: float = eqx.field(static=True, default=0.5)
     kept: int = eqx.field(static=True, default=8)
     frozen_up_to: float = eqx.field(static=True, default=100.0)
     still: float = eqx.field(static=True, default=1.0)
     measure: Callable[[PyTree], Measured] | None = None
     rounding: float = eqx.field(static=True, default=10.0)
     """Eigenvalues of H below so many roundings of the largest are not told from zero."""
+    seen: float = eqx.field(static=True, default=0.01)
+    """The share of the relative tolerance up to which rounding of hH is not seen."""
+    growth: float = eqx.field(static=True, default=16.0)
+    """Directions in which H curves downwards by more than 1 over so many steps are explicit."""
     together: int = eqx.field(static=True, default=256)
     """Products with H that are taken at once."""
     shortest: float = eqx.field(static=True, default=0.2)
@@ -88,23 +112,24 @@ class HessianExtrapolation(ExtrapolatedSolver):
     def beginning(self, y0: PyTree, measured: Measured) -> _State:
         """Return the state before the first step, from what has been measured there."""
         flat, _ = ravel_pytree(y0)
-        unknown = _Spectrum(jnp.zeros_like(flat), jnp.eye(flat.size, dtype=flat.dtype), jnp.array(self.kept))
+        zeros = jnp.zeros((flat.size, flat.size), flat.dtype)
+        unknown = _Hessian(zeros, jnp.zeros_like(flat), zeros, jnp.array(False), jnp.array(self.kept))
         return _State(measured, unknown, jnp.full((), jnp.inf, flat.dtype), no_work())
 
     def taken_to(self, measured: Measured, solver_state: _State) -> _State:
         """Return the state at a point that another solver has reached, with a Hessian to be taken anew."""
-        spectrum = dataclasses.replace(solver_state.spectrum, age=jnp.full_like(solver_state.spectrum.age, self.kept))
+        hessian = dataclasses.replace(solver_state.hessian, age=jnp.full_like(solver_state.hessian.age, self.kept))
         allowed = jnp.full_like(solver_state.allowed, jnp.inf)
-        return _State(measured, spectrum, allowed, solver_state.work)
+        return _State(measured, hessian, allowed, solver_state.work)
 
     def after_rejection(self, before: _State, after: _State) -> _State:
         """Return what has been learned, at the point from where the step went.
 
         A Hessian of that very point is as good as new for the next attempt; an older one is to be taken anew.
         """
-        age = jnp.where(after.spectrum.age == 1, 0, self.kept)
-        spectrum = dataclasses.replace(after.spectrum, age=age)
-        return _State(before.measured, spectrum, before.allowed, after.work)
+        age = jnp.where(after.hessian.age == 1, 0, self.kept)
+        hessian = dataclasses.replace(after.hessian, age=age)
+        return _State(before.measured, hessian, before.allowed, after.work)
 
     def step(self, terms: Any, t0: Any, t1: Any, y0: PyTree, args: Any, solver_state: _State, made_jump: Any) -> tuple:
         """Take one step; the order that it used is the number of rows that it needed."""
@@ -115,52 +140,91 @@ class HessianExtrapolation(ExtrapolatedSolver):
         def f(vector: Array) -> Array:
             return ravel_pytree(terms.vf(t0, unravel(vector), args))[0]
 
-        spectrum, products = self._spectrum(f, flat, solver_state.spectrum)
-        move = h * spectrum.vectors @ (slope @ spectrum.vectors / (1 + h * spectrum.values))
+        hessian, products = self._up_to_date(f, flat, solver_state.hessian)
         rtol: Any = self.rtol
-        far = jnp.sum(move**2) > self.still * rtol * jnp.sum(flat**2)
-        stiff = (h * jnp.max(spectrum.values) > self.frozen_up_to) & far
+        stiffness = h * jnp.linalg.norm(hessian.matrix)
+        # A factor of I + hH is as exact as hH: where its rounding is seen, or growth, the decomposition steps in.
+        exact = jnp.finfo(flat.dtype).eps * stiffness <= self.seen * rtol
+        definite = exact & jnp.isfinite(jnp.sum(_cholesky(hessian.shifted(self.growth * h))))
+        hessian = jax.lax.cond(
+            definite | hessian.decomposed, lambda: hessian, lambda: hessian.decompose(self.rounding)
+        )
+
+        def frozen(length: Array) -> Callable[[Array], Array]:
+            factor = jax.lax.cond(definite, lambda: _cholesky(hessian.shifted(length)), lambda: hessian.matrix)
+
+            def resolvent(vector: Array) -> Array:
+                return jax.lax.cond(
+                    definite, lambda: _solve(factor, vector), lambda: hessian.resolvent(length, vector)
+                )
+
+            return resolvent
+
+        kept = hessian.vectors * (hessian.values > 0)[None, :]
+        onto = jax.lax.cond(definite, lambda: jnp.eye(flat.size, dtype=flat.dtype), lambda: kept @ kept.T)
+
+        def fresh(length: Array, y: Array) -> Array:
+            known, slope = self._at(f, y), f(y)
+            within = dataclasses.replace(known, matrix=onto @ known.matrix @ onto)
+            factor = _cholesky(within.shifted(length))
+            good = exact & jnp.isfinite(jnp.sum(factor))
+            return jax.lax.cond(
+                good,
+                lambda: _solve(factor, slope),
+                lambda: known.decompose(self.rounding).resolvent(length, slope),
+            )
+
+        move = h * frozen(h)(slope)
+        largest = jnp.where(definite, stiffness, h * jnp.max(hessian.values))
+        stiff = (largest > self.frozen_up_to) & (jnp.sum(move**2) > self.still * rtol * jnp.sum(flat**2))
 
         def row(j: Array) -> tuple[PyTree, Array]:
-            def resolvent(known: _Spectrum, vector: Array) -> Array:
-                return known.vectors @ (vector @ known.vectors / (1 + h / j * known.values))
+            resolvent = frozen(h / j)
 
             def direction(i: Array, y: Array) -> tuple[Array, Array]:
-                known = jax.lax.cond(stiff, lambda: self._fresh(f, y), lambda: spectrum)
-                return resolvent(known, f(y)), jnp.where(stiff, y.size, 0)
+                toward = jax.lax.cond(stiff, lambda: fresh(h / j, y), lambda: resolvent(f(y)))
+                return toward, jnp.where(stiff, y.size, 0)
 
-            return substeps(direction, flat, resolvent(spectrum, slope), h / j, j)
+            return substeps(direction, flat, resolvent(slope), h / j, j)
 
         table = extrapolate(row, flat, jnp.where(h == 0, 0, self.columns), self.columns, self.rtol, self.atol)
         y1 = unravel(flat + table.increment)
         size = jnp.where(jnp.isnan(table.error), jnp.inf, table.error)
+        overhead = self.overhead + self.product_price * flat.size / self.kept
         length, allowed = self._next(
-            h, size, best_factor(table.errors, table.rows, self.overhead), spectrum.age, solver_state.allowed
+            h, size, best_factor(table.errors, table.rows, overhead), hessian.age, solver_state.allowed
         )
         spent = Work(jnp.sign(table.rows) + table.rows * (table.rows - 1) // 2, products + table.passes)
         end = self.measure_at(terms, t1, y1, args)
-        state = _State(end, spectrum, allowed, solver_state.work + spent)
+        state = _State(end, hessian, allowed, solver_state.work + spent)
         proposal = Proposal(size, length / h, aimed=True)
         return y1, proposal, {"y0": y0, "y1": y1}, state, diffrax.RESULTS.successful
 
-    def _spectrum(
-        self, f: Callable[[Array], Array], y: Float[Array, " p"], known: _Spectrum
-    ) -> tuple[_Spectrum, Int[Array, ""]]:
+    def price(self, spent: Work) -> Array:
+        """Return what a step that has `spent` so much costs, in evaluations of f."""
+        return super().price(spent) + self.product_price * spent.products
+
+    def usual_price(self, weights: int) -> float:
+        """Return about what a step costs, in evaluations of f, with its share of a Hessian of so many weights."""
+        return super().usual_price(weights) + self.product_price * weights / self.kept
+
+    def _up_to_date(
+        self, f: Callable[[Array], Array], y: Float[Array, " p"], known: _Hessian
+    ) -> tuple[_Hessian, Int[Array, ""]]:
         """Return the Hessian to step with from `y`, one attempt older, and the products that it took."""
         due = known.age >= self.kept
-        spectrum = jax.lax.cond(due, lambda: self._fresh(f, y), lambda: known)
-        spectrum = dataclasses.replace(spectrum, age=spectrum.age + 1)
-        return spectrum, jnp.where(due, y.size, 0)
+        hessian = jax.lax.cond(due, lambda: self._at(f, y), lambda: known)
+        hessian = dataclasses.replace(hessian, age=hessian.age + 1)
+        return hessian, jnp.where(due, y.size, 0)
 
-    def _fresh(self, f: Callable[[Array], Array], y: Float[Array, " p"]) -> _Spectrum:
+    def _at(self, f: Callable[[Array], Array], y: Float[Array, " p"]) -> _Hessian:
         """Return the Hessian at `y`."""
         _, product = jax.linearize(f, y)
         matrix = -jax.lax.map(product, jnp.eye(y.size, dtype=y.dtype), batch_size=self.together)
         # Where f has no derivative, the step is explicit.
         matrix = jnp.where(jnp.isfinite(matrix), matrix, 0)
-        values, vectors = decomposition((matrix + matrix.T) / 2)
-        zero = self.rounding * jnp.finfo(y.dtype).eps * jnp.max(jnp.abs(values))
-        return _Spectrum(jnp.where(values > zero, values, 0), vectors, jnp.array(0))
+        symmetric = (matrix + matrix.T) / 2
+        return _Hessian(symmetric, jnp.zeros_like(y), jnp.zeros_like(symmetric), jnp.array(False), jnp.array(0))
 
     def _next(
         self, h: Array, size: Array, factor: Array, age: Array, before: Array
@@ -176,3 +240,13 @@ class HessianExtrapolation(ExtrapolatedSolver):
         again = jnp.where(age > 1, jnp.sqrt(again), again)
         kept = size <= 1
         return jnp.where(kept, onward, h * again), jnp.where(kept, allowed, before)
+
+
+def _cholesky(matrix: Float[Array, "p p"]) -> Float[Array, "p p"]:
+    """Return the lower Cholesky factor of a symmetric matrix, NaN where it is not positive definite."""
+    return jax.lax.linalg.cholesky(matrix, symmetrize_input=False)
+
+
+def _solve(factor: Float[Array, "p p"], vector: Float[Array, " p"]) -> Float[Array, " p"]:
+    """Return the solution of a linear system by the Cholesky factor of its matrix."""
+    return jsp.linalg.cho_solve((factor, True), vector)

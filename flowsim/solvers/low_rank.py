@@ -86,10 +86,6 @@ class LowRankExtrapolation(ExtrapolatedSolver):
         curvature = field.gauss_newton if self.curvature is None else self.curvature
         return dataclasses.replace(super().fill_in(field, rtol, atol), curvature=curvature)
 
-    def taken_to(self, measured: Measured, solver_state: _State) -> _State:
-        """Return the state at a point that another solver has reached."""
-        return dataclasses.replace(solver_state, measured=measured)
-
     def step(self, terms: Any, t0: Any, t1: Any, y0: PyTree, args: Any, solver_state: _State, made_jump: Any) -> tuple:
         """Take one step; the order that it used is the number of rows that it needed."""
         h = t1 - t0

@@ -185,6 +185,14 @@ class MeasuringSolver(ProposingSolver):
         """Return what has been learned, at the point from where the step went."""
         return dataclasses.replace(after, measured=before.measured)
 
+    def taken_to(self, measured: Measured, solver_state: Any) -> Any:
+        """Return the state at a point that another solver has reached."""
+        return dataclasses.replace(solver_state, measured=measured)
+
+    def price(self, spent: Work) -> Array:
+        """Return what a step that has `spent` so much costs, in evaluations of f."""
+        return spent.gradients
+
     def unmeasured(self, y0: PyTree) -> Measured:
         """Return zeros in the shape of what is measured at y0."""
         return Measured(jax.tree.map(jnp.zeros_like, y0), jnp.zeros((), jax.tree.leaves(y0)[0].dtype))

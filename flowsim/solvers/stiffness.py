@@ -1,4 +1,4 @@
-"""Explicit while that is cheap, linearly implicit once it is not."""
+"""One solver while its steps are cheap, and another where these are held back by what the other does not mind."""
 
 import dataclasses
 from collections.abc import Callable
@@ -41,102 +41,100 @@ class Pace(eqx.Module):
 
 
 class _State(eqx.Module):
-    """Both solvers at one point, whether the low-rank one is on, since how many steps, and the pace of each.
+    """Both solvers at one point, whether it is the second's turn, since how many steps, and the pace of each.
 
-    `stabilized` is what stabilized steps have cost since the last trial, `reluctance` the factor by which that is to be
-    more than at first.
+    `strained` is what steps of the first that were held back have cost since the last trial, `reluctance` the factor by
+    which that is to be more than at first.
     """
 
-    explicit: Any
-    low_rank: Any
+    first: Any
+    second: Any
     stiff: Bool[Array, ""]
     age: Int[Array, ""]
     paces: tuple[Pace, Pace]
-    stabilized: Float[Array, ""]
+    strained: Float[Array, ""]
     reluctance: Float[Array, ""]
 
 
 @SOLVERS.register("StiffnessSwitching")
 class StiffnessSwitching(ProposingSolver):
-    """`explicit` steps while they are cheap; those of `low_rank` where they cover more time at their cost.
+    """Steps of `first` while they are cheap; those of `second` where they cover more time at their cost.
 
-    `low_rank` is linearly implicit, with a Gauss–Newton matrix or with the whole Hessian. A flow that is not stiff
-    never pays for either. Where the explicit steps have to be stabilized, and
-    have cost as much as ten low-rank ones, the low-rank solver is tried: it costs its `overhead` and some fifteen
-    evaluations of f for each step, however stiff the flow, and accuracy alone limits its length. It goes on until its
-    steps are slower than the explicit ones were, or so short that explicit ones would be cheap again; each return makes
-    the solver twice as slow to try again. Where the gradient jumps it stays explicit.
+    `first` is explicit, and `second` linearly implicit, with a Gauss–Newton matrix or with the whole Hessian: a flow
+    that is not stiff never pays for either. Or `first` is implicit with a Gauss–Newton matrix, and `second` with the
+    Hessian, for saddles, where what the former leaves out holds its steps back. Where steps of `first` are `strained`,
+    as explicit ones are that have to be stabilized, and have cost as much as `tried_after` steps of `second`, that is
+    tried: it costs its overhead, what the curvature takes, and some fifteen evaluations of f for each step, however
+    stiff the flow, and accuracy alone limits its length. It goes on until its steps are slower than the first ones
+    were, or so short that explicit ones would be cheap again; each return makes the solver twice as slow to try again.
+    Where the gradient jumps it stays with `first`.
 
     Memory: that of both solvers. What is left open in them `flowsim.integrate` fills in.
     """
 
-    explicit: StabilitySwitching = StabilitySwitching()
-    low_rank: LowRankExtrapolation | HessianExtrapolation = LowRankExtrapolation()
+    first: StabilitySwitching | LowRankExtrapolation = StabilitySwitching()
+    second: LowRankExtrapolation | HessianExtrapolation = LowRankExtrapolation()
     rtol: float | Float[Array, ""] | None = None
     atol: float | Float[Array, ""] | None = None
     jumps: ArrayLike = False
     only: bool | None = eqx.field(static=True, default=None)
-    """With True all steps are low-rank ones, with False all explicit, with `None` those whose turn it is."""
+    """With True all steps are those of `second`, with False those of `first`, with `None` those whose turn it is."""
     tried_after: int = eqx.field(static=True, default=5)
-    """The low-rank solver is tried when stabilized steps have cost as much as so many of its steps"""
-    rows: int = eqx.field(static=True, default=15)
-    """with so many evaluations of f: those of five rows of its table."""
+    """The second solver is tried when strained steps of the first have cost as much as so many of its steps."""
     on_trial: int = eqx.field(static=True, default=4)
-    """Steps that the low-rank solver has to find its order and length."""
-    reach_per_squared_stage: float = eqx.field(static=True, default=0.35)
-    """Stabilized steps of order four reach hρ = 0.35 s² with s stages (`explicit_methods`)."""
-    fewest_stages: int = eqx.field(static=True, default=6)
-    """The evaluations of a step of order five."""
+    """Steps that the second solver has to find its order and length."""
     remembered: int = eqx.field(static=True, default=16)
-    """After so many low-rank steps the explicit pace is forgotten:"""
+    """After so many steps of the second solver the pace of the first is forgotten:"""
+    paced: bool = eqx.field(static=True, default=True)
+    """Whether the pace of the first solver, as it was, decides, too: not where a flow waits and jumps."""
     back: float = eqx.field(static=True, default=0.5)
-    """explicit steps that would cost less than this share of a low-rank one are then tried once more."""
+    """steps of the first that would cost less than this share of its own are then tried once more."""
 
     interpolation_cls: ClassVar = StabilitySwitching.interpolation_cls
 
     @property
     def measure(self) -> Callable[[PyTree], Measured] | None:
-        """What the explicit solver measures with."""
-        return self.explicit.measure
+        """What the first solver measures with."""
+        return self.first.measure
 
     def order(self, terms: Any) -> int:
-        """Return that of the explicit solver, with which a run begins."""
-        return self.explicit.order(terms)
+        """Return that of the first solver, with which a run begins."""
+        return self.first.order(terms)
 
     def memory(self) -> int | None:
         """Return that of both solvers, `None` where nobody knows that of one."""
-        implicit = self.low_rank.memory()
-        return None if implicit is None else self.explicit.memory() + implicit
+        first, second = self.first.memory(), self.second.memory()
+        return None if first is None or second is None else first + second
 
     def fill_in(self, field: VectorField, rtol: Float[Array, ""], atol: Float[Array, ""]) -> "StiffnessSwitching":
         """Return the solver for a field, with what it leaves open filled in, in both of its solvers too."""
         own = super().fill_in(field, rtol, atol)
         rtol, atol = jnp.asarray(own.rtol), jnp.asarray(own.atol)
-        explicit, low_rank = self.explicit.fill_in(field, rtol, atol), self.low_rank.fill_in(field, rtol, atol)
-        return dataclasses.replace(own, explicit=explicit, low_rank=low_rank)
+        first, second = self.first.fill_in(field, rtol, atol), self.second.fill_in(field, rtol, atol)
+        return dataclasses.replace(own, first=first, second=second)
 
     def loosen(self, slack: Float[Array, ""], size: Float[Array, ""]) -> "StiffnessSwitching":
         """Return the solver with tolerances multiplied by `slack`; more than one says that the field jumps."""
-        explicit, low_rank = self.explicit.loosen(slack, size), self.low_rank.loosen(slack, size)
+        first, second = self.first.loosen(slack, size), self.second.loosen(slack, size)
         own = super().loosen(slack, size)
-        return dataclasses.replace(own, explicit=explicit, low_rank=low_rank, jumps=slack > 1)
+        return dataclasses.replace(own, first=first, second=second, jumps=slack > 1)
 
     def init(self, terms: Any, t0: Any, t1: Any, y0: PyTree, args: Any) -> _State:
-        """Return the state before the first step, an explicit one."""
-        return self._beginning(y0, self.explicit.init(terms, t0, t1, y0, args))
+        """Return the state before the first step, one of the first solver."""
+        return self._beginning(y0, self.first.init(terms, t0, t1, y0, args))
 
     def blank(self, y0: PyTree) -> _State:
         """Return the state before anything is measured."""
-        return self._beginning(y0, self.explicit.blank(y0))
+        return self._beginning(y0, self.first.blank(y0))
 
-    def _beginning(self, y0: PyTree, explicit: Any) -> _State:
-        low_rank = self.low_rank.beginning(y0, explicit.measured)
+    def _beginning(self, y0: PyTree, first: Any) -> _State:
+        second = self.second.beginning(y0, first.measured)
         zero = jnp.zeros((), jax.tree.leaves(y0)[0].dtype)
         paces = Pace.unknown(zero), Pace.unknown(zero)
-        return _State(explicit, low_rank, jnp.array(False), jnp.array(0), paces, zero, jnp.ones_like(zero))
+        return _State(first, second, jnp.array(False), jnp.array(0), paces, zero, jnp.ones_like(zero))
 
     def regime(self, solver_state: _State) -> Bool[Array, ""]:
-        """Tell whether the next step is a low-rank one."""
+        """Tell whether the next step is one of the second solver."""
         return solver_state.stiff
 
     def within(self, regime: bool | None) -> "StiffnessSwitching":
@@ -145,62 +143,68 @@ class StiffnessSwitching(ProposingSolver):
 
     def work(self, solver_state: _State) -> Work:
         """Return the work of all steps so far."""
-        return self.explicit.work(solver_state.explicit) + self.low_rank.work(solver_state.low_rank)
+        return self.first.work(solver_state.first) + self.second.work(solver_state.second)
 
     def steady_order(self, solver_state: _State) -> Bool[Array, ""]:
-        """Tell whether the next step is explicit, and its error falls by its order."""
-        return ~solver_state.stiff & self.explicit.steady_order(solver_state.explicit)
+        """Tell whether the next step is one of the first solver, and its error falls by its order."""
+        return ~solver_state.stiff & self.first.steady_order(solver_state.first)
 
     def after_rejection(self, before: _State, after: _State) -> _State:
         """Return what has been learned, at the point from where the step went."""
-        explicit = self.explicit.after_rejection(before.explicit, after.explicit)
-        low_rank = self.low_rank.after_rejection(before.low_rank, after.low_rank)
-        return dataclasses.replace(after, explicit=explicit, low_rank=low_rank)
+        first = self.first.after_rejection(before.first, after.first)
+        second = self.second.after_rejection(before.second, after.second)
+        return dataclasses.replace(after, first=first, second=second)
 
     def measured(self, solver_state: _State) -> Measured:
         """Return f and the objective where the solver is."""
-        return solver_state.explicit.measured
+        return solver_state.first.measured
 
     def step(self, terms: Any, t0: Any, t1: Any, y0: PyTree, args: Any, solver_state: _State, made_jump: Any) -> tuple:
         """Take one step with the solver whose turn it is, and choose that of the next."""
         state = solver_state
 
-        def explicitly() -> tuple:
-            y1, proposal, _, after, _ = self.explicit.step(terms, t0, t1, y0, args, state.explicit, made_jump)
-            return y1, proposal, after, self.low_rank.taken_to(after.measured, state.low_rank)
+        def by_first() -> tuple:
+            y1, proposal, _, after, _ = self.first.step(terms, t0, t1, y0, args, state.first, made_jump)
+            return y1, proposal, after, self.second.taken_to(after.measured, state.second)
 
-        def implicitly() -> tuple:
-            y1, proposal, _, after, _ = self.low_rank.step(terms, t0, t1, y0, args, state.low_rank, made_jump)
-            return y1, proposal, self.explicit.taken_to(after.measured, state.explicit), after
+        def by_second() -> tuple:
+            y1, proposal, _, after, _ = self.second.step(terms, t0, t1, y0, args, state.second, made_jump)
+            return y1, proposal, self.first.taken_to(after.measured, state.first), after
 
         if self.only is None:
-            y1, proposal, explicit, low_rank = jax.lax.cond(state.stiff, implicitly, explicitly)
+            y1, proposal, first, second = jax.lax.cond(state.stiff, by_second, by_first)
         else:
-            y1, proposal, explicit, low_rank = implicitly() if self.only else explicitly()
-        after = dataclasses.replace(state, explicit=explicit, low_rank=low_rank)
-        after = self._choose(t1 - t0, proposal, state, after)
-        slopes = {"k0": state.explicit.measured.slope, "k1": explicit.measured.slope}
+            y1, proposal, first, second = by_second() if self.only else by_first()
+        after = dataclasses.replace(state, first=first, second=second)
+        after = self._choose(t1 - t0, proposal, self.first.is_strained(first, proposal, y0, y1), state, after)
+        slopes = {"k0": state.first.measured.slope, "k1": first.measured.slope}
         dense = {"y0": y0, "y1": y1, **{name: vectors.scaled(t1 - t0, slope) for name, slope in slopes.items()}}
         return y1, proposal, dense, after, diffrax.RESULTS.successful
 
-    def _choose(self, h: Array, proposal: Proposal, before: _State, after: _State) -> _State:
+    def _choose(
+        self, h: Array, proposal: Proposal, strained: Bool[Array, ""], before: _State, after: _State
+    ) -> _State:
         """Return the state after a step of length `h`, with the choice for the next one."""
-        kept, spent = proposal.size <= 1, (self.work(after) - self.work(before)).gradients.astype(h.dtype)
-        covered, priced = jnp.where(kept, h, 0), spent + self.low_rank.overhead
-        explicit, low_rank = before.paces
-        explicit = vectors.where(before.stiff, explicit, explicit.after(covered, spent))
-        low_rank = vectors.where(before.stiff, low_rank.after(covered, priced), Pace.unknown(h))
+        kept, spent = proposal.size <= 1, self.work(after) - self.work(before)
+        covered, price = jnp.where(kept, h, 0), self.second.price(spent).astype(h.dtype)
+        spent = self.first.price(spent).astype(h.dtype)
+        first, second = before.paces
+        first = vectors.where(before.stiff, first, first.after(covered, spent))
+        second = vectors.where(before.stiff, second.after(covered, price), Pace.unknown(h))
         age = jnp.where(before.stiff, before.age + 1, 0)
-        beyond = after.explicit.kind > 0
-        stabilized = jnp.where(before.stiff, 0, before.stabilized + jnp.where(beyond, spent, 0))
-        price = self.low_rank.overhead + self.rows
-        due = kept & beyond & (stabilized > self.tried_after * price * before.reluctance)
-        stages = jnp.sqrt(h * after.low_rank.curvature / self.reach_per_squared_stage)
-        # Where steps grow, the one that comes next counts.
-        ahead = Pace(h * proposal.factor, priced)
-        slow = low_rank.slower_than(explicit) & ahead.slower_than(explicit)
-        cheap = jnp.maximum(stages, self.fewest_stages) < self.back * price
-        slow = slow | (cheap & (age >= self.remembered * before.reluctance))
-        stiff = jnp.where(before.stiff, ~((age >= self.on_trial) & slow), due) & ~jnp.asarray(self.jumps)
-        reluctance = jnp.where(before.stiff & ~stiff, 2, 1) * before.reluctance
-        return _State(after.explicit, after.low_rank, stiff, age, (explicit, low_rank), stabilized, reluctance)
+        cost = jnp.where(before.stiff, 0, before.strained + jnp.where(strained, spent, 0))
+        usual = self.second.usual_price(vectors.size_of(after.first.measured.slope))
+        due = kept & strained & (cost > self.tried_after * usual * before.reluctance)
+        cheap = self.first.price_over(h * after.second.curvature) < self.back * usual
+        if self.paced:
+            # Where steps grow, the one that comes next counts.
+            ahead = Pace(h * proposal.factor, price)
+            slow = second.slower_than(first) & ahead.slower_than(first)
+            leaves = slow | (cheap & (age >= self.remembered * before.reluctance))
+        else:
+            leaves = cheap
+        leaves = before.stiff & leaves & (age >= self.on_trial)
+        stiff = jnp.where(before.stiff, ~leaves, due) & ~jnp.asarray(self.jumps)
+        in_vain = before.stiff & ~stiff & (self.paced | (age < 2 * self.on_trial))
+        reluctance = jnp.where(in_vain, 2, 1) * before.reluctance
+        return _State(after.first, after.second, stiff, age, (first, second), cost, reluctance)

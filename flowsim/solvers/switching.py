@@ -110,6 +110,10 @@ class StabilitySwitching(MeasuringSolver):
     smooth networks, up to 10⁻³ at the end of a plateau, and in few steps more than 10⁻² where the derivative of f jumps
     (Huber loss). Beyond `rough` f itself jumps, as in most steps of a ReLU network, unless the error is `rounding`
     units in the last place or less."""
+    reach_per_squared_stage: float = eqx.field(static=True, default=0.35)
+    """Stabilized steps of order four reach hρ = 0.35 s² with s stages (`explicit_methods`)."""
+    fewest_stages: int = eqx.field(static=True, default=6)
+    """The evaluations of a step of order five."""
 
     interpolation_cls: ClassVar[Callable[..., diffrax.ThirdOrderHermitePolynomialInterpolation]] = (
         diffrax.ThirdOrderHermitePolynomialInterpolation
@@ -152,6 +156,14 @@ class StabilitySwitching(MeasuringSolver):
         return dataclasses.replace(
             solver_state, measured=measured, radius=solver_state.radius.mark_due(jnp.array(True))
         )
+
+    def is_strained(self, after: _State, proposal: Proposal, y0: PyTree, y1: PyTree) -> Bool[Array, ""]:
+        """Tell whether stability, and not accuracy, limits the step that follows the one from `y0` to `y1`."""
+        return after.kind != _FIFTH
+
+    def price_over(self, reach: Float[Array, ""]) -> Float[Array, ""]:
+        """Return about what steps over `reach` = hρ cost, in evaluations of f."""
+        return jnp.maximum(jnp.sqrt(reach / self.reach_per_squared_stage), self.fewest_stages)
 
     def step(self, terms: Any, t0: Any, t1: Any, y0: PyTree, args: Any, solver_state: _State, made_jump: Any) -> tuple:
         """Take one step, and choose the method of the next."""
