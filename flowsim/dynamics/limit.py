@@ -180,16 +180,19 @@ def _end(field: GradientField, here: PyTree, precision: jnp.dtype) -> _End:
     tilt directions that are nearly flat by more than they curve. There gradients show their rounding, before the first
     of two Newton steps goes on.
     """
-    gradient = jax.grad(field.objective)
+
+    @jax.jit  # so it is traced once
+    def looked_around(here: PyTree) -> tuple[PyTree, LocalQuadraticModel]:
+        slope = jax.grad(field.objective)(here)
+        return slope, local_quadratic_model(field.objective, here, slope)
 
     def closer(_: int, found: tuple[PyTree, PyTree, LocalQuadraticModel]) -> tuple[PyTree, PyTree, LocalQuadraticModel]:
-        slope = gradient(here := found[0])
-        around = local_quadratic_model(field.objective, here, slope)
+        slope, around = looked_around(here := found[0])
         fast = around.values > jnp.finfo(around.values.dtype).eps ** 0.5 * around.radius
         step = around.vector(jnp.where(fast, -around.coordinates(slope) / around.values, 0))
         return jax.tree.map(jnp.add, here, step), here, around
 
-    unseen = jax.eval_shape(lambda weights: local_quadratic_model(field.objective, weights, weights), here)
+    _, unseen = jax.eval_shape(looked_around, here)
     unseen = jax.tree.map(lambda like: jnp.zeros(like.shape, like.dtype), unseen)
     _, floor, around = jax.lax.fori_loop(0, 3, closer, (here, here, unseen))
     shaken = [floor, *(_shaken(floor, precision, seed) for seed in (1, 2, 3, 4))]
