@@ -7,6 +7,7 @@ length of (2W_k − W_{k−1} − W_{k+1})/4.
 
 import dataclasses
 from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import Any
 
 import equinox as eqx
@@ -187,7 +188,7 @@ def _means(path: PyTree, records: Int[Array | np.ndarray, " centres"]) -> tuple[
     return centre, _norms(jax.tree.map(jnp.subtract, at(0), centre))
 
 
-@compiled
+@partial(compiled, few_calls=True, few_numbers=2**20)
 def distances(ours: PyTree, theirs: PyTree, index: Int[Array | np.ndarray, " n"]) -> Float[Array, " n"]:
     """Return the Euclidean distances of weights with a leading axis to those at `index` along another such axis."""
     return _norms(jax.tree.map(lambda a, b: a - b[index], ours, theirs))

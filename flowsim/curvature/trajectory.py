@@ -106,7 +106,7 @@ def _overlaps(rows: PyTree) -> Float[Array, "steps count count"]:
     return jax.lax.map(lambda both: vectors.gram(*both), (after, before))
 
 
-_first_starts = compiled(scattered_starts)
+_first_starts = compiled(scattered_starts, few_calls=True)
 
 
 def _search_along(

@@ -2,10 +2,12 @@
 
 from collections.abc import Callable
 from functools import partial
+from typing import Any
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, ArrayLike, Bool, Float, Int, PyTree
 
 from ..curvature import (
@@ -16,21 +18,20 @@ from ..curvature import (
     inner_product,
     local_quadratic_model,
 )
-from ..curvature.vectors import row, scattered_like
+from ..curvature.vectors import row, scattered_like, where
 from ..networks import cast, weight_dtype
 from ..problems import Problem
+from ..runtime.compiling import compiled, is_traced
 from ..solvers.field import GradientField, gradient_field, norm
 from .outcome import Outcome, or_else
 from .stopping import Stopping, standard_remaining
-
-_Gradient = Callable[[PyTree], PyTree]
 
 
 class _End(eqx.Module):
     """The limit of a run by local quadratic models: at `limit`, two Newton `steps` past the `floor` of the valley.
 
     `slope` is the gradient at the floor in the directions `around` it, `drift` that at the limit in those that do not
-    curve upwards; both are zero where they may be rounding.
+    curve upwards; both are zero where they may be rounding. `objective` is that at the floor.
     """
 
     floor: PyTree
@@ -39,6 +40,7 @@ class _End(eqx.Module):
     slope: Float[Array, " k"]
     drift: Float[Array, " k"]
     steps: Float[Array, "2 k"]
+    objective: Float[Array, ""]
 
     def is_certain(self) -> Bool[Array, ""]:
         """Tell whether the limit is where it is predicted.
@@ -54,6 +56,40 @@ class _End(eqx.Module):
         return jnp.any(~self.around.upwards & (self.slope != 0))
 
 
+class _Seen(eqx.Module):
+    """A run from `start` that is at a `network` of small gradient."""
+
+    start: PyTree
+    network: PyTree
+    problem: Problem
+
+    @property
+    def precision(self) -> jnp.dtype:
+        """The precision in which the run computes."""
+        return weight_dtype(self.network)
+
+    def in_highest_precision(self) -> tuple[GradientField, PyTree, PyTree]:
+        """Return the field, and the weights where the run is and where it began."""
+        highest = jnp.result_type(float)
+        apart, weights = gradient_field(cast(self.network, highest), self.problem)
+        field, here = apart.flattened(weights)
+        return field, here, apart.flattened(gradient_field(cast(self.start, highest), self.problem)[1])[1]
+
+
+class _Prospect(eqx.Module):
+    """What is known before the curvature at the limit is: the outcome there if it is a minimum, and if not.
+
+    Unless it is `known`, or makes no difference, whether this is a `minimum` is to be asked. At a `bounded` one the
+    risk does not fall for ever.
+    """
+
+    if_minimum: Int[Array, ""]
+    if_not: Int[Array, ""]
+    known: Bool[Array, ""]
+    minimum: Bool[Array, ""]
+    bounded: Bool[Array, ""]
+
+
 def limit_outcome(
     stopping: Stopping, start: PyTree, network: PyTree, problem: Problem, threshold: Float[ArrayLike, ""] | None = None
 ) -> Int[Array, ""]:
@@ -65,83 +101,133 @@ def limit_outcome(
     STATIONARY: the point is no minimum, or not known to be one, and rounding alone would decide where to go.
     NO_MINIMIZER: the limit is not that near, and the risk decreases for ever. GRADIENT_REACHED: only a gradient norm
     was requested, and it is not known how far the limit is, or whether there is one. Else RUNNING.
+
+    Each question is a program of its own, which outside of `jax.jit` and `jax.vmap` is compiled only where it is asked.
     """
-    precision, highest = weight_dtype(network), jnp.result_type(float)
-    apart, weights = gradient_field(cast(network, highest), problem)
-    field, here = apart.flattened(weights)
-    _, origin = apart.flattened(gradient_field(cast(start, highest), problem)[1])
+    seen = _Seen(start, network, problem)
+    end, prospect = _prospect(seen, stopping)
+    prospect = _known(prospect)
+    minimum = _choose(prospect.known, lambda: prospect.minimum, lambda: _curves_up(seen, end))
+    code = _choose(minimum, lambda: prospect.if_minimum, lambda: prospect.if_not)
+    endless = _choose(minimum & prospect.bounded, lambda: np.False_, lambda: _has_no_minimizer(seen, end))
+    if threshold is not None:
+        minimizer = ~endless & ((code == Outcome.CONVERGED) | (code == Outcome.GRADIENT_REACHED))
+        sharper = _choose(minimizer, lambda: _is_sharper(seen, end, jnp.asarray(threshold)), lambda: np.False_)
+        code = _choose(sharper, lambda: np.int32(Outcome.RUNNING), lambda: code)
+    return jnp.asarray(_choose(endless, lambda: np.int32(Outcome.NO_MINIMIZER), lambda: code))
+
+
+def _choose(question: Bool[ArrayLike, ""], chosen: Callable[[], Any], otherwise: Callable[[], Any]) -> Any:
+    """Return what `chosen` does where the question is true, else `otherwise`; outside of any program from one alone."""
+    if is_traced(question):
+        return jax.lax.cond(question, chosen, otherwise)
+    return _known(chosen() if question else otherwise())
+
+
+def _known(answers: Any) -> Any:
+    """Return answers on the host, where arithmetic compiles nothing; within a program, as they are."""
+    return answers if is_traced(answers) else jax.device_get(answers)
+
+
+@partial(compiled, sized_by=[0], few_calls=True)
+def _prospect(seen: _Seen, stopping: Stopping) -> tuple[_End, _Prospect]:
+    """Return the predicted limit, and what the outcome there depends on."""
+    field, here, origin = seen.in_highest_precision()
+    problem, network, precision = field.problem, field.network(here), seen.precision
     end = _end(field, here, precision)
     distance, travelled = _norm_between(end.limit, here), _norm_between(here, origin)
-    gain = field.objective(here) - field.objective(end.floor) - jnp.sum(end.slope * end.steps[0]) / 2
+    gain = field.objective(here) - end.objective - jnp.sum(end.slope * end.steps[0]) / 2
     remaining = jnp.asarray(stopping.remaining)
     near = (distance <= remaining * (travelled + distance)) | (distance <= 10 * jnp.finfo(precision).eps * norm(here))
-    near = near & ~(gain > remaining**2 * problem.null_risk(network))
+    near = near & ~(gain > remaining**2 * seen.problem.null_risk(seen.network))
     # A large `remaining` leaves out the distance to the minimizer, and not whether this is a minimum.
-    share = jnp.minimum(remaining, standard_remaining(precision))
-    minimum, lowest, exact = _is_minimum(field, end, here, origin, gain, share**2, precision)
-    at_limit = near & end.is_certain()
-    # Where the risk may decrease for ever no distance is short: a large learning rate may have led the weights far out.
-    without_doubt = at_limit & minimum & ~field.problem.decreases_forever(field.network(here))
-    towards = jax.tree.map(jnp.subtract, end.limit, here)
-    endless = jax.lax.cond(without_doubt, lambda: jnp.array(False), lambda: has_no_minimizer(field, here, towards))
+    share = jnp.minimum(remaining, standard_remaining(precision)) ** 2
+
+    # Where the minimum risk of the network is known, and no other minimum, it decides. So does the infimum, where the
+    # limit reaches it. Else curvature does.
+    exact = problem.excess_risk(network) - problem.least_excess_risk(network)
+    excess, first = (_above_bound(problem, field.network(weights)) for weights in (here, origin))
+    null = jnp.asarray(problem.null_risk(network), exact.dtype)
+    unit = jnp.where(jnp.isfinite(null), null, first)
+    tiny = 10 * jnp.finfo(exact.dtype).eps * unit
+    lowest = problem.attained & (jnp.abs(excess) <= tiny)
+    best = lowest | (problem.attained & (excess <= 4 * gain) & (excess >= -tiny))  # below: the infimum is wrong
+    decided = ~jnp.isnan(exact)
+    minimum = jnp.where(decided, exact <= jnp.maximum(4 * gain, share * unit), best)
+
+    certain, enough = end.is_certain(), jnp.isinf(remaining) & ~decided & ~end.around.falls_off()
     # At the infimum to rounding, the distance to a degenerate minimum need not be known.
-    at_limit = at_limit | (lowest & ~end.is_certain())
-    code = jnp.where(at_limit & ~minimum & ~end.leaves(), Outcome.STATIONARY, Outcome.RUNNING)
-    code = jnp.where(at_limit & minimum, Outcome.CONVERGED, code)
-    enough = jnp.isinf(remaining) & ~exact & ~end.around.falls_off()
-    code = or_else(code, enough, Outcome.GRADIENT_REACHED)
-    if threshold is not None:
-        minimizer = (code == Outcome.CONVERGED) | (code == Outcome.GRADIENT_REACHED)
-        code = jnp.where(minimizer & _is_sharper(field, end, threshold, precision), Outcome.RUNNING, code)
-    return jnp.where(endless, Outcome.NO_MINIMIZER, code).astype(jnp.int32)
+    at_limit = (near & certain) | (lowest & ~certain)
+
+    def outcome(reached: Array, there: Outcome) -> Array:
+        code = jnp.where(reached, there, Outcome.RUNNING)
+        return or_else(code, enough, Outcome.GRADIENT_REACHED).astype(jnp.int32)
+
+    return end, _Prospect(
+        if_minimum=outcome(at_limit, Outcome.CONVERGED),
+        if_not=outcome(at_limit & ~end.leaves(), Outcome.STATIONARY),
+        known=decided | best | ~(near & certain),
+        minimum=minimum,
+        # Else no distance is short: a large learning rate may have led the weights far out.
+        bounded=near & certain & ~problem.decreases_forever(network),
+    )
 
 
 def _end(field: GradientField, here: PyTree, precision: jnp.dtype) -> _End:
     """Return the predicted limit from weights that were found in this `precision`.
 
     First to the floor of the valley, in three steps: how far off it a run is depends on its steps, and may be enough to
-    tilt directions that are nearly flat by more than they curve.
+    tilt directions that are nearly flat by more than they curve. There gradients show their rounding, before the first
+    of two Newton steps goes on.
     """
-    gradient = jax.grad(field.objective)
+
+    @jax.jit  # so it is traced once
+    def looked_around(here: PyTree) -> tuple[PyTree, LocalQuadraticModel]:
+        slope = jax.grad(field.objective)(here)
+        return slope, local_quadratic_model(field.objective, here, slope)
 
     def closer(_: int, found: tuple[PyTree, PyTree, LocalQuadraticModel]) -> tuple[PyTree, PyTree, LocalQuadraticModel]:
-        slope = gradient(here := found[0])
-        around = local_quadratic_model(field.objective, here, slope)
+        slope, around = looked_around(here := found[0])
         fast = around.values > jnp.finfo(around.values.dtype).eps ** 0.5 * around.radius
         step = around.vector(jnp.where(fast, -around.coordinates(slope) / around.values, 0))
         return jax.tree.map(jnp.add, here, step), here, around
 
-    unseen = jax.eval_shape(lambda weights: local_quadratic_model(field.objective, weights, weights), here)
+    _, unseen = jax.eval_shape(looked_around, here)
     unseen = jax.tree.map(lambda like: jnp.zeros(like.shape, like.dtype), unseen)
     _, floor, around = jax.lax.fori_loop(0, 3, closer, (here, here, unseen))
-    rounding = _rounding_of_slope(gradient, floor, around, precision)
+    shaken = [floor, *(_shaken(floor, precision, seed) for seed in (1, 2, 3, 4))]
+    stacked = jax.tree.map(lambda *leaves: jnp.stack(leaves), *shaken)
+    count, flat = len(shaken), ~around.upwards
 
-    def newton(there: PyTree, taken: Array) -> tuple[PyTree, tuple[Array, Array]]:
-        slope = around.coordinates(gradient(there))
-        flat = ~around.upwards
+    def look(found: tuple[PyTree, Array], turn: Array) -> tuple[tuple[PyTree, Array], tuple[Array, Array, Array]]:
+        there, slopes = found
+        at = where(turn < count, row(stacked, jnp.minimum(turn, count - 1)), there)
+        objective, slope = jax.value_and_grad(field.objective)(at)
+        slopes = slopes.at[turn].set(around.coordinates(slope))
+        slope = slopes[jnp.where(turn < count, 0, turn)]
         size = jnp.where(flat, norm(jnp.where(flat, slope, 0)), jnp.abs(slope))
-        known = jnp.where(size > rounding, slope, 0)
-        step = taken * jnp.where(flat, 0, -known / around.values)
-        return jax.tree.map(jnp.add, there, around.vector(step)), (known, step)
+        known = jnp.where(size > _rounding_of_slope(slopes[:count], floor, around, precision), slope, 0)
+        taken = (turn >= count - 1) & (turn <= count)
+        step = jnp.where(flat | ~taken, 0, -known / around.values)
+        return (jax.tree.map(jnp.add, there, around.vector(step)), slopes), (known, step, objective)
 
-    limit, (slopes, steps) = jax.lax.scan(newton, floor, jnp.array([1.0, 1, 0], around.values.dtype))
-    return _End(floor, limit, around, slopes[0], jnp.where(around.upwards, 0, slopes[2]), steps[:2])
+    unknown = jnp.zeros((count + 2, len(around.values)), around.values.dtype)
+    (limit, _), (slopes, steps, objectives) = jax.lax.scan(look, (floor, unknown), jnp.arange(count + 2))
+    drift = jnp.where(flat, slopes[-1], 0)
+    return _End(floor, limit, around, slopes[-3], drift, steps[-3:-1], objectives[0])
 
 
 def _rounding_of_slope(
-    gradient: _Gradient, weights: PyTree, around: LocalQuadraticModel, precision: jnp.dtype
+    slopes: Float[Array, "points k"], weights: PyTree, around: LocalQuadraticModel, precision: jnp.dtype
 ) -> Float[Array, " k"]:
     """Return the size up to which components of the gradient may be rounding.
 
-    It is seen where every weight is moved by its own rounding, up or down. In a direction that curves upwards it is ten
-    times what that changes, and no less than where all weights are moved by the rounding of ‖W‖. The others are no
-    directions of their own: the gradient in all of them together counts as one vector, and its size up to four times
-    that of the largest change of it. Along a valley that bends a flow may creep on for long by less than any component
-    would show.
+    It is seen where every weight is moved by its own rounding, up or down: `slopes` are those at the weights, first,
+    and where they are moved. In a direction that curves upwards it is ten times what that changes, and no less than
+    where all weights are moved by the rounding of ‖W‖. The others are no directions of their own: the gradient in all
+    of them together counts as one vector, and its size up to four times that of the largest change of it. Along a
+    valley that bends a flow may creep on for long by less than any component would show.
     """
-    points = [weights, *(_shaken(weights, precision, seed) for seed in (1, 2, 3, 4))]
-    stacked = jax.tree.map(lambda *leaves: jnp.stack(leaves), *points)
-    slopes = jax.lax.map(lambda point: around.coordinates(gradient(point)), stacked)
     changes = jnp.abs(slopes[1:] - slopes[:1])
     together = jnp.max(jax.vmap(norm)(jnp.where(around.upwards[None], 0, changes)))
     least = jnp.abs(around.values) * float(jnp.finfo(precision).eps) * norm(weights)
@@ -154,44 +240,21 @@ def _shaken(weights: PyTree, precision: jnp.dtype, seed: int) -> PyTree:
     return jax.tree.map(lambda w, sign: w * (1 + eps * jnp.sign(sign)), weights, scattered_like(weights, seed))
 
 
-def _is_sharper(
-    field: GradientField, end: _End, threshold: Float[ArrayLike, ""], precision: jnp.dtype
-) -> Bool[Array, ""]:
+@partial(compiled, sized_by=[0], few_calls=True)
+def _is_sharper(seen: _Seen, end: _End, threshold: Float[Array, ""]) -> Bool[Array, ""]:
     """Tell whether the sharpness at the limit is beyond a `threshold` by more than half of the digits."""
+    field, _, _ = seen.in_highest_precision()
     start = jax.tree.map(lambda leaf: leaf[None], scattered_like(end.limit, 0))
-    digits = float(jnp.finfo(precision).eps) ** 0.5
+    digits = float(jnp.finfo(seen.precision).eps) ** 0.5
     if end.around.complete:
         sharpness = jnp.max(end.around.values)
     else:
         sharpness = eigenpairs_lanczos(hessian_product(field.objective, end.limit), start, rtol=digits).pair(0).value
-    return sharpness > jnp.asarray(threshold) * (1 + digits)
+    return sharpness > threshold * (1 + digits)
 
 
 def _norm_between(there: PyTree, here: PyTree) -> Float[Array, ""]:
     return norm(jax.tree.map(jnp.subtract, there, here))
-
-
-def _is_minimum(
-    field: GradientField, end: _End, here: PyTree, origin: PyTree, gain: Array, share: Array, precision: jnp.dtype
-) -> tuple[Bool[Array, ""], Bool[Array, ""], Bool[Array, ""]]:
-    """Return whether the predicted limit is known to be a minimum.
-
-    And whether the risk here is its infimum to rounding, and whether the exact excess risk is known. `gain` is what the
-    risk falls by up to the limit. Where the minimum risk of the network is known, and no other minimum, it decides.
-    So does the infimum, where the limit reaches it. Else curvature does.
-    """
-    problem, network = field.problem, field.network(here)
-    exact = problem.excess_risk(network) - problem.least_excess_risk(network)
-    excess, first = (_above_bound(problem, field.network(weights)) for weights in (here, origin))
-    null = jnp.asarray(problem.null_risk(network), exact.dtype)
-    unit = jnp.where(jnp.isfinite(null), null, first)
-    tiny = 10 * jnp.finfo(exact.dtype).eps * unit
-    lowest = problem.attained & (jnp.abs(excess) <= tiny)
-    best = lowest | (problem.attained & (excess <= 4 * gain) & (excess >= -tiny))  # below: the infimum is wrong
-    by_exact = exact <= jnp.maximum(4 * gain, share * unit)
-    known = ~jnp.isnan(exact)
-    curved = jax.lax.cond(known | best, lambda: best, lambda: _curves_up(field, end, origin, precision))
-    return jnp.where(known, by_exact, curved), lowest, known
 
 
 def _above_bound(problem: Problem, network: PyTree) -> Float[Array, ""]:
@@ -200,7 +263,7 @@ def _above_bound(problem: Problem, network: PyTree) -> Float[Array, ""]:
     return jnp.where(jnp.isnan(excess), problem(network) - problem.lower_bound, excess)
 
 
-def _curves_up(field: GradientField, end: _End, origin: PyTree, precision: jnp.dtype) -> Bool[Array, ""]:
+def _curves_up(seen: _Seen, end: _End) -> Bool[ArrayLike, ""]:
     """Tell whether the limit is a minimum, as far as the smallest eigenvalue of the Hessian there can tell.
 
     It is if that is positive beyond its own error, and not if it is negative beyond that, whatever its share of the
@@ -210,10 +273,20 @@ def _curves_up(field: GradientField, end: _End, origin: PyTree, precision: jnp.d
     the risk by all that it is. Where nothing curves at all the risk has to be constant, or higher by more than
     rounding: at the zero network of many layers only derivatives of higher order lead down.
     """
+    upwards, in_valley, risk, noise = _lowest_curvature(seen, end)
+    upwards, in_valley = _known((upwards, in_valley))
+    down = _choose(in_valley, lambda: _leads_down(seen, end, risk, noise), lambda: np.False_)
+    return upwards | (in_valley & ~down)
+
+
+@partial(compiled, sized_by=[0], few_calls=True)
+def _lowest_curvature(seen: _Seen, end: _End) -> tuple[Bool[Array, ""], Bool[Array, ""], Array, Array]:
+    """Return whether every direction curves upwards at the limit, whether this may be a valley, the risk, its noise."""
+    field, _, origin = seen.in_highest_precision()
     ends = extreme_eigenpairs(field.objective, end.limit)
     lowest, residual, direction = ends.values[-1], ends.residuals[-1], row(ends.vectors, -1)
     radius = jnp.max(jnp.abs(ends.values))
-    two = jax.tree.map(lambda *leaves: jnp.stack(leaves), end.limit, _shaken(end.limit, precision, 1))
+    two = jax.tree.map(lambda *leaves: jnp.stack(leaves), end.limit, _shaken(end.limit, seen.precision, 1))
     along = jax.lax.map(lambda at: inner_product(direction, hessian_product(field.objective, at)(direction)), two)
     eps = jnp.finfo(radius.dtype).eps
     own = 4 * residual + end.around.rounded_zero(radius)
@@ -221,17 +294,15 @@ def _curves_up(field: GradientField, end: _End, origin: PyTree, precision: jnp.d
     # Beyond 256 weights the end of a crowded spectrum is found slowly, and a negative eigenvalue apart from it soon.
     certified = jnp.all(ends.residuals <= 64 * eps**0.5 * radius)
     flat = certified & (jnp.abs(lowest) <= error) & ~jnp.any(end.drift != 0)
-    rounding = float(jnp.finfo(precision).eps) * norm(end.limit)
+    rounding = float(jnp.finfo(seen.precision).eps) * norm(end.limit)
     risk, first = field.objective(end.limit), jnp.abs(field.objective(origin))
     noise = 64 * eps * jnp.maximum(jnp.abs(risk), first)
     resolved = (lowest >= -own) | (-lowest * rounding**2 / 2 <= jnp.maximum(jnp.abs(risk), noise))
-    in_valley = jax.lax.cond(
-        flat & resolved, lambda: ~_leads_down(field, end, origin, risk, noise), lambda: jnp.array(False)
-    )
-    return certified & ((lowest > error) | in_valley)
+    return certified & (lowest > error), flat & resolved, risk, noise
 
 
-def _leads_down(field: GradientField, end: _End, origin: PyTree, risk: Array, noise: Array) -> Bool[Array, ""]:
+@partial(compiled, sized_by=[0], few_calls=True)
+def _leads_down(seen: _Seen, end: _End, risk: Array, noise: Array) -> Bool[Array, ""]:
     """Tell whether the objective is below the `risk` of the limit, beyond the `noise`, on floors of valleys near it.
 
     They are looked for along random mixtures of the flat directions, up to a tenth of the weights and of the distance
@@ -240,6 +311,7 @@ def _leads_down(field: GradientField, end: _End, origin: PyTree, risk: Array, no
     and nothing is looked for.
     """
     around, limit = end.around, end.limit
+    field, _, origin = seen.in_highest_precision()
     nothing_curves = around.radius == 0
     if not around.complete:
         return nothing_curves
@@ -271,14 +343,16 @@ def _leads_down(field: GradientField, end: _End, origin: PyTree, risk: Array, no
     return jnp.any(jax.lax.map(lower, probes))
 
 
-def has_no_minimizer(field: GradientField, weights: PyTree, step: PyTree) -> Bool[Array, ""]:
+@partial(compiled, sized_by=[0], few_calls=True)
+def _has_no_minimizer(seen: _Seen, end: _End) -> Bool[Array, ""]:
     """Tell whether the risk decreases towards its infimum as the weights grow without bound, and never attains it.
 
     It does where the loss is known to decrease for ever as the predictions of these weights grow, and they do grow with
     the weights; also where such a risk is already zero in floats. Where nothing is known of the loss, it is taken to do
-    so if it still decreases at eight times the `step` at whose end a minimum should be.
+    so if it still decreases at eight times the step at whose end a minimum should be.
     """
-    network = field.network(weights)
+    field, weights, _ = seen.in_highest_precision()
+    network, step = field.network(weights), jax.tree.map(jnp.subtract, end.limit, weights)
     growth = jax.tree.map(lambda weight: weight / 16, weights)  # (1 + 8/16)^L times the prediction, L layers deep
     steps = jax.tree.map(lambda *pair: jnp.stack(pair), growth, step)
     grown, gone = jax.lax.map(partial(_falls_on, field, weights), steps)  # so the gradient is compiled once

@@ -131,10 +131,15 @@ def advance(request: Request, state: RunState, steps: Int[ArrayLike, ""]) -> Run
 def check_limit(request: Request, state: RunState) -> RunState:
     """Return an undecided state with its outcome by second derivatives: RUNNING, or how the run ends."""
     _, rest = split(request.network)
-    network = eqx.combine(request.dynamics.weights(state.dynamics), rest)
+    network = eqx.combine(_weights(request.dynamics, state.dynamics), rest)
     threshold = request.dynamics.sharpness_threshold()
     code = outcome_by_curvature(request.stopping, request.network, network, request.problem, state.code, threshold)
     return _with_outcome(request, state, code)
+
+
+@partial(compiled, few_calls=True)
+def _weights(dynamics: Dynamics, state: PyTree) -> PyTree:
+    return dynamics.weights(state)
 
 
 @partial(compiled, sized_by=[0], few_calls=True)

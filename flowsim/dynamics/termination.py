@@ -11,7 +11,7 @@ from jaxtyping import Array, ArrayLike, Bool, Float, Int, PyTree
 
 from ..networks.weights import angle_between
 from ..problems import Problem
-from ..runtime.compiling import compiled
+from ..runtime.compiling import compiled, is_traced
 from ..solvers.field import GradientField, gradient_field
 from .limit import limit_outcome
 from .outcome import UNDECIDED, Outcome
@@ -134,25 +134,20 @@ def outcome_by_curvature(
     The check is compiled where it is needed, which is at few points; under `jax.jit` and `jax.vmap` always, and only
     the undecided runs of a batch pay for it.
     """
-    known = not isinstance(code, Tracer) and int(code) != UNDECIDED
-    return code if known else _by_curvature(stopping, start, network, problem, code, threshold)
+    if not isinstance(code, Tracer) and int(code) != UNDECIDED:
+        return code
+    arguments = stopping, start, network, problem, threshold
+    return _if_undecided(arguments, code) if is_traced((arguments, code)) else limit_outcome(*arguments)
 
 
 @partial(compiled, few_calls=True)
-def _by_curvature(
-    stopping: Stopping,
-    start: PyTree,
-    network: PyTree,
-    problem: Problem,
-    code: Int[Array, ""],
-    threshold: Float[ArrayLike, ""] | None,
-) -> Int[Array, ""]:
+def _if_undecided(arguments: tuple, code: Int[Array, ""]) -> Int[Array, ""]:
     @sequential_vmap
-    def decided(arguments: PyTree, code: Array) -> Array:
-        decide = partial(limit_outcome, *eqx.combine(arguments, rest))
+    def decided(arrays: PyTree, code: Array) -> Array:
+        decide = partial(limit_outcome, *eqx.combine(arrays, rest))
         return jax.lax.cond(code == UNDECIDED, decide, lambda: code)
 
-    arrays, rest = eqx.partition((stopping, start, network, problem, threshold), eqx.is_array)
+    arrays, rest = eqx.partition(arguments, eqx.is_array)
     # An outcome is a whole number, and has no derivative.
     return decided(jax.lax.stop_gradient(arrays), code)
 

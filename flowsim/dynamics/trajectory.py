@@ -160,7 +160,8 @@ class Trajectory(Drawn, eqx.Module):
 def trajectory_of(state: RunState, request: Request, rest: PyTree) -> Trajectory:
     """Return the trajectory of a run that ended in `state`, cut to the records made where their number is known."""
     dynamics, records = request.dynamics, state.schedule.records
-    slots, weights, (gradients, products), loosened, rate, threshold = _totals(dynamics, state)
+    weights, (gradients, products), loosened, rate, threshold = _totals(dynamics, state)
+    slots = records.slots
     if isinstance(records.count, Tracer):
         reached = jnp.arange(records.capacity) < records.count
 
@@ -169,8 +170,7 @@ def trajectory_of(state: RunState, request: Request, rest: PyTree) -> Trajectory
 
         slots = jax.tree.map(with_nan, slots)
     else:
-        count = int(records.count)
-        slots = slots if count == records.capacity else records_of(slots, slice(count))
+        slots = records_of(jax.device_put(slots), slice(int(records.count)))
     measured = dict(slots["probes"])
     standard = {probe.label.name: measured.pop(probe.label.name) for probe in STANDARD}
     along = measured.pop("sharpness", None)
@@ -202,15 +202,13 @@ def trajectory_of(state: RunState, request: Request, rest: PyTree) -> Trajectory
 
 @partial(compiled, few_calls=True)
 def _totals(dynamics: Dynamics, state: RunState) -> tuple[PyTree, ...]:
-    """Return all slots of records of a run, and at its end the weights, its work, how far its tolerance was loosened,
-    the learning rate and the threshold.
+    """Return the weights at the end of a run, its work, how far its tolerance was loosened, its rate and threshold.
 
     One program takes less time than the small ones of its parts, to compile and to run.
     """
     numbers = jax.tree.map(jnp.asarray, (dynamics.rate_of_descent(), dynamics.sharpness_threshold()))
     here = state.dynamics
     return (
-        state.schedule.records.slots,
         dynamics.weights(here),
         dynamics.work(here, state.steps),
         dynamics.loosened(here),

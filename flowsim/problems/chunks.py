@@ -79,29 +79,38 @@ def check_chunk_size(size: object) -> int | None:
 def activation_bytes(function: Callable[[Any, Any], Any], fixed: PyTree, varying: PyTree) -> float:
     """Return the bytes of all intermediate values of `function(fixed, varying)` that depend on its second argument.
 
-    That is more than is stored, as compiled programs recompute what is cheap. The arrays may be shapes. The function is
-    traced once for all arguments of one structure, and nothing is computed.
+    That is more than is stored, as compiled programs recompute what is cheap. The arrays may be shapes.
     """
-    leaves, structure = jax.tree.flatten((fixed, varying))
+    program = _program_of(function, fixed, varying)
+    count = sum(map(_is_array, jax.tree.leaves(fixed)))
+    return _bytes_in(program, [number >= count for number in range(len(program.invars))])
+
+
+def shape_of(function: Callable[..., Array], *arguments: Any) -> jax.ShapeDtypeStruct:
+    """Return the shape and type of the array that a function returns. The arrays in its arguments may be shapes."""
+    found: Any = _program_of(function, *arguments).outvars[0].aval
+    return jax.ShapeDtypeStruct(found.shape, found.dtype)
+
+
+def _program_of(function: Callable[..., Any], *arguments: Any) -> Jaxpr:
+    """Return the program of a function, traced once for all arguments of one structure; nothing is computed."""
+    leaves, structure = jax.tree.flatten(arguments)
     shapes = tuple(jax.ShapeDtypeStruct(leaf.shape, leaf.dtype) if _is_array(leaf) else leaf for leaf in leaves)
     try:
-        return _traced_bytes(function, structure, shapes)
+        return _traced(function, structure, shapes)
     except TypeError:  # a part of the arguments that cannot be a key
-        return _traced_bytes.__wrapped__(function, structure, shapes)
+        return _traced.__wrapped__(function, structure, shapes)
 
 
 @functools.lru_cache(maxsize=64)
-def _traced_bytes(function: Callable[[Any, Any], Any], structure: Any, leaves: tuple[Any, ...]) -> float:
+def _traced(function: Callable[..., Any], structure: Any, leaves: tuple[Any, ...]) -> Jaxpr:
     arrays = [leaf for leaf in leaves if _is_array(leaf)]
 
     def of_arrays(given: list[Array]) -> Any:
         remaining = iter(given)
         return function(*structure.unflatten([next(remaining) if _is_array(leaf) else leaf for leaf in leaves]))
 
-    fixed, _ = structure.unflatten(leaves)
-    count = sum(map(_is_array, jax.tree.leaves(fixed)))
-    program = jax.make_jaxpr(of_arrays)(arrays).jaxpr
-    return _bytes_in(program, [number >= count for number in range(len(arrays))])
+    return jax.make_jaxpr(of_arrays)(arrays).jaxpr
 
 
 def _is_array(leaf: object) -> bool:

@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike
 
 from ..losses import Loss, SquaredError
 from ..losses.pointwise import as_loss
-from .chunks import activation_bytes, check_chunk_size, fitting_chunk, over_samples, pass_bytes
+from .chunks import activation_bytes, check_chunk_size, fitting_chunk, over_samples, pass_bytes, shape_of
 from .problem import Outputs, Problem
 from .validation import (
     check_bound,
@@ -139,7 +139,7 @@ class EmpiricalRisk(Problem):
     def rank(self, network: Callable[[Array], Array]) -> int:
         """Return the number of predicted numbers, all samples together."""
         check_model(network)
-        return self.X.shape[0] * eqx.filter_eval_shape(predicted, network, self.X[0]).size
+        return self.X.shape[0] * self._prediction(network).size
 
     def jacobian_passes(self, network: Callable[[Array], Array]) -> int:
         """Return the number of outputs: the gradients of one of them, sample by sample, cost what that of R does."""
@@ -147,7 +147,7 @@ class EmpiricalRisk(Problem):
 
     def null_risk(self, network: Callable[[Array], Array]) -> Float[Array, ""]:
         """Return the risk of predicting zero everywhere."""
-        prediction = eqx.filter_eval_shape(predicted, network, self.X[0])
+        prediction = self._prediction(network)
         zeros = jnp.zeros((len(self.y), *prediction.shape), prediction.dtype)
         return jnp.mean(jax.vmap(self._paired_loss)(zeros, self.y))
 
@@ -193,6 +193,9 @@ class EmpiricalRisk(Problem):
             return self.loss.decreases_forever(self._paired(predicted(network, x), target), target)
 
         return jnp.all(self._over_samples(network, falls))
+
+    def _prediction(self, network: Callable[[Array], Array]) -> jax.ShapeDtypeStruct:
+        return shape_of(predicted, network, jax.ShapeDtypeStruct(self.X.shape[1:], self.X.dtype))
 
     def _loss_root(self, network: Callable[[Array], Array], x: Array, target: Array) -> Float[Array, "outputs outputs"]:
         """Return a matrix B with BBᵀ the second derivative of one sample's share of the risk in its prediction."""

@@ -11,7 +11,8 @@ import pytest
 
 import flowsim
 from flowsim import EmpiricalRisk, LinearRegression, Outcome, Risk, Stopping
-from flowsim.dynamics import outcome_by_curvature, stopping_for
+from flowsim.dynamics import limit, outcome_by_curvature, stopping_for
+from flowsim.dynamics.limit import limit_outcome
 from flowsim.dynamics.outcome import UNDECIDED
 from flowsim.networks import DeepLinear, weight_dtype
 
@@ -64,6 +65,26 @@ def test_an_eigenvalue_of_minus_one_is_certain_whatever_the_largest_is(stiffness
     assert look(jnp.array([0.0, 1e-10]), wells(stiffness), start=start) in (Outcome.RUNNING, Outcome.STATIONARY)
     assert look(jnp.array([0.0, 0.0]), wells(stiffness), start=start) is Outcome.STATIONARY
     assert look(jnp.array([0.0, 1.0]), wells(stiffness), start=start) is Outcome.CONVERGED
+
+
+WHERE = {"near a saddle": [0.0, 1e-10], "saddle": [0.0, 0.0], "minimum": [0.0, 1.0], "far": [0.0, 0.9]}
+
+
+@pytest.mark.parametrize("where", WHERE)
+def test_one_program_says_what_the_questions_asked_one_by_one_do(where):
+    start, end, problem = jnp.array([1.0, 1e-10]), jnp.array(WHERE[where]), wells(1e3)
+    together = jax.jit(lambda end: limit_outcome(stopping_for(None, problem, end.dtype), start, end, problem))
+    assert look(end, problem, start=start) is Outcome(int(together(end)))
+
+
+def test_nothing_is_asked_of_the_curvature_at_a_limit_that_is_still_far(monkeypatch):
+    asked = []
+    monkeypatch.setattr(limit, "_curves_up", lambda seen, end: asked.append(end) or np.True_)
+    start = jnp.array([1.0, 1e-10])
+    assert look(jnp.array([0.0, 0.9]), wells(1e3), start=start) is Outcome.RUNNING
+    assert not asked
+    assert look(jnp.array([0.0, 1.0]), wells(1e3), start=start) is Outcome.CONVERGED
+    assert len(asked) == 1
 
 
 @pytest.mark.slow
