@@ -91,7 +91,7 @@ class HessianExtrapolation(ExtrapolatedSolver):
     product_price: float = eqx.field(static=True, default=0.5)
     kept: int = eqx.field(static=True, default=8)
     frozen_up_to: float = eqx.field(static=True, default=100.0)
-    still: float = eqx.field(static=True, default=1.0)
+    still: float = eqx.field(static=True, default=1e3)
     measure: Callable[[PyTree], Measured] | None = None
     rounding: float = eqx.field(static=True, default=10.0)
     """Eigenvalues of H below so many roundings of the largest are not told from zero."""
