@@ -12,7 +12,7 @@ from jax.flatten_util import ravel_pytree
 from test_solvers import fixed_steps, flat
 
 import flowsim
-from flowsim.solvers import HessianExtrapolation
+from flowsim.solvers import HessianExtrapolation, LowRankExtrapolation
 from flowsim.solvers.field import gradient_field
 
 slow = partial(pytest.param, marks=pytest.mark.slow)
@@ -106,14 +106,37 @@ def test_the_work_is_one_gradient_for_each_substep_and_a_product_for_each_weight
 
 @pytest.mark.parametrize(("depth", "scale"), [(4, 1e-3), slow(3, 1e-1), slow(3, 1e-4), slow(5, 1e-4), slow(6, 1e-2)])
 def test_plateaus_from_saddle_to_saddle_are_passed_in_few_steps(depth, scale):
-    """`LowRankExtrapolation`, the default of linear networks, takes 48 214 steps at depth 4 and scale 10⁻³."""
-    run = flowsim.integrate(deep(depth, scale), whitened(), solver=HessianExtrapolation(), ts=[])
-    assert run.converged
+    """`LowRankExtrapolation` alone takes 48 214 steps at depth 4 and scale 10⁻³; the default turns to the Hessian."""
+    run = flowsim.integrate(deep(depth, scale), whitened(), ts=[])
+    assert (run.method, run.converged) == ("StiffnessSwitching", True)
     assert run.steps + run.rejected_steps <= 1000
     assert float(run.excess_risk[-1]) < 1e-10
 
 
-def test_a_flow_from_saddle_to_saddle_is_that_of_scipy():
+def test_where_nothing_holds_its_steps_back_a_linear_network_takes_low_rank_ones_alone():
+    network, problem = deep(2, 1.0), whitened()
+    run = flowsim.integrate(network, problem, ts=[])
+    alone = flowsim.integrate(network, problem, ts=[], solver=LowRankExtrapolation(followed=0))
+    assert (run.steps, run.gradients, run.products) == (alone.steps, alone.gradients, alone.products)
+    np.testing.assert_allclose(flat(run.network), flat(alone.network), rtol=1e-12)
+
+
+@pytest.mark.parametrize("curved", [1.0, -0.05])
+def test_a_factor_of_the_hessian_steps_as_its_eigenvectors_do(curved):
+    """With one direction that curves downwards, and is explicit, none with a factor: it is not definite by far."""
+    rates = np.append(np.geomspace(1e-3, 1e3, 9), curved)
+    turn = np.linalg.qr(np.random.default_rng(0).standard_normal((10, 10)))[0]
+    field = lambda t, y, args: -turn @ (rates * (turn.T @ y)) - 0.1 * y**3  # noqa: E731
+    ends = []
+    for options in ({}, {"seen": 0.0}):
+        solver = HessianExtrapolation(1e-6, 1e-9, still=0.0, frozen_up_to=10.0, **options)
+        y, _ = fixed_steps(solver, field, jnp.linspace(0.5, 1, 10), 1.0, 4)
+        ends.append(y)
+    np.testing.assert_allclose(ends[0], ends[1], rtol=1e-10 if curved > 0 else 1e-6)
+
+
+@pytest.mark.parametrize("solver", [None, HessianExtrapolation()])
+def test_a_flow_from_saddle_to_saddle_is_that_of_scipy(solver):
     network, problem = deep(3, 1e-2), whitened()
     field, weights = gradient_field(network, problem)
     start, unravel = ravel_pytree(weights)
@@ -123,7 +146,7 @@ def test_a_flow_from_saddle_to_saddle_is_that_of_scipy():
     stopping = flowsim.Stopping(gradient_norm=None)
     errors = []
     for rtol in (1e-4, 1e-6, 1e-8):
-        options = {"solver": HessianExtrapolation(), "rtol": rtol, "stopping": stopping}
+        options = {"solver": solver, "rtol": rtol, "stopping": stopping}
         run = flowsim.integrate(network, problem, t1=90.0, ts=[], **options)
         errors.append(np.linalg.norm(flat(run.network) - found) / np.linalg.norm(found))
     assert errors[1] < 2e-5
@@ -141,10 +164,10 @@ def test_a_batch_and_single_precision_flow_the_same():
     np.testing.assert_allclose(single, one, atol=2e-3)
 
 
-@pytest.mark.parametrize("condition", [1e8, 1e12])
-def test_a_risk_that_knows_no_outputs_turns_to_its_hessian_where_it_is_stiff(condition):
-    rates = np.geomspace(1 / condition, 1, 20)
-    end = flow(lambda w: jnp.sum(rates * w**2) / 2, np.ones(20), condition, solver=None)
+@pytest.mark.parametrize(("condition", "count"), [(1e8, 20), (1e12, 20), (1e8, 100)])
+def test_a_risk_that_knows_no_outputs_turns_to_its_hessian_where_it_is_stiff(condition, count):
+    rates = np.geomspace(1 / condition, 1, count)
+    end = flow(lambda w: jnp.sum(rates * w**2) / 2, np.ones(count), condition, solver=None)
     assert end.method == "StiffnessSwitching"
     assert end.products > 0
     assert end.gradients < 5000

@@ -70,14 +70,17 @@ class HessianExtrapolation(ExtrapolatedSolver):
     in which H curves downwards are explicit: no step is singular, and none damps what grows. So are those whose
     eigenvalues are rounding, without which no plateau longer than 1/(ε‖H‖) could be crossed.
 
+    Where I + hH is positive definite by far, and exact enough, a Cholesky factor at some twentieth of the cost of the
+    eigenvectors does the same.
+
     An extrapolated W-method keeps its order with any A, so A is kept for up to `kept` steps, and taken anew where a
     step with an older one was rejected. But where stiff directions turn within a step, one that is frozen leads off the
-    flow by what no difference of columns shows: in steps with hλ beyond `frozen_up_to`, λ being the largest eigenvalue,
-    that lead farther than (`still`·rtol)^½ of the weights, A is taken anew in each substep. At small scales, where it
-    turns little, `still=inf` is some five times faster. The Hessian costs one product for each weight, and its
-    eigenvectors make every substep, whatever its length, cost two products with a matrix. As steps towards the end of a
-    plateau have to shorten by the same factor one after the other, the next step is shortened by as much as the last
-    one was. Memory: four matrices over all weights and `columns` + 6 arrays of the size of y0.
+    flow by what no difference of columns shows: in steps with hλ beyond `frozen_up_to`, λ being the largest eigenvalue
+    or where that is not known the Frobenius norm, that lead farther than (`still`·rtol)^½ of the weights, A is taken
+    anew in each substep, on the directions that were not explicit. The Hessian costs one product for each weight. As
+    steps towards the end of a plateau have to shorten by the same factor one after the other, the next step is
+    shortened by as much as the last one was. Memory: four matrices over all weights and `columns` + 6 arrays of the
+    size of y0.
 
     f is to have a symmetric derivative, as a gradient flow has. `columns` is the largest order, and `overhead` the
     price of a step beside its evaluations of f and its products with H, of which each costs `product_price`, with what
@@ -146,17 +149,13 @@ class HessianExtrapolation(ExtrapolatedSolver):
         # A factor of I + hH is as exact as hH: where its rounding is seen, or growth, the decomposition steps in.
         exact = jnp.finfo(flat.dtype).eps * stiffness <= self.seen * rtol
         definite = exact & jnp.isfinite(jnp.sum(_cholesky(hessian.shifted(self.growth * h))))
-        hessian = jax.lax.cond(
-            definite | hessian.decomposed, lambda: hessian, lambda: hessian.decompose(self.rounding)
-        )
+        hessian = jax.lax.cond(definite | hessian.decomposed, lambda: hessian, lambda: hessian.decompose(self.rounding))
 
         def frozen(length: Array) -> Callable[[Array], Array]:
             factor = jax.lax.cond(definite, lambda: _cholesky(hessian.shifted(length)), lambda: hessian.matrix)
 
             def resolvent(vector: Array) -> Array:
-                return jax.lax.cond(
-                    definite, lambda: _solve(factor, vector), lambda: hessian.resolvent(length, vector)
-                )
+                return jax.lax.cond(definite, lambda: _solve(factor, vector), lambda: hessian.resolvent(length, vector))
 
             return resolvent
 

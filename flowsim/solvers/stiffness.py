@@ -66,8 +66,8 @@ class StiffnessSwitching(ProposingSolver):
     as explicit ones are that have to be stabilized, and have cost as much as `tried_after` steps of `second`, that is
     tried: it costs its overhead, what the curvature takes, and some fifteen evaluations of f for each step, however
     stiff the flow, and accuracy alone limits its length. It goes on until its steps are slower than the first ones
-    were, or so short that explicit ones would be cheap again; each return makes the solver twice as slow to try again.
-    Where the gradient jumps it stays with `first`.
+    were, where that is asked, or so short that those would be cheap again; each return, or each that comes soon where
+    paces are not asked, makes the solver twice as slow to try again. Where the gradient jumps it stays with `first`.
 
     Memory: that of both solvers. What is left open in them `flowsim.integrate` fills in.
     """
@@ -83,12 +83,12 @@ class StiffnessSwitching(ProposingSolver):
     """The second solver is tried when strained steps of the first have cost as much as so many of its steps."""
     on_trial: int = eqx.field(static=True, default=4)
     """Steps that the second solver has to find its order and length."""
-    remembered: int = eqx.field(static=True, default=16)
-    """After so many steps of the second solver the pace of the first is forgotten:"""
     paced: bool = eqx.field(static=True, default=True)
     """Whether the pace of the first solver, as it was, decides, too: not where a flow waits and jumps."""
+    remembered: int = eqx.field(static=True, default=16)
+    """After so many steps of the second solver that pace is forgotten:"""
     back: float = eqx.field(static=True, default=0.5)
-    """steps of the first that would cost less than this share of its own are then tried once more."""
+    """steps of the first that would cost less than this share of a usual one of the second are then tried once more."""
 
     interpolation_cls: ClassVar = StabilitySwitching.interpolation_cls
 
@@ -181,9 +181,7 @@ class StiffnessSwitching(ProposingSolver):
         dense = {"y0": y0, "y1": y1, **{name: vectors.scaled(t1 - t0, slope) for name, slope in slopes.items()}}
         return y1, proposal, dense, after, diffrax.RESULTS.successful
 
-    def _choose(
-        self, h: Array, proposal: Proposal, strained: Bool[Array, ""], before: _State, after: _State
-    ) -> _State:
+    def _choose(self, h: Array, proposal: Proposal, strained: Bool[Array, ""], before: _State, after: _State) -> _State:
         """Return the state after a step of length `h`, with the choice for the next one."""
         kept, spent = proposal.size <= 1, self.work(after) - self.work(before)
         covered, price = jnp.where(kept, h, 0), self.second.price(spent).astype(h.dtype)
