@@ -164,13 +164,14 @@ def test_a_batch_and_single_precision_flow_the_same():
     np.testing.assert_allclose(single, one, atol=2e-3)
 
 
-@pytest.mark.parametrize(("condition", "count"), [(1e8, 20), (1e12, 20), (1e8, 100)])
-def test_a_risk_that_knows_no_outputs_turns_to_its_hessian_where_it_is_stiff(condition, count):
+@pytest.mark.parametrize(("condition", "count", "most"), [(1e8, 20, 5000), (1e12, 20, 5000), (1e8, 100, 10_000)])
+def test_a_risk_that_knows_no_outputs_turns_to_its_hessian_where_it_is_stiff(condition, count, most):
+    """The more weights, the later is a Hessian worth its products: explicit steps go on for longer."""
     rates = np.geomspace(1 / condition, 1, count)
     end = flow(lambda w: jnp.sum(rates * w**2) / 2, np.ones(count), condition, solver=None)
     assert end.method == "StiffnessSwitching"
     assert end.products > 0
-    assert end.gradients < 5000
+    assert end.gradients < most
     np.testing.assert_allclose(end.network["w"], np.exp(-rates * condition), atol=2e-5)
 
 
