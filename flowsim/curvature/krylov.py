@@ -46,29 +46,17 @@ def begin(start: PyTree, dimension: int) -> Krylov:
     """Return the space of the rows of `start`, with room for `dimension` products."""
     block = jax.tree.leaves(start)[0].shape[0]
     rows, dtype = dimension + block, vectors.dtype_of(start)
-    first = _unit_row(start) if block == 1 else _orthonormal_rows(start)
-    # Padded rather than allocated, so that the basis is sharded as the start; and padded last: XLA copies a basis that
-    # is read before the loops that extend it.
-    basis = jax.tree.map(lambda leaf: jnp.pad(leaf, [(0, dimension)] + [(0, 0)] * (leaf.ndim - 1)), first)
-    return Krylov(basis, jnp.zeros((rows, dimension), dtype), jnp.array(0))
-
-
-def _unit_row(start: PyTree) -> PyTree:
-    """Return the only row of `start` at length one, and a random one in place of zero."""
-    other = vectors.scattered_like(start, 0)
-    length, others_length = vectors.norms(start, other)
-    void = length == 0
-    return vectors.divided(vectors.where(void, other, start), jnp.where(void, others_length, length))
-
-
-def _orthonormal_rows(start: PyTree) -> PyTree:
     first = jax.tree.map(lambda leaf: jnp.where(jnp.isfinite(leaf), 0 * leaf, 0), start)
 
     def add(index: Array, basis: PyTree) -> PyTree:
         vector = vectors.row(start, index)
         return append(basis, vectors.divided(vector, vectors.peak(vector)), index)[0]
 
-    return jax.lax.fori_loop(0, jax.tree.leaves(start)[0].shape[0], add, first)
+    first = jax.lax.fori_loop(0, block, add, first)
+    # Padded rather than allocated, so that the basis is sharded as the start; and padded last: XLA copies a basis that
+    # is read before the loops that extend it.
+    basis = jax.tree.map(lambda leaf: jnp.pad(leaf, [(0, dimension)] + [(0, 0)] * (leaf.ndim - 1)), first)
+    return Krylov(basis, jnp.zeros((rows, dimension), dtype), jnp.array(0))
 
 
 def widen(product: Callable[[PyTree], PyTree], space: Krylov) -> Krylov:

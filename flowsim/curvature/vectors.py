@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int, PyTree
 
-from ..networks.weights import norm as norm, norms as norms
+from ..networks.weights import norm as norm
 
 
 def size_of(vector: PyTree) -> int:
