@@ -123,7 +123,7 @@ def test_where_nothing_holds_its_steps_back_a_linear_network_takes_low_rank_ones
 
 @pytest.mark.parametrize("curved", [1.0, -0.05])
 def test_a_factor_of_the_hessian_steps_as_its_eigenvectors_do(curved):
-    """With one direction that curves downwards, and is explicit, none with a factor: it is not definite by far."""
+    """A direction that curves downwards by little is implicit with a factor, and explicit with eigenvectors."""
     rates = np.append(np.geomspace(1e-3, 1e3, 9), curved)
     turn = np.linalg.qr(np.random.default_rng(0).standard_normal((10, 10)))[0]
     field = lambda t, y, args: -turn @ (rates * (turn.T @ y)) - 0.1 * y**3  # noqa: E731

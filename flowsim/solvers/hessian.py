@@ -70,8 +70,8 @@ class HessianExtrapolation(ExtrapolatedSolver):
     in which H curves downwards are explicit: no step is singular, and none damps what grows. So are those whose
     eigenvalues are rounding, without which no plateau longer than 1/(ε‖H‖) could be crossed.
 
-    Where I + hH is positive definite by far, and exact enough, a Cholesky factor at some twentieth of the cost of the
-    eigenvectors does the same.
+    Where I + 16hH is positive definite, and exact enough, a Cholesky factor stands for the eigenvectors, at some
+    twentieth of their cost. What little H curves downwards is implicit then, too.
 
     An extrapolated W-method keeps its order with any A, so A is kept for up to `kept` steps, and taken anew where a
     step with an older one was rejected. But where stiff directions turn within a step, one that is frozen leads off the
