@@ -153,7 +153,7 @@ def test_the_tighter_the_tolerance_the_smaller_the_error():
 # --- several eigenvalues, in closed form ----------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("heights", [(0.0, 0.5), (0.3, -0.4, 0.0), (0.0, 0.0, 0.2)])
+@pytest.mark.parametrize("heights", [(0.3, -0.4, 0.0), (0.0, 0.0, 0.2)])
 @pytest.mark.slow
 def test_copies_that_do_not_see_each_other_each_follow_their_own_closed_form(heights):
     run, edge = central(tide_from(*heights), tide, t1=8.0)
@@ -189,7 +189,7 @@ def rotated(values, seed):
     return (turn * np.array(values)) @ turn.T
 
 
-@pytest.mark.parametrize(("values", "held"), [((14.0, 6.0, 5.0), 1), ((16.0, 12.0, 4.0), 2), ((17.0, 14.0, 11.0), 3)])
+@pytest.mark.parametrize(("values", "held"), [((16.0, 12.0, 4.0), 2), ((17.0, 14.0, 11.0), 3)])
 @pytest.mark.slow
 def test_eigenvectors_that_turn_into_each_other_end_at_the_projection_onto_what_is_flat_enough(values, held):
     """Coupled: M sets out with other eigenvectors than D, so that T₁₂ ≠ 0 and Σ turns all the way."""

@@ -83,10 +83,9 @@ SAMPLES = np.random.default_rng(1).standard_normal((20, 2))
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("activation", [jnp.tanh, jax.nn.gelu])
-def test_equal_hidden_units_rest_at_a_saddle(activation):
+def test_equal_hidden_units_rest_at_a_saddle():
     rows = np.tile([[-0.6, -0.3]], (4, 1))
-    start = Perceptron([rows, np.full((1, 4), 0.3)], activation=activation)
+    start = Perceptron([rows, np.full((1, 4), 0.3)], activation=jnp.tanh)
     problem = EmpiricalRisk(SAMPLES, np.sin(2 * SAMPLES[:, 0]) * SAMPLES[:, 1])
     flow = flowsim.integrate(start, problem, ts=[])
     lowest, highest = extremes(flow.network, problem)

@@ -51,7 +51,7 @@ def test_the_order_is_that_of_the_columns_with_a_hessian_of_any_age(columns, kep
     assert columns - 0.5 < np.log2(errors[0] / errors[1]) < columns + 1
 
 
-@pytest.mark.parametrize("condition", [1e4, 1e12])
+@pytest.mark.parametrize("condition", [slow(1e4), 1e12])
 def test_a_quadratic_risk_of_any_condition_takes_few_steps(condition):
     rates, start = np.geomspace(1 / condition, 1, 20), np.ones(20)
     turn = np.linalg.qr(np.random.default_rng(0).standard_normal((20, 20)))[0]
@@ -104,7 +104,7 @@ def test_the_work_is_one_gradient_for_each_substep_and_a_product_for_each_weight
     assert len(evaluated) - 1 - 2 == state.work.gradients
 
 
-@pytest.mark.parametrize(("depth", "scale"), [(4, 1e-3), slow(3, 1e-1), slow(3, 1e-4), slow(5, 1e-4), slow(6, 1e-2)])
+@pytest.mark.parametrize(("depth", "scale"), [(4, 1e-3), slow(3, 1e-1), slow(5, 1e-4), slow(6, 1e-2)])
 def test_plateaus_from_saddle_to_saddle_are_passed_in_few_steps(depth, scale):
     """`LowRankExtrapolation` alone takes 48 214 steps at depth 4 and scale 10⁻³; the default turns to the Hessian."""
     run = flowsim.integrate(deep(depth, scale), whitened(), ts=[])
@@ -135,7 +135,7 @@ def test_a_factor_of_the_hessian_steps_as_its_eigenvectors_do(curved):
     np.testing.assert_allclose(ends[0], ends[1], rtol=1e-10 if curved > 0 else 1e-6)
 
 
-@pytest.mark.parametrize("solver", [None, HessianExtrapolation()])
+@pytest.mark.parametrize("solver", [None, slow(HessianExtrapolation())])
 def test_a_flow_from_saddle_to_saddle_is_that_of_scipy(solver):
     network, problem = deep(3, 1e-2), whitened()
     field, weights = gradient_field(network, problem)
@@ -153,6 +153,7 @@ def test_a_flow_from_saddle_to_saddle_is_that_of_scipy(solver):
     assert errors[0] > 5 * errors[1] > 25 * errors[2]
 
 
+@pytest.mark.slow
 def test_a_batch_and_single_precision_flow_the_same():
     network, problem = deep(3, 1e-1), whitened()
     options = {"solver": HessianExtrapolation(), "t1": 40.0, "ts": [], "stopping": flowsim.Stopping(None)}
@@ -164,7 +165,7 @@ def test_a_batch_and_single_precision_flow_the_same():
     np.testing.assert_allclose(single, one, atol=2e-3)
 
 
-@pytest.mark.parametrize(("condition", "count", "most"), [(1e8, 20, 5000), (1e12, 20, 5000), (1e8, 100, 10_000)])
+@pytest.mark.parametrize(("condition", "count", "most"), [(1e12, 20, 5000), slow(1e8, 100, 10_000)])
 def test_a_risk_that_knows_no_outputs_turns_to_its_hessian_where_it_is_stiff(condition, count, most):
     """The more weights, the later is a Hessian worth its products: explicit steps go on for longer."""
     rates = np.geomspace(1 / condition, 1, count)
@@ -175,7 +176,7 @@ def test_a_risk_that_knows_no_outputs_turns_to_its_hessian_where_it_is_stiff(con
     np.testing.assert_allclose(end.network["w"], np.exp(-rates * condition), atol=2e-5)
 
 
-@pytest.mark.parametrize("bend", [1e2, 1e4])
+@pytest.mark.parametrize("bend", [slow(1e2), 1e4])
 def test_a_bent_valley_leads_to_where_scipy_goes(bend):
     function = lambda w: (1 - w[0]) ** 2 + bend * (w[1] - w[0] ** 2) ** 2  # noqa: E731
     slope, slopes = jax.jit(lambda t, w: -jax.grad(function)(w)), jax.jit(lambda t, w: -jax.hessian(function)(w))

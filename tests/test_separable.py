@@ -33,13 +33,11 @@ SEPARABLE = {
 }
 
 
-def perceptron(activation):
-    return Perceptron.gaussian(widths=[2, 5, 1], scale=0.7, activation=activation, key=jax.random.key(1))
+def perceptron():
+    return Perceptron.gaussian(widths=[2, 5, 1], scale=0.7, activation="tanh", key=jax.random.key(1))
 
 
-@pytest.mark.parametrize(
-    "name", ["logistic", *(pytest.param(name, marks=pytest.mark.slow) for name in ("cross-entropy", "ones and zeros"))]
-)
+@pytest.mark.parametrize("name", ["logistic", pytest.param("cross-entropy", marks=pytest.mark.slow)])
 def test_separable_classes_have_no_minimizer(name):
     network, problem = SEPARABLE[name]
     flow = flowsim.integrate(network, problem, ts=[])
@@ -85,11 +83,10 @@ def test_weights_far_out_from_which_all_samples_come_to_the_right_side_are_not_a
     assert flow.outcome is Outcome.NO_MINIMIZER
 
 
-@pytest.mark.parametrize("activation", ["tanh", "gelu"])
 @pytest.mark.slow
-def test_a_perceptron_that_separates_has_no_minimizer(activation):
+def test_a_perceptron_that_separates_has_no_minimizer():
     problem = EmpiricalRisk(X, SIGNS, Logistic())
-    assert flowsim.integrate(perceptron(activation), problem, ts=[]).outcome is Outcome.NO_MINIMIZER
+    assert flowsim.integrate(perceptron(), problem, ts=[]).outcome is Outcome.NO_MINIMIZER
 
 
 def test_classes_that_overlap_have_the_minimizer_that_scipy_finds():
@@ -310,7 +307,7 @@ def test_the_normalized_margin_knows_the_degree_of_a_homogeneous_network():
         expected = measured(Margin(), network, problem) / float(size_of(network)) ** depth
         assert measured(NormalizedMargin(), network, problem) == pytest.approx(expected, rel=1e-10)
         assert measured(NormalizedMargin(), doubled, problem) == pytest.approx(expected, rel=1e-10)
-    smooth = perceptron("tanh")
+    smooth = perceptron()
     assert np.isnan(measured(NormalizedMargin(), smooth, problem))
     assert np.isfinite(measured(NormalizedMargin(degree=2), smooth, problem))
 

@@ -87,8 +87,7 @@ def test_the_derivatives_of_two_scalar_layers_are_those_of_2a_3u_minus_t():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("dense", [True, False])
-@pytest.mark.parametrize("by", ["weights", "data"])
+@pytest.mark.parametrize(("by", "dense"), [("weights", True), ("weights", False), ("data", False)])
 def test_derivatives_in_weights_and_data_are_those_of_scipys_eigenvalue(dense, by, nonlinear, samples):
     network_at = partial(moved, nonlinear) if by == "weights" else lambda s: nonlinear
     problem_at = partial(with_data, samples) if by == "data" else lambda s: samples

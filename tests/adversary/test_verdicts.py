@@ -138,7 +138,7 @@ def test_fifty_verdicts():
 
 
 @pytest.mark.slow
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(
     name=st.sampled_from(list(STRUCTURES)),
     seed=st.integers(0, 10**6),
