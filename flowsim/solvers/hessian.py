@@ -160,11 +160,12 @@ class HessianExtrapolation(ExtrapolatedSolver):
             return resolvent
 
         kept = hessian.vectors * (hessian.values > 0)[None, :]
-        onto = jax.lax.cond(definite, lambda: jnp.eye(flat.size, dtype=flat.dtype), lambda: kept @ kept.T)
+        onto = jax.lax.cond(definite, lambda: hessian.matrix, lambda: kept @ kept.T)
 
         def fresh(length: Array, y: Array) -> Array:
             known, slope = self._at(f, y), f(y)
-            within = dataclasses.replace(known, matrix=onto @ known.matrix @ onto)
+            matrix = jax.lax.cond(definite, lambda: known.matrix, lambda: onto @ known.matrix @ onto)
+            within = dataclasses.replace(known, matrix=matrix)
             factor = _cholesky(within.shifted(length))
             good = exact & jnp.isfinite(jnp.sum(factor))
             return jax.lax.cond(
