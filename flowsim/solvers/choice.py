@@ -73,16 +73,17 @@ def default_solver(
             return StiffnessSwitching(first=low_rank, second=whole, tried_after=10, paced=False, back=1.5, on_trial=12)
     if count > largest_hessian:
         return explicit
-    return StiffnessSwitching(first=explicit, second=_with_hessian(count, columns), tried_after=2, back=0.25)
+    whole = _with_hessian(count, columns, gradient=5 + count / 10)
+    return StiffnessSwitching(first=explicit, second=whole, tried_after=2, back=0.25)
 
 
-def _with_hessian(count: int, columns: int, *, free: int = 32) -> HessianExtrapolation:
+def _with_hessian(count: int, columns: int, *, gradient: float = 5.0, free: int = 32) -> HessianExtrapolation:
     """Return the solver with the Hessian for so many weights; of up to `free` it is taken in every step.
 
-    A product takes half a gradient, where many are taken at once; a factor and eigenvectors take some p³/70 and p³ ns,
-    where the gradient of a small network takes 5 μs.
+    `gradient` is about what one takes, in μs: that of a linear network 5, of others more, the more weights they have. A
+    product takes half of it, where many are taken at once; a factor and eigenvectors take some p³/70 and p³ ns.
     """
-    overhead, product_price = 2 + count**3 / 70_000, 0.5 + count**2 / 20_000
+    overhead, product_price = 2 + count**3 / (14_000 * gradient), 0.5 + count**2 / (4000 * gradient)
     kept = 1 if count <= free else HessianExtrapolation.kept
     return HessianExtrapolation(columns=columns, overhead=overhead, product_price=product_price, kept=kept)
 
