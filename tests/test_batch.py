@@ -55,6 +55,7 @@ EVERY = {
     "tapering": (tapering, RISK, PerceptronKernel),
     "several outputs": (several, OUTPUTS, AutomaticKernel),
     "biases": (biased, RISK, AutomaticKernel),
+    "linear on samples": (linear, RISK, AutomaticKernel),
 }
 
 

@@ -80,8 +80,9 @@ def default_solver(
 def _with_hessian(count: int, columns: int, *, gradient: float = 5.0, free: int = 32) -> HessianExtrapolation:
     """Return the solver with the Hessian for so many weights; of up to `free` it is taken in every step.
 
-    `gradient` is about what one takes, in μs: that of a linear network 5, of others more, the more weights they have. A
-    product takes half of it, where many are taken at once; a factor and eigenvectors take some p³/70 and p³ ns.
+    `gradient` is about how many μs an evaluation of the gradient takes: 5 for a linear network, for others the more,
+    the more weights they have. A product takes half of it, where many are taken at once; a factor and eigenvectors take
+    some p³/70 and p³ ns.
     """
     overhead, product_price = 2 + count**3 / (14_000 * gradient), 0.5 + count**2 / (4000 * gradient)
     kept = 1 if count <= free else HessianExtrapolation.kept
