@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 
 import equinox as eqx
 import jax
@@ -180,9 +181,7 @@ def eigenpairs_lanczos(
     dimension = _check_dimension(dimension, size, largest + smallest, block)
     keep = _Keep(dimension, largest, smallest)
     rounds = 1 if dimension == size else max_restarts
-    space, values, products = _search(product, krylov.begin(start, dimension), keep, tolerance / 4, rounds)
-    pairs = _certify(product, space, len(keep.wanted), tolerance * jnp.max(jnp.abs(values)))
-    return replace(pairs, products=products + len(keep.wanted))
+    return _search(product, krylov.begin(start, dimension), keep, tolerance, rounds)
 
 
 class _Keep:
@@ -222,44 +221,90 @@ def are_products_dear(weights: int, *, many: int = 2**11) -> bool:
 
 
 class _Search(eqx.Module):
-    """A space, its Ritz pairs and their residuals as predicted; `done` if these are small or not numbers."""
+    """A space, and its Ritz pairs where it had `checked` rows; `done` once its first rows are those that are wanted.
+
+    Then so many of these are `certified`, one after the other, by their Rayleigh `quotients` and their `residuals`.
+    """
 
     space: krylov.Krylov
+    checked: Int[Array, ""]
     values: Float[Array, " dimension"]
     ritz: Float[Array, "dimension dimension"]
     done: Bool[Array, ""]
     rounds: Int[Array, ""]
     products: Int[Array, ""]
+    certified: Int[Array, ""]
+    quotients: Float[Array, " k"]
+    residuals: Float[Array, " k"]
 
 
 def _search(
-    product: Callable, space: krylov.Krylov, keep: _Keep, tolerance: float | Array, rounds: int, *, stride: int = 4
-) -> tuple[krylov.Krylov, Array, Array]:
-    """Return a space whose first rows are the Ritz vectors wanted, all Ritz values, and the number of products.
+    product: Callable,
+    space: krylov.Krylov,
+    keep: _Keep,
+    tolerance: float | Array,
+    most_rounds: int,
+    *,
+    stride: int = 4,
+) -> Eigenpairs:
+    """Return the pairs wanted, searched to a quarter of the tolerance and certified to all of it.
 
-    Where products cost the most, convergence is checked after every `stride` of them, otherwise once a round.
+    Where products cost the most, convergence is checked after every `stride` of them, otherwise once a round. One loop
+    makes the products that widen the space and those that certify, so that its program holds the product once.
     """
     rows, dimension = space.coupling.shape
     stride = stride if are_products_dear(vectors.size_of(space.basis) // rows) else dimension
-    wanted, kept = jnp.array(keep.wanted), jnp.array(keep.kept)
+    wanted, kept, count = jnp.array(keep.wanted), jnp.array(keep.kept), len(keep.wanted)
 
-    def widen(state: _Search) -> _Search:
-        last = jnp.minimum(state.space.filled + stride, dimension)
-        wider = jax.lax.fori_loop(state.space.filled, last, lambda _, s: krylov.widen(product, s), state.space)
-        values, ritz = decomposition(wider.projection())
-        done = _is_settled(wider, values, ritz[:, wanted], tolerance)
-        return _Search(wider, values, ritz, done, state.rounds, state.products + last - state.space.filled)
+    def step(state: _Search) -> _Search:
+        searching = ~state.done
+        row = jnp.where(searching, state.space.filled, state.certified)
+        space, unit = krylov.with_image(product, state.space, row)
+        state = replace(state, space=space)
+        state = _once(searching, partial(widen, unit), state)
+        state = _once(~searching, partial(certify, unit), state)
+        return replace(state, products=state.products + 1)
 
-    def improve(state: _Search) -> _Search:
-        state = jax.lax.while_loop(lambda s: ~s.done & (s.space.filled < dimension), widen, state)
-        turn = jnp.where(state.done | (state.rounds + 1 >= rounds), len(wanted), len(kept))
+    def widen(unit: Array, state: _Search) -> _Search:
+        state = replace(state, space=krylov.with_direction(state.space, unit))
+        due = state.space.filled >= jnp.minimum(state.checked + stride, dimension)
+        return _once(due, check, state)
+
+    def check(state: _Search) -> _Search:
+        values, ritz = decomposition(state.space.projection())
+        done = _is_settled(state.space, values, ritz[:, wanted], tolerance / 4)
+        full = state.space.filled >= dimension
+        done, ends = done | (full & (state.rounds + 1 >= most_rounds)), done | full
+        checked = replace(state, checked=state.space.filled, values=values, ritz=ritz, done=done)
+        return _once(ends, restart, checked)
+
+    def restart(state: _Search) -> _Search:
+        turn = jnp.where(state.done, count, len(kept))
         space = krylov.restart(state.space, state.values[kept], state.ritz[:, kept], turn)
-        return _Search(space, state.values, state.ritz, state.done, state.rounds + 1, state.products)
+        return replace(state, space=space, checked=space.filled, rounds=state.rounds + 1)
 
-    zeros = jnp.zeros((dimension, dimension), space.coupling.dtype)
-    first = _Search(space, zeros[0], zeros, jnp.array(False), jnp.array(0), jnp.array(0))
-    last = jax.lax.while_loop(lambda s: ~s.done & (s.rounds < rounds), improve, first)
-    return last.space, last.values, last.products
+    def certify(unit: Array, state: _Search) -> _Search:
+        index = state.certified
+        quotient, residual = _certificate(unit, state.space, index)
+        quotients, residuals = state.quotients.at[index].set(quotient), state.residuals.at[index].set(residual)
+        return replace(state, certified=index + 1, quotients=quotients, residuals=residuals)
+
+    zeros, none = jnp.zeros((dimension, dimension), space.coupling.dtype), jnp.array(0)
+    unknown = jnp.zeros(count, zeros.dtype)
+    first = _Search(space, none, zeros[0], zeros, jnp.array(False), none, none, none, unknown, unknown)
+    last = jax.lax.while_loop(lambda state: state.certified < count, step, first)
+    found = jax.tree.map(lambda leaf: leaf[:count], last.space.basis)
+    converged = last.residuals <= tolerance * jnp.max(jnp.abs(last.values))
+    return Eigenpairs(last.quotients, found, last.residuals, converged, last.products)
+
+
+def _once(condition: Bool[Array, ""], function: Callable[[_Search], _Search], state: _Search) -> _Search:
+    """Return `function(state)` where the condition holds: a conditional would copy the basis, a loop does not."""
+
+    def turn(pair: tuple) -> tuple:
+        return jnp.zeros_like(condition), function(pair[1])
+
+    return jax.lax.while_loop(lambda pair: pair[0], turn, (condition, state))[1]
 
 
 def _is_settled(
@@ -272,19 +317,17 @@ def _is_settled(
     return settled | ~jnp.all(jnp.isfinite(values))
 
 
-def _certify(product: Callable, space: krylov.Krylov, count: int, bound: Float[Array, ""]) -> Eigenpairs:
-    """Return the first rows as eigenpairs, with residuals computed from the vectors themselves."""
-    rows = jax.tree.map(lambda leaf: leaf[:count], space.basis)
-    remainders = jnp.where(jnp.arange(space.coupling.shape[0])[:, None] >= space.filled, space.coupling[:, :count], 0)
+def _certificate(
+    unit: Float[Array, ""], space: krylov.Krylov, index: Int[Array, ""]
+) -> tuple[Float[Array, ""], Float[Array, ""]]:
+    """Return the Rayleigh quotient and the residual of a row whose image the space holds, divided by `unit`.
 
-    def certify(index: Array) -> tuple:
-        vector = vectors.row(rows, index)
-        image = product(vector)
-        unit = vectors.peak(image)
-        value = unit * vectors.inner_product(vector, vectors.divided(image, unit))
-        left = vectors.difference(image, vectors.scaled(value, vector))
-        rounding = vectors.difference(left, vectors.combination(remainders[:, index], space.basis))
-        return value, vectors.norm(left) + vectors.norm(rounding)
-
-    values, residuals = jax.lax.map(certify, jnp.arange(count))
-    return Eigenpairs(values, rows, residuals, residuals <= bound, jnp.array(0))
+    What differs from the residual that the recurrence predicts counts as rounding, and is added to it.
+    """
+    column = jax.lax.dynamic_index_in_dim(space.coupling, index, axis=1, keepdims=False)
+    predicted = jnp.where(jnp.arange(len(column)) >= space.filled, column / unit, 0)
+    vector, image = (vectors.row(space.basis, row) for row in (index, space.void))
+    quotient = vectors.inner_product(vector, image)
+    left = vectors.difference(image, vectors.scaled(quotient, vector))
+    rounding = vectors.difference(left, vectors.combination(predicted, space.basis))
+    return unit * quotient, unit * (vectors.norm(left) + vectors.norm(rounding))

@@ -1,6 +1,7 @@
 """Krylov spaces of symmetric operators: an orthonormal basis that is extended by products and restarted in place."""
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import equinox as eqx
 import jax
@@ -25,6 +26,11 @@ class Krylov(eqx.Module):
     def block(self) -> int:
         """The number of rows that are not multiplied yet."""
         return self.coupling.shape[0] - self.coupling.shape[1]
+
+    @property
+    def void(self) -> Int[Array, ""]:
+        """The index of the first void row. Where the rows span everything, those that wait are void, too."""
+        return jnp.minimum(self.filled + self.block, self.coupling.shape[0] - 1)
 
     def projection(self) -> Float[Array, "dimension dimension"]:
         """Return VHVᵀ for the rows multiplied so far, with the first Rayleigh quotient on the rest of the diagonal.
@@ -60,10 +66,26 @@ def begin(start: PyTree, dimension: int) -> Krylov:
 
 
 def widen(product: Callable[[PyTree], PyTree], space: Krylov) -> Krylov:
-    """Return the space after one more product, whose component orthogonal to the basis is appended as a row."""
-    image = product(vectors.row(space.basis, space.filled))
+    """Return the space after one more product."""
+    return with_direction(*with_image(product, space, space.filled))
+
+
+def with_image(
+    product: Callable[[PyTree], PyTree], space: Krylov, row: Int[Array, ""]
+) -> tuple[Krylov, Float[Array, ""]]:
+    """Return the space with the image of a row in its first void one, divided by its largest entry, and this entry.
+
+    There it takes no memory of its own.
+    """
+    image = product(vectors.row(space.basis, row))
     unit = vectors.peak(image)
-    basis, column = append(space.basis, vectors.divided(image, unit), space.filled + space.block)
+    basis = with_row(space.basis, space.void, vectors.divided(image, unit))
+    return replace(space, basis=basis), unit
+
+
+def with_direction(space: Krylov, unit: Float[Array, ""]) -> Krylov:
+    """Return the space with the image of its next row, held divided by `unit`, made orthogonal to the rows before."""
+    basis, column = append(space.basis, vectors.row(space.basis, space.void), space.void)
     return Krylov(basis, space.coupling.at[:, space.filled].set(unit * column), space.filled + 1)
 
 
@@ -74,8 +96,12 @@ def append(basis: PyTree, vector: PyTree, index: Int[Array, ""]) -> tuple[PyTree
     # Where the space is invariant, as for a Hessian of low rank, what is left is rounding: continue with a random row.
     exhausted = length <= 100 * jnp.finfo(length.dtype).eps * vectors.norm(vector)
     new = jax.lax.cond(exhausted, lambda: _random_row(basis, index), lambda: vectors.divided(remainder, length))
-    basis = jax.tree.map(lambda leaf, entries: leaf.at[index].set(entries), basis, new)
-    return basis, coefficients.at[index].set(jnp.where(exhausted, 0, length))
+    return with_row(basis, index, new), coefficients.at[index].set(jnp.where(exhausted, 0, length))
+
+
+def with_row(basis: PyTree, index: Int[Array, ""], vector: PyTree) -> PyTree:
+    """Return the basis with `vector` as the row of that number."""
+    return jax.tree.map(lambda leaf, entries: leaf.at[index].set(entries), basis, vector)
 
 
 def _random_row(basis: PyTree, index: Int[Array, ""]) -> PyTree:
