@@ -244,6 +244,16 @@ def test_no_scale_of_the_operator_or_of_the_start_is_too_extreme(scale):
     assert (pairs.residuals < 1e-10 * scale).all()
 
 
+def test_lanczos_holds_the_product_once():
+    """The program searches and certifies with one product, which for a large network is most of what is compiled."""
+
+    def values_of(start):
+        return eigenpairs_lanczos(lambda vector: vector[::-1], start, largest=2, smallest=1).values
+
+    text = jax.jit(values_of).lower(jnp.ones((1, 40))).as_text()
+    assert text.count("stablehlo.reverse") == 1
+
+
 # Older compilers make a second basis for every loop, whatever is read before it.
 of_a_new_compiler = pytest.mark.skipif(jax.__version_info__ < (0, 10), reason="XLA keeps two bases in any case")
 
