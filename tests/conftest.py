@@ -41,31 +41,34 @@ _QUICK_COMPILATION = [
     "--xla_cpu_parallel_codegen_split_count=1",
     "--xla_cpu_use_fusion_emitters=false",
 ]
+# As flowsim compiles its own programs of few numbers: so slow tests compile what they compile themselves, too.
+_OWN_COMPILATION = ["--xla_backend_optimization_level=1", "--xla_cpu_use_fusion_emitters=false"]
 
 
 def pytest_configure(config):
-    """Compile quickly where the slow tests are left out: they, in a run of their own, compile as users do.
+    """Compile quickly where the slow tests are left out; they, in a run of their own, compile as flowsim does.
 
     Workers and the processes that tests start inherit the setting. XLA reads it when the first program is compiled,
     and ends a process that names an option it does not know: which ones it knows is found out in another.
     """
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as in the background of a shell; interrupts are tested
         signal.signal(signal.SIGINT, signal.default_int_handler)
-    if config.option.markexpr == "not slow" and "XLA_FLAGS" not in os.environ:
-        os.environ["XLA_FLAGS"] = _known_flags()
+    if "XLA_FLAGS" not in os.environ:
+        quickly = config.option.markexpr == "not slow"
+        os.environ["XLA_FLAGS"] = _known(_QUICK_COMPILATION if quickly else _OWN_COMPILATION)
 
 
-def _known_flags() -> str:
+def _known(flags: list[str]) -> str:
     code = "from jaxlib import xla_client; xla_client.make_cpu_client()"
-    environment = os.environ | {"XLA_FLAGS": " ".join(_QUICK_COMPILATION)}
+    environment = os.environ | {"XLA_FLAGS": " ".join(flags)}
     tried = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, check=False)
-    return " ".join(flag for flag in _QUICK_COMPILATION if flag.encode() not in tried.stderr)
+    return " ".join(flag for flag in flags if flag.encode() not in tried.stderr)
 
 
 @pytest.fixture(scope="session")
 def quick_environment():
     """The environment for a process that is killed and started again, many times perhaps: it compiles quickly."""
-    return os.environ | {"JAX_PLATFORMS": "cpu", "XLA_FLAGS": os.environ.get("XLA_FLAGS") or _known_flags()}
+    return os.environ | {"JAX_PLATFORMS": "cpu", "XLA_FLAGS": _known(_QUICK_COMPILATION)}
 
 
 @pytest.fixture
