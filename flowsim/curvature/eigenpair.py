@@ -274,9 +274,9 @@ def _search(
         values, ritz = decomposition(state.space.projection())
         done = _is_settled(state.space, values, ritz[:, wanted], tolerance / 4)
         full = state.space.filled >= dimension
-        done, ends = done | (full & (state.rounds + 1 >= most_rounds)), done | full
+        done = done | (full & (state.rounds + 1 >= most_rounds))
         checked = replace(state, checked=state.space.filled, values=values, ritz=ritz, done=done)
-        return _once(ends, restart, checked)
+        return _once(done | full, restart, checked)
 
     def restart(state: _Search) -> _Search:
         turn = jnp.where(state.done, count, len(kept))
