@@ -29,6 +29,7 @@ from flowsim.solvers import (
 )
 from flowsim.solvers.explicit_methods import explicit_methods, explicit_step, fourth_order
 from flowsim.solvers.field import Measured, gradient_field
+from flowsim.solvers.step_control import SpectralRadius
 
 slow = partial(pytest.param, marks=pytest.mark.slow)
 
@@ -340,7 +341,7 @@ def linear_step(method, eigenvalues):
     """Return R(z) of a method of the table for all z at once."""
     ones = jnp.ones_like(eigenvalues)
     field = lambda c, y: Measured(eigenvalues * y, jnp.array(0.0))  # noqa: E731
-    return explicit_step(field, ones, eigenvalues, jnp.array(1.0), method)[0]
+    return explicit_step(field, ones, eigenvalues, jnp.array(1.0), method, SpectralRadius.unknown(ones))[0]
 
 
 @pytest.mark.parametrize("method", [FOURTH[0], FOURTH[4], FOURTH[10], FOURTH[-1]])
@@ -364,7 +365,7 @@ def test_steps_of_the_table_have_their_order_on_a_nonlinear_equation_in_time(met
     @jax.jit
     def step(t, y, h):
         measured = lambda c, y: Measured(slope(t + c * h, y), jnp.sum(y))  # noqa: E731
-        return explicit_step(measured, y, slope(t, y), h, jnp.array(method))
+        return explicit_step(measured, y, slope(t, y), h, jnp.array(method), SpectralRadius.unknown(y))[:3]
 
     start, errors = jnp.array([0.7, 0.4]), []
     end = scipy.integrate.solve_ivp(slope, (0, 1), start, "DOP853", rtol=1e-13, atol=1e-14).y[:, -1]
@@ -430,7 +431,7 @@ def test_the_end_of_a_plateau_is_not_taken_for_a_jump_nor_stepped_with_its_curva
 
 
 @pytest.mark.slow
-def test_short_steps_take_no_products():
+def test_short_steps_take_no_power_iteration():
     network, problem = small_mlp()
     flow = flowsim.integrate(network, problem, t1=0.02, ts=[], solver=StabilitySwitching())
     assert (flow.products, flow.gradients) == (0, 6 * flow.steps + 1)

@@ -10,12 +10,13 @@ import diffrax
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Int, PyTree
+from jaxtyping import Array, ArrayLike, Float, Int, PyTree
 from numpy.typing import NDArray
 
 from ..curvature import vectors
 from .chebyshev import Family, chebyshev_recurrence, chebyshev_stages, reach_of, stability_lengths
 from .field import Measured
+from .step_control import SpectralRadius
 
 _SLOTS = diffrax.Tsit5.tableau.num_stages
 
@@ -47,23 +48,30 @@ class ExplicitMethods(NamedTuple):
 
 
 def explicit_step(
-    evaluate: Evaluate, y0: PyTree, slope: PyTree, h: Float[Array, ""], method: Int[Array, ""]
-) -> tuple[PyTree, Measured, PyTree]:
+    evaluate: Evaluate,
+    y0: PyTree,
+    slope: PyTree,
+    h: Float[Array, ""],
+    method: Int[Array, ""],
+    radius: SpectralRadius,
+    iterations: ArrayLike = 0,
+) -> tuple[PyTree, Measured, PyTree, SpectralRadius]:
     """Return y1, what is measured there, and the error estimate of a step by one method, a row of the table.
 
     `evaluate` maps a fraction of the step and y to what is measured there, and `slope` is f(y0). All methods share one
     loop, in which f stands once, so a program with all of them compiles as fast as one with a single gradient. A step
-    of no length evaluates f once, at y0.
+    of no length evaluates f once, at y0. With `iterations` there is no step: f is evaluated as often for that many of
+    power iteration at y0, and the `radius` is returned that they find.
     """
     kept = explicit_methods()
     columns = kept.evaluations, kept.recurring, kept.first, kept.rows, kept.fractions, kept.error
     evaluations, recurring, first, rows, fractions, error = (jnp.asarray(column)[method] for column in columns)
     recurrence = jnp.asarray(kept.recurrence)
-    explicit = recurring == 0
+    iterates, explicit = jnp.asarray(iterations) > 0, recurring == 0
     behind = recurring - 1  # evaluations before the first that fills a slot; f(y0) fills one of Tsit5's
 
     def stage(j: Array, state: tuple) -> tuple:
-        before, here, slots, point, fraction, _ = state
+        before, here, slots, point, fraction, _, radius = state
         measured = evaluate(fraction, jax.tree.map(jnp.add, y0, point))
         f = measured.slope
         slot = j - behind
@@ -73,18 +81,25 @@ def explicit_step(
         before, here = vectors.where(recurs, (here, following), (before, here))
         slots = jax.tree.map(lambda all_of_them, s: all_of_them.at[jnp.maximum(slot, 0)].set(s), slots, f)
         row = jnp.maximum(slot + 1, 0)
-        point = jax.tree.map(jnp.add, here, vectors.combination(jnp.where(recurs, 0, h * rows[row]), slots))
-        return before, here, slots, point, jnp.where(recurs, ahead, fractions[row]), measured
+        radius, point = jax.lax.cond(
+            iterates,
+            lambda: radius.seen(point, slope, f),
+            lambda: (radius, jax.tree.map(jnp.add, here, vectors.combination(jnp.where(recurs, 0, h * rows[row]), slots))),
+        )
+        return before, here, slots, point, jnp.where(recurs, ahead, fractions[row]), measured, radius
 
     opening = vectors.scaled(jnp.where(explicit, 0, h * recurrence[first, 0]), slope)
     slots = jax.tree.map(lambda f: jnp.zeros((_SLOTS, *f.shape), f.dtype).at[0].set(f), slope)
     point = jax.tree.map(jnp.add, opening, vectors.combination(jnp.where(explicit, h * rows[1], 0), slots))
+    point = vectors.where(iterates, radius.displacement(y0), point)
     fraction = jnp.where(explicit, fractions[1], recurrence[first, 4])
+    fraction = jnp.where(iterates, 0, fraction)
     zeros = jax.tree.map(jnp.zeros_like, y0)
-    state = zeros, opening, slots, point, fraction, Measured(slope, jnp.full((), jnp.nan, h.dtype))
-    begin = jnp.where(h == 0, evaluations - 1, 0)
-    _, _, slots, increment, _, last = jax.lax.fori_loop(begin, evaluations, stage, state)
-    return jax.tree.map(jnp.add, y0, increment), last, vectors.combination(h * error, slots)
+    state = zeros, opening, slots, point, fraction, Measured(slope, jnp.full((), jnp.nan, h.dtype)), radius
+    begin = jnp.where((h == 0) & ~iterates, evaluations - 1, 0)
+    end = jnp.where(iterates, iterations, evaluations)
+    _, _, slots, increment, _, last, radius = jax.lax.fori_loop(begin, end, stage, state)
+    return jax.tree.map(jnp.add, y0, increment), last, vectors.combination(h * error, slots), radius
 
 
 def fourth_order(dtype: jnp.dtype, *, rounding: float = 1e-4) -> Family:

@@ -108,6 +108,31 @@ class SpectralRadius(eqx.Module):
 
         return jax.lax.fori_loop(0, iterations, improve, self)
 
+    def displacement(self, y: PyTree) -> PyTree:
+        """Return the direction in the length over which a difference of f tells its derivative: √ε ‖y‖."""
+        weights, own = norms(y, self.direction)
+        weights = jnp.where(weights > 0, weights, own)
+        return vectors.scaled(jnp.sqrt(jnp.finfo(weights.dtype).eps) * weights / own, self.direction)
+
+    def seen(self, displacement: PyTree, slope: PyTree, moved: PyTree) -> tuple["SpectralRadius", PyTree]:
+        """Return the estimate after one step of power iteration by a difference of f, and the next displacement.
+
+        `slope` is f at y and `moved` f at y + `displacement`. Codes of stabilized methods find ρ so (RKC; Sommeijer,
+        Shampine and Verwer 1998): it costs one evaluation, and a program that has one of f needs no product with a
+        Hessian. As above, a little of f itself is mixed into the direction.
+        """
+        change = vectors.difference(moved, slope)
+        grown, length, speed = norms(change, displacement, slope)
+        value = grown / length
+        # f may be unknown beyond its domain, and where it does not change there is no other direction.
+        known = (value > 0) & jnp.isfinite(value)
+        tilt = 0.01 / speed
+        tilt = jnp.where(jnp.isfinite(tilt), tilt, 0)
+        ahead = vectors.where(known, vectors.scaled(1 / grown, change), vectors.scaled(1 / length, displacement))
+        direction = jax.tree.map(lambda a, b: a + tilt.astype(a.dtype) * b, ahead, slope)
+        found = SpectralRadius(direction, jnp.where(jnp.isfinite(value), value, self.value))
+        return found, vectors.scaled(length, direction)
+
 
 def stability_interval(solver: diffrax.AbstractSolver) -> float:
     """Return the length β of the real stability interval of an explicit Runge–Kutta method.

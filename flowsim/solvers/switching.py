@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, PyTree
 
-from ..curvature.vectors import scaled
+from ..curvature import vectors
 from .chebyshev import MOST_STAGES, RungeKuttaChebyshev, defect, limit_growth
 from .explicit_methods import explicit_methods, explicit_step, fourth_order, second_order
 from .field import Measured, norms
@@ -42,9 +42,8 @@ class Radius(eqx.Module):
         """Return the same, to be estimated again in the next step where a condition holds."""
         return Radius(self.known, jnp.where(condition, 4 * self.most, self.age), self.interval)
 
-    def update(self, field: Callable[[PyTree], PyTree], y: PyTree, iterations: Int[Array, ""]) -> "Radius":
+    def update(self, known: SpectralRadius) -> "Radius":
         """Return the radius estimated anew; the more it has changed, the sooner the next estimate."""
-        known = self.known.iterate(field, y, iterations)
         change = jnp.abs(known.value - self.known.value) / known.value
         interval = jnp.where(
             change < 0.02, 2 * self.interval, jnp.where(change > 0.1, self.interval // 2, self.interval)
@@ -168,14 +167,26 @@ class StabilitySwitching(MeasuringSolver):
     def step(self, terms: Any, t0: Any, t1: Any, y0: PyTree, args: Any, solver_state: _State, made_jump: Any) -> tuple:
         """Take one step, and choose the method of the next."""
         h, start = t1 - t0, solver_state.measured
-        radius, products = self._update_radius(lambda y: terms.vf(t0, y, args), y0, h, solver_state)
-        bound = radius.known.bound
-        kind = self._stable_kind(solver_state.kind, h * bound)
-        stabilized = [family.method_for(h * bound) for family in (fourth_order(h.dtype), second_order(self.max_stages))]
-        method = jnp.stack([jnp.zeros_like(stabilized[0]), *stabilized])[kind]
-        y1, end, error = explicit_step(
-            lambda c, y: self.measure_at(terms, t0 + c * h, y, args), y0, start.slope, h, method
-        )
+        iterations, older = self._iterations_due(h, solver_state)
+
+        def evaluate(c: Array, y: PyTree) -> Measured:
+            return self.measure_at(terms, t0 + c * h, y, args)
+
+        def attempt(state: tuple) -> tuple:
+            """Make the iterations that are left, or else take the step."""
+            radius, left = state[:2]
+            kind = self._stable_kind(solver_state.kind, h * radius.bound)
+            stabilized = [family.method_for(h * radius.bound) for family in families]
+            method = jnp.stack([jnp.zeros_like(stabilized[0]), *stabilized])[kind]
+            y1, end, error, radius = explicit_step(evaluate, y0, start.slope, h, method, radius, left)
+            return radius, jnp.zeros_like(left), left == 0, kind, method, y1, end, error
+
+        families = fourth_order(h.dtype), second_order(self.max_stages)
+        nothing = jnp.array(False), solver_state.kind, jnp.zeros_like(solver_state.kind), y0, start, start.slope
+        taken = jax.lax.while_loop(lambda state: ~state[2], attempt, (older.known, iterations, *nothing))
+        known, _, _, kind, method, y1, end, error = taken
+        radius = vectors.where(iterations > 0, older.update(known), older)
+        bound = known.bound
         size, size2 = scaled_norms((error, defect(y0, y1, start.slope, end.slope, h)), y0, y1, self.rtol, self.atol)
         size2 = jnp.where(h * bound > second_order(self.max_stages).reach[-1], jnp.inf, size2)
         size = jnp.where(kind == _SECOND, size2, size)
@@ -183,25 +194,22 @@ class StabilitySwitching(MeasuringSolver):
         before, after, changed, wrong = norms(start.slope, end.slope, change, error)
         most = limit_growth(jnp.full_like(h, jnp.inf), before, after)
         kind_next, length, fourth = self._next(_Taken(h, bound, kind, size, size2, most), solver_state.fourth)
-        work = solver_state.work + Work(jnp.where(h == 0, 0, _evaluations(method)), products)
-        dense = {"y0": y0, "y1": y1, "k0": scaled(h, start.slope), "k1": scaled(h, end.slope)}
+        gradients = iterations + jnp.where(h == 0, 0, _evaluations(method))
+        work = solver_state.work + Work(gradients, jnp.zeros_like(gradients))
+        dense = {"y0": y0, "y1": y1, "k0": vectors.scaled(h, start.slope), "k1": vectors.scaled(h, end.slope)}
         kind_next = jnp.where(h == 0, kind, kind_next)
         state = _State(end, radius, kind_next, fourth, work)
         rough = (kind == _FIFTH) & (bound > 0) & self._is_rough(h, bound, before, changed, wrong)
         return y1, Proposal(size, length / h, rough), dense, state, diffrax.RESULTS.successful
 
-    def _update_radius(
-        self, f: Callable[[PyTree], PyTree], y: PyTree, h: Float[Array, ""], state: _State
-    ) -> tuple[Radius, Int[Array, ""]]:
-        """Return the radius at `y`, estimated anew if that is due, and the Jacobian products that it took."""
+    def _iterations_due(self, h: Float[Array, ""], state: _State) -> tuple[Int[Array, ""], Radius]:
+        """Return the steps of power iteration that are due before a step of length h, and the radius as it is then."""
         radius = state.radius
         unseen = radius.known.value == 0
         far = (state.kind == _FIFTH) & (4 * h * SpectralRadius.margin * radius.known.value < _tsit5_reach())
         due = radius.age >= jnp.where(unseen, Radius.unseen, jnp.where(far, 4 * Radius.most, radius.interval))
-        older = Radius(radius.known, radius.age + 1, radius.interval)
         iterations = jnp.where(unseen, SpectralRadius.first_iterations, self.iterations)
-        updated = jax.lax.cond(due, lambda: radius.update(f, y, iterations), lambda: older)
-        return updated, jnp.where(due, iterations, 0)
+        return jnp.where(due, iterations, 0), Radius(radius.known, radius.age + 1, radius.interval)
 
     def _stable_kind(self, kind: Int[Array, ""], reach: Float[Array, ""]) -> Int[Array, ""]:
         """Return a kind of step that is stable over `reach` = hρ: `kind`, or one of a longer stability interval."""
