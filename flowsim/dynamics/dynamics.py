@@ -123,6 +123,10 @@ class Dynamics(eqx.Module):
         """Return what is small where a run has converged: ‖∇R‖, or more where the weights do not follow it alone."""
         return gradient_norm
 
+    def objective(self, field: GradientField, state: PyTree) -> Float[Array, ""] | None:
+        """Return the objective at the weights, which some states hold; `None` for those that do not, as here."""
+        return None
+
     def preconditioner(self, state: PyTree) -> PyTree | None:
         """Return the diagonal of P, as the weights, if the next step goes along P⁻¹ times a gradient; else `None`."""
         return None

@@ -14,7 +14,7 @@ from ..kinds import Registry, is_kind_of
 from ..networks import FlattenedParameters, split, weight_dtype
 from ..problems import Problem
 from ..solvers.choice import check_solver, stepper_for, tolerances
-from ..solvers.field import GradientField, VectorField, norm
+from ..solvers.field import GradientField, Measured, VectorField, norm
 from ..solvers.stepper import Stepper, StepperState
 from .dynamics import DYNAMICS, Attempt, Clock, Dynamics
 from .outcome import Outcome, or_else
@@ -193,12 +193,19 @@ class GradientFlow(Flow):
         """Tell whether neither solver nor step control holds a function, such as a norm, of the network's pytree."""
         return not any(callable(leaf) for leaf in jax.tree.leaves((self.solver, self.stepsize_controller)))
 
+    def objective(self, field: GradientField, state: FlowState) -> Float[Array, ""] | None:
+        """Return the objective that flowsim's own solvers have computed, `None` with others."""
+        known = self._known(field, state)
+        return None if known is None else known.objective
+
     def observe(self, field: GradientField, state: FlowState) -> tuple[Float[Array, ""], Float[Array, ""]]:
         """Return the objective and ‖∇R‖, which flowsim's own solvers have computed already."""
-        field = field.along(state.flattened_by)
-        known = self.stepper(field, state.point).measured(state.stepper.solver)
-        measured = field.measured(state.point) if known is None else known
+        known = self._known(field, state)
+        measured = field.along(state.flattened_by).measured(state.point) if known is None else known
         return measured.objective, norm(measured.slope)
+
+    def _known(self, field: GradientField, state: FlowState) -> Measured | None:
+        return self.stepper(field.along(state.flattened_by), state.point).measured(state.stepper.solver)
 
 
 class DescentModel(Flow):

@@ -137,7 +137,7 @@ def check_limit(request: Request, state: RunState) -> RunState:
     return _with_outcome(request, state, code)
 
 
-@partial(compiled, few_calls=True)
+@partial(compiled, sized_by=[0], few_calls=True)
 def _weights(dynamics: Dynamics, state: PyTree) -> PyTree:
     return dynamics.weights(state)
 

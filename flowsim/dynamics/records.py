@@ -47,6 +47,7 @@ class Instruments(eqx.Module):
             gradient_norm=gradient_norm,
             preconditioner=dynamics.preconditioner(state),
             oscillation=dynamics.oscillation(state),
+            objective=dynamics.objective(field, state),
         )
         for probe in (*STANDARD, *self.probes):
             as_floating = partial(_as_floating, probe.label.name, clock.time.dtype)

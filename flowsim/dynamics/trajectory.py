@@ -200,7 +200,7 @@ def trajectory_of(state: RunState, request: Request, rest: PyTree) -> Trajectory
     )
 
 
-@partial(compiled, few_calls=True)
+@partial(compiled, sized_by=[0], few_calls=True)
 def _totals(dynamics: Dynamics, state: RunState) -> tuple[PyTree, ...]:
     """Return the weights at the end of a run, its work, how far its tolerance was loosened, its rate and threshold.
 

@@ -55,6 +55,7 @@ class Moment(eqx.Module):
     sweep, which are measured afterwards, it is `None` and `time` is NaN. `preconditioner` is the diagonal of P as the
     weights where the steps go along P⁻¹ times a gradient, else `None`. `oscillation` are vectors vᵢ as the weights,
     with a leading axis, if the dynamics predicts an oscillation of covariance Σᵢ vᵢvᵢᵀ about them, else `None`.
+    `objective` is that of the problem where the dynamics holds it, else `None`.
     """
 
     network: PyTree
@@ -64,6 +65,19 @@ class Moment(eqx.Module):
     gradient_norm: Float[Array, ""]
     preconditioner: PyTree | None = None
     oscillation: PyTree | None = None
+    objective: Float[Array, ""] | None = None
+
+    @property
+    def risk(self) -> Float[Array, ""]:
+        """R(W): the objective where that is known and the risk itself, else by a pass over the data."""
+        own = type(self.problem).objective is Problem.objective
+        return self.objective if own and self.objective is not None else self.problem(self.network)
+
+    @property
+    def excess_risk(self) -> Float[Array, ""]:
+        """R(W) − R_min, NaN where the minimum is not known; without cancellation where the problem knows how."""
+        own = type(self.problem).excess_risk is Problem.excess_risk
+        return self.risk - self.problem.infimum if own else self.problem.excess_risk(self.network)
 
 
 class Probe(eqx.Module):

@@ -13,7 +13,7 @@ class Risk(Probe):
 
     def measure(self, moment: Moment) -> Float[Array, ""]:
         """Return R(W)."""
-        return moment.problem(moment.network)
+        return moment.risk
 
 
 @PROBES.register("excess_risk")
@@ -24,7 +24,7 @@ class ExcessRisk(Probe):
 
     def measure(self, moment: Moment) -> Float[Array, ""]:
         """Return R(W) − R_min."""
-        return moment.problem.excess_risk(moment.network)
+        return moment.excess_risk
 
 
 @PROBES.register("gradient_norm")

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from typing import Any
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, PyTree
 
@@ -58,7 +59,7 @@ class Problem(eqx.Module):
 
     def squared_distance(self, network: Any, /) -> Float[Array, ""]:
         """Return ‖π − w*‖², π the network's regressor and w* the optimal one; NaN for a problem that has none."""
-        return jnp.full_like(self(network), jnp.nan)
+        return _unknown(network)
 
     def is_minimum(self, network: Any, remaining: Any, /) -> Bool[Array, ""]:
         """Tell whether a network of small gradient is known to be a minimizer, up to a relative distance `remaining`.
@@ -76,7 +77,7 @@ class Problem(eqx.Module):
 
     def margins(self, network: Any, /) -> Float[Array, " n"]:
         """Return the classification margin of each sample, (n,); one NaN for a problem without classes."""
-        return jnp.full_like(self(network), jnp.nan)[None]
+        return _unknown(network)[None]
 
     def has_margins(self) -> bool:
         """Tell whether `margins` are numbers."""
@@ -151,3 +152,9 @@ def check_problem(problem: object) -> None:
             "flowsim.Risk(function), or an object of a class of your own that subclasses flowsim.Problem and defines "
             "__call__(network), the risk"
         )
+
+
+def _unknown(network: Any) -> Float[Array, ""]:
+    """Return NaN in the precision of a network, without a pass through it."""
+    weights = jax.tree.leaves(eqx.filter(network, eqx.is_inexact_array))
+    return jnp.full((), jnp.nan, jnp.result_type(*weights) if weights else float)

@@ -84,7 +84,10 @@ def explicit_step(
         radius, point = jax.lax.cond(
             iterates,
             lambda: radius.seen(point, slope, f),
-            lambda: (radius, jax.tree.map(jnp.add, here, vectors.combination(jnp.where(recurs, 0, h * rows[row]), slots))),
+            lambda: (
+                radius,
+                jax.tree.map(jnp.add, here, vectors.combination(jnp.where(recurs, 0, h * rows[row]), slots)),
+            ),
         )
         return before, here, slots, point, jnp.where(recurs, ahead, fractions[row]), measured, radius
 
