@@ -347,7 +347,7 @@ def test_the_central_flow_runs_under_vmap():
         return flowsim.integrate(tide_from(0.0), tide, model=model, t1=6.0, ts=[]).network["x"][0]
 
     rates = jnp.array([0.2, 0.19])
-    np.testing.assert_allclose(jax.vmap(end)(rates), [end(0.2), end(0.19)], atol=1e-8)
+    np.testing.assert_allclose(jax.jit(jax.vmap(end))(rates), [end(0.2), end(0.19)], atol=1e-8)
 
 
 @pytest.mark.parametrize(
