@@ -160,15 +160,15 @@ def test_at_the_edge_steps_have_the_order_of_their_columns(at_the_edge):
     field, weights = gradient_field(network, problem)
     model = flowsim.EdgeFlow(0.1).checked(jnp.dtype(float))
     over = model.vector_field(field)
-    start = ravel_pytree(model.first_point(field, weights))[1](jnp.asarray(known))
+    start = ravel_pytree(jax.jit(lambda w: model.first_point(field, w))(weights))[1](jnp.asarray(known))
     assert float(start.log_amplitude) == pytest.approx(-3.476, abs=1e-3)
     exact = _fixed_steps(over, start, 8)(256)
     assert float(jnp.linalg.norm(exact - known)) > 1e-2
-    for columns in (2, 4):
+    for columns in (2, 3, 4):
         run = _fixed_steps(over, start, columns)
         errors = [float(jnp.linalg.norm(run(count) - exact)) for count in (64, 128, 256)]
         slopes = np.log2(np.array(errors[:-1]) / errors[1:])
-        assert slopes[0] < slopes[1] < columns + 0.1  # measured: 1.84, 1.91; 3.53, 3.74
+        assert slopes[0] < slopes[1] < columns + 0.1  # measured: 1.84, 1.91; 2.69, 2.83; 3.53, 3.74
         assert slopes[1] > columns - 0.3
 
 
@@ -176,7 +176,7 @@ def _fixed_steps(field, start, columns, length=0.5):
     """Return a function of a number of equal steps, which use all of so many columns, to where they end."""
     never = jnp.asarray(1e-30)
     solver = LowRankExtrapolation(columns=columns, followed=0, frozen_up_to=float("inf")).fill_in(field, never, never)
-    term, begin = diffrax.ODETerm(field), solver.init(diffrax.ODETerm(field), 0.0, length, start, None)
+    term = diffrax.ODETerm(field)
 
     @jax.jit
     def run(count):
@@ -184,6 +184,7 @@ def _fixed_steps(field, start, columns, length=0.5):
             y, _, _, state, _ = solver.step(term, 0.0, length / count, carry[0], None, carry[1], False)
             return y, state
 
+        begin = solver.init(term, 0.0, length, start, None)
         return ravel_pytree(jax.lax.fori_loop(0, count, step, (start, begin))[0])[0]
 
     return run
@@ -251,7 +252,7 @@ def test_to_its_limit_the_edge_flow_takes_less_than_half_of_descents_gradients(a
 
 
 @pytest.mark.slow
-def test_the_edge_flow_runs_in_single_precision_and_under_vmap(at_the_edge):
+def test_the_edge_flow_runs_in_single_precision_and_under_vmap(at_the_edge, compiled_quickly):
     network, problem = at_the_edge
     single = jax.tree.map(lambda leaf: leaf.astype(jnp.float32), network)
 
@@ -260,7 +261,7 @@ def test_the_edge_flow_runs_in_single_precision_and_under_vmap(at_the_edge):
 
     rates = jnp.array([0.06, 0.1])
     alone = [end(0.06), end(0.1)]
-    np.testing.assert_allclose(jax.jit(jax.vmap(end))(rates), alone, rtol=1e-6)
+    np.testing.assert_allclose(compiled_quickly(jax.vmap(end))(rates), alone, rtol=1e-6)
     run = flowsim.integrate(single, problem, model=flowsim.EdgeFlow(0.1), t1=5.0, ts=[])
     assert run.final_risk == pytest.approx(float(alone[1]), rel=2e-2)
 

@@ -509,7 +509,7 @@ def test_a_flow_that_grows_stiff_turns_to_the_low_rank_solver_and_back_where_ste
 
 
 @pytest.mark.slow
-def test_a_choice_of_solvers_works_mapped_and_in_single_precision():
+def test_a_choice_of_solvers_works_mapped_and_in_single_precision(compiled_quickly):
     network = eqx.nn.MLP(5, 1, 4, 1, jnp.tanh, key=jax.random.key(0))
     _, problem = small_mlp()
     single = jax.tree.map(lambda leaf: leaf.astype(jnp.float32) if eqx.is_inexact_array(leaf) else leaf, network)
@@ -519,9 +519,8 @@ def test_a_choice_of_solvers_works_mapped_and_in_single_precision():
     )
     weights, rest = eqx.partition(network, eqx.is_inexact_array)
     both = jax.tree.map(lambda leaf: jnp.stack([leaf, 0.9 * leaf]), weights)
-    risks = jax.jit(jax.vmap(lambda w: flowsim.integrate(eqx.combine(w, rest), problem, t1=3.0, ts=[]).final_risk))(
-        both
-    )
+    end = lambda w: flowsim.integrate(eqx.combine(w, rest), problem, t1=3.0, ts=[]).final_risk  # noqa: E731
+    risks = compiled_quickly(jax.vmap(end))(both)
     np.testing.assert_allclose(risks[0], exact.final_risk, rtol=1e-8)
 
 

@@ -1,8 +1,8 @@
 """Runs of the command line that begin at once, each a process with workers of its own, to be killed many times.
 
 They are forked from processes that have made the imports, and have drawn a figure, which would be most of the time of a
-run, and have not begun to compute, after which nobody may fork. Reads a line of JSON for each run, the words of a command line, and answers
-with the run's process, and, once that has ended, with its exit code.
+run, and have not begun to compute, after which nobody may fork. Reads a line of JSON for each run, the words of a
+command line, and answers with the run's process, and, once that has ended, with its exit code.
 """
 
 import io
