@@ -23,6 +23,7 @@ _CHECKED += ["theory", "comparison"]
 with install_import_hook([f"flowsim.{name}" for name in _CHECKED], "shape_checks.checked"):
     import flowsim
     from flowsim.data import gaussian_teacher
+    from flowsim.runtime.compiling import with_options
 
     for _name in _CHECKED:  # flowsim imports them where they are first asked for, and then nothing would check them
         import_module(f"flowsim.{_name}")
@@ -69,6 +70,12 @@ def _known(flags: list[str]) -> str:
 def quick_environment():
     """The environment for a process that is killed and started again, many times perhaps: it compiles quickly."""
     return os.environ | {"JAX_PLATFORMS": "cpu", "XLA_FLAGS": _known(_QUICK_COMPILATION)}
+
+
+@pytest.fixture(scope="session")
+def compiled_quickly():
+    """Return a function that compiles another, one that runs once, with as little optimization as XLA knows."""
+    return lambda function: with_options(function, {"xla_backend_optimization_level": 0})
 
 
 @pytest.fixture

@@ -172,13 +172,13 @@ def test_a_problem_of_ones_own_is_asked_for_its_second_derivatives():
 
 
 @pytest.mark.slow
-def test_lanes_are_judged_one_by_one():
+def test_lanes_are_judged_one_by_one(compiled_quickly):
     rng = np.random.default_rng(2)
     X = rng.standard_normal((30, 3))
     problem = LinearRegression(X, X @ rng.standard_normal((3, 3)))
     draw = partial(DeepLinear.gaussian, widths=[3, 1, 3], scale=0.5)
     keys = jax.random.split(jax.random.key(0), 3)
-    together = eqx.filter_vmap(lambda key: flowsim.integrate(draw(key=key), problem, ts=[]))(keys)
+    together = compiled_quickly(jax.vmap(lambda key: flowsim.integrate(draw(key=key), problem, ts=[])))(keys)
     for lane, key in enumerate(keys):
         alone = flowsim.integrate(draw(key=key), problem, ts=[])
         assert together.code[lane] == alone.code == Outcome.CONVERGED

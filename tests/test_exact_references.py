@@ -22,7 +22,7 @@ BY_TOLERANCE = 1e-8
 SCALAR = {
     "three layers": [0.9, -0.5, -1.2],
     "five layers": [0.8, 1.1, -0.7, 1.3, -0.9],
-    "two layers that begin too large": [2.0, 1.5],
+    "three layers that begin too large": [2.0, -1.5, -1.2],
 }
 
 
@@ -146,7 +146,7 @@ def products(first, second):
     return stacked @ stacked.T
 
 
-UNEQUAL = [(4, 3, 5, 0.6), (5, 3, 4, -0.6), (4, 4, 4, 0.0)]
+UNEQUAL = [(4, 3, 5, 0.6), (4, 3, 5, -0.6), (4, 4, 4, 0.0)]
 
 
 @pytest.mark.slow

@@ -14,7 +14,7 @@ from jax.flatten_util import ravel_pytree
 
 import flowsim
 from flowsim.kinds.seeds import start_key
-from flowsim.networks import cast
+from flowsim.networks import cast, split
 from flowsim.scenarios import read_scenario
 from flowsim.scenarios.grid import points
 from flowsim.scenarios.runner import build_network, read_data
@@ -44,19 +44,18 @@ def stiff_field(t, y, args):
 
 
 def fixed_steps(solver, field, y0, end, count):
-    """Return the state and the solver's state after `count` equal steps."""
-    term, h = diffrax.ODETerm(field), end / count
+    """Return the state and the solver's state after `count` equal steps, of any number in one program."""
+    return _fixed_steps(solver, diffrax.ODETerm(field), y0, jnp.asarray(end / count), jnp.asarray(count))
 
-    @jax.jit
-    def run(y, state):
-        def body(i, carry):
-            y, state = carry
-            y, _, _, state, _ = solver.step(term, i * h, (i + 1) * h, y, None, state, False)
-            return y, state
 
-        return jax.lax.fori_loop(0, count, body, (y, state))
+@eqx.filter_jit
+def _fixed_steps(solver, term, y0, h, count):
+    def body(i, carry):
+        y, state = carry
+        y, _, _, state, _ = solver.step(term, i * h, (i + 1) * h, y, None, state, False)
+        return y, state
 
-    return run(y0, solver.init(term, 0.0, h, y0, None))
+    return jax.lax.fori_loop(0, count, body, (y0, solver.init(term, 0.0, h, y0, None)))
 
 
 def conditioned(kappa, *, width=5, depth=10):
@@ -96,13 +95,19 @@ def test_a_chebyshev_step_takes_times_that_are_numbers_of_python():
     np.testing.assert_allclose(ends[0], np.exp(-0.01), rtol=1e-6)  # the error of a step is of order h³/6
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("columns", [2, 3, 4])
-def test_extrapolation_has_the_order_of_its_columns_where_the_problem_is_stiff(columns):
+@pytest.fixture(scope="module")
+def stiff():
+    """A network that has settled on stiff data, its flow's field and weights, and those 100 later, by fine steps."""
     network, problem = conditioned(1e4)
     settled = flowsim.integrate(network, problem, t1=30.0, ts=[], rtol=1e-10).network
     field, weights = gradient_field(settled, problem)
-    exact = fixed_steps(_all_rows(field, 6), field, weights, 100.0, 256)[0]
+    return settled, problem, field, weights, fixed_steps(_all_rows(field, 6), field, weights, 100.0, 256)[0]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("columns", [2, 3, 4])
+def test_extrapolation_has_the_order_of_its_columns_where_the_problem_is_stiff(columns, stiff):
+    settled, problem, field, weights, exact = stiff
     counts, errors = np.array([4, 8, 16]), []
     for count in counts:
         found, _ = fixed_steps(_all_rows(field, columns), field, weights, 100.0, int(count))
@@ -238,15 +243,14 @@ def test_a_problem_that_does_not_know_its_outputs_flows_the_same():
     np.testing.assert_allclose(flow.risk[-1], flowsim.integrate(model, problem, t1=3.0).risk[-1], rtol=1e-5)
 
 
-def assert_as_radau(network, problem, end):
-    """Hold the flow at the time `end` against an implicit method of SciPy's with the exact Hessian."""
+def assert_as_radau(network, problem, end, ours):
+    """Hold the network that a flow has at the time `end` against an implicit method of SciPy's, with its Hessian."""
     field, weights = gradient_field(network, problem)
     start, unravel = ravel_pytree(weights)
     slope = jax.jit(lambda t, y: ravel_pytree(field(t, unravel(y), None))[0])
     slopes = jax.jit(jax.jacfwd(slope, argnums=1))
     found = scipy.integrate.solve_ivp(slope, (0, end), start, "Radau", jac=slopes, rtol=1e-8, atol=1e-10).y[:, -1]
-    ours = flat(flowsim.integrate(network, problem, t1=end, ts=[]).network)
-    assert np.linalg.norm(ours - found) <= 1e-4 * np.linalg.norm(found)
+    assert np.linalg.norm(flat(ours) - found) <= 1e-4 * np.linalg.norm(found)
 
 
 @pytest.mark.slow
@@ -257,12 +261,13 @@ def test_bent_valleys_with_large_residuals_do_not_keep_steps_short():
     data = read_data(point.scenario, FIGURE_7.parent)
     problem = flowsim.EmpiricalRisk(*data.training)
     network = build_network(point.scenario, 5, 1, start_key(scenario.seed, point.name, 19))
-    criterion = {"stopping": flowsim.Stopping(risk=1e-8), "ts": []}
-    flow = flowsim.integrate(network, problem, max_steps=400, **criterion)
+    criterion = {"stopping": flowsim.Stopping(risk=1e-8), "max_steps": 400}
+    flow = flowsim.integrate(network, problem, ts=[40.0], weights=True, **criterion)
     assert flow.outcome is flowsim.Outcome.RISK_REACHED
-    without = flowsim.integrate(network, problem, max_steps=400, solver=LowRankExtrapolation(followed=0), **criterion)
+    without = flowsim.integrate(network, problem, ts=[], solver=LowRankExtrapolation(followed=0), **criterion)
     assert without.outcome is flowsim.Outcome.STEP_LIMIT
-    assert_as_radau(network, problem, 40.0)
+    assert float(flow.times[0]) == 40
+    assert_as_radau(network, problem, 40.0, jax.tree.map(lambda leaf: leaf[0], split(flow.path)[0]))
 
 
 @pytest.mark.slow
@@ -276,7 +281,7 @@ def test_dead_units_are_followed_through_their_long_and_bent_valley():
     flow = flowsim.integrate(network, problem, t1=3e8, ts=[])
     assert flow.steps < 1000
     assert np.linalg.norm(flat(flow.network)) == pytest.approx(32.28117, abs=1e-4)
-    assert_as_radau(network, problem, 1e4)
+    assert_as_radau(network, problem, 1e4, flowsim.integrate(network, problem, t1=1e4, ts=[]).network)
 
 
 def test_a_run_says_what_it_took(mlp, problem):
@@ -505,8 +510,9 @@ def test_a_flow_that_grows_stiff_turns_to_the_low_rank_solver_and_back_where_ste
 
 
 @pytest.mark.slow
-def test_a_choice_of_solvers_works_mapped_and_in_single_precision():
-    network, problem = small_mlp()
+def test_a_choice_of_solvers_works_mapped_and_in_single_precision(compiled_quickly):
+    network = eqx.nn.MLP(5, 1, 4, 1, jnp.tanh, key=jax.random.key(0))
+    _, problem = small_mlp()
     single = jax.tree.map(lambda leaf: leaf.astype(jnp.float32) if eqx.is_inexact_array(leaf) else leaf, network)
     exact = flowsim.integrate(network, problem, t1=3.0, ts=[])
     assert float(flowsim.integrate(single, problem, t1=3.0, ts=[]).final_risk) == pytest.approx(
@@ -514,9 +520,8 @@ def test_a_choice_of_solvers_works_mapped_and_in_single_precision():
     )
     weights, rest = eqx.partition(network, eqx.is_inexact_array)
     both = jax.tree.map(lambda leaf: jnp.stack([leaf, 0.9 * leaf]), weights)
-    risks = jax.jit(jax.vmap(lambda w: flowsim.integrate(eqx.combine(w, rest), problem, t1=3.0, ts=[]).final_risk))(
-        both
-    )
+    end = lambda w: flowsim.integrate(eqx.combine(w, rest), problem, t1=3.0, ts=[]).final_risk  # noqa: E731
+    risks = compiled_quickly(jax.vmap(end))(both)
     np.testing.assert_allclose(risks[0], exact.final_risk, rtol=1e-8)
 
 

@@ -1,10 +1,11 @@
 """Runs of the command line that begin at once, each a process with workers of its own, to be killed many times.
 
-They are forked from processes that have made the imports, which would be most of the time of a run, and have not begun
-to compute, after which nobody may fork. Reads a line of JSON for each run, the words of a command line, and answers
-with the run's process, and, once that has ended, with its exit code.
+They are forked from processes that have made the imports, and have drawn a figure, which would be most of the time of a
+run, and have not begun to compute, after which nobody may fork. Reads a line of JSON for each run, the words of a
+command line, and answers with the run's process, and, once that has ended, with its exit code.
 """
 
+import io
 import json
 import multiprocessing
 import multiprocessing.forkserver
@@ -12,8 +13,13 @@ import os
 import sys
 from importlib import import_module
 
-import flowsim.report  # noqa: F401  which a run imports when it needs it
+from matplotlib.figure import Figure
+
 from flowsim import cli
+
+# Which a run imports when it needs them.
+for _name in ("flowsim.report.page", "h5netcdf", "xarray.backends.h5netcdf_", "distributed"):
+    import_module(_name)
 
 # Not by its name, which is that of a function too.
 WORKERS = import_module("flowsim.sweeps.workers")
@@ -31,11 +37,16 @@ class Forked:
 
 def prepare():
     """Have the process begun from which all runs will have their workers."""
-    multiprocessing.set_forkserver_preload(["flowsim"])
+    multiprocessing.set_forkserver_preload(["flowsim.sweeps.compute"])
     multiprocessing.forkserver.ensure_running()
     # The runs are no parents of it, and could not ask the system whether it lives.
     multiprocessing.forkserver._forkserver.ensure_running = lambda: None
     WORKERS.multiprocessing = Forked
+    # Fonts are looked for, and formulas read, more quickly the second time.
+    figure = Figure()
+    figure.subplots().set(xlabel="$10^{-1}$", xscale="log", yscale="log")
+    for suffix in ("png", "pdf"):
+        figure.savefig(io.BytesIO(), format=suffix)
 
 
 def run(words):

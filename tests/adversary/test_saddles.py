@@ -128,7 +128,7 @@ def test_the_exact_excess_risk_decides_at_a_saddle_of_a_deep_linear_network():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("depth", "dtype"), [(2, np.float64), (3, np.float32), (4, np.float64), (6, np.float64)])
+@pytest.mark.parametrize(("depth", "dtype"), [(2, np.float64), (3, np.float64), (4, np.float32), (6, np.float64)])
 def test_no_flow_is_converged_at_a_saddle_of_a_deep_linear_network(depth, dtype):
     for others in (1e-1, 1e-2, 1e-4, 1e-6, 1e-8):
         run = flow(two_modes(depth, others, dtype), PROBLEM)
