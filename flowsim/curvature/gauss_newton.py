@@ -190,9 +190,9 @@ class ResidualCurvature(eqx.Module):
     """The part of C = H − GᵀG, residuals times second derivatives of the outputs, that curves most.
 
     It is RᵀR, with `rows` R: C on its eigenvectors of largest absolute eigenvalue, those below zero left out. They are
-    followed along a path by subspace iteration: an update takes one product with C for each of the orthonormal
-    `directions`, which turns these towards the eigenvectors. `size` is the length of the longest product, a lower bound
-    of the norm of C. Rows and directions are the weights with a leading axis.
+    followed along a path by subspace iteration: an update makes the `directions` orthonormal, and takes one product
+    with C for each, which turns them towards the eigenvectors. `size` is the length of the longest product, a lower
+    bound of the norm of C. Rows and directions are the weights with a leading axis.
     """
 
     rows: PyTree
@@ -208,8 +208,7 @@ class ResidualCurvature(eqx.Module):
         """
         count, unit = min(count, vectors.size_of(weights)), vectors.peak(weights)
         rows = jax.tree.map(lambda leaf: _odd_chebyshev(leaf, count), vectors.divided(weights, unit))
-        directions = _orthonormal(rows)
-        return cls(jax.tree.map(jnp.zeros_like, directions), directions, jnp.zeros((), vectors.dtype_of(weights)))
+        return cls(jax.tree.map(jnp.zeros_like, rows), rows, jnp.zeros((), vectors.dtype_of(weights)))
 
     def update(self, product: Callable[[PyTree], PyTree], *, batched_up_to: int = 2**17) -> "ResidualCurvature":
         """Return the state after one more update, `product` being v ↦ Cv.
@@ -218,16 +217,17 @@ class ResidualCurvature(eqx.Module):
         one after the other, which needs less memory.
         """
         together = vectors.size_of(self.directions) <= batched_up_to
-        images = (jax.vmap(product) if together else lambda rows: jax.lax.map(product, rows))(self.directions)
-        projected = vectors.gram(self.directions, images)
+        directions = _orthonormal(self.directions)
+        images = (jax.vmap(product) if together else lambda rows: jax.lax.map(product, rows))(directions)
+        projected = vectors.gram(directions, images)
         values, turn = decomposition((projected + projected.T) / 2)
-        towards, images = (vectors.combination(turn.T, rows) for rows in (self.directions, images))
+        towards, images = (vectors.combination(turn.T, rows) for rows in (directions, images))
         lengths = jax.vmap(vectors.norm)(images)
         # A direction in the null space of C stays as it is: C may act on it later.
         share = jnp.where(lengths > 0, 1 / jnp.where(lengths > 0, lengths, 1), 0)
         turned = jax.tree.map(jnp.add, _times(share, images), _times(jnp.where(lengths > 0, 0.0, 1.0), towards))
         rows = _times(jnp.sqrt(jnp.maximum(values, 0)), towards)
-        return ResidualCurvature(rows, _orthonormal(turned), jnp.max(lengths))
+        return ResidualCurvature(rows, turned, jnp.max(lengths))
 
 
 def _odd_chebyshev(x: Array, count: int) -> Float[Array, "count ..."]:

@@ -81,14 +81,12 @@ def explicit_step(
         before, here = vectors.where(recurs, (here, following), (before, here))
         slots = jax.tree.map(lambda all_of_them, s: all_of_them.at[jnp.maximum(slot, 0)].set(s), slots, f)
         row = jnp.maximum(slot + 1, 0)
-        radius, point = jax.lax.cond(
-            iterates,
-            lambda: radius.seen(point, slope, f),
-            lambda: (
-                radius,
-                jax.tree.map(jnp.add, here, vectors.combination(jnp.where(recurs, 0, h * rows[row]), slots)),
-            ),
-        )
+
+        def forward() -> tuple[SpectralRadius, PyTree]:
+            through = vectors.combination(jnp.where(recurs, 0, h * rows[row]), slots)
+            return radius, jax.tree.map(jnp.add, here, through)
+
+        radius, point = jax.lax.cond(iterates, lambda: radius.seen(point, slope, f), forward)
         return before, here, slots, point, jnp.where(recurs, ahead, fractions[row]), measured, radius
 
     opening = vectors.scaled(jnp.where(explicit, 0, h * recurrence[first, 0]), slope)
