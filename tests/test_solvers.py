@@ -435,6 +435,50 @@ def test_the_end_of_a_plateau_is_not_taken_for_a_jump_nor_stepped_with_its_curva
     assert abs(float(jnp.prod(flow.network)) - 1) < 1e-6
 
 
+@pytest.mark.parametrize("dtype", [jnp.float64, jnp.float32])
+@pytest.mark.parametrize("size", [0.0, 1e-6, 1e6])
+def test_differences_of_the_field_find_its_spectral_radius(dtype, size):
+    eigenvalues = jnp.array([-3.0, 0.1, 2.0, 5.0], dtype)
+    turn = jnp.asarray(np.linalg.qr(np.random.default_rng(0).standard_normal((4, 4)))[0], dtype)
+    matrix = turn @ jnp.diag(eigenvalues) @ turn.T
+    y = size * jnp.array([1.0, -2.0, 0.5, 1.0], dtype)
+    field = lambda c, y: Measured(matrix @ y - size, jnp.array(0.0, dtype))  # noqa: E731
+
+    def radius(iterations):
+        one = jnp.array(1, dtype)
+        return explicit_step(field, y, field(0, y).slope, one, jnp.array(0), SpectralRadius.unknown(y), iterations)[3]
+
+    assert float(jax.jit(radius)(30).value) == pytest.approx(5, rel=1e-2)
+
+
+def test_beyond_the_domain_of_the_field_the_spectral_radius_stays_what_it_was():
+    y, one = jnp.array([1.0, 2.0]), jnp.array(1.0)
+    field = lambda c, at: Measured(jnp.where(at == y, -at, jnp.nan), one)  # noqa: E731
+    before = SpectralRadius(jnp.array([1.0, 0.0]), jnp.array(3.0))
+    after = explicit_step(field, y, -y, one, jnp.array(0), before, 3)[3]
+    assert after.value == 3
+    assert jnp.isfinite(after.direction).all()
+
+
+def test_a_flow_with_explicit_steps_traces_the_network_three_times():
+    """Once for its output, once for its memory, and once for the gradient; radius and records need no other pass."""
+    traced = []
+
+    class Counting(eqx.Module):
+        weights: jax.Array
+
+        def __call__(self, x):
+            traced.append(x)
+            return jnp.tanh(self.weights @ x)
+
+    X = jnp.asarray(np.random.default_rng(0).standard_normal((12, 4)))
+    problem = flowsim.EmpiricalRisk(X, jnp.sin(X.sum(axis=1)))
+    flow = flowsim.integrate(Counting(jnp.ones(4)), problem, t1=30.0, solver=StabilitySwitching(), weights=True)
+    assert len(traced) <= 3
+    assert flow.products == 0 < flow.gradients - 6 * (flow.steps + flow.rejected_steps) - 1  # the power iteration
+    np.testing.assert_allclose(flow.risk, eqx.filter_vmap(problem)(flow.path), rtol=1e-13)
+
+
 @pytest.mark.slow
 def test_short_steps_take_no_power_iteration():
     network, problem = small_mlp()

@@ -83,8 +83,9 @@ class StabilitySwitching(MeasuringSolver):
     method that covers more time per evaluation of f.
 
     ρ is followed by `iterations` steps of power iteration, in every step where it moves, in every sixteenth where it
-    does not, and in fewer still while accuracy keeps the steps far inside the stability interval. Memory: y0 and
-    some thirty arrays of its size.
+    does not, and in fewer still while accuracy keeps the steps far inside the stability interval. Each takes a
+    difference of f, an evaluation in the same loop as those of the steps: no program holds f twice, or a derivative
+    of it. Memory: y0 and some 25 arrays of its size.
     """
 
     rtol: float | Float[Array, ""] | None = None
@@ -119,8 +120,8 @@ class StabilitySwitching(MeasuringSolver):
     )
 
     def memory(self) -> int:
-        """Return what XLA plans beside the arguments (`benchmarks/large_flow.py`): 28 arrays."""
-        return 28
+        """Return what XLA plans beside the arguments (`benchmarks/large_flow.py`): 23 arrays."""
+        return 23
 
     def order(self, terms: Any) -> int:
         """Return 5, that of Tsit5, with which a run begins."""
