@@ -39,7 +39,7 @@ def compiled(
     @functools.wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
         counted = jax.tree.leaves((args if sized_by is None else [args[index] for index in sized_by], kwargs))
-        known = jax.default_backend() == "cpu" and not is_traced(counted)
+        known = jax.default_backend() == "cpu" and not is_traced((args, kwargs))
         few = known and sum(leaf.size for leaf in counted if isinstance(leaf, jax.Array)) <= few_numbers
         return program(few)(*args, **kwargs)
 
