@@ -22,6 +22,7 @@ from flowsim.solvers import (
     LowRankExtrapolation,
     Proposal,
     ProposedSteps,
+    ProposingSolver,
     RungeKuttaChebyshev,
     StabilitySwitching,
     StiffnessSwitching,
@@ -29,7 +30,8 @@ from flowsim.solvers import (
 )
 from flowsim.solvers.explicit_methods import explicit_methods, explicit_step, fourth_order
 from flowsim.solvers.field import Measured, gradient_field
-from flowsim.solvers.step_control import SpectralRadius
+from flowsim.solvers.solver import no_work
+from flowsim.solvers.step_control import SpectralRadius, growth, scaled_norm
 
 slow = partial(pytest.param, marks=pytest.mark.slow)
 
@@ -477,6 +479,38 @@ def test_a_flow_with_explicit_steps_traces_the_network_three_times():
     assert len(traced) <= 3
     assert flow.products == 0 < flow.gradients - 6 * (flow.steps + flow.rejected_steps) - 1  # the power iteration
     np.testing.assert_allclose(flow.risk, eqx.filter_vmap(problem)(flow.path), rtol=1e-13)
+
+
+class HeunByProposals(ProposingSolver):
+    """Heun's method as a solver that proposes its steps, and keeps the slope where it is but not the objective."""
+
+    rtol: float | jax.Array | None = None
+    atol: float | jax.Array | None = None
+    interpolation_cls = diffrax.ThirdOrderHermitePolynomialInterpolation
+
+    def order(self, terms):
+        return 2
+
+    def init(self, terms, t0, t1, y0, args):
+        return terms.vf(t0, y0, args)
+
+    def work(self, solver_state):
+        return no_work()
+
+    def step(self, terms, t0, t1, y0, args, solver_state, made_jump):
+        h, k0 = t1 - t0, solver_state
+        k1 = terms.vf(t1, y0 + h * k0, args)
+        y1 = y0 + h / 2 * (k0 + k1)
+        size = scaled_norm(h / 2 * (k1 - k0), y0, y1, self.rtol, self.atol)
+        dense = {"y0": y0, "y1": y1, "k0": h * k0, "k1": h * k1}
+        return y1, Proposal(size, growth(size, 2)), dense, terms.vf(t1, y1, args), diffrax.RESULTS.successful
+
+
+def test_a_solver_of_ones_own_that_keeps_no_objective_has_the_risk_in_its_records():
+    problem = flowsim.Risk(lambda w: jnp.sum(w**4) / 4)
+    flow = flowsim.integrate(jnp.array([1.0, -2.0]), problem, t1=1.0, solver=HeunByProposals(), weights=True)
+    np.testing.assert_allclose(flow.risk, jax.vmap(problem)(flow.path), rtol=1e-13)
+    np.testing.assert_allclose(flow.path[-1], np.array([1, -2]) / np.sqrt(1 + 2 * np.array([1, 4])), rtol=1e-4)
 
 
 @pytest.mark.slow

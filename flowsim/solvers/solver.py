@@ -151,7 +151,7 @@ class ProposingSolver(diffrax.AbstractAdaptiveSolver, CountsWork):
         return before
 
     def measured(self, solver_state: Any) -> Measured | None:
-        """Return what the solver knows of the point where it is, `None` for one that does not keep it."""
+        """Return f and the objective where the solver is, `None` for one that does not keep both."""
         return None
 
     @abc.abstractmethod

@@ -249,7 +249,7 @@ class Stepper(eqx.Module):
         return jax.lax.cond(begun, lambda: wanted, lambda: first_length(point, known.slope, rtol, atol))
 
     def measured(self, solver_state: PyTree) -> Measured | None:
-        """Return what the solver knows of the point where it is, `None` for one that does not keep it."""
+        """Return f and the objective where the solver is, `None` for one that does not keep both."""
         return None if self._proposing is None else self._proposing.measured(solver_state)
 
     @property
