@@ -172,7 +172,7 @@ def test_the_time_is_that_of_all_parts_at_the_pace_of_the_machine(estimated):
 
 @pytest.mark.parametrize(
     ("override", "copies"),
-    [("precision=float64", 30), ("network.activation=tanh", 28 + 30 + 4 * 8)],
+    [("precision=float64", 30), ("network.activation=tanh", 23 + 30 + 4 * 8)],
 )
 def test_memory_is_that_of_records_solver_and_a_pass_over_the_samples(estimated, job, override, copies):
     found, asked = estimated(override), job(override)
