@@ -84,8 +84,8 @@ class StabilitySwitching(MeasuringSolver):
 
     ρ is followed by `iterations` steps of power iteration, in every step where it moves, in every sixteenth where it
     does not, and in fewer still while accuracy keeps the steps far inside the stability interval. Each takes a
-    difference of f, an evaluation in the same loop as those of the steps: no program holds f twice, or a derivative
-    of it. Memory: y0 and some 25 arrays of its size.
+    difference of f, an evaluation in the same loop as those of the steps: a step holds f once, and no derivative of
+    it. Memory: y0 and some 25 arrays of its size.
     """
 
     rtol: float | Float[Array, ""] | None = None
