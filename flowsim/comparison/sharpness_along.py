@@ -135,7 +135,8 @@ class FlowLimits:
     `closer` times closer to it than by default; it is NaN where the flow does not come to rest within `max_steps`. A
     second flow, with tolerances `looser` times as large, gives the error: the difference of the two, and the tolerance
     to which the eigenvalue is certified. With less than a hundred, steps that are bounded by stability may have the
-    same errors in both. Raises `ValueError` for a number of records below one.
+    same errors in both. From points near the limit both may be as accurate, since no tolerance bounds their steps: by
+    default `rtol` is therefore also `closer` times smaller. Raises `ValueError` for a number of records below one.
     """
 
     records: int = 32
@@ -174,7 +175,7 @@ class FlowLimits:
     def _limit(self, network: PyTree, run: Trajectory, looser: float) -> float:
         """Return the sharpness of the limit, with tolerances that are so many times looser; NaN where there is none."""
         dtype = weight_dtype(network)
-        rtol = standard_rtol(dtype) if self.rtol is None else self.rtol
+        rtol = standard_rtol(dtype) / self.closer if self.rtol is None else self.rtol
         gradient_norm, remaining = (bound * looser / self.closer for bound in standard_bounds(dtype))
         stopping = Stopping(gradient_norm=gradient_norm, remaining=remaining)
         rtol, limit = min(rtol * looser, 0.1), self.max_steps
