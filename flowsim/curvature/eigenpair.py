@@ -330,4 +330,4 @@ def _certificate(
     quotient = vectors.inner_product(vector, image)
     left = vectors.difference(image, vectors.scaled(quotient, vector))
     rounding = vectors.difference(left, vectors.combination(predicted, space.basis))
-    return unit * quotient, unit * (vectors.norm(left) + vectors.norm(rounding))
+    return unit * quotient, unit * (vectors.length(left) + vectors.length(rounding))

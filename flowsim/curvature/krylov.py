@@ -6,7 +6,7 @@ from dataclasses import replace
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, Int, PyTree
+from jaxtyping import Array, Bool, Float, Int, PyTree
 
 from . import vectors
 
@@ -52,17 +52,26 @@ def begin(start: PyTree, dimension: int) -> Krylov:
     """Return the space of the rows of `start`, with room for `dimension` products."""
     block = jax.tree.leaves(start)[0].shape[0]
     rows, dtype = dimension + block, vectors.dtype_of(start)
-    first = jax.tree.map(lambda leaf: jnp.where(jnp.isfinite(leaf), 0 * leaf, 0), start)
 
-    def add(index: Array, basis: PyTree) -> PyTree:
+    def scaled(index: Array | int) -> PyTree:
         vector = vectors.row(start, index)
-        return append(basis, vectors.divided(vector, vectors.peak(vector)), index)[0]
+        return vectors.divided(vector, vectors.peak(vector))
 
-    first = jax.lax.fori_loop(0, block, add, first)
+    if block == 1:  # which compiles sooner
+        first = jax.tree.map(lambda leaf: leaf[None], _unit_vector(scaled(0)))
+    else:
+        empty = jax.tree.map(lambda leaf: jnp.where(jnp.isfinite(leaf), 0 * leaf, 0), start)
+        first = jax.lax.fori_loop(0, block, lambda index, basis: append(basis, scaled(index), index)[0], empty)
     # Padded rather than allocated, so that the basis is sharded as the start; and padded last: XLA copies a basis that
     # is read before the loops that extend it.
     basis = jax.tree.map(lambda leaf: jnp.pad(leaf, [(0, dimension)] + [(0, 0)] * (leaf.ndim - 1)), first)
     return Krylov(basis, jnp.zeros((rows, dimension), dtype), jnp.array(0))
+
+
+def _unit_vector(vector: PyTree) -> PyTree:
+    """Return the direction of a vector with entries up to one, a random one for the zero vector."""
+    vector = vectors.where(vectors.length(vector) == 0, vectors.scattered_like(vector, 0), vector)
+    return vectors.divided(vector, vectors.length(vector))
 
 
 def widen(product: Callable[[PyTree], PyTree], space: Krylov) -> Krylov:
@@ -90,42 +99,41 @@ def with_direction(space: Krylov, unit: Float[Array, ""]) -> Krylov:
 
 
 def append(basis: PyTree, vector: PyTree, index: Int[Array, ""]) -> tuple[PyTree, Float[Array, " rows"]]:
-    """Return the basis with a row for the new direction of `vector`, and the coefficients of `vector` in the rows."""
-    remainder, coefficients = _orthogonalize(vector, basis, index)
-    length = vectors.norm(remainder)
-    # Where the space is invariant, as for a Hessian of low rank, what is left is rounding: continue with a random row.
-    exhausted = length <= 100 * jnp.finfo(length.dtype).eps * vectors.norm(vector)
-    new = jax.lax.cond(exhausted, lambda: _random_row(basis, index), lambda: vectors.divided(remainder, length))
-    return with_row(basis, index, new), coefficients.at[index].set(jnp.where(exhausted, 0, length))
+    """Return the basis with a row for the new direction of `vector`, and the coefficients of `vector` in the rows.
+
+    The entries of `vector` are up to one. Where the space is invariant, as for a Hessian of low rank, what is left of `vector` is rounding, and a random row
+    takes its place. It brings in what an invariant space leaves out, such as the second copy of an eigenvalue; the row
+    is zero if the rows before span everything.
+    """
+    before = jnp.arange(jax.tree.leaves(basis)[0].shape[0]) < index
+    rounding = 100 * jnp.finfo(vectors.dtype_of(vector)).eps * vectors.length(vector)
+    # Twice is enough (Kahan; Parlett 1980, section 6.9), for the vector as for a random one.
+    enough = 2
+
+    def orthogonalize(state: tuple) -> tuple:
+        turn, vector, total, _, exhausted = state
+        vector = vectors.where(turn == enough, vectors.scattered_like(vector, index), vector)
+        coefficients = jnp.where(before, vectors.inner_products(basis, vector), 0)
+        vector = vectors.difference(vector, vectors.combination(coefficients, basis))
+        length = vectors.length(vector)
+        exhausted = exhausted | ((turn + 1 == enough) & (length <= rounding))
+        return turn + 1, vector, total + jnp.where(turn < enough, coefficients, 0), length, exhausted
+
+    def is_unfinished(state: tuple) -> Bool[Array, ""]:
+        turn, *_, exhausted = state
+        return turn < jnp.where(exhausted, 2 * enough, enough)
+
+    total = jnp.zeros(before.shape, vectors.dtype_of(vector))
+    state = jnp.array(0), vector, total, jnp.zeros_like(rounding), jnp.array(False)
+    _, vector, total, length, exhausted = jax.lax.while_loop(is_unfinished, orthogonalize, state)
+    spanned = exhausted & (index >= vectors.size_of(vector))
+    new = vectors.divided(vector, jnp.where(spanned, jnp.inf, length))
+    return with_row(basis, index, new), total.at[index].set(jnp.where(exhausted, 0, length))
 
 
 def with_row(basis: PyTree, index: Int[Array, ""], vector: PyTree) -> PyTree:
     """Return the basis with `vector` as the row of that number."""
     return jax.tree.map(lambda leaf, entries: leaf.at[index].set(entries), basis, vector)
-
-
-def _random_row(basis: PyTree, index: Int[Array, ""]) -> PyTree:
-    """Return a random unit vector orthogonal to the first `index` rows; zero if they span everything.
-
-    It brings in what an invariant space leaves out, such as the second copy of an eigenvalue.
-    """
-    like = vectors.row(basis, 0)
-    remainder, _ = _orthogonalize(vectors.scattered_like(like, index), basis, index)
-    spanned = index >= vectors.size_of(like)
-    length = jnp.where(spanned, 1, vectors.norm(remainder))
-    return vectors.scaled(jnp.where(spanned, 0, 1 / length), remainder)
-
-
-def _orthogonalize(vector: PyTree, basis: PyTree, index: Int[Array, ""]) -> tuple[PyTree, Float[Array, " rows"]]:
-    """Return the part of `vector` orthogonal to the first `index` rows, and its coefficients in them."""
-    rows = jax.tree.leaves(basis)[0].shape[0]
-    total = jnp.zeros(rows, vectors.dtype_of(vector))
-    # Twice is enough (Kahan; Parlett 1980, section 6.9).
-    for _ in range(2):
-        coefficients = jnp.where(jnp.arange(rows) < index, vectors.inner_products(basis, vector), 0)
-        vector = vectors.difference(vector, vectors.combination(coefficients, basis))
-        total = total + coefficients
-    return vector, total
 
 
 def restart(

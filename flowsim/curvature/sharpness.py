@@ -201,7 +201,7 @@ def curvature_along(network: PyTree, problem: Problem, direction: PyTree) -> Flo
 
 @eqx.filter_custom_jvp
 def _found(network: PyTree, problem: Problem, *, dense: bool | None, rtol: Any) -> Eigenpair:
-    return replace(end_pairs(network, problem, dense=dense, rtol=rtol).pair(0), vector=None)
+    return replace(end_pairs(network, problem, dense=dense, rtol=rtol), vectors=None).pair(0)
 
 
 @_found.def_jvp

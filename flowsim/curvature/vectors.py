@@ -49,6 +49,11 @@ def inner_product(one: PyTree, other: PyTree) -> Float[Array, ""]:
     return sum_of(jax.tree.leaves(jax.tree.map(lambda a, b: jnp.sum(a * b), one, other)))
 
 
+def length(vector: PyTree) -> Float[Array, ""]:
+    """Return the norm of a vector with entries up to one, or little more: unlike `norm`, it may lose what is tiny."""
+    return jnp.sqrt(inner_product(vector, vector))
+
+
 def sum_of(terms: Iterable[Array]) -> Array:
     """Return the sum of arrays, without a zero to start from."""
     return functools.reduce(jnp.add, terms)
