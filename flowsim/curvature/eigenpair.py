@@ -286,7 +286,8 @@ def _search(
     def certify(unit: Array, state: _Search) -> _Search:
         index = state.certified
         quotient, residual = _certificate(unit, state.space, index)
-        quotients, residuals = state.quotients.at[index].set(quotient), state.residuals.at[index].set(residual)
+        here = jnp.arange(count) == index
+        quotients, residuals = jnp.where(here, quotient, state.quotients), jnp.where(here, residual, state.residuals)
         return replace(state, certified=index + 1, quotients=quotients, residuals=residuals)
 
     zeros, none = jnp.zeros((dimension, dimension), space.coupling.dtype), jnp.array(0)

@@ -95,7 +95,8 @@ def with_image(
 def with_direction(space: Krylov, unit: Float[Array, ""]) -> Krylov:
     """Return the space with the image of its next row, held divided by `unit`, made orthogonal to the rows before."""
     basis, column = append(space.basis, vectors.row(space.basis, space.void), space.void)
-    return Krylov(basis, space.coupling.at[:, space.filled].set(unit * column), space.filled + 1)
+    coupling = jax.lax.dynamic_update_index_in_dim(space.coupling, unit * column, space.filled, axis=1)
+    return Krylov(basis, coupling, space.filled + 1)
 
 
 def append(basis: PyTree, vector: PyTree, index: Int[Array, ""]) -> tuple[PyTree, Float[Array, " rows"]]:
@@ -105,35 +106,39 @@ def append(basis: PyTree, vector: PyTree, index: Int[Array, ""]) -> tuple[PyTree
     takes its place. It brings in what an invariant space leaves out, such as the second copy of an eigenvalue; the row
     is zero if the rows before span everything.
     """
-    before = jnp.arange(jax.tree.leaves(basis)[0].shape[0]) < index
+    places = jnp.arange(jax.tree.leaves(basis)[0].shape[0])
     rounding = 100 * jnp.finfo(vectors.dtype_of(vector)).eps * vectors.length(vector)
     # Twice is enough (Kahan; Parlett 1980, section 6.9), for the vector as for a random one.
     enough = 2
 
     def orthogonalize(state: tuple) -> tuple:
         turn, vector, total, _, exhausted = state
-        vector = vectors.where(turn == enough, vectors.scattered_like(vector, index), vector)
-        coefficients = jnp.where(before, vectors.inner_products(basis, vector), 0)
+        coefficients = jnp.where(places < index, vectors.inner_products(basis, vector), 0)
         vector = vectors.difference(vector, vectors.combination(coefficients, basis))
         length = vectors.length(vector)
-        exhausted = exhausted | ((turn + 1 == enough) & (length <= rounding))
-        return turn + 1, vector, total + jnp.where(turn < enough, coefficients, 0), length, exhausted
+        lost = (turn + 1 == enough) & (length <= rounding)
+        # A seed that changes with the turn keeps XLA from computing the random row before the loop, and holding it.
+        vector = vectors.where(lost, vectors.scattered_like(vector, index + turn), vector)
+        total = total + jnp.where(turn < enough, coefficients, 0)
+        return turn + 1, vector, total, length, exhausted | lost
 
     def is_unfinished(state: tuple) -> Bool[Array, ""]:
         turn, *_, exhausted = state
         return turn < jnp.where(exhausted, 2 * enough, enough)
 
-    total = jnp.zeros(before.shape, vectors.dtype_of(vector))
+    total = jnp.zeros(places.shape, vectors.dtype_of(vector))
     state = jnp.array(0), vector, total, jnp.zeros_like(rounding), jnp.array(False)
     _, vector, total, length, exhausted = jax.lax.while_loop(is_unfinished, orthogonalize, state)
     spanned = exhausted & (index >= vectors.size_of(vector))
     new = vectors.divided(vector, jnp.where(spanned, jnp.inf, length))
-    return with_row(basis, index, new), total.at[index].set(jnp.where(exhausted, 0, length))
+    return with_row(basis, index, new), jnp.where(places == index, jnp.where(exhausted, 0, length), total)
 
 
 def with_row(basis: PyTree, index: Int[Array, ""], vector: PyTree) -> PyTree:
     """Return the basis with `vector` as the row of that number."""
-    return jax.tree.map(lambda leaf, entries: leaf.at[index].set(entries), basis, vector)
+    return jax.tree.map(
+        lambda leaf, entries: jax.lax.dynamic_update_index_in_dim(leaf, entries, index, 0), basis, vector
+    )
 
 
 def restart(
@@ -151,26 +156,30 @@ def restart(
     waiting = jax.tree.map(lambda leaf: jax.lax.dynamic_slice_in_dim(leaf, space.filled, block), basis)
     # Without the barrier XLA fuses reading with writing, and copies the basis.
     waiting, basis = jax.lax.optimization_barrier((waiting, basis))
-    basis = jax.tree.map(lambda leaf, entries: leaf.at[kept : kept + block].set(entries), basis, waiting)
-    coupling = jnp.zeros_like(space.coupling).at[jnp.arange(kept), jnp.arange(kept)].set(values)
-    coupling = coupling.at[kept : kept + block, :kept].set(remainder * signs[None])
+    put = jax.lax.dynamic_update_slice_in_dim
+    basis = jax.tree.map(lambda leaf, entries: put(leaf, entries, kept, axis=0), basis, waiting)
+    rows, dimension = space.coupling.shape
+    coupling = jnp.concatenate([jnp.diag(values), remainder * signs[None]])
+    coupling = jnp.pad(coupling, ((0, rows - kept - block), (0, dimension - kept)))
     return Krylov(basis, coupling, jnp.array(kept))
 
 
 def _rotate(basis: PyTree, ritz: Float[Array, "dimension k"], count: Int[Array, ""]) -> tuple[PyTree, Array]:
     """Return the basis rotated so that its first `count` rows are Ritz vectors up to signs, and these signs."""
     dimension = ritz.shape[0]
-    behind = jax.tree.leaves(basis)[0].shape[0] - dimension
+    behind, places = jax.tree.leaves(basis)[0].shape[0] - dimension, jnp.arange(dimension)
 
     def reflect(index: Array, state: tuple) -> tuple:
         basis, ritz, signs = state
-        column = jnp.where(jnp.arange(dimension) >= index, ritz[:, index], 0)
-        length = jnp.linalg.norm(column)
-        image = jnp.where(column[index] > 0, -length, length)
-        normal = column.at[index].add(-image)
-        normal = normal / jnp.linalg.norm(normal)
+        column = jax.lax.dynamic_index_in_dim(ritz, index, axis=1, keepdims=False)
+        column = jnp.where(places >= index, column, 0)
+        length = vectors.length(column)
+        image = jnp.where(jnp.sum(jnp.where(places == index, column, 0)) > 0, -length, length)
+        normal = jnp.where(places == index, column - image, column)
+        normal = normal / vectors.length(normal)
         ritz = ritz - 2 * jnp.outer(normal, normal @ ritz)
-        return _reflect(basis, jnp.pad(normal, (0, behind))), ritz, signs.at[index].set(jnp.sign(image))
+        signs = jnp.where(places[: len(signs)] == index, jnp.sign(image), signs)
+        return _reflect(basis, jnp.pad(normal, (0, behind))), ritz, signs
 
     basis, _, signs = jax.lax.fori_loop(0, count, reflect, (basis, ritz, jnp.ones(ritz.shape[1], ritz.dtype)))
     return basis, signs
