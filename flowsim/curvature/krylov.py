@@ -102,9 +102,9 @@ def with_direction(space: Krylov, unit: Float[Array, ""]) -> Krylov:
 def append(basis: PyTree, vector: PyTree, index: Int[Array, ""]) -> tuple[PyTree, Float[Array, " rows"]]:
     """Return the basis with a row for the new direction of `vector`, and the coefficients of `vector` in the rows.
 
-    The entries of `vector` are up to one. Where the space is invariant, as for a Hessian of low rank, what is left of `vector` is rounding, and a random row
-    takes its place. It brings in what an invariant space leaves out, such as the second copy of an eigenvalue; the row
-    is zero if the rows before span everything.
+    The entries of `vector` are up to one. Where the space is invariant, as for a Hessian of low rank, what is left of
+    `vector` is rounding, and a random row takes its place. It brings in what an invariant space leaves out, such as the
+    second copy of an eigenvalue; the row is zero if the rows before span everything.
     """
     places = jnp.arange(jax.tree.leaves(basis)[0].shape[0])
     rounding = 100 * jnp.finfo(vectors.dtype_of(vector)).eps * vectors.length(vector)
