@@ -111,6 +111,13 @@ def test_an_exhausted_krylov_space_is_no_obstacle(matrix):
     np.testing.assert_allclose(pair.value, matrix.max(initial=-9, where=matrix != 0) if matrix.any() else 0, atol=1e-12)
 
 
+def test_a_start_of_zeros_is_no_eigenvector():
+    """It would certify an eigenvalue of zero, which is above all of these."""
+    pair = of_matrix(np.diag(-np.arange(1.0, 301.0)), jnp.zeros(300))
+    assert bool(pair.converged)
+    np.testing.assert_allclose(pair.value, -1, rtol=1e-12)
+
+
 @pytest.mark.parametrize("dimension", [slow(12), 24])
 def test_a_crowded_top_of_the_spectrum_is_resolved(dimension):
     """Restarts from a single vector stagnate here, at 30 eigenvalues within one hundredth and as many opposite."""
