@@ -118,6 +118,14 @@ def test_a_start_of_zeros_is_no_eigenvector():
     np.testing.assert_allclose(pair.value, -1, rtol=1e-12)
 
 
+def test_a_product_may_come_in_another_precision_than_the_start():
+    values = jnp.arange(300, dtype=jnp.float32)
+    pair = jax.jit(lambda start: eigenpair_lanczos(lambda v: values * v.astype(jnp.float32), start, max_restarts=5))(
+        jnp.ones(300)
+    )
+    np.testing.assert_allclose(pair.value, 299, rtol=1e-5)
+
+
 @pytest.mark.parametrize("dimension", [slow(12), 24])
 def test_a_crowded_top_of_the_spectrum_is_resolved(dimension):
     """Restarts from a single vector stagnate here, at 30 eigenvalues within one hundredth and as many opposite."""

@@ -14,7 +14,7 @@ from ..dynamics.stopping import standard_bounds
 from ..formatting import Progress, ProgressCallback, report_progress
 from ..networks import records as records_of, split, weight_dtype
 from ..probes import Label, TopEigenvalues
-from ..solvers.choice import standard_rtol
+from ..solvers.choice import finest_rtol, standard_rtol
 
 LIMIT = Label(
     "limit_sharpness",
@@ -131,12 +131,12 @@ class FlowLimits:
 
     Kreisler, Nacson, Soudry and Carmon (2023, "Gradient descent monotonically decreases the sharpness of gradient flow
     solutions in scalar networks and beyond") prove that it falls along descent for scalar networks, where the
-    sharpness itself rises and oscillates. For each, a flow runs to its limit, within `rtol` as in `integrate`, and
-    `closer` times closer to it than by default; it is NaN where the flow does not come to rest within `max_steps`. A
-    second flow, with tolerances `looser` times as large, gives the error: the difference of the two, and the tolerance
-    to which the eigenvalue is certified. With less than a hundred, steps that are bounded by stability may have the
-    same errors in both. From points near the limit both may be as accurate, since no tolerance bounds their steps: by
-    default `rtol` is therefore also `closer` times smaller. Raises `ValueError` for a number of records below one.
+    sharpness itself rises and oscillates. For each, a flow runs to its limit with tolerances `closer` times as tight as
+    `integrate` would take them: `rtol`, and those of its default `Stopping`. It is NaN where the flow does not come to
+    rest within `max_steps`. A second flow, with tolerances `looser` times as large, gives the error: the difference of
+    the two, and the tolerance to which the eigenvalue is certified. With less than a hundred, steps that are bounded by
+    stability may have the same errors in both; and from points near the limit an `rtol` as in `integrate` would be too
+    loose to make the first flow more accurate than the second. Raises `ValueError` for a number of records below one.
     """
 
     records: int = 32
@@ -175,7 +175,8 @@ class FlowLimits:
     def _limit(self, network: PyTree, run: Trajectory, looser: float) -> float:
         """Return the sharpness of the limit, with tolerances that are so many times looser; NaN where there is none."""
         dtype = weight_dtype(network)
-        rtol = standard_rtol(dtype) / self.closer if self.rtol is None else self.rtol
+        rtol = standard_rtol(dtype) if self.rtol is None else self.rtol
+        rtol = max(rtol / self.closer, min(rtol, finest_rtol(dtype)))
         gradient_norm, remaining = (bound * looser / self.closer for bound in standard_bounds(dtype))
         stopping = Stopping(gradient_norm=gradient_norm, remaining=remaining)
         rtol, limit = min(rtol * looser, 0.1), self.max_steps

@@ -57,7 +57,7 @@ def begin(start: PyTree, dimension: int) -> Krylov:
         vector = vectors.row(start, index)
         return vectors.divided(vector, vectors.peak(vector))
 
-    if block == 1:  # which compiles sooner
+    if block == 1:  # there is nothing to make it orthogonal to, and the program is a fifth smaller
         first = jax.tree.map(lambda leaf: leaf[None], _unit_vector(scaled(0)))
     else:
         empty = jax.tree.map(lambda leaf: jnp.where(jnp.isfinite(leaf), 0 * leaf, 0), start)
@@ -69,7 +69,7 @@ def begin(start: PyTree, dimension: int) -> Krylov:
 
 
 def _unit_vector(vector: PyTree) -> PyTree:
-    """Return the direction of a vector with entries up to one, a random one for the zero vector."""
+    """Return the direction of a vector whose largest entry is one in size, a random one for the zero vector."""
     vector = vectors.where(vectors.length(vector) == 0, vectors.scattered_like(vector, 0), vector)
     return vectors.divided(vector, vectors.length(vector))
 
@@ -95,16 +95,17 @@ def with_image(
 def with_direction(space: Krylov, unit: Float[Array, ""]) -> Krylov:
     """Return the space with the image of its next row, held divided by `unit`, made orthogonal to the rows before."""
     basis, column = append(space.basis, vectors.row(space.basis, space.void), space.void)
-    coupling = jax.lax.dynamic_update_index_in_dim(space.coupling, unit * column, space.filled, axis=1)
+    column = (unit * column).astype(space.coupling.dtype)
+    coupling = jax.lax.dynamic_update_index_in_dim(space.coupling, column, space.filled, axis=1)
     return Krylov(basis, coupling, space.filled + 1)
 
 
 def append(basis: PyTree, vector: PyTree, index: Int[Array, ""]) -> tuple[PyTree, Float[Array, " rows"]]:
     """Return the basis with a row for the new direction of `vector`, and the coefficients of `vector` in the rows.
 
-    The entries of `vector` are up to one. Where the space is invariant, as for a Hessian of low rank, what is left of
-    `vector` is rounding, and a random row takes its place. It brings in what an invariant space leaves out, such as the
-    second copy of an eigenvalue; the row is zero if the rows before span everything.
+    The largest entry of `vector` is one in size, or all are zero. Where the space is invariant, as for a Hessian of low
+    rank, what is left of `vector` is rounding, and a random row takes its place. It brings in what an invariant space
+    leaves out, such as the second copy of an eigenvalue; the row is zero if the rows before span everything.
     """
     places = jnp.arange(jax.tree.leaves(basis)[0].shape[0])
     rounding = 100 * jnp.finfo(vectors.dtype_of(vector)).eps * vectors.length(vector)
@@ -136,9 +137,11 @@ def append(basis: PyTree, vector: PyTree, index: Int[Array, ""]) -> tuple[PyTree
 
 def with_row(basis: PyTree, index: Int[Array, ""], vector: PyTree) -> PyTree:
     """Return the basis with `vector` as the row of that number."""
-    return jax.tree.map(
-        lambda leaf, entries: jax.lax.dynamic_update_index_in_dim(leaf, entries, index, 0), basis, vector
-    )
+
+    def put(leaf: Array, entries: Array) -> Array:
+        return jax.lax.dynamic_update_index_in_dim(leaf, entries.astype(leaf.dtype), index, axis=0)
+
+    return jax.tree.map(put, basis, vector)
 
 
 def restart(

@@ -50,7 +50,7 @@ def inner_product(one: PyTree, other: PyTree) -> Float[Array, ""]:
 
 
 def length(vector: PyTree) -> Float[Array, ""]:
-    """Return the norm of a vector with entries up to one, or little more: unlike `norm`, it may lose what is tiny."""
+    """Return the norm of a vector of about length one: unlike in `norm`, squares may leave the range of floats."""
     return jnp.sqrt(inner_product(vector, vector))
 
 

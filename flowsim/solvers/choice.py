@@ -166,7 +166,7 @@ def tolerances(
     relative = _number("rtol", standard_rtol(dtype) if rtol is None else rtol)
     absolute = _number("atol", 1e-3 * relative if atol is None else atol)
     if not (isinstance(relative, jax.Array) or isinstance(absolute, jax.Array)):
-        rtol, atol, finest = float(np.asarray(relative)), float(np.asarray(absolute)), 32 * float(jnp.finfo(dtype).eps)
+        rtol, atol, finest = float(np.asarray(relative)), float(np.asarray(absolute)), finest_rtol(dtype)
         if not 0 < rtol < 1 or not atol >= 0:
             raise ValueError(f"expected 0 < rtol < 1 and atol ≥ 0, got rtol={rtol} and atol={atol}")
         if rtol < finest:
@@ -175,6 +175,11 @@ def tolerances(
                 + (", or use float64 weights (jax.config.update('jax_enable_x64', True))" if dtype.itemsize < 8 else "")
             )
     return constant(relative, dtype), constant(absolute, dtype)
+
+
+def finest_rtol(dtype: jnp.dtype) -> float:
+    """Return the smallest relative tolerance that a flow can meet with weights of a type."""
+    return 32 * float(jnp.finfo(dtype).eps)
 
 
 def standard_rtol(dtype: jnp.dtype) -> float:
