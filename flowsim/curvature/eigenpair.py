@@ -171,7 +171,7 @@ def eigenpairs_lanczos(
     A residual certifies that *an* eigenvalue is there, not that none is further out. A block of b random vectors has
     every eigenvalue up to b times almost surely; further copies of one can be missed.
 
-    Memory: some dimension + block + 5 vectors besides what `product` needs; twice as many with JAX 0.6, whose XLA holds
+    Memory: some dimension + block + 6 vectors besides what `product` needs; twice as many with JAX 0.6, whose XLA holds
     the basis twice. The default dimension is 24, or 3(largest + smallest) + 2 block if that is more. Raises
     `ValueError` for a dimension, a number of pairs or a tolerance that cannot be.
     """

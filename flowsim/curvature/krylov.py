@@ -57,7 +57,7 @@ def begin(start: PyTree, dimension: int) -> Krylov:
         vector = vectors.row(start, index)
         return vectors.divided(vector, vectors.peak(vector))
 
-    if block == 1:  # there is nothing to make it orthogonal to, and the program is a fifth smaller
+    if block == 1:  # there is nothing to make it orthogonal to, and no loop to compile
         first = jax.tree.map(lambda leaf: leaf[None], _unit_vector(scaled(0)))
     else:
         empty = jax.tree.map(lambda leaf: jnp.where(jnp.isfinite(leaf), 0 * leaf, 0), start)
