@@ -19,6 +19,7 @@ import yaml
 from filelock import FileLock, Timeout
 
 from ..runtime.errors import UserError
+from ..runtime.signals import ending_held
 
 if TYPE_CHECKING:
     import xarray
@@ -159,24 +160,27 @@ class ResultFolder:
         The system opens the lock when the process ends, however it ends.
         """
         path, missing = self.path / _LOCK, _missing(self.path)
-        with _as_store_error(path), _folder(self.path):
+        with ending_held():
             lock = FileLock(path, timeout=0)
-            try:
-                lock.acquire()
-            except Timeout:
-                busy = f"{self.path}: another run is at work there; wait for it, or use another --out"
-                raise StoreError(busy) from None
         try:
+            with ending_held(), _as_store_error(path), _folder(self.path):
+                try:
+                    lock.acquire()
+                except Timeout:
+                    busy = f"{self.path}: another run is at work there; wait for it, or use another --out"
+                    raise StoreError(busy) from None
             # Whoever held the lock since the folder was opened may have left results.
             self.look()
             remove_temporaries(self.path)
             yield
         finally:
-            path.unlink(missing_ok=True)
-            lock.release()
-            for made in missing:
-                with suppress(OSError):  # not empty: there are results
-                    made.rmdir()
+            if lock.is_locked:
+                with ending_held():
+                    path.unlink(missing_ok=True)
+                    lock.release()
+                    for made in missing:
+                        with suppress(OSError):  # not empty: there are results
+                            made.rmdir()
 
     def write_figure(self, name: str, figure: "Figure") -> tuple[Path, Path]:
         """Write figures/name.png and figures/name.pdf; the same figure gives the same bytes."""

@@ -58,6 +58,22 @@ def ending_at_once() -> Iterator[None]:
 
 
 @contextmanager
+def ending_held() -> Iterator[None]:
+    """Hold those signals back meanwhile, and let the first of them act at the end.
+
+    For what is made or given back wholly or not at all: an exception in the middle of that leaves processes behind, or
+    locks.
+    """
+    held: list[int] = []
+    try:
+        with _handled_by(lambda number, frame: held.append(number)):
+            yield
+    finally:
+        if held:
+            signal.raise_signal(held[0])
+
+
+@contextmanager
 def _handled_by(end: Callable[[int, FrameType | None], None]) -> Iterator[None]:
     in_main = threading.current_thread() is threading.main_thread()  # no other thread may set handlers
     handlers = {number: signal.getsignal(number) for number in ENDING if in_main}
@@ -76,9 +92,24 @@ def exit_code(run: Callable[[], int]) -> int:
     with ending_signals():
         try:
             return run()
-        except KeyboardInterrupt as interrupt:
-            ended = interrupt if isinstance(interrupt, Ended) else interrupt.__cause__  # of `Interrupted` of `compare`
-            return _say_that_ended(ended.number if isinstance(ended, Ended) else signal.SIGINT)
+        except BaseException as error:
+            interrupt = _interrupt_behind(error)
+            if interrupt is None:
+                raise
+            return _say_that_ended(interrupt.number if isinstance(interrupt, Ended) else signal.SIGINT)
+
+
+def _interrupt_behind(error: BaseException) -> KeyboardInterrupt | None:
+    """Return the first interrupt on the way to `error`, which may have been raised as another was handled.
+
+    `compare` raises one of its own, and what an interrupt leaves in disorder may raise anything: a wait of
+    `threading`, for instance, that "release unlocked lock".
+    """
+    found, before = None, error
+    while before is not None:
+        found = before if isinstance(before, KeyboardInterrupt) else found
+        before = before.__context__
+    return found
 
 
 def _say_that_ended(number: int) -> int:

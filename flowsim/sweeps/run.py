@@ -13,6 +13,7 @@ from ..formatting import Progress, ProgressCallback
 from ..formatting.presentation import Drawn, view_of
 from ..problems import LinearRegression
 from ..results.schema import NOT_ASKED
+from ..runtime.signals import ending_held
 from ..scenarios.grid import Point, points
 from ..scenarios.runner import build_network, environment, read_data
 from ..scenarios.scenario import Scenario
@@ -160,7 +161,9 @@ class PendingSweep:
         if not self.pool.elsewhere:
             return run_sweep(self.scenario, self.folder, self.store, self.pool, progress=progress)
         while True:
-            if wait([self.future], poll_seconds).done:
+            with ending_held():
+                done = wait([self.future], poll_seconds).done
+            if done:
                 return self.future.result()
             progress(self.latest)
 
@@ -172,7 +175,8 @@ def sweeps_ahead(sweeps: Sequence[PendingSweep], pool: Workers) -> None:
     nothing begins before a result is wanted.
     """
     if pool.elsewhere and sweeps:
-        threading.Thread(target=_compute, args=(sweeps, pool)).start()
+        with ending_held():
+            threading.Thread(target=_compute, args=(sweeps, pool)).start()
 
 
 def _compute(sweeps: Sequence[PendingSweep], pool: Workers) -> None:

@@ -21,6 +21,7 @@ import jax
 
 from ..kinds import reason_of
 from ..runtime.compiling import keep_programs_in, programs_folder
+from ..runtime.signals import ending_held
 from ..scenarios.runner import default_device, environment
 from .cluster import ClusterError, await_a_worker, connect
 from .compute import BlockResult, compute, failed_block
@@ -96,11 +97,17 @@ class Spawned:
         self._device, self._attempts = device, attempts
         self._closing = threading.Lock()
         self._closed = False
-        with _terminal_held():  # starts the tracker of semaphores, and that lets go of some signals again
-            self._pools = [_pool(device) for _ in range(count)]
-        with _terminal_held():
-            for pool in self._pools[:started_early]:
-                pool.submit(os.getpid)
+        self._pools: list[ProcessPoolExecutor] = []
+        try:
+            with ending_held():
+                with _terminal_held():  # starts the tracker of semaphores, and that lets go of some signals again
+                    self._pools += [_pool(device) for _ in range(count)]
+                with _terminal_held():
+                    for pool in self._pools[:started_early]:
+                        pool.submit(os.getpid)
+        except BaseException:
+            self.close()
+            raise
 
     def results(self, groups: Iterable[Sequence[Block]]) -> Iterator[tuple[Block, BlockResult]]:
         """Yield blocks with their results as `InProcess` does."""

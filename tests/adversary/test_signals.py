@@ -1,18 +1,24 @@
 """Ctrl-C, SIGTERM and SIGHUP end the command line, also while it imports, in one line, with exit code 128 + n."""
 
+import multiprocessing
 import os
 import signal
 import subprocess
 import sys
+import threading
 import time
+from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
+import filelock
 import pytest
 
 import flowsim
 from flowsim import cli
 from flowsim.cli import run
+from flowsim.results import result_folder, store
 from flowsim.runtime import signals
+from flowsim.sweeps.workers import Spawned
 
 SCENARIO = """
 data: {kind: gaussian, samples: 20, features: 3}
@@ -57,6 +63,20 @@ def test_a_signal_in_the_middle_of_a_comparison_is_that_signal(tmp_path, monkeyp
     assert capsys.readouterr().err == LINES[signal.SIGTERM] + GO_ON
 
 
+def test_an_error_that_a_signal_leads_to_is_that_signal(tmp_path, monkeypatch, capsys):
+    def work(jobs, pool):
+        lock = threading.Lock()
+        with lock:
+            lock.release()  # as `threading.Condition.wait` does, between two lines of which an interrupt may come
+            os.kill(os.getpid(), signal.SIGTERM)
+            time.sleep(60)
+
+    monkeypatch.setattr(run, "run_all", work)
+    (tmp_path / "tiny.yaml").write_text(SCENARIO)
+    assert cli.main([str(tmp_path / "tiny.yaml"), "--out", str(tmp_path / "out")]) == 128 + signal.SIGTERM
+    assert capsys.readouterr().err == LINES[signal.SIGTERM] + GO_ON
+
+
 def cleared_after_a_signal():
     """Let one signal end what is under way, and another come while that clears up."""
     try:
@@ -84,6 +104,52 @@ def test_a_signal_that_is_ignored_stays_so():
             assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
     finally:
         signal.signal(signal.SIGHUP, before)
+
+
+def test_a_signal_that_is_held_acts_at_the_end():
+    done = []
+
+    def work():
+        with signals.ending_held():
+            for number in (signal.SIGTERM, signal.SIGINT):
+                os.kill(os.getpid(), number)
+                time.sleep(0.01)
+            done.append("held")
+        done.append("after it")
+
+    with signals.ending_signals(), pytest.raises(signals.Ended, match=str(int(signal.SIGTERM))):
+        work()
+    assert done == ["held"]
+
+
+@each_signal
+def test_a_signal_while_the_lock_is_taken_leaves_none(tmp_path, monkeypatch, number):
+    class Interrupted(filelock.FileLock):
+        def acquire(self):
+            taken = super().acquire()
+            os.kill(os.getpid(), number)
+            time.sleep(0.01)
+            return taken
+
+    monkeypatch.setattr(store, "FileLock", Interrupted)
+    folder = result_folder(tmp_path / "out", "tiny", {})
+    with signals.ending_signals(), pytest.raises(signals.Ended, match=str(int(number))), folder.locked():
+        raise AssertionError("the signal came before")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_signal_while_workers_are_started_leaves_none(monkeypatch):
+    def submit(pool, work):
+        future = started(pool, work)
+        os.kill(os.getpid(), signal.SIGTERM)
+        time.sleep(0.01)
+        return future
+
+    started = ProcessPoolExecutor.submit
+    monkeypatch.setattr(ProcessPoolExecutor, "submit", submit)
+    with signals.ending_signals(), pytest.raises(signals.Ended):
+        Spawned(2)
+    assert multiprocessing.active_children() == []
 
 
 # A module in the place of JAX, whose import a signal interrupts.
