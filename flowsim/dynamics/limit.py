@@ -134,9 +134,9 @@ def _prospect(seen: _Seen, stopping: Stopping) -> tuple[_End, _Prospect]:
     """Return the predicted limit, and what the outcome there depends on."""
     field, here, origin = seen.in_highest_precision()
     problem, network, precision = field.problem, field.network(here), seen.precision
-    end = _end(field, here, precision)
+    end, risk = _end(field, here, precision)
     distance, travelled = _norm_between(end.limit, here), _norm_between(here, origin)
-    gain = field.objective(here) - end.objective - jnp.sum(end.slope * end.steps[0]) / 2
+    gain = risk - end.objective - jnp.sum(end.slope * end.steps[0]) / 2
     remaining = jnp.asarray(stopping.remaining)
     near = (distance <= remaining * (travelled + distance)) | (distance <= 10 * jnp.finfo(precision).eps * norm(here))
     near = near & ~(gain > remaining**2 * seen.problem.null_risk(seen.network))
@@ -173,48 +173,48 @@ def _prospect(seen: _Seen, stopping: Stopping) -> tuple[_End, _Prospect]:
     )
 
 
-def _end(field: GradientField, here: PyTree, precision: jnp.dtype) -> _End:
-    """Return the predicted limit from weights that were found in this `precision`.
+def _end(
+    field: GradientField, here: PyTree, precision: jnp.dtype, *, approach: int = 2, shaken: int = 4
+) -> tuple[_End, Float[Array, ""]]:
+    """Return the predicted limit from weights that were found in this `precision`, and the objective at these.
 
-    First to the floor of the valley, in three steps: how far off it a run is depends on its steps, and may be enough to
-    tilt directions that are nearly flat by more than they curve. There gradients show their rounding, before the first
-    of two Newton steps goes on.
+    First to the floor of the valley, the third point looked at: how far off it a run is depends on its steps, and may
+    be enough to tilt directions that are nearly flat by more than they curve. There gradients show their rounding,
+    where all weights are `shaken` so many times, before the first of two Newton steps goes on.
     """
 
     @jax.jit  # so it is traced once
-    def looked_around(here: PyTree) -> tuple[PyTree, LocalQuadraticModel]:
-        slope = jax.grad(field.objective)(here)
-        return slope, local_quadratic_model(field.objective, here, slope)
+    def model(at: PyTree, slope: PyTree) -> LocalQuadraticModel:
+        return local_quadratic_model(field.objective, at, slope)
 
-    def closer(_: int, found: tuple[PyTree, PyTree, LocalQuadraticModel]) -> tuple[PyTree, PyTree, LocalQuadraticModel]:
-        slope, around = looked_around(here := found[0])
-        fast = around.values > jnp.finfo(around.values.dtype).eps ** 0.5 * around.radius
-        step = around.vector(jnp.where(fast, -around.coordinates(slope) / around.values, 0))
-        return jax.tree.map(jnp.add, here, step), here, around
+    last = approach + shaken  # the point before the first of the two steps
 
-    _, unseen = jax.eval_shape(looked_around, here)
-    unseen = jax.tree.map(lambda like: jnp.zeros(like.shape, like.dtype), unseen)
-    _, floor, around = jax.lax.fori_loop(0, 3, closer, (here, here, unseen))
-    shaken = [floor, *(_shaken(floor, precision, seed) for seed in (1, 2, 3, 4))]
-    stacked = jax.tree.map(lambda *leaves: jnp.stack(leaves), *shaken)
-    count, flat = len(shaken), ~around.upwards
-
-    def look(found: tuple[PyTree, Array], turn: Array) -> tuple[tuple[PyTree, Array], tuple[Array, Array, Array]]:
-        there, slopes = found
-        at = where(turn < count, row(stacked, jnp.minimum(turn, count - 1)), there)
+    def look(
+        found: tuple[PyTree, PyTree, LocalQuadraticModel, Array], turn: Array
+    ) -> tuple[tuple[PyTree, PyTree, LocalQuadraticModel, Array], tuple[Array, Array, Array]]:
+        floor, there, around, slopes = found
+        seed = turn - approach
+        at = where((seed > 0) & (turn <= last), _shaken(there, precision, seed), there)
         objective, slope = jax.value_and_grad(field.objective)(at)
+        floor = where(turn <= approach, at, floor)
+        around = jax.lax.cond(turn <= approach, lambda: model(at, slope), lambda: around)
         slopes = slopes.at[turn].set(around.coordinates(slope))
-        slope = slopes[jnp.where(turn < count, 0, turn)]
+        slope = slopes[jnp.where(turn == last, approach, turn)]
+        flat, fast = ~around.upwards, around.values > jnp.finfo(around.values.dtype).eps ** 0.5 * around.radius
         size = jnp.where(flat, norm(jnp.where(flat, slope, 0)), jnp.abs(slope))
-        known = jnp.where(size > _rounding_of_slope(slopes[:count], floor, around, precision), slope, 0)
-        taken = (turn >= count - 1) & (turn <= count)
-        step = jnp.where(flat | ~taken, 0, -known / around.values)
-        return (jax.tree.map(jnp.add, there, around.vector(step)), slopes), (known, step, objective)
+        rounding = _rounding_of_slope(slopes[approach : last + 1], floor, around, precision)
+        known = jnp.where((turn < approach) | (size > rounding), slope, 0)
+        taken = jnp.where(turn < approach, fast, ~flat & ((turn == last) | (turn == last + 1)))
+        step = jnp.where(taken, -known / around.values, 0)
+        return (floor, jax.tree.map(jnp.add, there, around.vector(step)), around, slopes), (known, step, objective)
 
-    unknown = jnp.zeros((count + 2, len(around.values)), around.values.dtype)
-    (limit, _), (slopes, steps, objectives) = jax.lax.scan(look, (floor, unknown), jnp.arange(count + 2))
-    drift = jnp.where(flat, slopes[-1], 0)
-    return _End(floor, limit, around, slopes[-3], drift, steps[-3:-1], objectives[0])
+    unseen = jax.tree.map(lambda like: jnp.zeros(like.shape, like.dtype), jax.eval_shape(model, here, here))
+    unknown = jnp.zeros((last + 3, len(unseen.values)), unseen.values.dtype)
+    begin = (here, here, unseen, unknown)
+    (floor, limit, around, _), (slopes, steps, objectives) = jax.lax.scan(look, begin, jnp.arange(last + 3))
+    drift = jnp.where(around.upwards, 0, slopes[-1])
+    end = _End(floor, limit, around, slopes[last], drift, steps[last : last + 2], objectives[approach])
+    return end, objectives[0]
 
 
 def _rounding_of_slope(
@@ -234,7 +234,7 @@ def _rounding_of_slope(
     return jnp.where(around.upwards, 10 * jnp.maximum(least, jnp.max(changes, axis=0)), 4 * together)
 
 
-def _shaken(weights: PyTree, precision: jnp.dtype, seed: int) -> PyTree:
+def _shaken(weights: PyTree, precision: jnp.dtype, seed: int | Int[Array, ""]) -> PyTree:
     """Return weights each of which is moved by one rounding."""
     eps = float(jnp.finfo(precision).eps)
     return jax.tree.map(lambda w, sign: w * (1 + eps * jnp.sign(sign)), weights, scattered_like(weights, seed))
