@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from ..runtime.errors import UserError
-from ..runtime.signals import ending_at_once, exit_code
+from ..runtime.signals import ending_at_once, exit_code, interrupt_behind
 from ..scenarios import ScenarioError
 from .check import CHECK
 from .new import NEW, shipped_scenarios
@@ -37,9 +37,11 @@ def _main(arguments: list[str]) -> int:
             return SUBCOMMANDS[arguments[0]].act(arguments[1:])
         _refuse_mistyped(arguments)
         return _run(parser(SUBCOMMANDS.values()).parse_args(arguments))
-    except UserError as error:
-        return _refuse(str(error))
     except Exception as error:
+        if interrupt_behind(error) is not None:
+            raise
+        if isinstance(error, UserError):
+            return _refuse(str(error))
         from ..runtime.memory import is_out_of_memory
 
         if is_out_of_memory(error):

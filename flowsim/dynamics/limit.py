@@ -173,21 +173,19 @@ def _prospect(seen: _Seen, stopping: Stopping) -> tuple[_End, _Prospect]:
     )
 
 
-def _end(
-    field: GradientField, here: PyTree, precision: jnp.dtype, *, approach: int = 2, shaken: int = 4
-) -> tuple[_End, Float[Array, ""]]:
+def _end(field: GradientField, here: PyTree, precision: jnp.dtype) -> tuple[_End, Float[Array, ""]]:
     """Return the predicted limit from weights that were found in this `precision`, and the objective at these.
 
     First to the floor of the valley, the third point looked at: how far off it a run is depends on its steps, and may
     be enough to tilt directions that are nearly flat by more than they curve. There gradients show their rounding,
-    where all weights are `shaken` so many times, before the first of two Newton steps goes on.
+    with all weights shaken, before the first of two Newton steps goes on.
     """
+    approach, shaken = 2, 4
+    last = approach + shaken  # behind this one the first of the two steps is taken
 
     @jax.jit  # so it is traced once
     def model(at: PyTree, slope: PyTree) -> LocalQuadraticModel:
         return local_quadratic_model(field.objective, at, slope)
-
-    last = approach + shaken  # the point before the first of the two steps
 
     def look(
         found: tuple[PyTree, PyTree, LocalQuadraticModel, Array], turn: Array

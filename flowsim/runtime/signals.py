@@ -7,7 +7,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from types import FrameType
 
 # SIGHUP comes when a terminal is closed, and is unknown to Windows.
@@ -59,10 +59,10 @@ def ending_at_once() -> Iterator[None]:
 
 @contextmanager
 def ending_held() -> Iterator[None]:
-    """Hold those signals back meanwhile, and let the first of them act at the end.
+    """Hold those signals back meanwhile: the first of them acts at the end, the others are dropped.
 
     For what is made or given back wholly or not at all: an exception in the middle of that leaves processes behind, or
-    locks.
+    locks. Signals act in the main thread, and nothing is held in another.
     """
     held: list[int] = []
     try:
@@ -73,18 +73,47 @@ def ending_held() -> Iterator[None]:
             signal.raise_signal(held[0])
 
 
+_Handler = Callable[[int, FrameType | None], None]
+_acting: list[_Handler] = []  # the innermost last; changed in the main thread alone
+
+
+def _act(number: int, frame: FrameType | None) -> None:
+    _acting[-1](number, frame)
+
+
 @contextmanager
-def _handled_by(end: Callable[[int, FrameType | None], None]) -> Iterator[None]:
-    in_main = threading.current_thread() is threading.main_thread()  # no other thread may set handlers
-    handlers = {number: signal.getsignal(number) for number in ENDING if in_main}
+def _handled_by(end: _Handler) -> Iterator[None]:
+    if threading.current_thread() is not threading.main_thread():  # no other may set handlers
+        yield
+        return
+    with nullcontext() if _acting else _installed():
+        outer = len(_acting)
+        try:
+            _acting.append(end)
+            yield
+        finally:
+            del _acting[outer:]
+
+
+@contextmanager
+def _installed() -> Iterator[None]:
+    """Have `_act` handle those signals meanwhile; what comes while that is set up or taken away acts afterwards."""
+    handlers = {number: signal.getsignal(number) for number in ENDING}
     before = {number: handler for number, handler in handlers.items() if handler not in (signal.SIG_IGN, None)}
-    for number in before:
-        signal.signal(number, end)
+    late: list[int] = []
+    _acting.append(lambda number, frame: late.append(number))
     try:
+        for number in before:
+            signal.signal(number, _act)
         yield
     finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+        try:
+            for number in reversed(before):  # SIGINT last: its own handler raises, and would leave the others
+                signal.signal(number, before[number])
+        finally:
+            _acting.clear()
+        if late:
+            signal.raise_signal(late[0])
 
 
 def exit_code(run: Callable[[], int]) -> int:
@@ -93,17 +122,17 @@ def exit_code(run: Callable[[], int]) -> int:
         try:
             return run()
         except BaseException as error:
-            interrupt = _interrupt_behind(error)
+            interrupt = interrupt_behind(error)
             if interrupt is None:
                 raise
             return _say_that_ended(interrupt.number if isinstance(interrupt, Ended) else signal.SIGINT)
 
 
-def _interrupt_behind(error: BaseException) -> KeyboardInterrupt | None:
-    """Return the first interrupt on the way to `error`, which may have been raised as another was handled.
+def interrupt_behind(error: BaseException) -> KeyboardInterrupt | None:
+    """Return the earliest interrupt among an error and those that were being handled when it was raised.
 
-    `compare` raises one of its own, and what an interrupt leaves in disorder may raise anything: a wait of
-    `threading`, for instance, that "release unlocked lock".
+    What an interrupt leaves in disorder may raise anything: `threading.Condition.wait`, for instance, RuntimeError
+    ("release unlocked lock"). So does `compare` on purpose.
     """
     found, before = None, error
     while before is not None:

@@ -162,9 +162,8 @@ class PendingSweep:
             return run_sweep(self.scenario, self.folder, self.store, self.pool, progress=progress)
         while True:
             with ending_held():
-                done = wait([self.future], poll_seconds).done
-            if done:
-                return self.future.result()
+                if wait([self.future], poll_seconds).done:
+                    return self.future.result()
             progress(self.latest)
 
 

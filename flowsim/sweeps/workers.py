@@ -87,27 +87,26 @@ class BlockQueue:
 class Spawned:
     """Spawned processes, each with one block at a time; one that dies is replaced, and its block tried again.
 
-    A block whose process died in all `attempts` has failed: it may be the one that kills. The first processes,
-    `started_early`, do their imports while the blocks are planned, of which there may be fewer than processes.
+    A block whose process died in all `attempts` has failed: it may be the one that kills.
     """
 
     elsewhere = True
 
-    def __init__(self, count: int, device: str | None = None, *, attempts: int = 3, started_early: int = 4):
+    def __init__(self, count: int, device: str | None = None, *, attempts: int = 3):
         self._device, self._attempts = device, attempts
         self._closing = threading.Lock()
         self._closed = False
-        self._pools: list[ProcessPoolExecutor] = []
-        try:
-            with ending_held():
-                with _terminal_held():  # starts the tracker of semaphores, and that lets go of some signals again
-                    self._pools += [_pool(device) for _ in range(count)]
-                with _terminal_held():
-                    for pool in self._pools[:started_early]:
-                        pool.submit(os.getpid)
-        except BaseException:
-            self.close()
-            raise
+        with (
+            ending_held(),
+            _terminal_held(),
+        ):  # starts the tracker of semaphores, and that lets go of some signals again
+            self._pools = [_pool(device) for _ in range(count)]
+
+    def begin(self, most: int = 4) -> None:
+        """Have the first processes do their imports while blocks are planned, of which there may be fewer."""
+        with ending_held(), _terminal_held():
+            for pool in self._pools[:most]:
+                pool.submit(os.getpid)
 
     def results(self, groups: Iterable[Sequence[Block]]) -> Iterator[tuple[Block, BlockResult]]:
         """Yield blocks with their results as `InProcess` does."""
@@ -121,8 +120,7 @@ class Spawned:
                     running[self._submit(worker, block)] = (worker, block)
             if not running:
                 return
-            done, _ = wait(running, return_when=FIRST_COMPLETED)
-            for future in done:
+            for future in self._ended(running):
                 worker, block = running.pop(future)
                 try:
                     result = future.result()
@@ -139,17 +137,25 @@ class Spawned:
 
     def close(self) -> None:
         """End the processes, whatever they are doing, and with them `results`, whoever waits for it."""
-        with self._closing:
+        with ending_held(), self._closing:
             self._closed = True
-        for pool in self._pools:
-            # From Python 3.14 on this is ProcessPoolExecutor.kill_workers.
-            for process in list((getattr(pool, "_processes", None) or {}).values()):
-                process.kill()
+            for pool in self._pools:
+                # From Python 3.14 on this is ProcessPoolExecutor.kill_workers.
+                for process in list((getattr(pool, "_processes", None) or {}).values()):
+                    process.kill()
         while self._pools:
             self._pools.pop().shutdown(cancel_futures=True)  # at once, as they are dead
 
+    @staticmethod
+    def _ended(running: Iterable[Future], *, poll_seconds: float = 0.1) -> set[Future]:
+        done: set[Future] = set()
+        while not done:
+            with ending_held():
+                done = wait(running, poll_seconds, FIRST_COMPLETED).done
+        return done
+
     def _submit(self, worker: int, block: Block) -> Future:
-        with self._closing, _terminal_held():
+        with ending_held(), self._closing, _terminal_held():
             if self._closed:
                 raise RuntimeError("the worker pool is closed")
             try:
@@ -226,6 +232,7 @@ def workers(
     else:
         spawned = Spawned(jobs, device)
         try:
+            spawned.begin()
             yield spawned
         finally:
             spawned.close()

@@ -1,13 +1,13 @@
 """Ctrl-C, SIGTERM and SIGHUP end the command line, also while it imports, in one line, with exit code 128 + n."""
 
+import contextlib
 import multiprocessing
 import os
 import signal
 import subprocess
 import sys
-import threading
 import time
-from concurrent.futures import ProcessPoolExecutor
+from multiprocessing.context import SpawnProcess
 from pathlib import Path
 
 import filelock
@@ -18,7 +18,8 @@ from flowsim import cli
 from flowsim.cli import run
 from flowsim.results import result_folder, store
 from flowsim.runtime import signals
-from flowsim.sweeps.workers import Spawned
+from flowsim.runtime.errors import UserError
+from flowsim.sweeps import workers
 
 SCENARIO = """
 data: {kind: gaussian, samples: 20, features: 3}
@@ -63,13 +64,14 @@ def test_a_signal_in_the_middle_of_a_comparison_is_that_signal(tmp_path, monkeyp
     assert capsys.readouterr().err == LINES[signal.SIGTERM] + GO_ON
 
 
-def test_an_error_that_a_signal_leads_to_is_that_signal(tmp_path, monkeypatch, capsys):
+@pytest.mark.parametrize("error", [RuntimeError, OSError, UserError])
+def test_an_error_that_a_signal_leads_to_is_that_signal(tmp_path, monkeypatch, capsys, error):
     def work(jobs, pool):
-        lock = threading.Lock()
-        with lock:
-            lock.release()  # as `threading.Condition.wait` does, between two lines of which an interrupt may come
+        try:
             os.kill(os.getpid(), signal.SIGTERM)
             time.sleep(60)
+        finally:
+            raise error("release unlocked lock")  # as `threading.Condition.wait`, between two lines of which it came
 
     monkeypatch.setattr(run, "run_all", work)
     (tmp_path / "tiny.yaml").write_text(SCENARIO)
@@ -92,7 +94,7 @@ def test_a_second_signal_does_not_disturb_what_is_cleared_away_after_the_first()
     clearing = cleared_after_a_signal()
     with signals.ending_signals():
         assert next(clearing) == "cleared"
-        with pytest.raises(signals.Ended, match=str(int(signal.SIGHUP))):
+        with pytest.raises(signals.Ended, match=f"^{int(signal.SIGHUP)}$"):
             next(clearing)
 
 
@@ -117,39 +119,76 @@ def test_a_signal_that_is_held_acts_at_the_end():
             done.append("held")
         done.append("after it")
 
-    with signals.ending_signals(), pytest.raises(signals.Ended, match=str(int(signal.SIGTERM))):
+    with signals.ending_signals(), pytest.raises(signals.Ended, match=f"^{int(signal.SIGTERM)}$"):
         work()
     assert done == ["held"]
+
+
+@pytest.fixture
+def own_handlers():
+    """The signals that have acted, by handlers as a program of one's own has them: that of SIGINT raises."""
+    acted = []
+
+    def handler(number, frame):
+        acted.append(number)
+        if number == signal.SIGINT:
+            raise KeyboardInterrupt
+
+    before = {number: signal.signal(number, handler) for number in signals.ENDING}
+    yield acted
+    assert [signal.getsignal(number) for number in before] == [handler] * len(before)
+    for number, one in before.items():
+        signal.signal(number, one)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("call", range(2 * len(signals.ENDING)))
+def test_a_signal_while_handlers_change_acts_and_leaves_none_of_them(own_handlers, monkeypatch, number, call):
+    def interrupted(*handler):
+        calls.append(change(*handler))
+        if len(calls) == call + 1:
+            os.kill(os.getpid(), number)
+            time.sleep(0.001)
+
+    calls, change = [], signal.signal
+    with monkeypatch.context() as patch:
+        patch.setattr(signal, "signal", interrupted)
+        with contextlib.suppress(KeyboardInterrupt), signals.ending_held():
+            pass
+    assert own_handlers == [number]
+    assert signals._acting == []
 
 
 @each_signal
 def test_a_signal_while_the_lock_is_taken_leaves_none(tmp_path, monkeypatch, number):
     class Interrupted(filelock.FileLock):
         def acquire(self):
-            taken = super().acquire()
             os.kill(os.getpid(), number)
             time.sleep(0.01)
-            return taken
+            taken.append(super().acquire())
 
+    taken = []
     monkeypatch.setattr(store, "FileLock", Interrupted)
     folder = result_folder(tmp_path / "out", "tiny", {})
-    with signals.ending_signals(), pytest.raises(signals.Ended, match=str(int(number))), folder.locked():
+    with signals.ending_signals(), pytest.raises(signals.Ended, match=f"^{int(number)}$"), folder.locked():
         raise AssertionError("the signal came before")
+    assert len(taken) == 1
     assert list(tmp_path.iterdir()) == []
 
 
 def test_a_signal_while_workers_are_started_leaves_none(monkeypatch):
-    def submit(pool, work):
-        future = started(pool, work)
-        os.kill(os.getpid(), signal.SIGTERM)
+    def start(process):
+        begin(process)
+        started.append(process)
+        os.kill(os.getpid(), signal.SIGTERM)  # the executor does not know the process yet
         time.sleep(0.01)
-        return future
 
-    started = ProcessPoolExecutor.submit
-    monkeypatch.setattr(ProcessPoolExecutor, "submit", submit)
-    with signals.ending_signals(), pytest.raises(signals.Ended):
-        Spawned(2)
-    assert multiprocessing.active_children() == []
+    started, begin, before = [], SpawnProcess.start, multiprocessing.active_children()
+    monkeypatch.setattr(SpawnProcess, "start", start)
+    with signals.ending_signals(), pytest.raises(signals.Ended, match=f"^{int(signal.SIGTERM)}$"), workers(2):
+        raise AssertionError("the signal came before")
+    assert len(started) == 2
+    assert set(multiprocessing.active_children()) == set(before)
 
 
 # A module in the place of JAX, whose import a signal interrupts.
