@@ -11,49 +11,19 @@ import numpy as np
 from jaxtyping import Array, ArrayLike, Bool, Float, Int, PyTree
 
 from ..curvature import (
-    LocalQuadraticModel,
     eigenpairs_lanczos,
     extreme_eigenpairs,
     hessian_product,
     inner_product,
-    local_quadratic_model,
 )
-from ..curvature.vectors import row, scattered_like, where
+from ..curvature.vectors import row, scattered_like
 from ..networks import cast, weight_dtype
 from ..problems import Problem
 from ..runtime.compiling import compiled, is_traced
 from ..solvers.field import GradientField, gradient_field, norm
 from .outcome import Outcome, or_else
+from .predicted_limit import PredictedLimit, predict_limit, shaken
 from .stopping import Stopping, standard_remaining
-
-
-class _End(eqx.Module):
-    """The limit of a run by local quadratic models: at `limit`, two Newton `steps` past the `floor` of the valley.
-
-    `slope` is the gradient at the floor in the directions `around` it, `drift` that at the limit in those that do not
-    curve upwards; both are zero where they may be rounding. `objective` is that at the floor.
-    """
-
-    floor: PyTree
-    limit: PyTree
-    around: LocalQuadraticModel
-    slope: Float[Array, " k"]
-    drift: Float[Array, " k"]
-    steps: Float[Array, "2 k"]
-    objective: Float[Array, ""]
-
-    def is_certain(self) -> Bool[Array, ""]:
-        """Tell whether the limit is where it is predicted.
-
-        Of two Newton steps with the same matrix the second is a quarter of the first at most, so that those to follow
-        add up to less than another third (Kantorovich). Down e^{−x} it is e^{−1} of it, and there is no limit.
-        """
-        first, second = jnp.linalg.norm(self.steps, axis=1)
-        return second <= first / 4
-
-    def leaves(self) -> Bool[Array, ""]:
-        """Tell whether the gradient at the floor leads away from the predicted limit."""
-        return jnp.any(~self.around.upwards & (self.slope != 0))
 
 
 class _Seen(eqx.Module):
@@ -130,11 +100,11 @@ def _known(answers: Any) -> Any:
 
 
 @partial(compiled, sized_by=[0], few_calls=True)
-def _prospect(seen: _Seen, stopping: Stopping) -> tuple[_End, _Prospect]:
+def _prospect(seen: _Seen, stopping: Stopping) -> tuple[PredictedLimit, _Prospect]:
     """Return the predicted limit, and what the outcome there depends on."""
     field, here, origin = seen.in_highest_precision()
     problem, network, precision = field.problem, field.network(here), seen.precision
-    end, risk = _end(field, here, precision)
+    end, risk = predict_limit(field, here, precision)
     distance, travelled = _norm_between(end.limit, here), _norm_between(here, origin)
     gain = risk - end.objective - jnp.sum(end.slope * end.steps[0]) / 2
     remaining = jnp.asarray(stopping.remaining)
@@ -173,73 +143,8 @@ def _prospect(seen: _Seen, stopping: Stopping) -> tuple[_End, _Prospect]:
     )
 
 
-def _end(field: GradientField, here: PyTree, precision: jnp.dtype) -> tuple[_End, Float[Array, ""]]:
-    """Return the predicted limit from weights that were found in this `precision`, and the objective at these.
-
-    First to the floor of the valley, the third point looked at: how far off it a run is depends on its steps, and may
-    be enough to tilt directions that are nearly flat by more than they curve. There gradients show their rounding,
-    with all weights shaken, before the first of two Newton steps goes on.
-    """
-    approach, shaken = 2, 4
-    last = approach + shaken  # behind this one the first of the two steps is taken
-
-    @jax.jit  # so it is traced once
-    def model(at: PyTree, slope: PyTree) -> LocalQuadraticModel:
-        return local_quadratic_model(field.objective, at, slope)
-
-    def look(
-        found: tuple[PyTree, PyTree, LocalQuadraticModel, Array], turn: Array
-    ) -> tuple[tuple[PyTree, PyTree, LocalQuadraticModel, Array], tuple[Array, Array, Array]]:
-        floor, there, around, slopes = found
-        seed = turn - approach
-        at = where((seed > 0) & (turn <= last), _shaken(there, precision, seed), there)
-        objective, slope = jax.value_and_grad(field.objective)(at)
-        floor = where(turn <= approach, at, floor)
-        around = jax.lax.cond(turn <= approach, lambda: model(at, slope), lambda: around)
-        slopes = slopes.at[turn].set(around.coordinates(slope))
-        slope = slopes[jnp.where(turn == last, approach, turn)]
-        flat, fast = ~around.upwards, around.values > jnp.finfo(around.values.dtype).eps ** 0.5 * around.radius
-        size = jnp.where(flat, norm(jnp.where(flat, slope, 0)), jnp.abs(slope))
-        rounding = _rounding_of_slope(slopes[approach : last + 1], floor, around, precision)
-        known = jnp.where((turn < approach) | (size > rounding), slope, 0)
-        taken = jnp.where(turn < approach, fast, ~flat & ((turn == last) | (turn == last + 1)))
-        step = jnp.where(taken, -known / around.values, 0)
-        return (floor, jax.tree.map(jnp.add, there, around.vector(step)), around, slopes), (known, step, objective)
-
-    unseen = jax.tree.map(lambda like: jnp.zeros(like.shape, like.dtype), jax.eval_shape(model, here, here))
-    unknown = jnp.zeros((last + 3, len(unseen.values)), unseen.values.dtype)
-    begin = (here, here, unseen, unknown)
-    (floor, limit, around, _), (slopes, steps, objectives) = jax.lax.scan(look, begin, jnp.arange(last + 3))
-    drift = jnp.where(around.upwards, 0, slopes[-1])
-    end = _End(floor, limit, around, slopes[last], drift, steps[last : last + 2], objectives[approach])
-    return end, objectives[0]
-
-
-def _rounding_of_slope(
-    slopes: Float[Array, "points k"], weights: PyTree, around: LocalQuadraticModel, precision: jnp.dtype
-) -> Float[Array, " k"]:
-    """Return the size up to which components of the gradient may be rounding.
-
-    It is seen where every weight is moved by its own rounding, up or down: `slopes` are those at the weights, first,
-    and where they are moved. In a direction that curves upwards it is ten times what that changes, and no less than
-    where all weights are moved by the rounding of ‖W‖. The others are no directions of their own: the gradient in all
-    of them together counts as one vector, and its size up to four times that of the largest change of it. Along a
-    valley that bends a flow may creep on for long by less than any component would show.
-    """
-    changes = jnp.abs(slopes[1:] - slopes[:1])
-    together = jnp.max(jax.vmap(norm)(jnp.where(around.upwards[None], 0, changes)))
-    least = jnp.abs(around.values) * float(jnp.finfo(precision).eps) * norm(weights)
-    return jnp.where(around.upwards, 10 * jnp.maximum(least, jnp.max(changes, axis=0)), 4 * together)
-
-
-def _shaken(weights: PyTree, precision: jnp.dtype, seed: int | Int[Array, ""]) -> PyTree:
-    """Return weights each of which is moved by one rounding."""
-    eps = float(jnp.finfo(precision).eps)
-    return jax.tree.map(lambda w, sign: w * (1 + eps * jnp.sign(sign)), weights, scattered_like(weights, seed))
-
-
 @partial(compiled, sized_by=[0], few_calls=True)
-def _is_sharper(seen: _Seen, end: _End, threshold: Float[Array, ""]) -> Bool[Array, ""]:
+def _is_sharper(seen: _Seen, end: PredictedLimit, threshold: Float[Array, ""]) -> Bool[Array, ""]:
     """Tell whether the sharpness at the limit is beyond a `threshold` by more than half of the digits."""
     field, _, _ = seen.in_highest_precision()
     start = jax.tree.map(lambda leaf: leaf[None], scattered_like(end.limit, 0))
@@ -261,7 +166,7 @@ def _above_bound(problem: Problem, network: PyTree) -> Float[Array, ""]:
     return jnp.where(jnp.isnan(excess), problem(network) - problem.lower_bound, excess)
 
 
-def _curves_up(seen: _Seen, end: _End) -> Bool[ArrayLike, ""]:
+def _curves_up(seen: _Seen, end: PredictedLimit) -> Bool[ArrayLike, ""]:
     """Tell whether the limit is a minimum, as far as the smallest eigenvalue of the Hessian there can tell.
 
     It is if that is positive beyond its own error, and not if it is negative beyond that, whatever its share of the
@@ -278,13 +183,13 @@ def _curves_up(seen: _Seen, end: _End) -> Bool[ArrayLike, ""]:
 
 
 @partial(compiled, sized_by=[0], few_calls=True)
-def _lowest_curvature(seen: _Seen, end: _End) -> tuple[Bool[Array, ""], Bool[Array, ""], Array, Array]:
+def _lowest_curvature(seen: _Seen, end: PredictedLimit) -> tuple[Bool[Array, ""], Bool[Array, ""], Array, Array]:
     """Return whether every direction curves upwards at the limit, whether this may be a valley, the risk, its noise."""
     field, _, origin = seen.in_highest_precision()
     ends = extreme_eigenpairs(field.objective, end.limit)
     lowest, residual, direction = ends.values[-1], ends.residuals[-1], row(ends.vectors, -1)
     radius = jnp.max(jnp.abs(ends.values))
-    two = jax.tree.map(lambda *leaves: jnp.stack(leaves), end.limit, _shaken(end.limit, seen.precision, 1))
+    two = jax.tree.map(lambda *leaves: jnp.stack(leaves), end.limit, shaken(end.limit, seen.precision, 1))
     along = jax.lax.map(lambda at: inner_product(direction, hessian_product(field.objective, at)(direction)), two)
     eps = jnp.finfo(radius.dtype).eps
     own = 4 * residual + end.around.rounded_zero(radius)
@@ -300,7 +205,7 @@ def _lowest_curvature(seen: _Seen, end: _End) -> tuple[Bool[Array, ""], Bool[Arr
 
 
 @partial(compiled, sized_by=[0], few_calls=True)
-def _leads_down(seen: _Seen, end: _End, risk: Array, noise: Array) -> Bool[Array, ""]:
+def _leads_down(seen: _Seen, end: PredictedLimit, risk: Array, noise: Array) -> Bool[Array, ""]:
     """Tell whether the objective is below the `risk` of the limit, beyond the `noise`, on floors of valleys near it.
 
     They are looked for along random mixtures of the flat directions, up to a tenth of the weights and of the distance
@@ -342,7 +247,7 @@ def _leads_down(seen: _Seen, end: _End, risk: Array, noise: Array) -> Bool[Array
 
 
 @partial(compiled, sized_by=[0], few_calls=True)
-def _has_no_minimizer(seen: _Seen, end: _End) -> Bool[Array, ""]:
+def _has_no_minimizer(seen: _Seen, end: PredictedLimit) -> Bool[Array, ""]:
     """Tell whether the risk decreases towards its infimum as the weights grow without bound, and never attains it.
 
     It does where the loss is known to decrease for ever as the predictions of these weights grow, and they do grow with

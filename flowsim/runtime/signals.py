@@ -132,7 +132,7 @@ def interrupt_behind(error: BaseException) -> KeyboardInterrupt | None:
     """Return the earliest interrupt among an error and those that were being handled when it was raised.
 
     What an interrupt leaves in disorder may raise anything: `threading.Condition.wait`, for instance, RuntimeError
-    ("release unlocked lock"). So does `compare` on purpose.
+    ("release unlocked lock"). `compare` raises an interrupt of its own.
     """
     found, before = None, error
     while before is not None:

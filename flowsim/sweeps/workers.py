@@ -96,10 +96,8 @@ class Spawned:
         self._device, self._attempts = device, attempts
         self._closing = threading.Lock()
         self._closed = False
-        with (
-            ending_held(),
-            _terminal_held(),
-        ):  # starts the tracker of semaphores, and that lets go of some signals again
+        # Not together with the first processes: the tracker of semaphores starts here, and lets go of SIGINT again.
+        with ending_held(), _terminal_held():
             self._pools = [_pool(device) for _ in range(count)]
 
     def begin(self, most: int = 4) -> None:
