@@ -13,7 +13,9 @@ from test_solvers import fixed_steps, flat
 
 import flowsim
 from flowsim.solvers import HessianExtrapolation, LowRankExtrapolation
+from flowsim.solvers.extrapolation import Allowed
 from flowsim.solvers.field import gradient_field
+from flowsim.solvers.step_control import growth
 
 slow = partial(pytest.param, marks=pytest.mark.slow)
 
@@ -104,13 +106,34 @@ def test_the_work_is_one_gradient_for_each_substep_and_a_product_for_each_weight
     assert len(evaluated) - 1 - 2 == state.work.gradients
 
 
-@pytest.mark.parametrize(("depth", "scale"), [(4, 1e-3), slow(3, 1e-1), slow(5, 1e-4), slow(6, 1e-2)])
+@pytest.mark.parametrize(("depth", "scale"), [(4, 1e-3), slow(3, 1e-1), slow(5, 1e-4), slow(6, 1e-2), slow(6, 1e-3)])
 def test_plateaus_from_saddle_to_saddle_are_passed_in_few_steps(depth, scale):
     """`LowRankExtrapolation` alone takes 48 214 steps at depth 4 and scale 10⁻³; the default turns to the Hessian."""
     run = flowsim.integrate(deep(depth, scale), whitened(), ts=[])
     assert (run.method, run.converged) == ("StiffnessSwitching", True)
     assert run.steps + run.rejected_steps <= 1000
+    assert run.rejected_steps < run.steps / 3
     assert float(run.excess_risk[-1]) < 1e-10
+
+
+def test_towards_the_end_of_a_plateau_few_steps_are_rejected():
+    """Steps whose error is ((h / 0.4) / (1 − t))⁶, as they would be towards x = (1 − t)⁻ᵏ."""
+    time, length, kept, rejected = 0.0, 0.1, 0, 0
+    allowed = Allowed.unknown(jnp.array(0.0))
+    while 1 - time > 1e-8:
+        size = jnp.array((length / (1 - time) / 0.4) ** 6)
+        time, kept, rejected = (time + length, kept + 1, rejected) if size <= 1 else (time, kept, rejected + 1)
+        length, allowed = allowed.after(jnp.array(length), size, growth(size, 6))
+        length = float(length)
+    assert kept < 90
+    assert rejected <= 3
+
+
+def test_after_a_step_that_leads_nowhere_a_shorter_one_follows():
+    allowed = Allowed.unknown(jnp.array(0.0))
+    length, allowed = allowed.after(jnp.array(1.0), jnp.array(jnp.inf), jnp.array(jnp.nan))
+    assert length == Allowed.lost
+    assert allowed.after(length, jnp.array(0.5), jnp.array(0.9))[0] < length
 
 
 def test_where_nothing_holds_its_steps_back_a_linear_network_takes_low_rank_ones_alone():

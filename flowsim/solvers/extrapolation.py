@@ -10,7 +10,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Float, Int, PyTree
+from jaxtyping import Array, ArrayLike, Bool, Float, Int, PyTree
 
 from ..curvature.vectors import combination
 from .field import Measured, norms
@@ -91,6 +91,51 @@ class ExtrapolatedSolver(MeasuringSolver):
         """Return the state before the first step, from what has been measured there."""
 
 
+class Allowed(eqx.Module):
+    """What length the last step of a run of ever shorter ones has allowed; infinite outside of such a run.
+
+    Towards the end of a plateau steps have to shorten by the same factor one after the other. So after a rejection each
+    step is shortened by as much as the last one was, until one allows a longer one.
+    """
+
+    last: Float[Array, ""]
+
+    shortest: ClassVar[float] = 0.2
+    longest: ClassVar[float] = 10.0
+    """Bounds of the factor from a step to the next."""
+    lost: ClassVar[float] = 0.4
+    """The factor to the next attempt after one that has left the domain of f."""
+
+    @classmethod
+    def unknown(cls, like: Float[Array, ""]) -> "Allowed":
+        """Return the state before the first step."""
+        return cls(jnp.full_like(like, jnp.inf))
+
+    def after(
+        self,
+        h: Float[Array, ""],
+        size: Float[Array, ""],
+        factor: Float[Array, ""],
+        *,
+        most: ArrayLike = jnp.inf,
+        stale: ArrayLike = False,
+    ) -> tuple[Float[Array, ""], "Allowed"]:
+        """Return the length of the step, or of the attempt, that follows one of length `h`, and what is known then.
+
+        `size` is that of its error, and `factor` what that allows, up to a length of `most`. With a `stale` curvature
+        matrix, taken anew after a rejection, a longer attempt may do.
+        """
+        allowed = jnp.minimum(h * jnp.clip(factor, self.shortest, self.longest), most)
+        shortening = jnp.isfinite(self.last) & (allowed < self.last)
+        onward = jnp.where(shortening, allowed * jnp.clip(allowed / self.last, self.shortest, 1), allowed)
+        again = jnp.where(jnp.isfinite(size), jnp.clip(factor, self.shortest, 0.9), self.lost)
+        again = h * jnp.where(stale, jnp.sqrt(again), again)
+        # What was rejected first is what the last step that was kept has allowed.
+        rejected = jnp.where(jnp.isinf(self.last) & (h > 0), h, self.last)
+        last = jnp.where(size <= 1, jnp.where(shortening, allowed, jnp.inf), rejected)
+        return jnp.where(size <= 1, onward, again), Allowed(last)
+
+
 class Table(eqx.Module):
     """The rows of an extrapolation table so far, as increments over y0, and what they say."""
 
@@ -102,8 +147,9 @@ class Table(eqx.Module):
 
     @property
     def error(self) -> Float[Array, ""]:
-        """The scaled norm of the last row's error estimate."""
-        return self.errors[self.rows]
+        """The scaled norm of the last row's error estimate, infinite where it is not known."""
+        last = self.errors[self.rows]
+        return jnp.where(jnp.isnan(last), jnp.inf, last)
 
 
 def best_factor(

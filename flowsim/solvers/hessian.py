@@ -13,7 +13,7 @@ from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Bool, Float, Int, PyTree
 
 from ..curvature.eigenpair import decomposition
-from .extrapolation import ExtrapolatedSolver, best_factor, extrapolate, substeps
+from .extrapolation import Allowed, ExtrapolatedSolver, best_factor, extrapolate, substeps
 from .field import Measured
 from .solver import SOLVERS, Proposal, Work, no_work
 
@@ -47,11 +47,15 @@ class _Hessian(eqx.Module):
 
 
 class _State(eqx.Module):
-    """What is known at y, the Hessian of a point not far from it, the last step that was allowed, and the work."""
+    """What is known at y, the Hessian of a point not far from it, for how many steps one does, what length was allowed
+    and what was too long, and the work.
+    """
 
     measured: Measured
     hessian: _Hessian
-    allowed: Float[Array, ""]
+    kept: Float[Array, ""]
+    allowed: Allowed
+    too_long: Float[Array, ""]
     work: Work
 
     @property
@@ -73,14 +77,14 @@ class HessianExtrapolation(ExtrapolatedSolver):
     Where I + 16hH is positive definite, and exact enough, a Cholesky factor stands for the eigenvectors, at some
     twentieth of their cost. What little H curves downwards is implicit then, too.
 
-    An extrapolated W-method keeps its order with any A, so A is kept for up to `kept` steps, and taken anew where a
-    step with an older one was rejected. But where stiff directions turn within a step, one that is frozen leads off the
-    flow by what no difference of columns shows: in steps with hλ beyond `frozen_up_to`, λ being the largest eigenvalue
-    or where that is not known the Frobenius norm, that lead farther than (`still`·rtol)^½ of the weights, A is taken
-    anew in each substep, on the directions that were not explicit. The Hessian costs one product for each weight. As
-    steps towards the end of a plateau have to shorten by the same factor one after the other, the next step is
-    shortened by as much as the last one was. Memory: four matrices over all weights and `columns` + 6 arrays of the
-    size of y0.
+    An extrapolated W-method keeps its order with any A, so A is kept for up to `kept` steps. Where a step with an older
+    one was rejected it is taken anew, and so early from then on that none had been; slowly it is kept for longer again.
+    But where stiff directions turn within a step, one that is frozen leads off the flow by what no difference of
+    columns shows: in steps with hλ beyond `frozen_up_to`, λ being the largest eigenvalue or where that is not known the
+    Frobenius norm, that lead farther than (`still`·rtol)^½ of the weights, A is taken anew in each substep, on the
+    directions that were not explicit. The Hessian costs one product for each weight. As an error may rise at once where
+    directions turn, a length that was rejected is not tried again soon. Memory: four matrices over all weights and
+    `columns` + 6 arrays of the size of y0.
 
     f is to have a symmetric derivative, as a gradient flow has. `columns` is the largest order, and `overhead` the
     price of a step beside its evaluations of f and its products with H, of which each costs `product_price`, with what
@@ -104,9 +108,12 @@ class HessianExtrapolation(ExtrapolatedSolver):
     """Directions in which H curves downwards by more than 1 over so many steps are explicit."""
     together: int = eqx.field(static=True, default=256)
     """Products with H that are taken at once."""
-    shortest: float = eqx.field(static=True, default=0.2)
-    longest: float = eqx.field(static=True, default=10.0)
-    """Bounds of the factor from a step to the next."""
+    longer: float = eqx.field(static=True, default=1.1)
+    """The factor to the number of steps that a Hessian is kept for, where one has done for all of them."""
+    below: float = eqx.field(static=True, default=0.7)
+    """The share of a length that was rejected, whatever shorter steps let expect, which may be tried;"""
+    forgetting: float = eqx.field(static=True, default=1.1)
+    """with each step that is kept it counts as so many times as long."""
 
     def __check_init__(self):
         if self.kept < 1:
@@ -117,22 +124,27 @@ class HessianExtrapolation(ExtrapolatedSolver):
         flat, _ = ravel_pytree(y0)
         zeros = jnp.zeros((flat.size, flat.size), flat.dtype)
         unknown = _Hessian(zeros, jnp.zeros_like(flat), zeros, jnp.array(False), jnp.array(self.kept))
-        return _State(measured, unknown, jnp.full((), jnp.inf, flat.dtype), no_work())
+        kept = jnp.full((), self.kept, flat.dtype)
+        return _State(measured, unknown, kept, Allowed.unknown(kept), jnp.full_like(kept, jnp.inf), no_work())
 
     def taken_to(self, measured: Measured, solver_state: _State) -> _State:
         """Return the state at a point that another solver has reached, with a Hessian to be taken anew."""
         hessian = dataclasses.replace(solver_state.hessian, age=jnp.full_like(solver_state.hessian.age, self.kept))
-        allowed = jnp.full_like(solver_state.allowed, jnp.inf)
-        return _State(measured, hessian, allowed, solver_state.work)
+        allowed = Allowed.unknown(solver_state.kept)
+        return dataclasses.replace(
+            solver_state, measured=measured, hessian=hessian, allowed=allowed, too_long=allowed.last
+        )
 
     def after_rejection(self, before: _State, after: _State) -> _State:
         """Return what has been learned, at the point from where the step went.
 
-        A Hessian of that very point is as good as new for the next attempt; an older one is to be taken anew.
+        A Hessian of that very point is as good as new for the next attempt; an older one is to be taken anew, and the
+        next ones earlier.
         """
-        age = jnp.where(after.hessian.age == 1, 0, self.kept)
-        hessian = dataclasses.replace(after.hessian, age=age)
-        return _State(before.measured, hessian, before.allowed, after.work)
+        age = after.hessian.age
+        kept = jnp.where(age == 1, before.kept, jnp.clip(age - 1.0, 1, before.kept))
+        hessian = dataclasses.replace(after.hessian, age=jnp.where(age == 1, 0, self.kept))
+        return dataclasses.replace(after, measured=before.measured, hessian=hessian, kept=kept)
 
     def step(self, terms: Any, t0: Any, t1: Any, y0: PyTree, args: Any, solver_state: _State, made_jump: Any) -> tuple:
         """Take one step; the order that it used is the number of rows that it needed."""
@@ -143,7 +155,7 @@ class HessianExtrapolation(ExtrapolatedSolver):
         def f(vector: Array) -> Array:
             return ravel_pytree(terms.vf(t0, unravel(vector), args))[0]
 
-        hessian, products = self._up_to_date(f, flat, solver_state.hessian)
+        hessian, products = self._up_to_date(f, flat, solver_state)
         rtol: Any = self.rtol
         stiffness = h * jnp.linalg.norm(hessian.matrix)
         # A factor of I + hH is as exact as hH: where its rounding is seen, or growth, the decomposition steps in.
@@ -189,15 +201,17 @@ class HessianExtrapolation(ExtrapolatedSolver):
 
         table = extrapolate(row, flat, jnp.where(h == 0, 0, self.columns), self.columns, self.rtol, self.atol)
         y1 = unravel(flat + table.increment)
-        size = jnp.where(jnp.isnan(table.error), jnp.inf, table.error)
         overhead = self.overhead + self.product_price * flat.size / self.kept
-        length, allowed = self._next(
-            h, size, best_factor(table.errors, table.rows, overhead), hessian.age, solver_state.allowed
-        )
+        factor = best_factor(table.errors, table.rows, overhead)
+        most, stale = self.below * solver_state.too_long, hessian.age > 1
+        length, allowed = solver_state.allowed.after(h, table.error, factor, most=most, stale=stale)
+        too_long = jnp.where((table.error <= 1) | (h == 0), self.forgetting * solver_state.too_long, h)
+        last = hessian.age >= jnp.floor(solver_state.kept)
+        kept = jnp.minimum(jnp.where(last, self.longer, 1) * solver_state.kept, self.kept)
         spent = Work(jnp.sign(table.rows) + table.rows * (table.rows - 1) // 2, products + table.passes)
         end = self.measure_at(terms, t1, y1, args)
-        state = _State(end, hessian, allowed, solver_state.work + spent)
-        proposal = Proposal(size, length / h, aimed=True)
+        state = _State(end, hessian, kept, allowed, too_long, solver_state.work + spent)
+        proposal = Proposal(table.error, length / h, aimed=True)
         return y1, proposal, {"y0": y0, "y1": y1}, state, diffrax.RESULTS.successful
 
     def price(self, spent: Work) -> Array:
@@ -209,11 +223,11 @@ class HessianExtrapolation(ExtrapolatedSolver):
         return super().usual_price(weights) + self.product_price * weights / self.kept
 
     def _up_to_date(
-        self, f: Callable[[Array], Array], y: Float[Array, " p"], known: _Hessian
+        self, f: Callable[[Array], Array], y: Float[Array, " p"], state: _State
     ) -> tuple[_Hessian, Int[Array, ""]]:
         """Return the Hessian to step with from `y`, one attempt older, and the products that it took."""
-        due = known.age >= self.kept
-        hessian = jax.lax.cond(due, lambda: self._at(f, y), lambda: known)
+        due = state.hessian.age >= jnp.floor(state.kept)
+        hessian = jax.lax.cond(due, lambda: self._at(f, y), lambda: state.hessian)
         hessian = dataclasses.replace(hessian, age=hessian.age + 1)
         return hessian, jnp.where(due, y.size, 0)
 
@@ -225,21 +239,6 @@ class HessianExtrapolation(ExtrapolatedSolver):
         matrix = jnp.where(jnp.isfinite(matrix), matrix, 0)
         symmetric = (matrix + matrix.T) / 2
         return _Hessian(symmetric, jnp.zeros_like(y), jnp.zeros_like(symmetric), jnp.array(False), jnp.array(0))
-
-    def _next(
-        self, h: Array, size: Array, factor: Array, age: Array, before: Array
-    ) -> tuple[Float[Array, ""], Float[Array, ""]]:
-        """Return the length of the next step, or of the next attempt, and what this step allows, its trend aside.
-
-        `before` is what the last one allowed.
-        """
-        allowed = h * jnp.clip(factor, self.shortest, self.longest)
-        onward = allowed * jnp.clip(allowed / before, self.shortest, 1)
-        again = jnp.where(jnp.isinf(size), 0.4, jnp.clip(factor, self.shortest, 0.9))
-        # With a Hessian taken anew a longer step may do.
-        again = jnp.where(age > 1, jnp.sqrt(again), again)
-        kept = size <= 1
-        return jnp.where(kept, onward, h * again), jnp.where(kept, allowed, before)
 
 
 def _cholesky(matrix: Float[Array, "p p"]) -> Float[Array, "p p"]:

@@ -12,18 +12,19 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, PyTree
 
 from ..curvature import GaussNewton, ResidualCurvature
-from .extrapolation import ExtrapolatedSolver, best_factor, extrapolate, substeps
+from .extrapolation import Allowed, ExtrapolatedSolver, best_factor, extrapolate, substeps
 from .field import Measured, VectorField
 from .solver import SOLVERS, Proposal, Work, no_work
 
 
 class _State(eqx.Module):
-    """What is known at y, the Frobenius norm of the last A, what A leaves out, if that is followed, since how many
-    steps it is known, and the work so far.
+    """What is known at y, the Frobenius norm of the last A, what steps were allowed, what A leaves out, if that is
+    followed, since how many steps it is known, and the work so far.
     """
 
     measured: Measured
     curvature: Float[Array, ""]
+    allowed: Allowed
     residual: ResidualCurvature | None
     age: Int[Array, ""]
     work: Work
@@ -79,7 +80,8 @@ class LowRankExtrapolation(ExtrapolatedSolver):
     def beginning(self, y0: PyTree, measured: Measured) -> _State:
         """Return the state before the first step, from what has been measured there."""
         residual = ResidualCurvature.unknown(y0, self.followed) if self.followed else None
-        return _State(measured, jnp.zeros_like(measured.objective), residual, jnp.array(self.looks_every), no_work())
+        zero = jnp.zeros_like(measured.objective)
+        return _State(measured, zero, Allowed.unknown(zero), residual, jnp.array(self.looks_every), no_work())
 
     def fill_in(self, field: VectorField, rtol: Float[Array, ""], atol: Float[Array, ""]) -> "LowRankExtrapolation":
         """Return the solver for a field, with what it leaves open filled in, the curvature too."""
@@ -121,9 +123,12 @@ class LowRankExtrapolation(ExtrapolatedSolver):
         factor = best_factor(table.errors, table.rows, self.overhead)
         y1 = jax.tree.map(jnp.add, y0, table.increment)
         end = self.measure_at(terms, t1, y1, args)
-        spent = Work(jnp.sign(table.rows) + table.rows * (table.rows - 1) // 2, jnp.array(matrix.passes) + table.passes)
-        state = dataclasses.replace(state, measured=end, curvature=matrix.size, work=state.work + spent)
-        return y1, Proposal(table.error, factor), {"y0": y0, "y1": y1}, state, diffrax.RESULTS.successful
+        work = Work(jnp.sign(table.rows) + table.rows * (table.rows - 1) // 2, jnp.array(matrix.passes) + table.passes)
+        length, allowed = state.allowed.after(h, table.error, factor)
+        work += state.work
+        state = dataclasses.replace(state, measured=end, curvature=matrix.size, allowed=allowed, work=work)
+        proposal = Proposal(table.error, length / h, aimed=True)
+        return y1, proposal, {"y0": y0, "y1": y1}, state, diffrax.RESULTS.successful
 
     def _update_residual(
         self, f: Callable[[PyTree], PyTree], y: PyTree, matrix: GaussNewton, h: Float[Array, ""], state: _State

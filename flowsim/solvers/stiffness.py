@@ -41,8 +41,9 @@ class Pace(eqx.Module):
 
 
 class _State(eqx.Module):
-    """Both solvers at one point, whether it is the second's turn, since how many steps, and the pace of each.
+    """Both solvers at one point, whether it is the second's turn, and the pace of each.
 
+    `age` counts the attempts of the second since its turn came, and those of the first that were rejected in a row.
     `strained` is what steps of the first that were held back have cost since the last trial, `reluctance` the factor by
     which that is to be more than at first.
     """
@@ -83,6 +84,8 @@ class StiffnessSwitching(ProposingSolver):
     """The second solver is tried when strained steps of the first have cost as much as so many of its steps."""
     on_trial: int = eqx.field(static=True, default=4)
     """Steps that the second solver has to find its order and length."""
+    stuck: int = eqx.field(static=True, default=3)
+    """Where the pace of the first does not decide, the second is tried after so many rejections in a row, too."""
     paced: bool = eqx.field(static=True, default=True)
     """Whether the pace of the first solver, as it was, decides, too: not where a flow waits and jumps."""
     remembered: int = eqx.field(static=True, default=16)
@@ -189,10 +192,12 @@ class StiffnessSwitching(ProposingSolver):
         first, second = before.paces
         first = vectors.where(before.stiff, first, first.after(covered, spent))
         second = vectors.where(before.stiff, second.after(covered, price), Pace.unknown(h))
-        age = jnp.where(before.stiff, before.age + 1, 0)
+        age = jnp.where(before.stiff | ~kept, before.age + 1, 0)
         cost = jnp.where(before.stiff, 0, before.strained + jnp.where(strained, spent, 0))
         usual = self.second.usual_price(vectors.size_of(after.first.measured.slope))
         due = kept & strained & (cost > self.tried_after * usual * before.reluctance)
+        if not self.paced:
+            due |= ~kept & strained & (age >= self.stuck)
         cheap = self.first.price_over(h * after.second.curvature) < self.back * usual
         if self.paced:
             # Where steps grow, the one that comes next counts.
@@ -205,4 +210,5 @@ class StiffnessSwitching(ProposingSolver):
         stiff = jnp.where(before.stiff, ~leaves, due) & ~jnp.asarray(self.jumps)
         in_vain = before.stiff & ~stiff & (self.paced | (age < 2 * self.on_trial))
         reluctance = jnp.where(in_vain, 2, 1) * before.reluctance
+        age = jnp.where(stiff == before.stiff, age, 0)
         return _State(after.first, after.second, stiff, age, (first, second), cost, reluctance)
