@@ -34,14 +34,15 @@ def compiled(
 
     @functools.cache
     def program(quickly: bool) -> Callable:
-        return with_options(function, quick if quickly else {}, donate=donate)
+        return _flat(function, quick if quickly else {}, donate)
 
     @functools.wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
-        counted = jax.tree.leaves((args if sized_by is None else [args[index] for index in sized_by], kwargs))
-        known = jax.default_backend() == "cpu" and not is_traced((args, kwargs))
+        leaves, structure = jax.tree.flatten((args, kwargs))
+        counted = leaves if sized_by is None else jax.tree.leaves([args[index] for index in sized_by])
+        known = jax.default_backend() == "cpu" and not is_traced(leaves)
         few = known and sum(leaf.size for leaf in counted if isinstance(leaf, jax.Array)) <= few_numbers
-        return program(few)(*args, **kwargs)
+        return program(few)(leaves, structure)
 
     return call
 
@@ -51,6 +52,14 @@ def with_options(function: Callable, options: Mapping[str, Any], *, donate: str 
 
     A call takes half as long as one of that: it flattens the arguments once. With `donate="all-except-first"` the
     memory of JAX's arrays in all arguments but the first is used again.
+    """
+    program = _flat(function, options, donate)
+    return lambda *args, **kwargs: program(*jax.tree.flatten((args, kwargs)))
+
+
+def _flat(function: Callable, options: Mapping[str, Any], donate: str) -> Callable[[list, Any], Any]:
+    """Return a function compiled with options, of the leaves of its arguments and keyword arguments, and how they go
+    together.
     """
     names = _known(tuple((name, type(value)()) for name, value in options.items()))
     known = {name: value for name, value in options.items() if name in names}
@@ -64,10 +73,10 @@ def with_options(function: Callable, options: Mapping[str, Any], *, donate: str 
     flat.__name__ = getattr(function, "__name__", flat.__name__)
     program = jax.jit(flat, static_argnums=(2, 3), donate_argnums=1, compiler_options=known or None)
 
-    def call(*args: Any, **kwargs: Any) -> Any:
-        leaves, structure = jax.tree.flatten((args, kwargs))
+    def call(leaves: list, structure: Any) -> Any:
         arrays, others = _parted(leaves, eqx.is_array)
-        first = len(jax.tree.leaves(args[0])) if donate == "all-except-first" else len(leaves)
+        args, _ = structure.children()
+        first = args.children()[0].num_leaves if donate == "all-except-first" else len(leaves)
         donated, kept = _parted(arrays[first:], lambda array: isinstance(array, jax.Array))
         none = [None] * first
         made, rest = program(arrays[:first] + kept, none + donated, tuple(others), structure)
