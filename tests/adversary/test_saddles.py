@@ -278,7 +278,7 @@ import flowsim, jax.numpy as jnp
 def risk(w):  # minima where the product is one, a saddle where it is zero
     return jnp.sum(w[:3] ** 2) / 2 + (1 - jnp.prod(w[3:])) ** 2 / 200
 
-# Gradients of 1e-26 and 1e-22, which have no square in float32: the first leads to a minimum in a time of 1e17.
+# Gradients of 1e-26 and 1e-22, which have no square in float32, lead to a minimum in times of 1e17 and 1e12.
 for count, small in ((4, 1e-8), (3, 1e-10)):
     run = flowsim.integrate(jnp.asarray([1.0] * 3 + [small] * count, jnp.float32), flowsim.Risk(risk), ts=[])
     print(run.outcome, float(run.risk[-1]) > 0.004)
@@ -290,7 +290,7 @@ def test_a_gradient_whose_square_is_no_float_leads_away_from_a_saddle():
     command = [sys.executable, "-c", IN_SINGLE_PRECISION]
     environment = os.environ | {"JAX_ENABLE_X64": "0"}
     found = subprocess.run(command, env=environment, capture_output=True, text=True, check=True, timeout=300)
-    assert found.stdout.split() == ["CONVERGED", "False", "FIXED_POINT", "True"]
+    assert found.stdout.split() == 2 * ["CONVERGED", "False"]
 
 
 @pytest.mark.parametrize(("slope", "outcome"), [(0.0, Outcome.CONVERGED), (3e-13, Outcome.RUNNING)])
