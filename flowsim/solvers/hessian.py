@@ -37,6 +37,10 @@ class _Hessian(eqx.Module):
         zero = rounding * jnp.finfo(values.dtype).eps * jnp.max(jnp.abs(values))
         return _Hessian(self.matrix, jnp.where(values > zero, values, 0), vectors, jnp.array(True), self.age)
 
+    def has_served(self, steps: Float[Array, ""]) -> Bool[Array, ""]:
+        """Tell whether it has been tried in so many steps, rounded down."""
+        return self.age >= jnp.floor(steps)
+
     def shifted(self, length: Float[Array, ""]) -> Float[Array, "p p"]:
         """Return I + `length` H."""
         return jnp.eye(len(self.matrix), dtype=self.matrix.dtype) + length * self.matrix
@@ -171,8 +175,11 @@ class HessianExtrapolation(ExtrapolatedSolver):
 
             return resolvent
 
-        kept = hessian.vectors * (hessian.values > 0)[None, :]
-        onto = jax.lax.cond(definite, lambda: hessian.matrix, lambda: kept @ kept.T)
+        move = h * frozen(h)(slope)
+        largest = jnp.where(definite, stiffness, h * jnp.max(hessian.values))
+        stiff = (largest > self.frozen_up_to) & (jnp.sum(move**2) > self.still * rtol * jnp.sum(flat**2))
+        implicit = hessian.vectors * (hessian.values > 0)[None, :]
+        onto = jax.lax.cond(stiff & ~definite, lambda: implicit @ implicit.T, lambda: hessian.matrix)
 
         def fresh(length: Array, y: Array) -> Array:
             known, slope = self._at(f, y), f(y)
@@ -185,10 +192,6 @@ class HessianExtrapolation(ExtrapolatedSolver):
                 lambda: _solve(factor, slope),
                 lambda: known.decompose(self.rounding).resolvent(length, slope),
             )
-
-        move = h * frozen(h)(slope)
-        largest = jnp.where(definite, stiffness, h * jnp.max(hessian.values))
-        stiff = (largest > self.frozen_up_to) & (jnp.sum(move**2) > self.still * rtol * jnp.sum(flat**2))
 
         def row(j: Array) -> tuple[PyTree, Array]:
             resolvent = frozen(h / j)
@@ -206,8 +209,8 @@ class HessianExtrapolation(ExtrapolatedSolver):
         most, stale = self.below * solver_state.too_long, hessian.age > 1
         length, allowed = solver_state.allowed.after(h, table.error, factor, most=most, stale=stale)
         too_long = jnp.where((table.error <= 1) | (h == 0), self.forgetting * solver_state.too_long, h)
-        last = hessian.age >= jnp.floor(solver_state.kept)
-        kept = jnp.minimum(jnp.where(last, self.longer, 1) * solver_state.kept, self.kept)
+        longer = jnp.where(hessian.has_served(solver_state.kept), self.longer, 1)
+        kept = jnp.minimum(longer * solver_state.kept, self.kept)
         spent = Work(jnp.sign(table.rows) + table.rows * (table.rows - 1) // 2, products + table.passes)
         end = self.measure_at(terms, t1, y1, args)
         state = _State(end, hessian, kept, allowed, too_long, solver_state.work + spent)
@@ -226,7 +229,7 @@ class HessianExtrapolation(ExtrapolatedSolver):
         self, f: Callable[[Array], Array], y: Float[Array, " p"], state: _State
     ) -> tuple[_Hessian, Int[Array, ""]]:
         """Return the Hessian to step with from `y`, one attempt older, and the products that it took."""
-        due = state.hessian.age >= jnp.floor(state.kept)
+        due = state.hessian.has_served(state.kept)
         hessian = jax.lax.cond(due, lambda: self._at(f, y), lambda: state.hessian)
         hessian = dataclasses.replace(hessian, age=hessian.age + 1)
         return hessian, jnp.where(due, y.size, 0)
