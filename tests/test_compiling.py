@@ -1,5 +1,7 @@
 """Small programs compile quickly: with the same results, and not where JAX traces or there is much to compute."""
 
+from functools import partial
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -7,6 +9,7 @@ import numpy as np
 import pytest
 
 import flowsim
+from flowsim.networks import cast
 from flowsim.networks.weights import standard_normal
 from flowsim.runtime.compiling import compiled, is_traced, with_options
 
@@ -55,6 +58,27 @@ def test_what_is_compiled_quickly_computes_the_same(few_calls):
 
     x = jax.random.normal(KEY, (20, 7))
     np.testing.assert_allclose(compiled(function, few_calls=few_calls)(x), eqx.filter_jit(function)(x), rtol=1e-13)
+
+
+def products_in_full_precision(function, *arguments):
+    """Return how many products of matrices there are in a function's program, and how many say that they are exact."""
+    program = str(jax.make_jaxpr(function)(*arguments))
+    return program.count("dot_general["), program.count("precision=(Precision.HIGHEST, Precision.HIGHEST)")
+
+
+def test_products_are_in_full_precision_unless_the_user_chose_another():
+    x = jnp.ones((2, 2), jnp.float32)
+    assert products_in_full_precision(jnp.matmul, x, x) == (1, 0)
+    assert products_in_full_precision(compiled(jnp.matmul), x, x) == (1, 1)
+    with jax.default_matmul_precision("tensorfloat32"):
+        assert products_in_full_precision(compiled(jnp.matmul), x, x) == (1, 0)
+
+
+@pytest.mark.parametrize("run", [flowsim.integrate, partial(flowsim.descend, learning_rate=0.1, steps=3)])
+def test_every_product_of_a_run_inside_a_transformation_is_in_full_precision(run, problem):
+    network = cast(flowsim.DeepLinear.gaussian(widths=[5, 2, 1], scale=0.5, key=KEY), jnp.float32)
+    found, exact = products_in_full_precision(lambda network: run(network, problem).risk, network)
+    assert found == exact > 0
 
 
 def test_options_that_this_xla_does_not_know_are_left_out():

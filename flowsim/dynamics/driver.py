@@ -12,7 +12,7 @@ import numpy as np
 
 from ..formatting import Progress, ProgressCallback, check_progress, report_progress
 from ..networks import split
-from ..runtime.compiling import is_traced
+from ..runtime.compiling import in_full_precision, is_traced
 from ..runtime.threads import few_blas_threads, knows_lapack
 from .checkpoint import Checkpoint
 from .descent import words
@@ -74,7 +74,8 @@ def drive(
             raise ValueError(
                 "a checkpoint is a file of one run: call integrate or descend outside jit and vmap to keep one"
             )
-        return run_to_end(request)
+        with in_full_precision():
+            return run_to_end(request)
     calls = CallLength()
     with report_progress(progress) as callback:
         measured = None if callback.callback is None else measure(request)

@@ -170,7 +170,7 @@ def trajectory_of(state: RunState, request: Request, rest: PyTree) -> Trajectory
 
         slots = jax.tree.map(with_nan, slots)
     else:
-        slots = records_of(jax.device_put(slots), slice(int(records.count)))
+        slots = records_of(slots, slice(int(records.count)))
     measured = dict(slots["probes"])
     standard = {probe.label.name: measured.pop(probe.label.name) for probe in STANDARD}
     along = measured.pop("sharpness", None)

@@ -92,18 +92,21 @@ def strongly_typed(tree: PyTree) -> PyTree:
 def records(tree: Tree, index: slice | np.ndarray) -> Tree:
     """Return `leaf[index]` for every leaf without compiling a program for every shape, where that is possible.
 
-    On the memory of one CPU, NumPy cuts for nothing; elsewhere, and where derivatives are taken, JAX does.
+    On the memory of one CPU, NumPy cuts for nothing; elsewhere, and where derivatives are taken, JAX does. Arrays of
+    NumPy become some of JAX.
     """
     leaves, structure = jax.tree.flatten(tree)
-    if not all(_on_one_cpu(leaf) for leaf in leaves):
-        return structure.unflatten([leaf[index] for leaf in leaves])
-    cut = [np.asarray(leaf)[index] for leaf in leaves]
+    on_host = [leaf for leaf in leaves if _is_on_host(leaf)]
     # An array that nobody placed stays so: a change would compile every program that takes it once more.
-    return structure.unflatten(jax.device_put(cut, [leaf.sharding if leaf.committed else None for leaf in leaves]))
+    places = [leaf.sharding if getattr(leaf, "committed", False) else None for leaf in on_host]
+    cut = iter(jax.device_put([np.asarray(leaf)[index] for leaf in on_host], places))
+    return structure.unflatten([next(cut) if _is_on_host(leaf) else leaf[index] for leaf in leaves])
 
 
-def _on_one_cpu(leaf: Any) -> bool:
-    return not isinstance(leaf, Tracer) and len(leaf.sharding.device_set) == 1 and leaf.device.platform == "cpu"
+def _is_on_host(leaf: Any) -> bool:
+    if isinstance(leaf, Tracer | np.ndarray):
+        return isinstance(leaf, np.ndarray)
+    return len(leaf.sharding.device_set) == 1 and leaf.device.platform == "cpu"
 
 
 def stacked(networks: Sequence[Tree]) -> Tree:
