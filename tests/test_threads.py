@@ -1,5 +1,7 @@
 """Small matrices are factorized in one thread of BLAS, and whoever set the number of threads finds it as it was."""
 
+import subprocess
+import sys
 import threading
 
 import equinox as eqx
@@ -89,3 +91,30 @@ def test_a_run_and_a_sharpness_are_computed_in_one_thread(noting, run):
     run(problem)
     jax.effects_barrier()
     assert found == {1}
+
+
+@pytest.mark.slow
+def test_the_blas_that_a_program_loads_is_limited_too(quick_environment):
+    """SciPy's: the first steps of this flow need none, the later ones factorize."""
+    code = """
+import jax
+jax.config.update("jax_enable_x64", True)
+import equinox as eqx, jax.numpy as jnp, numpy as np, flowsim
+from threadpoolctl import threadpool_info
+
+found = []
+
+def risk(network):
+    jax.debug.callback(lambda: found.extend(
+        library["num_threads"] for library in threadpool_info() if "numpy" not in library["filepath"]
+    ))
+    return 0.5 * jnp.sum(jnp.logspace(0, 7, 8) * network.weight**2)
+
+network = eqx.nn.Linear(8, 1, use_bias=False, key=jax.random.key(0))
+run = flowsim.integrate(network, flowsim.Risk(risk))
+jax.effects_barrier()
+print(run.outcome.name, sorted(set(found)))
+"""
+    environment = {name: value for name, value in quick_environment.items() if name != "OPENBLAS_NUM_THREADS"}
+    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=False)
+    assert done.stdout == "CONVERGED [1]\n", done.stderr

@@ -5,6 +5,7 @@ import os
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import jax
@@ -96,29 +97,36 @@ def drive(
         kept = None if checkpoint is None else Checkpoint(checkpoint, request, checkpoint_seconds)
         state = start_state(request)
 
-        def further(state: RunState, steps: int) -> RunState:
+        def ready(state: RunState, *, first: bool = False) -> RunState:
+            """Return a state for the program of its regime, and have that load LAPACK, if it needs it: see below."""
             its_own = request.dynamics.for_its_regime(state.dynamics)
-            state = state if its_own is state.dynamics else replace(state, dynamics=its_own)
-            return advance(request, state, np.asarray(steps))
+            other = its_own is not state.dynamics
+            state = replace(state, dynamics=its_own) if other else state
+            new = _is_new(jax.tree.structure((request, state))) if first else other
+            begun = first and measured is not None
+            return advance(request, state, np.asarray(0)) if begun or (new and not knows_lapack()) else state
 
         if kept is not None:
             state = kept.load(lambda: state)
-        # The first call of a program loads LAPACK, if it needs it.
-        if measured is not None or (not knows_lapack() and _is_new(jax.tree.structure((request, state)))):
-            state = further(state, 0)
+        state = ready(state, first=True)
         report(state)
-        # Matrices of curvature have a row for each weight, or for each sample where these are fewer.
-        with few_blas_threads(min(size, rows or size)):
-            while int(state.code) <= Outcome.RUNNING:
-                began, before = time.monotonic(), int(state.steps) + int(state.rejected_steps)
-                state = further(state, steps)
+        # Matrices of curvature have a row for each weight, or for each sample where these are fewer. Threads of a
+        # library that a program would load meanwhile are not limited.
+        one_thread = partial(few_blas_threads, min(size, rows or size))
+        while int(state.code) <= Outcome.RUNNING:
+            state = ready(state)
+            began, before = time.monotonic(), int(state.steps) + int(state.rejected_steps)
+            with one_thread(lapack=False):
+                state = advance(request, state, np.asarray(steps))
                 undecided = int(state.code) == UNDECIDED  # which waits for the program to end
-                # A call may have ended early, where steps of another kind came next.
-                steps = calls.next(int(state.steps) + int(state.rejected_steps) - before, time.monotonic() - began)
-                state = check_limit(request, state) if undecided else state
-                report(state)
-                if kept is not None:
-                    kept.save_if_due(state, ended=int(state.code) > Outcome.RUNNING)
+            # A call may have ended early, where steps of another kind came next.
+            steps = calls.next(int(state.steps) + int(state.rejected_steps) - before, time.monotonic() - began)
+            if undecided:
+                with one_thread():
+                    state = jax.block_until_ready(check_limit(request, state))
+            report(state)
+            if kept is not None:
+                kept.save_if_due(state, ended=int(state.code) > Outcome.RUNNING)
         return state
 
 

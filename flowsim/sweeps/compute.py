@@ -58,8 +58,6 @@ def compute(block: Block, expected: dict[str, Any]) -> BlockResult:
     """
     if jax.config.jax_enable_x64 != block.recipe.wide:  # pyright: ignore[reportAttributeAccessIssue]  (set at run time)
         jax.config.update("jax_enable_x64", block.recipe.wide)
-    import scipy.linalg  # noqa: F401  brings the BLAS whose threads are limited, and takes a moment to import
-
     _make_room(block.recipe.structure)
     try:
         # What would be stored under the name of something else is not computed.
