@@ -98,20 +98,19 @@ def drive(
         state = start_state(request)
 
         def ready(state: RunState, *, first: bool = False) -> RunState:
-            """Return a state for the program of its regime, and have that load LAPACK, if it needs it: see below."""
+            """Return the state for the program of the steps that come next."""
             its_own = request.dynamics.for_its_regime(state.dynamics)
-            other = its_own is not state.dynamics
-            state = replace(state, dynamics=its_own) if other else state
-            new = _is_new(jax.tree.structure((request, state))) if first else other
-            begun = first and measured is not None
-            return advance(request, state, np.asarray(0)) if begun or (new and not knows_lapack()) else state
+            turned = its_own is not state.dynamics
+            state = replace(state, dynamics=its_own) if turned else state
+            # The first call of a program loads LAPACK, if it needs it, and only what is loaded has its threads limited.
+            loads = not knows_lapack() and (_is_new(jax.tree.structure((request, state))) if first else turned)
+            return advance(request, state, np.asarray(0)) if loads or (first and measured is not None) else state
 
         if kept is not None:
             state = kept.load(lambda: state)
         state = ready(state, first=True)
         report(state)
-        # Matrices of curvature have a row for each weight, or for each sample where these are fewer. Threads of a
-        # library that a program would load meanwhile are not limited.
+        # Matrices of curvature have a row for each weight, or for each sample where these are fewer.
         one_thread = partial(few_blas_threads, min(size, rows or size))
         while int(state.code) <= Outcome.RUNNING:
             state = ready(state)
