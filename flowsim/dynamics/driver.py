@@ -112,8 +112,8 @@ def drive(
         report(state)
         # Matrices of curvature have a row for each weight, or for each sample where these are fewer.
         one_thread = partial(few_blas_threads, min(size, rows or size))
-        while int(state.code) <= Outcome.RUNNING:
-            state = ready(state)
+        running = int(state.code) <= Outcome.RUNNING
+        while running:
             began, before = time.monotonic(), int(state.steps) + int(state.rejected_steps)
             with one_thread(lapack=False):
                 state = advance(request, state, np.asarray(steps))
@@ -124,8 +124,10 @@ def drive(
                 with one_thread():
                     state = jax.block_until_ready(check_limit(request, state))
             report(state)
+            running = int(state.code) <= Outcome.RUNNING
             if kept is not None:
-                kept.save_if_due(state, ended=int(state.code) > Outcome.RUNNING)
+                kept.save_if_due(state, ended=not running)
+            state = ready(state) if running else state
         return state
 
 
