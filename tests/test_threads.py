@@ -99,7 +99,7 @@ def test_the_blas_that_a_program_loads_is_limited_too(quick_environment):
     code = """
 import jax
 jax.config.update("jax_enable_x64", True)
-import equinox as eqx, jax.numpy as jnp, numpy as np, flowsim
+import equinox as eqx, jax.numpy as jnp, flowsim
 from threadpoolctl import threadpool_info
 
 found = []
