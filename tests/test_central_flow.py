@@ -28,7 +28,7 @@ class AtTheEdge(flowsim.Probe):
 
     def measure(self, moment):
         state = moment.state.stepper.solver
-        rows = self.model.oscillation(moment.state)
+        rows = moment.oscillation
         return {
             "active": state.edge.active.astype(float),
             "switches": state.switches.astype(float),

@@ -131,7 +131,7 @@ class Dynamics(eqx.Module):
         """Return the diagonal of P, as the weights, if the next step goes along P⁻¹ times a gradient; else `None`."""
         return None
 
-    def oscillation(self, state: PyTree) -> PyTree | None:
+    def oscillation(self, field: GradientField, state: PyTree) -> PyTree | None:
         """Return vectors vᵢ as the weights, with a leading axis, if an oscillation Σᵢ vᵢvᵢᵀ is predicted, else `None`.
 
         Σ is its covariance about the weights in `state`.

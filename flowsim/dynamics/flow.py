@@ -15,6 +15,7 @@ from ..networks import FlattenedParameters, split, weight_dtype
 from ..problems import Problem
 from ..solvers.choice import check_solver, stepper_for, tolerances
 from ..solvers.field import GradientField, Measured, VectorField, norm
+from ..solvers.solver import Work
 from ..solvers.stepper import Stepper, StepperState
 from .dynamics import DYNAMICS, Attempt, Clock, Dynamics
 from .outcome import Outcome, or_else
@@ -23,12 +24,14 @@ from .outcome import Outcome, or_else
 class FlowState(eqx.Module):
     """The point that a flow has reached, and the state of its solver and step control.
 
-    With `flattened_by` given, the weights in the point are flattened into one vector.
+    With `flattened_by` given, the weights in the point are flattened into one vector. `before` is the work that was
+    done before the first step, `None` for none.
     """
 
     point: PyTree
     stepper: StepperState
     flattened_by: FlattenedParameters | None
+    before: Work | None = None
 
 
 class Flow(Dynamics):
@@ -86,9 +89,8 @@ class Flow(Dynamics):
         tried = stepper.attempt(over, state.point, state.stepper, longest, begun=begun)
         fault = or_else(jnp.asarray(Outcome.RUNNING, jnp.int32), ~(tried.state.wanted > 0), Outcome.STALLED)
         fault = or_else(fault, ~tried.okay, Outcome.SOLVER_FAILED)
-        return Attempt(
-            tried.kept, FlowState(tried.point, tried.state, state.flattened_by), tried.length, tried.cut, fault
-        )
+        after = replace(state, point=tried.point, stepper=tried.state)
+        return Attempt(tried.kept, after, tried.length, tried.cut, fault)
 
     def tick(self, clock: Clock, attempt: Attempt, steps: Int[Array, ""], target: Float[Array, ""]) -> Clock:
         """Return the sum of all steps, `target` itself where the step was cut to end there."""
@@ -112,12 +114,14 @@ class Flow(Dynamics):
         return state.stepper.wanted
 
     def work(self, state: FlowState, steps: Int[Array, ""]) -> tuple[Int[Array, ""] | None, Int[Array, ""]]:
-        """Return the solver's work, plus one gradient for each termination check where the solver holds none."""
+        """Return the work in all, with one gradient for each termination check where the solver holds none."""
         spent = state.stepper.work
         if not state.stepper.counted:
             return None, spent.products
         gradients, products = self.passes(spent.gradients + 1, steps)
-        return gradients + (0 if state.stepper.measures else steps), products + spent.products
+        work = Work(gradients + (0 if state.stepper.measures else steps), products + spent.products)
+        work = work if state.before is None else work + state.before
+        return work.gradients, work.products
 
     def for_its_regime(self, state: FlowState) -> FlowState:
         """Return the state for a program of explicit steps alone, or of implicit ones, whichever come next."""

@@ -46,7 +46,7 @@ class Instruments(eqx.Module):
             time=clock.time,
             gradient_norm=gradient_norm,
             preconditioner=dynamics.preconditioner(state),
-            oscillation=dynamics.oscillation(state),
+            oscillation=dynamics.oscillation(field, state),
             objective=dynamics.objective(field, state),
         )
         for probe in (*STANDARD, *self.probes):

@@ -107,7 +107,7 @@ class CentralFlow(DescentModel):
         free = (norm(known.measured.slope) > 1e-6 * known.gradient_norm) | (known.gradient_norm == 0)
         return stable & free
 
-    def oscillation(self, state: FlowState) -> PyTree:
+    def oscillation(self, field: GradientField, state: FlowState) -> PyTree:
         """Return rows V with Σ = VᵀV, the covariance of descent's iterates about their mean.
 
         They are the weights with a leading axis of `most`, or of the number of weights if that is less: eigenvectors at

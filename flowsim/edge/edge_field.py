@@ -8,10 +8,13 @@ w_k = x_k + (−1)^k v_k with the maps
 are those of descent exactly: x + v and x − v each take a step of descent, and change places. The edge flow is the flow
 in time t = ηk whose solution these maps follow, x and v = r u being smooth. Its expansion in η begins with
 
-    x' = −ḡ + (η/4) (H₊(v' − ḡ) − H₋(v' + ḡ)),    r' = (r/η) ln|ηh − 1|,    u' = (I − uuᵀ) H̄u / (ηh − 1),    h = uᵀH̄u,
+    x' = −ḡ + (η/4) (H₊(v' − ḡ) − H₋(v' + ḡ)),    u' = (I − uuᵀ) H̄u / (ηh − 1),    h = uᵀH̄u,
+    r' = (r/η) ln|ηh − 1| − (r/2) (ln|ηh − 1|)',
 
-where H± = ∇²R(x ± v): without the second term of x' it is of order one. For v = 0 that term is −(η/2)H∇R, of which
-Barrett and Dherin (2021, "Implicit gradient regularization") speak. The parts of the first order are those which Marion
+where H± = ∇²R(x ± v): without the second terms of x' and r' it is of order one. That of r' is none for r√(ηh − 1), the
+geometric mean of two amplitudes: this is the r that is followed in order two, and x' has its ḡ − ∇R(x), of order r²,
+divided by ηh − 1. For v = 0 the second term of x' is −(η/2)H∇R, of which Barrett and Dherin (2021, "Implicit gradient
+regularization") speak. The parts of the first order are those which Marion
 (2026, arXiv 2606.18080, "Edge Flow") names in the abstract: a symmetrized risk, a Rayleigh quotient, an amplitude that
 grows or decays as the sharpness is above or below 2/η.
 """
@@ -123,11 +126,15 @@ class EdgeCurvature(eqx.Module):
 
 
 class EdgePoint(eqx.Module):
-    """The `centre` x of an oscillation, its `direction` u, of length one, and the logarithm of its amplitude r."""
+    """The `centre` x of an oscillation, its `direction` u, of length one, and the logarithm of its amplitude r.
+
+    `log_onset` is the logarithm of the amplitude with which descent comes to the edge (`flowsim.edge.onset`).
+    """
 
     centre: PyTree
     direction: PyTree
     log_amplitude: Float[Array, ""]
+    log_onset: Float[Array, ""]
 
     @property
     def unit(self) -> PyTree:
@@ -138,18 +145,20 @@ class EdgePoint(eqx.Module):
 class EdgeField(eqx.Module):
     """The right-hand side of the edge flow, of order one or two in the `learning_rate` η.
 
-    An oscillation has to begin with something: the second difference of a smooth path of descent is η²Hg, so that its
-    iterates lie ¼η²Hg off their mean, besides their rounding. A part s of the length of that is where r ends: (s/r)⁴/η
-    is added to r'/r, which is nothing where descent oscillates.
+    An oscillation decays no further than to what it begins with at the edge, the amplitude s of the onset, and to
+    rounding: (s/r)⁴/η is added to r'/r, which is nothing where descent oscillates. What it begins with is used up while
+    it grows, s'/s = −20r'/r down to rounding: the next one begins with what is left of this one.
     """
 
     field: GradientField
     learning_rate: Float[Array, ""]
     order: int = eqx.field(static=True)
-    share: float = eqx.field(static=True, default=0.1)
-    """s, the share of ¼η²Hg that an oscillation begins with."""
     largest_logarithm: float = eqx.field(static=True, default=3.0)
     """An amplitude beyond e³ is that of a run which diverges."""
+    in_step: float = eqx.field(static=True, default=2.0)
+    """The (ηω)² at which half of the second order of r is left."""
+    used_up: float = eqx.field(static=True, default=20.0)
+    """How many times as fast as an oscillation grows, what it began with falls."""
     largest_rank: int = eqx.field(static=True, default=128)
     """The rank up to which Gauss–Newton matrices of linear networks are taken. In the bent valleys of others they leave
     out too much:"""
@@ -160,25 +169,46 @@ class EdgeField(eqx.Module):
 
     def __call__(self, t: object, point: EdgePoint, args: object) -> EdgePoint:
         """Return the derivative of a point in time; it depends on neither `t` nor `args`."""
-        eta, sides = self.learning_rate, _Sides.of(self.field, point, self.largest_logarithm, linearized=self.order > 1)
-        exponent = eta * sides.curvature - 1
-        growth, slope = log_factor(exponent)
+        eta, sides = self.learning_rate, Sides.of(self.field, point, self.largest_logarithm, linearized=self.order > 1)
+        growth, slope = log_factor(eta * sides.curvature - 1)
         across = jax.tree.map(lambda a, b: a - sides.curvature * b, sides.image, sides.direction)
         turn = vectors.scaled(slope, across)
-        moved = vectors.scaled(-jnp.ones_like(eta), sides.gradient)
+        later = self._later(sides)
+        moved = jax.tree.map(lambda g, mean: -(g + later**2 * (mean - g)), sides.gradient, sides.mean)
         if self.order > 1:
-            along = vectors.scaled(sides.amplitude * growth / eta, sides.direction)
-            velocity = jax.tree.map(jnp.add, along, vectors.scaled(sides.amplitude, turn))
+            velocity = jax.tree.map(lambda u, v: sides.amplitude * (growth / eta * u + v), sides.direction, turn)
             second = sides.second_difference(velocity)
-            moved = jax.tree.map(lambda a, b: a + eta / 4 * _kept(eta, second, sides.gradient) * b, moved, second)
-        renewal = self.renewal(point, sides.curvature * norm(sides.gradient))
-        return EdgePoint(moved, turn, (growth + renewal) / eta)
+            moved = jax.tree.map(lambda a, b: a + eta / 4 * _kept(eta, second, sides.mean) * b, moved, second)
+        return EdgePoint(moved, turn, (growth + self.renewal(point)) / eta, self._used_up(point, growth) / eta)
 
-    def renewal(self, point: EdgePoint, bend: Float[Array, ""]) -> Float[Array, ""]:
-        """Return (s/r)⁴, where `bend` is h‖g‖."""
-        rounding = jnp.finfo(bend.dtype).eps * norm(point.centre)
-        least = self.share * self.learning_rate**2 / 4 * jnp.abs(bend) + rounding
+    def amplitude(self, point: EdgePoint) -> Float[Array, ""]:
+        """Return the amplitude r of descent's oscillation, not of that half a step later."""
+        sides = Sides.of(self.field, point, self.largest_logarithm, linearized=False)
+        return sides.amplitude * self._later(sides)
+
+    def _later(self, sides: "Sides") -> Float[Array, ""]:
+        """Return r over what is followed: one over the root of ηh − 1 in order two, where r changes slowly enough.
+
+        Amplitude and sharpness drive each other in an oscillation of their own about the edge, of a frequency ω with
+        ω² = r²‖∇S‖²/(ηh − 1), where ½r²∇S is ḡ − ∇R. The expansion is one in ηω, and where that is more than √2, with
+        hardly four steps to a period, it means nothing.
+        """
+        if self.order == 1:
+            return jnp.ones_like(sides.amplitude)
+        slope = log_factor(self.learning_rate * sides.curvature - 1)[1]
+        bend = norm(vectors.difference(sides.mean, sides.gradient))
+        frequency = 2 * self.learning_rate * jnp.sqrt(slope) * bend / sides.apart
+        return slope ** (0.5 / (1 + frequency**4 / self.in_step**2))
+
+    def renewal(self, point: EdgePoint) -> Float[Array, ""]:
+        """Return (s/r)⁴."""
+        least = jnp.exp(point.log_onset) + least_amplitude(point.centre, point.direction)
         return (least * jnp.exp(-point.log_amplitude)) ** 4
+
+    def _used_up(self, point: EdgePoint, growth: Float[Array, ""]) -> Float[Array, ""]:
+        """Return ηs'/s."""
+        left = jnp.exp(point.log_onset) - least_amplitude(point.centre, point.direction)
+        return -self.used_up * jnp.maximum(growth, 0) * jnp.maximum(left * jnp.exp(-point.log_onset), 0)
 
     def measured(self, point: EdgePoint) -> Measured:
         """Return the derivative; nothing is known of the objective at the centre."""
@@ -193,9 +223,9 @@ class EdgeField(eqx.Module):
             self._low_rank(centre, product, jax.tree.map(jnp.add, direction, _unit(gradient))),
             sharpening,
             curvature=curvature,
-            slope=log_factor(self.learning_rate * curvature - 1)[1],
             amplitude=jnp.exp(jnp.minimum(point.log_amplitude, self.largest_logarithm)),
-            renewal=4 * self.renewal(point, curvature * norm(gradient)) / self.learning_rate,
+            slope=log_factor(self.learning_rate * curvature - 1)[1],
+            renewal=4 * self.renewal(point) / self.learning_rate,
             bend=self.learning_rate / 2 * (self.order > 1),
         )
 
@@ -208,34 +238,53 @@ class EdgeField(eqx.Module):
         return dominant_curvature(product, start, self.dimension)
 
 
-class _Sides(eqx.Module):
-    """What the gradients at x + v and x − v report: ḡ, H̄u and its part h along u."""
+class Sides(eqx.Module):
+    """What the gradients at the centre x, at x + v and at x − v report: ∇R and ḡ, H̄u and its part h along u.
+
+    `apart` is the amplitude, or the distance below which a difference of gradients is too much of rounding, if that is
+    larger: then H̄ is the Hessian at the centre.
+    """
 
     direction: PyTree
     amplitude: Float[Array, ""]
+    apart: Float[Array, ""]
     gradient: PyTree
+    mean: PyTree
     image: PyTree
     curvature: Float[Array, ""]
     product: Callable[[PyTree], PyTree] | None
 
     @classmethod
-    def of(cls, field: GradientField, point: EdgePoint, largest_logarithm: float, *, linearized: bool) -> "_Sides":
-        direction = point.unit
+    def of(cls, field: GradientField, point: EdgePoint, largest_logarithm: float, *, linearized: bool) -> "Sides":
+        """Return what is reported at a point; `linearized` says whether products are asked for, too."""
+        direction, gradient = point.unit, jax.grad(field.objective)
         amplitude = jnp.exp(jnp.minimum(point.log_amplitude, largest_logarithm))
-        # A difference of gradients at points too close to each other would be rounding.
-        apart = jnp.maximum(amplitude, jnp.finfo(amplitude.dtype).eps ** 0.5 * norm(point.centre))
-        both = jax.tree.map(lambda x, u: jnp.stack([x + apart * u, x - apart * u]), point.centre, direction)
-        gradients = jax.vmap(jax.grad(field.objective))
-        slopes, product = jax.linearize(gradients, both) if linearized else (gradients(both), None)
+        known = jnp.finfo(amplitude.dtype)
+        apart = jnp.maximum(amplitude, known.eps**0.5 * norm(point.centre) + known.tiny)
+        here, image = jax.jvp(gradient, (point.centre,), (direction,))
+        both = jax.tree.map(lambda x, u: jnp.stack([x + amplitude * u, x - amplitude * u]), point.centre, direction)
+        slopes, product = jax.linearize(jax.vmap(gradient), both) if linearized else (jax.vmap(gradient)(both), None)
         mean = jax.tree.map(lambda pair: (pair[0] + pair[1]) / 2, slopes)
-        image = jax.tree.map(lambda pair: (pair[0] - pair[1]) / (2 * apart), slopes)
-        return cls(direction, amplitude, mean, image, vectors.inner_product(direction, image), product)
+        quotient = jax.tree.map(lambda pair: (pair[0] - pair[1]) / (2 * apart), slopes)
+        image = vectors.where(amplitude < apart, image, quotient)
+        curvature = vectors.inner_product(direction, image)
+        return cls(direction, amplitude, apart, here, mean, image, curvature, product)
 
     def second_difference(self, velocity: PyTree) -> PyTree:
         """Return H₊(v' − ḡ) − H₋(v' + ḡ), where `velocity` is v'."""
         assert self.product is not None
-        ways = jax.tree.map(lambda v, g: jnp.stack([v - g, -v - g]), velocity, self.gradient)
+        ways = jax.tree.map(lambda v, g: jnp.stack([v - g, -v - g]), velocity, self.mean)
         return jax.tree.map(lambda pair: pair[0] + pair[1], self.product(ways))
+
+
+def least_amplitude(weights: PyTree, direction: PyTree) -> Float[Array, ""]:
+    """Return the length along `direction` of what a step loses as it rounds the weights, and above zero.
+
+    The error of a rounding is spread evenly over the last bit, so that its root mean square is a quarter of the ε|wᵢ|
+    which is about that bit.
+    """
+    known = jnp.finfo(vectors.dtype_of(weights))
+    return known.eps / 4 * norm(jax.tree.map(jnp.multiply, weights, direction)) + known.tiny
 
 
 def _kept(eta: Float[Array, ""], second: PyTree, gradient: PyTree) -> Float[Array, ""]:

@@ -13,11 +13,12 @@ from ..curvature.hessian import quadratic_form
 from ..dynamics.descent import check_learning_rate
 from ..dynamics.dynamics import DYNAMICS
 from ..dynamics.flow import MODELS, DescentModel, FlowState
-from ..solvers import LowRankExtrapolation, ProposedSteps
+from ..solvers import LowRankExtrapolation, ProposedSteps, Work
 from ..solvers.choice import tolerances
 from ..solvers.field import GradientField, constant, norm
 from ..solvers.stepper import Stepper
-from .edge_field import EdgeField, EdgePoint
+from .edge_field import EdgeField, EdgePoint, least_amplitude
+from .onset import onset
 
 
 @MODELS.register("edge")
@@ -29,6 +30,11 @@ class EdgeFlow(DescentModel):
     amplitude (`flowsim.edge.edge_field` has the equations), in the time t = ηk of descent. Where the sharpness is
     below 2/η it is the gradient flow, up to what descent's steps change in it: nothing for `order` one, −(η/2)H∇R for
     order two. At 2/η the oscillation grows, and holds the sharpness there.
+
+    When it is noticed depends on how small it begins, and that on how fast descent came to the edge: anything between
+    rounding and the oscillation itself. So before its first step a run follows descent to where the sharpness first
+    passes 2/η, for at most 1000 steps (counted in the run's gradients and products), and measures what alternates
+    there (`flowsim.edge.onset`). It is nothing more that the model takes from descent.
 
     The model takes descent to be smooth or to alternate. With learning rates far beyond 2/S, or while the weights cross
     a large part of their distance to the limit within a few steps, descent does neither, and no flow follows it.
@@ -55,8 +61,19 @@ class EdgeFlow(DescentModel):
         relative, absolute = tolerances(1e-4 if self.rtol is None else self.rtol, self.atol, None, dtype)
         return replace(self, learning_rate=constant(self.learning_rate, dtype), rtol=relative, atol=absolute)
 
+    def start(self, field: GradientField, weights: PyTree) -> FlowState:
+        """Return the state before the first attempt, from where descent itself was followed to the edge."""
+        state = super().start(field, weights)
+        point = state.point
+        least = jnp.exp(point.log_onset)
+        already = point.log_amplitude > point.log_onset
+        found = onset(field.along(state.flattened_by), point.centre, point.unit, self.learning_rate, known=already)
+        begins = jnp.log(found.amplitude + least)
+        point = replace(point, log_amplitude=jnp.maximum(point.log_amplitude, begins), log_onset=begins)
+        return replace(state, point=point, before=Work(found.steps, found.steps))
+
     def first_point(self, field: GradientField, weights: PyTree) -> EdgePoint:
-        """Return the weights as the centre of an oscillation as small as that of descent's first steps.
+        """Return the weights as the centre of an oscillation as small as rounding.
 
         Where ηS > 1 already, descent oscillates about the floor of the valley: the distance to it along the eigenvector
         is the amplitude, and the floor is the centre.
@@ -68,12 +85,10 @@ class EdgeFlow(DescentModel):
         rtol = max(1e-4, float(jnp.finfo(eta.dtype).eps) ** 0.5)
         top = eigenpairs_lanczos(hessian_product(field.objective, weights), start, rtol=rtol).pair(0)
         tilt = vectors.inner_product(top.vector, gradient)
-        oscillates = eta * top.value > 1
-        distance = jnp.where(oscillates, tilt / top.value, 0)
-        amplitude = jnp.where(oscillates, jnp.abs(distance), eta**2 / 4 * jnp.abs(top.value * tilt))
-        least = jnp.finfo(amplitude.dtype).eps * norm(weights) + jnp.finfo(amplitude.dtype).tiny
+        distance = jnp.where(eta * top.value > 1, tilt / top.value, 0)
         centre = jax.tree.map(lambda w, u: w - distance * u, weights, top.vector)
-        return EdgePoint(centre, top.vector, jnp.log(jnp.maximum(amplitude, least)))
+        least = least_amplitude(weights, top.vector)
+        return EdgePoint(centre, top.vector, jnp.log(jnp.maximum(jnp.abs(distance), least)), jnp.log(least))
 
     def vector_field(self, field: GradientField) -> EdgeField:
         """Return the right-hand side for centre, direction and amplitude."""
@@ -91,9 +106,9 @@ class EdgeFlow(DescentModel):
         return point.centre
 
     def passes(self, evaluations: Int[Array, ""], steps: Int[Array, ""]) -> tuple[Int[Array, ""], Int[Array, ""]]:
-        """Return two gradients for each evaluation, for order two as many products, and one of both for each check."""
+        """Return three gradients and a product for each evaluation, two more for order two, and one for each check."""
         checks = steps + 1
-        return 2 * evaluations + checks, 2 * evaluations * (self.order - 1) + checks
+        return 3 * evaluations + checks, (2 * self.order - 1) * evaluations + checks
 
     def observe(self, field: GradientField, state: FlowState) -> tuple[Float[Array, ""], Float[Array, ""]]:
         """Return the objective at the centre, and the root mean square norm of the gradient over an oscillation."""
@@ -117,9 +132,10 @@ class EdgeFlow(DescentModel):
 
         return jax.lax.cond(asked, look, lambda: jnp.array(True))
 
-    def oscillation(self, state: FlowState) -> PyTree:
+    def oscillation(self, field: GradientField, state: FlowState) -> PyTree:
         """Return r u, as one row."""
-        row = vectors.scaled(jnp.exp(state.point.log_amplitude), state.point.unit)
+        amplitude = self.vector_field(field.along(state.flattened_by)).amplitude(state.point)
+        row = vectors.scaled(amplitude, state.point.unit)
         tree = row if state.flattened_by is None else state.flattened_by.tree(row)
         return jax.tree.map(lambda leaf: leaf[None], tree)
 

@@ -1,0 +1,84 @@
+"""The amplitude with which descent's oscillation begins: what its own iterates alternate by as they come to the edge.
+
+Below 2/η an oscillation decays, and past it grows from what is left. In exact arithmetic that is what a smooth path
+cannot have: the faster the sharpness rises through 1/η, where descent would end an oscillation within a step, the more;
+of a path that takes hundreds of steps for it, rounding alone is left. No local quantity tells which: descent does.
+"""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, ArrayLike, Bool, Float, Int, PyTree
+
+from ..curvature import vectors
+from ..solvers.field import GradientField, norm
+
+_ORDERS = (2, 4, 8)
+_REACH = max(_ORDERS) // 2
+
+
+class Onset(eqx.Module):
+    """The `amplitude` with which descent comes to the edge, zero where rounding alone is left.
+
+    To find out took a gradient and a product with the Hessian in each of so many `steps`.
+    """
+
+    amplitude: Float[Array, ""]
+    steps: Int[Array, ""]
+
+
+def onset(
+    field: GradientField,
+    weights: PyTree,
+    direction: PyTree,
+    rate: ArrayLike,
+    *,
+    known: Bool[Array, ""],
+    most: int = 1000,
+) -> Onset:
+    """Descend from `weights` up to where the sharpness passes 2/η, at most so many steps, and return what alternates.
+
+    `direction` is an eigenvector of the largest eigenvalue of the Hessian there, which each step brings up to date. The
+    alternating part along it is the least of the central differences of three orders: in those of order n the smooth
+    part has become n derivatives in the number of the step, divided by 2ⁿ. Where the amplitude is `known`, or none has
+    been found, the result is zero.
+    """
+    eta = jnp.asarray(rate)
+
+    def goes_on(search: _Search) -> Array:
+        return ~known & (search.steps < jnp.minimum(search.passed + _REACH, most))
+
+    def step(search: _Search) -> _Search:
+        here = vectors.row(search.recent, -1)
+        gradient, image = jax.jvp(jax.grad(field.objective), (here,), (search.direction,))
+        past = eta * vectors.inner_product(search.direction, image) > 2
+        after = jax.tree.map(lambda w, g: w - eta * g, here, gradient)
+        length = norm(image)
+        # A descent that diverges before it comes to an edge is not followed.
+        steps = jnp.where(jnp.isfinite(length), search.steps + 1, most)
+        return _Search(
+            jax.tree.map(lambda old, new: jnp.concatenate([old[1:], new[None]]), search.recent, after),
+            vectors.where(length > 0, vectors.divided(image, jnp.where(length > 0, length, 1)), search.direction),
+            steps,
+            jnp.where(past & (search.passed == most), steps - 1, search.passed),
+        )
+
+    still = jax.tree.map(lambda leaf: jnp.stack([leaf] * (2 * _REACH + 1)), weights)
+    search = jax.lax.while_loop(goes_on, step, _Search(still, direction, jnp.array(0), jnp.array(most)))
+    path = jax.vmap(vectors.inner_product, in_axes=(0, None))(search.recent, search.direction)
+    found = jnp.full_like(eta, jnp.inf)
+    for order in _ORDERS:
+        weighting = jnp.asarray(np.poly([1.0] * order) / 2**order, path.dtype)
+        part = jnp.abs(path[_REACH - order // 2 : _REACH + order // 2 + 1] @ weighting)
+        found = jnp.where(search.passed >= order // 2, jnp.minimum(found, part), found)
+    return Onset(jnp.where((search.passed < most) & jnp.isfinite(found), found, 0), search.steps)
+
+
+class _Search(eqx.Module):
+    """The last nine iterates, the direction, the number of steps, and of that where the sharpness was past 2/η."""
+
+    recent: PyTree
+    direction: PyTree
+    steps: Int[Array, ""]
+    passed: Int[Array, ""]
