@@ -1,6 +1,6 @@
 """How closely models of descent follow it: distances, sharpness, oscillation and mean risk, over seeds and rates.
 
-    python benchmarks/edge.py [linear] [gelu] [digits] [--quick] [--json edge.json] [--save]
+    python benchmarks/edge.py [linear] [gelu] [digits] [networks] [--quick] [--json edge.json] [--save]
 
 For every seed and learning rate: descent, the gradient flow, the central flow and edge flows of order one and two,
 from one start, at one time. Distances are from the centre of descent's oscillation. Sharpness S, amplitude
@@ -42,7 +42,19 @@ CASES = {
         "seeds": 4,
         "sets": ["precision=float64", "network.scale=0.5"],
     },
+    "networks": {"scenario": "edge_of_stability.yaml", "rates": (2.2, 2.6, 3.2, 4.0), "seeds": 7, "sets": []},
 }
+# Of the networks each start has its size and its time, and "rates" are the ηS to which the gradient flow goes until
+# then: activation, scale, width, depth, seed, t.
+STARTS = (
+    ("tanh", 1.0, 10, 3, 0, 80.0),
+    ("tanh", 1.0, 10, 3, 1, 80.0),
+    ("tanh", 1.0, 30, 3, 0, 80.0),
+    ("tanh", 1.0, 30, 4, 1, 40.0),
+    ("gelu", 1.4, 10, 3, 0, 80.0),
+    ("gelu", 1.4, 40, 3, 0, 40.0),
+    ("gelu", 1.4, 40, 3, 1, 40.0),
+)
 MODELS = {
     "GF": lambda rate: None,
     "central": lambda rate: flowsim.CentralFlow(rate, most=6),
@@ -60,17 +72,32 @@ SUMMARY += ("gradients + products",)
 PROBES = [flowsim.probes.Oscillation(), flowsim.probes.MeanRisk()]
 
 
-def one(case: dict, seed: int, rate: float) -> dict:
-    """Return what is measured from one start at one learning rate."""
+def begin(case: dict, start: int, rate: float) -> tuple:
+    """Return problem, network, learning rate and time of a run, from a case's start and its rate of that name."""
+    sets, t1 = [f"seed={start}", *case["sets"]], case.get("t1")
+    if t1 is None:
+        activation, scale, width, depth, seed, t1 = STARTS[start]
+        sets = [f"seed={seed}", f"network.activation={activation}", f"network.scale={scale}", f"network.width={width}"]
+        sets += [f"network.depth={depth}", "network.biases=true", "network.fan_in=true"]
     file = SCENARIOS / case["scenario"]
-    problem, network, _ = build(read_scenario(file, parse_overrides([f"seed={seed}", *case["sets"]])), file.parent)
+    problem, network, _ = build(read_scenario(file, parse_overrides(sets)), file.parent)
+    if "t1" not in case:
+        flow = flowsim.integrate(network, problem, ts=[], t1=t1, stopping=FOREVER)
+        rate = rate / float(flowsim.sharpness(flow.network, problem))
+    return problem, network, rate, t1
+
+
+def one(case: dict, seed: int, asked: float) -> dict:
+    """Return what is measured from one start at one learning rate."""
+    problem, network, rate, t1 = begin(case, seed, asked)
     infimum = float(problem.infimum)
-    steps = round(case["t1"] / rate) + 1
+    steps = round(t1 / rate) + 1
     records = np.arange(steps - LAST, steps + 1)
     descent = flowsim.descend(
         network, problem, learning_rate=rate, steps=steps, record_steps=records, weights=True, stopping=FOREVER
     )
-    row = {"seed": seed, "learning_rate": rate, "steps": int(descent.steps), "descent": descent.outcome.name}
+    row = {"seed": seed, "asked": asked, "learning_rate": rate, "steps": int(descent.steps)}
+    row["descent"] = descent.outcome.name
     centres = Centres.of(descent, rate)
     last = Centres(*(jax.tree.map(lambda leaf: leaf[-1:], part) for part in vars(centres).values()))
     centre = eqx.combine(jax.tree.map(lambda leaf: leaf[0], last.weights), split(network)[1])
@@ -161,7 +188,7 @@ def main() -> None:
 
 def missing(rows: list[dict], rates: tuple[float, ...], seeds: int) -> list[tuple[float, int]]:
     """Return the learning rates and seeds that no row is of, all rates of a seed before the next."""
-    there = {(row["learning_rate"], row["seed"]) for row in rows}
+    there = {(row["asked"], row["seed"]) for row in rows}
     return [(rate, seed) for seed in range(seeds) for rate in rates if (rate, seed) not in there]
 
 

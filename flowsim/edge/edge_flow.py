@@ -34,7 +34,7 @@ class EdgeFlow(DescentModel):
     When it is noticed depends on how small it begins, and that on how fast descent came to the edge: anything between
     rounding and the oscillation itself. So before its first step a run follows descent to where the sharpness first
     passes 2/η, for at most 1000 steps (counted in the run's gradients and products), and measures what alternates
-    there (`flowsim.edge.onset`). It is nothing more that the model takes from descent.
+    there (`flowsim.edge.onset`). It is nothing more that the model takes from descent. Up to there r is held at that.
 
     The model takes descent to be smooth or to alternate. With learning rates far beyond 2/S, or while the weights cross
     a large part of their distance to the limit within a few steps, descent does neither, and no flow follows it.
