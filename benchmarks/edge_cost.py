@@ -134,16 +134,17 @@ def euler_edge(network: eqx.Module, problem: flowsim.Problem, t1: float, length:
     """Return a run of the edge flow of order two in Euler steps, which returns the centre and its products."""
     field, weights = gradient_field(network, problem)
     model = flowsim.EdgeFlow(ETA).checked(jnp.dtype(float))
-    over, steps = model.vector_field(field), round(t1 / length)
+    start = jax.jit(model.start)(field, weights)
+    over, steps = model.vector_field(field.along(start.flattened_by)), round(t1 / length)
 
     @jax.jit
-    def run(weights: object) -> object:
+    def run(point: object) -> object:
         def step(_: int, point: object) -> object:
             return jax.tree.map(lambda y, f: y + length * f, point, over(None, point, None))
 
-        return jax.lax.fori_loop(0, steps, step, model.first_point(field, weights)).centre
+        return jax.lax.fori_loop(0, steps, step, point).centre
 
-    return lambda: (flat(run(weights)), 2 * steps)
+    return lambda: (flat(run(start.point)), 3 * steps)
 
 
 def euler_central(network: eqx.Module, problem: flowsim.Problem, t1: float, length: float) -> Run:

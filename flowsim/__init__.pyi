@@ -49,7 +49,12 @@ from .dynamics import (
     descend as descend,
     integrate as integrate,
 )
-from .edge import CentralFlow as CentralFlow, DescentModel as DescentModel, EdgeFlow as EdgeFlow
+from .edge import (
+    CentralFlow as CentralFlow,
+    DescentModel as DescentModel,
+    EdgeFlow as EdgeFlow,
+    RodFlow as RodFlow,
+)
 from .formatting import Progress as Progress
 from .networks import (
     Convolution as Convolution,

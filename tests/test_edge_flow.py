@@ -11,7 +11,8 @@ import pytest
 from jax.flatten_util import ravel_pytree
 
 import flowsim
-from flowsim.edge.edge_field import EdgeField, EdgePoint, log_factor
+from flowsim.edge.edge_field import EdgeField, log_factor
+from flowsim.edge.oscillation_field import OscillationPoint
 from flowsim.networks import split
 from flowsim.scenarios import build, read_scenario
 from flowsim.solvers import LowRankExtrapolation
@@ -70,7 +71,9 @@ def test_an_oscillation_of_one_quadratic_mode_grows_at_descents_own_rate(exponen
     """|w_k| = |1 − ηλ|ᵏ |w_0|, so that d ln r/dt = ln|1 − ηλ|/η exactly."""
     eta = 0.1
     field, weights = gradient_field({"w": jnp.array([0.0])}, quartic((1 + exponent) / eta, 0.0))
-    point = EdgePoint(weights, jax.tree.map(jnp.ones_like, weights), jnp.log(jnp.array(0.3)), jnp.array(-jnp.inf))
+    point = OscillationPoint(
+        weights, jax.tree.map(jnp.ones_like, weights), jnp.log(jnp.array(0.3)), jnp.array(-jnp.inf)
+    )
     rate = EdgeField(field, jnp.array(eta), 2)(None, point, None).log_amplitude
     assert float(rate) == pytest.approx(np.log(exponent) / eta, abs=1e-9)
 

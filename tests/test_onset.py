@@ -80,6 +80,5 @@ def test_an_oscillation_is_noticed_when_descents_is():
         for model in (None, flowsim.EdgeFlow(eta)):
             run = flowsim.integrate(network, problem, model=model, t1=steps * eta, ts=[], stopping=FOREVER)
             distances.append(float(jnp.linalg.norm(ravel_pytree(split(run.network)[0])[0] - centre)))
-        assert (
-            distances[1] < distances[0] / 10
-        )  # measured: a 17th and a 28th; oscillating too early, 1.6 times and an 8th
+        # Measured: a 17th and a 29th, a 28th and a 13th; oscillating too early, the edge flow was 1.6 times as far.
+        assert max(distances[1:]) < distances[0] / 10

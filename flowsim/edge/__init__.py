@@ -3,3 +3,4 @@
 from ..dynamics.flow import MODELS as MODELS, DescentModel as DescentModel
 from .central_flow import CentralFlow as CentralFlow
 from .edge_flow import EdgeFlow as EdgeFlow
+from .rod_flow import RodFlow as RodFlow
