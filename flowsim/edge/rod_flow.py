@@ -40,7 +40,8 @@ class RodFlow(OscillationFlow):
     `flowsim.EdgeFlow`, with what descent's own iterates alternate by.
 
     Below 2/η it is closer to descent than the edge flow of order two, as it looks at the gradient half a step to both
-    sides. At the edge its amplitude is of first order in η, and bursts of the oscillation end somewhere else.
+    sides. At the edge its amplitude is of first order in η, and bursts of the oscillation end somewhere else. While ηh
+    is small its direction turns slowly, so that it is late at an edge which comes within some ten steps.
 
     Steps adapt to `rtol` (default 1e-4, as the model itself is a matter of η²) and `atol` (1e-3·rtol), and are linearly
     implicit, as those of the edge flow. A run raises `ValueError` for what `checked` refuses.
