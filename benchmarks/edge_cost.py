@@ -134,7 +134,7 @@ def euler_edge(network: eqx.Module, problem: flowsim.Problem, t1: float, length:
     """Return a run of the edge flow of order two in Euler steps, which returns the centre and its products."""
     field, weights = gradient_field(network, problem)
     model = flowsim.EdgeFlow(ETA).checked(jnp.dtype(float))
-    start = jax.jit(model.start)(field, weights)
+    start = jax.jit(lambda weights: model.start(field, weights))(weights)
     over, steps = model.vector_field(field.along(start.flattened_by)), round(t1 / length)
 
     @jax.jit
@@ -183,7 +183,7 @@ def euler_central(network: eqx.Module, problem: flowsim.Problem, t1: float, leng
 
 
 # The run, gradients in a step, and the finest step as a part of η.
-EULER = {"central": (euler_central, 1, 16), "edge": (euler_edge, 2, 32)}
+EULER = {"central": (euler_central, 1, 16), "edge": (euler_edge, 3, 32)}
 
 
 def in_own_process(kind: str, name: str) -> tuple:
