@@ -49,6 +49,9 @@ def test_where_rounding_alone_is_left_or_no_edge_is_met_nothing_is_found():
     assert int(look(steepening(0.06), [1e-3, 0.0], known=jnp.array(True)).steps) == 0
     diverges = look(flowsim.Risk(lambda w: -jnp.exp(w[0])), [1.0, 0.0])
     assert float(diverges.amplitude) == 0
+    assert int(diverges.steps) < 50
+    cut = look(steepening(0.06), [1e-3, 0.0], most=27)
+    assert (float(cut.amplitude), int(cut.steps)) == (0, 27)
 
 
 def centre_of(path):

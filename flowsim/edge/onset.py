@@ -47,7 +47,9 @@ def onset(
     eta = jnp.asarray(rate)
 
     def goes_on(search: _Search) -> Array:
-        return ~known & (search.steps < jnp.minimum(search.passed + _REACH, most))
+        # A descent that diverges before it comes to an edge is not followed.
+        finite = jnp.isfinite(norm(vectors.row(search.recent, -1)))
+        return ~known & finite & (search.steps < jnp.minimum(search.passed + _REACH, most))
 
     def step(search: _Search) -> _Search:
         here = vectors.row(search.recent, -1)
@@ -55,13 +57,11 @@ def onset(
         past = eta * vectors.inner_product(search.direction, image) > 2
         after = jax.tree.map(lambda w, g: w - eta * g, here, gradient)
         length = norm(image)
-        # A descent that diverges before it comes to an edge is not followed.
-        steps = jnp.where(jnp.isfinite(length), search.steps + 1, most)
         return _Search(
             jax.tree.map(lambda old, new: jnp.concatenate([old[1:], new[None]]), search.recent, after),
             vectors.where(length > 0, vectors.divided(image, jnp.where(length > 0, length, 1)), search.direction),
-            steps,
-            jnp.where(past & (search.passed == most), steps - 1, search.passed),
+            search.steps + 1,
+            jnp.where(past & (search.passed == most), search.steps, search.passed),
         )
 
     still = jax.tree.map(lambda leaf: jnp.stack([leaf] * (2 * _REACH + 1)), weights)
@@ -72,7 +72,8 @@ def onset(
         weighting = jnp.asarray(np.poly([1.0] * order) / 2**order, path.dtype)
         part = jnp.abs(path[_REACH - order // 2 : _REACH + order // 2 + 1] @ weighting)
         found = jnp.where(search.passed >= order // 2, jnp.minimum(found, part), found)
-    return Onset(jnp.where((search.passed < most) & jnp.isfinite(found), found, 0), search.steps)
+    complete = search.steps == search.passed + _REACH
+    return Onset(jnp.where(complete & jnp.isfinite(found), found, 0), search.steps)
 
 
 class _Search(eqx.Module):
