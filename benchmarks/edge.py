@@ -2,8 +2,8 @@
 
     python benchmarks/edge.py [linear] [gelu] [digits] [networks] [--quick] [--json edge.json] [--save]
 
-For every seed and learning rate: descent, the gradient flow, the central flow, edge flows of order one and two and the
-rod flow, from one start, at one time. Distances are from the centre of descent's oscillation. Sharpness S, amplitude
+For every seed and learning rate: descent, the gradient flow, central and edge flows of order one and two and the rod
+flow, from one start, at one time. Distances are from the centre of descent's oscillation. Sharpness S, amplitude
 √tr Σ and the mean excess risk over the oscillation are those at the centre, of descent as measured; the risk
 itself where no infimum is known. The roughness is by how much an amplitude differs from the next, in the mean: descent
 of period two has nearly none. With `--json` each run is kept as soon as it is there, and is not made a second time.
@@ -58,6 +58,7 @@ STARTS = (
 MODELS = {
     "GF": lambda rate: None,
     "central": lambda rate: flowsim.CentralFlow(rate, most=6),
+    "central 2": lambda rate: flowsim.CentralFlow(rate, most=6, order=2),
     "edge 1": lambda rate: flowsim.EdgeFlow(rate, order=1),
     "edge 2": flowsim.EdgeFlow,
     "rod": flowsim.RodFlow,

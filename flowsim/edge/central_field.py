@@ -13,7 +13,15 @@ T_ij = ∇(u_iᵀHu_j), A_ij = −⟨T_ij, ∇R⟩ and B_ij,kl = ½⟨T_ij, T_kl
 At the edge H_U = 2/η, and this is the complementarity problem of the paper. Off it, where rounding, a step or the
 initialization has led, it is that of the paper's own implementation, in which τ is the length of a step: eigenvalues
 above 2/η come back at a rate 1/τ, and those below may rise until they are there.
+
+In order two in η, ∇R and ∇⟨H, Σ⟩ are multiplied by M = 1 + (η/2)H, wherever the flow goes along them: for a still
+oscillation that is all of the second order of the centre (`flowsim.edge.edge_field`). So A_ij = −⟨T_ij, M∇R⟩ and
+B_ij,kl = ½⟨T_ij, M T_kl⟩, and what comes to the edge is held once its oscillation has grown
+(`flowsim.edge.central_onset`).
 """
+
+import dataclasses
+from collections.abc import Callable
 
 import equinox as eqx
 import jax
@@ -26,6 +34,7 @@ from ..curvature.davidson import RitzSpace, ritz_space
 from ..curvature.eigenpair import decomposition
 from ..curvature.third_derivative import contraction
 from ..solvers.field import GradientField, norm
+from .central_onset import Growth
 from .complementarity import complementary_covariance, from_basis, in_basis
 
 
@@ -131,13 +140,14 @@ class Reading(eqx.Module):
     tangents: PyTree
     excess: Float[Array, ""]
     comes: Int[Array, ""]
+    growth: Growth
 
     @classmethod
     def none(cls, weights: PyTree, edge: Edge, room: int) -> "Reading":
         """Return zeros in the shape of a reading with so much `room` at the edge."""
         count, zero = len(edge.values), jnp.zeros((), edge.values.dtype)
         square, tangents = jnp.zeros((room, room), zero.dtype), empty_rows(weights, _slots(room, count))
-        return cls(weights, zero, zero, square, zero, tangents, zero, jnp.array(0))
+        return cls(weights, zero, zero, square, zero, tangents, zero, jnp.array(0), Growth.unknown(zero))
 
 
 def _slots(room: int, count: int) -> int:
@@ -150,7 +160,8 @@ class CentralField(eqx.Module):
 
     `rtol` is that of the eigenvectors, and an eigenvalue has come to the edge that is nearer to 2/η than the part `met`
     of it; from the part `near` on it is worth following. A Krylov space of so many `scouts` searches for others. τ is
-    the `relaxation`.
+    the `relaxation`. In `order` two, the oscillation has the `growth` where a step begins that ends so many `steps` of
+    descent later; where one `waits`, it is held as soon as no more than `missed` is missing.
     """
 
     field: GradientField
@@ -162,6 +173,11 @@ class CentralField(eqx.Module):
     most: int = eqx.field(static=True)
     near: float = eqx.field(static=True)
     scouts: int = eqx.field(static=True)
+    order: int = eqx.field(static=True)
+    growth: Growth
+    steps: Float[Array, ""]
+    waits: Bool[Array, ""]
+    missed: Float[Array, ""]
 
     def reading(
         self, weights: PyTree, edge: Edge, *, look: Bool[Array, ""], ends: Bool[Array, ""]
@@ -188,15 +204,29 @@ class CentralField(eqx.Module):
             scouts=jnp.where(look, self.scouts, 0),
             above=jnp.where(look, self.near * 2 / self.learning_rate, jnp.inf),
         )
-        edge, excess, comes = self._edge_of(space, edge, look)
-        tangents, passes = self._tangents(weights, edge, ends)
-        covariance, slack, pushed = self._covariance(edge, tangents, gradient)
-        slope = jax.tree.map(lambda g, t: -g - t, gradient, pushed)
-        reading = Reading(slope, objective, norm(gradient), covariance, slack, tangents, excess, comes)
-        return reading, edge, space.products + passes
 
-    def _edge_of(self, space: RitzSpace, edge: Edge, look: Bool[Array, ""]) -> tuple[Edge, Array, Array]:
-        """Return the edge of a space, by how much others are beyond, and how many have come to it."""
+        def product(vector: PyTree) -> PyTree:
+            return both(vector)[1]
+
+        def grown(edge: Edge) -> Growth:
+            return self._grown(weights, edge, downhill, product)
+
+        downhill = gradient if self.order == 1 else self._steeper(gradient, product)
+        edge, growth, excess, comes = self._edge_of(space, edge, look, grown)
+        tangents, passes = self._tangents(weights, edge, ends)
+        steep, products = self._of_order(tangents, edge, product, look)
+        covariance, slack, pushed = self._covariance(edge, tangents, downhill, steep)
+        slope = jax.tree.map(lambda g, t: -g - t, downhill, pushed)
+        reading = Reading(slope, objective, norm(gradient), covariance, slack, tangents, excess, comes, growth)
+        return reading, edge, space.products + passes + products
+
+    def _edge_of(
+        self, space: RitzSpace, edge: Edge, look: Bool[Array, ""], grown: Callable[[Edge], Growth]
+    ) -> tuple[Edge, Growth, Array, Array]:
+        """Return the edge of a space, how far an oscillation has `grown`, and of what comes by how much and how many.
+
+        Those are by how much others than what is held are beyond, and how many of them have come.
+        """
         pairs = space.pairs(self.rtol)
         index = jnp.arange(len(pairs.values))
         # What was held is followed down.
@@ -210,11 +240,36 @@ class CentralField(eqx.Module):
         free = (jnp.argsort(jnp.argsort(-own)) >= self.edge.active) & (index < near)
         beyond = jnp.max(jnp.where(free, values, -jnp.inf))
         comes = jnp.sum(free & (values >= (1 - self.met) * 2 / self.learning_rate))
-        active = jnp.where(look, self.edge.active + comes, edge.active)
         # A loop of one round at most: unlike a conditional, it copies no rows where there is nothing to do.
         ritz = jax.lax.fori_loop(0, look.astype(int), lambda _, rows: space.vectors(), edge.ritz)
         curvatures = jnp.where(look, jnp.where(jnp.isfinite(space.values), space.values, 0), edge.curvatures)
-        return Edge(found, values, active, near, ritz, curvatures), beyond - 2 / self.learning_rate, comes
+        edge = Edge(found, values, edge.active, near, ritz, curvatures)
+        growth = self.growth
+        if self.order > 1:
+            growth = jax.lax.cond(look & self._is_free, grown, lambda _: self.growth, edge)
+            comes = jnp.where(self.waits & (growth.missing > self.missed), 0, comes)
+        active = jnp.where(look, self.edge.active + comes, edge.active)
+        return dataclasses.replace(edge, active=active), growth, beyond - 2 / self.learning_rate, comes
+
+    def _grown(self, weights: PyTree, edge: Edge, downhill: PyTree, product: Callable[[PyTree], PyTree]) -> Growth:
+        """Return the growth of an oscillation along the first eigenvector, up to the end of a step."""
+        first = vectors.row(edge.vectors, 0)
+        _, tangent = contraction(self.field.objective, weights, first, first)
+        square = vectors.inner_product(tangent, self._steeper(tangent, product))
+        rate = -vectors.inner_product(tangent, downhill)
+        eta = self.learning_rate
+        growth = self.growth.after(self.steps, eta * edge.values[0] - 1, eta**2 * rate)
+        variance = 2 * rate / jnp.where(square > 0, square, jnp.inf)
+        return growth.beside(jnp.where(growth.factor > 1, variance, 0))
+
+    @property
+    def _is_free(self) -> Bool[Array, ""]:
+        """Whether an oscillation grows or decays by itself, as nothing is held."""
+        return self.edge.active == 0
+
+    def _steeper(self, vector: PyTree, product: Callable[[PyTree], PyTree]) -> PyTree:
+        """Return M v."""
+        return jax.tree.map(lambda v, a: v + self.learning_rate / 2 * a, vector, product(vector))
 
     def _tangents(self, weights: PyTree, edge: Edge, ends: Bool[Array, ""]) -> tuple[PyTree, Int[Array, ""]]:
         """Return T, zero beyond what is asked for, and the passes that it took."""
@@ -235,10 +290,26 @@ class CentralField(eqx.Module):
         empty = empty_rows(weights, _slots(self.edge.room(self.most), count))
         return jax.lax.fori_loop(0, own + others, add, empty), 3 * (own + others)
 
+    def _of_order(
+        self, tangents: PyTree, edge: Edge, product: Callable[[PyTree], PyTree], look: Bool[Array, ""]
+    ) -> tuple[PyTree, Int[Array, ""]]:
+        """Return M T of those T that may be held at once, and the passes that order two took in all."""
+        room = self.edge.room(self.most)
+        tangents = jax.tree.map(lambda leaf: leaf[: room * (room + 1) // 2], tangents)
+        if self.order == 1:
+            return tangents, jnp.array(0)
+        own = edge.active * (edge.active + 1) // 2
+
+        def turn(index: Array, rows: PyTree) -> PyTree:
+            steeper = self._steeper(vectors.row(rows, index), product)
+            return jax.tree.map(lambda all, new: all.at[index].set(new), rows, steeper)
+
+        return jax.lax.fori_loop(0, own, turn, tangents), own + 1 + 4 * (look & self._is_free)
+
     def _covariance(
-        self, edge: Edge, tangents: PyTree, gradient: PyTree
+        self, edge: Edge, tangents: PyTree, gradient: PyTree, steep: PyTree
     ) -> tuple[Float[Array, "m m"], Float[Array, ""], PyTree]:
-        """Return X, its least eigenvalue, and ½⟨T, X⟩.
+        """Return X, its least eigenvalue, and ½⟨M T, X⟩, from M∇R and M T.
 
         Where the least eigenvalue is zero, it is the largest of Y in units of X, below zero.
         """
@@ -247,7 +318,7 @@ class CentralField(eqx.Module):
         active = jnp.arange(room) < edge.active
 
         def held() -> tuple[Array, Array, PyTree]:
-            gram = vectors.gram(tangents, tangents) / 2
+            gram = vectors.gram(tangents, steep) / 2
             rate = -from_basis(vectors.inner_products(tangents, gradient), room)
             beyond = jnp.where(active, edge.values[:room] - 2 / self.learning_rate, 0)
             drive = rate + jnp.diag(beyond) / self.relaxation
@@ -257,7 +328,7 @@ class CentralField(eqx.Module):
             signed = found - left / jnp.where(unit > 0, unit, 1)
             far = jnp.diag(jnp.full(room, 2 * jnp.max(jnp.abs(signed))))
             least = decomposition(jnp.where(active[:, None] & active[None], signed, far))[0][0]
-            return found, least, vectors.combination(in_basis(found) / 2, tangents)
+            return found, least, vectors.combination(in_basis(found) / 2, steep)
 
         def free() -> tuple[Array, Array, PyTree]:
             nothing = jnp.zeros((room, room), edge.values.dtype)

@@ -19,6 +19,7 @@ from ..solvers.choice import tolerances
 from ..solvers.field import GradientField, constant, norm
 from ..solvers.stepper import Stepper
 from .central_steps import CentralSteps, held_within
+from .onset import Beginning
 
 
 @MODELS.register("central")
@@ -32,6 +33,17 @@ class CentralFlow(DescentModel):
     (`flowsim.edge.central_field` has the equations). With one eigenvalue at the edge that is −∇R projected off ∇S.
     A run that begins beyond 2/η comes down to it within some η, and ends as `DIVERGED`, as descent does, where the
     sharpness does not fall in any direction.
+
+    `order` two adds what the published flow, of order one in η, leaves out (`flowsim.edge.central_field`): the gradient
+    of (η/4)‖∇R‖², by which descent differs from its flow everywhere, and the onset. Past 2/η the sharpness goes on
+    rising until the oscillation, which begins as that of `flowsim.EdgeFlow`, is as large as Σ, and then comes down as
+    that of a run which begins beyond. `compare` knows this flow as "central_2".
+
+    How a flow that is beyond 2/η comes down to it, the published equations leave open. Here the departure fades at the
+    rate 1/η, along −½∇⟨H, Σ⟩ as that turns on the way. Euler steps in which it fades at once, as those of the paper's
+    own program, go along what that was where they began, and end elsewhere. For an η so large that no minimum is flat
+    enough, beyond 2/(lower bound of the sharpness of minimizers), descent has no centre to stay near to: there a
+    central flow may be no closer to it than the gradient flow.
 
     Up to `most` eigenvalues are held at the edge at once; where one more comes to it the run ends as `SOLVER_FAILED`,
     and wants a larger number. A flow that comes to rest at the edge with ∇R ≠ 0, as no minimum is flat enough, ends as
@@ -49,14 +61,19 @@ class CentralFlow(DescentModel):
     rtol: ArrayLike | None = None
     atol: ArrayLike | None = None
     most: int = eqx.field(static=True, default=4)
+    order: int = eqx.field(static=True, default=1)
 
     def checked(self, dtype: jnp.dtype) -> Self:
         """Return the flow with its numbers as arrays, and the tolerances that it leaves open filled in.
 
         Raises `ValueError` for a learning rate that is not positive and finite, for `most` that is no number of
-        eigenvalues, and for tolerances that the precision cannot meet.
+        eigenvalues, for an order but one or two, and for tolerances that the precision cannot meet.
         """
         check_learning_rate(self.learning_rate, dtype)
+        if isinstance(self.order, bool) or self.order not in (1, 2):
+            raise ValueError(
+                f"order must be 1 or 2, got {self.order!r}: the central flow is known up to order two in η"
+            )
         if not isinstance(self.most, int) or isinstance(self.most, bool) or self.most < 1:
             raise ValueError(
                 f"most must be a whole number of eigenvalues at the edge, one or more, got {self.most!r}: write most=4"
@@ -64,15 +81,35 @@ class CentralFlow(DescentModel):
         relative, absolute = tolerances(self.rtol, self.atol, None, dtype)
         return replace(self, learning_rate=constant(self.learning_rate, dtype), rtol=relative, atol=absolute)
 
-    def held_within(self, dtype: jnp.dtype) -> float:
-        """Return 1e-9, in single precision 8e-5: whatever has a part in the oscillation is put back onto 2/η."""
-        return held_within(dtype)
+    def held_within(self, dtype: jnp.dtype) -> float | None:
+        """Return 1e-9, in single precision 8e-5: whatever has a part in the oscillation is put back onto 2/η.
+
+        In order two that takes a while after the onset: `None`.
+        """
+        return held_within(dtype) if self.order == 1 else None
+
+    def start(self, field: GradientField, weights: PyTree) -> FlowState:
+        """Return the state before the first attempt; in order two, with what descent's oscillation begins with."""
+        if self.order == 1:
+            return super().start(field, weights)
+        begins = Beginning.at(field, weights, self.learning_rate)
+        found = begins.onset(field, self.learning_rate)
+        state, least = super().start(field, begins.centre), found.amplitude + begins.least
+        growth = replace(
+            state.stepper.solver.growth,
+            log_amplitude=jnp.log(jnp.maximum(begins.amplitude, least)),
+            log_least=jnp.log(least),
+        )
+        solver = replace(state.stepper.solver, growth=growth)
+        return replace(state, stepper=replace(state.stepper, solver=solver), before=found.work)
 
     def stepper(self, field: GradientField, point: PyTree) -> Stepper:
         """Return the linearly implicit solver and its step control."""
         rtol, atol = jnp.asarray(self.rtol), jnp.asarray(self.atol)
         rate = jnp.asarray(self.learning_rate)
-        solver = CentralSteps(field=field, learning_rate=rate, rtol=rtol, atol=atol, most=self.most)
+        solver = CentralSteps(
+            field=field, learning_rate=rate, rtol=rtol, atol=atol, most=self.most, flow_order=self.order
+        )
         return Stepper(solver, ProposedSteps(rtol=rtol, atol=atol))  # pyright: ignore[reportCallIssue]  (norm is a property)
 
     def attempt(
@@ -102,7 +139,7 @@ class CentralFlow(DescentModel):
         """Tell whether descent rests there: the sharpness is known, not above 2/η, and not what holds the weights."""
         known = state.stepper.solver
         top = jnp.max(known.edge.values)
-        stable = jnp.isfinite(top) & (top <= 2 / jnp.asarray(self.learning_rate) * (1 + self.held_within(top.dtype)))
+        stable = jnp.isfinite(top) & (top <= 2 / jnp.asarray(self.learning_rate) * (1 + held_within(top.dtype)))
         # A field below a millionth of the gradient is held by the edge alone.
         free = (norm(known.measured.slope) > 1e-6 * known.gradient_norm) | (known.gradient_norm == 0)
         return stable & free
@@ -131,3 +168,11 @@ class CentralFlow(DescentModel):
     def mean_squared_gradient_norm(self, state: FlowState, gradient_norm: Float[ArrayLike, ""]) -> Float[Array, ""]:
         """Return ‖∇R‖² + (4/η²) tr Σ, the mean over an oscillation, from ‖∇R‖ at the weights in `state`."""
         return jnp.asarray(gradient_norm) ** 2 + 4 / jnp.asarray(self.learning_rate) ** 2 * self.variance(state)
+
+
+@MODELS.register("central_2")
+@DYNAMICS.register("central_2")
+class SecondOrderCentralFlow(CentralFlow):
+    """`flowsim.CentralFlow` of order two, by a name of its own for `compare` and scenarios."""
+
+    order: int = eqx.field(static=True, default=2)

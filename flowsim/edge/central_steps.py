@@ -12,66 +12,17 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, PyTree
 
 from ..curvature import vectors
+from ..curvature.eigenpair import decomposition
 from ..solvers import Proposal, ProposingSolver
 from ..solvers.extrapolation import best_factor, extrapolation_weights
 from ..solvers.field import GradientField, Measured, norm
 from ..solvers.solver import Work, no_work
 from ..solvers.step_control import scaled_norm, size_beside_increment
+from .approach import Approach
 from .central_edge import Face
 from .central_field import CentralCurvature, CentralField, Edge, Reading, bends, column
-
-
-class Approach(eqx.Module):
-    """The last step from here that went past an event: its `length`, the `signals` at its end, and which try it was.
-
-    `ordinary` is the length of steps before they were shortened, zero where they were not.
-    """
-
-    length: Float[Array, ""]
-    signals: Float[Array, " events"]
-    tries: Int[Array, ""]
-    ordinary: Float[Array, ""]
-
-    @classmethod
-    def none(cls, begin: Float[Array, " events"], ordinary: Float[Array, ""]) -> "Approach":
-        """Return that no step went too far."""
-        far = jnp.full_like(ordinary, jnp.inf)
-        return cls(far, jnp.full_like(begin, jnp.inf), jnp.array(0), ordinary)
-
-    def passed(
-        self, end: Float[Array, " events"], met: Float[Array, " events"], *, most_tries: int = 12
-    ) -> Bool[Array, ""]:
-        """Tell whether a step that ends with these signals went past an event by more than is `met`.
-
-        For one event a step is shortened up to `most_tries` times; what jumps past it is not met.
-        """
-        return jnp.any(end > met) & (self.tries < most_tries)
-
-    def shortened(
-        self, h: Float[Array, ""], begin: Float[Array, " events"], end: Float[Array, " events"]
-    ) -> tuple[Float[Array, ""], "Approach"]:
-        """Return the length at which, by a secant, the first signal is zero, and what is known then."""
-        again = jnp.isfinite(self.length) & jnp.isfinite(self.signals) & (self.signals != end)
-        length, value = jnp.where(again, self.length, 0), jnp.where(again, self.signals, begin)
-        guess = h - end * (h - length) / jnp.where(end > value, end - value, jnp.where(end < value, end - value, 1))
-        guess = jnp.where((guess > 0) & (guess < h), guess, h / 2)
-        first = jnp.min(jnp.where(end > 0, guess, h))
-        return first, Approach(h, end, self.tries + 1, jnp.maximum(self.ordinary, h))
-
-    def onward(
-        self, h: Float[Array, ""], end: Float[Array, " events"], met: Float[Array, " events"]
-    ) -> tuple[Float[Array, ""], "Approach"]:
-        """Return the length of the step after one that is kept, zero where the solver is free, and what is known then.
-
-        At an event steps are as long again as they were; just before it, the next one leads there.
-        """
-        there = jnp.any(jnp.abs(end) <= met)
-        rate = (self.signals - end) / (self.length - h)
-        ahead = jnp.isfinite(self.signals) & (self.signals > 0) & (rate > 0) & (end < 0)
-        left = jnp.min(jnp.where(ahead, -end / jnp.where(ahead, rate, 1), jnp.inf))
-        left = jnp.where(jnp.isfinite(self.length) & jnp.isfinite(left), left, 0)
-        length = jnp.where(there, self.ordinary, left)
-        return length, Approach.none(end, jnp.where(there, 0, self.ordinary))
+from .central_onset import Growth
+from .oscillation_field import least_amplitude
 
 
 class CentralState(eqx.Module):
@@ -93,6 +44,7 @@ class CentralState(eqx.Module):
     largest: Float[Array, ""]
     approach: Approach
     switches: Int[Array, ""]
+    growth: Growth
     spent: Work
 
 
@@ -190,6 +142,7 @@ class CentralSteps(ProposingSolver):
     rtol: Float[Array, ""]
     atol: Float[Array, ""]
     most: int = eqx.field(static=True)
+    flow_order: int = eqx.field(static=True, default=1)
     met: float = eqx.field(static=True, default=1e-10)
     """How near to 2/η, in units of it, a step ends where the first eigenvalue comes to the edge,"""
     held: float = eqx.field(static=True, default=1e-9)
@@ -203,7 +156,8 @@ class CentralSteps(ProposingSolver):
     other, and their vectors turn the faster the nearer they are, so that steps with one alone held do not meet it
     exactly."""
     rank_met: float = eqx.field(static=True, default=0.05)
-    """X that loses rank is led to where it has, to this part of √rtol of its size."""
+    """X that loses rank is led to where it has, to this part of √rtol of its size, and an oscillation to where it is
+    large enough to hold an eigenvalue, to the same part in its logarithm."""
     off: float = eqx.field(static=True, default=10.0)
     """A departure from the edge larger than this, in units of rtol, is no error of a step."""
     most_returns: int = eqx.field(static=True, default=4)
@@ -239,6 +193,7 @@ class CentralSteps(ProposingSolver):
             largest=zero,
             approach=Approach.none(jnp.stack([zero, zero]), zero),
             switches=jnp.array(0),
+            growth=Growth.unknown(zero),
             spent=Work(jnp.array(1), jnp.array(0)),
         )
 
@@ -274,7 +229,9 @@ class CentralSteps(ProposingSolver):
         state = dataclasses.replace(state, spent=state.spent + end.spent)
         ended = end.phase == Phase.ENDED
         comes, slack = end.reading.comes, end.reading.slack
-        begin, signals, met = self._signals(state, end.reading.excess, jnp.where(comes > 0, jnp.inf, slack))
+        begin, signals, met = self._signals(
+            state, end.reading.excess, jnp.where(comes > 0, jnp.inf, slack), end.reading.growth
+        )
         long = ended & state.known & state.approach.passed(signals, met)
         after, crowded = self._there(end, state, ended & ~long)
         shorter, again = state.approach.shortened(h, begin, signals)
@@ -294,8 +251,9 @@ class CentralSteps(ProposingSolver):
 
     def _end(self, y0: PyTree, h: Float[Array, ""], state: CentralState) -> _Round:
         """Return where a step ends, or fails. Whatever reads the field is a round of one loop."""
-        field, curvature = self._field(state.edge), state.curvature
-        far = jnp.where(state.known, jnp.where(state.comes_down, self.off * self.rtol, jnp.inf), 0) * self.edge_value
+        field, curvature = self._field(state, h), state.curvature
+        far = jnp.where(state.comes_down | self._waits(state), self.off * self.rtol, jnp.inf)
+        far = jnp.where(state.known, far, 0) * self.edge_value
         near = _resolved(self.aimed, self.aimed, h.dtype) * self.edge_value
 
         def along(length: Float[Array, ""], slope: PyTree) -> PyTree:
@@ -308,12 +266,12 @@ class CentralSteps(ProposingSolver):
         def read(now: _Round) -> _Round:
             look, ends = now.phase == Phase.LOOK, now.phase >= Phase.LOOK
             reading, edge, products = field.reading(now.point, now.edge, look=look, ends=ends)
-            seen = (reading.excess, reading.comes), (now.reading.excess, now.reading.comes)
-            excess, comes = jax.tree.map(lambda new, old: jnp.where(look, new, old), *seen)
+            seen = ((one.excess, one.comes, one.growth) for one in (reading, now.reading))
+            excess, comes, growth = jax.tree.map(lambda new, old: jnp.where(look, new, old), *seen)
             # Extrapolation multiplies what is not smooth in the field: all substeps begin with the same vectors.
             known = (edge.vectors, edge.values), (now.edge.vectors, now.edge.values)
             known = vectors.where(ends, *known)
-            reading = dataclasses.replace(reading, excess=excess, comes=comes)
+            reading = dataclasses.replace(reading, excess=excess, comes=comes, growth=growth)
             spent = now.spent + Work(jnp.array(1), products)
             table, done = now.table.further(along(h / now.table.row, reading.slope), error, ~ends)
             done = jnp.where(done, jnp.where(table.error <= 1, Phase.LOOK, Phase.FAILED), Phase.SUBSTEP)
@@ -346,13 +304,17 @@ class CentralSteps(ProposingSolver):
         )
         return jax.lax.while_loop(lambda now: now.phase < Phase.ENDED, read, begin)
 
+    @property
+    def _kink_met(self) -> Float[Array, ""]:
+        return self.rank_met * jnp.sqrt(self.rtol)
+
     def _met(self, active: Int[Array, ""]) -> Float[Array, ""]:
         """Return the part of 2/η by which the next eigenvalue may miss it that comes where so many are `active`."""
         alone = self._part(self.met)
         return jnp.where(active > 0, jnp.clip(self.rtol, alone, max(self.joined, alone)), alone)
 
     def _signals(
-        self, state: CentralState, excess: Float[Array, ""], slack: Float[Array, ""]
+        self, state: CentralState, excess: Float[Array, ""], slack: Float[Array, ""], growth: Growth
     ) -> tuple[Float[Array, " events"], Float[Array, " events"], Float[Array, " events"]]:
         """Return what passes zero where an eigenvalue comes, and where X loses rank, at the begin and end of a step.
 
@@ -360,11 +322,18 @@ class CentralSteps(ProposingSolver):
         """
         index = jnp.arange(len(state.edge.values))
         there = jnp.max(jnp.where(index >= state.edge.active, state.edge.values, -jnp.inf)) - self.edge_value
-        met = jnp.stack([self._met(state.edge.active), self.rank_met * jnp.sqrt(self.rtol)])
+        waits = self._waits(state)
+        met = jnp.stack([jnp.where(waits, self._kink_met, self._met(state.edge.active)), self._kink_met])
         unit = jnp.maximum(jnp.trace(state.covariance), jnp.sqrt(self.rtol) * state.largest)
         unit = jnp.where((state.slack > 0) & (unit > 0), unit, jnp.inf)
-        begin = jnp.stack([jnp.minimum(there, 0) / self.edge_value, -state.slack / unit])
-        end = jnp.stack([excess / self.edge_value, jnp.where(jnp.isinf(unit), -jnp.inf, -slack / unit)])
+        comes = jnp.where(waits, -state.growth.missing, jnp.minimum(there, 0) / self.edge_value)
+        begin = jnp.stack([comes, -state.slack / unit])
+        end = jnp.stack(
+            [
+                jnp.where(waits, -growth.missing, excess / self.edge_value),
+                jnp.where(jnp.isinf(unit), -jnp.inf, -slack / unit),
+            ]
+        )
         beyond = jnp.stack([jnp.zeros_like(slack), met[1]])
         return begin - beyond, end - beyond, met
 
@@ -377,7 +346,9 @@ class CentralSteps(ProposingSolver):
         active = jnp.sum(held & (index < count))
 
         def curvature() -> CentralCurvature:
-            roots = jnp.sqrt(jnp.maximum(edge.curvatures, 0))
+            rates = jnp.maximum(edge.curvatures, 0)
+            rates = rates if self.flow_order == 1 else rates * (1 + self.learning_rate / 2 * rates)
+            roots = jnp.sqrt(rates)
             own = jax.tree.map(lambda leaf: column(roots, leaf) * leaf, edge.ritz)
             rows = jax.tree.map(lambda *both: jnp.concatenate(both), own, bends(reading, edge, self.edge_value))
             normals = vectors.combination(face.normals, reading.tangents)
@@ -390,18 +361,43 @@ class CentralSteps(ProposingSolver):
             edge=eqx.tree_at(lambda e: e.active, edge, active),
             covariance=reading.covariance,
             curvature=jax.lax.cond(kept, curvature, lambda: state.curvature),
-            comes_down=state.comes_down & (face.departure > self.off * self.rtol * self.edge_value),
+            comes_down=(state.comes_down | self._waits(state))
+            & (face.departure > self.off * self.rtol * self.edge_value),
             switches=state.switches + ((active != state.edge.active) & state.known),
+            growth=self._growth(end, state, active) if self.flow_order > 1 else state.growth,
             gradient_norm=reading.gradient_norm,
             slack=reading.slack,
             largest=jnp.maximum(state.largest, jnp.trace(reading.covariance)),
         )
         return state, kept & (active > self.most)
 
-    def _field(self, edge: Edge) -> CentralField:
+    def _growth(self, end: _Round, state: CentralState, active: Int[Array, ""]) -> Growth:
+        """Return how far an oscillation has grown where a step ends: where X holds an eigenvalue, to the size of X.
+
+        There all that it began with is used up, down to rounding. X vanishes as it lets go, and the oscillation goes on
+        from what it was in this step.
+        """
+        first = vectors.row(end.edge.vectors, 0)
+        rounding = jnp.log(least_amplitude(end.point, first))
+        largest = [jnp.max(decomposition(covariance)[0]) for covariance in (end.reading.covariance, state.covariance)]
+        held = jnp.maximum(jnp.log(jnp.maximum(*largest)) / 2, rounding)
+        factor = self.learning_rate * end.edge.values[0] - 1
+        known, still = end.reading.growth, jnp.zeros_like(factor)
+        held = Growth(held, rounding, factor, still, known.missing)
+        return vectors.where((active > 0) | (state.edge.active > 0), held, known)
+
+    def _waits(self, state: CentralState) -> Bool[Array, ""]:
+        """Tell whether an eigenvalue that comes to the edge is held no sooner than its oscillation has grown."""
+        return state.known & (state.edge.active == 0) & (self.flow_order > 1)
+
+    def _field(self, state: CentralState, h: Float[Array, ""]) -> CentralField:
+        edge = state.edge
         relaxation = self.learning_rate
+        options = {"near": self.near, "scouts": self.scouts, "order": self.flow_order}
+        options |= {"growth": state.growth, "steps": h / self.learning_rate}
+        options |= {"waits": self._waits(state), "missed": self._kink_met}
         rtol = jnp.maximum(1e-3 * self.rtol, 32 * jnp.finfo(relaxation.dtype).eps)
-        met, options = self._met(edge.active), {"near": self.near, "scouts": self.scouts}
+        met = self._met(edge.active)
         return CentralField(self.field, self.learning_rate, relaxation, rtol, met, edge, self.most, **options)
 
     def _part(self, part: float) -> float:

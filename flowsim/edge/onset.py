@@ -11,8 +11,10 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, ArrayLike, Bool, Float, Int, PyTree
 
-from ..curvature import vectors
+from ..curvature import eigenpairs_lanczos, hessian_product, vectors
+from ..solvers import Work
 from ..solvers.field import GradientField, norm
+from .oscillation_field import least_amplitude
 
 _ORDERS = (2, 4, 8)
 _REACH = max(_ORDERS) // 2
@@ -26,6 +28,11 @@ class Onset(eqx.Module):
 
     amplitude: Float[Array, ""]
     steps: Int[Array, ""]
+
+    @property
+    def work(self) -> Work:
+        """The work that it took."""
+        return Work(self.steps, self.steps)
 
 
 def onset(
@@ -74,6 +81,39 @@ def onset(
         found = jnp.where(search.passed >= order // 2, jnp.minimum(found, part), found)
     complete = search.steps == search.passed + _REACH
     return Onset(jnp.where(complete & jnp.isfinite(found), found, 0), search.steps)
+
+
+class Beginning(eqx.Module):
+    """Where a flow with an oscillation begins: the `centre`, the `direction`, and the `amplitude`, `least` at least.
+
+    `least` is what rounding leaves.
+    """
+
+    centre: PyTree
+    direction: PyTree
+    amplitude: Float[Array, ""]
+    least: Float[Array, ""]
+
+    @classmethod
+    def at(cls, field: GradientField, weights: PyTree, rate: ArrayLike) -> "Beginning":
+        """Return the weights as the centre of an oscillation as small as rounding.
+
+        Where ηS > 1 already, descent oscillates about the floor of the valley: the distance to it along the eigenvector
+        is the amplitude, and the floor is the centre.
+        """
+        start = jax.tree.map(lambda leaf: leaf[None], vectors.scattered_like(weights, 0))
+        # A direction turns towards the eigenvector by itself.
+        rtol = max(1e-4, float(jnp.finfo(vectors.dtype_of(weights)).eps) ** 0.5)
+        top = eigenpairs_lanczos(hessian_product(field.objective, weights), start, rtol=rtol).pair(0)
+        tilt = vectors.inner_product(top.vector, jax.grad(field.objective)(weights))
+        distance = jnp.where(jnp.asarray(rate) * top.value > 1, tilt / top.value, 0)
+        centre = jax.tree.map(lambda w, u: w - distance * u, weights, top.vector)
+        least = least_amplitude(weights, top.vector)
+        return cls(centre, top.vector, jnp.maximum(jnp.abs(distance), least), least)
+
+    def onset(self, field: GradientField, rate: ArrayLike) -> Onset:
+        """Return with which amplitude descent comes to the edge from here, zero where it oscillates already."""
+        return onset(field, self.centre, self.direction, rate, known=self.amplitude > self.least)
 
 
 class _Search(eqx.Module):

@@ -9,16 +9,16 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, ArrayLike, Bool, Float, PyTree
 
-from ..curvature import eigenpairs_lanczos, hessian_product, vectors
+from ..curvature import vectors
 from ..curvature.hessian import quadratic_form
 from ..dynamics.descent import check_learning_rate
 from ..dynamics.flow import DescentModel, FlowState
-from ..solvers import LowRankExtrapolation, ProposedSteps, Work
+from ..solvers import LowRankExtrapolation, ProposedSteps
 from ..solvers.choice import tolerances
 from ..solvers.field import GradientField, constant, norm
 from ..solvers.stepper import Stepper
-from .onset import onset
-from .oscillation_field import OscillationField, OscillationPoint, least_amplitude
+from .onset import Beginning
+from .oscillation_field import OscillationField, OscillationPoint
 
 
 class OscillationFlow(DescentModel):
@@ -48,31 +48,17 @@ class OscillationFlow(DescentModel):
     def start(self, field: GradientField, weights: PyTree) -> FlowState:
         """Return the state before the first attempt, from where descent itself was followed to the edge."""
         state = super().start(field, weights)
-        point = state.point
-        least = jnp.exp(point.log_onset)
-        already = point.log_amplitude > point.log_onset
-        found = onset(field.along(state.flattened_by), point.centre, point.unit, self.learning_rate, known=already)
-        begins = jnp.log(found.amplitude + least)
-        point = replace(point, log_amplitude=jnp.maximum(point.log_amplitude, begins), log_onset=begins)
-        return replace(state, point=point, before=Work(found.steps, found.steps))
+        point, rounding = state.point, jnp.exp(state.point.log_onset)
+        begins = Beginning(point.centre, point.direction, jnp.exp(point.log_amplitude), rounding)
+        found = begins.onset(field.along(state.flattened_by), self.learning_rate)
+        log_onset = jnp.log(found.amplitude + rounding)
+        point = replace(point, log_amplitude=jnp.maximum(point.log_amplitude, log_onset), log_onset=log_onset)
+        return replace(state, point=point, before=found.work)
 
     def first_point(self, field: GradientField, weights: PyTree) -> OscillationPoint:
-        """Return the weights as the centre of an oscillation as small as rounding.
-
-        Where ηS > 1 already, descent oscillates about the floor of the valley: the distance to it along the eigenvector
-        is the amplitude, and the floor is the centre.
-        """
-        eta = jnp.asarray(self.learning_rate)
-        gradient = jax.grad(field.objective)(weights)
-        start = jax.tree.map(lambda leaf: leaf[None], vectors.scattered_like(weights, 0))
-        # The direction turns towards the eigenvector by itself.
-        rtol = max(1e-4, float(jnp.finfo(eta.dtype).eps) ** 0.5)
-        top = eigenpairs_lanczos(hessian_product(field.objective, weights), start, rtol=rtol).pair(0)
-        tilt = vectors.inner_product(top.vector, gradient)
-        distance = jnp.where(eta * top.value > 1, tilt / top.value, 0)
-        centre = jax.tree.map(lambda w, u: w - distance * u, weights, top.vector)
-        least = least_amplitude(weights, top.vector)
-        return OscillationPoint(centre, top.vector, jnp.log(jnp.maximum(jnp.abs(distance), least)), jnp.log(least))
+        """Return where the oscillation begins, before an onset is looked for."""
+        begins = Beginning.at(field, weights, self.learning_rate)
+        return OscillationPoint(begins.centre, begins.direction, jnp.log(begins.amplitude), jnp.log(begins.least))
 
     def stepper(self, field: GradientField, point: OscillationPoint) -> Stepper:
         """Return the linearly implicit solver and its step control."""

@@ -1,0 +1,130 @@
+"""The central flow of order two, and when it holds the sharpness, against what SciPy makes of its equations."""
+
+from pathlib import Path
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import scipy.integrate
+from scipy.optimize import brentq
+
+import flowsim
+from flowsim.edge.central_onset import Growth
+from flowsim.scenarios import build, parse_overrides, read_scenario
+
+ETA = 0.2
+FOREVER = flowsim.Stopping(gradient_norm=None)
+
+
+@flowsim.Risk
+def tide(w):
+    """Return ½(8 + x)y² + V, V = −x − z + xz/4: the curvature along y is 8 + x, and x' = 1 − z/4, z' = 1 − x/4.
+
+    With M = 1 + ηH/2, x' = 1 − z/4 + (η/8)(1 − x/4), and z' likewise. Held with X, x' has −X/2 and z' −(η/16)X more.
+    """
+    return (8 + w["x"]) * w["y"] ** 2 / 2 - w["x"] - w["z"] + w["x"] * w["z"] / 4
+
+
+def variance(x, z):
+    """Return the X that keeps x where it is."""
+    return 2 * (1 - z / 4 + ETA / 8 * (1 - x / 4))
+
+
+def slope(t, point):
+    x, z, _ = point
+    growth = np.log(abs(ETA * (8 + x) - 1)) / ETA
+    return [variance(x, z) / 2, 1 - x / 4 + ETA / 8 * (1 - z / 4), growth]
+
+
+def slope_when_held(t, point):
+    """Return the same where x − 2 fades in the time η."""
+    x, z = point
+    back = (variance(x, z) + 2 * (x - 2) / ETA) / 2
+    return [variance(x, z) / 2 - back, 1 - x / 4 + ETA / 8 * (1 - z / 4) - ETA / 8 * back]
+
+
+def reference(amplitude, times):
+    """Return x and z at the times, and when x is held."""
+    large = lambda t, point: point[2] - np.log(variance(*point[:2])) / 2  # noqa: E731
+    large.terminal = large.direction = 1
+    options = {"rtol": 1e-11, "atol": 1e-12, "dense_output": True}
+    first = scipy.integrate.solve_ivp(slope, (0, times[-1]), [0, 0, np.log(amplitude)], events=large, **options)
+    held = first.t[-1]
+    then = scipy.integrate.solve_ivp(slope_when_held, (held, times[-1]), first.y[:2, -1], **options)
+    return np.where(times < held, first.sol(times)[:2], then.sol(times)), held
+
+
+def first_amplitude(y):
+    """Return the way from (0, y, 0) to the floor, along the first eigenvector."""
+    hessian = np.array([[0, y, 0.25], [y, 8, 0], [0.25, 0, 0]])
+    values, columns = np.linalg.eigh(hessian)
+    return abs(columns[:, -1] @ [y**2 / 2 - 1, 8 * y, -1]) / values[-1]
+
+
+def run_of(amplitude, times, rtol):
+    start = {"x": jnp.array(0.0), "y": jnp.array(amplitude), "z": jnp.array(0.0)}
+    model = flowsim.CentralFlow(ETA, order=2, rtol=rtol)
+    probes = [flowsim.probes.Oscillation()]
+    return flowsim.integrate(start, tide, model=model, ts=times, t1=times[-1], weights=True, probes=probes)
+
+
+@pytest.mark.parametrize(("begin", "end"), [(1e-3, 12.0), (1e-4, 12.9)])
+def test_x_passes_the_edge_until_the_oscillation_is_large_enough_and_comes_back(begin, end):
+    """ηS is 1.6 where it begins: the first amplitude is the way to the floor, decays up to x = 2, and then grows."""
+    times = np.linspace(0.5, end, 24)
+    (x, z), held = reference(first_amplitude(begin), times)
+    assert x.max() > 3.7
+    run = run_of(begin, times, 1e-8)
+    np.testing.assert_allclose(np.asarray(run.path["x"])[:24], x, atol=3e-4)
+    np.testing.assert_allclose(np.asarray(run.path["z"])[:24], z, atol=3e-4)
+    oscillates = np.asarray(run.diagnostics["oscillation"])[:24] > 0
+    assert oscillates.tolist() == (times > held).tolist()
+
+
+@pytest.mark.slow
+def test_the_tighter_the_tolerance_the_smaller_the_error_of_order_two():
+    times = np.array([8.0, 11.5])
+    (x, z), _ = reference(first_amplitude(1e-3), times)
+    for rtol, expected in ((1e-3, 1e-2), (1e-5, 5e-3), (1e-7, 2e-3), (1e-9, 2e-4)):
+        path = run_of(1e-3, times, rtol).path
+        error = np.hypot(np.asarray(path["x"])[:2] - x, np.asarray(path["z"])[:2] - z)
+        assert error.max() < expected
+
+
+def grown(log_least, begin, end, steps, slopes):
+    start = Growth(*map(jnp.asarray, (-3.0, log_least, begin, slopes[0], 0.0)))
+    return float(start.after(*map(jnp.asarray, (steps, end, slopes[1]))).log_amplitude)
+
+
+@pytest.mark.parametrize("bend", [0.0, 1.5])
+def test_growth_is_the_integral_of_the_logarithm(bend):
+    steps, cubic = 30.0, np.polynomial.Polynomial([0.2, 1.0 + bend, 0.5 - bend])
+    slopes = cubic.deriv()(np.array([0, 1])) / steps
+    grows = scipy.integrate.quad(lambda s: np.log(cubic(s)), 0, 1)[0] * steps
+    least = brentq(lambda s: cubic(s) - 1, 0, 1)
+    falls = scipy.integrate.quad(lambda s: np.log(cubic(s)), 0, least)[0] * steps
+    assert grown(-40.0, cubic(0), cubic(1), steps, slopes) == pytest.approx(-3 + grows, abs=1e-4)
+    assert grown(-5.0, cubic(0), cubic(1), steps, slopes) == pytest.approx(-5 + grows - falls, abs=1e-3)
+    assert grown(-40.0, 1.5, 1.5, steps, (0.0, 0.0)) == pytest.approx(-3 + steps * np.log(1.5), rel=1e-12)
+
+
+@pytest.mark.slow
+def test_order_two_is_closer_to_descent_below_the_edge_and_at_it():
+    """The flow of seed 1 goes to ηS = 1.74 and 2.18 until t = 40."""
+    file = Path(__file__).parents[1] / "scenarios" / "edge_of_stability.yaml"
+    problem, network, _ = build(read_scenario(file, parse_overrides(["seed=1"])), file.parent)
+    names = ["gradient", "central", "central_2"]
+    found = flowsim.compare(network, problem, [0.08, 0.1], models=names, t1=40.0, stopping=FOREVER)
+    assert [run.dynamics for run in found.models] == ["central"] * 2 + ["central_2"] * 2
+    runs = (*found.descents, *found.models)
+    columns = [np.asarray(run.trajectory.diagnostics["centre_distance"]) for run in runs]
+    flow, published, second = np.reshape([known[np.isfinite(known)][-1] for known in columns], (3, 2))
+    assert (second < published / [10, 2]).all()
+    assert (second < flow / 10).all()
+
+
+def test_an_order_that_is_not_known_is_refused():
+    with pytest.raises(ValueError, match="order must be 1 or 2, got 3"):
+        flowsim.integrate(
+            {"w": jnp.array(1.0)}, flowsim.Risk(lambda w: w["w"] ** 2), model=flowsim.CentralFlow(0.1, order=3)
+        )
