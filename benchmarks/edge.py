@@ -130,7 +130,7 @@ def run_row(row: dict) -> tuple:
     pairs = [", ".join(f"{row[name][key]:.{digits}g}" for name in seen) for key, digits in (("S", 4), ("r", 2))]
     risks = ", ".join(f"{row[name]['risk']:.2g}" for name in (*seen, "GF"))
     start = row["seed"], row["learning_rate"], row["roughness"]
-    return (*start, *distances, distances[0] / distances[-1], *pairs, risks)
+    return (*start, *distances, row["GF"]["distance"] / row["edge 2"]["distance"], *pairs, risks)
 
 
 def summary_rows(case: str, rows: list[dict]) -> Iterator[tuple]:
