@@ -81,6 +81,7 @@ ONE_OF_EACH_FORM = ["linear", "gelu"]
 
 
 @pytest.mark.parametrize("name", [name if name in ONE_OF_EACH_FORM else slow(name) for name in EVERY])
+@pytest.mark.slow
 def test_each_run_is_the_descent_from_its_network(name):
     build, problem, kernel = EVERY[name]
     networks, rates = start(build, 3), [0.01, 0.02, 0.04]
@@ -135,6 +136,7 @@ def test_a_kernel_registered_for_a_pair_of_ones_own_is_found():
 
 
 @pytest.mark.parametrize(("build", "rate"), [(linear, 8.0), slow(gelu, 3.0), slow(biased, 2.0)])
+@pytest.mark.slow
 def test_diverging_runs_end_at_the_same_step_as_alone(build, rate):
     problem = REGRESSION if build is linear else RISK
     networks, rates = start(build, 3), [rate, 0.02, rate / 4]
@@ -146,6 +148,7 @@ def test_diverging_runs_end_at_the_same_step_as_alone(build, rate):
 
 
 @pytest.mark.parametrize(("build", "problem"), [(linear, REGRESSION), slow(gelu, RISK), slow(biased, RISK)])
+@pytest.mark.slow
 def test_runs_stop_at_the_risk_at_which_each_stops_alone(build, problem):
     networks, rates = start(build, 3), [0.01, 0.02, 0.04]
     risk = float(np.mean([problem(alone(networks, problem, 1, rate, 150).network) for rate in rates]))
@@ -173,6 +176,7 @@ def test_runs_at_a_fixed_point_leave_with_the_state_of_the_last_step():
 @pytest.mark.parametrize(
     ("name", "dtype"), [("linear", jnp.float64), slow("gelu", jnp.float64), slow("several outputs", jnp.float32)]
 )
+@pytest.mark.slow
 def test_a_run_is_the_same_to_the_last_bit_in_every_batch(name, dtype):
     build, problem, _ = EVERY[name]
     networks, rates = start(build, 200, dtype), np.geomspace(0.01, 3, 200)
@@ -187,6 +191,7 @@ def test_a_run_is_the_same_to_the_last_bit_in_every_batch(name, dtype):
             np.testing.assert_array_equal(mine, theirs[chosen])
 
 
+@pytest.mark.slow
 def test_runs_with_different_numbers_of_steps_are_sorted_back():
     steps = np.random.default_rng(1).integers(1, 900, size=90)
     networks, rates = start(linear, 90), np.full(90, 1e-3)

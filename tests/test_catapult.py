@@ -66,6 +66,7 @@ def test_along_the_flow_of_the_model_the_kernel_keeps_its_square_less_that_of_th
 
 
 @pytest.mark.parametrize("product", [1.5, 2.9, 3.7])
+@pytest.mark.slow
 def test_the_recursion_ends_where_descent_does(product, model):
     problem, network, kernel, _, _ = model
     rate, start = start_of(model, product)

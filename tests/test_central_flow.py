@@ -429,6 +429,7 @@ def dual(gram, drive, found):
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 4])
+@pytest.mark.slow
 def test_the_covariance_and_what_it_leaves_over_are_complementary(size):
     """Both ⪰ 0 and their product zero, to rounding of the largest numbers that meet in them."""
     ranks = set()

@@ -69,6 +69,7 @@ def run_of(amplitude, times, rtol):
 
 
 @pytest.mark.parametrize(("begin", "end"), [(1e-3, 12.0), (1e-4, 12.9)])
+@pytest.mark.slow
 def test_x_passes_the_edge_until_the_oscillation_is_large_enough_and_comes_back(begin, end):
     """ηS is 1.6 where it begins: the first amplitude is the way to the floor, decays up to x = 2, and then grows."""
     times = np.linspace(0.5, end, 24)
@@ -97,6 +98,7 @@ def grown(log_least, begin, end, steps, slopes):
 
 
 @pytest.mark.parametrize("bend", [0.0, 1.5])
+@pytest.mark.slow
 def test_growth_is_the_integral_of_the_logarithm(bend):
     steps, cubic = 30.0, np.polynomial.Polynomial([0.2, 1.0 + bend, 0.5 - bend])
     slopes = cubic.deriv()(np.array([0, 1])) / steps

@@ -83,6 +83,7 @@ def nothing_runs(monkeypatch):
     monkeypatch.setattr("flowsim.sweeps.compute.descend_batch", refuse)
 
 
+@pytest.mark.slow
 def test_a_scenario_that_is_right_is_told_what_it_takes_and_nothing_is_run_or_written(here, nothing_runs, capsys):
     before = files(here)
     assert cli.main(["check", "small.yaml", "swept.yaml", "--jobs", "2"]) == 0

@@ -40,6 +40,7 @@ def looked_at(problem):
 
 
 @pytest.mark.parametrize("size", [1, 5, 36, 37, 1000])
+@pytest.mark.slow
 def test_passes_in_chunks_give_what_one_pass_gives(size):
     pairs = zip(jax.tree.leaves(looked_at(in_chunks_of(size))), jax.tree.leaves(looked_at(WHOLE)), strict=True)
     for chunked, whole in pairs:

@@ -46,12 +46,14 @@ def files(folder):
     return sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file())
 
 
+@pytest.mark.slow
 def test_a_run_leaves_scenario_summary_trajectories_and_figures(results):
     names = ["distance", "sharpness", "squared_distance"]
     figures = [f"figures/{name}.{suffix}" for name in names for suffix in ("pdf", "png")]
     assert files(results) == sorted([*figures, "report.html", "scenario.yaml", "summary.json", "trajectories.nc"])
 
 
+@pytest.mark.slow
 def test_the_summary_holds_the_numbers_of_the_table(results):
     summary = json.loads((results / "summary.json").read_text())
     flow = summary["flow"]
@@ -67,6 +69,7 @@ def test_the_summary_holds_the_numbers_of_the_table(results):
     assert summary["critical_learning_rate"] == 2 / summary["bounds"]["lower"]
 
 
+@pytest.mark.slow
 def test_trajectories_are_labelled_arrays(results):
     with xarray.open_dataset(results / "trajectories.nc", engine="h5netcdf") as dataset:
         np.testing.assert_array_equal(dataset["learning_rate"], [np.nan, 0.05, 5.0])
@@ -75,6 +78,7 @@ def test_trajectories_are_labelled_arrays(results):
         assert excess[-1] < 1e-15 < excess[0]
 
 
+@pytest.mark.slow
 def test_the_same_scenario_gives_the_same_bytes(results, tmp_path):
     path = tmp_path / "small.yaml"
     path.write_text(SMALL)
@@ -85,6 +89,7 @@ def test_the_same_scenario_gives_the_same_bytes(results, tmp_path):
         assert (again / name).read_bytes() == (results / name).read_bytes(), name
 
 
+@pytest.mark.slow
 def test_another_scenario_of_the_same_name_is_not_overwritten_unasked(results, tmp_path, capsys):
     path = tmp_path / "small.yaml"
     path.write_text(SMALL)
@@ -96,6 +101,7 @@ def test_another_scenario_of_the_same_name_is_not_overwritten_unasked(results, t
     assert (results / "summary.json").read_bytes() == before
 
 
+@pytest.mark.slow
 def test_a_flow_that_does_not_reach_its_limit_says_so_everywhere(scenario, tmp_path, capsys):
     code = cli.main([str(scenario), "--out", str(tmp_path / "out"), "--set", "flow.max_steps=5"])
     assert code == 1
@@ -167,6 +173,7 @@ def test_the_schema_is_printed_for_editors(capsys):
     assert {"data", "network", "flow", "descent", "seed"} <= schema["properties"].keys()
 
 
+@pytest.mark.slow
 def test_an_interrupt_between_files_leaves_whole_ones_and_exit_code_130(
     results, scenario, tmp_path, monkeypatch, capsys
 ):

@@ -11,6 +11,7 @@ def weights_at(trajectory, record):
     return np.concatenate([np.ravel(stack[record]) for stack in trajectory.path.stacks])
 
 
+@pytest.mark.slow
 def test_runs_start_together_and_are_compared_at_equal_times(comparison):
     flow_times = np.asarray(comparison.flow.times)
     for descent in comparison.descents[:2]:
@@ -22,6 +23,7 @@ def test_runs_start_together_and_are_compared_at_equal_times(comparison):
             np.testing.assert_allclose(descent.distance[record], np.linalg.norm(gap), rtol=1e-12)
 
 
+@pytest.mark.slow
 def test_a_descent_that_outlasts_the_flow_is_compared_with_its_limit(comparison):
     late = comparison.descents[1]
     assert late.trajectory.time > comparison.flow.time
@@ -75,6 +77,7 @@ def test_the_flow_is_drawn_in_full_beside_descents_that_end_at_once(mlp, problem
     assert len(risk) > 60
 
 
+@pytest.mark.slow
 def test_a_second_comparison_compiles_no_loop_again(mlp, problem, comparison, compiled):
     other = flowsim.DeepLinear.gaussian(widths=[5] * 10 + [1], scale=0.35, key=jax.random.key(1))
     before = compiled()

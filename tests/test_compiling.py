@@ -75,6 +75,7 @@ def test_products_are_in_full_precision_unless_the_user_chose_another():
 
 
 @pytest.mark.parametrize("run", [flowsim.integrate, partial(flowsim.descend, learning_rate=0.1, steps=3)])
+@pytest.mark.slow
 def test_every_product_of_a_run_inside_a_transformation_is_in_full_precision(run, problem):
     network = cast(flowsim.DeepLinear.gaussian(widths=[5, 2, 1], scale=0.5, key=KEY), jnp.float32)
     found, exact = products_in_full_precision(lambda network: run(network, problem).risk, network)
@@ -108,6 +109,7 @@ def test_draws_are_those_of_jax_whatever_their_shape(shape, dtype):
         np.testing.assert_array_equal(standard_normal(KEY, index, shape, jnp.dtype(dtype)), expected)
 
 
+@pytest.mark.slow
 def test_draws_under_a_transformation_and_of_another_generator_are_those_of_jax_too():
     keys = jax.random.split(KEY, 3)
     together = jax.vmap(lambda key: standard_normal(key, 1, (4, 2), jnp.dtype("float64")))(keys)

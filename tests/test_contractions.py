@@ -47,6 +47,7 @@ def found(network, problem):
     return contractions(network, problem, top_eigenpairs(network, problem, count=3).vectors)
 
 
+@pytest.mark.slow
 def test_all_contractions_are_those_of_the_dense_third_derivative(network, problem, found):
     rows = rows_of(top_eigenpairs(network, problem, count=3).vectors)
     gradient, hessian, third = (np.asarray(one) for one in derivatives(network, problem))
@@ -62,6 +63,7 @@ def test_all_contractions_are_those_of_the_dense_third_derivative(network, probl
     np.testing.assert_allclose(found.hessian, rows @ hessian @ rows.T, atol=1e-11 * hessian.max())
 
 
+@pytest.mark.slow
 def test_the_diagonal_of_the_sharpening_is_how_scipys_eigenvalues_change_along_the_flow(network, problem, found):
     """dλ_i/dt for dW/dt = −∇R by the central difference of order four, of error h⁴λ⁽⁵⁾/30 and some 1.5 ε λ/h."""
     weights, rest = split(network)
@@ -87,6 +89,7 @@ def test_the_gram_matrix_of_the_central_flow_is_positive_on_symmetric_matrices(f
     np.testing.assert_allclose(np.einsum("ij,ijkl,kl", X, found.gram, X), combined @ combined / 2, rtol=1e-12)
 
 
+@pytest.mark.slow
 def test_contractions_work_under_jit_and_vmap(network, problem):
     directions = top_eigenpairs(network, problem, count=2).vectors
     lanes = jax.tree.map(lambda leaf: jnp.stack([leaf, 1.2 * leaf]), network)

@@ -30,6 +30,7 @@ def off(problem, network):
 
 
 @pytest.mark.parametrize("condition", [1, 1e2, 1e4, 1e6, 1e8, 1e10, 1e12])
+@pytest.mark.slow
 def test_a_flow_on_ill_conditioned_data_ends_at_its_limit(condition):
     problem = ill_conditioned(condition)
     flow = flowsim.integrate(SMALL, problem, ts=[])
@@ -43,6 +44,7 @@ def test_a_flow_on_ill_conditioned_data_ends_at_its_limit(condition):
 
 @pytest.mark.parametrize("scale", [1e-6, 1e-3, 1e3, 1e6])
 @pytest.mark.parametrize("which", ["scale_of_data", "scale_of_labels"])
+@pytest.mark.slow
 def test_the_units_of_data_and_labels_do_not_matter(which, scale):
     problem = ill_conditioned(10, **{which: scale})
     flow = flowsim.integrate(SMALL, problem, ts=[])
@@ -156,6 +158,7 @@ def test_separable_data_have_no_minimizer_and_others_do():
     assert flowsim.integrate(line, EmpiricalRisk(SAMPLES, labels, logistic), ts=[]).outcome is Outcome.CONVERGED
 
 
+@pytest.mark.slow
 def test_a_problem_of_ones_own_is_asked_for_its_second_derivatives():
     class Bowl(flowsim.Problem):
         curvature: jax.Array

@@ -56,6 +56,7 @@ def test_the_one_dimensional_network_of_ones_has_sharpness_2L(depth):
 
 
 @pytest.mark.parametrize("dense", [slow(True), False])
+@pytest.mark.slow
 def test_sharpness_equals_numpy_at_init_on_the_path_and_at_the_end(dense, mlp, problem):
     path = flowsim.integrate(mlp, problem, ts=[0.0, 1.0, 2.0], weights=True).path
     for record in range(4):
@@ -72,6 +73,7 @@ def test_sharpness_of_a_linear_layer_is_twice_the_top_eigenvalue_of_the_covarian
 
 
 @pytest.mark.parametrize("dense", [slow(True), False])
+@pytest.mark.slow
 def test_the_largest_eigenvalue_keeps_its_sign_where_the_smallest_is_larger_in_absolute_value(dense, problem):
     # At W = (0, …) with two layers the Hessian is [[0, −B], [−Bᵀ, 0]] scaled; adding weight makes it lopsided.
     network = flowsim.DeepLinear.gaussian(widths=[5, 5, 5, 1], scale=1.5, key=jax.random.key(4))
@@ -139,6 +141,7 @@ def test_a_crowded_top_of_the_spectrum_is_resolved(dimension):
 
 
 @pytest.mark.parametrize("size", [1, slow(2), 3, slow(10)])
+@pytest.mark.slow
 def test_spaces_smaller_than_the_krylov_dimension_are_solved_at_once(size):
     matrix = np.random.default_rng(size).standard_normal((size, size))
     matrix = matrix + matrix.T
@@ -171,6 +174,7 @@ def test_single_precision_is_certified_to_its_own_accuracy(mlp, problem):
     assert abs(flowsim.sharpness(single, problem) / flowsim.sharpness(mlp, problem) - 1) < 1e-4
 
 
+@pytest.mark.slow
 def test_sharpness_works_under_jit_and_vmap(problem):
     keys = jax.random.split(jax.random.key(5), 3)
 
@@ -198,6 +202,7 @@ def normal(block, size, dtype=float):
 
 
 @pytest.mark.parametrize("dense", [True, False])
+@pytest.mark.slow
 def test_several_top_eigenpairs_equal_numpy(dense, indefinite, problem):
     network, values = indefinite
     pairs = top_eigenpairs(network, problem, count=4, dense=dense)
@@ -210,6 +215,7 @@ def test_several_top_eigenpairs_equal_numpy(dense, indefinite, problem):
 
 
 @pytest.mark.parametrize("dense", [True, False])
+@pytest.mark.slow
 def test_both_ends_of_an_indefinite_spectrum_equal_numpy(dense, indefinite, problem):
     network, values = indefinite
     bounds = spectral_bounds(network, problem, dense=dense)
@@ -275,6 +281,7 @@ of_a_new_compiler = pytest.mark.skipif(jax.__version_info__ < (0, 10), reason="X
 
 @of_a_new_compiler
 @pytest.mark.parametrize("block", [1, 2])
+@pytest.mark.slow
 def test_lanczos_keeps_one_basis(block):
     """Of 24 + `block` vectors, with five beside it: XLA would make a second one of what is read before it changes."""
     problem = flowsim.LinearRegression(*flowsim.data.gaussian_teacher(np.random.default_rng(0), 100, 50))
@@ -292,6 +299,7 @@ def test_lanczos_keeps_one_basis(block):
 
 
 @of_a_new_compiler
+@pytest.mark.slow
 def test_a_look_at_second_derivatives_keeps_one_space_after_the_other():
     class Bowl(flowsim.Problem):
         curvatures: jax.Array
@@ -322,6 +330,7 @@ def test_lanczos_under_vmap_and_jit_is_lanczos_one_by_one(problem, indefinite):
 
 
 @pytest.mark.parametrize("dense", [slow(True), False])
+@pytest.mark.slow
 def test_no_batch_of_matrices_reaches_lapack(dense, problem, indefinite):
     lanes = jax.tree.map(lambda leaf: jnp.stack([leaf] * 3), indefinite[0])
     batched = jax.jit(jax.vmap(lambda one: top_eigenpair(one, problem, dense=dense).value)).lower(lanes).as_text()
@@ -352,6 +361,7 @@ def test_single_precision_claims_no_more_than_it_knows(depth, problem):
     ("dtype", "asked", "rtol"), [(np.float32, None, 1e-4), slow(np.float64, None, 1e-10), (np.float64, 1e-6, 1e-8)]
 )
 @pytest.mark.parametrize("gap", [3e-3, 0.1])
+@pytest.mark.slow
 def test_a_warm_start_sees_the_eigenvalue_that_has_overtaken(dtype, asked, rtol, gap):
     """On the path, the top eigenvector changes from the first axis to the second between the records 3 and 4.
 

@@ -43,6 +43,7 @@ def near(columns, *, off=1e-2):
     return as_rows(columns.T[:3] + off * np.random.default_rng(1).normal(size=(3, SIZE)))
 
 
+@pytest.mark.slow
 def test_pairs_are_refined_until_their_residuals_are_below_the_tolerance(spectrum):
     values, columns = spectrum
     matrix = columns * values @ columns.T
@@ -58,6 +59,7 @@ def test_pairs_are_refined_until_their_residuals_are_below_the_tolerance(spectru
     assert not found.converged[2]
 
 
+@pytest.mark.slow
 def test_a_curvature_known_nearby_saves_most_products(spectrum):
     values, columns = spectrum
     matrix = columns * values @ columns.T
@@ -73,6 +75,7 @@ def test_a_curvature_known_nearby_saves_most_products(spectrum):
     assert int(with_it.products) <= 5 < 10 < int(without.products)
 
 
+@pytest.mark.slow
 def test_scouts_find_what_came_to_the_top_at_right_angles_to_all_that_was_known(spectrum):
     """The vectors begun with are exact eigenvectors, so that without scouts nothing leads to the largest one."""
     values, columns = spectrum
@@ -94,6 +97,7 @@ def test_scouts_find_what_came_to_the_top_at_right_angles_to_all_that_was_known(
 
 
 @pytest.mark.parametrize("h", [1e-3, 1.0, 1e4])
+@pytest.mark.slow
 def test_the_resolvent_of_the_central_flow_is_that_of_the_dense_matrix(h):
     """(I + h(I − P)A + hP/τ)⁻¹ for A = RᵀR and P onto orthonormal rows N, of which some are zero."""
     rng = np.random.default_rng(3)

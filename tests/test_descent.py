@@ -51,6 +51,7 @@ def test_distance_to_the_flow_is_of_first_order_in_eta(residual, problem):
     assert abs(slope - 1) < 0.05
 
 
+@pytest.mark.slow
 def test_balancedness_drifts_with_order_eta(mlp, problem):
     def drift(eta):
         end = flowsim.descend(mlp, problem, learning_rate=eta, steps=round(2 / eta), record_steps=[0]).network
@@ -62,6 +63,7 @@ def test_balancedness_drifts_with_order_eta(mlp, problem):
     assert abs(slope - 1) < 0.1
 
 
+@pytest.mark.slow
 def test_convergence_is_reported_at_the_step_where_it_happened(residual, problem):
     gd = flowsim.descend(residual, problem, learning_rate=0.02, steps=4000)
     assert gd.outcome is Outcome.CONVERGED
@@ -71,6 +73,7 @@ def test_convergence_is_reported_at_the_step_where_it_happened(residual, problem
     assert gd.final_sharpness < 2 / 0.02
 
 
+@pytest.mark.slow
 def test_divergence_ends_the_run_at_its_step_and_is_no_error(residual, problem):
     gd = flowsim.descend(residual, problem, learning_rate=0.5, steps=4000)
     assert gd.outcome is Outcome.DIVERGED
@@ -101,6 +104,7 @@ def test_descent_from_a_minimum_that_it_cannot_keep_leaves_it_and_finds_a_flatte
     assert gd.path.weights[0].shape == (len(gd.times), 5, 5)
 
 
+@pytest.mark.slow
 def test_a_fixed_point_of_floating_point_ends_the_run_early_and_is_named():
     never = flowsim.Stopping(gradient_norm=None)
     problem = flowsim.LinearRegression(np.ones((1, 1)), np.ones(1))
@@ -112,6 +116,7 @@ def test_a_fixed_point_of_floating_point_ends_the_run_early_and_is_named():
     np.testing.assert_array_equal(flat(gd.network), flat(longer.network))
 
 
+@pytest.mark.slow
 def test_records_are_made_at_the_steps_asked_for(mlp, problem):
     gd = flowsim.descend(mlp, problem, learning_rate=0.02, steps=100, record_steps=[0, 1, 10, 99, 500], weights=True)
     np.testing.assert_allclose(gd.times, 0.02 * np.array([0, 1, 10, 99, 100]), rtol=1e-15)
@@ -142,11 +147,13 @@ def test_a_learning_rate_that_single_precision_has_no_number_for_is_refused(rate
         flowsim.descend(cast(mlp, jnp.float32), problem, learning_rate=rate, steps=5)
 
 
+@pytest.mark.slow
 def test_single_precision_stays_single(mlp, problem):
     gd = flowsim.descend(cast(mlp, jnp.float32), problem, learning_rate=0.02, steps=50)
     assert gd.network.stacks[0].dtype == gd.times.dtype == jnp.float32
 
 
+@pytest.mark.slow
 def test_another_learning_rate_does_not_compile(mlp, problem, compiled):
     flowsim.descend(mlp, problem, learning_rate=0.011, steps=300)
     before = compiled()

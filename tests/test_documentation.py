@@ -55,6 +55,7 @@ def test_a_paper_has_a_page_that_links_every_scenario_of_its_figures(module):
 
 
 @pytest.mark.parametrize("page", pages(), ids=names)
+@pytest.mark.slow
 def test_scenarios_and_commands_of_a_page_are_read_as_they_stand(page):
     check(page)
 
@@ -76,6 +77,7 @@ def test_every_public_name_has_its_place_in_the_reference(namespace):
     assert sorted(public) == sorted(documented)
 
 
+@pytest.mark.slow
 def test_every_name_of_the_reference_is_there_after_import_flowsim_alone():
     pages_of_names = (ROOT / "docs" / "reference").glob("*.md")
     listed = [name for page in pages_of_names for name in re.findall(r"^::: (\S+)", page.read_text(), re.MULTILINE)]

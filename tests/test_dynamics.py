@@ -51,6 +51,7 @@ def test_a_descent_of_ones_own_follows_its_recursion(problem):
     assert float(run.time) == pytest.approx(eta * steps)
 
 
+@pytest.mark.slow
 def test_heavy_ball_without_momentum_is_gradient_descent_to_rounding(mlp, problem):
     ball = flowsim.descend(mlp, problem, optimizer=HeavyBall(0.02, 0.0), steps=200)
     plain = flowsim.descend(mlp, problem, learning_rate=0.02, steps=200)
@@ -59,6 +60,7 @@ def test_heavy_ball_without_momentum_is_gradient_descent_to_rounding(mlp, proble
     assert plain.dynamics == "gradient_descent"
 
 
+@pytest.mark.slow
 def test_a_descent_of_ones_own_compiles_once_for_all_learning_rates(mlp, problem, compiled):
     flowsim.descend(mlp, problem, optimizer=HeavyBall(0.011), steps=300)
     before = compiled()
@@ -92,6 +94,7 @@ def test_a_probe_is_recorded_with_its_label_along_flow_and_descent(mlp, problem)
     assert descent.diagnostics["layer_norms"].shape == (21, 10)
 
 
+@pytest.mark.slow
 def test_the_gradient_flow_may_be_given_as_the_model(mlp, problem, mlp_flow):
     flow = flowsim.integrate(mlp, problem, model=flowsim.GradientFlow())
     np.testing.assert_array_equal(flow.network.stacks[0], mlp_flow.network.stacks[0])

@@ -67,6 +67,7 @@ def test_the_amplitude_of_descents_two_cycle_in_a_quartic_is_a_rest_of_the_edge_
 
 
 @pytest.mark.parametrize("exponent", [0.6, 0.9, 1.0, 1.1, 1.5])
+@pytest.mark.slow
 def test_an_oscillation_of_one_quadratic_mode_grows_at_descents_own_rate(exponent):
     """|w_k| = |1 − ηλ|ᵏ |w_0|, so that d ln r/dt = ln|1 − ηλ|/η exactly."""
     eta = 0.1
@@ -282,6 +283,7 @@ def test_an_edge_flow_that_cannot_be_is_refused(mlp, problem, model, message):
         flowsim.integrate(mlp, problem, model=model)
 
 
+@pytest.mark.slow
 def test_the_term_of_second_order_does_not_turn_the_field_around():
     """Where H < −2/η the expansion of second order climbs."""
     risk = flowsim.Risk(lambda w: jnp.sin(w[0]))

@@ -45,6 +45,7 @@ WITH_THE_CROSSING = np.linspace(0, 1, RECORDS + 1)
 @pytest.mark.parametrize(
     ("times", "dtype", "atol"), [(TIMES, float, 1e-9), (TIMES, np.float32, 1e-4), (WITH_THE_CROSSING, float, 1e-9)]
 )
+@pytest.mark.slow
 def test_curves_go_straight_through_crossings(times, dtype, atol):
     """Also where a record lies on the crossing itself, and its eigenvectors are any basis of a plane.
 
@@ -57,6 +58,7 @@ def test_curves_go_straight_through_crossings(times, dtype, atol):
     np.testing.assert_allclose(found.values, -np.sort(-expected[:, :3], axis=1), atol=atol)
 
 
+@pytest.mark.slow
 def test_an_eigenvalue_that_comes_from_below_begins_a_branch_and_one_that_goes_leaves_a_gap():
     """Of the two largest, 1.45 is none for 0.45 < t < 0.55, 2 − t none after that, and 1 + t none before."""
     found = eigenpairs_along(*path_of(crossing(TIMES)), np.arange(RECORDS), count=2)
@@ -70,6 +72,7 @@ def test_an_eigenvalue_that_comes_from_below_begins_a_branch_and_one_that_goes_l
     np.testing.assert_allclose(found.curves(), expected, atol=1e-9)
 
 
+@pytest.mark.slow
 def test_the_vectors_are_orthonormal_eigenvectors_and_the_values_those_of_eigenvalues_along():
     path, problem = path_of(crossing(TIMES))
     places = np.array([0, 5, 17, 23])
@@ -82,12 +85,14 @@ def test_the_vectors_are_orthonormal_eigenvectors_and_the_values_those_of_eigenv
         assert (left <= found.residuals[number] + 1e-14).all()
 
 
+@pytest.mark.slow
 def test_more_records_than_a_block_have_their_pairs_in_order():
     times = np.linspace(0, 1, 70)
     found = eigenpairs_along(*path_of(crossing(times)), np.arange(70), count=3)
     np.testing.assert_allclose(found.curves(), crossing(times)[:, :3].T, atol=1e-9)
 
 
+@pytest.mark.slow
 def test_one_place_has_one_eigenvalue_for_each_branch():
     found = eigenpairs_along(*path_of(crossing(TIMES)), np.array([3]), count=2)
     np.testing.assert_allclose(found.curves(), [[2 - TIMES[3]], [1.45]], atol=1e-9)

@@ -84,6 +84,7 @@ def wide(request):
     return request.param, f, kernel, eta, run.outcome
 
 
+@pytest.mark.slow
 def test_every_step_of_a_wide_network_obeys_the_catapult_recursion_to_rounding(wide):
     _, f, kernel, eta, _ = wide
     expected_f, expected_kernel = recursion(f[:-1], kernel[:-1], eta, 64)
@@ -94,6 +95,7 @@ def test_every_step_of_a_wide_network_obeys_the_catapult_recursion_to_rounding(w
     assert (np.abs(f[1:] - expected_f) <= 8 * sizes).all()
 
 
+@pytest.mark.slow
 def test_the_three_phases_of_the_catapult_are_those_of_its_recursion(wide):
     product, f, kernel, eta, outcome = wide
     assert (outcome is Outcome.DIVERGED) is (product > 4)

@@ -53,6 +53,7 @@ def test_a_scalar_network_ends_where_all_squares_grew_by_the_same_until_the_prod
 
 
 @pytest.mark.parametrize("start", [[0.3, 1.4], [-0.2, -1.5], [1.0, 1.0]])
+@pytest.mark.slow
 def test_the_sharpness_of_two_scalar_layers_follows_from_what_the_flow_conserves(start):
     # As a deep linear network on one sample x = √λ with label √λ s, which has S = 2λ√(c² + 4s²), c = w₁² − w₂².
     strength, target = 0.7, 1.3
@@ -188,6 +189,7 @@ def test_the_limit_of_two_whitened_layers_has_a_sharpness_known_beforehand(diffe
 
 
 @pytest.mark.parametrize("start", [-6.0, 0.0, 3.0])
+@pytest.mark.slow
 def test_the_weight_of_one_logistic_sample_grows_as_lamberts_function(start):
     # dw/dt = 1/(1 + eʷ), so w + eʷ = t + w₀ + e^{w₀} = c and w = c − W₀(eᶜ), while eᶜ is a float; e^{−w} is the odds.
     problem = flowsim.EmpiricalRisk(np.ones((1, 1)), [1], Logistic())

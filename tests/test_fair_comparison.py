@@ -52,6 +52,7 @@ def limited(compare):
 
 
 class TestDistance:
+    @pytest.mark.slow
     def test_it_is_taken_at_the_end_of_a_descent_that_ends_before_the_flow(self, limited):
         early = limited.descents[0]
         assert early.distance_time == pytest.approx(2.0, rel=1e-14)
@@ -59,6 +60,7 @@ class TestDistance:
         np.testing.assert_allclose(early.distance_to_flow, expected, rtol=1e-6)
         assert early.distance_to_flow < 1e-2 < np.linalg.norm(stepped(0.01, 200) - flowed(20.0))
 
+    @pytest.mark.slow
     def test_it_is_taken_at_the_end_of_a_flow_that_ends_before_a_descent(self, limited):
         late = limited.descents[1]
         assert limited.flow.outcome is Outcome.TIME_LIMIT
@@ -68,6 +70,7 @@ class TestDistance:
         assert np.isfinite(late.distance[times <= 20]).all()
         assert np.isnan(late.distance[times > 20]).all()
 
+    @pytest.mark.slow
     def test_a_descent_that_diverges_is_compared_at_its_last_finite_record(self, limited):
         lost = limited.descents[2]
         assert lost.trajectory.outcome is Outcome.DIVERGED
@@ -77,6 +80,7 @@ class TestDistance:
         expected = np.linalg.norm(stepped(2.5, k) - flowed(2.5 * k))
         np.testing.assert_allclose(lost.distance_to_flow, expected, rtol=1e-6)
 
+    @pytest.mark.slow
     def test_a_flow_at_its_limit_stays_there(self, compare):
         both = compare([1.99], steps=4000)
         (descent,) = both.descents
@@ -86,6 +90,7 @@ class TestDistance:
         end, limit = np.asarray(descent.trajectory.network["w"]), np.asarray(both.flow.network["w"])
         np.testing.assert_allclose(descent.distance_to_flow, np.linalg.norm(end - limit), rtol=1e-12)
 
+    @pytest.mark.slow
     def test_a_flow_that_stops_at_a_risk_does_not_stay_there(self, compare):
         both = compare([0.5], steps=400, stopping=flowsim.Stopping(gradient_norm=None, risk=0.01))
         (descent,) = both.descents
@@ -128,6 +133,7 @@ class TestTime:
         for rate in (0.1, 0.07, 0.3, 1e-3, 1 / 3, 2e-5):
             assert [steps_until(rate * count, rate) for count in counts] == counts
 
+    @pytest.mark.slow
     def test_rates_far_apart_end_at_one_time(self, compare):
         both = compare([0.003, 0.3], t1=0.9)
         assert [int(run.trajectory.steps) for run in both.descents] == [300, 3]
@@ -136,24 +142,29 @@ class TestTime:
             expected = np.linalg.norm(stepped(eta, round(0.9 / eta)) - flowed(0.9))
             np.testing.assert_allclose(run.distance_to_flow, expected, rtol=1e-5)
 
+    @pytest.mark.slow
     def test_a_time_that_is_no_multiple_of_the_rate_is_passed_and_compared_before(self, compare):
         (descent,) = compare([0.3], t1=1.0).descents
         assert (int(descent.trajectory.steps), descent.distance_time) == (4, pytest.approx(0.9))
 
+    @pytest.mark.slow
     def test_a_time_below_the_rate_takes_one_step(self, compare):
         (descent,) = compare([0.5], t1=0.2).descents
         assert (int(descent.trajectory.steps), descent.distance_time, descent.distance_to_flow) == (1, 0.0, 0.0)
 
+    @pytest.mark.slow
     def test_where_steps_are_given_the_last_one_that_the_flow_reaches_is_recorded(self, compare):
         (descent,) = compare([0.01], t1=12.345, steps=4000).descents
         assert descent.distance_time == pytest.approx(12.34)
         assert int(descent.trajectory.steps) == 4000
 
+    @pytest.mark.slow
     def test_no_end_and_no_steps_are_four_thousand_steps(self, compare):
         both = compare([1e-3], t1=float("inf"))
         assert int(both.descents[0].trajectory.steps) == 4000
         assert both.flow.converged
 
+    @pytest.mark.slow
     def test_other_times_and_rates_compile_nothing_anew(self, compare, compiled):
         compare([0.001, 0.1], t1=1.0)
         before = compiled()
@@ -162,20 +173,24 @@ class TestTime:
         assert compiled() - before <= 2
 
     @pytest.mark.parametrize("t1", [0, -1.0, float("nan"), "20", True, [1.0]])
+    @pytest.mark.slow
     def test_a_time_that_is_none_is_refused(self, compare, t1):
         with pytest.raises(ValueError, match="t1 must be a time above zero, or None for a flow to its limit, got"):
             compare([0.1], t1=t1)
 
+    @pytest.mark.slow
     def test_more_steps_than_can_be_counted_are_refused(self, compare):
         with pytest.raises(ValueError, match=r"takes 1e\+12 steps to t1 = 1e\+09: .* give a shorter t1, or steps"):
             compare([1e-3], t1=1e9)
 
     @pytest.mark.parametrize("rate", [0.0, -0.1, float("nan"), float("inf")])
+    @pytest.mark.slow
     def test_a_rate_that_is_none_is_refused_before_it_divides(self, compare, rate):
         with pytest.raises(ValueError, match="learning_rate must be a positive finite number"):
             compare([rate], t1=1.0)
 
     @pytest.mark.parametrize("steps", [0, 2.5, "many"])
+    @pytest.mark.slow
     def test_steps_that_are_none_are_refused(self, compare, steps):
         with pytest.raises(ValueError, match="steps must be a whole number, one or more"):
             compare([0.1], steps=steps)
@@ -193,16 +208,19 @@ class TestTime:
             ({"ts": [0.5]}, TypeError, "unexpected keyword argument 'ts': expected an option of the flow, one of mode"),
         ],
     )
+    @pytest.mark.slow
     def test_an_option_of_the_flow_is_refused_before_the_descents(self, compare, options, error, message, monkeypatch):
         module = sys.modules["flowsim.comparison.compare"]
         monkeypatch.setattr(module, "descend", lambda *_, **__: pytest.fail("a descent has run"))
         with pytest.raises(error, match=message):
             compare([0.1], t1=1.0, **options)
 
+    @pytest.mark.slow
     def test_a_rate_that_stands_there_twice_is_refused(self, compare):
         with pytest.raises(ValueError, match=r"learning_rates: found 0.1 twice; expected no repetitions; write"):
             compare([0.1, 0.2, 0.1], t1=1.0)
 
+    @pytest.mark.slow
     def test_a_number_of_records_may_be_one_of_numpy_s(self, compare):
         short, plain = (compare([0.1], steps=20, t1=1.0, records=kind(5)) for kind in (np.int64, int))
         assert short.flow.times.tolist() == plain.flow.times.tolist()
@@ -211,6 +229,7 @@ class TestTime:
 
 
 class TestSharpness:
+    @pytest.mark.slow
     def test_it_is_measured_at_as_many_records_as_asked_and_unknown_at_the_others(self, mlp, problem):
         both = flowsim.compare(mlp, problem, [0.08], steps=200, sharpness=SharpnessAlong(records=12, rtol=1e-6))
         for run in (both.flow, both.descents[0].trajectory):
@@ -234,6 +253,7 @@ class TestSharpness:
         with pytest.raises(ValueError, match="the run did not keep its weights: pass weights=True"):
             SharpnessAlong().added_to(measured)
 
+    @pytest.mark.slow
     def test_several_eigenvalues_are_those_of_the_matrix(self, compare):
         both = compare([0.1], steps=50, sharpness=SharpnessAlong(count=3))
         for run in (both.flow, both.descents[0].trajectory):
@@ -243,6 +263,7 @@ class TestSharpness:
         assert data["top_eigenvalues"].attrs["symbol"]
         assert {"top_eigenvalues", "sharpness"} <= figures(data).keys()
 
+    @pytest.mark.slow
     def test_off_it_is_known_at_the_ends_alone(self, compare):
         both = compare([0.1], steps=50, sharpness=False)
         data = both.to_dataset()
@@ -275,6 +296,7 @@ class TestSharpness:
         np.testing.assert_array_equal(spread_over(times, 0, pairs=True), [len(times) - 1])
         np.testing.assert_array_equal(spread_over(np.zeros(1), 5, pairs=True), [0])
 
+    @pytest.mark.slow
     def test_a_figure_draws_a_curve_through_what_is_known(self, compare):
         data = compare([0.1], steps=200, sharpness=SharpnessAlong(records=8)).to_dataset()
         drawn = {line.get_label(): line for line in figures(data)["sharpness"].axes[0].lines}
@@ -297,6 +319,7 @@ class TestSharpness:
         with pytest.raises(ValueError, match=message):
             SharpnessAlong(**options)
 
+    @pytest.mark.slow
     def test_what_does_not_go_with_the_network_is_refused_before_it_runs(self, compare):
         with pytest.raises(ValueError, match="count is 4: expected at most 3, the number of weights"):
             compare([0.1], sharpness=SharpnessAlong(count=4))
@@ -308,6 +331,7 @@ class TestSharpness:
             compare([0.1], sharpness=SharpnessAlong(count=2), diagnostics={"top_eigenvalues": lambda w: w["w"]})
 
 
+@pytest.mark.slow
 def test_probes_and_diagnostics_are_measured_along_every_run(compare):
     def first(weights):
         return weights["w"][0]
@@ -406,6 +430,7 @@ class TestScenario:
         assert not (tmp_path / "bad").exists()
 
 
+@pytest.mark.slow
 def test_who_interrupts_a_comparison_has_the_runs_that_had_ended(compare):
     def interrupt(progress):
         if str(progress).startswith("gradient flow"):

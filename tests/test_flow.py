@@ -66,6 +66,7 @@ def drift(start, end):
     return max(np.linalg.norm(a - b) for a, b in zip(balance(start), balance(end), strict=True))
 
 
+@pytest.mark.slow
 def test_one_layer_follows_the_closed_form(problem):
     """π(t) = w* + exp(−2Σt) (π(0) − w*)."""
     ts = np.array([0.0, 0.1, 1.0, 3.0])
@@ -75,6 +76,7 @@ def test_one_layer_follows_the_closed_form(problem):
     np.testing.assert_allclose(flow.path.stacks[0][:4, 0, 0], expected, atol=1e-9)
 
 
+@pytest.mark.slow
 def test_two_balanced_scalar_layers_follow_the_logistic_curve():
     """a = b = √u with u' = 4u(1 − u), so u = 1/(1 + (1/u₀ − 1) e^{−4t})."""
     problem = flowsim.LinearRegression(np.ones((1, 1)), np.ones(1))
@@ -88,6 +90,7 @@ def test_two_balanced_scalar_layers_follow_the_logistic_curve():
 
 
 @pytest.mark.parametrize("name", ["residual", slow("mlp")])
+@pytest.mark.slow
 def test_the_limit_agrees_with_scipy_and_better_with_a_finer_tolerance(name, problem, request):
     network = request.getfixturevalue(name)
     fine = flowsim.Stopping(gradient_norm=1e-13)
@@ -101,6 +104,7 @@ def test_the_limit_agrees_with_scipy_and_better_with_a_finer_tolerance(name, pro
 
 
 @pytest.mark.parametrize("name", ["residual_flow", "mlp_flow"])
+@pytest.mark.slow
 def test_default_settings_reach_the_limit_and_say_so(name, request):
     flow = request.getfixturevalue(name)
     assert flow.outcome is Outcome.CONVERGED
@@ -172,6 +176,7 @@ def test_the_drift_of_balancedness_follows_rtol(mlp, problem):
 
 
 @pytest.mark.parametrize("solver", [slow(diffrax.Dopri8()), diffrax.Bosh3(), slow(diffrax.Kvaerno5())])
+@pytest.mark.slow
 def test_any_adaptive_diffrax_solver_reaches_the_same_limit(solver, problem):
     network = flowsim.DeepLinear.gaussian(widths=[5, 5, 1], scale=0.5, key=KEY)
     flow = flowsim.integrate(network, problem, solver=solver)
@@ -179,6 +184,7 @@ def test_any_adaptive_diffrax_solver_reaches_the_same_limit(solver, problem):
     np.testing.assert_allclose(flat(flow.network), flat(flowsim.integrate(network, problem).network), atol=1e-5)
 
 
+@pytest.mark.slow
 def test_times_asked_for_are_reached_exactly_and_the_end_is_added(mlp, problem, mlp_flow):
     flow = flowsim.integrate(mlp, problem, ts=[0.0, 0.3, 5.0, 1e6], weights=True)
     np.testing.assert_array_equal(flow.times[:3], [0.0, 0.3, 5.0])
@@ -218,6 +224,7 @@ def test_excess_risk_can_end_the_run(mlp, problem):
 
 
 @pytest.mark.parametrize("run", [flowsim.integrate, lambda *a: flowsim.descend(*a, learning_rate=0.1, steps=9)])
+@pytest.mark.slow
 def test_the_zero_network_is_a_saddle_and_does_not_move(run, problem):
     network = flowsim.DeepLinear.gaussian(widths=[5] * 10 + [1], scale=0.0, key=KEY)
     result = run(network, problem)
@@ -252,6 +259,7 @@ def test_an_unknown_minimum_is_no_criterion():
         flowsim.integrate(network, problem, stopping=flowsim.Stopping(excess_risk=1e-3))
 
 
+@pytest.mark.slow
 def test_a_plateau_with_a_tiny_gradient_is_not_taken_for_the_limit(problem):
     network = flowsim.DeepLinear.gaussian(widths=[5] * 10 + [1], scale=0.01, key=KEY)
     flow = flowsim.integrate(network, problem)
@@ -261,6 +269,7 @@ def test_a_plateau_with_a_tiny_gradient_is_not_taken_for_the_limit(problem):
     assert float(flow.excess_risk[-1]) < 1e-14
 
 
+@pytest.mark.slow
 def test_a_start_at_the_minimum_has_converged_at_time_zero():
     problem = flowsim.LinearRegression(np.ones((1, 1)), np.ones(1))
     flow = flowsim.integrate(flowsim.DeepLinear([np.ones((1, 1))] * 3), problem)
@@ -269,6 +278,7 @@ def test_a_start_at_the_minimum_has_converged_at_time_zero():
 
 
 @pytest.mark.parametrize(("n", "d"), [(4, 9), slow(30, 1)])
+@pytest.mark.slow
 def test_underdetermined_data_and_width_one_converge(n, d):
     generator = np.random.default_rng(0)
     problem = flowsim.LinearRegression(generator.standard_normal((n, d)), generator.standard_normal(n))
@@ -365,6 +375,7 @@ def test_a_second_run_with_the_same_shapes_does_not_compile(problem, mlp_flow, c
     assert compiled() == before
 
 
+@pytest.mark.slow
 def test_single_precision_converges_at_tolerances_of_its_own(mlp, problem, mlp_flow):
     flow = flowsim.integrate(cast(mlp, jnp.float32), problem)
     assert flow.converged

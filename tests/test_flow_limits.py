@@ -27,6 +27,7 @@ def test_the_limits_from_the_iterates_of_a_scalar_network_are_those_of_the_close
     np.testing.assert_allclose(run.diagnostics["limit_sharpness"], expected, rtol=1e-5)
 
 
+@pytest.mark.slow
 def test_the_sharpness_of_the_flows_limit_falls_along_descent_on_a_scalar_network(descent):
     """Kreisler et al. (2023), while that of the iterates themselves goes up and down."""
     limits = np.asarray(flowsim.FlowLimits(records=61).added_to(descent).diagnostics["limit_sharpness"])
@@ -34,6 +35,7 @@ def test_the_sharpness_of_the_flows_limit_falls_along_descent_on_a_scalar_networ
     assert limits[0] > 12 > 10 > limits[-1]
 
 
+@pytest.mark.slow
 def test_a_few_records_are_measured_and_the_last_among_them(descent):
     said = []
     found = flowsim.FlowLimits(records=4, max_steps=5000).added_to(descent, progress=said.append)

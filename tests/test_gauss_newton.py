@@ -196,6 +196,7 @@ def test_what_the_matrix_leaves_out_is_found_where_it_curves_most():
     assert float(known.size) == pytest.approx(np.abs(values).max(), rel=1e-6)
 
 
+@pytest.mark.slow
 def test_where_nothing_is_left_out_the_directions_stay_what_they_are():
     network, problem = CASES["nonlinear"]
     weights = gradient_field(network, problem)[1]
@@ -209,6 +210,7 @@ def test_where_nothing_is_left_out_the_directions_stay_what_they_are():
     assert as_matrix(ResidualCurvature.unknown(few, 8).directions).shape == (2, 2)
 
 
+@pytest.mark.slow
 def test_units_that_are_equal_are_so_in_all_directions():
     rows = np.tile([[-0.6, -0.3]], (4, 1))
     network = flowsim.Perceptron([rows, np.full((1, 4), 0.3)], activation="tanh")

@@ -54,6 +54,7 @@ def test_the_order_is_that_of_the_columns_with_a_hessian_of_any_age(columns, kep
 
 
 @pytest.mark.parametrize("condition", [slow(1e4), 1e12])
+@pytest.mark.slow
 def test_a_quadratic_risk_of_any_condition_takes_few_steps(condition):
     rates, start = np.geomspace(1 / condition, 1, 20), np.ones(20)
     turn = np.linalg.qr(np.random.default_rng(0).standard_normal((20, 20)))[0]
@@ -62,6 +63,7 @@ def test_a_quadratic_risk_of_any_condition_takes_few_steps(condition):
     np.testing.assert_allclose(turn.T @ end.network["w"], np.exp(-rates * condition), atol=2e-5)
 
 
+@pytest.mark.slow
 def test_what_grows_is_not_damped_however_small_it_is():
     """Two e-folds of 32 are lost below atol. An L-stable method takes exp(μh) for nothing in steps with μh ≫ 1."""
     ends = [flow(lambda w: 5e5 * w[1] ** 2 - w[0] ** 2 / 2, [np.exp(3 - t), 1e-3], t) for t in (10.0, 35.0)]
@@ -78,12 +80,14 @@ def test_a_step_at_which_the_linear_system_would_be_singular_is_no_exception():
     assert float(y[0]) == pytest.approx(np.exp(4.0), rel=1e-3)
 
 
+@pytest.mark.slow
 def test_a_step_out_of_the_domain_is_too_long():
     """The flow of w − 2√w from w = 10⁻⁸: its gradient is NaN below zero, and it ends at one."""
     end = flow(lambda w: jnp.sum(w - 2 * jnp.sqrt(w)) + 5e3 * jnp.sum(w - w[0]) ** 2, [1e-8, 1e-8], 40.0)
     np.testing.assert_allclose(end.network["w"], 1, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_the_work_is_one_gradient_for_each_substep_and_a_product_for_each_weight():
     evaluated = []
 
@@ -109,6 +113,7 @@ def test_the_work_is_one_gradient_for_each_substep_and_a_product_for_each_weight
 @pytest.mark.parametrize(
     ("depth", "scale"), [(4, 1e-3), slow(3, 1e-1), slow(5, 1e-4), slow(6, 1e-1), slow(6, 1e-2), slow(6, 1e-3)]
 )
+@pytest.mark.slow
 def test_plateaus_from_saddle_to_saddle_are_passed_in_few_steps(depth, scale):
     """`LowRankExtrapolation` alone takes 4468 attempts at depth 4 and scale 10⁻³; the default turns to the Hessian."""
     run = flowsim.integrate(deep(depth, scale), whitened(), ts=[])
@@ -139,6 +144,7 @@ def test_after_a_step_that_leads_nowhere_a_shorter_one_follows():
     assert allowed.after(length, jnp.array(0.5), jnp.array(0.9))[0] == pytest.approx(allows * allows)
 
 
+@pytest.mark.slow
 def test_where_nothing_holds_its_steps_back_a_linear_network_takes_low_rank_ones_alone():
     network, problem = deep(2, 1.0), whitened()
     run = flowsim.integrate(network, problem, ts=[])
@@ -148,6 +154,7 @@ def test_where_nothing_holds_its_steps_back_a_linear_network_takes_low_rank_ones
 
 
 @pytest.mark.parametrize("curved", [1.0, -0.05])
+@pytest.mark.slow
 def test_a_factor_of_the_hessian_steps_as_its_eigenvectors_do(curved):
     """A direction that curves downwards by little is implicit with a factor, and explicit with eigenvectors."""
     rates = np.append(np.geomspace(1e-3, 1e3, 9), curved)
@@ -162,6 +169,7 @@ def test_a_factor_of_the_hessian_steps_as_its_eigenvectors_do(curved):
 
 
 @pytest.mark.parametrize("solver", [None, slow(HessianExtrapolation())])
+@pytest.mark.slow
 def test_a_flow_from_saddle_to_saddle_is_that_of_scipy(solver):
     network, problem = deep(3, 1e-2), whitened()
     field, weights = gradient_field(network, problem)
@@ -192,6 +200,7 @@ def test_a_batch_and_single_precision_flow_the_same():
 
 
 @pytest.mark.parametrize(("condition", "count", "most"), [(1e12, 20, 5000), slow(1e8, 100, 10_000)])
+@pytest.mark.slow
 def test_a_risk_that_knows_no_outputs_turns_to_its_hessian_where_it_is_stiff(condition, count, most):
     """The more weights, the later is a Hessian worth its products: explicit steps go on for longer."""
     rates = np.geomspace(1 / condition, 1, count)
@@ -203,6 +212,7 @@ def test_a_risk_that_knows_no_outputs_turns_to_its_hessian_where_it_is_stiff(con
 
 
 @pytest.mark.parametrize("bend", [slow(1e2), 1e4])
+@pytest.mark.slow
 def test_a_bent_valley_leads_to_where_scipy_goes(bend):
     function = lambda w: (1 - w[0]) ** 2 + bend * (w[1] - w[0] ** 2) ** 2  # noqa: E731
     slope, slopes = jax.jit(lambda t, w: -jax.grad(function)(w)), jax.jit(lambda t, w: -jax.hessian(function)(w))

@@ -31,12 +31,14 @@ def run():
 
 
 @pytest.mark.parametrize("name", [*LATER, "flowsim.sweeps", "flowsim.scenarios", "flowsim.comparison"])
+@pytest.mark.slow
 def test_what_only_results_and_scenarios_need_is_not_imported_by_a_run(run, name):
     assert "flowsim.dynamics.integrate" in run
     assert name not in run
 
 
 @pytest.mark.parametrize("room", ["", ".scenarios", ".results"])
+@pytest.mark.slow
 def test_what_a_stub_promises_is_there(room):
     code = f"from flowsim{room} import *; import flowsim{room} as room; print(*room.__all__)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
@@ -60,6 +62,7 @@ KINDS = {
 
 
 @pytest.mark.parametrize("place", KINDS)
+@pytest.mark.slow
 def test_a_registry_knows_its_kinds_whatever_else_is_imported(place):
     module, name = place.split(":")
     code = f"from flowsim.{module} import {name}; print(*{name}); assert {name}[{sorted(KINDS[place])[0]!r}]"

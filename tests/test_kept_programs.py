@@ -97,6 +97,7 @@ def test_nothing_is_kept_where_loading_a_program_crashes(kept_in, monkeypatch, t
 
 
 @pytest.mark.parametrize("enabled", ["true", "false"])
+@pytest.mark.slow
 def test_a_trial_that_finds_nothing_kept_fails(enabled, tmp_path, monkeypatch):
     monkeypatch.setenv("JAX_ENABLE_COMPILATION_CACHE", enabled)
     assert kept_programs._output_of_trial(str(tmp_path), "load") == ""

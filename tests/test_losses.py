@@ -159,6 +159,7 @@ PROBABILITIES = np.array([0.2, 0.3, 0.5])
 
 
 @pytest.mark.parametrize("logits", LOGITS)
+@pytest.mark.slow
 def test_cross_entropy_is_minus_the_logarithm_of_the_softmax_and_so_are_its_derivatives(logits):
     logits, p = np.array(logits), scipy.special.softmax(logits)
     for target, weights in [(jnp.array(k), np.eye(3)[k]) for k in range(3)] + [(PROBABILITIES, PROBABILITIES)]:
@@ -171,6 +172,7 @@ def test_cross_entropy_is_minus_the_logarithm_of_the_softmax_and_so_are_its_deri
     )
 
 
+@pytest.mark.slow
 def test_small_losses_keep_their_digits():
     for margin in (30.0, 60.0, 300.0):
         tail = np.exp(-margin)
@@ -225,6 +227,7 @@ def test_huber_is_scipys_and_a_large_error_pulls_with_delta():
         (OwnHuber(), [0.3, -1.0], [0.0, 1.0]),
     ],
 )
+@pytest.mark.slow
 def test_roots_of_curvatures_are_roots_of_second_derivatives(loss, prediction, target):
     prediction, target = jnp.array(prediction), jnp.array(target)
     root = loss.curvature_root(prediction, target)
@@ -325,6 +328,7 @@ def test_targets_that_do_not_go_with_the_predictions_are_refused_in_words(target
         eqx.filter_jit(problem)(network(outputs))
 
 
+@pytest.mark.slow
 def test_functions_that_take_a_class_for_what_it_is_are_losses():
     def named(prediction, label):
         return -jax.nn.log_softmax(prediction)[label]

@@ -55,6 +55,7 @@ def test_an_epoch_without_replacement_takes_every_sample_once(size, left_out):
     assert not np.array_equal(first, second)
 
 
+@pytest.mark.slow
 def test_the_mean_step_over_an_epoch_is_the_gradient_at_fixed_weights():
     sampler, network = Minibatches(4, 0), Linear(jnp.array([0.3, 0.1, -0.2]))
     draw, found = sampler.first(RISK), []
@@ -74,6 +75,7 @@ def test_with_replacement_batches_are_independent_draws_of_all_samples():
 
 
 @pytest.mark.parametrize("replacement", [False, True])
+@pytest.mark.slow
 def test_a_seed_decides_on_all_draws_in_any_transformation(replacement):
     def drawn(seed):
         sampler = Minibatches(5, seed, replacement)
@@ -98,6 +100,7 @@ def test_a_step_is_one_of_gradient_descent_on_its_minibatch():
     assert float(run.time) == pytest.approx(eta * 30, rel=1e-15)
 
 
+@pytest.mark.slow
 def test_a_batch_of_all_samples_is_gradient_descent():
     full = flowsim.descend(NETWORK, RISK, learning_rate=0.05, steps=2000)
     one = flowsim.descend(NETWORK, RISK, optimizer=SGD(0.05, SAMPLES), steps=2000)
@@ -107,6 +110,7 @@ def test_a_batch_of_all_samples_is_gradient_descent():
     np.testing.assert_allclose(one.risk, full.risk, rtol=1e-12)
 
 
+@pytest.mark.slow
 def test_records_hold_the_full_risk_and_gradient_wherever_they_are_made():
     run = flowsim.descend(NETWORK, RISK, optimizer=SGD(0.05, 5), steps=30, record_steps=[0, 1, 6, 30], weights=True)
     for number in range(4):
@@ -136,6 +140,7 @@ def test_seeds_can_be_mapped_over():
 
 
 @pytest.mark.parametrize("replacement", [False, True])
+@pytest.mark.slow
 def test_a_run_that_was_interrupted_goes_on_to_the_same_end_bit_for_bit(replacement, tmp_path, monkeypatch):
     options = {"optimizer": SGD(0.05, 5, seed=3, replacement=replacement), "steps": 200, "stopping": NEVER}
     whole = flowsim.descend(NETWORK, RISK, **options)
@@ -159,6 +164,7 @@ def test_a_run_that_was_interrupted_goes_on_to_the_same_end_bit_for_bit(replacem
 # -- what converged means
 
 
+@pytest.mark.slow
 def test_it_converges_where_all_samples_agree_on_the_minimum():
     run = flowsim.descend(NETWORK, FITTED, optimizer=SGD(0.05, 5), steps=5000)
     assert run.outcome is Outcome.CONVERGED
@@ -166,6 +172,7 @@ def test_it_converges_where_all_samples_agree_on_the_minimum():
     np.testing.assert_allclose(run.network.weight, [1.0, -2.0, 0.5], rtol=1e-7)
 
 
+@pytest.mark.slow
 def test_a_minimum_at_which_samples_disagree_is_not_stayed_at():
     """The gradient of the risk is zero there, and that of a minibatch is not."""
     least = np.linalg.lstsq(X, NOISY, rcond=None)[0]
@@ -176,6 +183,7 @@ def test_a_minimum_at_which_samples_disagree_is_not_stayed_at():
     assert np.linalg.norm(np.asarray(run.network.weight) - least) > 1e-3
 
 
+@pytest.mark.slow
 def test_it_is_no_fixed_point_that_one_minibatch_has_no_gradient():
     """Samples that are zero move nothing, and others do."""
     inputs = np.concatenate([np.zeros((10, 3)), np.ones((1, 3))])
@@ -185,12 +193,14 @@ def test_it_is_no_fixed_point_that_one_minibatch_has_no_gradient():
     assert run.final_risk < float(problem(NETWORK))
 
 
+@pytest.mark.slow
 def test_divergence_ends_a_run_within_an_epoch():
     run = flowsim.descend(NETWORK, RISK, optimizer=SGD(5.0, 5), steps=10_000)
     assert run.outcome is Outcome.DIVERGED
     assert int(run.steps) < 200
 
 
+@pytest.mark.slow
 def test_divergence_in_the_last_steps_is_seen():
     run = flowsim.descend(NETWORK, RISK, optimizer=SGD(1e30, 5), steps=2)
     assert run.outcome is Outcome.DIVERGED
@@ -228,6 +238,7 @@ class Tally(list):
     __hash__ = object.__hash__
 
 
+@pytest.mark.slow
 def test_a_step_costs_one_minibatch_and_all_samples_are_seen_once_an_epoch():
     problem = Counted(jnp.asarray(X), jnp.asarray(NOISY), Tally())
     run = flowsim.descend(NETWORK, problem, optimizer=SGD(0.01, 2), steps=100, record_steps=[0], stopping=NEVER)
@@ -242,6 +253,7 @@ def test_a_step_costs_one_minibatch_and_all_samples_are_seen_once_an_epoch():
 # -- many at once
 
 
+@pytest.mark.slow
 def test_batches_of_a_sweep_do_what_descend_does():
     rates = np.array([0.01, 0.03])
     networks = Linear(jnp.asarray(np.random.default_rng(2).standard_normal((2, 3))))

@@ -33,6 +33,7 @@ def modelled(quartic):
     return flowsim.compare(*quartic, [0.05, 0.1], steps=300, t1=20.0, models=["gradient", "edge"])
 
 
+@pytest.mark.slow
 def test_the_centre_of_a_two_cycle_is_its_middle_and_the_amplitude_half_its_length(quartic):
     """r² = S/Q − 2/(ηQ) for R = S w²/2 − Q w⁴/4: here 24/8 − 20/8."""
     descent = flowsim.descend(*quartic, learning_rate=0.1, steps=300, record_steps=np.arange(301), weights=True)
@@ -44,6 +45,7 @@ def test_the_centre_of_a_two_cycle_is_its_middle_and_the_amplitude_half_its_leng
     np.testing.assert_allclose(centres.mean_risk, (risk[:-2] + 2 * risk[1:-1] + risk[2:]) / 4, rtol=1e-15)
 
 
+@pytest.mark.slow
 def test_centres_are_known_only_where_three_records_follow_each_other(quartic):
     descent = flowsim.descend(
         *quartic, learning_rate=0.05, steps=12, record_steps=[0, 1, 2, 5, 6, 9, 10, 11, 12], weights=True
@@ -51,6 +53,7 @@ def test_centres_are_known_only_where_three_records_follow_each_other(quartic):
     np.testing.assert_array_equal(Centres.of(descent, 0.05).records, [1, 6, 7])
 
 
+@pytest.mark.slow
 def test_every_model_runs_once_for_each_learning_rate_and_is_measured_from_the_centre(modelled):
     assert [(run.dynamics, run.learning_rate) for run in modelled.models] == [("edge", 0.05), ("edge", 0.1)]
     rows = {(row["method"], row["learning_rate"]): row for row in model_rows(modelled.to_dataset())}
@@ -65,6 +68,7 @@ def test_every_model_runs_once_for_each_learning_rate_and_is_measured_from_the_c
     assert rows["GF", 0.05]["distance"] > 5 * rows["edge", 0.05]["distance"] > 0
 
 
+@pytest.mark.slow
 def test_once_the_oscillation_has_grown_the_model_is_closer_to_descent_than_the_gradient_flow(modelled):
     dataset = modelled.to_dataset()
     for descent, edge in ((1, 3), (2, 4)):
@@ -76,6 +80,7 @@ def test_once_the_oscillation_has_grown_the_model_is_closer_to_descent_than_the_
         assert np.median(flow / model) > 20
 
 
+@pytest.mark.slow
 def test_tables_and_figures_show_the_models_and_no_others_do(modelled):
     dataset = modelled.to_dataset()
     check_fits(tables(dataset, "a name"))
@@ -118,6 +123,7 @@ def test_the_table_has_the_excess_where_the_minimum_of_the_risk_is_known(modelle
     assert row["mean_excess_risk"] == pytest.approx(row["mean_risk"] - 5, abs=1e-14)
 
 
+@pytest.mark.slow
 def test_models_say_within_what_they_hold_the_sharpness_at_the_edge(modelled):
     """1e-9 of 2/η in double precision, and in single precision 640 roundings; the edge flow does not hold it."""
     assert flowsim.CentralFlow(0.1).held_within(jnp.dtype("float64")) == 1e-9
@@ -136,6 +142,7 @@ def test_the_central_flow_is_found_to_hold_the_sharpness_within_what_it_says(val
     assert held.verdict is Verdict.HOLDS
 
 
+@pytest.mark.slow
 def test_without_models_nothing_of_them_is_recorded(quartic):
     plain = flowsim.compare(*quartic, [0.05], steps=20, t1=1.0)
     assert plain.models == ()
@@ -153,6 +160,7 @@ def test_without_models_nothing_of_them_is_recorded(quartic):
         ({"models": ["edge"], "optimizer": flowsim.HeavyBall}, "EdgeFlow models gradient descent alone"),
     ],
 )
+@pytest.mark.slow
 def test_models_that_cannot_be_are_refused(quartic, options, message):
     with pytest.raises(ValueError, match=message):
         flowsim.compare(*quartic, [0.05], steps=5, **options)

@@ -63,12 +63,14 @@ def _page(shown):
 
 
 class TestLines:
+    @pytest.mark.slow
     def test_a_trajectory_says_what_moved_it_how_it_ended_and_where(self, both, descent, nothing_computes):
         flow = both.flow
         end = f"converged at t = {float(flow.time):.4g} after {int(flow.steps)} steps, risk {flow.final_risk:.3g}"
         assert repr(flow) == f"Trajectory(gradient_flow, {end})"
         assert repr(descent).startswith("Trajectory(gradient_descent, η = 0.02, step limit at t = 1.2 after 60 steps")
 
+    @pytest.mark.slow
     def test_a_batch_says_how_many_runs_ended_in_which_way(self, both):
         batch = jax.tree.map(lambda leaf: jnp.stack([leaf, leaf]), both.flow)
         assert repr(batch) == str(batch) == "Trajectory(gradient_flow, 2 runs: 2 converged)"
@@ -76,6 +78,7 @@ class TestLines:
         with pytest.raises(ValueError, match=r"one run outside of jax.jit, found .*2 runs.*leaf\[0\]"):
             batch.to_dataset()
 
+    @pytest.mark.slow
     def test_a_traced_trajectory_has_a_line_a_print_and_no_numbers(self, both):
         seen = []
 
@@ -91,18 +94,22 @@ class TestLines:
         assert seen == [f"Trajectory(gradient_flow, traced, {records} records)"] * 2
 
     @pytest.mark.parametrize("leaf", [None, True, "a word", jax.ShapeDtypeStruct((3,), float), object()])
+    @pytest.mark.slow
     def test_a_tree_of_anything_in_the_place_of_numbers_has_a_line(self, both, leaf):
         assert repr(jax.tree.map(lambda _: leaf, both.flow)).startswith("Trajectory(gradient_flow, ")
 
+    @pytest.mark.slow
     def test_deleted_arrays_have_a_line(self, both):
         gone = jax.tree.map(jnp.array, both.flow)
         jax.tree.map(lambda leaf: leaf.delete(), gone)
         assert repr(gone).startswith("Trajectory(gradient_flow, no numbers")
 
+    @pytest.mark.slow
     def test_others_are_a_line_each(self, both, swept):
         assert repr(both) == "Comparison(GF converged; η = 0.02 step limit; η = 0.1 step limit)"
         assert repr(swept) == "Sweep(2 scale × 2 noise; 2 repetitions; runs GF, η = 0.1)"
 
+    @pytest.mark.slow
     def test_eigenvalues_carry_their_certificate_and_tracers_their_shape(self):
         pairs = eigenpairs_dense(jnp.diag(jnp.array([1.0, 4.0, 9.0])), largest=2)
         assert repr(pairs.pair(0)).startswith("Eigenpair(9 ± ")
@@ -121,6 +128,7 @@ def _same(found, expected):
 
 
 class TestPrinted:
+    @pytest.mark.slow
     def test_a_trajectory_is_a_table_with_one_row(self, both, descent):
         assert "GF" in str(both.flow)
         lines = str(descent).splitlines()
@@ -131,6 +139,7 @@ class TestPrinted:
         assert "distance" not in str(descent)
 
     @pytest.mark.parametrize(("error", "said"), [(RuntimeError("no"), "–"), (TypeError("no jvp"), "no table: TypeErr")])
+    @pytest.mark.slow
     def test_printing_a_trajectory_never_raises(self, descent, monkeypatch, error, said):
         def refuse(*arguments, **options):
             raise error
@@ -140,6 +149,7 @@ class TestPrinted:
         alone = type(alone)(**{name: getattr(alone, name) for name in alone.__dataclass_fields__} | {"sharpness": None})
         assert said in str(alone)
 
+    @pytest.mark.slow
     def test_everything_fits_eighty_columns(self, both, descent, swept):
         for tables in (
             report.tables(both.to_dataset(), "a name"),
@@ -148,6 +158,7 @@ class TestPrinted:
         ):
             check_fits(tables)
 
+    @pytest.mark.slow
     def test_a_notebook_gets_tables_with_header_cells(self, both, descent, swept):
         for shown, headers in ((both, "distance at last common t"), (descent, "verdict"), (swept, "settled")):
             named = ["".join(cell.itertext()) for cell in _page(shown).findall(".//th[@scope='col']")]
@@ -173,6 +184,7 @@ class TestStatements:
         assert "below one" in str(claim)
         assert len(_page(claim).findall(".//th")) == 3
 
+    @pytest.mark.slow
     def test_statements_about_runs_are_those_of_their_table(self, both):
         about = flowsim.RunStatements(report.views.read_runs(both.to_dataset()).others[0].run, (_held(),))
         assert repr(about) == "RunStatements(η = 0.02: held holds)"
@@ -190,6 +202,7 @@ class TestStored:
     """What is read back tells the same, to the last character, without computing."""
 
     @pytest.mark.parametrize("name", ["both", "flow", "descent", "swept"])
+    @pytest.mark.slow
     def test_live_and_read_back_are_the_same(self, request, both, tmp_path, name):
         live = both.flow if name == "flow" else request.getfixturevalue(name)
         live.save(tmp_path / "mine")
@@ -202,6 +215,7 @@ class TestStored:
         assert live.figures().keys() == stored.figures().keys()
         assert all(line in str(again) for line in str(stored).splitlines())
 
+    @pytest.mark.slow
     def test_results_answer_for_their_data_set_and_are_copied(self, both, tmp_path, nothing_computes):
         both.save(tmp_path / "mine")
         found = flowsim.open_results(tmp_path / "mine")
@@ -219,6 +233,7 @@ class TestStored:
         with pytest.raises(StoreError, match="is the folder that these results were read from"):
             found.save(tmp_path / "mine", overwrite=True)
 
+    @pytest.mark.slow
     def test_the_summary_of_a_lone_descent_has_no_flow(self, descent, tmp_path):
         descent.save(tmp_path / "mine")
         summary = flowsim.open_results(tmp_path / "mine").summary
@@ -227,6 +242,7 @@ class TestStored:
 
 
 class TestFrames:
+    @pytest.mark.slow
     def test_trajectories_have_a_row_for_each_run_and_record(self, both):
         runs = [both.flow, *(one.trajectory for one in both.descents)]
         frame = both.to_dataframe()
@@ -241,6 +257,7 @@ class TestFrames:
         assert frame.attrs["long_name"]["risk"] == "risk R(W)"
         assert frame.attrs["sharpness_lower_bound"] == both.bounds[0]
 
+    @pytest.mark.slow
     def test_sweeps_have_a_row_for_each_point_repetition_and_run(self, swept):
         frame = swept.to_dataframe()
         assert len(frame) == 2 * 2 * 2 * 2
@@ -257,6 +274,7 @@ class TestFrames:
 
 class TestPlots:
     @pytest.mark.parametrize("quantity", ["sharpness", "risk", "distance", "first_weight", "_two_numbers"])
+    @pytest.mark.slow
     def test_a_quantity_is_drawn_as_in_the_figures(self, both, quantity):
         _, mine = plt.subplots()
         drawn = both.plot(quantity, ax=mine)
@@ -269,6 +287,7 @@ class TestPlots:
             assert len(drawn.lines) == len(figure.lines)
         assert {text.get_text() for text in drawn.get_legend().get_texts()} >= {r"$\eta = 0.02$", r"$\eta = 0.1$"}
 
+    @pytest.mark.slow
     def test_a_lone_descent_has_its_edge_and_no_flow(self, descent):
         axes = descent.plot("sharpness")
         labels = [line.get_label() for line in axes.lines]
@@ -278,6 +297,7 @@ class TestPlots:
         assert set(descent.figures()) >= {"squared_distance", "sharpness"}
         assert "distance" not in descent.figures()
 
+    @pytest.mark.slow
     def test_unknown_names_are_answered_with_the_known_ones(self, both, swept):
         with pytest.raises(ValueError, match=r"'sharpnes' was not recorded: there are risk, .*first_weight"):
             both.plot("sharpnes")
@@ -290,6 +310,7 @@ class TestPlots:
         with pytest.raises(ValueError, match=r"at\['noise'\] is 7: the sweep has 0.2, 0.9"):
             swept.plot("risk", at={"noise": 7})
 
+    @pytest.mark.slow
     def test_a_sweep_is_drawn_along_its_first_axis_where_asked_on_the_others(self, swept):
         axes = swept.plot("first_weight", at={"noise": 0.9})
         assert axes.get_title() == "noise = 0.9"
@@ -301,6 +322,7 @@ class TestPlots:
         assert swept.plot("sharpness").get_title() == "noise = 0.2"
 
 
+@pytest.mark.slow
 def test_other_dynamics_alone_know_their_learning_rate_and_their_edge():
     quartic = flowsim.Risk(lambda w: jnp.sum(w**2), infimum=0.0)
     ball = flowsim.descend(jnp.ones(2), quartic, optimizer=flowsim.HeavyBall(0.01), steps=5)

@@ -124,6 +124,7 @@ def test_a_bare_transformation_counts_its_steps_and_a_wrapped_one_has_the_time_i
     assert float(timed.time) == pytest.approx(1.0, rel=1e-15)
 
 
+@pytest.mark.slow
 def test_a_schedule_and_a_chain_do_what_they_do_in_optax():
     rule = optax.chain(optax.clip_by_global_norm(0.1), optax.adam(lambda count: jnp.where(count < 20, 0.05, 0.01)))
     weights, state = jnp.asarray(START), rule.init(jnp.asarray(START))
@@ -133,6 +134,7 @@ def test_a_schedule_and_a_chain_do_what_they_do_in_optax():
     np.testing.assert_allclose(end_of(rule, 40)[0], weights, rtol=1e-12)
 
 
+@pytest.mark.slow
 def test_a_schedule_that_writes_to_its_own_variables_is_run_again_and_again():
     """The first call of `optax.cosine_decay_schedule` makes a float of its number of steps."""
     for _ in range(2):
@@ -140,6 +142,7 @@ def test_a_schedule_that_writes_to_its_own_variables_is_run_again_and_again():
         assert int(run.steps) == 40
 
 
+@pytest.mark.slow
 def test_a_transformation_that_searches_along_a_line_is_given_the_objective():
     """L-BFGS ends at the minimum of a quadratic in two dimensions in a handful of steps."""
     run = flowsim.descend(jnp.asarray(START), ASIDE, optimizer=optax.lbfgs(), steps=40)
@@ -162,6 +165,7 @@ def test_other_options_of_a_kind_compile_nothing(compiled):
     assert compiled() == before
 
 
+@pytest.mark.slow
 def test_single_precision_stays_single():
     weights = jnp.asarray(START, jnp.float32)
     for optimizer in (flowsim.Adam(0.02), flowsim.Nesterov(0.02), optax.rmsprop(0.02)):
@@ -305,6 +309,7 @@ def test_adam_is_stable_up_to_38_over_eta():
 
 
 @pytest.mark.parametrize("kind", [flowsim.GradientDescent, flowsim.HeavyBall, flowsim.Nesterov])
+@pytest.mark.slow
 def test_descent_converges_just_below_the_threshold_and_diverges_just_above(kind):
     reach = kind(1.0).stability_threshold()
     for share, outcome in ((0.99, flowsim.Outcome.CONVERGED), (1.01, flowsim.Outcome.DIVERGED)):
@@ -444,6 +449,7 @@ def test_what_cannot_be_is_refused(make, error, message):
 HALF = flowsim.Risk(lambda w: jnp.sum((w - 1) ** 2) / 2)
 
 
+@pytest.mark.slow
 def test_a_descent_that_its_own_step_moves_on_is_not_converged():
     decayed = optax.chain(optax.add_decayed_weights(0.5), optax.sgd(0.1))
     run = flowsim.descend(jnp.ones(2), HALF, optimizer=decayed, steps=500)
@@ -451,6 +457,7 @@ def test_a_descent_that_its_own_step_moves_on_is_not_converged():
     np.testing.assert_allclose(run.network, 2 / 3, rtol=1e-12)
 
 
+@pytest.mark.slow
 def test_a_heavy_ball_that_passes_the_minimum_is_not_converged_there():
     run = flowsim.descend(jnp.array([2.0]), HALF, optimizer=flowsim.HeavyBall(1.0, 0.9), steps=3000)
     assert run.outcome is flowsim.Outcome.CONVERGED
@@ -458,12 +465,14 @@ def test_a_heavy_ball_that_passes_the_minimum_is_not_converged_there():
 
 
 @pytest.mark.parametrize(("aside", "outcome"), [(1e-12, flowsim.Outcome.DIVERGED), (0.0, flowsim.Outcome.FIXED_POINT)])
+@pytest.mark.slow
 def test_a_slow_direction_does_not_hide_that_a_minimum_is_not_stable(aside, outcome):
     valley = flowsim.Risk(lambda w: (25 * w[0] ** 2 + w[1] ** 2) / 2)
     run = flowsim.descend(jnp.array([aside, 1.0]), valley, learning_rate=0.081, steps=20_000)
     assert run.outcome is outcome
 
 
+@pytest.mark.slow
 def test_a_minimum_of_many_weights_is_left_where_it_is_not_stable():
     curvatures = jnp.geomspace(0.3, 25.0, 300)
     bowl = flowsim.Risk(lambda w: jnp.sum(curvatures * w**2) / 2)

@@ -35,6 +35,7 @@ def _as_conv2d(ours, **options):
 @pytest.mark.parametrize(
     ("channels", "size", "stride", "padding", "side"), [(1, 3, 1, 1, 5), (3, 3, 2, 0, 8), (2, 2, 3, 2, 6)]
 )
+@pytest.mark.slow
 def test_a_convolution_is_that_of_equinox_with_its_gradient(channels, size, stride, padding, side):
     ours = flowsim.Convolution.gaussian(channels, 4, size, stride=stride, padding=padding, key=KEY)
     ours = eqx.tree_at(lambda m: m.bias, ours, jnp.arange(4.0))
@@ -112,6 +113,7 @@ def test_a_convolution_that_slices_do_not_stand_for_is_left_as_it_is(layer):
     assert convolves(problem, network)
 
 
+@pytest.mark.slow
 def test_in_single_precision_a_convolution_is_that_of_equinox_to_its_rounding():
     ours = cast(flowsim.Convolution.gaussian(2, 3, 3, padding=1, key=KEY), jnp.dtype("float32"))
     image = jax.random.normal(jax.random.key(1), (2, 5, 5), jnp.float32)

@@ -84,6 +84,7 @@ def doubles(packed):
     return np.frombuffer(base64.b64decode(packed["doubles"]), "<f8")
 
 
+@pytest.mark.slow
 def test_a_page_loads_nothing_from_anywhere(text, read):
     assert read.links
     for link in read.links:
@@ -93,6 +94,7 @@ def test_a_page_loads_nothing_from_anywhere(text, read):
     assert len(text) < 5_000_000
 
 
+@pytest.mark.slow
 def test_the_tables_of_the_page_are_those_of_the_terminal(folder, read):
     results = flowsim.open_results(folder)
     words = set(" ".join(read.cells).split())
@@ -103,6 +105,7 @@ def test_the_tables_of_the_page_are_those_of_the_terminal(folder, read):
     assert "diverged" in words
 
 
+@pytest.mark.slow
 def test_page_and_summary_and_data_set_hold_the_same_numbers(folder, read):
     (group,) = json.loads(read.scripts["content"])
     results = flowsim.open_results(folder)
@@ -133,6 +136,7 @@ def test_page_and_summary_and_data_set_hold_the_same_numbers(folder, read):
         assert doubles(series[name])[-1] == flow[name]
 
 
+@pytest.mark.slow
 def test_the_data_stand_in_the_page_itself(folder, read):
     inside = {found["download"]: found["href"] for tag, found in read.tags if tag == "a" and "download" in found}
     assert set(inside) == {"trajectories.nc", "summary.json"}
@@ -140,6 +144,7 @@ def test_the_data_stand_in_the_page_itself(folder, read):
         assert base64.b64decode(link.partition("base64,")[2]) == (folder / name).read_bytes()
 
 
+@pytest.mark.slow
 def test_everything_that_is_seen_is_said_in_words_too(read):
     plots = [found for tag, found in read.tags if found.get("role") == "img"]
     assert len(plots) >= 5
@@ -154,11 +159,13 @@ def test_everything_that_is_seen_is_said_in_words_too(read):
     assert ("html", {"lang": "en"}) in read.tags
 
 
+@pytest.mark.slow
 def test_what_did_not_arrive_stands_at_the_top(text):
     assert text.index("η = 4: diverged at step") < text.index("<table")
     assert "Everything that counts ended as expected." in text
 
 
+@pytest.mark.slow
 def test_names_are_text_and_never_code(folder, tmp_path):
     results = flowsim.open_results(folder)
     named = results.trajectories.rename_vars({"risk": "risk"}).copy()
@@ -170,6 +177,7 @@ def test_names_are_text_and_never_code(folder, tmp_path):
     assert "&lt;script&gt;alert(1)" in page
 
 
+@pytest.mark.slow
 def test_a_page_made_again_is_the_same(folder, text, capsys):
     (folder / "report.html").unlink()
     assert cli.main(["report", str(folder)]) == 0
@@ -252,12 +260,14 @@ def test_doubles_are_kept_to_the_last_bit():
     np.testing.assert_array_equal(doubles(plain({"v": values})["v"]), values)
 
 
+@pytest.mark.slow
 def test_a_run_of_one_record_is_a_mark(folder):
     dataset = flowsim.open_results(folder).trajectories.isel(record=slice(0, 1))
     group = group_of_runs(dataset.assign(records=("run", np.ones(3, int)))).content()
     assert all(curve["marks"] == [0] for plot in group["plots"] for curve in plot["curves"])
 
 
+@pytest.mark.slow
 def test_a_page_of_many_runs_and_quantities_stays_light(folder):
     results = flowsim.open_results(folder)
     flow, descent = (results.trajectories.isel(run=[place]) for place in (0, 1))
@@ -273,6 +283,7 @@ def test_a_page_of_many_runs_and_quantities_stays_light(folder):
     assert len(text.encode()) < 5_000_000
 
 
+@pytest.mark.slow
 def test_a_scenario_that_ran_quick_is_not_shortened_twice(folder, tmp_path):
     shutil.copytree(folder, tmp_path / "figure-quick")
     (tmp_path / "figure-quick" / "scenario.yaml").write_text("scenario: {seed: 0, sweep: {first_look: true}}")

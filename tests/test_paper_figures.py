@@ -175,6 +175,7 @@ def _claims(number, sweep, trajectories=None):
 
 
 @pytest.mark.parametrize("number", [1, 4])
+@pytest.mark.slow
 def test_panels_a_and_b_show_the_start_the_flow_and_every_descent(sweep, number):
     distance, sharpness = _drawn(number, sweep).axes
     assert _labels(distance) == ["initialization", "GF", r"$\eta = 0.02$", r"$\eta = 0.06$"]
@@ -182,6 +183,7 @@ def test_panels_a_and_b_show_the_start_the_flow_and_every_descent(sweep, number)
     assert distance.get_yscale() == sharpness.get_yscale() == "log"
 
 
+@pytest.mark.slow
 def test_curves_are_medians_over_the_runs_that_did_not_diverge(sweep):
     sharpness = _drawn(1, sweep).axes[1]
     drawn = {line.get_label(): line.get_ydata() for line in sharpness.lines}
@@ -194,23 +196,27 @@ def test_curves_are_medians_over_the_runs_that_did_not_diverge(sweep):
     np.testing.assert_allclose(drawn["GF"], _of_flow(sweep, "final_sharpness").median("repetition"))
 
 
+@pytest.mark.slow
 def test_the_sharpness_stands_beside_two_over_eta_and_the_bounds(sweep):
     levels = _levels(_drawn(1, sweep).axes[1])
     lower, top = float(sweep["sharpness_lower_bound"][0]), 8 * DEPTH * float(sweep["largest_eigenvalue"][0])
     assert {2 / rate for rate in RATES} | {lower, top} == set(levels)
 
 
+@pytest.mark.slow
 def test_a_residual_network_has_no_upper_line(sweep):
     content = {"network": {"kind": "residual", "depth": DEPTH}, "data": {"samples": SAMPLES, "features": FEATURES}}
     levels = _levels(_drawn(4, sweep.assign_attrs(scenario=json.dumps(content))).axes[1])
     assert 8 * DEPTH * float(sweep["largest_eigenvalue"][0]) not in levels
 
 
+@pytest.mark.slow
 def test_panel_b_leaves_out_large_learning_rates(sweep):
     sharpness = _drawn(1, sweep.assign_coords(_runs([0.02, 0.1]))).axes[1]
     assert _labels(sharpness) == ["initialization", "GF", r"$\eta = 0.02$"]
 
 
+@pytest.mark.slow
 def test_one_learning_rate_looks_the_same_in_all_panels(sweep, courses):
     panels = _drawn(1, sweep, courses).axes
     looks = [line for axes in panels for line in axes.lines if line.get_label() == r"$\eta = 0.06$"]
@@ -218,6 +224,7 @@ def test_one_learning_rate_looks_the_same_in_all_panels(sweep, courses):
     assert len({(line.get_color(), line.get_marker()) for line in looks}) == 1
 
 
+@pytest.mark.slow
 def test_courses_show_steps_of_descent_and_the_flow_at_equal_times(sweep, courses):
     panels = _drawn(1, sweep, courses).axes
     assert [axes.get_title(loc="left") for axes in panels] == ["(a)", "(b)", "(c1)", "(c2)", "(d1)", "(d2)"]
@@ -232,6 +239,7 @@ def test_courses_show_steps_of_descent_and_the_flow_at_equal_times(sweep, course
 
 
 @pytest.mark.parametrize("number", [3, 5])
+@pytest.mark.slow
 def test_the_probability_of_divergence_is_the_share_of_the_runs(sweep, number):
     (axes,) = _drawn(number, sweep).axes
     assert _labels(axes) == [r"$\eta = 0.02$", r"$\eta = 0.06$"]
@@ -240,6 +248,7 @@ def test_the_probability_of_divergence_is_the_share_of_the_runs(sweep, number):
         np.testing.assert_allclose(line.get_ydata(), column)
 
 
+@pytest.mark.slow
 def test_figure_2_has_a_curve_and_a_critical_line_for_each_depth(by_depth):
     (axes,) = _drawn(2, by_depth).axes
     assert _labels(axes) == ["$L = 5$", "$L = 10$", "$L = 20$", r"GF ($\eta \to 0$)"]
@@ -248,6 +257,7 @@ def test_figure_2_has_a_curve_and_a_critical_line_for_each_depth(by_depth):
     assert axes.get_xscale() == "log"
 
 
+@pytest.mark.slow
 def test_figure_7_has_the_median_of_the_flow_which_a_few_very_sharp_limits_do_not_make(sweep):
     rare = sweep.copy(deep=True)
     rare["final_sharpness"][:, 0, 0] = 1e6
@@ -257,6 +267,7 @@ def test_figure_7_has_the_median_of_the_flow_which_a_few_very_sharp_limits_do_no
 
 
 @pytest.mark.parametrize(("number", "name"), [(1, r"$2/\eta$"), (2, "$1/(La)$")])
+@pytest.mark.slow
 def test_legends_name_the_dashed_lines_in_their_own_colours(sweep, by_depth, number, name):
     figure = _drawn(number, by_depth if number == 2 else sweep)
     (legend,) = figure.legends
@@ -267,6 +278,7 @@ def test_legends_name_the_dashed_lines_in_their_own_colours(sweep, by_depth, num
     assert drawn <= {line.get_color() for line in dashed}
 
 
+@pytest.mark.slow
 def test_figure_6_regresses_the_gap_on_the_sharpness(with_test_set):
     _, scatter = _drawn(6, with_test_set).axes
     flow, descent = scatter.collections
@@ -288,17 +300,20 @@ def test_the_regression_is_that_of_scipy():
     assert (found.count, found.left_out) == (39, 1)
 
 
+@pytest.mark.slow
 def test_gaps_leave_out_runs_that_diverged(with_test_set):
     lost = _descents(with_test_set, outcome=int(Outcome.DIVERGED))
     assert len(gaps(lost, runs.descents(lost)[0])[0]) == 0
     assert regress(gaps(lost, runs.descents(lost)[0])) is None
 
 
+@pytest.mark.slow
 def test_a_figure_without_its_sweep_says_what_is_missing(courses):
     with pytest.raises(StoreError, match=r"sweep\.nc: is missing, and needed for what is asked; run the scen"):
         _drawn(1, None, courses)
 
 
+@pytest.mark.slow
 def test_the_sharpness_of_a_sweep_is_one_number_in_figure_page_table_summary_and_data_frame(sweep):
     figure = sweep_figures(sweep)["sharpness"]
     assert figure.get_supxlabel().startswith("medians")
@@ -325,6 +340,7 @@ def test_the_sharpness_of_a_sweep_is_one_number_in_figure_page_table_summary_and
         np.testing.assert_allclose(frame[rate].groupby("scale")["final_sharpness"].median().dropna(), known, rtol=1e-15)
 
 
+@pytest.mark.slow
 def test_what_the_curves_are_stands_below_them_within_the_figure(sweep):
     for figure in report.sweep_figures(sweep.isel(scale=[0])).values():
         caption = figure.texts[0]
@@ -356,6 +372,7 @@ def _claim(found, words):
 
 
 @pytest.mark.parametrize(("distance", "holds"), [(LEARNED / 2, True), (2 * LEARNED, False)])
+@pytest.mark.slow
 def test_success_below_the_critical_rate_is_measured(sweep, distance, holds):
     ended = int(Outcome.STEP_LIMIT)
     made = _descents(sweep, final_squared_distance=distance, outcome=ended)
@@ -365,6 +382,7 @@ def test_success_below_the_critical_rate_is_measured(sweep, distance, holds):
     assert _claim(found, "learning fails at every scale").holds is None
 
 
+@pytest.mark.slow
 def test_success_above_the_critical_rate_breaks_a_claim(sweep):
     ended = int(Outcome.CONVERGED)
     made = _descents(sweep, final_squared_distance=0.0, outcome=ended)
@@ -373,6 +391,7 @@ def test_success_above_the_critical_rate_breaks_a_claim(sweep):
 
 
 @pytest.mark.parametrize(("share", "holds"), [(0.99, True), (0.5, False)])
+@pytest.mark.slow
 def test_the_plateau_is_measured_where_the_flow_ends_beyond_it(sweep, share, holds):
     made = _flows(_descents(sweep, final_squared_distance=0.0, outcome=1), final_sharpness=1000.0)
     made = _descents(made, final_sharpness=share * 2 / made["learning_rate"])
@@ -383,6 +402,7 @@ def test_the_plateau_is_measured_where_the_flow_ends_beyond_it(sweep, share, hol
 
 
 @pytest.mark.parametrize(("other", "holds"), [(20.5, True), (30.0, False)])
+@pytest.mark.slow
 def test_independence_of_the_learning_rate_is_measured_at_the_smallest_scale(sweep, other, holds):
     made = _descents(sweep, final_squared_distance=0.0, outcome=1)
     made = _descents(made, final_sharpness=xarray.DataArray([np.nan, 20.0, other], dims=RUN))
@@ -392,6 +412,7 @@ def test_independence_of_the_learning_rate_is_measured_at_the_smallest_scale(swe
     assert found.numbers == {"η = 0.02": pytest.approx(20.0), "η = 0.06": pytest.approx(other)}
 
 
+@pytest.mark.slow
 def test_the_real_sweep_confirms_what_small_scales_show(sweep):
     found = _claims(1, sweep)
     assert _claim(found, "the gradient flow reaches a global minimum").holds is True
@@ -400,6 +421,7 @@ def test_the_real_sweep_confirms_what_small_scales_show(sweep):
     assert _claim(found, "the flow's limit is as sharp").numbers["ratio"] == pytest.approx(1, abs=0.05)
 
 
+@pytest.mark.slow
 def test_courses_are_claims_too(sweep, courses):
     text = [claim.text for claim in _claims(1, sweep, courses)]
     assert "η = 0.02 never meets 2/η" in text
@@ -407,6 +429,7 @@ def test_courses_are_claims_too(sweep, courses):
 
 
 @pytest.mark.parametrize(("jump", "holds"), [(0.0346, True), (0.1, False)])
+@pytest.mark.slow
 def test_the_jump_of_figure_2_is_found_between_two_learning_rates(by_depth, jump, holds):
     made = _descents(by_depth, outcome=1, final_squared_distance=1.0 * (by_depth["learning_rate"] > 0.05))
     first = _claims(2, _all_alike(made, sharpness_lower_bound=2 / jump))[0]
@@ -415,12 +438,14 @@ def test_the_jump_of_figure_2_is_found_between_two_learning_rates(by_depth, jump
 
 
 @pytest.mark.parametrize(("outcomes", "holds"), [([1, 6, 7], [True, True, True]), ([7, 1, 1], [False, False, True])])
+@pytest.mark.slow
 def test_divergence_belongs_to_large_scales(sweep, outcomes, holds):
     made = _descents(sweep, outcome=xarray.DataArray(outcomes, dims="scale"))
     assert [claim.holds for claim in _claims(3, made)] == holds
 
 
 @pytest.mark.parametrize(("sign", "holds"), [(1, True), (-1, False)])
+@pytest.mark.slow
 def test_figure_6_claims_a_positive_slope(with_test_set, sign, holds):
     gap = with_test_set["final_sharpness"] ** (0.5 * sign)
     made = _descents(with_test_set, final_test_risk=with_test_set["final_risk"] + gap)
@@ -429,6 +454,7 @@ def test_figure_6_claims_a_positive_slope(with_test_set, sign, holds):
     assert found.numbers["slope"] == pytest.approx(0.5 * sign)
 
 
+@pytest.mark.slow
 def test_a_network_without_a_regressor_is_judged_by_its_sharpness_alone(sweep):
     unknown = {name: np.nan for name in sweep.data_vars if name.endswith(("squared_distance", "excess_risk"))}
     made = _all_alike(sweep, **unknown)
@@ -443,6 +469,7 @@ def test_a_network_without_a_regressor_is_judged_by_its_sharpness_alone(sweep):
     assert "risk" in report.sweep_figures(made)
 
 
+@pytest.mark.slow
 def test_claims_are_printed_and_summarized(sweep):
     found = (
         report.Claim("one", "more", "less", False, {"x": np.nan}),
@@ -493,6 +520,7 @@ def test_undecided_claims_are_printed_and_summarized_with_the_reason():
     ("mark", "counts"),
     [({"first_look": True}, "1 holds, 2 not decided"), ({"first_look": None}, "1 holds, 2 fails"), ({}, "2 fails")],
 )
+@pytest.mark.slow
 def test_what_is_stored_says_whether_it_was_a_first_look(sweep, tmp_path, mark, counts):
     scenario = {"figure": "flowsim.papers.marion_chizat_2024:Figure3", "sweep": {"repetitions": 3} | mark}
     (tmp_path / "scenario.yaml").write_text(yaml.safe_dump({"scenario": scenario}))
@@ -516,6 +544,7 @@ def test_a_quick_look_at_a_figure_of_the_paper_refutes_nothing(tmp_path, capsys)
     assert again.split("wrote")[0] == printed.split("wrote")[0]
 
 
+@pytest.mark.slow
 def test_any_sweep_has_figures_along_its_first_dimension(sweep):
     made = report.sweep_figures(sweep)
     diverged = bool((sweep["outcome"] == Outcome.DIVERGED).any())
@@ -534,6 +563,7 @@ def bisected(sweep):
     return several.assign(critical_learning_rate_lower=critical / 1.01, critical_learning_rate_upper=critical * 1.01)
 
 
+@pytest.mark.slow
 def test_other_dimensions_have_panels_of_their_own(bisected):
     panels = report.sweep_figures(bisected)["critical"].axes
     assert [axes.get_title() for axes in panels] == ["condition = 1", "condition = 10"]
@@ -542,6 +572,7 @@ def test_other_dimensions_have_panels_of_their_own(bisected):
     assert len(found.get_ydata()) == len(SCALES) * REPETITIONS
 
 
+@pytest.mark.slow
 def test_the_table_of_a_sweep_fits_a_screen_and_its_summary_has_all(bisected):
     printed = _text(report.sweep_table(bisected, "two dimensions"), width=80)
     assert "Critical learning rate over 1/(La‖w*‖²): median 2, from 2 to 2" in printed
@@ -551,6 +582,7 @@ def test_the_table_of_a_sweep_fits_a_screen_and_its_summary_has_all(bisected):
     assert summary["critical"][0]["ratio"] == pytest.approx(2)
 
 
+@pytest.mark.slow
 def test_rows_of_a_sweep_are_medians_and_shares(sweep):
     row = report.sweep_summary(sweep)["rows"][1]
     part = sweep.isel(scale=0, run=1)
@@ -566,6 +598,7 @@ def test_rows_of_a_sweep_are_medians_and_shares(sweep):
     assert (row["converged"], row["settled"]) == (pytest.approx(1 / REPETITIONS), 1.0)
 
 
+@pytest.mark.slow
 def test_runs_that_nobody_asked_for_do_not_count(sweep):
     codes = sweep["outcome"].copy()
     codes[:, 1:, 1] = runs.NOT_ASKED
@@ -573,12 +606,14 @@ def test_runs_that_nobody_asked_for_do_not_count(sweep):
     assert row["runs"] == 1
 
 
+@pytest.mark.slow
 def test_a_sweep_of_flows_alone_has_figures_and_a_table(sweep):
     alone = sweep.isel(run=[0])
     assert set(report.sweep_figures(alone)) == {"sharpness", "squared_distance"}
     assert "GF" in _text(report.sweep_table(alone, "flows"))
 
 
+@pytest.mark.slow
 def test_dimensions_that_are_no_numbers_stand_evenly(sweep):
     named = sweep.rename(scale="kind").assign_coords(kind=["a", "b", "c"])
     (axes,) = report.sweep_figures(named)["sharpness"].axes
@@ -586,6 +621,7 @@ def test_dimensions_that_are_no_numbers_stand_evenly(sweep):
     assert jnp.ndim(axes.get_xticks()) == 1
 
 
+@pytest.mark.slow
 def test_other_dynamics_have_a_curve_and_rows_of_their_own_in_any_sweep(sweep):
     names = ["gradient_flow", "gradient_descent", "my_module:HeavyBall"]
     foreign = sweep.assign_coords(dynamics=(RUN, names))
@@ -595,6 +631,7 @@ def test_other_dynamics_have_a_curve_and_rows_of_their_own_in_any_sweep(sweep):
     assert [row["method"] for row in rows[:3]] == ["GF", "η = 0.02", "HeavyBall, η = 0.06"]
 
 
+@pytest.mark.slow
 def test_a_sweep_counts_flows_that_missed_their_limit_but_not_those_that_failed(sweep):
     missed = sweep["outcome"].copy()
     missed[0, 0, 0], missed[1, 0, 0], missed[2, 0, 0] = Outcome.STEP_LIMIT, runs.NOT_ASKED, Outcome.FIXED_POINT

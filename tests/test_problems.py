@@ -47,6 +47,7 @@ def quartic_at(t):
 
 
 @pytest.mark.parametrize("kind", [Quartic, KnownQuartic])
+@pytest.mark.slow
 def test_a_risk_alone_is_integrated_and_more_knowledge_gives_the_same_flow(kind):
     flow = flowsim.integrate(START, kind(jnp.array(1.0)), ts=[1.0, 4.0], t1=4.0, rtol=1e-9)
     assert flow.method == "StiffnessSwitching"
@@ -75,6 +76,7 @@ def test_a_point_of_no_slope_and_no_curvature_is_a_minimum_where_the_risk_is_not
     assert flowsim.integrate(at_rest, KnownQuartic(jnp.array(1.0))).outcome is flowsim.Outcome.CONVERGED
 
 
+@pytest.mark.slow
 def test_an_excess_risk_can_be_a_criterion_once_the_infimum_is_declared():
     stopping = flowsim.Stopping(gradient_norm=None, excess_risk=1e-2)
     run = flowsim.integrate(START, KnownQuartic(jnp.array(1.0)), stopping=stopping)

@@ -59,6 +59,7 @@ def test_who_cannot_hear_is_refused_at_the_call(mlp, problem, wrong):
 
 
 @pytest.mark.parametrize("stopping", [{"excess_risk": 1e-3}, {"risk": 0.3}])
+@pytest.mark.slow
 def test_the_progress_towards_a_risk_compiles_nothing(problem, often, compiled, stopping):
     network = flowsim.DeepLinear.gaussian(widths=[problem.covariance.shape[0], 3, 1], scale=0.5, key=jax.random.key(0))
     options = {"stopping": flowsim.Stopping(**stopping)}
@@ -70,6 +71,7 @@ def test_the_progress_towards_a_risk_compiles_nothing(problem, often, compiled, 
     assert len(said) > 2
 
 
+@pytest.mark.slow
 def test_a_flow_that_is_heard_is_the_same_to_the_last_bit_and_compiles_nothing(mlp, problem, mlp_flow, often, compiled):
     silent = flowsim.integrate(mlp, problem)  # mlp_flow may be from long before, and its programs forgotten
     said, before = [], compiled()
@@ -94,6 +96,7 @@ def test_a_run_that_is_over_in_one_call_is_heard_at_its_start_and_at_its_end(mlp
     assert said[2:] == ["gradient flow", "gradient flow: 100%"]  # it is over where it begins
 
 
+@pytest.mark.slow
 def test_a_descent_is_heard_in_steps_and_says_where_it_ended(mlp, problem, often, compiled):
     silent = flowsim.descend(mlp, problem, learning_rate=0.02, steps=4000)
     said, before = [], compiled()
@@ -162,6 +165,7 @@ def test_nothing_is_heard_inside_of_a_transformation(problem):
     assert said == ["gradient descent", "gradient descent: 3 of 3 steps"]
 
 
+@pytest.mark.slow
 def test_a_comparison_is_heard_run_by_run(mlp, problem, comparison):
     said = []
     again = flowsim.compare(mlp, problem, [0.02, 0.08, 0.5], steps=4000, progress=said.append)

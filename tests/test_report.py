@@ -122,6 +122,7 @@ def _at_rate(comparison, learning_rate):
     return next(d for d in comparison.descents if d.learning_rate == learning_rate)
 
 
+@pytest.mark.slow
 def test_the_scenario_holds_a_run_that_converges_one_that_crosses_and_one_that_diverges(comparison):
     outcomes = {d.learning_rate: d.trajectory.outcome for d in comparison.descents}
     assert comparison.flow.converged
@@ -132,6 +133,7 @@ def test_the_scenario_holds_a_run_that_converges_one_that_crosses_and_one_that_d
 
 class TestPage:
     @pytest.mark.parametrize("bound", [None, math.inf])
+    @pytest.mark.slow
     def test_axes_and_levels_of_any_runs_are_numbers_that_a_browser_can_draw(self, any_comparison, bound):
         dataset = any_comparison.to_dataset()
         if bound is not None:
@@ -165,6 +167,7 @@ class TestFigures:
         assert set(sizes) == {COLUMN}
         assert dict(matplotlib.rcParams) == before
 
+    @pytest.mark.slow
     def test_text_is_between_six_and_nine_points_when_drawn_outside_the_style(self, comparison):
         for figure in report.figures(comparison.to_dataset()).values():
             figure.draw_without_rendering()
@@ -172,6 +175,7 @@ class TestFigures:
             assert min(sizes) >= 6
             assert max(sizes) <= 9
 
+    @pytest.mark.slow
     def test_nothing_of_a_figure_is_cut_off_at_its_edge(self, any_comparison):
         for figure in report.figures(any_comparison.to_dataset()).values():
             figure.draw_without_rendering()
@@ -181,11 +185,13 @@ class TestFigures:
             assert box.x1 <= COLUMN[0] + 0.01
             assert box.y1 <= COLUMN[1] + 0.01
 
+    @pytest.mark.slow
     def test_the_legend_lies_outside_of_the_data(self, comparison):
         for figure in report.figures(comparison.to_dataset()).values():
             figure.draw_without_rendering()
             assert figure.legends[0].get_window_extent().y0 >= figure.axes[0].get_window_extent().y1
 
+    @pytest.mark.slow
     def test_dashes_are_kept_for_two_over_eta_and_dots_for_bounds(self, comparison):
         axes = report.figures(comparison.to_dataset())["sharpness"].axes[0]
         dashed = [line.get_ydata()[0] for line in axes.lines if line.get_linestyle() == "--"]
@@ -224,6 +230,7 @@ class TestFigures:
             assert axes.get_ylim()[1] < 1e4, name
             assert axes.get_xlim()[1] <= 3 * comparison.flow.time, name
 
+    @pytest.mark.slow
     def test_the_crossing_of_two_over_eta_lies_on_its_curve(self, comparison):
         descent = _at_rate(comparison, 0.4)
         axes = report.distance_figure(comparison.to_dataset()).axes[0]
@@ -443,6 +450,7 @@ class TestDataset:
 
 
 class TestOtherDynamics:
+    @pytest.mark.slow
     def test_they_have_a_line_and_a_label_in_every_figure(self, foreign):
         for name, figure in report.figures(foreign.to_dataset()).items():
             lines = _by_label(figure.axes[0])
@@ -473,6 +481,7 @@ class TestComparison:
         assert "0.1" in str(comparison)
         assert "verdict" in comparison._repr_html_()
 
+    @pytest.mark.slow
     def test_it_is_saved_and_read_back(self, comparison, tmp_path):
         xarray = pytest.importorskip("xarray")
         written = comparison.save(tmp_path / "mine")
@@ -496,6 +505,7 @@ class TestComparison:
 
 
 class TestProbes:
+    @pytest.mark.slow
     def test_what_they_measured_at_the_end_is_a_table_of_its_own(self, comparison):
         labels = {name: flowsim.Label(name, f"what {name} says", name) for name in ("final_size", "parts")}
 
@@ -589,6 +599,7 @@ def test_nothing_white_lies_on_the_curves_below_the_edges_of_stability(compariso
 
 
 @pytest.mark.parametrize(("infimum", "passed"), [(0.5, True), (0.0, False)])
+@pytest.mark.slow
 def test_an_infimum_that_the_risk_passes_is_said_to_be_too_high(infimum, passed):
     problem = flowsim.Risk(lambda w: jnp.sum((w - 1) ** 2), infimum=infimum)
     both = flowsim.compare(jnp.zeros(2), problem, [0.1], steps=30, records=10)
@@ -597,6 +608,7 @@ def test_an_infimum_that_the_risk_passes_is_said_to_be_too_high(infimum, passed)
     assert (said in list(report.table.warnings_of_runs(both.to_dataset()))) == passed
 
 
+@pytest.mark.slow
 def test_a_risk_that_ends_above_its_first_is_said_to():
     problem = flowsim.Risk(lambda w: jnp.sum((w - 1) ** 2))
     both = flowsim.compare(jnp.zeros(2), problem, [0.1, 2.0], steps=4, records=10)  # 1 − 2η = −3

@@ -62,6 +62,7 @@ def weights_at(time):
     return np.asarray(TARGET) + VECTORS @ (np.exp(-EIGENVALUES * time) * (VECTORS.T @ start))
 
 
+@pytest.mark.slow
 def test_a_flow_of_a_dict_is_the_exact_one():
     network, parts = PYTREES["a dict with more"]
     flow = flowsim.integrate(network, flowsim.Risk(quadratic(parts), infimum=0.0), ts=[0.7], t1=0.7, rtol=1e-9)
@@ -85,6 +86,7 @@ def test_a_descent_of_any_pytree_is_the_exact_one(kind):
     np.testing.assert_allclose(np.append(*parts(descent.network)), descended_to(7, 0.1), rtol=1e-12)
 
 
+@pytest.mark.slow
 def test_the_sharpness_of_a_dict_is_exact():
     network, parts = PYTREES["a dict"]
     risk = flowsim.Risk(quadratic(parts))
@@ -137,6 +139,7 @@ def test_a_gradient_spares_the_risk_its_derivative():
     np.testing.assert_allclose(flow.risk, [2.0, 0.5, 0.125], rtol=1e-15)
 
 
+@pytest.mark.slow
 def test_the_gradient_of_a_module_may_leave_out_what_does_not_move():
     network, parts = PYTREES["an Equinox module"]
     plain = quadratic(parts)
@@ -177,6 +180,7 @@ class OfData(eqx.Module):
         return jnp.sum((weight - self.target) ** 2)
 
 
+@pytest.mark.slow
 def test_data_in_a_module_are_arguments_and_functions_written_anew_are_known(compiled):
     def run(target):
         return flowsim.descend(jnp.ones(2), flowsim.Risk(OfData(jnp.full(2, target))), learning_rate=0.5, steps=2)
@@ -308,6 +312,7 @@ def test_double_precision_that_was_switched_off_is_said(ask, request):
 
 
 @pytest.mark.parametrize(("sizes", "t1"), [((2, 1), 1.0), ((1, 2), 1.0), ((2, 2, 1), float("inf"))])
+@pytest.mark.slow
 def test_a_diagnostic_whose_shape_changes_is_told_so(sizes, t1):
     calls = iter((*sizes, *[sizes[-1]] * 20))
     with pytest.raises(TypeError, match=r"recorded at .*'shifty'.* expected a probe or diagnostic to return the same"):

@@ -22,6 +22,7 @@ def point_at(centre, direction, amplitude):
 
 
 @pytest.mark.parametrize("sharpness", [5.0, 19.0, 20.0, 23.0])
+@pytest.mark.slow
 def test_on_a_quadratic_a_rod_grows_beyond_two_over_the_learning_rate(sharpness):
     """dΣ/dt = (η²S²/2 − 2)Σ/η (Regis and Chewi 2026)."""
     field, weights = gradient_field(jnp.array([0.0]), flowsim.Risk(lambda w: sharpness * jnp.sum(w**2) / 2))
@@ -30,6 +31,7 @@ def test_on_a_quadratic_a_rod_grows_beyond_two_over_the_learning_rate(sharpness)
 
 
 @pytest.mark.parametrize("amplitude", [0.2, 1e-12])
+@pytest.mark.slow
 def test_the_midpoint_moves_as_the_mean_over_both_rods_says(amplitude):
     """Each rod is w̄ ± δ with δ = s ± r u; −½(g₊ + g₋) − (η/8)(H₊ + H₋)(g₊ + g₋) is written out for each."""
 
@@ -56,6 +58,7 @@ def test_the_midpoint_moves_as_the_mean_over_both_rods_says(amplitude):
         assert float(found.log_amplitude) == pytest.approx(float(((ETA * curvature / 2) ** 2 - 1) / ETA), rel=1e-10)
 
 
+@pytest.mark.slow
 def test_the_two_cycle_of_a_quartic_is_a_rest():
     """R = S w²/2 − Q w⁴/4: Σ = S/Q − 2/(ηQ), where descent alternates, too."""
     sharpness, bend = 24.0, 8.0

@@ -58,6 +58,7 @@ def test_classes_that_are_separable_in_one_direction_only_have_no_minimizer():
     assert_allclose(flow.network.regressor()[0], np.log(2), rtol=1e-6)
 
 
+@pytest.mark.slow
 def test_weights_so_large_that_the_risk_is_zero_in_floats_are_not_at_a_minimizer():
     far = DeepLinear([np.array([[1e6, 3e5]])])
     for minimal_risk in (np.nan, 0.0):
@@ -66,6 +67,7 @@ def test_weights_so_large_that_the_risk_is_zero_in_floats_are_not_at_a_minimizer
         assert flowsim.integrate(far, problem, ts=[]).outcome is Outcome.NO_MINIMIZER
 
 
+@pytest.mark.slow
 def test_descent_on_separable_classes_has_no_minimizer_either():
     network, problem = SEPARABLE["logistic"]
     descent = flowsim.descend(network, problem, learning_rate=1.0, steps=2000, record_steps=[0], stopping=LOOSE)
@@ -161,6 +163,7 @@ def test_the_angle_to_the_separator_falls_like_one_over_log_t(long_flow):
     assert (np.diff(products) < 0).all()
 
 
+@pytest.mark.slow
 def test_the_risk_along_the_flow_falls_like_one_over_time_and_the_margin_squared(long_flow):
     separator, flow = long_flow
     products = np.asarray(separator.margin**2 * flow.risk * flow.times)
@@ -169,6 +172,7 @@ def test_the_risk_along_the_flow_falls_like_one_over_time_and_the_margin_squared
     assert 0.99 < products[-1] < 1
 
 
+@pytest.mark.slow
 def test_margins_along_the_flow_are_those_of_their_definition(long_flow):
     separator, flow = long_flow
     w = np.asarray(flow.network.regressor())
@@ -180,6 +184,7 @@ def test_margins_along_the_flow_are_those_of_their_definition(long_flow):
     assert (np.diff(flow.diagnostics["normalized_margin"]) > 0).all()
 
 
+@pytest.mark.slow
 def test_at_the_end_the_gradient_points_as_the_weights_do(long_flow):
     _, flow = long_flow
     alignment, angle = flow.diagnostics["alignment"], flow.diagnostics["angle"]
@@ -202,6 +207,7 @@ def test_the_separator_is_that_of_the_quadratic_program():
     assert_allclose(margins[separator.support], separator.margin, rtol=1e-10)
 
 
+@pytest.mark.slow
 def test_two_classes_have_the_separator_of_signs_in_opposite_columns():
     signs, classes = (max_margin(SEPARABLE[name][1]) for name in ("logistic", "cross-entropy"))
     expected = np.stack([-signs.direction, signs.direction], 1) / 2**0.5
@@ -278,6 +284,7 @@ def test_margins_and_directions_are_asked_where_there_are_some(problem, stopping
         flowsim.integrate(LINE, problem, stopping=stopping)
 
 
+@pytest.mark.slow
 def test_accuracy_and_margin_of_ones_and_zeros_are_those_of_the_largest_output():
     network = DeepLinear([np.array([[1.0, 0.0], [0.0, 1.0], [1.0, 1.0]])])
     labels = np.arange(20) % 3

@@ -34,6 +34,7 @@ def measured(probe, product):
 
 
 @pytest.mark.parametrize("product", [0.3, 0.45, 0.7])
+@pytest.mark.slow
 def test_balanced_scalar_layers_sharpen_at_the_rate_24u_t_minus_u(product):
     """u = w² has du/dt = 4u(t − u), and S = 2(3u − t) where u > t/2; ∇S and ∇R are along (1, 1)."""
     found = measured(Sharpening(), product)
@@ -42,6 +43,7 @@ def test_balanced_scalar_layers_sharpen_at_the_rate_24u_t_minus_u(product):
 
 
 @pytest.mark.parametrize("product", [0.3, 0.45])
+@pytest.mark.slow
 def test_self_stabilization_of_balanced_scalar_layers_has_its_closed_form(product):
     """∇S = 6w (1, 1), so β = 72u, α = 24u(t − u) and δ² = 2α/β = ⅔(t − u)."""
     found = measured(SelfStabilization(), product)

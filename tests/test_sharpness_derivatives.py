@@ -77,6 +77,7 @@ def with_data(problem, s):
     return eqx.tree_at(lambda p: (p.X, p.y), problem, (bent(problem.X, s), bent(problem.y, s)))
 
 
+@pytest.mark.slow
 def test_the_derivatives_of_two_scalar_layers_are_those_of_2a_3u_minus_t():
     """Balanced, w₁ = w₂ = w, with R = a²(w₁w₂ − t)² and u = w² > t/2: S = 2a²(3u − t), ∇S = 6w (1, 1) at a = 1."""
     network, problem = scalar_layers(0.8, 0.8)
@@ -123,6 +124,7 @@ def test_jacobians_of_both_modes_mapped_and_compiled_are_one(nonlinear, samples)
 @pytest.mark.parametrize(
     "way", [jax.grad, jax.jacfwd, lambda f: jax.grad(jax.jit(f)), lambda f: jax.jit(jax.jacrev(f))]
 )
+@pytest.mark.slow
 def test_what_the_function_of_a_risk_reads_is_differentiated_too(way):
     """R = c Σ w⁴, with the largest second derivative 12 c w²."""
     network = {"w": jnp.arange(1.0, 4.0)}
@@ -147,6 +149,7 @@ def test_second_derivatives_are_refused(twice, nonlinear, samples):
         twice(lambda s: flowsim.sharpness(moved(nonlinear, s), samples))(0.0)
 
 
+@pytest.mark.slow
 def test_what_is_not_certified_has_neither_a_value_nor_a_derivative():
     """The derivative of what is given as the gradient is not symmetric, by `skew`, which counts as a residual."""
 
@@ -166,6 +169,7 @@ def test_what_is_not_certified_has_neither_a_value_nor_a_derivative():
     assert np.isnan(jax.jvp(lambda w: flowsim.sharpness(w, problem(0.1)), (weights,), (weights,))).all()
 
 
+@pytest.mark.slow
 def test_a_second_gradient_of_the_same_shapes_compiles_nothing(nonlinear, samples, compiled):
     slope = eqx.filter_grad(lambda network: flowsim.sharpness(network, samples))
     slope(nonlinear)
@@ -175,6 +179,7 @@ def test_a_second_gradient_of_the_same_shapes_compiles_nothing(nonlinear, sample
     assert compiled() == before
 
 
+@pytest.mark.slow
 def test_the_gradient_of_two_balanced_scalar_layers_has_its_closed_form():
     """H has the eigenvalues 2(3u − t) of (1, 1) and 2(t − u): they are 4(2u − t) apart."""
     found = sharpness_gradient(*scalar_layers(0.8, 0.8))
@@ -196,6 +201,7 @@ def test_where_the_largest_eigenvalue_is_double_the_gradient_is_not_converged():
 
 
 @pytest.mark.parametrize(("dense", "rtol"), [(True, None), (False, None), (False, 1e-4)])
+@pytest.mark.slow
 def test_outputs_that_do_not_interact_have_no_gradient_of_their_sharpness(dense, rtol):
     """A linear layer with two outputs has each of 60 eigenvalues twice: a single first vector would see them once."""
     network = flowsim.DeepLinear([np.ones((2, 60))])
@@ -236,6 +242,7 @@ def third_derivative(network, problem):
 
 
 @pytest.mark.parametrize("dense", [True, False])
+@pytest.mark.slow
 def test_the_gradient_is_that_of_the_dense_third_derivative(dense, nonlinear, samples):
     vector = np.linalg.eigh(hessian(nonlinear, samples))[1][:, -1]
     expected = np.einsum("i,j,ijk->k", vector, vector, third_derivative(nonlinear, samples))
@@ -268,6 +275,7 @@ def test_the_angle_bounds_that_to_numpys_eigenvector_and_the_error_of_the_gradie
     assert found.relative_error < 100 * rtol
 
 
+@pytest.mark.slow
 def test_the_gradient_works_under_jit_and_vmap(problem):
     lanes = jax.vmap(lambda scale: flowsim.DeepLinear.gaussian(widths=[5, 4, 1], scale=scale, key=jax.random.key(1)))
     networks = lanes(jnp.array([0.4, 0.6]))

@@ -86,6 +86,7 @@ def test_chebyshev_has_order_two_where_the_problem_is_stiff():
     np.testing.assert_allclose(orders, 2, atol=0.1)
 
 
+@pytest.mark.slow
 def test_a_chebyshev_step_takes_times_that_are_numbers_of_python():
     term = diffrax.ODETerm(lambda t, y, args: -y)
     solver, y = RungeKuttaChebyshev(1e-6, 1e-6), jnp.ones(3)
@@ -168,6 +169,7 @@ def test_the_cap_on_stages_shortens_the_step_and_keeps_the_result():
     np.testing.assert_allclose(flat(few.network), flat(many.network), atol=1e-3)
 
 
+@pytest.mark.slow
 def test_switching_begins_explicit():
     network, problem = conditioned(1e4)
     start = flowsim.integrate(network, problem, solver=StabilitySwitching(), t1=0.05, ts=[])
@@ -185,6 +187,7 @@ def test_switching_stabilizes_when_the_flow_is_stiff():
     np.testing.assert_allclose(flat(switching.network), flat(explicit.network), atol=2e-4)
 
 
+@pytest.mark.slow
 def test_steps_of_the_default_hardly_depend_on_the_condition_number():
     runs = []
     for kappa in (1e2, 1e8):
@@ -197,6 +200,7 @@ def test_steps_of_the_default_hardly_depend_on_the_condition_number():
 
 
 @pytest.mark.parametrize("kappa", [slow(1e4), 1e6])
+@pytest.mark.slow
 def test_stiff_limits_get_closer_with_the_tolerance(kappa):
     network, problem = conditioned(kappa)
     # The smallest eigenvalue of Σ is 1/κ, so the regressor is within √(1e-20) of its limit at the end, and the weights,
@@ -286,6 +290,7 @@ def test_dead_units_are_followed_through_their_long_and_bent_valley():
     assert_as_radau(network, problem, 1e4, flowsim.integrate(network, problem, t1=1e4, ts=[]).network)
 
 
+@pytest.mark.slow
 def test_a_run_says_what_it_took(mlp, problem):
     flow = flowsim.integrate(mlp, problem, ts=[])
     assert flow.method == "LowRankExtrapolation"
@@ -386,6 +391,7 @@ def test_steps_of_the_table_have_their_order_on_a_nonlinear_equation_in_time(met
     assert np.log2(errors[0] / errors[1]) > order - 0.4
 
 
+@pytest.mark.slow
 def test_single_precision_takes_no_steps_whose_rounding_would_blow_up():
     method = len(fourth_order(jnp.dtype(jnp.float32)).reach)
     z = jnp.linspace(-TABLE.reach[method], 0, 2001, dtype=jnp.float32)
@@ -427,6 +433,7 @@ def test_a_derivative_of_the_gradient_that_jumps_is_no_jump_of_the_gradient(loss
     assert flowsim.integrate(network, problem, t1=20.0, ts=[], solver=StabilitySwitching()).loosened == 1
 
 
+@pytest.mark.slow
 def test_the_end_of_a_plateau_is_not_taken_for_a_jump_nor_stepped_with_its_curvature():
     """dw/dt of twelve factors: ρ grows from 1e-6 to 12 within a few steps, while those are tried again and again."""
     problem = flowsim.Risk(lambda w: (1 - jnp.prod(w)) ** 2 / 2)
@@ -439,6 +446,7 @@ def test_the_end_of_a_plateau_is_not_taken_for_a_jump_nor_stepped_with_its_curva
 
 @pytest.mark.parametrize("dtype", [jnp.float64, jnp.float32])
 @pytest.mark.parametrize("size", [0.0, 1e-6, 1e6])
+@pytest.mark.slow
 def test_differences_of_the_field_find_its_spectral_radius(dtype, size):
     eigenvalues = jnp.array([-3.0, 0.1, 2.0, 5.0], dtype)
     turn = jnp.asarray(np.linalg.qr(np.random.default_rng(0).standard_normal((4, 4)))[0], dtype)
@@ -453,6 +461,7 @@ def test_differences_of_the_field_find_its_spectral_radius(dtype, size):
     assert float(jax.jit(radius)(30).value) == pytest.approx(5, rel=1e-2)
 
 
+@pytest.mark.slow
 def test_beyond_the_domain_of_the_field_the_spectral_radius_stays_what_it_was():
     y, one = jnp.array([1.0, 2.0]), jnp.array(1.0)
     field = lambda c, at: Measured(jnp.where(at == y, -at, jnp.nan), one)  # noqa: E731
@@ -462,6 +471,7 @@ def test_beyond_the_domain_of_the_field_the_spectral_radius_stays_what_it_was():
     assert jnp.isfinite(after.direction).all()
 
 
+@pytest.mark.slow
 def test_a_flow_with_explicit_steps_traces_the_network_twice():
     """Once for its memory, and once for the gradient; the radius and the records need no other pass."""
     traced = []
@@ -506,6 +516,7 @@ class HeunByProposals(ProposingSolver):
         return y1, Proposal(size, growth(size, 2)), dense, terms.vf(t1, y1, args), diffrax.RESULTS.successful
 
 
+@pytest.mark.slow
 def test_a_solver_of_ones_own_that_keeps_no_objective_has_the_risk_in_its_records():
     problem = flowsim.Risk(lambda w: jnp.sum(w**4) / 4)
     flow = flowsim.integrate(jnp.array([1.0, -2.0]), problem, t1=1.0, solver=HeunByProposals(), weights=True)
@@ -539,6 +550,7 @@ def test_a_jacobian_too_large_to_be_stored_is_no_default():
     assert few.gauss_newton_passes(few_weights) == 1
 
 
+@pytest.mark.slow
 def test_a_valley_along_a_jump_is_followed_without_crossing_it_in_dust():
     """dy/dt = −(sign y₁ + y₁/10, y₂ − 1): to rounding y₁ stays at its jump, which a fine step crosses each time."""
     problem = flowsim.Risk(lambda w: jnp.abs(w[0]) + w[0] ** 2 / 20 + (w[1] - 1) ** 2 / 2)
@@ -622,6 +634,7 @@ def test_a_linear_model_at_zero_raises_the_order_of_its_steps():
 
 
 @pytest.mark.parametrize("solver", [RungeKuttaChebyshev(), slow(StabilitySwitching())])
+@pytest.mark.slow
 def test_an_explicit_solver_stays_in_single_precision_where_double_is_allowed(solver):
     X = np.random.default_rng(0).standard_normal((8, 2))
     drawn = flowsim.Perceptron.gaussian(widths=[2, 3, 1], scale=1.0, key=KEY, dtype=jnp.dtype("float32"))

@@ -208,6 +208,7 @@ def test_a_loss_a_probe_and_a_diagnostic_written_anew_compile_nothing(compiled):
     assert compiled() == before
 
 
+@pytest.mark.slow
 def test_a_loss_of_another_closure_is_another_loss():
     def risk(power):
         problem = flowsim.EmpiricalRisk(X, Y, lambda prediction, target: jnp.abs(prediction - target) ** power)

@@ -27,6 +27,7 @@ def test_stability_interval_is_that_of_the_stability_polynomial(solver, expected
 
 
 @pytest.mark.parametrize("solver", [diffrax.Tsit5(), diffrax.Dopri5(), diffrax.Dopri8(), diffrax.Bosh3()])
+@pytest.mark.slow
 def test_a_step_just_inside_the_interval_decays_and_just_outside_it_grows(solver):
     def amplification(x):
         term = diffrax.ODETerm(quadratic([x]))
@@ -50,6 +51,7 @@ def solve(controller, field, y0, t1):
     )
 
 
+@pytest.mark.slow
 def test_the_limit_makes_a_plain_diffrax_solve_reach_rounding_where_errors_alone_stall():
     eigenvalues, y0 = np.array([1.0, 3.0, 40.0]), jnp.ones(3)
     plain = diffrax.PIDController(rtol=1e-6, atol=1e-8)
@@ -64,6 +66,7 @@ def test_the_limit_makes_a_plain_diffrax_solve_reach_rounding_where_errors_alone
     assert steps <= 1.2 * 60 * 40 / (0.75 * stability_interval(diffrax.Tsit5())) + 50
 
 
+@pytest.mark.slow
 def test_the_limit_follows_negative_curvature_too():
     """The spectral radius counts: a large negative eigenvalue limits the step like a positive one."""
     field = quadratic([-50.0, 1.0])

@@ -198,6 +198,7 @@ def test_a_dataset_reads_back_as_it_was(tmp_path):
         xarray.testing.assert_identical(stored.load(), DATASET)
 
 
+@pytest.mark.slow
 def test_the_same_results_are_the_same_bytes(tmp_path):
     write_all(result_folder(tmp_path, "a", SCENARIO))
     # HDF5 keeps the second in which a group was made; h5py asks it not to, from version 3.15 on.
@@ -230,6 +231,7 @@ def test_results_of_a_different_scenario_are_kept(tmp_path):
 
 
 @pytest.mark.parametrize("content", [b"\xff", b"[", b"5", b"", b"scenario: 3", b"[" * 5000, b"other: {}"])
+@pytest.mark.slow
 def test_results_of_an_illegible_scenario_are_kept(tmp_path, content):
     (tmp_path / "mlp").mkdir()
     (tmp_path / "mlp" / "scenario.yaml").write_bytes(content)

@@ -148,6 +148,7 @@ def test_axes_are_named_by_their_last_part_and_by_all_of_it_where_two_agree(tmp_
     assert list(axis_names(scenario(tmp_path, sweep)).values()) == ["kind", "seed", "precision"]
 
 
+@pytest.mark.slow
 def test_the_data_set_is_labelled_by_grid_repetition_and_run(whole):
     assert dict(whole.sizes) == {"scale": 2, "noise": 2, "repetition": 3, "run": 4}
     np.testing.assert_array_equal(whole.scale, [0.4, 0.6])
@@ -158,6 +159,7 @@ def test_the_data_set_is_labelled_by_grid_repetition_and_run(whole):
     assert whole.final_risk.dims == whole.outcome.dims == ("scale", "noise", "repetition", "run")
 
 
+@pytest.mark.slow
 def test_every_array_of_a_sweep_says_what_it_is(whole, critical):
     for dataset in (whole, critical):
         for name in dataset.variables:
@@ -167,12 +169,14 @@ def test_every_array_of_a_sweep_says_what_it_is(whole, critical):
     assert dict(zip(flags["flag_values"].tolist(), flags["flag_meanings"].split(), strict=True))[-1] == "NOT_ASKED"
 
 
+@pytest.mark.slow
 def test_the_time_of_a_descent_is_its_learning_rate_times_its_steps(whole):
     descent = of_descent(whole, 0.05).isel(repetition=[0, 1])
     np.testing.assert_allclose(descent.end_time, 0.05 * descent.steps)
     assert np.isnan(of_flow(whole).distance_to_flow).all()
 
 
+@pytest.mark.slow
 def test_a_descent_with_fewer_repetitions_is_not_run_for_the_others(whole):
     asked = whole.outcome != NOT_ASKED
     assert not of_descent(asked, 0.05, 0.1).sel(repetition=2).any()
@@ -181,6 +185,7 @@ def test_a_descent_with_fewer_repetitions_is_not_run_for_the_others(whole):
     assert (of_flow(whole).outcome == Outcome.CONVERGED).all()
 
 
+@pytest.mark.slow
 def test_a_flow_of_the_sweep_is_the_flow_of_its_network_alone(whole):
     for place, problem, network, _ in cells(whole):
         alone = flowsim.integrate(network, problem, ts=[])
@@ -203,6 +208,7 @@ def test_the_sharpness_of_many_ends_is_that_of_a_full_decomposition():
     np.testing.assert_allclose(measures.sharpness_of(network, nonlinear), expected.value, rtol=1e-10)
 
 
+@pytest.mark.slow
 def test_a_descent_of_the_sweep_is_the_descent_of_its_network_alone(whole):
     never = Stopping(gradient_norm=None)
     for place, problem, network, _ in cells(whole):
@@ -226,6 +232,7 @@ def test_a_descent_of_the_sweep_is_the_descent_of_its_network_alone(whole):
             np.testing.assert_allclose(here.distance_to_flow, distance, rtol=1e-8)
 
 
+@pytest.mark.slow
 def test_a_descent_that_is_still_at_the_saddle_has_not_converged(tmp_path):
     found = swept(
         tmp_path,
@@ -236,6 +243,7 @@ def test_a_descent_that_is_still_at_the_saddle_has_not_converged(tmp_path):
     assert found.outcome.item() == Outcome.STEP_LIMIT
 
 
+@pytest.mark.slow
 def test_the_risk_on_held_out_samples_is_their_mean_squared_error(whole):
     for place, problem, network, data in cells(whole):
         at = whole.isel(scale=place[0], noise=place[1], repetition=place[2])
@@ -247,6 +255,7 @@ def test_the_risk_on_held_out_samples_is_their_mean_squared_error(whole):
         np.testing.assert_allclose(of_flow(at).final_test_risk, np.mean((y_test - X_test @ limit) ** 2), rtol=1e-6)
 
 
+@pytest.mark.slow
 def test_held_out_samples_are_scaled_like_the_others(folder):
     # Without noise all labels are those of w*, whose norm is one: also those that training does not see.
     data = read_data(scenario(folder, "", DATA.replace("test", "noise: 0, test"), "noiseless"), folder)
@@ -255,6 +264,7 @@ def test_held_out_samples_are_scaled_like_the_others(folder):
     np.testing.assert_allclose(data.held_out[0] @ regressor, data.held_out[1], rtol=1e-10)
 
 
+@pytest.mark.slow
 def test_initializations_differ_between_points_and_repetitions_and_agree_across_learning_rates(whole):
     starts = whole.initial_risk.values.ravel()
     assert len(np.unique(starts)) == starts.size
@@ -282,6 +292,7 @@ OTHERS = {
 
 
 @pytest.mark.parametrize("other", OTHERS.values(), ids=OTHERS.keys())
+@pytest.mark.slow
 def test_a_cell_does_not_depend_on_the_cells_beside_it(whole, tmp_path, other):
     found = swept(tmp_path, other)
     common = of_descent(whole, 0.05, 0.1).learning_rate.values
@@ -295,18 +306,21 @@ def test_a_cell_does_not_depend_on_the_cells_beside_it(whole, tmp_path, other):
 
 
 @pytest.mark.parametrize(("least", "most"), [(1, 1), (2, 5), (3, 3)])
+@pytest.mark.slow
 def test_a_cell_does_not_depend_on_the_block_that_it_is_in(whole, critical, tmp_path, monkeypatch, least, most):
     monkeypatch.setattr(block, "_parts", partial(block._parts, least=least, most=most, seconds=0.0))
     xarray.testing.assert_identical(swept(tmp_path), whole)
     xarray.testing.assert_identical(swept(tmp_path, CRITICAL), critical)
 
 
+@pytest.mark.slow
 def test_what_is_stored_is_not_computed_again(whole, folder, monkeypatch):
     done = count_computed(monkeypatch)
     xarray.testing.assert_identical(swept(folder), whole)
     assert done == []
 
 
+@pytest.mark.slow
 def test_sweeps_that_share_cells_share_their_blocks(whole, folder, monkeypatch):
     done = count_computed(monkeypatch)
     theory = "theory: {subjects: [minimizers]}\ndescent: {learning_rates: [0.3]}"
@@ -340,6 +354,7 @@ def test_a_damaged_block_file_is_as_good_as_none(tmp_path):
     assert store.load("cd" * 32) is None
 
 
+@pytest.mark.slow
 def test_a_damaged_block_is_computed_again(whole, folder, tmp_path, monkeypatch):
     shutil.copytree(folder / "blocks", tmp_path / "blocks")
     files = sorted(path for path in (tmp_path / "blocks").rglob("*") if path.is_file())
@@ -384,6 +399,7 @@ def test_a_worker_with_other_versions_computes_nothing(tmp_path):
     assert failure.message.endswith("and the run was started with 0.1")
 
 
+@pytest.mark.slow
 def test_the_critical_learning_rate_lies_in_a_narrow_bracket_that_gradient_descent_confirms(critical):
     lower, upper = (critical[f"critical_learning_rate_{end}"].values for end in ("lower", "upper"))
     assert np.all((lower > 0.01) & (upper < 2.0))
@@ -430,6 +446,7 @@ def is_start(scale, noise, repetition, specification):
     return lambda network: np.array_equal(network.weights[0], weight)
 
 
+@pytest.mark.slow
 def test_a_flow_that_raises_is_named_and_the_rest_goes_on_and_is_not_stored(whole, tmp_path, monkeypatch):
     chosen = is_start(0.6, 0.5, 1, scenario(tmp_path))
     with monkeypatch.context() as patch:
@@ -450,6 +467,7 @@ def test_a_flow_that_raises_is_named_and_the_rest_goes_on_and_is_not_stored(whol
     assert [entry.recipe.scenario.data.noise for entry in done] == [0.5]
 
 
+@pytest.mark.slow
 def test_a_descent_that_raises_is_named_and_those_beside_it_are_as_ever(whole, tmp_path, monkeypatch):
     fail_for(monkeypatch, "descend_batch", lambda _, options: 0.1 in options["learning_rates"])
     found = run_sweep(scenario(tmp_path), tmp_path, BlockStore(tmp_path / "blocks"), InProcess())
@@ -468,6 +486,7 @@ def test_a_bisection_that_raises_is_named(tmp_path, monkeypatch):
     assert np.isnan(found.dataset.critical_learning_rate_lower).all()
 
 
+@pytest.mark.slow
 def test_a_sweep_of_which_everything_fails_is_reported_all_the_same(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(compute, "_Work", lambda block: 1 / 0)
     scenario(tmp_path, CRITICAL + "  descent: [{learning_rates: [0.1], steps: 5}]\n  over: {network.scale: [1, 2]}\n")
@@ -479,6 +498,7 @@ def test_a_sweep_of_which_everything_fails_is_reported_all_the_same(tmp_path, mo
     assert not [path for path in (tmp_path / "out" / ".blocks").rglob("*") if path.is_file()]
 
 
+@pytest.mark.slow
 def test_only_the_first_of_many_failures_are_printed(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(compute, "_Work", lambda block: 1 / 0)
     scenario(tmp_path, "sweep: {repetitions: 30}")
@@ -488,6 +508,7 @@ def test_only_the_first_of_many_failures_are_printed(tmp_path, monkeypatch, caps
     assert "failed: 20 more, which are in summary.json" in printed
 
 
+@pytest.mark.slow
 def test_flows_that_do_not_converge_are_counted_and_the_exit_code_is_1(tmp_path, capsys):
     scenario(tmp_path, "sweep: {repetitions: 3}\nflow: {max_steps: 2}")
     assert cli.main([str(tmp_path / "tiny.yaml"), "--out", str(tmp_path / "out"), "--jobs", "1"]) == 1
@@ -512,6 +533,7 @@ def test_a_folder_of_blocks_that_cannot_be_written_is_refused_first(tmp_path, ca
     assert ".blocks: is a file" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_a_full_disk_ends_in_one_message_and_the_run_goes_on_when_there_is_room(whole, tmp_path, monkeypatch):
     writes = []
 

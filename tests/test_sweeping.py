@@ -51,6 +51,7 @@ def digests(folder, *names):
     return {name: hashlib.sha256((folder / name).read_bytes()).hexdigest() for name in names}
 
 
+@pytest.mark.slow
 def test_each_flow_is_what_integrate_finds_alone(whole):
     for scale, noise, repetition in ((0.5, 0.2, 1), (0.8, 0.9, 0)):
         network = make(start_key(5, f"noise={noise}, scale={scale}", repetition), scale)
@@ -125,6 +126,7 @@ def test_what_is_finished_is_kept_and_more_values_and_repetitions_compute_these_
     xarray.testing.assert_identical(flowsim.open_results(tmp_path / "mine").required("sweep"), more.dataset)
 
 
+@pytest.mark.slow
 def test_nothing_is_computed_twice(tmp_path, computed):
     options = {"repetitions": 2, "folder": tmp_path / "mine"}
     found = flowsim.sweep(make, regression, {"scale": [0.5]}, **options)
@@ -135,6 +137,7 @@ def test_nothing_is_computed_twice(tmp_path, computed):
     assert len(computed) == 3
 
 
+@pytest.mark.slow
 def test_ctrl_c_loses_no_finished_block_and_the_end_is_the_same_to_the_bit(tmp_path, monkeypatch):
     really, done = compute.compute, []
 

@@ -71,6 +71,7 @@ def test_scaling_one_layer_up_and_another_down_makes_a_minimizer_as_sharp_as_one
     assert flowsim.sharpness(sharp, problem) >= bound > mlp_flow.final_sharpness
 
 
+@pytest.mark.slow
 def test_above_the_critical_learning_rate_descent_does_not_reach_a_minimum(problem, mlp):
     critical = critical_learning_rate(problem, 10)
     np.testing.assert_allclose(critical, 2 / minimal_sharpness_bounds(problem, 10)[0])

@@ -92,6 +92,7 @@ def test_no_minimizer_found_by_the_flow_is_below_the_bound_of_its_layer_norms(pr
     assert 1 <= tightest < 2
 
 
+@pytest.mark.slow
 def test_theorems_1_and_2_hold_at_the_limit_of_a_flow(path):
     found = by_name(path, "minimizers")
     applicable = [s for s in found.values() if s.verdict is not Verdict.NOT_APPLICABLE]
@@ -99,6 +100,7 @@ def test_theorems_1_and_2_hold_at_the_limit_of_a_flow(path):
     assert all(statement.verdict is Verdict.HOLDS for statement in applicable)
 
 
+@pytest.mark.slow
 def test_a_flow_that_did_not_arrive_meets_no_assumption(problem, mlp):
     found = by_name(theory.follow(mlp, problem, max_steps=3), "minimizers")
     assert found["Theorem 1"].verdict is Verdict.ASSUMPTION_NOT_MET

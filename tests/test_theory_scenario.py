@@ -88,6 +88,7 @@ def test_a_flow_depends_on_its_own_cell_alone(tmp_path):
     assert alone[0].condition != alone[1].condition  # of data of their own
 
 
+@pytest.mark.slow
 def test_a_statement_that_fails_is_exit_code_1(tmp_path, capsys):
     case = "{deviations: [4.0], scales: [3.0], widths: [60], depths: [20], initializations: 8}"
     assert run(SMALL + f"lemma_3: {case}\n", tmp_path) == 1
@@ -97,6 +98,7 @@ def test_a_statement_that_fails_is_exit_code_1(tmp_path, capsys):
     assert "fails" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_without_a_theory_section_nothing_is_checked(tmp_path, capsys):
     assert run(SMALL, tmp_path) == 0
     assert summary(tmp_path) is None

@@ -35,6 +35,7 @@ def deep(problem):
 
 
 @pytest.mark.parametrize("depth", [3, 10])
+@pytest.mark.slow
 def test_under_a1_and_a2_every_statement_of_section_4_holds(depth, path, deep):
     run = path if depth == 3 else deep
     assert run.end.converged
@@ -47,6 +48,7 @@ def test_under_a1_and_a2_every_statement_of_section_4_holds(depth, path, deep):
     assert np.sum(np.diff(run.times[after]) > 0) > 20
 
 
+@pytest.mark.slow
 def test_the_clock_keeps_its_digits_from_the_plateau_to_the_escape(deep):
     """Against d‖W_1‖_F²/dt = −2⟨π, ∇R¹(π)⟩, whose right side is a power of the left in between: from 10¹⁷ before the
     escape to 10³ before it, where one clock from the start would tick every 10¹².
@@ -73,6 +75,7 @@ def test_epsilon_is_that_of_the_paper():
     np.testing.assert_allclose(theory.initialization_epsilon(tiny), 1e-6 * (3 * largest + 2 * imbalance))
 
 
+@pytest.mark.slow
 def test_the_sides_of_lemma_2_are_what_plain_numpy_finds(path):
     found, record = by_name(path), len(path.times) // 2
     first, second, third = (along[record] for along in path.weights)
@@ -89,6 +92,7 @@ def test_the_sides_of_lemma_2_are_what_plain_numpy_finds(path):
     np.testing.assert_allclose(lemma.smaller[record] / lemma.larger[record], max(ratios), rtol=1e-4, atol=1e-9)
 
 
+@pytest.mark.slow
 def test_descent_with_a_large_step_breaks_the_conservation_law(problem, mlp, mlp_flow):
     """The drift of descent is of order η; that of the flow is what its tolerance allows."""
     drifts = []
@@ -108,6 +112,7 @@ def test_a_tighter_tolerance_drifts_less(problem, mlp):
     assert drifts[1] < 0.01 * drifts[0]
 
 
+@pytest.mark.slow
 def test_without_a1_nothing_that_rests_on_it_holds(problem, path):
     """A start against w* has a larger risk than zero; the difference, far below rounding of the risks, counts."""
     network = small(3, seed=3)
@@ -150,6 +155,7 @@ def test_large_initializations_keep_lemma_2_and_lose_the_corollaries(problem, ml
     assert "A2" in found["Corollary 2"].unmet
 
 
+@pytest.mark.slow
 def test_at_a_tie_of_singular_values_the_alignment_says_nothing_wrong(path):
     """W_k = c·I has every direction as its first: whatever is chosen, the lemma's proof and bound allow it."""
     ties = theory.LeadingSingular((np.eye(4)[None], np.eye(4)[None], np.zeros((1, 4, 4))))

@@ -86,6 +86,7 @@ NETWORK = eqx.nn.Linear(3, 1, use_bias=False, key=KEY)
     ],
     ids=["flow", "descent", "sharpness"],
 )
+@pytest.mark.slow
 def test_a_run_and_a_sharpness_are_computed_in_one_thread(noting, run):
     problem, found = noting
     run(problem)

@@ -37,7 +37,8 @@ class CentralFlow(DescentModel):
     `order` two adds what the published flow, of order one in η, leaves out (`flowsim.edge.central_field`): the gradient
     of (η/4)‖∇R‖², by which descent differs from its flow everywhere, and the onset. Past 2/η the sharpness goes on
     rising until the oscillation, which begins as that of `flowsim.EdgeFlow`, is as large as Σ, and then comes down as
-    that of a run which begins beyond. `compare` knows this flow as "central_2".
+    that of a run which begins beyond. As there, a run from where ηS > 1 begins at the centre of the oscillation, and up
+    to 1000 steps of descent are taken to find the onset. `compare` knows this flow as "central_2".
 
     How a flow that is beyond 2/η comes down to it, the published equations leave open. Here the departure fades at the
     rate 1/η, along −½∇⟨H, Σ⟩ as that turns on the way. Euler steps in which it fades at once, as those of the paper's
@@ -47,7 +48,7 @@ class CentralFlow(DescentModel):
 
     Up to `most` eigenvalues are held at the edge at once; where one more comes to it the run ends as `SOLVER_FAILED`,
     and wants a larger number. A flow that comes to rest at the edge with ∇R ≠ 0, as no minimum is flat enough, ends as
-    `FIXED_POINT`.
+    `FIXED_POINT`, and one that comes to where ∇S vanishes, so that no Σ holds the sharpness, as `STALLED`.
 
     Steps adapt to `rtol` and `atol` (default: those of the gradient flow). They are linearly implicit
     (`flowsim.edge.central_steps`), and end where an eigenvalue comes to the edge: the first to ten digits, others

@@ -294,6 +294,7 @@ def test_a_misuse_is_told_what_it_is_and_what_to_write(misuse, message):
     assert "Tracer" not in str(caught.value) or "(TracerArrayConversionError: " in str(caught.value)
 
 
+@pytest.mark.slow
 def test_layers_that_are_switched_off_and_a_state_that_is_fixed_are_no_misuse():
     quiet = eqx.nn.inference_mode(eqx.nn.Sequential([SQUARE, eqx.nn.Dropout(), eqx.nn.LayerNorm(3)]))
     assert float(EQUAL(quiet)) > 0

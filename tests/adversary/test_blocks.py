@@ -114,6 +114,7 @@ DAMAGES = {
 
 
 @pytest.mark.parametrize("damage", DAMAGES.values(), ids=DAMAGES.keys())
+@pytest.mark.slow
 def test_a_damaged_or_foreign_block_is_computed_again(undisturbed, store, damage):
     damage(*blocks_in(store))
     dataset, whole = undisturbed
@@ -154,6 +155,7 @@ def test_a_block_of_another_address_is_as_good_as_none(tmp_path):
 
 
 @pytest.mark.parametrize("place", ["block", "shard"])
+@pytest.mark.slow
 def test_what_no_block_could_replace_is_refused_before_anything_is_computed(store, capsys, monkeypatch, place):
     block = blocks_in(store)[0]
     if place == "block":

@@ -64,6 +64,7 @@ def written(tmp_path_factory):
     return path.read_bytes(), flow
 
 
+@pytest.mark.slow
 def test_a_checkpoint_of_which_any_byte_is_another_is_refused(tmp_path, written):
     content, _ = written
     path = tmp_path / "run"
@@ -75,6 +76,7 @@ def test_a_checkpoint_of_which_any_byte_is_another_is_refused(tmp_path, written)
 
 
 @pytest.mark.parametrize("length", [0, 5, 25, 100, 200, -1])
+@pytest.mark.slow
 def test_a_truncated_checkpoint_is_refused(tmp_path, written, length):
     path = tmp_path / "run"
     path.write_bytes(written[0][:length])

@@ -69,6 +69,7 @@ def report(folder, *options):
 
 
 @pytest.mark.parametrize(("module", "inside"), [("evil", True), ("pm.evil", False)])
+@pytest.mark.slow
 def test_what_results_ask_for_is_not_imported(folder, monkeypatch, capsys, module, inside):
     (folder / "evil.py").write_text(EVIL)
     with_scenario(folder, figure=f"{module}:F")
@@ -87,6 +88,7 @@ def test_what_results_ask_for_is_not_imported(folder, monkeypatch, capsys, modul
     assert (folder / "figures" / "evil.png").exists()
 
 
+@pytest.mark.slow
 def test_no_module_of_python_is_imported_for_a_figure(folder):
     sys.modules.pop("this", None)
     with_scenario(folder, figure="this:s")
@@ -94,6 +96,7 @@ def test_no_module_of_python_is_imported_for_a_figure(folder):
     assert "this" not in sys.modules
 
 
+@pytest.mark.slow
 def test_files_are_not_written_through_a_link(folder, tmp_path, capsys):
     shutil.rmtree(folder / "figures")
     (tmp_path / "elsewhere").mkdir()
@@ -104,6 +107,7 @@ def test_files_are_not_written_through_a_link(folder, tmp_path, capsys):
 
 
 @pytest.mark.parametrize("name", ["scenario.yaml", "trajectories.nc"])
+@pytest.mark.slow
 def test_a_pipe_is_not_waited_for(folder, capsys, name):
     (folder / name).unlink(missing_ok=True)
     os.mkfifo(folder / name)
@@ -122,6 +126,7 @@ SCENARIOS = {
 
 
 @pytest.mark.parametrize("name", SCENARIOS)
+@pytest.mark.slow
 def test_a_scenario_that_is_none_is_said_to_be_damaged(folder, capsys, name):
     (folder / "scenario.yaml").write_text(SCENARIOS[name])
     assert report(folder) == 2
@@ -132,10 +137,12 @@ def test_a_scenario_that_is_none_is_said_to_be_damaged(folder, capsys, name):
         str(flowsim.open_results(folder))
 
 
+@pytest.mark.slow
 def test_a_scenario_without_kinds_is_shown_without(folder):
     assert report(with_scenario(folder, data={"samples": 3})) == 0
 
 
+@pytest.mark.slow
 def test_a_summary_of_brackets_is_damaged(folder):
     (folder / "summary.json").write_text("[" * 200_000)
     with pytest.raises(StoreError, match="damaged"):
@@ -174,6 +181,7 @@ WRONG = {
 
 
 @pytest.mark.parametrize("name", WRONG)
+@pytest.mark.slow
 def test_legible_data_that_are_wrong_are_refused_in_words(folder, capsys, name):
     with_data(folder, WRONG[name])
     assert report(folder) == 2
@@ -184,6 +192,7 @@ def test_legible_data_that_are_wrong_are_refused_in_words(folder, capsys, name):
         flowsim.open_results(folder)
 
 
+@pytest.mark.slow
 def test_names_are_not_taken_for_instructions(folder, capsys):
     with_data(folder, lambda stored: stored.assign_coords(dynamics=("run", ["gradient_flow", "[/link]"])))
     other = folder.rename(folder.with_name("pm\x1b[31m[bold]"))

@@ -60,6 +60,7 @@ def wells(stiffness, offset=0.0):
 
 
 @pytest.mark.parametrize("stiffness", [1.0, 1e6, 1e7, 1e9, 1e12])
+@pytest.mark.slow
 def test_an_eigenvalue_of_minus_one_is_certain_whatever_the_largest_is(stiffness):
     start = jnp.array([1.0, 1e-10])
     assert look(jnp.array([0.0, 1e-10]), wells(stiffness), start=start) in (Outcome.RUNNING, Outcome.STATIONARY)
@@ -71,12 +72,14 @@ WHERE = {"near a saddle": [0.0, 1e-10], "saddle": [0.0, 0.0], "minimum": [0.0, 1
 
 
 @pytest.mark.parametrize("where", WHERE)
+@pytest.mark.slow
 def test_one_program_says_what_the_questions_asked_one_by_one_do(where):
     start, end, problem = jnp.array([1.0, 1e-10]), jnp.array(WHERE[where]), wells(1e3)
     together = jax.jit(lambda end: limit_outcome(stopping_for(None, problem, end.dtype), start, end, problem))
     assert look(end, problem, start=start) is Outcome(int(together(end)))
 
 
+@pytest.mark.slow
 def test_nothing_is_asked_of_the_curvature_at_a_limit_that_is_still_far(monkeypatch):
     asked = []
     monkeypatch.setattr(limit, "_curves_up", lambda seen, end: asked.append(end) or np.True_)
@@ -102,6 +105,7 @@ def test_a_flow_is_not_converged_at_a_stiff_saddle(stiffness, offset):
             assert single.outcome is Outcome.CONVERGED, above
 
 
+@pytest.mark.slow
 def test_weights_whose_rounding_is_as_large_as_the_wells_say_nothing_of_them():
     saddle = jnp.array([1e7, 1e7], jnp.float32)  # the minima are the next numbers
     start = jnp.array([1e7 + 1, 1e7], jnp.float32)
@@ -117,6 +121,7 @@ def test_models_of_descent_leave_a_stiff_saddle(model):
         assert float(run.risk[-1]) < 1e-6
 
 
+@pytest.mark.slow
 def test_the_exact_excess_risk_decides_at_a_saddle_of_a_deep_linear_network():
     start = two_modes(4, 1e-4)
     saddle = DeepLinear([np.diag([3**0.25, 2**0.25, 1e-4, 1e-4])] * 4)
@@ -165,6 +170,7 @@ def test_where_the_excess_risk_is_not_known_the_risk_is_looked_for_beside_a_sadd
     assert look(DeepLinear([MODES ** (1 / depth)] * depth), problem, start=run.network) is Outcome.CONVERGED
 
 
+@pytest.mark.slow
 def test_a_plateau_is_not_a_minimum_however_flat():
     def bell(w):
         return 1 - jnp.exp(-(w[0] ** 2)) + (w[1] - 1) ** 2 / 2
@@ -220,6 +226,7 @@ def test_the_way_left_is_measured_by_the_way_gone():
 
 
 @pytest.mark.parametrize("risk", [lambda w: jnp.sum(w), lambda w: -jnp.sum(w**2)])
+@pytest.mark.slow
 def test_a_risk_that_is_not_bounded_below_has_no_minimizer(risk):
     assert flow(jnp.array([0.5, 1.0]), Risk(risk)).outcome is Outcome.NO_MINIMIZER
 
@@ -228,6 +235,7 @@ PRODUCT = Risk(lambda w: (w[0] * w[1] - 1) ** 2)
 
 
 @pytest.mark.parametrize("scale", [1e-14, 1e-9, 1e-3])
+@pytest.mark.slow
 def test_a_small_start_does_not_switch_the_tolerance_off(scale):
     start = scale * jnp.array([1.0, 2.0])
     for asked in (1e-6, 1e-12):
@@ -294,6 +302,7 @@ def test_a_gradient_whose_square_is_no_float_leads_away_from_a_saddle():
 
 
 @pytest.mark.parametrize(("slope", "outcome"), [(0.0, Outcome.CONVERGED), (3e-13, Outcome.RUNNING)])
+@pytest.mark.slow
 def test_a_flow_that_creeps_by_less_than_one_component_shows_is_not_at_its_limit(slope, outcome):
     # Of 100 flat directions none has a gradient ten times its rounding, and all together have one of six times theirs.
     rng = np.random.default_rng(0)
@@ -313,6 +322,7 @@ def test_where_no_feature_occurs_every_network_is_a_minimum():
         assert flow(start, problem).outcome is Outcome.CONVERGED
 
 
+@pytest.mark.slow
 def test_a_bottleneck_at_its_least_excess_risk_is_converged_and_above_it_is_not():
     def at(*modes):
         outer = np.zeros((4, 2)), np.zeros((2, 4))

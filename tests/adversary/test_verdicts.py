@@ -153,6 +153,7 @@ def test_every_converged_is_certified(name, seed, scale, condition, rank, noise)
     check_verdict(structure.network(seed, scale), problem)
 
 
+@pytest.mark.slow
 def test_verdicts_of_linear_networks():
     for seed in range(8):
         assert check_verdict(*drawn(STRUCTURES["two linear layers"], seed)) is Outcome.CONVERGED
