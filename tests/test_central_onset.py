@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -61,8 +62,8 @@ def first_amplitude(y):
     return abs(columns[:, -1] @ [y**2 / 2 - 1, 8 * y, -1]) / values[-1]
 
 
-def run_of(amplitude, times, rtol):
-    start = {"x": jnp.array(0.0), "y": jnp.array(amplitude), "z": jnp.array(0.0)}
+def run_of(amplitude, times, rtol, dtype=float):
+    start = {"x": jnp.zeros((), dtype), "y": jnp.asarray(amplitude, dtype), "z": jnp.zeros((), dtype)}
     model = flowsim.CentralFlow(ETA, order=2, rtol=rtol)
     probes = [flowsim.probes.Oscillation()]
     return flowsim.integrate(start, tide, model=model, ts=times, t1=times[-1], weights=True, probes=probes)
@@ -90,6 +91,21 @@ def test_the_tighter_the_tolerance_the_smaller_the_error_of_order_two():
         path = run_of(1e-3, times, rtol).path
         error = np.hypot(np.asarray(path["x"])[:2] - x, np.asarray(path["z"])[:2] - z)
         assert error.max() < expected
+
+
+@pytest.mark.slow
+def test_order_two_runs_in_single_precision_and_under_vmap(compiled_quickly):
+    times = np.linspace(0.5, 12.0, 24)
+    (x, _), _ = reference(first_amplitude(1e-3), times)
+    run = run_of(np.float32(1e-3), times, 1e-4, dtype=jnp.float32)
+    assert run.path["x"].dtype == jnp.float32
+    np.testing.assert_allclose(np.asarray(run.path["x"])[:24], x, atol=2e-3)
+
+    def end(amplitude):
+        return run_of(amplitude, times[-1:], 1e-6).network["x"]
+
+    amplitudes = jnp.array([1e-3, 3e-4])
+    np.testing.assert_allclose(compiled_quickly(jax.vmap(end))(amplitudes), list(map(end, amplitudes)), atol=1e-6)
 
 
 def grown(log_least, begin, end, steps, slopes):
