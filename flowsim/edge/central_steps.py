@@ -30,7 +30,8 @@ class CentralState(eqx.Module):
 
     Before the first look `known` is false, and what was measured is that of the gradient flow. `comes_down` says that
     the run began beyond the edge, and is not there yet, `slack` how far X is from losing rank. `largest` is the largest
-    tr X so far, `switches` how often the number of eigenvalues at the edge changed.
+    tr X so far, `switches` how often the number of eigenvalues at the edge changed, and `growth`, of order two alone,
+    how far the oscillation has grown.
     """
 
     known: Bool[Array, ""]
@@ -131,6 +132,8 @@ class _Round(eqx.Module):
 
 class CentralSteps(ProposingSolver):
     """Linearly implicit steps of the central flow on a gradient `field`, with up to `most` eigenvalues at the edge.
+
+    `flow_order` is that of the central flow in η.
 
     A step is one of linearly implicit extrapolation, as of `LowRankExtrapolation`, for the eigenvalues that are at the
     edge where it begins. Where it ends, those whose part of X is positive are put back onto 2/η, along T. Others that
