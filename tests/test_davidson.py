@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from flowsim.curvature.davidson import ritz_space
-from flowsim.edge.central_field import CentralCurvature, Edge
+from flowsim.edge.central_curvature import CentralCurvature
+from flowsim.edge.central_field import Edge
 
 SIZE = 40
 WEIGHTS = {"a": jnp.zeros(30), "b": jnp.zeros((2, 5))}

@@ -38,52 +38,6 @@ from .central_onset import Growth
 from .complementarity import complementary_covariance, from_basis, in_basis
 
 
-class CentralCurvature(eqx.Module):
-    """An approximation of −∂F/∂W for the central flow, with a cheap resolvent.
-
-    With A near the Hessian, and P the projection onto the `normals` N, orthonormal rows that span what the eigenvalues
-    at the edge cannot follow: −∂F/∂W ≈ (I − P)(A + C) + P/τ. Along the edge the gradient flow goes on, and across it a
-    departure fades within the `relaxation` τ. C is what makes the edge bend: ½⟨∇²H_U, X⟩, of which the part that is
-    known grows without bound where another eigenvalue comes near.
-
-    (I − P)(A + C) = VᵀΛV + VᵀKN for the rows V `along` the edge, orthonormal and at right angles to N; Λ are the
-    `stiffnesses` along them, and K is the `push`. Rows of zeros count for nothing.
-    """
-
-    along: PyTree
-    stiffnesses: Float[Array, " m"]
-    push: Float[Array, "m n"]
-    normals: PyTree
-    relaxation: Float[Array, ""]
-
-    @classmethod
-    def none(cls, weights: PyTree, along: int, normals: int, relaxation: Float[Array, ""]) -> "CentralCurvature":
-        """Return zero, with room for so many rows."""
-        zeros = jnp.zeros((along, normals), relaxation.dtype)
-        return cls(empty_rows(weights, along), zeros[:, 0], zeros, empty_rows(weights, normals), relaxation)
-
-    @classmethod
-    def of(cls, rows: PyTree, normals: PyTree, count: int, relaxation: Float[Array, ""]) -> "CentralCurvature":
-        """Return it for the `rows` of a root of A + C, of which the `count` stiffest directions are kept."""
-        mixed = vectors.gram(rows, normals)
-        tangent = vectors.difference(rows, vectors.combination(mixed, normals))
-        values, columns = decomposition(vectors.gram(tangent, tangent))
-        values, turn = values[::-1][:count], columns.T[::-1][:count]
-        # Below half of the digits of the largest, rounding leaves the rows neither orthonormal nor along the edge.
-        large = values > jnp.finfo(values.dtype).eps ** 0.5 * values[0]
-        stiffnesses, inverse_roots = jnp.where(large, values, 0), jnp.where(large, values, jnp.inf) ** -0.5
-        along = vectors.combination(inverse_roots[:, None] * turn, tangent)
-        return cls(along, stiffnesses, jnp.sqrt(stiffnesses)[:, None] * (turn @ mixed), normals, relaxation)
-
-    def resolvent(self, h: Float[Array, ""], vector: PyTree) -> PyTree:
-        """Return (I + h(I − P)(A + C) + hP/τ)⁻¹ times a vector."""
-        along, across = (vectors.inner_products(rows, vector) for rows in (self.along, self.normals))
-        faded = across / (1 + h / self.relaxation)
-        damped = (along - h * self.push @ faded) / (1 + h * self.stiffnesses)
-        changes = vectors.combination(damped - along, self.along), vectors.combination(faded - across, self.normals)
-        return jax.tree.map(lambda *terms: vectors.sum_of(terms), vector, *changes)
-
-
 class Edge(eqx.Module):
     """The top of the spectrum at a point: k rows of `vectors` and their `values`, in decreasing order.
 
@@ -189,11 +143,14 @@ class CentralField(eqx.Module):
         """
         (objective, gradient), both = jax.linearize(jax.value_and_grad(self.field.objective), weights)
 
+        def product(vector: PyTree) -> PyTree:
+            return both(vector)[1]
+
         def scout() -> PyTree:
             return _scout(gradient)
 
         space = ritz_space(
-            lambda vector: both(vector)[1],
+            product,
             edge.vectors,
             self.edge.correction,
             begun=edge.near,
@@ -205,17 +162,16 @@ class CentralField(eqx.Module):
             above=jnp.where(look, self.near * 2 / self.learning_rate, jnp.inf),
         )
 
-        def product(vector: PyTree) -> PyTree:
-            return both(vector)[1]
-
         def grown(edge: Edge) -> Growth:
             return self._grown(weights, edge, downhill, product)
 
         downhill = gradient if self.order == 1 else self._steeper(gradient, product)
         edge, growth, excess, comes = self._edge_of(space, edge, look, grown)
         tangents, passes = self._tangents(weights, edge, ends)
-        steep, products = self._of_order(tangents, edge, product, look)
-        covariance, slack, pushed = self._covariance(edge, tangents, downhill, steep)
+        room = self.edge.room(self.most)
+        held = jax.tree.map(lambda leaf: leaf[: room * (room + 1) // 2], tangents)
+        steep, products = self._of_order(held, edge, product, look)
+        covariance, slack, pushed = self._covariance(edge, held, downhill, steep)
         slope = jax.tree.map(lambda g, t: -g - t, downhill, pushed)
         reading = Reading(slope, objective, norm(gradient), covariance, slack, tangents, excess, comes, growth)
         return reading, edge, space.products + passes + products
@@ -293,9 +249,7 @@ class CentralField(eqx.Module):
     def _of_order(
         self, tangents: PyTree, edge: Edge, product: Callable[[PyTree], PyTree], look: Bool[Array, ""]
     ) -> tuple[PyTree, Int[Array, ""]]:
-        """Return M T of those T that may be held at once, and the passes that order two took in all."""
-        room = self.edge.room(self.most)
-        tangents = jax.tree.map(lambda leaf: leaf[: room * (room + 1) // 2], tangents)
+        """Return M T, and the passes that order two took in all: for M∇R, M T, and the growth of an oscillation."""
         if self.order == 1:
             return tangents, jnp.array(0)
         own = edge.active * (edge.active + 1) // 2
@@ -314,7 +268,6 @@ class CentralField(eqx.Module):
         Where the least eigenvalue is zero, it is the largest of Y in units of X, below zero.
         """
         room = self.edge.room(self.most)
-        tangents = jax.tree.map(lambda leaf: leaf[: room * (room + 1) // 2], tangents)
         active = jnp.arange(room) < edge.active
 
         def held() -> tuple[Array, Array, PyTree]:

@@ -19,8 +19,9 @@ from ..solvers.field import GradientField, Measured, norm
 from ..solvers.solver import Work, no_work
 from ..solvers.step_control import scaled_norm, size_beside_increment
 from .approach import Approach
+from .central_curvature import CentralCurvature
 from .central_edge import Face
-from .central_field import CentralCurvature, CentralField, Edge, Reading, bends, column
+from .central_field import CentralField, Edge, Reading, bends, column
 from .central_onset import Growth
 from .oscillation_field import least_amplitude
 
