@@ -44,6 +44,7 @@ from .dynamics import (
     Optax as Optax,
     Outcome as Outcome,
     RMSProp as RMSProp,
+    ScalarRMSProp as ScalarRMSProp,
     Stopping as Stopping,
     Trajectory as Trajectory,
     descend as descend,
@@ -51,9 +52,11 @@ from .dynamics import (
 )
 from .edge import (
     CentralFlow as CentralFlow,
+    CentreFlow as CentreFlow,
     DescentModel as DescentModel,
     EdgeFlow as EdgeFlow,
     RodFlow as RodFlow,
+    StableFlow as StableFlow,
 )
 from .formatting import Progress as Progress
 from .networks import (

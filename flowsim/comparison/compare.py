@@ -131,7 +131,7 @@ def compare(
     records = int(records)
     shared: dict[str, Any] = {"stopping": stopping, "probes": probes, "diagnostics": diagnostics}
     optimizers = [_descent_at(optimizer, eta) for eta in learning_rates]
-    kinds = check_models(models, optimizers)
+    kinds = check_models(models, optimizers, weight_dtype(network))
     in_a_row = 3 if kinds else 2
     with report_progress(progress) as report, _interruptible() as finished:
         for eta, descent in zip(learning_rates, optimizers, strict=True):
@@ -147,10 +147,20 @@ def compare(
             finished.append(flow)
             model_runs: list[ModelRun] = []
             if kinds:
-                centres = list(map(Centres.of, runs, learning_rates))
+                centres = [
+                    Centres.of(run, float(one.time_of_step())) for run, one in zip(runs, optimizers, strict=True)
+                ]
                 runs = [one.record_on(run, flow, along) for one, run in zip(centres, runs, strict=True)]
                 padded = {"slots": records + 2, "report": report}
-                model_runs += run_models(network, problem, kinds, learning_rates, centres, **padded, **shared)
+                model_runs += run_models(
+                    network,
+                    problem,
+                    kinds,
+                    dict(zip(learning_rates, optimizers, strict=True)),
+                    centres,
+                    **padded,
+                    **shared,
+                )
             report(Progress("sharpness along the way"))
             flow = along.added_to(flow)
             runs = [along.added_to(run, pairs=True) for run in runs]

@@ -94,7 +94,8 @@ def compare_model_to_flow(flow: Trajectory, model: ModelRun, along: SharpnessAlo
     The tolerance within which the model holds its sharpness is widened by that of the measured sharpness.
     """
     rate = model.learning_rate
-    compared = compare_to_flow(flow, along.added_to(model.run), rate, Edge.of_gradient_descent(rate))
+    compared = compare_to_flow(flow, along.added_to(model.run), rate, model.edge)
+    compared = replace(compared, models=model.models)
     if model.held_within is None:
         return compared
     return replace(compared, held_within=model.held_within + along.tolerance(model.run.network))

@@ -112,7 +112,7 @@ def edge_statements(dataset: "xarray.Dataset", criteria: EdgeCriteria | None = N
     for run in sorted(shown.others, key=lambda other: other.run.learning_rate or 0.0):
         if np.isfinite(run.along(LIMIT.name)).any():
             found.append(RunStatements(run.run, (_limit_falls(run),)))
-        if run.run.is_descent and (models := models_of(shown, run)):
+        if models := models_of(shown, run):
             time = common_time(run, models)
             for model in models:
                 oscillation = _Oscillation.of(run, model, criteria)
@@ -122,8 +122,11 @@ def edge_statements(dataset: "xarray.Dataset", criteria: EdgeCriteria | None = N
 
 def models_of(shown: Recorded, descent: RecordedRun) -> list[RecordedRun]:
     """Return the runs of the models of a descent."""
-    same = (run for run in shown.others if run.run.learning_rate == descent.run.learning_rate)
-    return [run for run in same if not run.run.is_descent and DISTANCE.name in run.part]
+    return [
+        run
+        for run in shown.others
+        if run.run.models == descent.run.dynamics and run.run.learning_rate == descent.run.learning_rate
+    ]
 
 
 def common_time(descent: RecordedRun, models: Sequence[RecordedRun]) -> float:
@@ -197,7 +200,7 @@ def _has_period_two(descent: RecordedRun, past: Bool[np.ndarray, " records"], bo
 
 def _sharpness_held(model: RecordedRun, within: float) -> Statement:
     """|S − 2/η| ≤ δ·2/η while Σ ≠ 0, from where S has come down to 2/η if it began beyond."""
-    sharpness, edge = model.along("sharpness").astype(float), 2 / (model.run.learning_rate or math.nan)
+    sharpness, edge = model.along("sharpness").astype(float), model.run.threshold
     departure = sharpness / edge - 1
     come = np.logical_or.accumulate(departure <= within)
     active = come & (model.along(OSCILLATION.name) > 0) & np.isfinite(sharpness)

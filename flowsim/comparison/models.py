@@ -6,7 +6,8 @@ length of (2W_k − W_{k−1} − W_{k+1})/4.
 """
 
 import dataclasses
-from collections.abc import Iterator, Sequence
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -16,12 +17,13 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int, PyTree
 
-from ..dynamics import Descent, GradientDescent, Trajectory, integrate
+from ..dynamics import DYNAMICS, Descent, Trajectory, integrate
 from ..edge import MODELS, DescentModel
 from ..formatting import ProgressReporter
 from ..networks import split, weight_dtype
 from ..probes import Label, MeanExcessRisk, MeanRisk, Oscillation
 from ..problems import Problem
+from ..results.runs import Edge
 from ..runtime.compiling import compiled
 from .sharpness_along import SharpnessAlong, with_columns
 
@@ -31,7 +33,7 @@ TIME_ROUNDING = 1e-5
 DISTANCE = Label(
     "centre_distance",
     "distance from the centre of descent's oscillation; in the row of a descent, that of the gradient flow",
-    "distance from the centre of GD",
+    "distance from the centre",
 )
 SHARPNESS = Label(
     "centre_sharpness",
@@ -44,22 +46,19 @@ OSCILLATION, MEAN_RISK, MEAN_EXCESS_RISK = Oscillation().label, MeanRisk().label
 COLUMNS = (DISTANCE, SHARPNESS, OSCILLATION, MEAN_RISK, MEAN_EXCESS_RISK)
 
 
-def check_models(names: object, descents: Sequence[Descent]) -> tuple[type[DescentModel], ...]:
+def check_models(names: object, descents: Sequence[Descent], dtype: jnp.dtype) -> tuple[type[DescentModel], ...]:
     """Return the kinds of models by their names, without the gradient flow, which is there in any case.
 
-    Raises `ValueError` for what is no list of names, or has one twice, for models of `descents` other than gradient
-    descent, and `UnknownKindError`, which is one, for a name of no model.
+    Raises `ValueError` for what is no list of names, or has one twice, for a kind that is no model of one of the
+    `descents`, and `UnknownKindError`, which is one, for a name of no model.
     """
     if isinstance(names, str) or not isinstance(names, Sequence) or not all(isinstance(name, str) for name in names):
         raise ValueError(f'models must be a list of names, as ["gradient", "edge"], got {names!r}')
     if len(set(names)) < len(names):
         raise ValueError(f"models must name each one once, got {', '.join(names)}")
     kinds = tuple(MODELS[name] for name in names if name != GRADIENT)
-    if kinds and not all(isinstance(descent, GradientDescent) for descent in descents):
-        raise ValueError(
-            f"{kinds[0].__name__} models gradient descent alone, whose edge of stability is at 2/η and whose steps "
-            "have no memory: leave out the optimizer, or the models"
-        )
+    for kind, descent in itertools.product(kinds, descents):
+        kind.of(descent).checked(dtype)
     return kinds
 
 
@@ -141,13 +140,15 @@ class Centres:
 
 @dataclasses.dataclass(frozen=True)
 class ModelRun:
-    """The run of a model of the descent with this learning rate.
+    """The run of a model of the descent with this learning rate, and its edge; `models` is the name of its dynamics.
 
     `held_within` is the part of 2/η within which the model holds the sharpness there, as `DescentModel.held_within`.
     """
 
     run: Trajectory
     learning_rate: float
+    edge: Edge
+    models: str
     held_within: float | None
 
 
@@ -155,7 +156,7 @@ def run_models(
     network: PyTree,
     problem: Problem,
     kinds: Sequence[type[DescentModel]],
-    learning_rates: Sequence[float],
+    descents: Mapping[float, Descent],
     centres: Sequence[Centres],
     *,
     probes: Sequence[Any],
@@ -163,20 +164,21 @@ def run_models(
     report: ProgressReporter,
     **options: Any,
 ) -> Iterator[ModelRun]:
-    """Integrate each kind of model of each descent, with its `centres`.
+    """Integrate each kind of model of each descent, given by the learning rates, with its `centres`.
 
     A model's records are at the times of the centres, with its distance from them. These times are padded to `slots`,
     so that all models of a kind share one compiled program. `options` go to `integrate`.
     """
     probes = (Oscillation(), MeanRisk(), MeanExcessRisk(), *probes)
     for kind in kinds:
-        for eta, centre in zip(learning_rates, centres, strict=True):
-            model = kind(learning_rate=eta)
+        for (eta, descent), centre in zip(descents.items(), centres, strict=True):
+            model = kind.of(descent)
             options["progress"] = report.during(f"{MODELS.name_of(kind)} flow with η = {eta:g}")
             times = np.append(centre.times, np.full(slots - len(centre.times), np.inf))
             run = integrate(network, problem, model=model, ts=times, weights=True, probes=probes, **options)
             run = with_columns(run, {DISTANCE: centre.distances_along(run)})
-            yield ModelRun(run, eta, model.held_within(weight_dtype(network)))
+            held_within = model.held_within(weight_dtype(network))
+            yield ModelRun(run, eta, Edge.of(descent), DYNAMICS.name_of(type(descent)), held_within)
 
 
 @compiled

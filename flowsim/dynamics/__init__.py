@@ -19,6 +19,7 @@ from .optimizers import (
     Nesterov as Nesterov,
     Optax as Optax,
     RMSProp as RMSProp,
+    ScalarRMSProp as ScalarRMSProp,
     Transformed as Transformed,
     as_descent as as_descent,
     check_maker as check_maker,

@@ -65,6 +65,8 @@ class Descent(Dynamics):
     gradients_per_step: ClassVar[int] = 1
     preconditioned: ClassVar[bool] = False
     """Whether `preconditioner` returns one."""
+    shapes_count: ClassVar[bool] = True
+    """Whether a step may depend on which array a weight is in: where not, models flatten all weights into one."""
 
     @abc.abstractmethod
     def remember(self, weights: PyTree) -> PyTree:

@@ -17,7 +17,9 @@ from ..solvers.choice import check_solver, stepper_for, tolerances
 from ..solvers.field import GradientField, Measured, VectorField, norm
 from ..solvers.solver import Work
 from ..solvers.stepper import Stepper, StepperState
+from .descent import Descent
 from .dynamics import DYNAMICS, Attempt, Clock, Dynamics
+from .gradient_descent import GradientDescent
 from .outcome import Outcome, or_else
 
 
@@ -221,6 +223,19 @@ class DescentModel(Flow):
     """
 
     learning_rate: eqx.AbstractVar[ArrayLike]
+
+    @classmethod
+    def of(cls, descent: Descent) -> Self:
+        """Return the model of a descent, by default of gradient descent by its learning rate.
+
+        Raises `ValueError` for a descent that this is no model of.
+        """
+        if not isinstance(descent, GradientDescent):
+            raise ValueError(
+                f"{cls.__name__} models gradient descent alone, whose edge of stability is at 2/η and whose steps have "
+                'no memory, not that of another optimizer: models=["centre"] does'
+            )
+        return cls(learning_rate=descent.learning_rate)  # pyright: ignore[reportCallIssue]
 
     def rate_of_descent(self) -> ArrayLike:
         """Return the learning rate of the descent that it models."""

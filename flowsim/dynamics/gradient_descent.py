@@ -1,5 +1,7 @@
 """Gradient descent: the gradient flow discretized by explicit Euler steps."""
 
+from typing import ClassVar
+
 import jax
 from jaxtyping import PyTree
 
@@ -17,6 +19,8 @@ class GradientDescent(Descent):
     """
 
     learning_rate: Scalar
+
+    shapes_count: ClassVar[bool] = False
 
     def remember(self, weights: PyTree) -> None:
         """Return nothing."""

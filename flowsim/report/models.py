@@ -33,7 +33,7 @@ _COLUMNS = (
     ("√tr Σ", "oscillation", 3),
 )
 # Wide and pale: what models are to follow lies below them.
-_CENTRE = {"color": "0.72", "linewidth": 3.6, "solid_capstyle": "round", "zorder": 2.1, "label": "centre of GD"}
+_CENTRE = {"color": "0.72", "linewidth": 3.6, "solid_capstyle": "round", "zorder": 2.1}
 _GRADIENT_FLOW = FLOW | {"linewidth": 1.2, "label": "GF"}
 # The models stand out from each other in grey too, and from GF.
 _LOOKS = (("#d95f02", (0, (4, 1))), ("#1f6fb4", (0, (1, 1))), ("#7a3b9c", (0, (5, 1, 1, 1))), ("#1b9e77", (0, (2, 1))))
@@ -53,7 +53,7 @@ def model_rows(dataset: xarray.Dataset) -> list[dict[str, Any]]:
 
 def _modelled(shown: Recorded) -> list[tuple[RecordedRun, list[RecordedRun]]]:
     """Return every descent that has models, and these, from the smallest learning rate to the largest."""
-    found = [(run, models_of(shown, run)) for run in shown.by_rate if run.run.is_descent]
+    found = [(run, models_of(shown, run)) for run in shown.by_rate]
     return [(descent, beside) for descent, beside in found if beside]
 
 
@@ -63,7 +63,7 @@ def _group(shown: Recorded, descent: RecordedRun, beside: Sequence[RecordedRun])
     numbers = {"learning_rate": rate, "time": time}
     measured = {name: _at(descent, name, time) for name in _PREDICTED}
     measured |= {"sharpness": _at(descent, SHARPNESS.name, time)}
-    yield {"method": "GD", **numbers, "distance": 0.0, "closer": math.nan, **measured}
+    yield {"method": descent.run.method, **numbers, "distance": 0.0, "closer": math.nan, **measured}
     plain = {
         "sharpness": _at(shown.flow, "sharpness", time),
         "oscillation": 0.0,
@@ -139,7 +139,7 @@ def _draw_sharpness(
     axes: Axes, flow: RecordedRun, descent: RecordedRun, models: Sequence[RecordedRun], room: float = 1.1
 ) -> None:
     axes.set_ylabel(r"sharpness $S$")
-    _draw(axes, descent, SHARPNESS.name, _CENTRE)
+    _draw(axes, descent, SHARPNESS.name, _CENTRE | {"label": f"centre of {descent.run.method}"})
     _draw(axes, flow, "sharpness", _GRADIENT_FLOW)
     _draw_models(axes, models, "sharpness")
     seen = [np.asarray(line.get_ydata(), float) for line in axes.lines]
@@ -147,7 +147,8 @@ def _draw_sharpness(
     threshold = descent.run.threshold
     if threshold <= room * top:
         axes.axhline(threshold, color="0.3", **THRESHOLD)
-        axes.text(1, threshold, r" $2/\eta$", transform=axes.get_yaxis_transform(), va="center")
+        label = r" $2/\eta$" if descent.run.has_edge_of_descent else " edge"
+        axes.text(1, threshold, label, transform=axes.get_yaxis_transform(), va="center")
     axes.set_ylim(0, room * top)
 
 
@@ -165,7 +166,7 @@ def _draw_risk(axes: Axes, flow: RecordedRun, descent: RecordedRun, models: Sequ
 
 
 def _draw_distance(axes: Axes, descent: RecordedRun, models: Sequence[RecordedRun]) -> None:
-    axes.set_ylabel("distance from\ncentre of GD")
+    axes.set_ylabel(f"distance from\ncentre of {descent.run.method}")
     axes.set_yscale("log")
     _draw(axes, descent, DISTANCE.name, _GRADIENT_FLOW)
     _draw_models(axes, models, DISTANCE.name)

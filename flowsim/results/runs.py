@@ -10,7 +10,7 @@ from jaxtyping import Float
 
 from ..dynamics import Descent, Outcome
 from ..probes import PreconditionedSharpness
-from .schema import BOUNDS, CRITICAL, CURVATURE, DYNAMICS, LEARNING_RATE, RUN, SHARPNESS, THRESHOLD
+from .schema import BOUNDS, CRITICAL, CURVATURE, DYNAMICS, LEARNING_RATE, MODELLED, RUN, SHARPNESS, THRESHOLD
 
 if TYPE_CHECKING:
     import xarray
@@ -44,7 +44,7 @@ class Run:
     """A run by its dynamics, under the name that YAML knows it by, and its learning rate, `None` where it has none.
 
     `index` is the place of its learning rate among the `count` learning rates of the same dynamics. `edge` is its edge
-    of stability, by default that of gradient descent.
+    of stability, by default that of gradient descent, and `models` the dynamics that the run models, if it does.
     """
 
     dynamics: str
@@ -52,6 +52,7 @@ class Run:
     index: int = 0
     count: int = 1
     edge: Edge = None  # pyright: ignore[reportAssignmentType]
+    models: str = ""
 
     def __post_init__(self):
         if self.edge is None:
@@ -121,12 +122,15 @@ def run_coordinates(runs: Sequence[Run]) -> dict[str, Any]:
     thresholds = np.array([run.edge.threshold for run in runs])
     meaning = "curvature up to which a quadratic mode is stable, NaN where it is not known"
     of_which = "the curvature that the threshold is of"
-    return {
+    found = {
         DYNAMICS: (RUN, [run.dynamics for run in runs], {"long_name": "dynamics", "units": "1"}),
         LEARNING_RATE: (RUN, rates, {"long_name": "learning rate η", "units": "1"}),
         THRESHOLD: (RUN, thresholds, {"long_name": meaning, "units": "1"}),
         CURVATURE: (RUN, [run.edge.curvature for run in runs], {"long_name": of_which, "units": "1"}),
     }
+    if any(run.models for run in runs):
+        found[MODELLED] = RUN, [run.models for run in runs], {"long_name": "dynamics that a run models", "units": "1"}
+    return found
 
 
 def runs_of(dataset: "xarray.Dataset") -> tuple[Run, ...]:
@@ -143,7 +147,8 @@ def runs_of(dataset: "xarray.Dataset") -> tuple[Run, ...]:
         edge = Edge.of_gradient_descent(rate)
         if THRESHOLD in dataset.coords:
             edge = Edge(dataset[THRESHOLD].values[place].item(), str(dataset[CURVATURE].values[place]))
-        found.append(Run(name, rate, index, len(ranks[name]), edge))
+        models = str(dataset[MODELLED].values[place]) if MODELLED in dataset.coords else ""
+        found.append(Run(name, rate, index, len(ranks[name]), edge, models))
     return tuple(found)
 
 

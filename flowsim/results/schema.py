@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 RUN, RECORD = "run", "record"
 DYNAMICS, LEARNING_RATE = "dynamics", "learning_rate"
-THRESHOLD, CURVATURE = "stability_threshold", "threshold_of"
+THRESHOLD, CURVATURE, MODELLED = "stability_threshold", "threshold_of", "models"
 SHARPNESS = "sharpness"
 
 MEASURES = ("risk", "excess_risk", "squared_distance", "gradient_norm", "sharpness")

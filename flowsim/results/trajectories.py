@@ -32,7 +32,7 @@ class ComparedRun:
     reaches the `edge` of stability, interpolated between records, or `None` if it never does, or is not known; for
     gradient descent that is the sharpness 2/η, and for other descents the curvature and threshold that `edge` names.
     `held_within` is the part of 2/η within which a model of descent is measured to hold the sharpness there, `None` for
-    dynamics that do not.
+    dynamics that do not. `models` is the dynamics that the run models, if it does.
     """
 
     learning_rate: float | None
@@ -44,6 +44,7 @@ class ComparedRun:
     edge: Edge
     dynamics: str = GRADIENT_DESCENT
     held_within: float | None = None
+    models: str = ""
 
 
 def trajectories_of(
@@ -63,7 +64,7 @@ def trajectories_of(
     the critical learning rate where they apply. The sharpness at the final weights is computed here, where it is not
     known yet.
     """
-    runs = [FLOW, *(Run(other.dynamics, other.learning_rate, edge=other.edge) for other in others)]
+    runs = [FLOW, *(Run(other.dynamics, other.learning_rate, edge=other.edge, models=other.models) for other in others)]
     paths = [_path(flow, None), *(_path(other.trajectory, other.distance) for other in others)]
     ends = [_end(flow)]
     for other in others:

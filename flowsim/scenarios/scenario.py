@@ -10,6 +10,7 @@ from pydantic_core import PydanticCustomError
 
 from ..comparison.models import GRADIENT
 from ..data import SOURCES, DataSource
+from ..edge import MODELS
 from ..kinds import Chosen, Made, Section, recipe_of, validation_error, within
 from ..losses import LOSSES, SquaredError
 from ..networks import NETWORKS, NetworkRecipe, network_recipe, shape_errors
@@ -143,21 +144,27 @@ class Scenario(Section):
             )
 
     def _model_errors(self) -> Iterator[PydanticCustomError]:
-        """Yield that there is no descent for models to follow."""
+        """Yield that there is no descent for models to follow, or one that they are no models of."""
         named = [name for name in self.flow.models if name != GRADIENT]
-        plain = self.descent.optimizer.kind == "gradient_descent"
         without = [
             "without learning rates in descent" if not self.descent.learning_rates else "",
-            f"beside descents of kind {self.descent.optimizer.kind}" if not plain else "",
             "in a sweep" if self.sweep is not None else "",
         ]
         for reason in filter(None, without if named else []):
             yield validation_error(
                 found=f"{', '.join(named)} {reason}",
-                expected="models of gradient descent beside descents at single learning rates",
+                expected="models of descents at single learning rates beside these",
                 write=f"models: [{GRADIENT}]",
                 at=("flow", "models"),
             )
+        for name in named if not any(without) else ():
+            if reason := self.descent.refusal_of(MODELS[name], self.precision):
+                yield validation_error(
+                    found=f"{name} beside descents of kind {self.descent.optimizer.kind} ({reason})",
+                    expected="models of these descents",
+                    write=f"models: [{GRADIENT}]",
+                    at=("flow", "models"),
+                )
 
     def _limit_errors(self) -> Iterator[PydanticCustomError]:
         """Yield that there is no descent from whose points flows could begin."""

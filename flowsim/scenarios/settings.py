@@ -13,8 +13,8 @@ from ..comparison.compare import steps_of_descent
 from ..comparison.models import GRADIENT
 from ..curvature import least_rtol
 from ..data import DataSource
-from ..edge import MODELS
-from ..kinds import Named, Section, too_large, validation_error, within
+from ..edge import MODELS, DescentModel
+from ..kinds import Named, Section, reason_of, too_large, validation_error, within
 from ..kinds.values import MOST_NUMBERS, Count, CountOrZero
 from ..networks import NetworkRecipe
 from ..runtime.memory import beyond_memory
@@ -129,6 +129,14 @@ class DescentSettings(Section):
             return
         if numbers > MOST_NUMBERS:
             yield too_large(f"{numbers} steps over all learning rates", at[-1], at)
+
+    def refusal_of(self, model: type[DescentModel], precision: str) -> str:
+        """Return why a kind of model is none of these descents, nothing where it is one."""
+        try:
+            model.of(at_rate(self.optimizer)(self.learning_rates[0])).checked(np.dtype(precision))
+        except Exception as error:  # whatever the code of a user does
+            return reason_of(error)
+        return ""
 
 
 class SharpnessSettings(Section):

@@ -4,6 +4,7 @@ from .adam import Adam as Adam
 from .heavy_ball import HeavyBall as HeavyBall
 from .nesterov import Nesterov as Nesterov
 from .rmsprop import RMSProp as RMSProp
+from .scalar_rmsprop import ScalarRMSProp as ScalarRMSProp
 from .sgd import SGD as SGD
 from .transformed import (
     Optax as Optax,

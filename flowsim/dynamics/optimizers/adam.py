@@ -35,6 +35,7 @@ class Adam(Transformed):
     """What is added to that mean, under the root."""
 
     preconditioned: ClassVar[bool] = True
+    shapes_count: ClassVar[bool] = False
 
     def __check_init__(self):
         check_decay("b1", self.b1)

@@ -1,6 +1,6 @@
 """Heavy ball: gradient descent with momentum."""
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from ..descent import DESCENTS, Scalar
 from ..dynamics import DYNAMICS
@@ -22,6 +22,8 @@ class HeavyBall(Transformed):
     learning_rate: Scalar
     momentum: float = 0.9
     """β, the part of the velocity that a step keeps: at least 0, less than 1."""
+
+    shapes_count: ClassVar[bool] = False
 
     def __check_init__(self):
         check_decay("momentum", self.momentum)

@@ -32,6 +32,7 @@ class RMSProp(Transformed):
     """The part of the velocity that a step keeps: at least 0, less than 1; null: there is none."""
 
     preconditioned: ClassVar[bool] = True
+    shapes_count: ClassVar[bool] = False
 
     def __check_init__(self):
         check_decay("decay", self.decay)

@@ -1,0 +1,149 @@
+"""The field of the flow of any descent's centre, and of what alternates about it from step to step.
+
+One step of a descent maps weights and memory z to Φ(z). Iterates z_k = x_k + (−1)^k v_k with the map
+
+    T(x, v) = ½(a + b, b − a),    a = Φ(x + v),    b = Φ(x − v),
+
+are those of the descent exactly: x + v and x − v each take a step, and change places. Along T both x and v are smooth
+near an edge of stability, where v is multiplied by a little more or less than one. A path y through yₖ₊₁ = T(yₖ) with
+one step in a time τ has the derivative τy' = ΔY − ½Δ²y + ⅓Δ³y − …, by Newton's forward differences Δy = T(y) − y,
+Δ²y = T(T(y)) − 2T(y) + y. The flow ends that series after its first term, or after the second:
+
+    order one: y' = (T(y) − y)/τ,    order two: y' = (−½T(T(y)) + 2T(y) − 3/2 y)/τ.
+
+It needs of the descent no more than its step. For gradient descent the first is the edge flow of order one, up to its
+logarithm, and the second has −(η/2)H∇R as the edge flow of order two does. A mode that a step multiplies by μ decays
+as μ − 1, and as (μ − 1) − ½(μ − 1)²: in neither does any |μ| ≤ 1 grow. Of order three some would.
+"""
+
+from collections.abc import Callable
+from typing import TypeVar
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from ..curvature import vectors
+from ..solvers.field import norm
+from .orbit import Position, StepMap
+from .oscillation_field import least_amplitude
+
+Point = TypeVar("Point")
+
+
+class CentrePoint(eqx.Module):
+    """The `centre` x, what is `alternating` about it, v, and the logarithm of the amplitude that an oscillation keeps.
+
+    The latter two are `None` for a flow without an oscillation.
+    """
+
+    centre: Position
+    alternating: Position | None
+    log_onset: Float[Array, ""] | None
+
+
+class CentreField(eqx.Module):
+    """The right-hand side for the centre and the alternating part of the orbit of a `step` that takes the time τ.
+
+    As in `flowsim.edge.oscillation_field`, an amplitude r decays no further than to s, with which the descent comes to
+    its edge, and which is used up while it grows, down to that of rounding.
+    """
+
+    step: StepMap
+    largest: float = eqx.field(static=True, default=10.0)
+    """At most so fast, in units of 1/τ, does an amplitude below s grow to it."""
+    used_up: float = eqx.field(static=True, default=20.0)
+    """How many times as fast as an oscillation grows, what it began with falls."""
+    steady: float = eqx.field(static=True, default=0.5)
+    """By which part of itself a factor may change from one step to the next for its logarithm to be taken,"""
+    decaying: float = eqx.field(static=True, default=0.5)
+    """and above which it has to be."""
+
+    @property
+    def time(self) -> Array:
+        """The time τ of a step."""
+        return jnp.asarray(self.step.optimizer.time_of_step())
+
+    def __call__(self, t: object, point: CentrePoint, args: object) -> CentrePoint:
+        """Return the derivative of a point in time; it depends on neither `t` nor `args`."""
+        moved = self.moved(point)
+        centre = vectors.divided(moved.centre, self.time)
+        if point.alternating is None:
+            return CentrePoint(centre, None, None)
+        kept, weights = jnp.exp(point.log_onset), point.alternating.weights
+        renewal = jnp.minimum((kept / moved.amplitude) ** 4, self.largest)
+        alternating = jax.tree.map(lambda v, d: (d + renewal * v) / self.time, point.alternating, moved.alternating)
+        rounding = least_amplitude(point.centre.weights, vectors.divided(weights, norm(weights)))
+        falling = -self.used_up * jnp.maximum(moved.growth, 0) * jnp.maximum(1 - rounding / kept, 0)
+        return CentrePoint(centre, alternating, falling / self.time)
+
+    def moved(self, point: CentrePoint) -> "Moved":
+        """Return τy' at a point, without what an amplitude is held by."""
+        if point.alternating is None:
+            return Moved(_differences(*_path(self.step, point.centre)), None, None, None)
+        # What is too small to be told from rounding is made larger: so near to the centre the map is linear.
+        length, size = norm(point.centre.weights), norm(point.alternating.weights)
+        known = jnp.finfo(length.dtype)
+        factor = jnp.maximum(known.eps**0.5 * length / (size + known.tiny), 1)
+
+        def stepped(z: tuple[Position, Position]) -> tuple[Position, Position]:
+            """Return T of a centre and an alternating part."""
+            both = jax.tree.map(lambda x, v: jnp.stack([x + v, x - v]), *z)
+            after = jax.vmap(self.step)(both)
+            mean = jax.tree.map(lambda pair: (pair[0] + pair[1]) / 2, after)
+            return mean, jax.tree.map(lambda pair: (pair[1] - pair[0]) / 2, after)
+
+        path = _path(stepped, (point.centre, vectors.scaled(factor, point.alternating)))
+        (centre, here), (_, ahead), (_, later) = path
+        sizes = jnp.stack([norm(part.weights) for part in (here, ahead, later)])
+        early, late = jnp.hypot(sizes[0], sizes[1]), jnp.hypot(sizes[1], sizes[2])
+        alternating = vectors.divided(self._alternating(here, ahead, later), factor)
+        centre = _differences(*(position for position, _ in path))
+        return Moved(centre, alternating, early / factor / 2**0.5, jnp.log(late / early))
+
+    def _alternating(self, here: Position, ahead: Position, later: Position) -> Position:
+        """Return τv' from v and where the next two steps take it.
+
+        Where v is multiplied by much the same m in both, the series is that of its logarithm: m may be far above one.
+        """
+        first, second = _factor(here, ahead), _factor(ahead, later)
+        change = jnp.abs(second - first) / jnp.maximum(jnp.abs(first), jnp.abs(second))
+        share = 1 / (1 + (change / self.steady) ** 4) * jnp.clip(first / self.decaying - 1, 0, 1)
+        inside = jnp.where(share > 0, jnp.stack([first, second]), 1)
+        growth = 1.5 * jnp.log(inside[0]) - 0.5 * jnp.log(jnp.maximum(inside[1], self.decaying / 2))
+        plain = _differences(here, ahead, later)
+        return jax.tree.map(
+            lambda v, a, d: d + share * ((a - inside[0] * v) / inside[0] + growth * v - d), here, ahead, plain
+        )
+
+
+class Moved(eqx.Module):
+    """τy' of a centre and its alternating part, the amplitude of that in two steps, and by which logarithm it grows."""
+
+    centre: Position
+    alternating: Position | None
+    amplitude: Float[Array, ""] | None
+    growth: Float[Array, ""] | None
+
+
+def _path(stepped: Callable[[Point], Point], start: Point) -> tuple[Point, Point, Point]:
+    """Return `start` and where the next two steps lead."""
+
+    def further(here: Point, _: None) -> tuple[Point, Point]:
+        after = stepped(here)
+        return after, after
+
+    _, path = jax.lax.scan(further, start, length=2)
+    return start, vectors.row(path, 0), vectors.row(path, 1)
+
+
+def _differences(here: Point, ahead: Point, later: Point) -> Point:
+    """Return the first of Newton's differences less half of the second."""
+    return jax.tree.map(lambda a, b, c: -1.5 * a + 2 * b - 0.5 * c, here, ahead, later)
+
+
+def _factor(before: Position, after: Position) -> Float[Array, ""]:
+    """Return by how much an alternating part is multiplied from one step to the next, along itself."""
+    square = vectors.inner_product(before.weights, before.weights)
+    return vectors.inner_product(before.weights, after.weights) / square

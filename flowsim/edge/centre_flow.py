@@ -1,0 +1,297 @@
+"""The flow of any descent's centre and of its oscillation, and the flow without that."""
+
+from dataclasses import replace
+from typing import ClassVar, Self
+
+import diffrax
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, ArrayLike, Bool, Float, Int, PyTree
+
+from ..curvature import hessian_product, vectors
+from ..dynamics.descent import Descent, DescentState, Scalar, words
+from ..dynamics.dynamics import DYNAMICS, Attempt
+from ..dynamics.flow import MODELS, DescentModel, FlowState
+from ..dynamics.outcome import Outcome
+from ..solvers.choice import tolerances
+from ..solvers.field import GradientField, Measured, norm
+from ..solvers.stepper import Stepper
+from .centre_field import CentreField, CentrePoint
+from .orbit import Position, StepMap, beginning
+from .oscillation_field import least_amplitude
+
+_LOOSER = 10.0
+"""How many times the tolerance what alternates may be off: it is the logarithm that counts."""
+
+
+class FollowedDescent(eqx.Module):
+    """The descent that a run begins with: `here`, a part `phase` of a step behind the weights that are `shown`.
+
+    So many steps are `taken`, and so many are `left`.
+    """
+
+    here: Position
+    shown: PyTree
+    phase: Float[Array, ""]
+    taken: Int[Array, ""]
+    left: Int[Array, ""]
+
+
+class CentreState(FlowState):
+    """The state of the flow and of the descent before it, and the gradient at the weights."""
+
+    descent: FollowedDescent | None = None
+    measured: Measured | None = None
+
+
+@MODELS.register("centre")
+@DYNAMICS.register("centre")
+class CentreFlow(DescentModel):
+    """The flow of the centre of any descent and of what alternates about it, by the step of its `optimizer` alone.
+
+    It follows weights and memory of the descent, momentum and preconditioner with them, and what has changed its sign
+    from each step to the next (`flowsim.edge.centre_field` has the equations), in the time of the descent. With
+    momentum it holds the sharpness at that threshold, and with a preconditioner the preconditioned sharpness, as the
+    oscillation grows where it is above (Cohen et al. 2024, arXiv 2410.24206, derive central flows so for RMSProp).
+    For gradient descent `flowsim.EdgeFlow` does the same at a fraction of the cost.
+
+    In its first steps a descent is neither smooth nor alternating: momentum sets in, preconditioners are unknown, steep
+    directions fall within a step or two. So a run begins with the descent's own steps, up to where the third difference
+    of its centres is less than a hundredth of the first, after some ten steps without momentum, and a hundred with 0.9
+    of it. From there it is nothing but the flow. With what the oscillation begins, it learns from the descent, too: it
+    is followed up to its edge, for at most 1000 steps, as for the edge flow (`flowsim.edge.orbit`).
+
+    Steps adapt to `rtol` (default 1e-4, of the norms of the weights, of each part of the memory, and of what
+    alternates) and `atol` (1e-3·rtol, of the weights). They are explicit, as Φ's derivative is not symmetric, and so no
+    longer than about one of descent: a run costs some 50 times its gradients, half of that for `order` one. A run
+    raises `ValueError` for what `checked` refuses.
+    """
+
+    optimizer: Descent
+    rtol: ArrayLike | None = None
+    atol: ArrayLike | None = None
+
+    oscillates: ClassVar[bool] = True
+
+    @property
+    def learning_rate(self) -> Scalar:
+        """The learning rate of the optimizer."""
+        return self.optimizer.learning_rate
+
+    @classmethod
+    def of(cls, descent: Descent) -> Self:
+        """Return the model of a descent."""
+        return cls(descent)
+
+    def checked(self, dtype: jnp.dtype) -> Self:
+        """Return the flow with its numbers as arrays, and the tolerances that it leaves open filled in.
+
+        Raises `TypeError` for an optimizer that is no descent, and `ValueError` for what that refuses, for one whose
+        threshold of stability is not known or whose steps are random, for an order other than one and two, and for
+        tolerances that the precision cannot meet.
+        """
+        if not isinstance(self.optimizer, Descent):
+            raise TypeError(f"optimizer must be a flowsim.Descent, such as flowsim.Adam(1e-3), got {self.optimizer!r}")
+        name = words(type(self.optimizer).__name__)
+        if self.optimizer.minibatches() is not None:
+            raise ValueError(
+                f"{name} draws minibatches, and no flow of these steps is known: take a full-batch descent"
+            )
+        if self.optimizer.stability_threshold() is None:
+            raise ValueError(
+                f"the curvature at which {name} becomes unstable is not known, and so not where its oscillation "
+                "begins: give it a method stability_threshold"
+            )
+        relative, absolute = tolerances(1e-4 if self.rtol is None else self.rtol, self.atol, None, dtype)
+        return replace(self, optimizer=self.optimizer.checked(dtype), rtol=relative, atol=absolute)
+
+    def rate_of_descent(self) -> Scalar:
+        """Return the learning rate of the descent that it models."""
+        return self.optimizer.rate_of_descent()
+
+    def sharpness_threshold(self) -> Scalar | None:
+        """Return that of the descent."""
+        return self.optimizer.sharpness_threshold()
+
+    def may_be_flat(self) -> bool:
+        """Tell whether the descent treats weights alike, whatever arrays they are in."""
+        return not self.optimizer.shapes_count
+
+    def vector_field(self, field: GradientField) -> CentreField:
+        """Return the right-hand side for centre and alternating part."""
+        return CentreField(StepMap(field, self.optimizer))
+
+    def stepper(self, field: GradientField, point: CentrePoint) -> Stepper:
+        """Return Tsit5, with steps by the largest error of weights, of a part of the memory, or of what alternates."""
+        rtol, sizes = jnp.asarray(self.rtol), _sizes(point.centre)
+        least = jnp.finfo(sizes.dtype).tiny
+        units = (
+            rtol * sizes.at[0].add(jnp.asarray(self.atol) * vectors.size_of(point.centre.weights) ** 0.5 / rtol) + least
+        )
+
+        def size(error: CentrePoint) -> Float[Array, ""]:
+            found = jnp.max(_sizes(error.centre) / units)
+            if error.alternating is None:
+                return found
+            # What alternates may be of any size, and its parts pass through zero.
+            own = _sizes(point.alternating)
+            share = _LOOSER * rtol * jnp.maximum(own, own[0] / sizes[0] * sizes) + least
+            return jnp.maximum(found, jnp.max(_sizes(error.alternating) / share))
+
+        return Stepper(diffrax.Tsit5(), diffrax.PIDController(rtol=0.0, atol=1.0, norm=size))
+
+    def start(self, field: GradientField, weights: PyTree) -> CentreState:
+        """Return the state before the first attempt, with where the flow begins after some steps of the descent."""
+        field, weights = field.flattened(weights) if self.may_be_flat() else (field, weights)
+        step = StepMap(field, self.optimizer)
+        begins = beginning(step, weights)
+        point = CentrePoint(begins.centre, None, None)
+        if self.oscillates:
+            least = least_amplitude(begins.centre.weights, begins.direction)
+            seed = jax.tree.map(lambda v, u: v + least * u, begins.alternating.weights, begins.direction)
+            alternating = Position(seed, begins.alternating.memory)
+            point = CentrePoint(begins.centre, alternating, jnp.log(begins.onset + least))
+        stepper = self.stepper(field, point).init(self.vector_field(field), point)
+        zero = jnp.zeros_like(stepper.wanted)
+        descent = FollowedDescent(step.first(weights), weights, zero, jnp.zeros_like(begins.steps), begins.steps)
+        unknown = Measured(jax.tree.map(jnp.zeros_like, weights), jnp.full_like(zero, jnp.nan))
+        return CentreState(point, stepper, field.flattened_by, begins.work, descent, unknown)
+
+    def weights_at(self, point: CentrePoint) -> PyTree:
+        """Return the weights of the centre."""
+        return point.centre.weights
+
+    def weights(self, state: CentreState) -> PyTree:
+        """Return the weights of the centre, or of the descent before it."""
+        weights = self._weights(state)
+        return weights if state.flattened_by is None else state.flattened_by.tree(weights)
+
+    def _weights(self, state: CentreState) -> PyTree:
+        return vectors.where(state.descent.left > 0, state.descent.shown, state.point.centre.weights)
+
+    def attempt(
+        self, field: GradientField, state: CentreState, longest: Float[Array, ""], begun: Bool[Array, ""]
+    ) -> Attempt:
+        """Try a step of the flow, or go on along a step of the descent before it."""
+
+        along = field.along(state.flattened_by)
+
+        def along_flow() -> Attempt:
+            tried = super(CentreFlow, self).attempt(field, state, longest, begun)
+            return replace(tried, kept=jnp.asarray(tried.kept))
+
+        def along_descent() -> Attempt:
+            descent, length = state.descent, jnp.asarray(self.optimizer.time_of_step())
+            rest = (1 - descent.phase) * length
+            # A time that is meant to be that of a step differs from it by rounding.
+            arrives = longest >= rest - 1e-6 * length
+            h = jnp.where(arrives & (longest > rest + 1e-6 * length), rest, longest)
+            ahead = StepMap(along, self.optimizer)(descent.here)
+            phase = jnp.where(arrives, 0, descent.phase + h / length)
+            here = vectors.where(arrives, ahead, descent.here)
+            shown = jax.tree.map(lambda w, a: w + phase * (a - w), here.weights, ahead.weights)
+            taken, left = descent.taken + arrives, descent.left - arrives
+            after = replace(state, descent=FollowedDescent(here, shown, phase, taken, left))
+            return Attempt(jnp.array(True), after, h, ~arrives, jnp.asarray(Outcome.RUNNING, jnp.int32))
+
+        tried = jax.lax.cond(begun & (state.descent.left > 0), along_descent, along_flow)
+        measured = jax.lax.cond(tried.kept, lambda: along.measured(self._weights(tried.state)), lambda: state.measured)
+        return replace(tried, state=replace(tried.state, measured=measured))
+
+    def stands_still(self, state: CentreState, attempt: Attempt, gradient_norm: Float[Array, ""]) -> Bool[Array, ""]:
+        """Tell whether a step of the flow changed its point by no more than rounding, although it was long enough."""
+        return super().stands_still(state, attempt, gradient_norm) & (state.descent.left == 0)
+
+    def objective(self, field: GradientField, state: CentreState) -> Float[Array, ""]:
+        """Return the objective at the weights."""
+        return state.measured.objective
+
+    def observe(self, field: GradientField, state: CentreState) -> tuple[Float[Array, ""], Float[Array, ""]]:
+        """Return the objective at the weights, and the root mean square norm of the gradient over an oscillation."""
+        size = norm(state.measured.slope)
+        if not self.oscillates:
+            return state.measured.objective, size
+        product = hessian_product(field.along(state.flattened_by).objective, self._weights(state))
+        return state.measured.objective, jnp.hypot(size, norm(product(self._swing(state))))
+
+    def rests(
+        self,
+        field: GradientField,
+        state: CentreState,
+        before: Float[Array, ""],
+        small: Float[Array, ""],
+        *,
+        asked: Bool[Array, ""],
+    ) -> Bool[Array, ""]:
+        """Tell whether no oscillation grows, and memory moves the weights no further than the gradient does."""
+
+        def look() -> Bool[Array, ""]:
+            over = self.vector_field(field.along(state.flattened_by))
+            moved, scale = over.moved(state.point), self._scale(state)
+            move = moved.centre.weights
+            move = move if scale is None else jax.tree.map(jnp.multiply, scale, move)
+            longest = 10 * over.time * jnp.maximum(norm(state.measured.slope), small)
+            decays = True if moved.growth is None else moved.growth < 0
+            return (norm(move) <= longest) & decays & (state.descent.left == 0)
+
+        return jax.lax.cond(asked, look, lambda: jnp.array(True))
+
+    def preconditioner(self, state: CentreState) -> PyTree | None:
+        """Return that of the descent, at the weights and with the memory of the flow."""
+        scale = self._scale(state)
+        return scale if scale is None or state.flattened_by is None else state.flattened_by.tree(scale)
+
+    def _scale(self, state: CentreState) -> PyTree | None:
+        if not self.optimizer.preconditioned:
+            return None
+        memory = vectors.where(state.descent.left > 0, state.descent.here.memory, state.point.centre.memory)
+        gradient = jax.tree.map(jnp.negative, state.measured.slope)
+        known = DescentState(self._weights(state), memory, state.measured.objective, gradient)
+        return self.optimizer.preconditioner(known)
+
+    def oscillation(self, field: GradientField, state: CentreState) -> PyTree | None:
+        """Return v as one row, zero before the flow begins; without an oscillation `None`."""
+        if not self.oscillates:
+            return None
+        swing = self._swing(state)
+        swing = swing if state.flattened_by is None else state.flattened_by.tree(swing)
+        return jax.tree.map(lambda leaf: leaf[None], swing)
+
+    def unit_of_time(self, state: CentreState) -> Float[Array, ""]:
+        """Return the time of a step of the descent."""
+        return jnp.asarray(self.optimizer.time_of_step())
+
+    def passes(self, evaluations: Int[Array, ""], steps: Int[Array, ""]) -> tuple[Int[Array, ""], Int[Array, ""]]:
+        """Return the gradients of two steps of the descent for each evaluation, from both sides, and the checks' products."""
+        sides = 2 if self.oscillates else 1
+        return sides * 2 * evaluations, steps if self.oscillates else jnp.zeros_like(steps)
+
+    def work(self, state: CentreState, steps: Int[Array, ""]) -> tuple[Int[Array, ""] | None, Int[Array, ""]]:
+        """Return the work in all, with a gradient for each step of the descent."""
+        gradients, products = super().work(state, steps)
+        return gradients + state.descent.taken, products
+
+    def _swing(self, state: CentreState) -> PyTree:
+        """Return the weights' part of v."""
+        begun = (state.descent.left == 0).astype(state.descent.phase.dtype)
+        return vectors.scaled(begun, state.point.alternating.weights)
+
+
+@MODELS.register("stable")
+@DYNAMICS.register("stable")
+class StableFlow(CentreFlow):
+    """`flowsim.CentreFlow` without the oscillation: what the centre of a descent would do if nothing alternated.
+
+    For gradient descent it is the gradient flow, of order two with −(η/2)H∇R. Where a centre flow comes closer to a
+    descent than this, it is the oscillation that makes the difference.
+    """
+
+    oscillates: ClassVar[bool] = False
+
+
+def _sizes(position: Position) -> Float[Array, " parts"]:
+    """Return the norm of the weights, and of each part of the memory: an array, or as many as the weights have."""
+    like = jax.tree.structure(position.weights)
+    parts = jax.tree.leaves(position.memory, is_leaf=lambda node: jax.tree.structure(node) == like)
+    return jnp.stack([norm(part) for part in (position.weights, *parts)])
