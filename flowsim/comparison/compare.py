@@ -147,20 +147,12 @@ def compare(
             finished.append(flow)
             model_runs: list[ModelRun] = []
             if kinds:
-                centres = [
-                    Centres.of(run, float(one.time_of_step())) for run, one in zip(runs, optimizers, strict=True)
-                ]
+                times = [float(descent.time_of_step()) for descent in optimizers]
+                centres = list(map(Centres.of, runs, times))
                 runs = [one.record_on(run, flow, along) for one, run in zip(centres, runs, strict=True)]
                 padded = {"slots": records + 2, "report": report}
-                model_runs += run_models(
-                    network,
-                    problem,
-                    kinds,
-                    dict(zip(learning_rates, optimizers, strict=True)),
-                    centres,
-                    **padded,
-                    **shared,
-                )
+                by_rate = dict(zip(learning_rates, optimizers, strict=True))
+                model_runs += run_models(network, problem, kinds, by_rate, centres, **padded, **shared)
             report(Progress("sharpness along the way"))
             flow = along.added_to(flow)
             runs = [along.added_to(run, pairs=True) for run in runs]

@@ -6,7 +6,7 @@ One step of a descent maps weights and memory z to Φ(z). Iterates z_k = x_k + (
 
 are those of the descent exactly: x + v and x − v each take a step, and change places. Along T both x and v are smooth
 near an edge of stability, where v is multiplied by a little more or less than one. A path y through yₖ₊₁ = T(yₖ) with
-one step in a time τ has the derivative τy' = ΔY − ½Δ²y + ⅓Δ³y − …, by Newton's forward differences Δy = T(y) − y,
+one step in a time τ has the derivative τy' = Δy − ½Δ²y + ⅓Δ³y − …, by Newton's forward differences Δy = T(y) − y,
 Δ²y = T(T(y)) − 2T(y) + y. The flow ends that series after its first term, or after the second:
 
     order one: y' = (T(y) − y)/τ,    order two: y' = (−½T(T(y)) + 2T(y) − 3/2 y)/τ.
@@ -81,7 +81,7 @@ class CentreField(eqx.Module):
     def moved(self, point: CentrePoint) -> "Moved":
         """Return τy' at a point, without what an amplitude is held by."""
         if point.alternating is None:
-            return Moved(_differences(*_path(self.step, point.centre)), None, None, None)
+            return Moved(vectors.difference(self.step(point.centre), point.centre), None, None, None)
         # What is too small to be told from rounding is made larger: so near to the centre the map is linear.
         length, size = norm(point.centre.weights), norm(point.alternating.weights)
         known = jnp.finfo(length.dtype)

@@ -1,7 +1,7 @@
 """The flow of any descent's centre and of its oscillation, and the flow without that."""
 
 from dataclasses import replace
-from typing import ClassVar, Self
+from typing import Any, ClassVar, Self
 
 import diffrax
 import equinox as eqx
@@ -18,7 +18,7 @@ from ..solvers.choice import tolerances
 from ..solvers.field import GradientField, Measured, norm
 from ..solvers.stepper import Stepper
 from .centre_field import CentreField, CentrePoint
-from .orbit import Position, StepMap, beginning
+from .orbit import Position, StepMap, takeover
 from .oscillation_field import least_amplitude
 
 _LOOSER = 10.0
@@ -41,8 +41,8 @@ class FollowedDescent(eqx.Module):
 class CentreState(FlowState):
     """The state of the flow and of the descent before it, and the gradient at the weights."""
 
-    descent: FollowedDescent | None = None
-    measured: Measured | None = None
+    descent: FollowedDescent = None  # pyright: ignore[reportAssignmentType]
+    measured: Measured = None  # pyright: ignore[reportAssignmentType]
 
 
 @MODELS.register("centre")
@@ -73,6 +73,8 @@ class CentreFlow(DescentModel):
     atol: ArrayLike | None = None
 
     oscillates: ClassVar[bool] = True
+    shortest: ClassVar[float] = 1e-8
+    """A step that has to be shorter, in steps of the descent, is at a singularity, where a run ends as `STALLED`."""
 
     @property
     def learning_rate(self) -> Scalar:
@@ -82,7 +84,7 @@ class CentreFlow(DescentModel):
     @classmethod
     def of(cls, descent: Descent) -> Self:
         """Return the model of a descent."""
-        return cls(descent)
+        return cls(descent)  # pyright: ignore[reportCallIssue]  (a field, and no learning rate)
 
     def checked(self, dtype: jnp.dtype) -> Self:
         """Return the flow with its numbers as arrays, and the tolerances that it leaves open filled in.
@@ -124,20 +126,18 @@ class CentreFlow(DescentModel):
 
     def stepper(self, field: GradientField, point: CentrePoint) -> Stepper:
         """Return Tsit5, with steps by the largest error of weights, of a part of the memory, or of what alternates."""
-        rtol, sizes = jnp.asarray(self.rtol), _sizes(point.centre)
-        least = jnp.finfo(sizes.dtype).tiny
-        units = (
-            rtol * sizes.at[0].add(jnp.asarray(self.atol) * vectors.size_of(point.centre.weights) ** 0.5 / rtol) + least
-        )
+        rtol, atol = jnp.asarray(self.rtol), jnp.asarray(self.atol)
+        units = _units(point.centre, atol / rtol)
 
         def size(error: CentrePoint) -> Float[Array, ""]:
-            found = jnp.max(_sizes(error.centre) / units)
-            if error.alternating is None:
+            found = jnp.max(_sizes(error.centre, units)) / rtol
+            if error.alternating is None or point.alternating is None:
                 return found
             # What alternates may be of any size, and its parts pass through zero.
-            own = _sizes(point.alternating)
-            share = _LOOSER * rtol * jnp.maximum(own, own[0] / sizes[0] * sizes) + least
-            return jnp.maximum(found, jnp.max(_sizes(error.alternating) / share))
+            own = _sizes(point.alternating, units)
+            return jnp.maximum(
+                found, jnp.max(_sizes(error.alternating, units) / jnp.maximum(own, own[0])) / (_LOOSER * rtol)
+            )
 
         return Stepper(diffrax.Tsit5(), diffrax.PIDController(rtol=0.0, atol=1.0, norm=size))
 
@@ -145,14 +145,15 @@ class CentreFlow(DescentModel):
         """Return the state before the first attempt, with where the flow begins after some steps of the descent."""
         field, weights = field.flattened(weights) if self.may_be_flat() else (field, weights)
         step = StepMap(field, self.optimizer)
-        begins = beginning(step, weights)
+        begins = takeover(step, weights)
         point = CentrePoint(begins.centre, None, None)
         if self.oscillates:
             least = least_amplitude(begins.centre.weights, begins.direction)
             seed = jax.tree.map(lambda v, u: v + least * u, begins.alternating.weights, begins.direction)
             alternating = Position(seed, begins.alternating.memory)
             point = CentrePoint(begins.centre, alternating, jnp.log(begins.onset + least))
-        stepper = self.stepper(field, point).init(self.vector_field(field), point)
+        over: Any = self.vector_field(field)
+        stepper = self.stepper(field, point).init(over, point)
         zero = jnp.zeros_like(stepper.wanted)
         descent = FollowedDescent(step.first(weights), weights, zero, jnp.zeros_like(begins.steps), begins.steps)
         unknown = Measured(jax.tree.map(jnp.zeros_like, weights), jnp.full_like(zero, jnp.nan))
@@ -179,7 +180,10 @@ class CentreFlow(DescentModel):
 
         def along_flow() -> Attempt:
             tried = super(CentreFlow, self).attempt(field, state, longest, begun)
-            return replace(tried, kept=jnp.asarray(tried.kept))
+            least = self.shortest * jnp.asarray(self.optimizer.time_of_step())
+            singular = (tried.state.stepper.wanted < least) & (tried.fault == Outcome.RUNNING)
+            fault = jnp.where(singular, Outcome.STALLED, tried.fault).astype(tried.fault.dtype)
+            return replace(tried, kept=jnp.asarray(tried.kept), fault=fault)
 
         def along_descent() -> Attempt:
             descent, length = state.descent, jnp.asarray(self.optimizer.time_of_step())
@@ -263,14 +267,13 @@ class CentreFlow(DescentModel):
         return jnp.asarray(self.optimizer.time_of_step())
 
     def passes(self, evaluations: Int[Array, ""], steps: Int[Array, ""]) -> tuple[Int[Array, ""], Int[Array, ""]]:
-        """Return the gradients of two steps of the descent for each evaluation, from both sides, and the checks' products."""
-        sides = 2 if self.oscillates else 1
-        return sides * 2 * evaluations, steps if self.oscillates else jnp.zeros_like(steps)
+        """Return two gradients for each evaluation and side, and a product for each check of an oscillation."""
+        return (4 * evaluations, steps) if self.oscillates else (evaluations, jnp.zeros_like(steps))
 
     def work(self, state: CentreState, steps: Int[Array, ""]) -> tuple[Int[Array, ""] | None, Int[Array, ""]]:
         """Return the work in all, with a gradient for each step of the descent."""
         gradients, products = super().work(state, steps)
-        return gradients + state.descent.taken, products
+        return None if gradients is None else gradients + state.descent.taken, products
 
     def _swing(self, state: CentreState) -> PyTree:
         """Return the weights' part of v."""
@@ -290,8 +293,26 @@ class StableFlow(CentreFlow):
     oscillates: ClassVar[bool] = False
 
 
-def _sizes(position: Position) -> Float[Array, " parts"]:
-    """Return the norm of the weights, and of each part of the memory: an array, or as many as the weights have."""
-    like = jax.tree.structure(position.weights)
-    parts = jax.tree.leaves(position.memory, is_leaf=lambda node: jax.tree.structure(node) == like)
-    return jnp.stack([norm(part) for part in (position.weights, *parts)])
+def _units(position: Position, least: Float[Array, ""]) -> Position:
+    """Return in which units errors are measured, entry by entry: the root mean square of weights, and `least`.
+
+    Of memory it is that of each array; of one that is nowhere negative, as a mean of squares is, the entries
+    themselves, as a preconditioner divides by them.
+    """
+
+    def of_memory(leaf: Array) -> Array:
+        mean = jnp.sqrt(jnp.mean(leaf**2))
+        alone = jnp.abs(leaf) + 1e-6 * mean
+        return jnp.where(jnp.all(leaf >= 0), alone, mean) + jnp.finfo(leaf.dtype).tiny
+
+    whole = norm(position.weights) / vectors.size_of(position.weights) ** 0.5 + least
+    weights = jax.tree.map(lambda leaf: jnp.full_like(leaf, whole), position.weights)
+    return Position(weights, jax.tree.map(of_memory, position.memory))
+
+
+def _sizes(position: Position, units: Position) -> Float[Array, " parts"]:
+    """Return the root mean squares in such units: of the weights, and of each array of the memory."""
+    scaled = jax.tree.map(jnp.divide, position, units)
+    return jnp.stack(
+        [norm(part) / vectors.size_of(part) ** 0.5 for part in (scaled.weights, *jax.tree.leaves(scaled.memory))]
+    )

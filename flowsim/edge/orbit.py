@@ -55,7 +55,7 @@ class StepMap(eqx.Module):
         return Position(*self.optimizer.advanced(self.field.objective, state))
 
 
-class Beginning(eqx.Module):
+class Takeover(eqx.Module):
     """Where a flow takes over from a descent: after so many `steps`, at a `centre`, with what alternates about it.
 
     `direction` is the eigenvector, of length one, along which the descent oscillates, and `onset` the amplitude with
@@ -79,17 +79,14 @@ class Beginning(eqx.Module):
 _KEPT, _PLACE, _ORDERS = 12, 5, (2, 4, 8)
 _MEAN = np.abs(np.poly([1.0] * 8)) / 2**8
 # What alternates, by central differences of several orders, and differences of means over nine iterates.
-_ALTERNATING = np.stack(
-    [
-        np.pad((-1) ** (n // 2) * np.poly([1.0] * n) / 2**n, (_PLACE - n // 2, _KEPT - 1 - _PLACE - n // 2))
-        for n in _ORDERS
-    ]
-)
+_ALTERNATING = np.zeros((len(_ORDERS), _KEPT))
+for _row, _order in zip(_ALTERNATING, _ORDERS, strict=True):
+    _row[_PLACE - _order // 2 : _PLACE + _order // 2 + 1] = np.poly([1.0] * _order) * (-1) ** (_order // 2) / 2**_order
 _FIRST = np.pad(np.convolve(_MEAN, [-1, 1]), 1)
 _THIRD = np.convolve(_MEAN, [-1, 3, -3, 1])
 
 
-def beginning(step: StepMap, weights: PyTree, *, smooth: float = 0.01, most: int = 1000) -> Beginning:
+def takeover(step: StepMap, weights: PyTree, *, smooth: float = 0.01, most: int = 1000) -> Takeover:
     """Follow a descent from `weights`, for at most so many steps, and return where a flow takes over.
 
     That is where the third difference of its centres is at most a part `smooth` of the first: so much is missing in the
@@ -116,9 +113,8 @@ def beginning(step: StepMap, weights: PyTree, *, smooth: float = 0.01, most: int
 
         parts = vectors.combination(jnp.asarray(_ALTERNATING, length.dtype), recent)
         least = vectors.row(parts, jnp.argmin(jax.vmap(norm)(parts.weights)))
-        steep, change = (
-            norm(vectors.combination(jnp.asarray(row, length.dtype), recent.weights)) for row in (_FIRST, _THIRD)
-        )
+        moves = vectors.combination(jnp.asarray(np.stack([_FIRST, _THIRD]), length.dtype), recent.weights)
+        steep, change = jax.vmap(norm)(moves)
         begins = (search.begun < 0) & (place >= _PLACE) & (change <= smooth * steep)
         begun = jnp.where(begins, place, search.begun)
         centre = jax.tree.map(lambda z, v: z - v, vectors.row(recent, _PLACE), least)
@@ -135,7 +131,8 @@ def beginning(step: StepMap, weights: PyTree, *, smooth: float = 0.01, most: int
             search.steps + 1,
             begun,
             passed,
-            *vectors.where(begins, (centre, least), (search.centre, search.alternating)),
+            vectors.where(begins, centre, search.centre),
+            vectors.where(begins, least, search.alternating),
             onset,
         )
 
@@ -147,7 +144,7 @@ def beginning(step: StepMap, weights: PyTree, *, smooth: float = 0.01, most: int
     )
     unit = vectors.divided(search.direction, norm(search.direction))
     steps, onset = jnp.maximum(search.begun, 0), jnp.maximum(search.onset, 0)
-    return Beginning(steps, search.centre, search.alternating, unit, onset, search.steps)
+    return Takeover(steps, search.centre, search.alternating, unit, onset, search.steps)
 
 
 class _Search(eqx.Module):

@@ -33,7 +33,7 @@ _COLUMNS = (
     ("√tr Σ", "oscillation", 3),
 )
 # Wide and pale: what models are to follow lies below them.
-_CENTRE = {"color": "0.72", "linewidth": 3.6, "solid_capstyle": "round", "zorder": 2.1}
+_CENTRE: dict[str, object] = {"color": "0.72", "linewidth": 3.6, "solid_capstyle": "round", "zorder": 2.1}
 _GRADIENT_FLOW = FLOW | {"linewidth": 1.2, "label": "GF"}
 # The models stand out from each other in grey too, and from GF.
 _LOOKS = (("#d95f02", (0, (4, 1))), ("#1f6fb4", (0, (1, 1))), ("#7a3b9c", (0, (5, 1, 1, 1))), ("#1b9e77", (0, (2, 1))))
