@@ -2,10 +2,11 @@
 
     python benchmarks/other_descents.py [heavy_ball_0.5] [adam] [...] [--quick] [--json other.json] [--save]
 
-For every descent, start and learning rate: the descent, and from where it is smooth its stable flow and that of its
-centre, at one time. Learning rates are those at which the gradient flow goes so many times beyond the threshold with
+For every descent, start and learning rate: the descent, its stable flow and that of its centre, from where the descent
+is smooth, at one time. Learning rates are those at which the gradient flow goes so many times beyond the threshold with
 momentum, and numbers with preconditioners. The reach is how far the stable flow goes beyond: its preconditioned
-sharpness over the threshold. Distances are from the centre of the descent's oscillation.
+sharpness over the threshold. Each descent takes 400 steps, with small momentum more. Distances are from the centre of
+its oscillation.
 """
 
 import itertools
@@ -55,7 +56,7 @@ def one(name: str, begin: int, asked: float) -> dict:
     if rates is None:
         flow = flowsim.integrate(network, problem, ts=[], t1=t1, stopping=FOREVER)
         rate = asked * float(make(1.0).stability_threshold()) / float(flowsim.sharpness(flow.network, problem))
-        steps = round(t1 / float(make(rate).time_of_step()))
+        steps = max(round(t1 / float(make(rate).time_of_step())), STEPS)
     optimizer = make(rate)
     records, tau = [steps - 1, steps, steps + 1], float(optimizer.time_of_step())
     options = {"weights": True, "stopping": FOREVER, "probes": PROBES}

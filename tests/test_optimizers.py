@@ -60,6 +60,15 @@ def rmsprop(w, gradient, steps, eta, beta, eps):
     return w
 
 
+def scalar_rmsprop(w, gradient, steps, eta, beta, eps):
+    nu = 0.0
+    for _ in range(steps):
+        g = gradient(w)
+        nu = beta * nu + (1 - beta) * g @ g
+        w = w - eta * g / np.sqrt(nu + eps)
+    return w
+
+
 def adam(w, gradient, steps, eta, b1, b2, eps):
     m, nu = np.zeros_like(w), np.zeros_like(w)
     for t in range(1, steps + 1):
@@ -75,9 +84,10 @@ def adam(w, gradient, steps, eta, b1, b2, eps):
         (flowsim.HeavyBall(0.05, 0.8), heavy_ball, (0.05, 0.8)),
         (flowsim.Nesterov(0.05, 0.8), nesterov, (0.05, 0.8)),
         (flowsim.RMSProp(0.01, 0.95, 1e-6), rmsprop, (0.01, 0.95, 1e-6)),
+        (flowsim.ScalarRMSProp(0.01, 0.95, 1e-6), scalar_rmsprop, (0.01, 0.95, 1e-6)),
         (flowsim.Adam(0.02, 0.8, 0.99, 1e-7), adam, (0.02, 0.8, 0.99, 1e-7)),
     ],
-    ids=["heavy ball", "nesterov", "rmsprop", "adam"],
+    ids=["heavy ball", "nesterov", "rmsprop", "scalar rmsprop", "adam"],
 )
 def test_each_follows_the_recursion_of_its_paper(optimizer, recursion, options):
     expected = recursion(START, lambda w: CURVATURES * w, 60, *options)
@@ -402,7 +412,7 @@ def test_a_preconditioner_that_does_not_fit_the_weights_is_refused(tanh):
 
 
 def test_kinds_are_registered_and_called_by_their_names():
-    assert set(DESCENTS) >= {"gradient_descent", "heavy_ball", "nesterov", "rmsprop", "adam", "sgd"}
+    assert set(DESCENTS) >= {"gradient_descent", "heavy_ball", "nesterov", "rmsprop", "scalar_rmsprop", "adam", "sgd"}
     assert {"optax", *DESCENTS} <= set(DYNAMICS)
     assert "optax" not in DESCENTS  # YAML could not write a transformation
     names = ["GradientDescent", "HeavyBall", "RMSProp", "SGD", "Adam", "MyRMSProp"]

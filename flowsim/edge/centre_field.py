@@ -17,12 +17,12 @@ as μ − 1, and as (μ − 1) − ½(μ − 1)²: in neither does any |μ| ≤ 
 """
 
 from collections.abc import Callable
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float
+from jaxtyping import Array, Bool, Float
 
 from ..curvature import vectors
 from ..solvers.field import norm
@@ -35,10 +35,14 @@ Point = TypeVar("Point")
 class CentrePoint(eqx.Module):
     """The `centre` x, what is `alternating` about it, v, and the logarithm of the amplitude that an oscillation keeps.
 
-    The latter two are `None` for a flow without an oscillation.
+    The latter two are `None` for a flow without an oscillation. The `sizes` of the arrays of the memory where the flow
+    began stay as they are, as do `squares`, one for each array that is never negative (`StepMap.squares`): errors of
+    other arrays, which may pass through zero, are measured in their sizes.
     """
 
     centre: Position
+    sizes: Float[Array, " arrays"]
+    squares: Float[Array, " arrays"]
     alternating: Position | None
     log_onset: Float[Array, ""] | None
 
@@ -68,15 +72,15 @@ class CentreField(eqx.Module):
     def __call__(self, t: object, point: CentrePoint, args: object) -> CentrePoint:
         """Return the derivative of a point in time; it depends on neither `t` nor `args`."""
         moved = self.moved(point)
-        centre = vectors.divided(moved.centre, self.time)
-        if point.alternating is None:
-            return CentrePoint(centre, None, None)
-        kept, weights = jnp.exp(point.log_onset), point.alternating.weights
+        centre, zero = vectors.divided(moved.centre, self.time), jnp.zeros_like(point.sizes)
+        if point.alternating is None or moved.alternating is None:
+            return CentrePoint(centre, zero, zero, None, None)
+        kept, weights = jnp.exp(jnp.asarray(point.log_onset)), point.alternating.weights
         renewal = jnp.minimum((kept / moved.amplitude) ** 4, self.largest)
         alternating = jax.tree.map(lambda v, d: (d + renewal * v) / self.time, point.alternating, moved.alternating)
         rounding = least_amplitude(point.centre.weights, vectors.divided(weights, norm(weights)))
         falling = -self.used_up * jnp.maximum(moved.growth, 0) * jnp.maximum(1 - rounding / kept, 0)
-        return CentrePoint(centre, alternating, falling / self.time)
+        return CentrePoint(centre, zero, zero, alternating, falling / self.time)
 
     def moved(self, point: CentrePoint) -> "Moved":
         """Return τy' at a point, without what an amplitude is held by."""
@@ -87,10 +91,13 @@ class CentreField(eqx.Module):
         known = jnp.finfo(length.dtype)
         factor = jnp.maximum(known.eps**0.5 * length / (size + known.tiny), 1)
 
+        squares = jax.tree.structure(point.centre.memory).unflatten(list(point.squares > 0))
+
         def stepped(z: tuple[Position, Position]) -> tuple[Position, Position]:
             """Return T of a centre and an alternating part."""
-            both = jax.tree.map(lambda x, v: jnp.stack([x + v, x - v]), *z)
-            after = jax.vmap(self.step)(both)
+            weights, memory = (jax.tree.map(lambda x, v: jnp.stack([x + v, x - v]), *parts) for parts in zip(*z))
+            memory = jax.tree.map(_kept_positive, memory, z[0].memory, squares)
+            after = jax.vmap(self.step)(Position(weights, memory))
             mean = jax.tree.map(lambda pair: (pair[0] + pair[1]) / 2, after)
             return mean, jax.tree.map(lambda pair: (pair[1] - pair[0]) / 2, after)
 
@@ -99,7 +106,11 @@ class CentreField(eqx.Module):
         sizes = jnp.stack([norm(part.weights) for part in (here, ahead, later)])
         early, late = jnp.hypot(sizes[0], sizes[1]), jnp.hypot(sizes[1], sizes[2])
         alternating = vectors.divided(self._alternating(here, ahead, later), factor)
-        centre = _differences(*(position for position, _ in path))
+        steps = [position for position, _ in path]
+        centre = Position(
+            _differences(*(at.weights for at in steps)),
+            jax.tree.map(_differences_of_squares, *(at.memory for at in steps), squares),
+        )
         return Moved(centre, alternating, early / factor / 2**0.5, jnp.log(late / early))
 
     def _alternating(self, here: Position, ahead: Position, later: Position) -> Position:
@@ -119,12 +130,15 @@ class CentreField(eqx.Module):
 
 
 class Moved(eqx.Module):
-    """τy' of a centre and its alternating part, the amplitude of that in two steps, and by which logarithm it grows."""
+    """τy' of a centre and its alternating part, the amplitude of that in two steps, and by which logarithm it grows.
+
+    The latter three are `None` for a flow without an oscillation.
+    """
 
     centre: Position
     alternating: Position | None
-    amplitude: Float[Array, ""] | None
-    growth: Float[Array, ""] | None
+    amplitude: Any
+    growth: Any
 
 
 def _path(stepped: Callable[[Point], Point], start: Point) -> tuple[Point, Point, Point]:
@@ -141,6 +155,27 @@ def _path(stepped: Callable[[Point], Point], start: Point) -> tuple[Point, Point
 def _differences(here: Point, ahead: Point, later: Point) -> Point:
     """Return the first of Newton's differences less half of the second."""
     return jax.tree.map(lambda a, b, c: -1.5 * a + 2 * b - 0.5 * c, here, ahead, later)
+
+
+def _differences_of_squares(
+    here: Array, ahead: Array, later: Array, squares: Bool[Array, ""], *, steady: float = 8.0
+) -> Array:
+    """Return the same for an array of the memory, and for its logarithm where it is one of squares.
+
+    A mean of squares grows by more than itself in a step where an oscillation sets in, and must not fall below zero.
+    What grows by more than `steady` times itself is followed by the first difference alone.
+    """
+    first, second = (b / jnp.where(a > 0, a, 1) for a, b in ((here, ahead), (ahead, later)))
+    within = [(1 / steady < ratio) & (ratio < steady) for ratio in (first, second)]
+    logarithms = [jnp.log(jnp.where(okay, ratio, 1)) for okay, ratio in zip(within, (first, second), strict=True)]
+    grown = here * (1.5 * logarithms[0] - 0.5 * logarithms[1])
+    positive = jnp.where((here > 0) & within[0] & within[1], grown, ahead - here)
+    return jnp.where(squares, positive, _differences(here, ahead, later))
+
+
+def _kept_positive(sides: Array, centre: Array, squares: Bool[Array, ""], *, share: float = 0.05) -> Array:
+    """Return an array of the memory at both sides, if it is one of squares no less than a share of the centre's."""
+    return jnp.where(squares, jnp.maximum(sides, share * centre[None]), sides)
 
 
 def _factor(before: Position, after: Position) -> Float[Array, ""]:

@@ -127,7 +127,7 @@ class CentreFlow(DescentModel):
     def stepper(self, field: GradientField, point: CentrePoint) -> Stepper:
         """Return Tsit5, with steps by the largest error of weights, of a part of the memory, or of what alternates."""
         rtol, atol = jnp.asarray(self.rtol), jnp.asarray(self.atol)
-        units = _units(point.centre, atol / rtol)
+        units = _units(point, atol / rtol)
 
         def size(error: CentrePoint) -> Float[Array, ""]:
             found = jnp.max(_sizes(error.centre, units)) / rtol
@@ -136,7 +136,7 @@ class CentreFlow(DescentModel):
             # What alternates may be of any size, and its parts pass through zero.
             own = _sizes(point.alternating, units)
             return jnp.maximum(
-                found, jnp.max(_sizes(error.alternating, units) / jnp.maximum(own, own[0])) / (_LOOSER * rtol)
+                found, jnp.max(_sizes(error.alternating, units) / jnp.maximum(own, own[-1])) / (_LOOSER * rtol)
             )
 
         return Stepper(diffrax.Tsit5(), diffrax.PIDController(rtol=0.0, atol=1.0, norm=size))
@@ -146,15 +146,17 @@ class CentreFlow(DescentModel):
         field, weights = field.flattened(weights) if self.may_be_flat() else (field, weights)
         step = StepMap(field, self.optimizer)
         begins = takeover(step, weights)
-        point = CentrePoint(begins.centre, None, None)
+        sizes, squares = _memory_sizes(begins.centre), step.squares(weights)
+        point = CentrePoint(begins.centre, sizes, squares, None, None)
         if self.oscillates:
             least = least_amplitude(begins.centre.weights, begins.direction)
             seed = jax.tree.map(lambda v, u: v + least * u, begins.alternating.weights, begins.direction)
             alternating = Position(seed, begins.alternating.memory)
-            point = CentrePoint(begins.centre, alternating, jnp.log(begins.onset + least))
+            point = CentrePoint(begins.centre, sizes, squares, alternating, jnp.log(begins.onset + least))
         over: Any = self.vector_field(field)
         stepper = self.stepper(field, point).init(over, point)
-        zero = jnp.zeros_like(stepper.wanted)
+        zero, first = jnp.zeros_like(stepper.wanted), 0.1 * jnp.asarray(self.optimizer.time_of_step())
+        stepper = replace(stepper, wanted=first.astype(zero.dtype))
         descent = FollowedDescent(step.first(weights), weights, zero, jnp.zeros_like(begins.steps), begins.steps)
         unknown = Measured(jax.tree.map(jnp.zeros_like, weights), jnp.full_like(zero, jnp.nan))
         return CentreState(point, stepper, field.flattened_by, begins.work, descent, unknown)
@@ -182,7 +184,8 @@ class CentreFlow(DescentModel):
             tried = super(CentreFlow, self).attempt(field, state, longest, begun)
             least = self.shortest * jnp.asarray(self.optimizer.time_of_step())
             singular = (tried.state.stepper.wanted < least) & (tried.fault == Outcome.RUNNING)
-            fault = jnp.where(singular, Outcome.STALLED, tried.fault).astype(tried.fault.dtype)
+            fault = jnp.where(singular, Outcome.STALLED, tried.fault)
+            fault = jnp.where(begun, fault, Outcome.RUNNING).astype(tried.fault.dtype)
             return replace(tried, kept=jnp.asarray(tried.kept), fault=fault)
 
         def along_descent() -> Attempt:
@@ -293,26 +296,33 @@ class StableFlow(CentreFlow):
     oscillates: ClassVar[bool] = False
 
 
-def _units(position: Position, least: Float[Array, ""]) -> Position:
+def _units(point: CentrePoint, least: Float[Array, ""]) -> Position:
     """Return in which units errors are measured, entry by entry: the root mean square of weights, and `least`.
 
-    Of memory it is that of each array; of one that is nowhere negative, as a mean of squares is, the entries
-    themselves, as a preconditioner divides by them.
+    Of memory it is that of each array, both with what alternates; of one of squares it is the entries themselves, as a
+    preconditioner divides by them.
     """
-
-    def of_memory(leaf: Array) -> Array:
-        mean = jnp.sqrt(jnp.mean(leaf**2))
-        alone = jnp.abs(leaf) + 1e-6 * mean
-        return jnp.where(jnp.all(leaf >= 0), alone, mean) + jnp.finfo(leaf.dtype).tiny
-
-    whole = norm(position.weights) / vectors.size_of(position.weights) ** 0.5 + least
-    weights = jax.tree.map(lambda leaf: jnp.full_like(leaf, whole), position.weights)
-    return Position(weights, jax.tree.map(of_memory, position.memory))
+    centre, alternating = point.centre, point.alternating or jax.tree.map(jnp.zeros_like, point.centre)
+    size = _root_mean_square(centre.weights) + _root_mean_square(alternating.weights) + least
+    weights = jax.tree.map(lambda leaf: jnp.full_like(leaf, size), centre.weights)
+    leaves, structure = jax.tree.flatten(centre.memory)
+    sizes = _memory_sizes(centre) + _memory_sizes(alternating) + 1e-3 * point.sizes
+    memory = []
+    for leaf, size, squares in zip(leaves, sizes + jnp.finfo(sizes.dtype).tiny, point.squares, strict=True):
+        memory.append(jnp.where(squares > 0, jnp.abs(leaf) + 1e-6 * size, size))
+    return Position(weights, structure.unflatten(memory))
 
 
 def _sizes(position: Position, units: Position) -> Float[Array, " parts"]:
     """Return the root mean squares in such units: of the weights, and of each array of the memory."""
     scaled = jax.tree.map(jnp.divide, position, units)
-    return jnp.stack(
-        [norm(part) / vectors.size_of(part) ** 0.5 for part in (scaled.weights, *jax.tree.leaves(scaled.memory))]
-    )
+    return jnp.append(_memory_sizes(scaled), _root_mean_square(scaled.weights))
+
+
+def _memory_sizes(position: Position) -> Float[Array, " arrays"]:
+    leaves = jax.tree.leaves(position.memory)
+    return jnp.array([_root_mean_square(leaf) for leaf in leaves], vectors.dtype_of(position.weights))
+
+
+def _root_mean_square(part: PyTree) -> Float[Array, ""]:
+    return norm(part) / vectors.size_of(part) ** 0.5

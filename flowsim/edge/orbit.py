@@ -51,6 +51,20 @@ class StepMap(eqx.Module):
         scale = self.optimizer.preconditioner(state)
         return self._after(state), image, jax.tree.map(jnp.ones_like, direction) if scale is None else scale
 
+    def squares(self, weights: PyTree) -> Float[Array, " arrays"]:
+        """Return one for each array of the memory that is nowhere negative whatever the gradient's sign, else zero.
+
+        Such is a mean of squares, by which a preconditioner divides. What counts steps is not among them.
+        """
+        found = []
+        for sign in (1.0, -1.0):
+            gradient = jax.tree.map(lambda w, s=sign: jnp.where(jnp.isnan(w), w, s), weights)
+            state = DescentState(weights, self.optimizer.remember(weights), jnp.ones_like(norm(weights)), gradient)
+            leaves = jax.tree.leaves(self._after(state).memory)
+            found.append([jnp.issubdtype(leaf.dtype, jnp.floating) & jnp.all(leaf >= 0) for leaf in leaves])
+        both = [one & other for one, other in zip(*found, strict=True)]
+        return jnp.array(both, vectors.dtype_of(weights))
+
     def _after(self, state: DescentState) -> Position:
         return Position(*self.optimizer.advanced(self.field.objective, state))
 
@@ -86,13 +100,15 @@ _FIRST = np.pad(np.convolve(_MEAN, [-1, 1]), 1)
 _THIRD = np.convolve(_MEAN, [-1, 3, -3, 1])
 
 
-def takeover(step: StepMap, weights: PyTree, *, smooth: float = 0.01, most: int = 1000) -> Takeover:
+def takeover(
+    step: StepMap, weights: PyTree, *, smooth: float = 0.01, doubling: float = 64.0, most: int = 1000
+) -> Takeover:
     """Follow a descent from `weights`, for at most so many steps, and return where a flow takes over.
 
-    That is where the third difference of its centres is at most a part `smooth` of the first: so much is missing in the
-    expansion of the flow (`flowsim.edge.centre_field`). From there on the descent is followed up to where it passes its
-    edge, which tells with what an oscillation begins; where it is beyond already, it is what alternates there. A
-    descent that is smooth nowhere is left before its first step.
+    That is where the third difference of its centres is at most a part `smooth` of the first, and twice as large a part
+    after every `doubling` steps: so much is missing in the expansion of the flow (`flowsim.edge.centre_field`). From
+    there on the descent is followed up to where it passes its edge, which tells with what an oscillation begins; where
+    it is beyond already, it is what alternates there.
     """
     threshold = jnp.asarray(step.optimizer.stability_threshold())
     start, direction = step.first(weights), vectors.scattered_like(weights, 0)
@@ -115,7 +131,10 @@ def takeover(step: StepMap, weights: PyTree, *, smooth: float = 0.01, most: int 
         least = vectors.row(parts, jnp.argmin(jax.vmap(norm)(parts.weights)))
         moves = vectors.combination(jnp.asarray(np.stack([_FIRST, _THIRD]), length.dtype), recent.weights)
         steep, change = jax.vmap(norm)(moves)
-        begins = (search.begun < 0) & (place >= _PLACE) & (change <= smooth * steep)
+        # A centre that hardly moves beside what alternates, or up to rounding, is smooth enough.
+        still = 0.01 * norm(least.weights) + jnp.finfo(steep.dtype).eps * norm(weights)
+        allowed = smooth * 2 ** (place / doubling) * (steep + still)
+        begins = (search.begun < 0) & (place >= _PLACE) & (change <= allowed)
         begun = jnp.where(begins, place, search.begun)
         centre = jax.tree.map(lambda z, v: z - v, vectors.row(recent, _PLACE), least)
 
@@ -136,11 +155,11 @@ def takeover(step: StepMap, weights: PyTree, *, smooth: float = 0.01, most: int 
             onset,
         )
 
-    still, none = jax.tree.map(lambda leaf: jnp.stack([leaf] * _KEPT), start), jnp.array(-1)
+    recent, none = jax.tree.map(lambda leaf: jnp.stack([leaf] * _KEPT), start), jnp.array(-1)
     zero = jax.tree.map(jnp.zeros_like, start)
     unknown = -jnp.ones_like(norm(weights))
     search = jax.lax.while_loop(
-        goes_on, further, _Search(still, direction, jnp.array(0), none, none, start, zero, unknown)
+        goes_on, further, _Search(recent, direction, jnp.array(0), none, none, start, zero, unknown)
     )
     unit = vectors.divided(search.direction, norm(search.direction))
     steps, onset = jnp.maximum(search.begun, 0), jnp.maximum(search.onset, 0)

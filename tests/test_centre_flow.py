@@ -1,0 +1,261 @@
+"""The flow of any descent's centre: against closed forms of two-cycles and of modes, and against the descents."""
+
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+import flowsim
+from flowsim.comparison.models import Centres
+from flowsim.edge.centre_field import CentreField, CentrePoint
+from flowsim.edge.orbit import Position, StepMap
+from flowsim.networks import split
+from flowsim.report.models import model_rows
+from flowsim.scenarios import build, parse_overrides, read_scenario
+from flowsim.theory import Verdict
+from flowsim.probes import Oscillation, PreconditionedSharpness
+from flowsim.solvers.field import gradient_field
+
+FOREVER = flowsim.Stopping(gradient_norm=None)
+ETA, BETA = 0.1, 0.6
+CURVATURES = np.array([36.0, 9.0, 1.0])
+HALF = flowsim.Risk(lambda w: jnp.sum(jnp.asarray(CURVATURES) * w**2) / 2)
+
+
+def companion(curvature):
+    """Return what a step of the heavy ball does to weight and velocity: v ← βv + λw, w ← w − ηv."""
+    return np.array([[1 - ETA * curvature, -ETA * BETA], [curvature, BETA]])
+
+
+@pytest.fixture(scope="module")
+def ball():
+    """The heavy ball's field on a quadratic, beyond the edge 2(1 + β)/η = 32 in its first mode."""
+    field, _ = gradient_field(jnp.ones(3), HALF)
+    return CentreField(StepMap(field, flowsim.HeavyBall(ETA, BETA).checked(jnp.dtype(float))))
+
+
+def position(weights, velocity):
+    """Return a position of the heavy ball, in the form of Optax's state."""
+    start = optax.sgd(ETA, momentum=BETA).init(jnp.asarray(weights))
+    return Position(jnp.asarray(weights), jax.tree.map(lambda _: jnp.asarray(velocity), start))
+
+
+def vector(at):
+    """Return weights and velocities, mode by mode."""
+    return np.stack([np.asarray(at.weights), np.asarray(jax.tree.leaves(at.memory)[0])], axis=1)
+
+
+def test_modes_of_momentum_move_by_two_of_newtons_differences(ball):
+    """τx' = (−½M² + 2M − 3/2)x for the matrix M of a step, and v, in no steady state, the same with −M."""
+    start, beside = position([0.3, -0.2, 0.7], [1.0, 0.5, -0.4]), position([1e-3, 0.0, 0.0], [-0.2, 0.1, 0.3])
+    moved = ball.moved(CentrePoint(start, jnp.ones(1), jnp.zeros(1), beside, jnp.array(-30.0)))
+    for found, at, sign in ((moved.centre, start, 1), (moved.alternating, beside, -1)):
+        steps = [sign * companion(curvature) for curvature in CURVATURES]
+        expected = [(-m @ m / 2 + 2 * m - 1.5 * np.eye(2)) @ z for m, z in zip(steps, vector(at), strict=True)]
+        np.testing.assert_allclose(vector(found), expected, rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize("size", [1e-3, 1e-15])
+def test_an_oscillation_grows_by_the_logarithm_of_what_multiplies_it(ball, size):
+    values, columns = np.linalg.eig(companion(CURVATURES[0]))
+    factor, mode = -values.min(), columns[:, values.argmin()]
+    mode = size * mode / mode[0]
+    assert factor > 1
+    point = CentrePoint(
+        position(np.ones(3), np.ones(3)),
+        jnp.ones(1),
+        jnp.zeros(1),
+        position([mode[0], 0, 0], [mode[1], 0, 0]),
+        jnp.array(-60.0),
+    )
+    moved = ball.moved(point)
+    np.testing.assert_allclose(vector(moved.alternating)[0], np.log(factor) * mode, rtol=1e-6)
+    assert float(moved.growth) == pytest.approx(np.log(factor), rel=1e-6)
+
+
+TWO_CYCLES = {
+    "momentum": (flowsim.HeavyBall(ETA, BETA), np.sqrt((34 - 2 * (1 + BETA) / ETA) / 8)),
+    "Nesterov": (flowsim.Nesterov(0.044, BETA), np.sqrt((34 - (2 + 2 * BETA) / ((1 + 2 * BETA) * 0.044)) / 8)),
+    "gradient descent": (flowsim.GradientDescent(0.06), np.sqrt((34 - 2 / 0.06) / 8)),
+    "RMSProp": (flowsim.RMSProp(ETA), ETA / 2),
+    "scalar RMSProp": (flowsim.ScalarRMSProp(ETA, decay=0.9), ETA / 2),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", TWO_CYCLES)
+def test_the_two_cycle_of_a_quartic_is_a_rest(name):
+    """On R = S w²/2 − Q w⁴/4, S = 34, Q = 8, S − Qr² is the threshold; RMSProp steps by η to and fro."""
+    optimizer, amplitude = TWO_CYCLES[name]
+    problem = flowsim.Risk(lambda w: jnp.sum(17 * w**2 - 2 * w**4))
+    options = {"probes": [Oscillation()], "stopping": FOREVER, "ts": [300 * float(optimizer.time_of_step())]}
+    model = flowsim.CentreFlow(optimizer, rtol=1e-8)
+    run = flowsim.integrate(jnp.array([1e-3]), problem, model=model, t1=options["ts"][0], **options)
+    assert float(run.diagnostics["oscillation"][-1]) == pytest.approx(amplitude, rel=1e-5)
+    assert abs(float(run.network[0])) < 1e-6
+    assert not run.converged
+
+
+OTHERS = {
+    "momentum": lambda eta: flowsim.HeavyBall(eta, 0.5),
+    "Nesterov": lambda eta: flowsim.Nesterov(eta, 0.5),
+    "scalar RMSProp": lambda eta: flowsim.ScalarRMSProp(eta, 0.5),
+    "Adam": lambda eta: flowsim.Adam(eta, 0.5, 0.5),
+}
+RATES = {"momentum": 0.02, "Nesterov": 0.02, "scalar RMSProp": 0.005, "Adam": 0.002}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["momentum", "Nesterov", "scalar RMSProp"])
+def test_below_the_edge_it_is_of_order_two_and_the_stable_flow_of_order_one(mlp, problem, name):
+    """At one time, with half and half again of the learning rate."""
+    distances = []
+    for share in (1, 0.5, 0.25):
+        optimizer = OTHERS[name](share * RATES[name])
+        tau, steps = float(optimizer.time_of_step()), round(60 / share)
+        records = [steps - 1, steps, steps + 1]
+        options = {"weights": True, "stopping": FOREVER}
+        descent = flowsim.descend(mlp, problem, optimizer=optimizer, steps=steps + 1, record_steps=records, **options)
+        centre = Centres.of(descent, tau)
+        at = {"ts": centre.times, "t1": float(centre.times[-1])}
+        models = (flowsim.StableFlow(optimizer, rtol=1e-7), flowsim.CentreFlow(optimizer, rtol=1e-7))
+        distances.append(
+            [centre.distances(flowsim.integrate(mlp, problem, model=model, **at, **options))[-1] for model in models]
+        )
+    orders = np.log2(np.array(distances)[:-1] / np.array(distances)[1:])
+    assert (orders[:, 0] > 0.7).all() and (orders[-1, 0] < 1.4)
+    assert (orders[:, 1] > 1.5).all()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["momentum", "Adam"])
+def test_a_run_begins_with_the_steps_of_the_descent(mlp, problem, name):
+    optimizer = OTHERS[name](RATES[name])
+    tau = float(optimizer.time_of_step())
+    options = {"weights": True, "stopping": FOREVER}
+    descent = flowsim.descend(mlp, problem, optimizer=optimizer, steps=4, record_steps=[1, 2, 3, 4], **options)
+    run = flowsim.integrate(
+        mlp, problem, model=flowsim.CentreFlow(optimizer), ts=tau * np.arange(1, 5), t1=1.0, **options
+    )
+    for theirs, own in zip(*(jax.tree.leaves(split(one.path)[0]) for one in (descent, run)), strict=True):
+        np.testing.assert_allclose(own[1:5], theirs[:4], rtol=1e-9, atol=1e-12)
+    # Between two steps it is on the line from one to the next.
+    half = flowsim.integrate(mlp, problem, model=flowsim.CentreFlow(optimizer), ts=[1.5 * tau], t1=1.5 * tau, **options)
+    for theirs, own in zip(*(jax.tree.leaves(split(one.path)[0]) for one in (descent, half)), strict=True):
+        np.testing.assert_allclose(own[1], (theirs[1] + theirs[2]) / 2, rtol=1e-9, atol=1e-12)
+
+
+@pytest.fixture(scope="module")
+def at_edge():
+    """A tanh network whose RMSProp with η = 0.001 comes to its edge within 200 steps."""
+    file = Path(__file__).parents[1] / "scenarios" / "edge_of_stability.yaml"
+    sets = ["activation=tanh", "scale=1.0", "width=10", "depth=3", "biases=true", "fan_in=true"]
+    problem, network, _ = build(read_scenario(file, parse_overrides([f"network.{one}" for one in sets])), file.parent)
+    return network, problem
+
+
+@pytest.mark.slow
+def test_it_holds_the_preconditioned_sharpness_where_the_stable_flow_lets_it_rise(at_edge):
+    network, problem = at_edge
+    optimizer, steps = flowsim.RMSProp(0.001), 300
+    options = {"weights": True, "stopping": FOREVER, "probes": [PreconditionedSharpness(), Oscillation()]}
+    records = [steps - 1, steps, steps + 1]
+    descent = flowsim.descend(network, problem, optimizer=optimizer, steps=steps + 1, record_steps=records, **options)
+    centre = Centres.of(descent, 0.001)
+    at = {"ts": centre.times, "t1": float(centre.times[-1])}
+    stable, flow = (
+        flowsim.integrate(network, problem, model=kind(optimizer), **at, **options)
+        for kind in (flowsim.StableFlow, flowsim.CentreFlow)
+    )
+    assert centre.distances(stable)[-1] > 10 * centre.distances(flow)[-1]
+    threshold = optimizer.stability_threshold()
+    assert float(flow.diagnostics["preconditioned_sharpness"][-1]) == pytest.approx(threshold, rel=0.5)
+    assert float(stable.diagnostics["preconditioned_sharpness"][-1]) > 5 * threshold
+    assert float(flow.diagnostics["oscillation"][-1]) == pytest.approx(float(centre.amplitude[-1]), rel=0.3)
+
+
+@pytest.mark.slow
+def test_compare_puts_it_beside_descents_of_other_kinds(at_edge):
+    network, problem = at_edge
+    compared = flowsim.compare(
+        network,
+        problem,
+        [0.0005, 0.001],
+        steps=220,
+        models=["stable", "centre"],
+        optimizer=flowsim.RMSProp,
+        probes=[PreconditionedSharpness()],
+        sharpness=False,
+        t1=0.21,
+    )
+    rows = model_rows(compared.to_dataset())
+    assert [row["method"] for row in rows] == 2 * ["rmsprop", "GF", "stable", "centre"]
+    assert rows[7]["distance"] < rows[6]["distance"] < rows[5]["distance"]
+    models = compared.models[-1]
+    assert (models.models, models.edge) == ("rmsprop", compared.descents[1].edge)
+    statements = {one.name: one.verdict for one in compared.statements[-1].statements}
+    assert statements["distance from the centre"] is Verdict.HOLDS
+    assert list(compared.to_dataset()["models"].values) == ["", "", "", *4 * ["rmsprop"]]
+
+
+@pytest.mark.slow
+def test_tighter_tolerances_lead_to_one_trajectory(at_edge):
+    """Where RMSProp oscillates, after 240 steps."""
+    network, problem = at_edge
+    optimizer = flowsim.RMSProp(0.001)
+    ends = []
+    for rtol in (1e-3, 1e-4, 1e-5, 1e-6, 1e-7):
+        model = flowsim.CentreFlow(optimizer, rtol=rtol)
+        run = flowsim.integrate(network, problem, model=model, ts=[], t1=0.24, stopping=FOREVER)
+        ends.append(np.concatenate([np.ravel(leaf) for leaf in jax.tree.leaves(split(run.network)[0])]))
+    errors = [np.linalg.norm(end - ends[-1]) / np.linalg.norm(ends[-1]) for end in ends[:-1]]
+    assert errors[0] < 1e-2 and errors[-1] < 1e-6
+    assert errors[0] > errors[1] > errors[2] > errors[3]
+
+
+@pytest.mark.slow
+def test_in_single_precision_it_goes_where_it_goes_in_double(mlp, problem):
+    ends = []
+    for dtype in (jnp.float32, jnp.float64):
+        network, data = (
+            jax.tree.map(lambda a: a.astype(dtype) if hasattr(a, "astype") else a, t) for t in (mlp, problem)
+        )
+        run = flowsim.integrate(
+            network, data, model=flowsim.CentreFlow(flowsim.RMSProp(0.02), rtol=1e-4), ts=[], t1=1.0, stopping=FOREVER
+        )
+        ends.append(np.concatenate([np.ravel(leaf) for leaf in jax.tree.leaves(split(run.network)[0])]).astype(float))
+    assert np.linalg.norm(ends[0] - ends[1]) < 1e-3 * np.linalg.norm(ends[1])
+
+
+@pytest.mark.slow
+def test_learning_rates_in_a_batch_are_as_one_by_one(mlp, problem):
+    def end(rate):
+        model = flowsim.CentreFlow(flowsim.HeavyBall(rate, 0.5))
+        run = flowsim.integrate(mlp, problem, model=model, ts=[], t1=1.0, stopping=FOREVER)
+        return jnp.concatenate([jnp.ravel(leaf) for leaf in jax.tree.leaves(split(run.network)[0])])
+
+    rates = jnp.array([0.01, 0.02])
+    for row, rate in zip(jax.vmap(end)(rates), rates, strict=True):
+        np.testing.assert_allclose(row, end(rate), rtol=1e-7, atol=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("model", "error", "message"),
+    [
+        (flowsim.CentreFlow(flowsim.SGD(0.1, 5)), ValueError, "SGD draws minibatches"),
+        (
+            flowsim.CentreFlow(flowsim.Optax(optax.lion(1e-3))),
+            ValueError,
+            "the curvature at which optax becomes unstable",
+        ),
+        (flowsim.CentreFlow(0.1), TypeError, "optimizer must be a flowsim.Descent"),
+        (flowsim.CentreFlow(flowsim.Adam(-0.1)), ValueError, "learning_rate must be a positive finite number"),
+        (flowsim.StableFlow(flowsim.Adam(0.1), rtol=1e-20), ValueError, "rtol=1e-20 is finer"),
+    ],
+)
+def test_what_cannot_be_followed_is_refused(mlp, problem, model, error, message):
+    with pytest.raises(error, match=message):
+        flowsim.integrate(mlp, problem, model=model, t1=1.0)
