@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
+import scipy.integrate
 
 import flowsim
 from flowsim.comparison.models import Centres
@@ -74,6 +75,27 @@ def test_an_oscillation_grows_by_the_logarithm_of_what_multiplies_it(ball, size)
     moved = ball.moved(point)
     np.testing.assert_allclose(vector(moved.alternating)[0], np.log(factor) * mode, rtol=1e-6)
     assert float(moved.growth) == pytest.approx(np.log(factor), rel=1e-6)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("sharpness", [15.0, 30.0, 37.0])
+def test_below_the_edge_a_mode_of_momentum_that_turns_does_not_grow(sharpness):
+    """Its roots are complex there, and the weight passes zero twice in each turn: what it gains then is no growth."""
+    field, _ = gradient_field(jnp.ones(1), flowsim.Risk(lambda w: jnp.sum(sharpness * w**2) / 2))
+    field = CentreField(StepMap(field, flowsim.HeavyBall(0.1, 0.9).checked(jnp.dtype(float))))
+    assert (np.linalg.eigvals([[1 - 0.1 * sharpness, -0.09], [sharpness, 0.9]]).imag != 0).all()
+
+    @jax.jit
+    def slope(mode):
+        beside = Position(mode[:1], (optax.TraceState(mode[1:]), optax.EmptyState()))
+        point = CentrePoint(jax.tree.map(jnp.zeros_like, beside), jnp.ones(1), jnp.zeros(1), beside, jnp.array(-60.0))
+        return jnp.concatenate([jnp.ravel(leaf) for leaf in jax.tree.leaves(field.moved(point).alternating)])
+
+    for angle in np.linspace(0, np.pi, 5):
+        units = np.array([1e-3, 2e-2])
+        start = units * np.array([np.cos(angle), np.sin(angle)])
+        run = scipy.integrate.solve_ivp(lambda t, mode: np.asarray(slope(mode)), (0, 80), start, rtol=1e-6, atol=1e-12)
+        assert np.linalg.norm(run.y[:, -1] / units) < 0.3
 
 
 TWO_CYCLES = {

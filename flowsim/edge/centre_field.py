@@ -22,7 +22,7 @@ from typing import Any, TypeVar
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float
+from jaxtyping import Array, Bool, Float, PyTree
 
 from ..curvature import vectors
 from ..solvers.field import norm
@@ -61,8 +61,10 @@ class CentreField(eqx.Module):
     """How many times as fast as an oscillation grows, what it began with falls."""
     steady: float = eqx.field(static=True, default=0.5)
     """By which part of itself a factor may change from one step to the next for its logarithm to be taken,"""
+    aligned: float = eqx.field(static=True, default=0.3)
+    """by which part of itself what alternates may turn,"""
     decaying: float = eqx.field(static=True, default=0.5)
-    """and above which it has to be."""
+    """and above which the factor has to be."""
 
     @property
     def time(self) -> Array:
@@ -107,7 +109,7 @@ class CentreField(eqx.Module):
         (centre, here), (_, ahead), (_, later) = path
         sizes = jnp.stack([norm(part.weights) for part in (here, ahead, later)])
         early, late = jnp.hypot(sizes[0], sizes[1]), jnp.hypot(sizes[1], sizes[2])
-        alternating = vectors.divided(self._alternating(here, ahead, later), factor)
+        alternating = vectors.divided(self._alternating(here, ahead, later, squares), factor)
         steps = [position for position, _ in path]
         centre = Position(
             _differences(*(at.weights for at in steps)),
@@ -115,14 +117,22 @@ class CentreField(eqx.Module):
         )
         return Moved(centre, alternating, early / factor / 2**0.5, jnp.log(late / early))
 
-    def _alternating(self, here: Position, ahead: Position, later: Position) -> Position:
+    def _alternating(self, here: Position, ahead: Position, later: Position, squares: PyTree) -> Position:
         """Return τv' from v and where the next two steps take it.
 
-        Where v is multiplied by much the same m in both, the series is that of its logarithm: m may be far above one.
+        Where all of v but its squares is multiplied by much the same m in both, the series is that of its logarithm: m
+        may be far above one. A mode of momentum turns below the edge from weights to memory and back, and is not.
         """
         first, second = _factor(here, ahead), _factor(ahead, later)
         change = jnp.abs(second - first) / jnp.maximum(jnp.abs(first), jnp.abs(second))
-        share = 1 / (1 + (change / self.steady) ** 4) * jnp.clip(first / self.decaying - 1, 0, 1)
+        turned = jax.tree.map(lambda v, a: a - first * v, here, ahead)
+        momenta = [
+            jnp.where(skipped, 0, norm(turn) / (norm(first * v) + jnp.finfo(first.dtype).tiny))
+            for turn, v, skipped in zip(*map(jax.tree.leaves, (turned.memory, here.memory, squares)), strict=True)
+        ]
+        aside = jnp.max(jnp.stack([norm(turned.weights) / norm(vectors.scaled(first, here.weights)), *momenta]))
+        uneven = (change / self.steady) ** 4 + (aside / self.aligned) ** 4
+        share = 1 / (1 + uneven) * jnp.clip(first / self.decaying - 1, 0, 1)
         inside = jnp.where(share > 0, jnp.stack([first, second]), 1)
         growth = 1.5 * jnp.log(inside[0]) - 0.5 * jnp.log(jnp.maximum(inside[1], self.decaying / 2))
         plain = _differences(here, ahead, later)
