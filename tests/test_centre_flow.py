@@ -78,7 +78,7 @@ def test_an_oscillation_grows_by_the_logarithm_of_what_multiplies_it(ball, size)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("sharpness", [15.0, 30.0, 37.0])
+@pytest.mark.parametrize("sharpness", [15.0, 34.0, 37.0])
 def test_below_the_edge_a_mode_of_momentum_that_turns_does_not_grow(sharpness):
     """Its roots are complex there, and the weight passes zero twice in each turn: what it gains then is no growth."""
     field, _ = gradient_field(jnp.ones(1), flowsim.Risk(lambda w: jnp.sum(sharpness * w**2) / 2))
@@ -95,7 +95,7 @@ def test_below_the_edge_a_mode_of_momentum_that_turns_does_not_grow(sharpness):
         units = np.array([1e-3, 2e-2])
         start = units * np.array([np.cos(angle), np.sin(angle)])
         run = scipy.integrate.solve_ivp(lambda t, mode: np.asarray(slope(mode)), (0, 80), start, rtol=1e-6, atol=1e-12)
-        assert np.linalg.norm(run.y[:, -1] / units) < 0.3
+        assert np.linalg.norm(run.y[:, -1] / units) < 0.5
 
 
 TWO_CYCLES = {
