@@ -7,13 +7,15 @@ One step of a descent maps weights and memory z to Φ(z). Iterates z_k = x_k + (
 are those of the descent exactly: x + v and x − v each take a step, and change places. Along T both x and v are smooth
 near an edge of stability, where v is multiplied by a little more or less than one. A path y through yₖ₊₁ = T(yₖ) with
 one step in a time τ has the derivative τy' = Δy − ½Δ²y + ⅓Δ³y − …, by Newton's forward differences Δy = T(y) − y,
-Δ²y = T(T(y)) − 2T(y) + y. The flow ends that series after its first term, or after the second:
+Δ²y = T(T(y)) − 2T(y) + y. The flow ends that series after the second:
 
-    order one: y' = (T(y) − y)/τ,    order two: y' = (−½T(T(y)) + 2T(y) − 3/2 y)/τ.
+    τy' = −½T(T(y)) + 2T(y) − 3/2 y.
 
-It needs of the descent no more than its step. For gradient descent the first is the edge flow of order one, up to its
-logarithm, and the second has −(η/2)H∇R as the edge flow of order two does. A mode that a step multiplies by μ decays
-as μ − 1, and as (μ − 1) − ½(μ − 1)²: in neither does any |μ| ≤ 1 grow. Of order three some would.
+It needs of the descent no more than its step. A mode that a step multiplies by μ decays as (μ − 1) − ½(μ − 1)², with
+which no |μ| ≤ 1 grows; after the third term some would. For gradient descent the second has −(η/2)H∇R, as the edge flow
+of order two does (`flowsim.edge.edge_field`). Two parts are followed by the series of their logarithms: v where it is
+multiplied by much the same number from step to step, as this may be far above one, and means of squares, which must
+not become negative.
 """
 
 from collections.abc import Callable

@@ -54,18 +54,21 @@ class CentreFlow(DescentModel):
     from each step to the next (`flowsim.edge.centre_field` has the equations), in the time of the descent. With
     momentum it holds the sharpness at that threshold, and with a preconditioner the preconditioned sharpness, as the
     oscillation grows where it is above (Cohen et al. 2024, arXiv 2410.24206, derive central flows so for RMSProp).
-    For gradient descent `flowsim.EdgeFlow` does the same at a fraction of the cost.
+    For gradient descent `flowsim.EdgeFlow` does the same at a fraction of the cost. Weights, risk and sharpness are
+    recorded at the centre.
 
     In its first steps a descent is neither smooth nor alternating: momentum sets in, preconditioners are unknown, steep
     directions fall within a step or two. So a run begins with the descent's own steps, up to where the third difference
-    of its centres is less than a hundredth of the first, after some ten steps without momentum, and a hundred with 0.9
-    of it. From there it is nothing but the flow. With what the oscillation begins, it learns from the descent, too: it
-    is followed up to its edge, for at most 1000 steps, as for the edge flow (`flowsim.edge.orbit`).
+    of its centres is less than a hundredth of the first: some ten steps without momentum, a hundred with 0.9 of it.
+    From there it is nothing but the flow. With what the oscillation begins, it learns from the descent, too, which is
+    followed up to its edge, for at most 1000 steps (`flowsim.edge.orbit`).
 
-    Steps adapt to `rtol` (default 1e-4, of the norms of the weights, of each part of the memory, and of what
-    alternates) and `atol` (1e-3·rtol, of the weights). They are explicit, as Φ's derivative is not symmetric, and so no
-    longer than about one of descent: a run costs some 50 times its gradients, half of that for `order` one. A run
-    raises `ValueError` for what `checked` refuses.
+    Steps adapt to `rtol` (default 1e-4) and `atol` (1e-3·rtol, of the weights): errors are measured in the root mean
+    square of all weights, and of each array of the memory, but those of a mean of squares entry by entry; those of what
+    alternates may be ten times as large. Steps are explicit, as the derivative of a descent's step is not symmetric,
+    and so no longer than one or two of the descent: a run costs 35 to 150 times its gradients. Where steps would have
+    to be as short as 1e-8 of the descent's, at a singularity, a run ends as `STALLED`. A run raises `ValueError` for
+    what `checked` refuses.
     """
 
     optimizer: Descent
@@ -90,8 +93,8 @@ class CentreFlow(DescentModel):
         """Return the flow with its numbers as arrays, and the tolerances that it leaves open filled in.
 
         Raises `TypeError` for an optimizer that is no descent, and `ValueError` for what that refuses, for one whose
-        threshold of stability is not known or whose steps are random, for an order other than one and two, and for
-        tolerances that the precision cannot meet.
+        threshold of stability is not known or whose steps are random, and for tolerances that the precision cannot
+        meet.
         """
         if not isinstance(self.optimizer, Descent):
             raise TypeError(f"optimizer must be a flowsim.Descent, such as flowsim.Adam(1e-3), got {self.optimizer!r}")
@@ -287,10 +290,11 @@ class CentreFlow(DescentModel):
 @MODELS.register("stable")
 @DYNAMICS.register("stable")
 class StableFlow(CentreFlow):
-    """`flowsim.CentreFlow` without the oscillation: what the centre of a descent would do if nothing alternated.
+    """The flow τdz/dt = Φ(z) − z of weights and memory z, whose Euler steps of length τ are the descent z ← Φ(z).
 
-    For gradient descent it is the gradient flow, of order two with −(η/2)H∇R. Where a centre flow comes closer to a
-    descent than this, it is the oscillation that makes the difference.
+    For gradient descent it is the gradient flow. It begins with the first steps of the descent as `flowsim.CentreFlow`
+    does, and has no oscillation: beyond the edge of stability it goes on where the descent cannot follow it. Where a
+    centre flow comes closer to a descent than this, the oscillation and the second order in τ make the difference.
     """
 
     oscillates: ClassVar[bool] = False
