@@ -264,6 +264,13 @@ def test_learning_rates_in_a_batch_are_as_one_by_one(mlp, problem):
         np.testing.assert_allclose(row, end(rate), rtol=1e-7, atol=1e-9)
 
 
+@pytest.mark.slow
+def test_a_descent_that_diverges_at_once_is_said_to(mlp, problem):
+    for kind in (flowsim.CentreFlow, flowsim.StableFlow):
+        run = flowsim.integrate(mlp, problem, model=kind(flowsim.HeavyBall(5.0, 0.5)), t1=1000.0)
+        assert run.outcome is flowsim.Outcome.DIVERGED
+
+
 @pytest.mark.parametrize(
     ("model", "error", "message"),
     [

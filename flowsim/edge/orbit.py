@@ -108,7 +108,7 @@ def takeover(
     That is where the third difference of its centres is at most a part `smooth` of the first, and twice as large a part
     after every `doubling` steps: so much is missing in the expansion of the flow (`flowsim.edge.centre_field`). From
     there on the descent is followed up to where it passes its edge, which tells with what an oscillation begins; where
-    it is beyond already, it is what alternates there.
+    it is beyond already, it is what alternates there. A descent that diverges before is followed to where it does.
     """
     threshold = jnp.asarray(step.optimizer.stability_threshold())
     start, direction = step.first(weights), vectors.scattered_like(weights, 0)
@@ -162,7 +162,7 @@ def takeover(
         goes_on, further, _Search(recent, direction, jnp.array(0), none, none, start, zero, unknown)
     )
     unit = vectors.divided(search.direction, norm(search.direction))
-    steps, onset = jnp.maximum(search.begun, 0), jnp.maximum(search.onset, 0)
+    steps, onset = jnp.where(search.begun < 0, search.steps, search.begun), jnp.maximum(search.onset, 0)
     return Takeover(steps, search.centre, search.alternating, unit, onset, search.steps)
 
 
