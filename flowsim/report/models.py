@@ -127,7 +127,7 @@ def _figure(shown: Recorded, descent: RecordedRun, models: Sequence[RecordedRun]
         if end > first > 0:
             distance.set_xscale("log")
             distance.set_xlim(min(first_steps * first, end / 2), end)
-        distance.set_xlabel(r"time $t = \eta k$")
+        distance.set_xlabel(r"time $t = \eta k$" if descent.run.is_descent else r"time $t$")
         _draw_sharpness(sharpness, shown.flow, descent, models)
         _draw_risk(risk, shown.flow, descent, models)
         _draw_distance(distance, descent, models)
