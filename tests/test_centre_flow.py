@@ -195,7 +195,10 @@ def test_it_holds_the_preconditioned_sharpness_where_the_stable_flow_lets_it_ris
     )
     assert centre.distances(stable)[-1] > 10 * centre.distances(flow)[-1]
     threshold = optimizer.stability_threshold()
-    assert float(flow.diagnostics["preconditioned_sharpness"][-1]) == pytest.approx(threshold, rel=0.5)
+    # That of descent itself is 1.2 times the threshold there, in the mean over both sides of the centre.
+    measured = float(np.mean(descent.diagnostics["preconditioned_sharpness"][-3:]))
+    assert measured == pytest.approx(1.2 * threshold, rel=0.05)
+    assert float(flow.diagnostics["preconditioned_sharpness"][-1]) == pytest.approx(measured, rel=0.25)
     assert float(stable.diagnostics["preconditioned_sharpness"][-1]) > 5 * threshold
     assert float(flow.diagnostics["oscillation"][-1]) == pytest.approx(float(centre.amplitude[-1]), rel=0.3)
 

@@ -95,10 +95,8 @@ def compare_model_to_flow(flow: Trajectory, model: ModelRun, along: SharpnessAlo
     """
     rate = model.learning_rate
     compared = compare_to_flow(flow, along.added_to(model.run), rate, model.edge)
-    compared = replace(compared, models=model.models)
-    if model.held_within is None:
-        return compared
-    return replace(compared, held_within=model.held_within + along.tolerance(model.run.network))
+    held_within = None if model.held_within is None else model.held_within + along.tolerance(model.run.network)
+    return replace(compared, models=model.models, held_within=held_within)
 
 
 def _first_crossing(times: np.ndarray, along: Array | None, threshold: float) -> float | None:

@@ -215,7 +215,7 @@ class GradientFlow(Flow):
 
 
 class DescentModel(Flow):
-    """A flow that models gradient descent with `learning_rate` η in the time t = ηk of its steps.
+    """A flow that models a descent in the time of its steps, by default gradient descent with `learning_rate` η.
 
     `oscillation` is what it predicts besides the weights, the centre of descent's oscillation. To add one, write a
     subclass with this field and any others that have a default: `flowsim.compare(..., models=["gradient",

@@ -94,7 +94,6 @@ class CentreField(eqx.Module):
         length, size = norm(point.centre.weights), norm(point.alternating.weights)
         known = jnp.finfo(length.dtype)
         factor = jnp.maximum(known.eps**0.5 * length / (size + known.tiny), 1)
-
         squares = jax.tree.structure(point.centre.memory).unflatten(list(point.squares > 0))
 
         def stepped(z: tuple[Position, Position]) -> tuple[Position, Position]:

@@ -180,7 +180,6 @@ class CentreFlow(DescentModel):
         self, field: GradientField, state: CentreState, longest: Float[Array, ""], begun: Bool[Array, ""]
     ) -> Attempt:
         """Try a step of the flow, or go on along a step of the descent before it."""
-
         along = field.along(state.flattened_by)
 
         def along_flow() -> Attempt:

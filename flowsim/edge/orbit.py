@@ -89,7 +89,7 @@ class Takeover(eqx.Module):
         return Work(self.followed, self.followed)
 
 
-# The iterates that are kept, of which the fifth tells where the descent is: as many as `_THIRD` takes.
+# How many iterates are kept, as many as `_THIRD` takes, and which of them, counted from zero, the others tell of.
 _KEPT, _PLACE, _ORDERS = 12, 5, (2, 4, 8)
 _MEAN = np.abs(np.poly([1.0] * 8)) / 2**8
 # What alternates, by central differences of several orders, and differences of means over nine iterates.
