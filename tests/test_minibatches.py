@@ -10,8 +10,8 @@ from jax.flatten_util import ravel_pytree
 import flowsim
 from flowsim import SGD, Outcome
 from flowsim.batch import descend_batch
-from flowsim.dynamics import Minibatches
 from flowsim.dynamics.checkpoint import Checkpoint
+from flowsim.problems import Minibatches
 
 SAMPLES = 20
 X = np.random.default_rng(0).standard_normal((SAMPLES, 3))

@@ -10,8 +10,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, PyTree
 
 from ..dynamics.descent import Descent, DescentState
-from ..dynamics.minibatches import Draw
-from ..problems import Problem
+from ..problems import Draw, Problem
 
 Move = Callable[[Float[Array, " batch"], Bool[Array, " batch"]], PyTree]
 

@@ -17,6 +17,7 @@ from ..comparison.compare import RecordBudget
 from ..comparison.models import GRADIENT
 from ..dynamics import GradientFlow
 from ..networks import split
+from ..networks.weights import weight_count
 from ..problems import Problem
 from ..results import BLOCKS
 from ..runtime.memory import device_bytes, in_bytes
@@ -96,7 +97,7 @@ def estimate(
     its packages, tables and figures.
     """
     pace = measure_pace(job.network, job.problem) if pace is None else pace
-    weights = sum(leaf.size for leaf in jax.tree.leaves(split(job.network)[0]))
+    weights = weight_count(job.network)
     known = job.problem.sample_count()  # a linear regression keeps the covariance of its samples alone
     samples = len(read_data(job.scenario, job.path.parent).training[0]) if known is None else known
     parts = (*_comparison(job, weights, samples), *_theory(job, processes), *_sweep(job, store, processes))

@@ -13,6 +13,7 @@ from ..dynamics import Stopping, Trajectory, integrate
 from ..dynamics.stopping import standard_bounds
 from ..formatting import Progress, ProgressCallback, report_progress
 from ..networks import records as records_of, split, weight_dtype
+from ..networks.weights import weight_count
 from ..probes import Label, TopEigenvalues
 from ..solvers.choice import finest_rtol, standard_rtol
 
@@ -64,7 +65,7 @@ class SharpnessAlong:
 
     def check(self, network: PyTree) -> None:
         """Raise `ValueError` for more eigenvalues than weights, or a tolerance that their precision cannot meet."""
-        if self.count > (size := _size(network)):
+        if self.count > (size := weight_count(network)):
             raise ValueError(f"count is {self.count}: expected at most {size}, the number of weights")
         resolve_rtol(self.rtol, weight_dtype(network))
 
@@ -90,7 +91,7 @@ class SharpnessAlong:
         self, path: PyTree, times: Float[np.ndarray, " records"], run: Trajectory, *, pairs: bool = False
     ) -> Float[np.ndarray, "records count"]:
         """Return the largest eigenvalues along a `path` at `times`, measured as closely as `run` is; else NaN."""
-        chosen = spread_over(times, self._records(run, _size(run.network)), pairs=pairs)
+        chosen = spread_over(times, self._records(run, weight_count(run.network)), pairs=pairs)
         rtol = self.tolerance(run.network)
         known = eigenvalues_along(path, run.problem, chosen, count=self.count, rtol=rtol)
         values = np.full((len(times), self.count), np.nan, known.dtype)
@@ -102,7 +103,7 @@ class SharpnessAlong:
         if self.rtol is not None:
             return float(self.rtol)
         known = default_rtol(weight_dtype(network))
-        return max(self.rtol_of_many, known) if _size(network) > self.few_weights else known
+        return max(self.rtol_of_many, known) if weight_count(network) > self.few_weights else known
 
     def expected_records(self, weights: int, recorded: int) -> int:
         """Return at about how many of its `recorded` records a run of a network of so many weights is measured."""
@@ -217,10 +218,6 @@ def spread_over(times: Float[np.ndarray, " records"], count: int, *, pairs: bool
 def _check_path(run: Trajectory) -> None:
     if run.path is None:
         raise ValueError("the run did not keep its weights: pass weights=True to integrate or descend")
-
-
-def _size(network: PyTree) -> int:
-    return sum(leaf.size for leaf in jax.tree.leaves(split(network)[0]))
 
 
 def _is_whole(value: object) -> bool:

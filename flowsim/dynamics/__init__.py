@@ -11,12 +11,13 @@ from .dynamics import DYNAMICS as DYNAMICS, Attempt as Attempt, Clock as Clock, 
 from .flow import GradientFlow as GradientFlow
 from .gradient_descent import GradientDescent as GradientDescent
 from .integrate import check_end_time as check_end_time, checked_flow as checked_flow, integrate as integrate
-from .minibatches import Draw as Draw, Minibatches as Minibatches
 from .optimizers import (
     SGD as SGD,
     Adam as Adam,
     HeavyBall as HeavyBall,
+    LabelNoiseSGD as LabelNoiseSGD,
     Nesterov as Nesterov,
+    NoisyDescent as NoisyDescent,
     Optax as Optax,
     RMSProp as RMSProp,
     ScalarRMSProp as ScalarRMSProp,
@@ -26,6 +27,7 @@ from .optimizers import (
     is_transformation as is_transformation,
 )
 from .outcome import Outcome as Outcome
+from .repetitions import Repetitions as Repetitions, repeat as repeat
 from .stopping import Stopping as Stopping, objective_floor as objective_floor, stopping_for as stopping_for
 from .termination import outcome_by_curvature as outcome_by_curvature, outcome_by_gradient as outcome_by_gradient
 from .trajectory import Trajectory as Trajectory

@@ -13,9 +13,9 @@ from jax.core import Tracer
 from jaxtyping import Array, ArrayLike, Bool, Float, Int, PyTree
 
 from ..kinds import Registry, is_kind_of
+from ..problems import Draw, Minibatches
 from ..solvers.field import GradientField, constant, norm
 from .dynamics import Attempt, Clock, Dynamics
-from .minibatches import Draw, Minibatches
 from .outcome import Outcome
 
 # A number or an array of one, traced perhaps, with which arithmetic does as it does with a float.

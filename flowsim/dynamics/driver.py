@@ -12,7 +12,7 @@ import jax
 import numpy as np
 
 from ..formatting import Progress, ProgressCallback, check_progress, report_progress
-from ..networks import split
+from ..networks.weights import weight_count
 from ..runtime.compiling import in_full_precision, is_traced
 from ..runtime.threads import few_blas_threads, knows_lapack
 from .checkpoint import Checkpoint
@@ -90,7 +90,7 @@ def drive(
                     callback(latest)
 
         report(None)
-        size = sum(leaf.size for leaf in jax.tree.leaves(split(request.network)[0]))
+        size = weight_count(request.network)
         shapes = [leaf.shape for leaf in jax.tree.leaves(request.problem) if isinstance(leaf, jax.Array)]
         rows = max((shape[0] for shape in shapes if shape), default=0)
         steps = calls.first(size, max(rows, 1), gradients=request.dynamics.gradients_per_step)

@@ -48,6 +48,7 @@ class Instruments(eqx.Module):
             preconditioner=dynamics.preconditioner(state),
             oscillation=dynamics.oscillation(field, state),
             objective=dynamics.objective(field, state),
+            learning_rate=None if (rate := dynamics.rate_of_descent()) is None else jnp.asarray(rate),
         )
         for probe in (*STANDARD, *self.probes):
             as_floating = partial(_as_floating, probe.label.name, clock.time.dtype)

@@ -64,6 +64,11 @@ def weight_dtype(network: PyTree) -> jnp.dtype:
     return dtype
 
 
+def weight_count(network: PyTree) -> int:
+    """Return the number of weights of `network`."""
+    return sum(leaf.size for leaf in jax.tree.leaves(split(network)[0]))
+
+
 def _check_weights(weights: PyTree) -> None:
     """Raise `TypeError` for a leaf that is not a real JAX array, with its place in the network."""
     for path, leaf in jax.tree_util.tree_leaves_with_path(weights):

@@ -1,8 +1,11 @@
 """Probes: quantities that are recorded along a run."""
 
+from .batch_sharpness import BatchSharpness as BatchSharpness
 from .direction import Alignment as Alignment, Angle as Angle
+from .gradient_noise import GradientNoise as GradientNoise
 from .held_out import HELD_OUT as HELD_OUT, TestAccuracy as TestAccuracy, TestRisk as TestRisk
 from .margin import Accuracy as Accuracy, Margin as Margin, NormalizedMargin as NormalizedMargin
+from .noise_interaction import NoiseInteraction as NoiseInteraction
 from .oscillation import MeanExcessRisk as MeanExcessRisk, MeanRisk as MeanRisk, Oscillation as Oscillation
 from .probe import (
     PROBES as PROBES,
@@ -26,3 +29,4 @@ from .sharpness import (
     Sharpness as Sharpness,
     TopEigenvalues as TopEigenvalues,
 )
+from .sharpness_gap import SharpnessGap as SharpnessGap

@@ -55,7 +55,8 @@ class Moment(eqx.Module):
     sweep, which are measured afterwards, it is `None` and `time` is NaN. `preconditioner` is the diagonal of P as the
     weights where the steps go along P⁻¹ times a gradient, else `None`. `oscillation` are vectors vᵢ as the weights,
     with a leading axis, if the dynamics predicts an oscillation of covariance Σᵢ vᵢvᵢᵀ about them, else `None`.
-    `objective` is that of the problem where the dynamics holds it, else `None`.
+    `objective` is that of the problem where the dynamics holds it, `learning_rate` that of a descent, or of the flow
+    that models one; else both are `None`.
     """
 
     network: PyTree
@@ -66,6 +67,7 @@ class Moment(eqx.Module):
     preconditioner: PyTree | None = None
     oscillation: PyTree | None = None
     objective: Float[Array, ""] | None = None
+    learning_rate: Float[Array, ""] | None = None
 
     @property
     def risk(self) -> Float[Array, ""]:
@@ -98,6 +100,9 @@ class Probe(eqx.Module):
         label: Label = eqx.field(init=False)  # else a checker would ask for it in calls of a class that sets it
     else:
         label: eqx.AbstractVar[Label]
+
+    def check(self, network: PyTree, problem: Problem) -> None:
+        """Raise `ValueError` where this cannot be measured of a run of the network. By default nothing is checked."""
 
     @abc.abstractmethod
     def measure(self, moment: Moment) -> Float[Array, "..."] | dict[str, Float[Array, "..."]]:

@@ -14,7 +14,8 @@ from ..curvature import (
     top_eigenpairs,
 )
 from ..networks import split
-from ..networks.weights import norm
+from ..networks.weights import norm, weight_count
+from ..problems import Problem
 from .probe import PROBES, Label, Moment, Probe
 
 
@@ -79,15 +80,15 @@ class TopEigenvalues(Probe):
         if not isinstance(self.count, int) or isinstance(self.count, bool) or self.count < 1:
             raise ValueError(f"count is {self.count!r}: expected how many eigenvalues to record, 1 or more")
 
-    def check(self, network: PyTree) -> None:
+    def check(self, network: PyTree, problem: Problem) -> None:
         """Raise `ValueError` for more eigenvalues than a network has weights."""
-        weights = sum(leaf.size for leaf in jax.tree.leaves(split(network)[0]))
+        weights = weight_count(network)
         if self.count > weights:
             raise ValueError(f"count is {self.count}: expected at most {weights}, the number of weights")
 
     def measure(self, moment: Moment) -> Float[Array, " count"]:
         """Return the eigenvalues, NaN where one could not be certified. Raises `ValueError` for more than weights."""
-        self.check(moment.network)
+        self.check(moment.network, moment.problem)
         found = top_eigenpairs(moment.network, moment.problem, count=self.count, dense=False)
         return jnp.where(found.converged, found.values, jnp.nan)
 

@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
-from jaxtyping import Array, Bool, Float, Int, PyTree
+from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
 from numpy.typing import ArrayLike
 
 from ..losses import Loss, SquaredError
@@ -95,8 +95,12 @@ class EmpiricalRisk(Problem):
 
     def __call__(self, network: Callable[[Array], Array]) -> Float[Array, ""]:
         """Return the risk R of a network."""
+        return jnp.mean(self.sample_risks(network))
+
+    def sample_risks(self, network: Callable[[Array], Array]) -> Float[Array, " n"]:
+        """Return the loss of each sample."""
         check_model(network)
-        return jnp.mean(self._over_samples(network, partial(self._sample_loss, network)))
+        return self._over_samples(network, partial(self._sample_loss, network))
 
     def pass_bytes(self, network: Callable[[Array], Array]) -> float:
         """Estimate the bytes that a derivative stores of a pass over all samples at once.
@@ -180,6 +184,13 @@ class EmpiricalRisk(Problem):
     def subsample(self, chosen: Int[Array, " batch"]) -> "EmpiricalRisk":
         """Return the risk on the samples of these numbers."""
         return eqx.tree_at(lambda problem: (problem.X, problem.y), self, (self.X[chosen], self.y[chosen]))
+
+    def with_label_noise(self, key: PRNGKeyArray, deviation: Float[ArrayLike, ""]) -> "EmpiricalRisk | None":
+        """Return the risk with independent noise N(0, deviation²) on every number in y; `None` where y holds classes."""
+        if not self.loss.takes_numbers() or not jnp.issubdtype(self.y.dtype, jnp.floating):
+            return None
+        noise = deviation * jax.random.normal(key, self.y.shape, self.y.dtype)
+        return eqx.tree_at(lambda problem: problem.y, self, self.y + noise.astype(self.y.dtype))
 
     @property
     def attained(self) -> bool:

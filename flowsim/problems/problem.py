@@ -7,7 +7,7 @@ from typing import Any
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float, Int, PyTree
+from jaxtyping import Array, ArrayLike, Bool, Float, Int, PRNGKeyArray, PyTree
 
 Outputs = Callable[[Any], Float[Array, " m"]]
 
@@ -92,6 +92,22 @@ class Problem(eqx.Module):
 
         Its expectation over uniformly drawn indices is the risk.
         """
+        return None
+
+    def sample_risks(self, network: Any, /) -> Float[Array, " n"]:
+        """Return the risk on each sample alone, (n,), whose mean is R; one NaN for a problem without samples."""
+        count = self.sample_count()
+        if count is None:
+            return _unknown(network)[None]
+
+        def of_sample(number: Int[Array, ""]) -> Float[Array, ""]:
+            known = self.subsample(number[None])
+            return _unknown(network) if known is None else known(network)
+
+        return jax.vmap(of_sample)(jnp.arange(count))
+
+    def with_label_noise(self, key: PRNGKeyArray, deviation: Float[ArrayLike, ""], /) -> "Problem | None":
+        """Return the problem with independent noise N(0, deviation²) on every target; `None` where none are numbers."""
         return None
 
     @property

@@ -21,7 +21,7 @@ from ..dynamics import Stopping, stopping_for
 from ..formatting import ProgressCallback
 from ..kinds import reason_of, seeds
 from ..networks import cast, shape_errors
-from ..probes import HELD_OUT, Probe, TopEigenvalues
+from ..probes import HELD_OUT, Probe
 from ..problems import EmpiricalRisk, LinearRegression, Problem
 from ..results.schema import MEASURES
 from ..results.store import StoreError
@@ -121,7 +121,7 @@ def build(scenario: Scenario, folder: Path) -> tuple[Problem, eqx.Module, tuple[
     except ValueError as error:
         raise ScenarioError(f"sharpness: {error}") from None
     if scenario.sweep is None or scenario.descent.learning_rates:  # else other networks alone may run
-        _check_eigenvalues(probes, network)
+        _check_probes(probes, network, problem, scenario)
     _check_minibatches(scenario, problem)
     try:
         stopping_for(flow_options(scenario)["stopping"], problem, jnp.dtype(scenario.precision))
@@ -130,14 +130,13 @@ def build(scenario: Scenario, folder: Path) -> tuple[Problem, eqx.Module, tuple[
     return problem, network, probes
 
 
-def _check_eigenvalues(probes: Sequence[Probe], network: eqx.Module) -> None:
-    """Raise `ScenarioError` where more eigenvalues are recorded than the network has weights."""
+def _check_probes(probes: Sequence[Probe], network: eqx.Module, problem: Problem, scenario: Scenario) -> None:
+    """Raise `ScenarioError` where a probe cannot be measured, as more eigenvalues than the network has weights."""
     for probe in probes:
         try:
-            if isinstance(probe, TopEigenvalues):
-                probe.check(network)
+            probe.check(network, problem)
         except ValueError as error:
-            raise ScenarioError(f"record: {probe.label.name}: {error}") from None
+            raise ScenarioError(f"record: {probe.label.name}: {error}{_of_samples(scenario, problem)}") from None
 
 
 def _check_minibatches(scenario: Scenario, problem: Problem) -> None:
@@ -150,8 +149,13 @@ def _check_minibatches(scenario: Scenario, problem: Problem) -> None:
             if sampler is not None:
                 sampler.samples_of(problem)
         except ValueError as error:
-            linear = "; in a scenario, a network that is not linear, or another loss" if scenario.least_squares else ""
-            raise ScenarioError(f"{place}.optimizer: {error}{linear}") from None
+            raise ScenarioError(f"{place}.optimizer: {error}{_of_samples(scenario, problem)}") from None
+
+
+def _of_samples(scenario: Scenario, problem: Problem) -> str:
+    """Return what a scenario may say for a problem that holds samples, nothing where it does."""
+    reduced = scenario.least_squares and problem.sample_count() is None
+    return "; in a scenario, a network that is not linear, or another loss" if reduced else ""
 
 
 def read_data(scenario: Scenario, folder: Path) -> Data:

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int, Integer
 
-from ..problems import Problem
+from .problem import Problem
 
 
 class Draw(eqx.Module):
@@ -63,6 +63,15 @@ class Minibatches(eqx.Module):
             raise ValueError(f"batch must be a number of samples, one or more, got {self.size!r}")
         if not isinstance(self.replacement, bool):
             raise ValueError(f"replacement must be True or False, got {self.replacement!r}")
+
+    def share_of_variance(self, problem: Problem) -> float:
+        """Return the variance of the mean over a batch in parts of that of one sample: 1/B, for batches of B samples.
+
+        Without `replacement` it is (n − B)/(B(n − 1)), zero for a batch of all n (Cochran 1977, theorem 2.2).
+        """
+        count = self.samples_of(problem)
+        left = 1.0 if self.replacement else (count - self.size) / max(count - 1, 1)
+        return left / self.size
 
     def first(self, problem: Problem) -> Draw:
         """Return the draw before the first step. Raises as `samples_of`."""

@@ -1,0 +1,170 @@
+"""Many repetitions of a random descent, which differ in their seed, in one program."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, ArrayLike, Float, Int, PyTree
+
+from ..probes import Probe
+from ..problems import Problem, check_problem
+from ..runtime.compiling import compiled
+from ..solvers.field import GradientField, check_step_count, checked_parts, gradient_field
+from .descend import default_record_steps
+from .descent import Descent
+from .dynamics import Clock
+from .outcome import Outcome
+from .records import Instruments, instruments
+from .termination import divergence_ceiling
+from .trajectory import as_times
+
+
+@dataclass(frozen=True, eq=False)
+class Repetitions:
+    """What many repetitions of a descent recorded.
+
+    `steps` are the numbers of the recorded steps and `times` their times, (records,). `probes` maps the name of
+    each probe to what it measured, or to a dict of that: NumPy arrays with the axes (seeds, records, …). `network` is
+    the network at the end, its weights with a leading axis of seeds, `path` that with the axes (seeds, records, …)
+    where weights were kept, else `None`. `outcomes` is DIVERGED or STEP_LIMIT, (seeds,).
+    """
+
+    seeds: Int[np.ndarray, " seeds"]
+    steps: Int[np.ndarray, " records"]
+    times: Float[np.ndarray, " records"]
+    probes: dict[str, Any]
+    network: PyTree
+    path: PyTree | None
+    outcomes: Int[np.ndarray, " seeds"]
+
+    def mean(self, name: str) -> PyTree:
+        """Return the mean over the seeds of what a probe measured: (records, …), NaN where one diverged."""
+        return jax.tree.map(lambda values: values.mean(0), self.probes[name])
+
+    def standard_error(self, name: str) -> PyTree:
+        """Return the standard error of that mean, NaN for a single seed."""
+
+        def error(values: np.ndarray) -> np.ndarray:
+            count = len(values)
+            return values.std(0, ddof=1) / count**0.5 if count > 1 else np.full(values.shape[1:], np.nan)
+
+        return jax.tree.map(error, self.probes[name])
+
+
+def repeat(
+    network: PyTree,
+    problem: Problem,
+    *,
+    optimizer: Descent,
+    seeds: ArrayLike,
+    steps: int,
+    record_steps: ArrayLike | None = None,
+    probes: Sequence[Probe | Callable[[Any], Any]] = (),
+    sharpness: bool = False,
+    weights: bool = False,
+) -> Repetitions:
+    """Run a descent with a `seed`, such as `SGD`, once for each of `seeds`, all of them in one program.
+
+    Each repetition makes the steps that `descend` makes with that seed, from the same weights, `steps` in all: none
+    ends early, and one that diverges goes on as NaN. The full risk and its gradient are computed at records alone,
+    which `record_steps`, `probes`, `sharpness` and `weights` are about as in `descend`. It runs from record to record,
+    and takes the memory of so many gradients at once. Raises `ValueError` or `TypeError` for arguments that cannot be
+    right, as an optimizer that draws nothing.
+    """
+    check_problem(problem)
+    _, rest, dtype = checked_parts(network)
+    known = _as_seeds(optimizer, seeds)
+    dynamics = optimizer.checked(dtype)
+    check_step_count("steps", steps)
+    marks = default_record_steps(steps) if record_steps is None else as_times(record_steps, "record_steps", whole=True)
+    marks = marks[marks < steps]
+    tools = instruments(None, probes, sharpness=sharpness, weights=weights)
+    field, start = gradient_field(network, problem)
+    states, ceilings = _start(dynamics, field, start, known)
+    made, found, outcomes = 0, [], np.zeros(known.shape, bool)
+    for mark in (*marks.tolist(), steps):
+        states = _advance(dynamics, field, known, states, np.int32(mark - made))
+        made = mark
+        record, objectives = _measure(dynamics, field, tools, known, states, np.int32(made))
+        found.append(jax.device_get(record))
+        outcomes |= ~(np.asarray(objectives) <= np.asarray(ceilings))
+    along = jax.tree.map(lambda *records: np.stack(records, axis=1), *found)
+    return Repetitions(
+        seeds=known,
+        steps=np.append(marks, steps),
+        times=along["times"][0],
+        probes=along["probes"],
+        network=eqx.combine(dynamics.weights(states), rest),
+        path=eqx.combine(along["weights"], rest) if weights else None,
+        outcomes=np.where(outcomes, Outcome.DIVERGED, Outcome.STEP_LIMIT),
+    )
+
+
+def _as_seeds(optimizer: object, seeds: ArrayLike) -> Int[np.ndarray, " seeds"]:
+    if not isinstance(optimizer, Descent):
+        raise TypeError(f"optimizer must be a flowsim.Descent with a seed, got {optimizer!r}: write flowsim.SGD(0.1, 8)")
+    if not hasattr(optimizer, "seed"):
+        raise ValueError(
+            f"{type(optimizer).__name__} has no seed, so all repetitions would be one: expected a descent that draws, "
+            "such as flowsim.SGD(0.1, batch=8)"
+        )
+    known = np.asarray(seeds)
+    if known.ndim != 1 or not known.size or known.dtype.kind not in "iu" or known.min() < 0 or known.max() >= 2**32:
+        raise ValueError(f"seeds must be a list of whole numbers from 0 to {2**32 - 1}, got {seeds!r}")
+    return known.astype(np.uint32)
+
+
+@partial(compiled, few_calls=True)
+def _start(dynamics: Descent, field: GradientField, weights: PyTree, seeds: Array) -> tuple[PyTree, Array]:
+    """Return the state before the first step for each seed, and the objective above which it has diverged."""
+
+    def start(seed: Array) -> PyTree:
+        seeded = _seeded(dynamics, seed)
+        unmeasured = seeded.start(field, weights)
+        return seeded.attempt(field, unmeasured, jnp.array(jnp.inf), jnp.array(False)).state
+
+    axes = _axes(jax.eval_shape(start, seeds[0]))
+    return jax.vmap(start, out_axes=axes)(seeds), divergence_ceiling(field.objective(weights))
+
+
+def _axes(states: PyTree) -> PyTree:
+    """Return the axes of seeds in states: all are at the same batch, so that new orders are drawn in the same steps."""
+    axes = jax.tree.map(lambda _: 0, states)
+    return axes if states.draw is None else eqx.tree_at(lambda state: state.draw.count, axes, None)
+
+
+@partial(compiled, donate="none")
+def _advance(dynamics: Descent, field: GradientField, seeds: Array, states: PyTree, steps: Int[Array, ""]) -> PyTree:
+    """Return the states after so many more steps."""
+
+    def step(seed: Array, state: PyTree) -> PyTree:
+        return _seeded(dynamics, seed).attempt(field, state, jnp.array(jnp.inf), jnp.array(True)).state
+
+    axes = _axes(states)
+    together = jax.vmap(step, in_axes=(0, axes), out_axes=axes)
+    return jax.lax.fori_loop(0, steps, lambda _, current: together(seeds, current), states)
+
+
+@partial(compiled, few_calls=True)
+def _measure(
+    dynamics: Descent, field: GradientField, tools: Instruments, seeds: Array, states: PyTree, steps: Int[Array, ""]
+) -> tuple[dict[str, PyTree], Float[Array, " seeds"]]:
+    """Return a record of each state, and the objectives there."""
+
+    def measure(seed: Array, state: PyTree) -> tuple[dict[str, PyTree], Array]:
+        seeded = _seeded(dynamics, seed)
+        objective, gradient_norm = seeded.observe(field, state)
+        time = jnp.asarray(seeded.time_of_step()) * steps.astype(gradient_norm.dtype)
+        clock = Clock(time, jnp.zeros_like(time))
+        return tools.measure(seeded, field, state, clock, gradient_norm), objective
+
+    return jax.vmap(measure, in_axes=(0, _axes(states)))(seeds, states)
+
+
+def _seeded(dynamics: Descent, seed: Array) -> Descent:
+    return replace(dynamics, seed=seed)

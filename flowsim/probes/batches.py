@@ -1,0 +1,174 @@
+"""Means over all minibatches of a size: exact where they can be listed, else with an interval of confidence."""
+
+import itertools
+import math
+from collections import Counter
+from collections.abc import Callable
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Bool, Float, Int, PyTree
+
+from ..networks.weights import weight_count
+from ..problems import Minibatches, Problem, as_seed
+from .probe import Moment, Probe
+
+
+BLOCK = 64
+"""So many minibatches are drawn before it is asked whether their mean is precise."""
+
+
+class BatchProbe(Probe):
+    """A probe of the minibatches of `batch` samples. Raises `ValueError` for a batch or a seed that cannot be."""
+
+    batch: int = eqx.field(static=True)
+    """Number of samples in one minibatch."""
+    replacement: bool = eqx.field(static=True, default=False, kw_only=True)
+    """Whether the samples of a minibatch are drawn with replacement."""
+
+    def __check_init__(self):
+        self.sampler()
+
+    def sampler(self) -> Minibatches:
+        """Return how minibatches are drawn."""
+        return Minibatches(self.batch, 0, self.replacement)
+
+    def check(self, network: PyTree, problem: Problem) -> None:
+        """Raise `ValueError` for a problem that holds no samples, or fewer than a batch."""
+        self.sampler().samples_of(problem)
+
+
+class SampledProbe(BatchProbe):
+    """A mean over all minibatches: exact where it takes at most `draws`, else from random ones, until it is precise.
+
+    Raises `ValueError`, too, for `draws` or `rtol` that cannot be.
+    """
+
+    seed: int = eqx.field(default=0, converter=as_seed, kw_only=True)
+    """From which random minibatches derive."""
+    draws: int = eqx.field(static=True, default=1024, kw_only=True)
+    """Up to so many minibatches are listed, or drawn."""
+    rtol: float = eqx.field(static=True, default=0.01, kw_only=True)
+    """Half width of the 95 % interval, in parts of the mean, at which no more minibatches are drawn."""
+
+    def __check_init__(self):
+        if not isinstance(self.draws, int) or isinstance(self.draws, bool) or self.draws < BLOCK:
+            raise ValueError(f"draws must be a whole number, {BLOCK} or more, got {self.draws!r}")
+        if not isinstance(self.rtol, int | float) or not 0 < self.rtol < 1:
+            raise ValueError(f"rtol must be a number between 0 and 1, got {self.rtol!r}")
+
+    def sampler(self) -> Minibatches:
+        """Return how minibatches are drawn."""
+        return Minibatches(self.batch, self.seed, self.replacement)
+
+    def is_precise(self, value: Float[Array, ""], half_width: Float[Array, ""]) -> Bool[Array, ""]:
+        """Tell whether a mean is known to `rtol`."""
+        return half_width <= self.rtol * jnp.abs(value)
+
+
+class BatchMean(eqx.Module):
+    """The mean of m numbers over all batches, and the covariance of the error of that mean: zero where it is exact."""
+
+    mean: Float[Array, " m"]
+    covariance: Float[Array, "m m"]
+
+    @property
+    def half_widths(self) -> Float[Array, " m"]:
+        """Two standard errors, the half width of an interval of 95 %."""
+        return 2 * jnp.sqrt(jnp.diagonal(self.covariance))
+
+    def ratio(self, one: int, other: int) -> tuple[Float[Array, ""], Float[Array, ""]]:
+        """Return the ratio of two of the means, and two standard errors of it, to first order (the delta method)."""
+        ratio = self.mean[one] / self.mean[other]
+        slope = jnp.zeros_like(self.mean).at[one].set(1 / self.mean[other]).at[other].set(-ratio / self.mean[other])
+        return ratio, 2 * jnp.sqrt(slope @ self.covariance @ slope)
+
+
+def mean_over_batches(
+    measure: Callable[[Problem], Float[Array, " m"]],
+    moment: Moment,
+    sampler: Minibatches,
+    *,
+    most: int,
+    is_precise: Callable[[BatchMean], Bool[Array, ""]],
+    block: int = BLOCK,
+    numbers_at_once: int = 2**22,
+) -> BatchMean:
+    """Return the mean of `measure` over all batches of a `sampler`, each the problem on its samples.
+
+    Exact where there are no more than `most` batches, each listed once; else over random ones, `block` at a time, until
+    the mean `is_precise`, or `most` have been drawn. A mean that is looked at until it is precise is so a little early:
+    at least one block keeps that small. Draws follow from the seed and from the time of the moment, so that those of
+    two records are independent. As many batches are measured at once as have `numbers_at_once` of weights in all.
+    """
+    lanes = max(1, min(block, numbers_at_once // max(weight_count(moment.network), 1)))
+
+    def of_batch(chosen: Int[Array, " batch"]) -> Float[Array, " m"]:
+        known = moment.problem.subsample(chosen)
+        if known is None:
+            raise ValueError(f"{type(moment.problem).__name__} has samples and no subsample(chosen): define both")
+        return measure(known)
+
+    count = sampler.samples_of(moment.problem)
+    if (listed := _all_batches(count, sampler, most)) is not None:
+        batches, shares = listed
+        measured = jax.lax.map(of_batch, jnp.asarray(batches), batch_size=min(lanes, len(batches)))
+        mean = jnp.asarray(shares, measured.dtype) @ measured
+        return BatchMean(mean, jnp.zeros((mean.size, mean.size), mean.dtype))
+
+    bits = jax.lax.bitcast_convert_type(moment.time.astype(jnp.float32), jnp.uint32)
+    key = jax.random.fold_in(jax.random.key(sampler.seed), bits)
+
+    def drawn(number: Int[Array, ""]) -> Float[Array, " m"]:
+        own = jax.random.fold_in(key, number)
+        return of_batch(jax.random.choice(own, count, (sampler.size,), replace=sampler.replacement))
+
+    def so_far(drawn: Int[Array, ""], mean: Array, scatter: Array) -> BatchMean:
+        return BatchMean(mean, scatter / (drawn * (drawn - 1)).astype(mean.dtype))
+
+    def goes_on(state: tuple[Array, Array, Array]) -> Bool[Array, ""]:
+        return (state[0] == 0) | ((state[0] + block <= most) & ~is_precise(so_far(*state)))
+
+    def further(state: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
+        before, mean, scatter = state
+        found = jax.lax.map(drawn, before + jnp.arange(block), batch_size=lanes)
+        after, step = before + block, jnp.mean(found, axis=0) - mean
+        off = found - jnp.mean(found, axis=0)
+        between = (before * block / after).astype(mean.dtype)  # Chan, Golub and LeVeque (1983)
+        return after, mean + step * (block / after).astype(mean.dtype), scatter + off.T @ off + between * jnp.outer(step, step)
+
+    size = jax.eval_shape(drawn, jnp.array(0))
+    nothing = jnp.zeros(size.shape, size.dtype)
+    return so_far(*jax.lax.while_loop(goes_on, further, (jnp.array(0), nothing, jnp.outer(nothing, nothing))))
+
+
+def mean_over_samples(
+    measure: Callable[[Problem], Float[Array, " m"]],
+    moment: Moment,
+    seed: int = 0,
+    *,
+    most: int | None = None,
+    is_precise: Callable[[BatchMean], Bool[Array, ""]] = lambda _: jnp.array(True),
+) -> BatchMean:
+    """Return the mean of `measure` over the problem on each sample alone, as that over batches; by default exact."""
+    count = moment.problem.sample_count() or 0
+    sampler = Minibatches(1, seed, replacement=True)
+    return mean_over_batches(measure, moment, sampler, most=count if most is None else most, is_precise=is_precise)
+
+
+def _all_batches(count: int, sampler: Minibatches, most: int) -> tuple[np.ndarray, np.ndarray] | None:
+    """Return all batches of so many samples, and how often each comes up; `None` for more than `most`.
+
+    Those with replacement that are the same but for their order are one.
+    """
+    size = sampler.size
+    number = math.comb(count + size - 1, size) if sampler.replacement else math.comb(count, size)
+    if number > most:
+        return None
+    if not sampler.replacement:
+        return np.array(list(itertools.combinations(range(count), size))), np.full(number, 1 / number)
+    batches = np.array(list(itertools.combinations_with_replacement(range(count), size)))
+    orders = [math.factorial(size) // math.prod(map(math.factorial, Counter(batch).values())) for batch in batches.tolist()]
+    return batches, np.array([number / count**size for number in orders])
