@@ -12,7 +12,7 @@ from ..curvature import default_rtol, eigenvalues_along, resolve_rtol
 from ..dynamics import Stopping, Trajectory, integrate
 from ..dynamics.stopping import standard_bounds
 from ..formatting import Progress, ProgressCallback, report_progress
-from ..networks import records as records_of, split, weight_dtype
+from ..networks import records as records_of, weight_dtype
 from ..networks.weights import weight_count
 from ..probes import Label, TopEigenvalues
 from ..solvers.choice import finest_rtol, standard_rtol

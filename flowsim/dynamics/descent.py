@@ -120,8 +120,8 @@ class Descent(Dynamics):
     def start(self, field: GradientField, weights: PyTree) -> DescentState:
         """Return the state before the first attempt, whose gradient nobody knows."""
         sampler = self.minibatches()
-        draw = None if sampler is None else sampler.first(field.problem)
         unknown = jnp.full((), jnp.nan, jax.tree.leaves(weights)[0].dtype)
+        draw = None if sampler is None else sampler.first(field.problem).seen(jnp.zeros_like(unknown))
         return DescentState(weights, self.remember(weights), unknown, jax.tree.map(jnp.zeros_like, weights), draw)
 
     def weights(self, state: DescentState) -> PyTree:

@@ -9,7 +9,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, ArrayLike, Float, Int, PyTree
+from jaxtyping import Array, ArrayLike, Float, Int, PyTree, UInt32
 
 from ..probes import Probe
 from ..problems import Problem, check_problem
@@ -23,6 +23,8 @@ from .records import Instruments, instruments
 from .termination import divergence_ceiling
 from .trajectory import as_times
 
+Seeds = UInt32[ArrayLike, " seeds"]
+
 
 @dataclass(frozen=True, eq=False)
 class Repetitions:
@@ -34,7 +36,7 @@ class Repetitions:
     where weights were kept, else `None`. `outcomes` is DIVERGED or STEP_LIMIT, (seeds,).
     """
 
-    seeds: Int[np.ndarray, " seeds"]
+    seeds: UInt32[np.ndarray, " seeds"]
     steps: Int[np.ndarray, " records"]
     times: Float[np.ndarray, " records"]
     probes: dict[str, Any]
@@ -105,9 +107,11 @@ def repeat(
     )
 
 
-def _as_seeds(optimizer: object, seeds: ArrayLike) -> Int[np.ndarray, " seeds"]:
+def _as_seeds(optimizer: object, seeds: ArrayLike) -> UInt32[np.ndarray, " seeds"]:
     if not isinstance(optimizer, Descent):
-        raise TypeError(f"optimizer must be a flowsim.Descent with a seed, got {optimizer!r}: write flowsim.SGD(0.1, 8)")
+        raise TypeError(
+            f"optimizer must be a flowsim.Descent with a seed, got {optimizer!r}: write flowsim.SGD(0.1, 8)"
+        )
     if not hasattr(optimizer, "seed"):
         raise ValueError(
             f"{type(optimizer).__name__} has no seed, so all repetitions would be one: expected a descent that draws, "
@@ -120,10 +124,10 @@ def _as_seeds(optimizer: object, seeds: ArrayLike) -> Int[np.ndarray, " seeds"]:
 
 
 @partial(compiled, few_calls=True)
-def _start(dynamics: Descent, field: GradientField, weights: PyTree, seeds: Array) -> tuple[PyTree, Array]:
+def _start(dynamics: Descent, field: GradientField, weights: PyTree, seeds: Seeds) -> tuple[PyTree, Array]:
     """Return the state before the first step for each seed, and the objective above which it has diverged."""
 
-    def start(seed: Array) -> PyTree:
+    def start(seed: UInt32[ArrayLike, ""]) -> PyTree:
         seeded = _seeded(dynamics, seed)
         unmeasured = seeded.start(field, weights)
         return seeded.attempt(field, unmeasured, jnp.array(jnp.inf), jnp.array(False)).state
@@ -139,10 +143,12 @@ def _axes(states: PyTree) -> PyTree:
 
 
 @partial(compiled, donate="none")
-def _advance(dynamics: Descent, field: GradientField, seeds: Array, states: PyTree, steps: Int[Array, ""]) -> PyTree:
+def _advance(
+    dynamics: Descent, field: GradientField, seeds: Seeds, states: PyTree, steps: Int[ArrayLike, ""]
+) -> PyTree:
     """Return the states after so many more steps."""
 
-    def step(seed: Array, state: PyTree) -> PyTree:
+    def step(seed: UInt32[ArrayLike, ""], state: PyTree) -> PyTree:
         return _seeded(dynamics, seed).attempt(field, state, jnp.array(jnp.inf), jnp.array(True)).state
 
     axes = _axes(states)
@@ -152,19 +158,19 @@ def _advance(dynamics: Descent, field: GradientField, seeds: Array, states: PyTr
 
 @partial(compiled, few_calls=True)
 def _measure(
-    dynamics: Descent, field: GradientField, tools: Instruments, seeds: Array, states: PyTree, steps: Int[Array, ""]
+    dynamics: Descent, field: GradientField, tools: Instruments, seeds: Seeds, states: PyTree, steps: Int[ArrayLike, ""]
 ) -> tuple[dict[str, PyTree], Float[Array, " seeds"]]:
     """Return a record of each state, and the objectives there."""
 
-    def measure(seed: Array, state: PyTree) -> tuple[dict[str, PyTree], Array]:
+    def measure(seed: UInt32[ArrayLike, ""], state: PyTree) -> tuple[dict[str, PyTree], Array]:
         seeded = _seeded(dynamics, seed)
         objective, gradient_norm = seeded.observe(field, state)
-        time = jnp.asarray(seeded.time_of_step()) * steps.astype(gradient_norm.dtype)
+        time = jnp.asarray(seeded.time_of_step()) * jnp.asarray(steps, gradient_norm.dtype)
         clock = Clock(time, jnp.zeros_like(time))
         return tools.measure(seeded, field, state, clock, gradient_norm), objective
 
     return jax.vmap(measure, in_axes=(0, _axes(states)))(seeds, states)
 
 
-def _seeded(dynamics: Descent, seed: Array) -> Descent:
+def _seeded(dynamics: Descent, seed: UInt32[ArrayLike, ""]) -> Descent:
     return replace(dynamics, seed=seed)

@@ -12,16 +12,15 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int, PyTree
 
 from ..networks.weights import weight_count
-from ..problems import Minibatches, Problem, as_seed
+from ..problems import Minibatches, Problem
 from .probe import Moment, Probe
-
 
 BLOCK = 64
 """So many minibatches are drawn before it is asked whether their mean is precise."""
 
 
 class BatchProbe(Probe):
-    """A probe of the minibatches of `batch` samples. Raises `ValueError` for a batch or a seed that cannot be."""
+    """A probe of the minibatches of `batch` samples. Raises `ValueError` for a batch that cannot be."""
 
     batch: int = eqx.field(static=True)
     """Number of samples in one minibatch."""
@@ -46,8 +45,6 @@ class SampledProbe(BatchProbe):
     Raises `ValueError`, too, for `draws` or `rtol` that cannot be.
     """
 
-    seed: int = eqx.field(default=0, converter=as_seed, kw_only=True)
-    """From which random minibatches derive."""
     draws: int = eqx.field(static=True, default=1024, kw_only=True)
     """Up to so many minibatches are listed, or drawn."""
     rtol: float = eqx.field(static=True, default=0.01, kw_only=True)
@@ -58,10 +55,6 @@ class SampledProbe(BatchProbe):
             raise ValueError(f"draws must be a whole number, {BLOCK} or more, got {self.draws!r}")
         if not isinstance(self.rtol, int | float) or not 0 < self.rtol < 1:
             raise ValueError(f"rtol must be a number between 0 and 1, got {self.rtol!r}")
-
-    def sampler(self) -> Minibatches:
-        """Return how minibatches are drawn."""
-        return Minibatches(self.batch, self.seed, self.replacement)
 
     def is_precise(self, value: Float[Array, ""], half_width: Float[Array, ""]) -> Bool[Array, ""]:
         """Tell whether a mean is known to `rtol`."""
@@ -100,8 +93,9 @@ def mean_over_batches(
 
     Exact where there are no more than `most` batches, each listed once; else over random ones, `block` at a time, until
     the mean `is_precise`, or `most` have been drawn. A mean that is looked at until it is precise is so a little early:
-    at least one block keeps that small. Draws follow from the seed and from the time of the moment, so that those of
-    two records are independent. As many batches are measured at once as have `numbers_at_once` of weights in all.
+    at least one block keeps that small. Draws follow from the time of the moment, so that those of two records are
+    independent, and those of a run the same again. So many batches are measured at once that their weights are
+    `numbers_at_once` at most.
     """
     lanes = max(1, min(block, numbers_at_once // max(weight_count(moment.network), 1)))
 
@@ -137,7 +131,11 @@ def mean_over_batches(
         after, step = before + block, jnp.mean(found, axis=0) - mean
         off = found - jnp.mean(found, axis=0)
         between = (before * block / after).astype(mean.dtype)  # Chan, Golub and LeVeque (1983)
-        return after, mean + step * (block / after).astype(mean.dtype), scatter + off.T @ off + between * jnp.outer(step, step)
+        return (
+            after,
+            mean + step * (block / after).astype(mean.dtype),
+            scatter + off.T @ off + between * jnp.outer(step, step),
+        )
 
     size = jax.eval_shape(drawn, jnp.array(0))
     nothing = jnp.zeros(size.shape, size.dtype)
@@ -147,14 +145,13 @@ def mean_over_batches(
 def mean_over_samples(
     measure: Callable[[Problem], Float[Array, " m"]],
     moment: Moment,
-    seed: int = 0,
     *,
     most: int | None = None,
     is_precise: Callable[[BatchMean], Bool[Array, ""]] = lambda _: jnp.array(True),
 ) -> BatchMean:
     """Return the mean of `measure` over the problem on each sample alone, as that over batches; by default exact."""
     count = moment.problem.sample_count() or 0
-    sampler = Minibatches(1, seed, replacement=True)
+    sampler = Minibatches(1, 0, replacement=True)
     return mean_over_batches(measure, moment, sampler, most=count if most is None else most, is_precise=is_precise)
 
 
@@ -170,5 +167,7 @@ def _all_batches(count: int, sampler: Minibatches, most: int) -> tuple[np.ndarra
     if not sampler.replacement:
         return np.array(list(itertools.combinations(range(count), size))), np.full(number, 1 / number)
     batches = np.array(list(itertools.combinations_with_replacement(range(count), size)))
-    orders = [math.factorial(size) // math.prod(map(math.factorial, Counter(batch).values())) for batch in batches.tolist()]
+    orders = [
+        math.factorial(size) // math.prod(map(math.factorial, Counter(batch).values())) for batch in batches.tolist()
+    ]
     return batches, np.array([number / count**size for number in orders])

@@ -55,6 +55,6 @@ class NoiseInteraction(SampledProbe):
         def is_precise(found: BatchMean) -> Bool[Array, ""]:
             return self.is_precise(*values(found))
 
-        found = mean_over_samples(of_sample, moment, self.seed, most=self.draws, is_precise=is_precise)
+        found = mean_over_samples(of_sample, moment, most=self.draws, is_precise=is_precise)
         value, error = values(found)
         return {"value": value, "error": error}

@@ -18,12 +18,14 @@ class SharpnessGap(BatchProbe):
     """The gap of the sharpness below 2/η that SGD comes to rest at: `predicted`, ηβσ_u²/(4α), and `measured`, 2/η − S.
 
     α = −⟨∇R, ∇S⟩, β = ‖∇S‖², and σ_u² is the variance of the gradient of a minibatch of `batch` samples along the top
-    eigenvector u (Liao, Kolomvaki and Kyrillidis 2026, arXiv:2604.21016): a mode of curvature S has under this noise the
-    variance 2α/β at which self-stabilization holds sharpening. All is taken at the centre of the oscillation, where ⟨∇R, u⟩ = 0 on the line along u through the weights, so
-    that α is that of the motion along the edge and not of the oscillation about it. `predicted` is NaN where α is not
-    positive, as nothing sharpens there; both are without a learning rate, and where S has no derivative. The formula is
-    for SGD without momentum and gaps that are small compared to 2/η, and leaves out that S fluctuates with the
-    oscillation: where the gap is not large compared to √(α/2), it may be off by more than itself.
+    eigenvector u (Liao, Kolomvaki and Kyrillidis 2026, arXiv:2604.21016): under this noise a mode of curvature S has
+    the variance 2α/β at which self-stabilization holds sharpening. All is taken at the centre of the oscillation, where
+    ⟨∇R, u⟩ = 0 on the line along u through the weights: so α is that of the motion along the edge and not of the
+    oscillation about it. `predicted` is NaN where α is not positive, as nothing sharpens there; both are without a
+    learning rate, and where S has no derivative.
+
+    The formula is for SGD without momentum and gaps that are small compared to 2/η. It leaves out that S fluctuates
+    with the oscillation: where the gap is not large compared to √(α/2), it may be off by more than itself.
     """
 
     label = Label(
@@ -32,7 +34,11 @@ class SharpnessGap(BatchProbe):
         r"gap $2/\eta - S$",
         logarithmic=False,
         parts=(
-            Label("sharpness_gap_predicted", "gap below 2/η that gradient noise predicts", r"$\eta\beta\sigma_u^2/4\alpha$"),
+            Label(
+                "sharpness_gap_predicted",
+                "gap below 2/η that gradient noise predicts",
+                r"$\eta\beta\sigma_u^2/4\alpha$",
+            ),
             Label(
                 "sharpness_gap_measured",
                 "gap below 2/η of the sharpness at the centre of the oscillation",

@@ -186,10 +186,10 @@ class EmpiricalRisk(Problem):
         return eqx.tree_at(lambda problem: (problem.X, problem.y), self, (self.X[chosen], self.y[chosen]))
 
     def with_label_noise(self, key: PRNGKeyArray, deviation: Float[ArrayLike, ""]) -> "EmpiricalRisk | None":
-        """Return the risk with independent noise N(0, deviation²) on every number in y; `None` where y holds classes."""
+        """Return the risk with independent noise N(0, deviation²) on all numbers of y; `None` where y holds classes."""
         if not self.loss.takes_numbers() or not jnp.issubdtype(self.y.dtype, jnp.floating):
             return None
-        noise = deviation * jax.random.normal(key, self.y.shape, self.y.dtype)
+        noise = jnp.asarray(deviation) * jax.random.normal(key, self.y.shape)  # the same in every precision
         return eqx.tree_at(lambda problem: problem.y, self, self.y + noise.astype(self.y.dtype))
 
     @property

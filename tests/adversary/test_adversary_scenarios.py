@@ -176,7 +176,7 @@ VALUES = {
     "a rate twice": (f"{HEAD}descent: {{learning_rates: [0.1, 0.10]}}", "3: descent.learning_rates: found 0.1 twice"),
     "a negative rate": (f"{HEAD}descent: {{learning_rates: [-0.1]}}", "found -0.1; expected more than 0"),
     "rates of rates": (f"{HEAD}descent: {{learning_rates: [[0.1]]}}", "3: descent.learning_rates[0]: found a list; ex"),
-    "an unknown probe": (f"{HEAD}record: sharp", "3: record[0]: found the text 'sharp'; expected one of alig"),
+    "an unknown probe": (f"{HEAD}record: sharp", "3: record[0]: found the text 'sharp'; expected one of batch_"),
     "a number as probe": (f"{HEAD}record: 3", "3: record: found 3; expected a list"),
     "an unknown solver": (f"{HEAD}flow: {{solver: Tsit6}}", "3: flow.solver: found 'Tsit6'; expected one of auto"),
     "an unfit solver": (f"{HEAD}flow: {{solver: Euler}}", "3: flow.solver: found 'Euler'; expected one of auto"),
