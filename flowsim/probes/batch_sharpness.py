@@ -32,15 +32,23 @@ class BatchSharpness(SampledProbe):
         logarithmic=False,
         parts=(
             Label("batch_sharpness_mean", "mean curvature of a minibatch along its gradient", _SYMBOL, "1", False),
-            Label("batch_sharpness_error", "half width of its 95 % interval", "error of the batch sharpness"),
+            Label(
+                "batch_sharpness_error",
+                "half width of the 95 % interval of the mean curvature",
+                "error of the batch sharpness",
+            ),
             Label(
                 "batch_sharpness_ratio",
-                "curvature along gradients of minibatches, each in the measure of its square",
+                "mean curvature of minibatches, each weighted by its squared gradient",
                 r"$E[g_B^\top H_B g_B] / E[\Vert g_B \Vert^2]$",
                 "1",
                 False,
             ),
-            Label("batch_sharpness_ratio_error", "half width of its 95 % interval", "error of the ratio"),
+            Label(
+                "batch_sharpness_ratio_error",
+                "half width of the 95 % interval of the weighted mean",
+                "error of the weighted mean",
+            ),
         ),
     )
 

@@ -128,14 +128,11 @@ def mean_over_batches(
     def further(state: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
         before, mean, scatter = state
         found = jax.lax.map(drawn, before + jnp.arange(block), batch_size=lanes)
-        after, step = before + block, jnp.mean(found, axis=0) - mean
-        off = found - jnp.mean(found, axis=0)
+        middle, after = jnp.mean(found, axis=0), before + block
+        off, step = found - middle[None], middle - mean
         between = (before * block / after).astype(mean.dtype)  # Chan, Golub and LeVeque (1983)
-        return (
-            after,
-            mean + step * (block / after).astype(mean.dtype),
-            scatter + off.T @ off + between * jnp.outer(step, step),
-        )
+        share = (block / after).astype(mean.dtype)
+        return after, mean + share * step, scatter + off.T @ off + between * jnp.outer(step, step)
 
     size = jax.eval_shape(drawn, jnp.array(0))
     nothing = jnp.zeros(size.shape, size.dtype)

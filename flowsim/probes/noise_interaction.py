@@ -34,7 +34,11 @@ class NoiseInteraction(SampledProbe):
                 "curvature of the risk along gradients of minibatches, in the measure of the squared gradient",
                 r"$E[g_B^\top H g_B] / \Vert \nabla R \Vert^2$",
             ),
-            Label("noise_interaction_error", "half width of its 95 % interval", "error of the interaction"),
+            Label(
+                "noise_interaction_error",
+                "half width of the 95 % interval of the interaction",
+                "error of the interaction",
+            ),
         ),
     )
 

@@ -1,0 +1,184 @@
+"""Probes of minibatches and of the noise of gradients, against sums over all batches and closed forms."""
+
+import itertools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.flatten_util import ravel_pytree
+
+import flowsim
+from flowsim import SGD
+from flowsim.networks import split
+from flowsim.probes import BatchSharpness, GradientNoise, NoiseInteraction, SharpnessGap
+
+SAMPLES, BATCH = 9, 3
+X = np.random.default_rng(0).standard_normal((SAMPLES, 3))
+Y = np.tanh(X @ np.array([1.0, -2.0, 0.5])) + 0.3 * np.random.default_rng(1).standard_normal(SAMPLES)
+RISK = flowsim.EmpiricalRisk(X, Y[:, None])
+NETWORK = flowsim.Perceptron.gaussian(widths=[3, 4, 1], scale=0.5, activation=jnp.tanh, key=jax.random.key(1))
+WITHOUT = list(itertools.combinations(range(SAMPLES), BATCH))
+WITH = list(itertools.product(range(SAMPLES), repeat=BATCH))
+
+
+def measured(probe, problem=RISK, network=NETWORK, optimizer=None):
+    """Return what a probe measures at the start of a descent."""
+    optimizer = flowsim.GradientDescent(0.1) if optimizer is None else optimizer
+    run = flowsim.descend(network, problem, optimizer=optimizer, steps=1, record_steps=[0], probes=[probe])
+    return {name: float(values[0]) for name, values in run.diagnostics[probe.label.name].items()}
+
+
+@pytest.fixture(scope="module")
+def of_batches():
+    """Return gradients and Hessians of all batches, without and with replacement, and of all samples."""
+    weights, rest = split(NETWORK)
+    flat, structure = ravel_pytree(weights)
+
+    def risk(vector, chosen):
+        return RISK.subsample(chosen)(
+            jax.tree.map(
+                lambda one, other: other if one is None else one,
+                structure(vector),
+                rest,
+                is_leaf=lambda leaf: leaf is None,
+            )
+        )
+
+    def found(batches):
+        batches = jnp.array(batches)
+        return tuple(
+            np.asarray(jax.vmap(derivative(risk), in_axes=(None, 0))(flat, batches))
+            for derivative in (jax.grad, jax.hessian)
+        )
+
+    return {"without": found(WITHOUT), "with": found(WITH), "all": found([range(SAMPLES)])}
+
+
+@pytest.mark.parametrize("kind", ["without", "with"])
+def test_the_batch_sharpness_is_the_mean_over_all_batches(of_batches, kind):
+    gradients, hessians = of_batches[kind]
+    curvature = np.einsum("bi,bij,bj->b", gradients, hessians, gradients)
+    squares = (gradients**2).sum(1)
+    found = measured(BatchSharpness(BATCH, replacement=kind == "with"))
+    assert found["mean"] == pytest.approx(np.mean(curvature / squares), rel=1e-10)
+    assert found["ratio"] == pytest.approx(np.mean(curvature) / np.mean(squares), rel=1e-10)
+    assert found["error"] == found["ratio_error"] == 0
+
+
+@pytest.mark.slow
+def test_of_all_samples_it_is_the_curvature_along_the_gradient(of_batches):
+    (gradient,), (hessian,) = of_batches["all"]
+    found = measured(BatchSharpness(SAMPLES))
+    assert found["mean"] == pytest.approx(gradient @ hessian @ gradient / (gradient @ gradient), rel=1e-10)
+    assert found["ratio"] == pytest.approx(found["mean"], rel=1e-12)
+
+
+@pytest.mark.parametrize("kind", ["without", "with"])
+def test_the_noise_is_the_covariance_of_the_gradients_of_all_batches(of_batches, kind):
+    gradients, _ = of_batches[kind]
+    (mean,), (hessian,) = of_batches["all"]
+    covariance = np.cov(gradients.T, ddof=0)
+    top = np.linalg.eigh(hessian)[1][:, -1]
+    found = measured(GradientNoise(BATCH, replacement=kind == "with"))
+    assert found["trace"] == pytest.approx(np.trace(covariance), rel=1e-10)
+    assert found["top"] == pytest.approx(top @ covariance @ top, rel=1e-6)
+    interaction = np.einsum("bi,ij,bj->b", gradients, hessian, gradients).mean() / (mean @ mean)
+    found = measured(NoiseInteraction(BATCH, replacement=kind == "with"))
+    assert found == {"value": pytest.approx(interaction, rel=1e-10), "error": 0}
+
+
+X_MANY = np.random.default_rng(2).standard_normal((200, 3))
+MANY = flowsim.EmpiricalRisk(
+    X_MANY, np.sin(X_MANY.sum(1))[:, None] + 0.2 * np.random.default_rng(3).standard_normal((200, 1))
+)
+
+
+@pytest.mark.parametrize("make", [BatchSharpness, NoiseInteraction])
+@pytest.mark.slow
+def test_intervals_hold_the_mean_as_often_as_they_say(make):
+    """Records at weights that hardly move, each with draws of its own, and the mean of all of them in their midst."""
+    probe, name = make(2, rtol=0.08, draws=4096 if make is BatchSharpness else 128), make.label.name
+    run = flowsim.descend(NETWORK, MANY, learning_rate=1e-9, steps=199, record_steps=range(200), probes=[probe])
+    key = "mean" if make is BatchSharpness else "value"
+    value, error = (np.asarray(run.diagnostics[name][column]) for column in (key, "error"))
+    exact = measured(make(2, draws=20_000), MANY)
+    assert exact["error"] == 0
+    assert (error > 0).all()
+    assert len(set(value.tolist())) == 200
+    assert 0.9 <= np.mean(np.abs(value - exact[key]) <= error) <= 0.99
+    assert make is NoiseInteraction or (error <= 0.08 * value).all()
+
+
+def test_more_is_drawn_for_a_smaller_tolerance_and_no_more_than_allowed():
+    coarse, fine = (measured(BatchSharpness(5, rtol=rtol, draws=4096), MANY) for rtol in (0.1, 0.02))
+    assert fine["error"] <= 0.02 * fine["mean"] < coarse["error"] <= 0.1 * coarse["mean"]
+    assert abs(fine["mean"] - coarse["mean"]) < 2 * coarse["error"]
+    few = measured(BatchSharpness(5, rtol=1e-4, draws=128), MANY)
+    assert few["error"] > 0.02 * few["mean"]
+
+
+class Edge(flowsim.Problem):
+    """½yx² + ½κ(y − top)² and ±σx for half of the samples each: S = y at x = 0, where α = κ(top − y), β = 1."""
+
+    pushes: jax.Array
+    kappa: float
+    top: float
+
+    def __call__(self, weights):
+        x, y = weights
+        return jnp.mean(self.pushes) * x + y * x**2 / 2 + self.kappa * (y - self.top) ** 2 / 2
+
+    def sample_count(self):
+        return len(self.pushes)
+
+    def subsample(self, chosen):
+        return Edge(self.pushes[chosen], self.kappa, self.top)
+
+
+def edge(sigma, kappa=0.02, alpha=0.2):
+    """Return the problem with α at the edge of η = 0.1."""
+    return Edge(sigma * jnp.array([1.0, -1.0] * 20), kappa, 20 + alpha / kappa)
+
+
+def test_the_gap_is_taken_at_the_centre_of_the_oscillation():
+    optimizer = SGD(0.1, 4, replacement=True)
+    for x in (0.0, 0.5, -0.5):
+        found = measured(SharpnessGap(4, replacement=True), edge(4.0), jnp.array([x, 19.5]), optimizer)
+        assert found["predicted"] == pytest.approx(0.1 * 4 / (4 * 0.02 * (30 - 19.5)), rel=1e-4)
+        assert found["measured"] == pytest.approx(0.5, abs=1e-4)
+    beyond = measured(SharpnessGap(4), edge(4.0), jnp.array([0.1, 31.0]), optimizer)
+    assert np.isnan(beyond["predicted"])
+    run = flowsim.integrate(jnp.array([0.1, 19.0]), edge(4.0), t1=0.1, probes=[SharpnessGap(4)])
+    assert np.isnan(run.diagnostics["sharpness_gap"]["measured"]).all()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("make", [SGD, flowsim.NoisyDescent])
+def test_sgd_comes_to_the_gap_that_is_predicted_where_noise_decides(make):
+    run = flowsim.repeat(
+        jnp.array([0.6, 19.5]),
+        edge(4.0),
+        optimizer=make(0.1, 4, replacement=True),
+        seeds=range(64),
+        steps=15_000,
+        record_steps=range(5000, 15_000, 97),
+        probes=[SharpnessGap(4, replacement=True)],
+    )
+    mean = {name: values.mean() for name, values in run.probes["sharpness_gap"].items()}
+    assert mean["measured"] == pytest.approx(mean["predicted"], rel=0.1)
+    assert mean["predicted"] == pytest.approx(0.48, rel=0.03)
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: BatchSharpness(0), "batch must be a number of samples, one or more, got 0"),
+        (lambda: BatchSharpness(3, draws=10), "draws must be a whole number, 64 or more, got 10"),
+        (lambda: NoiseInteraction(3, rtol=0), "rtol must be a number between 0 and 1, got 0"),
+        (lambda: measured(GradientNoise(10)), "batch=10 is more than the 9 samples"),
+    ],
+)
+def test_what_cannot_be_measured_is_refused(make, message):
+    with pytest.raises(ValueError, match=message):
+        make()
