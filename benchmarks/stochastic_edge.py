@@ -22,7 +22,7 @@ from console import options, start, table
 from edge import FOREVER, SCENARIOS, STARTS, spread
 
 import flowsim
-from flowsim.probes import BatchSharpness, NoiseInteraction, SharpnessGap
+from flowsim.probes import BatchSharpness, MeanSquareSharpness, NoiseInteraction, SharpnessGap
 from flowsim.scenarios import build, parse_overrides, read_scenario
 
 REACH, BATCHES, SEEDS, RECORDS = 1.6, (4, 8, 16, 32), range(8), 10
@@ -35,7 +35,7 @@ DESCENTS = {
     "equation": (partial(flowsim.NoisyDescent, substeps=16, **WITH), 16),
     "momentum": (partial(flowsim.SGD, momentum=0.9, **WITH), 1),
 }
-CURVATURES = ("S", "batch sharpness", "ratio", "interaction")
+CURVATURES = ("S", "mean square", "batch sharpness", "ratio", "interaction")
 RUN = ("descent", "start", "batch", "η", "diverged", "window", *CURVATURES, "gap", "predicted", "seconds")
 SUMMARY = ("descent", "batch", "window", "runs", *CURVATURES, "gap", "predicted")
 
@@ -62,6 +62,7 @@ def one(name: str, begin: int, batch: int, reach: float) -> dict:
         steps=finer * max(map(max, WINDOWS.values())),
         record_steps=finer * np.concatenate(records).astype(int),
         probes=[
+            MeanSquareSharpness(batch, replacement=replacement),
             BatchSharpness(batch, replacement=replacement, rtol=0.05),
             NoiseInteraction(batch, replacement=replacement),
             SharpnessGap(batch, replacement=replacement),
@@ -75,6 +76,7 @@ def one(name: str, begin: int, batch: int, reach: float) -> dict:
         cut = slice(number * RECORDS, (number + 1) * RECORDS)
         row[window] = {
             "S": average(kept["sharpness"][:, cut]),
+            "mean square": average(kept["mean_square_sharpness"][:, cut]),
             "batch sharpness": average(kept["batch_sharpness"]["mean"][:, cut]),
             "ratio": average(kept["batch_sharpness"]["ratio"][:, cut]),
             "interaction": average(kept["noise_interaction"]["value"][:, cut], np.median),

@@ -2,6 +2,7 @@
 
 import itertools
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -11,7 +12,7 @@ from jax.flatten_util import ravel_pytree
 import flowsim
 from flowsim import SGD
 from flowsim.networks import split
-from flowsim.probes import BatchSharpness, GradientNoise, NoiseInteraction, SharpnessGap
+from flowsim.probes import BatchSharpness, GradientNoise, MeanSquareSharpness, NoiseInteraction, SharpnessGap
 
 SAMPLES, BATCH = 9, 3
 X = np.random.default_rng(0).standard_normal((SAMPLES, 3))
@@ -23,10 +24,10 @@ WITH = list(itertools.product(range(SAMPLES), repeat=BATCH))
 
 
 def measured(probe, problem=RISK, network=NETWORK, optimizer=None):
-    """Return what a probe measures at the start of a descent."""
+    """Return what a probe measures at the start of a descent: a number, or those of its parts by their names."""
     optimizer = flowsim.GradientDescent(0.1) if optimizer is None else optimizer
     run = flowsim.descend(network, problem, optimizer=optimizer, steps=1, record_steps=[0], probes=[probe])
-    return {name: float(values[0]) for name, values in run.diagnostics[probe.label.name].items()}
+    return jax.tree.map(lambda values: float(values[0]), run.diagnostics[probe.label.name])
 
 
 @pytest.fixture(scope="module")
@@ -36,14 +37,7 @@ def of_batches():
     flat, structure = ravel_pytree(weights)
 
     def risk(vector, chosen):
-        return RISK.subsample(chosen)(
-            jax.tree.map(
-                lambda one, other: other if one is None else one,
-                structure(vector),
-                rest,
-                is_leaf=lambda leaf: leaf is None,
-            )
-        )
+        return RISK.subsample(chosen)(eqx.combine(structure(vector), rest))
 
     def found(batches):
         batches = jnp.array(batches)
@@ -86,6 +80,56 @@ def test_the_noise_is_the_covariance_of_the_gradients_of_all_batches(of_batches,
     interaction = np.einsum("bi,ij,bj->b", gradients, hessian, gradients).mean() / (mean @ mean)
     found = measured(NoiseInteraction(BATCH, replacement=kind == "with"))
     assert found == {"value": pytest.approx(interaction, rel=1e-10), "error": 0}
+
+
+def radius_in_mean_square(eta, hessians, share):
+    """Return the factor by which E_B[(I − ηH_B)C(I − ηH_B)] makes the largest covariance C longer."""
+    whole = hessians.mean(0)
+    size = len(whole)
+    move, off = np.eye(size) - eta * whole, hessians - whole
+    columns = [
+        (move @ C @ move + eta**2 * share * np.einsum("nij,jk,nkl->il", off, C, off) / len(off)).ravel()
+        for C in np.eye(size**2).reshape(-1, size, size)
+    ]
+    return np.abs(np.linalg.eigvals(np.array(columns))).max()
+
+
+@pytest.mark.parametrize("batch", [1, 3, SAMPLES])
+@pytest.mark.parametrize("outputs", [1, 2])
+def test_the_mean_square_sharpness_is_where_the_second_moment_begins_to_grow(batch, outputs):
+    """Of a linear network with one layer, whose Hessian is the Gauss–Newton matrix."""
+    problem = flowsim.EmpiricalRisk(X, np.tile(Y[:, None], outputs))
+    network = flowsim.Perceptron.gaussian(widths=[3, outputs], scale=0.5, key=jax.random.key(1), activation=jnp.tanh)
+    curvature = measured(MeanSquareSharpness(batch), problem, network)
+    hessians = np.array([np.kron(np.eye(outputs), 2 * np.outer(x, x)) for x in X])
+    share = (SAMPLES - batch) / (batch * (SAMPLES - 1))
+    assert radius_in_mean_square(2 / curvature, hessians, share) == pytest.approx(1, abs=1e-8)
+    assert radius_in_mean_square(2.02 / curvature, hessians, share) > 1.001
+    if batch == SAMPLES:
+        assert curvature == pytest.approx(float(flowsim.sharpness(network, problem)), rel=1e-9)
+
+
+@pytest.mark.slow
+def test_of_one_weight_it_is_a_ratio_of_moments():
+    x = X[:, :1]
+    problem = flowsim.EmpiricalRisk(x, Y[:, None])
+    network = flowsim.Perceptron.gaussian(widths=[1, 1], scale=0.5, key=jax.random.key(1), activation=jnp.tanh)
+    curvatures = 2 * x[:, 0] ** 2
+    for replacement, share in ((True, 1 / 3), (False, 6 / 24)):
+        expected = curvatures.mean() + share * curvatures.var() / curvatures.mean()
+        assert measured(MeanSquareSharpness(3, replacement=replacement), problem, network) == pytest.approx(expected)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("ratio", "shrinks"), [(0.9, True), (1.1, False)])
+def test_sgd_on_data_that_can_be_fitted_shrinks_in_the_mean_square_just_below_it(ratio, shrinks):
+    x = np.random.default_rng(5).uniform(0.5, 1.5, (12, 1))
+    problem = flowsim.EmpiricalRisk(x, np.zeros((12, 1)))
+    network = flowsim.Perceptron.gaussian(widths=[1, 1], scale=1.0, key=jax.random.key(1), activation=jnp.tanh)
+    eta = 2 * ratio / measured(MeanSquareSharpness(2, replacement=True), problem, network)
+    optimizer = SGD(eta, 2, replacement=True)
+    run = flowsim.repeat(network, problem, optimizer=optimizer, seeds=range(20_000), steps=12, record_steps=[0])
+    assert (run.mean("risk")[-1] < run.mean("risk")[0]) == shrinks
 
 
 X_MANY = np.random.default_rng(2).standard_normal((200, 3))
@@ -177,6 +221,11 @@ def test_sgd_comes_to_the_gap_that_is_predicted_where_noise_decides(make):
         (lambda: BatchSharpness(3, draws=10), "draws must be a whole number, 64 or more, got 10"),
         (lambda: NoiseInteraction(3, rtol=0), "rtol must be a number between 0 and 1, got 0"),
         (lambda: measured(GradientNoise(10)), "batch=10 is more than the 9 samples"),
+        (lambda: measured(MeanSquareSharpness(4), edge(1.0), jnp.array([0.1, 19.0])), "no curved_outputs of each"),
+        (
+            lambda: measured(MeanSquareSharpness(4), flowsim.EmpiricalRisk(np.ones((2049, 3)), np.ones((2049, 1)))),
+            "the samples predict 2049 numbers in all: expected at most 2048",
+        ),
     ],
 )
 def test_what_cannot_be_measured_is_refused(make, message):

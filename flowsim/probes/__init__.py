@@ -5,6 +5,7 @@ from .direction import Alignment as Alignment, Angle as Angle
 from .gradient_noise import GradientNoise as GradientNoise
 from .held_out import HELD_OUT as HELD_OUT, TestAccuracy as TestAccuracy, TestRisk as TestRisk
 from .margin import Accuracy as Accuracy, Margin as Margin, NormalizedMargin as NormalizedMargin
+from .mean_square_sharpness import MeanSquareSharpness as MeanSquareSharpness
 from .noise_interaction import NoiseInteraction as NoiseInteraction
 from .oscillation import MeanExcessRisk as MeanExcessRisk, MeanRisk as MeanRisk, Oscillation as Oscillation
 from .probe import (

@@ -185,7 +185,7 @@ class EmpiricalRisk(Problem):
         """Return the risk on the samples of these numbers."""
         return eqx.tree_at(lambda problem: (problem.X, problem.y), self, (self.X[chosen], self.y[chosen]))
 
-    def with_label_noise(self, key: PRNGKeyArray, deviation: Float[ArrayLike, ""]) -> "EmpiricalRisk | None":
+    def with_label_noise(self, key: PRNGKeyArray, deviation: Float[Array, ""] | float) -> "EmpiricalRisk | None":
         """Return the risk with independent noise N(0, deviation²) on all numbers of y; `None` where y holds classes."""
         if not self.loss.takes_numbers() or not jnp.issubdtype(self.y.dtype, jnp.floating):
             return None

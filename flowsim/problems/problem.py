@@ -7,7 +7,7 @@ from typing import Any
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, ArrayLike, Bool, Float, Int, PRNGKeyArray, PyTree
+from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
 
 Outputs = Callable[[Any], Float[Array, " m"]]
 
@@ -106,7 +106,7 @@ class Problem(eqx.Module):
 
         return jax.vmap(of_sample)(jnp.arange(count))
 
-    def with_label_noise(self, key: PRNGKeyArray, deviation: Float[ArrayLike, ""], /) -> "Problem | None":
+    def with_label_noise(self, key: PRNGKeyArray, deviation: Float[Array, ""] | float, /) -> "Problem | None":
         """Return the problem with independent noise N(0, deviation²) on every target; `None` where none are numbers."""
         return None
 

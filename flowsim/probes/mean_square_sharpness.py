@@ -1,0 +1,79 @@
+"""The mean-square sharpness: the curvature that decides whether SGD is stable in the mean square."""
+
+import equinox as eqx
+import jax.numpy as jnp
+from jaxtyping import Array, Float, PyTree
+
+from ..curvature import gauss_newton
+from ..curvature.eigenpair import decomposition, eigenpair_lanczos
+from ..networks import split
+from ..problems import Problem
+from .batches import BatchProbe
+from .probe import PROBES, Label, Moment
+
+# The products with covariances of so many numbers take seconds, and their Krylov space a gigabyte.
+_MOST = 2048
+
+
+@PROBES.register("mean_square_sharpness")
+class MeanSquareSharpness(BatchProbe):
+    """The number λ for which SGD on minibatches of `batch` samples is linearly stable in the mean square iff λ ≤ 2/η.
+
+    About a minimum a covariance C goes to E_B[(I − ηH_B)C(I − ηH_B)], and shrinks for all C iff 2/η is at least the
+    largest ratio of ⟨C, (1 − p)HCH + p mean_i H_iCH_i⟩ to ⟨C, HC⟩, H_i the Hessian of sample i and p the share of the
+    variance, (n − B)/(B(n − 1)), with replacement 1/B (Mulayoff and Michaeli 2024, arXiv:2306.07850). It is at least
+    the sharpness, and that for a batch of all samples. Here H_i are Gauss–Newton matrices, which Hessians are where
+    every sample is fitted: so λ is known along the whole run, and is exact where the run fits its data.
+
+    It takes the Gauss–Newton matrix of the samples, (n·outputs)² numbers, and some thirty products of three such
+    matrices. NaN where it could not be certified. `measure` raises `ValueError` for a problem that does not know its
+    `curved_outputs`, or has more than 2048 of them.
+    """
+
+    label = Label(
+        "mean_square_sharpness",
+        "curvature up to which SGD is stable in the mean square if it is at most 2/η",
+        r"mean-square sharpness",
+        logarithmic=False,
+    )
+
+    def check(self, network: PyTree, problem: Problem) -> None:
+        """Raise `ValueError` for a problem without samples, or curved outputs, or with too many."""
+        super().check(network, problem)
+        rank, samples = problem.rank(network), problem.sample_count() or 1
+        if rank is None or rank % samples:
+            raise ValueError(
+                f"{type(problem).__name__} has samples and no curved_outputs of each: record batch_sharpness"
+            )
+        if rank > _MOST:
+            raise ValueError(
+                f"the samples predict {rank} numbers in all: expected at most {_MOST}; record batch_sharpness, or take "
+                "fewer samples"
+            )
+
+    def measure(self, moment: Moment) -> Float[Array, ""]:
+        """Return the mean-square sharpness."""
+        self.check(moment.network, moment.problem)
+        weights, rest = split(moment.network)
+        gram = gauss_newton(moment.problem, lambda moved: eqx.combine(moved, rest), weights).gram
+        count, share = moment.problem.sample_count() or 1, self.sampler().share_of_variance(moment.problem)
+        values, vectors = decomposition(gram)
+        values = jnp.maximum(values, 0)
+        # In the basis in which H is diagonal, with one block of rows for each sample: H_i = n times its square.
+        rows = (vectors * jnp.sqrt(values)[None]).reshape(count, -1, values.size)
+        sums = (values[:, None] + values[None]) / 2
+        scale = jnp.where(sums > jnp.finfo(sums.dtype).eps * values[-1], 1 / jnp.sqrt(sums), 0)
+
+        def product(flat: Float[Array, " square"]) -> Float[Array, " square"]:
+            covariance = scale * flat.reshape(gram.shape)
+            along = jnp.einsum("iaj,jk->iak", rows, covariance)
+            inner = count * jnp.einsum("iak,ibk->iab", along, rows)
+            of_samples = jnp.einsum("iaj,iak->jk", rows, jnp.einsum("iab,ibk->iak", inner, rows))
+            of_all = values[:, None] * covariance * values[None]
+            return (scale * ((1 - share) * of_all + share * of_samples)).ravel()
+
+        # The eigenvector is positive semidefinite, and no such matrix is at right angles to the identity.
+        pair = eigenpair_lanczos(
+            product, jnp.eye(values.size, dtype=values.dtype).ravel(), dimension=min(24, gram.size)
+        )
+        return jnp.where(pair.converged, pair.value, jnp.nan)
