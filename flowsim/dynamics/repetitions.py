@@ -11,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, ArrayLike, Float, Int, PyTree, UInt32
 
+from ..networks.weights import weight_count
 from ..probes import Probe
 from ..problems import Problem, check_problem
 from ..runtime.compiling import compiled
@@ -23,7 +24,10 @@ from .records import Instruments, instruments
 from .termination import divergence_ceiling
 from .trajectory import as_times
 
-Seeds = UInt32[ArrayLike, " seeds"]
+# Ctrl-C waits for the end of a call.
+_STEPS_OF_CALL = 2**12
+
+Seeds = UInt32[Array, " seeds"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -80,7 +84,8 @@ def repeat(
     """
     check_problem(problem)
     _, rest, dtype = checked_parts(network)
-    known = _as_seeds(optimizer, seeds)
+    drawn_by = _as_seeds(optimizer, seeds)
+    known = jnp.asarray(drawn_by)
     dynamics = optimizer.checked(dtype)
     check_step_count("steps", steps)
     marks = default_record_steps(steps) if record_steps is None else as_times(record_steps, "record_steps", whole=True)
@@ -88,16 +93,18 @@ def repeat(
     tools = instruments(None, probes, sharpness=sharpness, weights=weights)
     field, start = gradient_field(network, problem)
     states, ceilings = _start(dynamics, field, start, known)
-    made, found, outcomes = 0, [], np.zeros(known.shape, bool)
+    made, found, outcomes = 0, [], np.zeros(len(drawn_by), bool)
     for mark in (*marks.tolist(), steps):
-        states = _advance(dynamics, field, known, states, np.int32(mark - made))
-        made = mark
+        while made < mark:
+            further = min(_STEPS_OF_CALL, mark - made)
+            states = _advance(dynamics, field, known, states, np.int32(further))
+            made += further
         record, objectives = _measure(dynamics, field, tools, known, states, np.int32(made))
         found.append(jax.device_get(record))
         outcomes |= ~(np.asarray(objectives) <= np.asarray(ceilings))
     along = jax.tree.map(lambda *records: np.stack(records, axis=1), *found)
     return Repetitions(
-        seeds=known,
+        seeds=drawn_by,
         steps=np.append(marks, steps),
         times=along["times"][0],
         probes=along["probes"],
@@ -127,7 +134,7 @@ def _as_seeds(optimizer: object, seeds: ArrayLike) -> UInt32[np.ndarray, " seeds
 def _start(dynamics: Descent, field: GradientField, weights: PyTree, seeds: Seeds) -> tuple[PyTree, Array]:
     """Return the state before the first step for each seed, and the objective above which it has diverged."""
 
-    def start(seed: UInt32[ArrayLike, ""]) -> PyTree:
+    def start(seed: UInt32[Array, ""]) -> PyTree:
         seeded = _seeded(dynamics, seed)
         unmeasured = seeded.start(field, weights)
         return seeded.attempt(field, unmeasured, jnp.array(jnp.inf), jnp.array(False)).state
@@ -148,7 +155,7 @@ def _advance(
 ) -> PyTree:
     """Return the states after so many more steps."""
 
-    def step(seed: UInt32[ArrayLike, ""], state: PyTree) -> PyTree:
+    def step(seed: UInt32[Array, ""], state: PyTree) -> PyTree:
         return _seeded(dynamics, seed).attempt(field, state, jnp.array(jnp.inf), jnp.array(True)).state
 
     axes = _axes(states)
@@ -158,19 +165,31 @@ def _advance(
 
 @partial(compiled, few_calls=True)
 def _measure(
-    dynamics: Descent, field: GradientField, tools: Instruments, seeds: Seeds, states: PyTree, steps: Int[ArrayLike, ""]
+    dynamics: Descent,
+    field: GradientField,
+    tools: Instruments,
+    seeds: Seeds,
+    states: PyTree,
+    steps: Int[ArrayLike, ""],
+    *,
+    numbers_at_once: int = 2**18,
 ) -> tuple[dict[str, PyTree], Float[Array, " seeds"]]:
     """Return a record of each state, and the objectives there."""
 
-    def measure(seed: UInt32[ArrayLike, ""], state: PyTree) -> tuple[dict[str, PyTree], Array]:
+    def measure(seed: UInt32[Array, ""], state: PyTree) -> tuple[dict[str, PyTree], Array]:
         seeded = _seeded(dynamics, seed)
         objective, gradient_norm = seeded.observe(field, state)
         time = jnp.asarray(seeded.time_of_step()) * jnp.asarray(steps, gradient_norm.dtype)
         clock = Clock(time, jnp.zeros_like(time))
         return tools.measure(seeded, field, state, clock, gradient_norm), objective
 
-    return jax.vmap(measure, in_axes=(0, _axes(states)))(seeds, states)
+    if states.draw is not None:
+        states = eqx.tree_at(lambda state: state.draw.count, states, jnp.full_like(seeds, states.draw.count, jnp.int32))
+    # A probe that iterates takes as long for all that are measured at once as for the slowest.
+    of_one = weight_count(dynamics.weights(states)) // len(seeds)
+    at_once = max(1, min(len(seeds), numbers_at_once // of_one))
+    return jax.lax.map(lambda pair: measure(*pair), (seeds, states), batch_size=at_once)
 
 
-def _seeded(dynamics: Descent, seed: UInt32[ArrayLike, ""]) -> Descent:
+def _seeded(dynamics: Descent, seed: UInt32[Array, ""]) -> Descent:
     return replace(dynamics, seed=seed)
