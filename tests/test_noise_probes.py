@@ -162,6 +162,31 @@ def test_more_is_drawn_for_a_smaller_tolerance_and_no_more_than_allowed():
     assert few["error"] > 0.02 * few["mean"]
 
 
+def test_repetitions_draw_batches_of_their_own():
+    run = flowsim.repeat(
+        NETWORK,
+        MANY,
+        optimizer=SGD(1e-6, 5),
+        seeds=range(5),
+        steps=3,
+        record_steps=[0],
+        probes=[BatchSharpness(5, rtol=0.2)],
+    )
+    found = run.probes["batch_sharpness"]
+    error = found["error"][:, 1]
+    assert 0.2 * error.mean() < found["mean"][:, 1].std(ddof=1) < error.mean()
+
+
+@pytest.mark.parametrize("make", [BatchSharpness, GradientNoise, MeanSquareSharpness, NoiseInteraction, SharpnessGap])
+@pytest.mark.slow
+def test_single_precision_is_close_to_double(make):
+    single = flowsim.EmpiricalRisk(X_MANY.astype(np.float32), np.asarray(MANY.y, np.float32))
+    network = jax.tree.map(lambda leaf: leaf.astype(jnp.float32) if eqx.is_array(leaf) else leaf, NETWORK)
+    double, found = measured(make(5), MANY), measured(make(5), single, network)
+    loose = make in (BatchSharpness, SharpnessGap)  # other draws, and the derivative of an eigenvalue
+    np.testing.assert_allclose(jax.tree.leaves(found), jax.tree.leaves(double), rtol=0.2 if loose else 1e-3)
+
+
 class Edge(flowsim.Problem):
     """½yx² + ½κ(y − top)² and ±σx for half of the samples each: S = y at x = 0, where α = κ(top − y), β = 1."""
 

@@ -9,6 +9,7 @@ import pytest
 import flowsim
 from flowsim import SGD, LabelNoiseSGD, NoisyDescent, Outcome
 from flowsim.dynamics.optimizers.noisy_descent import GaussianWeights
+from flowsim.problems import WeightedRisk
 
 SAMPLES = 40
 X = np.random.default_rng(0).standard_normal((SAMPLES, 3))
@@ -170,7 +171,10 @@ def test_repetitions_are_the_runs_with_their_seeds(optimizer):
 def test_repetitions_that_diverge_say_so():
     run = flowsim.repeat(Linear(jnp.zeros(3)), RISK, optimizer=SGD(3.0, 5), seeds=range(3), steps=400)
     assert (run.outcomes == Outcome.DIVERGED).all()
-    assert not np.isfinite(run.mean("risk")[-1])
+    assert np.isfinite(run.mean("risk")[0])
+    assert np.isnan(run.mean("risk")[-1])
+    assert repr(run) == f"Repetitions(3 seeds, {len(run.times)} records, 400 steps, 3 diverged)"
+    assert np.nanmax(run.probes["risk"]) < 1e17 * run.probes["risk"][0, 0]
 
 
 @pytest.mark.parametrize(
@@ -264,3 +268,18 @@ def test_label_noise_on_classes_is_refused():
     classes = flowsim.EmpiricalRisk(X, np.sign(Y), flowsim.losses.Logistic())
     with pytest.raises(ValueError, match="label noise is added to targets that are numbers"):
         flowsim.descend(Linear(jnp.zeros(3)), classes, optimizer=LabelNoiseSGD(0.1, 5), steps=3)
+
+
+def test_samples_that_cannot_be_taken_alone_are_refused():
+    class Half(flowsim.Problem):
+        def __call__(self, network):
+            return jnp.sum(network.weight**2)
+
+        def sample_count(self):
+            return 10
+
+    for optimizer in (SGD(0.1, 5), NoisyDescent(0.1, 5)):
+        with pytest.raises(ValueError, match="Half has samples and no subsample"):
+            flowsim.descend(Linear(jnp.ones(3)), Half(), optimizer=optimizer, steps=3)
+    with pytest.raises(ValueError, match=r"the weights have shape \(3,\): expected \(40,\), one for each sample"):
+        WeightedRisk(RISK, jnp.ones(3))

@@ -102,6 +102,13 @@ class Descent(Dynamics):
         """Return how the samples of each step are drawn, `None` where a step takes all of them, as here."""
         return None
 
+    def with_seed(self, seed: Any) -> Self:
+        """Return the descent with another seed; `ValueError` for one that draws nothing, as by default."""
+        raise ValueError(
+            f"{type(self).__name__} has no seed, so all repetitions would be one: expected a descent that draws, such "
+            "as flowsim.SGD(0.1, batch=8)"
+        )
+
     def advanced(self, objective: Callable[[PyTree], Float[Array, ""]], state: DescentState) -> tuple[PyTree, PyTree]:
         """Return the weights after one step, and the memory: by default `step`, which needs no more than the gradient.
 

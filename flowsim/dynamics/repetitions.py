@@ -1,7 +1,7 @@
 """Many repetitions of a random descent, which differ in their seed, in one program."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -9,7 +9,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, ArrayLike, Float, Int, PyTree, UInt32
+from jaxtyping import Array, ArrayLike, Bool, Float, Int, PyTree, UInt32
 
 from ..networks.weights import weight_count
 from ..probes import Probe
@@ -34,10 +34,11 @@ Seeds = UInt32[Array, " seeds"]
 class Repetitions:
     """What many repetitions of a descent recorded.
 
-    `steps` are the numbers of the recorded steps and `times` their times, (records,). `probes` maps the name of
-    each probe to what it measured, or to a dict of that: NumPy arrays with the axes (seeds, records, …). `network` is
-    the network at the end, its weights with a leading axis of seeds, `path` that with the axes (seeds, records, …)
-    where weights were kept, else `None`. `outcomes` is DIVERGED or STEP_LIMIT, (seeds,).
+    `steps` are the numbers of the recorded steps and `times` their times, (records,). `probes` maps the name of each
+    probe to what it measured, or to a dict of that: NumPy arrays with the axes (seeds, records, …). `network` is the
+    network at the end, its weights with a leading axis of seeds, `path` that with the axes (seeds, records, …) where
+    weights were kept, else `None`. `outcomes` is DIVERGED or STEP_LIMIT, (seeds,); of a repetition that diverges probes
+    are NaN from the record on where that shows.
     """
 
     seeds: UInt32[np.ndarray, " seeds"]
@@ -48,8 +49,13 @@ class Repetitions:
     path: PyTree | None
     outcomes: Int[np.ndarray, " seeds"]
 
+    def __repr__(self) -> str:
+        diverged = int(np.sum(self.outcomes == Outcome.DIVERGED))
+        ends = f", {diverged} diverged" if diverged else ""
+        return f"Repetitions({len(self.seeds)} seeds, {len(self.times)} records, {self.steps[-1]} steps{ends})"
+
     def mean(self, name: str) -> PyTree:
-        """Return the mean over the seeds of what a probe measured: (records, …), NaN where one diverged."""
+        """Return the mean over the seeds of what a probe measured: (records, …), NaN from where one diverged on."""
         return jax.tree.map(lambda values: values.mean(0), self.probes[name])
 
     def standard_error(self, name: str) -> PyTree:
@@ -77,10 +83,10 @@ def repeat(
     """Run a descent with a `seed`, such as `SGD`, once for each of `seeds`, all of them in one program.
 
     Each repetition makes the steps that `descend` makes with that seed, from the same weights, `steps` in all: none
-    ends early, and one that diverges goes on as NaN. The full risk and its gradient are computed at records alone,
-    which `record_steps`, `probes`, `sharpness` and `weights` are about as in `descend`. It runs from record to record,
-    and takes the memory of so many gradients at once. Raises `ValueError` or `TypeError` for arguments that cannot be
-    right, as an optimizer that draws nothing.
+    ends early, and of one that diverges records are NaN from then on. The full risk and its gradient are computed at
+    records alone, which `record_steps`, `probes`, `sharpness` and `weights` are about as in `descend`. It runs from
+    record to record, and takes the memory of so many gradients at once. Raises `ValueError` or `TypeError` for
+    arguments that cannot be right, as an optimizer that draws nothing.
     """
     check_problem(problem)
     _, rest, dtype = checked_parts(network)
@@ -93,7 +99,7 @@ def repeat(
     tools = instruments(None, probes, sharpness=sharpness, weights=weights)
     field, start = gradient_field(network, problem)
     states, ceilings = _start(dynamics, field, start, known)
-    made, found, outcomes = 0, [], np.zeros(len(drawn_by), bool)
+    made, found, gone = 0, [], [np.zeros(len(drawn_by), bool)]
     for mark in (*marks.tolist(), steps):
         while made < mark:
             further = min(_STEPS_OF_CALL, mark - made)
@@ -101,17 +107,23 @@ def repeat(
             made += further
         record, objectives = _measure(dynamics, field, tools, known, states, np.int32(made))
         found.append(jax.device_get(record))
-        outcomes |= ~(np.asarray(objectives) <= np.asarray(ceilings))
+        gone.append(gone[-1] | ~(np.asarray(objectives) <= np.asarray(ceilings)))
     along = jax.tree.map(lambda *records: np.stack(records, axis=1), *found)
+    lost = np.stack(gone[1:], axis=1)
     return Repetitions(
         seeds=drawn_by,
         steps=np.append(marks, steps),
         times=along["times"][0],
-        probes=along["probes"],
+        probes=jax.tree.map(lambda values: np.where(_like(lost, values), np.nan, values), along["probes"]),
         network=eqx.combine(dynamics.weights(states), rest),
         path=eqx.combine(along["weights"], rest) if weights else None,
-        outcomes=np.where(outcomes, Outcome.DIVERGED, Outcome.STEP_LIMIT),
+        outcomes=np.where(gone[-1], Outcome.DIVERGED, Outcome.STEP_LIMIT),
     )
+
+
+def _like(flags: Bool[np.ndarray, "seeds records"], values: np.ndarray) -> np.ndarray:
+    """Return flags with as many axes as the values that they are of."""
+    return flags.reshape(flags.shape + (1,) * (values.ndim - 2))
 
 
 def _as_seeds(optimizer: object, seeds: ArrayLike) -> UInt32[np.ndarray, " seeds"]:
@@ -119,11 +131,7 @@ def _as_seeds(optimizer: object, seeds: ArrayLike) -> UInt32[np.ndarray, " seeds
         raise TypeError(
             f"optimizer must be a flowsim.Descent with a seed, got {optimizer!r}: write flowsim.SGD(0.1, 8)"
         )
-    if not hasattr(optimizer, "seed"):
-        raise ValueError(
-            f"{type(optimizer).__name__} has no seed, so all repetitions would be one: expected a descent that draws, "
-            "such as flowsim.SGD(0.1, batch=8)"
-        )
+    optimizer.with_seed(0)
     known = np.asarray(seeds)
     if known.ndim != 1 or not known.size or known.dtype.kind not in "iu" or known.min() < 0 or known.max() >= 2**32:
         raise ValueError(f"seeds must be a list of whole numbers from 0 to {2**32 - 1}, got {seeds!r}")
@@ -135,7 +143,7 @@ def _start(dynamics: Descent, field: GradientField, weights: PyTree, seeds: Seed
     """Return the state before the first step for each seed, and the objective above which it has diverged."""
 
     def start(seed: UInt32[Array, ""]) -> PyTree:
-        seeded = _seeded(dynamics, seed)
+        seeded = dynamics.with_seed(seed)
         unmeasured = seeded.start(field, weights)
         return seeded.attempt(field, unmeasured, jnp.array(jnp.inf), jnp.array(False)).state
 
@@ -156,7 +164,7 @@ def _advance(
     """Return the states after so many more steps."""
 
     def step(seed: UInt32[Array, ""], state: PyTree) -> PyTree:
-        return _seeded(dynamics, seed).attempt(field, state, jnp.array(jnp.inf), jnp.array(True)).state
+        return dynamics.with_seed(seed).attempt(field, state, jnp.array(jnp.inf), jnp.array(True)).state
 
     axes = _axes(states)
     together = jax.vmap(step, in_axes=(0, axes), out_axes=axes)
@@ -177,7 +185,7 @@ def _measure(
     """Return a record of each state, and the objectives there."""
 
     def measure(seed: UInt32[Array, ""], state: PyTree) -> tuple[dict[str, PyTree], Array]:
-        seeded = _seeded(dynamics, seed)
+        seeded = dynamics.with_seed(seed)
         objective, gradient_norm = seeded.observe(field, state)
         time = jnp.asarray(seeded.time_of_step()) * jnp.asarray(steps, gradient_norm.dtype)
         clock = Clock(time, jnp.zeros_like(time))
@@ -189,7 +197,3 @@ def _measure(
     of_one = weight_count(dynamics.weights(states)) // len(seeds)
     at_once = max(1, min(len(seeds), numbers_at_once // of_one))
     return jax.lax.map(lambda pair: measure(*pair), (seeds, states), batch_size=at_once)
-
-
-def _seeded(dynamics: Descent, seed: UInt32[Array, ""]) -> Descent:
-    return replace(dynamics, seed=seed)

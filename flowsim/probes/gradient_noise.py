@@ -26,7 +26,7 @@ class GradientNoise(BatchProbe):
         "variance of the gradients of minibatches",
         "variance of gradients",
         parts=(
-            Label("gradient_noise_trace", "variance of the gradient of a minibatch", r"$\mathrm{tr}\,\Sigma_B$"),
+            Label("gradient_noise_trace", "total variance of the gradient of a minibatch", r"$\mathrm{tr}\,\Sigma_B$"),
             Label(
                 "gradient_noise_top",
                 "variance of the gradient of a minibatch along the top eigenvector of the Hessian",
@@ -37,7 +37,7 @@ class GradientNoise(BatchProbe):
 
     def measure(self, moment: Moment) -> dict[str, Float[Array, ""]]:
         """Return the trace and the variance along the top eigenvector."""
-        share = self.sampler().share_of_variance(moment.problem)
+        share = self.sampler().variance_factor(moment.problem)
         pair = top_eigenpairs(moment.network, moment.problem, count=1, dense=False).pair(0)
         top = jnp.where(pair.converged, variance_along(moment.network, moment.problem, pair.vector), jnp.nan)
         mean = gradient_of(moment.network, moment.problem)

@@ -17,17 +17,19 @@ _MOST = 2048
 
 @PROBES.register("mean_square_sharpness")
 class MeanSquareSharpness(BatchProbe):
-    """The number λ for which SGD on minibatches of `batch` samples is linearly stable in the mean square iff λ ≤ 2/η.
+    """The number λ for which SGD on independent minibatches is linearly stable in the mean square iff λ < 2/η.
 
-    About a minimum a covariance C goes to E_B[(I − ηH_B)C(I − ηH_B)], and shrinks for all C iff 2/η is at least the
-    largest ratio of ⟨C, (1 − p)HCH + p mean_i H_iCH_i⟩ to ⟨C, HC⟩, H_i the Hessian of sample i and p the share of the
-    variance, (n − B)/(B(n − 1)), with replacement 1/B (Mulayoff and Michaeli 2024, arXiv:2306.07850). It is at least
-    the sharpness, and that for a batch of all samples. Here H_i are Gauss–Newton matrices, which Hessians are where
-    every sample is fitted: so λ is known along the whole run, and is exact where the run fits its data.
+    About a minimum a covariance C goes to E_B[(I − ηH_B)C(I − ηH_B)], B of `batch` samples drawn anew in every step,
+    and shrinks for all C that H does not annihilate iff 2/η is more than the largest ratio of ⟨C, (1 − p)HCH + p mean_i
+    H_iCH_i⟩ to ⟨C, HC⟩, H_i the Hessian of sample i and p the variance factor of the mean over a batch, (n − B)/(B(n −
+    1)), with replacement 1/B (Mulayoff and Michaeli 2024, arXiv:2306.07850). It is at least the sharpness, and that for
+    a batch of all samples. Where every epoch takes each sample once, batches are not independent, and SGD may be stable
+    beyond. Here H_i are Gauss–Newton matrices, which Hessians are where every sample is fitted: so λ is known along the
+    whole run, and is exact where the run fits its data.
 
-    It takes the Gauss–Newton matrix of the samples, (n·outputs)² numbers, and some thirty products of three such
-    matrices. NaN where it could not be certified. `measure` raises `ValueError` for a problem that does not know its
-    `curved_outputs`, or has more than 2048 of them.
+    It takes some thirty products of matrices of (n·outputs)² numbers, and the memory of as many. NaN where it could not
+    be certified. `measure` raises `ValueError` for a problem that does not know its `curved_outputs`, or has more than
+    2048 of them.
     """
 
     label = Label(
@@ -56,7 +58,7 @@ class MeanSquareSharpness(BatchProbe):
         self.check(moment.network, moment.problem)
         weights, rest = split(moment.network)
         gram = gauss_newton(moment.problem, lambda moved: eqx.combine(moved, rest), weights).gram
-        count, share = moment.problem.sample_count() or 1, self.sampler().share_of_variance(moment.problem)
+        count, share = moment.problem.sample_count() or 1, self.sampler().variance_factor(moment.problem)
         values, vectors = decomposition(gram)
         values = jnp.maximum(values, 0)
         # In the basis in which H is diagonal, with one block of rows for each sample: H_i = n times its square.

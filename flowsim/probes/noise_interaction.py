@@ -47,7 +47,7 @@ class NoiseInteraction(SampledProbe):
         objective, weights = objective_of(moment.network, moment.problem)
         mean, product = jax.linearize(jax.grad(objective), weights)
         square, along = inner_product(mean, mean), inner_product(mean, product(mean))
-        share = self.sampler().share_of_variance(moment.problem)
+        share = self.sampler().variance_factor(moment.problem)
 
         def of_sample(sample: Problem) -> Float[Array, " one"]:
             off = jax.tree.map(jnp.subtract, gradient_of(moment.network, sample), mean)
@@ -59,6 +59,6 @@ class NoiseInteraction(SampledProbe):
         def is_precise(found: BatchMean) -> Bool[Array, ""]:
             return self.is_precise(*values(found))
 
-        found = mean_over_samples(of_sample, moment, most=self.draws, is_precise=is_precise)
+        found = mean_over_samples(of_sample, moment, most=self.draws, is_precise=is_precise, of_all=True)
         value, error = values(found)
         return {"value": value, "error": error}

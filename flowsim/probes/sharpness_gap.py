@@ -24,8 +24,9 @@ class SharpnessGap(BatchProbe):
     oscillation about it. `predicted` is NaN where α is not positive, as nothing sharpens there; both are without a
     learning rate, and where S has no derivative.
 
-    The formula is for SGD without momentum and gaps that are small compared to 2/η. It leaves out that S fluctuates
-    with the oscillation: where the gap is not large compared to √(α/2), it may be off by more than itself.
+    Both are for steps W − ηg: of SGD and of noisy full-batch descent, without momentum or substeps. For gaps that are
+    small compared to 2/η. The formula leaves out that S fluctuates with the oscillation: where the gap is not large
+    compared to √(α/2), it may be off by more than itself.
     """
 
     label = Label(
@@ -57,7 +58,7 @@ class SharpnessGap(BatchProbe):
         found = sharpness_gradient(centre, moment.problem, dense=False)
         alpha = -inner_product(found.gradient, gradient_of(centre, moment.problem))
         beta = inner_product(found.gradient, found.gradient)
-        share = self.sampler().share_of_variance(moment.problem)
+        share = self.sampler().variance_factor(moment.problem)
         gap = rate * beta * share * variance_along(centre, moment.problem, found.vector) / (4 * alpha)
         return {
             "predicted": jnp.where(found.converged & (alpha > 0), gap, jnp.nan),

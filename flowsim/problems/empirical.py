@@ -189,7 +189,7 @@ class EmpiricalRisk(Problem):
         """Return the risk with independent noise N(0, deviation²) on all numbers of y; `None` where y holds classes."""
         if not self.loss.takes_numbers() or not jnp.issubdtype(self.y.dtype, jnp.floating):
             return None
-        noise = jnp.asarray(deviation) * jax.random.normal(key, self.y.shape)  # the same in every precision
+        noise = jnp.asarray(deviation) * jax.random.normal(key, self.y.shape)  # the same in every precision under x64
         return eqx.tree_at(lambda problem: problem.y, self, self.y + noise.astype(self.y.dtype))
 
     @property

@@ -10,13 +10,13 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int, Integer
 
-from .problem import Problem
+from .problem import Problem, on_samples
 
 
 class Draw(eqx.Module):
     """Where a sequence of minibatches is: the number `count` of the next one, counted from 0.
 
-    `order` is the permutation of all samples of this epoch, `None` where they are drawn with replacement; an epoch has
+    `order` is the permutation of all samples of this epoch, `None` where none is drawn; an epoch has
     so many `batches` of the `samples`. `largest` is the largest norm of a gradient of its batches so far.
     """
 
@@ -64,8 +64,8 @@ class Minibatches(eqx.Module):
         if not isinstance(self.replacement, bool):
             raise ValueError(f"replacement must be True or False, got {self.replacement!r}")
 
-    def share_of_variance(self, problem: Problem) -> float:
-        """Return the variance of the mean over a batch in parts of that of one sample: 1/B, for batches of B samples.
+    def variance_factor(self, problem: Problem) -> float:
+        """Return the variance of the mean over a batch of B samples relative to that of one sample: 1/B.
 
         Without `replacement` it is (n − B)/(B(n − 1)), zero for a batch of all n (Cochran 1977, theorem 2.2).
         """
@@ -104,10 +104,7 @@ class Minibatches(eqx.Module):
 
     def taken(self, problem: Problem, draw: Draw) -> Problem:
         """Return the problem on the next batch, its samples in their order among all, so that they add up alike."""
-        known = problem.subsample(jnp.sort(self._chosen(draw)))
-        if known is None:
-            raise ValueError(f"{type(problem).__name__} has samples and no subsample(chosen): define both, or neither")
-        return known
+        return on_samples(problem, jnp.sort(self._chosen(draw)))
 
     def _chosen(self, draw: Draw) -> Integer[Array, " batch"]:
         if draw.order is not None:

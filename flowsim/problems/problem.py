@@ -95,16 +95,15 @@ class Problem(eqx.Module):
         return None
 
     def sample_risks(self, network: Any, /) -> Float[Array, " n"]:
-        """Return the risk on each sample alone, (n,), whose mean is R; one NaN for a problem without samples."""
+        """Return the risk on each sample alone, (n,), whose mean is R; one NaN for a problem without samples.
+
+        Raises `ValueError` for one that has samples and no `subsample`.
+        """
         count = self.sample_count()
         if count is None:
             return _unknown(network)[None]
 
-        def of_sample(number: Int[Array, ""]) -> Float[Array, ""]:
-            known = self.subsample(number[None])
-            return _unknown(network) if known is None else known(network)
-
-        return jax.vmap(of_sample)(jnp.arange(count))
+        return jax.vmap(lambda number: on_samples(self, number[None])(network))(jnp.arange(count))
 
     def with_label_noise(self, key: PRNGKeyArray, deviation: Float[Array, ""] | float, /) -> "Problem | None":
         """Return the problem with independent noise N(0, deviation²) on every target; `None` where none are numbers."""
@@ -134,7 +133,8 @@ class Problem(eqx.Module):
     def curved_outputs(self, network: Any, /) -> Outputs | None:
         """Return a function of networks whose Jacobian G at `network` makes GᵀG the Gauss–Newton matrix of the risk.
 
-        `None` where the risk is not a function of a known number m of outputs.
+        `None` where the risk is not a function of a known number m of outputs. Where they are outputs of samples, all
+        those of one sample stand in a row.
         """
         return None
 
@@ -157,6 +157,14 @@ class Problem(eqx.Module):
     def output_gram(self, network: Any, /) -> Float[Array, "m m"] | None:
         """Return GGᵀ at `network` in closed form, `None` where there is none."""
         return None
+
+
+def on_samples(problem: Problem, chosen: Int[Array, " batch"]) -> Problem:
+    """Return the problem on the samples with these indices; `ValueError` for one that cannot tell it."""
+    known = problem.subsample(chosen)
+    if known is None:
+        raise ValueError(f"{type(problem).__name__} has samples and no subsample(chosen): define both, or neither")
+    return known
 
 
 def check_problem(problem: object) -> None:

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
@@ -11,21 +12,19 @@ from .problem import Problem
 class WeightedRisk(Problem):
     """Σ_i c_i R_i, with R_i the risk of a `problem` on its sample i, and c_i its entry in `weights`, (n,).
 
-    With c_i = 1/n it is the risk of the problem. Weights may be negative.
+    With c_i = 1/n it is the risk of the problem. Weights may be negative. Raises `ValueError` for another number of
+    weights than of samples.
     """
 
     problem: Problem
     weights: Float[Array, " n"]
 
+    def __check_init__(self):
+        count = self.problem.sample_count()
+        if eqx.is_array(self.weights) and self.weights.shape != (count,):
+            raise ValueError(f"the weights have shape {self.weights.shape}: expected ({count},), one for each sample")
+
     def __call__(self, network: Any) -> Float[Array, ""]:
         """Return the weighted sum."""
         risks = self.problem.sample_risks(network)
         return jnp.sum(self.weights.astype(risks.dtype) * risks)
-
-    def pass_bytes(self, network: Any) -> float | None:
-        """Return what a pass over the problem takes."""
-        return self.problem.pass_bytes(network)
-
-    def samples_at_once(self, network: Any) -> int | None:
-        """Return how many samples of the problem are processed at a time."""
-        return self.problem.samples_at_once(network)

@@ -1,15 +1,15 @@
 """SGD whose targets get fresh noise in every step."""
 
-import equinox as eqx
 import jax
+from jax.core import Tracer
 
 from ...problems import Draw, Minibatches, Problem
 from ..descent import DESCENTS, Scalar
 from ..dynamics import DYNAMICS
 from .sgd import SGD
 
-# A number of its own for each use of a seed, beyond those of steps and epochs.
-_OF_NOISE = 2**31 + 1
+# Folded into the seed, so that noise and minibatches are independent: beyond all numbers of steps and epochs.
+_NOISE_STREAM = 2**31 + 1
 
 
 class NoisyLabels(Minibatches):
@@ -29,10 +29,9 @@ class NoisyLabels(Minibatches):
 
     def taken(self, problem: Problem, draw: Draw) -> Problem:
         """Return the problem on the next batch, with noise on its targets."""
-        key = jax.random.fold_in(jax.random.key(self.seed), _OF_NOISE)
+        key = jax.random.fold_in(jax.random.key(self.seed), _NOISE_STREAM)
         noisy = super().taken(problem, draw).with_label_noise(jax.random.fold_in(key, draw.count), self.deviation)
-        if noisy is None:
-            raise ValueError(f"{type(problem).__name__} has no targets that are numbers")
+        assert noisy is not None  # as `samples_of` has looked
         return noisy
 
 
@@ -42,17 +41,18 @@ class LabelNoiseSGD(SGD):
     """SGD whose targets get independent noise N(0, `deviation`²) in every step (Blanc et al. 2020).
 
     With y + ε for y in a squared error ‖f − y‖², the noise of the gradient is −(2/B) Σ_i ε_i∇f_i: where f fits its
-    data, of covariance 2σ²H/B, H = ∇²R and σ the deviation. So the weights fluctuate about a minimum by the variance
-    2ησ²/(B(2 − ηλ)) in a mode of curvature λ, which is about ησ²/B in all of them, and drift down tr H (Damian, Ma and
-    Lee 2021). A `batch` of all samples leaves label noise alone. Risks in records are those without noise. Raises
-    `ValueError` as `SGD`, for a deviation that is not finite or below zero, and for targets that are no numbers.
+    data, of covariance 2σ²H/B, H = ∇²R and σ the deviation. So with a full batch and without momentum the weights
+    fluctuate about a minimum by the variance 2ησ²/(n(2 − ηλ)) in a mode of curvature λ, which is about ησ²/n in all of
+    them, and drift down tr H (Damian, Ma and Lee 2021); smaller batches add the noise of their curvatures. Risks in
+    records are those without noise. Raises `ValueError` as `SGD`, for a deviation that is not finite or below zero, and
+    for targets that are no numbers.
     """
 
     deviation: float = 1.0
     """σ, the standard deviation of the noise on each target."""
 
     def __check_init__(self):
-        if not eqx.is_array(self.deviation) and not 0 <= self.deviation < float("inf"):
+        if not isinstance(self.deviation, Tracer) and not 0 <= self.deviation < float("inf"):
             raise ValueError(f"deviation must be a finite number, zero or more, got {self.deviation!r}")
 
     def minibatches(self) -> Minibatches:

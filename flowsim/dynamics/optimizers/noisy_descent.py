@@ -29,7 +29,7 @@ class GaussianWeights(Minibatches):
 
     def taken(self, problem: Problem, draw: Draw) -> Problem:
         """Return the problem with the weights of the next step."""
-        size = (self.share_of_variance(problem) * self.substeps / draw.samples) ** 0.5
+        size = (self.variance_factor(problem) * self.substeps / draw.samples) ** 0.5
         noise = self._noise(draw)
         return WeightedRisk(problem, 1 / draw.samples + size * (noise - jnp.mean(noise)))
 
@@ -54,13 +54,13 @@ class GaussianWeights(Minibatches):
 class NoisyDescent(SGD):
     """W ← W − η(∇R(W) + ξ), ξ Gaussian with the covariance that ∇R_B has over minibatches B of `batch` samples there.
 
-    With m = `substeps` it is the method of Euler and Maruyama with m steps of the time η/m for
-    dW = −∇R(W) dt + (η Σ_B(W))^(1/2) dβ, Σ_B that covariance and β a Brownian motion: the stochastic differential
-    equation of SGD (Li, Tai and E 2017), at m = 1 noisy full-batch descent. Its `steps` are those of η/m. A `seed`
-    decides on the path of β, which is the same for all m, powers of two: their difference is the error of the method.
-    Without `replacement` Σ_B is that of one batch; that the batches of an epoch sum to all samples is not in it. A step
-    costs a full gradient. Raises `ValueError` as `SGD`, for substeps that are no power of two, and for several of them
-    with momentum, whose equation is another.
+    With m = `substeps` it is the method of Euler and Maruyama with m steps of the time η/m for dW = −∇R(W) dt + (η
+    Σ_B(W))^(1/2) dβ, Σ_B that covariance and β a Brownian motion: the stochastic differential equation of SGD (Li, Tai
+    and E 2017), at m = 1 noisy full-batch descent. Its `steps` are those of η/m. A `seed` decides on the path of β,
+    which is the same for all m, powers of two: the difference of two estimates the error of the coarser. Without
+    `replacement` Σ_B is that of one batch; that the batches of an epoch sum to all samples is not in it. A step costs a
+    full gradient. Raises `ValueError` as `SGD`, for substeps that are no power of two, and for several of them with
+    momentum, whose equation is another.
     """
 
     substeps: int = eqx.field(static=True, default=1)

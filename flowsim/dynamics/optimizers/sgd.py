@@ -1,5 +1,8 @@
 """Stochastic gradient descent: steps along the gradients of minibatches."""
 
+from dataclasses import replace
+from typing import Any, Self
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -18,7 +21,7 @@ class SGD(Descent):
 
     With `momentum` β it is v ← βv + ∇R_B(W), W ← W − ηv, in steps of the time η/(1 − β), as in `HeavyBall`.
 
-    Without `replacement`, each epoch takes all samples in a new order, as `flowsim.dynamics.Minibatches` says. A step
+    Without `replacement`, each epoch takes all samples in a new order, as `flowsim.problems.Minibatches` says. A step
     costs the gradient of its minibatch. The full risk and gradient are computed at records, and once an epoch, when
     termination is checked: it has CONVERGED where ‖∇R‖ and all gradients of the minibatches of that epoch are as small
     as `Stopping` says, so where it stays; around a minimum at which samples disagree it does not. It needs a problem
@@ -55,6 +58,10 @@ class SGD(Descent):
         """Return η, with momentum η/(1 − β)."""
         return self.learning_rate if self.momentum is None else self.learning_rate / (1 - self.momentum)
 
+    def with_seed(self, seed: Any) -> Self:
+        """Return the descent with another seed."""
+        return replace(self, seed=seed)
+
     def minibatches(self) -> Minibatches:
         """Return how samples are drawn."""
         return Minibatches(self.batch, self.seed, self.replacement)
@@ -62,6 +69,6 @@ class SGD(Descent):
     def stability_threshold(self) -> None:
         """Return `None`: no curvature of R decides.
 
-        A mode is stable in mean square only where η is small compared to the curvatures of the single samples and their
-        variation (Wu, Ma and E 2018, theorem 1): at the same sharpness it depends on the noise.
+        A mode is stable in mean square only where η is small compared to the inverse curvatures of the single samples
+        and their variation (Wu, Ma and E 2018, theorem 1): at the same sharpness it depends on the noise.
         """
