@@ -16,7 +16,7 @@ from .sgd import SGD
 class GaussianWeights(Minibatches):
     """All samples, with Gaussian weights of mean 1/n under which a gradient varies as that of a minibatch does.
 
-    With z standard Gaussian and v the share of the variance, sample i weighs 1/n + √(mv/n)(z_i − z̄), m = `substeps`:
+    With z standard Gaussian and v the variance factor, sample i weighs 1/n + √(mv/n)(z_i − z̄), m = `substeps`:
     the gradient has the mean ∇R, and m times the covariance that those of minibatches have. The z of m draws in a row
     are increments of one Brownian path, times √m: more substeps resolve it further.
     """
@@ -54,13 +54,13 @@ class GaussianWeights(Minibatches):
 class NoisyDescent(SGD):
     """W ← W − η(∇R(W) + ξ), ξ Gaussian with the covariance that ∇R_B has over minibatches B of `batch` samples there.
 
-    With m = `substeps` it is the method of Euler and Maruyama with m steps of the time η/m for dW = −∇R(W) dt + (η
-    Σ_B(W))^(1/2) dβ, Σ_B that covariance and β a Brownian motion: the stochastic differential equation of SGD (Li, Tai
-    and E 2017), at m = 1 noisy full-batch descent. Its `steps` are those of η/m. A `seed` decides on the path of β,
-    which is the same for all m, powers of two: the difference of two estimates the error of the coarser. Without
-    `replacement` Σ_B is that of one batch; that the batches of an epoch sum to all samples is not in it. A step costs a
-    full gradient. Raises `ValueError` as `SGD`, for substeps that are no power of two, and for several of them with
-    momentum, whose equation is another.
+    With m = `substeps` it is the method of Euler and Maruyama, in m steps of the time η/m, for the stochastic
+    differential equation of SGD (Li, Tai and E 2017): dW = −∇R(W) dt + (ηΣ_B(W))^(1/2) dβ, with Σ_B that covariance and
+    β a Brownian motion. At m = 1 that is noisy full-batch descent. Its `steps` are those of η/m. A `seed` decides on
+    the path of β, which is the same for all m, powers of two: the difference of two estimates the error of the coarser.
+    Without `replacement` Σ_B is that of one batch; that the batches of an epoch sum to all samples is not in it. A step
+    costs a full gradient. Raises `ValueError` as `SGD`, for substeps that are no power of two, and for several of them
+    with momentum, whose equation is another.
     """
 
     substeps: int = eqx.field(static=True, default=1)
