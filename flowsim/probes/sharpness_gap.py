@@ -24,9 +24,10 @@ class SharpnessGap(BatchProbe):
     oscillation about it. `predicted` is NaN where α is not positive, as nothing sharpens there; both are without a
     learning rate, and where S has no derivative.
 
-    Both are for steps W − ηg: of SGD and of noisy full-batch descent, without momentum or substeps. For gaps that are
-    small compared to 2/η. The formula leaves out that S fluctuates with the oscillation: where the gap is not large
-    compared to √(α/2), it may be off by more than itself.
+    Both are for steps W − ηg: of SGD and of noisy full-batch descent, without momentum or substeps. The formula is for
+    gaps that are small compared to 2/η, and leaves out that curvatures differ from batch to batch, which on data that
+    are fitted is most of the gap (`MeanSquareSharpness`), and that S fluctuates with the oscillation: where the gap is
+    not large compared to √(α/2), it may be off by more than itself.
     """
 
     label = Label(
