@@ -254,6 +254,8 @@ def test_single_precision_follows_double(make):
     ("make", "message"),
     [
         (lambda: SGD(0.1, 5, momentum=1.0), "momentum must be a number from 0 to below 1"),
+        (lambda: SGD(0.1, 5, momentum="x"), "momentum must be a number from 0 to below 1, got 'x'"),
+        (lambda: LabelNoiseSGD(0.1, 5, deviation=None), "deviation must be a finite number, zero or more, got None"),
         (lambda: LabelNoiseSGD(0.1, 5, deviation=-1.0), "deviation must be a finite number, zero or more"),
         (lambda: NoisyDescent(0.1, 5, substeps=3), "substeps must be 1, 2, 4 or another power of two, got 3"),
         (lambda: NoisyDescent(0.1, 5, substeps=2, momentum=0.5), "substeps=2 with momentum"),

@@ -19,13 +19,15 @@ _MOST = 2048
 class MeanSquareSharpness(BatchProbe):
     """The number λ for which SGD on independent minibatches is linearly stable in the mean square iff λ < 2/η.
 
-    About a minimum a covariance C goes to E_B[(I − ηH_B)C(I − ηH_B)], B of `batch` samples drawn anew in every step,
-    and shrinks for all C that H does not annihilate iff 2/η is more than the largest ratio of ⟨C, (1 − p)HCH + p mean_i
-    H_iCH_i⟩ to ⟨C, HC⟩, H_i the Hessian of sample i and p the variance factor of the mean over a batch, (n − B)/(B(n −
-    1)), with replacement 1/B (Mulayoff and Michaeli 2024, arXiv:2306.07850). It is at least the sharpness, and that for
-    a batch of all samples. Where every epoch takes each sample once, batches are not independent, and SGD may be stable
-    beyond. Here H_i are Gauss–Newton matrices, which Hessians are where every sample is fitted: so λ is known along the
-    whole run, and is exact where the run fits its data.
+    About a minimum a covariance C goes to E_B[(I − ηH_B)C(I − ηH_B)], B of `batch` samples drawn anew in every step.
+    It shrinks for all C that H does not annihilate iff 2/η is more than the largest ratio of two quadratic forms,
+    ⟨C, (1 − p)HCH + p mean_i H_iCH_i⟩ and ⟨C, HC⟩, H_i the Hessian of sample i and p the variance factor of the mean
+    over a batch: (n − B)/(B(n − 1)), with replacement 1/B (Mulayoff and Michaeli 2024, arXiv:2306.07850). That is at
+    least the largest eigenvalue of H, and equal to it for a full batch. Where every epoch takes each sample once,
+    batches are not independent, and SGD may be stable beyond.
+
+    Here H_i are Gauss–Newton matrices, which Hessians are where every sample is fitted: so λ is known along the whole
+    run, and exact where the run fits its data.
 
     It takes some thirty products of matrices of (n·outputs)² numbers, and the memory of as many. NaN where it could not
     be certified. `measure` raises `ValueError` for a problem that does not know its `curved_outputs`, or has more than

@@ -7,6 +7,7 @@ from ...problems import Draw, Minibatches, Problem
 from ..descent import DESCENTS, Scalar
 from ..dynamics import DYNAMICS
 from .sgd import SGD
+from .transformed import is_number
 
 # Folded into the seed, so that noise and minibatches are independent: beyond all numbers of steps and epochs.
 _NOISE_STREAM = 2**31 + 1
@@ -52,7 +53,8 @@ class LabelNoiseSGD(SGD):
     """σ, the standard deviation of the noise on each target."""
 
     def __check_init__(self):
-        if not isinstance(self.deviation, Tracer) and not 0 <= self.deviation < float("inf"):
+        known = isinstance(self.deviation, Tracer) or (is_number(self.deviation) and 0 <= self.deviation < float("inf"))
+        if not known:
             raise ValueError(f"deviation must be a finite number, zero or more, got {self.deviation!r}")
 
     def minibatches(self) -> Minibatches:

@@ -68,13 +68,20 @@ class Transformed(Descent):
 
 def check_decay(name: str, value: Any) -> None:
     """Raise `ValueError` for what is no number from 0 to below 1, by which what was remembered is multiplied."""
-    if not isinstance(value, Tracer) and not 0 <= value < 1:
+    if not isinstance(value, Tracer) and not (is_number(value) and 0 <= value < 1):
         raise ValueError(f"{name} must be a number from 0 to below 1, got {value!r}")
+
+
+def is_number(value: Any) -> bool:
+    """Tell whether this is a real number, or an array of one."""
+    if isinstance(value, np.ndarray | np.generic | jax.Array):
+        return value.ndim == 0 and value.dtype.kind in "iuf"
+    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def check_regularizer(name: str, value: Any, *, positive: bool) -> None:
     """Raise `ValueError` for what cannot be added to a denominator: less than zero, or zero where it is `positive`."""
-    if not isinstance(value, Tracer) and not (value > 0 or (value == 0 and not positive)):
+    if not isinstance(value, Tracer) and not (is_number(value) and (value > 0 or (value == 0 and not positive))):
         raise ValueError(f"{name} must be {'a number above zero' if positive else 'zero or more'}, got {value!r}")
 
 
