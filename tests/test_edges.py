@@ -244,8 +244,8 @@ def test_a_sweep_has_the_times_and_edges_of_its_optimizers(tmp_path, capsys):
     [
         (SCENARIO % "sgd, batch: 50", "descent.optimizer: batch=50 is more than the 20 samples: write 20 or fewer"),
         (
-            (SCENARIO % "sgd, batch: 5").replace("tanh", "linear"),
-            "descent.optimizer: minibatches are drawn from samples, and LinearRegression holds none",
+            (SCENARIO % "sgd, batch: 50").replace("tanh", "linear"),
+            "descent.optimizer: batch=50 is more than the 20 samples: write 20 or fewer",
         ),
         (SWEEP.replace("batch: 5", "batch: 50"), r"sweep.descent\[3\].optimizer: batch=50 is more than the 20 samples"),
         (SCENARIO % "sgd", "batch"),

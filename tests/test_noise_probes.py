@@ -7,12 +7,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+import yaml
 from jax.flatten_util import ravel_pytree
 
 import flowsim
 from flowsim import SGD
 from flowsim.networks import split
 from flowsim.probes import BatchSharpness, GradientNoise, MeanSquareSharpness, NoiseInteraction, SharpnessGap
+from flowsim.scenarios import build, read_scenario
 
 SAMPLES, BATCH = 9, 3
 X = np.random.default_rng(0).standard_normal((SAMPLES, 3))
@@ -130,6 +132,53 @@ def test_sgd_on_data_that_can_be_fitted_shrinks_in_the_mean_square_just_below_it
     optimizer = SGD(eta, 2, replacement=True)
     run = flowsim.repeat(network, problem, optimizer=optimizer, seeds=range(20_000), steps=12, record_steps=[0])
     assert (run.mean("risk")[-1] < run.mean("risk")[0]) == shrinks
+
+
+@pytest.mark.parametrize("outputs", [1, 2])
+@pytest.mark.slow
+def test_a_regression_that_keeps_its_samples_is_drawn_and_probed_as_they_are(outputs):
+    y = np.stack([Y, Y**2], axis=1)[:, :outputs].squeeze()
+    network = flowsim.DeepLinear.gaussian(widths=[3, 4, outputs], scale=0.5, key=jax.random.key(1))
+    optimizers = (
+        SGD(0.05, 3),
+        flowsim.LabelNoiseSGD(0.05, 3, deviation=0.1),
+        flowsim.NoisyDescent(0.05, 3),
+    )
+    probes = [GradientNoise(BATCH), NoiseInteraction(BATCH), MeanSquareSharpness(BATCH), BatchSharpness(BATCH)]
+    options = {"steps": 20, "record_steps": [0, 20], "probes": probes, "stopping": flowsim.Stopping(gradient_norm=None)}
+    for optimizer in optimizers:
+        reduced, whole = (
+            flowsim.descend(network, problem, optimizer=optimizer, **options)
+            for problem in (flowsim.LinearRegression(X, y, keep_samples=True), flowsim.EmpiricalRisk(X, y))
+        )
+        for one, other in zip(jax.tree.leaves(reduced.network), jax.tree.leaves(whole.network), strict=True):
+            np.testing.assert_allclose(one, other, rtol=1e-12)
+        np.testing.assert_allclose(reduced.risk, whole.risk, rtol=1e-10)
+        assert np.isfinite(reduced.excess_risk).all()
+        for name in whole.diagnostics:
+            for one, other in zip(
+                jax.tree.leaves(reduced.diagnostics[name]), jax.tree.leaves(whole.diagnostics[name]), strict=True
+            ):
+                np.testing.assert_allclose(one, other, rtol=1e-6)
+
+
+def test_a_scenario_of_a_linear_network_keeps_samples_where_they_are_asked_for(tmp_path):
+    text = """
+data: {kind: gaussian, samples: 20, features: 3}
+network: {kind: mlp, depth: 2, scale: 0.5}
+descent: {learning_rates: [0.01], steps: 5}
+"""
+    for change, kept in (
+        ("", False),
+        ("descent: {learning_rates: [0.01], steps: 5, optimizer: {kind: sgd, batch: 5}}", True),
+        ("record: [{kind: gradient_noise, batch: 5}]", True),
+        ("record: [sharpening]", False),
+    ):
+        sections = yaml.safe_load(text) | (yaml.safe_load(change) or {})
+        (tmp_path / "linear.yaml").write_text(yaml.safe_dump(sections))
+        problem, _, _ = build(read_scenario(tmp_path / "linear.yaml"), tmp_path)
+        assert isinstance(problem, flowsim.LinearRegression)
+        assert (problem.sample_count() == 20) == kept
 
 
 X_MANY = np.random.default_rng(2).standard_normal((200, 3))

@@ -1,6 +1,7 @@
 """Probes: quantities that are recorded along a run."""
 
 from .batch_sharpness import BatchSharpness as BatchSharpness
+from .batches import BatchProbe as BatchProbe
 from .direction import Alignment as Alignment, Angle as Angle
 from .gradient_noise import GradientNoise as GradientNoise
 from .held_out import HELD_OUT as HELD_OUT, TestAccuracy as TestAccuracy, TestRisk as TestRisk

@@ -7,7 +7,7 @@ from jaxtyping import Array, Float, PyTree
 from ..curvature import gauss_newton
 from ..curvature.eigenpair import decomposition, eigenpair_lanczos
 from ..networks import split
-from ..problems import Problem
+from ..problems import Problem, on_samples
 from .batches import BatchProbe
 from .probe import PROBES, Label, Moment
 
@@ -44,7 +44,7 @@ class MeanSquareSharpness(BatchProbe):
     def check(self, network: PyTree, problem: Problem) -> None:
         """Raise `ValueError` for a problem without samples, or curved outputs, or with too many."""
         super().check(network, problem)
-        rank, samples = problem.rank(network), problem.sample_count() or 1
+        rank, samples = _of_samples(problem).rank(network), problem.sample_count() or 1
         if rank is None or rank % samples:
             raise ValueError(
                 f"{type(problem).__name__} has samples and no curved_outputs of each: record batch_sharpness"
@@ -59,7 +59,7 @@ class MeanSquareSharpness(BatchProbe):
         """Return the mean-square sharpness."""
         self.check(moment.network, moment.problem)
         weights, rest = split(moment.network)
-        gram = gauss_newton(moment.problem, lambda moved: eqx.combine(moved, rest), weights).gram
+        gram = gauss_newton(_of_samples(moment.problem), lambda moved: eqx.combine(moved, rest), weights).gram
         count, share = moment.problem.sample_count() or 1, self.sampler().variance_factor(moment.problem)
         values, vectors = decomposition(gram)
         values = jnp.maximum(values, 0)
@@ -81,3 +81,8 @@ class MeanSquareSharpness(BatchProbe):
             product, jnp.eye(values.size, dtype=values.dtype).ravel(), dimension=min(24, gram.size)
         )
         return jnp.where(pair.converged, pair.value, jnp.nan)
+
+
+def _of_samples(problem: Problem) -> Problem:
+    """Return the same risk as that on all of its samples, for one that is reduced to fewer curved outputs."""
+    return on_samples(problem, jnp.arange(problem.sample_count() or 0))

@@ -88,7 +88,8 @@ class Minibatches(eqx.Module):
         if count is None:
             raise ValueError(
                 f"minibatches are drawn from samples, and {type(problem).__name__} holds none: expected a "
-                "flowsim.EmpiricalRisk(X, y, loss), or a problem of your own with sample_count() and subsample(chosen)"
+                "flowsim.EmpiricalRisk(X, y, loss), a flowsim.LinearRegression(X, y, keep_samples=True), or a problem "
+                "of your own with sample_count() and subsample(chosen)"
             )
         if count < self.size:
             raise ValueError(f"batch={self.size} is more than the {count} samples: write {count} or fewer")

@@ -7,12 +7,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
-from jaxtyping import Array, Float, PyTree
+from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
 from numpy.typing import ArrayLike
 
 from ..data import DataError, paired_arrays
 from ..networks import LinearNetwork
 from ..networks.weights import norm
+from .empirical import EmpiricalRisk
 from .problem import Outputs, Problem
 
 
@@ -22,8 +23,8 @@ class LinearRegression(Problem):
     `X` is (n, d) and `y` is (n,) or (n, m); one column in `y` is the same as none. The data enter through Σ
     = XᵀX/n, the least-squares regressor w* of minimal norm, and R_min alone (Marion and Chizat 2024, section
     2), so once reduced, no cost depends on n. Any n ≥ 1 will do, n < d, collinear and constant columns
-    included. Raises `DataError` (a `ValueError`) for shapes that do not fit, and for data that are not
-    finite real numbers.
+    included. With `keep_samples` it holds the samples besides, for descents by minibatches and probes of them. Raises
+    `DataError` (a `ValueError`) for shapes that do not fit, and for data that are not finite real numbers.
 
     The reduction is a QR factorization of [X y] and a singular value decomposition of its triangle, in double
     precision: XᵀX, whose condition number is the square of that of X, is never inverted.
@@ -33,8 +34,9 @@ class LinearRegression(Problem):
     optimum: Float[Array, " d"] | Float[Array, "d m"]
     minimal_risk: Float[Array, ""]
     eigenvalues: Float[Array, " rank"]
+    samples: EmpiricalRisk | None
 
-    def __init__(self, X: ArrayLike, y: ArrayLike):
+    def __init__(self, X: ArrayLike, y: ArrayLike, *, keep_samples: bool = False):
         X, y = _check_samples(X, y)
         n, d = X.shape
         # Householder QR keeps every least-squares quantity of [X y] in a triangle of at most d + m rows.
@@ -53,6 +55,7 @@ class LinearRegression(Problem):
         self.optimum = jnp.asarray(optimum.reshape(d, *y.shape[1:]), dtype)
         self.minimal_risk = jnp.asarray(np.sum(residual**2) / n, dtype)
         self.eigenvalues = jnp.asarray(singular**2 / n, dtype)
+        self.samples = EmpiricalRisk(X, y) if keep_samples else None
 
     @property
     def infimum(self) -> Float[Array, ""]:
@@ -153,6 +156,22 @@ class LinearRegression(Problem):
     def null_risk(self, network: LinearNetwork | Array) -> Float[Array, ""]:
         """Return the risk of the regressor zero."""
         return self(jnp.zeros_like(self.optimum))
+
+    def sample_count(self) -> int | None:
+        """Return n where samples are kept, else `None`."""
+        return None if self.samples is None else self.samples.sample_count()
+
+    def subsample(self, chosen: Int[Array, " batch"]) -> EmpiricalRisk | None:
+        """Return the risk on the samples of these numbers, `None` where they are not kept."""
+        return None if self.samples is None else self.samples.subsample(chosen)
+
+    def sample_risks(self, network: LinearNetwork) -> Float[Array, " n"]:
+        """Return the squared error of each sample, one NaN where they are not kept."""
+        return super().sample_risks(network) if self.samples is None else self.samples.sample_risks(network)
+
+    def with_label_noise(self, key: PRNGKeyArray, deviation: Float[Array, ""] | float) -> EmpiricalRisk | None:
+        """Return the risk with independent noise N(0, deviation²) on all labels, `None` where they are not kept."""
+        return None if self.samples is None else self.samples.with_label_noise(key, deviation)
 
     def _flat_root(self) -> Float[Array, "rows columns"]:
         """Return the root of Σ as it acts on a regressor written as one vector."""

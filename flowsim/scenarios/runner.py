@@ -21,8 +21,8 @@ from ..dynamics import Stopping, stopping_for
 from ..formatting import ProgressCallback
 from ..kinds import reason_of, seeds
 from ..networks import cast, shape_errors
-from ..probes import HELD_OUT, Probe
-from ..problems import EmpiricalRisk, LinearRegression, Problem
+from ..probes import HELD_OUT, PROBES, BatchProbe, Probe
+from ..problems import EmpiricalRisk, LinearRegression, Minibatches, Problem
 from ..results.schema import MEASURES
 from ..results.store import StoreError
 from ..solvers import SOLVERS
@@ -121,7 +121,7 @@ def build(scenario: Scenario, folder: Path) -> tuple[Problem, eqx.Module, tuple[
     except ValueError as error:
         raise ScenarioError(f"sharpness: {error}") from None
     if scenario.sweep is None or scenario.descent.learning_rates:  # else other networks alone may run
-        _check_probes(probes, network, problem, scenario)
+        _check_probes(probes, network, problem)
     _check_minibatches(scenario, problem)
     try:
         stopping_for(flow_options(scenario)["stopping"], problem, jnp.dtype(scenario.precision))
@@ -130,32 +130,31 @@ def build(scenario: Scenario, folder: Path) -> tuple[Problem, eqx.Module, tuple[
     return problem, network, probes
 
 
-def _check_probes(probes: Sequence[Probe], network: eqx.Module, problem: Problem, scenario: Scenario) -> None:
+def _check_probes(probes: Sequence[Probe], network: eqx.Module, problem: Problem) -> None:
     """Raise `ScenarioError` where a probe cannot be measured, as more eigenvalues than the network has weights."""
     for probe in probes:
         try:
             probe.check(network, problem)
         except ValueError as error:
-            raise ScenarioError(f"record: {probe.label.name}: {error}{_of_samples(scenario, problem)}") from None
+            raise ScenarioError(f"record: {probe.label.name}: {error}") from None
 
 
 def _check_minibatches(scenario: Scenario, problem: Problem) -> None:
     """Raise `ScenarioError` where a descent draws from samples that the problem does not have."""
-    sections = {"descent": scenario.descent} if scenario.descent.learning_rates else {}
-    swept = () if scenario.sweep is None else scenario.sweep.descent
-    for place, section in {**sections, **{f"sweep.descent[{n}]": entry for n, entry in enumerate(swept)}}.items():
-        sampler = at_rate(section.optimizer)(section.learning_rates[0]).minibatches()
+    for place, sampler in _samplers(scenario):
         try:
             if sampler is not None:
                 sampler.samples_of(problem)
         except ValueError as error:
-            raise ScenarioError(f"{place}.optimizer: {error}{_of_samples(scenario, problem)}") from None
+            raise ScenarioError(f"{place}.optimizer: {error}") from None
 
 
-def _of_samples(scenario: Scenario, problem: Problem) -> str:
-    """Return what a scenario may say for a problem that holds samples, nothing where it does."""
-    reduced = scenario.least_squares and problem.sample_count() is None
-    return "; in a scenario, a network that is not linear, or another loss" if reduced else ""
+def _samplers(scenario: Scenario) -> Iterator[tuple[str, Minibatches | None]]:
+    """Yield how each descent draws minibatches, `None` where it takes all samples, with its place in the scenario."""
+    sections = {"descent": scenario.descent} if scenario.descent.learning_rates else {}
+    swept = () if scenario.sweep is None else scenario.sweep.descent
+    for place, section in {**sections, **{f"sweep.descent[{n}]": entry for n, entry in enumerate(swept)}}.items():
+        yield place, at_rate(section.optimizer)(section.learning_rates[0]).minibatches()
 
 
 def read_data(scenario: Scenario, folder: Path) -> Data:
@@ -173,7 +172,12 @@ def read_data(scenario: Scenario, folder: Path) -> Data:
 
 def build_problem(scenario: Scenario, X: np.ndarray, y: np.ndarray) -> Problem:
     """Return the risk of the network of `scenario` on these samples."""
-    return LinearRegression(X, y) if scenario.least_squares else EmpiricalRisk(X, y, scenario.loss.make())
+    if not scenario.least_squares:
+        return EmpiricalRisk(X, y, scenario.loss.make())
+    drawn = any(sampler is not None for _, sampler in _samplers(scenario))
+    kinds = [PROBES[entry.kind] for entry in scenario.record if entry.kind not in MEASURES]
+    probed = any(isinstance(kind, type) and issubclass(kind, BatchProbe) for kind in kinds)
+    return LinearRegression(X, y, keep_samples=drawn or probed)
 
 
 def build_probes(scenario: Scenario, data: Data) -> tuple[Probe, ...]:
