@@ -51,6 +51,7 @@ def of_batches():
     return {"without": found(WITHOUT), "with": found(WITH), "all": found([range(SAMPLES)])}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["without", "with"])
 def test_the_batch_sharpness_is_the_mean_over_all_batches(of_batches, kind):
     gradients, hessians = of_batches[kind]
@@ -70,6 +71,7 @@ def test_of_all_samples_it_is_the_curvature_along_the_gradient(of_batches):
     assert found["ratio"] == pytest.approx(found["mean"], rel=1e-12)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["without", "with"])
 def test_the_noise_is_the_covariance_of_the_gradients_of_all_batches(of_batches, kind):
     gradients, _ = of_batches[kind]

@@ -105,6 +105,7 @@ def test_one_step_without_replacement_has_the_variance_of_a_finite_population(ma
     assert found.mean() == pytest.approx(0.6 * Y.mean(), abs=5 * (expected / 4000) ** 0.5)
 
 
+@pytest.mark.slow
 def test_label_noise_has_in_every_mode_the_variance_of_the_closed_form():
     eta, deviation = 0.1, 0.7
     values, vectors = np.linalg.eigh(HESSIAN)
@@ -222,11 +223,13 @@ def test_more_substeps_refine_one_path_of_the_noise():
     np.testing.assert_allclose(twice, drawn(4, 8).reshape(2, 4, SAMPLES), rtol=0, atol=1e-14)
 
 
+@pytest.mark.slow
 def test_the_increments_of_the_path_are_independent_and_normal():
     found = np.array([drawn(4, 4, seed) for seed in range(300)]).transpose(1, 0, 2).reshape(4, -1)
     np.testing.assert_allclose(np.cov(found), np.eye(4), rtol=0, atol=5 / found.shape[1] ** 0.5 * 1.5)
 
 
+@pytest.mark.slow
 def test_substeps_approach_the_stochastic_equation_on_its_path():
     """With constant noise the method of Euler and Maruyama is of first order on every path."""
 
@@ -240,6 +243,7 @@ def test_substeps_approach_the_stochastic_equation_on_its_path():
     assert (orders > 0.85).all(), errors
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("make", [SGD, LabelNoiseSGD, NoisyDescent])
 def test_single_precision_follows_double(make):
     single = flowsim.EmpiricalRisk(X.astype(np.float32), Y.astype(np.float32))
