@@ -19,11 +19,10 @@ from pathlib import Path
 import jax
 import numpy as np
 from console import options, start, table
-from edge import FOREVER, SCENARIOS, STARTS, spread
+from edge import CASES, STARTS, begin, spread
 
 import flowsim
 from flowsim.probes import BatchSharpness, MeanSquareSharpness, NoiseInteraction, SharpnessGap
-from flowsim.scenarios import build, parse_overrides, read_scenario
 
 REACH, BATCHES, SEEDS, RECORDS = 1.6, (4, 8, 16, 32), range(8), 10
 WINDOWS = {"early": (400, 800), "late": (4000, 8000)}
@@ -40,16 +39,10 @@ RUN = ("descent", "start", "batch", "η", "diverged", "window", *CURVATURES, "ga
 SUMMARY = ("descent", "batch", "window", "runs", *CURVATURES, "gap", "predicted")
 
 
-def one(name: str, begin: int, batch: int, reach: float) -> dict:
+def one(name: str, number: int, batch: int, reach: float) -> dict:
     """Return what is measured of the repetitions from one start with one batch."""
     make, finer = DESCENTS[name]
-    activation, scale, width, depth, seed, t1 = STARTS[begin]
-    sets = [f"seed={seed}", f"network.activation={activation}", f"network.scale={scale}", f"network.width={width}"]
-    sets += [f"network.depth={depth}", "network.biases=true", "network.fan_in=true"]
-    file = SCENARIOS / "edge_of_stability.yaml"
-    problem, network, _ = build(read_scenario(file, parse_overrides(sets)), file.parent)
-    flow = flowsim.integrate(network, problem, ts=[], t1=t1, stopping=FOREVER)
-    edge = 2 * reach / float(flowsim.sharpness(flow.network, problem))
+    problem, network, edge, _ = begin(CASES["networks"], number, 2 * reach)
     rate = edge * (0.1 if name == "momentum" else 1)
     replacement = name != "sgd without"
     records = [np.linspace(*ends, RECORDS) for ends in WINDOWS.values()]
@@ -70,10 +63,10 @@ def one(name: str, begin: int, batch: int, reach: float) -> dict:
         sharpness=True,
     )
     diverged = run.outcomes == flowsim.Outcome.DIVERGED
-    row = {"descent": name, "start": begin, "batch": batch, "rate": rate, "diverged": int(np.sum(diverged))}
+    row = {"descent": name, "start": number, "batch": batch, "rate": rate, "diverged": int(np.sum(diverged))}
     kept = jax.tree.map(lambda values: edge / 2 * values[~diverged], run.probes)
-    for number, window in enumerate(WINDOWS):
-        cut = slice(number * RECORDS, (number + 1) * RECORDS)
+    for place, window in enumerate(WINDOWS):
+        cut = slice(place * RECORDS, (place + 1) * RECORDS)
         row[window] = {
             "S": average(kept["sharpness"][:, cut]),
             "mean square": average(kept["mean_square_sharpness"][:, cut]),
@@ -122,9 +115,9 @@ def main() -> None:
     there = {(row["descent"], row["start"], row["batch"]) for row in rows}
     for name in asked.descents or DESCENTS:
         batches = (asked.batch,) if asked.batch else BATCHES
-        for begin, batch in itertools.product(range(1 if asked.quick else len(STARTS)), batches):
-            if (name, begin, batch) not in there:
-                rows.append(one(name, begin, batch, REACH))
+        for number, batch in itertools.product(range(1 if asked.quick else len(STARTS)), batches):
+            if (name, number, batch) not in there:
+                rows.append(one(name, number, batch, REACH))
                 if asked.json:
                     asked.json.write_text(json.dumps(rows, indent=1))
     table("runs", RUN, [printed for row in rows for printed in run_rows(row)])

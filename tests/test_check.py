@@ -147,6 +147,8 @@ def test_descents_take_a_gradient_for_each_step(estimated):
 def test_a_step_by_minibatches_costs_its_share_of_the_samples(estimated):
     sampled = estimated("descent.optimizer={kind: sgd, batch: 2}", "network.activation=tanh")
     assert part(sampled, "descents").gradients == pytest.approx(600 * 2 * 2 / 20)
+    noisy = estimated("descent.optimizer={kind: noisy_descent, batch: 2}", "network.activation=tanh")
+    assert part(noisy, "descents").gradients == 600
 
 
 def test_models_and_limits_take_programs_and_runs_of_their_own(estimated):

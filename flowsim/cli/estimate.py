@@ -138,7 +138,8 @@ def _comparison(
     if rates:
         steps = descent.all_steps(flow.t1)
         sampler = at_rate(descent.optimizer)(descent.learning_rates[0]).minibatches()
-        share = 1.0 if sampler is None else min(1.0, 2 * sampler.size / samples)  # once an epoch the full gradient
+        # Once an epoch the full gradient is taken, too.
+        share = 1.0 if sampler is None else min(1.0, 2 * sampler.samples_in_step(samples) / samples)
         of_steps = f"of {_many(steps, 'step')}{' in all' if rates > 1 else ''}"
         yield Work(f"{_many(rates, 'descent')} {of_steps}", gradients=share * steps)
     if models := [name for name in flow.models if name != GRADIENT]:

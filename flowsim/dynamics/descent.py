@@ -128,6 +128,7 @@ class Descent(Dynamics):
         """Return the state before the first attempt, whose gradient nobody knows."""
         sampler = self.minibatches()
         unknown = jnp.full((), jnp.nan, jax.tree.leaves(weights)[0].dtype)
+        # With a norm of zero, which is in the precision of the weights.
         draw = None if sampler is None else sampler.first(field.problem).seen(jnp.zeros_like(unknown))
         return DescentState(weights, self.remember(weights), unknown, jax.tree.map(jnp.zeros_like, weights), draw)
 

@@ -76,7 +76,7 @@ class MeanSquareSharpness(BatchProbe):
             of_all = values[:, None] * covariance * values[None]
             return (scale * ((1 - share) * of_all + share * of_samples)).ravel()
 
-        # The eigenvector is positive semidefinite, and no such matrix is at right angles to the identity.
+        # The diagonal of the eigenvector is that of a covariance, scaled, so that the identity is not at right angles.
         pair = eigenpair_lanczos(
             product, jnp.eye(values.size, dtype=values.dtype).ravel(), dimension=min(24, gram.size)
         )

@@ -73,6 +73,10 @@ class Minibatches(eqx.Module):
         left = 1.0 if self.replacement else (count - self.size) / max(count - 1, 1)
         return left / self.size
 
+    def samples_in_step(self, count: int) -> int:
+        """Return on how many of `count` samples a step works."""
+        return self.size
+
     def first(self, problem: Problem) -> Draw:
         """Return the draw before the first step. Raises as `samples_of`."""
         count = self.samples_of(problem)

@@ -23,6 +23,10 @@ class GaussianWeights(Minibatches):
 
     substeps: int = eqx.field(static=True, default=1)
 
+    def samples_in_step(self, count: int) -> int:
+        """Return all of them."""
+        return count
+
     def first(self, problem: Problem) -> Draw:
         """Return the draw before the first step."""
         return replace(super().first(problem), order=None)
