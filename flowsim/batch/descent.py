@@ -12,8 +12,9 @@ import numpy as np
 from jaxtyping import Array, ArrayLike, Bool, Float, Int, PyTree
 
 from ..dynamics import as_descent
-from ..dynamics.descent import Descent, check_learning_rate
+from ..dynamics.descent import Descent
 from ..dynamics.gradient_descent import GradientDescent
+from ..dynamics.learning_rates import check_learning_rate
 from ..dynamics.outcome import Outcome
 from ..dynamics.termination import divergence_ceiling
 from ..networks import cast, records

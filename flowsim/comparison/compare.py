@@ -27,6 +27,7 @@ from ..dynamics import (
     integrate,
     is_transformation,
     steps_until,
+    times_of_steps,
     whole_if_close,
 )
 from ..formatting import Progress, ProgressCallback, check_progress, report_progress
@@ -147,8 +148,7 @@ def compare(
             finished.append(flow)
             model_runs: list[ModelRun] = []
             if kinds:
-                times = [float(descent.time_of_step()) for descent in optimizers]
-                centres = list(map(Centres.of, runs, times))
+                centres = list(map(Centres.of, runs, map(_times_of, optimizers, runs)))
                 runs = [one.record_on(run, flow, along) for one, run in zip(centres, runs, strict=True)]
                 padded = {"slots": records + 2, "report": report}
                 by_rate = dict(zip(learning_rates, optimizers, strict=True))
@@ -216,11 +216,22 @@ def _sharpness_along(given: object, network: PyTree, probes: object, diagnostics
     return along
 
 
-def steps_of_descent(time_of_step: float, steps: int | None, t1: float, *, default: int = 4000) -> int:
-    """Return the number of steps of one descent: `steps`, or as many as reach a finite `t1`, or else `default`."""
+DEFAULT_STEPS = 4000
+
+
+def steps_of_descent(descent: Descent, steps: int | None, t1: float) -> int:
+    """Return the number of steps of one descent: `steps`, or as many as reach a finite `t1`, or else 4000."""
     if steps is not None:
         return steps
-    return default if math.isinf(t1) else steps_until(t1, time_of_step)
+    if math.isinf(t1):
+        return DEFAULT_STEPS
+    scheduled = descent.is_scheduled()
+    return len(times_of_steps(descent, t1=t1)) - 1 if scheduled else steps_until(t1, float(descent.time_of_step()))
+
+
+def _times_of(descent: Descent, run: Trajectory) -> float | np.ndarray:
+    """Return the time that each step of a run takes, or the times of all of them where these differ."""
+    return times_of_steps(descent, steps=int(run.steps)) if descent.is_scheduled() else float(descent.time_of_step())
 
 
 def _rates(given: Sequence[float], network: PyTree) -> tuple[float, ...]:
@@ -242,8 +253,12 @@ def _steps_and_marks(descent: Descent, steps: int | None, t1: float, records: in
     Among these is the last one up to `t1`. They are padded to a fixed number by steps that are never reached, so that
     descents of several lengths share one program.
     """
-    time_of_step = float(descent.time_of_step())
-    count, last = steps_of_descent(time_of_step, steps, t1), whole_if_close(t1 / time_of_step)
+    count = steps_of_descent(descent, steps, t1)
+    if descent.is_scheduled():
+        times = times_of_steps(descent, steps=count)
+        last = np.searchsorted(times, t1 * (1 + 4 * np.finfo(float).eps), side="right") - 1
+    else:
+        last = whole_if_close(t1 / float(descent.time_of_step()))
     marks = default_record_steps(count, records, in_a_row=in_a_row)
     marks = np.union1d(marks, [math.floor(last)]) if last < count else marks
     return {"steps": count, "record_steps": np.append(marks, count + 1 + np.arange(records + 1 - len(marks)))}

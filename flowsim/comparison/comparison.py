@@ -11,6 +11,7 @@ from jaxtyping import Array
 from ..dynamics import Trajectory
 from ..formatting.presentation import Drawn
 from ..networks import split
+from ..probes import MovingEdge
 from ..results.runs import Edge, Run
 from ..results.schema import SHARPNESS
 from ..results.trajectories import ComparedRun, trajectories_of
@@ -75,6 +76,7 @@ def compare_to_flow(flow: Trajectory, run: Trajectory, learning_rate: float, edg
     if not flow.outcome.stays:
         distance[beyond] = np.nan
     curvature = run.sharpness if edge.curvature == SHARPNESS else run.diagnostics.get(edge.curvature)
+    threshold = run.diagnostics.get(MovingEdge().label.name, edge.threshold)
     time, last = _last_common(times, distance)
     return ComparedRun(
         learning_rate=float(learning_rate),
@@ -82,7 +84,7 @@ def compare_to_flow(flow: Trajectory, run: Trajectory, learning_rate: float, edg
         distance=distance,
         distance_to_flow=last,
         distance_time=time,
-        crossing_time=_first_crossing(times, curvature, edge.threshold),
+        crossing_time=_first_crossing(times, curvature, threshold),
         edge=edge,
         dynamics=run.dynamics,
     )
@@ -99,9 +101,14 @@ def compare_model_to_flow(flow: Trajectory, model: ModelRun, along: SharpnessAlo
     return replace(compared, models=model.models, held_within=held_within)
 
 
-def _first_crossing(times: np.ndarray, along: Array | None, threshold: float) -> float | None:
-    """Return the time at which the sharpness first reaches the threshold, between the records that know it."""
+def _first_crossing(times: np.ndarray, along: Array | None, threshold: float | Array) -> float | None:
+    """Return the time at which the sharpness first reaches the threshold, between the records that know it.
+
+    A threshold that moves is given at all records.
+    """
     sharpness = np.full(len(times), np.nan) if along is None else np.asarray(along)
+    if np.ndim(threshold):
+        sharpness, threshold = sharpness / np.asarray(threshold), 1.0
     known = np.flatnonzero(np.isfinite(sharpness))
     times, sharpness = times[known], sharpness[known]
     above = np.flatnonzero(sharpness >= threshold)

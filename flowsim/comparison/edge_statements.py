@@ -186,10 +186,10 @@ def _came_to_edge(run: RecordedRun) -> Assumption:
     name = "ηS reaches 2 along descent" if run.run.has_edge_of_descent else "descent came to its edge of stability"
     if math.isfinite(crossing):
         return Assumption(name, True, f"at t = {crossing:.4g}")
-    along = run.along(edge.curvature)
+    along = run.along(edge.curvature) / run.edge_along(edge.curvature)
     if not np.isfinite(along[:-1]).any() or not math.isfinite(edge.threshold):
         return Assumption(name, None, "it was not followed along descent")
-    return Assumption(name, False, f"at most {2 * np.nanmax(along) / edge.threshold:.3g}, at the records")
+    return Assumption(name, False, f"at most {2 * np.nanmax(along):.3g}, at the records")
 
 
 def _has_period_two(descent: RecordedRun, past: Bool[np.ndarray, " records"], bound: float) -> list[Assumption]:
@@ -204,7 +204,7 @@ def _has_period_two(descent: RecordedRun, past: Bool[np.ndarray, " records"], bo
 
 def _sharpness_held(model: RecordedRun, within: float) -> Statement:
     """|S − 2/η| ≤ δ·2/η while Σ ≠ 0, from where S has come down to 2/η if it began beyond."""
-    sharpness, edge = model.along("sharpness").astype(float), model.run.threshold
+    sharpness, edge = model.along("sharpness").astype(float), model.edge_along("sharpness")
     departure = sharpness / edge - 1
     come = np.logical_or.accumulate(departure <= within)
     active = come & (model.along(OSCILLATION.name) > 0) & np.isfinite(sharpness)

@@ -89,10 +89,10 @@ class Centres:
     mean_excess_risk: Float[np.ndarray, " centres"]
 
     @classmethod
-    def of(cls, descent: Trajectory, time_of_step: float) -> "Centres":
-        """Return the centres along a descent that kept its weights."""
+    def of(cls, descent: Trajectory, time_of_step: float | Float[np.ndarray, " steps"]) -> "Centres":
+        """Return the centres along a descent that kept its weights; its steps take one time each, or end at times."""
         times = np.asarray(descent.times, float)
-        steps = np.round(times / time_of_step)
+        steps = np.round(times / time_of_step) if np.ndim(time_of_step) == 0 else _nearest(time_of_step, times)
         records = 1 + np.flatnonzero((steps[2:] - steps[1:-1] == 1) & (steps[1:-1] - steps[:-2] == 1))
         weights, amplitude = _means(split(descent.path)[0], records)
         means = (
@@ -179,6 +179,12 @@ def run_models(
             run = with_columns(run, {DISTANCE: centre.distances_along(run)})
             held_within = model.held_within(weight_dtype(network))
             yield ModelRun(run, eta, Edge.of(descent), DYNAMICS.name_of(type(descent)), held_within)
+
+
+def _nearest(values: Float[np.ndarray, " values"], wanted: Float[np.ndarray, " n"]) -> Int[np.ndarray, " n"]:
+    """Return the places in increasing values of those that are nearest to others."""
+    after = np.clip(np.searchsorted(values, wanted), 1, len(values) - 1)
+    return after - (wanted - values[after - 1] < values[after] - wanted)
 
 
 @compiled

@@ -4,13 +4,22 @@ from .descend import (
     default_record_steps as default_record_steps,
     descend as descend,
     steps_until as steps_until,
+    times_of_steps as times_of_steps,
     whole_if_close as whole_if_close,
 )
-from .descent import DESCENTS as DESCENTS, Descent as Descent, check_learning_rate as check_learning_rate
+from .descent import DESCENTS as DESCENTS, Descent as Descent
 from .dynamics import DYNAMICS as DYNAMICS, Attempt as Attempt, Clock as Clock, Dynamics as Dynamics
 from .flow import GradientFlow as GradientFlow
 from .gradient_descent import GradientDescent as GradientDescent
 from .integrate import check_end_time as check_end_time, checked_flow as checked_flow, integrate as integrate
+from .learning_rates import (
+    LEARNING_RATES as LEARNING_RATES,
+    CosineDecay as CosineDecay,
+    LearningRate as LearningRate,
+    StepDecay as StepDecay,
+    WarmUp as WarmUp,
+    check_learning_rate as check_learning_rate,
+)
 from .optimizers import (
     SGD as SGD,
     Adam as Adam,

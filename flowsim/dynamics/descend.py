@@ -3,20 +3,23 @@
 import math
 import os
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from equinox.internal import nondifferentiable_backward
-from jaxtyping import ArrayLike, PyTree
+from jaxtyping import Array, ArrayLike, Float, PyTree
 
 from ..formatting import ProgressCallback
 from ..probes import Probe
 from ..problems import Problem
-from ..runtime.compiling import is_traced
+from ..runtime.compiling import compiled, is_traced
 from ..solvers.field import check_step_count, checked_parts, constant
 from .descent import Descent
 from .driver import DescentProgress, drive
+from .dynamics import Clock
 from .gradient_descent import GradientDescent
 from .loop import Request
 from .optimizers import as_descent
@@ -78,7 +81,7 @@ def descend(
         dynamics=dynamics,
         stopping=stopping_for(stopping, problem, dtype),
         schedule=AtSteps(marks),
-        instruments=instruments(diagnostics, probes, sharpness=sharpness, weights=weights),
+        instruments=instruments(dynamics, diagnostics, probes, sharpness=sharpness, weights=weights),
         t1=constant(np.inf, dtype),
         max_steps=constant(steps, jnp.result_type(int)),
     )
@@ -129,6 +132,41 @@ def steps_until(t1: float, time_of_step: float) -> int:
             f"than {most:.3g}; give a shorter t1, or steps"
         )
     return max(1, math.ceil(ratio))
+
+
+def times_of_steps(descent: Descent, *, steps: int | None = None, t1: float = math.inf) -> np.ndarray:
+    """Return the times at which the steps of a descent end, from zero on: so many `steps`, or those that reach `t1`.
+
+    Raises `ValueError` for more than 10⁸ steps to `t1`.
+    """
+    if not descent.is_scheduled():
+        return np.arange(1 + (steps_until(t1, float(descent.time_of_step())) if steps is None else steps)) * float(
+            descent.time_of_step()
+        )
+    own = descent.checked(np.dtype(float))
+    clock, found, count, most = Clock(np.zeros(()), np.zeros(())), [np.zeros(1)], 0, 10**8
+    while count < (most if steps is None else steps) and found[-1][-1] < t1:
+        clock, times = _further_times(own, clock)
+        found.append(np.asarray(times, float))
+        count += len(found[-1])
+    times = np.concatenate(found)
+    if steps is not None:
+        return times[: steps + 1]
+    if times[-1] < t1:
+        raise ValueError(
+            f"a descent whose learning rate changes takes more than {most:g} steps to t1 = {t1:g}, and is at t = "
+            f"{times[-1]:g} then: expected fewer; give a shorter t1, or steps, or a learning rate that falls less"
+        )
+    return times[: 1 + np.searchsorted(times, t1 * (1 - 4 * np.finfo(times.dtype).eps))]
+
+
+@partial(compiled, few_calls=True)
+def _further_times(descent: Descent, clock: Clock, *, steps: int = 2**14) -> tuple[Clock, Float[Array, " steps"]]:
+    def after(clock: Clock, _: None) -> tuple[Clock, Array]:
+        later = clock.after(jnp.asarray(descent.at(clock.time).time_of_step()))
+        return later, later.time
+
+    return jax.lax.scan(after, jax.tree.map(jnp.asarray, clock), length=steps)
 
 
 def whole_if_close(ratio: float) -> float:

@@ -9,17 +9,23 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.core import Tracer
 from jaxtyping import Array, ArrayLike, Bool, Float, Int, PyTree
 
 from ..kinds import Registry, is_kind_of
 from ..problems import Draw, Minibatches
 from ..solvers.field import GradientField, constant, norm
 from .dynamics import Attempt, Clock, Dynamics
+from .learning_rates import (
+    Scalar,
+    checked_rate,
+    is_scheduled,
+    is_settled,
+    largest_rate,
+    nominal_rate,
+    rate_and_slope,
+    rate_at,
+)
 from .outcome import Outcome
-
-# A number or an array of one, traced perhaps, with which arithmetic does as it does with a float.
-Scalar = Any
 
 
 class DescentState(eqx.Module):
@@ -91,12 +97,20 @@ class Descent(Dynamics):
         return None
 
     def rate_of_descent(self) -> Scalar:
-        """Return the learning rate."""
-        return self.learning_rate
+        """Return the learning rate, the nominal one where it changes."""
+        return nominal_rate(self.learning_rate)
+
+    def edge_of_stability(self) -> Scalar | None:
+        """Return the stability threshold at the nominal learning rate."""
+        return self.nominal().stability_threshold()
 
     def sharpness_threshold(self) -> Scalar | None:
-        """Return the stability threshold where it is a threshold of the sharpness."""
-        return None if self.preconditioned else self.stability_threshold()
+        """Return the same where it is a threshold of the sharpness."""
+        return None if self.preconditioned else self.edge_of_stability()
+
+    def lasting_threshold(self, time: Float[Array, ""]) -> Scalar | None:
+        """Return the threshold at the largest learning rate from a time on."""
+        return self._with_number(largest_rate(self.learning_rate, time)).sharpness_threshold()
 
     def minibatches(self) -> Minibatches | None:
         """Return how the samples of each step are drawn, `None` where a step takes all of them, as here."""
@@ -121,8 +135,31 @@ class Descent(Dynamics):
 
         Raises `ValueError` for a learning rate that is not positive and finite in this precision.
         """
-        check_learning_rate(self.learning_rate, dtype)
-        return jax.tree.map(lambda leaf: constant(leaf, dtype) if _is_number(leaf) else leaf, self)
+        rate = checked_rate(self.learning_rate, dtype)
+        whole = eqx.tree_at(lambda one: one.learning_rate, self, rate) if self.is_scheduled() else self
+        return jax.tree.map(lambda leaf: constant(leaf, dtype) if _is_number(leaf) else leaf, whole)
+
+    def at(self, time: Float[Array, ""]) -> Self:
+        """Return the descent with the learning rate of a time."""
+        return self._with_number(rate_at(self.learning_rate, time)) if self.is_scheduled() else self
+
+    def between(self, time: Float[Array, ""]) -> Self:
+        """Return the descent whose steps are those at a time as a smooth function: with the rate half a step before."""
+        if not self.is_scheduled():
+            return self
+        eta, slope = rate_and_slope(self.learning_rate, time)
+        return self._with_number(eta - self.at(time).time_of_step() / 2 * slope)
+
+    def nominal(self) -> Self:
+        """Return the descent with its nominal learning rate, which is a number."""
+        return self._with_number(nominal_rate(self.learning_rate)) if self.is_scheduled() else self
+
+    def is_scheduled(self) -> bool:
+        """Tell whether the learning rate changes in time."""
+        return is_scheduled(self.learning_rate)
+
+    def _with_number(self, rate: Scalar) -> Self:
+        return eqx.tree_at(lambda one: one.learning_rate, self, rate)
 
     def start(self, field: GradientField, weights: PyTree) -> DescentState:
         """Return the state before the first attempt, whose gradient nobody knows."""
@@ -157,8 +194,14 @@ class Descent(Dynamics):
         return Attempt(True, after, length, jnp.array(False), jnp.asarray(Outcome.RUNNING, jnp.int32))
 
     def tick(self, clock: Clock, attempt: Attempt, steps: Int[Array, ""], target: Float[Array, ""]) -> Clock:
-        """Return k times that of a step after k steps, without the rounding of a sum."""
+        """Return k times that of a step after k steps, without the rounding of a sum; where steps differ, their sum."""
+        if self.is_scheduled():
+            return clock.after(attempt.length)
         return Clock(jnp.asarray(self.time_of_step()) * steps.astype(clock.time.dtype), clock.remainder)
+
+    def is_settled(self, time: Float[Array, ""]) -> Bool[Array, ""] | bool:
+        """Tell whether the learning rate does not rise any more."""
+        return is_settled(self.learning_rate, time)
 
     def stands_still(self, state: DescentState, attempt: Attempt, gradient_norm: Float[Array, ""]) -> Bool[Array, ""]:
         """Tell whether a step changed neither weights nor memory, nor the minibatch: then no later step does."""
@@ -237,21 +280,6 @@ class Descent(Dynamics):
         """Return the field of the next samples."""
         sampler = self.minibatches()
         return field if sampler is None or draw is None else field.of(sampler.taken(field.problem, draw))
-
-
-def check_learning_rate(rate: object, dtype: jnp.dtype) -> None:
-    """Raise `ValueError` for anything but a positive finite normal number of `dtype`; a tracer passes.
-
-    Compiled programs take a subnormal number for zero: nothing would move.
-    """
-    if isinstance(rate, Tracer):
-        return
-    known = np.asarray(rate)
-    least, most = float(jnp.finfo(dtype).tiny), float(jnp.finfo(dtype).max)
-    number = known.ndim == 0 and known.dtype.kind in "iuf"
-    if not number or not least <= float(known) <= most:
-        shown = rate if number else repr(rate)
-        raise ValueError(f"learning_rate must be a positive finite number of {dtype}, {least:.2g} or more, got {shown}")
 
 
 DESCENTS: Registry[type[Descent]] = Registry(

@@ -17,6 +17,13 @@ class Clock(eqx.Module):
     time: Float[Array, ""]
     remainder: Float[Array, ""]
 
+    def after(self, length: Float[ArrayLike, ""]) -> "Clock":
+        """Return the time so much later (Knuth's two-sum)."""
+        term = self.remainder + length
+        high = self.time + term
+        shadow = high - self.time
+        return Clock(high, (self.time - (high - shadow)) + (term - shadow))
+
 
 class Attempt(eqx.Module):
     """The result of one attempted step.
@@ -54,6 +61,17 @@ class Dynamics(eqx.Module):
         Raises `ValueError` or `TypeError` for invalid options.
         """
 
+    def at(self, time: Float[Array, ""]) -> Self:
+        """Return the dynamics for which the time from here on begins at zero: itself, if nothing in it changes.
+
+        The loop calls all methods below of what this returns, and `work` and `loosened`, which no time is in.
+        """
+        return self
+
+    def is_scheduled(self) -> bool:
+        """Tell whether its learning rate changes in time: by default, no."""
+        return False
+
     @abc.abstractmethod
     def start(self, field: GradientField, weights: PyTree) -> PyTree:
         """Return the state before the first attempt, which may leave all that takes a gradient to it."""
@@ -79,6 +97,13 @@ class Dynamics(eqx.Module):
     @abc.abstractmethod
     def tick(self, clock: Clock, attempt: Attempt, steps: Int[Array, ""], target: Float[Array, ""]) -> Clock:
         """Return the time after the `steps`-th accepted step; a step that reaches `target` ends there exactly."""
+
+    def is_settled(self, time: Float[Array, ""]) -> Bool[Array, ""] | bool:
+        """Tell whether what stands still or is stable at a time stays so, as no later step is longer: by default, yes.
+
+        Where not, it is `lasting_threshold` that decides about a minimum.
+        """
+        return True
 
     @abc.abstractmethod
     def stands_still(self, state: PyTree, attempt: Attempt, gradient_norm: Float[Array, ""]) -> Bool[Array, ""]:
@@ -147,16 +172,27 @@ class Dynamics(eqx.Module):
         """Return the gradients (`None` where not known) and the linearized passes that the run has taken so far."""
 
     def rate_of_descent(self) -> ArrayLike | None:
-        """Return the learning rate of the descent that this is or follows; `None` for a dynamics without, as here."""
+        """Return the learning rate of the descent that this is or follows; `None` for a dynamics without, as here.
+
+        Of one that changes it is the nominal one, and after `at` that at the time.
+        """
         return None
 
-    def sharpness_threshold(self) -> ArrayLike | None:
-        """Return the sharpness up to which a minimum is stable, by default 2/η.
+    def edge_of_stability(self) -> ArrayLike | None:
+        """Return the curvature up to which a quadratic mode is stable, by default the sharpness 2/η.
 
-        `None` without a learning rate, where it is not known, and where another curvature than the sharpness decides.
+        `None` without a learning rate, and where it is not known.
         """
         rate = self.rate_of_descent()
         return None if rate is None else 2 / jnp.asarray(rate)
+
+    def sharpness_threshold(self) -> ArrayLike | None:
+        """Return the same where it is the sharpness that decides; `None` where it is another curvature."""
+        return self.edge_of_stability()
+
+    def lasting_threshold(self, time: Float[Array, ""]) -> ArrayLike | None:
+        """Return the sharpness up to which a minimum stays stable from a time on: by default as it is then."""
+        return self.at(time).sharpness_threshold()
 
     def loosened(self, state: PyTree) -> Float[Array, ""]:
         """Return the factor by which the tolerance of the steps was loosened, one where it was not or there is none."""

@@ -20,6 +20,7 @@ from ..solvers.stepper import Stepper, StepperState
 from .descent import Descent
 from .dynamics import DYNAMICS, Attempt, Clock, Dynamics
 from .gradient_descent import GradientDescent
+from .learning_rates import Scalar, is_scheduled, is_settled, largest_rate, nominal_rate, rate_from
 from .outcome import Outcome, or_else
 
 
@@ -97,8 +98,8 @@ class Flow(Dynamics):
     def tick(self, clock: Clock, attempt: Attempt, steps: Int[Array, ""], target: Float[Array, ""]) -> Clock:
         """Return the sum of all steps, `target` itself where the step was cut to end there."""
         reached = attempt.length >= (target - clock.time) - clock.remainder
-        time, remainder = _add(clock.time, clock.remainder, attempt.length)
-        return Clock(jnp.where(reached, target, time), jnp.where(reached, 0, remainder))
+        later = clock.after(attempt.length)
+        return Clock(jnp.where(reached, target, later.time), jnp.where(reached, 0, later.remainder))
 
     def stands_still(self, state: FlowState, attempt: Attempt, gradient_norm: Float[Array, ""]) -> Bool[Array, ""]:
         """Tell whether a step changed the point by no more than rounding, although it was long enough to.
@@ -141,14 +142,6 @@ class Flow(Dynamics):
     def method(self, state: FlowState) -> str:
         """Return the name of the solver."""
         return state.stepper.name
-
-
-def _add(total: Array, remainder: Array, term: Array) -> tuple[Array, Array]:
-    """Add to a number that is kept as an unevaluated sum of two (Knuth's two-sum)."""
-    term = term + remainder
-    high = total + term
-    shadow = high - total
-    return high, (total - (high - shadow)) + (term - shadow)
 
 
 @DYNAMICS.register("gradient_flow")
@@ -237,9 +230,26 @@ class DescentModel(Flow):
             )
         return cls(learning_rate=descent.learning_rate)  # pyright: ignore[reportCallIssue]
 
-    def rate_of_descent(self) -> ArrayLike:
+    def at(self, time: Float[Array, ""]) -> Self:
+        """Return the model of the descent from a time on."""
+        later = rate_from(self.learning_rate, time)
+        return eqx.tree_at(lambda one: one.learning_rate, self, later) if self.is_scheduled() else self
+
+    def is_scheduled(self) -> bool:
+        """Tell whether the learning rate changes in time."""
+        return is_scheduled(self.learning_rate)
+
+    def is_settled(self, time: Float[Array, ""]) -> Bool[Array, ""] | bool:
+        """Tell whether the learning rate does not rise any more."""
+        return is_settled(self.learning_rate, time)
+
+    def rate_of_descent(self) -> Scalar:
         """Return the learning rate of the descent that it models."""
-        return self.learning_rate
+        return nominal_rate(self.learning_rate)
+
+    def lasting_threshold(self, time: Float[Array, ""]) -> Scalar:
+        """Return 2 over the largest learning rate from a time on."""
+        return 2 / largest_rate(self.learning_rate, time)
 
     def held_within(self, dtype: jnp.dtype) -> float | None:
         """Return the relative deviation from 2/η up to which the model holds the sharpness there while it oscillates.

@@ -5,8 +5,9 @@ from typing import ClassVar
 import jax
 from jaxtyping import PyTree
 
-from .descent import DESCENTS, Descent, Scalar
+from .descent import DESCENTS, Descent
 from .dynamics import DYNAMICS
+from .learning_rates import Scalar
 
 
 @DESCENTS.register("gradient_descent")

@@ -94,10 +94,10 @@ def start_state(request: Request) -> RunState:
 
 def _start(request: Request) -> RunState:
     run, weights = request.run()
-    start = run.dynamics.start(run.field, weights)
     clock = Clock(jnp.zeros_like(run.t1), jnp.zeros_like(run.t1))
-    unknown = jnp.full_like(run.t1, jnp.nan)
-    record = eqx.filter_eval_shape(run.instruments.measure, run.dynamics, run.field, start, clock, unknown)
+    dynamics, unknown = run.dynamics.at(clock.time), jnp.full_like(run.t1, jnp.nan)
+    start = dynamics.start(run.field, weights)
+    record = eqx.filter_eval_shape(run.instruments.measure, dynamics, run.field, start, clock, unknown)
     none = jnp.array(0)
     state = RunState(
         dynamics=start,
@@ -132,7 +132,7 @@ def check_limit(request: Request, state: RunState) -> RunState:
     """Return an undecided state with its outcome by second derivatives: RUNNING, or how the run ends."""
     _, rest = split(request.network)
     network = eqx.combine(_weights(request.dynamics, state.dynamics), rest)
-    threshold = request.dynamics.sharpness_threshold()
+    threshold = request.dynamics.lasting_threshold(state.clock.time)
     code = outcome_by_curvature(request.stopping, request.network, network, request.problem, state.code, threshold)
     return _with_outcome(request, state, code)
 
@@ -188,7 +188,7 @@ def _step(run: _Run, state: RunState) -> RunState:
     target = jnp.minimum(run.schedule.horizon(state.schedule), run.t1)
     left = (target - state.clock.time) - state.clock.remainder
     longest = jnp.minimum(left, run.schedule.longest_step(state.schedule))
-    attempt = run.dynamics.attempt(run.field, state.dynamics, longest, state.begun)
+    attempt = run.dynamics.at(state.clock.time).attempt(run.field, state.dynamics, longest, state.begun)
     if attempt.kept is True:  # a dynamics that never rejects
         after = _keep_step(run, state, attempt, target)
     else:
@@ -203,16 +203,18 @@ def _keep_step(run: _Run, state: RunState, attempt: Attempt, target: Array) -> R
     """Return the state after a step that counts."""
     steps = state.steps + state.begun
     clock = run.dynamics.tick(state.clock, attempt, steps, target)
-    objective, stationarity, code, ceiling, watch = _check_termination(run, state, attempt)
+    settled = run.dynamics.is_settled(clock.time)
+    objective, stationarity, code, ceiling, watch = _check_termination(run, state, attempt, settled)
     still = state.begun & run.dynamics.stands_still(state.dynamics, attempt, state.stationarity)
+    still &= settled
     # With a patience of one there is nothing to count: what the loop of a descent does not carry, it does not pay for.
     quiet = jnp.where(still, state.quiet_steps + 1, 0) if run.dynamics.patience > 1 else state.quiet_steps
     fixed = quiet >= run.dynamics.patience if run.dynamics.patience > 1 else still
-    code, rests = _unless_moving(run, attempt.state, code, state.stationarity, watch, fixed=fixed)
+    code, rests = _unless_moving(run, attempt.state, clock, code, state.stationarity, watch, fixed=fixed)
     standing = int(Outcome.FIXED_POINT) if run.stopping.gradient_norm is None else UNDECIDED
     standing = standing if rests is True else jnp.where(rests, standing, Outcome.FIXED_POINT)
     code = or_else(or_else(code, clock.time >= run.t1, Outcome.TIME_LIMIT), fixed, standing)
-    scales = Scales(run.dynamics.unit_of_time(attempt.state), objective)
+    scales = Scales(run.dynamics.at(clock.time).unit_of_time(attempt.state), objective)
     scales = jax.tree.map(lambda known, new: jnp.where(state.begun, known, new), state.scales, scales)
     coordinates = scales.coordinates(clock.time, objective, stationarity)
     return replace(
@@ -233,7 +235,9 @@ def _keep_step(run: _Run, state: RunState, attempt: Attempt, target: Array) -> R
     )
 
 
-def _check_termination(run: _Run, state: RunState, attempt: Attempt) -> tuple[Array, Array, Array, Array, Watch]:
+def _check_termination(
+    run: _Run, state: RunState, attempt: Attempt, settled: Bool[Array, ""] | bool
+) -> tuple[Array, Array, Array, Array, Watch]:
     """Return the objective after a step that counts, the stationarity measure, and the outcome by both.
 
     And the ceiling and the watch, which the first check sets. Where the dynamics skips the check, all stay as they are,
@@ -249,6 +253,9 @@ def _check_termination(run: _Run, state: RunState, attempt: Attempt) -> tuple[Ar
         due = due & (stationarity <= state.stationarity)
         weights = run.dynamics.weights(attempt.state)
         code = check_termination(run.stopping, run.field, weights, objective, stationarity, ceiling, watch, due=due)
+        if settled is not True:
+            later = jnp.where(due, UNDECIDED, Outcome.RUNNING)
+            code = jnp.where((code == Outcome.CONVERGED) & ~settled, later, code).astype(code.dtype)
         return objective, stationarity, code, ceiling, watch
 
     wanted = run.dynamics.checks_termination(attempt.state)
@@ -260,11 +267,19 @@ def _check_termination(run: _Run, state: RunState, attempt: Attempt) -> tuple[Ar
 
 
 def _unless_moving(
-    run: _Run, state: PyTree, code: Int[Array, ""], before: Float[Array, ""], watch: Watch, *, fixed: Bool[Array, ""]
+    run: _Run,
+    state: PyTree,
+    clock: Clock,
+    code: Int[Array, ""],
+    before: Float[Array, ""],
+    watch: Watch,
+    *,
+    fixed: Bool[Array, ""],
 ) -> tuple[Int[Array, ""], Bool[Array, ""] | bool]:
     """Return the outcome at the weights, RUNNING where the dynamics moves on all the same, and whether it does not."""
     stationary = (code == UNDECIDED) | (code == Outcome.CONVERGED)
-    rests = run.dynamics.rests(run.field, state, before, watch.small, asked=stationary | fixed)
+    dynamics = run.dynamics.at(clock.time)
+    rests = dynamics.rests(run.field, state, before, watch.small, asked=stationary | fixed)
     return code if rests is True else jnp.where(stationary & ~rests, Outcome.RUNNING, code).astype(code.dtype), rests
 
 
@@ -280,7 +295,8 @@ def _record(run: _Run, state: RunState) -> RunState:
         gradient_norm = state.stationarity
         if run.dynamics.checks_termination(state.dynamics) is not True:
             _, gradient_norm = run.dynamics.observe(run.field, state.dynamics)
-        record = run.instruments.measure(run.dynamics, run.field, state.dynamics, state.clock, gradient_norm)
+        dynamics = run.dynamics.at(state.clock.time)
+        record = run.instruments.measure(dynamics, run.field, state.dynamics, state.clock, gradient_norm)
         return run.schedule.add(state.schedule, record), jnp.array(True)
 
     schedule, recorded = jax.lax.cond(_due(run, state), add, lambda: (state.schedule, state.recorded))

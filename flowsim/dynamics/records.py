@@ -10,14 +10,16 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
-from jaxtyping import Array, Float, Int, PyTree
+from jaxtyping import Array, ArrayLike, Float, Int, PyTree
 
 from ..probes import (
     ExcessRisk,
     GradientNorm,
     Moment,
+    MovingEdge,
     Probe,
     Risk,
+    ScheduledRate,
     Sharpness,
     SquaredDistance,
     probe_of,
@@ -48,7 +50,8 @@ class Instruments(eqx.Module):
             preconditioner=dynamics.preconditioner(state),
             oscillation=dynamics.oscillation(field, state),
             objective=dynamics.objective(field, state),
-            learning_rate=None if (rate := dynamics.rate_of_descent()) is None else jnp.asarray(rate),
+            learning_rate=_known(dynamics.rate_of_descent()),
+            threshold=_known(dynamics.edge_of_stability()),
         )
         for probe in (*STANDARD, *self.probes):
             as_floating = partial(_as_floating, probe.label.name, clock.time.dtype)
@@ -59,6 +62,10 @@ class Instruments(eqx.Module):
             "probes": measured,
             "weights": weights if self.weights else None,
         }
+
+
+def _known(number: ArrayLike | None) -> Array | None:
+    return None if number is None else jnp.asarray(number)
 
 
 def _as_floating(name: str, dtype: jnp.dtype, value: Any) -> Array:
@@ -74,10 +81,11 @@ def _as_floating(name: str, dtype: jnp.dtype, value: Any) -> Array:
 
 
 def instruments(
-    diagnostics: Mapping[str, Any] | None, probes: Sequence[Any], *, sharpness: bool, weights: bool
+    dynamics: Dynamics, diagnostics: Mapping[str, Any] | None, probes: Sequence[Any], *, sharpness: bool, weights: bool
 ) -> Instruments:
     """Return the instruments for `diagnostics` and `probes`, and for the `sharpness` and the `weights` on request.
 
+    Of a `dynamics` whose learning rate changes, that and its edge of stability are recorded as well.
     Raises `TypeError` for a diagnostic that is not a function with a name, and for anything that is not a probe;
     `ValueError` for a name that is taken.
     """
@@ -91,6 +99,8 @@ def instruments(
             raise TypeError(f"diagnostics maps names to functions of the network, got {found}")
     chosen = [probe_of(function, name) for name, function in (diagnostics or {}).items()]
     chosen += [probe_of(entry) for entry in probes]
+    known = {type(probe) for probe in chosen}
+    chosen += [kind() for kind in (ScheduledRate, MovingEdge) if dynamics.is_scheduled() and kind not in known]
     if sharpness:
         chosen.append(Sharpness())
     names = [probe.label.name for probe in (*STANDARD, *chosen)]

@@ -96,16 +96,17 @@ def repeat(
     check_step_count("steps", steps)
     marks = default_record_steps(steps) if record_steps is None else as_times(record_steps, "record_steps", whole=True)
     marks = marks[marks < steps]
-    tools = instruments(None, probes, sharpness=sharpness, weights=weights)
+    tools = instruments(dynamics, None, probes, sharpness=sharpness, weights=weights)
     field, start = gradient_field(network, problem)
     states, ceilings = _start(dynamics, field, start, known)
+    clock = Clock(jnp.zeros_like(ceilings), jnp.zeros_like(ceilings))
     made, found, gone = 0, [], [np.zeros(len(drawn_by), bool)]
     for mark in (*marks.tolist(), steps):
         while made < mark:
             further = min(_STEPS_OF_CALL, mark - made)
-            states = _advance(dynamics, field, known, states, np.int32(further))
+            states, clock = _advance(dynamics, field, known, states, clock, np.int32(made), np.int32(further))
             made += further
-        record, objectives = _measure(dynamics, field, tools, known, states, np.int32(made))
+        record, objectives = _measure(dynamics, field, tools, known, states, clock)
         found.append(jax.device_get(record))
         gone.append(gone[-1] | ~(np.asarray(objectives) <= np.asarray(ceilings)))
     along = jax.tree.map(lambda *records: np.stack(records, axis=1), *found)
@@ -142,8 +143,10 @@ def _as_seeds(optimizer: object, seeds: ArrayLike) -> UInt32[np.ndarray, " seeds
 def _start(dynamics: Descent, field: GradientField, weights: PyTree, seeds: Seeds) -> tuple[PyTree, Array]:
     """Return the state before the first step for each seed, and the objective above which it has diverged."""
 
+    dtype = jax.tree.leaves(weights)[0].dtype
+
     def start(seed: UInt32[Array, ""]) -> PyTree:
-        seeded = dynamics.with_seed(seed)
+        seeded = dynamics.at(jnp.zeros_like(seed, dtype)).with_seed(seed)
         unmeasured = seeded.start(field, weights)
         return seeded.attempt(field, unmeasured, jnp.array(jnp.inf), jnp.array(False)).state
 
@@ -159,16 +162,30 @@ def _axes(states: PyTree) -> PyTree:
 
 @partial(compiled, donate="none")
 def _advance(
-    dynamics: Descent, field: GradientField, seeds: Seeds, states: PyTree, steps: Int[ArrayLike, ""]
-) -> PyTree:
-    """Return the states after so many more steps."""
+    dynamics: Descent,
+    field: GradientField,
+    seeds: Seeds,
+    states: PyTree,
+    clock: Clock,
+    made: Int[ArrayLike, ""],
+    steps: Int[ArrayLike, ""],
+) -> tuple[PyTree, Clock]:
+    """Return the states after so many more steps than were `made`, and the time then."""
+    axes, begun, far = _axes(states), jnp.array(True), jnp.array(jnp.inf)
 
-    def step(seed: UInt32[Array, ""], state: PyTree) -> PyTree:
-        return dynamics.with_seed(seed).attempt(field, state, jnp.array(jnp.inf), jnp.array(True)).state
+    def step(index: Int[Array, ""], current: tuple[PyTree, Clock]) -> tuple[PyTree, Clock]:
+        states, clock = current
+        here = dynamics.at(clock.time)
 
-    axes = _axes(states)
-    together = jax.vmap(step, in_axes=(0, axes), out_axes=axes)
-    return jax.lax.fori_loop(0, steps, lambda _, current: together(seeds, current), states)
+        def after(seed: UInt32[Array, ""], state: PyTree) -> PyTree:
+            return here.with_seed(seed).attempt(field, state, far, begun).state
+
+        states = jax.vmap(after, in_axes=(0, axes), out_axes=axes)(seeds, states)
+        length = jnp.asarray(here.time_of_step())
+        constant = Clock(length * (made + index + 1), clock.remainder)
+        return states, clock.after(length) if dynamics.is_scheduled() else constant
+
+    return jax.lax.fori_loop(0, steps, step, (states, clock))
 
 
 @partial(compiled, few_calls=True)
@@ -178,17 +195,15 @@ def _measure(
     tools: Instruments,
     seeds: Seeds,
     states: PyTree,
-    steps: Int[ArrayLike, ""],
+    clock: Clock,
     *,
     numbers_at_once: int = 2**18,
 ) -> tuple[dict[str, PyTree], Float[Array, " seeds"]]:
     """Return a record of each state, and the objectives there."""
 
     def measure(seed: UInt32[Array, ""], state: PyTree) -> tuple[dict[str, PyTree], Array]:
-        seeded = dynamics.with_seed(seed)
+        seeded = dynamics.at(clock.time).with_seed(seed)
         objective, gradient_norm = seeded.observe(field, state)
-        time = jnp.asarray(seeded.time_of_step()) * jnp.asarray(steps, gradient_norm.dtype)
-        clock = Clock(time, jnp.zeros_like(time))
         return tools.measure(seeded, field, state, clock, gradient_norm), objective
 
     if states.draw is not None:

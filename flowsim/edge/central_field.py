@@ -8,7 +8,7 @@ the mean of descent's iterates, over an oscillation whose covariance Σ is what 
 with the rows U of eigenvectors at the edge and H_U = U H Uᵀ. Along the flow dH_U/dt = A − B[X], with
 T_ij = ∇(u_iᵀHu_j), A_ij = −⟨T_ij, ∇R⟩ and B_ij,kl = ½⟨T_ij, T_kl⟩. So X is the solution of
 
-    0 ⪯ X ⊥ (2/η − H_U)/τ − A + B[X] ⪰ 0.
+    0 ⪯ X ⊥ (2/η − H_U)/τ + (2/η)' − A + B[X] ⪰ 0.
 
 At the edge H_U = 2/η, and this is the complementarity problem of the paper. Off it, where rounding, a step or the
 initialization has led, it is that of the paper's own implementation, in which τ is the length of a step: eigenvalues
@@ -27,7 +27,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Float, Int, PyTree
+from jaxtyping import Array, ArrayLike, Bool, Float, Int, PyTree
 
 from ..curvature import vectors
 from ..curvature.davidson import RitzSpace, ritz_space
@@ -115,7 +115,8 @@ class CentralField(eqx.Module):
     `rtol` is that of the eigenvectors, and an eigenvalue has come to the edge that is nearer to 2/η than the part `met`
     of it; from the part `near` on it is worth following. A Krylov space of so many `scouts` searches for others. τ is
     the `relaxation`. In `order` two, the oscillation has the `growth` where a step begins that ends so many `steps` of
-    descent later; where one `waits`, it is held as soon as no more than `missed` is missing.
+    descent later; where one `waits`, it is held as soon as no more than `missed` is missing. `drift` is η', where the
+    learning rate changes in time.
     """
 
     field: GradientField
@@ -132,6 +133,12 @@ class CentralField(eqx.Module):
     steps: Float[Array, ""]
     waits: Bool[Array, ""]
     missed: Float[Array, ""]
+    drift: Float[Array, ""] | None = None
+
+    @property
+    def _speed(self) -> Float[ArrayLike, ""]:
+        """The speed of the edge, (2/η)'."""
+        return 0.0 if self.drift is None else -2 * self.drift / self.learning_rate**2
 
     def reading(
         self, weights: PyTree, edge: Edge, *, look: Bool[Array, ""], ends: Bool[Array, ""]
@@ -214,8 +221,9 @@ class CentralField(eqx.Module):
         square = vectors.inner_product(tangent, self._steeper(tangent, product))
         rate = -vectors.inner_product(tangent, downhill)
         eta = self.learning_rate
-        growth = self.growth.after(self.steps, eta * edge.values[0] - 1, eta**2 * rate)
-        variance = 2 * rate / jnp.where(square > 0, square, jnp.inf)
+        slope = eta**2 * rate if self.drift is None else eta**2 * rate + eta * self.drift * edge.values[0]
+        growth = self.growth.after(self.steps, eta * edge.values[0] - 1, slope)
+        variance = 2 * (rate - self._speed) / jnp.where(square > 0, square, jnp.inf)
         return growth.beside(jnp.where(growth.factor > 1, variance, 0))
 
     @property
@@ -274,7 +282,7 @@ class CentralField(eqx.Module):
             gram = vectors.gram(tangents, steep) / 2
             rate = -from_basis(vectors.inner_products(tangents, gradient), room)
             beyond = jnp.where(active, edge.values[:room] - 2 / self.learning_rate, 0)
-            drive = rate + jnp.diag(beyond) / self.relaxation
+            drive = rate + jnp.diag(beyond) / self.relaxation - jnp.diag(jnp.where(active, self._speed, 0))
             found = complementary_covariance(gram, drive, edge.active)
             left = from_basis(gram @ in_basis(found), room) - drive
             unit = jnp.max(jnp.diag(gram))

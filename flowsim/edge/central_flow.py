@@ -10,13 +10,13 @@ from jaxtyping import Array, ArrayLike, Bool, Float, PyTree
 
 from ..curvature import vectors
 from ..curvature.eigenpair import decomposition
-from ..dynamics.descent import check_learning_rate
 from ..dynamics.dynamics import DYNAMICS, Attempt
 from ..dynamics.flow import MODELS, DescentModel, FlowState
+from ..dynamics.learning_rates import Scalar, checked_rate, rate_at
 from ..dynamics.outcome import Outcome
 from ..solvers import ProposedSteps
 from ..solvers.choice import tolerances
-from ..solvers.field import GradientField, constant, norm
+from ..solvers.field import GradientField, norm
 from ..solvers.stepper import Stepper
 from .central_steps import CentralSteps, held_within
 from .onset import Beginning
@@ -58,7 +58,7 @@ class CentralFlow(DescentModel):
     larger one. A run raises `ValueError` for what `checked` refuses.
     """
 
-    learning_rate: ArrayLike
+    learning_rate: Scalar
     rtol: ArrayLike | None = None
     atol: ArrayLike | None = None
     most: int = eqx.field(static=True, default=4)
@@ -70,7 +70,7 @@ class CentralFlow(DescentModel):
         Raises `ValueError` for a learning rate that is not positive and finite, for `most` that is no number of
         eigenvalues, for an order but one or two, and for tolerances that the precision cannot meet.
         """
-        check_learning_rate(self.learning_rate, dtype)
+        rate = checked_rate(self.learning_rate, dtype)
         if isinstance(self.order, bool) or self.order not in (1, 2):
             raise ValueError(
                 f"order must be 1 or 2, got {self.order!r}: the central flow is known up to order two in η"
@@ -80,7 +80,7 @@ class CentralFlow(DescentModel):
                 f"most must be a whole number of eigenvalues at the edge, one or more, got {self.most!r}: write most=4"
             )
         relative, absolute = tolerances(self.rtol, self.atol, None, dtype)
-        return replace(self, learning_rate=constant(self.learning_rate, dtype), rtol=relative, atol=absolute)
+        return replace(self, learning_rate=rate, rtol=relative, atol=absolute)
 
     def held_within(self, dtype: jnp.dtype) -> float | None:
         """Return 1e-9, in single precision 8e-5: whatever has a part in the oscillation is put back onto 2/η.
@@ -107,9 +107,8 @@ class CentralFlow(DescentModel):
     def stepper(self, field: GradientField, point: PyTree) -> Stepper:
         """Return the linearly implicit solver and its step control."""
         rtol, atol = jnp.asarray(self.rtol), jnp.asarray(self.atol)
-        rate = jnp.asarray(self.learning_rate)
         solver = CentralSteps(
-            field=field, learning_rate=rate, rtol=rtol, atol=atol, most=self.most, flow_order=self.order
+            field=field, learning_rate=self.learning_rate, rtol=rtol, atol=atol, most=self.most, flow_order=self.order
         )
         return Stepper(solver, ProposedSteps(rtol=rtol, atol=atol))  # pyright: ignore[reportCallIssue]  (norm is a property)
 
@@ -119,7 +118,7 @@ class CentralFlow(DescentModel):
         """Try a step; where none is short enough beyond the edge, the oscillation leading down has no bounds."""
         tried = super().attempt(field, state, longest, begun)
         known = tried.state.stepper.solver
-        beyond = known.comes_down & (jnp.max(known.edge.values) > 2 / jnp.asarray(self.learning_rate))
+        beyond = known.comes_down & (jnp.max(known.edge.values) > 2 / self._rate)
         lost = beyond & (tried.fault == Outcome.STALLED)
         return replace(tried, fault=jnp.where(lost, Outcome.DIVERGED, tried.fault).astype(tried.fault.dtype))
 
@@ -140,7 +139,7 @@ class CentralFlow(DescentModel):
         """Tell whether descent rests there: the sharpness is known, not above 2/η, and not what holds the weights."""
         known = state.stepper.solver
         top = jnp.max(known.edge.values)
-        stable = jnp.isfinite(top) & (top <= 2 / jnp.asarray(self.learning_rate) * (1 + held_within(top.dtype)))
+        stable = jnp.isfinite(top) & (top <= 2 / self._rate * (1 + held_within(top.dtype)))
         # A field below a millionth of the gradient is held by the edge alone.
         free = (norm(known.measured.slope) > 1e-6 * known.gradient_norm) | (known.gradient_norm == 0)
         return stable & free
@@ -158,17 +157,21 @@ class CentralFlow(DescentModel):
         rows = vectors.combination(jnp.sqrt(jnp.maximum(sizes, 0))[::-1, None] * turn.T[::-1], held)
         return rows if state.flattened_by is None else jax.vmap(state.flattened_by.tree)(rows)
 
+    @property
+    def _rate(self) -> Float[Array, ""]:
+        return jnp.asarray(rate_at(self.learning_rate, 0.0))
+
     def variance(self, state: FlowState) -> Float[Array, ""]:
         """Return tr Σ, the mean squared distance of descent's iterates from their mean."""
         return jnp.trace(state.stepper.solver.covariance)
 
     def mean_risk(self, state: FlowState, risk: Float[ArrayLike, ""]) -> Float[Array, ""]:
         """Return R + tr Σ/η, the mean risk over an oscillation, from the `risk` R at the weights in `state`."""
-        return jnp.asarray(risk) + self.variance(state) / jnp.asarray(self.learning_rate)
+        return jnp.asarray(risk) + self.variance(state) / self._rate
 
     def mean_squared_gradient_norm(self, state: FlowState, gradient_norm: Float[ArrayLike, ""]) -> Float[Array, ""]:
         """Return ‖∇R‖² + (4/η²) tr Σ, the mean over an oscillation, from ‖∇R‖ at the weights in `state`."""
-        return jnp.asarray(gradient_norm) ** 2 + 4 / jnp.asarray(self.learning_rate) ** 2 * self.variance(state)
+        return jnp.asarray(gradient_norm) ** 2 + 4 / self._rate**2 * self.variance(state)
 
 
 @MODELS.register("central_2")

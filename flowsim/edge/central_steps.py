@@ -13,6 +13,7 @@ from jaxtyping import Array, Bool, Float, Int, PyTree
 
 from ..curvature import vectors
 from ..curvature.eigenpair import decomposition
+from ..dynamics.learning_rates import Scalar, is_scheduled, rate_and_slope
 from ..solvers import Proposal, ProposingSolver
 from ..solvers.extrapolation import best_factor, extrapolation_weights
 from ..solvers.field import GradientField, Measured, norm
@@ -142,7 +143,7 @@ class CentralSteps(ProposingSolver):
     """
 
     field: GradientField
-    learning_rate: Float[Array, ""]
+    learning_rate: Scalar
     rtol: Float[Array, ""]
     atol: Float[Array, ""]
     most: int = eqx.field(static=True)
@@ -170,6 +171,8 @@ class CentralSteps(ProposingSolver):
     """Eigenvalues from this part of 2/η on are worth following."""
     overhead: float = eqx.field(static=True, default=8.0)
     """The price of a step beside its evaluations, in evaluations."""
+    drift: Float[Array, ""] | None = None
+    """η', where the learning rate changes in time."""
     scouts: int = eqx.field(static=True, default=16)
     """The dimension of the Krylov space in which a look around searches for all others."""
 
@@ -190,7 +193,9 @@ class CentralSteps(ProposingSolver):
             measured=Measured(jax.tree.map(jnp.negative, gradient), objective),
             edge=edge,
             covariance=jnp.zeros((room, room), objective.dtype),
-            curvature=CentralCurvature.none(y0, len(edge.curvatures), room * (room + 1) // 2, self.learning_rate),
+            curvature=CentralCurvature.none(
+                y0, len(edge.curvatures), room * (room + 1) // 2, self.at(t0).learning_rate
+            ),
             comes_down=jnp.array(True),
             gradient_norm=norm(gradient),
             slack=zero,
@@ -200,6 +205,13 @@ class CentralSteps(ProposingSolver):
             growth=Growth.unknown(zero),
             spent=Work(jnp.array(1), jnp.array(0)),
         )
+
+    def at(self, time: Any) -> "CentralSteps":
+        """Return the solver at a time, its learning rate a number."""
+        if not is_scheduled(self.learning_rate):
+            return self
+        eta, slope = rate_and_slope(self.learning_rate, time)
+        return dataclasses.replace(self, learning_rate=eta, drift=slope)
 
     @property
     def edge_value(self) -> Float[Array, ""]:
@@ -229,15 +241,16 @@ class CentralSteps(ProposingSolver):
         """
         state = solver_state
         h = jnp.where(state.known, t1 - t0, 0)
-        end = self._end(y0, h, state)
+        first, last = self.at(t0), self.at(t0 + h)
+        end = self._end(y0, t0, h, state)
         state = dataclasses.replace(state, spent=state.spent + end.spent)
         ended = end.phase == Phase.ENDED
         comes, slack = end.reading.comes, end.reading.slack
-        begin, signals, met = self._signals(
-            state, end.reading.excess, jnp.where(comes > 0, jnp.inf, slack), end.reading.growth
+        begin, signals, met = first._signals(
+            last.edge_value, state, end.reading.excess, jnp.where(comes > 0, jnp.inf, slack), end.reading.growth
         )
         long = ended & state.known & state.approach.passed(signals, met)
-        after, crowded = self._there(end, state, ended & ~long)
+        after, crowded = last._there(end, state, ended & ~long)
         shorter, again = state.approach.shortened(h, begin, signals)
         onward, free = state.approach.onward(h, signals, met)
         approach = jax.tree.map(lambda a, b: jnp.where(long, a, b), again, free)
@@ -253,12 +266,12 @@ class CentralSteps(ProposingSolver):
         state = dataclasses.replace(after, approach=approach)
         return end.point, proposal, {"y0": y0, "y1": end.point}, state, result
 
-    def _end(self, y0: PyTree, h: Float[Array, ""], state: CentralState) -> _Round:
+    def _end(self, y0: PyTree, t0: Any, h: Float[Array, ""], state: CentralState) -> _Round:
         """Return where a step ends, or fails. Whatever reads the field is a round of one loop."""
-        field, curvature = self._field(state, h), state.curvature
+        field, curvature, edge_value = self._field(state, t0, h), state.curvature, self.at(t0 + h).edge_value
         far = jnp.where(state.comes_down | self._waits(state), self.off * self.rtol, jnp.inf)
-        far = jnp.where(state.known, far, 0) * self.edge_value
-        near = _resolved(self.aimed, self.aimed, h.dtype) * self.edge_value
+        far = jnp.where(state.known, far, 0) * edge_value
+        near = _resolved(self.aimed, self.aimed, h.dtype) * edge_value
 
         def along(length: Float[Array, ""], slope: PyTree) -> PyTree:
             return vectors.scaled(length, curvature.resolvent(length, slope))
@@ -269,7 +282,9 @@ class CentralSteps(ProposingSolver):
 
         def read(now: _Round) -> _Round:
             look, ends = now.phase == Phase.LOOK, now.phase >= Phase.LOOK
-            reading, edge, products = field.reading(now.point, now.edge, look=look, ends=ends)
+            here = self.at(t0 + jnp.where(ends, h, now.table.taken * h / now.table.row))
+            there = dataclasses.replace(field, learning_rate=here.learning_rate, drift=here.drift)
+            reading, edge, products = there.reading(now.point, now.edge, look=look, ends=ends)
             seen = ((one.excess, one.comes, one.growth) for one in (reading, now.reading))
             excess, comes, growth = jax.tree.map(lambda new, old: jnp.where(look, new, old), *seen)
             # Extrapolation multiplies what is not smooth in the field: all substeps begin with the same vectors.
@@ -279,7 +294,7 @@ class CentralSteps(ProposingSolver):
             spent = now.spent + Work(jnp.array(1), products)
             table, done = now.table.further(along(h / now.table.row, reading.slope), error, ~ends)
             done = jnp.where(done, jnp.where(table.error <= 1, Phase.LOOK, Phase.FAILED), Phase.SUBSTEP)
-            face = jax.lax.cond(ends, lambda: Face.of(reading, edge, self.edge_value), lambda: now.face)
+            face = jax.lax.cond(ends, lambda: Face.of(reading, edge, edge_value), lambda: now.face)
             again = (face.departure > near) & (face.departure < far) & (now.tries < self.most_returns)
             returned = vectors.combination(jnp.where(again, face.way_back, 0), reading.tangents)
             stepped = jax.tree.map(jnp.add, y0, vectors.where(done == Phase.SUBSTEP, table.point, table.increment))
@@ -318,11 +333,17 @@ class CentralSteps(ProposingSolver):
         return jnp.where(active > 0, jnp.clip(self.rtol, alone, max(self.joined, alone)), alone)
 
     def _signals(
-        self, state: CentralState, excess: Float[Array, ""], slack: Float[Array, ""], growth: Growth
+        self,
+        ends_at: Float[Array, ""],
+        state: CentralState,
+        excess: Float[Array, ""],
+        slack: Float[Array, ""],
+        growth: Growth,
     ) -> tuple[Float[Array, " events"], Float[Array, " events"], Float[Array, " events"]]:
         """Return what passes zero where an eigenvalue comes, and where X loses rank, at the begin and end of a step.
 
-        The third are the sizes at which they count as zero. X is led a little beyond, so that no step begins before.
+        Where it ends, the edge is at the curvature `ends_at`. The third are the sizes at which they count as zero. X is
+        led a little beyond, so that no step begins before.
         """
         index = jnp.arange(len(state.edge.values))
         there = jnp.max(jnp.where(index >= state.edge.active, state.edge.values, -jnp.inf)) - self.edge_value
@@ -334,7 +355,7 @@ class CentralSteps(ProposingSolver):
         begin = jnp.stack([comes, -state.slack / unit])
         end = jnp.stack(
             [
-                jnp.where(waits, -growth.missing, excess / self.edge_value),
+                jnp.where(waits, -growth.missing, excess / ends_at),
                 jnp.where(jnp.isinf(unit), -jnp.inf, -slack / unit),
             ]
         )
@@ -394,18 +415,27 @@ class CentralSteps(ProposingSolver):
         """Tell whether an eigenvalue that comes to the edge is held no sooner than its oscillation has grown."""
         return state.known & (state.edge.active == 0) & (self.flow_order > 1)
 
-    def _field(self, state: CentralState, h: Float[Array, ""]) -> CentralField:
+    def _field(self, state: CentralState, t0: Any, h: Float[Array, ""]) -> CentralField:
         edge = state.edge
-        relaxation = self.learning_rate
+        relaxation = self.at(t0).learning_rate
         options = {"near": self.near, "scouts": self.scouts, "order": self.flow_order}
-        options |= {"growth": state.growth, "steps": h / self.learning_rate}
+        options |= {"growth": state.growth, "steps": self._steps_in(t0, h)}
         options |= {"waits": self._waits(state), "missed": self._kink_met}
         rtol = jnp.maximum(1e-3 * self.rtol, 32 * jnp.finfo(relaxation.dtype).eps)
         met = self._met(edge.active)
-        return CentralField(self.field, self.learning_rate, relaxation, rtol, met, edge, self.most, **options)
+        return CentralField(self.field, relaxation, relaxation, rtol, met, edge, self.most, **options)
+
+    def _steps_in(self, t0: Any, h: Float[Array, ""]) -> Float[Array, ""]:
+        """Return the steps of descent in a time, ∫ (1 + η'/2)/η dt, by Simpson's rule where η changes."""
+        if not is_scheduled(self.learning_rate):
+            return h / self.learning_rate
+        eta, slope = jax.vmap(lambda part: rate_and_slope(self.learning_rate, t0 + part * h))(
+            jnp.array([0, 0.5, 1], h.dtype)
+        )
+        return h * jnp.sum(jnp.array([1, 4, 1], h.dtype) / 6 * (1 + slope / 2) / eta)
 
     def _part(self, part: float) -> float:
-        return _resolved(part, self.met, self.learning_rate.dtype)
+        return _resolved(part, self.met, self.rtol.dtype)
 
 
 def held_within(dtype: jnp.dtype) -> float:

@@ -18,6 +18,7 @@ multiplied by much the same number from step to step, as this may be far above o
 not become negative.
 """
 
+import dataclasses
 from collections.abc import Callable
 from typing import Any, TypeVar
 
@@ -73,8 +74,17 @@ class CentreField(eqx.Module):
         """The time τ of a step."""
         return jnp.asarray(self.step.optimizer.time_of_step())
 
-    def __call__(self, t: object, point: CentrePoint, args: object) -> CentrePoint:
-        """Return the derivative of a point in time; it depends on neither `t` nor `args`."""
+    def __call__(self, t: Any, point: CentrePoint, args: object) -> CentrePoint:
+        """Return the derivative of a point in time; it depends on `t` only if η does, and not on `args`."""
+        return self.at(t).derivative(point)
+
+    def at(self, t: Any) -> "CentreField":
+        """Return the field at a time, for the step that is half over then."""
+        step = StepMap(self.step.field, self.step.optimizer.between(t))
+        return dataclasses.replace(self, step=step) if self.step.optimizer.is_scheduled() else self
+
+    def derivative(self, point: CentrePoint) -> CentrePoint:
+        """Return the derivative of a point in time, η being a number."""
         moved = self.moved(point)
         centre, zero = vectors.divided(moved.centre, self.time), jnp.zeros_like(point.sizes)
         if point.alternating is None or moved.alternating is None:

@@ -10,9 +10,10 @@ import jax.numpy as jnp
 from jaxtyping import Array, ArrayLike, Bool, Float, Int, PyTree
 
 from ..curvature import hessian_product, vectors
-from ..dynamics.descent import Descent, DescentState, Scalar, words
+from ..dynamics.descent import Descent, DescentState, words
 from ..dynamics.dynamics import DYNAMICS, Attempt
 from ..dynamics.flow import MODELS, DescentModel, FlowState
+from ..dynamics.learning_rates import Scalar
 from ..dynamics.outcome import Outcome
 from ..solvers.choice import tolerances
 from ..solvers.field import GradientField, Measured, norm
@@ -26,14 +27,14 @@ _LOOSER = 10.0
 
 
 class FollowedDescent(eqx.Module):
-    """The descent that a run begins with: `here`, a part `phase` of a step behind the weights that are `shown`.
+    """The descent that a run begins with: `here`, so much time `since` then, and the weights that are `shown` between.
 
     So many steps are `taken`, and so many are `left`.
     """
 
     here: Position
     shown: PyTree
-    phase: Float[Array, ""]
+    since: Float[Array, ""]
     taken: Int[Array, ""]
     left: Int[Array, ""]
 
@@ -103,7 +104,7 @@ class CentreFlow(DescentModel):
             raise ValueError(
                 f"{name} draws minibatches, and no flow of these steps is known: take a full-batch descent"
             )
-        if self.optimizer.stability_threshold() is None:
+        if self.optimizer.edge_of_stability() is None:
             raise ValueError(
                 f"the curvature at which {name} becomes unstable is not known, and so not where its oscillation "
                 "begins: give it a method stability_threshold"
@@ -111,13 +112,22 @@ class CentreFlow(DescentModel):
         relative, absolute = tolerances(1e-4 if self.rtol is None else self.rtol, self.atol, None, dtype)
         return replace(self, optimizer=self.optimizer.checked(dtype), rtol=relative, atol=absolute)
 
-    def rate_of_descent(self) -> Scalar:
-        """Return the learning rate of the descent that it models."""
-        return self.optimizer.rate_of_descent()
+    def edge_of_stability(self) -> Scalar | None:
+        """Return that of the descent."""
+        return self.optimizer.edge_of_stability()
 
     def sharpness_threshold(self) -> Scalar | None:
         """Return that of the descent."""
         return self.optimizer.sharpness_threshold()
+
+    def lasting_threshold(self, time: Float[Array, ""]) -> Scalar | None:
+        """Return that of the descent."""
+        return self.optimizer.lasting_threshold(time)
+
+    @property
+    def _now(self) -> Descent:
+        """The descent at time zero."""
+        return self.optimizer.at(jnp.asarray(0.0))
 
     def may_be_flat(self) -> bool:
         """Tell whether the descent treats weights alike, whatever arrays they are in."""
@@ -149,7 +159,7 @@ class CentreFlow(DescentModel):
         field, weights = field.flattened(weights) if self.may_be_flat() else (field, weights)
         step = StepMap(field, self.optimizer)
         begins = takeover(step, weights)
-        sizes, squares = _memory_sizes(begins.centre), step.squares(weights)
+        sizes, squares = _memory_sizes(begins.centre), step.at(0.0).squares(weights)
         point = CentrePoint(begins.centre, sizes, squares, None, None)
         if self.oscillates:
             least = least_amplitude(begins.centre.weights, begins.direction)
@@ -158,9 +168,11 @@ class CentreFlow(DescentModel):
             point = CentrePoint(begins.centre, sizes, squares, alternating, jnp.log(begins.onset + least))
         over: Any = self.vector_field(field)
         stepper = self.stepper(field, point).init(over, point)
-        zero, first = jnp.zeros_like(stepper.wanted), 0.1 * jnp.asarray(self.optimizer.time_of_step())
+        zero, first = jnp.zeros_like(stepper.wanted), 0.1 * jnp.asarray(self._now.time_of_step())
         stepper = replace(stepper, wanted=first.astype(zero.dtype))
-        descent = FollowedDescent(step.first(weights), weights, zero, jnp.zeros_like(begins.steps), begins.steps)
+        descent = FollowedDescent(
+            step.at(0.0).first(weights), weights, zero, jnp.zeros_like(begins.steps), begins.steps
+        )
         unknown = Measured(jax.tree.map(jnp.zeros_like, weights), jnp.full_like(zero, jnp.nan))
         return CentreState(point, stepper, field.flattened_by, begins.work, descent, unknown)
 
@@ -184,24 +196,26 @@ class CentreFlow(DescentModel):
 
         def along_flow() -> Attempt:
             tried = super(CentreFlow, self).attempt(field, state, longest, begun)
-            least = self.shortest * jnp.asarray(self.optimizer.time_of_step())
+            least = self.shortest * jnp.asarray(self._now.time_of_step())
             singular = (tried.state.stepper.wanted < least) & (tried.fault == Outcome.RUNNING)
             fault = jnp.where(singular, Outcome.STALLED, tried.fault)
             fault = jnp.where(begun, fault, Outcome.RUNNING).astype(tried.fault.dtype)
             return replace(tried, kept=jnp.asarray(tried.kept), fault=fault)
 
         def along_descent() -> Attempt:
-            descent, length = state.descent, jnp.asarray(self.optimizer.time_of_step())
-            rest = (1 - descent.phase) * length
+            descent = state.descent
+            step = StepMap(along, self.optimizer).at(-descent.since)
+            length = jnp.asarray(step.optimizer.time_of_step())
+            rest = length - descent.since
             # A time that is meant to be that of a step differs from it by rounding.
             arrives = longest >= rest - 1e-6 * length
             h = jnp.where(arrives & (longest > rest + 1e-6 * length), rest, longest)
-            ahead = StepMap(along, self.optimizer)(descent.here)
-            phase = jnp.where(arrives, 0, descent.phase + h / length)
+            ahead = step(descent.here)
+            since = jnp.where(arrives, 0, descent.since + h)
             here = vectors.where(arrives, ahead, descent.here)
-            shown = jax.tree.map(lambda w, a: w + phase * (a - w), here.weights, ahead.weights)
+            shown = jax.tree.map(lambda w, a: w + since / length * (a - w), here.weights, ahead.weights)
             taken, left = descent.taken + arrives, descent.left - arrives
-            after = replace(state, descent=FollowedDescent(here, shown, phase, taken, left))
+            after = replace(state, descent=FollowedDescent(here, shown, since, taken, left))
             return Attempt(jnp.array(True), after, h, ~arrives, jnp.asarray(Outcome.RUNNING, jnp.int32))
 
         tried = jax.lax.cond(begun & (state.descent.left > 0), along_descent, along_flow)
@@ -236,7 +250,7 @@ class CentreFlow(DescentModel):
         """Tell whether no oscillation grows, and memory moves the weights no further than the gradient does."""
 
         def look() -> Bool[Array, ""]:
-            over = self.vector_field(field.along(state.flattened_by))
+            over = self.vector_field(field.along(state.flattened_by)).at(0.0)
             moved, scale = over.moved(state.point), self._scale(state)
             move = moved.centre.weights
             move = move if scale is None else jax.tree.map(jnp.multiply, scale, move)
@@ -257,7 +271,7 @@ class CentreFlow(DescentModel):
         memory = vectors.where(state.descent.left > 0, state.descent.here.memory, state.point.centre.memory)
         gradient = jax.tree.map(jnp.negative, state.measured.slope)
         known = DescentState(self._weights(state), memory, state.measured.objective, gradient)
-        return self.optimizer.preconditioner(known)
+        return self._now.preconditioner(known)
 
     def oscillation(self, field: GradientField, state: CentreState) -> PyTree | None:
         """Return v as one row, zero before the flow begins; without an oscillation `None`."""
@@ -269,7 +283,7 @@ class CentreFlow(DescentModel):
 
     def unit_of_time(self, state: CentreState) -> Float[Array, ""]:
         """Return the time of a step of the descent."""
-        return jnp.asarray(self.optimizer.time_of_step())
+        return jnp.asarray(self._now.time_of_step())
 
     def passes(self, evaluations: Int[Array, ""], steps: Int[Array, ""]) -> tuple[Int[Array, ""], Int[Array, ""]]:
         """Return two gradients for each evaluation and side, and a product for each check of an oscillation."""
@@ -282,7 +296,7 @@ class CentreFlow(DescentModel):
 
     def _swing(self, state: CentreState) -> PyTree:
         """Return the weights' part of v."""
-        begun = (state.descent.left == 0).astype(state.descent.phase.dtype)
+        begun = (state.descent.left == 0).astype(state.descent.since.dtype)
         return vectors.scaled(begun, state.point.alternating.weights)
 
 

@@ -27,6 +27,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, PyTree
 
 from ..curvature import vectors
+from ..dynamics.learning_rates import Scalar
 from ..solvers.field import GradientField, norm
 from .oscillation_field import OscillationField, OscillationPoint
 
@@ -35,13 +36,14 @@ class EdgeField(OscillationField):
     """The right-hand side of the edge flow, of order one or two in the `learning_rate` η."""
 
     field: GradientField
-    learning_rate: Float[Array, ""]
+    learning_rate: Scalar
     order: int = eqx.field(static=True)
+    drift: Float[Array, ""] | None = None
     in_step: float = eqx.field(static=True, default=2.0)
     """The (ηω)² at which half of the second order of r is left."""
 
-    def __call__(self, t: object, point: OscillationPoint, args: object) -> OscillationPoint:
-        """Return the derivative of a point in time; it depends on neither `t` nor `args`."""
+    def moved(self, point: OscillationPoint) -> OscillationPoint:
+        """Return the derivative of a point in time."""
         eta, sides = self.learning_rate, Sides.of(self, point, linearized=self.order > 1)
         growth, slope = self.growth(sides.curvature)
         across = jax.tree.map(lambda a, b: a - sides.curvature * b, sides.image, sides.direction)
@@ -49,7 +51,9 @@ class EdgeField(OscillationField):
         later = self._later(sides)
         moved = jax.tree.map(lambda g, mean: -(g + later**2 * (mean - g)), sides.gradient, sides.mean)
         if self.order > 1:
-            velocity = jax.tree.map(lambda u, v: sides.amplitude * (growth / eta * u + v), sides.direction, turn)
+            velocity = jax.tree.map(
+                lambda u, v: sides.amplitude * (growth / self.time_of_step * u + v), sides.direction, turn
+            )
             second = sides.second_difference(velocity)
             moved = jax.tree.map(lambda a, b: a + eta / 4 * _kept(eta, second, sides.mean) * b, moved, second)
         return self.derivative(point, moved, turn, growth)

@@ -8,6 +8,7 @@ from jaxtyping import Array, ArrayLike, Int
 
 from ..dynamics.dynamics import DYNAMICS
 from ..dynamics.flow import MODELS
+from ..dynamics.learning_rates import Scalar
 from ..solvers.field import GradientField
 from .edge_field import EdgeField
 from .oscillation_flow import OscillationFlow
@@ -36,7 +37,7 @@ class EdgeFlow(OscillationFlow):
     may cost far fewer gradients than descent. A run raises `ValueError` for what `checked` refuses.
     """
 
-    learning_rate: ArrayLike
+    learning_rate: Scalar
     order: int = eqx.field(static=True, default=2)
     rtol: ArrayLike | None = None
     atol: ArrayLike | None = None
@@ -53,7 +54,7 @@ class EdgeFlow(OscillationFlow):
 
     def vector_field(self, field: GradientField) -> EdgeField:
         """Return the right-hand side for centre, direction and amplitude."""
-        return EdgeField(field, jnp.asarray(self.learning_rate), self.order)
+        return EdgeField(field, self.learning_rate, self.order)
 
     def passes(self, evaluations: Int[Array, ""], steps: Int[Array, ""]) -> tuple[Int[Array, ""], Int[Array, ""]]:
         """Return three gradients and a product for each evaluation, two more for order two, and one for each check."""

@@ -9,9 +9,10 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, ArrayLike, Bool, Float, Int, PyTree
+from jaxtyping import Array, Bool, Float, Int, PyTree
 
 from ..curvature import eigenpairs_lanczos, hessian_product, vectors
+from ..dynamics.learning_rates import Scalar, rate_at
 from ..solvers import Work
 from ..solvers.field import GradientField, norm
 from .oscillation_field import least_amplitude
@@ -39,7 +40,7 @@ def onset(
     field: GradientField,
     weights: PyTree,
     direction: PyTree,
-    rate: ArrayLike,
+    rate: Scalar,
     *,
     known: Bool[Array, ""],
     most: int = 1000,
@@ -51,7 +52,7 @@ def onset(
     part has become n derivatives in the number of the step, divided by 2ⁿ. Where the amplitude is `known`, or none has
     been found, the result is zero.
     """
-    eta = jnp.asarray(rate)
+    zero = jnp.zeros((), vectors.dtype_of(weights))
 
     def goes_on(search: _Search) -> Array:
         # A descent that diverges before it comes to an edge is not followed.
@@ -59,7 +60,7 @@ def onset(
         return ~known & finite & (search.steps < jnp.minimum(search.passed + _REACH, most))
 
     def step(search: _Search) -> _Search:
-        here = vectors.row(search.recent, -1)
+        here, eta = vectors.row(search.recent, -1), rate_at(rate, search.time)
         gradient, image = jax.jvp(jax.grad(field.objective), (here,), (search.direction,))
         past = eta * vectors.inner_product(search.direction, image) > 2
         after = jax.tree.map(lambda w, g: w - eta * g, here, gradient)
@@ -69,12 +70,13 @@ def onset(
             vectors.where(length > 0, vectors.divided(image, jnp.where(length > 0, length, 1)), search.direction),
             search.steps + 1,
             jnp.where(past & (search.passed == most), search.steps, search.passed),
+            search.time + eta,
         )
 
     still = jax.tree.map(lambda leaf: jnp.stack([leaf] * (2 * _REACH + 1)), weights)
-    search = jax.lax.while_loop(goes_on, step, _Search(still, direction, jnp.array(0), jnp.array(most)))
+    search = jax.lax.while_loop(goes_on, step, _Search(still, direction, jnp.array(0), jnp.array(most), zero))
     path = jax.vmap(vectors.inner_product, in_axes=(0, None))(search.recent, search.direction)
-    found = jnp.full_like(eta, jnp.inf)
+    found = jnp.full_like(zero, jnp.inf)
     for order in _ORDERS:
         weighting = jnp.asarray(np.poly([1.0] * order) / 2**order, path.dtype)
         part = jnp.abs(path[_REACH - order // 2 : _REACH + order // 2 + 1] @ weighting)
@@ -95,7 +97,7 @@ class Beginning(eqx.Module):
     least: Float[Array, ""]
 
     @classmethod
-    def at(cls, field: GradientField, weights: PyTree, rate: ArrayLike) -> "Beginning":
+    def at(cls, field: GradientField, weights: PyTree, rate: Scalar) -> "Beginning":
         """Return the weights as the centre of an oscillation as small as rounding.
 
         Where ηS > 1 already, descent oscillates about the floor of the valley: the distance to it along the eigenvector
@@ -106,20 +108,21 @@ class Beginning(eqx.Module):
         rtol = max(1e-4, float(jnp.finfo(vectors.dtype_of(weights)).eps) ** 0.5)
         top = eigenpairs_lanczos(hessian_product(field.objective, weights), start, rtol=rtol).pair(0)
         tilt = vectors.inner_product(top.vector, jax.grad(field.objective)(weights))
-        distance = jnp.where(jnp.asarray(rate) * top.value > 1, tilt / top.value, 0)
+        distance = jnp.where(jnp.asarray(rate_at(rate, 0.0)) * top.value > 1, tilt / top.value, 0)
         centre = jax.tree.map(lambda w, u: w - distance * u, weights, top.vector)
         least = least_amplitude(weights, top.vector)
         return cls(centre, top.vector, jnp.maximum(jnp.abs(distance), least), least)
 
-    def onset(self, field: GradientField, rate: ArrayLike) -> Onset:
+    def onset(self, field: GradientField, rate: Scalar) -> Onset:
         """Return with which amplitude descent comes to the edge from here, zero where it oscillates already."""
         return onset(field, self.centre, self.direction, rate, known=self.amplitude > self.least)
 
 
 class _Search(eqx.Module):
-    """The last nine iterates, the direction, the number of steps, and of that where the sharpness was past 2/η."""
+    """The last nine iterates, the direction, the steps, those to where the sharpness passed 2/η, and the time."""
 
     recent: PyTree
     direction: PyTree
     steps: Int[Array, ""]
     passed: Int[Array, ""]
+    time: Float[Array, ""]

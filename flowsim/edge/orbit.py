@@ -10,7 +10,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Int, PyTree
+from jaxtyping import Array, ArrayLike, Float, Int, PyTree
 
 from ..curvature import vectors
 from ..dynamics.descent import Descent, DescentState
@@ -30,6 +30,10 @@ class StepMap(eqx.Module):
 
     field: GradientField
     optimizer: Descent
+
+    def at(self, time: Float[ArrayLike, ""]) -> "StepMap":
+        """Return the map of the step that begins at a time."""
+        return StepMap(self.field, self.optimizer.at(jnp.asarray(time)))
 
     def first(self, weights: PyTree) -> Position:
         """Return the position before the first step."""
@@ -110,18 +114,18 @@ def takeover(
     there on the descent is followed up to where it passes its edge, which tells with what an oscillation begins; where
     it is beyond already, it is what alternates there. A descent that diverges before is followed to where it does.
     """
-    threshold = jnp.asarray(step.optimizer.stability_threshold())
-    start, direction = step.first(weights), vectors.scattered_like(weights, 0)
+    start, direction = step.at(0.0).first(weights), vectors.scattered_like(weights, 0)
 
     def goes_on(search: _Search) -> Array:
         finite = jnp.isfinite(norm(vectors.row(search.recent.weights, -1)))
         return (search.onset < 0) & finite & (search.steps < most)
 
     def further(search: _Search) -> _Search:
-        after, image, scale = step.along(vectors.row(search.recent, -1), search.direction)
+        now = step.at(search.time)
+        after, image, scale = now.along(vectors.row(search.recent, -1), search.direction)
         own = jax.tree.map(jnp.multiply, scale, search.direction)
         size = vectors.inner_product(search.direction, own)
-        past = vectors.inner_product(search.direction, image) > threshold * size
+        past = vectors.inner_product(search.direction, image) > jnp.asarray(now.optimizer.stability_threshold()) * size
         ahead = jax.tree.map(jnp.divide, image, scale)
         length = jnp.sqrt(vectors.inner_product(ahead, image))
         recent = jax.tree.map(lambda old, new: jnp.concatenate([old[1:], new[None]]), search.recent, after)
@@ -153,13 +157,16 @@ def takeover(
             vectors.where(begins, centre, search.centre),
             vectors.where(begins, least, search.alternating),
             onset,
+            search.time + now.optimizer.time_of_step(),
         )
 
     recent, none = jax.tree.map(lambda leaf: jnp.stack([leaf] * _KEPT), start), jnp.array(-1)
     zero = jax.tree.map(jnp.zeros_like, start)
     unknown = -jnp.ones_like(norm(weights))
     search = jax.lax.while_loop(
-        goes_on, further, _Search(recent, direction, jnp.array(0), none, none, start, zero, unknown)
+        goes_on,
+        further,
+        _Search(recent, direction, jnp.array(0), none, none, start, zero, unknown, jnp.zeros_like(unknown)),
     )
     unit = vectors.divided(search.direction, norm(search.direction))
     steps, onset = jnp.where(search.begun < 0, search.steps, search.begun), jnp.maximum(search.onset, 0)
@@ -167,7 +174,7 @@ def takeover(
 
 
 class _Search(eqx.Module):
-    """The newest iterates, an eigenvector, the number of steps, that where a flow can begin, and that past the edge.
+    """The newest iterates, an eigenvector, the steps, those to where a flow begins and past the edge, and the time.
 
     Numbers and the `onset` are −1 as long as they are not known.
     """
@@ -180,6 +187,7 @@ class _Search(eqx.Module):
     centre: Position
     alternating: Position
     onset: Float[Array, ""]
+    time: Float[Array, ""]
 
 
 def _floating(leaf: Array, dtype: jnp.dtype) -> Array:

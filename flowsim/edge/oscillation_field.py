@@ -3,7 +3,7 @@
 import abc
 import dataclasses
 from collections.abc import Callable
-from typing import ClassVar, TypeVar
+from typing import Any, ClassVar, Self, TypeVar
 
 import equinox as eqx
 import jax
@@ -13,6 +13,7 @@ from jaxtyping import Array, Float, PyTree
 from ..curvature import GaussNewton, dominant_curvature, vectors
 from ..curvature.eigenpair import decomposition
 from ..curvature.hessian import quadratic_form
+from ..dynamics.learning_rates import Scalar, is_scheduled, rate_and_slope
 from ..solvers.field import GradientField, Measured, norm
 
 Point = TypeVar("Point")
@@ -127,7 +128,7 @@ class OscillationPoint(eqx.Module):
 class OscillationField(eqx.Module):
     """The right-hand side of a flow of a centre, and of direction and amplitude of descent's oscillation about it.
 
-    A kind of it says at which `growth` an oscillation changes, and how all of it moves, on calls.
+    A kind of it says at which `growth` an oscillation changes, and where all of it is `moved`.
 
     An oscillation decays no further than to what it begins with at the edge, the amplitude s of the onset, and to
     rounding: (s/r)⁴/η is added to r'/r, which is nothing where descent oscillates. What it begins with is used up while
@@ -135,8 +136,10 @@ class OscillationField(eqx.Module):
     """
 
     field: eqx.AbstractVar[GradientField]
-    learning_rate: eqx.AbstractVar[Float[Array, ""]]
+    learning_rate: eqx.AbstractVar[Scalar]
     order: eqx.AbstractVar[int]
+    drift: eqx.AbstractVar[Float[Array, ""] | None]
+    """η', where the learning rate changes in time."""
 
     largest_logarithm: ClassVar[float] = 3.0
     """An amplitude beyond e³ is that of a run which diverges."""
@@ -150,9 +153,25 @@ class OscillationField(eqx.Module):
     scattered: ClassVar[float] = 0.3
     """from a start with this share of all directions."""
 
+    def __call__(self, t: Any, point: OscillationPoint, args: object) -> OscillationPoint:
+        """Return the derivative of a point in time; it depends on `t` only if η does, and not on `args`."""
+        return self.at(t).moved(point)
+
+    def at(self, t: Any) -> Self:
+        """Return the field at a time, its learning rate a number."""
+        if not is_scheduled(self.learning_rate):
+            return self
+        eta, slope = rate_and_slope(self.learning_rate, t)
+        return dataclasses.replace(self, learning_rate=eta, drift=slope)  # pyright: ignore[reportCallIssue]
+
+    @property
+    def time_of_step(self) -> Float[Array, ""]:
+        """What dt/dk is for the smooth time t(k) of the k-th step, which takes η(t): η, or η/(1 + η'/2)."""
+        return self.learning_rate if self.drift is None else self.learning_rate / (1 + self.drift / 2)
+
     @abc.abstractmethod
-    def __call__(self, t: object, point: OscillationPoint, args: object) -> OscillationPoint:
-        """Return the derivative of a point in time; it depends on neither `t` nor `args`."""
+    def moved(self, point: OscillationPoint) -> OscillationPoint:
+        """Return the derivative of a point in time, η being a number."""
 
     @abc.abstractmethod
     def growth(self, curvature: Float[Array, ""]) -> tuple[Float[Array, ""], Float[Array, ""]]:
@@ -174,7 +193,7 @@ class OscillationField(eqx.Module):
         """Return the derivative of a point whose centre and direction move so, and whose amplitude would grow so."""
         grown = growth + self.renewal(point)
         return OscillationPoint(
-            moved, turn, grown / self.learning_rate, self._used_up(point, growth) / self.learning_rate
+            moved, turn, grown / self.time_of_step, self._used_up(point, growth) / self.time_of_step
         )
 
     def renewal(self, point: OscillationPoint) -> Float[Array, ""]:
@@ -189,7 +208,7 @@ class OscillationField(eqx.Module):
 
     def measured(self, point: OscillationPoint) -> Measured:
         """Return the derivative; nothing is known of the objective at the centre."""
-        return Measured(self(None, point, None), jnp.full_like(point.log_amplitude, jnp.nan))
+        return Measured(self.moved(point), jnp.full_like(point.log_amplitude, jnp.nan))
 
     def gauss_newton(self, point: OscillationPoint) -> OscillationCurvature:
         """Return what a linearly implicit method takes for the derivative of the field."""

@@ -11,11 +11,11 @@ from jaxtyping import Array, ArrayLike, Bool, Float, PyTree
 
 from ..curvature import vectors
 from ..curvature.hessian import quadratic_form
-from ..dynamics.descent import check_learning_rate
 from ..dynamics.flow import DescentModel, FlowState
+from ..dynamics.learning_rates import checked_rate, rate_at
 from ..solvers import LowRankExtrapolation, ProposedSteps
 from ..solvers.choice import tolerances
-from ..solvers.field import GradientField, constant, norm
+from ..solvers.field import GradientField, norm
 from ..solvers.stepper import Stepper
 from .onset import Beginning
 from .oscillation_field import OscillationField, OscillationPoint
@@ -37,9 +37,9 @@ class OscillationFlow(DescentModel):
         Raises `ValueError` for a learning rate that is not positive and finite, and for tolerances that the precision
         cannot meet.
         """
-        check_learning_rate(self.learning_rate, dtype)
+        rate = checked_rate(self.learning_rate, dtype)
         relative, absolute = tolerances(1e-4 if self.rtol is None else self.rtol, self.atol, None, dtype)
-        return replace(self, learning_rate=constant(self.learning_rate, dtype), rtol=relative, atol=absolute)  # pyright: ignore[reportCallIssue]  (the fields are abstract here)
+        return replace(self, learning_rate=rate, rtol=relative, atol=absolute)  # pyright: ignore[reportCallIssue]  (the fields are abstract here)
 
     @abc.abstractmethod
     def vector_field(self, field: GradientField) -> OscillationField:
@@ -65,7 +65,10 @@ class OscillationFlow(DescentModel):
         rtol, atol = jnp.asarray(self.rtol), jnp.asarray(self.atol)
         columns = 5 if point.log_amplitude.dtype.itemsize < 8 else 8
         solver = LowRankExtrapolation(columns=columns, followed=0, overhead=8.0, frozen_up_to=float("inf"))
-        return Stepper(solver.fill_in(self.vector_field(field), rtol, atol), ProposedSteps(rtol=rtol, atol=atol))  # pyright: ignore[reportCallIssue]  (norm is a property)
+        solver = solver.fill_in(self.vector_field(field).at(0.0), rtol, atol)
+        # What is measured at a point alone does not know the time.
+        solver = replace(solver, measure=None) if self.is_scheduled() else solver
+        return Stepper(solver, ProposedSteps(rtol=rtol, atol=atol))  # pyright: ignore[reportCallIssue]  (norm is a property)
 
     def weights_at(self, point: OscillationPoint) -> PyTree:
         """Return the centre."""
@@ -89,13 +92,13 @@ class OscillationFlow(DescentModel):
         """Tell whether the sharpness is below 2/η: beyond, an oscillation grows out of rounding."""
 
         def look() -> Bool[Array, ""]:
-            return jnp.asarray(self.learning_rate) * self._curvature(field, state) < 2
+            return jnp.asarray(rate_at(self.learning_rate, 0.0)) * self._curvature(field, state) < 2
 
         return jax.lax.cond(asked, look, lambda: jnp.array(True))
 
     def oscillation(self, field: GradientField, state: FlowState) -> PyTree:
         """Return r u, as one row."""
-        amplitude = self.vector_field(field.along(state.flattened_by)).amplitude(state.point)
+        amplitude = self.vector_field(field.along(state.flattened_by)).at(0.0).amplitude(state.point)
         row = vectors.scaled(amplitude, state.point.unit)
         tree = row if state.flattened_by is None else state.flattened_by.tree(row)
         return jax.tree.map(lambda leaf: leaf[None], tree)

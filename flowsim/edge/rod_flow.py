@@ -24,6 +24,7 @@ from jaxtyping import Array, ArrayLike, Float, Int
 from ..curvature import vectors
 from ..dynamics.dynamics import DYNAMICS
 from ..dynamics.flow import MODELS
+from ..dynamics.learning_rates import Scalar
 from ..solvers.field import GradientField
 from .oscillation_field import OscillationField, OscillationPoint
 from .oscillation_flow import OscillationFlow
@@ -47,13 +48,13 @@ class RodFlow(OscillationFlow):
     implicit, as those of the edge flow. A run raises `ValueError` for what `checked` refuses.
     """
 
-    learning_rate: ArrayLike
+    learning_rate: Scalar
     rtol: ArrayLike | None = None
     atol: ArrayLike | None = None
 
     def vector_field(self, field: GradientField) -> "RodField":
         """Return the right-hand side for midpoint, direction and amplitude."""
-        return RodField(field, jnp.asarray(self.learning_rate))
+        return RodField(field, self.learning_rate)
 
     def passes(self, evaluations: Int[Array, ""], steps: Int[Array, ""]) -> tuple[Int[Array, ""], Int[Array, ""]]:
         """Return five gradients and as many products for each evaluation, and one of both for each check."""
@@ -65,11 +66,12 @@ class RodField(OscillationField):
     """The right-hand side of the rod flow with a `learning_rate` η."""
 
     field: GradientField
-    learning_rate: Float[Array, ""]
+    learning_rate: Scalar
     order: int = eqx.field(static=True, default=2)
+    drift: Float[Array, ""] | None = None
 
-    def __call__(self, t: object, point: OscillationPoint, args: object) -> OscillationPoint:
-        """Return the derivative of a point in time; it depends on neither `t` nor `args`."""
+    def moved(self, point: OscillationPoint) -> OscillationPoint:
+        """Return the derivative of a point in time."""
         eta, unit, gradient = self.learning_rate, point.unit, jax.grad(self.field.objective)
         amplitude, apart = self.lengths(point)
         here, image = jax.jvp(gradient, (point.centre,), (unit,))

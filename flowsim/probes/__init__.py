@@ -5,6 +5,7 @@ from .batches import BatchProbe as BatchProbe
 from .direction import Alignment as Alignment, Angle as Angle
 from .gradient_noise import GradientNoise as GradientNoise
 from .held_out import HELD_OUT as HELD_OUT, TestAccuracy as TestAccuracy, TestRisk as TestRisk
+from .learning_rate import MovingEdge as MovingEdge, ScheduledRate as ScheduledRate
 from .margin import Accuracy as Accuracy, Margin as Margin, NormalizedMargin as NormalizedMargin
 from .mean_square_sharpness import MeanSquareSharpness as MeanSquareSharpness
 from .noise_interaction import NoiseInteraction as NoiseInteraction

@@ -55,8 +55,8 @@ class Moment(eqx.Module):
     sweep, which are measured afterwards, it is `None` and `time` is NaN. `preconditioner` is the diagonal of P as the
     weights where the steps go along P⁻¹ times a gradient, else `None`. `oscillation` are vectors vᵢ as the weights,
     with a leading axis, if the dynamics predicts an oscillation of covariance Σᵢ vᵢvᵢᵀ about them, else `None`.
-    `objective` is that of the problem where the dynamics holds it, `learning_rate` that of a descent, or of the flow
-    that models one; else both are `None`.
+    `objective` is that of the problem where the dynamics holds it, `learning_rate` that of a descent at this time, or
+    of the flow that models one, and `threshold` the curvature up to which its steps are stable; else they are `None`.
     """
 
     network: PyTree
@@ -68,6 +68,7 @@ class Moment(eqx.Module):
     oscillation: PyTree | None = None
     objective: Float[Array, ""] | None = None
     learning_rate: Float[Array, ""] | None = None
+    threshold: Float[Array, ""] | None = None
 
     @property
     def risk(self) -> Float[Array, ""]:

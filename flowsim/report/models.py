@@ -144,8 +144,11 @@ def _draw_sharpness(
     _draw_models(axes, models, "sharpness")
     seen = [np.asarray(line.get_ydata(), float) for line in axes.lines]
     top = max((float(np.nanmax(values)) for values in seen if len(values)), default=1.0)
-    threshold = descent.run.threshold
-    if threshold <= room * top:
+    threshold = descent.last_threshold
+    if descent.is_scheduled:
+        edge = {"color": "0.3", "label": r"$2/\eta(t)$" if descent.run.has_edge_of_descent else "edge of stability"}
+        axes.plot(descent.along("time"), descent.edge_along("sharpness"), **edge, **THRESHOLD)
+    elif threshold <= room * top:
         axes.axhline(threshold, color="0.3", **THRESHOLD)
         label = r" $2/\eta$" if descent.run.has_edge_of_descent else " edge"
         axes.text(1, threshold, label, transform=axes.get_yaxis_transform(), va="center")

@@ -28,7 +28,8 @@ def rows(dataset: xarray.Dataset) -> list[dict[str, Any]]:
     `excess_risk`, `sharpness` (at the final weights), `ratio` (sharpness over the lower bound of Theorem 2),
     `two_over_eta`, `threshold` (the sharpness up to which the run is stable, NaN where that is not known, or a matter
     of another curvature), `distance_to_flow` at `distance_time`, the last time that both reached, and `outcome` (its
-    name). `None` is what does not apply, NaN what could not be computed.
+    name). Where the learning rate changes, that of the row is the nominal one, and both edges are those at the end.
+    `None` is what does not apply, NaN what could not be computed.
     """
     shown = read_runs(dataset)
     return [_row(run, shown.bounds) for run in shown.runs]
@@ -36,6 +37,7 @@ def rows(dataset: xarray.Dataset) -> list[dict[str, Any]]:
 
 def _row(run: RecordedRun, bounds: tuple[float, float] | None) -> dict[str, Any]:
     sharpness, rate = run.number("final_sharpness"), run.run.learning_rate
+    last = run.last_rate
     time, distance = (None, None) if run.run.is_flow else run.last_common
     return {
         "method": run.run.method,
@@ -46,8 +48,8 @@ def _row(run: RecordedRun, bounds: tuple[float, float] | None) -> dict[str, Any]
         "excess_risk": run.number("final_excess_risk"),
         "sharpness": sharpness,
         "ratio": sharpness / bounds[0] if bounds and bounds[0] > 0 else None,
-        "two_over_eta": None if rate is None else 2 / rate,
-        "threshold": None if rate is None else run.run.threshold,
+        "two_over_eta": None if last is None else 2 / last,
+        "threshold": None if rate is None else run.last_threshold,
         "distance_to_flow": distance,
         "distance_time": time,
         "outcome": run.outcome.name,
@@ -127,9 +129,12 @@ def risk_remarks(shown: Recorded, *, most_names: int = 3) -> Iterator[str]:
 def _edge_remarks(shown: Recorded) -> Iterator[str]:
     """Yield of which runs another curvature than the sharpness decides on stability, and up to where."""
     for run in shown.by_rate:
-        edge = run.run.edge
-        if edge.curvature != SHARPNESS and math.isfinite(edge.threshold):
-            yield f"{run.run.name}: stable up to a {edge.curvature.replace('_', ' ')} of {edge.threshold:.4g}"
+        curvature, threshold = run.run.edge.curvature, run.edge_along(run.run.edge.curvature)[-1]
+        if curvature != SHARPNESS and math.isfinite(threshold):
+            at_end = " at the end" if run.is_scheduled else ""
+            yield f"{run.run.name}: stable up to a {curvature.replace('_', ' ')} of {threshold:.4g}{at_end}"
+        if run.is_scheduled:
+            yield f"{run.run.name}: the learning rate changes, and is {run.last_rate:.4g} at the end"
 
 
 def _distance_remarks(shown: Recorded, *, rounding: float = 1e-6, most_names: int = 3) -> Iterator[str]:
@@ -201,10 +206,13 @@ def _summary_of_flow(flow: RecordedRun) -> dict[str, Any]:
 
 def _summary_beside_flow(run: RecordedRun) -> dict[str, Any]:
     rate, (time, distance) = run.run.learning_rate, run.last_common
-    edge = {"threshold": finite_or_none(run.run.edge.threshold), "threshold_of": run.run.edge.curvature}
+    curvature, last = run.run.edge.curvature, run.last_rate
+    edge = {"threshold": finite_or_none(float(run.edge_along(curvature)[-1])), "threshold_of": curvature}
+    scheduled = {"final_learning_rate": finite_or_none(last)} if run.is_scheduled else {}
     return {
         **({} if run.run.is_descent else {"dynamics": run.run.dynamics}),
         "learning_rate": finite_or_none(rate),
+        **scheduled,
         "outcome": run.outcome.name,
         "steps": run.steps,
         "time": finite_or_none(run.end_time),
@@ -212,7 +220,7 @@ def _summary_beside_flow(run: RecordedRun) -> dict[str, Any]:
         "distance_to_flow": finite_or_none(distance),
         "distance_time": finite_or_none(time),
         "crossing_time": finite_or_none(run.number("crossing_time")),
-        "two_over_eta": None if rate is None else finite_or_none(2 / rate),
+        "two_over_eta": None if last is None else finite_or_none(2 / last),
         **({} if run.run.has_edge_of_descent else edge),
         **_summary_of_limits(run),
     }

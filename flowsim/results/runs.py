@@ -9,13 +9,14 @@ import numpy as np
 from jaxtyping import Float
 
 from ..dynamics import Descent, Outcome
-from ..probes import PreconditionedSharpness
+from ..probes import MovingEdge, PreconditionedSharpness, ScheduledRate
 from .schema import BOUNDS, CRITICAL, CURVATURE, DYNAMICS, LEARNING_RATE, MODELLED, RUN, SHARPNESS, THRESHOLD
 
 if TYPE_CHECKING:
     import xarray
 
 GRADIENT_FLOW, GRADIENT_DESCENT = "gradient_flow", "gradient_descent"
+_RATE, _EDGE = ScheduledRate().label.name, MovingEdge().label.name
 _ABBREVIATIONS = {GRADIENT_FLOW: "GF", GRADIENT_DESCENT: "GD"}
 
 
@@ -34,7 +35,7 @@ class Edge:
     @classmethod
     def of(cls, optimizer: Descent) -> "Edge":
         """Return the edge of stability of a descent, of its preconditioned sharpness if it has a preconditioner."""
-        threshold = optimizer.stability_threshold()
+        threshold = optimizer.edge_of_stability()
         number = math.nan if threshold is None else float(threshold)
         return cls(number, PreconditionedSharpness().label.name if optimizer.preconditioned else SHARPNESS)
 
@@ -175,6 +176,26 @@ class RecordedRun:
     def number(self, quantity: str) -> float:
         """Return a quantity of the whole run, NaN where it does not apply."""
         return float(self.part[quantity].item()) if quantity in self.part else math.nan
+
+    @property
+    def is_scheduled(self) -> bool:
+        """Whether the learning rate changes along the run."""
+        return bool(np.isfinite(self.along(_RATE)).any())
+
+    def edge_along(self, curvature: str) -> Float[np.ndarray, " records"]:
+        """Return the threshold of a curvature at the records, NaN where that is not what the edge is of."""
+        constant = np.full(len(self.along("time")), self.run.threshold_of(curvature))
+        return np.where(np.isnan(constant), np.nan, self.along(_EDGE)) if self.is_scheduled else constant
+
+    @property
+    def last_rate(self) -> float | None:
+        """The learning rate at the end, `None` without one."""
+        return float(self.along(_RATE)[-1]) if self.is_scheduled else self.run.learning_rate
+
+    @property
+    def last_threshold(self) -> float:
+        """The sharpness up to which the run is stable at its end: `Run.threshold`, or what it has become."""
+        return float(self.edge_along(SHARPNESS)[-1])
 
     @property
     def last_common(self) -> tuple[float, float]:

@@ -8,7 +8,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from ..comparison.compare import steps_of_descent
+from ..comparison.compare import DEFAULT_STEPS
 from ..kinds import KeyPath, within
 from ..kinds.registry import OUTSIDE, look_in, shadowed
 from .document import (
@@ -95,7 +95,7 @@ def resolved(scenario: Scenario) -> dict[str, Any]:
     descent = scenario.descent
     if descent.steps is None and math.isinf(scenario.flow.t1):
         # The same for all learning rates, it is one number, as it was before it could depend on t1.
-        descent = descent.model_copy(update={"steps": steps_of_descent(1.0, None, math.inf)})
+        descent = descent.model_copy(update={"steps": DEFAULT_STEPS})
     return _plain(scenario.model_copy(update={"descent": descent}).model_dump())
 
 

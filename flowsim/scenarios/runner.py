@@ -62,7 +62,11 @@ def run(
 
     Raises `ScenarioError` where a run fails of which a probe, or a kind of a user's own, is part.
     """
-    own = [*own_kinds(scenario, [scenario.descent.optimizer.kind]), *(entry.kind for entry in scenario.record)]
+    changes = (factor.kind for factor in scenario.descent.schedule)
+    own = [
+        *own_kinds(scenario, [scenario.descent.optimizer.kind, *changes]),
+        *(entry.kind for entry in scenario.record),
+    ]
     flow, own = scenario.flow, list(dict.fromkeys(own))
     limits = None if flow.limits is None else FlowLimits(flow.limits, rtol=flow.rtol, max_steps=flow.max_steps)
     with failing(f"a run with {', '.join(own)}") if own else nullcontext():
@@ -74,7 +78,7 @@ def run(
             sharpness=sharpness_along(scenario),
             models=flow.models,
             limits=limits,
-            optimizer=at_rate(scenario.descent.optimizer),
+            optimizer=scenario.descent.at,
             probes=probes,
             progress=progress,
             **flow_options(scenario),

@@ -13,6 +13,7 @@ from ..comparison.compare import steps_of_descent
 from ..comparison.models import GRADIENT
 from ..curvature import least_rtol
 from ..data import DataSource
+from ..dynamics import Descent
 from ..edge import MODELS, DescentModel
 from ..kinds import Named, Section, reason_of, too_large, validation_error, within
 from ..kinds.values import MOST_NUMBERS, Count, CountOrZero
@@ -27,6 +28,7 @@ from .values import (
     LearningRates,
     Optimizer,
     Positives,
+    Schedule,
     StepLimit,
     Subject,
     Subjects,
@@ -112,11 +114,18 @@ class DescentSettings(Section):
     optimizer: Optimizer = Field(default_factory=gradient_descent)
     """What a step does: a kind of descent by its name, or with its options, as {kind: adam, b1: 0.9}."""
 
+    schedule: Schedule = Field(default=(), examples=[[{"kind": "warm_up", "time": 10.0}]])
+    """How the learning rates change in time: a kind of factor, or a list of several; []: they do not."""
+
+    def at(self, rate: float) -> Descent:
+        """Return the descent with one of the learning rates."""
+        for factor in self.schedule:
+            rate = factor.makes(rate=rate, **factor.options())
+        return at_rate(self.optimizer)(rate)
+
     def all_steps(self, t1: float) -> int:
         """Return the steps of all descents together, beside a flow to time `t1`. Raises `ValueError` for too many."""
-        descent = at_rate(self.optimizer)
-        times = [float(descent(rate).time_of_step()) for rate in self.learning_rates]
-        return sum(steps_of_descent(time, self.steps, t1) for time in times)
+        return sum(steps_of_descent(self.at(rate), self.steps, t1) for rate in self.learning_rates)
 
     def errors_until(self, t1: float) -> Iterator[PydanticCustomError]:
         """Yield that there are more steps than could be recorded, as seen from the scenario."""
@@ -133,7 +142,7 @@ class DescentSettings(Section):
     def refusal_of(self, model: type[DescentModel], precision: str) -> str:
         """Return why a kind of model is none of these descents, nothing where it is one."""
         try:
-            model.of(at_rate(self.optimizer)(self.learning_rates[0])).checked(np.dtype(precision))
+            model.of(self.at(self.learning_rates[0])).checked(np.dtype(precision))
         except Exception as error:  # whatever the code of a user does
             return reason_of(error)
         return ""

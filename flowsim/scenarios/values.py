@@ -10,7 +10,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, ValidationError, Wi
 from pydantic_core import PydanticCustomError
 
 from ..data import DataSource
-from ..dynamics import DESCENTS, Descent, GradientDescent
+from ..dynamics import DESCENTS, LEARNING_RATES, Descent, GradientDescent
 from ..kinds import Chosen, Made, Section, recipe_of, refusal, validation_error
 from ..kinds.values import WHOLE, Condition, distinct
 from ..probes import HELD_OUT, PROBES, Label, Probe, probe_of
@@ -124,6 +124,33 @@ Time = Annotated[
 ]
 
 AtRate = Callable[[float], Descent]
+
+
+def _as_list(value: Any) -> Any:
+    """Return the list that one entry alone stands for."""
+    return [value] if isinstance(value, dict | str) else value
+
+
+def _usable(factor: Made) -> Made:
+    """Return what changes a learning rate, whose options the kind itself may refuse."""
+    for error in refusal(lambda: factor.makes(rate=1.0, **factor.options())):
+        raise error
+    return factor
+
+
+Schedule = Annotated[
+    tuple[
+        Annotated[
+            Made,
+            Chosen(LEARNING_RATES, recipe=partial(recipe_of, given=frozenset({"rate"}))),
+            AfterValidator(_usable),
+        ],
+        ...,
+    ],
+    Field(strict=False),
+    BeforeValidator(_as_list),
+]
+"""What YAML says of how learning rates change: {kind: warm_up, time: 10}, or a list of several, which multiply."""
 
 
 def at_rate(optimizer: Made) -> AtRate:

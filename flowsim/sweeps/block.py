@@ -2,7 +2,6 @@
 
 import hashlib
 import json
-import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import InitVar, asdict, dataclass, fields
 from functools import cached_property
@@ -11,7 +10,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from ..comparison.compare import steps_of_descent
+from ..comparison.compare import DEFAULT_STEPS
 from ..kinds import seeds
 from ..kinds.registry import look_in, source_of
 from ..scenarios.grid import Point, points
@@ -135,7 +134,7 @@ def _blocks_of(sweep: SweepSettings, group: list[Point], folder: Path) -> Iterat
         content["network"].pop(option, None)
     # What the result of a block does not depend on, in the words of the first blocks that were stored.
     del content["sharpness"]
-    descent = DescentSettings(steps=steps_of_descent(1.0, None, math.inf)).model_dump(mode="json")
+    descent = DescentSettings(steps=DEFAULT_STEPS).model_dump(mode="json", exclude={"schedule"})
     found = digests(shared, optimizers, folder)
     free, sizes = set(shared.network.start_options), shared.data.rough_sizes()
     recipe = ScenarioRecipe(

@@ -13,7 +13,7 @@ import jax
 import numpy as np
 
 from ..dynamics import Descent, GradientDescent, Stopping, check_maker
-from ..dynamics.descent import check_learning_rate
+from ..dynamics.learning_rates import check_learning_rate
 from ..formatting import Progress, ProgressCallback, check_progress, report_progress
 from ..formatting.presentation import view_of
 from ..kinds import reason_of

@@ -6,8 +6,9 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import PyTree
 
-from ..descent import DESCENTS, DescentState, Scalar
+from ..descent import DESCENTS, DescentState
 from ..dynamics import DYNAMICS
+from ..learning_rates import Scalar
 from .transformed import Transformed, check_decay, check_regularizer
 
 if TYPE_CHECKING:

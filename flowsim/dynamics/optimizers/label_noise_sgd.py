@@ -4,8 +4,9 @@ import jax
 from jax.core import Tracer
 
 from ...problems import Draw, Minibatches, Problem
-from ..descent import DESCENTS, Scalar
+from ..descent import DESCENTS
 from ..dynamics import DYNAMICS
+from ..learning_rates import Scalar
 from .sgd import SGD
 from .transformed import is_number
 

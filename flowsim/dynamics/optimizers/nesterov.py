@@ -2,8 +2,9 @@
 
 from typing import TYPE_CHECKING, ClassVar
 
-from ..descent import DESCENTS, Scalar
+from ..descent import DESCENTS
 from ..dynamics import DYNAMICS
+from ..learning_rates import Scalar
 from .transformed import Transformed, check_decay
 
 if TYPE_CHECKING:

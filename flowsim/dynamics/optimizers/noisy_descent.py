@@ -8,8 +8,9 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, PyTree
 
 from ...problems import Draw, Minibatches, Problem, WeightedRisk
-from ..descent import DESCENTS, DescentState, Scalar
+from ..descent import DESCENTS, DescentState
 from ..dynamics import DYNAMICS
+from ..learning_rates import Scalar
 from .sgd import SGD
 
 

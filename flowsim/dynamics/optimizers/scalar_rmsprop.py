@@ -7,8 +7,9 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, PyTree
 
 from ...solvers.field import norm
-from ..descent import DESCENTS, Descent, DescentState, Scalar
+from ..descent import DESCENTS, Descent, DescentState
 from ..dynamics import DYNAMICS
+from ..learning_rates import Scalar
 from .transformed import check_decay, check_regularizer
 
 

@@ -9,8 +9,9 @@ import jax.numpy as jnp
 from jaxtyping import PyTree
 
 from ...problems import Minibatches, as_seed
-from ..descent import DESCENTS, Descent, Scalar
+from ..descent import DESCENTS, Descent
 from ..dynamics import DYNAMICS
+from ..learning_rates import Scalar
 from .transformed import check_decay
 
 

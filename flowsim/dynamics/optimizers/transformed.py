@@ -14,8 +14,9 @@ from jaxtyping import Array, Float, Int, PyTree
 from ...kinds import got
 from ...networks import strongly_typed
 from ...runtime.identity import static_function
-from ..descent import Descent, DescentState, Scalar
+from ..descent import Descent, DescentState
 from ..dynamics import DYNAMICS
+from ..learning_rates import Scalar
 
 if TYPE_CHECKING:
     import optax

@@ -12,7 +12,7 @@ from ...comparison.sharpness_along import LIMIT
 from ...dynamics import Outcome
 from ...results.runs import Recorded, RecordedRun, read_runs
 from ...results.schema import MEASURES
-from ..style import CROSSING, LIMITS, run_look
+from ..style import CROSSING, LIMITS, THRESHOLD, run_look
 from .oscillation import envelope_of, oscillates
 from .panel import HEADINGS, Axis, Curve, Guide, Key, Limits, Panel, label_of, subsample
 from .view import Series, TimeView, linear_limits, log_limits, sharpness_limits, time_view
@@ -90,7 +90,8 @@ class TrajectoryPanels:
         y = self._axis(quantity, label, words, [*series, *(drawn for _, drawn in limits)])
         curves = (curve for index in range(len(runs)) for curve in self._curves(index, quantity, y.logarithmic))
         curves = tuple(curve for curve in curves if np.isfinite(curve.y).any())
-        overlays = (*_limit_curves(limits), *(self._crossings() if quantity == "distance" else ()))
+        crossings = self._crossings() if quantity == "distance" else ()
+        overlays = (*self._moving_edges(quantity), *_limit_curves(limits), *crossings)
         guides = tuple(self._guides(quantity, y.limits[1]))
         description = str(attributes.get("long_name", name))
         told = (("t", "x"), (words, "y"))
@@ -110,7 +111,7 @@ class TrajectoryPanels:
         return Axis(label, words, linear, log, logarithmic=log is not None and declared and positive)
 
     def _sharpness_limits(self, series: Sequence[Series]) -> Limits:
-        thresholds = [run.run.threshold for run in self.shown.others]
+        thresholds = [run.last_threshold for run in self.shown.others]
         leading = _series(self.shown.leading, self.shown.leading.along("sharpness").astype(float))
         others = series[1:] if self.shown.has_flow else series
         return sharpness_limits(leading, others, self.shown.bounds or (), thresholds, self.view)
@@ -138,11 +139,11 @@ class TrajectoryPanels:
 
     def _guides(self, quantity: str, top: float) -> Iterator[Guide]:
         """Yield the edges of stability of what is their curvature, and the bounds of Theorem 2 on the sharpness."""
-        curvature = "sharpness" if quantity == CENTRE_SHARPNESS.name else quantity
+        curvature = _curvature(quantity)
         edges: dict[tuple[float | None, float], int] = {}
         for index, run in enumerate(self.shown.ordered):
             level = float(run.run.threshold_of(curvature))
-            if np.isfinite(level):
+            if np.isfinite(level) and not run.is_scheduled:
                 edges.setdefault((run.run.learning_rate, level), index)
         visible = sorted({level for _, level in edges if level <= top}) if quantity == "sharpness" else []
         named = subsample(visible, self.margin_names)
@@ -153,6 +154,18 @@ class TrajectoryPanels:
         if quantity == "sharpness":
             for bound, side in zip(self.shown.bounds or (), ("lower", "upper"), strict=False):
                 yield Guide(bound, label=f"Theorem 2, {side}")
+
+    def _moving_edges(self, quantity: str) -> Iterator[Curve]:
+        """Yield the edges of stability that move, as the learning rate changes: each once, in the look of its run."""
+        seen: set[bytes] = set()
+        for run, key in zip(self.shown.ordered, self.keys, strict=True):
+            edge = run.edge_along(_curvature(quantity)).astype(float)
+            if run.is_scheduled and np.isfinite(edge).any() and edge.tobytes() not in seen:
+                seen.add(edge.tobytes())
+                name = r"$2/\eta(t)$" if run.run.has_edge_of_descent else "edge of stability"
+                words = f"edge of stability, {run.run.name}"
+                look = THRESHOLD | {"color": key.look["color"], "marker": "none"}
+                yield Curve(Key(f"edge-{key.name}", words, name, look), run.along("time"), edge, named=len(seen) == 1)
 
     def _flow_limits(self) -> list[tuple[RecordedRun, Series]]:
         """Return the sharpness of the flow's limit from points of each run, where it was asked for."""
@@ -172,6 +185,11 @@ class TrajectoryPanels:
             label = r"$S$ reaches $2/\eta$" if self.shown.plain else "reaches its edge"
             x, y = np.array(places, float).T
             yield Curve(Key("crossing", "reaches its edge", label, CROSSING), x, y, line=False)
+
+
+def _curvature(quantity: str) -> str:
+    """Return the curvature that a quantity is, of which there may be an edge."""
+    return "sharpness" if quantity == CENTRE_SHARPNESS.name else quantity
 
 
 def columns(run: RecordedRun, quantity: str, most: int) -> list[np.ndarray]:
