@@ -259,7 +259,7 @@ def _steps_and_marks(descent: Descent, steps: int | None, t1: float, records: in
         last = np.searchsorted(times, t1 * (1 + 4 * np.finfo(float).eps), side="right") - 1
     else:
         last = whole_if_close(t1 / float(descent.time_of_step()))
-    marks = default_record_steps(count, records, in_a_row=in_a_row)
+    marks = default_record_steps(count, records, in_a_row=in_a_row, evenly=descent.is_scheduled())
     marks = np.union1d(marks, [math.floor(last)]) if last < count else marks
     return {"steps": count, "record_steps": np.append(marks, count + 1 + np.arange(records + 1 - len(marks)))}
 

@@ -92,7 +92,8 @@ class Centres:
     def of(cls, descent: Trajectory, time_of_step: float | Float[np.ndarray, " steps"]) -> "Centres":
         """Return the centres along a descent that kept its weights; its steps take one time each, or end at times."""
         times = np.asarray(descent.times, float)
-        steps = np.round(times / time_of_step) if np.ndim(time_of_step) == 0 else _nearest(time_of_step, times)
+        of_all = isinstance(time_of_step, np.ndarray)
+        steps = _nearest(time_of_step, times) if of_all else np.round(times / time_of_step)
         records = 1 + np.flatnonzero((steps[2:] - steps[1:-1] == 1) & (steps[1:-1] - steps[:-2] == 1))
         weights, amplitude = _means(split(descent.path)[0], records)
         means = (

@@ -6,21 +6,25 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 from equinox.internal import nondifferentiable_backward
-from jaxtyping import Array, ArrayLike, Float, PyTree
+from jaxtyping import Array, ArrayLike, Float, Int, PyTree
 
 from ..formatting import ProgressCallback
+from ..networks import split
 from ..probes import Probe
 from ..problems import Problem
 from ..runtime.compiling import compiled, is_traced
 from ..solvers.field import check_step_count, checked_parts, constant
+from .branches import BranchPoint
 from .descent import Descent
 from .driver import DescentProgress, drive
 from .dynamics import Clock
 from .gradient_descent import GradientDescent
+from .learning_rates import LearningRate
 from .loop import Request
 from .optimizers import as_descent
 from .records import instruments
@@ -41,7 +45,7 @@ def descend(
     network: PyTree,
     problem: Problem,
     *,
-    learning_rate: float | None = None,
+    learning_rate: "float | LearningRate | Callable[[Any], Any] | None" = None,
     optimizer: "Descent | optax.GradientTransformation | None" = None,
     steps: int,
     record_steps: ArrayLike | None = None,
@@ -50,6 +54,8 @@ def descend(
     probes: Sequence[Probe | Callable[[Any], Any]] = (),
     sharpness: bool = False,
     weights: bool = False,
+    states: bool = False,
+    after: BranchPoint | None = None,
     checkpoint: str | os.PathLike | None = None,
     checkpoint_seconds: float = 60.0,
     progress: bool | ProgressCallback = False,
@@ -63,6 +69,8 @@ def descend(
     `default_record_steps(steps)`, some 250, dense at first); what they hold is as
     in `integrate`. An `optimizer` is a `flowsim.Descent`, which holds its learning rate itself, or any
     `optax.GradientTransformation`, the steps of which count one by one (`flowsim.Optax` gives them another time).
+    A learning rate, that of an optimizer too, may change in time (`flowsim.LearningRate`), as `flowsim.WarmUp` does, or
+    any function of time: then it is recorded, and with it the edge of stability that moves.
     `progress` is as in `integrate`, and counts steps of `steps`, fewer where the run ends early.
 
     Works without `checkpoint` under `jax.jit` and `jax.vmap`, with a traced `learning_rate` too, and under `jax.jvp`
@@ -70,9 +78,18 @@ def descend(
     is differentiated backwards; a run that diverges is returned, not raised.
     """
     _, rest, dtype = checked_parts(network)
+    begin, made = None, 0
+    if after is not None:
+        network = _continued(network, after)
     dynamics = _optimizer(learning_rate, optimizer).checked(dtype)
     check_step_count("steps", steps)
-    marks = default_record_steps(steps) if record_steps is None else as_times(record_steps, "record_steps", whole=True)
+    if after is not None:
+        begin, made = after.begin(dynamics), after.step
+    default = default_record_steps(steps, evenly=dynamics.is_scheduled())
+    marks = made + default if record_steps is None else as_times(record_steps, "record_steps", whole=True)
+    if marks[0] < made:
+        raise ValueError(f"record_steps count the steps of the whole run, here from {made} on, got {marks[0]}")
+    steps += made
     # The last step replaces all later marks. With as many as before, another number of steps compiles nothing.
     marks = np.minimum(marks, steps) if marks[-1] >= steps else np.append(marks, steps)
     request = Request(
@@ -81,10 +98,13 @@ def descend(
         dynamics=dynamics,
         stopping=stopping_for(stopping, problem, dtype),
         schedule=AtSteps(marks),
-        instruments=instruments(dynamics, diagnostics, probes, sharpness=sharpness, weights=weights),
+        instruments=instruments(dynamics, diagnostics, probes, sharpness=sharpness, weights=weights, states=states),
         t1=constant(np.inf, dtype),
         max_steps=constant(steps, jnp.result_type(int)),
+        begin=begin,
     )
+    if states and is_traced(request):
+        raise ValueError("states are kept of one run: call descend outside jit and vmap to go on from its records")
     state = drive(
         request,
         progress=progress,
@@ -97,7 +117,18 @@ def descend(
     return trajectory_of(state, request, rest)
 
 
-def _optimizer(learning_rate: float | None, optimizer: "Descent | optax.GradientTransformation | None") -> Descent:
+def _continued(network: PyTree, after: BranchPoint) -> PyTree:
+    """Return the network with the weights of a branch point; `TypeError` or `ValueError` where they are not its own."""
+    if not isinstance(after, BranchPoint):
+        raise TypeError(f"after must be a place to go on from, as run.branch(400), got {after!r}")
+    own, rest = split(network)
+    shapes = [jax.tree.map(lambda leaf: (leaf.shape, leaf.dtype), tree) for tree in (own, after.weights)]
+    if jax.tree.structure(shapes[0]) != jax.tree.structure(shapes[1]) or shapes[0] != shapes[1]:
+        raise ValueError("the run to go on from was one of another network: expected weights of the same shapes")
+    return eqx.combine(after.weights, rest)
+
+
+def _optimizer(learning_rate: Any, optimizer: "Descent | optax.GradientTransformation | None") -> Descent:
     """Return the dynamics of a run: gradient descent with the learning rate, or the optimizer, which has its own."""
     if optimizer is None and learning_rate is not None:
         return GradientDescent(learning_rate)
@@ -106,17 +137,22 @@ def _optimizer(learning_rate: float | None, optimizer: "Descent | optax.Gradient
     return as_descent(optimizer)
 
 
-def default_record_steps(steps: int, records: int = 250, *, in_a_row: int = 2) -> np.ndarray:
+def default_record_steps(
+    steps: int, records: int = 250, *, in_a_row: int = 2, evenly: bool = False
+) -> Int[np.ndarray, " marks"]:
     """Return about `records` of the steps 0, …, `steps`: most of them one by one, then pairs k, k + 1 spread
     geometrically, or so many `in_a_row`.
+
+    Or a quarter of them one by one, and the others spread `evenly`, for what may happen late in a run.
 
     At the edge of stability iterates alternate from one step to the next: single records far apart would show a beat
     that does not exist.
     """
     if steps < records:
         return np.arange(steps + 1)
-    first = 3 * records // 4
-    later = np.round(np.geomspace(first, steps, (records - first) // in_a_row)).astype(int)
+    first = records // 4 if evenly else 3 * records // 4
+    spaced = np.linspace if evenly else np.geomspace
+    later = np.round(spaced(first, steps, (records - first) // in_a_row)).astype(int)
     return np.unique(np.concatenate([np.arange(first), *(later - back for back in range(in_a_row))]))
 
 
@@ -144,7 +180,7 @@ def times_of_steps(descent: Descent, *, steps: int | None = None, t1: float = ma
             descent.time_of_step()
         )
     own = descent.checked(np.dtype(float))
-    clock, found, count, most = Clock(np.zeros(()), np.zeros(())), [np.zeros(1)], 0, 10**8
+    clock, found, count, most = Clock(jnp.zeros(()), jnp.zeros(())), [np.zeros(1)], 0, 10**8
     while count < (most if steps is None else steps) and found[-1][-1] < t1:
         clock, times = _further_times(own, clock)
         found.append(np.asarray(times, float))

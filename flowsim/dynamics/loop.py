@@ -14,6 +14,7 @@ from ..networks import split, strongly_typed
 from ..problems import Problem
 from ..runtime.compiling import compiled
 from ..solvers.field import GradientField, gradient_field
+from .branches import Begin
 from .dynamics import Attempt, Clock, Dynamics
 from .outcome import UNDECIDED, Outcome, or_else
 from .records import Instruments
@@ -25,7 +26,8 @@ from .termination import Watch, check_termination, divergence_ceiling, outcome_b
 class Request(eqx.Module):
     """All that determines a run, validated. It ends at the latest at time `t1` or after `max_steps` attempted steps.
 
-    Everything else is derived from it inside the compiled program, where that costs nothing.
+    Where it does not start at the weights of the network, `begin` says how it goes on. Everything else is derived from
+    it inside the compiled program, where that costs nothing.
     """
 
     network: PyTree
@@ -36,13 +38,14 @@ class Request(eqx.Module):
     instruments: Instruments
     t1: Float[ArrayLike, ""]
     max_steps: Int[ArrayLike, ""]
+    begin: Begin | None = None
 
     def run(self) -> tuple["_Run", PyTree]:
         """Return the run, and the weights that it starts from."""
         field, weights = gradient_field(self.network, self.problem)
         arrays = jax.tree.map(jnp.asarray, (self.stopping, self.schedule, self.t1, self.max_steps))
         stopping, schedule, t1, max_steps = arrays
-        return _Run(field, self.dynamics, stopping, schedule, self.instruments, t1, max_steps), weights
+        return _Run(field, self.dynamics, stopping, schedule, self.instruments, t1, max_steps, self.begin), weights
 
 
 class _Run(eqx.Module):
@@ -55,6 +58,7 @@ class _Run(eqx.Module):
     instruments: Instruments
     t1: Float[Array, ""]
     max_steps: Int[Array, ""]
+    begin: Begin | None
 
 
 class RunState(eqx.Module):
@@ -97,7 +101,6 @@ def _start(request: Request) -> RunState:
     clock = Clock(jnp.zeros_like(run.t1), jnp.zeros_like(run.t1))
     dynamics, unknown = run.dynamics.at(clock.time), jnp.full_like(run.t1, jnp.nan)
     start = dynamics.start(run.field, weights)
-    record = eqx.filter_eval_shape(run.instruments.measure, dynamics, run.field, start, clock, unknown)
     none = jnp.array(0)
     state = RunState(
         dynamics=start,
@@ -108,14 +111,16 @@ def _start(request: Request) -> RunState:
         quiet_steps=none,
         code=jnp.asarray(Outcome.RUNNING, jnp.int32),
         stationarity=jnp.full_like(run.t1, jnp.inf),
-        schedule=run.schedule.init(record),
+        schedule=None,
         scales=Scales(unknown, unknown),
         ceiling=unknown,
         watch=Watch.of(run.stopping, unknown.dtype),
         fixed=jnp.array(False),
         recorded=jnp.array(False),
     )
-    return strongly_typed(state)
+    record = eqx.filter_eval_shape(partial(_measured, run), state, unknown)
+    state = strongly_typed(replace(state, schedule=run.schedule.init(record)))
+    return state if run.begin is None else run.begin.of(state)
 
 
 @partial(compiled, donate="all-except-first", sized_by=[0])
@@ -202,7 +207,7 @@ def _step(run: _Run, state: RunState) -> RunState:
 def _keep_step(run: _Run, state: RunState, attempt: Attempt, target: Array) -> RunState:
     """Return the state after a step that counts."""
     steps = state.steps + state.begun
-    clock = run.dynamics.tick(state.clock, attempt, steps, target)
+    clock = _ticked(run, state, attempt, steps, target)
     settled = run.dynamics.is_settled(clock.time)
     objective, stationarity, code, ceiling, watch = _check_termination(run, state, attempt, settled)
     still = state.begun & run.dynamics.stands_still(state.dynamics, attempt, state.stationarity)
@@ -233,6 +238,12 @@ def _keep_step(run: _Run, state: RunState, attempt: Attempt, target: Array) -> R
         fixed=fixed,
         recorded=jnp.array(False),
     )
+
+
+def _ticked(run: _Run, state: RunState, attempt: Attempt, steps: Int[Array, ""], target: Array) -> Clock:
+    if run.begin is None:
+        return run.dynamics.tick(state.clock, attempt, steps, target)
+    return run.begin.later(run.dynamics.tick(state.clock, attempt, run.begin.since(steps), target))
 
 
 def _check_termination(
@@ -288,6 +299,13 @@ def _due(run: _Run, state: RunState) -> Bool[Array, ""]:
     return state.begun & ~state.recorded & run.schedule.due(state.schedule, state.clock, state.steps, ended=ended)
 
 
+def _measured(run: _Run, state: RunState, gradient_norm: Float[Array, ""]) -> dict[str, PyTree]:
+    """Return one record of a state, with the state itself where that is asked for."""
+    dynamics = run.dynamics.at(state.clock.time)
+    record = run.instruments.measure(dynamics, run.field, state.dynamics, state.clock, gradient_norm)
+    return record | {"states": replace(state, schedule=None) if run.instruments.states else None}
+
+
 def _record(run: _Run, state: RunState) -> RunState:
     """Return the state with a record added if one is due, or if the run has ended."""
 
@@ -295,9 +313,7 @@ def _record(run: _Run, state: RunState) -> RunState:
         gradient_norm = state.stationarity
         if run.dynamics.checks_termination(state.dynamics) is not True:
             _, gradient_norm = run.dynamics.observe(run.field, state.dynamics)
-        dynamics = run.dynamics.at(state.clock.time)
-        record = run.instruments.measure(dynamics, run.field, state.dynamics, state.clock, gradient_norm)
-        return run.schedule.add(state.schedule, record), jnp.array(True)
+        return run.schedule.add(state.schedule, _measured(run, state, gradient_norm)), jnp.array(True)
 
     schedule, recorded = jax.lax.cond(_due(run, state), add, lambda: (state.schedule, state.recorded))
     return replace(state, schedule=schedule, recorded=recorded)

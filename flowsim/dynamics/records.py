@@ -31,10 +31,11 @@ STANDARD = (Risk(), ExcessRisk(), SquaredDistance(), GradientNorm())
 
 
 class Instruments(eqx.Module):
-    """What to record: the standard probes and `probes`, and the weights where `weights` is true."""
+    """What to record: the standard probes and `probes`, and the weights and the `states` of the run on request."""
 
     probes: tuple[Probe, ...]
     weights: bool = eqx.field(static=True)
+    states: bool = eqx.field(static=True, default=False)
 
     def measure(
         self, dynamics: Dynamics, field: GradientField, state: PyTree, clock: Clock, gradient_norm: Float[Array, ""]
@@ -81,9 +82,15 @@ def _as_floating(name: str, dtype: jnp.dtype, value: Any) -> Array:
 
 
 def instruments(
-    dynamics: Dynamics, diagnostics: Mapping[str, Any] | None, probes: Sequence[Any], *, sharpness: bool, weights: bool
+    dynamics: Dynamics,
+    diagnostics: Mapping[str, Any] | None,
+    probes: Sequence[Any],
+    *,
+    sharpness: bool,
+    weights: bool,
+    states: bool = False,
 ) -> Instruments:
-    """Return the instruments for `diagnostics` and `probes`, and for the `sharpness` and the `weights` on request.
+    """Return the instruments for `diagnostics` and `probes`, and for `sharpness`, `weights` and `states` on request.
 
     Of a `dynamics` whose learning rate changes, that and its edge of stability are recorded as well.
     Raises `TypeError` for a diagnostic that is not a function with a name, and for anything that is not a probe;
@@ -106,7 +113,7 @@ def instruments(
     names = [probe.label.name for probe in (*STANDARD, *chosen)]
     if twice := [name for name in names if names.count(name) > 1]:
         raise ValueError(f"{twice[0]!r} is recorded already: give the diagnostic another name, or leave it out")
-    return Instruments(tuple(chosen), weights)
+    return Instruments(tuple(chosen), weights, states)
 
 
 class Records(eqx.Module):
@@ -131,7 +138,7 @@ class Records(eqx.Module):
         none = cls(jnp.zeros((capacity, 0), dtype), [], jnp.array(0), structure, shapes)
         others = [leaf for leaf in shapes if not none._in_table(leaf)]
         table = jnp.full((capacity, len(shapes) - len(others)), jnp.nan, dtype)
-        arrays = [jnp.full((capacity, *leaf.shape), jnp.nan, leaf.dtype) for leaf in others]
+        arrays = [_unfilled((capacity, *leaf.shape), leaf.dtype) for leaf in others]
         return replace(none, table=table, arrays=arrays)
 
     @property
@@ -164,6 +171,10 @@ class Records(eqx.Module):
 
     def _in_table(self, leaf: Any) -> bool:
         return leaf.shape == () and leaf.dtype == self.table.dtype
+
+
+def _unfilled(shape: tuple[int, ...], dtype: jnp.dtype) -> Array:
+    return jnp.full(shape, jnp.nan if jnp.issubdtype(dtype, jnp.floating) else 0, dtype)
 
 
 def check_same_shapes(first: PyTree, other: PyTree) -> None:

@@ -21,6 +21,7 @@ from ..networks import records as records_of
 from ..probes import Label
 from ..problems import Problem
 from ..runtime.compiling import compiled
+from .branches import BranchPoint, KeptStates
 from .dynamics import DYNAMICS, Dynamics
 from .loop import Request, RunState
 from .outcome import Outcome
@@ -48,7 +49,9 @@ class Trajectory(Drawn, eqx.Module):
     for the low-rank solver, linearized passes over the data for the Jacobian of the outputs; `loosened`, the largest
     factor by which the tolerance had to be loosened where the gradient jumps, one for a smooth one. `learning_rate` is
     η of a descent, and of the flow that models one, and `sharpness_threshold` the sharpness up to which it is stable,
-    2/η for gradient descent; `None` where there is none, or it is not known.
+    2/η for gradient descent; `None` where there is none, or it is not known. Of a learning rate that changes in time
+    both are those of its nominal rate, and `diagnostics` have `scheduled_rate` and `moving_edge` along the path.
+    `states` is what `branch` goes on from, of a descent that was told to keep it.
 
     In a debugger, an interactive session and inside `jax.jit` it is one line (`repr`), of which nothing is computed.
     Printed, and shown in a notebook, it is the table of the command line with its one row: for that the sharpness at
@@ -78,6 +81,7 @@ class Trajectory(Drawn, eqx.Module):
     loosened: Float[Array, ""]
     learning_rate: Float[Array, ""] | None
     sharpness_threshold: Float[Array, ""] | None
+    states: KeptStates | None
     method: str = eqx.field(static=True)
     dynamics: str = eqx.field(static=True)
     labels: dict[str, Label] = eqx.field(static=True)
@@ -145,6 +149,15 @@ class Trajectory(Drawn, eqx.Module):
             return float(self.sharpness[-1])  # the last record is the end
         return float(sharpness(self.network, self.problem))
 
+    def branch(self, step: int) -> BranchPoint:
+        """Return where the run was at a recorded `step`, from which another descent may go on (`descend(after=...)`).
+
+        Raises `ValueError` for a run that was not told to keep its states, and for a step that was not recorded.
+        """
+        if self.states is None:
+            raise ValueError("this run has not kept its states: write descend(..., states=True) to go on from records")
+        return self.states.branch(step)
+
     def __repr__(self) -> str:
         return _line(self)
 
@@ -171,7 +184,7 @@ def trajectory_of(state: RunState, request: Request, rest: PyTree) -> Trajectory
         slots = jax.tree.map(with_nan, slots)
     else:
         slots = records_of(slots, slice(int(records.count)))
-    measured = dict(slots["probes"])
+    measured, kept = dict(slots["probes"]), slots["states"]
     standard = {probe.label.name: measured.pop(probe.label.name) for probe in STANDARD}
     along = measured.pop("sharpness", None)
     return Trajectory(
@@ -194,6 +207,7 @@ def trajectory_of(state: RunState, request: Request, rest: PyTree) -> Trajectory
         # A program returns what it only hands on as it was given, under `jax.grad` a number of NumPy's.
         learning_rate=None if rate is None else jnp.asarray(rate),
         sharpness_threshold=None if threshold is None else jnp.asarray(threshold),
+        states=None if kept is None else KeptStates(kept, dynamics, request.begin and request.begin.origin),
         method=dynamics.method(state.dynamics),
         dynamics=DYNAMICS.name_of(type(dynamics)),
         labels={probe.label.name: probe.label for probe in request.instruments.probes},

@@ -36,7 +36,15 @@ _COLUMNS = (
 _CENTRE: dict[str, object] = {"color": "0.72", "linewidth": 3.6, "solid_capstyle": "round", "zorder": 2.1}
 _GRADIENT_FLOW = FLOW | {"linewidth": 1.2, "label": "GF"}
 # The models stand out from each other in grey too, and from GF.
-_LOOKS = (("#d95f02", (0, (4, 1))), ("#1f6fb4", (0, (1, 1))), ("#7a3b9c", (0, (5, 1, 1, 1))), ("#1b9e77", (0, (2, 1))))
+_LOOKS = (
+    ("#d95f02", (0, (4, 1))),
+    ("#1f6fb4", (0, (1, 1))),
+    ("#7a3b9c", (0, (5, 1, 1, 1))),
+    ("#1b9e77", (0, (2, 1))),
+    ("#8c5a1e", (0, (3, 1, 1, 1, 1, 1))),
+    ("#d0308a", (0, (1, 2))),
+    ("#5a8f00", (0, (7, 2))),
+)
 
 
 def model_rows(dataset: xarray.Dataset) -> list[dict[str, Any]]:

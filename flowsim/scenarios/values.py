@@ -128,7 +128,7 @@ AtRate = Callable[[float], Descent]
 
 def _as_list(value: Any) -> Any:
     """Return the list that one entry alone stands for."""
-    return [value] if isinstance(value, dict | str) else value
+    return (value,) if isinstance(value, str | dict) else value
 
 
 def _usable(factor: Made) -> Made:
@@ -220,10 +220,6 @@ def _maker(function: Callable[[Any], Any]) -> Callable[[], Probe]:
 
 
 _PROBE = Chosen(PROBES, recipe=_probe_recipe, word=True)
-
-
-def _as_list(value: Any) -> Any:
-    return (value,) if isinstance(value, str | dict) else value
 
 
 def _unique(record: tuple[Made, ...]) -> tuple[Made, ...]:

@@ -106,7 +106,7 @@ def rate_at(rate: Scalar, time: ArrayLike) -> Scalar:
 
 def rate_from(rate: Scalar, time: Float[Array, ""]) -> Scalar:
     """Return a learning rate in the time from `time` on."""
-    return _From(rate, time) if isinstance(rate, LearningRate) else rate
+    return _From(rate, time) if isinstance(rate, LearningRate) else rate  # pyright: ignore[reportCallIssue]
 
 
 def nominal_rate(rate: Scalar) -> Scalar:
@@ -121,7 +121,7 @@ def largest_rate(rate: Scalar, time: ArrayLike) -> Scalar:
     return rate.largest(jnp.asarray(time)) if isinstance(rate, LearningRate) else rate_at(rate, time)
 
 
-def rate_and_slope(rate: LearningRate, time: ArrayLike) -> tuple[Float[Array, ""], Float[Array, ""]]:
+def rate_and_slope(rate: Scalar, time: ArrayLike) -> tuple[Float[Array, ""], Float[Array, ""]]:
     """Return η and η' at a time."""
     here = jnp.asarray(time)
     return jax.jvp(rate, (here,), (jnp.ones_like(here),))
@@ -163,7 +163,7 @@ def check_learning_rate(rate: object, dtype: jnp.dtype) -> None:
         raise ValueError(f"learning_rate must be a positive finite number of {dtype}, {least:.2g} or more, got {shown}")
 
 
-def checked_rate(rate: Scalar, dtype: jnp.dtype) -> Scalar:
+def checked_rate(rate: Any, dtype: jnp.dtype) -> Scalar:
     """Return a learning rate with its numbers as arrays of a type, so that others need no new compilation.
 
     Raises `ValueError` for one that is not positive and finite in this precision, nominally and at the start, and for a
@@ -173,8 +173,6 @@ def checked_rate(rate: Scalar, dtype: jnp.dtype) -> Scalar:
         _check_function(rate, dtype)
         check_learning_rate(rate_at(rate, jnp.zeros((), dtype)), dtype)
         rate = rate if isinstance(rate, LearningRate) else _OfFunction(static_function(rate), rate(0.0))
-        if isinstance(rate, _From):
-            return rate
     check_learning_rate(nominal_rate(rate), dtype)
     return jax.tree.map(lambda leaf: constant(leaf, dtype) if _is_number(leaf) else leaf, rate)
 

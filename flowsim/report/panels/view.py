@@ -39,11 +39,14 @@ def time_view(shown: Recorded, *, shortest: float = 1 / 300) -> TimeView:
 
 
 def _last_time(shown: Recorded, *, beyond: float = 1.5, furthest: float = 3.0) -> float:
-    """Return `beyond` times the time of the flow's limit, up to `furthest` times where others converge later."""
+    """Return `beyond` times the time of the flow's limit, up to `furthest` times where others converge later.
+
+    Where learning rates change, what is to be seen may come at any time.
+    """
     longest, limit = max(run.end_time for run in shown.runs), shown.leading.end_time
     if longest == 0:
         return 1.0
-    if not shown.leading.outcome.converged or limit == 0:
+    if not shown.leading.outcome.converged or limit == 0 or any(run.is_scheduled for run in shown.runs):
         return 1.02 * longest
     converged = 1.05 * max(run.end_time for run in shown.runs if run.outcome.converged)
     return min(max(beyond * limit, converged), furthest * limit, 1.02 * longest)

@@ -1,0 +1,137 @@
+"""Branches of a descent: from any record of a run that kept its states, another descent goes on."""
+
+from typing import Any
+
+import equinox as eqx
+import jax
+import numpy as np
+from jaxtyping import Array, ArrayLike, Int, PyTree
+
+from ..networks import records
+from .descent import Descent
+from .dynamics import DYNAMICS, Clock
+from .outcome import Outcome
+
+
+class Origin(eqx.Module):
+    """From where on time is that of a constant learning rate: the time and the steps then."""
+
+    clock: Clock
+    steps: Int[ArrayLike, ""]
+
+
+class KeptStates(eqx.Module):
+    """The states of a descent at its records, `along` them, and what they are states of."""
+
+    along: PyTree
+    dynamics: Descent
+    origin: Origin | None
+
+    def branch(self, step: int) -> "BranchPoint":
+        """Return where another descent may go on; `ValueError` for a step that was not recorded."""
+        steps = np.asarray(self.along.steps)
+        places = np.flatnonzero(steps == step)
+        if isinstance(step, bool) or not len(places):
+            known = ", ".join(map(str, steps[:: max(1, len(steps) // 8)]))
+            raise ValueError(f"no state was recorded at step {step!r}: there are {known}, …, {steps[-1]}")
+        state = records(self.along, int(places[0]))
+        if int(state.code) == Outcome.DIVERGED:
+            raise ValueError(f"the run had diverged at step {step}: expected a step before")
+        return BranchPoint(state, self.dynamics, self.origin)
+
+
+class BranchPoint(eqx.Module):
+    """Where a descent was at one of its records, from which another goes on: `descend(..., after=run.branch(400))`.
+
+    `state` is that of the run without its records, `dynamics` the descent that led there.
+    """
+
+    state: PyTree
+    dynamics: Descent
+    origin: Origin | None
+
+    @property
+    def step(self) -> int:
+        """The number of steps that led here."""
+        return int(self.state.steps)
+
+    @property
+    def time(self) -> float:
+        """The time here."""
+        return float(self.state.clock.time)
+
+    @property
+    def weights(self) -> PyTree:
+        """The weights here, as a network without anything that is not trained."""
+        return self.dynamics.weights(self.state.dynamics)
+
+    def __repr__(self) -> str:
+        rate = float(np.asarray(self.dynamics.rate_of_descent()))
+        name = DYNAMICS.name_of(type(self.dynamics))
+        return f"BranchPoint({name}, η = {rate:.3g}, step {self.step}, t = {self.time:.4g})"
+
+    def begin(self, dynamics: Descent) -> "Begin":
+        """Return how a descent begins here, which may be another.
+
+        One of the same kind takes the memory over, and where it also draws the same minibatches, everything. Time goes
+        on: at the learning rate of before it is the time that the whole run would have had, bit for bit.
+        """
+        same_kind = type(dynamics) is type(self.dynamics)
+        remembered = self.state.dynamics.memory
+        expected = jax.eval_shape(dynamics.at(self.state.clock.time).remember, self.weights)
+        keeps = same_kind and _shapes(expected) == _shapes(remembered)
+        whole = keeps and _equal(dynamics.minibatches(), self.dynamics.minibatches())
+        steady = not dynamics.is_scheduled() and not self.dynamics.is_scheduled()
+        same_pace = steady and _equal(dynamics.time_of_step(), self.dynamics.time_of_step())
+        here = Origin(self.state.clock, self.state.steps)
+        origin = self.origin if same_pace else None if dynamics.is_scheduled() else here
+        return Begin(self.state, origin, memory=keeps, whole=whole)
+
+
+class Begin(eqx.Module):
+    """The `state` from which a run goes on: with its `memory` or without, or as a `whole`.
+
+    `origin` is from where on time is counted, `None` for the beginning of the run.
+    """
+
+    state: Any
+    origin: Origin | None
+    memory: bool = eqx.field(static=True)
+    whole: bool = eqx.field(static=True)
+
+    def of(self, fresh: Any) -> Any:
+        """Return the state that a run of this beginning has in place of a `fresh` one."""
+        if self.whole:
+            running = jax.numpy.asarray(Outcome.RUNNING, fresh.code.dtype)
+            return eqx.tree_at(
+                lambda state: (state.schedule, state.recorded, state.code),
+                self.state,
+                (fresh.schedule, fresh.recorded, running),
+                is_leaf=lambda leaf: leaf is None,
+            )
+        dynamics = fresh.dynamics
+        if self.memory:
+            dynamics = eqx.tree_at(
+                lambda state: state.memory, dynamics, self.state.dynamics.memory, is_leaf=lambda leaf: leaf is None
+            )
+        places = (self.state.clock, self.state.steps, dynamics)
+        return eqx.tree_at(lambda state: (state.clock, state.steps, state.dynamics), fresh, places)
+
+    def since(self, steps: Int[Array, ""]) -> Int[Array, ""]:
+        """Return the steps that time is counted in."""
+        return steps if self.origin is None else steps - self.origin.steps
+
+    def later(self, clock: Clock) -> Clock:
+        """Return the time of the run, from that since the origin."""
+        return clock if self.origin is None else self.origin.clock.after(clock.time)
+
+
+def _shapes(tree: PyTree) -> Any:
+    leaves, structure = jax.tree.flatten(tree)
+    return structure, [(leaf.shape, leaf.dtype) for leaf in leaves]
+
+
+def _equal(one: Any, other: Any) -> bool:
+    """Tell whether two pytrees are the same, number for number."""
+    (ours, structure), (theirs, of_theirs) = map(jax.tree.flatten, (one, other))
+    return structure == of_theirs and all(np.array_equal(a, b) for a, b in zip(ours, theirs, strict=True))
