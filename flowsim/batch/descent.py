@@ -14,7 +14,7 @@ from jaxtyping import Array, ArrayLike, Bool, Float, Int, PyTree
 from ..dynamics import as_descent
 from ..dynamics.descent import Descent
 from ..dynamics.gradient_descent import GradientDescent
-from ..dynamics.learning_rates import check_learning_rate
+from ..dynamics.learning_rates import check_learning_rate, with_rate
 from ..dynamics.outcome import Outcome
 from ..dynamics.termination import divergence_ceiling
 from ..networks import cast, records
@@ -248,7 +248,7 @@ def _without_rate(dynamics: Descent) -> Any:
             return str(leaf.dtype), leaf.shape, np.asarray(leaf).tobytes()
         return leaf if isinstance(leaf, Hashable) else id(leaf)
 
-    fields = {name: value for name, value in vars(dynamics).items() if name != "learning_rate"}
+    fields = vars(with_rate(dynamics, 0.0))
     leaves, structure = jax.tree.flatten(fields)
     return type(dynamics), structure, tuple(map(key, leaves))
 

@@ -10,6 +10,8 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, PyTree
 
 from ..dynamics.descent import Descent, DescentState
+from ..dynamics.dynamics import Clock
+from ..dynamics.learning_rates import with_rate
 from ..problems import Draw, Problem
 
 Move = Callable[[Float[Array, " batch"], Bool[Array, " batch"]], PyTree]
@@ -77,7 +79,8 @@ def register(
 class AutomaticKernel(Kernel):
     """∇R by `jax.grad` of the problem's objective, and the step of any descent, both vectorized over the runs.
 
-    The state of a run: its weights, the memory of the descent, and the position in its sequence of minibatches.
+    The state of a run: its weights, the memory of the descent, the position in its sequence of minibatches, and the
+    time where the learning rate changes.
     """
 
     problem: Problem
@@ -95,10 +98,12 @@ class AutomaticKernel(Kernel):
 
     def start(self, weights: PyTree) -> PyTree:
         """Return the weights, the memory before the first step, and the first minibatch."""
-        sampler = self.dynamics.minibatches()
+        sampler, first = self.dynamics.minibatches(), self.dynamics.nominal()
 
-        def start(one: PyTree) -> tuple[PyTree, PyTree, Draw | None]:
-            return one, self.dynamics.remember(one), None if sampler is None else sampler.first(self.problem)
+        def start(one: PyTree) -> tuple[PyTree, PyTree, Draw | None, Clock | None]:
+            zero = jnp.zeros((), jax.tree.leaves(one)[0].dtype)
+            clock = Clock(zero, zero) if self.dynamics.is_scheduled() else None
+            return one, first.remember(one), None if sampler is None else sampler.first(self.problem), clock
 
         return jax.vmap(start)(weights)
 
@@ -129,10 +134,12 @@ class AutomaticKernel(Kernel):
             return jax.value_and_grad(objective(state[2], fixed))(state[0])
 
         def step(rate: Array, moving: Array, state: PyTree, found: tuple[Array, PyTree], fixed: PyTree) -> PyTree:
-            dynamics = eqx.tree_at(lambda one: one.learning_rate, self.dynamics, rate)
-            here, memory, draw = state
+            here, memory, draw, clock = state
+            dynamics = with_rate(self.dynamics, rate)
+            dynamics = dynamics if clock is None else dynamics.at(clock.time)
             moved = dynamics.advanced(objective(draw, fixed), DescentState(here, memory, *found, draw))
-            after = (*moved, None if sampler is None or draw is None else sampler.next(draw))
+            later = None if clock is None else clock.after(jnp.asarray(dynamics.time_of_step()))
+            after = (*moved, None if sampler is None or draw is None else sampler.next(draw), later)
             return jax.tree.map(lambda new, old: jnp.where(moving, new, old), after, state)
 
         found = jax.vmap(value_and_gradient)(weights, fixed)
@@ -144,7 +151,8 @@ def kernel_for(network: PyTree, problem: Problem, dynamics: Descent) -> Kernel:
 
     Where none is registered that does, it is automatic differentiation.
     """
-    registered = KERNELS.get((type(network), type(problem), type(dynamics)), [])
+    known = KERNELS.get((type(network), type(problem), type(dynamics)), [])
+    registered = [] if dynamics.is_scheduled() else known
     fitting = (found for kernel in registered if (found := kernel.of(network, problem, dynamics)) is not None)
     return next(fitting, AutomaticKernel.of(network, problem, dynamics))
 

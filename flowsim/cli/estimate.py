@@ -23,7 +23,6 @@ from ..results import BLOCKS
 from ..runtime.memory import device_bytes, in_bytes
 from ..scenarios import environment, in_hours
 from ..scenarios.runner import flow_options, read_data, sharpness_along
-from ..scenarios.values import at_rate
 from ..solvers.solver import memory_of
 from ..sweeps import BlockStore, default_jobs, plan
 from .jobs import Job, choose_device, read_jobs
@@ -137,7 +136,7 @@ def _comparison(
     yield Work(f"the flow {until}", compilations, gradients + measured * along.count * of_sharpness)
     if rates:
         steps = descent.all_steps(flow.t1)
-        sampler = at_rate(descent.optimizer)(descent.learning_rates[0]).minibatches()
+        sampler = descent.at(descent.learning_rates[0]).minibatches()
         # Once an epoch the full gradient is taken, too.
         share = 1.0 if sampler is None else min(1.0, 2 * sampler.samples_in_step(samples) / samples)
         of_steps = f"of {_many(steps, 'step')}{' in all' if rates > 1 else ''}"

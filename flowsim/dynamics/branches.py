@@ -24,7 +24,7 @@ class KeptStates(eqx.Module):
     """The states of a descent at its records, `along` them, and what they are states of."""
 
     along: PyTree
-    dynamics: Descent
+    dynamics: Any
     origin: Origin | None
 
     def branch(self, step: int) -> "BranchPoint":
@@ -34,7 +34,7 @@ class KeptStates(eqx.Module):
         if isinstance(step, bool) or not len(places):
             known = ", ".join(map(str, steps[:: max(1, len(steps) // 8)]))
             raise ValueError(f"no state was recorded at step {step!r}: there are {known}, …, {steps[-1]}")
-        state = records(self.along, int(places[0]))
+        state = records(self.along, places[0])
         if int(state.code) == Outcome.DIVERGED:
             raise ValueError(f"the run had diverged at step {step}: expected a step before")
         return BranchPoint(state, self.dynamics, self.origin)

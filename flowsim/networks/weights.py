@@ -94,7 +94,7 @@ def strongly_typed(tree: PyTree) -> PyTree:
     return jax.tree.map(lambda leaf: jax.lax.convert_element_type(leaf, leaf.dtype), arrays)
 
 
-def records(tree: Tree, index: slice | np.ndarray) -> Tree:
+def records(tree: Tree, index: slice | np.ndarray | np.integer) -> Tree:
     """Return `leaf[index]` for every leaf without compiling a program for every shape, where that is possible.
 
     On the memory of one CPU, NumPy cuts for nothing; elsewhere, and where derivatives are taken, JAX does. Arrays of

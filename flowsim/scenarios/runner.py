@@ -31,7 +31,6 @@ from .document import ScenarioError
 from .keys import own_kinds
 from .scenario import Scenario
 from .settings import AUTOMATIC
-from .values import at_rate
 
 # Folders in which the code of a user is not.
 _INSTALLED = (str(Path(__file__).parents[1]), *(sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib")))
@@ -158,7 +157,7 @@ def _samplers(scenario: Scenario) -> Iterator[tuple[str, Minibatches | None]]:
     sections = {"descent": scenario.descent} if scenario.descent.learning_rates else {}
     swept = () if scenario.sweep is None else scenario.sweep.descent
     for place, section in {**sections, **{f"sweep.descent[{n}]": entry for n, entry in enumerate(swept)}}.items():
-        yield place, at_rate(section.optimizer)(section.learning_rates[0]).minibatches()
+        yield place, section.at(section.learning_rates[0]).minibatches()
 
 
 def read_data(scenario: Scenario, folder: Path) -> Data:

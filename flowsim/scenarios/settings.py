@@ -119,9 +119,7 @@ class DescentSettings(Section):
 
     def at(self, rate: float) -> Descent:
         """Return the descent with one of the learning rates."""
-        for factor in self.schedule:
-            rate = factor.makes(rate=rate, **factor.options())
-        return at_rate(self.optimizer)(rate)
+        return at_rate(self.optimizer, self.schedule)(rate)
 
     def all_steps(self, t1: float) -> int:
         """Return the steps of all descents together, beside a flow to time `t1`. Raises `ValueError` for too many."""

@@ -6,9 +6,10 @@ from collections.abc import Iterator
 from pydantic import Field
 from pydantic_core import PydanticCustomError
 
+from ..dynamics import Descent
 from ..kinds import Section, validation_error
 from ..kinds.values import Count
-from .values import Axis, CountedSteps, Optimizer, SpacedLearningRates, gradient_descent
+from .values import Axis, CountedSteps, Optimizer, Schedule, SpacedLearningRates, at_rate, gradient_descent
 
 MOST_CELLS = 10_000_000
 
@@ -24,6 +25,12 @@ class SweepDescent(Section):
     """Number of initializations at every point, the first of them those of the sweep; null: as many as it has."""
     optimizer: Optimizer = Field(default_factory=gradient_descent)
     """What a step does: a kind of descent by its name, or with its options, as {kind: adam, b1: 0.9}."""
+    schedule: Schedule = Field(default=(), examples=[[{"kind": "warm_up", "time": 10.0}]])
+    """How the learning rates change in time: a kind of factor, or a list of several; []: they do not."""
+
+    def at(self, rate: float) -> Descent:
+        """Return the descent with one of the learning rates."""
+        return at_rate(self.optimizer, self.schedule)(rate)
 
 
 class CriticalSettings(Section):

@@ -138,11 +138,12 @@ def _usable(factor: Made) -> Made:
     return factor
 
 
+_FACTOR = Chosen(LEARNING_RATES, recipe=partial(recipe_of, given=frozenset({"rate"})))
 Schedule = Annotated[
     tuple[
         Annotated[
             Made,
-            Chosen(LEARNING_RATES, recipe=partial(recipe_of, given=frozenset({"rate"}))),
+            _FACTOR,
             AfterValidator(_usable),
         ],
         ...,
@@ -153,9 +154,15 @@ Schedule = Annotated[
 """What YAML says of how learning rates change: {kind: warm_up, time: 10}, or a list of several, which multiply."""
 
 
-def at_rate(optimizer: Made) -> AtRate:
-    """Return what makes the descent of these options, at any learning rate."""
-    return lambda rate: optimizer.makes(learning_rate=rate, **optimizer.options())
+def at_rate(optimizer: Made, schedule: Iterable[Made] = ()) -> AtRate:
+    """Return what makes the descent of these options, at any learning rate, which changes by a `schedule`."""
+
+    def descent(rate: Any) -> Descent:
+        for factor in schedule:
+            rate = factor.makes(rate=rate, **factor.options())
+        return optimizer.makes(learning_rate=rate, **optimizer.options())
+
+    return descent
 
 
 def _checked(optimizer: Made) -> Made:
@@ -181,11 +188,22 @@ def gradient_descent() -> Made:
     return _options_of(GradientDescent)(kind="gradient_descent")
 
 
+def content_of(optimizer: Made, schedule: Iterable[Made]) -> dict[str, Any]:
+    """Return in plain values what makes a descent, of a schedule as of one more option, where there is one."""
+    factors = [factor.model_dump(mode="json") for factor in schedule]
+    return optimizer.model_dump(mode="json") | ({"schedule": factors} if factors else {})
+
+
 def optimizer_of(content: Mapping[str, Any]) -> AtRate:
-    """Return what makes the descent that a resolved scenario describes, at any learning rate."""
-    made = _OPTIMIZER.validate(dict(content))
-    assert isinstance(made, Made)
-    return at_rate(made)
+    """Return what makes the descent of such values, at any learning rate."""
+    options = dict(content)
+    factors = [_FACTOR.validate(factor) for factor in options.pop("schedule", ())]
+    return at_rate(_made(_OPTIMIZER.validate(options)), [_made(factor) for factor in factors])
+
+
+def _made(recipe: Any) -> Made:
+    assert isinstance(recipe, Made)
+    return recipe
 
 
 def labels_of(record: Iterable[Made]) -> dict[str, Label]:

@@ -20,7 +20,7 @@ from ..scenarios.runner import build_network, build_probes, build_problem, flow_
 from ..scenarios.scenario import Scenario
 from ..scenarios.settings import DescentSettings
 from ..scenarios.sweep_settings import CriticalSettings, SweepSettings
-from ..scenarios.values import optimizer_of
+from ..scenarios.values import content_of, optimizer_of
 from .work import Block, Descent, Materials, Recipe, Start
 
 
@@ -122,10 +122,12 @@ def plan(scenario: Scenario, folder: Path) -> tuple[Block, ...]:
 
 def _blocks_of(sweep: SweepSettings, group: list[Point], folder: Path) -> Iterator[Block]:
     shared = group[0].scenario
-    chosen = list(dict.fromkeys(entry.optimizer for entry in sweep.descent))
-    optimizers = tuple(optimizer.model_dump(mode="json") for optimizer in chosen)
+    chosen = list(dict.fromkeys((entry.optimizer, entry.schedule) for entry in sweep.descent))
+    optimizers = tuple(content_of(*one) for one in chosen)
     descents = tuple(
-        Descent(chosen.index(entry.optimizer), rate, entry.steps, entry.repetitions or sweep.repetitions)
+        Descent(
+            chosen.index((entry.optimizer, entry.schedule)), rate, entry.steps, entry.repetitions or sweep.repetitions
+        )
         for entry in sweep.descent
         for rate in entry.learning_rates
     )
@@ -208,7 +210,8 @@ def _cost_of_start(
 def digests(scenario: Scenario, optimizers: Iterable[dict[str, Any]], folder: Path) -> dict[str, str]:
     """Return the SHA-256 of the files that results depend on: those of the data, and modules of a user's own."""
     files = {name: folder / name for name in scenario.data.files_read()}
-    modules = {kind: source_of(kind) for kind in own_kinds(scenario, [optimizer["kind"] for optimizer in optimizers])}
+    descents = [part["kind"] for optimizer in optimizers for part in (optimizer, *optimizer.get("schedule", ()))]
+    modules = {kind: source_of(kind) for kind in own_kinds(scenario, descents)}
     return {
         name: hashlib.sha256(file.read_bytes()).hexdigest()
         for name, file in (files | modules).items()

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from ..batch import descend_batch
-from ..dynamics import Descent, Outcome, as_descent, descend, integrate, objective_floor
+from ..dynamics import Descent, Outcome, as_descent, descend, integrate, objective_floor, times_of_steps
 from ..kinds import reason_of
 from ..networks import stacked, unstacked, weight_dtype
 from ..results.schema import MEASURES, NOT_ASKED
@@ -259,7 +259,9 @@ class _Work:
 
     def _leaves(self, column: int, network: eqx.Module, sharpness: float) -> bool:
         """Tell whether a descent leaves a minimum of this sharpness, beyond its threshold by half of the digits."""
-        threshold = self._descent(column).sharpness_threshold()
+        descent, steps = self._descent(column), self.recipe.descents[column].steps
+        end = times_of_steps(descent, steps=steps)[-1] if descent.is_scheduled() else 0.0
+        threshold = descent.lasting_threshold(jnp.asarray(end))
         digits = float(jnp.finfo(weight_dtype(network)).eps) ** 0.5
         return threshold is not None and sharpness > float(threshold) * (1 + digits)
 

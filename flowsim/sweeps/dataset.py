@@ -2,19 +2,19 @@
 
 import json
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..dynamics import Descent
+from ..dynamics import Descent, times_of_steps
 from ..probes import Label
 from ..results.runs import FLOW, Edge, Run, run_coordinates
 from ..results.schema import NOT_ASKED, RUN, attributes
 from ..scenarios.reading import resolved
 from ..scenarios.scenario import Scenario
-from ..scenarios.values import at_rate, labels_of
+from ..scenarios.values import labels_of
 from .compute import Arrays, Failure
 
 if TYPE_CHECKING:
@@ -29,17 +29,20 @@ _OF_A_RUN = {"outcome": "outcome", "steps": "steps", "time": "end_time", "distan
 
 @dataclass(frozen=True)
 class PlannedDescent:
-    """A descent of a sweep: the run that it is, its number of steps, and how much time one of them takes."""
+    """A descent of a sweep: the run that it is, its number of steps, and the time that so many take."""
 
     run: Run
     steps: int
-    time_of_step: float
+    time_of: Callable[[np.ndarray], np.ndarray]
 
     @classmethod
     def of(cls, dynamics: str, optimizer: Descent, learning_rate: float, steps: int) -> "PlannedDescent":
         """Return the descent of an optimizer called `dynamics`, made for a learning rate."""
         run = Run(dynamics, learning_rate, edge=Edge.of(optimizer))
-        return cls(run, steps, float(optimizer.time_of_step()))
+        if not optimizer.is_scheduled():
+            return cls(run, steps, lambda made: made * float(optimizer.time_of_step()))
+        times = times_of_steps(optimizer, steps=steps)
+        return cls(run, steps, lambda made: np.where(np.isnan(made), np.nan, times[np.nan_to_num(made).astype(int)]))
 
 
 @dataclass(frozen=True)
@@ -72,7 +75,7 @@ def layout_of(scenario: Scenario) -> Layout:
         starts=sweep.starts,
         flow=sweep.flow,
         descents=tuple(
-            PlannedDescent.of(entry.optimizer.kind, at_rate(entry.optimizer)(rate), rate, entry.steps)
+            PlannedDescent.of(entry.optimizer.kind, entry.at(rate), rate, entry.steps)
             for entry in sweep.descent
             for rate in entry.learning_rates
         ),
@@ -138,7 +141,8 @@ def _of_runs(layout: Layout, tables: Arrays, dims: tuple[str, ...]) -> dict[str,
     descent = {name: np.take(values, columns, axis) for (kind, name), values in tables.items() if kind == "descent"}
     if columns:
         made = np.where(descent["outcome"] == NOT_ASKED, np.nan, descent["steps"])
-        descent["time"] = np.array([planned.time_of_step for _, planned in _in_order(layout)]) * made
+        times = [planned.time_of(made[..., place]) for place, (_, planned) in enumerate(_in_order(layout))]
+        descent["time"] = np.stack(times, axis=axis)
     parts = [part for part in (flow, descent) if part]
     variables: dict[str, Any] = {
         _name(name): _over(dims, name, _join(parts, name, axis), _name(name), layout.labels)

@@ -3,7 +3,7 @@
 import abc
 import math
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import equinox as eqx
 import jax
@@ -172,7 +172,8 @@ def checked_rate(rate: Any, dtype: jnp.dtype) -> Scalar:
     if callable(rate):
         _check_function(rate, dtype)
         check_learning_rate(rate_at(rate, jnp.zeros((), dtype)), dtype)
-        rate = rate if isinstance(rate, LearningRate) else _OfFunction(static_function(rate), rate(0.0))
+        if not isinstance(rate, LearningRate):
+            rate = _OfFunction(static_function(rate), cast(Any, rate)(0.0))
     check_learning_rate(nominal_rate(rate), dtype)
     return jax.tree.map(lambda leaf: constant(leaf, dtype) if _is_number(leaf) else leaf, rate)
 
