@@ -25,6 +25,7 @@ from .comparison import (
     Comparison as Comparison,
     EdgeCriteria as EdgeCriteria,
     FlowLimits as FlowLimits,
+    Fork as Fork,
     Interrupted as Interrupted,
     RunStatements as RunStatements,
     SharpnessAlong as SharpnessAlong,

@@ -1,6 +1,7 @@
 """`compare`: gradient flow and gradient descent from one initialization, run on one time axis."""
 
 import contextlib
+import dataclasses
 import difflib
 import inspect
 import math
@@ -14,6 +15,7 @@ import numpy as np
 from jaxtyping import PyTree
 
 from ..dynamics import (
+    DYNAMICS,
     Descent,
     GradientDescent,
     Stopping,
@@ -34,10 +36,11 @@ from ..formatting import Progress, ProgressCallback, check_progress, report_prog
 from ..networks import split, weight_dtype
 from ..probes import Probe, probe_of
 from ..problems import Problem
-from ..results.runs import Edge
+from ..results.runs import Edge, Run
 from ..solvers.field import check_step_count
 from ..theory import minimal_sharpness_bounds_of
 from .comparison import Comparison, compare_model_to_flow, compare_to_flow
+from .forks import Fork, Forked, branch_points, check_forks, run_fork
 from .models import GRADIENT, Centres, ModelRun, check_models, run_models
 from .sharpness_along import FlowLimits, SharpnessAlong
 
@@ -87,6 +90,7 @@ def compare(
     probes: Sequence[Probe | Callable[[Any], Any]] = (),
     sharpness: bool | SharpnessAlong = True,
     limits: FlowLimits | None = None,
+    forks: Sequence[Fork] = (),
     records: int | None = None,
     stopping: Stopping | None = None,
     progress: bool | ProgressCallback = False,
@@ -99,6 +103,8 @@ def compare(
     rate, such as `flowsim.HeavyBall`, with its own time per step, and its own threshold of stability where that is
     known; that of a preconditioned descent is met by the probe "preconditioned_sharpness". `probes` and `diagnostics`
     (as in `integrate`) are recorded along all runs.
+
+    From a step of each descent `forks` go on with another rate, batch or optimizer (`Fork`), as rows of their own.
 
     `models` names flows that are to follow the descents, once for each learning rate: "edge", or `my_module:MyModel`
     (a `flowsim.DescentModel`, which holds its own tolerances); "gradient" is there in any case. With a model, descents
@@ -133,15 +139,30 @@ def compare(
     shared: dict[str, Any] = {"stopping": stopping, "probes": probes, "diagnostics": diagnostics}
     optimizers = [_descent_at(optimizer, eta) for eta in learning_rates]
     kinds = check_models(models, optimizers, weight_dtype(network))
-    in_a_row = 3 if kinds else 2
+    in_a_row, forks = 3 if kinds else 2, check_forks(forks)
     with report_progress(progress) as report, _interruptible() as finished:
         for eta, descent in zip(learning_rates, optimizers, strict=True):
             when = _steps_and_marks(descent, steps, t1, records, in_a_row=in_a_row)
             when["progress"] = report.during(f"descent with η = {eta:g}")
             finished.append(descend(network, problem, optimizer=descent, weights=True, **when, **shared))
         runs = list(finished)
+        forked: list[Forked] = []
+        for eta, descent in zip(learning_rates if forks else (), optimizers, strict=False):
+            count = steps_of_descent(descent, steps, t1)
+            points = branch_points(network, problem, descent, forks, count, stopping=stopping)
+            until = float(times_of_steps(descent, steps=count)[-1])
+            for fork in forks:
+                rate = eta if fork.learning_rate is None else fork.learning_rate
+                check_learning_rate(rate, weight_dtype(network))
+                own = _descent_at(fork.optimizer or optimizer, rate)
+                stage = report.during(f"fork from step {fork.step} of η = {eta:g}")
+                run = run_fork(network, problem, own, points[fork.step], until, records, progress=stage, **shared)
+                finished.append(run)
+                base = Run(DYNAMICS.name_of(type(descent)), eta).name
+                forked.append(Forked(run, own, rate, f"step {points[fork.step].step} of {base}"))
         shared |= {"t1": t1}
-        when = {"ts": _common_times(runs, records), "between": True} if runs else {"records": records}
+        everyone = [*runs, *(one.run for one in forked)]
+        when = {"ts": _common_times(everyone, records), "between": True} if runs else {"records": records}
         when |= {"progress": report.during("gradient flow")}
         if runs or budget.affords_path(network) or along != SharpnessAlong():
             flow = integrate(network, problem, weights=True, **when, **shared, **flow_options)
@@ -156,6 +177,7 @@ def compare(
             report(Progress("sharpness along the way"))
             flow = along.added_to(flow)
             runs = [along.added_to(run, pairs=True) for run in runs]
+            forked = [dataclasses.replace(one, run=along.added_to(one.run, pairs=True)) for one in forked]
             compared_models = tuple(compare_model_to_flow(flow, one, along) for one in model_runs)
             if limits is not None:
                 stages = [report.during(f"limits of the flow from descent with η = {eta:g}") for eta in learning_rates]
@@ -163,6 +185,11 @@ def compare(
         else:
             flow, compared_models = integrate(network, problem, sharpness=True, **when, **shared, **flow_options), ()
     descents = tuple(map(partial(compare_to_flow, flow), runs, learning_rates, map(Edge.of, optimizers)))
+    branches = (
+        dataclasses.replace(compare_to_flow(flow, one.run, one.learning_rate, Edge.of(one.descent)), branch=one.branch)
+        for one in forked
+    )
+    descents = (*descents, *branches)
     bounds = minimal_sharpness_bounds_of(network, problem)
     critical = None if bounds is None or bounds[0] == 0 else 2 / bounds[0]
     return Comparison(flow, descents, bounds=bounds, critical_learning_rate=critical, models=compared_models)

@@ -122,8 +122,11 @@ def edge_statements(dataset: "xarray.Dataset", criteria: EdgeCriteria | None = N
 
 def models_of(shown: Recorded, descent: RecordedRun) -> list[RecordedRun]:
     """Return the runs of the models of a descent."""
+    if descent.run.fork:
+        return []
     rate = descent.run.learning_rate
     same = (run for run in shown.others if run.run.learning_rate == rate and DISTANCE.name in run.part)
+    same = (run for run in same if not run.run.fork)
     # Where it is not said what a run models, it is gradient descent.
     plain = descent.run.is_descent
     return [

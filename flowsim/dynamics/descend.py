@@ -170,17 +170,18 @@ def steps_until(t1: float, time_of_step: float) -> int:
     return max(1, math.ceil(ratio))
 
 
-def times_of_steps(descent: Descent, *, steps: int | None = None, t1: float = math.inf) -> np.ndarray:
-    """Return the times at which the steps of a descent end, from zero on: so many `steps`, or those that reach `t1`.
+def times_of_steps(
+    descent: Descent, *, steps: int | None = None, t1: float = math.inf, begin: float = 0.0
+) -> Float[np.ndarray, " steps"]:
+    """Return the times at which steps of a descent end, `begin` the first: so many `steps`, or those that reach `t1`.
 
     Raises `ValueError` for more than 10⁸ steps to `t1`.
     """
     if not descent.is_scheduled():
-        return np.arange(1 + (steps_until(t1, float(descent.time_of_step())) if steps is None else steps)) * float(
-            descent.time_of_step()
-        )
+        length = float(descent.time_of_step())
+        return begin + length * np.arange(1 + (steps_until(t1 - begin, length) if steps is None else steps))
     own = descent.checked(np.dtype(float))
-    clock, found, count, most = Clock(jnp.zeros(()), jnp.zeros(())), [np.zeros(1)], 0, 10**8
+    clock, found, count, most = Clock(jnp.asarray(begin, float), jnp.zeros(())), [np.array([begin])], 0, 10**8
     while count < (most if steps is None else steps) and found[-1][-1] < t1:
         clock, times = _further_times(own, clock)
         found.append(np.asarray(times, float))

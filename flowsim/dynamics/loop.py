@@ -66,7 +66,8 @@ class RunState(eqx.Module):
 
     Before it has `begun`, by a first attempt of no length, nothing is measured. `stationarity` is the stationarity
     measure at the last termination check, usually the gradient norm. `fixed` says that the run is at a fixed point
-    while its outcome is undecided, `recorded` that this state has been recorded.
+    while its outcome is undecided, `recorded` that this state has been recorded, and `near` that the run began where
+    the gradient was small already: then it has not grown at an unstable minimum yet, where it will.
     """
 
     dynamics: PyTree
@@ -83,6 +84,7 @@ class RunState(eqx.Module):
     watch: Watch
     fixed: Bool[Array, ""]
     recorded: Bool[Array, ""]
+    near: Bool[Array, ""]
 
     @property
     def attempts(self) -> Int[Array, ""]:
@@ -117,6 +119,7 @@ def _start(request: Request) -> RunState:
         watch=Watch.of(run.stopping, unknown.dtype),
         fixed=jnp.array(False),
         recorded=jnp.array(False),
+        near=jnp.array(False),
     )
     record = eqx.filter_eval_shape(partial(_measured, run), state, unknown)
     state = strongly_typed(replace(state, schedule=run.schedule.init(record)))
@@ -209,7 +212,8 @@ def _keep_step(run: _Run, state: RunState, attempt: Attempt, target: Array) -> R
     steps = state.steps + state.begun
     clock = _ticked(run, state, attempt, steps, target)
     settled = run.dynamics.is_settled(clock.time)
-    objective, stationarity, code, ceiling, watch = _check_termination(run, state, attempt, settled)
+    trusted = settled if run.dynamics.sharpness_threshold() is None else settled & ~state.near
+    objective, stationarity, code, ceiling, watch = _check_termination(run, state, attempt, trusted)
     still = state.begun & run.dynamics.stands_still(state.dynamics, attempt, state.stationarity)
     still &= settled
     # With a patience of one there is nothing to count: what the loop of a descent does not carry, it does not pay for.
@@ -237,6 +241,7 @@ def _keep_step(run: _Run, state: RunState, attempt: Attempt, target: Array) -> R
         watch=watch.seen(stationarity),
         fixed=fixed,
         recorded=jnp.array(False),
+        near=jnp.where(state.begun, state.near, stationarity <= watch.small),
     )
 
 
@@ -247,7 +252,7 @@ def _ticked(run: _Run, state: RunState, attempt: Attempt, steps: Int[Array, ""],
 
 
 def _check_termination(
-    run: _Run, state: RunState, attempt: Attempt, settled: Bool[Array, ""] | bool
+    run: _Run, state: RunState, attempt: Attempt, trusted: Bool[Array, ""] | bool
 ) -> tuple[Array, Array, Array, Array, Watch]:
     """Return the objective after a step that counts, the stationarity measure, and the outcome by both.
 
@@ -264,9 +269,9 @@ def _check_termination(
         due = due & (stationarity <= state.stationarity)
         weights = run.dynamics.weights(attempt.state)
         code = check_termination(run.stopping, run.field, weights, objective, stationarity, ceiling, watch, due=due)
-        if settled is not True:
+        if trusted is not True:
             later = jnp.where(due, UNDECIDED, Outcome.RUNNING)
-            code = jnp.where((code == Outcome.CONVERGED) & ~settled, later, code).astype(code.dtype)
+            code = jnp.where((code == Outcome.CONVERGED) & ~trusted, later, code).astype(code.dtype)
         return objective, stationarity, code, ceiling, watch
 
     wanted = run.dynamics.checks_termination(attempt.state)

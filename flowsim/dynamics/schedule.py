@@ -225,4 +225,6 @@ class Scales(eqx.Module):
     def coordinates(self, time: Array, objective: Array, gradient_norm: Array) -> Float[Array, " 3"]:
         """Return where a run is, in coordinates in which records are to be evenly spread."""
         fall = self.linear_weight * objective / jnp.where(self.objective > 0, self.objective, 1)
-        return jnp.stack([jnp.log1p(time / self.time), fall, jnp.log(gradient_norm)])
+        # A run whose learning rate rises goes on from a gradient of zero.
+        known = jnp.maximum(gradient_norm, jnp.finfo(gradient_norm.dtype).tiny)
+        return jnp.stack([jnp.log1p(time / self.time), fall, jnp.log(known)])

@@ -8,7 +8,7 @@ import numpy as np
 import xarray
 
 from ..dynamics import Outcome
-from ..results.schema import DYNAMICS, LEARNING_RATE, NOT_ASKED, RECORD, RUN, attributes
+from ..results.schema import BRANCH, DYNAMICS, LEARNING_RATE, NOT_ASKED, RECORD, RUN, attributes
 from ..theory import Statement
 from .sweeps import runs
 
@@ -28,7 +28,9 @@ def runs_frame(dataset: xarray.Dataset) -> "pandas.DataFrame":
         LEARNING_RATE: dataset[LEARNING_RATE].values[rows[0]],
         RECORD: rows[1],
     }
-    said = {name: dict(dataset[name].attrs) for name in (DYNAMICS, LEARNING_RATE)}
+    if BRANCH in dataset.coords:
+        columns[BRANCH] = dataset[BRANCH].values[rows[0]]
+    said = {name: dict(dataset[name].attrs) for name in (DYNAMICS, LEARNING_RATE, BRANCH) if name in columns}
     for name in dataset:
         if dataset[name].dims[:2] == (RUN, RECORD):
             for column, values in _split(str(name), dataset[name].values[rows]):

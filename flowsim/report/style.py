@@ -67,6 +67,7 @@ def set_ticks(axes: Axes) -> None:
 _MARKERS = "os^Dv<P>X"
 # Of dynamics other than gradient descent: their colours, and dashes that are not those of 2/η.
 _OTHER_MAPS = ("plasma", "autumn", "cool")
+_FORK_DASHES = ((0, (3, 1)), (0, (1, 1)), (0, (6, 1, 1, 1)), (0, (2, 2)))
 _OTHER_DASHES = ((0, (5, 1, 1, 1)), (0, (3, 1, 1, 1, 1, 1)), (0, (7, 1)))
 
 
@@ -78,6 +79,8 @@ def run_look(run: Run, *, calm: bool = True) -> dict[str, Any]:
     if run.is_flow:
         return FLOW
     look = descent_look(run.index, run.count, calm=calm)
+    if run.fork:
+        look |= {"linestyle": _FORK_DASHES[(run.fork - 1) % len(_FORK_DASHES)]}
     if run.is_descent:
         return look
     number = zlib.crc32(run.dynamics.encode())

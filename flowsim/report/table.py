@@ -133,6 +133,8 @@ def _edge_remarks(shown: Recorded) -> Iterator[str]:
         if curvature != SHARPNESS and math.isfinite(threshold):
             at_end = " at the end" if run.is_scheduled else ""
             yield f"{run.run.name}: stable up to a {curvature.replace('_', ' ')} of {threshold:.4g}{at_end}"
+        if run.run.branch:
+            yield f"{run.run.name}: goes on from {run.run.branch}"
         if run.is_scheduled:
             yield f"{run.run.name}: the learning rate changes, and is {run.last_rate:.4g} at the end"
 
@@ -211,6 +213,7 @@ def _summary_beside_flow(run: RecordedRun) -> dict[str, Any]:
     scheduled = {"final_learning_rate": finite_or_none(last)} if run.is_scheduled else {}
     return {
         **({} if run.run.is_descent else {"dynamics": run.run.dynamics}),
+        **({"branch": run.run.branch} if run.run.branch else {}),
         "learning_rate": finite_or_none(rate),
         **scheduled,
         "outcome": run.outcome.name,

@@ -1,7 +1,7 @@
 """Runs as they are stored: which is which along the dimension `run`, its records without padding, and its end."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -10,7 +10,7 @@ from jaxtyping import Float
 
 from ..dynamics import Descent, Outcome
 from ..probes import MovingEdge, PreconditionedSharpness, ScheduledRate
-from .schema import BOUNDS, CRITICAL, CURVATURE, DYNAMICS, LEARNING_RATE, MODELLED, RUN, SHARPNESS, THRESHOLD
+from .schema import BOUNDS, BRANCH, CRITICAL, CURVATURE, DYNAMICS, LEARNING_RATE, MODELLED, RUN, SHARPNESS, THRESHOLD
 
 if TYPE_CHECKING:
     import xarray
@@ -45,7 +45,8 @@ class Run:
     """A run by its dynamics, under the name that YAML knows it by, and its learning rate, `None` where it has none.
 
     `index` is the place of its learning rate among the `count` learning rates of the same dynamics. `edge` is its edge
-    of stability, by default that of gradient descent, and `models` the dynamics that the run models, if it does.
+    of stability, by default that of gradient descent, and `models` the dynamics that the run models, if it does. One
+    that goes on from a step of another run, the `branch` in words, is the `fork` of this number, counted from one.
     """
 
     dynamics: str
@@ -54,6 +55,8 @@ class Run:
     count: int = 1
     edge: Edge = None  # pyright: ignore[reportAssignmentType]
     models: str = ""
+    branch: str = ""
+    fork: int = 0
 
     def __post_init__(self):
         if self.edge is None:
@@ -73,7 +76,8 @@ class Run:
     def method(self) -> str:
         """The dynamics in a word or two: GF, GD, and for `my_module:HeavyBall` HeavyBall."""
         words = self.dynamics.rpartition(":")[2].replace("_", " ")
-        return _ABBREVIATIONS.get(self.dynamics, words)
+        name = _ABBREVIATIONS.get(self.dynamics, words)
+        return f"{name}, fork {self.fork}" if self.fork else name
 
     @property
     def name(self) -> str:
@@ -106,10 +110,16 @@ class Run:
         if self.learning_rate is None:
             return self.method
         rate = form.format(self.learning_rate)
-        return rate if self.is_descent else f"{self.method}, {rate}"
+        return rate if self.is_descent and not self.fork else f"{self.method}, {rate}"
 
 
 FLOW = Run(GRADIENT_FLOW)
+
+
+def numbered(branches: Iterable[str]) -> list[int]:
+    """Return the numbers of forks, counted from one, and zero where there is no branch."""
+    known = list(branches)
+    return [sum(map(bool, known[: place + 1])) if branch else 0 for place, branch in enumerate(known)]
 
 
 def run_coordinates(runs: Sequence[Run]) -> dict[str, Any]:
@@ -129,6 +139,8 @@ def run_coordinates(runs: Sequence[Run]) -> dict[str, Any]:
         THRESHOLD: (RUN, thresholds, {"long_name": meaning, "units": "1"}),
         CURVATURE: (RUN, [run.edge.curvature for run in runs], {"long_name": of_which, "units": "1"}),
     }
+    if any(run.branch for run in runs):
+        found[BRANCH] = RUN, [run.branch for run in runs], {"long_name": "what a fork goes on from", "units": "1"}
     if any(run.models for run in runs):
         found[MODELLED] = RUN, [run.models for run in runs], {"long_name": "dynamics that a run models", "units": "1"}
     return found
@@ -141,7 +153,8 @@ def runs_of(dataset: "xarray.Dataset") -> tuple[Run, ...]:
     names = [str(name) for name in dataset[DYNAMICS].values]
     rates = dataset[LEARNING_RATE].values.astype(float)
     ranks = {name: np.sort(rates[[other == name for other in names]]) for name in names}
-    found = []
+    branches = [str(branch) for branch in dataset[BRANCH].values] if BRANCH in dataset.coords else [""] * len(names)
+    found, forks = [], numbered(branches)
     for place, (name, number) in enumerate(zip(names, rates, strict=True)):
         rate = None if np.isnan(number) else float(number)
         index = 0 if rate is None else int(np.searchsorted(ranks[name], rate))
@@ -149,16 +162,16 @@ def runs_of(dataset: "xarray.Dataset") -> tuple[Run, ...]:
         if THRESHOLD in dataset.coords:
             edge = Edge(dataset[THRESHOLD].values[place].item(), str(dataset[CURVATURE].values[place]))
         models = str(dataset[MODELLED].values[place]) if MODELLED in dataset.coords else ""
-        found.append(Run(name, rate, index, len(ranks[name]), edge, models))
+        found.append(Run(name, rate, index, len(ranks[name]), edge, models, branches[place], forks[place]))
     return tuple(found)
 
 
 def place_of(dataset: "xarray.Dataset", run: Run) -> int:
     """Return where `run` stands along the dimension `run`. Raises `KeyError` where the data set does not have it."""
-    known = [(other.dynamics, other.learning_rate) for other in runs_of(dataset)]
-    if (run.dynamics, run.learning_rate) not in known:
+    known = [(other.dynamics, other.learning_rate, other.fork) for other in runs_of(dataset)]
+    if (run.dynamics, run.learning_rate, run.fork) not in known:
         raise KeyError(f"no run of {run.name} here: there are {', '.join(other.name for other in runs_of(dataset))}")
-    return known.index((run.dynamics, run.learning_rate))
+    return known.index((run.dynamics, run.learning_rate, run.fork))
 
 
 @dataclass(frozen=True)

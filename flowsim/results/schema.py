@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 RUN, RECORD = "run", "record"
 DYNAMICS, LEARNING_RATE = "dynamics", "learning_rate"
-THRESHOLD, CURVATURE, MODELLED = "stability_threshold", "threshold_of", "models"
+THRESHOLD, CURVATURE, MODELLED, BRANCH = "stability_threshold", "threshold_of", "models", "branch"
 SHARPNESS = "sharpness"
 
 MEASURES = ("risk", "excess_risk", "squared_distance", "gradient_norm", "sharpness")

@@ -12,7 +12,7 @@ from jaxtyping import Float
 from ..dynamics import Trajectory
 from ..probes import Label, columns_of
 from ..theory import minimal_sharpness_bounds_of
-from .runs import FLOW, GRADIENT_DESCENT, Edge, Run, run_coordinates
+from .runs import FLOW, GRADIENT_DESCENT, Edge, Run, numbered, run_coordinates
 from .schema import BOUNDS, CRITICAL, MEASURES, RECORD, RUN, attributes
 
 if TYPE_CHECKING:
@@ -32,7 +32,8 @@ class ComparedRun:
     reaches the `edge` of stability, interpolated between records, or `None` if it never does, or is not known; for
     gradient descent that is the sharpness 2/η, and for other descents the curvature and threshold that `edge` names.
     `held_within` is the part of 2/η within which a model of descent is measured to hold the sharpness there, `None` for
-    dynamics that do not. `models` is the dynamics that the run models, if it does.
+    dynamics that do not. `models` is the dynamics that the run models, if it does, and `branch` in words what it goes
+    on from, as "step 400 of η = 0.02", if it is a fork.
     """
 
     learning_rate: float | None
@@ -45,6 +46,7 @@ class ComparedRun:
     dynamics: str = GRADIENT_DESCENT
     held_within: float | None = None
     models: str = ""
+    branch: str = ""
 
 
 def trajectories_of(
@@ -64,7 +66,11 @@ def trajectories_of(
     the critical learning rate where they apply. The sharpness at the final weights is computed here, where it is not
     known yet.
     """
-    runs = [FLOW, *(Run(other.dynamics, other.learning_rate, edge=other.edge, models=other.models) for other in others)]
+    about = (
+        {"edge": other.edge, "models": other.models, "branch": other.branch, "fork": fork}
+        for other, fork in zip(others, numbered(other.branch for other in others), strict=True)
+    )
+    runs = [FLOW, *(Run(other.dynamics, other.learning_rate, **one) for other, one in zip(others, about, strict=True))]
     paths = [_path(flow, None), *(_path(other.trajectory, other.distance) for other in others)]
     ends = [_end(flow)]
     for other in others:

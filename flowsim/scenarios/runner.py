@@ -16,6 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from ..comparison import Comparison, FlowLimits, SharpnessAlong, compare
+from ..comparison.forks import ForkError
 from ..data import Data, DataError, check_data
 from ..dynamics import Stopping, stopping_for
 from ..formatting import ProgressCallback
@@ -41,7 +42,7 @@ def failing(what: str) -> Iterator[None]:
     """Say in one message where `what` fails, unless it says so itself. Raises `ScenarioError`."""
     try:
         yield
-    except (DataError, ScenarioError, StoreError, OSError, MemoryError, jax.errors.JaxRuntimeError):
+    except (DataError, ForkError, ScenarioError, StoreError, OSError, MemoryError, jax.errors.JaxRuntimeError):
         raise
     except Exception as error:
         frames = traceback.extract_tb(error.__traceback__)
@@ -61,14 +62,13 @@ def run(
 
     Raises `ScenarioError` where a run fails of which a probe, or a kind of a user's own, is part.
     """
-    changes = (factor.kind for factor in scenario.descent.schedule)
     own = [
-        *own_kinds(scenario, [scenario.descent.optimizer.kind, *changes]),
+        *own_kinds(scenario, scenario.descent.kinds()),
         *(entry.kind for entry in scenario.record),
     ]
     flow, own = scenario.flow, list(dict.fromkeys(own))
     limits = None if flow.limits is None else FlowLimits(flow.limits, rtol=flow.rtol, max_steps=flow.max_steps)
-    with failing(f"a run with {', '.join(own)}") if own else nullcontext():
+    with _forking(), failing(f"a run with {', '.join(own)}") if own else nullcontext():
         return compare(
             network,
             problem,
@@ -78,6 +78,7 @@ def run(
             models=flow.models,
             limits=limits,
             optimizer=scenario.descent.at,
+            forks=scenario.descent.made_forks(),
             probes=probes,
             progress=progress,
             **flow_options(scenario),
@@ -104,6 +105,15 @@ def flow_options(scenario: Scenario) -> dict[str, Any]:
         "max_steps": flow.max_steps,
         "stopping": stopping,
     }
+
+
+@contextmanager
+def _forking() -> Iterator[None]:
+    """Raise `ScenarioError` in place of what a comparison says of forks that cannot be."""
+    try:
+        yield
+    except ForkError as error:
+        raise ScenarioError(f"descent.forks: {error}") from None
 
 
 def build(scenario: Scenario, folder: Path) -> tuple[Problem, eqx.Module, tuple[Probe, ...]]:
@@ -158,6 +168,10 @@ def _samplers(scenario: Scenario) -> Iterator[tuple[str, Minibatches | None]]:
     swept = () if scenario.sweep is None else scenario.sweep.descent
     for place, section in {**sections, **{f"sweep.descent[{n}]": entry for n, entry in enumerate(swept)}}.items():
         yield place, section.at(section.learning_rates[0]).minibatches()
+    rates = scenario.descent.learning_rates
+    for number, fork in enumerate(scenario.descent.made_forks() if rates else ()):
+        assert fork.optimizer is not None
+        yield f"descent.forks[{number}]", fork.optimizer(fork.learning_rate or rates[0]).minibatches()
 
 
 def read_data(scenario: Scenario, folder: Path) -> Data:

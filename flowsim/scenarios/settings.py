@@ -8,7 +8,7 @@ import numpy as np
 from pydantic import BeforeValidator, Field
 from pydantic_core import PydanticCustomError
 
-from ..comparison import SharpnessAlong
+from ..comparison import Fork, SharpnessAlong
 from ..comparison.compare import steps_of_descent
 from ..comparison.models import GRADIENT
 from ..curvature import least_rtol
@@ -104,6 +104,19 @@ class FlowSettings(Section):
                 )
 
 
+class ForkSettings(Section):
+    """Descents that go on from a step of each descent, with another rate, batch or optimizer."""
+
+    step: Count = Field(examples=[1000])
+    """The step of each descent from which they go on, with its memory where they are of the same kind."""
+    learning_rates: LearningRates = Field(default=(), examples=[[0.1]])
+    """Their learning rates; []: that of the descent."""
+    optimizer: Optimizer | None = Field(default=None)
+    """What their steps do; null: what those of the descent do."""
+    schedule: Schedule | None = Field(default=None)
+    """How their learning rates change in the time of the whole run; null: as those of the descent do."""
+
+
 class DescentSettings(Section):
     """Gradient descent from the weights at which the flow starts, once for each learning rate."""
 
@@ -116,6 +129,41 @@ class DescentSettings(Section):
 
     schedule: Schedule = Field(default=(), examples=[[{"kind": "warm_up", "time": 10.0}]])
     """How the learning rates change in time: a kind of factor, or a list of several; []: they do not."""
+
+    forks: tuple[ForkSettings, ...] = Field(
+        default=(), strict=False, examples=[[{"step": 1000, "learning_rates": [0.1]}]]
+    )
+    """Descents that go on from a step of each of these, with another rate, batch or optimizer; []: none."""
+
+    def kinds(self) -> Iterator[str]:
+        """Yield the names of all kinds that its descents are made of."""
+        for section in (self, *self.forks):
+            if section.optimizer is not None:
+                yield section.optimizer.kind
+            yield from (factor.kind for factor in section.schedule or ())
+
+    def made_forks(self) -> tuple[Fork, ...]:
+        """Return what `flowsim.compare` takes."""
+        return tuple(
+            Fork(
+                fork.step,
+                rate,
+                at_rate(fork.optimizer or self.optimizer, self.schedule if fork.schedule is None else fork.schedule),
+            )
+            for fork in self.forks
+            for rate in fork.learning_rates or (None,)
+        )
+
+    def validation_errors(self) -> Iterator[PydanticCustomError]:
+        """Yield that a fork is at a step that descents do not get to."""
+        for number, fork in enumerate(self.forks):
+            if self.steps is not None and fork.step >= self.steps:
+                yield validation_error(
+                    found=f"{fork.step}",
+                    expected=f"a step before the last, {self.steps}",
+                    write=f"step: {max(1, self.steps // 2)}",
+                    at=("forks", number, "step"),
+                )
 
     def at(self, rate: float) -> Descent:
         """Return the descent with one of the learning rates."""

@@ -136,7 +136,7 @@ def _blocks_of(sweep: SweepSettings, group: list[Point], folder: Path) -> Iterat
         content["network"].pop(option, None)
     # What the result of a block does not depend on, in the words of the first blocks that were stored.
     del content["sharpness"]
-    descent = DescentSettings(steps=DEFAULT_STEPS).model_dump(mode="json", exclude={"schedule"})
+    descent = DescentSettings(steps=DEFAULT_STEPS).model_dump(mode="json", exclude={"schedule", "forks"})
     found = digests(shared, optimizers, folder)
     free, sizes = set(shared.network.start_options), shared.data.rough_sizes()
     recipe = ScenarioRecipe(

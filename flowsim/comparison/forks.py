@@ -1,0 +1,91 @@
+"""Forks of a comparison: from a step of each descent another one goes on, with another rate, batch or optimizer."""
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from jaxtyping import PyTree
+
+from ..dynamics import Descent, Trajectory, default_record_steps, descend, times_of_steps
+from ..dynamics.branches import BranchPoint
+from ..networks import weight_dtype
+from ..problems import Problem
+from ..solvers.field import check_step_count
+
+
+@dataclass(frozen=True)
+class Fork:
+    """A descent that goes on from a `step` of each descent of a comparison.
+
+    It has the `learning_rate`, by default that of the run, and the `optimizer` of one, by default that of the
+    comparison. A fork of the same kind takes the memory of the run over, with the same batches their order, too: one
+    that changes nothing is the run itself, bit for bit. It ends at the time at which the run was to end.
+    """
+
+    step: int
+    learning_rate: float | None = None
+    optimizer: Callable[[float], Any] | None = None
+
+    def __post_init__(self):
+        check_step_count("step", self.step)
+
+
+class ForkError(ValueError):
+    """A fork where its descent does not get to."""
+
+
+@dataclass(frozen=True)
+class Forked:
+    """The run of a fork: its descent and learning rate, and in words what it goes on from, the `branch`."""
+
+    run: Trajectory
+    descent: Descent
+    learning_rate: float
+    branch: str
+
+
+def check_forks(forks: object) -> tuple[Fork, ...]:
+    """Return the forks of a comparison; `TypeError` for anything but a list of them."""
+    if not isinstance(forks, Sequence) or not all(isinstance(fork, Fork) for fork in forks):
+        raise TypeError(f"forks must be a list of flowsim.Fork(step=..., learning_rate=...), got {forks!r}")
+    return tuple(forks)
+
+
+def branch_points(
+    network: PyTree, problem: Problem, descent: Descent, forks: Sequence[Fork], steps: int, **options: Any
+) -> Mapping[int, BranchPoint]:
+    """Return the states of a descent at the steps of the forks, by these; of one that came to rest before, its end.
+
+    It is run once more up to the last of them: to keep the states of all records takes several times their memory.
+    Raises `ForkError` for steps that it does not make.
+    """
+    marks = sorted({fork.step for fork in forks})
+    if marks[-1] >= steps:
+        raise ForkError(f"a fork at step {marks[-1]} of a descent of {steps} steps: expected a step before its last")
+    options |= {"steps": marks[-1], "record_steps": np.array(marks), "states": True}
+    run = descend(network, problem, optimizer=descent, **options)
+    end = int(run.steps)
+    if end < marks[-1] and not run.outcome.stays:
+        ended = run.outcome.name.lower().replace("_", " ")
+        raise ForkError(f"a fork at step {marks[-1]} of a descent that {ended} at step {end}: expected a step before")
+    return {mark: run.branch(min(mark, end)) for mark in marks}
+
+
+def run_fork(
+    network: PyTree, problem: Problem, descent: Descent, point: BranchPoint, until: float, records: int, **options: Any
+) -> Trajectory:
+    """Run a descent on from a point to a time, recorded at about so many steps."""
+    steps = _steps_between(descent.checked(weight_dtype(network)), point.time, until)
+    marks = point.step + default_record_steps(steps, records, evenly=True)
+    further = point.step + steps + 1 + np.arange(max(0, records + 1 - len(marks)))  # never made: of one length for all
+    options |= {"record_steps": np.append(marks, further), "steps": steps}
+    return descend(network, problem, optimizer=descent, after=point, weights=True, **options)
+
+
+def _steps_between(descent: Descent, begin: float, end: float, *, rounding: float = 1e-9) -> int:
+    """Return the steps from one time to another; times that are meant to be those of steps are rounded."""
+    if descent.is_scheduled():
+        return len(times_of_steps(descent, begin=begin, t1=end)) - 1
+    return max(1, math.ceil((end - begin) / float(descent.time_of_step()) * (1 - rounding)))
