@@ -1,5 +1,6 @@
 """One vector field, integrated and discretized: gradient flow, gradient descents, and the loop of both."""
 
+from .branches import BranchPoint as BranchPoint
 from .descend import (
     default_record_steps as default_record_steps,
     descend as descend,

@@ -85,30 +85,28 @@ class BranchPoint(eqx.Module):
         same_pace = steady and _equal(dynamics.time_of_step(), self.dynamics.time_of_step())
         here = Origin(self.state.clock, self.state.steps)
         origin = self.origin if same_pace else None if dynamics.is_scheduled() else here
-        return Begin(self.state, origin, memory=keeps, whole=whole, trusted=whole and same_pace)
+        return Begin(self.state, origin, memory=keeps, whole=whole)
 
 
 class Begin(eqx.Module):
     """The `state` from which a run goes on: with its `memory` or without, or as a `whole`.
 
-    `origin` is from where on time is counted, `None` for the beginning of the run. A state is `trusted` whose gradients
-    were those of the same steps.
+    `origin` is from where on time is counted, `None` for the beginning of the run.
     """
 
     state: Any
     origin: Origin | None
     memory: bool = eqx.field(static=True)
     whole: bool = eqx.field(static=True)
-    trusted: bool = eqx.field(static=True)
 
     def of(self, fresh: Any) -> Any:
         """Return the state that a run of this beginning has in place of a `fresh` one."""
         if self.whole:
             running = jax.numpy.asarray(Outcome.RUNNING, fresh.code.dtype)
             return eqx.tree_at(
-                lambda state: (state.schedule, state.recorded, state.code, state.near),
+                lambda state: (state.schedule, state.recorded, state.code),
                 self.state,
-                (fresh.schedule, fresh.recorded, running, self.state.near | (not self.trusted)),
+                (fresh.schedule, fresh.recorded, running),
                 is_leaf=lambda leaf: leaf is None,
             )
         dynamics = fresh.dynamics

@@ -143,12 +143,12 @@ class Descent(Dynamics):
         """Return the descent with the learning rate of a time."""
         return self._with_number(rate_at(self.learning_rate, time)) if self.is_scheduled() else self
 
-    def between(self, time: Float[Array, ""]) -> Self:
+    def between(self, time: Float[ArrayLike, ""]) -> Self:
         """Return the descent whose steps are those at a time as a smooth function: with the rate half a step before."""
         if not self.is_scheduled():
             return self
         eta, slope = rate_and_slope(self.learning_rate, time)
-        return self._with_number(eta - self.at(time).time_of_step() / 2 * slope)
+        return self._with_number(eta - self.at(jnp.asarray(time)).time_of_step() / 2 * slope)
 
     def nominal(self) -> Self:
         """Return the descent with its nominal learning rate, which is a number."""

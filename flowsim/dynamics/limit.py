@@ -16,6 +16,7 @@ from ..curvature import (
     hessian_product,
     inner_product,
 )
+from ..curvature.sharpness import differentiable_sharpness
 from ..curvature.vectors import row, scattered_like
 from ..networks import cast, weight_dtype
 from ..problems import Problem
@@ -74,6 +75,32 @@ def limit_outcome(
 
     Each question is a program of its own, which outside of `jax.jit` and `jax.vmap` is compiled only where it is asked.
     """
+    if threshold is None or type(problem).is_minimum is Problem.is_minimum:
+        return _by_curvature(stopping, start, network, problem, threshold)
+    known = _known(_is_known_minimum(stopping, network, problem))
+    stays = partial(_while_stable, network, problem, threshold)
+    code = _choose(known, stays, lambda: _by_curvature(stopping, start, network, problem, threshold))
+    return jnp.asarray(code)
+
+
+@partial(compiled, few_calls=True)
+def _is_known_minimum(stopping: Stopping, network: PyTree, problem: Problem) -> Bool[Array, ""]:
+    return problem.is_minimum(network, stopping.remaining)
+
+
+def _while_stable(network: PyTree, problem: Problem, threshold: Float[ArrayLike, ""]) -> Int[ArrayLike, ""]:
+    """Return CONVERGED for a minimizer whose sharpness is not beyond a `threshold` by more than half of the digits."""
+    digits = float(jnp.finfo(weight_dtype(network)).eps) ** 0.5
+    beyond = differentiable_sharpness(network, problem, dense=None, rtol=None).value > jnp.asarray(threshold) * (
+        1 + digits
+    )
+    return _choose(beyond, lambda: np.int32(Outcome.RUNNING), lambda: np.int32(Outcome.CONVERGED))
+
+
+def _by_curvature(
+    stopping: Stopping, start: PyTree, network: PyTree, problem: Problem, threshold: Float[ArrayLike, ""] | None
+) -> Int[Array, ""]:
+    """Return the outcome where nothing else tells whether this is a minimum."""
     seen = _Seen(start, network, problem)
     end, prospect = _prospect(seen, stopping)
     prospect = _known(prospect)

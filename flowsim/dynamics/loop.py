@@ -66,8 +66,7 @@ class RunState(eqx.Module):
 
     Before it has `begun`, by a first attempt of no length, nothing is measured. `stationarity` is the stationarity
     measure at the last termination check, usually the gradient norm. `fixed` says that the run is at a fixed point
-    while its outcome is undecided, `recorded` that this state has been recorded, and `near` that the run began where
-    the gradient was small already: then it has not grown at an unstable minimum yet, where it will.
+    while its outcome is undecided, `recorded` that this state has been recorded.
     """
 
     dynamics: PyTree
@@ -84,7 +83,6 @@ class RunState(eqx.Module):
     watch: Watch
     fixed: Bool[Array, ""]
     recorded: Bool[Array, ""]
-    near: Bool[Array, ""]
 
     @property
     def attempts(self) -> Int[Array, ""]:
@@ -119,7 +117,6 @@ def _start(request: Request) -> RunState:
         watch=Watch.of(run.stopping, unknown.dtype),
         fixed=jnp.array(False),
         recorded=jnp.array(False),
-        near=jnp.array(False),
     )
     record = eqx.filter_eval_shape(partial(_measured, run), state, unknown)
     state = strongly_typed(replace(state, schedule=run.schedule.init(record)))
@@ -212,8 +209,7 @@ def _keep_step(run: _Run, state: RunState, attempt: Attempt, target: Array) -> R
     steps = state.steps + state.begun
     clock = _ticked(run, state, attempt, steps, target)
     settled = run.dynamics.is_settled(clock.time)
-    trusted = settled if run.dynamics.sharpness_threshold() is None else settled & ~state.near
-    objective, stationarity, code, ceiling, watch = _check_termination(run, state, attempt, trusted)
+    objective, stationarity, code, ceiling, watch = _check_termination(run, state, attempt)
     still = state.begun & run.dynamics.stands_still(state.dynamics, attempt, state.stationarity)
     still &= settled
     # With a patience of one there is nothing to count: what the loop of a descent does not carry, it does not pay for.
@@ -241,7 +237,6 @@ def _keep_step(run: _Run, state: RunState, attempt: Attempt, target: Array) -> R
         watch=watch.seen(stationarity),
         fixed=fixed,
         recorded=jnp.array(False),
-        near=jnp.where(state.begun, state.near, stationarity <= watch.small),
     )
 
 
@@ -251,9 +246,7 @@ def _ticked(run: _Run, state: RunState, attempt: Attempt, steps: Int[Array, ""],
     return run.begin.later(run.dynamics.tick(state.clock, attempt, run.begin.since(steps), target))
 
 
-def _check_termination(
-    run: _Run, state: RunState, attempt: Attempt, trusted: Bool[Array, ""] | bool
-) -> tuple[Array, Array, Array, Array, Watch]:
+def _check_termination(run: _Run, state: RunState, attempt: Attempt) -> tuple[Array, Array, Array, Array, Watch]:
     """Return the objective after a step that counts, the stationarity measure, and the outcome by both.
 
     And the ceiling and the watch, which the first check sets. Where the dynamics skips the check, all stay as they are,
@@ -269,9 +262,11 @@ def _check_termination(
         due = due & (stationarity <= state.stationarity)
         weights = run.dynamics.weights(attempt.state)
         code = check_termination(run.stopping, run.field, weights, objective, stationarity, ceiling, watch, due=due)
-        if trusted is not True:
-            later = jnp.where(due, UNDECIDED, Outcome.RUNNING)
-            code = jnp.where((code == Outcome.CONVERGED) & ~trusted, later, code).astype(code.dtype)
+        if run.dynamics.sharpness_threshold() is not None:
+            # At a minimum where the run is unstable it has not moved far yet: its curvature decides.
+            asked = (stationarity <= watch.bound) | (state.attempts >= watch.attempts)
+            later = jnp.where(asked, UNDECIDED, Outcome.RUNNING)
+            code = jnp.where(code == Outcome.CONVERGED, later, code).astype(code.dtype)
         return objective, stationarity, code, ceiling, watch
 
     wanted = run.dynamics.checks_termination(attempt.state)

@@ -56,7 +56,7 @@ class LearningRate(eqx.Module):
         """Return η(t)."""
         return rate_at(self.rate, time) * self.factor(time)
 
-    def largest(self, time: Float[Array, ""]) -> Float[Array, ""]:
+    def largest(self, time: Float[Array, ""]) -> Scalar:
         """Return a bound of η from a time on."""
         return largest_rate(self.rate, time) * self.largest_factor(time)
 
@@ -87,7 +87,7 @@ class _From(LearningRate):
     def factor(self, time: Float[Array, ""]) -> Float[Array, ""]:
         return self(time) / self.rate
 
-    def largest(self, time: Float[Array, ""]) -> Float[Array, ""]:
+    def largest(self, time: Float[Array, ""]) -> Scalar:
         return self.whole.largest(self.origin + time)
 
     def __call__(self, time: Float[Array, ""]) -> Float[Array, ""]:

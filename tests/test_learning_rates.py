@@ -1,0 +1,339 @@
+"""Learning rates that change in time: in descents against recursions, in models against closed forms, and verdicts."""
+
+import math
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+import flowsim
+from flowsim import CosineDecay, Outcome, StepDecay, WarmUp
+from flowsim.dynamics import times_of_steps
+from flowsim.dynamics.learning_rates import largest_rate, nominal_rate, rate_and_slope
+
+NEVER = flowsim.Stopping(gradient_norm=None)
+CURVATURES = np.array([0.5, 2.0])
+BOWL = flowsim.Risk(lambda weights: jnp.sum(jnp.asarray(CURVATURES) * weights**2) / 2, infimum=0.0)
+START = np.array([1.0, -0.7])
+
+
+def warm_up(t, time=4.0, start=0.1):
+    return math.sqrt(start**2 + (1 - start**2) * min(t / time, 1))
+
+
+def cosine(t, time=12.0, final=0.05):
+    return final + (1 - final) * (1 + math.cos(math.pi * min(t / time, 1))) / 2
+
+
+BOTH = WarmUp(CosineDecay(0.3, time=12.0, final=0.05), time=4.0)
+RATES = {
+    "warm_up": (WarmUp(0.3, time=4.0), lambda t: 0.3 * warm_up(t)),
+    "in_time": (WarmUp(0.3, time=4.0, start=0.2, linear_in="time"), lambda t: 0.3 * (0.2 + 0.8 * min(t / 4, 1))),
+    "both": (BOTH, lambda t: 0.3 * warm_up(t) * cosine(t)),
+    "step_decay": (StepDecay(0.4, times=(3.0, 6.5), decay=0.5), lambda t: 0.4 * 0.5 ** (int(t > 2.999) + int(t > 6.499))),
+    "function": (lambda t: 0.3 / (1 + t), lambda t: 0.3 / (1 + t)),
+}
+
+
+def recursion(rate, steps, beta=0.0):
+    """Return the weights and the times after each step of the heavy ball, as Polyak writes it."""
+    w, v, t, weights, times = START, 0.0, 0.0, [START], [0.0]
+    for _ in range(steps):
+        v = beta * v + CURVATURES * w
+        w, t = w - rate(t) * v, t + rate(t) / (1 - beta)
+        weights.append(w)
+        times.append(t)
+    return np.array(weights), np.array(times)
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[] if name in ("both", "step_decay") else pytest.mark.slow) for name in RATES]
+)
+def test_a_descent_takes_the_rate_of_the_time_at_which_each_step_begins(name):
+    changing, rate = RATES[name]
+    run = flowsim.descend(jnp.asarray(START), BOWL, learning_rate=changing, steps=60, weights=True, stopping=NEVER)
+    weights, times = recursion(rate, 60)
+    np.testing.assert_allclose(run.path, weights, rtol=1e-12, atol=1e-15)
+    np.testing.assert_allclose(run.times, times, rtol=1e-14)
+    np.testing.assert_allclose(run.diagnostics["scheduled_rate"], [rate(t) for t in times], rtol=1e-12)
+    np.testing.assert_allclose(run.diagnostics["moving_edge"], [2 / rate(t) for t in times], rtol=1e-12)
+    np.testing.assert_allclose(times_of_steps(flowsim.GradientDescent(changing), steps=60), times, rtol=1e-14)
+    until = times_of_steps(flowsim.GradientDescent(changing), t1=times[41])
+    assert len(until) == 42
+
+
+def test_momentum_and_preconditioners_take_it_too():
+    optimizer = flowsim.HeavyBall(BOTH, momentum=0.5)
+    run = flowsim.descend(jnp.asarray(START), BOWL, optimizer=optimizer, steps=40, weights=True, stopping=NEVER)
+    weights, times = recursion(RATES["both"][1], 40, beta=0.5)
+    np.testing.assert_allclose(run.path, weights, rtol=1e-12, atol=1e-15)
+    np.testing.assert_allclose(run.times, times, rtol=1e-14)
+    np.testing.assert_allclose(run.diagnostics["moving_edge"] * run.diagnostics["scheduled_rate"], 3, rtol=1e-12)
+
+    adam = flowsim.Adam(StepDecay(0.1, times=(1.0,), decay=0.25))
+    run = flowsim.descend(jnp.asarray(START), BOWL, optimizer=adam, steps=30, weights=True, stopping=NEVER)
+    rates = np.asarray(run.diagnostics["scheduled_rate"])
+    assert {round(rate, 12) for rate in rates} == {0.1, 0.025}
+    rule = optax.scale_by_adam()
+    w, memory = jnp.asarray(START), rule.init(jnp.asarray(START))
+    for rate in rates[:-1]:
+        update, memory = rule.update(jnp.asarray(CURVATURES) * w, memory)
+        w = w - rate * update
+    np.testing.assert_allclose(run.network, w, rtol=1e-12)
+
+
+def test_a_warm_up_is_linear_in_the_number_of_steps():
+    # By Euler and Maclaurin, as steps take η: the rate at step k is linear in k up to the change in a step.
+    rate, start, steps = 1e-3, 0.2, 2000
+    time = steps * (1 + start) * rate / 2
+    times = times_of_steps(flowsim.GradientDescent(WarmUp(rate, time=time, start=start)), steps=steps)
+    rates = np.diff(times)
+    linear = rate * (start + (1 - start) * np.arange(steps) / steps)
+    np.testing.assert_allclose(rates, linear, atol=3 * rate / steps)
+    assert abs(times[-1] / time - 1) < 2 / steps
+
+
+def test_the_largest_rate_from_a_time_on_is_known():
+    now = jnp.asarray(2.0)
+    assert float(largest_rate(WarmUp(0.3, time=4.0), now)) == 0.3
+    assert float(largest_rate(CosineDecay(0.3, time=4.0), now)) == pytest.approx(0.3 * (0.01 + 0.99 / 2))
+    assert float(largest_rate(StepDecay(0.3, times=(1.0, 3.0)), now)) == pytest.approx(0.03)
+    assert 0.3 * cosine(2) <= float(largest_rate(BOTH, now)) <= 0.3
+    assert nominal_rate(BOTH) == 0.3
+    assert nominal_rate(lambda t: 0.3 / (1 + t)) == 0.3
+    eta, slope = rate_and_slope(WarmUp(0.3, time=4.0), now)
+    h = 1e-6
+    assert float(slope) == pytest.approx(0.3 * (warm_up(2 + h) - warm_up(2 - h)) / (2 * h), rel=1e-8)
+    assert float(eta) == pytest.approx(0.3 * warm_up(2.0))
+
+
+@pytest.mark.slow
+def test_it_works_under_transformations_and_in_single_precision():
+    def end(rate):
+        changing = WarmUp(rate, time=2.0)
+        return flowsim.descend(jnp.asarray(START), BOWL, learning_rate=changing, steps=20, stopping=NEVER).network
+
+    alone = np.stack([end(rate) for rate in (0.1, 0.3)])
+    np.testing.assert_allclose(jax.jit(jax.vmap(end))(jnp.array([0.1, 0.3])), alone, rtol=1e-12)
+    _, slope = jax.jvp(end, (0.2,), (1.0,))
+    np.testing.assert_allclose(slope, (end(0.2 + 1e-6) - end(0.2 - 1e-6)) / 2e-6, rtol=1e-6)
+    single = jnp.asarray(START, jnp.float32)
+    options = {"steps": 20, "stopping": NEVER}
+    for rate in (BOTH, lambda t: 0.3 / (1 + t)):
+        run = flowsim.descend(single, BOWL, learning_rate=rate, **options)
+        assert run.network.dtype == run.times.dtype == run.diagnostics["moving_edge"].dtype == jnp.float32
+        wide = flowsim.descend(jnp.asarray(START), BOWL, learning_rate=rate, **options)
+        np.testing.assert_allclose(run.network, wide.network, rtol=1e-5)
+
+
+def test_a_run_with_a_schedule_goes_on_from_its_checkpoint(tmp_path):
+    options = {"learning_rate": BOTH, "steps": 500, "stopping": NEVER}
+    whole = flowsim.descend(jnp.asarray(START), BOWL, **options)
+    kept = flowsim.descend(jnp.asarray(START), BOWL, checkpoint=tmp_path / "run", **options)
+    again = flowsim.descend(jnp.asarray(START), BOWL, checkpoint=tmp_path / "run", **options)
+    np.testing.assert_array_equal(whole.network, kept.network)
+    np.testing.assert_array_equal(whole.times, again.times)
+    with pytest.raises(ValueError, match="another network, problem, options"):
+        flowsim.descend(jnp.asarray(START), BOWL, checkpoint=tmp_path / "run", **options | {"learning_rate": 0.3})
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: WarmUp(0.1, time=0.0), "time must be a finite number above 0, got 0.0"),
+        (lambda: WarmUp(0.1, time=1.0, start=0.0), "start must be a finite number above 0, 1 at most"),
+        (lambda: WarmUp(0.1, time=1.0, linear_in="epochs"), "linear_in must be steps or time, got 'epochs'"),
+        (lambda: CosineDecay(0.1, time=math.nan), "time must be a finite number above 0"),
+        (lambda: CosineDecay(0.1, time=1.0, final=1.5), "final must be a finite number above 0, 1 at most, got 1.5"),
+        (lambda: StepDecay(0.1, times=()), "increasing times above zero"),
+        (lambda: StepDecay(0.1, times=(2.0, 1.0)), "increasing times above zero"),
+        (lambda: StepDecay(0.1, times=(1.0,), decay=0), "decay must be a finite number above 0"),
+        (lambda: WarmUp(-0.1, time=1.0), "learning_rate must be a positive finite number"),
+        (lambda: lambda t: t, "learning_rate must be a positive finite number of float64, .* got 0.0"),
+        (lambda: lambda t: 0.1 * min(1.0, t), "function of time that cannot be used"),
+        (lambda: lambda t: jnp.ones(2) * t, "array of the shape"),
+        (lambda: lambda: 0.1, "function of time that cannot be used"),
+    ],
+)
+def test_what_is_no_learning_rate_is_refused(make, message):
+    with pytest.raises(ValueError, match=message):
+        flowsim.descend(jnp.asarray(START), BOWL, learning_rate=make(), steps=1)
+
+
+# -- the models
+
+
+def valley(weights):
+    """A valley along y of the curvature y across, at whose floor descent sharpens at the rate one."""
+    x, y = weights
+    return x**2 * y / 2 - y
+
+
+def held(rate, start, t1, **options):
+    """Return a run of the central flow from the floor of the valley."""
+    model = flowsim.CentralFlow(rate, **options)
+    ts = np.linspace(0, t1, 41)[1:]
+    probes = [flowsim.probes.Oscillation()]
+    return flowsim.integrate(
+        jnp.array([0.0, start]), flowsim.Risk(valley), model=model, ts=ts, t1=t1, weights=True, probes=probes,
+        stopping=NEVER,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("rtol", [pytest.param(1e-3, marks=pytest.mark.slow), 1e-5, pytest.param(1e-7, marks=pytest.mark.slow)])
+def test_the_central_flow_stays_at_an_edge_that_moves(rtol):
+    # S = y, so that Σ = 2(1 − (2/η)') holds it at 2/η(t) while the edge rises no faster than descent sharpens.
+    rate = WarmUp(0.5, time=20.0, start=0.4, linear_in="time")
+    run = held(rate, 3.0, 24.0, rtol=rtol)
+    times, eta = np.asarray(run.times), np.asarray(run.diagnostics["scheduled_rate"])
+    y, sizes = np.asarray(run.path[:, 1]), np.asarray(run.diagnostics["oscillation"])
+    meets = np.searchsorted(3.0 + times - 2 / eta, 0)
+    np.testing.assert_allclose(y[:meets], 3.0 + times[:meets], rtol=3 * rtol)
+    np.testing.assert_allclose(y[meets:], 2 / eta[meets:], rtol=1e-9)
+    falls = np.where(times < 20, -2 / eta**2 * 0.5 * 0.6 / 20, 0.0)
+    np.testing.assert_allclose(sizes[meets:] ** 2, 2 * (1 - falls[meets:]), rtol=1e-6)
+    assert 0 < meets < 30
+
+
+@pytest.mark.slow
+def test_the_central_flow_leaves_an_edge_that_rises_faster_and_comes_back_to_it():
+    rate = CosineDecay(0.5, time=8.0, final=0.25)
+    run = held(rate, 3.9, 16.0, rtol=1e-8)
+    times, y, edge = np.asarray(run.times), np.asarray(run.path[:, 1]), np.asarray(run.diagnostics["moving_edge"])
+    at_edge = np.isclose(y, edge, rtol=1e-9)
+    assert at_edge[times < 2.0].sum() > 3
+    assert at_edge[-1]
+    assert not at_edge.all()
+    # From where (2/η)' = 1 on it is free, and sharpens at the rate one.
+    free = np.flatnonzero(~at_edge & (times > 2.0))
+    np.testing.assert_allclose(np.diff(y[free]), np.diff(times[free]), rtol=1e-7)
+    assert (np.asarray(run.diagnostics["oscillation"])[free] == 0).all()
+
+
+def grown(model, at, *, risk=BOWL, start=(1e-4, 1e-7)):
+    """Return by how much the logarithm of the amplitude of an oscillation grows between two times."""
+    run = flowsim.integrate(
+        jnp.array(start), risk, model=model, ts=np.asarray(at), t1=float(at[-1]), probes=[flowsim.probes.Oscillation()],
+        stopping=NEVER,
+    )  # fmt: skip
+    return float(np.diff(np.log(np.asarray(run.diagnostics["oscillation"])[:2]))[0])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("order", [1, 2])
+def test_an_oscillation_grows_as_that_of_descent_up_to_the_order_of_the_model(order):
+    # A mode of curvature 2 is multiplied by 1 − 2η(t_k) in each step.
+    def errors(time):
+        rate = WarmUp(1.15, time=time, start=0.9, linear_in="time")
+        times = times_of_steps(flowsim.GradientDescent(rate), steps=60)
+        exact = np.sum(np.log(2 * np.diff(times)[20:50] - 1))
+        return abs(grown(flowsim.EdgeFlow(rate, order=order, rtol=1e-9), times[[20, 50]]) / exact - 1)
+
+    # What is left out changes with the speed of the schedule, in order two with its square.
+    slow, fast = errors(320.0), errors(160.0)
+    assert fast < (0.03 if order == 1 else 3e-5)
+    assert 1.4 * order < fast / slow < 2.6 * order
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("beta", "rate", "error"), [(0.0, 1.04, 1e-5), (0.5, 1.53, 1e-2)])
+def test_so_does_that_of_the_flow_of_a_centre(beta, rate, error):
+    # With momentum the mode turns from weights to memory as η changes, and decays back in a way that is followed less.
+    heavy = flowsim.HeavyBall(WarmUp(rate, time=600.0, start=0.97, linear_in="time"), momentum=beta)
+    times = times_of_steps(heavy, steps=160)
+    options = {"steps": 160, "weights": True, "record_steps": np.arange(161), "stopping": NEVER}
+    run = flowsim.descend(jnp.array([1e-4, 1e-7]), BOWL, optimizer=heavy, **options)
+    size = np.abs(np.asarray(run.path)[:, 1])
+    exact = np.log(size[150] / size[100])
+    assert abs(grown(flowsim.CentreFlow(heavy, rtol=1e-8), times[[100, 150]]) / exact - 1) < error
+
+
+@pytest.mark.slow
+def test_models_of_constant_rates_are_those_of_schedules_that_do_not_change():
+    constant, changing = 0.9, StepDecay(0.9, times=(1e6,))
+    start = jnp.array([0.3, 1e-3])
+    options = {"ts": [5.0, 20.0], "t1": 20.0, "stopping": NEVER}
+    models = (
+        partial(flowsim.CentralFlow, rtol=1e-8),
+        partial(flowsim.CentralFlow, rtol=1e-8, order=2),
+        partial(flowsim.EdgeFlow, rtol=1e-8),
+        partial(flowsim.RodFlow, rtol=1e-8),
+        lambda rate: flowsim.CentreFlow(flowsim.GradientDescent(rate), rtol=1e-8),
+    )
+    for make in models:
+        ends = [flowsim.integrate(start, BOWL, model=make(rate), **options).network for rate in (constant, changing)]
+        np.testing.assert_allclose(*ends, rtol=1e-9, atol=1e-12)
+
+
+# -- verdicts
+
+
+def curved(weights):
+    """A minimum along x = 0 whose curvature falls with y, on which descent does not move."""
+    x, y = weights
+    return x**2 * (1 + jnp.exp(-y)) / 2
+
+
+FLAT = flowsim.Risk(curved, infimum=0.0)
+
+
+def test_a_minimum_that_a_warm_up_will_leave_is_no_limit():
+    start = jnp.array([0.1, 0.0])
+    calm = flowsim.descend(start, FLAT, learning_rate=0.5, steps=20_000)
+    assert calm.outcome is Outcome.CONVERGED
+    assert calm.final_sharpness > 1.9
+    rate = WarmUp(1.2, time=200.0, start=0.4)
+    run = flowsim.descend(start, FLAT, learning_rate=rate, steps=20_000)
+    assert run.outcome is Outcome.CONVERGED
+    # The edge comes down to 2/1.2, and S with it; only a minimum below that is one.
+    assert run.time > 200
+    assert run.final_sharpness < 2 / 1.2
+    assert run.sharpness_threshold == pytest.approx(2 / 1.2)
+    falling = CosineDecay(1.2, time=3.0, final=0.1)
+    assert flowsim.descend(start, FLAT, learning_rate=falling, steps=20_000).outcome is Outcome.CONVERGED
+
+
+def test_a_minimum_at_which_descent_begins_is_certified_by_its_curvature():
+    # A gradient of 1e-9 says nothing: of curvature 2 it grows with every step, of 1.6 it falls.
+    for weight, stays in ((0.0, False), (0.6, True)):
+        start = jnp.array([1e-9, weight])
+        run = flowsim.descend(start, FLAT, learning_rate=1.2, steps=20_000)
+        assert run.outcome is Outcome.CONVERGED
+        assert run.final_sharpness < 2 / 1.2
+        assert (abs(float(run.network[1]) - weight) < 1e-6) == stays
+
+
+# -- many runs
+
+
+@pytest.mark.slow
+def test_repetitions_and_batches_are_those_of_single_runs():
+    x = np.random.default_rng(0).standard_normal((12, 2))
+    risk = flowsim.EmpiricalRisk(x, x @ np.array([1.0, -1.0]) + 0.1)
+
+    def network(key):
+        return flowsim.DeepLinear([jax.random.normal(key, (1, 2)), jnp.ones((1, 1))], jnp.ones(1))
+
+    changing = WarmUp(0.1, time=1.0)
+    one = network(jax.random.key(0))
+    optimizer = flowsim.SGD(changing, batch=4)
+    many = flowsim.repeat(one, risk, optimizer=optimizer, seeds=[3, 5], steps=30, record_steps=[0, 10])
+    for place, seed in enumerate((3, 5)):
+        run = flowsim.descend(one, risk, optimizer=optimizer.with_seed(seed), steps=30, stopping=NEVER)
+        np.testing.assert_allclose(many.network.weights[0][place], run.network.weights[0], rtol=1e-12)
+        assert many.times[-1] == pytest.approx(float(run.time), rel=1e-14)
+
+    networks = jax.vmap(network)(jax.random.split(jax.random.key(1), 3))
+    make = lambda rate: flowsim.GradientDescent(WarmUp(rate, time=1.0))  # noqa: E731
+    ends = flowsim.batch.descend_batch(
+        networks, flowsim.LinearRegression(x, x @ np.array([1.0, -1.0])), learning_rates=[0.05, 0.1, 0.1],
+        steps=[20, 30, 40], optimizer=make,
+    )  # fmt: skip
+    for place, (rate, steps) in enumerate(((0.05, 20), (0.1, 30), (0.1, 40))):
+        alone = jax.tree.map(lambda leaf, place=place: leaf[place], networks)
+        problem = flowsim.LinearRegression(x, x @ np.array([1.0, -1.0]))
+        run = flowsim.descend(alone, problem, optimizer=make(rate), steps=steps, stopping=NEVER)
+        np.testing.assert_allclose(ends.networks.weights[0][place], run.network.weights[0], rtol=1e-10)
