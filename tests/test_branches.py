@@ -9,7 +9,9 @@ import pytest
 
 import flowsim
 from flowsim import SGD, Adam, CosineDecay, Fork, GradientDescent, HeavyBall, Outcome, WarmUp
+from flowsim.cli.command import main
 from flowsim.report import table
+from flowsim.scenarios import ScenarioError, build, read_scenario
 
 NEVER = flowsim.Stopping(gradient_norm=None)
 X = np.random.default_rng(0).standard_normal((12, 3))
@@ -143,9 +145,9 @@ def forked():
 @pytest.mark.slow
 def test_forks_are_rows_of_their_own(forked):
     dataset = forked.to_dataset()
-    assert list(dataset["branch"].values[1:]) == ["", *["step 300 of η = 0.05"] * 2, "step 200 of η = 0.05"] + [
-        "step 300 of η = 0.05"
-    ]
+    branches = [int(branch.split()[1]) if branch else 0 for branch in dataset["branch"].values]
+    assert branches == [0, 0, 300, 300, 200, 300]
+    assert dataset["branch"].values[2] == "step 300 of η = 0.05"
     plain, control, faster, noisy, cooled = forked.descents
     common = np.isin(plain.trajectory.times, control.trajectory.times)
     np.testing.assert_array_equal(
@@ -182,7 +184,87 @@ def test_a_fork_where_a_descent_does_not_get_to_is_refused():
         flowsim.compare(NETWORK, RISK, [0.05], steps=50, forks=[Fork(50)])
     with pytest.raises(ValueError, match="that diverged at step"):
         flowsim.compare(NETWORK, RISK, [1e3], steps=50, forks=[Fork(40)])
-    with pytest.raises(TypeError, match="forks must be a list of flowsim.Fork"):
+    with pytest.raises(TypeError, match="forks must be a list of "):
         flowsim.compare(NETWORK, RISK, [0.05], steps=50, forks=[40])
     with pytest.raises(ValueError, match="step"):
         Fork(0)
+
+
+# -- scenarios
+
+SCENARIO = """\
+data: {kind: gaussian, samples: 20, features: 3}
+network: {kind: mlp, depth: 2, scale: 0.5}
+flow: {t1: 20.0}
+"""
+
+
+def read(folder, descent):
+    (folder / "fork.yaml").write_text(f"{SCENARIO}descent: {descent}\n")
+    return read_scenario(folder / "fork.yaml")
+
+
+def test_a_scenario_makes_forks_and_schedules(tmp_path):
+    text = "{learning_rates: [0.1], schedule: {kind: warm_up, time: 5}, forks: [{step: 40, learning_rates: [0.2, 0.3]},"
+    scenario = read(tmp_path, text + " {step: 60, optimizer: {kind: sgd, batch: 4}, schedule: []}]}")
+    first, second, third = scenario.descent.made_forks()
+    assert (first.step, first.learning_rate, second.learning_rate) == (40, 0.2, 0.3)
+    assert third.learning_rate is None
+    assert not third.optimizer(0.1).is_scheduled()
+    assert isinstance(first.optimizer(0.1).learning_rate, WarmUp)
+    optimizer = read(
+        tmp_path, "{learning_rates: [0.1], schedule: [{kind: cosine_decay, time: 9}, {kind: warm_up, time: 2}]}"
+    )
+    both = optimizer.descent.at(0.1).learning_rate
+    assert isinstance(both, WarmUp)
+    assert isinstance(both.rate, CosineDecay)
+    assert scenario.descent.all_steps(20.0) > 200  # more than without a warm-up, as early steps are short
+
+
+@pytest.mark.parametrize(
+    ("descent", "message"),
+    [
+        (
+            "{learning_rates: [0.1], schedule: {kind: warmup, time: 3}}",
+            "expected one of cosine_decay, step_decay, warm_up",
+        ),
+        (
+            "{learning_rates: [0.1], schedule: {kind: warm_up, time: -3}}",
+            "time must be a finite number above 0, got -3.0",
+        ),
+        ("{learning_rates: [0.1], schedule: warm_up}", r"write schedule: \[{kind: warm_up, time: 10.0}\]"),
+        ("{learning_rates: [0.1], steps: 100, forks: [{step: 100}]}", "expected a step before the last, 100"),
+        ("{learning_rates: [0.1], forks: [{stp: 100}]}", "found an unknown key; expected one of step, learning_rates"),
+        ("{forks: [{step: 100}]}", "1 without learning rates; expected descents that they go on from"),
+    ],
+)
+def test_a_scenario_says_what_of_them_cannot_be(tmp_path, descent, message):
+    with pytest.raises(ScenarioError, match=message):
+        read(tmp_path, descent)
+
+
+@pytest.mark.slow
+def test_a_scenario_whose_descent_does_not_get_to_its_fork_says_so(tmp_path, capsys):
+    (tmp_path / "fork.yaml").write_text(
+        f"{SCENARIO}descent: {{learning_rates: [9.0], steps: 90, forks: [{{step: 40}}]}}\n"
+    )
+    assert main([str(tmp_path / "fork.yaml"), "--out", str(tmp_path / "out")]) == 2
+    assert "descent.forks: a fork at step 40 of a descent that diverged at step" in capsys.readouterr().err
+
+
+@pytest.mark.slow
+def test_a_sweep_over_rates_with_a_schedule_is_one_of_single_descents(tmp_path):
+    (tmp_path / "sweep.yaml").write_text(
+        f"{SCENARIO}sweep:\n  over: {{network.scale: [0.5]}}\n  flow: false\n  descent:\n"
+        "    - {learning_rates: [0.1, 0.2], steps: 300, schedule: {kind: warm_up, time: 5}}\n"
+    )
+    assert main([str(tmp_path / "sweep.yaml"), "--out", str(tmp_path / "out")]) in (0, 1)
+    dataset = flowsim.open_results(tmp_path / "out" / "sweep").to_dataset()
+    scenario = read_scenario(tmp_path / "sweep.yaml")
+    problem, network, _ = build(scenario, tmp_path)
+    for place, rate in enumerate((0.1, 0.2)):
+        run = flowsim.descend(network, problem, learning_rate=WarmUp(rate, time=5.0), steps=300, stopping=NEVER)
+        np.testing.assert_allclose(dataset["final_risk"].values.ravel()[place], run.final_risk, rtol=1e-9)
+        ended = dataset["steps"].values.ravel()[place]
+        times = flowsim.dynamics.times_of_steps(GradientDescent(WarmUp(rate, time=5.0)), steps=300)
+        np.testing.assert_allclose(dataset["end_time"].values.ravel()[place], times[ended], rtol=1e-12)

@@ -33,7 +33,10 @@ RATES = {
     "warm_up": (WarmUp(0.3, time=4.0), lambda t: 0.3 * warm_up(t)),
     "in_time": (WarmUp(0.3, time=4.0, start=0.2, linear_in="time"), lambda t: 0.3 * (0.2 + 0.8 * min(t / 4, 1))),
     "both": (BOTH, lambda t: 0.3 * warm_up(t) * cosine(t)),
-    "step_decay": (StepDecay(0.4, times=(3.0, 6.5), decay=0.5), lambda t: 0.4 * 0.5 ** (int(t > 2.999) + int(t > 6.499))),
+    "step_decay": (
+        StepDecay(0.4, times=(3.0, 6.5), decay=0.5),
+        lambda t: 0.4 / 2 ** (int(t > 2.999) + int(t > 6.499)),
+    ),
     "function": (lambda t: 0.3 / (1 + t), lambda t: 0.3 / (1 + t)),
 }
 
@@ -183,7 +186,9 @@ def held(rate, start, t1, **options):
     )  # fmt: skip
 
 
-@pytest.mark.parametrize("rtol", [pytest.param(1e-3, marks=pytest.mark.slow), 1e-5, pytest.param(1e-7, marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "rtol", [pytest.param(1e-3, marks=pytest.mark.slow), 1e-5, pytest.param(1e-7, marks=pytest.mark.slow)]
+)
 def test_the_central_flow_stays_at_an_edge_that_moves(rtol):
     # S = y, so that Σ = 2(1 − (2/η)') holds it at 2/η(t) while the edge rises no faster than descent sharpens.
     rate = WarmUp(0.5, time=20.0, start=0.4, linear_in="time")

@@ -156,6 +156,13 @@ class DescentSettings(Section):
 
     def validation_errors(self) -> Iterator[PydanticCustomError]:
         """Yield that a fork is at a step that descents do not get to."""
+        if self.forks and not self.learning_rates:
+            yield validation_error(
+                found=f"{len(self.forks)} without learning rates",
+                expected="descents that they go on from",
+                write="learning_rates: [0.02], or forks: []",
+                at=("forks",),
+            )
         for number, fork in enumerate(self.forks):
             if self.steps is not None and fork.step >= self.steps:
                 yield validation_error(
