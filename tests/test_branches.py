@@ -96,6 +96,18 @@ def test_another_kind_begins_without_memory():
     assert same(descend(Adam(0.02), 5, after=again.branch(70)).network, again.network)
 
 
+def test_another_problem_or_criterion_is_seen_from_the_first_step_on():
+    run = whole(GradientDescent(0.1))
+    other = flowsim.EmpiricalRisk(X + 1, Y)
+    fresh = flowsim.descend(run.branch(40).weights, other, learning_rate=0.1, steps=3, stopping=NEVER)
+    branch = flowsim.descend(NETWORK, other, learning_rate=0.1, steps=3, after=run.branch(40), stopping=NEVER)
+    np.testing.assert_array_equal(branch.risk, fresh.risk)
+    np.testing.assert_array_equal(branch.gradient_norm, fresh.gradient_norm)
+    criterion = flowsim.Stopping(gradient_norm=float(run.gradient_norm[-1]))
+    branch = flowsim.descend(NETWORK, RISK, learning_rate=0.1, steps=90, after=run.branch(40), stopping=criterion)
+    assert branch.final_gradient_norm <= float(run.gradient_norm[-1])
+
+
 @pytest.mark.slow
 def test_a_branch_goes_on_from_its_checkpoint(tmp_path):
     run = whole(HeavyBall(0.03))

@@ -147,13 +147,13 @@ def test_a_run_with_a_schedule_goes_on_from_its_checkpoint(tmp_path):
     ("make", "message"),
     [
         (lambda: WarmUp(0.1, time=0.0), "time must be a finite number above 0, got 0.0"),
-        (lambda: WarmUp(0.1, time=1.0, start=0.0), "start must be a finite number above 0, 1 at most"),
+        (lambda: WarmUp(0.1, time=1.0, start=0.0), "start must be a number from 1e-06 to 1, got 0.0"),
         (lambda: WarmUp(0.1, time=1.0, linear_in="epochs"), "linear_in must be steps or time, got 'epochs'"),
         (lambda: CosineDecay(0.1, time=math.nan), "time must be a finite number above 0"),
-        (lambda: CosineDecay(0.1, time=1.0, final=1.5), "final must be a finite number above 0, 1 at most, got 1.5"),
+        (lambda: CosineDecay(0.1, time=1.0, final=1.5), "final must be a number from 1e-06 to 1, got 1.5"),
         (lambda: StepDecay(0.1, times=()), "increasing times above zero"),
         (lambda: StepDecay(0.1, times=(2.0, 1.0)), "increasing times above zero"),
-        (lambda: StepDecay(0.1, times=(1.0,), decay=0), "decay must be a finite number above 0"),
+        (lambda: StepDecay(0.1, times=(1.0,), decay=0), "decay must be a number from 1e-06 to 1, got 0"),
         (lambda: WarmUp(-0.1, time=1.0), "learning_rate must be a positive finite number"),
         (lambda: lambda t: t, "learning_rate must be a positive finite number of float64, .* got 0.0"),
         (lambda: lambda t: 0.1 * min(1.0, t), "function of time that cannot be used"),
@@ -164,6 +164,32 @@ def test_a_run_with_a_schedule_goes_on_from_its_checkpoint(tmp_path):
 def test_what_is_no_learning_rate_is_refused(make, message):
     with pytest.raises(ValueError, match=message):
         flowsim.descend(jnp.asarray(START), BOWL, learning_rate=make(), steps=1)
+
+
+def test_a_function_that_stops_to_be_a_learning_rate_ends_a_run():
+    for rate in (lambda t: 0.1 * jnp.sqrt(0.5 - t), lambda t: jnp.where(t < 0.5, 0.1, -0.1)):
+        run = flowsim.descend(jnp.asarray(START), BOWL, learning_rate=rate, steps=200, stopping=NEVER)
+        assert run.outcome is Outcome.SOLVER_FAILED
+        assert int(run.steps) < 20
+
+
+def test_a_rate_within_a_schedule_may_be_a_function():
+    nested, own = WarmUp(lambda t: 0.3 / (1 + t), time=4.0), lambda t: 0.3 / (1 + t) * warm_up(t)
+    run = flowsim.descend(jnp.asarray(START), BOWL, learning_rate=nested, steps=40, weights=True, stopping=NEVER)
+    np.testing.assert_allclose(run.path, recursion(own, 40)[0], rtol=1e-12)
+    starts = jnp.stack([jnp.asarray(START)] * 2)
+    for make in (
+        lambda rate: flowsim.GradientDescent(WarmUp(lambda t: rate / (1 + t), time=4.0)),
+        lambda rate: flowsim.GradientDescent(lambda t: rate / (1 + t)),
+    ):
+        ends = flowsim.batch.descend_batch(starts, BOWL, learning_rates=[0.3, 0.2], steps=40, optimizer=make)
+        for place, rate in enumerate((0.3, 0.2)):
+            run = flowsim.descend(jnp.asarray(START), BOWL, optimizer=make(rate), steps=40, stopping=NEVER)
+            np.testing.assert_allclose(ends.networks[place], run.network, rtol=1e-12)
+    with pytest.raises(ValueError, match=r"optimizer\(0.3\) is a descent with the learning rate 0.6"):
+        flowsim.batch.descend_batch(
+            starts, BOWL, learning_rates=[0.3, 0.2], steps=4, optimizer=lambda rate: flowsim.HeavyBall(2 * rate)
+        )
 
 
 # -- the models
@@ -297,6 +323,10 @@ def test_a_minimum_that_a_warm_up_will_leave_is_no_limit():
     assert run.time > 200
     assert run.final_sharpness < 2 / 1.2
     assert run.sharpness_threshold == pytest.approx(2 / 1.2)
+    # Of a function the largest of many later rates counts.
+    ramp = flowsim.descend(start, FLAT, learning_rate=lambda t: 1.2 * jnp.minimum(1, 0.4 + t / 300), steps=20_000)
+    assert ramp.outcome is Outcome.CONVERGED
+    assert ramp.final_sharpness < 2 / 1.2
     falling = CosineDecay(1.2, time=3.0, final=0.1)
     assert flowsim.descend(start, FLAT, learning_rate=falling, steps=20_000).outcome is Outcome.CONVERGED
 

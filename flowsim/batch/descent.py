@@ -11,10 +11,10 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, ArrayLike, Bool, Float, Int, PyTree
 
-from ..dynamics import as_descent
+from ..dynamics import Optax, as_descent
 from ..dynamics.descent import Descent
 from ..dynamics.gradient_descent import GradientDescent
-from ..dynamics.learning_rates import check_learning_rate, with_rate
+from ..dynamics.learning_rates import check_learning_rate, is_of_function, with_rate
 from ..dynamics.outcome import Outcome
 from ..dynamics.termination import divergence_ceiling
 from ..networks import cast, records
@@ -234,10 +234,22 @@ def _alike(
     """
     known: dict[Any, tuple[Descent, list[int]]] = {}
     made = {rate: as_descent(optimizer(rate)).checked(dtype) for rate in dict.fromkeys(rates.tolist())}
+    for rate, dynamics in made.items():
+        _check_rate(rate, dynamics)
     keys = {rate: _without_rate(dynamics) for rate, dynamics in made.items()}
     for run, rate in enumerate(rates.tolist()):
         known.setdefault(keys[rate], (made[rate], []))[1].append(run)
     return [(dynamics, np.array(members)) for dynamics, members in known.values()]
+
+
+def _check_rate(rate: float, dynamics: Descent) -> None:
+    """Raise `ValueError` for a descent of another learning rate than the one that it was made for."""
+    own = dynamics.rate_of_descent()
+    if not isinstance(dynamics, Optax) and not is_of_function(dynamics.learning_rate) and not np.isclose(own, rate):
+        raise ValueError(
+            f"optimizer({rate:g}) is a descent with the learning rate {float(own):g}: expected that of the run, as "
+            "all runs take theirs in one program; write another learning rate instead"
+        )
 
 
 def _without_rate(dynamics: Descent) -> Any:

@@ -15,7 +15,6 @@ import numpy as np
 from jaxtyping import PyTree
 
 from ..dynamics import (
-    DYNAMICS,
     Descent,
     GradientDescent,
     Stopping,
@@ -36,11 +35,11 @@ from ..formatting import Progress, ProgressCallback, check_progress, report_prog
 from ..networks import split, weight_dtype
 from ..probes import Probe, probe_of
 from ..problems import Problem
-from ..results.runs import Edge, Run
+from ..results.runs import Edge
 from ..solvers.field import check_step_count
 from ..theory import minimal_sharpness_bounds_of
 from .comparison import Comparison, compare_model_to_flow, compare_to_flow
-from .forks import Fork, Forked, branch_points, check_forks, run_fork
+from .forks import Fork, Forked, check_forks, planned_forks, run_forks
 from .models import GRADIENT, Centres, ModelRun, check_models, run_models
 from .sharpness_along import FlowLimits, SharpnessAlong
 
@@ -140,6 +139,11 @@ def compare(
     optimizers = [_descent_at(optimizer, eta) for eta in learning_rates]
     kinds = check_models(models, optimizers, weight_dtype(network))
     in_a_row, forks = 3 if kinds else 2, check_forks(forks)
+    forking = partial(_forked_descent, optimizer, network)
+    planned = [
+        planned_forks(forks, eta, steps_of_descent(descent, steps, t1), forking)
+        for eta, descent in zip(learning_rates, optimizers, strict=True)
+    ]
     with report_progress(progress) as report, _interruptible() as finished:
         for eta, descent in zip(learning_rates, optimizers, strict=True):
             when = _steps_and_marks(descent, steps, t1, records, in_a_row=in_a_row)
@@ -147,19 +151,11 @@ def compare(
             finished.append(descend(network, problem, optimizer=descent, weights=True, **when, **shared))
         runs = list(finished)
         forked: list[Forked] = []
-        for eta, descent in zip(learning_rates if forks else (), optimizers, strict=False):
-            count = steps_of_descent(descent, steps, t1)
-            points = branch_points(network, problem, descent, forks, count, stopping=stopping)
-            until = float(times_of_steps(descent, steps=count)[-1])
-            for fork in forks:
-                rate = eta if fork.learning_rate is None else fork.learning_rate
-                check_learning_rate(rate, weight_dtype(network))
-                own = _descent_at(fork.optimizer or optimizer, rate)
-                stage = report.during(f"fork from step {fork.step} of η = {eta:g}")
-                run = run_fork(network, problem, own, points[fork.step], until, records, progress=stage, **shared)
-                finished.append(run)
-                base = Run(DYNAMICS.name_of(type(descent)), eta).name
-                forked.append(Forked(run, own, rate, f"step {points[fork.step].step} of {base}"))
+        for eta, descent, own in zip(learning_rates, optimizers, planned, strict=True):
+            until = _end_of(descent, steps, t1)
+            for one in run_forks(network, problem, descent, eta, own, until, records, report, **shared):
+                forked.append(one)
+                finished.append(one.run)
         shared |= {"t1": t1}
         everyone = [*runs, *(one.run for one in forked)]
         when = {"ts": _common_times(everyone, records), "between": True} if runs else {"records": records}
@@ -254,6 +250,19 @@ def steps_of_descent(descent: Descent, steps: int | None, t1: float) -> int:
         return DEFAULT_STEPS
     scheduled = descent.is_scheduled()
     return len(times_of_steps(descent, t1=t1)) - 1 if scheduled else steps_until(t1, float(descent.time_of_step()))
+
+
+def _end_of(descent: Descent, steps: int | None, t1: float) -> float:
+    """Return the time at which a descent is to end."""
+    count = steps_of_descent(descent, steps, t1)
+    scheduled = descent.is_scheduled()
+    return float(times_of_steps(descent, steps=count)[-1]) if scheduled else count * float(descent.time_of_step())
+
+
+def _forked_descent(optimizer: Any, network: PyTree, fork: Fork, rate: float) -> Descent:
+    """Return the descent of a fork; `TypeError` or `ValueError` for what is none."""
+    check_learning_rate(rate, weight_dtype(network))
+    return _descent_at(fork.optimizer or optimizer, rate).checked(weight_dtype(network))
 
 
 def _times_of(descent: Descent, run: Trajectory) -> float | np.ndarray:

@@ -1,17 +1,19 @@
 """Forks of a comparison: from a step of each descent another one goes on, with another rate, batch or optimizer."""
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from jaxtyping import PyTree
 
-from ..dynamics import Descent, Trajectory, default_record_steps, descend, times_of_steps
+from ..dynamics import DYNAMICS, Descent, Trajectory, default_record_steps, descend, times_of_steps
 from ..dynamics.branches import BranchPoint
+from ..formatting import ProgressReporter
 from ..networks import weight_dtype
 from ..problems import Problem
+from ..results.runs import Run
 from ..solvers.field import check_step_count
 
 
@@ -46,6 +48,15 @@ class Forked:
     branch: str
 
 
+@dataclass(frozen=True)
+class PlannedFork:
+    """A fork of one descent, checked: the step from which it goes on, and the descent with its learning rate."""
+
+    step: int
+    learning_rate: float
+    descent: Descent
+
+
 def check_forks(forks: object) -> tuple[Fork, ...]:
     """Return the forks of a comparison; `TypeError` for anything but a list of them."""
     if not isinstance(forks, Sequence) or not all(isinstance(fork, Fork) for fork in forks):
@@ -53,27 +64,54 @@ def check_forks(forks: object) -> tuple[Fork, ...]:
     return tuple(forks)
 
 
-def branch_points(
-    network: PyTree, problem: Problem, descent: Descent, forks: Sequence[Fork], steps: int, **options: Any
-) -> Mapping[int, BranchPoint]:
-    """Return the states of a descent at the steps of the forks, by these; of one that came to rest before, its end.
+def planned_forks(
+    forks: Sequence[Fork], rate: float, steps: int, make: Callable[[Fork, float], Descent]
+) -> list[PlannedFork]:
+    """Return the forks of a descent with a learning rate and so many `steps`, which `make` makes of theirs.
 
-    It is run once more up to the last of them: to keep the states of all records takes several times their memory.
-    Raises `ForkError` for steps that it does not make.
+    Raises `ForkError` for one at a step that the descent does not make, and what `make` raises.
     """
-    marks = sorted({fork.step for fork in forks})
-    if marks[-1] >= steps:
-        raise ForkError(f"a fork at step {marks[-1]} of a descent of {steps} steps: expected a step before its last")
-    options |= {"steps": marks[-1], "record_steps": np.array(marks), "states": True}
-    run = descend(network, problem, optimizer=descent, **options)
+    late = [fork.step for fork in forks if fork.step >= steps]
+    if late:
+        raise ForkError(f"a fork at step {late[0]} of a descent of {steps} steps: expected a step before its last")
+    rates = [rate if fork.learning_rate is None else fork.learning_rate for fork in forks]
+    return [PlannedFork(fork.step, own, make(fork, own)) for fork, own in zip(forks, rates, strict=True)]
+
+
+def run_forks(
+    network: PyTree,
+    problem: Problem,
+    descent: Descent,
+    rate: float,
+    planned: Sequence[PlannedFork],
+    until: float,
+    records: int,
+    report: ProgressReporter,
+    **options: Any,
+) -> Iterator[Forked]:
+    """Run the forks of a descent, all of them up to a time, each recorded at about so many steps.
+
+    The descent is run once more up to the last of them: to keep the states of all its records takes several times their
+    memory. A fork of one that came to rest before goes on from its end. Raises `ForkError` for one that diverged.
+    """
+    if not planned:
+        return
+    marks = sorted({fork.step for fork in planned})
+    own = {"steps": marks[-1], "record_steps": np.array(marks), "states": True, "stopping": options["stopping"]}
+    run = descend(network, problem, optimizer=descent, **own)
     end = int(run.steps)
     if end < marks[-1] and not run.outcome.stays:
         ended = run.outcome.name.lower().replace("_", " ")
         raise ForkError(f"a fork at step {marks[-1]} of a descent that {ended} at step {end}: expected a step before")
-    return {mark: run.branch(min(mark, end)) for mark in marks}
+    base = Run(DYNAMICS.name_of(type(descent)), rate).name
+    for fork in planned:
+        point = run.branch(min(fork.step, end))
+        options["progress"] = report.during(f"fork from step {point.step} of η = {rate:g}")
+        further = _run_fork(network, problem, fork.descent, point, until, records, **options)
+        yield Forked(further, fork.descent, fork.learning_rate, f"step {point.step} of {base}")
 
 
-def run_fork(
+def _run_fork(
     network: PyTree, problem: Problem, descent: Descent, point: BranchPoint, until: float, records: int, **options: Any
 ) -> Trajectory:
     """Run a descent on from a point to a time, recorded at about so many steps."""

@@ -8,9 +8,12 @@ import numpy as np
 from jaxtyping import Array, ArrayLike, Int, PyTree
 
 from ..networks import records
+from ..problems import Problem
+from ..runtime.compiling import is_traced
 from .descent import Descent
 from .dynamics import DYNAMICS, Clock
 from .outcome import Outcome
+from .stopping import Stopping
 
 
 class Origin(eqx.Module):
@@ -26,29 +29,38 @@ class KeptStates(eqx.Module):
     along: PyTree
     dynamics: Any
     origin: Origin | None
+    problem: Problem
+    stopping: Stopping
 
     def branch(self, step: int) -> "BranchPoint":
         """Return where another descent may go on; `ValueError` for a step that was not recorded."""
+        if is_traced(self):
+            raise ValueError("a run is branched from outside of jit and vmap, where it is known how it ended")
         steps = np.asarray(self.along.steps)
-        places = np.flatnonzero(steps == step)
-        if isinstance(step, bool) or not len(places):
+        whole = isinstance(step, int | np.integer) and not isinstance(step, bool)
+        places = np.flatnonzero(steps == step) if whole else np.array([], int)
+        if not places.size:
             known = ", ".join(map(str, steps[:: max(1, len(steps) // 8)]))
             raise ValueError(f"no state was recorded at step {step!r}: there are {known}, …, {steps[-1]}")
         state = records(self.along, places[0])
         if int(state.code) == Outcome.DIVERGED:
             raise ValueError(f"the run had diverged at step {step}: expected a step before")
-        return BranchPoint(state, self.dynamics, self.origin)
+        return BranchPoint(state, self)
 
 
 class BranchPoint(eqx.Module):
     """Where a descent was at one of its records, from which another goes on: `descend(..., after=run.branch(400))`.
 
-    `state` is that of the run without its records, `dynamics` the descent that led there.
+    `state` is that of the run without its records, `run` what it is a state of.
     """
 
     state: PyTree
-    dynamics: Descent
-    origin: Origin | None
+    run: KeptStates
+
+    @property
+    def dynamics(self) -> Descent:
+        """The descent that led here."""
+        return self.run.dynamics
 
     @property
     def step(self) -> int:
@@ -70,21 +82,22 @@ class BranchPoint(eqx.Module):
         name = DYNAMICS.name_of(type(self.dynamics))
         return f"BranchPoint({name}, η = {rate:.3g}, step {self.step}, t = {self.time:.4g})"
 
-    def begin(self, dynamics: Descent) -> "Begin":
+    def begin(self, dynamics: Descent, problem: Problem, stopping: Stopping) -> "Begin":
         """Return how a descent begins here, which may be another.
 
-        One of the same kind takes the memory over, and where it also draws the same minibatches, everything. Time goes
-        on: at the learning rate of before it is the time that the whole run would have had, bit for bit.
+        One of the same kind takes the memory over, and where nothing else differs that the state tells of, as the
+        problem and the minibatches, everything. Time goes on: at the learning rate of before it is the time that the
+        whole run would have had, bit for bit.
         """
-        same_kind = type(dynamics) is type(self.dynamics)
         remembered = self.state.dynamics.memory
         expected = jax.eval_shape(dynamics.at(self.state.clock.time).remember, self.weights)
-        keeps = same_kind and _shapes(expected) == _shapes(remembered)
-        whole = keeps and _equal(dynamics.minibatches(), self.dynamics.minibatches())
+        keeps = type(dynamics) is type(self.dynamics) and _shapes(expected) == _shapes(remembered)
+        own = dynamics.minibatches(), problem, stopping
+        whole = keeps and _equal(own, (self.dynamics.minibatches(), self.run.problem, self.run.stopping))
         steady = not dynamics.is_scheduled() and not self.dynamics.is_scheduled()
         same_pace = steady and _equal(dynamics.time_of_step(), self.dynamics.time_of_step())
         here = Origin(self.state.clock, self.state.steps)
-        origin = self.origin if same_pace else None if dynamics.is_scheduled() else here
+        origin = self.run.origin if same_pace else None if dynamics.is_scheduled() else here
         return Begin(self.state, origin, memory=keeps, whole=whole)
 
 
@@ -132,6 +145,13 @@ def _shapes(tree: PyTree) -> Any:
 
 
 def _equal(one: Any, other: Any) -> bool:
-    """Tell whether two pytrees are the same, number for number."""
+    """Tell whether two pytrees are the same, number for number, NaN counting as one."""
     (ours, structure), (theirs, of_theirs) = map(jax.tree.flatten, (one, other))
-    return structure == of_theirs and all(np.array_equal(a, b) for a, b in zip(ours, theirs, strict=True))
+    return structure == of_theirs and all(map(_same, ours, theirs))
+
+
+def _same(one: Any, other: Any) -> bool:
+    if not (eqx.is_array_like(one) and eqx.is_array_like(other)):
+        return one is other
+    ours, theirs = map(np.asarray, (one, other))
+    return np.array_equal(ours, theirs, equal_nan=ours.dtype.kind in "fc")

@@ -70,7 +70,7 @@ def descend(
     in `integrate`. An `optimizer` is a `flowsim.Descent`, which holds its learning rate itself, or any
     `optax.GradientTransformation`, the steps of which count one by one (`flowsim.Optax` gives them another time).
     A learning rate, that of an optimizer too, may change in time (`flowsim.LearningRate`), as `flowsim.WarmUp` does, or
-    any function of time: then it is recorded, and with it the edge of stability that moves.
+    any function of time, not of steps as Optax's: then it is recorded, and with it the edge of stability that moves.
     `progress` is as in `integrate`, and counts steps of `steps`, fewer where the run ends early.
 
     Works without `checkpoint` under `jax.jit` and `jax.vmap`, with a traced `learning_rate` too, and under `jax.jvp`
@@ -83,8 +83,9 @@ def descend(
         network = _continued(network, after)
     dynamics = _optimizer(learning_rate, optimizer).checked(dtype)
     check_step_count("steps", steps)
+    stopping = stopping_for(stopping, problem, dtype)
     if after is not None:
-        begin, made = after.begin(dynamics), after.step
+        begin, made = after.begin(dynamics, problem, stopping), after.step
     default = default_record_steps(steps, evenly=dynamics.is_scheduled())
     marks = made + default if record_steps is None else as_times(record_steps, "record_steps", whole=True)
     if marks[0] < made:
@@ -96,7 +97,7 @@ def descend(
         network=network,
         problem=problem,
         dynamics=dynamics,
-        stopping=stopping_for(stopping, problem, dtype),
+        stopping=stopping,
         schedule=AtSteps(marks),
         instruments=instruments(dynamics, diagnostics, probes, sharpness=sharpness, weights=weights, states=states),
         t1=constant(np.inf, dtype),
@@ -175,13 +176,13 @@ def times_of_steps(
 ) -> Float[np.ndarray, " steps"]:
     """Return the times at which steps of a descent end, `begin` the first: so many `steps`, or those that reach `t1`.
 
-    Raises `ValueError` for more than 10⁸ steps to `t1`.
+    Raises `ValueError` for more than 10⁷ steps to `t1`.
     """
     if not descent.is_scheduled():
         length = float(descent.time_of_step())
         return begin + length * np.arange(1 + (steps_until(t1 - begin, length) if steps is None else steps))
-    own = descent.checked(np.dtype(float))
-    clock, found, count, most = Clock(jnp.asarray(begin, float), jnp.zeros(())), [np.array([begin])], 0, 10**8
+    own = descent.checked(jnp.result_type(float))
+    clock, found, count, most = Clock(jnp.asarray(begin, float), jnp.zeros(())), [np.array([begin])], 0, 10**7
     while count < (most if steps is None else steps) and found[-1][-1] < t1:
         clock, times = _further_times(own, clock)
         found.append(np.asarray(times, float))

@@ -148,7 +148,9 @@ class Descent(Dynamics):
         if not self.is_scheduled():
             return self
         eta, slope = rate_and_slope(self.learning_rate, time)
-        return self._with_number(eta - self.at(jnp.asarray(time)).time_of_step() / 2 * slope)
+        length = self.at(jnp.asarray(time)).time_of_step()
+        # Up to higher orders that is η − (τ/2)η', but positive where η rises fast.
+        return self._with_number(eta / (1 + length / (2 * eta) * slope))
 
     def nominal(self) -> Self:
         """Return the descent with its nominal learning rate, which is a number."""

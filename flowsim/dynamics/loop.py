@@ -199,6 +199,10 @@ def _step(run: _Run, state: RunState) -> RunState:
     else:
         rejected = replace(state, dynamics=attempt.state, rejected_steps=state.rejected_steps + 1)
         after = jax.lax.cond(attempt.kept, lambda: _keep_step(run, state, attempt, target), lambda: rejected)
+    if run.dynamics.is_scheduled():
+        # A function of time may stop to be a learning rate on the way.
+        backwards = state.begun & ~(attempt.length > 0)
+        after = replace(after, code=jnp.where(backwards, Outcome.SOLVER_FAILED, after.code).astype(after.code.dtype))
     code = or_else(after.code, after.attempts >= run.max_steps, Outcome.STEP_LIMIT)
     code = jnp.where(attempt.fault != Outcome.RUNNING, jnp.where(code == Outcome.RUNNING, attempt.fault, code), code)
     return replace(after, code=code)

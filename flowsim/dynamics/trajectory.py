@@ -207,7 +207,9 @@ def trajectory_of(state: RunState, request: Request, rest: PyTree) -> Trajectory
         # A program returns what it only hands on as it was given, under `jax.grad` a number of NumPy's.
         learning_rate=None if rate is None else jnp.asarray(rate),
         sharpness_threshold=None if threshold is None else jnp.asarray(threshold),
-        states=None if kept is None else KeptStates(kept, dynamics, request.begin and request.begin.origin),
+        states=None
+        if kept is None
+        else KeptStates(kept, dynamics, request.begin and request.begin.origin, request.problem, request.stopping),
         method=dynamics.method(state.dynamics),
         dynamics=DYNAMICS.name_of(type(dynamics)),
         labels={probe.label.name: probe.label for probe in request.instruments.probes},

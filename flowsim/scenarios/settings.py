@@ -163,14 +163,6 @@ class DescentSettings(Section):
                 write="learning_rates: [0.02], or forks: []",
                 at=("forks",),
             )
-        for number, fork in enumerate(self.forks):
-            if self.steps is not None and fork.step >= self.steps:
-                yield validation_error(
-                    found=f"{fork.step}",
-                    expected=f"a step before the last, {self.steps}",
-                    write=f"step: {max(1, self.steps // 2)}",
-                    at=("forks", number, "step"),
-                )
 
     def at(self, rate: float) -> Descent:
         """Return the descent with one of the learning rates."""
@@ -191,6 +183,15 @@ class DescentSettings(Section):
             return
         if numbers > MOST_NUMBERS:
             yield too_large(f"{numbers} steps over all learning rates", at[-1], at)
+        for number, fork in enumerate(self.forks):
+            fewest = min((steps_of_descent(self.at(rate), self.steps, t1) for rate in self.learning_rates), default=0)
+            if fork.step >= fewest > 0:
+                yield validation_error(
+                    found=f"{fork.step}",
+                    expected=f"a step before the last, {fewest}",
+                    write=f"step: {max(1, fewest // 2)}",
+                    at=("descent", "forks", number, "step"),
+                )
 
     def refusal_of(self, model: type[DescentModel], precision: str) -> str:
         """Return why a kind of model is none of these descents, nothing where it is one."""

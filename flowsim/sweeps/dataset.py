@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
+import jax.numpy as jnp
 import numpy as np
 
 from ..dynamics import Descent, times_of_steps
@@ -37,11 +38,15 @@ class PlannedDescent:
 
     @classmethod
     def of(cls, dynamics: str, optimizer: Descent, learning_rate: float, steps: int) -> "PlannedDescent":
-        """Return the descent of an optimizer called `dynamics`, made for a learning rate."""
-        run = Run(dynamics, learning_rate, edge=Edge.of(optimizer))
+        """Return the descent of an optimizer called `dynamics`, made for a learning rate.
+
+        Where that changes, its edge is the one after all steps.
+        """
         if not optimizer.is_scheduled():
+            run = Run(dynamics, learning_rate, edge=Edge.of(optimizer))
             return cls(run, steps, lambda made: made * float(optimizer.time_of_step()))
         times = times_of_steps(optimizer, steps=steps)
+        run = Run(dynamics, learning_rate, edge=Edge.of(optimizer.at(jnp.asarray(times[-1]))))
         return cls(run, steps, lambda made: np.where(np.isnan(made), np.nan, times[np.nan_to_num(made).astype(int)]))
 
 

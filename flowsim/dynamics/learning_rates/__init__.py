@@ -7,6 +7,7 @@ from .learning_rate import (
     Scalar as Scalar,
     check_learning_rate as check_learning_rate,
     checked_rate as checked_rate,
+    is_of_function as is_of_function,
     is_scheduled as is_scheduled,
     is_settled as is_settled,
     largest_rate as largest_rate,

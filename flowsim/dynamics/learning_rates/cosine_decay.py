@@ -3,7 +3,7 @@
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from .learning_rate import LEARNING_RATES, LearningRate, Scalar, check_between
+from .learning_rate import LEARNING_RATES, LEAST, LearningRate, Scalar, check_between
 
 
 @LEARNING_RATES.register("cosine_decay")
@@ -19,13 +19,17 @@ class CosineDecay(LearningRate):
     time: float
     """How long it falls."""
     final: float = 0.01
-    """The part of the rate that is left: above 0, at most 1."""
+    """The part of the rate that is left: 1e-6 at least, at most 1."""
 
     def __check_init__(self):
         check_between("time", self.time, 0)
-        check_between("final", self.final, 0, 1)
+        check_between("final", self.final, LEAST, 1)
 
     def factor(self, time: Float[Array, ""]) -> Float[Array, ""]:
         """Return f + (1 − f)(1 + cos(πt/T))/2, and f from T on."""
         part = jnp.minimum(time / self.time, 1)
         return self.final + (1 - self.final) * (1 + jnp.cos(jnp.pi * part)) / 2
+
+    def largest_factor(self, time: Float[Array, ""]) -> Float[Array, ""]:
+        """Return the factor at the time, as it never rises."""
+        return self.factor(time)

@@ -3,7 +3,7 @@
 import abc
 import math
 from collections.abc import Callable
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar
 
 import equinox as eqx
 import jax
@@ -46,11 +46,12 @@ class LearningRate(eqx.Module):
         """Return η(t)/rate, which must be positive at all times."""
 
     def largest_factor(self, time: Float[Array, ""]) -> Float[ArrayLike, ""]:
-        """Return the largest factor from a time on: by default the one at that time, for factors that never rise.
+        """Return the largest factor from a time on, which decides whether a minimum will be stable.
 
-        Of a minimum it decides whether it will be stable.
+        By default it is the largest of those at 400 later times, a hundred times as dense early on as 10⁹ later.
         """
-        return self.factor(time)
+        later = time + jnp.append(0.0, jnp.geomspace(1e-3, 1e9, 400)).astype(jnp.result_type(time))
+        return jnp.nanmax(jax.vmap(lambda one: jnp.asarray(self.factor(one), later.dtype))(later))
 
     def __call__(self, time: Float[Array, ""]) -> Float[Array, ""]:
         """Return η(t)."""
@@ -139,6 +140,13 @@ def is_scheduled(rate: Scalar) -> bool:
     return callable(rate)
 
 
+def is_of_function(rate: Scalar) -> bool:
+    """Tell whether a plain function of time, at any depth, is what a learning rate is made of."""
+    if isinstance(rate, LearningRate) and not isinstance(rate, _OfFunction):
+        return is_of_function(rate.rate)
+    return callable(rate)
+
+
 def with_rate(dynamics: Dynamics_, rate: Scalar) -> Dynamics_:
     """Return the dynamics with another number for its learning rate, or for its nominal one where that changes."""
 
@@ -172,10 +180,17 @@ def checked_rate(rate: Any, dtype: jnp.dtype) -> Scalar:
     if callable(rate):
         _check_function(rate, dtype)
         check_learning_rate(rate_at(rate, jnp.zeros((), dtype)), dtype)
-        if not isinstance(rate, LearningRate):
-            rate = _OfFunction(static_function(rate), cast(Any, rate)(0.0))
+        rate = _without_functions(rate)
     check_learning_rate(nominal_rate(rate), dtype)
     return jax.tree.map(lambda leaf: constant(leaf, dtype) if _is_number(leaf) else leaf, rate)
+
+
+def _without_functions(rate: Any) -> LearningRate:
+    """Return a learning rate in which plain functions, at any depth, are some of flowsim's own."""
+    if not isinstance(rate, LearningRate):
+        return _OfFunction(static_function(rate), rate(0.0))
+    inner = _without_functions(rate.rate) if callable(rate.rate) else rate.rate
+    return eqx.tree_at(lambda one: one.rate, rate, inner) if inner is not rate.rate else rate
 
 
 def _check_function(rate: Callable[[Any], Any], dtype: jnp.dtype) -> None:
@@ -191,14 +206,18 @@ def _check_function(rate: Callable[[Any], Any], dtype: jnp.dtype) -> None:
         )
 
 
+LEAST = 1e-6
+"""A factor below it is no factor of a learning rate; its square is a number in single precision, too."""
+
+
 def check_between(name: str, value: Any, least: float, most: float = math.inf) -> None:
-    """Raise `ValueError` for what is no number above `least`, at most `most` and finite; a tracer passes."""
+    """Raise `ValueError` for what is not positive, finite, `least` at least, and at most `most`; a tracer passes."""
     if isinstance(value, Tracer):
         return
     known = np.asarray(value)
-    if known.ndim or known.dtype.kind not in "iuf" or not (least < known <= most and np.isfinite(known)):
-        upper = "" if math.isinf(most) else f", {most:g} at most"
-        raise ValueError(f"{name} must be a finite number above {least:g}{upper}, got {value!r}")
+    if known.ndim or known.dtype.kind not in "iuf" or not (0 < known <= most and least <= known < np.inf):
+        wanted = "a finite number above 0" if not least else f"a number from {least:g} to {most:g}"
+        raise ValueError(f"{name} must be {wanted}, got {value!r}")
 
 
 def _is_number(leaf: object) -> bool:

@@ -1,10 +1,12 @@
 """Step decay: a learning rate that falls by a factor at given times."""
 
+import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.core import Tracer
 from jaxtyping import Array, Float
 
-from .learning_rate import LEARNING_RATES, LearningRate, Scalar, check_between
+from .learning_rate import LEARNING_RATES, LEAST, LearningRate, Scalar, check_between
 
 
 @LEARNING_RATES.register("step_decay")
@@ -18,19 +20,24 @@ class StepDecay(LearningRate):
     times: tuple[float, ...]
     """When it falls, in increasing order."""
     decay: float = 0.1
-    """By which factor it falls each time: above 0, at most 1."""
+    """By which factor it falls each time: 1e-6 at least, at most 1."""
 
     def __check_init__(self):
-        times = np.asarray(self.times)
-        if times.ndim != 1 or not times.size or times.dtype.kind not in "iuf" or not self._increase(times):
+        check_between("decay", self.decay, LEAST, 1)
+        if isinstance(self.times, Tracer) or any(isinstance(time, Tracer) for time in jax.tree.leaves(self.times)):
+            return
+        try:
+            times = np.array([float(time) for time in self.times])
+        except (TypeError, ValueError):  # of what is no list, or no list of numbers
+            times = np.array([])
+        if not times.size or not np.isfinite(times).all() or not (np.diff(times, prepend=0) > 0).all():
             raise ValueError(f"times must be a list of increasing times above zero, got {self.times!r}")
-        check_between("decay", self.decay, 0, 1)
-
-    @staticmethod
-    def _increase(times: np.ndarray) -> bool:
-        return bool(np.isfinite(times).all() and (np.diff(times, prepend=0) > 0).all())
 
     def factor(self, time: Float[Array, ""]) -> Float[Array, ""]:
         """Return decay^n after n of the times; a time of a step misses one that is meant to be the same by rounding."""
         here = jnp.asarray(time) * (1 + 8 * jnp.finfo(jnp.asarray(time).dtype).eps)
         return self.decay ** jnp.sum(here >= jnp.asarray(self.times))
+
+    def largest_factor(self, time: Float[Array, ""]) -> Float[Array, ""]:
+        """Return the factor at the time, as it never rises."""
+        return self.factor(time)

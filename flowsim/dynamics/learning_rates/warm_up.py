@@ -6,7 +6,7 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from .learning_rate import LEARNING_RATES, LearningRate, Scalar, check_between
+from .learning_rate import LEARNING_RATES, LEAST, LearningRate, Scalar, check_between
 
 
 @LEARNING_RATES.register("warm_up")
@@ -14,7 +14,7 @@ class WarmUp(LearningRate):
     """η(t) rises from `start` times the `rate` at time 0 to the rate at `time`, and stays there.
 
     It is linear in the number of steps, as in training, or in the time of the flow. Linear in steps, η is the root of a
-    linear function of time, as every step takes η: k steps from `start` s take the `time` k(1 + s)η/2. Raises
+    linear function of time, as every step takes η: k steps from `start` s take about the `time` k(1 + s)η/2. Raises
     `ValueError` for options that cannot be.
     """
 
@@ -22,13 +22,13 @@ class WarmUp(LearningRate):
     time: float
     """How long it rises."""
     start: float = 0.1
-    """The part of the rate that it begins with: above 0, at most 1."""
+    """The part of the rate that it begins with: 1e-6 at least, at most 1."""
     linear_in: Literal["steps", "time"] = eqx.field(static=True, default="steps")
     """Whether it is linear in the number of steps or in time."""
 
     def __check_init__(self):
         check_between("time", self.time, 0)
-        check_between("start", self.start, 0, 1)
+        check_between("start", self.start, LEAST, 1)
         if self.linear_in not in ("steps", "time"):
             raise ValueError(f"linear_in must be steps or time, got {self.linear_in!r}")
 
