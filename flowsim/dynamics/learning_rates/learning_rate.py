@@ -48,7 +48,7 @@ class LearningRate(eqx.Module):
     def largest_factor(self, time: Float[Array, ""]) -> Float[ArrayLike, ""]:
         """Return the largest factor from a time on, which decides whether a minimum will be stable.
 
-        By default it is the largest of those at 400 later times, a hundred times as dense early on as 10⁹ later.
+        By default it is the largest of those at 400 later times, spread evenly in the logarithm of how much later.
         """
         later = time + jnp.append(0.0, jnp.geomspace(1e-3, 1e9, 400)).astype(jnp.result_type(time))
         return jnp.nanmax(jax.vmap(lambda one: jnp.asarray(self.factor(one), later.dtype))(later))
