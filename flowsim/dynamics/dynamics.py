@@ -64,7 +64,8 @@ class Dynamics(eqx.Module):
     def at(self, time: Float[Array, ""]) -> Self:
         """Return the dynamics for which the time from here on begins at zero: itself, if nothing in it changes.
 
-        The loop calls all methods below of what this returns, and `work` and `loosened`, which no time is in.
+        Of this the loop asks all that may depend on a learning rate: `start`, `attempt`, `rests`, `unit_of_time`, and
+        what is recorded.
         """
         return self
 
@@ -99,10 +100,7 @@ class Dynamics(eqx.Module):
         """Return the time after the `steps`-th accepted step; a step that reaches `target` ends there exactly."""
 
     def is_settled(self, time: Float[Array, ""]) -> Bool[Array, ""] | bool:
-        """Tell whether what stands still or is stable at a time stays so, as no later step is longer: by default, yes.
-
-        Where not, it is `lasting_threshold` that decides about a minimum.
-        """
+        """Tell whether what stands still at a time stays so, as no later step is longer: by default, yes."""
         return True
 
     @abc.abstractmethod

@@ -210,7 +210,8 @@ class GradientFlow(Flow):
 class DescentModel(Flow):
     """A flow that models a descent in the time of its steps, by default gradient descent with `learning_rate` η.
 
-    `oscillation` is what it predicts besides the weights, the centre of descent's oscillation. To add one, write a
+    `oscillation` is what it predicts besides the weights, the centre of descent's oscillation. The learning rate may
+    change in time (`flowsim.LearningRate`), and `at` a time it is that from then on. To add one, write a
     subclass with this field and any others that have a default: `flowsim.compare(..., models=["gradient",
     "my_module:MyFlow"])` runs it once for each learning rate.
     """

@@ -91,9 +91,8 @@ def _is_known_minimum(stopping: Stopping, network: PyTree, problem: Problem) -> 
 def _while_stable(network: PyTree, problem: Problem, threshold: Float[ArrayLike, ""]) -> Int[ArrayLike, ""]:
     """Return CONVERGED for a minimizer whose sharpness is not beyond a `threshold` by more than half of the digits."""
     digits = float(jnp.finfo(weight_dtype(network)).eps) ** 0.5
-    beyond = differentiable_sharpness(network, problem, dense=None, rtol=None).value > jnp.asarray(threshold) * (
-        1 + digits
-    )
+    found = differentiable_sharpness(network, problem, dense=None, rtol=None)
+    beyond = found.value > jnp.asarray(threshold) * (1 + digits)
     return _choose(beyond, lambda: np.int32(Outcome.RUNNING), lambda: np.int32(Outcome.CONVERGED))
 
 

@@ -212,10 +212,9 @@ def _keep_step(run: _Run, state: RunState, attempt: Attempt, target: Array) -> R
     """Return the state after a step that counts."""
     steps = state.steps + state.begun
     clock = _ticked(run, state, attempt, steps, target)
-    settled = run.dynamics.is_settled(clock.time)
     objective, stationarity, code, ceiling, watch = _check_termination(run, state, attempt)
     still = state.begun & run.dynamics.stands_still(state.dynamics, attempt, state.stationarity)
-    still &= settled
+    still &= run.dynamics.is_settled(clock.time)
     # With a patience of one there is nothing to count: what the loop of a descent does not carry, it does not pay for.
     quiet = jnp.where(still, state.quiet_steps + 1, 0) if run.dynamics.patience > 1 else state.quiet_steps
     fixed = quiet >= run.dynamics.patience if run.dynamics.patience > 1 else still

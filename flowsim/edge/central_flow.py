@@ -162,7 +162,10 @@ class CentralFlow(DescentModel):
         return jnp.asarray(rate_at(self.learning_rate, 0.0))
 
     def variance(self, state: FlowState) -> Float[Array, ""]:
-        """Return tr Σ, the mean squared distance of descent's iterates from their mean."""
+        """Return tr Σ, the mean squared distance of descent's iterates from their mean.
+
+        Where the learning rate changes, this and what follows from it is asked of the flow `at` the time.
+        """
         return jnp.trace(state.stepper.solver.covariance)
 
     def mean_risk(self, state: FlowState, risk: Float[ArrayLike, ""]) -> Float[Array, ""]:

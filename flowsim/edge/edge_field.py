@@ -13,8 +13,9 @@ in time t = ηk whose solution these maps follow, x and v = r u being smooth. It
 
 where H± = ∇²R(x ± v): without the second terms of x' and r' it is of order one. That of r' is none for r√(ηh − 1), the
 geometric mean of two amplitudes: this is the r that is followed in order two, and x' has its ḡ − ∇R(x), of order r²,
-divided by ηh − 1. For v = 0 the second term of x' is −(η/2)H∇R, of which Barrett and Dherin (2021, "Implicit gradient
-regularization") speak. The parts of the first order are those which Marion
+divided by ηh − 1. Where η changes in time, 1/η in r' is (1 + η'/2)/η, as the k-th step begins at t(k) and takes
+η(t(k)): then dt/dk = η − ηη'/2 up to higher orders. For v = 0 the second term of x' is −(η/2)H∇R, of which Barrett and
+Dherin (2021, "Implicit gradient regularization") speak. The parts of the first order are those which Marion
 (2026, arXiv 2606.18080, "Edge Flow") names in the abstract: a symmetrized risk, a Rayleigh quotient, an amplitude that
 grows or decays as the sharpness is above or below 2/η.
 """
