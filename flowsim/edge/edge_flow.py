@@ -54,7 +54,7 @@ class EdgeFlow(OscillationFlow):
 
     def vector_field(self, field: GradientField) -> EdgeField:
         """Return the right-hand side for centre, direction and amplitude."""
-        return EdgeField(field, self.learning_rate, self.order)
+        return EdgeField(field, self._rate, self.order)
 
     def passes(self, evaluations: Int[Array, ""], steps: Int[Array, ""]) -> tuple[Int[Array, ""], Int[Array, ""]]:
         """Return three gradients and a product for each evaluation, two more for order two, and one for each check."""

@@ -165,7 +165,7 @@ class OscillationField(eqx.Module):
         return dataclasses.replace(self, learning_rate=eta, drift=slope)  # pyright: ignore[reportCallIssue]
 
     @property
-    def time_of_step(self) -> Scalar:
+    def time_of_step(self) -> Float[Array, ""]:
         """What dt/dk is for the smooth time t(k) of the k-th step, which takes η(t): η, or η/(1 + η'/2)."""
         return self.learning_rate if self.drift is None else self.learning_rate / (1 + self.drift / 2)
 

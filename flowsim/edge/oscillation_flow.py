@@ -12,7 +12,7 @@ from jaxtyping import Array, ArrayLike, Bool, Float, PyTree
 from ..curvature import vectors
 from ..curvature.hessian import quadratic_form
 from ..dynamics.flow import DescentModel, FlowState
-from ..dynamics.learning_rates import checked_rate, rate_at
+from ..dynamics.learning_rates import Scalar, checked_rate, rate_at
 from ..solvers import LowRankExtrapolation, ProposedSteps
 from ..solvers.choice import tolerances
 from ..solvers.field import GradientField, norm
@@ -40,6 +40,11 @@ class OscillationFlow(DescentModel):
         rate = checked_rate(self.learning_rate, dtype)
         relative, absolute = tolerances(1e-4 if self.rtol is None else self.rtol, self.atol, None, dtype)
         return replace(self, learning_rate=rate, rtol=relative, atol=absolute)  # pyright: ignore[reportCallIssue]  (the fields are abstract here)
+
+    @property
+    def _rate(self) -> Scalar:
+        """The learning rate, an array where it is a number."""
+        return self.learning_rate if self.is_scheduled() else jnp.asarray(self.learning_rate)
 
     @abc.abstractmethod
     def vector_field(self, field: GradientField) -> OscillationField:

@@ -54,7 +54,7 @@ class RodFlow(OscillationFlow):
 
     def vector_field(self, field: GradientField) -> "RodField":
         """Return the right-hand side for midpoint, direction and amplitude."""
-        return RodField(field, self.learning_rate)
+        return RodField(field, self._rate)
 
     def passes(self, evaluations: Int[Array, ""], steps: Int[Array, ""]) -> tuple[Int[Array, ""], Int[Array, ""]]:
         """Return five gradients and as many products for each evaluation, and one of both for each check."""
