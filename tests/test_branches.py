@@ -96,6 +96,7 @@ def test_another_kind_begins_without_memory():
     assert same(descend(Adam(0.02), 5, after=again.branch(70)).network, again.network)
 
 
+@pytest.mark.slow
 def test_another_problem_or_criterion_is_seen_from_the_first_step_on():
     run = whole(GradientDescent(0.1))
     other = flowsim.EmpiricalRisk(X + 1, Y)

@@ -173,6 +173,7 @@ def test_a_function_that_stops_to_be_a_learning_rate_ends_a_run():
         assert int(run.steps) < 20
 
 
+@pytest.mark.slow
 def test_a_rate_within_a_schedule_may_be_a_function():
     nested, own = WarmUp(lambda t: 0.3 / (1 + t), time=4.0), lambda t: 0.3 / (1 + t) * warm_up(t)
     run = flowsim.descend(jnp.asarray(START), BOWL, learning_rate=nested, steps=40, weights=True, stopping=NEVER)
