@@ -60,9 +60,10 @@ class Descent(Dynamics):
                 velocity = jax.tree.map(next_velocity, memory, gradient)
                 return jax.tree.map(jnp.add, weights, velocity), velocity
 
-    and run it as `flowsim.descend(..., optimizer=HeavyBall(0.02), steps=1000)`. By default a step takes the time η
-    (`time_of_step`), the curvature at which it becomes unstable is not known (`stability_threshold`), there is no
-    preconditioner, and every step takes all samples (`minibatches`).
+    and run it as `flowsim.descend(..., optimizer=HeavyBall(0.02), steps=1000)`. Where the learning rate changes in time
+    as of `HeavyBall(flowsim.WarmUp(0.02, time=10.0))` methods see the number that it is then. By default a step takes
+    the time η (`time_of_step`), the curvature at which it becomes unstable is not known (`stability_threshold`), there
+    is no preconditioner, and every step takes all samples (`minibatches`).
     """
 
     learning_rate: eqx.AbstractVar[ArrayLike]

@@ -155,7 +155,7 @@ class DescentSettings(Section):
         )
 
     def validation_errors(self) -> Iterator[PydanticCustomError]:
-        """Yield that a fork is at a step that descents do not get to."""
+        """Yield that there are forks, and no descents that they could go on from."""
         if self.forks and not self.learning_rates:
             yield validation_error(
                 found=f"{len(self.forks)} without learning rates",
@@ -170,21 +170,25 @@ class DescentSettings(Section):
 
     def all_steps(self, t1: float) -> int:
         """Return the steps of all descents together, beside a flow to time `t1`. Raises `ValueError` for too many."""
-        return sum(steps_of_descent(self.at(rate), self.steps, t1) for rate in self.learning_rates)
+        return sum(self.steps_of_each(t1))
+
+    def steps_of_each(self, t1: float) -> list[int]:
+        """Return the steps of the descent with each learning rate, as `all_steps`."""
+        return [steps_of_descent(self.at(rate), self.steps, t1) for rate in self.learning_rates]
 
     def errors_until(self, t1: float) -> Iterator[PydanticCustomError]:
-        """Yield that there are more steps than could be recorded, as seen from the scenario."""
+        """Yield that steps are more than could be recorded, or fewer than a fork is at, as seen from the scenario."""
         at = ("descent", "steps") if self.steps is not None else ("flow", "t1")
         try:
-            numbers = self.all_steps(t1)
+            steps = self.steps_of_each(t1)
         except ValueError as error:
             write = "a smaller t1, or descent.steps"
             yield validation_error(found=str(error), expected=f"at most {MOST_NUMBERS} steps", write=write, at=at)
             return
-        if numbers > MOST_NUMBERS:
-            yield too_large(f"{numbers} steps over all learning rates", at[-1], at)
+        if sum(steps) > MOST_NUMBERS:
+            yield too_large(f"{sum(steps)} steps over all learning rates", at[-1], at)
+        fewest = min(steps, default=0)
         for number, fork in enumerate(self.forks):
-            fewest = min((steps_of_descent(self.at(rate), self.steps, t1) for rate in self.learning_rates), default=0)
             if fork.step >= fewest > 0:
                 yield validation_error(
                     found=f"{fork.step}",
