@@ -37,6 +37,7 @@ from .dynamics import (
     SGD as SGD,
     Adam as Adam,
     CosineDecay as CosineDecay,
+    DecoupledDecay as DecoupledDecay,
     Descent as Descent,
     Dynamics as Dynamics,
     GradientDescent as GradientDescent,
@@ -46,6 +47,7 @@ from .dynamics import (
     LearningRate as LearningRate,
     Nesterov as Nesterov,
     NoisyDescent as NoisyDescent,
+    NormFlow as NormFlow,
     Optax as Optax,
     Outcome as Outcome,
     Repetitions as Repetitions,
@@ -81,6 +83,7 @@ from .problems import (
     EmpiricalRisk as EmpiricalRisk,
     LinearRegression as LinearRegression,
     Problem as Problem,
+    RegularizedRisk as RegularizedRisk,
     Risk as Risk,
 )
 from .results import open_results as open_results

@@ -50,6 +50,10 @@ class Kernel(eqx.Module):
     def leave(self, weights: PyTree, /) -> PyTree:
         """Return the state of runs with the batch axis first again, all of it that the next step depends on."""
 
+    def moves(self, weights: PyTree, /) -> PyTree:
+        """Tell which arrays of a state, as `evaluate` takes it, are weights: by default all of them."""
+        return jax.tree.map(lambda _: True, weights)
+
     @abc.abstractmethod
     def evaluate(self, weights: PyTree, fixed: PyTree, /) -> tuple[Float[Array, " batch"], Move]:
         """Return the objectives, and the function (rates, moving) ↦ weights after one step of the runs moving."""

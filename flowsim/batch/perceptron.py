@@ -92,6 +92,11 @@ class PerceptronKernel(Kernel):
             hidden, last = hidden[:-1], jnp.concatenate([hidden[-1], last])
         return batch_first((*hidden, last))
 
+    def moves(self, weights: PyTree) -> PyTree:
+        """Tell that the memory is no weights."""
+        hidden, last, memory = weights
+        return (*jax.tree.map(lambda _: True, (hidden, last)), jax.tree.map(lambda _: False, memory))
+
     def evaluate(self, weights: PyTree, fixed: None) -> tuple[Float[Array, " batch"], Move]:
         """Return the risks, and the function (rates, moving) ↦ weights after a step."""
         hidden, last, memory = weights

@@ -14,10 +14,10 @@ from .eigenpair import decomposition
 
 
 class GaussNewton:
-    """The operator A = GᵀG, with G of shape (m, weights), as a linearly implicit method uses it.
+    """The operator A = GᵀG + μI, with G of shape (m, weights), as a linearly implicit method uses it.
 
-    `inner` is v ↦ Gv, from the weights to (m,), `outer` is c ↦ Gᵀc, and `gram` is GGᵀ, (m, m). `passes` is the number
-    of linearized passes over all data that G took, by default m.
+    `inner` is v ↦ Gv, from the weights to (m,), `outer` is c ↦ Gᵀc, `gram` is GGᵀ, (m, m), and `shift` is μ, zero or
+    more. `passes` is the number of linearized passes over all data that G took, by default m.
     """
 
     def __init__(
@@ -26,9 +26,19 @@ class GaussNewton:
         outer: Callable[[Float[Array, " m"]], PyTree],
         gram: Float[Array, "m m"],
         passes: int | None = None,
+        shift: Float[Array, ""] | float = 0.0,
     ):
-        self.inner, self.outer, self.gram = inner, outer, gram
+        self.inner, self.outer, self.gram, self.shift = inner, outer, gram, shift
         self.passes = gram.shape[0] if passes is None else passes
+
+    def __call__(self, vector: PyTree) -> PyTree:
+        """Return Av."""
+        stiff = self.outer(self.inner(vector))
+        return jax.tree.map(lambda a, b: a + self.shift * b, stiff, vector)
+
+    def shifted(self, shift: Float[Array, ""] | float) -> "GaussNewton":
+        """Return A + μI for another μ, the `shift`."""
+        return GaussNewton(self.inner, self.outer, self.gram, self.passes, self.shift + shift)
 
     @classmethod
     def of_rows(cls, rows: PyTree, passes: int | None = None) -> "GaussNewton":
@@ -69,13 +79,13 @@ class GaussNewton:
 
     @property
     def size(self) -> Float[Array, ""]:
-        """The Frobenius norm of GGᵀ, which is that of A."""
+        """The Frobenius norm of GGᵀ, which is that of GᵀG."""
         return jnp.linalg.norm(self.gram)
 
     @property
     def stiffness(self) -> Float[Array, ""]:
         """The length of the longest column of GGᵀ: a lower bound of the largest eigenvalue, close to it."""
-        return jnp.max(jnp.linalg.norm(self.gram, axis=0))
+        return jnp.max(jnp.linalg.norm(self.gram, axis=0)) + self.shift
 
     def with_rows(self, rows: PyTree) -> "GaussNewton":
         """Return A + RᵀR for R given as the weights with a leading axis of rows, known already."""
@@ -88,10 +98,16 @@ class GaussNewton:
         def outer(coefficients: Array) -> PyTree:
             return jax.tree.map(jnp.add, self.outer(coefficients[:own]), added.outer(coefficients[own:]))
 
-        return GaussNewton(inner, outer, jnp.block([[self.gram, across.T], [across, added.gram]]), self.passes)
+        gram = jnp.block([[self.gram, across.T], [across, added.gram]])
+        return GaussNewton(inner, outer, gram, self.passes, self.shift)
 
     def resolvent(self, h: Float[Array, ""]) -> Callable[[PyTree], PyTree]:
-        """Return v ↦ (I + hA)⁻¹v = v − hGᵀ(I + hGGᵀ)⁻¹Gv (Woodbury), at the price of one Cholesky factorization."""
+        """Return v ↦ (I + hA)⁻¹v, at the price of one Cholesky factorization.
+
+        That is (v − hGᵀ(I + hGGᵀ)⁻¹Gv)/(1 + hμ) with h/(1 + hμ) in the place of h (Woodbury).
+        """
+        own = 1 + h * self.shift
+        h = h / own
         # Rounding may leave GGᵀ with slightly negative eigenvalues, which a very long step would amplify.
         slack = 1 + 4 * jnp.finfo(self.gram.dtype).eps * h * jnp.trace(self.gram)
         identity = jnp.eye(self.gram.shape[0], dtype=self.gram.dtype)
@@ -100,7 +116,7 @@ class GaussNewton:
 
         def apply(vector: PyTree) -> PyTree:
             stiff = self.outer(core @ self.inner(vector))
-            return jax.tree.map(jnp.subtract, vector, stiff)
+            return jax.tree.map(lambda a, b: (a - b) / own, vector, stiff)
 
         return apply
 
@@ -118,8 +134,11 @@ def gauss_newton(problem: Problem, as_network: Callable[[PyTree], Any], weights:
             f"problem; {type(problem).__name__} has none: use StabilitySwitching"
         )
     if _is_stored(problem, network, weights):
-        return GaussNewton.of_rows(_jacobian(problem, as_network, weights), problem.jacobian_passes(network))
-    return GaussNewton.matrix_free(_outputs(problem, as_network, weights), weights, problem.output_gram(network))
+        found = GaussNewton.of_rows(_jacobian(problem, as_network, weights), problem.jacobian_passes(network))
+    else:
+        outputs = _outputs(problem, as_network, weights)
+        found = GaussNewton.matrix_free(outputs, weights, problem.output_gram(network))
+    return found.shifted(problem.identity_curvature)
 
 
 def gauss_newton_passes(problem: Problem, as_network: Callable[[PyTree], Any], weights: PyTree) -> int | None:

@@ -21,9 +21,11 @@ from .learning_rates import (
     WarmUp as WarmUp,
     check_learning_rate as check_learning_rate,
 )
+from .norm_flow import NormFlow as NormFlow
 from .optimizers import (
     SGD as SGD,
     Adam as Adam,
+    DecoupledDecay as DecoupledDecay,
     HeavyBall as HeavyBall,
     LabelNoiseSGD as LabelNoiseSGD,
     Nesterov as Nesterov,

@@ -69,6 +69,7 @@ def drive(
     traced = is_traced(request)
     if not traced or not is_traced((request.network, request.problem)):
         request.problem.check_start(request.network)
+        request.dynamics.check_start(request.network, request.problem)
     check_progress(progress)
     if traced:
         if checkpoint is not None:

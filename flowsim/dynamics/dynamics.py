@@ -1,13 +1,14 @@
 """The interface of all flows and descents to the loop that runs them."""
 
 import abc
-from typing import Self
+from typing import Any, Self
 
 import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, ArrayLike, Bool, Float, Int, PyTree
 
 from ..kinds import Registry, is_kind_of
+from ..problems import Problem
 from ..solvers.field import GradientField
 
 
@@ -60,6 +61,9 @@ class Dynamics(eqx.Module):
 
         Raises `ValueError` or `TypeError` for invalid options.
         """
+
+    def check_start(self, network: Any, problem: Problem) -> None:
+        """Raise `ValueError` where runs from this network could not be right. By default nothing is checked."""
 
     def at(self, time: Float[Array, ""]) -> Self:
         """Return the dynamics for which the time from here on begins at zero: itself, if nothing in it changes.

@@ -31,7 +31,7 @@ class MeanSquareSharpness(BatchProbe):
 
     It takes some thirty products of matrices of (n·outputs)² numbers, and the memory of as many. NaN where it could not
     be certified. `measure` raises `ValueError` for a problem that does not know its `curved_outputs`, or has more than
-    2048 of them.
+    2048 of them, and for one with weight decay.
     """
 
     label = Label(
@@ -42,12 +42,18 @@ class MeanSquareSharpness(BatchProbe):
     )
 
     def check(self, network: PyTree, problem: Problem) -> None:
-        """Raise `ValueError` for a problem without samples, or curved outputs, or with too many."""
+        """Raise `ValueError` for a problem without samples or curved outputs, with too many, or with weight decay."""
         super().check(network, problem)
         rank, samples = _of_samples(problem).rank(network), problem.sample_count() or 1
         if rank is None or rank % samples:
             raise ValueError(
                 f"{type(problem).__name__} has samples and no curved_outputs of each: record batch_sharpness"
+            )
+        decay = problem.identity_curvature
+        if not (isinstance(decay, int | float) and decay == 0):
+            raise ValueError(
+                f"{type(problem).__name__} has weight decay, which is in the Hessian of every sample: record "
+                "batch_sharpness, or the probe on a problem without"
             )
         if rank > _MOST:
             raise ValueError(

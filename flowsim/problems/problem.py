@@ -138,6 +138,11 @@ class Problem(eqx.Module):
         """
         return None
 
+    @property
+    def identity_curvature(self) -> Float[Array, ""] | float:
+        """The multiple of the identity in the Hessian beside what the outputs curve: zero without weight decay."""
+        return 0.0
+
     def rank(self, network: Any, /) -> int | None:
         """Return m, the largest rank that the Gauss–Newton matrix can have; `None` where `curved_outputs` is."""
         outputs = self.curved_outputs(network)

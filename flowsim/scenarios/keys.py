@@ -71,7 +71,7 @@ def own_kinds(scenario: Scenario, descents: Iterable[str]) -> list[str]:
 
 def _axes(content: Any) -> dict[str, FieldInfo]:
     """Return what a sweep may run over: the single values of the sections with a kind, and of the flow."""
-    found = {key: Scenario.model_fields[key] for key in ("seed", "precision")}
+    found = {key: Scenario.model_fields[key] for key in ("seed", "precision", "weight_decay")}
     for name, field in Scenario.model_fields.items():
         models = _models(field, None) if name == "flow" else ()
         if chosen := choice(field):

@@ -124,10 +124,11 @@ def _check_points(scenario: Scenario, document: Document) -> None:
         found = points(scenario)
     except PointError as error:
         raise ScenarioError(_bad_point(error.values, error.error, document)) from None
-    unknown = [point.scenario for point in found if not point.scenario.least_squares]
+    unknown = [point.scenario for point in found if not point.scenario.knows_minimum]
     if scenario.sweep.critical and unknown:
-        path, found = ("sweep", "critical"), unknown[0].unlike_least_squares
+        path, found = ("sweep", "critical"), unknown[0].hides_minimum
         expected = "the squared error" if unknown[0].network.is_linear() else "a linear one"
+        expected = "none" if unknown[0].least_squares else expected
         wording = {"expected": f"{expected}, whose minimum is known", "write": "critical: null"}
         raise ScenarioError(complaint(document.position(path), path, found=found, **wording))
 

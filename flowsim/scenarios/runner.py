@@ -23,7 +23,7 @@ from ..formatting import ProgressCallback
 from ..kinds import reason_of, seeds
 from ..networks import cast, shape_errors
 from ..probes import HELD_OUT, PROBES, BatchProbe, Probe
-from ..problems import EmpiricalRisk, LinearRegression, Minibatches, Problem
+from ..problems import EmpiricalRisk, LinearRegression, Minibatches, Problem, RegularizedRisk
 from ..results.schema import MEASURES
 from ..results.store import StoreError
 from ..solvers import SOLVERS
@@ -125,7 +125,7 @@ def build(scenario: Scenario, folder: Path) -> tuple[Problem, eqx.Module, tuple[
     data = read_data(scenario, folder)
     network = build_network(scenario, scenario.network.inputs_for(data.shape), data.outputs)
     with failing(f"a network of kind {scenario.network.kind}, on data of kind {scenario.data.kind},"):
-        problem = build_problem(scenario, *data.training)
+        problem = training_problem(scenario, data)
         checked_parts(network)
         eqx.filter_eval_shape(problem, network)
         probes = build_probes(scenario, data)
@@ -188,13 +188,19 @@ def read_data(scenario: Scenario, folder: Path) -> Data:
 
 
 def build_problem(scenario: Scenario, X: np.ndarray, y: np.ndarray) -> Problem:
-    """Return the risk of the network of `scenario` on these samples."""
+    """Return the risk of the network of `scenario` on these samples, without weight decay."""
     if not scenario.least_squares:
         return EmpiricalRisk(X, y, scenario.loss.make())
     drawn = any(sampler is not None for _, sampler in _samplers(scenario))
     kinds = [PROBES[entry.kind] for entry in scenario.record if entry.kind not in MEASURES]
     probed = any(isinstance(kind, type) and issubclass(kind, BatchProbe) for kind in kinds)
     return LinearRegression(X, y, keep_samples=drawn or probed)
+
+
+def training_problem(scenario: Scenario, data: Data) -> Problem:
+    """Return the risk that `scenario` trains on, with its weight decay."""
+    problem = build_problem(scenario, *data.training)
+    return RegularizedRisk(problem, scenario.weight_decay) if scenario.weight_decay else problem
 
 
 def build_probes(scenario: Scenario, data: Data) -> tuple[Probe, ...]:

@@ -42,6 +42,8 @@ class Scenario(Section):
         json_schema_extra={"default": "squared_error"},
     )
     """What the prediction of one sample costs: the name of a loss, or kind and options."""
+    weight_decay: float = Field(default=0.0, ge=0, le=1e6, examples=[1e-3])
+    """λ, which adds (λ/2)‖W‖² to the risk, where ‖W‖² is the sum of all squared weights; 0: no decay."""
     flow: FlowSettings = Field(
         default_factory=FlowSettings, examples=[{"rtol": 1e-6}], json_schema_extra={"default": {}}
     )
@@ -78,8 +80,15 @@ class Scenario(Section):
         return self.network.is_linear() and self.squares
 
     @property
-    def unlike_least_squares(self) -> str:
-        """What is not least squares, in words."""
+    def knows_minimum(self) -> bool:
+        """Whether the minimum of the risk is known: for least squares without weight decay."""
+        return self.least_squares and self.weight_decay == 0
+
+    @property
+    def hides_minimum(self) -> str:
+        """Why the minimum of the risk is not known, in words."""
+        if self.least_squares:
+            return f"a weight decay of {self.weight_decay:g}"
         return f"the loss {self.loss.kind}" if self.network.is_linear() else "a nonlinear network"
 
     def validation_errors(self) -> Iterator[PydanticCustomError]:
@@ -96,14 +105,21 @@ class Scenario(Section):
                 write="loss: squared_error, or no theory",
                 at=("theory",),
             )
+        if self.theory is not None and self.weight_decay:
+            yield validation_error(
+                found=f"a weight decay of {self.weight_decay:g}",
+                expected="none, as the statements are about the risk alone",
+                write="weight_decay: 0, or no theory",
+                at=("theory",),
+            )
         if self.theory is not None:
             yield from self.theory.errors_for(self.data, self.network, weights)
         if self.lemma_3 is not None:
             yield from within(("lemma_3",), self.lemma_3.size_errors())
         yield from figure_errors(self.figure, self)
-        if self.flow.excess_risk is not None and not self.least_squares:
+        if self.flow.excess_risk is not None and not self.knows_minimum:
             yield validation_error(
-                found=f"{self.flow.excess_risk} beside {self.unlike_least_squares}",
+                found=f"{self.flow.excess_risk} beside {self.hides_minimum}",
                 expected="null, as the minimum of the risk is not known",
                 write="risk or gradient_norm in its place",
                 at=("flow", "excess_risk"),
@@ -114,7 +130,7 @@ class Scenario(Section):
         yield from self.descent.errors_until(self.flow.t1)
         yield from self._sharpness_errors()
         yield from within(("flow",), self.flow.errors_at(self.precision))
-        for section in ("network", "loss", "flow", "descent", "sweep"):
+        for section in ("network", "loss", "weight_decay", "flow", "descent", "sweep"):
             yield from within((section,), _without_room(getattr(self, section), self.precision))
 
     def _memory_errors(self, weights: int) -> Iterator[PydanticCustomError]:

@@ -10,7 +10,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, ValidationError, Wi
 from pydantic_core import PydanticCustomError
 
 from ..data import DataSource
-from ..dynamics import DESCENTS, LEARNING_RATES, Descent, GradientDescent
+from ..dynamics import DESCENTS, LEARNING_RATES, DecoupledDecay, Descent, GradientDescent
 from ..kinds import Chosen, Made, Section, recipe_of, refusal, validation_error
 from ..kinds.values import WHOLE, Condition, distinct
 from ..probes import HELD_OUT, PROBES, Label, Probe, probe_of
@@ -154,28 +154,44 @@ Schedule = Annotated[
 """What YAML says of how learning rates change: {kind: warm_up, time: 10}, or a list of several, which multiply."""
 
 
-def at_rate(optimizer: Made, schedule: Iterable[Made] = ()) -> AtRate:
+class OptimizerOptions(Made):
+    """What YAML says of a descent: the options of its kind, and the weight decay beside its steps."""
+
+    decoupled_decay: float = Field(default=0.0, ge=0, le=1e6, examples=[0.01])
+    """λ, by which each step makes the weights smaller besides, by ηλW: with adam, AdamW; 0: no decay."""
+
+    def options(self) -> dict[str, Any]:
+        """Return the options of the kind."""
+        return {key: value for key, value in super().options().items() if key != "decoupled_decay"}
+
+    def descent(self, rate: Any) -> Descent:
+        """Return the descent of a learning rate."""
+        made = type(self).makes(learning_rate=rate, **self.options())
+        return DecoupledDecay(made, self.decoupled_decay) if self.decoupled_decay else made
+
+
+def at_rate(optimizer: OptimizerOptions, schedule: Iterable[Made] = ()) -> AtRate:
     """Return what makes the descent of these options, at any learning rate, which changes by a `schedule`."""
 
     def descent(rate: Any) -> Descent:
         for factor in schedule:
             rate = factor.makes(rate=rate, **factor.options())
-        return optimizer.makes(learning_rate=rate, **optimizer.options())
+        return optimizer.descent(rate)
 
     return descent
 
 
-def _checked(optimizer: Made) -> Made:
+def _checked(optimizer: OptimizerOptions) -> OptimizerOptions:
     """Return `optimizer`, whose options the kind itself may refuse."""
     for error in refusal(lambda: at_rate(optimizer)(1.0)):
         raise error
     return optimizer
 
 
-_options_of = partial(recipe_of, given=frozenset({"learning_rate"}))
+_options_of = partial(recipe_of, given=frozenset({"learning_rate"}), base=OptimizerOptions)
 _OPTIMIZER = Chosen(DESCENTS, recipe=_options_of, word=True)
 Optimizer = Annotated[
-    Made,
+    OptimizerOptions,
     _OPTIMIZER,
     AfterValidator(_checked),
     Field(examples=["gradient_descent"], json_schema_extra={"default": "gradient_descent"}),
@@ -183,12 +199,12 @@ Optimizer = Annotated[
 """What YAML says of a descent: `gradient_descent`, or {kind: adam, b1: 0.8}, or {kind: my_module:MyDescent}."""
 
 
-def gradient_descent() -> Made:
+def gradient_descent() -> OptimizerOptions:
     """Return what YAML says where it says nothing."""
     return _options_of(GradientDescent)(kind="gradient_descent")
 
 
-def content_of(optimizer: Made, schedule: Iterable[Made]) -> dict[str, Any]:
+def content_of(optimizer: OptimizerOptions, schedule: Iterable[Made]) -> dict[str, Any]:
     """Return in plain values what makes a descent, of a schedule as of one more option, where there is one."""
     factors = [factor.model_dump(mode="json") for factor in schedule]
     return optimizer.model_dump(mode="json") | ({"schedule": factors} if factors else {})
@@ -198,7 +214,9 @@ def optimizer_of(content: Mapping[str, Any]) -> AtRate:
     """Return what makes the descent of such values, at any learning rate."""
     options = dict(content)
     factors = [_FACTOR.validate(factor) for factor in options.pop("schedule", ())]
-    return at_rate(_made(_OPTIMIZER.validate(options)), [_made(factor) for factor in factors])
+    optimizer = _OPTIMIZER.validate(options)
+    assert isinstance(optimizer, OptimizerOptions)
+    return at_rate(optimizer, [_made(factor) for factor in factors])
 
 
 def _made(recipe: Any) -> Made:

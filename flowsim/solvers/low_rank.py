@@ -34,9 +34,10 @@ class _State(eqx.Module):
 class LowRankExtrapolation(ExtrapolatedSolver):
     """Extrapolated linearly implicit Euler steps for y' = f(y), of variable order.
 
-    For a step of length h, row j of the extrapolation table takes j substeps y ← y + (h/j)(I + (h/j)A)⁻¹ f(y). A = GᵀG
-    is the `GaussNewton` matrix `curvature(y0)`, frozen, or in very stiff steps `curvature(y)` of each substep. Its rank
-    is small, so a substep costs one evaluation of f and a system of that size. Polynomial extrapolation to h/j → 0 over
+    For a step of length h, row j of the extrapolation table takes j substeps y ← y + (h/j)(I + (h/j)A)⁻¹ f(y). A = GᵀG,
+    and λI beside it with weight decay, is the `GaussNewton` matrix `curvature(y0)`, frozen, or in very stiff steps
+    `curvature(y)` of each substep. The rank of GᵀG is small, so a substep costs one evaluation of f and a system of
+    that size. Polynomial extrapolation to h/j → 0 over
     rows 1, …, k gives order k with *any* A (a W-method); with A near −∂f/∂y in the stiff directions, accuracy alone
     limits the step, not stability. Rows are added until the difference of the last two columns is below the tolerance,
     and below a tenth of the increment of the step, so easy steps stay cheap, and the next step is as long as makes work
@@ -142,7 +143,7 @@ class LowRankExtrapolation(ExtrapolatedSolver):
             _, moved = jax.linearize(f, y)
 
             def product(vector: PyTree) -> PyTree:
-                return jax.tree.map(lambda a, b: -a - b, moved(vector), matrix.outer(matrix.inner(vector)))
+                return jax.tree.map(lambda a, b: -a - b, moved(vector), matrix(vector))
 
             count = jax.tree.leaves(residual.directions)[0].shape[0]
             work = state.work + Work(jnp.array(0), jnp.array(count))

@@ -16,7 +16,7 @@ from ..kinds.registry import look_in, source_of
 from ..scenarios.grid import Point, points
 from ..scenarios.keys import own_kinds
 from ..scenarios.reading import resolved
-from ..scenarios.runner import build_network, build_probes, build_problem, flow_options, read_data
+from ..scenarios.runner import build_network, build_probes, build_problem, flow_options, read_data, training_problem
 from ..scenarios.scenario import Scenario
 from ..scenarios.settings import DescentSettings
 from ..scenarios.sweep_settings import CriticalSettings, SweepSettings
@@ -97,7 +97,7 @@ class ScenarioRecipe(Recipe):
 
         held_out = data.held_out if self.holds_out else None
         return Materials(
-            problem=build_problem(scenario, *data.training),
+            problem=training_problem(scenario, data),
             network=network,
             held_out=build_problem(scenario, *held_out) if held_out else None,
             probes=build_probes(scenario, data),

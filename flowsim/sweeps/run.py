@@ -231,12 +231,13 @@ def _of_point(point: Point, folder: Path) -> dict[str, float]:
     linear = LinearRegression(*data.flattened().training)
     depth = point.scenario.network.count_matrices()
     bounds = None
-    if depth is not None and point.scenario.squares:
+    squares = point.scenario.squares and point.scenario.weight_decay == 0
+    if depth is not None and squares:
         network = build_network(point.scenario, point.scenario.network.inputs_for(data.shape), data.outputs)
         bounds = minimal_sharpness_bounds_of(network, linear, depth=depth)
     lower, upper = bounds or (np.nan, np.nan)
     return {
-        "minimal_risk": float(linear.minimal_risk) if point.scenario.squares else np.nan,
+        "minimal_risk": float(linear.minimal_risk) if squares else np.nan,
         "largest_eigenvalue": float(linear.largest_eigenvalue),
         "smallest_eigenvalue": float(linear.smallest_eigenvalue),
         "optimum_norm": np.nan if data.numbers_classes else float(np.linalg.norm(linear.optimum)),

@@ -1,6 +1,7 @@
 """Descents with memory, by the update rules of Optax, and with noise: a kind in each file."""
 
 from .adam import Adam as Adam
+from .decoupled_decay import DecoupledDecay as DecoupledDecay
 from .heavy_ball import HeavyBall as HeavyBall
 from .label_noise_sgd import LabelNoiseSGD as LabelNoiseSGD
 from .nesterov import Nesterov as Nesterov
