@@ -131,8 +131,8 @@ CONTRADICTIONS = {
 }
 BAD_OVERRIDES = {
     "network.scal=1": "network.scal: found an unknown key; expected one of kind, depth, scale",
-    "networ.scale=1": "networ: found an unknown key; expected one of seed, precision, data, network, loss, f",
-    "scale=1": "scale: found an unknown key; expected one of seed, precision, data, network, loss, flow, descent, shar",
+    "networ.scale=1": "networ: found an unknown key; expected one of seed, precision, data, network, loss, w",
+    "scale=1": "scale: found an unknown key; expected one of seed, precision, data, network, loss, weight_decay, flow,",
     "seed.x=1": "seed.x: found an unknown key; expected no keys inside seed; write a value for seed",
     "network.scale.x=1": "network.scale.x: found an unknown key; expected no keys inside network.scale",
     "=1": "'': found an unknown key",

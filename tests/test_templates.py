@@ -77,10 +77,16 @@ def test_the_options_of_every_kind_stand_in_all_keys(section):
     chosen = choice(keys(("descent",), {})["optimizer"]) if section == "optimizer" else choices()[section]
     examples = [yaml.safe_load(ALL_KEYS), *CHOICES]
     written = [(entry["descent"] if section == "optimizer" and "descent" in entry else entry) for entry in examples]
-    known = {entry[section]["kind"]: set(entry[section]) for entry in written if isinstance(entry.get(section), dict)}
+    known: dict[str, set[str]] = {}
+    for entry in written:
+        if isinstance(entry.get(section), dict):
+            known.setdefault(entry[section]["kind"], set()).update(entry[section])
     labelled = known.get("digits", set())  # whose options the other kinds of labelled samples have too
+    # What every kind has stands there once.
+    every = set.intersection(*(set(recipe.model_fields) for recipe in chosen.registered().values())) - {"kind"}
+    assert every <= set.union(*known.values())
     for name, recipe in chosen.registered().items():
-        options = set(recipe.model_fields) - {"kind"}
+        options = set(recipe.model_fields) - {"kind"} - every
         shared = labelled if name in ("labelled", "cifar10") else set()
         left_out = set(re.findall(r"^  #(\w+):", ALL_KEYS, re.MULTILINE)) if name in ("gaussian", "residual") else set()
         assert options <= known.get(name, set()) | shared | left_out, name

@@ -49,11 +49,10 @@ class RegularizedKernel(Kernel):
 
         def with_decay(rates: Array, moving: Bool[Array, " batch"]) -> PyTree:
             share = jnp.where(moving, rates * decay, 0)
-            return jax.tree.map(
-                lambda after, before, moves: after - share * before if moves else after,
-                move(rates, moving),
-                weights,
-                self.moves(weights),
-            )
+
+            def less(after: Array, before: Array, moves: bool) -> Array:
+                return after - share.reshape((1,) * (after.ndim - 1) + share.shape) * before if moves else after
+
+            return jax.tree.map(less, move(rates, moving), weights, self.moves(weights))
 
         return objectives + decay / 2 * sum(squares, jnp.zeros_like(objectives)), with_decay
