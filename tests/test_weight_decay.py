@@ -147,6 +147,7 @@ def test_the_norm_flow_has_the_closed_forms_of_deep_linear_networks():
     )
 
 
+@pytest.mark.slow
 def test_as_the_decay_vanishes_its_flow_becomes_the_norm_flow_at_the_same_cost(fitted):
     times = np.array([0.5, 2.0])
     slow = flowsim.integrate(fitted, EMPIRICAL_FEW, model=NormFlow(rtol=1e-8), ts=times, t1=2.0, weights=True)
@@ -187,6 +188,18 @@ def test_the_norm_flow_converges_at_a_minimum_of_the_norm_alone():
     assert at_most.outcome is not Outcome.CONVERGED
 
 
+@pytest.mark.slow
+def test_the_norm_flow_is_over_where_a_minimizer_is_isolated():
+    teacher = eqx.nn.MLP(3, 1, 1, 1, activation=jnp.tanh, key=jax.random.key(5))
+    problem = flowsim.EmpiricalRisk(X, np.asarray(jax.vmap(teacher)(X))[:, 0])
+    run = flowsim.integrate(teacher, problem, model=NormFlow(), ts=[], max_steps=100)
+    assert run.outcome is Outcome.CONVERGED
+    assert int(run.steps) < 20
+    nothing = flowsim.LinearRegression(X, np.zeros(12))
+    zero = jax.tree.map(jnp.zeros_like, DEEP)
+    assert flowsim.integrate(zero, nothing, model=NormFlow(), ts=[], max_steps=50).steps < 50
+
+
 def test_the_norm_flow_refuses_what_has_no_manifold_of_minimizers(fitted):
     run = partial(flowsim.integrate, model=NormFlow())
     with pytest.raises(ValueError, match=r"begins at a minimizer, and by a Newton step the nearest is .* away"):
@@ -195,8 +208,11 @@ def test_the_norm_flow_refuses_what_has_no_manifold_of_minimizers(fitted):
         run(fitted, RegularizedRisk(EMPIRICAL_FEW, 1e-3))
     with pytest.raises(ValueError, match="goes by the curved_outputs of the problem, and Risk has none"):
         run(jnp.ones(2), flowsim.Risk(lambda w: jnp.sum(w**2)))
+    with pytest.raises(ValueError, match="the loss has no minimizer, along which the norm flow would run"):
+        run(TANH, flowsim.EmpiricalRisk(X, np.sign(Y), flowsim.losses.Logistic()))
 
 
+@pytest.mark.slow
 def test_a_small_decay_is_not_converged_where_the_gradient_is_small_on_the_way(fitted):
     # ‖∇R‖ is below the standard 1e-8 from the minimizers of R on.
     run = flowsim.integrate(TANH, RegularizedRisk(EMPIRICAL_FEW, 1e-10), ts=[])
@@ -207,6 +223,23 @@ def test_a_small_decay_is_not_converged_where_the_gradient_is_small_on_the_way(f
     )
 
 
+@pytest.fixture
+def float32_alone():
+    jax.config.update("jax_enable_x64", False)
+    yield
+    jax.config.update("jax_enable_x64", True)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("decay", "certified"), [(1e-3, True), (1e-7, False)])
+def test_a_decay_below_the_rounding_of_the_hessian_is_not_certified(float32_alone, decay, certified):
+    network = eqx.nn.MLP(3, 1, 6, 1, activation=jnp.tanh, key=jax.random.key(0))
+    problem = flowsim.EmpiricalRisk(X[:6], Y[:6])
+    run = flowsim.integrate(network, RegularizedRisk(problem, decay), ts=[], max_steps=4000)
+    assert (run.outcome is Outcome.CONVERGED) == certified
+
+
+@pytest.mark.slow
 def test_with_decay_a_risk_without_minimizer_has_one():
     labels = np.sign(X[:, 0] + 0.2)
     problem = flowsim.EmpiricalRisk(X, labels, flowsim.losses.Logistic())
@@ -273,7 +306,7 @@ def test_around_adam_it_is_adamw():
     ours = flowsim.descend(TANH, EMPIRICAL, optimizer=DecoupledDecay(flowsim.Adam(0.02), 0.3), **WHOLE)
     theirs = flowsim.descend(TANH, EMPIRICAL, optimizer=optax.adamw(0.02, weight_decay=0.3), **WHOLE)
     np.testing.assert_allclose(flat(ours.network)[0], flat(theirs.network)[0], rtol=1e-11)
-    assert ours.method == "Adam with decoupled decay"
+    assert ours.method == "adam with decoupled decay"
 
 
 def test_around_gradient_descent_it_is_decay_in_the_risk():
@@ -305,6 +338,7 @@ def test_a_mode_is_stable_up_to_the_threshold(kind, share):
     assert (abs(float(run.network)) < 1e-3) == (share < 1)
 
 
+@pytest.mark.slow
 def test_decoupled_decay_takes_minibatches_seeds_and_models():
     sgd = DecoupledDecay(flowsim.SGD(0.05, batch=4, seed=1), 0.2)
     one, same, other = (
@@ -319,6 +353,27 @@ def test_decoupled_decay_takes_minibatches_seeds_and_models():
     flow = flowsim.integrate(TANH, RegularizedRisk(EMPIRICAL, 0.2), t1=1.5, ts=[1.5], stopping=NEVER)
     off, by = (np.linalg.norm(flat(one.network)[0] - flat(descent.network)[0]) for one in (model, flow))
     assert off < by / 20
+
+
+def test_no_run_has_converged_while_its_weights_decay():
+    descent = DecoupledDecay(flowsim.GradientDescent(0.1), 1e-10)
+    run = flowsim.descend(TANH, EMPIRICAL_FEW, optimizer=descent, steps=30_000, record_steps=[30_000])
+    assert run.final_gradient_norm < 1e-8
+    assert run.outcome is Outcome.STEP_LIMIT
+    bowl = flowsim.Risk(lambda weight: (weight - 1) ** 2)
+    rest = flowsim.descend(jnp.asarray(3.0), bowl, optimizer=DecoupledDecay(flowsim.HeavyBall(0.1), 0.5), steps=5000)
+    assert rest.outcome is Outcome.FIXED_POINT
+    assert float(rest.network) == pytest.approx(20 / 20.5, rel=1e-6)  # λw = −R'/(1 − β)
+
+
+def test_results_know_it_by_its_optimizer_and_its_work_is_that_of_it():
+    noisy = flowsim.NoisyDescent(0.05, batch=4)
+    runs = [
+        flowsim.descend(TANH, EMPIRICAL, optimizer=descent, steps=12, stopping=NEVER)
+        for descent in (noisy, DecoupledDecay(noisy, 0.1))
+    ]
+    assert int(runs[0].gradients) == int(runs[1].gradients)
+    assert runs[1].dynamics == "noisy_descent_with_decoupled_decay"
 
 
 @pytest.mark.parametrize("optimizer", [optax.adam(0.1), flowsim.Optax(optax.adam(0.1)), flowsim.Adam])

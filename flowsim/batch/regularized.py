@@ -26,7 +26,9 @@ class RegularizedKernel(Kernel):
     ) -> "RegularizedKernel | None":
         """Return the kernel, `None` where R has none but automatic differentiation."""
         plain = kernel_for(network, problem.problem, dynamics)
-        return None if isinstance(plain, AutomaticKernel) else cls(plain, problem.weight_decay, plain.width)
+        if isinstance(plain, AutomaticKernel):
+            return None
+        return cls(plain=plain, weight_decay=problem.weight_decay, width=plain.width)
 
     def enter(self, weights: PyTree, fixed: PyTree) -> tuple[PyTree, PyTree]:
         """Return the state as the other kernel takes it."""

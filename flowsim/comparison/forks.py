@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import PyTree
 
-from ..dynamics import DYNAMICS, Descent, Trajectory, default_record_steps, descend, times_of_steps
+from ..dynamics import Descent, Trajectory, default_record_steps, descend, times_of_steps
 from ..dynamics.branches import BranchPoint
 from ..formatting import ProgressReporter
 from ..networks import weight_dtype
@@ -103,7 +103,7 @@ def run_forks(
     if end < marks[-1] and not run.outcome.stays:
         ended = run.outcome.name.lower().replace("_", " ")
         raise ForkError(f"a fork at step {marks[-1]} of a descent that {ended} at step {end}: expected a step before")
-    base = Run(DYNAMICS.name_of(type(descent)), rate).name
+    base = Run(descent.kind(), rate).name
     for fork in planned:
         point = run.branch(min(fork.step, end))
         options["progress"] = report.during(f"fork from step {point.step} of η = {rate:g}")

@@ -17,7 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int, PyTree
 
-from ..dynamics import DYNAMICS, Descent, Trajectory, integrate
+from ..dynamics import Descent, Trajectory, integrate
 from ..edge import MODELS, DescentModel
 from ..formatting import ProgressReporter
 from ..networks import split, weight_dtype
@@ -179,7 +179,7 @@ def run_models(
             run = integrate(network, problem, model=model, ts=times, weights=True, probes=probes, **options)
             run = with_columns(run, {DISTANCE: centre.distances_along(run)})
             held_within = model.held_within(weight_dtype(network))
-            yield ModelRun(run, eta, Edge.of(descent), DYNAMICS.name_of(type(descent)), held_within)
+            yield ModelRun(run, eta, Edge.of(descent), descent.kind(), held_within)
 
 
 def _nearest(values: Float[np.ndarray, " values"], wanted: Float[np.ndarray, " n"]) -> Int[np.ndarray, " n"]:

@@ -11,7 +11,7 @@ from ..networks import records
 from ..problems import Problem
 from ..runtime.compiling import is_traced
 from .descent import Descent
-from .dynamics import DYNAMICS, Clock
+from .dynamics import Clock
 from .outcome import Outcome
 from .stopping import Stopping
 
@@ -79,7 +79,7 @@ class BranchPoint(eqx.Module):
 
     def __repr__(self) -> str:
         rate = float(np.asarray(self.dynamics.rate_of_descent()))
-        name = DYNAMICS.name_of(type(self.dynamics))
+        name = self.dynamics.kind()
         return f"BranchPoint({name}, η = {rate:.3g}, step {self.step}, t = {self.time:.4g})"
 
     def begin(self, dynamics: Descent, problem: Problem, stopping: Stopping) -> "Begin":

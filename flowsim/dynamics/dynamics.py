@@ -62,6 +62,10 @@ class Dynamics(eqx.Module):
         Raises `ValueError` or `TypeError` for invalid options.
         """
 
+    def kind(self) -> str:
+        """Return the name of its kind, under which YAML knows and results keep it."""
+        return DYNAMICS.name_of(type(self))
+
     def check_start(self, network: Any, problem: Problem) -> None:
         """Raise `ValueError` where runs from this network could not be right. By default nothing is checked."""
 

@@ -151,7 +151,10 @@ def _prospect(seen: _Seen, stopping: Stopping) -> tuple[PredictedLimit, _Prospec
     decided = ~jnp.isnan(exact)
     minimum = jnp.where(decided, exact <= jnp.maximum(4 * gain, share * unit), best)
 
-    certain, enough = end.is_certain(), jnp.isinf(remaining) & ~decided & ~end.around.falls_off()
+    # What is less than the rounding of the Hessian takes part in no Newton step.
+    decay = jnp.asarray(problem.identity_curvature, exact.dtype)
+    resolved = (decay == 0) | (decay >= jnp.finfo(exact.dtype).eps * end.around.radius)
+    certain, enough = end.is_certain() & resolved, jnp.isinf(remaining) & ~decided & ~end.around.falls_off()
     # At the infimum to rounding, the distance to a degenerate minimum need not be known.
     at_limit = (near & certain) | (lowest & ~certain)
 

@@ -26,7 +26,7 @@ from jaxtyping import Array, ArrayLike, Bool, Float, Int, PyTree
 
 from ..curvature import GaussNewton, eigenpairs_lanczos, hessian_product, vectors
 from ..curvature.eigenpair import decomposition
-from ..problems import Problem
+from ..problems import Problem, has_identity_curvature
 from ..runtime.compiling import compiled
 from ..solvers import LowRankExtrapolation, ProposedSteps
 from ..solvers.choice import tolerances
@@ -50,12 +50,14 @@ class NormFlow(Flow):
     ‖W‖ has a minimum among the minimizers near: where no direction along them has negative curvature, by the Hessian
     of ‖W‖²/2 − νᵀ(outputs), ν its multipliers.
 
-    The problem has to know its `curved_outputs`, and the minimizers to be those of all outputs: samples that are fitted
-    (or regressors that are optimal). Where they are not, a run ends without convergence, as it comes to points at
-    which ∇R is not zero. Each evaluation takes the Jacobian of the outputs and the eigenvectors of a matrix of their
-    number. Steps adapt to `rtol` (default 1e-6; in float32, 1e-4) and `atol` (1e-3·rtol), and are linearly implicit.
-    A run raises `ValueError` for a start that is not near a minimizer, for a problem without such outputs or with
-    weight decay, and for tolerances that the precision cannot meet.
+    The problem has to know its `curved_outputs`, smooth functions of the weights, and the minimizers to be those of all
+    outputs: samples that are fitted (or regressors that are optimal). Where they are not, a run ends without
+    convergence, as it comes to points at which ∇R is not zero. So it does where precision cannot tell outputs apart:
+    eigenvalues of GGᵀ of less than 10mε of the largest, m being their number, are taken for zero, which in
+    float32 is soon a real one. Each evaluation takes the Jacobian of the outputs and the eigenvectors of GGᵀ. Steps
+    adapt to `rtol` (default 1e-6; in float32, 1e-4) and `atol` (1e-3·rtol), and are linearly implicit. A run raises
+    `ValueError` for a start that is not near a minimizer, for a problem that has none, knows no outputs or has weight
+    decay, and for tolerances that the precision cannot meet.
     """
 
     rtol: ArrayLike | None = None
@@ -76,10 +78,14 @@ class NormFlow(Flow):
         kind = type(problem).__name__
         if problem.rank(network) is None:
             raise ValueError(f"the norm flow goes by the curved_outputs of the problem, and {kind} has none")
-        shift = problem.identity_curvature
-        if not (isinstance(shift, int | float) and shift == 0):
+        if has_identity_curvature(problem):
             raise ValueError(
                 f"{kind} has weight decay, and then no manifold of minimizers: give the norm flow the problem without"
+            )
+        if not problem.attained:
+            raise ValueError(
+                "the loss has no minimizer, along which the norm flow would run: take one that has, such as "
+                "flowsim.losses.SquaredError()"
             )
         share, size = (float(number) for number in _off_by(network, problem))
         if not share <= self.farthest:
@@ -220,7 +226,7 @@ class Minimizers:
         start = jax.tree.map(lambda leaf: leaf[None], vectors.scattered_like(weights, 0))
         digits = float(jnp.finfo(vectors.dtype_of(weights)).eps) ** 0.5
         ends = eigenpairs_lanczos(product, start, largest=1, smallest=1, rtol=digits)
-        radius = jnp.max(jnp.abs(ends.values))
+        radius = jnp.maximum(jnp.max(jnp.abs(ends.values)), 1)  # that of B holds the identity, and P may be zero
         return (ends.values[-1] >= -4 * digits * radius) & (ends.residuals[-1] <= 4 * digits * radius)
 
 
@@ -229,4 +235,5 @@ def _off_by(network: Any, problem: Problem) -> tuple[Float[Array, ""], Float[Arr
     """Return the share of the weights by which they are off a minimizer, and ‖∇R‖."""
     field, weights = gradient_field(network, problem)
     gradient = jax.grad(field.objective)(weights)
-    return norm(Minimizers.near(field, weights).newton(gradient)) / norm(weights), norm(gradient)
+    step = norm(Minimizers.near(field, weights).newton(gradient))
+    return jnp.where(step == 0, 0, step / norm(weights)), norm(gradient)

@@ -10,7 +10,7 @@ from jax.core import Tracer
 from jaxtyping import Array, Float, PyTree
 
 from ..kinds import got
-from ..problems import Problem, check_problem
+from ..problems import Problem, check_problem, has_identity_curvature
 from ..solvers.field import constant
 
 
@@ -125,6 +125,11 @@ def _check_margins(stopping: Stopping, problem: Problem) -> None:
         raise ValueError(
             f"{name} is about samples of classes, of which {type(problem).__name__} knows none here: expected an "
             "EmpiricalRisk with flowsim.losses.Logistic() or CrossEntropy(); or stop at a risk"
+        )
+    if stopping.direction is not None and has_identity_curvature(problem):
+        raise ValueError(
+            "direction is that of weights which grow for ever, and with weight decay they do not: leave out one of the "
+            "two; or stop at a gradient_norm"
         )
     if stopping.direction is not None and problem.attained:
         raise ValueError(

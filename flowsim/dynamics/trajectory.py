@@ -22,7 +22,7 @@ from ..probes import Label
 from ..problems import Problem
 from ..runtime.compiling import compiled
 from .branches import BranchPoint, KeptStates
-from .dynamics import DYNAMICS, Dynamics
+from .dynamics import Dynamics
 from .loop import Request, RunState
 from .outcome import Outcome
 from .records import STANDARD
@@ -211,7 +211,7 @@ def trajectory_of(state: RunState, request: Request, rest: PyTree) -> Trajectory
         if kept is None
         else KeptStates(kept, dynamics, request.begin and request.begin.origin, request.problem, request.stopping),
         method=dynamics.method(state.dynamics),
-        dynamics=DYNAMICS.name_of(type(dynamics)),
+        dynamics=dynamics.kind(),
         labels={probe.label.name: probe.label for probe in request.instruments.probes},
     )
 

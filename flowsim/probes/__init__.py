@@ -24,6 +24,7 @@ from .risk import (
     GradientNorm as GradientNorm,
     Risk as Risk,
     SquaredDistance as SquaredDistance,
+    UnregularizedRisk as UnregularizedRisk,
 )
 from .sharpness import (
     PreconditionedSharpness as PreconditionedSharpness,
@@ -33,3 +34,4 @@ from .sharpness import (
     TopEigenvalues as TopEigenvalues,
 )
 from .sharpness_gap import SharpnessGap as SharpnessGap
+from .squared_norm import SquaredNorm as SquaredNorm

@@ -7,7 +7,7 @@ from jaxtyping import Array, Float, PyTree
 from ..curvature import gauss_newton
 from ..curvature.eigenpair import decomposition, eigenpair_lanczos
 from ..networks import split
-from ..problems import Problem, on_samples
+from ..problems import Problem, has_identity_curvature, on_samples
 from .batches import BatchProbe
 from .probe import PROBES, Label, Moment
 
@@ -49,8 +49,7 @@ class MeanSquareSharpness(BatchProbe):
             raise ValueError(
                 f"{type(problem).__name__} has samples and no curved_outputs of each: record batch_sharpness"
             )
-        decay = problem.identity_curvature
-        if not (isinstance(decay, int | float) and decay == 0):
+        if has_identity_curvature(problem):
             raise ValueError(
                 f"{type(problem).__name__} has weight decay, which is in the Hessian of every sample: record "
                 "batch_sharpness, or the probe on a problem without"

@@ -2,6 +2,7 @@
 
 from jaxtyping import Array, Float
 
+from ..problems import RegularizedRisk
 from .probe import PROBES, Label, Moment, Probe
 
 
@@ -14,6 +15,20 @@ class Risk(Probe):
     def measure(self, moment: Moment) -> Float[Array, ""]:
         """Return R(W)."""
         return moment.risk
+
+
+@PROBES.register("unregularized_risk")
+class UnregularizedRisk(Probe):
+    """The risk R(W) without the weight decay of a `flowsim.RegularizedRisk`; of other problems, the risk."""
+
+    label = Label("unregularized_risk", "risk R(W) without weight decay", r"risk $R$ without decay")
+
+    def measure(self, moment: Moment) -> Float[Array, ""]:
+        """Return R(W)."""
+        problem = moment.problem
+        while isinstance(problem, RegularizedRisk):
+            problem = problem.problem
+        return moment.risk if problem is moment.problem else problem(moment.network)
 
 
 @PROBES.register("excess_risk")

@@ -2,7 +2,12 @@
 
 from .empirical import EmpiricalRisk as EmpiricalRisk
 from .minibatches import Draw as Draw, Minibatches as Minibatches, as_seed as as_seed
-from .problem import Problem as Problem, check_problem as check_problem, on_samples as on_samples
+from .problem import (
+    Problem as Problem,
+    check_problem as check_problem,
+    has_identity_curvature as has_identity_curvature,
+    on_samples as on_samples,
+)
 from .regression import LinearRegression as LinearRegression
 from .regularized import RegularizedRisk as RegularizedRisk
 from .risk import Risk as Risk

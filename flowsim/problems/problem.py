@@ -7,6 +7,7 @@ from typing import Any
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+from jax.core import Tracer
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
 
 Outputs = Callable[[Any], Float[Array, " m"]]
@@ -170,6 +171,12 @@ def on_samples(problem: Problem, chosen: Int[Array, " batch"]) -> Problem:
     if known is None:
         raise ValueError(f"{type(problem).__name__} has samples and no subsample(chosen): define both, or neither")
     return known
+
+
+def has_identity_curvature(problem: Problem) -> bool:
+    """Tell whether a problem has weight decay; True where that is traced."""
+    curvature = problem.identity_curvature
+    return isinstance(curvature, Tracer) or float(curvature) != 0
 
 
 def check_problem(problem: object) -> None:

@@ -12,7 +12,6 @@ from jaxtyping import Array, ArrayLike, Float, Int, PRNGKeyArray, PyTree
 
 from ..networks import split
 from .problem import Outputs, Problem, check_problem, on_samples
-from .validation import real_number
 
 
 class RegularizedRisk(Problem):
@@ -20,10 +19,11 @@ class RegularizedRisk(Problem):
 
     Its gradient is ∇R + λW and its Hessian that of R plus λI, which linearly implicit steps take as it is
     (`identity_curvature`): a flow of small λ costs hardly more than one of large λ, though it needs a time of order
-    1/λ. Risk and excess risk are those of the sum, whose infimum is not known, so excess risks are NaN, and the
-    theorems on deep linear networks, which are about R alone, are not applied to it. Distances to w*, margins, samples
-    and label noise are those of the `problem`; a sample's risk is R's on that sample plus the whole of the decay, and
-    so is that of a minibatch. The weights are all arrays of floats that a run moves, biases too.
+    1/λ. Where λ is less than the rounding of the Hessian, ε times its largest eigenvalue, no limit is certified. Risk
+    and excess risk are those of the sum, whose infimum is not known, so excess risks are NaN, also for λ = 0, and
+    the theorems on deep linear networks, which are about R alone, are not applied to it. Distances to w*, margins,
+    samples and label noise are those of the `problem`; a sample's risk is R's on that sample plus the whole of the
+    decay, and so is that of a minibatch. The weights are all arrays of floats that a run moves, biases too.
 
     What decays apart from the gradient, as in AdamW, is `flowsim.DecoupledDecay`, and the flow that is left as λ → 0
     `flowsim.NormFlow`. Raises `TypeError` for what is no problem, and `ValueError` for a λ that is not a finite number,
@@ -37,11 +37,6 @@ class RegularizedRisk(Problem):
         check_problem(problem)
         self.problem = problem
         self.weight_decay = _checked(weight_decay)
-
-    @property
-    def lower_bound(self) -> Float[Array, ""] | float:
-        """That of the problem, as no decay is less than zero."""
-        return self.problem.lower_bound
 
     def decay(self, network: Any) -> Float[Array, ""]:
         """Return (λ/2)‖W‖²."""
@@ -131,7 +126,8 @@ class RegularizedRisk(Problem):
 
 
 def _checked(weight_decay: ArrayLike) -> Float[Array, ""]:
-    number = real_number("weight_decay", weight_decay, jnp.result_type(float))
-    if not isinstance(number, Tracer) and not (np.isfinite(number) and number >= 0):
+    known = weight_decay if isinstance(weight_decay, jax.Array) else np.asarray(weight_decay)
+    number = known.ndim == 0 and known.dtype.kind in "iuf"
+    if not number or not (isinstance(known, Tracer) or 0 <= float(known) < np.inf):
         raise ValueError(f"weight_decay must be a finite number, zero or more, got {weight_decay!r}")
-    return number
+    return jnp.asarray(weight_decay, jnp.result_type(float))

@@ -128,8 +128,12 @@ def _check_points(scenario: Scenario, document: Document) -> None:
     if scenario.sweep.critical and unknown:
         path, found = ("sweep", "critical"), unknown[0].hides_minimum
         expected = "the squared error" if unknown[0].network.is_linear() else "a linear one"
-        expected = "none" if unknown[0].least_squares else expected
         wording = {"expected": f"{expected}, whose minimum is known", "write": "critical: null"}
+        if unknown[0].least_squares:
+            wording = {
+                "expected": "none, as the minimum is not known with it",
+                "write": "weight_decay: 0, or critical: null",
+            }
         raise ScenarioError(complaint(document.position(path), path, found=found, **wording))
 
 

@@ -124,6 +124,8 @@ class Scenario(Section):
                 write="risk or gradient_norm in its place",
                 at=("flow", "excess_risk"),
             )
+        if self.weight_decay:
+            yield from self._decay_errors()
         yield from self._model_errors()
         yield from self._limit_errors()
         yield from self._class_errors()
@@ -132,6 +134,26 @@ class Scenario(Section):
         yield from within(("flow",), self.flow.errors_at(self.precision))
         for section in ("network", "loss", "weight_decay", "flow", "descent", "sweep"):
             yield from within((section,), _without_room(getattr(self, section), self.precision))
+
+    def _decay_errors(self) -> Iterator[PydanticCustomError]:
+        """Yield what is asked for that weight decay rules out."""
+        found = f"a weight decay of {self.weight_decay:g}"
+        if self.flow.direction is not None:
+            expected = "null, as weights that decay do not grow for ever"
+            yield validation_error(
+                found=f"{self.flow.direction} beside {found}",
+                expected=expected,
+                write="direction: null, or weight_decay: 0",
+                at=("flow", "direction"),
+            )
+        for index, entry in enumerate(self.record):
+            if entry.kind == "mean_square_sharpness":
+                yield validation_error(
+                    found=f"{entry.kind} beside {found}, which is in the Hessian of every sample",
+                    expected="the risk of samples alone",
+                    write="batch_sharpness, or weight_decay: 0",
+                    at=("record", index),
+                )
 
     def _memory_errors(self, weights: int) -> Iterator[PydanticCustomError]:
         """Yield that the copies of the weights that a run keeps are more than the memory of the machine."""

@@ -9,7 +9,7 @@ from pydantic_core import PydanticCustomError
 from ..dynamics import Descent
 from ..kinds import Section, validation_error
 from ..kinds.values import Count
-from .values import Axis, CountedSteps, Optimizer, Schedule, SpacedLearningRates, at_rate, gradient_descent
+from .values import Axis, CountedSteps, Optimizer, Schedule, SpacedLearningRates, at_rate, gradient_descent, kind_of
 
 MOST_CELLS = 10_000_000
 
@@ -103,7 +103,7 @@ class SweepSettings(Section):
 
     def validation_errors(self) -> Iterator[PydanticCustomError]:
         """Yield that a learning rate stands there twice, or that there are too many runs."""
-        rates = Counter((entry.optimizer.kind, rate) for entry in self.descent for rate in entry.learning_rates)
+        rates = Counter((kind_of(entry.optimizer), rate) for entry in self.descent for rate in entry.learning_rates)
         if twice := [rate for (_, rate), count in rates.items() if count > 1]:
             yield validation_error(
                 found=f"{twice[0]} twice", expected="every learning rate once", write="it once", at=("descent",)

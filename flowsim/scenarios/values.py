@@ -1,5 +1,6 @@
 """The kinds of value that stand in a scenario: numbers, lists of them and ranges, optimizers, and probes."""
 
+import inspect
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
@@ -160,14 +161,28 @@ class OptimizerOptions(Made):
     decoupled_decay: float = Field(default=0.0, ge=0, le=1e6, examples=[0.01])
     """λ, by which each step makes the weights smaller besides, by ηλW: with adam, AdamW; 0: no decay."""
 
-    def options(self) -> dict[str, Any]:
-        """Return the options of the kind."""
-        return {key: value for key, value in super().options().items() if key != "decoupled_decay"}
 
-    def descent(self, rate: Any) -> Descent:
-        """Return the descent of a learning rate."""
-        made = type(self).makes(learning_rate=rate, **self.options())
-        return DecoupledDecay(made, self.decoupled_decay) if self.decoupled_decay else made
+def _decays_apart(optimizer: OptimizerOptions) -> bool:
+    """Tell whether weights decay beside the steps of a kind that has no such option of its own."""
+    return not _has_own_decay(type(optimizer).makes) and optimizer.decoupled_decay > 0
+
+
+def _has_own_decay(kind: Callable[..., Any]) -> bool:
+    return "decoupled_decay" in inspect.signature(kind).parameters
+
+
+def _at_rate(optimizer: OptimizerOptions, rate: Any) -> Descent:
+    """Return the descent of a learning rate."""
+    kind, options = type(optimizer).makes, optimizer.options()
+    if not _has_own_decay(kind):
+        del options["decoupled_decay"]
+    made = kind(learning_rate=rate, **options)
+    return DecoupledDecay(made, optimizer.decoupled_decay) if _decays_apart(optimizer) else made
+
+
+def kind_of(optimizer: OptimizerOptions) -> str:
+    """Return what results call the descents of these options."""
+    return optimizer.kind + "_with_decoupled_decay" * _decays_apart(optimizer)
 
 
 def at_rate(optimizer: OptimizerOptions, schedule: Iterable[Made] = ()) -> AtRate:
@@ -176,7 +191,7 @@ def at_rate(optimizer: OptimizerOptions, schedule: Iterable[Made] = ()) -> AtRat
     def descent(rate: Any) -> Descent:
         for factor in schedule:
             rate = factor.makes(rate=rate, **factor.options())
-        return optimizer.descent(rate)
+        return _at_rate(optimizer, rate)
 
     return descent
 

@@ -12,7 +12,7 @@ import equinox as eqx
 import jax
 import numpy as np
 
-from ..dynamics import DYNAMICS, GradientFlow, as_descent, check_end_time, stopping_for
+from ..dynamics import GradientFlow, as_descent, check_end_time, stopping_for
 from ..kinds import reason_of, seeds
 from ..networks import weight_dtype
 from ..probes import Probe
@@ -209,7 +209,7 @@ def planned_cells(ingredients: Ingredients, grid: Grid, attrs: Mapping[str, str]
         starts=grid.repetitions,
         flow=grid.flow,
         descents=tuple(
-            PlannedDescent.of(DYNAMICS.name_of(type(optimizer)), optimizer, rate, grid.steps)
+            PlannedDescent.of(optimizer.kind(), optimizer, rate, grid.steps)
             for rate, optimizer in zip(grid.learning_rates, optimizers, strict=True)
         ),
         labels={name: label for probe in ingredients.probes for name, label in probe.label.columns().items()},

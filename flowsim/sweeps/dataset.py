@@ -15,7 +15,7 @@ from ..results.runs import FLOW, Edge, Run, run_coordinates
 from ..results.schema import NOT_ASKED, RUN, attributes
 from ..scenarios.reading import resolved
 from ..scenarios.scenario import Scenario
-from ..scenarios.values import labels_of
+from ..scenarios.values import kind_of, labels_of
 from .compute import Arrays, Failure
 
 if TYPE_CHECKING:
@@ -80,7 +80,7 @@ def layout_of(scenario: Scenario) -> Layout:
         starts=sweep.starts,
         flow=sweep.flow,
         descents=tuple(
-            PlannedDescent.of(entry.optimizer.kind, entry.at(rate), rate, entry.steps)
+            PlannedDescent.of(kind_of(entry.optimizer), entry.at(rate), rate, entry.steps)
             for entry in sweep.descent
             for rate in entry.learning_rates
         ),

@@ -8,10 +8,11 @@ from typing import Any, Self
 import jax
 import jax.numpy as jnp
 from jax.core import Tracer
-from jaxtyping import Array, ArrayLike, Float, PyTree
+from jaxtyping import Array, ArrayLike, Bool, Float, Int, PyTree
 
 from ...kinds import got
 from ...problems import Minibatches
+from ...solvers.field import GradientField, constant, norm
 from ..descent import Descent, DescentState
 from ..dynamics import DYNAMICS
 from ..learning_rates import Scalar
@@ -26,23 +27,24 @@ class DecoupledDecay(Descent):
     descent that on `flowsim.RegularizedRisk`; with others it differs from that and from L2 regularization. Where a
     step of the optimizer takes the time τ of the flow that it follows, the weights decay there at the rate ηλ/τ.
 
-    It comes to rest where the decay balances the step of the optimizer: ∇R is not zero there, and a run ends at its
-    last step. Raises `TypeError` for what is no descent of flowsim's, and `ValueError` for a λ that is not a finite
-    number, zero or more.
+    It comes to rest where the decay balances the step of the optimizer. ∇R is not zero there, so no run converges: it
+    ends at its last step, or as `FIXED_POINT`. Raises `TypeError` for what is no descent of flowsim's, and `ValueError`
+    for a λ that is not a finite number, zero or more.
     """
 
     optimizer: Descent
     weight_decay: ArrayLike
 
-    def __check_init__(self):
-        if not isinstance(self.optimizer, Descent) or isinstance(self.optimizer, Optax):
+    def __init__(self, optimizer: Descent, weight_decay: ArrayLike):
+        if not isinstance(optimizer, Descent) or isinstance(optimizer, Optax):
             raise TypeError(
                 "the optimizer must be a flowsim.Descent with a learning rate, such as flowsim.Adam(1e-3), got "
-                f"{got(self.optimizer, Descent)}; a transformation of Optax has its own, as optax.adamw has"
+                f"{got(optimizer, Descent)}; a transformation of Optax has its own, as optax.adamw has"
             )
-        number = self.weight_decay
-        if not isinstance(number, Tracer) and not (is_number(number) and 0 <= float(number) < math.inf):  # pyright: ignore[reportArgumentType]
+        number: Any = weight_decay
+        if not isinstance(number, Tracer) and not (is_number(number) and 0 <= float(number) < math.inf):
             raise ValueError(f"weight_decay must be a finite number, zero or more, got {number!r}")
+        self.optimizer, self.weight_decay = optimizer, weight_decay
 
     @property
     def learning_rate(self) -> Scalar:
@@ -95,6 +97,31 @@ class DecoupledDecay(Descent):
         after, memory = moved
         share = self.learning_rate * jnp.asarray(self.weight_decay)
         return jax.tree.map(lambda new, old: new - (share * old).astype(new.dtype), after, weights), memory
+
+    def checked(self, dtype: jnp.dtype) -> Self:
+        """Return the descent with its numbers as arrays; raises what the optimizer does."""
+        return replace(self, optimizer=self.optimizer.checked(dtype), weight_decay=constant(self.weight_decay, dtype))
+
+    def rests(
+        self,
+        field: GradientField,
+        state: DescentState,
+        before: Float[Array, ""],
+        small: Float[Array, ""],
+        *,
+        asked: Bool[Array, ""],
+    ) -> Bool[Array, ""]:
+        """Tell whether the optimizer rests, and nothing is left to decay."""
+        over = (jnp.asarray(self.weight_decay) == 0) | (norm(state.weights) == 0)
+        return over & super().rests(field, state, before, small, asked=asked)
+
+    def work(self, state: DescentState, steps: Int[Array, ""]) -> tuple[Int[Array, ""] | None, Int[Array, ""]]:
+        """Return what the optimizer has taken."""
+        return self.optimizer.work(state, steps)
+
+    def kind(self) -> str:
+        """Return the kind of the optimizer, and that its weights decay."""
+        return f"{self.optimizer.kind()}_with_decoupled_decay"
 
     def preconditioner(self, state: DescentState) -> PyTree | None:
         """Return that of the optimizer."""
