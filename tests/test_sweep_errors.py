@@ -20,7 +20,7 @@ def over(axes: str) -> str:
 BAD = {
     "unknown axis": (over("network.scal: [1]"), "4: sweep.over.'network.scal': found an unknown key; expected one of "),
     "its nearest": (over("network.scal: [1]"), "flow.t1, flow.max_steps; write network.scale"),
-    "short axis": (over("scale: [1]"), "sweep.over.scale: found an unknown key; expected one of seed, precision, dat"),
+    "short axis": (over("scale: [1]"), "sweep.over.scale: found an unknown key; expected one of seed, precision, wei"),
     "its home": (over("scale: [1]"), "flow.max_steps; write it as network.scale"),
     "a section as axis": (over("network: [1]"), "sweep.over.network: found an unknown key; expected one of seed"),
     "the kind of data": (over("data.kind: [file]"), "sweep.over.'data.kind': found an unknown key; expected one o"),

@@ -366,6 +366,22 @@ def test_no_run_has_converged_while_its_weights_decay():
     assert float(rest.network) == pytest.approx(20 / 20.5, rel=1e-6)  # λw = −R'/(1 − β)
 
 
+@pytest.mark.slow
+def test_a_model_of_a_descent_that_never_rests_ends_where_that_does():
+    both = flowsim.compare(
+        TANH,
+        EMPIRICAL_FEW,
+        learning_rates=[0.02],
+        steps=60,
+        optimizer=lambda eta: DecoupledDecay(flowsim.Adam(eta), 0.3),
+        models=["gradient", "centre"],
+    )
+    (model,) = both.models
+    assert model.trajectory.outcome is Outcome.TIME_LIMIT
+    assert float(model.trajectory.time) == pytest.approx(59 * 0.02)
+    assert "adam with decoupled decay" in str(both)
+
+
 def test_results_know_it_by_its_optimizer_and_its_work_is_that_of_it():
     noisy = flowsim.NoisyDescent(0.05, batch=4)
     runs = [

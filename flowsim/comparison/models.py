@@ -160,6 +160,7 @@ def run_models(
     descents: Mapping[float, Descent],
     centres: Sequence[Centres],
     *,
+    t1: float,
     probes: Sequence[Any],
     slots: int,
     report: ProgressReporter,
@@ -168,7 +169,8 @@ def run_models(
     """Integrate each kind of model of each descent, given by the learning rates, with its `centres`.
 
     A model's records are at the times of the centres, with its distance from them. These times are padded to `slots`,
-    so that all models of a kind share one compiled program. `options` go to `integrate`.
+    so that all models of a kind share one compiled program. A model runs to its limit, or to `t1`, but where the
+    descent does not come to rest only as far as its centres are known. `options` go to `integrate`.
     """
     probes = (Oscillation(), MeanRisk(), MeanExcessRisk(), *probes)
     for kind in kinds:
@@ -176,7 +178,8 @@ def run_models(
             model = kind.of(descent)
             options["progress"] = report.during(f"{MODELS.name_of(kind)} flow with η = {eta:g}")
             times = np.append(centre.times, np.full(slots - len(centre.times), np.inf))
-            run = integrate(network, problem, model=model, ts=times, weights=True, probes=probes, **options)
+            end = t1 if descent.comes_to_rest() else min([t1, *centre.times[-1:]])
+            run = integrate(network, problem, model=model, ts=times, t1=end, weights=True, probes=probes, **options)
             run = with_columns(run, {DISTANCE: centre.distances_along(run)})
             held_within = model.held_within(weight_dtype(network))
             yield ModelRun(run, eta, Edge.of(descent), descent.kind(), held_within)

@@ -97,6 +97,13 @@ class Descent(Dynamics):
         """
         return None
 
+    def comes_to_rest(self) -> bool:
+        """Tell whether near a minimum below its edge of stability it comes to rest there: by default, without noise.
+
+        Not with a preconditioner, which vanishes with the gradient, so that the edge comes down to any minimum.
+        """
+        return not self.preconditioned and self.minibatches() is None
+
     def rate_of_descent(self) -> Scalar:
         """Return the learning rate, the nominal one where it changes."""
         return nominal_rate(self.learning_rate)

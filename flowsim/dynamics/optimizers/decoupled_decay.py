@@ -119,6 +119,10 @@ class DecoupledDecay(Descent):
         """Return what the optimizer has taken."""
         return self.optimizer.work(state, steps)
 
+    def comes_to_rest(self) -> bool:
+        """Tell that it does not, at a minimum of the risk."""
+        return False
+
     def kind(self) -> str:
         """Return the kind of the optimizer, and that its weights decay."""
         return f"{self.optimizer.kind()}_with_decoupled_decay"
