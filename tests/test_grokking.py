@@ -88,6 +88,7 @@ def test_a_scenario_without_what_the_figure_shows_is_refused(setting, message):
     assert message in str(refused.value)
 
 
+@pytest.mark.slow
 def test_probes_of_weight_decay_tell_risk_and_norm_apart():
     problem = flowsim.EmpiricalRisk(np.eye(3), np.arange(3.0))
     decayed = flowsim.RegularizedRisk(flowsim.RegularizedRisk(problem, 0.2), 0.1)

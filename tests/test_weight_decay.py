@@ -50,7 +50,11 @@ def imbalances(network):
     return np.concatenate([np.ravel(above.T @ above - below @ below.T) for below, above in pairs])
 
 
-@pytest.mark.parametrize(("network", "problem"), [(DEEP, LEAST_SQUARES), (TANH, EMPIRICAL)], ids=["linear", "tanh"])
+@pytest.mark.parametrize(
+    ("network", "problem"),
+    [(DEEP, LEAST_SQUARES), pytest.param(TANH, EMPIRICAL, marks=pytest.mark.slow)],
+    ids=["linear", "tanh"],
+)
 def test_gradient_and_hessian_are_those_of_the_risk_and_of_half_the_squared_norm(network, problem):
     decay = 0.37
     vector, _ = flat(network)
@@ -62,6 +66,7 @@ def test_gradient_and_hessian_are_those_of_the_risk_and_of_half_the_squared_norm
     )
 
 
+@pytest.mark.slow
 def test_the_gauss_newton_matrix_holds_the_decay_as_a_multiple_of_the_identity():
     weights, rest = split(TANH)
     operators = [
@@ -89,7 +94,9 @@ def test_the_gauss_newton_matrix_holds_the_decay_as_a_multiple_of_the_identity()
     )
 
 
-@pytest.mark.parametrize("dtype", [jnp.float64, jnp.float32], ids=["float64", "float32"])
+@pytest.mark.parametrize(
+    "dtype", [jnp.float64, pytest.param(jnp.float32, marks=pytest.mark.slow)], ids=["float64", "float32"]
+)
 @pytest.mark.parametrize("decay", [0.5, 1e-3])
 def test_one_layer_is_ridge_regression(decay, dtype):
     network = flowsim.networks.weights.cast(
@@ -110,6 +117,7 @@ def test_one_layer_is_ridge_regression(decay, dtype):
     assert np.isnan(run.final_excess_risk)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("decay", [1e-2, 1e-5])
 def test_what_the_gradient_flow_conserves_decays_at_twice_the_rate_of_the_weights(decay):
     times = np.array([0.1, 1.0, 3.0])
@@ -132,6 +140,7 @@ def fitted():
 EMPIRICAL_FEW = flowsim.EmpiricalRisk(X[:6], Y[:6])
 
 
+@pytest.mark.slow
 def test_the_norm_flow_has_the_closed_forms_of_deep_linear_networks():
     limit = flowsim.integrate(DEEP, LEAST_SQUARES, rtol=1e-10, stopping=flowsim.Stopping(gradient_norm=1e-12), ts=[])
     times = np.array([0.3, 1.0, 2.5])
@@ -200,6 +209,7 @@ def test_the_norm_flow_is_over_where_a_minimizer_is_isolated():
     assert flowsim.integrate(zero, nothing, model=NormFlow(), ts=[], max_steps=50).steps < 50
 
 
+@pytest.mark.slow
 def test_the_norm_flow_refuses_what_has_no_manifold_of_minimizers(fitted):
     run = partial(flowsim.integrate, model=NormFlow())
     with pytest.raises(ValueError, match=r"begins at a minimizer, and by a Newton step the nearest is .* away"):
@@ -251,6 +261,7 @@ def test_with_decay_a_risk_without_minimizer_has_one():
     assert np.linalg.eigvalsh(hessian)[0] > -1e-9
 
 
+@pytest.mark.slow
 def test_samples_noise_and_margins_are_those_of_the_problem():
     problem, decayed = EMPIRICAL, RegularizedRisk(EMPIRICAL, 0.1)
     own = float(decayed(TANH)) - float(problem(TANH))
@@ -355,6 +366,7 @@ def test_decoupled_decay_takes_minibatches_seeds_and_models():
     assert off < by / 20
 
 
+@pytest.mark.slow
 def test_no_run_has_converged_while_its_weights_decay():
     descent = DecoupledDecay(flowsim.GradientDescent(0.1), 1e-10)
     run = flowsim.descend(TANH, EMPIRICAL_FEW, optimizer=descent, steps=30_000, record_steps=[30_000])
@@ -382,6 +394,7 @@ def test_a_model_of_a_descent_that_never_rests_ends_where_that_does():
     assert "adam with decoupled decay" in str(both)
 
 
+@pytest.mark.slow
 def test_results_know_it_by_its_optimizer_and_its_work_is_that_of_it():
     noisy = flowsim.NoisyDescent(0.05, batch=4)
     runs = [
