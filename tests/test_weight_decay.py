@@ -1,6 +1,8 @@
 """Weight decay: in the risk, apart from the gradient, and the slow flow that is left of it as it vanishes."""
 
 import itertools
+import subprocess
+import sys
 from functools import partial
 
 import equinox as eqx
@@ -233,20 +235,23 @@ def test_a_small_decay_is_not_converged_where_the_gradient_is_small_on_the_way(f
     )
 
 
-@pytest.fixture
-def float32_alone():
-    jax.config.update("jax_enable_x64", False)
-    yield
-    jax.config.update("jax_enable_x64", True)
+_IN_FLOAT32 = """
+import equinox as eqx, flowsim, jax, jax.numpy as jnp, numpy as np
+
+draws = np.random.default_rng(0)
+X = draws.standard_normal((6, 3))
+problem = flowsim.EmpiricalRisk(X, np.sin(X @ draws.standard_normal(3)))
+network = eqx.nn.MLP(3, 1, 6, 1, activation=jnp.tanh, key=jax.random.key(0))
+for decay in (1e-3, 1e-7):
+    print(flowsim.integrate(network, flowsim.RegularizedRisk(problem, decay), ts=[], max_steps=4000).outcome)
+"""
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("decay", "certified"), [(1e-3, True), (1e-7, False)])
-def test_a_decay_below_the_rounding_of_the_hessian_is_not_certified(float32_alone, decay, certified):
-    network = eqx.nn.MLP(3, 1, 6, 1, activation=jnp.tanh, key=jax.random.key(0))
-    problem = flowsim.EmpiricalRisk(X[:6], Y[:6])
-    run = flowsim.integrate(network, RegularizedRisk(problem, decay), ts=[], max_steps=4000)
-    assert (run.outcome is Outcome.CONVERGED) == certified
+def test_a_decay_below_the_rounding_of_the_hessian_is_not_certified():
+    # With double precision at hand it would be: in a process without.
+    found = subprocess.run([sys.executable, "-c", _IN_FLOAT32], capture_output=True, text=True, check=True)
+    assert found.stdout.split() == ["CONVERGED", "STEP_LIMIT"]
 
 
 @pytest.mark.slow
