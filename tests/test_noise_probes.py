@@ -205,6 +205,7 @@ def test_intervals_hold_the_mean_as_often_as_they_say(make):
     assert make is NoiseInteraction or (error <= 0.08 * value).all()
 
 
+@pytest.mark.slow
 def test_more_is_drawn_for_a_smaller_tolerance_and_no_more_than_allowed():
     coarse, fine = (measured(BatchSharpness(5, rtol=rtol, draws=4096), MANY) for rtol in (0.1, 0.02))
     assert fine["error"] <= 0.02 * fine["mean"] < coarse["error"] <= 0.1 * coarse["mean"]
@@ -261,6 +262,7 @@ def edge(sigma, kappa=0.02, alpha=0.2):
     return Edge(sigma * jnp.array([1.0, -1.0] * 20), kappa, 20 + alpha / kappa)
 
 
+@pytest.mark.slow
 def test_the_gap_is_taken_at_the_centre_of_the_oscillation():
     optimizer = SGD(0.1, 4, replacement=True)
     for x in (0.0, 0.5, -0.5):

@@ -73,7 +73,7 @@ def assert_covariance(weights, expected, deviations=5):
     assert np.abs((found - expected) / spread).max() < deviations, (found, expected)
 
 
-@pytest.mark.parametrize("make", [SGD, NoisyDescent])
+@pytest.mark.parametrize("make", [SGD, pytest.param(NoisyDescent, marks=pytest.mark.slow)])
 def test_the_covariance_about_a_minimum_is_that_of_the_second_moments(make):
     """To see that the noise counts as it depends on W, it is 8 % off what it would be if it did not."""
     assert_covariance(ends(make(0.1, 5, replacement=True), 300), covariance_of_sgd(0.1, 5))
@@ -86,7 +86,7 @@ def test_so_it_is_with_momentum(make):
     assert_covariance(found, covariance_of_sgd(0.02, 5, 0.8))
 
 
-@pytest.mark.parametrize("substeps", [1, 4])
+@pytest.mark.parametrize("substeps", [1, pytest.param(4, marks=pytest.mark.slow)])
 def test_the_variance_is_that_of_an_ornstein_uhlenbeck_process(substeps):
     """ησ²/(Bλ(2 − ηλ/m)), and ησ²/(2Bλ) of the stochastic differential equation as m → ∞."""
     eta, batch = 0.3, 8
