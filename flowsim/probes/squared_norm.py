@@ -1,10 +1,9 @@
 """The squared norm of the weights, which weight decay makes smaller."""
 
-import jax
-import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from ..networks import split, weight_dtype
+from ..networks import split
+from ..networks.weights import norm
 from .probe import PROBES, Label, Moment, Probe
 
 
@@ -16,5 +15,4 @@ class SquaredNorm(Probe):
 
     def measure(self, moment: Moment) -> Float[Array, ""]:
         """Return ‖W‖²."""
-        squares = [jnp.sum(leaf**2) for leaf in jax.tree.leaves(split(moment.network)[0])]
-        return sum(squares, jnp.zeros((), weight_dtype(moment.network)))
+        return norm(split(moment.network)[0]) ** 2
