@@ -60,10 +60,13 @@ def sum_of(terms: Iterable[Array]) -> Array:
 
 
 def gram(some: PyTree, others: PyTree) -> Float[Array, "k m"]:
-    """Return the inner product of each of some rows with each of others."""
+    """Return the inner product of each of some rows with each of others.
+
+    In single precision one row after the other: at once, XLA would write down all k·m products of all entries.
+    """
     if dtype_of(some).itemsize == 8:
         return sum_of(jax.tree.leaves(jax.tree.map(_contracted, some, others)))
-    return jax.vmap(lambda one: inner_products(others, one))(some)
+    return jax.lax.map(lambda one: inner_products(others, one), some)
 
 
 def _contracted(rows: Array, others: Array) -> Array:
