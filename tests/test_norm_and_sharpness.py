@@ -1,0 +1,198 @@
+"""Norm against sharpness (Matveev et al. 2025): closed forms of the diagonal network, the figure, and its claims."""
+
+import dataclasses
+from pathlib import Path
+
+import equinox as eqx
+import jax.numpy as jnp
+import matplotlib.figure
+import numpy as np
+import pytest
+from matveev_2025 import Diagonal, Limits, NormAndSharpness, Teacher, claims, limits_of
+from scipy.optimize import linprog
+
+import flowsim
+from flowsim import cli
+from flowsim.scenarios import ScenarioError, parse_overrides, read_scenario
+from flowsim.theory.statement import Verdict
+
+SHIPPED = Path(__file__).parents[1] / "papers" / "matveev_2025" / "norm_and_sharpness.yaml"
+X, Y = np.array([[2.0, -1.0, 0.5]]), np.array([1.0])
+
+
+def data_of(draw, **fields):
+    teacher = Teacher(kind="matveev_2025:Teacher", draw=draw, **fields)
+    return teacher.load(flowsim.kinds.seeds.generator(0, "data"), SHIPPED)
+
+
+def with_regressor(beta):
+    """Return the network of this regressor that has the least norm and the least sharpness."""
+    root = jnp.sqrt(jnp.abs(jnp.asarray(beta)))
+    layers = root, root * jnp.sign(jnp.asarray(beta))
+    return eqx.tree_at(lambda network: (network.first, network.last), Diagonal(len(beta)), layers)
+
+
+def squared_norm(network):
+    return float(jnp.sum(network.first**2) + jnp.sum(network.last**2))
+
+
+def test_where_the_samples_are_fitted_the_sharpness_has_a_closed_form():
+    inputs, labels = data_of(0, samples=5, features=9).training
+    beta = np.linalg.lstsq(inputs, labels)[0]
+    kernel = (inputs * 2 * np.abs(beta)) @ inputs.T
+    found = float(flowsim.sharpness(with_regressor(beta), flowsim.EmpiricalRisk(inputs, labels)))
+    assert found == pytest.approx(2 / 5 * np.linalg.eigvalsh(kernel)[-1], rel=1e-10)
+
+
+def test_of_one_sample_norm_and_sharpness_choose_opposite_features_and_the_test_risk_neither():
+    # ‖W‖² = 2‖β‖₁ and S = 4Σ x_i²|β_i| with ⟨β, x⟩ = y: both are linear programs, solved at the feature of the largest
+    # and of the smallest |x_i|. Over teachers N(0, I) with that label, the mean of w* is yx/‖x‖².
+    x, y = X[0], float(Y[0])
+    problem = flowsim.EmpiricalRisk(X, Y)
+    alone = [with_regressor(np.eye(3)[i] * y / x[i]) for i in (0, 2)]
+    best = with_regressor(y * x / (x @ x))
+    norms = [squared_norm(one) for one in (alone[0], best, alone[1])]
+    sharpnesses = [float(flowsim.sharpness(one, problem)) for one in (alone[0], best, alone[1])]
+    np.testing.assert_allclose(norms, [2 / 2.0, 2 * 3.5 / 5.25, 2 / 0.5], rtol=1e-12)
+    np.testing.assert_allclose(sharpnesses, [4 * 2.0, 4 * (8 + 1 + 0.125) / 5.25, 4 * 0.5], rtol=1e-9)
+    rng = np.random.default_rng(0)
+    for _ in range(50):
+        beta = rng.standard_normal(3)
+        beta += (y - beta @ x) * x / (x @ x)
+        assert 2 * np.abs(beta).sum() >= norms[0]
+        assert 4 * (x**2) @ np.abs(beta) >= sharpnesses[2]
+    teachers = rng.standard_normal((20_000, 3))
+    teachers += (y - teachers @ x)[:, None] * x / (x @ x)
+    of_mean, *of_biases = (np.mean(np.sum((teachers - one) ** 2, axis=1)) for one in betas(best, *alone))
+    assert of_biases[0] - of_mean == pytest.approx(1 / 4 - 1 / 5.25, abs=0.02)  # ‖β‖² less that of the mean
+    assert of_biases[1] - of_mean == pytest.approx(4 - 1 / 5.25, abs=0.05)
+
+
+def betas(*networks):
+    return [np.asarray(one.first * one.last) for one in networks]
+
+
+@pytest.mark.slow
+def test_of_one_sample_the_flow_has_the_least_norm_and_descent_above_the_critical_rate_the_sharpness_of_the_edge():
+    problem, start = flowsim.EmpiricalRisk(X, Y), Diagonal(3, scale=1e-3)
+    limit = flowsim.integrate(start, problem, ts=[]).network
+    np.testing.assert_allclose(betas(limit)[0], [0.5, 0, 0], atol=2e-3)
+    assert squared_norm(limit) == pytest.approx(1.0, rel=5e-3)
+    critical = 2 / float(flowsim.sharpness(limit, problem))
+    assert critical == pytest.approx(0.25, rel=5e-3)
+    ends = [flowsim.descend(start, problem, learning_rate=share * critical, steps=4000) for share in (0.5, 1.3)]
+    found = [float(flowsim.sharpness(end.network, problem)) for end in ends]
+    assert found[0] == pytest.approx(8.0, rel=0.01)
+    assert 0.95 < found[1] / (2 / (1.3 * critical)) <= 1
+    assert squared_norm(ends[0].network) < 1.01 < squared_norm(ends[1].network)
+
+
+def test_draws_differ_and_teachers_of_one_draw_share_their_inputs():
+    sparse, dense, other = (data_of(draw, nonzero=k).training for draw, k in ((3, 2), (3, 40), (4, 2)))
+    np.testing.assert_array_equal(sparse[0], dense[0])
+    assert not np.allclose(sparse[0], other[0])
+    solved = np.linalg.lstsq(sparse[0][:, :2], sparse[1])[0]
+    np.testing.assert_allclose(np.abs(solved), [0.5**0.5] * 2, rtol=1e-12)
+
+
+def limits(nonzero, *, draws=4, largest=1.9):
+    """Return limits that do what the paper says, of draws whose η_c lie apart by a part of a bin."""
+    ratio = np.geomspace(0.2, largest, 25) * np.linspace(1, 1.1, draws)[:, None]
+    beyond = np.maximum(ratio, 1)
+    risk = beyond**2 if nonzero < 10 else 1 + (beyond - 1) * (beyond - 1.5)
+    lost = np.where(ratio > 1.7, np.nan, 1.0)
+    values = {
+        "norm": beyond + 0.01 * ratio,
+        "sharpness": 0.99 / beyond,
+        "test_risk": risk,
+        "balance": np.ones_like(ratio),
+    }
+    return Limits(nonzero, ratio, **{name: one * lost for name, one in values.items()})
+
+
+def verdicts(*found):
+    return [claim.verdict for claim in claims(list(found))]
+
+
+def test_the_claims_hold_for_two_biases_that_conflict_and_fail_for_others():
+    sparse, dense = limits(2), limits(40)
+    assert verdicts(sparse, dense) == [Verdict.HOLDS] * 7
+    fails = {
+        0: {"norm": sparse.norm * 1.2},
+        1: {"sharpness": sparse.sharpness * 1.05},
+        2: {"balance": sparse.balance * 1.02},
+        3: {"norm": sparse.norm[:, ::-1] * np.where(sparse.converged, 1, np.nan)},
+        4: {"sharpness": np.where(sparse.converged, 1, np.nan)},
+        6: {"test_risk": dense.test_risk},
+    }
+    for place, changed in fails.items():
+        found = verdicts(dataclasses.replace(sparse, **changed), dataclasses.replace(dense, **changed))
+        assert found[place] is Verdict.FAILS
+    assert verdicts(sparse, dataclasses.replace(dense, test_risk=sparse.test_risk))[5] is Verdict.FAILS
+    falls = dataclasses.replace(dense, test_risk=1 / sparse.test_risk)
+    assert verdicts(sparse, falls)[5] is Verdict.FAILS
+
+
+def test_limits_on_one_side_of_the_critical_rate_leave_the_rest_unmeasured():
+    below = [limits(nonzero, largest=0.9) for nonzero in (2, 40)]
+    assert verdicts(*below)[:3] == [Verdict.HOLDS, Verdict.NOT_MEASURED, Verdict.HOLDS]
+    assert verdicts(*below)[3:] == [Verdict.NOT_MEASURED] * 4
+    none = [dataclasses.replace(one, norm=one.norm * np.nan) for one in below]
+    assert verdicts(*none)[:5] == [Verdict.NOT_MEASURED] * 5
+
+
+def test_a_course_has_a_run_of_every_draw_in_each_bin_and_ends_where_too_few_converge():
+    one = limits(2, draws=8)
+    places, found = one.course(one.edge)
+    assert (places > 1).any()
+    assert places[-1] < 1.75
+    np.testing.assert_allclose(found.estimate[places > 1], 0.99, rtol=1e-12)
+    np.testing.assert_allclose(found.low[places < 1] / places[places < 1], 0.99, rtol=0.06)  # half a bin
+    assert len(np.unique(np.round(np.diff(np.log(places)), 9))) == 1
+
+
+@pytest.mark.slow
+def test_the_scenario_measures_them(tmp_path):
+    settings = [
+        "sweep.over={data.nonzero: [1, 40], data.draw: [0, 1, 2, 3, 4, 5]}",
+        "sweep.descent=[{learning_rates: {start: 0.16, stop: 1.6, count: 16, spacing: log}, steps: 6000}]",
+    ]
+    arguments = [text for setting in settings for text in ("--set", setting)]
+    assert cli.main([str(SHIPPED), *arguments, "--out", str(tmp_path), "--jobs", "1"]) == 0
+    results = flowsim.open_results(tmp_path / "norm_and_sharpness")
+    figure = NormAndSharpness()
+    assert [claim.verdict for claim in figure.claims(results)] == [Verdict.HOLDS] * 7
+    assert isinstance(figure.draw(results), matplotlib.figure.Figure)
+    assert (tmp_path / "norm_and_sharpness" / "figures" / "norm_and_sharpness.png").stat().st_size > 5000
+    assert [one.nonzero for one in limits_of(results.required("sweep"))] == [1, 40]
+
+
+@pytest.mark.slow
+def test_from_small_weights_the_flow_has_the_least_norm_of_all_that_fit():
+    # min ‖β‖₁ with Xβ = y is a linear program in β = β₊ − β₋; what is above it falls with the scale, if slowly.
+    inputs, labels = data_of(3, nonzero=40).training
+    problem, stopping = flowsim.EmpiricalRisk(inputs, labels), flowsim.Stopping(risk=1e-16)
+    least = 2 * linprog(np.ones(80), A_eq=np.hstack([inputs, -inputs]), b_eq=labels).fun
+    limits = [
+        flowsim.integrate(Diagonal(40, scale=scale), problem, ts=[], stopping=stopping).network
+        for scale in (1e-1, 1e-2, 1e-4, 1e-8)
+    ]
+    above = [squared_norm(limit) / least - 1 for limit in limits]
+    assert above == sorted(above, reverse=True)
+    np.testing.assert_allclose(above, [0.176, 0.0407, 0.0078, 0.0012], rtol=0.05)
+
+
+@pytest.mark.parametrize(
+    ("setting", "message"),
+    [
+        ("sweep=null", "figure: found no sweep of flow and descents over data.nonzero, two or more, and data.draw"),
+        ("sweep.over={data.nonzero: [2], data.draw: [0]}", "sweep: found no sweep of flow and descents"),
+        ("sweep.descent=[]", "sweep: found no sweep of flow and descents"),
+        ("record=[test_risk]", "record: found no record of matveev_2025:RegressorNorm, squared_norm"),
+        ("network={kind: mlp, depth: 2, scale: 0.5}", "network.kind: found network of kind mlp"),
+    ],
+)
+def test_a_scenario_without_what_the_figure_shows_is_refused(setting, message):
+    with pytest.raises(ScenarioError) as refused:
+        read_scenario(SHIPPED, parse_overrides([setting]))
+    assert message in str(refused.value)
