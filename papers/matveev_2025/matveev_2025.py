@@ -228,6 +228,7 @@ class NormAndSharpness(Figure):
         with matplotlib.rc_context(STYLE):
             figure = matplotlib.figure.Figure(figsize=(6.6, 3.9), layout="constrained")
             (norm, sharpness), (sparse, dense) = figure.subplots(2, 2, sharex=True)
+            norm.set_xscale("log")  # before the limits are known, which are to be above zero
             for number, one in enumerate(found):
                 look = {
                     "color": matplotlib.colormaps["viridis"](0.15 + 0.55 * number / (len(found) - 1)),
@@ -249,7 +250,6 @@ class NormAndSharpness(Figure):
                 )
                 axes.axhline(1, color="0.75", linewidth=0.6, zorder=1.9)
                 set_ticks(axes)
-            norm.set_xscale("log")
             norm.xaxis.set_major_locator(FixedLocator([0.1, 0.2, 0.3, 0.5, 1.0, 1.5, 2.0]))
             norm.xaxis.set_minor_locator(NullLocator())
             norm.xaxis.set_major_formatter(StrMethodFormatter("{x:g}"))
