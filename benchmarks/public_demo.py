@@ -77,9 +77,7 @@ class Measured:
 
 def main() -> None:
     parser = options("the public demonstration of the central flow: 853 508 weights, 1000 images, η = 0.02")
-    parser.add_argument(
-        "--images", type=Path, help="the folder of CIFAR-10's binary version (without: made images)"
-    )
+    parser.add_argument("--images", type=Path, help="the folder of CIFAR-10's binary version (without: made images)")
     parser.add_argument("--only", nargs="+", choices=["gradient", *MODELS], default=["gradient", *MODELS])
     parser.add_argument("--alone", help=argparse.SUPPRESS)
     asked = parser.parse_args()
@@ -98,13 +96,10 @@ def measured_runs(measure: partial, names: list[str]) -> Iterator[tuple]:
     """Yield the row of descent, that of every flow, and their seconds in all, without the finer runs."""
     descent = measure("descent")
     yield descent.against(None, descent.weights)
-    seconds = 0.0
-    for name in names:
-        found = measure(name, rtol=RTOL)
-        print(f"# {name}: {found.row}, {found.seconds:.0f} s", flush=True)
-        seconds += found.seconds
-        yield found.against(measure(name, rtol=FINER), descent.weights)
-    yield "all flows", *[""] * 6, f"{seconds:.0f}", *[""] * 3
+    found = {name: measure(name, rtol=RTOL) for name in names}
+    for name, one in found.items():
+        yield one.against(measure(name, rtol=FINER), descent.weights)
+    yield "all flows", *[""] * 6, f"{sum(one.seconds for one in found.values()):.0f}", *[""] * 3
 
 
 def in_own_process(images: Path | None, folder: Path, name: str, **settings: float) -> Measured:
@@ -115,7 +110,9 @@ def in_own_process(images: Path | None, folder: Path, name: str, **settings: flo
     done = subprocess.run(
         command + (["--images", str(images)] if images else []), stdout=subprocess.PIPE, text=True, check=True
     )
-    return Measured(json.loads(done.stdout), time.perf_counter() - began, np.load(kept))
+    found = Measured(json.loads(done.stdout), time.perf_counter() - began, np.load(kept))
+    print(f"{name} {settings}: {found.row[1]}, {found.seconds:.0f} s", file=sys.stderr, flush=True)
+    return found
 
 
 def run(images: Path | None, name: str, kept: str, steps: int, rtol: float | None = None) -> list:
