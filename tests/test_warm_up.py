@@ -1,0 +1,118 @@
+"""Why warm-up (Kalra and Barkeshli 2024): the largest learning rates, the course of the sharpness, and their claims."""
+
+import dataclasses
+from pathlib import Path
+
+import matplotlib.figure
+import numpy as np
+import pytest
+from kalra_2024 import Course, Ramp, Tolerance, WarmUp, course_claims, largest_kept, tolerance_claims, tolerances
+
+import flowsim
+from flowsim import cli
+from flowsim.scenarios import ScenarioError, parse_overrides, read_scenario
+from flowsim.theory.statement import Verdict
+
+SHIPPED = Path(__file__).parents[1] / "papers" / "kalra_2024" / "warm_up.yaml"
+WARM = "schedule: {kind: warm_up, time: 10.0, start: 0.001}"
+FEW = [
+    "sweep.descent=[{learning_rates: {start: 0.004, stop: 2.0, count: 16, spacing: log}, steps: 300}, {learning_rates: "
+    f"{{start: 0.012, stop: 2.1, count: 14, spacing: log}}, steps: 2200, {WARM}}}]",
+    "sweep.repetitions=3",
+]
+HOLDS, FAILS, UNKNOWN = Verdict.HOLDS, Verdict.FAILS, Verdict.NOT_MEASURED
+
+
+def tolerance(scale, medians, first, last):
+    """Return what three starts tolerate: the median, a tenth less, and a tenth more."""
+    largest, spread = np.outer(medians, [0.9, 1.0, 1.1]), np.ones(3)
+    times = np.array([0.0, 1.0, 10.0, 100.0])
+    return Tolerance(scale, times, np.full(4, 1.2), largest, 1, 60, first * spread, last * spread)
+
+
+FLAT = tolerance(0.2, [0.8, 0.8, 0.8, 0.9], 1.5, 4.8)
+SHARP = tolerance(1.0, [0.01, 0.03, 0.2, 0.6], 500.0, 250.0)
+
+
+def verdicts(flat, sharp):
+    return [claim.verdict for claim in tolerance_claims([flat, sharp])]
+
+
+def test_the_claims_hold_where_warm_up_helps_a_sharp_start_alone_and_fail_elsewhere():
+    assert verdicts(FLAT, SHARP) == [HOLDS] * 5
+    no_help = dataclasses.replace(SHARP, largest=SHARP.largest[[0, 0, 0, 0]])
+    assert verdicts(FLAT, no_help) == [HOLDS, FAILS, FAILS, FAILS, FAILS]
+    assert verdicts(FLAT, dataclasses.replace(SHARP, largest=SHARP.largest[[0, 2, 1, 3]]))[1] is FAILS
+    for first in (100.0, 1500.0):  # c = 0.9 and less, c = 15
+        assert verdicts(FLAT, dataclasses.replace(SHARP, first=np.full(3, first)))[0] is FAILS
+
+
+def test_a_warm_up_no_longer_than_the_fall_of_the_flow_explains_shows_nothing_of_its_own():
+    slow = dataclasses.replace(SHARP, last=SHARP.first / 100)
+    assert verdicts(FLAT, slow)[2] is FAILS
+
+
+def test_what_the_learning_rates_do_not_reach_is_not_measured():
+    unknown = SHARP.largest.copy()
+    unknown[[0, -1], 1] = np.nan
+    assert verdicts(FLAT, dataclasses.replace(SHARP, largest=unknown)) == [UNKNOWN] * 5
+    assert verdicts(dataclasses.replace(FLAT, last=FLAT.first / 2), SHARP)[3] is UNKNOWN
+
+
+def test_the_largest_rate_is_the_last_that_stays_though_a_smaller_one_may_diverge():
+    lost = np.array([[0, 1, 0, 0], [0, 1, 0, 1], [1, 1, 0, 0], [1, 1, 0, 1]], bool)
+    np.testing.assert_array_equal(largest_kept(np.array([1.0, 2.0, 3.0, 4.0]), lost), [2, np.nan, np.nan, 3])
+
+
+def ramp(time, *, diverged=False, ratio=1.0):
+    """Return records with ηS/2 = `ratio` from a hundredth of the warm-up on."""
+    t = np.linspace(0, 2 * max(time, 1.0), 101)
+    edge = 10 / np.sqrt(np.minimum(1, t / time + 1e-6)) if time else np.full_like(t, 10.0)
+    return Ramp(time, diverged, t, ratio * edge, edge)
+
+
+def test_the_sharpness_follows_the_edge_or_does_not():
+    less = [ramp(time, diverged=True) for time in (3.0, 0.0)]
+
+    def found(longest, *others):
+        return [claim.verdict for claim in course_claims([longest, *others])]
+
+    assert found(ramp(100.0), *less) == [HOLDS, HOLDS]
+    assert found(ramp(100.0, ratio=0.8), *less) == [FAILS, HOLDS]
+    assert found(ramp(100.0), less[0], ramp(0.0)) == [HOLDS, FAILS]
+    assert found(ramp(100.0, diverged=True), *less) == [UNKNOWN, FAILS]
+    assert found(ramp(100.0)) == [HOLDS, UNKNOWN]
+
+
+@pytest.mark.slow
+def test_the_scenario_measures_them(tmp_path):
+    settings = [text for setting in FEW for text in ("--set", setting)]
+    assert cli.main([str(SHIPPED), *settings, "--out", str(tmp_path), "--jobs", "1"]) == 0
+    results = flowsim.open_results(tmp_path / "warm_up")
+    flat, sharp = tolerances(results.required("sweep"))
+    assert (flat.sharpens, sharp.sharpens, list(sharp.times)) == (True, False, [0.0, 10.0])
+    assert sharp.gain > 3 * flat.gain > 2
+    assert [claim.verdict for claim in WarmUp().claims(results)][:4] == [HOLDS] * 4
+    assert [claim.verdict for claim in Course().claims(results)] == [HOLDS] * 2
+    for figure in (WarmUp(), Course()):
+        assert isinstance(figure.draw(results), matplotlib.figure.Figure)
+        assert (tmp_path / "warm_up" / "figures" / f"{figure.name}.png").stat().st_size > 5000
+
+
+@pytest.mark.parametrize(
+    ("setting", "message"),
+    [
+        ("sweep=null", "figure: found no sweep of the flow over two scales or more"),
+        ("sweep.over={network.scale: [1.0]}", "sweep: found no sweep of the flow over two scales or more"),
+        (
+            "sweep.descent=[{learning_rates: [0.1, 0.2], steps: 10}]",
+            "sweep.descent: found 1 descents without a schedule, 0 with a warm_up, of 1",
+        ),
+        ("descent.schedule=[]", "descent: found no descent at one rate with a warm_up alone"),
+        ("descent.forks=[{step: 1, learning_rates: [0.2]}]", "descent: found no descent at one rate with a warm_up"),
+    ],
+)
+def test_a_scenario_without_what_the_figures_show_is_refused(setting, message):
+    with pytest.raises(ScenarioError) as refused:
+        read_scenario(SHIPPED, parse_overrides([setting]))
+    assert message in str(refused.value)
