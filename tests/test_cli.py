@@ -261,7 +261,7 @@ FOUND_OTHERWISE = {
     "appendix_c": ["the sharpness reaches 2/η, for every learning rate and scale", "it does so in every run"],
     "warm_up": ["with enough warm-up a sharp start tolerates what a flat one does"],
 }
-TESTED_BESIDE_THEIR_FIGURES = ["catapult", "edge_nonlinear", "sharpening"]
+TESTED_BESIDE_THEIR_FIGURES = ["catapult", "edge_nonlinear", "saddle_to_saddle", "sharpening"]
 
 
 @pytest.mark.parametrize("path", shipped(path for path in DRAWN if path.stem not in TESTED_BESIDE_THEIR_FIGURES))

@@ -1,0 +1,235 @@
+"""From saddle to saddle (Jacot et al. 2021): the figure, its claims, the saddles' Hessians, and aligned starts."""
+
+import dataclasses
+from functools import partial
+from pathlib import Path
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import matplotlib.figure
+import numpy as np
+import pytest
+from jacot_2021 import (
+    Course,
+    SaddleCourse,
+    SaddleToSaddle,
+    ScaledStart,
+    WhitenedTeacher,
+    claims,
+    courses_of,
+    saddle_to_saddle,
+)
+from scipy.integrate import quad
+from scipy.special import expit
+
+import flowsim
+from flowsim import cli
+from flowsim.curvature import dense_hessian
+from flowsim.kinds import seeds
+from flowsim.probes import Moment
+from flowsim.scenarios import ScenarioError, parse_overrides, read_scenario
+from flowsim.theory.statement import Verdict
+
+SHIPPED = Path(__file__).parents[1] / "papers" / "jacot_2021" / "saddle_to_saddle.yaml"
+FEW = "sweep.over={network.depth: [2, 3], network.scale: [0.01, 0.001], network.draw: [0]}"
+TEACHER = np.array([9.0, 3.0, 1.0])
+WIDTH = 5
+
+
+def problem_and_directions():
+    """The problem of the scenario shipped, with U (m, k) and Vᵀ (k, d) of its teacher."""
+    data = WhitenedTeacher(kind="jacot_2021:WhitenedTeacher").load(seeds.generator(0, "data"), SHIPPED)
+    problem = flowsim.LinearRegression(*data.training)
+    left, _, right = np.linalg.svd(np.asarray(problem.optimum).T, full_matrices=False)
+    return problem, left[:, :3], right[:3]
+
+
+def balanced(values, depth, left, right):
+    """The balanced network whose end-to-end matrix has the singular `values` in these directions."""
+    root = np.zeros((WIDTH, WIDTH))
+    root[: len(values), : len(values)] = np.diag(np.asarray(values) ** (1 / depth))
+    rows = len(values)
+    return flowsim.DeepLinear([root[:, :rows] @ right, *[root] * (depth - 2), left @ root[:rows]])
+
+
+def course(depth, scale, draw=0, *, power=None, order=(0, 1, 2), spectrum=1.0, level=1.0):
+    """A flow as the theory has it, with jump times of order scale^-`power` and L − 2 for eigenvalues."""
+    power = depth - 2 if power is None else power
+    jumps = (3 - np.log(scale)) / (2 * TEACHER) if depth == 2 else np.array([1.0, 5.0, 20.0]) / scale**power
+    jumps = jumps[list(order)]
+    time = np.sort(np.append(0.0, jumps + np.linspace(-1, 1, 12)[:, None] / TEACHER))
+    values = TEACHER * expit(4 * TEACHER * (time[:, None] - jumps))
+    lowest = np.full((4, 20), -1e-9)
+    for rank in range(3):
+        exact = -2 * np.repeat(TEACHER[rank:], WIDTH - rank)
+        lowest[rank, : exact.size if depth == 2 else 1] = exact if depth == 2 else exact[0] * scale ** (depth - 2)
+    levels = np.append(np.cumsum(TEACHER[::-1] ** 2)[::-1], 0.0)
+    stops = {name: np.arange(4.0) + 1 for name in ("stop_time", "stop_gradient")}
+    stops |= {"stop_risk": levels * level, "stop_distance": scale * np.ones(4), "stop_eigenvalues": lowest * spectrum}
+    return Course(depth, scale, draw, WIDTH, TEACHER, time, np.sum((values - TEACHER) ** 2, axis=1), values, **stops)
+
+
+def flows(**changed):
+    return [course(depth, scale, **changed) for depth in (2, 3, 5) for scale in (0.1, 0.01, 0.001)]
+
+
+def verdicts(found):
+    return [claim.verdict for claim in claims(found)]
+
+
+def with_last(found, changed):
+    """Replace the flow from the smallest scale of the last depth."""
+    return [*found[:-1], changed]
+
+
+def test_the_claims_hold_for_the_theory():
+    assert verdicts(flows()) == [Verdict.HOLDS] * 7
+
+
+@pytest.mark.parametrize(
+    ("number", "broken"),
+    [
+        (0, with_last(flows(), course(5, 0.001, order=(0, 2, 1)))),
+        (1, with_last(flows(), course(5, 0.001, level=1.02))),
+        (2, with_last(flows(), dataclasses.replace(course(5, 0.001), stop_distance=np.full(4, 0.02)))),
+        (3, [course(2, 0.01), dataclasses.replace(course(2, 0.001), time=course(2, 0.001).time * 1.02)]),
+        (4, [course(3, 0.01, power=1.1), course(3, 0.001, power=1.1)]),
+        (5, [course(2, 0.01), course(2, 0.001, spectrum=1.05)]),
+        (5, [course(2, 0.01), course(2, 0.001, spectrum=0.4)]),
+        (6, [course(3, 0.01), course(3, 0.001, spectrum=1.3)]),
+    ],
+)
+def test_a_claim_fails_for_flows_that_do_otherwise(number, broken):
+    assert verdicts(broken)[number] is Verdict.FAILS
+
+
+def test_what_flows_do_not_tell_is_not_measured():
+    assert verdicts([]) == [Verdict.NOT_MEASURED] * 7
+    assert verdicts([course(2, 0.1)]) == [Verdict.NOT_MEASURED] * 7
+    assert verdicts([course(2, 0.1), course(2, 0.01)])[4::2] == [Verdict.NOT_MEASURED] * 2
+    assert verdicts([course(3, 0.1), course(3, 0.01)])[3::2] == [Verdict.NOT_MEASURED] * 2
+    positive = [course(3, 0.1), course(3, 0.01, spectrum=-1.0)]
+    assert verdicts(positive)[6] is Verdict.NOT_MEASURED
+    half = course(2, 0.001)
+    half = dataclasses.replace(half, values=np.minimum(half.values, [9.0, 3.0, 0.4]))
+    assert verdicts([course(2, 0.01), half])[::3][:2] == [Verdict.FAILS, Verdict.NOT_MEASURED]
+    short = [dataclasses.replace(one, stop_eigenvalues=one.stop_eigenvalues[:, :15]) for one in flows()[:2]]
+    assert verdicts(short)[5] is Verdict.NOT_MEASURED
+
+
+def test_jumps_are_timed_between_records():
+    for scale in (0.1, 0.001):
+        np.testing.assert_allclose(course(2, scale).jumps, (3 - np.log(scale)) / (2 * TEACHER), rtol=1e-12)
+        np.testing.assert_allclose(course(5, scale).jumps, np.array([1, 5, 20]) / scale**3, rtol=1e-9)
+
+
+def test_the_figure_is_drawn_of_what_is_there():
+    figure = saddle_to_saddle(flows())
+    assert len(figure.axes) == 6
+    assert isinstance(saddle_to_saddle([course(3, 0.1)]), matplotlib.figure.Figure)
+
+
+def test_inputs_are_white_and_the_teacher_has_its_singular_values():
+    problem, _, _ = problem_and_directions()
+    np.testing.assert_allclose(problem.covariance, np.eye(5), atol=1e-12)
+    found = np.linalg.svd(problem.optimum, compute_uv=False)
+    np.testing.assert_allclose(found, [*TEACHER, 0.0], atol=1e-12)
+
+
+def test_starts_differ_by_their_scale_alone_and_by_their_draw():
+    def start(scale, draw, key):
+        recipe = ScaledStart(kind="jacot_2021:ScaledStart", depth=3, scale=scale, draw=draw)
+        return recipe.build(5, 4, key=jax.random.key(key), shared=partial(seeds.key, 0)).weights
+
+    for one, other, third in zip(start(0.1, 0, 1), start(0.01, 0, 2), start(0.1, 1, 1), strict=True):
+        np.testing.assert_allclose(one, 10 * other, rtol=1e-15)
+        assert not np.allclose(one, third)
+
+
+@pytest.mark.parametrize("depth", [2, 3])
+def test_the_hessian_at_a_saddle_has_the_negative_eigenvalues_of_the_theory(depth):
+    """Two layers: −2s_i, i > r, each h − r times. More: at 0 it vanishes, and no saddle is strict."""
+    problem, left, right = problem_and_directions()
+    hessian = jax.jit(lambda network: dense_hessian(problem.objective, network))
+    for rank in range(4):
+        saddle = balanced(np.where(np.arange(3) < rank, TEACHER, 0), depth, left, right)
+        found = np.linalg.eigvalsh(hessian(saddle))
+        expected = course(2, 0.1).expected_spectrum(rank) if depth == 2 else np.empty(0)
+        np.testing.assert_allclose(found[: expected.size], expected, rtol=1e-12)
+        assert found[expected.size] > -1e-10
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("depth", [2, 4])
+def test_aligned_starts_follow_their_closed_form(depth):
+    """da/dt = 2L a^(2−2/L) (s − a) for each singular value a, twice the rate of Saxe et al., whose risk is half."""
+    problem, left, right = problem_and_directions()
+
+    @eqx.filter_jit
+    def measured(network):
+        return SaddleCourse(eigenvalues=4).measure(Moment(network, problem, None, jnp.zeros(()), jnp.zeros(())))
+
+    start = 0.1**depth
+    found = {name: np.asarray(column) for name, column in measured(balanced([start] * 3, depth, left, right)).items()}
+    assert found["width"] == WIDTH
+
+    def time_of(value, target):
+        def of_logarithm(x):
+            return 1 / (2 * depth * np.exp(x) ** (1 - 2 / depth) * (target - np.exp(x)))
+
+        return quad(of_logarithm, np.log(start), np.log(value), epsabs=0, epsrel=1e-12, limit=400)[0]
+
+    there = np.isfinite(found["time"])
+    stops = {f"stop_{name}": np.zeros(4) for name in ("time", "risk", "gradient", "distance", "eigenvalues")}
+    values, time = found["singular_values"][there][:, :3], found["time"][there]
+    one = Course(depth, 0.1, 0, WIDTH, TEACHER, time, found["risk"][there], values, **stops)
+    np.testing.assert_allclose(one.jumps, [time_of(s / 2, s) for s in TEACHER], rtol=1e-6)
+    for column, target in zip(values.T, TEACHER, strict=True):
+        near = np.flatnonzero((column > 0.01 * target) & (column < 0.99 * target))[::4]
+        np.testing.assert_allclose(time[near], [time_of(column[k], target) for k in near], rtol=1e-6)
+    np.testing.assert_allclose(found["stop_distance"][3], 0, atol=1e-6)
+    assert np.isnan(found["stop_distance"][4])
+
+
+@pytest.mark.slow
+def test_the_scenario_measures_the_claims(tmp_path):
+    assert cli.main([str(SHIPPED), "--set", FEW, "--out", str(tmp_path), "--jobs", "1"]) == 0
+    results = flowsim.open_results(tmp_path / "saddle_to_saddle")
+    found = SaddleToSaddle().claims(results)
+    assert [claim.verdict for claim in found] == [Verdict.HOLDS] * 7
+    assert isinstance(SaddleToSaddle().draw(results), matplotlib.figure.Figure)
+    assert (tmp_path / "saddle_to_saddle" / "figures" / "saddle_to_saddle.png").stat().st_size > 5000
+    courses = courses_of(results.required("sweep"))
+    assert [(one.depth, one.scale) for one in courses] == [(2, 0.01), (2, 0.001), (3, 0.01), (3, 0.001)]
+    for one in courses:
+        np.testing.assert_allclose(one.risk[0], one.levels[0], rtol=1e-3)
+        assert (np.diff(one.stop_time) > 0).all()
+
+
+@pytest.mark.parametrize(
+    ("setting", "message"),
+    [
+        ("sweep=null", "figure: found no sweep over network.depth, network.scale, network.draw alone"),
+        ("sweep.over={network.depth: [2], network.scale: [0.1], network.draw: [0]}", "sweep: found no sweep over"),
+        ("record=[sharpness]", "record: found no saddles among what is recorded"),
+        ("data={kind: gaussian, samples: 9, features: 5, outputs: 4}", "data: found data of kind gaussian"),
+        ("data.samples=4", "data.samples: found 4 of 5 features, which cannot be whitened"),
+        ("data.singular_values=[1.0, 2.0]", "data.singular_values: found [1.0, 2.0]"),
+        ("data.singular_values=[5.0, 4.0, 3.0, 2.0, 1.0]", "expected up to 4 positive numbers"),
+    ],
+)
+def test_a_scenario_without_what_the_figure_shows_is_refused(setting, message):
+    with pytest.raises(ScenarioError) as refused:
+        read_scenario(SHIPPED, parse_overrides([setting]))
+    assert message in str(refused.value)
+
+
+def test_saddles_are_refused_of_other_networks():
+    problem, left, right = problem_and_directions()
+    network = balanced(TEACHER, 2, left, right)
+    SaddleCourse().check(network, problem)
+    with pytest.raises(ValueError, match="eigenvalues is 46: expected from 1 to 45"):
+        SaddleCourse(eigenvalues=46).check(network, problem)
+    with pytest.raises(ValueError, match="deep linear networks of several outputs"):
+        SaddleCourse().check(network, flowsim.EmpiricalRisk(np.eye(5), np.eye(5)[:, :4]))
