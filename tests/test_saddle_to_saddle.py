@@ -32,7 +32,7 @@ from flowsim.scenarios import ScenarioError, parse_overrides, read_scenario
 from flowsim.theory.statement import Verdict
 
 SHIPPED = Path(__file__).parents[1] / "papers" / "jacot_2021" / "saddle_to_saddle.yaml"
-FEW = "sweep.over={network.depth: [2, 3], network.scale: [0.01, 0.001], network.draw: [0]}"
+FEW = "sweep.over={network.depth: [2, 3, 5], network.scale: [0.01, 0.001], network.draw: [0]}"
 TEACHER = np.array([9.0, 3.0, 1.0])
 WIDTH = 5
 
@@ -97,7 +97,8 @@ def test_the_claims_hold_for_the_theory():
         (4, [course(3, 0.01, power=1.1), course(3, 0.001, power=1.1)]),
         (5, [course(2, 0.01), course(2, 0.001, spectrum=1.05)]),
         (5, [course(2, 0.01), course(2, 0.001, spectrum=0.4)]),
-        (6, [course(3, 0.01), course(3, 0.001, spectrum=1.3)]),
+        (3, [course(2, 0.01), dataclasses.replace(course(2, 0.001), time=course(2, 0.001).time * 1.006)]),
+        (6, [course(3, 0.01), course(3, 0.001, spectrum=1.15)]),
     ],
 )
 def test_a_claim_fails_for_flows_that_do_otherwise(number, broken):
@@ -111,6 +112,9 @@ def test_what_flows_do_not_tell_is_not_measured():
     assert verdicts([course(3, 0.1), course(3, 0.01)])[3::2] == [Verdict.NOT_MEASURED] * 2
     positive = [course(3, 0.1), course(3, 0.01, spectrum=-1.0)]
     assert verdicts(positive)[6] is Verdict.NOT_MEASURED
+    unseen = course(3, 0.001)
+    unseen = dataclasses.replace(unseen, stop_risk=np.where(np.arange(4) == 1, np.nan, unseen.stop_risk))
+    assert verdicts([course(3, 0.01), unseen])[1:3] == [Verdict.NOT_MEASURED] * 2
     half = course(2, 0.001)
     half = dataclasses.replace(half, values=np.minimum(half.values, [9.0, 3.0, 0.4]))
     assert verdicts([course(2, 0.01), half])[::3][:2] == [Verdict.FAILS, Verdict.NOT_MEASURED]
@@ -201,7 +205,7 @@ def test_the_scenario_measures_the_claims(tmp_path):
     assert isinstance(SaddleToSaddle().draw(results), matplotlib.figure.Figure)
     assert (tmp_path / "saddle_to_saddle" / "figures" / "saddle_to_saddle.png").stat().st_size > 5000
     courses = courses_of(results.required("sweep"))
-    assert [(one.depth, one.scale) for one in courses] == [(2, 0.01), (2, 0.001), (3, 0.01), (3, 0.001)]
+    assert [(one.depth, one.scale) for one in courses] == [(depth, s) for depth in (2, 3, 5) for s in (0.01, 0.001)]
     for one in courses:
         np.testing.assert_allclose(one.risk[0], one.levels[0], rtol=1e-3)
         assert (np.diff(one.stop_time) > 0).all()
@@ -212,6 +216,8 @@ def test_the_scenario_measures_the_claims(tmp_path):
     [
         ("sweep=null", "figure: found no sweep over network.depth, network.scale, network.draw alone"),
         ("sweep.over={network.depth: [2], network.scale: [0.1], network.draw: [0]}", "sweep: found no sweep over"),
+        ("network.width=2", "network.width: found 2, of which no map has a rank above that"),
+        ("sweep.repetitions=2", "sweep.repetitions: found 2, of which all start from the same weights"),
         ("record=[sharpness]", "record: found no saddles among what is recorded"),
         ("data={kind: gaussian, samples: 9, features: 5, outputs: 4}", "data: found data of kind gaussian"),
         ("data.samples=4", "data.samples: found 4 of 5 features, which cannot be whitened"),

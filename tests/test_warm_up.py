@@ -43,8 +43,12 @@ def test_the_claims_hold_where_warm_up_helps_a_sharp_start_alone_and_fail_elsewh
     no_help = dataclasses.replace(SHARP, largest=SHARP.largest[[0, 0, 0, 0]])
     assert verdicts(FLAT, no_help) == [HOLDS, FAILS, FAILS, FAILS, FAILS]
     assert verdicts(FLAT, dataclasses.replace(SHARP, largest=SHARP.largest[[0, 2, 1, 3]]))[1] is FAILS
-    for first in (100.0, 1500.0):  # c = 0.9 and less, c = 15
-        assert verdicts(FLAT, dataclasses.replace(SHARP, first=np.full(3, first)))[0] is FAILS
+    for first in (
+        np.full(3, 100.0),
+        np.full(3, 1500.0),
+        np.array([300.0, 500.0, 900.0]),
+    ):  # c < 1, c = 15, c = 2.7 to 9.9
+        assert verdicts(FLAT, dataclasses.replace(SHARP, first=first))[0] is FAILS
 
 
 def test_a_warm_up_no_longer_than_the_fall_of_the_flow_explains_shows_nothing_of_its_own():
@@ -64,11 +68,11 @@ def test_the_largest_rate_is_the_last_that_stays_though_a_smaller_one_may_diverg
     np.testing.assert_array_equal(largest_kept(np.array([1.0, 2.0, 3.0, 4.0]), lost), [2, np.nan, np.nan, 3])
 
 
-def ramp(time, *, diverged=False, ratio=1.0):
-    """Return records with ηS/2 = `ratio` from a hundredth of the warm-up on."""
+def ramp(time, *, diverged=False, begins=40.0, power=1.0):
+    """Return records of S that is `begins` until it meets the edge, and then falls with a `power` of it."""
     t = np.linspace(0, 2 * max(time, 1.0), 101)
     edge = 10 / np.sqrt(np.minimum(1, t / time + 1e-6)) if time else np.full_like(t, 10.0)
-    return Ramp(time, diverged, t, ratio * edge, edge)
+    return Ramp(time, diverged, t, begins * np.minimum(1, edge / begins) ** power, edge)
 
 
 def test_the_sharpness_follows_the_edge_or_does_not():
@@ -78,7 +82,10 @@ def test_the_sharpness_follows_the_edge_or_does_not():
         return [claim.verdict for claim in course_claims([longest, *others])]
 
     assert found(ramp(100.0), *less) == [HOLDS, HOLDS]
-    assert found(ramp(100.0, ratio=0.8), *less) == [FAILS, HOLDS]
+    for power in (0.0, 0.7, 1.3):
+        assert found(ramp(100.0, power=power), *less) == [FAILS, HOLDS]
+    for begins in (5.0, 15.0):  # it never meets the edge, or late
+        assert found(ramp(100.0, begins=begins), *less) == [UNKNOWN, HOLDS]
     assert found(ramp(100.0), less[0], ramp(0.0)) == [HOLDS, FAILS]
     assert found(ramp(100.0, diverged=True), *less) == [UNKNOWN, FAILS]
     assert found(ramp(100.0)) == [HOLDS, UNKNOWN]
@@ -107,6 +114,11 @@ def test_the_scenario_measures_them(tmp_path):
         (
             "sweep.descent=[{learning_rates: [0.1, 0.2], steps: 10}]",
             "sweep.descent: found 1 descents without a schedule, 0 with a warm_up, of 1",
+        ),
+        (
+            "sweep.descent=[{learning_rates: [0.1, 0.2], steps: 10}, {learning_rates: [0.11, 0.21], optimizer: adam, "
+            "steps: 10, schedule: {kind: warm_up, time: 10.0}}]",
+            "expected one without, and one or more with nothing but a warm_up, all of them gradient descents",
         ),
         ("descent.schedule=[]", "descent: found no descent at one rate with a warm_up alone"),
         ("descent.forks=[{step: 1, learning_rates: [0.2]}]", "descent: found no descent at one rate with a warm_up"),

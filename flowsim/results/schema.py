@@ -86,6 +86,8 @@ def _long_name(name: str) -> str:
 
 def faults_of_trajectories(dataset: "xarray.Dataset") -> Iterator[str]:
     """Yield in words what speaks against a data set being one of trajectories that flowsim wrote."""
+    if not dataset.sizes.get(RUN):
+        yield "there are no runs"
     yield from _faults_of_runs(dataset)
     yield from _faults_of_numbers(dataset, (RUN, RECORD), ("time", *MEASURES))
     yield from _faults_of_numbers(dataset, (RUN,), ("records", "outcome", "steps", "end_time"))
@@ -115,8 +117,6 @@ def faults_of_sweep(dataset: "xarray.Dataset") -> Iterator[str]:
 
 
 def _faults_of_runs(dataset: "xarray.Dataset") -> Iterator[str]:
-    if not dataset.sizes.get(RUN):
-        yield "there are no runs"
     for name in (DYNAMICS, LEARNING_RATE):
         if name not in dataset.variables or dataset[name].dims != (RUN,):
             yield f"there is no {name} of each run"
@@ -142,7 +142,7 @@ def _faults_of_numbers(dataset: "xarray.Dataset", dims: tuple[str, ...], names: 
         found = dataset[name]
         if set(found.dims) != set(dims) or found.dtype.kind not in "iuf":
             yield f"{name} is {found.dtype} over {found.dims} where it is numbers over {dims}"
-        if not found.size:
+        if not found.size and found.sizes.get(RUN) != 0:
             yield f"{name} is empty"
 
 

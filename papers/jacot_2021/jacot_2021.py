@@ -233,6 +233,16 @@ class Course:
         return np.append(np.cumsum(self.teacher[::-1] ** 2)[::-1], 0.0)
 
     @property
+    def passed(self) -> slice:
+        """The ranks of the saddles that the flow comes to: not 0, where it starts, nor k, where it ends."""
+        return slice(1, self.teacher.size)
+
+    @property
+    def passes(self) -> bool:
+        """Whether the flow was seen at each of them."""
+        return bool(np.isfinite(self.stop_risk[self.passed]).all() and self.teacher.size > 1)
+
+    @property
     def lowest(self) -> Float[np.ndarray, " k"]:
         """The lowest eigenvalue of the Hessian at each stop but the last."""
         return self.stop_eigenvalues[:-1, 0]
@@ -268,6 +278,8 @@ def courses_of(sweep: xarray.Dataset) -> list[Course]:
     found = []
     for place, part in runs.cells(table, tuple(axes)):
         columns = {name: part[f"initial_saddles_{name}"].values for name in _MEANINGS}
+        if not np.isfinite(columns["width"]):  # a failure, of which the sweep tells
+            continue
         known, there = columns["teacher"] > 1e-9 * columns["teacher"].max(), np.isfinite(columns["time"])
         stops = {name: columns[name][: int(known.sum()) + 1] for name in _MEANINGS if name.startswith("stop_")}
         depth, scale, draw = (place[axis] for axis in axes)
@@ -319,6 +331,21 @@ class SaddleToSaddle(Figure):
                     write=f'{place}: {{kind: "{__name__}:{kind.__name__}"}}',
                     at=(place,),
                 )
+        rank = len(getattr(scenario.data, "singular_values", ()))
+        if isinstance(scenario.network, ScaledStart) and scenario.network.width < rank:
+            yield validation_error(
+                found=f"{scenario.network.width}, of which no map has a rank above that",
+                expected=f"{rank} or more, one for each singular value of the teacher",
+                write=f"width: {rank}",
+                at=("network", "width"),
+            )
+        if sweep is not None and sweep.repetitions > 1:
+            yield validation_error(
+                found=f"{sweep.repetitions}, of which all start from the same weights",
+                expected="1, and several draws",
+                write=f"repetitions: 1, and {AXES[2]}: [0, 1] in over",
+                at=("sweep", "repetitions"),
+            )
         if probe not in {entry.kind for entry in scenario.record}:
             yield validation_error(
                 found="no saddles among what is recorded",
@@ -347,7 +374,7 @@ def saddle_to_saddle(courses: list[Course]) -> matplotlib.figure.Figure:
             first = min(one.draw for one in here)
             _draw_risks(above, [one for one in here if one.draw == first], scales)
             _draw_eigenvalues(below, here)
-            above.set_title(f"L = {depth}", loc="right", fontsize=7)
+            above.set_title(f"$L = {depth}$", loc="right", fontsize=7)
             above.set(xscale="log", yscale="log", xlabel="time $t$")
             below.set(xscale="log", yscale="log", xlabel="scale")
             for axes in (above, below):
@@ -407,6 +434,9 @@ def claims(courses: list[Course]) -> list[Claim]:
     ]
 
 
+_UNSEEN = "fewer than two scales, or a saddle that is not seen between two jumps"
+
+
 def _order(courses: list[Course], ends: list[Course]) -> Claim:
     text = "the flow learns the singular values one after the other, the largest first"
     expected = "each passes half its value later than those before, in every flow from the smallest scale"
@@ -424,26 +454,26 @@ def _order(courses: list[Course], ends: list[Course]) -> Claim:
 def _levels(ends: list[Course], *, within: float = 0.01) -> Claim:
     text = "where it rests in between, the risk is that of the best map of rank r, Σ_{i>r} s_i²"
     expected = f"within {within:.0%} where the gradient is smallest between jumps, from the smallest scale"
-    if not ends:
-        return unmeasured(text, expected, "fewer than two scales")
-    off = np.max([np.abs(one.stop_risk[:-1] / one.levels[:-1] - 1) for one in ends], axis=0)
+    if not ends or not all(one.passes for one in ends):
+        return unmeasured(text, expected, _UNSEEN)
+    off = np.max([np.abs(one.stop_risk[one.passed] / one.levels[one.passed] - 1) for one in ends], axis=0)
     measured = f"off by {off.max():.2g} at most, in {len(ends)} flows"
-    numbers = {f"rank {rank}": float(value) for rank, value in enumerate(off)}
+    numbers = {f"rank {rank}": float(value) for rank, value in enumerate(off, start=1)}
     return Claim(text, expected, measured, bool(off.max() <= within), numbers)
 
 
 def _closeness(courses: list[Course]) -> Claim:
     text = "the smaller the scale, the closer it comes to these maps"
-    expected = "‖W − A_r‖/‖A‖ where the gradient is smallest falls with the scale, at each r, depth and draw"
+    expected = "‖W − A_r‖/‖A‖ where the gradient is smallest between jumps falls with the scale, in each flow"
     groups = [list(group) for _, group in itertools.groupby(courses, key=lambda one: (one.depth, one.draw))]
     groups = [group for group in groups if len(group) > 1]
-    if not groups:
-        return unmeasured(text, expected, "fewer than two scales")
-    falls = [np.diff([one.stop_distance[:-1] for one in group], axis=0) < 0 for group in groups]
+    if not groups or not all(one.passes for group in groups for one in group):
+        return unmeasured(text, expected, _UNSEEN)
+    falls = [np.diff([one.stop_distance[one.passed] for one in group], axis=0) < 0 for group in groups]
     numbers: dict[str, float] = {}
     for one in (group[-1] for group in groups):
         name = f"L = {one.depth}"
-        numbers[name] = max(numbers.get(name, 0.0), float(one.stop_distance[:-1].max()))
+        numbers[name] = max(numbers.get(name, 0.0), float(one.stop_distance[one.passed].max()))
     measured = f"{np.mean(falls):.0%} fall; farthest from the smallest scale, {listed(numbers, '.2g')}"
     return Claim(text, expected, measured, bool(np.all(falls)), numbers)
 
@@ -477,8 +507,8 @@ def _times(pairs: list[tuple[Course, Course]], *, about: float = 0.01) -> Claim:
 def _flatness(pairs: list[tuple[Course, Course]], *, about: float = 0.05) -> Claim:
     """Return the claim that the saddles of L ≥ 3 are not strict; stops are records, not quite the slowest points."""
     text = "with L ≥ 3 layers, no curvature is negative in the limit: λ_min is of order scale^(L-2)"
-    expected = f"log −λ_min over log scale has a slope of L − 2 ± {about:g} at each r, between the two smallest"
-    return _powers(text, expected, pairs, lambda one: -one.lowest, 1, about)
+    expected = f"log −λ_min over log scale has a slope of L − 2 ± {about:g} between jumps, and the two smallest"
+    return _powers(text, expected, pairs, lambda one: -one.lowest[one.passed], 1, about)
 
 
 def _powers(

@@ -18,6 +18,7 @@ from flowsim.report.sweeps import runs
 from flowsim.results import Figure, Results
 from flowsim.results.runs import read_runs
 from flowsim.scenarios import Scenario
+from flowsim.scenarios.values import kind_of
 from flowsim.theory import Claim, mark_outside_sweep, unmeasured
 
 SCALE = "network.scale"
@@ -30,9 +31,9 @@ Table = Float[np.ndarray, "times repetitions"]
 class Tolerance:
     """The largest learning rates that the starts of one `scale` tolerate after warm-ups of several `times`.
 
-    `largest` is the largest that does not diverge, NaN where the rates do not tell, and known up to the factor `steps`
-    from each rate to the next; `holes` is how many smaller ones diverge all the same, of so many `below`. `first` and
-    `last` are the sharpness at the start and where the flow ends.
+    `largest` is the largest that does not diverge, NaN where the rates do not tell, and known up to `steps`, the
+    largest factor from one rate to the next; `holes` is how many smaller ones diverge all the same, of so many `below`.
+    `first` and `last` are the sharpness at the start and where the flow ends.
     """
 
     scale: float
@@ -72,14 +73,16 @@ def tolerances(sweep: xarray.Dataset) -> list[Tolerance]:
         largest, smaller = [], []
         for entry in entries:
             rates = np.array(_rates_of(entry))
-            lost = np.array([runs.diverged(sweep, descents[rate]).isel({axis: place}).values for rate in rates])
-            largest.append(largest_kept(rates, lost))
+            ends = [descents[rate] for rate in rates]
+            lost = np.array([runs.diverged(sweep, run).isel({axis: place}).values for run in ends])
+            known = np.array([runs.asked(sweep, run).isel({axis: place}).values for run in ends]).all(axis=0)
+            largest.append(np.where(known, largest_kept(rates, lost), np.nan))
             smaller.append(lost[rates[:, None] < largest[-1]])
         found.append(
             Tolerance(
                 float(sweep[axis].values[place]),
                 np.array([_time_of(entry) for entry in entries]),
-                np.array([_rates_of(entry)[1] / _rates_of(entry)[0] for entry in entries]),
+                np.array([np.exp(np.diff(np.log(_rates_of(entry))).max()) for entry in entries]),
                 np.array(largest),
                 int(np.concatenate(smaller).sum()),
                 np.concatenate(smaller).size,
@@ -128,18 +131,20 @@ class WarmUp(Figure):
         schedules = [entry.schedule for entry in sweep.descent]
         warm = [len(one) == 1 and one[0].kind == "warm_up" for one in schedules]
         plain = [not one for one in schedules]
-        few = any(len(entry.learning_rates) < 2 for entry in sweep.descent)
-        if few or sum(plain) != 1 or sum(warm) < 1 or sum(plain) + sum(warm) < len(schedules):
+        few = any(len(entry.learning_rates) < 2 or entry.repetitions for entry in sweep.descent)
+        other = any(kind_of(entry.optimizer) != "gradient_descent" for entry in sweep.descent)
+        if few or other or sum(plain) != 1 or sum(warm) < 1 or sum(plain) + sum(warm) < len(schedules):
             yield validation_error(
                 found=f"{sum(plain)} descents without a schedule, {sum(warm)} with a warm_up, of {len(schedules)}",
-                expected="one without, and one or more with nothing but a warm_up, each at two rates or more",
+                expected="one without, and one or more with nothing but a warm_up, all of them gradient descents at "
+                "two rates or more, from every start",
                 write="descent: [{learning_rates: [0.1, 0.2], steps: 1000}, {learning_rates: [0.11, 0.21], "
                 "steps: 2000, schedule: {kind: warm_up, time: 10.0}}]",
                 at=("sweep", "descent"),
             )
 
     def claims(self, results: Results) -> list[Claim]:
-        """Return what the paper says of the rates that are tolerated, each with the numbers measured."""
+        """Return the claims on the rates that are tolerated, each with the numbers measured."""
         return list(tolerance_claims(tolerances(results.required("sweep"))))
 
     def draw(self, results: Results) -> matplotlib.figure.Figure:
@@ -168,7 +173,11 @@ class WarmUp(Figure):
 
 
 def tolerance_claims(found: list[Tolerance]) -> Iterable[Claim]:
-    """Yield the claims on the largest rates: `found` from flat starts, which sharpen, to sharp ones."""
+    """Yield the claims on the largest rates: `found` from flat starts, which sharpen, to sharp ones.
+
+    That warm-up allows for larger rates, and by flatter weights, is the paper's; how much, and all numbers to compare
+    with, are flowsim's.
+    """
     sharp, flat = found[-1], found[0]
     yield _starts(sharp)
     yield _grows(sharp)
@@ -179,12 +188,14 @@ def tolerance_claims(found: list[Tolerance]) -> Iterable[Claim]:
 
 def _starts(sharp: Tolerance) -> Claim:
     text = "without warm-up the largest rate is set by the sharpness at the start: c/S(0)"
-    expected = f"c from {STABLE_BELOW:g} to {LOST_BEYOND:g} in every start"
+    expected = f"c from {STABLE_BELOW:g} to {LOST_BEYOND:g}, and the same in every start as far as it is known"
     c = sharp.largest[0] * sharp.first
     if np.isnan(c).any():
         return unmeasured(text, expected, "the rates do not reach across the boundary")
-    measured = f"c = {np.median(c):.3g} in the median, {c.min():.3g} to {c.max():.3g}, known up to {sharp.steps[0]:.3g}"
-    holds = bool(c.min() * sharp.steps[0] >= STABLE_BELOW and c.max() <= LOST_BEYOND)
+    step, spread = sharp.steps[0], sharp.first.max() / sharp.first.min()
+    measured = f"c = {np.median(c):.3g} in the median, {c.min():.3g} to {c.max():.3g}, known up to {step:.3g}, "
+    measured += f"while S(0) differs by a factor of {spread:.3g}"
+    holds = bool(c.min() * step >= STABLE_BELOW and c.max() <= LOST_BEYOND and c.max() <= step**2 * c.min())
     return Claim(text, expected, measured, holds, {"median": float(np.median(c)), "least": c.min(), "most": c.max()})
 
 
@@ -310,20 +321,10 @@ def warm_ups(results: Results) -> list[Ramp]:
     return sorted(found, key=lambda one: -one.time)
 
 
-def course_claims(found: list[Ramp], *, within: float = 0.1) -> Iterable[Claim]:
+def course_claims(found: list[Ramp], *, within: float = 1.3) -> Iterable[Claim]:
     """Yield the claims on the sharpness along warm-ups of several times, the longest first."""
     longest = found[0]
-    late = (longest.t >= longest.time / 2) & (longest.t <= longest.time) & np.isfinite(longest.sharpness)
-    text = "along the warm-up the sharpness follows the falling edge 2/η(t)"
-    expected = f"ηS/2 within {within:g} of 1 in the median over the second half of the time T = {longest.time:g}"
-    if longest.diverged or late.sum() < 10:
-        yield unmeasured(text, expected, "the descent diverges, or has fewer than ten records there")
-    else:
-        ratio = longest.sharpness[late] / longest.edge[late]
-        median, fall = float(np.median(ratio)), float(longest.sharpness[0] / longest.sharpness[-1])
-        measured = f"{median:.3f}, from {ratio.min():.3g} to {ratio.max():.3g}; S falls {fall:.3g} times in all"
-        numbers = {"median": median, "least": ratio.min(), "most": ratio.max(), "fall": fall}
-        yield Claim(text, expected, measured, abs(median - 1) <= within, numbers)
+    yield _follows(longest, within)
     text, expected = "what the longest warm-up leads to is lost with less", "that one stays, all others diverge"
     if len(found) < 2:
         yield unmeasured(text, expected, "there is one warm-up alone")
@@ -331,3 +332,23 @@ def course_claims(found: list[Ramp], *, within: float = 0.1) -> Iterable[Claim]:
     lost = ", ".join(f"T = {one.time:g} {'diverges' if one.diverged else 'stays'}" for one in found)
     holds = not longest.diverged and all(one.diverged for one in found[1:])
     yield Claim(text, expected, lost, holds, {f"T = {one.time:g}": float(one.diverged) for one in found})
+
+
+def _follows(longest: Ramp, within: float) -> Claim:
+    """Return the claim on the sharpness from where the edge has fallen onto it, until the rate rises no longer."""
+    text = "along the warm-up the sharpness falls with the edge 2/η(t)"
+    expected = (
+        f"from where they meet until t = {longest.time:g}, S falls as far as the edge within a factor of {within:g}"
+    )
+    rising = (longest.t <= longest.time) & np.isfinite(longest.sharpness)
+    sharpness, edge = longest.sharpness[rising], longest.edge[rising]
+    met = np.flatnonzero(sharpness >= edge)
+    if longest.diverged or not met.size or edge[met[0]] < 2 * edge[-1]:
+        return unmeasured(text, expected, "the descent diverges, or comes to the edge when that hardly falls any more")
+    meets = longest.t[rising][met[0]]
+    falls = {"edge": float(edge[met[0]] / edge[-1]), "S": float(sharpness[met[0]] / sharpness[-1])}
+    ratio = sharpness[met[0] :] / edge[met[0] :]
+    measured = f"from t = {meets:.3g} on S falls by a factor of {falls['S']:.3g}, the edge by {falls['edge']:.3g}; "
+    measured += f"ηS/2 from {ratio.min():.3g} to {ratio.max():.3g} on the way"
+    numbers = falls | {"meets": float(meets), "least": float(ratio.min()), "most": float(ratio.max())}
+    return Claim(text, expected, measured, abs(np.log(falls["S"] / falls["edge"])) <= np.log(within), numbers)
