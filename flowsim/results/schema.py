@@ -86,8 +86,6 @@ def _long_name(name: str) -> str:
 
 def faults_of_trajectories(dataset: "xarray.Dataset") -> Iterator[str]:
     """Yield in words what speaks against a data set being one of trajectories that flowsim wrote."""
-    if not dataset.sizes.get(RUN):
-        yield "there are no runs"
     yield from _faults_of_runs(dataset)
     yield from _faults_of_numbers(dataset, (RUN, RECORD), ("time", *MEASURES))
     yield from _faults_of_numbers(dataset, (RUN,), ("records", "outcome", "steps", "end_time"))
@@ -103,11 +101,13 @@ def faults_of_trajectories(dataset: "xarray.Dataset") -> Iterator[str]:
 
 def faults_of_sweep(dataset: "xarray.Dataset") -> Iterator[str]:
     """Yield in words what speaks against a data set being one of a sweep that flowsim wrote."""
-    yield from _faults_of_runs(dataset)
     if "initial_risk" not in dataset or "repetition" not in dataset["initial_risk"].dims:
         yield "there is no initial_risk over repetitions"
-    yield from _faults_of_numbers(dataset, (*map(str, dataset["initial_risk"].dims), RUN), ("outcome", "final_risk"))
-    yield from _faults_of_outcomes(dataset["outcome"].values, {NOT_ASKED, *(int(outcome) for outcome in Outcome)})
+    if RUN in dataset.dims:  # a sweep of nothing but starts, or of critical learning rates, has none
+        yield from _faults_of_runs(dataset)
+        dims = *map(str, dataset["initial_risk"].dims), RUN
+        yield from _faults_of_numbers(dataset, dims, ("outcome", "final_risk"))
+        yield from _faults_of_outcomes(dataset["outcome"].values, {NOT_ASKED, *(int(outcome) for outcome in Outcome)})
     try:
         failures = json.loads(dataset.attrs.get("failures", "[]"))
     except (TypeError, ValueError, RecursionError):
@@ -117,6 +117,8 @@ def faults_of_sweep(dataset: "xarray.Dataset") -> Iterator[str]:
 
 
 def _faults_of_runs(dataset: "xarray.Dataset") -> Iterator[str]:
+    if not dataset.sizes.get(RUN):
+        yield "there are no runs"
     for name in (DYNAMICS, LEARNING_RATE):
         if name not in dataset.variables or dataset[name].dims != (RUN,):
             yield f"there is no {name} of each run"
@@ -142,7 +144,7 @@ def _faults_of_numbers(dataset: "xarray.Dataset", dims: tuple[str, ...], names: 
         found = dataset[name]
         if set(found.dims) != set(dims) or found.dtype.kind not in "iuf":
             yield f"{name} is {found.dtype} over {found.dims} where it is numbers over {dims}"
-        if not found.size and found.sizes.get(RUN) != 0:
+        if not found.size:
             yield f"{name} is empty"
 
 

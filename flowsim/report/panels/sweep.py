@@ -37,10 +37,11 @@ SHARE_AXIS = Axis("probability of divergence", HEADINGS[DIVERGED], (-0.03, 1.03)
 
 
 def quantities(dataset: xarray.Dataset) -> list[str]:
-    """Return what panels of a sweep are about: sharpness, how far runs came, and `DIVERGED` and `CRITICAL` if known."""
+    """Return what panels of a sweep are about: `CRITICAL` if known, and of runs sharpness, how far they came, `DIVERGED`."""
     diverged = any(bool(runs.diverged(dataset, run).any()) for run in runs.others(dataset))
     critical = "critical_learning_rate_lower" in dataset
-    return ["sharpness", runs.progress_measure(dataset), *([DIVERGED] * diverged), *([CRITICAL] * critical)]
+    of_runs = ["sharpness", runs.progress_measure(dataset)] if runs.runs_of(dataset) else []
+    return [*of_runs, *([DIVERGED] * diverged), *([CRITICAL] * critical)]
 
 
 @dataclass(frozen=True)

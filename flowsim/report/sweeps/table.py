@@ -123,6 +123,8 @@ def _chosen(
     every: list[dict[str, Any]], count: int, *, most_rows: int = 24, least_combinations: int = 4
 ) -> list[dict[str, Any]]:
     """Return the rows to print, each with `last`: whether it is the last of its combination of the grid."""
+    if not every:
+        return []
     combinations = [every[start : start + count] for start in range(0, len(every), count)]
     most = max(min(len(combinations), least_combinations), most_rows // count)
     of_each = most_rows // min(most, len(combinations))
