@@ -37,7 +37,7 @@ SHARE_AXIS = Axis("probability of divergence", HEADINGS[DIVERGED], (-0.03, 1.03)
 
 
 def quantities(dataset: xarray.Dataset) -> list[str]:
-    """Return what panels of a sweep are about: `CRITICAL` if known, and of runs sharpness, how far they came, `DIVERGED`."""
+    """Return what panels of a sweep are about: sharpness, how far runs came, and `DIVERGED` and `CRITICAL` if known."""
     diverged = any(bool(runs.diverged(dataset, run).any()) for run in runs.others(dataset))
     critical = "critical_learning_rate_lower" in dataset
     of_runs = ["sharpness", runs.progress_measure(dataset)] if runs.runs_of(dataset) else []
