@@ -131,7 +131,8 @@ def test_jumps_are_timed_between_records():
 def test_the_figure_is_drawn_of_what_is_there():
     figure = saddle_to_saddle(flows())
     assert len(figure.axes) == 6
-    assert isinstance(saddle_to_saddle([course(3, 0.1)]), matplotlib.figure.Figure)
+    for few in ([course(3, 0.1)], []):
+        assert isinstance(saddle_to_saddle(few), matplotlib.figure.Figure)
 
 
 def test_inputs_are_white_and_the_teacher_has_its_singular_values():

@@ -368,8 +368,8 @@ def saddle_to_saddle(courses: list[Course]) -> matplotlib.figure.Figure:
     depths, scales = sorted({one.depth for one in courses}), sorted({one.scale for one in courses}, reverse=True)
     with matplotlib.rc_context(STYLE):
         figure = matplotlib.figure.Figure(figsize=(6.6, 3.6), layout="constrained")
-        panels = figure.subplots(2, len(depths), sharey="row", squeeze=False)
-        for (above, below), depth in zip(panels.T, depths, strict=True):
+        panels = figure.subplots(2, max(1, len(depths)), sharey="row", squeeze=False)
+        for (above, below), depth in zip(panels.T, depths, strict=False):  # one empty panel where every start failed
             here = [one for one in courses if one.depth == depth]
             first = min(one.draw for one in here)
             _draw_risks(above, [one for one in here if one.draw == first], scales)
