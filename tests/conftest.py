@@ -6,6 +6,7 @@ import subprocess
 import sys
 from importlib import import_module
 from pathlib import Path
+from zlib import crc32
 
 # Decompositions of small matrices: more threads than one only wait for each other.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
@@ -44,6 +45,26 @@ _QUICK_COMPILATION = [
 ]
 # As flowsim compiles its own programs of few numbers: so slow tests compile what they compile themselves, too.
 _OWN_COMPILATION = ["--xla_backend_optimization_level=1", "--xla_cpu_use_fusion_emitters=false"]
+
+
+def pytest_addoption(parser):
+    text = "run one of N shares of the tests: a module whole, but a test over files that are shipped file by file"
+    parser.addoption("--share", metavar="I/N", help=text)
+
+
+def pytest_collection_modifyitems(config, items):
+    """Leave out what is not of the share that `--share` names; the shares 0/N to N−1/N are all of the tests."""
+    if config.option.share:
+        share, shares = map(int, config.option.share.split("/"))
+        chosen = [item for item in items if crc32(_unit(item).encode()) % shares == share]
+        config.hook.pytest_deselected(items=[item for item in items if item not in chosen])
+        items[:] = chosen
+
+
+def _unit(item) -> str:
+    """What stays together: it may share a fixture that takes long, and files that are shipped do not."""
+    parameters = item.callspec.params.values() if hasattr(item, "callspec") else []
+    return next((value.name for value in parameters if isinstance(value, Path)), item.path.name)
 
 
 def pytest_configure(config):

@@ -213,9 +213,8 @@ def held(rate, start, t1, **options):
     )  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    "rtol", [pytest.param(1e-3, marks=pytest.mark.slow), 1e-5, pytest.param(1e-7, marks=pytest.mark.slow)]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("rtol", [1e-3, 1e-5, 1e-7])
 def test_the_central_flow_stays_at_an_edge_that_moves(rtol):
     # S = y, so that Σ = 2(1 − (2/η)') holds it at 2/η(t) while the edge rises no faster than descent sharpens.
     rate = WarmUp(0.5, time=20.0, start=0.4, linear_in="time")
@@ -312,6 +311,7 @@ def curved(weights):
 FLAT = flowsim.Risk(curved, infimum=0.0)
 
 
+@pytest.mark.slow
 def test_a_minimum_that_a_warm_up_will_leave_is_no_limit():
     start = jnp.array([0.1, 0.0])
     calm = flowsim.descend(start, FLAT, learning_rate=0.5, steps=20_000)

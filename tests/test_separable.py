@@ -37,7 +37,8 @@ def perceptron():
     return Perceptron.gaussian(widths=[2, 5, 1], scale=0.7, activation="tanh", key=jax.random.key(1))
 
 
-@pytest.mark.parametrize("name", ["logistic", pytest.param("cross-entropy", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["logistic", "cross-entropy"])
 def test_separable_classes_have_no_minimizer(name):
     network, problem = SEPARABLE[name]
     flow = flowsim.integrate(network, problem, ts=[])

@@ -146,9 +146,9 @@ def test_label_noise_moves_the_weights_down_the_trace_of_the_hessian():
     "optimizer",
     [
         SGD(0.05, 6),
-        SGD(0.05, 6, replacement=True, momentum=0.5),
-        LabelNoiseSGD(0.05, 6, deviation=0.4),
-        NoisyDescent(0.05, 6, substeps=2),
+        pytest.param(SGD(0.05, 6, replacement=True, momentum=0.5), marks=pytest.mark.slow),
+        pytest.param(LabelNoiseSGD(0.05, 6, deviation=0.4), marks=pytest.mark.slow),
+        pytest.param(NoisyDescent(0.05, 6, substeps=2), marks=pytest.mark.slow),
     ],
     ids=["sgd", "momentum", "label noise", "noisy"],
 )

@@ -107,6 +107,7 @@ def test_descent_with_a_large_step_breaks_the_conservation_law(problem, mlp, mlp
     assert flow.smaller.max() < 1e-3 * drifts[0]
 
 
+@pytest.mark.slow
 def test_a_tighter_tolerance_drifts_less(problem, mlp):
     drifts = [theory.conservation_drift(theory.follow(mlp, problem, rtol=r).weights)[-1] for r in (1e-5, 1e-8)]
     assert drifts[1] < 0.01 * drifts[0]

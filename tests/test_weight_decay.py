@@ -191,6 +191,7 @@ class Ellipse(flowsim.Problem):
         return self._outputs
 
 
+@pytest.mark.slow
 def test_the_norm_flow_converges_at_a_minimum_of_the_norm_alone():
     at_least = flowsim.integrate(jnp.array([2 * np.cos(0.01), np.sin(0.01)]), Ellipse(), model=NormFlow())
     assert at_least.outcome is Outcome.CONVERGED

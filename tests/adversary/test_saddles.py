@@ -181,7 +181,8 @@ def test_a_plateau_is_not_a_minimum_however_flat():
     assert look(jnp.array([0.0, 1.0]), Risk(bell), start=start) is Outcome.CONVERGED
 
 
-@pytest.mark.parametrize("depth", [4, pytest.param(10, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("depth", [4, 10])
 def test_a_network_that_fell_onto_zero_is_at_no_minimum(depth):
     """All derivatives that are looked at vanish there, and those of order `depth` lead down."""
     start = flowsim.Perceptron.gaussian(
@@ -204,7 +205,8 @@ def test_flows_leave_a_plateau():
     assert flow(jnp.array([10.0, 0.0]), step, max_steps=20_000).outcome is Outcome.NO_MINIMIZER
 
 
-@pytest.mark.parametrize("offset", [pytest.param(1.0, marks=pytest.mark.slow), 1e7])
+@pytest.mark.slow
+@pytest.mark.parametrize("offset", [1.0, 1e7])
 def test_a_large_weight_elsewhere_does_not_hide_growth(offset):
     problem = Risk(lambda w: jnp.exp(-w[0]) + (w[1] - offset) ** 2 / 2)
     assert look(jnp.array([18.5, offset]), problem, start=jnp.zeros(2)) is Outcome.NO_MINIMIZER
