@@ -198,7 +198,6 @@ def test_a_scenario_with_models_writes_their_table_and_figure(tmp_path, capsys):
             "descent: {learning_rates: [0.1], optimizer: heavy_ball}",
             "edge beside descents of kind heavy_ball .ValueError: EdgeFlow models gradient descent alone",
         ),
-        ("sweep: {repetitions: 2}", "edge in a sweep"),
     ],
 )
 def test_scenarios_refuse_models_without_descents_to_follow(tmp_path, change, found):

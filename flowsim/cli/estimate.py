@@ -14,7 +14,6 @@ from jaxtyping import Array, Int, PyTree
 from rich.console import Console
 
 from ..comparison.compare import RecordBudget
-from ..comparison.models import GRADIENT
 from ..dynamics import GradientFlow
 from ..networks import split
 from ..networks.weights import weight_count
@@ -141,7 +140,7 @@ def _comparison(
         share = 1.0 if sampler is None else min(1.0, 2 * sampler.samples_in_step(samples) / samples)
         of_steps = f"of {_many(steps, 'step')}{' in all' if rates > 1 else ''}"
         yield Work(f"{_many(rates, 'descent')} {of_steps}", gradients=share * steps)
-    if models := [name for name in flow.models if name != GRADIENT]:
+    if models := flow.of_descent:
         runs = rates * len(models)
         what = f"{_many(runs, 'run')} of {'models' if runs > 1 else 'a model'}: {', '.join(models)}"
         yield Work(what, compilations * len(models), runs * of_model)

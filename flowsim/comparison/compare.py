@@ -146,7 +146,7 @@ def compare(
     ]
     with report_progress(progress) as report, _interruptible() as finished:
         for eta, descent in zip(learning_rates, optimizers, strict=True):
-            when = _steps_and_marks(descent, steps, t1, records, in_a_row=in_a_row)
+            when = steps_and_marks(descent, steps, t1, records, in_a_row=in_a_row)
             when["progress"] = report.during(f"descent with η = {eta:g}")
             finished.append(descend(network, problem, optimizer=descent, weights=True, **when, **shared))
         runs = list(finished)
@@ -165,7 +165,7 @@ def compare(
             finished.append(flow)
             model_runs: list[ModelRun] = []
             if kinds:
-                centres = list(map(Centres.of, runs, map(_times_of, optimizers, runs)))
+                centres = list(map(Centres.of, runs, map(times_of, optimizers, runs)))
                 runs = [one.record_on(run, flow, along) for one, run in zip(centres, runs, strict=True)]
                 padded = {"slots": records + 2, "report": report}
                 by_rate = dict(zip(learning_rates, optimizers, strict=True))
@@ -265,7 +265,7 @@ def _forked_descent(optimizer: Any, network: PyTree, fork: Fork, rate: float) ->
     return _descent_at(fork.optimizer or optimizer, rate).checked(weight_dtype(network))
 
 
-def _times_of(descent: Descent, run: Trajectory) -> float | np.ndarray:
+def times_of(descent: Descent, run: Trajectory) -> float | np.ndarray:
     """Return the time that each step of a run takes, or the times of all of them where these differ."""
     return times_of_steps(descent, steps=int(run.steps)) if descent.is_scheduled() else float(descent.time_of_step())
 
@@ -283,7 +283,7 @@ def _rates(given: Sequence[float], network: PyTree) -> tuple[float, ...]:
     return rates
 
 
-def _steps_and_marks(descent: Descent, steps: int | None, t1: float, records: int, *, in_a_row: int) -> dict[str, Any]:
+def steps_and_marks(descent: Descent, steps: int | None, t1: float, records: int, *, in_a_row: int) -> dict[str, Any]:
     """Return how many steps a descent takes, and at which of them it is recorded, as `descend` calls them.
 
     Among these is the last one up to `t1`. They are padded to a fixed number by steps that are never reached, so that

@@ -36,7 +36,7 @@ _LONG_NAMES = {
     "distance": "distance of the weights to those of gradient flow at equal time, ‖W − W_GF‖",
     "records": "number of records along the path; what follows them is padding",
     "steps": "number of steps made",
-    "steps_asked": "number of steps asked for, −1 for a run to its limit",
+    "steps_asked": "number of steps asked for, −1 for a run to its limit, and for a model of descent",
     "rejected_steps": "number of steps that the step control rejected",
     "end_time": "time at the end of the run, for gradient descent η·k after k steps",
     "distance_to_flow": "distance of the weights at the end to those at the end of gradient flow",

@@ -8,6 +8,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from ..comparison.models import GRADIENT
 from .document import Document, Override
 from .override import override
 from .scenario import Scenario
@@ -58,10 +59,13 @@ def _points(scenario: Scenario) -> Iterator[Point]:
     if scenario.sweep is None:
         return
     axes = scenario.sweep.over
+    # Models follow the descents of the sweep, of which a point knows nothing.
+    flow = scenario.flow.model_copy(update={"models": (GRADIENT,)})
     for index in product(*(range(len(values)) for values in axes.values())):
         values = {axis: axes[axis][i] for axis, i in zip(axes, index, strict=True)}
         # Sections that no axis is in stay the objects that they are.
         content = {name: getattr(scenario, name) for name in scenario.model_fields_set - {"sweep", "figure"}}
+        content |= {"flow": flow} if scenario.flow.of_descent else {}
         for section in {axis.partition(".")[0] for axis in axes if "." in axis} & content.keys():
             content[section] = content[section].model_dump(exclude_unset=True)
         overrides = [Override(tuple(axis.split(".")), value, axis) for axis, value in values.items()]

@@ -1,6 +1,8 @@
 """The schema of a scenario: one reproducible experiment, every number checked before any array exists."""
 
+import itertools
 import math
+from collections import Counter
 from collections.abc import Iterator
 from typing import Annotated, Any, Literal
 
@@ -16,7 +18,14 @@ from ..losses import LOSSES, SquaredError
 from ..networks import NETWORKS, NetworkRecipe, network_recipe, shape_errors
 from ..results.figure import FigureNames, figure_errors
 from ..runtime.memory import beyond_memory
-from .settings import DescentSettings, FlowSettings, LargeProductsSettings, SharpnessChoice, TheorySettings
+from .settings import (
+    DescentSettings,
+    FlowSettings,
+    LargeProductsSettings,
+    SharpnessChoice,
+    TheorySettings,
+    refusal,
+)
 from .sweep_settings import SweepSettings
 from .values import Record, Seed, labels_of, record_errors
 
@@ -183,26 +192,33 @@ class Scenario(Section):
 
     def _model_errors(self) -> Iterator[PydanticCustomError]:
         """Yield that there is no descent for models to follow, or one that they are no models of."""
-        named = [name for name in self.flow.models if name != GRADIENT]
-        without = [
-            "without learning rates in descent" if not self.descent.learning_rates else "",
-            "in a sweep" if self.sweep is not None else "",
-        ]
-        for reason in filter(None, without if named else []):
+        named = self.flow.of_descent
+        swept = () if self.sweep is None else self.sweep.descent
+        followed = [entry for entry in (self.descent, *swept) if entry.learning_rates]
+        if named and not followed:
+            places = "descent" if self.sweep is None else "descent or sweep.descent"
             yield validation_error(
-                found=f"{', '.join(named)} {reason}",
-                expected="models of descents at single learning rates beside these",
+                found=f"{', '.join(named)} without learning rates in {places}",
+                expected="models of descents beside these",
                 write=f"models: [{GRADIENT}]",
                 at=("flow", "models"),
             )
-        for name in named if not any(without) else ():
-            if reason := self.descent.refusal_of(MODELS[name], self.precision):
+        for name, entry in itertools.product(named, followed):
+            if reason := refusal(MODELS[name], entry.at(entry.learning_rates[0]), self.precision):
                 yield validation_error(
-                    found=f"{name} beside descents of kind {self.descent.optimizer.kind} ({reason})",
+                    found=f"{name} beside descents of kind {entry.optimizer.kind} ({reason})",
                     expected="models of these descents",
                     write=f"models: [{GRADIENT}]",
                     at=("flow", "models"),
                 )
+        rates = Counter(rate for entry in swept for rate in entry.learning_rates)
+        if named and (twice := [rate for rate, count in rates.items() if count > 1]):
+            yield validation_error(
+                found=f"models of two kinds of descent with the learning rate {twice[0]}",
+                expected="every learning rate once, by which models are known",
+                write=f"{twice[0]} once, or models: [{GRADIENT}]",
+                at=("flow", "models"),
+            )
 
     def _limit_errors(self) -> Iterator[PydanticCustomError]:
         """Yield that there is no descent from whose points flows could begin."""

@@ -80,6 +80,11 @@ class FlowSettings(Section):
 
     unswept: ClassVar[tuple[str, ...]] = ("models", "limits")
 
+    @property
+    def of_descent(self) -> tuple[str, ...]:
+        """The models of descent by name, without the gradient flow."""
+        return tuple(name for name in self.models if name != GRADIENT)
+
     def validation_errors(self) -> Iterator[PydanticCustomError]:
         """Yield that a model stands there twice."""
         if len(set(self.models)) < len(self.models):
@@ -197,13 +202,14 @@ class DescentSettings(Section):
                     at=("descent", "forks", number, "step"),
                 )
 
-    def refusal_of(self, model: type[DescentModel], precision: str) -> str:
-        """Return why a kind of model is none of these descents, nothing where it is one."""
-        try:
-            model.of(self.at(self.learning_rates[0])).checked(np.dtype(precision))
-        except Exception as error:  # whatever the code of a user does
-            return reason_of(error)
-        return ""
+
+def refusal(model: type[DescentModel], descent: Descent, precision: str) -> str:
+    """Return why a kind of model is none of a descent, nothing where it is one."""
+    try:
+        model.of(descent).checked(np.dtype(precision))
+    except Exception as error:  # whatever the code of a user does
+        return reason_of(error)
+    return ""
 
 
 class SharpnessSettings(Section):

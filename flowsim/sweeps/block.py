@@ -37,6 +37,7 @@ class ScenarioRecipe(Recipe):
     options: dict[str, Any]
     optimizers: tuple[dict[str, Any], ...]
     descents: tuple[Descent, ...]
+    models: tuple[str, ...]
     flow: bool
     critical: CriticalSettings | None
     folder: str
@@ -67,6 +68,7 @@ class ScenarioRecipe(Recipe):
         return {
             "scenario": self.common,
             "descents": descents,
+            **({"models": self.models} if self.models else {}),
             "flow": self.flow,
             "critical": None if self.critical is None else self.critical.model_dump(),
             "digests": self.digests,
@@ -77,7 +79,7 @@ class ScenarioRecipe(Recipe):
     def check_origin(self) -> None:
         """Raise `RuntimeError` where the files that the result depends on are not those of the run that planned it."""
         try:
-            found = digests(self.scenario, self.optimizers, Path(self.folder))
+            found = digests(self.scenario, self.optimizers, self.models, Path(self.folder))
         except ValidationError as error:  # of a module that is not there, most of all
             raise RuntimeError(f"the worker cannot read the scenario: {error.errors()[0]['msg']}") from None
         for name in self.digests:
@@ -117,10 +119,11 @@ def plan(scenario: Scenario, folder: Path) -> tuple[Block, ...]:
             None if axis in free else place for axis, place in zip(point.coordinates, point.index, strict=True)
         )
         groups.setdefault(shared, []).append(point)
-    return tuple(block for group in groups.values() for block in _blocks_of(scenario.sweep, group, folder))
+    models = scenario.flow.of_descent
+    return tuple(block for group in groups.values() for block in _blocks_of(scenario.sweep, group, models, folder))
 
 
-def _blocks_of(sweep: SweepSettings, group: list[Point], folder: Path) -> Iterator[Block]:
+def _blocks_of(sweep: SweepSettings, group: list[Point], models: tuple[str, ...], folder: Path) -> Iterator[Block]:
     shared = group[0].scenario
     chosen = list(dict.fromkeys((entry.optimizer, entry.schedule) for entry in sweep.descent))
     optimizers = tuple(content_of(*one) for one in chosen)
@@ -137,13 +140,14 @@ def _blocks_of(sweep: SweepSettings, group: list[Point], folder: Path) -> Iterat
     # What the result of a block does not depend on, in the words of the first blocks that were stored.
     del content["sharpness"]
     descent = DescentSettings(steps=DEFAULT_STEPS).model_dump(mode="json", exclude={"schedule", "forks"})
-    found = digests(shared, optimizers, folder)
+    found = digests(shared, optimizers, models, folder)
     free, sizes = set(shared.network.start_options), shared.data.rough_sizes()
     recipe = ScenarioRecipe(
         common=content | {"descent": descent, "theory": None, "lemma_3": None},
         options=shared.network.model_dump(include=free),
         optimizers=optimizers,
         descents=descents,
+        models=models,
         flow=sweep.flow,
         critical=sweep.critical,
         folder=str(folder.resolve()) if found else "",
@@ -153,7 +157,7 @@ def _blocks_of(sweep: SweepSettings, group: list[Point], folder: Path) -> Iterat
         holds_out=shared.data.holds_out(),
         planned_as=shared,
     )
-    costs = [_cost_of_start(shared, sweep, descents, repetition) for repetition in range(sweep.starts)]
+    costs = [_cost_of_start(shared, sweep, descents, len(models), repetition) for repetition in range(sweep.starts)]
     # Repetitions outermost: starts of the same number of descents stand together.
     starts = [
         Start(point.name, point.index, repetition, point.scenario.network.model_dump(include=free))
@@ -188,16 +192,19 @@ def _parts(
 def _cost_of_start(
     scenario: Scenario,
     sweep: SweepSettings,
-    descents: Iterable[Descent],
+    descents: Sequence[Descent],
+    models: int,
     repetition: int,
     *,
     seconds_per_start: float = 0.02,
     seconds_per_number: float = 3e-10,
+    steps_of_model: int = 10_000,
 ) -> float:
     """Return roughly the seconds of a start on one core; no result depends on them but through the size of blocks."""
     steps = sum(descent.steps for descent in descents if repetition < descent.repetitions)
     if sweep.critical is not None:
         steps += 10 * sweep.critical.steps
+    steps += steps_of_model * models * len(descents)
     samples, inputs, outputs = scenario.data.rough_sizes()
     network, shape = scenario.network, scenario.data.sample_shape()
     shape = (inputs,) if shape is None and not network.keeps_shape() else shape
@@ -207,11 +214,13 @@ def _cost_of_start(
     return seconds_per_start + steps * numbers * seconds_per_number
 
 
-def digests(scenario: Scenario, optimizers: Iterable[dict[str, Any]], folder: Path) -> dict[str, str]:
+def digests(
+    scenario: Scenario, optimizers: Iterable[dict[str, Any]], models: Iterable[str], folder: Path
+) -> dict[str, str]:
     """Return the SHA-256 of the files that results depend on: those of the data, and modules of a user's own."""
     files = {name: folder / name for name in scenario.data.files_read()}
     descents = [part["kind"] for optimizer in optimizers for part in (optimizer, *optimizer.get("schedule", ()))]
-    modules = {kind: source_of(kind) for kind in own_kinds(scenario, descents)}
+    modules = {kind: source_of(kind) for kind in own_kinds(scenario, [*descents, *models])}
     return {
         name: hashlib.sha256(file.read_bytes()).hexdigest()
         for name, file in (files | modules).items()

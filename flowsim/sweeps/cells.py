@@ -139,6 +139,7 @@ class CellRecipe(Recipe):
     ingredients: Ingredients
     values: dict[str, Any]
     descents: tuple[Descent, ...]
+    models: tuple[str, ...]
     flow: bool
     wide: bool
     structure: str
@@ -154,7 +155,7 @@ class CellRecipe(Recipe):
             "values": self.values,
             "descents": [{**asdict(descent), "optimizer": _DESCENT} for descent in self.descents],
             "flow": self.flow,
-        }
+        } | ({"models": self.models} if self.models else {})
 
     def check_origin(self) -> None:
         """Raise `RuntimeError` where the functions are others than in the process that planned the block."""
@@ -183,6 +184,7 @@ class Grid:
     repetitions: int
     learning_rates: tuple[float, ...]
     steps: int
+    models: tuple[str, ...]
     flow: bool
 
     def points(self) -> Iterator[tuple[tuple[int, ...], dict[str, Any]]]:
@@ -201,7 +203,7 @@ def planned_cells(ingredients: Ingredients, grid: Grid, attrs: Mapping[str, str]
     for index, values in grid.points():
         structure, found = _check_point(ingredients, values)
         bounds.append(found)
-        recipe = CellRecipe(ingredients, values, descents, grid.flow, ingredients.wide, structure, codes)
+        recipe = CellRecipe(ingredients, values, descents, grid.models, grid.flow, ingredients.wide, structure, codes)
         blocks += _blocks(recipe, index, grid.repetitions)
     optimizers = [as_descent(ingredients.optimizer(rate)) for rate in grid.learning_rates]
     layout = Layout(
@@ -212,6 +214,7 @@ def planned_cells(ingredients: Ingredients, grid: Grid, attrs: Mapping[str, str]
             PlannedDescent.of(optimizer.kind(), optimizer, rate, grid.steps)
             for rate, optimizer in zip(grid.learning_rates, optimizers, strict=True)
         ),
+        models=grid.models,
         labels={name: label for probe in ingredients.probes for name, label in probe.label.columns().items()},
         attrs=attrs,
     )

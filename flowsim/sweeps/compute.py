@@ -12,6 +12,7 @@ import numpy as np
 
 from ..batch import descend_batch
 from ..dynamics import Descent, Outcome, as_descent, descend, integrate, objective_floor, times_of_steps
+from ..edge import MODELS
 from ..kinds import reason_of
 from ..networks import stacked, unstacked, weight_dtype
 from ..results.schema import MEASURES, NOT_ASKED
@@ -19,13 +20,14 @@ from ..runtime.threads import few_blas_threads
 from ..scenarios.runner import environment
 from ..scenarios.sweep_settings import CriticalSettings
 from .measures import critical_brackets, distance, measure, measure_probes, risk_of, settled_outcome, sharpness_of
+from .models import ModelledDescent
 from .work import Block
 
-Kind = Literal["initial", "flow", "descent", "critical"]
+Kind = Literal["initial", "flow", "descent", "model", "critical"]
 
 
 class Column(NamedTuple):
-    """One quantity of a block: of its starts, of the ends of their flows or descents, or of their bisections."""
+    """One quantity of a block: of its starts, or of their flows, descents, models or bisections."""
 
     of: Kind
     quantity: str
@@ -44,7 +46,7 @@ class Failure:
 
 @dataclass
 class BlockResult:
-    """The numbers of a block, over its starts, or over its starts and learning rates; and the cells that failed."""
+    """The numbers of a block, over its starts, or over its starts and its descents or models; and what failed."""
 
     arrays: Arrays
     failures: list[Failure] = field(default_factory=list)
@@ -80,20 +82,31 @@ def failed_block(block: Block, message: str) -> BlockResult:
 
 def _nothing(block: Block) -> Arrays:
     """Return the arrays of a block before anything is known: NaN, `NOT_ASKED` and no steps."""
-    count, rates = len(block.starts), len(block.recipe.descents)
+    count = len(block.starts)
     known = (*MEASURES, "test_risk") if block.recipe.holds_out else MEASURES
     columns = [Column("initial", name) for name in known]
     if block.recipe.flow:
         columns += [Column("flow", name) for name in ("outcome", "steps", "time", *known)]
-    if rates:
-        columns += [Column("descent", name) for name in ("outcome", "steps", "distance_to_flow", *known)]
+    for kind in [kind for kind in ("descent", "model") if _runs_of(block, kind)]:
+        columns += [Column(kind, name) for name in ("outcome", "steps", "distance_to_flow", *known)]
+    if _runs_of(block, "model"):
+        columns += [Column("model", name) for name in ("time", "gradients", "products")]
     if block.recipe.critical is not None:
         columns += [Column("critical", f"learning_rate_{end}") for end in ("lower", "upper")]
     whole = {"outcome": NOT_ASKED, "steps": 0}
     return {
-        column: np.full((count, rates) if column.of == "descent" else count, whole.get(column.quantity, np.nan))
-        for column in columns
+        column: np.full((count, *_runs_of(block, column.of)), whole.get(column.quantity, np.nan)) for column in columns
     }
+
+
+def _runs_of(block: Block, kind: Kind) -> tuple[int, ...]:
+    """Return how many runs of a kind there are from each start, where there may be several: descents, and their models.
+
+    Nothing where there are none.
+    """
+    descents = len(block.recipe.descents)
+    count = {"descent": descents, "model": descents * len(block.recipe.models)}.get(kind, 0)
+    return (count,) if count else ()
 
 
 @dataclass(frozen=True)
@@ -151,6 +164,8 @@ class _Work:
         for end in self._descents():
             with self._attempt(self._cell_of_descent(end.index)):
                 self._note("descent", end.index, end.facts, end.network, ends.get(end.index[0]))
+            if self.recipe.models and end.network is not None:
+                self._models(end.index, ends.get(end.index[0]))
         if self.recipe.critical is not None:
             self._critical_rates(self.recipe.critical)
         return BlockResult(self.arrays, self.failures)
@@ -232,6 +247,23 @@ class _Work:
                     found += run([entry])
             return found
 
+    def _models(self, index: tuple[int, int], reference: Any) -> None:
+        """Run the models of one descent, and compare both where the centre of its oscillation is last known."""
+        row, column = index
+        descent, steps = self._descent(column), self.recipe.descents[column].steps
+        modelled = ModelledDescent(self.networks[row], self.problem, descent, steps, self.flow_options)
+        with self._attempt(f"{self._cell_of_descent(index)}, centre"):
+            if not len(modelled.centres.records):
+                return
+            self._set("descent", index, modelled.measured())
+        for number, name in enumerate(self.recipe.models):
+            with self._attempt(f"{self._cell_of_descent(index)}, {name} flow"):
+                run, found = modelled.model(MODELS[name])
+                facts = {"outcome": run.outcome, "steps": run.steps, "time": run.time}
+                facts |= {"gradients": run.gradients, "products": run.products, **found}
+                end = None if run.outcome == Outcome.DIVERGED else run.network
+                self._note("model", (row, column * len(self.recipe.models) + number), facts, end, reference)
+
     def _critical_rates(self, settings: CriticalSettings) -> None:
         def bisect(rows: list[int]) -> list[tuple[int, tuple[float, float]]]:
             networks = [self.networks[row] for row in rows]
@@ -269,8 +301,8 @@ class _Work:
         for name, value in values.items():
             column = Column(kind, name)
             if column not in self.arrays:  # of a probe, whose shape was not known before
-                rates = (len(self.recipe.descents),) if kind == "descent" else ()
-                self.arrays[column] = np.full((len(self.block.starts), *rates, *np.shape(value)), np.nan)
+                shape = (len(self.block.starts), *_runs_of(self.block, kind), *np.shape(value))
+                self.arrays[column] = np.full(shape, np.nan)
             self.arrays[column][index] = value
 
     def _measured(self, network: eqx.Module) -> dict[str, Any]:

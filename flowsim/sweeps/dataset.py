@@ -17,6 +17,7 @@ from ..scenarios.reading import resolved
 from ..scenarios.scenario import Scenario
 from ..scenarios.values import kind_of, labels_of
 from .compute import Arrays, Failure
+from .models import LABELS
 
 if TYPE_CHECKING:
     import xarray
@@ -24,8 +25,9 @@ if TYPE_CHECKING:
 REPETITION = "repetition"
 RESERVED = ("repetition", "run", "dynamics", "learning_rate", "stability_threshold", "threshold_of")
 Labels = Mapping[str, Label]
-# What blocks say of a run, in addition to what they measure at its end.
-_OF_A_RUN = {"outcome": "outcome", "steps": "steps", "time": "end_time", "distance_to_flow": "distance_to_flow"}
+# What blocks say of a run, in addition to what they measure at its end, and what results call it.
+_OF_A_RUN = {name: name for name in ("outcome", "steps", "distance_to_flow", "gradients", "products")}
+_OF_A_RUN["time"] = "end_time"
 
 
 @dataclass(frozen=True)
@@ -55,13 +57,14 @@ class Layout:
     """What the results of a sweep stand over, and their attributes.
 
     `axes` holds under the name of each dimension of the grid what it is and its values, `starts` is the number of
-    repetitions, and `descents` are the descents as blocks have them.
+    repetitions, `descents` are the descents as blocks have them, and `models` names the models of each.
     """
 
     axes: Mapping[str, tuple[str, tuple[Any, ...]]]
     starts: int
     flow: bool
     descents: tuple[PlannedDescent, ...]
+    models: tuple[str, ...]
     labels: Labels
     attrs: Mapping[str, str]
 
@@ -84,6 +87,7 @@ def layout_of(scenario: Scenario) -> Layout:
             for entry in sweep.descent
             for rate in entry.learning_rates
         ),
+        models=scenario.flow.of_descent,
         labels=labels_of(scenario.record),
         attrs={"scenario": json.dumps(resolved(scenario))},
     )
@@ -121,6 +125,7 @@ def sweep_dataset(
         for name, (key, values) in layout.axes.items()
     }
     runs = [*([FLOW] if layout.flow else []), *(descent.run for _, descent in _in_order(layout))]
+    runs += [run for _, run in _models_in_order(layout)]
     count = {"long_name": "number of the initialization", "units": "1"}
     coordinates |= {REPETITION: (REPETITION, np.arange(layout.starts), count), **run_coordinates(runs)}
     attrs = {**layout.attrs, "failures": json.dumps([asdict(one) for one in failures])}
@@ -139,23 +144,38 @@ def _in_order(layout: Layout) -> list[tuple[int, PlannedDescent]]:
     return [(column, layout.descents[column]) for column in order]
 
 
+def _models_in_order(layout: Layout) -> list[tuple[int, Run]]:
+    """Return every model of a descent after its column in the blocks: those of one kind stand together, as descents."""
+    return [
+        (
+            column * len(layout.models) + number,
+            Run(name, planned.run.learning_rate, edge=planned.run.edge, models=planned.run.dynamics),
+        )
+        for number, name in enumerate(layout.models)
+        for column, planned in _in_order(layout)
+    ]
+
+
 def _of_runs(layout: Layout, tables: Arrays, dims: tuple[str, ...]) -> dict[str, Any]:
     """Return the variables over `dims`, of which the last is that of the runs."""
     axis, columns = len(dims) - 1, [column for column, _ in _in_order(layout)]
+    of_models = [column for column, _ in _models_in_order(layout)]
     flow = {name: np.expand_dims(values, axis) for (kind, name), values in tables.items() if kind == "flow"}
     descent = {name: np.take(values, columns, axis) for (kind, name), values in tables.items() if kind == "descent"}
+    model = {name: np.take(values, of_models, axis) for (kind, name), values in tables.items() if kind == "model"}
     if columns:
         made = np.where(descent["outcome"] == NOT_ASKED, np.nan, descent["steps"])
         times = [planned.time_of(made[..., place]) for place, (_, planned) in enumerate(_in_order(layout))]
         descent["time"] = np.stack(times, axis=axis)
-    parts = [part for part in (flow, descent) if part]
+    parts, labels = [part for part in (flow, descent, model) if part], LABELS | dict(layout.labels)
     variables: dict[str, Any] = {
-        _name(name): _over(dims, name, _join(parts, name, axis), _name(name), layout.labels)
+        _name(name): _over(dims, name, _join(parts, name, axis), _name(name), labels)
         for name in sorted({name for part in parts for name in part})
     }
     if parts:
         steps = [planned.steps for _, planned in _in_order(layout)]
-        steps = np.array([*([NOT_ASKED] if layout.flow else []), *steps], int)  # of the flow, which runs to its limit
+        to_limits = [NOT_ASKED] if layout.flow else []  # of the flow, and of models, which take the steps they need
+        steps = np.array([*to_limits, *steps, *([NOT_ASKED] * len(of_models))], int)
         variables["steps_asked"] = (RUN, steps, attributes("steps_asked"))
     return variables
 

@@ -12,7 +12,8 @@ import diffrax
 import jax
 import numpy as np
 
-from ..dynamics import Descent, GradientDescent, Stopping, check_maker
+from ..comparison.models import GRADIENT, check_models
+from ..dynamics import Descent, GradientDescent, Stopping, as_descent, check_maker
 from ..dynamics.learning_rates import check_learning_rate
 from ..formatting import Progress, ProgressCallback, check_progress, report_progress
 from ..formatting.presentation import view_of
@@ -49,6 +50,7 @@ def sweep(
     flow: bool = True,
     steps: int = 4000,
     optimizer: "Callable[[float], Descent | optax.GradientTransformation]" = GradientDescent,
+    models: Sequence[str] = (GRADIENT,),
     solver: diffrax.AbstractAdaptiveSolver | None = None,
     rtol: float | None = None,
     atol: float | None = None,
@@ -66,7 +68,11 @@ def sweep(
     `over` maps names to lists of numbers or words. `make_network(key, **values)` returns a network, and `problem` is a
     problem, or a function `problem(key, **values)` that returns one; each is given those names that it takes, and both
     may leave out the key. The name `learning_rate` is that of descents of `steps` steps from the same initializations,
-    `optimizer` what makes them; `rtol`, `atol`, `t1` and `max_steps` are those of the flow. The key of a network
+    `optimizer` what makes them; `rtol`, `atol`, `t1` and `max_steps` are those of the flow. Each of the `models` named,
+    "edge" or `my_module:MyModel`, follows each descent to where the centre of its oscillation is last known: results
+    have the distance from that, in the row of the descent that of the gradient flow, what both say of the oscillation,
+    and when it begins (`centre_distance`, `centre_sharpness`, `oscillation`, `mean_risk`, `oscillation_onset`; see
+    `compare`). The key of a network
     depends on `seed`, its repetition and the values of its functions alone, that of a problem on `seed`: so what a cell
     finds does not depend on which others run.
 
@@ -88,7 +94,9 @@ def sweep(
     check_step_count("max_steps", max_steps)
     for most in axes.get("max_steps", ()):
         check_step_count("max_steps", most)
-    _check_size(axes, rates, repetitions, flow)
+    descents = [as_descent(optimizer(rate)) for rate in rates]
+    kinds = check_models(models, descents, np.dtype(np.float64 if _is_wide() else np.float32))
+    _check_size(axes, rates, repetitions, flow, len(kinds))
     network, drawn = Maker.of("make_network", make_network, tuple(axes)), problem
     if not isinstance(drawn, Problem):
         if not callable(problem) or isinstance(problem, type):
@@ -99,7 +107,7 @@ def sweep(
         raise ValueError("make_network takes no key, so that all repetitions would be the same: add a parameter key")
     options = {"solver": solver, "rtol": rtol, "atol": atol, "t1": t1, "max_steps": max_steps, "stopping": stopping}
     measured = tuple(probe_of(probe) for probe in probes)
-    wide = bool(jax.config.jax_enable_x64)  # pyright: ignore[reportAttributeAccessIssue]  (set at run time)
+    wide = _is_wide()
     given = [make_network, problem, options, measured, optimizer, seed, wide]
     try:
         identity = "" if folder is None else identity_of(given)
@@ -107,7 +115,7 @@ def sweep(
         raise ValueError(f"folder: what is kept has to be known again: {error}, here a folder") from None
     ingredients = Ingredients(network, drawn, options, measured, optimizer, seed, wide, identity)
     _check_sendable(ingredients, jobs)
-    grid = Grid(axes, repetitions, rates, steps, flow)
+    grid = Grid(axes, repetitions, rates, steps, tuple(name for name in models if name != GRADIENT), flow)
     description = json.dumps(_describe(make_network, problem, grid, seed, given))
     planned = planned_cells(ingredients, grid, {"sweep": description})
     if folder is None:
@@ -118,6 +126,10 @@ def sweep(
         found = _compute(planned, store, jobs, progress)
         view_of(found).write(here)
     return found
+
+
+def _is_wide() -> bool:
+    return bool(jax.config.jax_enable_x64)  # pyright: ignore[reportAttributeAccessIssue]  (set at run time)
 
 
 def _compute(planned: Planned, store: BlockStore | None, jobs: int, progress: bool | ProgressCallback) -> Sweep:
@@ -190,10 +202,14 @@ def _check_counts(*, repetitions: Any, seed: Any, steps: Any, jobs: Any) -> None
             raise ValueError(f"{name} must be a whole number from {least} to {most}, got {count!r}")
 
 
-def _check_size(axes: Mapping[str, tuple[Any, ...]], rates: tuple[float, ...], repetitions: int, flow: bool) -> None:
+def _check_size(
+    axes: Mapping[str, tuple[Any, ...]], rates: tuple[float, ...], repetitions: int, flow: bool, models: int
+) -> None:
     if not flow and not rates:
         raise ValueError(f"nothing would run: leave flow=False out, or write over={{'{RATE}': [0.02], ...}}")
-    runs = repetitions * (len(rates) + bool(flow))
+    if models and not rates:
+        raise ValueError(f"models without descents that they would follow: write over={{'{RATE}': [0.02], ...}}")
+    runs = repetitions * (len(rates) * (1 + models) + bool(flow))
     for values in axes.values():
         runs *= len(values)
     if runs > MOST_CELLS:
@@ -259,4 +275,4 @@ def _describe(
         "steps": int(grid.steps),
         "flow": bool(grid.flow),
         "options": digest(parts),
-    }
+    } | ({"models": list(grid.models)} if grid.models else {})

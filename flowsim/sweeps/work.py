@@ -61,12 +61,13 @@ class Recipe(abc.ABC):
 
     It may be sent to another process. `wide` tells whether JAX is to know numbers of 64 bits, and `holds_out` whether
     there are samples that training does not see. `structure` is what a compiled program depends on: blocks that agree
-    in it run one after the other in one process.
+    in it run one after the other in one process. `models` names the models of the descents.
     """
 
     wide: bool
     structure: str
     descents: tuple[Descent, ...]
+    models: tuple[str, ...]
     flow: bool
     critical: CriticalSettings | None
     holds_out: bool

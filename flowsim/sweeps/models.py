@@ -1,0 +1,137 @@
+"""Models of the descents of a sweep, measured where the centre of the descent's oscillation is last known."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import equinox as eqx
+import jax
+import numpy as np
+from jaxtyping import Bool, Float
+
+from ..comparison.compare import RecordBudget, steps_and_marks, times_of
+from ..comparison.models import (
+    COLUMNS,
+    DISTANCE,
+    MEAN_EXCESS_RISK,
+    MEAN_RISK,
+    OSCILLATION,
+    SHARPNESS,
+    Centres,
+    distances,
+    run_models,
+)
+from ..dynamics import Descent, Trajectory, descend, integrate
+from ..edge import DescentModel
+from ..formatting import report_progress
+from ..networks import split
+from ..networks.weights import norm
+from ..probes import Label
+from ..problems import Problem
+from .measures import sharpness_of
+
+ONSET = Label(
+    "oscillation_onset",
+    "time at which the amplitude of the oscillation first reaches 0.001 of the norm of the initial weights",
+    r"onset of the oscillation $t$",
+    logarithmic=False,
+)
+LABELS = {label.name: label for label in (*COLUMNS, ONSET)}
+"""What is measured of descents and their models, by name."""
+
+
+@dataclass(frozen=True)
+class ModelledDescent:
+    """A descent of so many `steps`, whose models are compared to it; `flow` holds the arguments of `integrate`.
+
+    All is NaN of a descent that has no centre, as it took fewer than two steps, and of one that diverged.
+    """
+
+    network: Any
+    problem: Problem
+    descent: Descent
+    steps: int
+    flow: Mapping[str, Any]
+
+    @cached_property
+    def run(self) -> Trajectory:
+        """The descent, recorded in threes of steps, some eighty of them; of a network with very many weights fewer."""
+        when = steps_and_marks(self.descent, self.steps, np.inf, self._records, in_a_row=3)
+        stopping = self.flow["stopping"]
+        return descend(self.network, self.problem, optimizer=self.descent, weights=True, stopping=stopping, **when)
+
+    @cached_property
+    def centres(self) -> Centres:
+        """The centres of its oscillation."""
+        return Centres.of(self.run, times_of(self.descent, self.run))
+
+    def measured(self) -> dict[str, float]:
+        """Return what is known of the descent at its last centre; the distance is that of the gradient flow."""
+        centres = self.centres
+        return {
+            DISTANCE.name: self._flow_distance(),
+            SHARPNESS.name: sharpness_of(self._last_network(), self.problem),
+            OSCILLATION.name: float(centres.amplitude[-1]),
+            MEAN_RISK.name: float(centres.mean_risk[-1]),
+            MEAN_EXCESS_RISK.name: float(centres.mean_excess_risk[-1]),
+            ONSET.name: self._onset(centres.times, np.where(self._alternates(), centres.amplitude, 0.0)),
+        }
+
+    def model(self, kind: type[DescentModel]) -> tuple[Trajectory, dict[str, float]]:
+        """Integrate a kind of model to the last centre; return the run, and what it says of the descent there.
+
+        NaN for what it does not, as it ended before.
+        """
+        centres, rate = self.centres, float(self.descent.learning_rate)
+        options = {"t1": self._end, "slots": self._records + 2, "stopping": self.flow["stopping"], "probes": ()}
+        with report_progress(False) as report:
+            descents = {rate: self.descent}
+            (found,) = run_models(self.network, self.problem, [kind], descents, [centres], report=report, **options)
+        run = found.run
+        along = {name: np.asarray(run.diagnostics[name], float) for name in LABELS if name in run.diagnostics}
+        onset = self._onset(np.asarray(run.times, float), along[OSCILLATION.name])
+        if not np.isfinite(along[DISTANCE.name][-1]):
+            return run, {ONSET.name: onset}
+        ends = {name: float(values[-1]) for name, values in along.items()}
+        return run, ends | {SHARPNESS.name: sharpness_of(run.network, self.problem), ONSET.name: onset}
+
+    @property
+    def _records(self) -> int:
+        return RecordBudget().of_runs(self.network, 1)
+
+    @property
+    def _end(self) -> float:
+        return float(self.centres.times[-1])
+
+    def _last_network(self) -> Any:
+        weights = jax.tree.map(lambda leaf: leaf[-1], self.centres.weights)
+        return eqx.combine(weights, split(self.network)[1])
+
+    def _flow_distance(self) -> float:
+        """Return how far the gradient flow is from the last centre at that time."""
+        options = {**self.flow, "t1": self._end, "ts": np.array([self._end]), "weights": True}
+        flow = integrate(self.network, self.problem, **options)
+        last = Centres(*(jax.tree.map(lambda leaf: leaf[-1:], part) for part in vars(self.centres).values()))
+        return float(last.distances(flow)[0])
+
+    def _alternates(self, *, share: float = 0.5) -> Bool[np.ndarray, " centres"]:
+        """Tell of the centres at which the steps go back and forth: twice the amplitude is a `share` of a step or more.
+
+        It is all of it where W_{k+1} = W_{k−1}, and next to nothing along a smooth path.
+        """
+        path, records = split(self.run.path)[0], self.centres.records
+        steps = np.asarray(distances(jax.tree.map(lambda leaf: leaf[records], path), path, records + 1))
+        return 2 * self.centres.amplitude >= share * steps
+
+    def _onset(
+        self, times: Float[np.ndarray, " records"], amplitude: Float[np.ndarray, " records"], *, share: float = 1e-3
+    ) -> float:
+        """Return when an amplitude first reaches a `share` of ‖W(0)‖, between the records; NaN if it never does."""
+        level = share * float(norm(split(self.network)[0]))
+        (above,) = np.nonzero(amplitude >= level)
+        if not above.size:
+            return np.nan
+        after = above[0]
+        around = slice(max(after - 1, 0), after + 1)
+        return float(np.interp(level, amplitude[around], times[around]))
