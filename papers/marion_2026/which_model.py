@@ -1,0 +1,222 @@
+"""Which model of descent at the edge (Cohen et al. 2024, Regis and Chewi 2026, Marion 2026): figure `WhichModel`."""
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import final
+
+import matplotlib.figure
+import numpy as np
+import xarray
+from jaxtyping import Bool, Float
+from matplotlib.axes import Axes
+from pydantic_core import PydanticCustomError
+
+from flowsim.comparison.models import DISTANCE, OSCILLATION, SHARPNESS
+from flowsim.kinds import validation_error
+from flowsim.report.render_paper import legend_above
+from flowsim.report.style import STYLE, set_ticks
+from flowsim.report.sweeps import runs
+from flowsim.results import Figure, Results
+from flowsim.results.runs import Run
+from flowsim.scenarios import Scenario
+from flowsim.scenarios.values import kind_of
+from flowsim.sweeps.models import ONSET
+from flowsim.theory import Claim, listed, mark_outside_sweep, unmeasured
+
+Cells = Float[np.ndarray, " descents"]
+COLOURS = ("#b2182b", "#ef8a62", "#4d9221", "#08306b", "#7a3b9c", "#8c510a")
+
+
+@dataclass(frozen=True)
+class Told:
+    """What one model says of all descents where their last centre is: NaN where it did not get there.
+
+    `closer` is the distance of the gradient flow from the centre over that of the model; `sharpness`, `amplitude` and
+    `onset` are those of the model over those of descent, the last two only where descent oscillates; `work` is the
+    number of gradients and Hessian-vector products for each step of descent.
+    """
+
+    name: str
+    closer: Cells
+    distance: Cells
+    sharpness: Cells
+    amplitude: Cells
+    onset: Cells
+    work: Cells
+
+
+@dataclass(frozen=True)
+class Seen:
+    """All descents that did not diverge, from all starts: the `models` of them, and how far the flow goes.
+
+    `reach` is ηS/2 where the gradient flow ends, and `oscillates` tells whether the steps of a descent went back and
+    forth by a thousandth of the norm of its weights, and still do by as much at the end.
+    """
+
+    reach: Cells
+    oscillates: Bool[np.ndarray, " descents"]
+    models: tuple[Told, ...]
+
+
+def seen(sweep: xarray.Dataset) -> Seen:
+    """Return what a sweep with models has: runs from every start, one learning rate after the other."""
+    (flow,) = runs.flows(sweep)
+    descents = runs.descents(sweep)
+    kept = np.concatenate([_known(sweep, run) for run in descents])
+
+    def of_all(some: Iterable[Run], quantity: str) -> Cells:
+        return np.concatenate([_along(sweep, run, quantity) for run in some])[kept]
+
+    reach = np.concatenate(
+        [_along(sweep, flow, "final_sharpness") * (run.learning_rate or np.nan) / 2 for run in descents]
+    )
+    onset, amplitude = of_all(descents, f"final_{ONSET.name}"), of_all(descents, f"final_{OSCILLATION.name}")
+    oscillates = np.isfinite(onset)
+    distance, sharpness = of_all(descents, f"final_{DISTANCE.name}"), of_all(descents, f"final_{SHARPNESS.name}")
+    steps = of_all(descents, "steps")
+    found = []
+    for name in dict.fromkeys(run.dynamics for run in runs.others(sweep) if run.models):
+        model = [run for run in runs.others(sweep) if run.dynamics == name]
+        own = of_all(model, f"final_{DISTANCE.name}")
+        found.append(
+            Told(
+                model[0].method,
+                distance / own,
+                own,
+                of_all(model, f"final_{SHARPNESS.name}") / sharpness,
+                np.where(oscillates, of_all(model, f"final_{OSCILLATION.name}") / amplitude, np.nan),
+                np.where(oscillates, of_all(model, f"final_{ONSET.name}") / onset, np.nan),
+                (of_all(model, "gradients") + of_all(model, "products")) / steps,
+            )
+        )
+    return Seen(reach[kept], oscillates, tuple(found))
+
+
+def _along(sweep: xarray.Dataset, run: Run, quantity: str) -> Cells:
+    place = runs.runs_of(sweep).index(run)
+    return sweep[quantity].isel(run=place).transpose(..., runs.REPETITION).values.astype(float).ravel()
+
+
+def _known(sweep: xarray.Dataset, run: Run) -> Bool[np.ndarray, " descents"]:
+    return np.isfinite(_along(sweep, run, f"final_{DISTANCE.name}"))
+
+
+@final
+class WhichModel(Figure):
+    """What models say of descents from many starts, at the time where the centre of their oscillation is last known.
+
+    How much closer they are than the gradient flow, over how far that goes beyond the edge; and by model what it says
+    of sharpness, amplitude and onset over what descent has, a point for each descent, with medians.
+    """
+
+    name = "which_model"
+
+    def validation_errors(self, scenario: Scenario) -> Iterable[PydanticCustomError]:
+        """Yield that the scenario is no sweep of the flow and of gradient descents with models."""
+        sweep = scenario.sweep
+        descents = () if sweep is None else sweep.descent
+        plain = all(kind_of(entry.optimizer) == "gradient_descent" and not entry.schedule for entry in descents)
+        if sweep is None or not sweep.flow or not descents or not plain or len(scenario.flow.of_descent) < 2:
+            yield validation_error(
+                found="no sweep of the flow and of gradient descents with two models or more",
+                expected="one, which the figure compares",
+                write="flow: {models: [gradient, central, edge], t1: 40.0}, with sweep: {repetitions: 12, descent: "
+                "[{learning_rates: [0.1], steps: 401}]}",
+                at=("sweep",) if sweep else ("figure",),
+            )
+
+    def claims(self, results: Results) -> list[Claim]:
+        """Return the claims on the models, each with the numbers measured."""
+        return mark_outside_sweep(list(model_claims(seen(results.required("sweep")))))
+
+    def draw(self, results: Results) -> matplotlib.figure.Figure:
+        """Return four panels: closeness over reach, and sharpness, amplitude and onset over those of descent."""
+        found = seen(results.required("sweep"))
+        with matplotlib.rc_context(STYLE):
+            figure = matplotlib.figure.Figure(figsize=(6.6, 4.6), layout="constrained")
+            (closer, sharpness), (amplitude, onset) = figure.subplots(2, 2)
+            for model, colour in zip(found.models, COLOURS, strict=False):
+                look = {"color": colour, "marker": "o", "markersize": 3.5, "linestyle": "", "alpha": 0.7}
+                closer.plot(found.reach, model.closer, label=f"{model.name} flow", markeredgewidth=0, **look)
+            closer.axhline(1.0, color="0.5", linewidth=0.8)
+            closer.axvline(1.0, color="0.5", linewidth=0.8, linestyle=":")
+            closer.set(xlabel=r"$\eta S/2$ where the gradient flow ends", ylabel="closer than the gradient flow")
+            closer.set(xscale="log", yscale="log")
+            set_ticks(closer)
+            _strip(sharpness, found, "sharpness", lambda model: model.sharpness[found.oscillates])
+            _strip(amplitude, found, "amplitude", lambda model: model.amplitude)
+            _strip(onset, found, "onset", lambda model: model.onset)
+            legend_above(figure)
+        return figure
+
+
+def _strip(axes: Axes, found: Seen, what: str, values: Callable[[Told], Cells]) -> None:
+    """Draw a column of points for each model, beside each other, and its median."""
+    for number, (model, colour) in enumerate(zip(found.models, COLOURS, strict=False)):
+        known = np.sort(values(model)[np.isfinite(values(model))])
+        place = number + np.linspace(-0.25, 0.25, len(known)) if len(known) > 1 else np.full(len(known), number)
+        axes.plot(place, known, "o", color=colour, markersize=3, alpha=0.7, markeredgewidth=0)
+        if len(known):
+            axes.plot([number - 0.35, number + 0.35], [np.median(known)] * 2, color="0.1", linewidth=1.4)
+    axes.axhline(1.0, color="0.5", linewidth=0.8, zorder=0)
+    axes.set_xticks(range(len(found.models)), [model.name for model in found.models])
+    axes.set_xlim(-0.6, len(found.models) - 0.4)
+    axes.set(ylabel=f"{what} over that of descent")
+
+
+def model_claims(found: Seen, *, share: float = 0.9) -> Iterator[Claim]:
+    """Yield the claims on models of descents, where these oscillate.
+
+    That models follow descent where the gradient flow does not is the papers'; how often, and all numbers to compare
+    with, are flowsim's.
+    """
+    for model in found.models:
+        yield _closer(found, model, share)
+    by_name = {model.name: model for model in found.models}
+    if {"central", "edge"} <= by_name.keys():
+        text = "the edge flow follows descent at least as closely as the central flow (Marion 2026)"
+        yield _as_close(found, text, by_name["edge"], by_name["central"], within=1.0)
+    if {"central", "rod"} <= by_name.keys():
+        text = "the rod flow matches the central flow (Regis and Chewi 2026)"
+        yield _as_close(found, text, by_name["rod"], by_name["central"], within=1.25)
+    yield _told(found, "the models tell the sharpness at the centre", "sharpness", 0.02)
+    yield _told(found, "the models tell the amplitude of the oscillation", "amplitude", 0.1)
+    yield _told(found, "the models tell when the oscillation begins", "onset", 0.1)
+
+
+def _closer(found: Seen, model: Told, share: float) -> Claim:
+    text = f"the {model.name} flow is closer to descent than the gradient flow where descent oscillates"
+    expected = f"in {share:.0%} of the descents"
+    factors = model.closer[found.oscillates]
+    if not factors.size:
+        return unmeasured(text, expected, "no descent oscillates")
+    closer, known = float(np.mean(factors > 1)), factors[np.isfinite(factors)]
+    measured = f"in {closer:.0%} of {factors.size}; "
+    if known.size:
+        measured += f"{np.median(known):.3g} times in the median, {known.min():.3g} to {known.max():.3g}; "
+    measured += (
+        f"{factors.size - known.size} ended before; {np.nanmedian(model.work):.2g} gradients and products a step"
+    )
+    numbers = {"share": closer, "median": float(np.nanmedian(factors)), "work": float(np.nanmedian(model.work))}
+    return Claim(text, expected, measured, closer >= share, numbers)
+
+
+def _as_close(found: Seen, text: str, one: Told, other: Told, *, within: float) -> Claim:
+    expected = f"its distance at most {within:g} times that of the other, in the median over descents that oscillate"
+    ratios = (one.distance / other.distance)[found.oscillates]
+    ratios = ratios[np.isfinite(ratios)]
+    if not ratios.size:
+        return unmeasured(text, expected, "no descent oscillates, or a model ended before")
+    low, middle, high = np.quantile(ratios, [0.25, 0.5, 0.75])
+    measured = f"{middle:.3g} times, quartiles {low:.3g} and {high:.3g}, of {ratios.size}"
+    return Claim(text, expected, measured, bool(middle <= within), {"low": low, "median": middle, "high": high})
+
+
+def _told(found: Seen, text: str, what: str, tolerance: float) -> Claim:
+    expected = f"its {what} over that of descent, median where descent oscillates: within {tolerance:.0%} of 1 for each"
+    columns = {model.name: getattr(model, what)[found.oscillates] for model in found.models}
+    if not all(np.isfinite(values).any() for values in columns.values()):
+        return unmeasured(text, expected, "no descent oscillates, or a model says nothing of it")
+    medians = {name: float(np.nanmedian(values)) for name, values in columns.items()}
+    holds = all(abs(median - 1) <= tolerance for median in medians.values())
+    return Claim(text, expected, listed(medians, ".4g"), holds, medians)

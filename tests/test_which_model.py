@@ -1,0 +1,148 @@
+"""Which model of descent at the edge: the figure over many starts, its claims, and the scenarios that make them."""
+
+import dataclasses
+import re
+from pathlib import Path
+
+import matplotlib.figure
+import numpy as np
+import pytest
+import xarray
+from which_model import Seen, Told, WhichModel, model_claims, seen
+
+import flowsim
+from flowsim import cli
+from flowsim.results.schema import NOT_ASKED
+from flowsim.scenarios import ScenarioError, read_scenario
+
+FOLDER = Path(__file__).parents[1] / "papers" / "marion_2026"
+SHIPPED = [FOLDER / "which_model.yaml", FOLDER / "which_model_gelu.yaml"]
+COUNT = 10
+ONES = np.ones(COUNT)
+
+
+def told(name, *, distance=0.01, sharpness=1.0, amplitude=1.0, onset=1.0):
+    return Told(
+        name, 1 / (distance * ONES), distance * ONES, sharpness * ONES, amplitude * ONES, onset * ONES, 3 * ONES
+    )
+
+
+def found(*models, oscillates=True):
+    return Seen(1.5 * ONES, np.full(COUNT, oscillates), models or tuple(map(told, ("central", "rod", "edge"))))
+
+
+def verdicts(measured):
+    return {claim.text.split(" (")[0]: claim.holds for claim in model_claims(measured)}
+
+
+def test_every_claim_holds_of_models_that_are_close():
+    assert set(verdicts(found()).values()) == {True}
+    assert len(verdicts(found())) == 8
+
+
+@pytest.mark.parametrize(
+    ("edge", "failing"),
+    [
+        ({"distance": 2.0}, "the edge flow is closer to descent than the gradient flow where descent oscillates"),
+        ({"distance": 0.02}, "the edge flow follows descent at least as closely as the central flow"),
+        ({"sharpness": 1.03}, "the models tell the sharpness at the centre"),
+        ({"amplitude": 0.85}, "the models tell the amplitude of the oscillation"),
+        ({"onset": 1.2}, "the models tell when the oscillation begins"),
+    ],
+)
+def test_each_claim_fails_of_a_model_that_is_not(edge, failing):
+    got = verdicts(found(told("central"), told("edge", **edge)))
+    assert got[failing] is False
+
+
+def test_a_model_that_ended_before_in_more_than_a_tenth_of_the_descents_is_not_closer():
+    ended = told("edge")
+    ended = dataclasses.replace(ended, closer=np.where(np.arange(COUNT) < 2, np.nan, ended.closer))
+    (claim, *_) = model_claims(found(ended))
+    assert claim.holds is False
+    assert "in 80% of 10" in claim.measured
+    assert "2 ended before" in claim.measured
+
+
+def test_nothing_is_said_where_no_descent_oscillates():
+    assert set(verdicts(found(oscillates=False)).values()) == {None}
+
+
+def sweep():
+    """Two starts at two rates with two models: the second rate diverges from the second start."""
+    nan = np.nan
+    runs = ["gradient_flow", "gradient_descent", "gradient_descent", "central", "central", "edge", "edge"]
+    rates = [nan, 0.1, 0.2, 0.1, 0.2, 0.1, 0.2]
+    rows = {
+        "final_sharpness": [[30.0, 25, 9, 25, 9, 25, 9], [10.0, 10, nan, 10, nan, 10, nan]],
+        "final_centre_distance": [[nan, 0.4, 0.6, 0.1, 0.2, 0.04, 0.3], [nan, 0.2, nan, 0.2, nan, 0.1, nan]],
+        "final_centre_sharpness": [[nan, 20, 10, 21, 10, 20, 10], [nan, 10, nan, 10, nan, 10, nan]],
+        "final_oscillation": [[nan, 0.1, 0.2, 0.11, 0.2, 0.1, 0.1], [nan, 1e-9, nan, 0, nan, 1e-6, nan]],
+        "final_oscillation_onset": [[nan, 4, 2, 5, 2, 4, nan], [nan] * 7],
+        "gradients": [[nan, nan, nan, 50, 50, 90, 90], [nan, nan, nan, 20, nan, 40, nan]],
+        "products": [[nan, nan, nan, 50, 50, 10, 10], [nan, nan, nan, 0, nan, 0, nan]],
+    }
+    variables = {name: (("repetition", "run"), np.array(values, float)) for name, values in rows.items()}
+    variables["steps"] = (("repetition", "run"), np.array([[9, 100, 50, 9, 9, 9, 9]] * 2))
+    outcome = np.full((2, 7), int(flowsim.Outcome.TIME_LIMIT))
+    outcome[1, 2], outcome[1, [4, 6]] = int(flowsim.Outcome.DIVERGED), NOT_ASKED
+    variables["outcome"] = (("repetition", "run"), outcome)
+    modelled = ["", "", "", *["gradient_descent"] * 4]
+    coordinates = {"dynamics": ("run", runs), "learning_rate": ("run", rates), "models": ("run", modelled)}
+    return xarray.Dataset(variables, coordinates)
+
+
+def test_descents_are_taken_together_and_those_that_diverged_left_out():
+    measured = seen(sweep())
+    np.testing.assert_allclose(measured.reach, [1.5, 0.5, 3.0])
+    assert measured.oscillates.tolist() == [True, False, True]
+    central, edge = measured.models
+    assert (central.name, edge.name) == ("central", "edge")
+    np.testing.assert_allclose(central.closer, [4, 1, 3])
+    np.testing.assert_allclose(edge.closer, [10, 2, 2])
+    np.testing.assert_allclose(central.sharpness, [1.05, 1, 1])
+    np.testing.assert_allclose(central.amplitude, [1.1, np.nan, 1])
+    np.testing.assert_allclose(edge.onset, [1, np.nan, np.nan])
+    np.testing.assert_allclose(central.work, [1.0, 0.2, 2.0])
+
+
+@pytest.mark.parametrize("path", SHIPPED, ids=lambda path: path.stem)
+def test_scenarios_are_valid_and_end_one_step_after_the_time_of_the_flow(path):
+    scenario = read_scenario(path)
+    assert all(
+        (entry.steps - 1) * rate == scenario.flow.t1
+        for entry in scenario.sweep.descent
+        for rate in entry.learning_rates
+    )
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ((r"  descent:(.|\n)*figure", "figure"), "no sweep of the flow and of gradient descents with two models"),
+        (
+            ("models: .*], t1", "models: [gradient, edge], t1"),
+            "no sweep of the flow and of gradient descents with two models",
+        ),
+        (("  repetitions: 12", "  flow: false"), "no sweep of the flow and of gradient descents with two models"),
+    ],
+)
+def test_a_scenario_that_the_figure_does_not_show_is_refused(tmp_path, monkeypatch, change, message):
+    monkeypatch.syspath_prepend(FOLDER)
+    file = tmp_path / "other.yaml"
+    file.write_text(re.sub(*change, SHIPPED[0].read_text()))
+    with pytest.raises(ScenarioError, match=message):
+        read_scenario(file)
+
+
+@pytest.mark.slow
+def test_the_scenario_measures_them(tmp_path):
+    sets = ["sweep.repetitions=2", "flow.models=[gradient, central, edge]"]
+    sets += ["sweep.descent=[{learning_rates: [0.125], steps: 321}]"]
+    cli.main([str(SHIPPED[0]), "--out", str(tmp_path), *(f"--set={one}" for one in sets)])
+    results = flowsim.open_results(tmp_path / "which_model", trust=True)
+    measured = seen(results.required("sweep"))
+    assert measured.oscillates.all()
+    for model in measured.models:
+        assert (model.closer > 3).all()
+    assert isinstance(WhichModel().draw(results), matplotlib.figure.Figure)
