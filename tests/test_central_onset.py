@@ -146,3 +146,25 @@ def test_an_order_that_is_not_known_is_refused():
         flowsim.integrate(
             {"w": jnp.array(1.0)}, flowsim.Risk(lambda w: w["w"] ** 2), model=flowsim.CentralFlow(0.1, order=3)
         )
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("begun", [1e-9, 1e-5])
+def test_from_a_minimum_beyond_the_edge_it_comes_down_when_descent_does(begun):
+    """Where S is at rest beyond 2/η, no oscillation is too small to hold it; it takes one that has grown to turn it."""
+    eta, top = 0.5, 4.4
+    risk = flowsim.Risk(lambda w: w[0] ** 2 * w[1] / 2 + (w[1] - top) ** 2 / 4)
+    x, y = begun, 3.6
+    heights = []
+    for _ in range(160):
+        x, y = x - eta * x * y, y - eta * (x * x / 2 + (y - top) / 2)
+        heights.append(y)
+    times = eta * np.arange(1, 161)
+    model = flowsim.CentralFlow(eta, order=2)
+    start = jnp.array([begun, 3.6])
+    run = flowsim.integrate(start, risk, model=model, ts=times, t1=80.0, max_steps=1000, weights=True, stopping=FOREVER)
+    held = np.asarray(run.path)[:, 1]
+    beyond = [times[: len(along)][along > (top + 2 / eta) / 2] for along in (np.array(heights), held)]
+    assert np.ptp(beyond[0]) > 20  # descent stays there for a while
+    np.testing.assert_allclose(*([along[0], along[-1]] for along in beyond), atol=1.5)
+    assert held[-1] == pytest.approx(2 / eta, rel=1e-6)

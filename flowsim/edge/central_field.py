@@ -223,8 +223,8 @@ class CentralField(eqx.Module):
         eta = self.learning_rate
         slope = eta**2 * rate if self.drift is None else eta**2 * rate + eta * self.drift * edge.values[0]
         growth = self.growth.after(self.steps, eta * edge.values[0] - 1, slope)
-        variance = 2 * (rate - self._speed) / jnp.where(square > 0, square, jnp.inf)
-        return growth.beside(jnp.where(growth.factor > 1, variance, 0))
+        wanted = growth.turning(rate - self._speed, edge.values[0] - 2 / eta, eta)
+        return growth.beside(2 * wanted / jnp.where(square > 0, square, jnp.inf))
 
     @property
     def _is_free(self) -> Bool[Array, ""]:

@@ -59,6 +59,21 @@ class Growth(eqx.Module):
         known = jnp.isfinite(self.log_amplitude)
         return Growth(jnp.where(known, found, self.log_amplitude), self.log_least, factor, slope, self.missing)
 
+    def turning(
+        self, rate: Float[Array, ""], beyond: Float[Array, ""], eta: Float[Array, ""], *, most_grown: float = 1e4
+    ) -> Float[Array, ""]:
+        """Return the rate at which an oscillation lets S fall, σ²‖T‖²/2, as it takes over; zero where it decays.
+
+        That is as fast as S − 2/η rises without it, at the `rate`. Where S does not rise, as at a minimum that is
+        `beyond` the edge, an oscillation that grows by γ = ln(ηS − 1)/η has taken S half of the way down to the edge as
+        it comes to γ(S − 2/η). Of that, an oscillation that grew by ln(r/r₀) since S passed the edge has about a
+        2 ln(r/r₀)-th for its rate; the second counts where it is less than a `most_grown`-th.
+        """
+        falls = jnp.log(jnp.maximum(self.factor, 1)) / eta * jnp.maximum(beyond, 0)
+        share = jnp.maximum(rate, 0) / jnp.where(falls > 0, falls, 1)
+        wanted = jnp.maximum(rate, 0) + falls * jnp.exp(-most_grown * share)
+        return jnp.where(self.factor > 1, wanted, 0)
+
     def beside(self, variance: Float[Array, ""], *, most: float = 50.0) -> "Growth":
         """Return it beside the σ² that would hold the sharpness: none that is needed where that is not positive.
 

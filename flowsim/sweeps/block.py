@@ -164,7 +164,8 @@ def _blocks_of(sweep: SweepSettings, group: list[Point], models: tuple[str, ...]
         for repetition in range(sweep.starts)
         for point in group
     ]
-    for part in _parts(starts, costs):
+    # Batches of descents are worth many starts; models run one by one.
+    for part in _parts(starts, costs, least=1 if models else 16):
         yield Block(recipe, part, cost=sum(costs[start.repetition] for start in part))
 
 
@@ -173,7 +174,7 @@ def _parts(
     costs: Sequence[float],
     *,
     seconds: float = 20.0,
-    least: int = 16,
+    least: int,
     most: int = 64,
 ) -> Iterator[tuple[Start, ...]]:
     """Cut starts into parts of `least` to `most`, each of about so many `seconds`, which is what a kill can cost."""
@@ -198,20 +199,20 @@ def _cost_of_start(
     *,
     seconds_per_start: float = 0.02,
     seconds_per_number: float = 3e-10,
-    steps_of_model: int = 10_000,
+    seconds_per_model: float = 1.0,
 ) -> float:
     """Return roughly the seconds of a start on one core; no result depends on them but through the size of blocks."""
     steps = sum(descent.steps for descent in descents if repetition < descent.repetitions)
     if sweep.critical is not None:
         steps += 10 * sweep.critical.steps
-    steps += steps_of_model * models * len(descents)
     samples, inputs, outputs = scenario.data.rough_sizes()
     network, shape = scenario.network, scenario.data.sample_shape()
     shape = (inputs,) if shape is None and not network.keeps_shape() else shape
     numbers = 6 * (network.count_weights(network.inputs_for(shape), outputs) or 0)
     if not scenario.network.is_linear():
         numbers *= samples / 2
-    return seconds_per_start + steps * numbers * seconds_per_number
+    of_models = seconds_per_model * models * sum(repetition < descent.repetitions for descent in descents)
+    return seconds_per_start + steps * numbers * seconds_per_number + of_models
 
 
 def digests(

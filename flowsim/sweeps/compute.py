@@ -250,8 +250,9 @@ class _Work:
     def _models(self, index: tuple[int, int], reference: Any) -> None:
         """Run the models of one descent, and compare both where the centre of its oscillation is last known."""
         row, column = index
-        descent, steps = self._descent(column), self.recipe.descents[column].steps
-        modelled = ModelledDescent(self.networks[row], self.problem, descent, steps, self.flow_options)
+        descent, planned = self._descent(column), self.recipe.descents[column]
+        rate, steps = planned.learning_rate, planned.steps
+        modelled = ModelledDescent(self.networks[row], self.problem, descent, rate, steps, self.flow_options)
         with self._attempt(f"{self._cell_of_descent(index)}, centre"):
             if not len(modelled.centres.records):
                 return

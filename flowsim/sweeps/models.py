@@ -33,7 +33,7 @@ from .measures import sharpness_of
 
 ONSET = Label(
     "oscillation_onset",
-    "time at which the amplitude of the oscillation first reaches 0.001 of the norm of the initial weights",
+    "time at which the amplitude of the oscillation first rises to 0.001 of the norm of the initial weights",
     r"onset of the oscillation $t$",
     logarithmic=False,
 )
@@ -45,12 +45,13 @@ LABELS = {label.name: label for label in (*COLUMNS, ONSET)}
 class ModelledDescent:
     """A descent of so many `steps`, whose models are compared to it; `flow` holds the arguments of `integrate`.
 
-    All is NaN of a descent that has no centre, as it took fewer than two steps, and of one that diverged.
+    One of fewer than two steps has no centre, and nothing can be measured of it.
     """
 
     network: Any
     problem: Problem
     descent: Descent
+    learning_rate: float
     steps: int
     flow: Mapping[str, Any]
 
@@ -83,18 +84,18 @@ class ModelledDescent:
 
         NaN for what it does not, as it ended before.
         """
-        centres, rate = self.centres, float(self.descent.learning_rate)
+        centres, descents = self.centres, {self.learning_rate: self.descent}
         options = {"t1": self._end, "slots": self._records + 2, "stopping": self.flow["stopping"], "probes": ()}
         with report_progress(False) as report:
-            descents = {rate: self.descent}
             (found,) = run_models(self.network, self.problem, [kind], descents, [centres], report=report, **options)
         run = found.run
         along = {name: np.asarray(run.diagnostics[name], float) for name in LABELS if name in run.diagnostics}
         onset = self._onset(np.asarray(run.times, float), along[OSCILLATION.name])
-        if not np.isfinite(along[DISTANCE.name][-1]):
+        last = float(centres.distances(run)[-1])
+        if not np.isfinite(last):
             return run, {ONSET.name: onset}
-        ends = {name: float(values[-1]) for name, values in along.items()}
-        return run, ends | {SHARPNESS.name: sharpness_of(run.network, self.problem), ONSET.name: onset}
+        ends = {name: float(values[-1]) for name, values in along.items()} | {DISTANCE.name: last, ONSET.name: onset}
+        return run, ends | {SHARPNESS.name: sharpness_of(run.network, self.problem)}
 
     @property
     def _records(self) -> int:
@@ -127,11 +128,15 @@ class ModelledDescent:
     def _onset(
         self, times: Float[np.ndarray, " records"], amplitude: Float[np.ndarray, " records"], *, share: float = 1e-3
     ) -> float:
-        """Return when an amplitude first reaches a `share` of ‖W(0)‖, between the records; NaN if it never does."""
+        """Return when an amplitude first rises to a `share` of ‖W(0)‖, between the records; NaN if it never does.
+
+        Models that begin with half a step of a steep descent fall from there first. One that never was below has the
+        first record.
+        """
         level = share * float(norm(split(self.network)[0]))
-        (above,) = np.nonzero(amplitude >= level)
-        if not above.size:
-            return np.nan
-        after = above[0]
-        around = slice(max(after - 1, 0), after + 1)
+        above = amplitude >= level
+        rises = np.flatnonzero(above[1:] & ~above[:-1])
+        if not rises.size:
+            return float(times[0]) if above[0] else np.nan
+        around = slice(rises[0], rises[0] + 2)
         return float(np.interp(level, amplitude[around], times[around]))

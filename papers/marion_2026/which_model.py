@@ -13,6 +13,7 @@ from pydantic_core import PydanticCustomError
 
 from flowsim.comparison.models import DISTANCE, OSCILLATION, SHARPNESS
 from flowsim.kinds import validation_error
+from flowsim.probes import SquaredNorm
 from flowsim.report.render_paper import legend_above
 from flowsim.report.style import STYLE, set_ticks
 from flowsim.report.sweeps import runs
@@ -24,6 +25,9 @@ from flowsim.sweeps.models import ONSET
 from flowsim.theory import Claim, listed, mark_outside_sweep, unmeasured
 
 Cells = Float[np.ndarray, " descents"]
+SQUARED_NORM = SquaredNorm().label.name
+MATTERS = 1e-3
+"""The amplitude of an oscillation that is one, over the norm of the initial weights, as in the onset."""
 COLOURS = ("#b2182b", "#ef8a62", "#4d9221", "#08306b", "#7a3b9c", "#8c510a")
 
 
@@ -71,7 +75,8 @@ def seen(sweep: xarray.Dataset) -> Seen:
         [_along(sweep, flow, "final_sharpness") * (run.learning_rate or np.nan) / 2 for run in descents]
     )
     onset, amplitude = of_all(descents, f"final_{ONSET.name}"), of_all(descents, f"final_{OSCILLATION.name}")
-    oscillates = np.isfinite(onset)
+    start = sweep[f"initial_{SQUARED_NORM}"].transpose(..., runs.REPETITION).values.ravel() ** 0.5
+    oscillates = np.isfinite(onset) & (amplitude >= MATTERS * np.tile(start, len(descents))[kept])
     distance, sharpness = of_all(descents, f"final_{DISTANCE.name}"), of_all(descents, f"final_{SHARPNESS.name}")
     steps = of_all(descents, "steps")
     found = []
@@ -124,6 +129,9 @@ class WhichModel(Figure):
                 "[{learning_rates: [0.1], steps: 401}]}",
                 at=("sweep",) if sweep else ("figure",),
             )
+        if SQUARED_NORM not in {entry.kind for entry in scenario.record}:
+            wording = {"expected": "that of the start, to which amplitudes are compared", "write": f"[{SQUARED_NORM}]"}
+            yield validation_error(found=f"no {SQUARED_NORM} among what is recorded", **wording, at=("record",))
 
     def claims(self, results: Results) -> list[Claim]:
         """Return the claims on the models, each with the numbers measured."""
