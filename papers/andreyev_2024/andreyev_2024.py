@@ -1,0 +1,508 @@
+"""The stochastic edge of stability (Andreyev and Beneventano 2024): curvatures of minibatches, two figures, claims."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, final
+
+import equinox as eqx
+import jax.numpy as jnp
+import matplotlib.figure
+import numpy as np
+import xarray
+from jaxtyping import Array, Float, PyTree
+from matplotlib.axes import Axes
+from matplotlib.ticker import FixedLocator, NullLocator
+from pydantic_core import PydanticCustomError
+
+from flowsim.dynamics import Outcome
+from flowsim.kinds import validation_error
+from flowsim.probes import BatchSharpness, Label, MeanSquareSharpness, Moment, Probe, SharpnessGap
+from flowsim.problems import Problem
+from flowsim.report.render_paper import legend_above
+from flowsim.report.style import STYLE, THRESHOLD, set_ticks
+from flowsim.report.sweeps import runs
+from flowsim.report.sweeps.intervals import quartiles
+from flowsim.results import Figure, Results
+from flowsim.results.runs import GRADIENT_DESCENT, RecordedRun, read_runs
+from flowsim.scenarios import Scenario
+from flowsim.theory import Claim, mark_outside_sweep, unmeasured
+
+WITHIN = 0.1
+"""How near to 2/η a curvature is held there: benchmarks/stochastic_edge.py found the mean-square sharpness at 0.92 to
+0.99 of it, still on its way, where S at batches of 4 is at half of it."""
+FULL = 0
+"""The batch of gradient descent, all samples."""
+Series = Float[np.ndarray, " records"]
+Starts = Float[np.ndarray, " repetitions"]
+
+
+class BatchCurvatures(Probe):
+    """Curvatures of minibatches of several sizes, drawn with replacement, and what the noise of gradients predicts.
+
+    For each batch, the mean-square sharpness, `batches_mean_square_8`, and the batch sharpness, `batches_sharpness_8`.
+    Where a run of a sweep begins or ends, also the sharpness at the centre of the oscillation, `batches_centre`, and
+    βσ_u²/(4α) of single samples, `batches_noise`: times ηB⁻¹ it is the gap below 2/η predicted for a batch B
+    (`flowsim.probes.SharpnessGap`), NaN where nothing sharpens. Raises `ValueError` for batches that cannot be.
+    """
+
+    batches: tuple[int, ...] = eqx.field(static=True, default=(4, 8, 16, 32))
+    """The numbers of samples in a minibatch, at the starts and ends of the runs of a sweep."""
+    along: tuple[int, ...] = eqx.field(static=True, default=(8,))
+    """Those that are measured along runs, which takes as long for each of them as for the sharpness."""
+    draws: int = eqx.field(static=True, default=128)
+    """From up to so many minibatches a batch sharpness is taken."""
+    rtol: float = eqx.field(static=True, default=0.05)
+    """Half width of its 95 % interval relative to it, at which no more are drawn."""
+
+    def __check_init__(self):
+        for batch in (*self.batches, *self.along):
+            self._probes(batch)
+
+    @property
+    def label(self) -> Label:  # pyright: ignore[reportIncompatibleVariableOverride]
+        """Return the label, with a part for each column."""
+        parts = [
+            Label("batches_centre", "sharpness at the centre of the oscillation", "$S$", logarithmic=False),
+            Label("batches_noise", "gap below 2/η predicted for single samples, over η", r"$\beta\sigma_u^2/4\alpha$"),
+        ]
+        for batch in dict.fromkeys((*self.batches, *self.along)):
+            square, mean = f"mean-square sharpness, batch {batch}", f"batch sharpness, batch {batch}"
+            parts += [
+                Label(f"batches_mean_square_{batch}", square, square, logarithmic=False),
+                Label(f"batches_sharpness_{batch}", mean, mean, logarithmic=False),
+            ]
+        return Label("batches", "curvatures of minibatches", "curvature", logarithmic=False, parts=tuple(parts))
+
+    def check(self, network: PyTree, problem: Problem) -> None:
+        """Raise `ValueError` for a problem of which they cannot be measured."""
+        for batch in (*self.batches, *self.along):
+            for probe in self._probes(batch):
+                probe.check(network, problem)
+
+    def measure(self, moment: Moment) -> dict[str, Array]:
+        """Return the curvatures, each a number."""
+        ends = moment.state is None
+        found: dict[str, Array] = {}
+        for batch in self.batches if ends else self.along:
+            mean_square, sharpness = self._probes(batch)
+            found[f"mean_square_{batch}"] = mean_square.measure(moment)
+            found[f"sharpness_{batch}"] = sharpness.measure(moment)["mean"]
+        if ends:  # which do not know the learning rate: at η = 1 the gap is 2 − S
+            gap = SharpnessGap(1, replacement=True).measure(
+                replace(moment, learning_rate=jnp.ones_like(moment.gradient_norm))
+            )
+            found |= {"centre": 2 - gap["measured"], "noise": gap["predicted"]}
+        return found
+
+    def _probes(self, batch: int) -> tuple[MeanSquareSharpness, BatchSharpness]:
+        drawn = BatchSharpness(batch, replacement=True, draws=self.draws, rtol=self.rtol)
+        return MeanSquareSharpness(batch, replacement=True), drawn
+
+
+def batch_of(optimizer: Mapping[str, Any]) -> int | None:
+    """Return the batch of SGD on independent samples, `FULL` of gradient descent, and `None` for other descents."""
+    kind = optimizer["kind"]
+    if kind == GRADIENT_DESCENT:
+        return FULL
+    return int(optimizer["batch"]) if kind == "sgd" and optimizer["replacement"] and not optimizer["momentum"] else None
+
+
+def name_of(batch: int) -> str:
+    """Return what a batch is called."""
+    return f"batch {batch}" if batch else "full batch"
+
+
+def _colour(place: int, count: int) -> Any:
+    return matplotlib.colormaps["viridis"](0.85 - 0.7 * place / max(1, count - 1))
+
+
+@dataclass(frozen=True)
+class Course:
+    """One run with its `batch` and learning rate, that goes on from another at the time `begins`, or from the start.
+
+    Curvatures stand over `t`; those of minibatches are NaN along a run with other batches than were measured.
+    """
+
+    batch: int
+    rate: float
+    begins: float
+    diverged: bool
+    t: Series
+    sharpness: Series
+    mean_square: Series
+    batch_sharpness: Series
+
+    def late(self, values: Series) -> float:
+        """Return the mean over the second half of the run, in which single records vary, times η/2; else NaN."""
+        chosen = values[(self.t >= (self.begins + self.t[-1]) / 2) & np.isfinite(values)]
+        return float(np.mean(chosen)) * self.rate / 2 if chosen.size and not self.diverged else np.nan
+
+    def before(self, values: Series, time: float) -> float:
+        """Return the mean over the second half of the part before a `time`, without η/2."""
+        return float(np.mean(values[(self.t >= time / 2) & (self.t <= time)]))
+
+
+def courses(results: Results) -> list[Course]:
+    """Return the descent of the scenario and its forks, in their order."""
+    section, dynamics = results.scenario["descent"], read_runs(results.required("trajectories"))
+    optimizers = [section["optimizer"], *(fork["optimizer"] or section["optimizer"] for fork in section["forks"])]
+    steps = [0, *(fork["step"] for fork in section["forks"])]
+    return [
+        _course(one, batch_of(optimizers[one.run.fork]) or FULL, steps[one.run.fork] * section["learning_rates"][0])
+        for one in sorted(dynamics.others, key=lambda one: one.run.fork)
+    ]
+
+
+def _course(one: RecordedRun, batch: int, begins: float) -> Course:
+    curvatures = [one.along(f"batches_{name}_{batch}") for name in ("mean_square", "sharpness")]
+    rate, diverged = one.run.learning_rate or np.nan, one.outcome is Outcome.DIVERGED
+    return Course(batch, rate, begins, diverged, one.along("time"), one.along("sharpness"), *curvatures)
+
+
+@final
+class Edge(Figure):
+    """S(t) with full and smaller batches beside 2/η, and the curvatures of minibatches where η falls in mid-run."""
+
+    name = "course"
+
+    def validation_errors(self, scenario: Scenario) -> Iterable[PydanticCustomError]:
+        """Yield that there is not SGD at one rate with such forks, or no record of its batch."""
+        descent = scenario.descent
+        batch = batch_of(descent.optimizer.model_dump())
+        kinds = [_kind_of_fork(fork, batch) for fork in descent.forks]
+        wanted = ["full batch", "lower rate", "larger batch"]
+        if not batch or descent.schedule or len(descent.learning_rates) != 1 or kinds != wanted:
+            yield validation_error(
+                found=f"{descent.optimizer.kind} at {len(descent.learning_rates)} rates, with {len(kinds)} forks",
+                expected="sgd with replacement at one rate, and three forks: to gradient_descent, to a lower rate, to "
+                "a larger batch",
+                write="descent: {learning_rates: [0.34], optimizer: {kind: sgd, batch: 8, replacement: true}, forks: "
+                "[{step: 1, optimizer: gradient_descent}, {step: 400, learning_rates: [0.17]}, {step: 400, optimizer: "
+                "{kind: sgd, batch: 32, replacement: true}}]}",
+                at=("descent",),
+            )
+            return
+        yield from _unrecorded(scenario, "along", {batch})
+
+    def claims(self, results: Results) -> list[Claim]:
+        """Return the claims on the courses, each with the numbers measured."""
+        return mark_outside_sweep(course_claims(*courses(results)))
+
+    def draw(self, results: Results) -> matplotlib.figure.Figure:
+        """Return two panels: the sharpness with three batches; the curvatures of one where the learning rate falls."""
+        small, full, lower, larger = courses(results)
+        with matplotlib.rc_context(STYLE):
+            figure = matplotlib.figure.Figure(figsize=(6.6, 2.9), layout="constrained")
+            left, right = figure.subplots(1, 2)
+            for place, one in enumerate((small, larger, full)):
+                begins = f", from $t = {one.begins:.3g}$" if one is larger else ""
+                shown = one.t <= small.t[-1]
+                left.plot(
+                    one.t[shown], one.sharpness[shown], color=_colour(place, 3), label=f"{name_of(one.batch)}{begins}"
+                )
+            left.axhline(2 / small.rate, color="0.3", **THRESHOLD)
+            _draw_lower_rate(right, small, lower)
+            left.set(xlabel="time $t$", ylabel="sharpness $S$", title=rf"$\eta = {small.rate:g}$")
+            right.set(xlabel="time $t$", ylabel="curvature")
+            right.set_title(rf"{name_of(small.batch)}, $\eta = {small.rate:g}$, then ${lower.rate:g}$")
+            for axes in (left, right):
+                axes.set_ylim(bottom=0)
+                axes.title.set_fontsize(8)
+                axes.legend(loc="lower right")
+                set_ticks(axes)
+        return figure
+
+
+def _kind_of_fork(fork: Any, batch: int | None) -> str:
+    other = None if fork.optimizer is None else batch_of(fork.optimizer.model_dump())
+    if fork.schedule is not None:
+        return "other"
+    if fork.optimizer is None:
+        return "lower rate" if len(fork.learning_rates) == 1 else "other"
+    if fork.learning_rates or other is None:
+        return "other"
+    return "full batch" if other == FULL else "larger batch" if other > (batch or 0) else "other"
+
+
+def _draw_lower_rate(axes: Axes, before: Course, after: Course) -> None:
+    """Draw the curvatures before and after the learning rate falls, beside 2/η."""
+    first = before.t <= after.begins
+    t = np.concatenate([before.t[first], after.t])
+    names = {"sharpness": "$S$", "mean_square": "mean-square sharpness", "batch_sharpness": "batch sharpness"}
+    for place, (key, label) in enumerate(names.items()):
+        values = np.concatenate([getattr(before, key)[first], getattr(after, key)])
+        axes.plot(t, values, color=("black", "tab:blue", "tab:orange")[place], label=label, linewidth=0.8)
+    edge = np.array([2 / before.rate, 2 / before.rate, 2 / after.rate, 2 / after.rate])
+    axes.plot([0, after.begins, after.begins, after.t[-1]], edge, color="0.3", label=r"$2/\eta$", **THRESHOLD)
+
+
+def course_claims(small: Course, full: Course, lower: Course, larger: Course, *, within: float = WITHIN) -> list[Claim]:
+    """Return the claims on SGD, the full batch, and what follows from a lower rate and from a larger batch.
+
+    That the batch sharpness is held at 2/η, and moves with it, is Andreyev and Beneventano's; the mean-square sharpness
+    in its place is from Mulayoff and Michaeli (2024). All means are over the second half of a run.
+    """
+    return [
+        _at_edge("full-batch gradient descent holds S at 2/η", "S", full.late(full.sharpness), within),
+        _new_edge("mean-square sharpness", small, lower, "mean_square", within),
+        _new_edge("batch sharpness", small, lower, "batch_sharpness", within),
+        _larger_batch(small, larger),
+    ]
+
+
+def _at_edge(text: str, name: str, measured: float, within: float) -> Claim:
+    expected = f"its late mean within {within:.0%} of 2/η"
+    if np.isnan(measured):
+        return unmeasured(text, expected, "the run diverges")
+    holds = abs(measured - 1) <= within
+    return Claim(text, expected, f"{name} = {measured:.3g} · 2/η", holds, {"late": measured})
+
+
+def _new_edge(name: str, small: Course, lower: Course, key: str, within: float) -> Claim:
+    factor = small.rate / lower.rate
+    text = f"once η falls to 1/{factor:.3g} of itself, the {name} rises to the new 2/η"
+    expected = f"its late mean within {within:.0%} of 2/η, from below {1 - within:g} of it before"
+    late, begun = lower.late(getattr(lower, key)), small.before(getattr(small, key), lower.begins)
+    begun *= lower.rate / 2
+    if np.isnan(late) or not begun < 1 - within:
+        return unmeasured(text, expected, "a run diverges, or there is nothing left to rise")
+    measured = f"from {begun:.3g} to {late:.3g} of the new 2/η"
+    return Claim(text, expected, measured, abs(late - 1) <= within, {"before": begun, "late": late})
+
+
+def _larger_batch(small: Course, larger: Course) -> Claim:
+    """Return the claim on the gap 1 − ηS/2, which would fall as 1/B if it were small and from noise alone."""
+    text = f"once the batch grows from {small.batch} to {larger.batch}, S rises towards 2/η"
+    expected = "the gap 1 − ηS/2, late in the run, at most half of what it is without"
+    gap, without = 1 - larger.late(larger.sharpness), 1 - small.late(small.sharpness)
+    if np.isnan(gap + without) or without <= 0:
+        return unmeasured(text, expected, "a run diverges, or has no gap")
+    measured = f"gap {gap:.3g}, {without:.3g} without"
+    return Claim(text, expected, measured, gap <= without / 2, {"gap": gap, "without": without})
+
+
+@dataclass(frozen=True)
+class Plateau:
+    """Where the runs with one `batch` are after so many `steps` of size `rate`, from every start: (repetitions,).
+
+    Curvatures are times η/2, NaN for a run that diverged. `predicted` is the gap below one, ηβσ_u²/(4α) times η/2.
+    """
+
+    batch: int
+    steps: int
+    rate: float
+    sharpness: Starts
+    mean_square: Starts
+    batch_sharpness: Starts
+    gap: Starts
+    predicted: Starts
+
+    @property
+    def diverged(self) -> int:
+        """The number of runs without an end."""
+        return int(np.isnan(self.sharpness).sum())
+
+
+def plateaus(sweep: xarray.Dataset) -> list[Plateau]:
+    """Return where the runs of a sweep are, from the smallest batch to the full one, and of each the earliest first."""
+    found = []
+    entries = {
+        (entry["optimizer"]["kind"], rate): entry
+        for entry in runs.scenario(sweep)["sweep"]["descent"]
+        for rate in entry["learning_rates"]
+    }
+    for run in runs.others(sweep):
+        assert run.learning_rate is not None
+        entry = entries[run.dynamics, run.learning_rate]
+        batch, half = batch_of(entry["optimizer"]) or FULL, run.learning_rate / 2
+
+        def final(quantity: str, run: Any = run, half: float = half) -> Starts:
+            name = runs.name_at_end(sweep, quantity)
+            return half * runs.final(sweep, run, quantity).values if name in sweep else np.full(1, np.nan)
+
+        noise = final("batches_noise") * run.learning_rate / batch if batch else 0 * final("batches_centre")
+        curvatures = (f"batches_mean_square_{batch}", f"batches_sharpness_{batch}")
+        found.append(
+            Plateau(
+                batch,
+                entry["steps"],
+                run.learning_rate,
+                final("sharpness"),
+                *(final(name) if batch else np.full(1, np.nan) for name in curvatures),
+                1 - final("batches_centre"),
+                noise,
+            )
+        )
+    return sorted(found, key=lambda one: (one.batch or np.inf, one.steps))
+
+
+def _late(found: list[Plateau]) -> list[Plateau]:
+    """Return those after the most steps."""
+    return [one for one in found if one.steps == max(other.steps for other in found)]
+
+
+def _batches(found: list[Plateau]) -> list[Plateau]:
+    return [one for one in found if one.batch]
+
+
+def plateau_claims(found: list[Plateau], *, within: float = WITHIN) -> Iterable[Claim]:
+    """Yield the claims on where S, the curvatures of minibatches and the gap end, medians over the starts."""
+    late = _late(found)
+    stochastic = _batches(late)
+    full = [one for one in late if not one.batch]
+    yield _held("full-batch gradient descent holds S at 2/η from every start", full, "sharpness", within, every=True)
+    yield _below(late)
+    yield _held("SGD of every batch holds the mean-square sharpness at 2/η", stochastic, "mean_square", within)
+    yield _held("SGD of every batch holds the batch sharpness at 2/η", stochastic, "batch_sharpness", within)
+    yield _same(stochastic)
+    early = [one for one in _batches(found) if one.steps < late[0].steps]
+    for when, chosen in (("late", stochastic), ("early", early)):
+        yield _predicted(when, chosen)
+
+
+def _held(text: str, chosen: list[Plateau], name: str, within: float, *, every: bool = False) -> Claim:
+    expected = f"{'all' if every else 'medians'} within {within:.0%} of 2/η"
+    if (lost := _lost(chosen)) or not chosen:
+        return unmeasured(text, expected, lost or "there is no such run")
+    values = {name_of(one.batch): getattr(one, name) for one in chosen}
+    medians = {key: float(np.median(row)) for key, row in values.items()}
+    looked_at = np.concatenate(list(values.values())) if every else np.array(list(medians.values()))
+    parts = [f"{medians[key]:.3g} ({row.min():.3g} to {row.max():.3g}), {key}" for key, row in values.items()]
+    return Claim(text, expected, "; ".join(parts), bool((np.abs(looked_at - 1) <= within).all()), medians)
+
+
+def _below(late: list[Plateau]) -> Claim:
+    text = "with SGD S stays below 2/η, the farther the smaller the batch"
+    expected = "from every start ηS/2 < 1, and less with each smaller batch than with the next"
+    stochastic = _batches(late)
+    if (lost := _lost(stochastic)) or len(stochastic) < 2:
+        return unmeasured(text, expected, lost or "there is one batch alone")
+    table = np.array([one.sharpness for one in stochastic])
+    medians = {name_of(one.batch): float(np.median(one.sharpness)) for one in stochastic}
+    measured = ", ".join(f"{value:.3g} with {key}" for key, value in medians.items())
+    ordered = (np.diff(table, axis=0) > 0).all(axis=0) & (table < 1).all(axis=0)
+    measured += f"; so from {ordered.sum()} of {ordered.size} starts"
+    return Claim(text, expected, measured, bool(ordered.all()), medians)
+
+
+def _same(stochastic: list[Plateau], *, share: float = 0.5) -> Claim:
+    """Return the claim that batch sharpness is one number for all batches, as S is not: flowsim's measure of it."""
+    text = "the batch sharpness depends less on the batch than S"
+    expected = f"largest over smallest median, less one, at most {share:g} of that of S"
+    if (lost := _lost(stochastic)) or len(stochastic) < 2:
+        return unmeasured(text, expected, lost or "there is one batch alone")
+
+    def spread(name: str) -> float:
+        medians = [np.median(getattr(one, name)) for one in stochastic]
+        return float(max(medians) / min(medians) - 1)
+
+    own, of_all = spread("batch_sharpness"), spread("sharpness")
+    measured = f"{own:.3g}, of S {of_all:.3g}, of the mean-square sharpness {spread('mean_square'):.3g}"
+    return Claim(text, expected, measured, own <= share * of_all, {"batch": own, "S": of_all})
+
+
+def _predicted(when: str, chosen: list[Plateau], *, factor: float = 2.0) -> Claim:
+    """Return the claim that the variance of gradients explains the gap: ηβσ_u²/(4α), Liao et al. (2026)."""
+    steps = f", after {chosen[0].steps} steps" if chosen else ""
+    text = f"ηβσ²/(4α) is the gap of S below 2/η{steps}"
+    expected = f"within a factor of {factor:g}, in the median, for every batch"
+    if (lost := _lost(chosen)) or not chosen:
+        return unmeasured(text, expected, lost or f"nothing is measured {when}")
+    ratios = {name_of(one.batch): one.predicted / one.gap for one in chosen}
+    known = {key: row[np.isfinite(row) & (row > 0)] for key, row in ratios.items()}
+    if any(row.size < 3 for row in known.values()):
+        return unmeasured(text, expected, "fewer than three starts at which S rises along the edge")
+    medians = {key: float(np.median(row)) for key, row in known.items()}
+    parts = [f"{medians[key]:.2g} of it with {key} ({row.size} starts)" for key, row in known.items()]
+    holds = all(1 / factor <= value <= factor for value in medians.values())
+    return Claim(text, expected, ", ".join(parts), holds, medians)
+
+
+def _lost(chosen: list[Plateau]) -> str:
+    lost = [f"{one.diverged} with {name_of(one.batch)}" for one in chosen if one.diverged]
+    return f"runs diverge: {', '.join(lost)}" if lost else ""
+
+
+@final
+class Plateaus(Figure):
+    """Where SGD keeps the curvatures below 2/η over the batch, and the gap of S beside what is predicted."""
+
+    name = "plateaus"
+
+    def validation_errors(self, scenario: Scenario) -> Iterable[PydanticCustomError]:
+        """Yield that there is no sweep of gradient descent and of SGD with two batches or more, or no record of it."""
+        sweep = scenario.sweep
+        entries = sweep.descent if sweep else ()
+        batches = [batch_of(entry.optimizer.model_dump()) for entry in entries]
+        rates = [rate for entry in entries for rate in entry.learning_rates]
+        several = len({batch for batch in batches if batch}) > 1 and FULL in batches and None not in batches
+        scheduled = any(entry.schedule or entry.repetitions for entry in entries)
+        if not sweep or sweep.over or scheduled or not several or max(rates) > 1.01 * min(rates):
+            yield validation_error(
+                found=f"{'a' if sweep else 'no'} sweep with {len(entries)} descents",
+                expected="one over nothing but starts, of gradient_descent and of sgd with replacement with two batches "
+                "or more, all at one rate up to 1 %",
+                write="sweep: {repetitions: 8, descent: [{learning_rates: [0.17], steps: 8000}, {learning_rates: "
+                "[0.17], steps: 8000, optimizer: {kind: sgd, batch: 4, replacement: true}}, {learning_rates: "
+                "[0.1701], steps: 8000, optimizer: {kind: sgd, batch: 8, replacement: true}}]}",
+                at=("sweep",) if sweep else ("figure",),
+            )
+            return
+        yield from _unrecorded(scenario, "batches", {batch for batch in batches if batch})
+
+    def claims(self, results: Results) -> list[Claim]:
+        """Return the claims on where the curvatures end, each with the numbers measured."""
+        return list(plateau_claims(plateaus(results.required("sweep"))))
+
+    def draw(self, results: Results) -> matplotlib.figure.Figure:
+        """Return two panels over the batch: curvatures times η/2, and the gap; medians over the starts, quartiles."""
+        found = plateaus(results.required("sweep"))
+        late = _batches(_late(found))
+        early = [one for one in _batches(found) if one.steps < late[0].steps]
+        with matplotlib.rc_context(STYLE):
+            figure = matplotlib.figure.Figure(figsize=(6.6, 2.7), layout="constrained")
+            left, right = figure.subplots(1, 2)
+            looks = {"sharpness": ("black", "o", "$S$"), "mean_square": ("tab:blue", "s", "mean-square sharpness")}
+            looks["batch_sharpness"] = ("tab:orange", "^", "batch sharpness")
+            for name, (colour, marker, label) in looks.items():
+                _draw_over_batches(left, late, name, color=colour, marker=marker, label=label)
+            left.axhline(1, color="0.3", label=r"$2/\eta$", **THRESHOLD)
+            for chosen, colour in ((early, "0.6"), (late, "black")):
+                if chosen:
+                    when = f"step {chosen[0].steps}"
+                    _draw_over_batches(right, chosen, "gap", color=colour, marker="o", label=f"measured, {when}")
+                    _draw_over_batches(
+                        right, chosen, "predicted", color=colour, marker="D", linestyle=":", label=f"predicted, {when}"
+                    )
+            left.set(ylabel=r"curvature $\times\, \eta/2$", ylim=(0, None))
+            right.set(ylabel=r"gap $1 - \eta S/2$", yscale="log")
+            for axes in (left, right):
+                axes.set(xlabel="batch", xscale="log")
+                axes.xaxis.set_major_locator(FixedLocator([one.batch for one in late]))
+                axes.xaxis.set_major_formatter(lambda value, _: f"{value:.0f}")
+                axes.xaxis.set_minor_locator(NullLocator())
+                set_ticks(axes)
+            legend_above(figure, most_columns=4)
+        return figure
+
+
+def _draw_over_batches(axes: Axes, chosen: list[Plateau], name: str, **look: Any) -> None:
+    """Draw medians over the starts, and quartiles as a band; on a logarithmic axis of what is positive alone."""
+    values = quartiles(np.array([getattr(one, name) for one in chosen]))
+    batches = [one.batch for one in chosen]
+    axes.fill_between(batches, values.low, values.high, color=look["color"], alpha=0.2, linewidth=0)
+    axes.plot(batches, values.estimate, **look)
+
+
+def _unrecorded(scenario: Scenario, option: str, batches: set[int]) -> Iterable[PydanticCustomError]:
+    """Yield that the scenario does not record the curvatures of some `batches`, by an `option` of the probe."""
+    probes = [entry.make() for entry in scenario.record if not entry.given]
+    recorded = {batch for probe in probes if isinstance(probe, BatchCurvatures) for batch in getattr(probe, option)}
+    if missing := batches - recorded:
+        wanted = ", ".join(map(str, sorted(recorded | batches)))
+        yield validation_error(
+            found=f"no record of the curvatures of batches of {', '.join(map(str, sorted(missing)))}",
+            expected="one of every batch that the figure shows",
+            write=f'record: [{{kind: "andreyev_2024:BatchCurvatures", {option}: [{wanted}]}}]',
+            at=("record",),
+        )
