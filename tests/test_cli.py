@@ -259,6 +259,10 @@ def test_every_flow_of_a_sweep_shipped_converges(path, tmp_path):
 # What a scenario shipped finds otherwise than it is said, as its own first lines tell.
 FOUND_OTHERWISE = {
     "appendix_c": ["the sharpness reaches 2/η, for every learning rate and scale", "it does so in every run"],
+    "stochastic_edge": [
+        "ηβσ²/(4α) is the gap of S below 2/η, after 600 steps",
+        "ηβσ²/(4α) is the gap of S below 2/η, after 8000 steps",
+    ],
     "warm_up": ["with enough warm-up a sharp start tolerates what a flat one does"],
 }
 TESTED_BESIDE_THEIR_FIGURES = ["catapult", "edge_nonlinear", "saddle_to_saddle", "sharpening"]
