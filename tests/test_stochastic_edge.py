@@ -176,13 +176,13 @@ def test_the_scenario_measures_them(tmp_path):
 @pytest.mark.parametrize(
     ("setting", "message"),
     [
-        ("descent.forks=[]", "descent: found sgd at 1 rates, with forks: "),
-        ("descent.learning_rates=[0.1, 0.34]", "descent: found sgd at 2 rates, with forks: full batch, "),
+        ("descent.forks=[]", "descent: found sgd at 1 rates, forks: "),
+        ("descent.learning_rates=[0.1, 0.34]", "descent: found sgd at 2 rates, forks: full batch, "),
         ("descent.optimizer=gradient_descent", "descent: found gradient_descent at 1 rates"),
         (
             f"descent.forks=[{{step: 1, optimizer: gradient_descent}}, {{step: 9, learning_rates: [0.5]}}, {{step: 9, "
             f"{SGD % 4}}}]",
-            "with forks: full batch, other, other; expected sgd with replacement at one rate, and forks",
+            "forks: full batch, other, other; expected sgd with replacement at one rate, and forks",
         ),
         ("sweep=null", "figure: found no sweep with 0 descents"),
         ("sweep.over={network.scale: [0.5]}", "sweep: found a sweep with 9 descents"),

@@ -176,7 +176,7 @@ class Course(Figure):
         wanted = ["full batch", "lower rate", "larger batch"]
         if not batch or descent.schedule or len(descent.learning_rates) != 1 or kinds != wanted:
             yield validation_error(
-                found=f"{descent.optimizer.kind} at {len(descent.learning_rates)} rates, with forks: {', '.join(kinds)}",
+                found=f"{descent.optimizer.kind} at {len(descent.learning_rates)} rates, forks: {', '.join(kinds)}",
                 expected="sgd with replacement at one rate, and forks to gradient_descent, a lower rate, and a "
                 "larger batch, in this order",
                 write="descent: {learning_rates: [0.34], optimizer: {kind: sgd, batch: 8, replacement: true}, forks: "
