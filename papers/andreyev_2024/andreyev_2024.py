@@ -260,7 +260,7 @@ def _at_edge(text: str, measured: float) -> Claim:
 
 
 def _new_edge(name: str, small: Curvatures, lower: Curvatures, key: str, *, off: float = 0.25) -> Claim:
-    """Return the claim that a curvature goes to the new edge; what S with a gap of a third at both edges would not."""
+    """Return the claim that a curvature goes to the new edge: one a third below both edges would go half of the way."""
     factor = small.rate / lower.rate
     text = f"once η falls to 1/{factor:.3g} of itself, the {name} goes to the new 2/η"
     expected = f"late, in the mean, {1 - off:.0%} to {1 + off:.0%} of the way from where it was before"
