@@ -3,6 +3,7 @@
 from collections.abc import Callable, Hashable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Literal, NamedTuple
 
 import equinox as eqx
@@ -87,7 +88,8 @@ def _nothing(block: Block) -> Arrays:
     columns = [Column("initial", name) for name in known]
     if block.recipe.flow:
         columns += [Column("flow", name) for name in ("outcome", "steps", "time", *known)]
-    for kind in [kind for kind in ("descent", "model") if _runs_of(block, kind)]:
+    kinds: tuple[Kind, ...] = ("descent", "model")
+    for kind in filter(partial(_runs_of, block), kinds):
         columns += [Column(kind, name) for name in ("outcome", "steps", "distance_to_flow", *known)]
     if _runs_of(block, "model"):
         columns += [Column("model", name) for name in ("time", "gradients", "products")]
