@@ -71,12 +71,14 @@ def numbers(dataset, place):
     }
 
 
+@pytest.mark.slow
 def test_every_model_is_a_run_of_its_own_and_says_what_it_models(beside):
     names = [(run.method, run.learning_rate, run.models) for run in runs_of(beside)]
     assert names[:3] == [("GD", rate, "") for rate in RATES]
     assert names[3:] == [("Halved", rate, "gradient_descent") for rate in RATES]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("place", [0, 1])
 def test_descent_and_models_are_compared_at_the_last_centre(beside, place):
     descent, model = numbers(beside, place), numbers(beside, 3 + place)
@@ -93,6 +95,7 @@ def test_descent_and_models_are_compared_at_the_last_centre(beside, place):
     assert model["gradients"] > 0
 
 
+@pytest.mark.slow
 def test_the_onset_is_when_steps_that_alternate_are_a_thousandth_of_the_weights():
     # A smooth descent has an amplitude too, of second order in η, which is none of an oscillation.
     rates, steps = [0.1, 0.7], 60
@@ -105,6 +108,7 @@ def test_the_onset_is_when_steps_that_alternate_are_a_thousandth_of_the_weights(
     assert growing == pytest.approx(rates[1] * first, abs=rates[1])
 
 
+@pytest.mark.slow
 def test_a_descent_that_diverged_has_no_models(beside):
     lost, of_lost = numbers(beside, 2), numbers(beside, 5)
     assert (lost["outcome"], of_lost["outcome"]) == (Outcome.DIVERGED, NOT_ASKED)
