@@ -33,16 +33,16 @@ MODELS = {
     "rod": (lambda **to: flowsim.RodFlow(0.1, **to), 40.0),
     "centre of gradient descent": (lambda **to: flowsim.CentreFlow(flowsim.GradientDescent(0.1), **to), 40.0),
     "centre of heavy ball": (lambda **to: flowsim.CentreFlow(flowsim.HeavyBall(0.15, momentum=0.5), **to), 40.0),
-    "centre of RMSProp": (lambda **to: flowsim.CentreFlow(flowsim.RMSProp(1e-3), **to), 0.4),
-    "centre of Adam": (lambda **to: flowsim.CentreFlow(flowsim.Adam(1e-3), **to), 0.4),
-    "stable flow of Adam": (lambda **to: flowsim.StableFlow(flowsim.Adam(1e-3), **to), 0.4),
+    "centre of RMSProp": (lambda **to: flowsim.CentreFlow(flowsim.RMSProp(1e-3), **to), 0.1),
+    "centre of Adam": (lambda **to: flowsim.CentreFlow(flowsim.Adam(1e-3), **to), 0.1),
+    "stable flow of Adam": (lambda **to: flowsim.StableFlow(flowsim.Adam(1e-3), **to), 0.1),
 }
 COLUMNS = ("flow", "to t", "rtol", "ends", "steps", "gradients", "products", "error", "error / rtol", "order")
 
 
 def main() -> None:
-    quick = begin("how errors of models fall with their tolerance")
     jax.config.update("jax_enable_x64", True)
+    quick = begin("how errors of models fall with their tolerance")
     problem, network, _ = build(read_scenario(SCENARIO), SCENARIO.parent)
     rows = []
     for name, (make, t1) in itertools.islice(MODELS.items(), 3 if quick else None):
@@ -65,6 +65,7 @@ def rows_of(name: str, make: Any, t1: float, network: eqx.Module, problem: flows
         error = distance(weights_of(found), reference)
         order = np.log10(before / error)
         counts = int(found.steps), int(found.gradients), int(found.products)
+        print(name, rtol, error, flush=True)
         yield name, t1, f"{rtol:g}", str(found.outcome), *counts, error, error / rtol, float(order)
         before = error
     jax.clear_caches()

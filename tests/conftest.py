@@ -56,6 +56,8 @@ def pytest_collection_modifyitems(config, items):
     """Leave out what is not of the share that `--share` names; the shares 0/N to N−1/N are all of the tests."""
     if config.option.share:
         share, shares = map(int, config.option.share.split("/"))
+        if not 0 <= share < shares:
+            raise pytest.UsageError(f"--share {share}/{shares}: expected one of 0/{shares} to {shares - 1}/{shares}")
         chosen = [item for item in items if crc32(_unit(item).encode()) % shares == share]
         config.hook.pytest_deselected(items=[item for item in items if item not in chosen])
         items[:] = chosen

@@ -1,6 +1,8 @@
 """Models of the descents of a sweep, compared to them where the centre of their oscillation is last known."""
 
+import importlib
 import json
+import sys
 
 import diffrax
 import jax
@@ -40,6 +42,13 @@ class Halved(flowsim.DescentModel):
         return field.objective(state.point), jnp.zeros(())
 
 
+class Doubled(Halved):
+    """One that goes twice as fast."""
+
+    def vector_field(self, field):
+        return lambda t, weights, args: jax.tree.map(lambda slope: 2 * slope, field(t, weights, args))
+
+
 def start():
     return jnp.asarray(START)
 
@@ -56,13 +65,21 @@ def swept(rates, **options):
 
 
 STEPS = 60
-RATES = [0.5, 0.7, 1e6]  # of which the first two alternate along the first direction, and the second grows there
+RATES = [
+    0.7,
+    0.5,
+    1e6,
+]  # of which the first two alternate along the first direction, and the first and third grow there
+IN_ORDER = [0.5, 0.7, 1e6]
+MODELS = {"Halved": 0.5, "Doubled": 2.0}
 
 
 @pytest.fixture(scope="module")
 def beside():
-    """Descents on a quadratic risk, and their models."""
-    return swept(RATES, steps=STEPS, flow=False, rtol=1e-9, models=["gradient", f"{__name__}:Halved"])
+    """Descents on a quadratic risk, and two models of each."""
+    return swept(
+        RATES, steps=STEPS, flow=False, rtol=1e-9, models=["gradient", *(f"{__name__}:{one}" for one in MODELS)]
+    )
 
 
 def numbers(dataset, place):
@@ -74,25 +91,66 @@ def numbers(dataset, place):
 @pytest.mark.slow
 def test_every_model_is_a_run_of_its_own_and_says_what_it_models(beside):
     names = [(run.method, run.learning_rate, run.models) for run in runs_of(beside)]
-    assert names[:3] == [("GD", rate, "") for rate in RATES]
-    assert names[3:] == [("Halved", rate, "gradient_descent") for rate in RATES]
+    assert names[:3] == [("GD", rate, "") for rate in IN_ORDER]
+    assert names[3:] == [(name, rate, "gradient_descent") for name in MODELS for rate in IN_ORDER]
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("place", [0, 1])
 def test_descent_and_models_are_compared_at_the_last_centre(beside, place):
-    descent, model = numbers(beside, place), numbers(beside, 3 + place)
-    path = START * (1 - RATES[place] * CURVATURES) ** np.arange(STEPS + 1)[:, None]
+    rate, descent = IN_ORDER[place], numbers(beside, place)
+    path = START * (1 - rate * CURVATURES) ** np.arange(STEPS + 1)[:, None]
     centre = (path[-3] + 2 * path[-2] + path[-1]) / 4
-    at = RATES[place] * (STEPS - 1)
+    at = rate * (STEPS - 1)
     assert descent["final_oscillation"] == pytest.approx(np.linalg.norm(path[-2] - centre), rel=1e-9)
-    assert descent["final_centre_sharpness"] == model["final_centre_sharpness"] == pytest.approx(3.0)
-    flow, halved = (START * np.exp(-CURVATURES * time) for time in (at, at / 2))
+    assert descent["final_centre_sharpness"] == pytest.approx(3.0)
+    flow = START * np.exp(-CURVATURES * at)
     assert descent["final_centre_distance"] == pytest.approx(np.linalg.norm(flow - centre), rel=1e-5)
-    assert model["final_centre_distance"] == pytest.approx(np.linalg.norm(halved - centre), rel=1e-5)
-    assert model["final_risk"] == pytest.approx(float(quadratic(halved)), rel=1e-5)
-    assert (model["outcome"], model["end_time"]) == (Outcome.TIME_LIMIT, pytest.approx(at))
-    assert model["gradients"] > 0
+    for number, (name, speed) in enumerate(MODELS.items()):
+        model, end = numbers(beside, 3 * (1 + number) + place), START * np.exp(-CURVATURES * at * speed)
+        assert model["final_centre_distance"] == pytest.approx(np.linalg.norm(end - centre), rel=1e-5), name
+        assert model["final_risk"] == pytest.approx(float(quadratic(end)), rel=1e-5)
+        assert model["final_centre_sharpness"] == pytest.approx(3.0)
+        assert (model["outcome"], model["end_time"]) == (Outcome.TIME_LIMIT, pytest.approx(at))
+        assert model["gradients"] > 0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("steps", [1, 2])
+def test_a_descent_has_a_centre_from_its_second_step_on(steps):
+    dataset = swept([0.5], steps=steps, flow=False, models=[f"{__name__}:Halved"])
+    descent, model = numbers(dataset, 0), numbers(dataset, 1)
+    assert np.isfinite([descent["final_centre_distance"], model["final_risk"]]).all() == (steps > 1)
+    assert (model["outcome"] == NOT_ASKED) == (steps == 1)
+
+
+@pytest.mark.slow
+def test_no_criterion_of_the_flow_ends_what_is_compared():
+    """The risk comes to its criterion long before the descent has made its steps."""
+    problem = flowsim.Risk(quadratic, infimum=0.0)
+    options = {"steps": 40, "stopping": flowsim.Stopping(excess_risk=0.1), "models": [f"{__name__}:Halved"]}
+    found = flowsim.sweep(start, problem, {"learning_rate": [0.5]}, **options)
+    *_, model = (numbers(found.to_dataset(), place) for place in range(3))
+    assert model["end_time"] == pytest.approx(0.5 * 39)
+    assert np.isfinite(model["final_centre_distance"])
+
+
+@pytest.mark.slow
+def test_a_model_whose_module_has_changed_is_another(tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(tmp_path)
+    found = []
+    for speed in (0.5, 0.25):
+        (tmp_path / "own_model.py").write_text(
+            f"import jax, {__name__}\n\n\nclass Own({__name__}.Halved):\n"
+            "    def vector_field(self, field):\n"
+            f"        return lambda t, w, args: jax.tree.map(lambda slope: {speed} * slope, field(t, w, args))\n"
+        )
+        importlib.invalidate_caches()
+        sys.modules.pop("own_model", None)
+        options = {"steps": 20, "flow": False, "models": ["own_model:Own"], "overwrite": True}
+        dataset = swept([0.5], folder=tmp_path / "kept", **options)
+        found.append(numbers(dataset, 1)["final_risk"])
+    assert found[0] < found[1]
 
 
 @pytest.mark.slow
@@ -135,14 +193,15 @@ SCENARIO = """
 seed: 0
 data: {kind: gaussian, samples: 20, features: 3}
 network: {kind: mlp, depth: 3, scale: 1.0}
-flow: {models: [gradient, edge], t1: 6.0}
+flow: {models: [gradient, edge], t1: 3.0}
+record: [oscillation]
 sweep:
   over: {network.scale: [0.8, 1.0]}
-  descent: [{learning_rates: [0.2], steps: 30}]
+  descent: [{learning_rates: [0.1], steps: 30}]
 """
 
 
-OF_MOMENTUM = "{learning_rates: [0.2], steps: 9, optimizer: heavy_ball}"
+OF_MOMENTUM = "{learning_rates: [0.1], steps: 9, optimizer: heavy_ball}"
 
 
 @pytest.mark.parametrize(
@@ -152,13 +211,13 @@ OF_MOMENTUM = "{learning_rates: [0.2], steps: 9, optimizer: heavy_ball}"
         ("edge", "", "edge without learning rates in descent or sweep.descent"),
         (
             "centre",
-            f"{{learning_rates: [0.2], steps: 30}}, {OF_MOMENTUM}",
-            "models of two kinds of descent with the learning rate 0.2",
+            f"{{learning_rates: [0.1], steps: 30}}, {OF_MOMENTUM}",
+            "models of two kinds of descent with the learning rate 0.1",
         ),
     ],
 )
 def test_scenarios_refuse_models_without_descents_to_follow(write, model, descents, found):
-    scenario = SCENARIO.replace("edge", model).replace("{learning_rates: [0.2], steps: 30}", descents)
+    scenario = SCENARIO.replace("edge", model).replace("{learning_rates: [0.1], steps: 30}", descents)
     with pytest.raises(ScenarioError, match=found):
         read_scenario(write(scenario))
 
@@ -166,18 +225,18 @@ def test_scenarios_refuse_models_without_descents_to_follow(write, model, descen
 @pytest.mark.slow
 def test_a_sweep_has_the_numbers_of_a_comparison_and_shows_them(write, tmp_path, capsys):
     assert cli.main([str(write(SCENARIO)), "--out", str(tmp_path / "out")]) == 0
-    assert "edge, η = 0.2" in capsys.readouterr().out
+    assert "edge, η = 0.1" in capsys.readouterr().out
     folder = tmp_path / "out" / "scenario"
-    rows = json.loads((folder / "summary.json").read_text())["rows"]
-    assert [row["method"] for row in rows] == ["GF", "η = 0.2", "edge, η = 0.2"] * 2
+    rows = json.loads((folder / "summary.json").read_text())["sweep"]["rows"]
+    assert [row["method"] for row in rows] == ["GF", "η = 0.1", "edge, η = 0.1"] * 2
     dataset = flowsim.open_results(folder).to_dataset()
     alone = SCENARIO[: SCENARIO.index("sweep:")].replace("scale: 1.0", "scale: 0.8")
-    alone += "descent: {learning_rates: [0.2], steps: 30}"
+    alone += "descent: {learning_rates: [0.1], steps: 30}"
     problem, network, _ = flowsim.scenarios.build(read_scenario(write(alone)), tmp_path)
-    compared = flowsim.compare(network, problem, [0.2], steps=30, t1=6.0, models=["edge"])
+    compared = flowsim.compare(network, problem, [0.1], steps=30, t1=3.0, models=["edge"], stopping=NEVER)
     (model,) = compared.models
     found = dataset.isel(scale=0, repetition=0, run=2)
-    assert found["end_time"].item() == pytest.approx(0.2 * 29)
-    at = np.flatnonzero(np.isclose(model.trajectory.times, 0.2 * 29))[0]
+    assert found["end_time"].item() == pytest.approx(0.1 * 29)
+    at = np.flatnonzero(np.isclose(model.trajectory.times, 0.1 * 29))[0]
     for name in ("centre_distance", "oscillation", "mean_risk"):
         assert found[f"final_{name}"].item() == pytest.approx(float(model.trajectory.diagnostics[name][at]), rel=1e-3)

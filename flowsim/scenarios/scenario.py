@@ -4,6 +4,7 @@ import itertools
 import math
 from collections import Counter
 from collections.abc import Iterator
+from functools import partial
 from typing import Annotated, Any, Literal
 
 import numpy as np
@@ -204,7 +205,7 @@ class Scenario(Section):
                 at=("flow", "models"),
             )
         for name, entry in itertools.product(named, followed):
-            if reason := refusal(MODELS[name], entry.at(entry.learning_rates[0]), self.precision):
+            if reason := refusal(MODELS[name], partial(entry.at, entry.learning_rates[0]), self.precision):
                 yield validation_error(
                     found=f"{name} beside descents of kind {entry.optimizer.kind} ({reason})",
                     expected="models of these descents",

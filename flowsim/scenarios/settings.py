@@ -1,7 +1,7 @@
 """The sections of a scenario: what each holds, and what of it is wrong on its own."""
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Annotated, Any, ClassVar, get_args
 
 import numpy as np
@@ -203,10 +203,10 @@ class DescentSettings(Section):
                 )
 
 
-def refusal(model: type[DescentModel], descent: Descent, precision: str) -> str:
-    """Return why a kind of model is none of a descent, nothing where it is one."""
+def refusal(model: type[DescentModel], descent: Callable[[], Descent], precision: str) -> str:
+    """Return why a kind of model is none of what `descent` makes, nothing where it is one."""
     try:
-        model.of(descent).checked(np.dtype(precision))
+        model.of(descent()).checked(np.dtype(precision))
     except Exception as error:  # whatever the code of a user does
         return reason_of(error)
     return ""

@@ -119,7 +119,7 @@ def plan(scenario: Scenario, folder: Path) -> tuple[Block, ...]:
             None if axis in free else place for axis, place in zip(point.coordinates, point.index, strict=True)
         )
         groups.setdefault(shared, []).append(point)
-    models = scenario.flow.of_descent
+    models = scenario.flow.of_descent if scenario.sweep.descent else ()
     return tuple(block for group in groups.values() for block in _blocks_of(scenario.sweep, group, models, folder))
 
 

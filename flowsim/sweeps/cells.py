@@ -227,11 +227,11 @@ def _blocks(
 ) -> Iterator[Block]:
     """Yield the blocks of a point, cut at the same repetitions however many there are.
 
-    Descents run as a batch, and a block holds so many starts; flows run one by one.
+    Descents run as a batch, and a block holds so many starts; flows run one by one, and so do models.
     """
     name = point_name(recipe.values)
     starts = tuple(Start(name, index, repetition, {}) for repetition in range(repetitions))
-    most = starts_of_a_batch if recipe.descents else 1
+    most = starts_of_a_batch if recipe.descents and not recipe.models else 1
     for first in range(0, repetitions, most):
         some = starts[first : first + most]
         yield Block(recipe, some, cost=float(len(some)))

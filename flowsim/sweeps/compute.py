@@ -21,7 +21,7 @@ from ..runtime.threads import few_blas_threads
 from ..scenarios.runner import environment
 from ..scenarios.sweep_settings import CriticalSettings
 from .measures import critical_brackets, distance, measure, measure_probes, risk_of, settled_outcome, sharpness_of
-from .models import ModelledDescent
+from .models import LABELS, ModelledDescent
 from .work import Block
 
 Kind = Literal["initial", "flow", "descent", "model", "critical"]
@@ -93,6 +93,7 @@ def _nothing(block: Block) -> Arrays:
         columns += [Column(kind, name) for name in ("outcome", "steps", "distance_to_flow", *known)]
     if _runs_of(block, "model"):
         columns += [Column("model", name) for name in ("time", "gradients", "products")]
+        columns += [Column(kind, name) for kind in kinds for name in LABELS]
     if block.recipe.critical is not None:
         columns += [Column("critical", f"learning_rate_{end}") for end in ("lower", "upper")]
     whole = {"outcome": NOT_ASKED, "steps": 0}
@@ -255,10 +256,12 @@ class _Work:
         descent, planned = self._descent(column), self.recipe.descents[column]
         rate, steps = planned.learning_rate, planned.steps
         modelled = ModelledDescent(self.networks[row], self.problem, descent, rate, steps, self.flow_options)
+        known = False
         with self._attempt(f"{self._cell_of_descent(index)}, centre"):
-            if not len(modelled.centres.records):
-                return
-            self._set("descent", index, modelled.measured())
+            if known := bool(len(modelled.centres.records)):
+                self._set("descent", index, modelled.measured())
+        if not known:
+            return
         for number, name in enumerate(self.recipe.models):
             with self._attempt(f"{self._cell_of_descent(index)}, {name} flow"):
                 run, found = modelled.model(MODELS[name])
@@ -290,7 +293,7 @@ class _Work:
             outcome = settled_outcome(self.networks[index[0]], network, self.problem, self.stopping, verdict)
             stays = outcome != Outcome.CONVERGED or not self._leaves(index[1], network, values["sharpness"])
             facts = facts | ({"outcome": outcome} if outcome != Outcome.RUNNING and stays else {})
-        self._set(kind, index, facts | values)
+        self._set(kind, index, values | facts)  # a probe of an oscillation knows it where it has the state of the run
 
     def _leaves(self, column: int, network: eqx.Module, sharpness: float) -> bool:
         """Tell whether a descent leaves a minimum of this sharpness, beyond its threshold by half of the digits."""

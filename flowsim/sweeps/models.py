@@ -22,7 +22,7 @@ from ..comparison.models import (
     distances,
     run_models,
 )
-from ..dynamics import Descent, Trajectory, descend, integrate
+from ..dynamics import Descent, Stopping, Trajectory, descend, integrate
 from ..edge import DescentModel
 from ..formatting import report_progress
 from ..networks import split
@@ -37,6 +37,7 @@ ONSET = Label(
     r"onset of the oscillation $t$",
     logarithmic=False,
 )
+_TO_THE_END = Stopping(gradient_norm=None)
 LABELS = {label.name: label for label in (*COLUMNS, ONSET)}
 """What is measured of descents and their models, by name."""
 
@@ -45,7 +46,8 @@ LABELS = {label.name: label for label in (*COLUMNS, ONSET)}
 class ModelledDescent:
     """A descent of so many `steps`, whose models are compared to it; `flow` holds the arguments of `integrate`.
 
-    One of fewer than two steps has no centre, and nothing can be measured of it.
+    It is taken to its last step, and all flows to the time of its last centre, one step before, whatever criterion
+    would end them earlier. A descent of fewer than two steps has no centre, and nothing can be measured of it.
     """
 
     network: Any
@@ -57,10 +59,9 @@ class ModelledDescent:
 
     @cached_property
     def run(self) -> Trajectory:
-        """The descent, recorded in threes of steps, some eighty of them; of a network with very many weights fewer."""
+        """The descent, recorded at some 250 steps, later ones in threes; with very many weights at fewer."""
         when = steps_and_marks(self.descent, self.steps, np.inf, self._records, in_a_row=3)
-        stopping = self.flow["stopping"]
-        return descend(self.network, self.problem, optimizer=self.descent, weights=True, stopping=stopping, **when)
+        return descend(self.network, self.problem, optimizer=self.descent, weights=True, stopping=_TO_THE_END, **when)
 
     @cached_property
     def centres(self) -> Centres:
@@ -85,7 +86,7 @@ class ModelledDescent:
         NaN for what it does not, as it ended before.
         """
         centres, descents = self.centres, {self.learning_rate: self.descent}
-        options = {"t1": self._end, "slots": self._records + 2, "stopping": self.flow["stopping"], "probes": ()}
+        options = {"t1": self._end, "slots": self._records + 2, "stopping": _TO_THE_END, "probes": ()}
         with report_progress(False) as report:
             (found,) = run_models(self.network, self.problem, [kind], descents, [centres], report=report, **options)
         run = found.run
@@ -111,10 +112,10 @@ class ModelledDescent:
 
     def _flow_distance(self) -> float:
         """Return how far the gradient flow is from the last centre at that time."""
-        options = {**self.flow, "t1": self._end, "ts": np.array([self._end]), "weights": True}
+        options = {**self.flow, "stopping": _TO_THE_END, "t1": self._end, "ts": np.array([self._end]), "weights": True}
         flow = integrate(self.network, self.problem, **options)
-        last = Centres(*(jax.tree.map(lambda leaf: leaf[-1:], part) for part in vars(self.centres).values()))
-        return float(last.distances(flow)[0])
+        parts = {name: jax.tree.map(lambda leaf: leaf[-1:], part) for name, part in vars(self.centres).items()}
+        return float(Centres(**parts).distances(flow)[0])
 
     def _alternates(self, *, share: float = 0.5) -> Bool[np.ndarray, " centres"]:
         """Tell of the centres at which the steps go back and forth: twice the amplitude is a `share` of a step or more.

@@ -108,7 +108,7 @@ def sweep(
     options = {"solver": solver, "rtol": rtol, "atol": atol, "t1": t1, "max_steps": max_steps, "stopping": stopping}
     measured = tuple(probe_of(probe) for probe in probes)
     wide = _is_wide()
-    given = [make_network, problem, options, measured, optimizer, seed, wide]
+    given = [make_network, problem, options, measured, optimizer, seed, wide, *kinds]
     try:
         identity = "" if folder is None else identity_of(given)
     except ValueError as error:

@@ -278,12 +278,12 @@ def _new_edge(name: str, small: Curvatures, lower: Curvatures, key: str, *, off:
 def _larger_batch(small: Curvatures, larger: Curvatures) -> Claim:
     """Return the claim on the gap 1 − ηS/2, which would fall as 1/B if it were small and from noise alone."""
     text = f"once the batch grows from {small.batch} to {larger.batch}, S rises towards 2/η"
-    expected = "the gap 1 − ηS/2, late in the run, at most half of what it is without"
+    expected = "the gap 1 − ηS/2, late in the run, at most half of what it is without, in size"
     gap, without = 1 - larger.late(larger.sharpness), 1 - small.late(small.sharpness)
     if np.isnan(gap + without) or without <= 0:
         return unmeasured(text, expected, "a run diverges, or has no gap")
     measured = f"gap {gap:.3g}, {without:.3g} without"
-    return Claim(text, expected, measured, gap <= without / 2, {"gap": gap, "without": without})
+    return Claim(text, expected, measured, abs(gap) <= without / 2, {"gap": gap, "without": without})
 
 
 @dataclass(frozen=True)
@@ -426,7 +426,17 @@ def _predicted(chosen: list[Plateau], *, factor: float = 2.0, fewest: int = 5) -
         return unmeasured(text, expected, f"{known.size} runs with α > 0, of {ratios.size}")
     middle, low, high = (float(value) for value in np.quantile(known, (0.5, 0.25, 0.75)))
     measured = f"{middle:.2g} of the gap, quartiles {low:.2g} and {high:.2g}, over {known.size} of {ratios.size} runs"
+    measured += f" ({', '.join(map(_ratio_of, chosen))})"
     return Claim(text, expected, measured, 1 / factor <= middle <= factor, {"median": middle, "runs": known.size})
+
+
+def _ratio_of(one: Plateau) -> str:
+    """Return in words the median of the predicted gap over the measured one with a batch, and of how many runs."""
+    ratios = one.predicted / one.gap
+    known = ratios[np.isfinite(ratios) & (ratios > 0)]
+    return (
+        f"{name_of(one.batch)}: {np.median(known):.2g} of {known.size}" if known.size else f"{name_of(one.batch)}: none"
+    )
 
 
 def _lost(chosen: list[Plateau]) -> str:
