@@ -18,6 +18,7 @@ from flowsim.results.runs import runs_of
 from flowsim.results.schema import NOT_ASKED
 from flowsim.scenarios import ScenarioError, read_scenario
 from flowsim.solvers.choice import stepper_for
+from flowsim.sweeps.block import plan
 
 CURVATURES = np.array([3.0, 0.2])
 START = np.array([1.0, 2.0])
@@ -230,10 +231,11 @@ def test_a_sweep_has_the_numbers_of_a_comparison_and_shows_them(write, tmp_path,
     rows = json.loads((folder / "summary.json").read_text())["sweep"]["rows"]
     assert [row["method"] for row in rows] == ["GF", "η = 0.1", "edge, η = 0.1"] * 2
     dataset = flowsim.open_results(folder).to_dataset()
-    alone = SCENARIO[: SCENARIO.index("sweep:")].replace("scale: 1.0", "scale: 0.8")
-    alone += "descent: {learning_rates: [0.1], steps: 30}"
-    problem, network, _ = flowsim.scenarios.build(read_scenario(write(alone)), tmp_path)
-    compared = flowsim.compare(network, problem, [0.1], steps=30, t1=3.0, models=["edge"], stopping=NEVER)
+    (block, *_) = plan(read_scenario(write(SCENARIO)), tmp_path)
+    made, first = block.recipe.materials(), block.starts[0]
+    compared = flowsim.compare(
+        made.network(first), made.problem, [0.1], steps=30, t1=3.0, models=["edge"], stopping=NEVER
+    )
     (model,) = compared.models
     found = dataset.isel(scale=0, repetition=0, run=2)
     assert found["end_time"].item() == pytest.approx(0.1 * 29)
