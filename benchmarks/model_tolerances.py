@@ -59,14 +59,13 @@ def rows_of(name: str, make: Any, t1: float, network: eqx.Module, problem: flows
             network, problem, model=make(rtol=rtol, atol=1e-3 * rtol), t1=t1, ts=[], stopping=FOREVER
         )
 
-    reference, before = weights_of(run(REFERENCE)), float("nan")
+    reference, before = weights_of(run(REFERENCE)), None
     for rtol in TOLERANCES:
         found = run(rtol)
         error = distance(weights_of(found), reference)
-        order = np.log10(before / error)
+        order = "–" if before is None else float(np.log10(before / error))
         counts = int(found.steps), int(found.gradients), int(found.products)
-        print(name, rtol, error, flush=True)
-        yield name, t1, f"{rtol:g}", str(found.outcome), *counts, error, error / rtol, float(order)
+        yield name, t1, f"{rtol:g}", str(found.outcome), *counts, error, error / rtol, order
         before = error
     jax.clear_caches()
 
