@@ -77,6 +77,7 @@ def seen(sweep: xarray.Dataset) -> Seen:
     onset, amplitude = of_all(descents, f"final_{ONSET.name}"), of_all(descents, f"final_{OSCILLATION.name}")
     start = sweep[f"initial_{SQUARED_NORM}"].transpose(..., runs.REPETITION).values.ravel() ** 0.5
     oscillates = np.isfinite(onset) & (amplitude >= MATTERS * np.tile(start, len(descents))[kept])
+    onset, amplitude = (np.where(oscillates, known, np.nan) for known in (onset, amplitude))
     distance, sharpness = of_all(descents, f"final_{DISTANCE.name}"), of_all(descents, f"final_{SHARPNESS.name}")
     steps = of_all(descents, "steps")
     found = []
@@ -89,8 +90,8 @@ def seen(sweep: xarray.Dataset) -> Seen:
                 distance / own,
                 own,
                 of_all(model, f"final_{SHARPNESS.name}") / sharpness,
-                np.where(oscillates, of_all(model, f"final_{OSCILLATION.name}") / amplitude, np.nan),
-                np.where(oscillates, of_all(model, f"final_{ONSET.name}") / onset, np.nan),
+                of_all(model, f"final_{OSCILLATION.name}") / amplitude,
+                of_all(model, f"final_{ONSET.name}") / onset,
                 (of_all(model, "gradients") + of_all(model, "products")) / steps,
             )
         )
