@@ -65,10 +65,10 @@ class Growth(eqx.Module):
         """Return the rate at which an oscillation lets S fall, σ²‖T‖²/2, as it takes over; zero where it decays.
 
         It is max(rate, 0) + q exp(−most_grown · rate/q), where q = γ(S − 2/η), S is `beyond` the edge by S − 2/η, and
-        γ = ln(ηS − 1)/η. Where S rises, that is its `rate`, as the papers have it. Where S is at rest, or falls by
-        itself, it is q: an oscillation that grows as e^{γt} has taken S half of the way down to the edge when it lets S
-        fall as fast. While S rises steadily, rate/q is 1/(2 ln(r/r₀)), far above 1/most_grown, for an amplitude that
-        grew from r₀ to r since S passed the edge. ‖T‖² stands for ⟨T, M T⟩.
+        γ = ln(ηS − 1)/η. Where S rises, that is its `rate`. Where S is at rest, or falls by itself, it is q: an
+        oscillation that grows as e^{γt} has taken S half of the way down to the edge when it lets S fall as fast. While
+        S rises steadily, rate/q is 1/(2 ln(r/r₀)), far above 1/most_grown, for an amplitude that grew from r₀ to r
+        since S passed the edge. ‖T‖² stands for ⟨T, M T⟩.
         """
         falls = jnp.log(jnp.maximum(self.factor, 1)) / eta * jnp.maximum(beyond, 0)
         share = jnp.maximum(rate, 0) / jnp.where(falls > 0, falls, 1)
