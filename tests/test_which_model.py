@@ -8,7 +8,7 @@ import matplotlib.figure
 import numpy as np
 import pytest
 import xarray
-from which_model import Seen, Told, WhichModel, model_claims, seen
+from which_model import Central, Central_2, Seen, Told, WhichModel, model_claims, seen
 
 import flowsim
 from flowsim import cli
@@ -16,7 +16,7 @@ from flowsim.results.schema import NOT_ASKED
 from flowsim.scenarios import ScenarioError, read_scenario
 
 FOLDER = Path(__file__).parents[1] / "papers" / "marion_2026"
-SHIPPED = [FOLDER / "which_model.yaml", FOLDER / "which_model_gelu.yaml"]
+SHIPPED = [FOLDER / f"which_model{which}.yaml" for which in ("", "_gelu", "_digits")]
 COUNT = 10
 ONES = np.ones(COUNT)
 
@@ -71,7 +71,8 @@ def test_nothing_is_said_where_no_descent_oscillates():
 def sweep():
     """Two starts at two rates with two models: the second rate diverges from the second start."""
     nan = np.nan
-    runs = ["gradient_flow", "gradient_descent", "gradient_descent", "central", "central", "edge", "edge"]
+    central = "which_model:Central"  # as of one with more room
+    runs = ["gradient_flow", "gradient_descent", "gradient_descent", central, central, "edge", "edge"]
     rates = [nan, 0.1, 0.2, 0.1, 0.2, 0.1, 0.2]
     rows = {
         "final_sharpness": [[30.0, 25, 9, 25, 9, 25, 9], [10.0, 10, nan, 10, nan, 10, nan]],
@@ -105,6 +106,12 @@ def test_descents_are_taken_together_and_those_that_diverged_left_out():
     np.testing.assert_allclose(central.amplitude, [1.1, np.nan, 1])
     np.testing.assert_allclose(edge.onset, [1, np.nan, np.nan])
     np.testing.assert_allclose(central.work, [1.0, 0.2, 2.0])
+
+
+@pytest.mark.parametrize(("kind", "order"), [(Central, 1), (Central_2, 2)])
+def test_the_central_flows_of_several_outputs_have_room_for_eight_eigenvalues(kind, order):
+    model = kind.of(flowsim.GradientDescent(0.1))
+    assert (model.most, model.order, float(model.learning_rate)) == (8, order, 0.1)
 
 
 @pytest.mark.parametrize("path", SHIPPED, ids=lambda path: path.stem)

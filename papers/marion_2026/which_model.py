@@ -1,9 +1,13 @@
-"""Which model of descent at the edge (Cohen et al. 2024, Regis and Chewi 2026, Marion 2026): figure `WhichModel`."""
+"""Which model of descent at the edge (Cohen et al. 2024, Regis and Chewi 2026, Marion 2026): figure `WhichModel`.
+
+And the central flow with room for more eigenvalues at the edge, for networks of several outputs.
+"""
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import final
 
+import equinox as eqx
 import matplotlib.figure
 import numpy as np
 import xarray
@@ -12,6 +16,7 @@ from matplotlib.axes import Axes
 from pydantic_core import PydanticCustomError
 
 from flowsim.comparison.models import DISTANCE, OSCILLATION, SHARPNESS
+from flowsim.edge import CentralFlow
 from flowsim.kinds import validation_error
 from flowsim.probes import SquaredNorm
 from flowsim.report.render_paper import legend_above
@@ -29,6 +34,18 @@ SQUARED_NORM = SquaredNorm().label.name
 MATTERS = 1e-3
 """The amplitude of an oscillation that is one, over the norm of the initial weights, as in the onset."""
 COLOURS = ("#b2182b", "#ef8a62", "#4d9221", "#08306b", "#7a3b9c", "#8c510a")
+
+
+class Central(CentralFlow):
+    """The central flow with up to eight eigenvalues at the edge at once, as ten classes have them."""
+
+    most: int = eqx.field(static=True, default=8)
+
+
+class Central_2(Central):
+    """That of order two; its name is what tables and claims call it."""
+
+    order: int = eqx.field(static=True, default=2)
 
 
 @dataclass(frozen=True)
@@ -86,7 +103,7 @@ def seen(sweep: xarray.Dataset) -> Seen:
         own = of_all(model, f"final_{DISTANCE.name}")
         found.append(
             Told(
-                model[0].method,
+                model[0].method.lower(),
                 distance / own,
                 own,
                 of_all(model, f"final_{SHARPNESS.name}") / sharpness,

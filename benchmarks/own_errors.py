@@ -1,0 +1,64 @@
+"""How much of a model's distance from descent is the error of its own integration.
+
+    python benchmarks/own_errors.py [--quick] [--save]
+
+The scenarios of `papers/marion_2026/which_model*.yaml` at their largest learning rate, from the starts of three seeds:
+the distance of each model as the scenario runs it from the same model at a hundredth of its tolerances, over its
+distance from the centre of descent's oscillation.
+"""
+
+import dataclasses
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import jax
+import numpy as np
+from console import begin, table
+from edge_cost import FOREVER, flat, weights_of
+
+import flowsim
+from flowsim.edge import MODELS
+from flowsim.scenarios import build, parse_overrides, read_scenario
+from flowsim.sweeps.models import ModelledDescent
+
+FOLDER = Path(__file__).parents[1] / "papers" / "marion_2026"
+SCENARIOS = ("which_model.yaml", "which_model_gelu.yaml", "which_model_digits.yaml")
+SEEDS, FINER = (0, 1, 2), 1e-2
+COLUMNS = ("scenario", "η", "seed", "model", "rtol", "ends", "distance from the centre", "own error", "of the distance")
+
+
+def main() -> None:
+    jax.config.update("jax_enable_x64", True)
+    sys.path.insert(0, str(FOLDER))  # for the models that a scenario brings with it
+    quick = begin("the models' own errors in which_model")
+    rows = [row for name in SCENARIOS[: 1 if quick else None] for row in rows_of(name, SEEDS[: 1 if quick else None])]
+    table("which_model*.yaml", COLUMNS, rows)
+
+
+def rows_of(name: str, seeds: tuple[int, ...]) -> Iterator[tuple]:
+    """Yield a row for each seed and model of a scenario."""
+    for seed in seeds:
+        scenario = read_scenario(FOLDER / name, parse_overrides([f"seed={seed}"]))
+        problem, network, _ = build(scenario, FOLDER)
+        last = scenario.sweep.descent[-1]
+        (eta,) = last.learning_rates
+        descent = flowsim.GradientDescent(eta)
+        centres = ModelledDescent(network, problem, descent, eta, last.steps, {}).centres
+        centre = flat(jax.tree.map(lambda leaf: leaf[-1], centres.weights))
+        for model in scenario.flow.of_descent:
+            as_run = MODELS[model].of(descent).checked(np.dtype(float))
+            strict = dataclasses.replace(as_run, rtol=FINER * as_run.rtol, atol=FINER * as_run.atol)
+            ends = [
+                flowsim.integrate(network, problem, model=flow, ts=[], t1=centres.times[-1], stopping=FOREVER)
+                for flow in (as_run, strict)
+            ]
+            ours, theirs = (weights_of(run) for run in ends)
+            distance, error = np.linalg.norm(ours - centre), np.linalg.norm(ours - theirs)
+            outcomes = ", ".join(dict.fromkeys(str(run.outcome) for run in ends))
+            yield name, eta, seed, model, f"{as_run.rtol:g}", outcomes, distance, error, error / distance
+        jax.clear_caches()
+
+
+if __name__ == "__main__":
+    main()
