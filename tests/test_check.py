@@ -165,6 +165,17 @@ def test_one_is_told_in_the_singular(estimated):
     assert part(swept, "sweep").what == "a sweep of 1 flow and 1 descent in 1 block"
 
 
+def test_models_of_the_descents_of_a_sweep_are_counted(estimated):
+    sweep = "sweep={repetitions: 2, descent: [{learning_rates: [0.1, 0.2], steps: 30}]}"
+    plain, modelled = (
+        part(estimated(sweep, f"flow={{models: {models}, t1: 3}}", name="swept.yaml", processes=1), "sweep")
+        for models in ("[gradient]", "[gradient, central, edge]")
+    )
+    assert "4 descents and 8 runs of models" in modelled.what
+    assert modelled.compilations == 3 * plain.compilations
+    assert modelled.seconds > plain.seconds + 8
+
+
 def test_the_time_is_that_of_all_parts_at_the_pace_of_the_machine(estimated):
     found = estimated("descent.learning_rates=[]", "theory={depths: [2, 3], repetitions: 3}")
     compilations, gradients, seconds = (sum(part[entry] for part in found.parts) for entry in (1, 2, 3))

@@ -172,13 +172,15 @@ def _sweep(job: Job, store: BlockStore, processes: int, *, compilations_of_shape
     descents = points * sum(len(one.learning_rates) * (one.repetitions or sweep.repetitions) for one in sweep.descent)
     runs = [_many(points * sweep.starts, "flow")] if sweep.flow else []
     runs += [_many(descents, "descent")] if descents else []
+    models = job.scenario.flow.of_descent
+    runs += [f"{_many(descents * len(models), 'run')} of models"] if descents and models else []
     runs += [f"{_many(points * sweep.starts, 'bisection')} for the critical learning rate"] if sweep.critical else []
     stored = len(blocks) - len(missing)
     in_all = _many(len(blocks), "block")
     kept = f", {stored} of {in_all} stored" if stored else f" in {in_all}"
     shapes = len({block.recipe.structure for block in missing})
     # A process compiles for every shape of which it gets a block.
-    compilations = compilations_of_shape * min(shapes, math.ceil(shapes / processes) + 1)
+    compilations = compilations_of_shape * (1 + len(models)) * min(shapes, math.ceil(shapes / processes) + 1)
     seconds = sum(block.cost for block in missing) / processes
     yield Work(f"a sweep of {' and '.join(runs) or 'nothing'}{kept}", compilations, seconds=seconds)
 

@@ -199,7 +199,8 @@ def _cost_of_start(
     *,
     seconds_per_start: float = 0.02,
     seconds_per_number: float = 3e-10,
-    seconds_per_model: float = 1.0,
+    passes_of_model: int = 30_000,
+    seconds_per_pass: float = 5e-5,
 ) -> float:
     """Return roughly the seconds of a start on one core; no result depends on them but through the size of blocks."""
     steps = sum(descent.steps for descent in descents if repetition < descent.repetitions)
@@ -211,7 +212,8 @@ def _cost_of_start(
     numbers = 6 * (network.count_weights(network.inputs_for(shape), outputs) or 0)
     if not scenario.network.is_linear():
         numbers *= samples / 2
-    of_models = seconds_per_model * models * sum(repetition < descent.repetitions for descent in descents)
+    passes = passes_of_model * models * sum(repetition < descent.repetitions for descent in descents)
+    of_models = passes * (seconds_per_pass + numbers * seconds_per_number)
     return seconds_per_start + steps * numbers * seconds_per_number + of_models
 
 

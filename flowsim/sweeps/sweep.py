@@ -72,9 +72,9 @@ def sweep(
     "edge" or `my_module:MyModel`, follows each descent to where the centre of its oscillation is last known: results
     have the distance from that, in the row of the descent that of the gradient flow, what both say of the oscillation,
     and when it begins (`centre_distance`, `centre_sharpness`, `oscillation`, `mean_risk`, `oscillation_onset`; see
-    `compare`). The key of a network
-    depends on `seed`, its repetition and the values of its functions alone, that of a problem on `seed`: so what a cell
-    finds does not depend on which others run.
+    `compare`). The key of a network depends on `seed`, its repetition and the values of its functions alone, that of a
+    problem on `seed`: so what a cell finds does not depend on which others run. Minibatches and noise are drawn by the
+    seed of the `optimizer`, and alike in all repetitions.
 
     With a `folder`, what is finished is kept there: a sweep that was killed goes on from it and ends, bit for bit, as
     without, one with more values or repetitions computes these alone, and data set, summary and figures stand there in
