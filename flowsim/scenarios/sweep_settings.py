@@ -66,7 +66,7 @@ class SweepSettings(Section):
     )
     """Keys of the scenario, each with its values: a list, or start, stop, count and spacing."""
     repetitions: Count = Field(default=1, examples=[20])
-    """Number of independent initializations at every point of the grid; minibatches and noise are drawn alike in all."""
+    """Number of independent initializations at every point; minibatches and noise are drawn alike in all."""
     flow: bool = Field(default=True, examples=[True])
     """Integrate the gradient flow from every initialization."""
     descent: tuple[SweepDescent, ...] = Field(
