@@ -126,6 +126,20 @@ def test_growth_is_the_integral_of_the_logarithm(bend):
     assert grown(-40.0, 1.5, 1.5, steps, (0.0, 0.0)) == pytest.approx(-3 + steps * np.log(1.5), rel=1e-12)
 
 
+@pytest.mark.parametrize(
+    ("factor", "rate", "expected"),
+    [
+        (1.2, 3.0, 3.0),  # a rising S is let fall as fast as it rises
+        (1.2, 0.0, 2 * np.log(1.2) / ETA),  # one at rest as its oscillation grows, e^{γt} with γ = ln(ηS − 1)/η
+        (1.2, -5.0, 2 * np.log(1.2) / ETA),  # and so one that falls by itself
+        (0.9, 3.0, 0.0),  # below the edge an oscillation decays
+    ],
+)
+def test_an_oscillation_takes_over_from_a_sharpness_that_rises_rests_or_falls(factor, rate, expected):
+    growth = Growth(*map(jnp.asarray, (-3.0, -3.0, factor, 0.0, 0.0)))
+    assert float(growth.turning(jnp.asarray(rate), jnp.asarray(2.0), jnp.asarray(ETA))) == pytest.approx(expected)
+
+
 @pytest.mark.slow
 def test_order_two_is_closer_to_descent_below_the_edge_and_at_it():
     """The flow of seed 1 goes to ηS = 1.74 and 2.18 until t = 40."""
