@@ -3,7 +3,7 @@
     python benchmarks/own_errors.py [--quick] [--save]
 
 The scenarios of `papers/marion_2026/which_model*.yaml` at the second of their learning rates, from the starts of three
-seeds: the distance of each model as the scenario runs it from the same model at a tenth of its tolerances, over its
+seeds: the distance of each model, at its tolerances but without records, from itself at a tenth of them, over its
 distance from the centre of descent's oscillation. Runs end after 5000 steps, whose errors are not known then.
 """
 

@@ -265,9 +265,8 @@ FOUND_OTHERWISE = {
     ],
     "warm_up": ["with enough warm-up a sharp start tolerates what a flat one does"],
 }
-TESTED_BESIDE_THEIR_FIGURES = ["catapult", "edge_nonlinear", "grokking", "logistic", "norm_and_sharpness"]
-TESTED_BESIDE_THEIR_FIGURES += ["saddle_to_saddle", "sharpening", "which_model", "which_model_gelu"]
-TESTED_BESIDE_THEIR_FIGURES += ["which_model_digits"]
+TESTED_BESIDE_THEIR_FIGURES = ["catapult", "edge_nonlinear", "grokking", "logistic", "saddle_to_saddle", "sharpening"]
+TESTED_BESIDE_THEIR_FIGURES += ["which_model", "which_model_gelu", "which_model_digits"]
 
 
 @pytest.mark.parametrize("path", shipped(path for path in DRAWN if path.stem not in TESTED_BESIDE_THEIR_FIGURES))

@@ -66,11 +66,8 @@ def swept(rates, **options):
 
 
 STEPS = 60
-RATES = [
-    0.7,
-    0.5,
-    1e6,
-]  # of which the first two alternate along the first direction, and the first and third grow there
+# The first two alternate along the first direction; the first and the third grow there.
+RATES = [0.7, 0.5, 1e6]
 IN_ORDER = [0.5, 0.7, 1e6]
 MODELS = {"Halved": 0.5, "Doubled": 2.0}
 

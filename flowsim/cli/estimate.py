@@ -172,8 +172,8 @@ def _sweep(job: Job, store: BlockStore, processes: int, *, compilations_of_shape
     descents = points * sum(len(one.learning_rates) * (one.repetitions or sweep.repetitions) for one in sweep.descent)
     runs = [_many(points * sweep.starts, "flow")] if sweep.flow else []
     runs += [_many(descents, "descent")] if descents else []
-    models = job.scenario.flow.of_descent
-    runs += [f"{_many(descents * len(models), 'run')} of models"] if descents and models else []
+    models = job.scenario.flow.of_descent if descents else ()
+    runs += [f"{_many(descents * len(models), 'run')} of models"] if models else []
     runs += [f"{_many(points * sweep.starts, 'bisection')} for the critical learning rate"] if sweep.critical else []
     stored = len(blocks) - len(missing)
     in_all = _many(len(blocks), "block")

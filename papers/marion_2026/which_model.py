@@ -37,7 +37,7 @@ COLOURS = ("#b2182b", "#ef8a62", "#4d9221", "#08306b", "#7a3b9c", "#8c510a")
 
 
 class Central(CentralFlow):
-    """The central flow with up to eight eigenvalues at the edge at once, as ten classes have them."""
+    """The central flow with room for eight eigenvalues at the edge, as ten classes bring more than its four there."""
 
     most: int = eqx.field(static=True, default=8)
 
