@@ -23,6 +23,7 @@ from .hessian import (
     hessian_product as hessian_product,
     preconditioned_eigenpair as preconditioned_eigenpair,
 )
+from .layers import layer_sharpness as layer_sharpness
 from .quadratic_model import (
     LocalQuadraticModel as LocalQuadraticModel,
     extreme_eigenpairs as extreme_eigenpairs,
@@ -35,6 +36,7 @@ from .sharpness import (
     top_eigenpair as top_eigenpair,
     top_eigenpairs as top_eigenpairs,
 )
+from .spectrum import Spectrum as Spectrum, check_spectrum as check_spectrum, spectrum as spectrum
 from .third_derivative import (
     Contractions as Contractions,
     SharpnessGradient as SharpnessGradient,

@@ -99,7 +99,9 @@ def descend(
         dynamics=dynamics,
         stopping=stopping,
         schedule=AtSteps(marks),
-        instruments=instruments(dynamics, diagnostics, probes, sharpness=sharpness, weights=weights, states=states),
+        instruments=instruments(
+            network, dynamics, diagnostics, probes, sharpness=sharpness, weights=weights, states=states
+        ),
         t1=constant(np.inf, dtype),
         max_steps=constant(steps, jnp.result_type(int)),
         begin=begin,

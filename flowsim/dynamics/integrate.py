@@ -102,7 +102,7 @@ def integrate(
         dynamics=dynamics,
         stopping=stopping_for(stopping, problem, dtype),
         schedule=_schedule(ts, between, records, dtype),
-        instruments=instruments(dynamics, diagnostics, probes, sharpness=sharpness, weights=weights),
+        instruments=instruments(network, dynamics, diagnostics, probes, sharpness=sharpness, weights=weights),
         t1=constant(t1, dtype),
         max_steps=constant(max_steps, jnp.result_type(int)),
     )

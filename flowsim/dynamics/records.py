@@ -82,6 +82,7 @@ def _as_floating(name: str, dtype: jnp.dtype, value: Any) -> Array:
 
 
 def instruments(
+    network: PyTree,
     dynamics: Dynamics,
     diagnostics: Mapping[str, Any] | None,
     probes: Sequence[Any],
@@ -90,7 +91,7 @@ def instruments(
     weights: bool,
     states: bool = False,
 ) -> Instruments:
-    """Return the instruments for `diagnostics` and `probes`, and for `sharpness`, `weights` and `states` on request.
+    """Return the instruments of a run from `network`: for `diagnostics`, `probes`, and what else is asked for.
 
     Of a `dynamics` whose learning rate changes, that and its edge of stability are recorded as well.
     Raises `TypeError` for a diagnostic that is not a function with a name, and for anything that is not a probe;
@@ -105,7 +106,7 @@ def instruments(
             found = f"{name!r}: {type(function).__name__}"
             raise TypeError(f"diagnostics maps names to functions of the network, got {found}")
     chosen = [probe_of(function, name) for name, function in (diagnostics or {}).items()]
-    chosen += [probe_of(entry) for entry in probes]
+    chosen += [probe_of(entry).begin(network) for entry in probes]
     known = {type(probe) for probe in chosen}
     chosen += [kind() for kind in (ScheduledRate, MovingEdge) if dynamics.is_scheduled() and kind not in known]
     if sharpness:

@@ -96,7 +96,7 @@ def repeat(
     check_step_count("steps", steps)
     marks = default_record_steps(steps) if record_steps is None else as_times(record_steps, "record_steps", whole=True)
     marks = marks[marks < steps]
-    tools = instruments(dynamics, None, probes, sharpness=sharpness, weights=weights)
+    tools = instruments(network, dynamics, None, probes, sharpness=sharpness, weights=weights)
     field, start = gradient_field(network, problem)
     states, ceilings = _start(dynamics, field, start, known)
     clock = Clock(jnp.zeros_like(ceilings), jnp.zeros_like(ceilings))

@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
-from jaxtyping import Array, ArrayLike, Float, PyTree
+from jaxtyping import Array, ArrayLike, Float, Int, PyTree
 
 from .weights import standard_normal
 
@@ -92,6 +92,12 @@ def check_widths(widths: Sequence[int]) -> None:
         raise ValueError(f"widths are d_0, …, d_L with at least one layer, so two numbers or more; got {list(widths)}")
     if any(not isinstance(width, int) or isinstance(width, bool) or width < 1 for width in widths):
         raise ValueError(f"every width must be a positive whole number, got {list(widths)}")
+
+
+def numbers(stacks: Stacks) -> list[Int[np.ndarray, " layers"]]:
+    """Return the numbers of the layers of each stack, from zero."""
+    ends = np.cumsum([stack.shape[0] for stack in stacks])
+    return [np.arange(end - stack.shape[0], end) for stack, end in zip(stacks, ends, strict=True)]
 
 
 def depth(stacks: Stacks) -> int:

@@ -8,7 +8,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, ArrayLike, Float, PyTree
+from jaxtyping import Array, ArrayLike, Float, Int, PyTree
 from pydantic_core import PydanticCustomError
 
 from ..kinds import validation_error
@@ -144,6 +144,10 @@ class DeepLinear(LinearNetwork):
     def depth(self) -> int:
         """The number of layers, L."""
         return layers.depth(self.stacks)
+
+    def layer_numbers(self) -> list[Int[np.ndarray, " layers"]]:
+        """Return to which layer, from zero, the matrices of each stack belong."""
+        return layers.numbers(self.stacks)
 
     def regressor(self) -> Float[Array, " features"] | Float[Array, "features outputs"]:
         """Return π = W_1ᵀ ⋯ W_Lᵀ p by matrix–vector products: (d_0,), or (d_0, d_L) for d_L > 1 outputs."""

@@ -8,7 +8,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, ArrayLike, Float
+from jaxtyping import Array, ArrayLike, Float, Int
 from pydantic import Field
 from pydantic_core import PydanticCustomError
 
@@ -83,6 +83,10 @@ class Perceptron(eqx.Module):
     def depth(self) -> int:
         """The number of layers, L."""
         return layers.depth(self.stacks)
+
+    def layer_numbers(self) -> list[Int[np.ndarray, " layers"]]:
+        """Return to which layer, from zero, the matrices and then the biases of each stack belong."""
+        return layers.numbers(self.stacks) * (1 if self.bias_stacks is None else 2)
 
     def __call__(self, x: Float[Array | np.ndarray, " features"]) -> Float[Array, "*outputs"]:
         """Return the output for one sample: a scalar if d_L = 1, else (d_L,)."""

@@ -7,7 +7,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, Int
 from pydantic import Field
 
 from ..kinds import Named
@@ -57,6 +57,12 @@ class ResidualPerceptron(eqx.Module):
         biases = jnp.zeros((depth, hidden), dtype)
         fixed = Fixed(jnp.asarray(scale, dtype))
         return cls(first, inner, biases, outer, last, fixed, activation_of(activation))
+
+    def layer_numbers(self) -> list[Int[np.ndarray, "..."]]:
+        """Return to which layer, from zero, each array belongs: A, the blocks and C."""
+        depth = len(self.inner)
+        blocks = np.arange(1, depth + 1)
+        return [np.asarray(0), blocks, blocks, blocks, np.asarray(depth + 1)]
 
     def __call__(self, x: Float[Array | np.ndarray, " features"]) -> Float[Array, "*outputs"]:
         """Return the output for one sample: a scalar if there is one, else (outputs,)."""

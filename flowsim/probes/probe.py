@@ -20,9 +20,11 @@ class Label:
     """What tables, figures and stored arrays call what a probe measures.
 
     `name` is a word without spaces, `meaning` a phrase, `symbol` for the axis of a figure (TeX between dollars),
-    `unit` that of UDUNITS, and `logarithmic` says which axis suits it. A probe that measures a dict fills one column
-    for each of its keys, called `name_key`, and may say in `parts` what each is called, by labels of these names.
-    Raises `TypeError` for `parts` that are no tuple of labels.
+    `unit` that of UDUNITS, and `logarithmic` says which axis suits it. `drawn` says how arrays are shown: as "curves",
+    one for each number; of one number for each layer as a map of "layers" over time; or as "nothing" by themselves. A
+    probe that measures a dict fills one column for each of its keys, called `name_key`, and may say in `parts` what
+    each is called, by labels of these names.
+    Raises `TypeError` for `parts` that are no tuple of labels, and `ValueError` for another way to be drawn.
     """
 
     name: str
@@ -31,8 +33,11 @@ class Label:
     unit: str = "1"
     logarithmic: bool = True
     parts: tuple["Label", ...] = ()
+    drawn: str = "curves"
 
     def __post_init__(self):
+        if self.drawn not in ("curves", "layers", "nothing"):
+            raise ValueError(f"drawn is {self.drawn!r}: expected curves, layers or nothing")
         if not isinstance(self.parts, tuple) or not all(isinstance(part, Label) for part in self.parts):
             raise TypeError(
                 f"the parts of the label {self.name} are {reprlib.repr(self.parts)}: expected a tuple of labels; "
@@ -104,6 +109,10 @@ class Probe(eqx.Module):
 
     def check(self, network: PyTree, problem: Problem) -> None:
         """Raise `ValueError` where this cannot be measured of a run of the network. By default nothing is checked."""
+
+    def begin(self, network: PyTree) -> "Probe":
+        """Return the probe of a run that begins at `network`, by default this one itself."""
+        return self
 
     @abc.abstractmethod
     def measure(self, moment: Moment) -> Float[Array, "..."] | dict[str, Float[Array, "..."]]:

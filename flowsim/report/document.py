@@ -29,7 +29,7 @@ from ..results.store import SCENARIO, SUMMARY, SWEEP, THEORY, TRAJECTORIES
 from ..scenarios.runner import failing
 from ..sweeps.store import sweep_folder
 from ..theory import Claim
-from .figures import figures as trajectories_figures, sweep_figures
+from .figures import figures as trajectories_figures, pictures, sweep_figures
 from .statements_table import claims_summary, claims_table, failing_statements, warnings_of_claims
 from .sweeps import runs, sweep_summary, sweep_tables, warnings_of_sweep
 from .table import summary as trajectories_summary, tables, warnings_of_runs
@@ -122,7 +122,7 @@ def document(results: Results, title: str) -> Document:
         tables=(*tables, *judged, *complaints, *map(Text, left_out)),
         summary=summary | ({"claims": claims_summary(claims)} if claims else {}),
         draw=draw,
-        panels={figure.name: _in_words(figure, claims) for figure in asked},
+        panels={figure.name: _in_words(figure, claims) for figure in asked} | _pictures(results),
         warnings=(*left_out, *warnings, *warnings_of_claims(claims)),
         complete=all(part.complete for part in parts),
     )
@@ -138,6 +138,10 @@ def _in_words(figure: AskedFigure, claims: Sequence[Claim]) -> str:
     """Return what a figure shows: what its class says of itself, and the claims about it, which stand in the table."""
     said = (inspect.getdoc(type(figure)) or figure.name).splitlines()[0]
     return said + (f" Its {len(claims)} claims, with what was measured, stand in the table above." if claims else "")
+
+
+def _pictures(results: Results) -> dict[str, str]:
+    return {} if results.trajectories is None else pictures(results.trajectories)
 
 
 def _drawn(figure: AskedFigure, results: Results) -> Figure:

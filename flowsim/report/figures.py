@@ -1,6 +1,5 @@
 """Figures of runs beside a flow and of any sweep, and one quantity of either in axes of a user's own."""
 
-import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -12,10 +11,12 @@ from matplotlib.figure import Figure
 
 from ..results.runs import RUN
 from ..results.schema import RECORD
+from .maps import NODES, layer_figure, spectrum_figure
 from .models import model_figures
 from .panels import TrajectoryPanels
 from .panels.sweep import DIVERGED, SweepPanels, quantities
-from .probes_table import own_probes
+from .plane import PATH, SHARPEST, plane_figures
+from .probes_table import file_name, own_probes
 from .render_paper import draw_panel, draw_sweep_panel, figure_of, figure_of_facets
 from .style import STYLE
 from .sweeps import runs
@@ -25,16 +26,37 @@ def figures(dataset: xarray.Dataset) -> dict[str, Figure]:
     """Return all figures of a data set of trajectories by name.
 
     They are "squared_distance", "sharpness" where it was followed, with runs beside the flow "distance", one for each
-    probe by its name, and one of the models of each descent.
+    probe by its name, of one number for each layer a map, "spectrum", "plane" and "sharpest_plane" where they were
+    asked for, and one of the models of each descent.
     """
     panels = TrajectoryPanels.of(dataset)
-    made = {re.sub(r"\W+", "_", name): figure_of(panels.panel(name)) for name in own_probes(dataset)}
+    made = plane_figures(dataset) if PATH in dataset else {}
+    for name in own_probes(dataset):
+        layers = dataset[name].attrs.get("drawn") == "layers"
+        made[file_name(name)] = layer_figure(dataset, name) if layers else figure_of(panels.panel(name))
+    if NODES in dataset:
+        made["spectrum"] = spectrum_figure(dataset)
     made["squared_distance"] = figure_of(panels.panel(panels.measure_of_progress))
     if panels.is_followed("sharpness"):
         made["sharpness"] = figure_of(panels.panel("sharpness"))
     if panels.shown.others and panels.shown.has_flow:
         made["distance"] = figure_of(panels.panel("distance"))
     return made | model_figures(dataset)
+
+
+def pictures(dataset: xarray.Dataset) -> dict[str, str]:
+    """Return which figures of a data set of trajectories are no curves over time, each with what it shows in words."""
+    found = {}
+    if PATH in dataset:
+        found["plane"] = "The paths of the weights in the plane of their two principal components."
+    if SHARPEST in dataset:
+        found["sharpest_plane"] = "The paths of the weights along the sharpest direction of the first run, and across."
+    if NODES in dataset:
+        found["spectrum"] = (
+            "Above the eigenvalues of the Hessian over time, below their distribution at the start and at the end."
+        )
+    layers = (name for name in own_probes(dataset) if dataset[name].attrs.get("drawn") == "layers")
+    return found | {file_name(name): f"Over time: {dataset[name].attrs['long_name']}." for name in layers}
 
 
 def squared_distance_figure(dataset: xarray.Dataset) -> Figure:

@@ -1,5 +1,6 @@
 """What the probes of a scenario measured at the ends of its runs: the columns of a table, and numbers for a file."""
 
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -22,9 +23,10 @@ _LIMITS = tuple(label.name for label in LIMITS)
 def probe_names(dataset: xarray.Dataset) -> tuple[str, ...]:
     """Return the names of the probes that were recorded beside what every run records.
 
-    Of a sweep, those of which a number is known at the end of any run.
+    Of a sweep, those of which a number is known at the end of any run. Left out is what no table shows by itself.
     """
-    names = [str(name) for name in dataset if "symbol" in dataset[name].attrs and name not in _LIMITS]
+    probes = (name for name in dataset if "symbol" in dataset[name].attrs and name not in _LIMITS)
+    names = [str(name) for name in probes if dataset[name].attrs.get("drawn") != "nothing"]
     if RECORD not in dataset.dims:
         ends = [name for name in names if name.startswith(_FINAL) and bool(dataset[name].notnull().any())]
         names = [name.removeprefix(_FINAL) for name in ends]
@@ -35,6 +37,11 @@ def own_probes(dataset: xarray.Dataset) -> tuple[str, ...]:
     """Return the names of the probes that a user asked for: without what models and limits record beside them."""
     taken = {label.name for label in COLUMNS} if DISTANCE.name in dataset else set()
     return tuple(name for name in probe_names(dataset) if name not in taken)
+
+
+def file_name(probe: str) -> str:
+    """Return the name of the figure of a probe."""
+    return re.sub(r"\W+", "_", probe)
 
 
 def ends_of(run: RecordedRun, names: Sequence[str]) -> Ends:

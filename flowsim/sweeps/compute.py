@@ -285,7 +285,8 @@ class _Work:
         self, kind: Kind, index: Any, facts: dict[str, Any], network: eqx.Module | None, reference: Any = None
     ) -> None:
         """Write down the `facts` about a run, and the measures of its end, NaN without one."""
-        values = {} if network is None else self._measured(network)
+        row = index[0] if isinstance(index, tuple) else index
+        values = {} if network is None else self._measured(network, self.networks[row])
         if network is not None and reference is not None:
             values["distance_to_flow"] = distance(network, reference)
         verdict = values.pop("verdict", Outcome.RUNNING)
@@ -311,9 +312,10 @@ class _Work:
                 self.arrays[column] = np.full(shape, np.nan)
             self.arrays[column][index] = value
 
-    def _measured(self, network: eqx.Module) -> dict[str, Any]:
+    def _measured(self, network: eqx.Module, start: eqx.Module) -> dict[str, Any]:
         values = measure(network, self.problem, self.stopping) | {"sharpness": sharpness_of(network, self.problem)}
-        values |= measure_probes(self.probes, network, self.problem, jnp.asarray(values["gradient_norm"]))
+        probes = tuple(probe.begin(start) for probe in self.probes)
+        values |= measure_probes(probes, network, self.problem, jnp.asarray(values["gradient_norm"]))
         return values if self.held_out is None else values | {"test_risk": risk_of(network, self.held_out)}
 
     @contextmanager

@@ -1,0 +1,196 @@
+"""Maps over time: what is measured of each layer, and the spectrum of the Hessian, as colours beside each other."""
+
+from collections.abc import Sequence
+
+import matplotlib
+import numpy as np
+import xarray
+from jaxtyping import Float
+from matplotlib.axes import Axes
+from matplotlib.collections import QuadMesh
+from matplotlib.colors import LogNorm, Normalize
+from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator, NullLocator
+
+from ..results.runs import RecordedRun
+from ..results.schema import SHARPNESS
+from .panels import TrajectoryPanels, subsample
+from .panels.panel import label_of
+from .panels.view import TimeView
+from .style import FLOW, STYLE, THRESHOLD, run_look, set_ticks
+
+NODES, _WEIGHTS = "spectrum_nodes", "spectrum_weights"
+MOST = 4
+"""How many runs stand beside each other: the flow, and of the others those that are spread over all."""
+
+
+def layer_figure(dataset: xarray.Dataset, name: str) -> Figure:
+    """Return the map of a quantity of each layer over time, one for each run, in one scale of colours."""
+    panels = TrajectoryPanels.of(dataset)
+    runs = _chosen(panels)
+    values = [run.along(name).astype(float).reshape(len(run.along("time")), -1) for run in runs]
+    scale = _scale(values, logarithmic=bool(dataset[name].attrs.get("logarithmic", 1)))
+    with matplotlib.rc_context(STYLE):
+        figure, (row,) = _grid(1, runs)
+        maps = []
+        for axes, run, entries in zip(row, runs, values, strict=True):
+            edges = np.arange(entries.shape[1] + 1) + 0.5
+            maps.append(_draw_map(axes, run, edges, entries, scale, panels.view))
+            axes.yaxis.set_major_locator(MaxNLocator(5, integer=True))
+            axes.set_title(run.run.label, fontsize=8)
+            axes.set_xlabel(panels.time.label)
+        row[0].set_ylabel("layer")
+        figure.colorbar(maps[-1], ax=list(row), label=label_of(name, dataset[name].attrs), pad=0.02)
+    return figure
+
+
+def spectrum_figure(dataset: xarray.Dataset, bins: int = 60) -> Figure:
+    """Return the density of the eigenvalues of the Hessian along each run, and where it begins and ends.
+
+    Eigenvalues stand on an axis that is linear about zero and logarithmic beyond. The colour is the share of all of
+    them in a bin, and lines are the sharpness and its edge; where random vectors estimate it, below with their error.
+    """
+    panels = TrajectoryPanels.of(dataset)
+    runs = [run for run in _chosen(panels) if np.isfinite(run.along(NODES)).any()]
+    measures = [_measures(run) for run in runs]
+    largest = max(float(np.nanmax(np.abs(nodes))) for nodes, _ in measures) or 1.0
+    linear = 1e-3 * largest
+    edges = _edges(min(float(np.nanmin(nodes)) for nodes, _ in measures), largest, linear, bins)
+    shares = [_shares(nodes, weights, edges) for nodes, weights in measures]
+    means = [np.where(found.mean(axis=1) > 0, found.mean(axis=1), np.nan) for found in shares]
+    scale = _scale(means, logarithmic=True)
+    bottom = 0.5 * min(float(np.nanmin(mean)) for mean in means)
+    with matplotlib.rc_context(STYLE):
+        figure, (above, below) = _grid(2, runs)
+        maps = []
+        for axes, low, run, found, mean in zip(above, below, runs, shares, means, strict=True):
+            maps.append(_draw_map(axes, run, edges, mean, scale, panels.view))
+            _draw_sharpness(axes, run)
+            axes.set_yscale("symlog", linthresh=linear, linscale=0.5)
+            axes.set_ylim(edges[0], edges[-1])
+            axes.set_title(run.run.label, fontsize=8)
+            axes.set_xlabel(panels.time.label)
+            _draw_ends(low, edges, found, bottom)
+            low.set_xscale("symlog", linthresh=linear, linscale=0.5)
+            low.set_xlim(edges[0], edges[-1])
+            low.set_yscale("log")
+            low.set_ylim(bottom=bottom)
+            low.set_xlabel(r"eigenvalue $\lambda$")
+        for axes in (*above, *below):
+            _space_ticks(axes, linear, largest, upright=axes in set(above))
+        above[0].set_ylabel(r"eigenvalue $\lambda$")
+        below[0].set_ylabel("share in a bin")
+        below[0].legend(loc="upper right")
+        figure.colorbar(maps[-1], ax=list(above), label="share in a bin", pad=0.02)
+    return figure
+
+
+def _chosen(panels: TrajectoryPanels) -> list[RecordedRun]:
+    """Return the flow, if there is one, and of the other runs those that are spread over all."""
+    shown, flow = panels.shown.ordered, panels.shown.ordered[: int(panels.shown.has_flow)]
+    return [*flow, *subsample(shown[len(flow) :], MOST - len(flow))]
+
+
+def _grid(rows: int, runs: Sequence[RecordedRun]) -> tuple[Figure, np.ndarray]:
+    """Return a figure with a column for each run, as wide as one or two columns of a paper."""
+    width = 3.3 if len(runs) == 1 else 6.6
+    figure = Figure(figsize=(width, 2.0 * rows + 0.2), layout="constrained")
+    drawn = figure.subplots(rows, len(runs), squeeze=False, sharey="row", sharex="row")
+    for axes in drawn.ravel():
+        set_ticks(axes)
+    return figure, drawn
+
+
+def _draw_map(
+    axes: Axes,
+    run: RecordedRun,
+    edges: Float[np.ndarray, " entries+1"],
+    values: Float[np.ndarray, "records entries"],
+    scale: Normalize,
+    view: TimeView,
+) -> QuadMesh:
+    """Draw values between the edges over the times of the records, each from halfway to the one before."""
+    times = run.along("time")
+    between = (times[1:] + times[:-1]) / 2
+    sides = np.concatenate([times[:1], between, times[-1:] if len(times) > 1 else times[-1:] + 1])
+    drawn = axes.pcolormesh(sides, edges, values.T, norm=scale, cmap="viridis", rasterized=True)
+    if view.linear_until is not None:
+        axes.set_xscale("symlog", linthresh=view.linear_until, linscale=0.4)
+    axes.set_xlim(0, view.end)
+    return drawn
+
+
+def _scale(values: Sequence[np.ndarray], *, logarithmic: bool) -> Normalize:
+    """Return the colours of all finite values: logarithmic where that is asked for and all of them are positive."""
+    known = np.concatenate([one[np.isfinite(one)] for one in values])
+    if not len(known):
+        return Normalize(0, 1)
+    if logarithmic and known.min() > 0:
+        return LogNorm(known.min(), max(known.max(), 1.001 * known.min()))
+    return Normalize(known.min(), known.max())
+
+
+def _measures(run: RecordedRun) -> tuple[np.ndarray, np.ndarray]:
+    """Return nodes and weights, (records, vectors, nodes) both, NaN and zero where a run has none."""
+    nodes = run.along(NODES).astype(float)
+    nodes = nodes.reshape(len(nodes), -1, nodes.shape[-1])
+    known = np.isfinite(nodes)
+    if _WEIGHTS in run.part and np.isfinite(run.along(_WEIGHTS)).any():
+        return nodes, np.where(known, run.along(_WEIGHTS), 0)
+    return nodes, known / np.maximum(known.sum(axis=-1, keepdims=True), 1)
+
+
+def _edges(least: float, largest: float, linear: float, bins: int) -> np.ndarray:
+    """Return edges of bins that are even on the axis of the figure, zero within one of them."""
+
+    def place(value: float) -> float:
+        return float(np.sign(value) * np.log1p(abs(value) / linear))
+
+    low, high = place(min(least, 0.0)), place(largest)
+    width = (high - low) / bins
+    steps = np.arange(np.floor(low / width - 0.5), np.ceil(high / width + 0.5) + 1)
+    places = (steps + 0.5) * width
+    return np.sign(places) * linear * np.expm1(np.abs(places))
+
+
+def _shares(nodes: np.ndarray, weights: np.ndarray, edges: np.ndarray) -> Float[np.ndarray, "records vectors bins"]:
+    """Return the share of the spectrum in each bin, of each random vector."""
+    places = np.clip(np.searchsorted(edges, np.nan_to_num(nodes), side="right") - 1, 0, len(edges) - 2)
+    shares = np.zeros((*nodes.shape[:2], len(edges) - 1))
+    records, vectors = np.indices(nodes.shape)[:2]
+    np.add.at(shares, (records, vectors, places), weights)
+    return shares
+
+
+def _draw_sharpness(axes: Axes, run: RecordedRun) -> None:
+    """Draw the sharpness over the map, and its edge of stability."""
+    look = run_look(run.run)
+    axes.plot(run.along("time"), run.along(SHARPNESS), color=FLOW["color"], linewidth=0.8)
+    edge = run.edge_along(SHARPNESS)
+    if np.isfinite(edge).any():
+        axes.plot(run.along("time"), edge, **{**THRESHOLD, "color": look["color"]})
+
+
+def _draw_ends(axes: Axes, edges: np.ndarray, shares: np.ndarray, bottom: float) -> None:
+    """Draw the shares at the first and the last record that is known, with the error of an estimate."""
+    known = np.flatnonzero(shares.sum(axis=(1, 2)) > 0)
+    start = {"color": "0.75", "fill": True, "label": "start"}
+    ends = ((known[0], start), (known[-1], {"color": "black", "linewidth": 0.8, "label": "end"}))
+    for record, look in ends:
+        mean, count = shares[record].mean(axis=0), shares.shape[1]
+        axes.stairs(np.maximum(mean, bottom), edges, baseline=bottom, **look)
+        if count > 1:
+            error = shares[record].std(axis=0, ddof=1) / count**0.5
+            low, high = np.maximum(mean - error, bottom), np.maximum(mean + error, bottom)
+            sides = np.repeat(edges, 2)[1:-1]
+            axes.fill_between(
+                sides, np.repeat(low, 2), np.repeat(high, 2), color=look["color"], alpha=0.25, linewidth=0
+            )
+
+
+def _space_ticks(axes: Axes, linear: float, largest: float, *, upright: bool) -> None:
+    """Put ticks at zero and at few powers of ten on the axis of eigenvalues."""
+    powers = 10.0 ** np.arange(np.floor(np.log10(largest)), np.log10(linear) + 0.5, -1 if upright else -2)[::-1]
+    axis = axes.yaxis if upright else axes.xaxis
+    axis.set_ticks([*-powers[::-1], 0.0, *powers])
+    axis.set_minor_locator(NullLocator())
