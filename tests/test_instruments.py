@@ -31,6 +31,7 @@ from flowsim.probes import (
 from flowsim.report.maps import _edges, _shares, layer_figure, spectrum_figure
 from flowsim.report.plane import _components
 from flowsim.results import open_results
+from flowsim.results.runs import read_runs
 from flowsim.sweeps.measures import measure_probes
 
 KEY = jax.random.key(3)
@@ -355,6 +356,19 @@ def test_probes_in_a_sweep_know_where_runs_began():
     assert np.all(found["initial_distance_travelled"] == 0)
     assert np.all(found["final_distance_travelled"] > 0)
     assert found["final_layer_sharpness"].shape[-1] == 2
+
+
+@pytest.mark.slow
+def test_the_critical_sharpness_is_s_at_the_edge_and_not_below_it(tmp_path):
+    edge = "scenarios/edge_of_stability.yaml"
+    asked = ["--set", "flow={}", "--set", "descent.steps=2000", "--set", "record=[critical_sharpness]"]
+    main([edge, "--out", str(tmp_path), *asked])
+    runs = read_runs(open_results(tmp_path / "edge_of_stability").trajectories).runs
+    ratios = [run.along("critical_sharpness") / run.along("sharpness") for run in runs]
+    flow, below, edge = (ratio[-1] for ratio in ratios)
+    assert max(flow, below) < 0.07
+    assert edge == pytest.approx(1, abs=0.03)
+    assert 2.5 < np.nanmax(ratios[0]) < 3.5
 
 
 class TestPath:

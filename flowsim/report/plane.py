@@ -10,6 +10,7 @@ from matplotlib.figure import Figure
 
 from ..results.runs import RecordedRun
 from .panels import TrajectoryPanels
+from .panels.panel import data_limits
 from .render_paper import legend_above
 from .style import CROSSING, STYLE, set_ticks
 
@@ -38,7 +39,7 @@ def plane_figures(dataset: xarray.Dataset) -> dict[str, Figure]:
 
 
 def _known(run: RecordedRun) -> np.ndarray:
-    return np.isfinite(run.along(PATH).reshape(len(run.along("time")), -1)).all(axis=1)
+    return np.asarray(np.isfinite(run.along(PATH).reshape(len(run.along("time")), -1)).all(axis=1))
 
 
 def _components(points: np.ndarray, count: int) -> tuple[Float[np.ndarray, "count p"], Float[np.ndarray, " count"]]:
@@ -86,11 +87,8 @@ def _drawn(
                 drawn.plot(x[-1:], y[-1:], linestyle="none", zorder=5, markersize=5, **mark)
         drawn.plot(*(axes @ points[0][:1].T), **{**CROSSING, "label": "start"})
         limits = axes @ np.concatenate(seen).T
-        for low, high, fix in zip(
-            limits.min(axis=1), limits.max(axis=1), (drawn.set_xlim, drawn.set_ylim), strict=True
-        ):
-            room = 0.06 * ((high - low) or 1.0)
-            fix(low - room, high + room)
+        for values, limit in zip(limits, (drawn.set_xlim, drawn.set_ylim), strict=True):
+            limit(data_limits(values))
         drawn.set_xlabel(words[0])
         drawn.set_ylabel(words[1])
         legend_above(figure)

@@ -50,7 +50,10 @@ def choice(field: FieldInfo) -> Chosen | None:
 
 
 def homes() -> dict[str, str]:
-    """Return the full name of every key of a scenario; of one in several sections, that in the first of them."""
+    """Return the full name of every key of a scenario; of one in several sections, that in the first of them.
+
+    A key of the scenario itself comes before all.
+    """
     inner = {
         key: f"{name}.{key}"
         for name, field in reversed(Scenario.model_fields.items())
@@ -58,7 +61,7 @@ def homes() -> dict[str, str]:
         for key in model.model_fields
         if key != "kind"  # at home in two sections
     }
-    return {name: name for name in Scenario.model_fields} | inner
+    return inner | {name: name for name in Scenario.model_fields}
 
 
 def own_kinds(scenario: Scenario, descents: Iterable[str]) -> list[str]:
