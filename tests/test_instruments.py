@@ -100,6 +100,8 @@ class TestSpectrum:
         assert abs(found.trace - exact.trace) <= 3 * found.trace_error
         assert abs(found.negative - exact.negative) <= found.negative_error
         np.testing.assert_allclose(found.nodes.max(), exact.nodes.max(), rtol=1e-9)
+        nearest = np.abs(np.asarray(found.nodes)[..., None] - np.asarray(exact.nodes[0])).min(axis=-1)
+        assert np.all(nearest <= np.asarray(found.residuals) + 1e-9)
 
     def test_its_moments_are_those_of_each_random_vector(self):
         # An m-point quadrature is exact up to the power 2m − 1: the third of two nodes, not the fourth.
@@ -338,13 +340,15 @@ def test_what_cannot_be_recorded_of_a_network_is_refused(tmp_path, capsys):
 def test_bins_hold_every_node_once_and_zero_in_their_middle():
     nodes = np.array([[[-2.0, -1e-9, 0.0, 3.0]], [[-1.0, 0.0, 1e-9, 5.0]]])
     edges = _edges(-2.0, 5.0, 5e-3, 20)
-    shares = _shares(nodes, np.full(nodes.shape, 0.25), edges)
+    shares = _shares(nodes, np.zeros(nodes.shape), np.full(nodes.shape, 0.25), edges)
     np.testing.assert_allclose(shares.sum(axis=-1), 1)
     zero = np.searchsorted(edges, 0.0) - 1
     assert edges[zero] == pytest.approx(-edges[zero + 1])
     np.testing.assert_allclose(shares[:, 0, zero], 0.5)
     assert edges[0] <= -2
     assert edges[-1] >= 5
+    spread = _shares(np.array([[[0.0, 4.0]]]), np.array([[[1.0, 3.0]]]), np.full((1, 1, 2), 0.5), np.arange(-2.0, 8.0))
+    np.testing.assert_allclose(spread[0, 0], [0, 0.25, 0.25, 0, 0.1, 0.1, 0.1, 0.1, 0.1])
 
 
 def test_probes_in_a_sweep_know_where_runs_began():

@@ -133,6 +133,10 @@ def _comparison(
     gradients = of_step * min(of_flow * (valley if creeps else 1), flow.max_steps)
     until = "to its limit" if math.isinf(flow.t1) else f"to t = {flow.t1:g}"
     yield Work(f"the flow {until}", compilations, gradients + measured * along.count * of_sharpness)
+    if probes := [probe for probe in job.probes if probe.gradients(job.network) > 1]:
+        names = ", ".join(probe.label.name for probe in probes)
+        every = (rates * recorded + of_flow) * sum(probe.gradients(job.network) for probe in probes)
+        yield Work(f"{names} at {_many(rates * recorded + of_flow, 'record')}", compilations, every)
     if rates:
         steps = descent.all_steps(flow.t1)
         sampler = descent.at(descent.learning_rates[0]).minibatches()

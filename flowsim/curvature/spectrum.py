@@ -23,12 +23,14 @@ class Spectrum(eqx.Module):
 
     Row i of `nodes` and `weights` stands for the measure Σ_j w_ij δ(λ − θ_ij) of mass one, by which ∫f dμ is
     vᵢᵀf(H)vᵢ / vᵢᵀvᵢ for a random vector vᵢ: exact for polynomials of a degree below twice the number of nodes (Golub
-    and Meurant 2010, theorem 6.2; Ubaru, Chen and Saad 2017). The mean over vectors is the spectral density. With
+    and Meurant 2010, theorem 6.2; Ubaru, Chen and Saad 2017). The mean over vectors is the spectral density. An
+    eigenvalue lies within each of the `residuals` of its node: a node with a large one stands for many. With
     `exact` there is one row, of all p eigenvalues in increasing order and weights 1/p. `size` is p.
     """
 
     nodes: Float[Array, "vectors nodes"]
     weights: Float[Array, "vectors nodes"]
+    residuals: Float[Array, "vectors nodes"]
     size: int = eqx.field(static=True)
     exact: bool = eqx.field(static=True)
 
@@ -155,19 +157,20 @@ def _spectrum(
     size, dtype = vectors.size_of(weights), weight_dtype(network)
     if is_decomposed(weights, exact, up_to=EXACT_UP_TO):
         values = decomposition(dense_hessian(objective, weights))[0]
-        return Spectrum(values[None], jnp.full((1, size), 1 / size, dtype), size, True)
+        return Spectrum(values[None], jnp.full((1, size), 1 / size, dtype), jnp.zeros((1, size), dtype), size, True)
     product, steps = hessian_product(objective, weights), min(products, size)
 
-    def quadrature(number: Array) -> tuple[Array, Array]:
+    def quadrature(number: Array) -> tuple[Array, Array, Array]:
         drawn = vectors.scattered_like(weights, number)
         start = jax.tree.map(lambda leaf: jnp.where(leaf >= 0, 1, -1).astype(leaf.dtype)[None], drawn)
         space = krylov.begin(start, steps)
         space = jax.lax.fori_loop(0, steps, lambda _, space: krylov.widen(product, space), space)
         values, columns = decomposition(space.projection())
-        return values, columns[0] ** 2
+        residuals = jnp.linalg.norm(space.remainders(columns), axis=0)
+        return values, columns[0] ** 2, residuals
 
-    nodes, shares = jax.lax.map(quadrature, first + jnp.arange(count, dtype=jnp.int32))
-    return Spectrum(nodes, shares, size, False)
+    nodes, shares, residuals = jax.lax.map(quadrature, first + jnp.arange(count, dtype=jnp.int32))
+    return Spectrum(nodes, shares, residuals, size, False)
 
 
 _FIRST_SEED = 2**21

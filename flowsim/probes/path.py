@@ -13,7 +13,7 @@ from ..curvature import inner_product, top_eigenpairs
 from ..curvature.vectors import scattered_like
 from ..networks import split
 from ..networks.weights import weight_count
-from .probe import PROBES, Label, Moment, Probe
+from .probe import OF_EIGENPAIR, PROBES, Label, Moment, Probe
 
 
 @PROBES.register("path")
@@ -54,6 +54,10 @@ class Path(Probe):
     def begin(self, network: PyTree) -> Self:
         """Return the probe of a run that begins at this network."""
         return replace(self, start=split(network)[0])
+
+    def gradients(self, network: PyTree) -> float:
+        """Return about those of a search, where the sharpest direction is recorded."""
+        return OF_EIGENPAIR * self.sharpest + 1.0
 
     def measure(self, moment: Moment) -> dict[str, Float[Array, " coordinates"]]:
         """Return the coordinates."""

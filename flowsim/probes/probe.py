@@ -110,6 +110,10 @@ class Probe(eqx.Module):
     def check(self, network: PyTree, problem: Problem) -> None:
         """Raise `ValueError` where this cannot be measured of a run of the network. By default nothing is checked."""
 
+    def gradients(self, network: PyTree) -> float:
+        """Return about how many gradients of the risk a record costs, by default one."""
+        return 1.0
+
     def begin(self, network: PyTree) -> "Probe":
         """Return the probe of a run that begins at `network`, by default this one itself."""
         return self
@@ -117,6 +121,10 @@ class Probe(eqx.Module):
     @abc.abstractmethod
     def measure(self, moment: Moment) -> Float[Array, "..."] | dict[str, Float[Array, "..."]]:
         """Return what is to be recorded of this moment."""
+
+
+OF_EIGENPAIR = 32.0
+"""About how many gradients the search for an eigenpair takes from a random start."""
 
 
 class FunctionProbe(Probe):

@@ -16,7 +16,7 @@ from ..curvature import (
 from ..networks import split
 from ..networks.weights import norm, weight_count
 from ..problems import Problem
-from .probe import PROBES, Label, Moment, Probe
+from .probe import OF_EIGENPAIR, PROBES, Label, Moment, Probe
 
 
 @PROBES.register("sharpness")
@@ -86,6 +86,10 @@ class TopEigenvalues(Probe):
         if self.count > weights:
             raise ValueError(f"count is {self.count}: expected at most {weights}, the number of weights")
 
+    def gradients(self, network: PyTree) -> float:
+        """Return about those of a search for each."""
+        return OF_EIGENPAIR * self.count
+
     def measure(self, moment: Moment) -> Float[Array, " count"]:
         """Return the eigenvalues, NaN where one could not be certified. Raises `ValueError` for more than weights."""
         self.check(moment.network, moment.problem)
@@ -123,6 +127,10 @@ class Sharpening(Probe):
         logarithmic=False,
         parts=(_RATE, _COSINE),
     )
+
+    def gradients(self, network: PyTree) -> float:
+        """Return about those of two searches."""
+        return 2 * OF_EIGENPAIR
 
     def measure(self, moment: Moment) -> dict[str, Float[Array, ""]]:
         """Return the rate and the cosine."""
@@ -173,6 +181,10 @@ class SelfStabilization(Probe):
         r"self-stabilization",
         parts=(_ALPHA, _BETA, _DELTA),
     )
+
+    def gradients(self, network: PyTree) -> float:
+        """Return about those of two searches."""
+        return 2 * OF_EIGENPAIR
 
     def measure(self, moment: Moment) -> dict[str, Float[Array, ""]]:
         """Return α, β and δ under the names alpha, beta and delta."""

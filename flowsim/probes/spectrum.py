@@ -2,15 +2,18 @@
 
 import equinox as eqx
 import jax.numpy as jnp
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, PyTree
 
-from ..curvature import check_spectrum, layer_sharpness, spectrum
-from .probe import PROBES, Label, Moment, Probe
+from ..curvature import EXACT_UP_TO, check_spectrum, layer_sharpness, spectrum
+from ..networks import numbered_layers
+from ..networks.weights import weight_count
+from .probe import OF_EIGENPAIR, PROBES, Label, Moment, Probe
 
 _NODES = Label(
     "spectrum_nodes", "eigenvalues of the Hessian, or nodes that stand for them", r"$\lambda$", drawn="nothing"
 )
 _WEIGHTS = Label("spectrum_weights", "share of the spectrum that a node stands for", "share", drawn="nothing")
+_RESIDUALS = Label("spectrum_residuals", "distance of a node to an eigenvalue, at most", "residual", drawn="nothing")
 _TRACE = Label("spectrum_trace", "trace of the Hessian", r"trace $\mathrm{tr}\,H$", logarithmic=False)
 _TRACE_ERROR = Label("spectrum_trace_error", "standard error of the trace", "standard error of the trace")
 _NEGATIVE = Label(
@@ -29,10 +32,10 @@ class SpectralDensity(Probe):
     """The spectrum of the Hessian of the risk: `nodes` and `weights`, `trace`, and the number of `negative` ones.
 
     Exact, as by default up to 2000 weights, `nodes` are all eigenvalues in increasing order, from as many products and
-    a full decomposition at each record, and there are no `weights`. Else the estimate of `flowsim.curvature.spectrum`,
-    which takes vectors × products Hessian–vector products at each record: then all numbers have an error, in
-    `trace_error` and `negative_error`. The random vectors are the same ones at every record. `report` draws the density
-    along the run from the nodes.
+    a full decomposition at each record, and there are no `weights` and `residuals`. Else the estimate of
+    `flowsim.curvature.spectrum`, which takes vectors × products Hessian–vector products at each record: then all
+    numbers have an error, in `trace_error` and `negative_error`. The random vectors are the same ones at every record.
+    `report` draws the density along the run from the nodes.
     """
 
     exact: bool | None = None
@@ -49,12 +52,18 @@ class SpectralDensity(Probe):
             "spectrum",
             "spectrum of the Hessian of the risk",
             "spectrum of the Hessian",
-            parts=(_NODES, _WEIGHTS, _TRACE, _TRACE_ERROR, _NEGATIVE, _NEGATIVE_ERROR),
+            parts=(_NODES, _WEIGHTS, _RESIDUALS, _TRACE, _TRACE_ERROR, _NEGATIVE, _NEGATIVE_ERROR),
         ),
     )
 
     def __check_init__(self):
         check_spectrum(self.vectors, self.products, self.seed)
+
+    def gradients(self, network: PyTree) -> float:
+        """Return the number of products."""
+        weights = weight_count(network)
+        exact = weights <= EXACT_UP_TO if self.exact is None else self.exact
+        return weights if exact else 1.5 * self.vectors * self.products  # with what makes vectors orthogonal
 
     def measure(self, moment: Moment) -> dict[str, Float[Array, "..."]]:
         """Return the spectrum, and what follows from it."""
@@ -64,7 +73,8 @@ class SpectralDensity(Probe):
         if found.exact:
             return {"nodes": found.nodes[0], **told}
         errors = {"trace_error": found.trace_error, "negative_error": found.negative_error}
-        return {"nodes": found.nodes, "weights": found.weights, **told, **errors}
+        estimated = {"nodes": found.nodes, "weights": found.weights, "residuals": found.residuals}
+        return {**estimated, **told, **errors}
 
 
 @PROBES.register("layer_sharpness")
@@ -80,6 +90,10 @@ class LayerSharpness(Probe):
         r"sharpness $S_\ell$ of layer $\ell$",
         drawn="layers",
     )
+
+    def gradients(self, network: PyTree) -> float:
+        """Return about those of a search for each layer."""
+        return OF_EIGENPAIR * len(numbered_layers(network).names)
 
     def measure(self, moment: Moment) -> Float[Array, " layers"]:
         """Return the sharpness of each layer, NaN where one could not be certified."""

@@ -13,7 +13,7 @@ from ..networks import split
 from ..networks.weights import norm
 from ..problems import Problem
 from .gradient_noise import gradient_of
-from .probe import PROBES, Label, Moment, Probe
+from .probe import OF_EIGENPAIR, PROBES, Label, Moment, Probe
 
 
 @PROBES.register("tangent_kernel")
@@ -50,6 +50,10 @@ class TangentKernel(Probe):
     def check(self, network: PyTree, problem: Problem) -> None:
         """Raise `ValueError` for a problem that is no function of a known number of outputs."""
         _outputs(network, problem)
+
+    def gradients(self, network: PyTree) -> float:
+        """Return about those of a search."""
+        return OF_EIGENPAIR
 
     def measure(self, moment: Moment) -> dict[str, Float[Array, ""]]:
         """Return the largest eigenvalue and the alignment."""

@@ -19,7 +19,7 @@ from .panels.panel import label_of
 from .panels.view import TimeView
 from .style import FLOW, STYLE, THRESHOLD, run_look, set_ticks
 
-NODES, _WEIGHTS = "spectrum_nodes", "spectrum_weights"
+NODES, _WEIGHTS, _RESIDUALS = "spectrum_nodes", "spectrum_weights", "spectrum_residuals"
 MOST = 4
 """How many runs stand beside each other: the flow, and of the others those that are spread over all."""
 
@@ -48,15 +48,16 @@ def spectrum_figure(dataset: xarray.Dataset, bins: int = 60) -> Figure:
     """Return the density of the eigenvalues of the Hessian along each run, and where it begins and ends.
 
     Eigenvalues stand on an axis that is linear about zero and logarithmic beyond. The colour is the share of all of
-    them in a bin, and lines are the sharpness and its edge; where random vectors estimate it, below with their error.
+    them in a bin, and lines are the sharpness and its edge. Where random vectors estimate it, what a node stands for is
+    spread over the distance to an eigenvalue that its residual leaves open, and below stands the error of the mean.
     """
     panels = TrajectoryPanels.of(dataset)
     runs = [run for run in _chosen(panels) if np.isfinite(run.along(NODES)).any()]
     measures = [_measures(run) for run in runs]
-    largest = max(float(np.nanmax(np.abs(nodes))) for nodes, _ in measures) or 1.0
+    largest = max(float(np.nanmax(np.abs(nodes))) for nodes, _, _ in measures) or 1.0
     linear = 1e-3 * largest
-    edges = _edges(min(float(np.nanmin(nodes)) for nodes, _ in measures), largest, linear, bins)
-    shares = [_shares(nodes, weights, edges) for nodes, weights in measures]
+    edges = _edges(min(float(np.nanmin(nodes)) for nodes, _, _ in measures), largest, linear, bins)
+    shares = [_shares(*measure, edges) for measure in measures]
     means = [np.where(found.mean(axis=1) > 0, found.mean(axis=1), np.nan) for found in shares]
     scale = _scale(means, logarithmic=True)
     bottom = 0.5 * min(float(np.nanmin(mean)) for mean in means)
@@ -130,14 +131,17 @@ def _scale(values: Sequence[np.ndarray], *, logarithmic: bool) -> Normalize:
     return Normalize(known.min(), known.max())
 
 
-def _measures(run: RecordedRun) -> tuple[np.ndarray, np.ndarray]:
-    """Return nodes and weights, (records, vectors, nodes) both, NaN and zero where a run has none."""
+def _measures(run: RecordedRun) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return nodes, residuals and weights, (records, vectors, nodes) all: of all eigenvalues no residuals.
+
+    Where a run has none, nodes are NaN and weights zero.
+    """
     nodes = run.along(NODES).astype(float)
     nodes = nodes.reshape(len(nodes), -1, nodes.shape[-1])
     known = np.isfinite(nodes)
     if _WEIGHTS in run.part and np.isfinite(run.along(_WEIGHTS)).any():
-        return nodes, np.where(known, run.along(_WEIGHTS), 0)
-    return nodes, known / np.maximum(known.sum(axis=-1, keepdims=True), 1)
+        return nodes, run.along(_RESIDUALS), np.where(known, run.along(_WEIGHTS), 0)
+    return nodes, np.zeros(nodes.shape), known / np.maximum(known.sum(axis=-1, keepdims=True), 1)
 
 
 def _edges(least: float, largest: float, linear: float, bins: int) -> np.ndarray:
@@ -153,13 +157,25 @@ def _edges(least: float, largest: float, linear: float, bins: int) -> np.ndarray
     return np.sign(places) * linear * np.expm1(np.abs(places))
 
 
-def _shares(nodes: np.ndarray, weights: np.ndarray, edges: np.ndarray) -> Float[np.ndarray, "records vectors bins"]:
-    """Return the share of the spectrum in each bin, of each random vector."""
-    places = np.clip(np.searchsorted(edges, np.nan_to_num(nodes), side="right") - 1, 0, len(edges) - 2)
-    shares = np.zeros((*nodes.shape[:2], len(edges) - 1))
-    records, vectors = np.indices(nodes.shape)[:2]
-    np.add.at(shares, (records, vectors, places), weights)
-    return shares
+def _shares(
+    nodes: np.ndarray, residuals: np.ndarray, weights: np.ndarray, edges: np.ndarray
+) -> Float[np.ndarray, "records vectors bins"]:
+    """Return the share of the spectrum in each bin, of each random vector.
+
+    What a node stands for is spread evenly over its residual to both sides, at most halfway to the next nodes.
+    """
+    halves = (nodes[..., 1:] - nodes[..., :-1]) / 2
+    beyond = np.full((*nodes.shape[:-1], 1), np.inf)
+    below = nodes - np.minimum(residuals, np.concatenate([beyond, halves], axis=-1))
+    above = nodes + np.minimum(residuals, np.concatenate([halves, beyond], axis=-1))
+    shares = []
+    for low, high, mass in zip(below, above, np.where(np.isfinite(nodes), weights, 0), strict=True):
+        low, high = np.clip(low, edges[0], None)[..., None], np.clip(high, None, edges[-1])[..., None]
+        # A node without a width is on the side of an edge that it stands on.
+        width = np.where(high > low, high - low, 1.0)
+        passed = np.where(high > low, np.clip((edges - low) / width, 0, 1), edges > low)
+        shares.append(np.diff(np.einsum("vn,vne->ve", mass, np.nan_to_num(passed)), axis=-1))
+    return np.stack(shares)
 
 
 def _draw_sharpness(axes: Axes, run: RecordedRun) -> None:
