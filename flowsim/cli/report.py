@@ -62,17 +62,19 @@ def report(folder: ResultFolder, name: str, written: list[Path], console: Consol
     return made
 
 
-def conclude(documents: "Sequence[Document]", console: Console) -> int:
+def conclude(documents: "Sequence[Document]", console: Console, together: Path | None = None) -> int:
     """Return the exit code of several results, the worst one, and write a page with links to them.
 
-    The page is written where all of them lie in one folder, as index.html there.
+    The page is written where all of them lie in one folder, as index.html there. `together` is the folder of the page
+    that puts them side by side, if there is one: it is linked from the index where it lies beside the others.
     """
     worst = max(int(not document.complete) for document in documents)
-    if len(documents) == 1 or len({document.results.folder.resolve().parent for document in documents}) > 1:
+    parent = _common_parent([document.results.folder for document in documents])
+    if len(documents) == 1 or parent is None:
         return worst
-    from ..report.page import MARK, Entry, index_page
+    from ..report.page import MARK, Entry, heading, index_page
 
-    path = documents[0].results.folder.parent / "index.html"
+    path = parent / "index.html"
     if path.exists() and MARK not in path.read_text(encoding="utf-8", errors="replace"):
         _print_line(console, f"left {printable(str(path))} as it is: it is not of flowsim")
         return worst
@@ -82,10 +84,16 @@ def conclude(documents: "Sequence[Document]", console: Console) -> int:
         sharpness = (name for name in document.figures if name.endswith("sharpness"))
         figure = next(iter([*document.panels, *sharpness, *document.figures]), None)
         name = document.results.folder.resolve().name
-        entries.append(Entry(name, document.complete, document.warnings, figure))
-    write_atomically(path, lambda temporary: temporary.write_text(index_page(entries), encoding="utf-8"))
+        entries.append(Entry(name, document.complete, document.warnings, figure, heading(document.results)))
+    beside = together.name if together is not None and together.resolve().parent == parent.resolve() else None
+    write_atomically(path, lambda temporary: temporary.write_text(index_page(entries, beside), encoding="utf-8"))
     _print_line(console, f"wrote {printable(str(path))}")
     return worst
+
+
+def _common_parent(folders: Sequence[Path]) -> Path | None:
+    """Return the folder in which all of them lie, `None` where there is none."""
+    return folders[0].parent if len({folder.resolve().parent for folder in folders}) == 1 else None
 
 
 def _print_line(console: Console, text: str) -> None:
@@ -93,17 +101,55 @@ def _print_line(console: Console, text: str) -> None:
 
 
 def report_stored(arguments: Sequence[str]) -> int:
-    """Report the results in the folders that are named, nothing computed, and return the worst exit code."""
+    """Report the results in the folders that are named, nothing computed, and return the worst exit code.
+
+    The runs of two folders or more are put side by side besides.
+    """
     options = _parser().parse_args(arguments)
     for folder in options.folders:  # before anything is written, all of them
         refuse_missing(folder)
         refuse_obstacles(folder)
     with ending_at_once():
+        from ..report.side_by_side import is_side_by_side, refuse_foreign, refuse_repeated
         from ..results import open_results  # not above: it brings JAX
 
-    for folder in options.folders:
-        open_results(folder)
-    return conclude([_report_folder(folder, options.trust) for folder in options.folders], Terminal())
+    refuse_repeated(options.folders)
+    # As in results/*/, where an earlier call left one: it is made anew of the others.
+    folders = [folder for folder in options.folders if not is_side_by_side(folder)] or options.folders
+    with_runs = [folder for folder in folders if open_results(folder).trajectories is not None]
+    if options.out is not None:
+        if len(with_runs) < 2:
+            raise StoreError(f"--out: is for the page of two folders or more with runs; found {len(with_runs)} of them")
+        refuse_foreign(options.out)
+    console = Terminal()
+    documents = [_report_folder(folder, options.trust) for folder in folders]
+    if len(with_runs) < 2:
+        if len(folders) > 1:
+            _print_line(console, f"nothing is put side by side: of {len(folders)} folders {len(with_runs)} hold runs")
+        return conclude(documents, console)
+    return conclude(documents, console, _put_side_by_side(folders, options.out, console))
+
+
+def _put_side_by_side(folders: Sequence[Path], out: Path | None, console: Console) -> Path | None:
+    """Print what the runs in folders are side by side, write the page, and return its folder, `None` without one."""
+    from ..report.side_by_side import refuse_foreign, side_by_side
+
+    made, parent = side_by_side(*folders), _common_parent(folders)
+    for table in made.tables():
+        console.print(fitted(table, console.width))
+    if out is None and parent is not None:
+        out = parent / "side_by_side"
+        try:
+            refuse_foreign(out)
+        except StoreError as error:  # nobody asked for it
+            _print_line(console, f"no page of the runs side by side: {printable(str(error))}")
+            return None
+    if out is None:
+        _print_line(console, "no page of the runs side by side: the folders lie in several; say where with --out DIR")
+        return None
+    for path in made.save(out):
+        _print_line(console, f"wrote {printable(str(path))}")
+    return out
 
 
 def _report_folder(path: Path, trust: bool) -> "Document":
@@ -121,10 +167,17 @@ def _report_folder(path: Path, trust: bool) -> "Document":
 def _parser() -> argparse.ArgumentParser:
     made = argparse.ArgumentParser(
         prog="python -m flowsim report",
-        description="Make tables, summary, figures and page once more from results that are stored, without computing.",
+        description="Make tables, summary, figures and page once more from results that are stored, without computing. "
+        "The runs of two folders or more are put side by side besides.",
         epilog="Exit codes: as of the run that left the results.",
     )
     made.add_argument("folders", nargs="+", type=Path, metavar="DIR", help="a folder of results, as results/residual")
+    made.add_argument(
+        "--out",
+        type=Path,
+        metavar="DIR",
+        help="folder for the page of the runs side by side (default: side_by_side, in the folder that holds all DIR)",
+    )
     made.add_argument(
         "--trust", action="store_true", help="import the modules of figures that are not flowsim's, which runs them"
     )

@@ -19,6 +19,7 @@ from .figures import (
     sweep_figures as sweep_figures,
 )
 from .frame import statements_frame as statements_frame
+from .side_by_side import SideBySide as SideBySide, side_by_side as side_by_side
 from .statements_table import (
     claims_summary as claims_summary,
     claims_table as claims_table,

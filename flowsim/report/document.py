@@ -24,15 +24,14 @@ from ..results import (
     refuse_obstacles,
     theory_from_dataset,
 )
-from ..results.runs import read_runs
 from ..results.store import SCENARIO, SUMMARY, SWEEP, THEORY, TRAJECTORIES
 from ..scenarios.runner import failing
 from ..sweeps.store import sweep_folder
 from ..theory import Claim
 from .figures import figures as trajectories_figures, pictures, sweep_figures
-from .statements_table import claims_summary, claims_table, failing_statements, warnings_of_claims
+from .statements_table import claims_summary, claims_table, warnings_of_claims
 from .sweeps import runs, sweep_summary, sweep_tables, warnings_of_sweep
-from .table import summary as trajectories_summary, tables, warnings_of_runs
+from .table import ended_as_expected, summary as trajectories_summary, tables, warnings_of_runs
 from .theory_figures import theory_figures
 from .theory_table import theory_summary, theory_tables, warnings_of_theory
 
@@ -156,11 +155,8 @@ def _of_trajectories(results: Results, title: str) -> _Part:
     found = results.trajectories
     if found is None:
         return _Part()
-    shown = read_runs(found)
-    done = not shown.has_flow or shown.flow.outcome.converged or shown.flow.outcome.as_asked
-    complete = done and not failing_statements(found)
     made = (tables(found, title), trajectories_summary(found), partial(trajectories_figures, found))
-    return _Part(*made, warnings=tuple(warnings_of_runs(found)), complete=complete)
+    return _Part(*made, warnings=tuple(warnings_of_runs(found)), complete=ended_as_expected(found))
 
 
 def _of_theory(results: Results, title: str) -> _Part:

@@ -10,16 +10,18 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from ..results.runs import RUN
-from ..results.schema import RECORD
+from ..results.schema import RECORD, SHARPNESS
 from .maps import NODES, layer_figure, spectrum_figure
 from .models import model_figures
-from .panels import TrajectoryPanels
+from .panels import SideBySidePanels, TrajectoryPanels
 from .panels.sweep import DIVERGED, SweepPanels, quantities
 from .plane import PATH, SHARPEST, plane_figures
 from .probes_table import file_name, own_probes
 from .render_paper import draw_panel, draw_sweep_panel, figure_of, figure_of_facets
 from .style import STYLE
 from .sweeps import runs
+
+_ACROSS = (6.8, 3.2)  # both columns of a paper, in inches: the legend names folders and runs
 
 
 def figures(dataset: xarray.Dataset) -> dict[str, Figure]:
@@ -98,6 +100,25 @@ def sweep_figures(dataset: xarray.Dataset, *, facets: int = 4, others: int = 6) 
         panels = SweepPanels.of(dataset, facets=facets, others=most).panels(quantity)
         made["divergence" if quantity == DIVERGED else quantity] = figure_of_facets(panels)
     return made
+
+
+def figures_of_folders(datasets: Mapping[str, xarray.Dataset]) -> dict[str, Figure]:
+    """Return the figures of several data sets of trajectories over each other, as `figures` has them; not of models."""
+    panels = SideBySidePanels.of(datasets)
+    probes = [name for dataset in datasets.values() for name in own_probes(dataset)]
+    beside = any(part.shown.others and part.shown.has_flow for part in panels.parts.values())
+    known = [*filter(panels.is_followed, [SHARPNESS]), panels.measure_of_progress, *(["distance"] if beside else [])]
+    asked = [*known, *filter(panels.is_followed, probes)]
+    return {re.sub(r"\W+", "_", name): figure_of(panels.panel(name), size=_ACROSS) for name in dict.fromkeys(asked)}
+
+
+def plot_folders(datasets: Mapping[str, xarray.Dataset], quantity: str, ax: Axes | None = None) -> Axes:
+    """Draw one quantity of several data sets of trajectories over each other, as `plot_runs` does."""
+    known = tuple(dict.fromkeys(name for dataset in datasets.values() for name in recorded_names(dataset)))
+    if quantity not in known:
+        raise _unknown(quantity, known)
+    panel = SideBySidePanels.of(datasets).panel(quantity)
+    return _drawn(lambda axes: draw_panel(axes, panel), ax)
 
 
 def plot_runs(dataset: xarray.Dataset, quantity: str, ax: Axes | None = None) -> Axes:

@@ -17,10 +17,10 @@ from .panels import Axis, Curve, Guide, Panel, envelope_of, subsample
 from .style import BOUND, FLOW, STYLE, THRESHOLD, THRESHOLD_ID, set_ticks
 
 
-def figure_of(panel: Panel) -> Figure:
-    """Return the figure of one panel of runs against time, with a legend above it."""
+def figure_of(panel: Panel, size: tuple[float, float] = STYLE["figure.figsize"]) -> Figure:
+    """Return the figure of one panel of runs against time, with a legend above it, of a size in inches."""
     with matplotlib.rc_context(STYLE):
-        figure = Figure(layout="constrained")
+        figure = Figure(figsize=size, layout="constrained")
         axes = figure.add_subplot()
         set_ticks(axes)
         draw_panel(axes, panel)
@@ -63,21 +63,25 @@ def draw_panel(axes: Axes, panel: Panel) -> None:
         axes.set_yscale("log")
     axes.set_ylim(*y.limits)
     for curve in (*panel.curves, *panel.overlays):
-        _draw(axes, curve)
+        _draw(axes, curve, panel.strength)
     _draw_guides(axes, panel.guides, highest=axes.get_ylim()[1])
     _label_in_margin(axes, [guide for guide in panel.guides if guide.label is not None])
 
 
 def _draw_guides(axes: Axes, guides: Sequence[Guide], *, highest: float = math.inf) -> None:
-    """Draw bounds, dotted, and edges of stability up to the `highest`, dashed and in the colour of their runs."""
+    """Draw bounds, dotted, and edges of stability up to the `highest`, dashed, in the colour of their runs."""
     for guide in guides:
-        if guide.key is None:
-            axes.axhline(guide.value, **BOUND)
+        if guide.dotted:
+            axes.axhline(guide.value, **BOUND | {"color": _colour(guide)})
         elif guide.value <= highest:
-            axes.axhline(guide.value, color=guide.key.look["color"], gid=THRESHOLD_ID, **THRESHOLD)
+            axes.axhline(guide.value, color=_colour(guide), gid=THRESHOLD_ID, **THRESHOLD)
 
 
-def _draw(axes: Axes, curve: Curve) -> None:
+def _colour(guide: Guide) -> Any:
+    return BOUND["color"] if guide.key is None else guide.key.look["color"]
+
+
+def _draw(axes: Axes, curve: Curve, strength: float) -> None:
     """Draw what is in view of a curve with its band, and a few points more, so that they are cut at the edge."""
     seen = slice(0, int(np.searchsorted(curve.x, axes.get_xlim()[1], side="right")) + 3)
     x, y = curve.x[seen], curve.y[seen]
@@ -90,13 +94,15 @@ def _draw(axes: Axes, curve: Curve) -> None:
         look["markevery"] = np.unique(np.minimum(np.searchsorted(x, curve.marks), len(x) - 1)).tolist()
     axes.plot(x, y, **look)
     if curve.low is not None and curve.high is not None:
-        fill(axes, x, curve.low[seen], curve.high[seen], look)
+        fill(axes, x, curve.low[seen], curve.high[seen], look, strength)
 
 
-def fill(axes: Axes, x: np.ndarray, low: np.ndarray, high: np.ndarray, look: Mapping[str, Any]) -> None:
+def fill(
+    axes: Axes, x: np.ndarray, low: np.ndarray, high: np.ndarray, look: Mapping[str, Any], strength: float = 0.3
+) -> None:
     """Draw the range of an oscillation, behind its curve, which has the given look."""
     band = {"color": look["color"], "linewidth": 0, "zorder": look["zorder"] - 0.5}
-    axes.fill_between(x, low, high, alpha=0.3 * look.get("alpha", 1.0), **band)
+    axes.fill_between(x, low, high, alpha=strength * look.get("alpha", 1.0), **band)
 
 
 def draw_curve(axes: Axes, times: np.ndarray, values: np.ndarray, look: Mapping[str, Any]) -> None:
@@ -118,7 +124,6 @@ def _label_in_margin(axes: Axes, guides: Sequence[Guide]) -> None:
     bottom, top = axes.get_ylim()
     heights = _apart(np.array([(guide.value - bottom) / (top - bottom) for guide in guides]))
     for guide, height in zip(guides, heights, strict=True):
-        colour = BOUND["color"] if guide.key is None else guide.key.look["color"]
         axes.annotate(
             guide.label or "",
             xy=(1.0, guide.value),
@@ -126,7 +131,7 @@ def _label_in_margin(axes: Axes, guides: Sequence[Guide]) -> None:
             xytext=(1.06, height),
             textcoords="axes fraction",
             va="center",
-            arrowprops={"arrowstyle": "-", "color": colour, "linewidth": 0.7, "shrinkA": 0, "shrinkB": 0},
+            arrowprops={"arrowstyle": "-", "color": _colour(guide), "linewidth": 0.7, "shrinkA": 0, "shrinkB": 0},
             annotation_clip=False,
         )
 

@@ -69,6 +69,9 @@ _MARKERS = "os^Dv<P>X"
 _OTHER_MAPS = ("plasma", "autumn", "cool")
 _FORK_DASHES = ((0, (3, 1)), (0, (1, 1)), (0, (6, 1, 1, 1)), (0, (2, 2)))
 _OTHER_DASHES = ((0, (5, 1, 1, 1)), (0, (3, 1, 1, 1, 1, 1)), (0, (7, 1)))
+# Of folders side by side: the colours of Okabe and Ito (2008) that stand out on white, and the dashes of their runs.
+_FOLDER_COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
+_RUN_DASHES = ("-", (0, (4, 1)), (0, (5, 1, 1, 1)), (0, (2, 1)), (0, (8, 1.5)), (0, (3, 1, 1, 1, 1, 1)))
 
 
 def run_look(run: Run, *, calm: bool = True) -> dict[str, Any]:
@@ -96,6 +99,22 @@ def descent_look(index: int, count: int, *, calm: bool = True) -> dict[str, Any]
     colour = _shade("viridis", index, count)
     place = {"zorder": 3.0, "linewidth": 1.0} if calm else {"zorder": 2.2, "linewidth": 0.7}
     return {"color": colour, "marker": _MARKERS[index % len(_MARKERS)], "markeredgecolor": "black", **place}
+
+
+def folder_colour(index: int, count: int) -> Any:
+    """Return the colour of the `index`-th of `count` folders that are put side by side."""
+    return _FOLDER_COLOURS[index] if count <= len(_FOLDER_COLOURS) else _shade("viridis", index, count)
+
+
+def side_by_side_look(run: Run, number: int, colour: Any, *, calm: bool = True) -> dict[str, Any]:
+    """Return the look of a run among those of other folders: the colour is its folder's, dashes and marker are its own.
+
+    `number` counts the runs beside the flow by what they are called, so that each looks the same in every folder.
+    """
+    if run.is_flow:
+        return FLOW | {"color": colour, "linewidth": 1.8}
+    own = {"linestyle": _RUN_DASHES[number % len(_RUN_DASHES)], "marker": _MARKERS[number % len(_MARKERS)]}
+    return descent_look(0, 1, calm=calm) | own | {"color": colour, "markeredgecolor": colour}
 
 
 def _shade(colours: str, index: int, count: int, *, darkest: float = 0.2, lightest: float = 0.85) -> Any:

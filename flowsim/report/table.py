@@ -1,7 +1,7 @@
 """The numbers of runs beside a flow: as rows, as a table for the terminal, as a summary for a file, and as warnings."""
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -66,26 +66,49 @@ def render(dataset: xarray.Dataset, title: str) -> Table:
     """Return the table for the terminal; the lines of a column's name join where there is room: see `fitted`."""
     shown = read_runs(dataset)
     table = empty_table(title, _remarks(shown))
+    _add_rows(table, {"": shown})
+    return table
+
+
+def render_folders(datasets: Mapping[str, xarray.Dataset], title: str, remarks: Sequence[str]) -> Table:
+    """Return one table of the ends of all runs of several data sets, by the names of their folders."""
+    table = empty_table(title, remarks)
+    table.add_column("folder", no_wrap=True)
+    _add_rows(table, {name: read_runs(dataset) for name, dataset in datasets.items()})
+    return table
+
+
+def _add_rows(table: Table, found: Mapping[str, Recorded]) -> None:
+    """Add the columns of runs and a row for each, behind the name of its folder where there is a column for that."""
+    is_named, every = bool(table.columns), found.values()
     table.add_column("", no_wrap=True)
     # Where the minimum of the risk is unknown, so is the excess: then the risk itself is shown.
-    measure = "risk" if math.isnan(shown.leading.along("excess_risk")[0]) else "excess_risk"
+    unknown = any(math.isnan(shown.leading.along("excess_risk")[0]) for shown in every)
+    measure = "risk" if unknown else "excess_risk"
     columns = [
         ("η", "learning_rate", 4),
         ("steps", "steps", 0),
         ("time", "time", 4),
         (measure.replace("_", "\n"), measure, 3),
         ("S", "sharpness", 4),
-        *([("S /\nlower\nbound", "ratio", 3)] if shown.bounds is not None else []),
-        ("2/η" if shown.plain else "stable\nup to\nS", "threshold", 4),
-        *([("distance\nat last\ncommon t", "distance_to_flow", 3)] if shown.has_flow and shown.others else []),
+        *([("S /\nlower\nbound", "ratio", 3)] if any(shown.bounds is not None for shown in every) else []),
+        ("2/η" if all(shown.plain for shown in every) else "stable\nup to\nS", "threshold", 4),
+        *(
+            [("distance\nat last\ncommon t", "distance_to_flow", 3)]
+            if any(shown.has_flow and shown.others for shown in every)
+            else []
+        ),
     ]
     for header, _, _ in columns:
         table.add_column(header, justify="right", no_wrap=True)
     table.add_column("verdict")
-    for row in rows(dataset):
-        numbers = (format_number(row[key], digits) if digits else str(row[key]) for _, key, digits in columns)
-        table.add_row(row["method"], *numbers, row["outcome"].lower().replace("_", " "))
-    return table
+    for name, shown in found.items():
+        for place, run in enumerate(shown.runs):
+            row = _row(run, shown.bounds)
+            numbers = (format_number(row[key], digits) if digits else str(row[key]) for _, key, digits in columns)
+            folder = [name if place == 0 else ""] if is_named else []
+            table.add_row(*folder, row["method"], *numbers, row["outcome"].lower().replace("_", " "))
+        table.add_section()
 
 
 def _remarks(shown: Recorded) -> list[str]:
@@ -166,6 +189,13 @@ def warnings_of_runs(dataset: xarray.Dataset) -> Iterator[str]:
     yield from risk_remarks(shown)
     for about, statement in failing_statements(dataset):
         yield f"{about.run.name}: {failure_of(statement)}"
+
+
+def ended_as_expected(dataset: xarray.Dataset) -> bool:
+    """Tell whether the flow came to its limit, or to what was asked, and no statement fails."""
+    shown = read_runs(dataset)
+    done = not shown.has_flow or shown.flow.outcome.converged or shown.flow.outcome.as_asked
+    return done and not failing_statements(dataset)
 
 
 def summary(dataset: xarray.Dataset) -> dict[str, Any]:

@@ -24,6 +24,7 @@ from ..theory import Claim, Statement, Statements
 from .document import Document, document, save, save_sweep, sweep_shown, write_sweep
 from .figures import figures, plot_runs, plot_sweep, sweep_figures
 from .frame import runs_frame, statements_frame, sweep_frame
+from .side_by_side import SideBySide
 from .statements_table import claims_table, table_of_run_statements
 from .sweeps import runs
 from .table import tables
@@ -211,7 +212,7 @@ class _ClaimView:
         return [claims_table([self.claim], "")]
 
 
-for stored in (StoredRuns, StoredSweep):
+for stored in (StoredRuns, StoredSweep, SideBySide):
     register_view(stored, lambda runs: runs)
 register_view(Comparison, lambda comparison: StoredRuns(comparison.to_dataset()))
 register_view(Sweep, lambda sweep: StoredSweep(sweep.dataset))

@@ -7,20 +7,22 @@ stand beside this file, are also that of the index, which leads to the pages of 
 import base64
 import json
 import math
+import os
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import yaml
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
 from ...results import Results
-from ...results.store import SCENARIO, SUMMARY, SWEEP, THEORY, TRAJECTORIES
-from .render import group_of_runs, group_of_sweep, group_of_theory
+from ...results.store import PAGE, SCENARIO, SUMMARY, SWEEP, THEORY, TRAJECTORIES
+from .render import Group, group_of_folders, group_of_runs, group_of_sweep, group_of_theory
 
 _HERE = Path(__file__).parent
 MARK = '<meta name="generator" content="flowsim">'
@@ -56,30 +58,92 @@ def page(
         (results.sweep, group_of_sweep),
         (results.theory, group_of_theory),
     )
-    made = [make(dataset) for dataset, make in parts if dataset is not None]
-    groups = [group.content() for group in made if group.panels]
-    headline = "Everything ended as expected: flows at their limits, and no statement fails."
-    if warnings:
-        headline = "Everything that counts ended as expected. Also note:"
-    return _render(
-        "page.html",
+    return _page(
+        [make(dataset) for dataset, make in parts if dataset is not None],
         title=title,
         subtitle=_subtitle(results),
         warnings=warnings,
         complete=complete,
-        headline=headline if complete else "Not everything ended as expected:",
-        tables=[Markup(table) for table in tables],
-        groups=[(group, [key | {"swatch": _swatch(key)} for key in group["keys"]]) for group in groups],
+        tables=tables,
         panels=[{"name": name, "source": _inline(png, "image/png"), "alt": alt} for name, png, alt in panels],
         environment=results.environment,
         scenario=yaml.safe_dump(results.scenario, sort_keys=False, allow_unicode=True) if results.scenario else "",
         commands=_commands(results, title),
         files=list(_files(results.folder)),
         version=results.environment.get("flowsim") or version("flowsim"),
+    )
+
+
+def page_of_folders(
+    found: Mapping[str, Results],
+    *,
+    tables: Sequence[str],
+    warnings: Sequence[str],
+    complete: bool,
+    figures: Sequence[str] = (),
+    here: Path | None = None,
+) -> str:
+    """Return the page of the runs in several folders, by the names of the folders, over each other, as HTML.
+
+    Where it is to stand in the folder `here`, it leads to the pages of the folders, and to the files of `figures`.
+    """
+    links = [] if here is None else list(_links(found, figures, here))
+    folders = " ".join(shlex.quote(str(results.folder)) for results in found.values())
+    kinds: dict[str, str] = {}  # what was run, and in which folders
+    for name, results in found.items():
+        kinds[_subtitle(results)] = ", ".join(filter(None, (kinds.get(_subtitle(results)), name)))
+    group = group_of_folders({name: results.required("trajectories") for name, results in found.items()})
+    return _page(
+        [group],
+        title=" | ".join(found) if len(found) <= 4 else f"{len(found)} folders side by side",
+        subtitle="; ".join(said if len(kinds) == 1 else f"{name}: {said}" for said, name in kinds.items()),
+        warnings=warnings,
+        complete=complete,
+        tables=tables,
+        panels=[],
+        environment={name: ", ".join(_ran_on(results)) or "not known" for name, results in found.items()},
+        scenario="",
+        commands=[("This page again, from the stored data, without computing:", f"python -m flowsim report {folders}")],
+        files=links,
+        version=version("flowsim"),
+    )
+
+
+def _links(found: Mapping[str, Results], figures: Sequence[str], here: Path) -> Iterator[dict[str, Any]]:
+    for name in figures:
+        for suffix in ("pdf", "png"):
+            link = f"figures/{name}.{suffix}"
+            yield {"name": link, "about": f"the figure of all folders, {suffix.upper()}", "link": link, "inline": False}
+    for name, results in found.items():
+        path = results.folder.resolve() / PAGE
+        if path.exists():
+            link = quote(Path(os.path.relpath(path, here.resolve())).as_posix())
+            about = f"the page of {name} alone, with its data and its scenario"
+            yield {"name": f"{name}/{PAGE}", "about": about, "link": link, "inline": False}
+
+
+def _ran_on(results: Results) -> list[str]:
+    known = ("flowsim", "jax", "python", "platform", "device")
+    return [f"{name} {results.environment[name]}" for name in known if name in results.environment]
+
+
+def _page(made: Sequence[Group], *, warnings: Sequence[str], complete: bool, tables: Sequence[str], **said: Any) -> str:
+    groups = [group.content() for group in made if group.panels]
+    headline = "Everything ended as expected: flows at their limits, and no statement fails."
+    if warnings:
+        headline = "Everything that counts ended as expected. Also note:"
+    return _render(
+        "page.html",
+        warnings=warnings,
+        complete=complete,
+        headline=headline if complete else "Not everything ended as expected:",
+        tables=[Markup(table) for table in tables],
+        groups=[(group, [key | {"swatch": _swatch(key)} for key in group["keys"]]) for group in groups],
         library=Markup(_library()) if groups else "",
         # Nothing in this JSON can end the script that holds it.
         content=Markup(json.dumps(groups, allow_nan=False, separators=(",", ":")).replace("<", "\\u003c")),
         scripts=[Markup(_text(name)) for name in _SCRIPTS],
+        **said,
     )
 
 
@@ -108,6 +172,14 @@ def _subtitle(results: Results) -> str:
     parts = [form.format(asked[name]["kind"]) for name, form in kinds if "kind" in (asked.get(name) or ())]
     parts += [f"seed {asked['seed']}"] if "seed" in asked else []
     return ", ".join(parts)
+
+
+def heading(results: Results) -> str:
+    """Return under what an index shows results: the module of their figure, as that of a paper, or what was run."""
+    asked = results.scenario
+    modules = [name.partition(":")[0] for name in results.asked_figures if ":" in name]
+    kinds = [str(asked[name]["kind"]) for name in ("network", "data") if "kind" in (asked.get(name) or ())]
+    return modules[0] if modules else " on ".join(kinds) or "saved from Python"
 
 
 def _commands(results: Results, title: str) -> list[tuple[str, str]]:
@@ -156,19 +228,27 @@ def _swatch(key: Mapping[str, Any]) -> Markup:
 
 @dataclass(frozen=True)
 class Entry:
-    """Results that an index leads to: the folder `name` beside it, how they came out, a figure of theirs."""
+    """Results that an index leads to: the folder `name` beside it, how they came out, a figure of theirs.
+
+    `group` is the heading under which it stands with others of the same paper or problem.
+    """
 
     name: str
     complete: bool
     warnings: tuple[str, ...]
     figure: str | None
+    group: str = ""
 
 
-def index_page(entries: Sequence[Entry]) -> str:
-    """Return the page that leads to the pages of results, which stand in folders beside it."""
+def index_page(entries: Sequence[Entry], together: str | None = None) -> str:
+    """Return the page that leads to the pages of results, which stand in folders beside it.
+
+    `together` is the folder of the page that puts them side by side, if there is one.
+    """
     said = f"{len(entries)} scenarios"
     lacking = sum(not entry.complete for entry in entries)
     headline = (
         f"{said}, all ended as expected" if not lacking else f"{said}, of which {lacking} did not end as expected"
     )
-    return _render("index.html", entries=entries, headline=headline, lacking=lacking)
+    groups = {name: [entry for entry in entries if entry.group == name] for name in (entry.group for entry in entries)}
+    return _render("index.html", groups=groups, together=together, headline=headline, lacking=lacking)

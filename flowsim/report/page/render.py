@@ -12,7 +12,8 @@ from matplotlib.colors import to_hex, to_rgb
 
 from ...formatting import format_number
 from ...results import theory_from_dataset
-from ..panels import HEADINGS, INK, Axis, Curve, Key, Panel, TrajectoryPanels, subsample
+from ...results.schema import SHARPNESS
+from ..panels import HEADINGS, INK, Axis, Curve, Key, Panel, SideBySidePanels, TrajectoryPanels, subsample
 from ..panels.sweep import CRITICAL, SweepPanels, quantities
 from ..panels.theory import TheoryPanels
 from ..panels.trajectories import columns
@@ -23,6 +24,11 @@ _ABOUT_RUNS = (
     "Every quantity that was recorded, of all runs, against one time. The slider moves through all plots at once; "
     "of an oscillation the band is its range and the line the middle of that; dashed lines are edges of stability, 2/η "
     "for gradient descent, dotted ones the bounds of Theorem 2 on S_min."
+)
+_ABOUT_FOLDERS = (
+    "Colours tell the folders apart, dashes and marks the runs; thick lines are the flows. The slider moves through "
+    "all plots at once; of an oscillation the band is its range and the line the middle of that; dashed lines are edges "
+    "of stability, dotted ones the bounds of Theorem 2 on S_min. Distances are from the flow of the same folder."
 )
 _ABOUT_SWEEP = (
     "Medians over the repetitions, of the flow at its limits or where it was to stop, with a band from the first "
@@ -68,22 +74,46 @@ class Group:
         return plain(content)
 
 
-def group_of_runs(dataset: xarray.Dataset, *, most_panels: int = 24, points: int = 3000, light: int = 60_000) -> Group:
-    """Return the panels of a data set of trajectories, of every quantity that was recorded along a run.
+def group_of_runs(dataset: xarray.Dataset) -> Group:
+    """Return the panels of a data set of trajectories, of every quantity that was recorded along a run."""
+    known = [*HEADINGS, *probe_names(dataset)]
+    return _along_runs(TrajectoryPanels.of(dataset), known, "Along the runs", _ABOUT_RUNS)
+
+
+def group_of_folders(datasets: Mapping[str, xarray.Dataset], *, curves: int = 24) -> Group:
+    """Return the panels of several data sets of trajectories over each other, by the names of their folders.
+
+    Each shows at most so many `curves`, see `SideBySidePanels`; the sharpness comes first.
+    """
+    probes = [name for dataset in datasets.values() for name in probe_names(dataset)]
+    panels = SideBySidePanels.of(datasets, most=curves)
+    said = " ".join([_ABOUT_FOLDERS, *panels.remarks])
+    return _along_runs(panels, [*dict.fromkeys((SHARPNESS, *HEADINGS, *probes))], "The runs overlaid", said)
+
+
+def _along_runs(
+    panels: TrajectoryPanels | SideBySidePanels,
+    known: Sequence[str],
+    heading: str,
+    about: str,
+    *,
+    most_panels: int = 24,
+    points: int = 3000,
+    light: int = 60_000,
+) -> Group:
+    """Return the panels of the `known` quantities that were followed.
 
     All curves together have at most `light` points, so that the page stays light; the data sets have all.
     """
-    panels = TrajectoryPanels.of(dataset)
-    known = [*HEADINGS, *probe_names(dataset)]
-    names = [name for name in known if name in dataset and panels.is_followed(name)][:most_panels]
+    names = [name for name in known if panels.is_followed(name)][:most_panels]
     points = min(max(light // max(len(panels.keys) * min(len(known), most_panels), 1), 60), points)
     series = {}
-    for key, run in zip(panels.keys, panels.shown.ordered, strict=True):
+    for key, run in panels.keyed_runs:
         along = {name: columns(run, name, 1)[0] for name in ("time", *names)}
         kept = np.array(subsample(range(len(along["time"])), points), int)
         series[key.name] = {name: column[kept] for name, column in along.items() if np.isfinite(column).any()}
     drawn = [panels.panel(name) for name in names]
-    return Group("runs", "Along the runs", _ABOUT_RUNS, drawn, panels.keys, panels.time, series, points)
+    return Group("runs", heading, about, drawn, panels.keys, panels.time, series, points)
 
 
 def group_of_sweep(dataset: xarray.Dataset, *, facets: int = 6, others: int = 14, points: int = 15_000) -> Group:
@@ -123,7 +153,7 @@ def _plot(panel: Panel, points: int) -> dict[str, Any]:
         "x": x.limits,
         "x_log": x.logarithmic,
         "levels": [
-            {"value": guide.value, "key": guide.key and guide.key.name, "dotted": guide.key is None}
+            {"value": guide.value, "key": guide.key and guide.key.name, "dotted": guide.dotted}
             for guide in panel.guides
         ],
         "ticks": x.ticks,

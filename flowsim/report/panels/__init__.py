@@ -13,5 +13,6 @@ from .panel import (
     Panel as Panel,
     subsample as subsample,
 )
+from .side_by_side import SideBySidePanels as SideBySidePanels
 from .trajectories import TrajectoryPanels as TrajectoryPanels
 from .view import TimeView as TimeView

@@ -99,14 +99,15 @@ class Curve:
 
 @dataclass(frozen=True)
 class Guide:
-    """A line across a panel: dashed an edge of stability, in the look of `key`; dotted a bound.
+    """A line across a panel: dashed an edge of stability; `dotted` a bound.
 
-    `label` is its name in the margin of a figure.
+    It has the colour of `key`, or that of text; `label` is its name in the margin of a figure.
     """
 
     value: float
     key: Key | None = None
     label: str | None = None
+    dotted: bool = False
 
 
 @dataclass(frozen=True)
@@ -116,7 +117,7 @@ class Panel:
     A touch of a curve tells the columns `told`, by title. `overlays` are what a figure draws over the curves; the page
     has panels of their own for them. `title` names the place of a panel among others, and `statistic` says in a
     sentence what curves and bands are. Of a figure, `whiskers` stand in place of bands, and its legend calls dashed
-    guides `edge` and names dotted lines if they are `bounds` on the sharpness.
+    guides `edge` and names dotted lines if they are `bounds` on the sharpness; bands of runs have the `strength`.
     """
 
     name: str
@@ -133,6 +134,7 @@ class Panel:
     whiskers: bool = False
     edge: str = ""
     bounds: bool = False
+    strength: float = 0.3
 
 
 def subsample(entries: Sequence[Any], most: int) -> list[Any]:

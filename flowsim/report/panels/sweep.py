@@ -186,7 +186,7 @@ class SweepPanels:
         if _has_bound(part):
             bound = np.ravel(part["sharpness_lower_bound"].values)
             if is_constant(bound):
-                yield Guide(float(bound[0]))
+                yield Guide(float(bound[0]), dotted=True)
 
 
 _START = Key("sweep-start", "initialization", "initialization", INITIAL)

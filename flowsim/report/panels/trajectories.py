@@ -45,6 +45,11 @@ class TrajectoryPanels:
         return cls(dataset, shown, time_view(shown), keys)
 
     @property
+    def keyed_runs(self) -> Iterator[tuple[Key, RecordedRun]]:
+        """The runs in their order, each with its key."""
+        return zip(self.keys, self.shown.ordered, strict=True)
+
+    @property
     def time(self) -> Axis:
         """The axis of time, which all panels share."""
         end, steps = self.view.end, bool(self.shown.others) and self.shown.plain
@@ -153,7 +158,7 @@ class TrajectoryPanels:
             yield Guide(level, self.keys[index], label)
         if quantity == "sharpness":
             for bound, side in zip(self.shown.bounds or (), ("lower", "upper"), strict=False):
-                yield Guide(bound, label=f"Theorem 2, {side}")
+                yield Guide(bound, label=f"Theorem 2, {side}", dotted=True)
 
     def _moving_edges(self, quantity: str) -> Iterator[Curve]:
         """Yield the edges of stability that move, as the learning rate changes: each once, in the look of its run."""

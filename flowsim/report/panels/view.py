@@ -25,17 +25,18 @@ class TimeView:
         return self.linear_until * (self.end / self.linear_until) ** parts
 
 
-def time_view(shown: Recorded, *, shortest: float = 1 / 300) -> TimeView:
-    """Choose the time axis of runs beside a flow.
+def time_view(*found: Recorded, shortest: float = 1 / 300) -> TimeView:
+    """Choose the time axis of runs beside a flow, one for all data sets that are given.
 
-    It ends a little after the flow reached its limit; runs that go on are cut. Where the flow did not get to a
-    limit, everything is shown. It is linear unless the first half of the risk's fall takes less than the part
-    `shortest` of it, which would be a vertical line.
+    It ends a little after the flow reached its limit, the last of several; runs that go on are cut. Where a flow did
+    not get to a limit, everything is shown. It is linear unless the first half of the risk's fall takes less than the
+    part `shortest` of it, which would be a vertical line.
     """
-    end, until = _last_time(shown), _time_of_half_fall(shown.leading)
-    if until is None or until > shortest * end:
+    end = max(map(_last_time, found))
+    halves = [until for shown in found if (until := _time_of_half_fall(shown.leading)) is not None]
+    if not halves or min(halves) > shortest * end:
         return TimeView(end, None)
-    return TimeView(end, float(10 ** np.floor(np.log10(until))))
+    return TimeView(end, float(10 ** np.floor(np.log10(min(halves)))))
 
 
 def _last_time(shown: Recorded, *, beyond: float = 1.5, furthest: float = 3.0) -> float:
