@@ -189,7 +189,7 @@ def documents(folder, names):
     """What the command line holds of results in `folder`, of which the last did not all arrive."""
     return [
         SimpleNamespace(
-            results=SimpleNamespace(folder=folder / name),
+            results=SimpleNamespace(folder=folder / name, scenario={}, asked_figures=()),
             complete=name != names[-1],
             warnings=("η = 4: diverged",),
             figures={"distance": None, "sharpness": None},

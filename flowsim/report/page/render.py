@@ -27,8 +27,8 @@ _ABOUT_RUNS = (
 )
 _ABOUT_FOLDERS = (
     "Colours tell the folders apart, dashes and marks the runs; thick lines are the flows. The slider moves through "
-    "all plots at once; of an oscillation the band is its range and the line the middle of that; dashed lines are edges "
-    "of stability, dotted ones the bounds of Theorem 2 on S_min. Distances are from the flow of the same folder."
+    "all plots at once; of an oscillation the band is its range and the line the middle of that; dashed lines are "
+    "edges of stability, dotted ones the bounds of Theorem 2 on S_min. Distances are from the flow of the same folder."
 )
 _ABOUT_SWEEP = (
     "Medians over the repetitions, of the flow at its limits or where it was to stop, with a band from the first "
@@ -80,7 +80,7 @@ def group_of_runs(dataset: xarray.Dataset) -> Group:
     return _along_runs(TrajectoryPanels.of(dataset), known, "Along the runs", _ABOUT_RUNS)
 
 
-def group_of_folders(datasets: Mapping[str, xarray.Dataset], *, curves: int = 24) -> Group:
+def group_of_folders(datasets: Mapping[str, xarray.Dataset], *, curves: int = 20) -> Group:
     """Return the panels of several data sets of trajectories over each other, by the names of their folders.
 
     Each shows at most so many `curves`, see `SideBySidePanels`; the sharpness comes first.

@@ -18,9 +18,8 @@ from .view import time_view
 class SideBySidePanels:
     """What describes the panels of several data sets of trajectories, by the names of their folders.
 
-    `parts` are the panels of each folder, of the runs that are drawn, on one axis of time. These are the flow of each
-    folder, or the first run where there is none, and of other runs as many as leave `most` curves, the same in every
-    folder, spread evenly over all there are. In the margin of a figure are so many names of edges.
+    `parts` are the panels of each folder, of the runs that are drawn, on one axis of time, out of so many `runs`. In
+    the margin of a figure are at most so many names of edges.
     """
 
     parts: Mapping[str, TrajectoryPanels]
@@ -29,10 +28,15 @@ class SideBySidePanels:
 
     @classmethod
     def of(cls, datasets: Mapping[str, xarray.Dataset], *, most: int = 12) -> "SideBySidePanels":
-        """Return the description of data sets of trajectories by the names of their folders."""
+        """Return the description of data sets of trajectories by the names of their folders.
+
+        Drawn are the flow of each folder, or the first run where there is none, and of other runs as many as leave
+        `most` curves: first those that most folders have, spread evenly over rates, and models of descent last.
+        """
         found = {name: read_runs(dataset) for name, dataset in datasets.items()}
-        numbers = {name: number for number, name in enumerate(_beside_flows(found.values()))}
-        drawn = _drawn(found.values(), list(numbers), most)
+        beside = _beside_flows(found.values())
+        numbers = {name: number for number, name in enumerate(beside)}
+        drawn = _drawn(beside, most - len(datasets))
         view, parts = time_view(*found.values()), {}
         for place, (name, dataset) in enumerate(datasets.items()):
             whole, colour = TrajectoryPanels.of(dataset), folder_colour(place, len(datasets))
@@ -61,7 +65,7 @@ class SideBySidePanels:
         """Sentences about what is not drawn."""
         if len(self.keys) == self.runs:
             return []
-        others = "the flow of each folder, and others spread over all there are"
+        others = "the flow of each folder, and of others first those that most folders have"
         return [f"Drawn are {len(self.keys)} of {self.runs} runs: {others}; the table has all of them."]
 
     @property
@@ -95,7 +99,7 @@ class SideBySidePanels:
         )
 
     def _guides(self, known: Mapping[str, TrajectoryPanels], panels: Sequence[Panel]) -> Iterator[Guide]:
-        """Yield the edges of stability, in grey as folders share them, and the bounds, in the colour of a lone folder."""
+        """Yield edges of stability, in grey as folders share them, and bounds, in the colour of a lone folder."""
         edges: dict[float, Guide] = {}
         for guide in (guide for panel in panels for guide in panel.guides if not guide.dotted):
             if guide.value not in edges or edges[guide.value].label is None:
@@ -130,24 +134,26 @@ class SideBySidePanels:
 _INK = Key(INK, "", "", {"color": "0.35"})
 
 
-def _beside_flows(found: Iterable[Recorded]) -> list[str]:
-    """Return what runs beside the flows are called, each name once: those of one dynamics together, by their rates."""
-    runs: dict[str, Run] = {}
-    for shown in found:
-        for run in shown.others:
-            runs.setdefault(run.run.name, run.run)
-    order = list(dict.fromkeys(run.dynamics for run in runs.values()))
-    return sorted(runs, key=lambda name: (order.index(runs[name].dynamics), runs[name].learning_rate or 0.0))
+def _beside_flows(found: Iterable[Recorded]) -> dict[str, list[Run]]:
+    """Return the runs beside the flows by what they are called: those of one dynamics together, by their rates."""
+    runs: dict[str, list[Run]] = {}
+    for run in (run.run for shown in found for run in shown.others):
+        runs.setdefault(run.name, []).append(run)
+    order = list(dict.fromkeys(same[0].dynamics for same in runs.values()))
+    return dict(sorted(runs.items(), key=lambda one: (order.index(one[1][0].dynamics), one[1][0].learning_rate or 0.0)))
 
 
-def _drawn(found: Iterable[Recorded], names: Sequence[str], most: int) -> set[str]:
-    """Return the names of runs beside the flows that are drawn: with the flows these are `most` curves at most."""
-    folders = [[run.run.name for run in shown.others if run is not shown.leading] for shown in found]
-    for count in range(len(names), 0, -1):
-        kept = set(subsample(names, count))
-        if len(folders) + sum(name in kept for runs in folders for name in runs) <= most:
-            return kept
-    return set()
+def _drawn(beside: Mapping[str, Sequence[Run]], most: int) -> set[str]:
+    """Return the names of runs of which there are `most` at most: first those that most folders share, models last."""
+    groups: dict[tuple[int, bool], list[str]] = {}
+    for name, runs in beside.items():
+        groups.setdefault((-len(runs), bool(runs[0].models)), []).append(name)
+    drawn: set[str] = set()
+    for (shared, _), names in sorted(groups.items()):
+        room = max(most, 0) // -shared
+        drawn |= set(subsample(names, room)) if room else set()
+        most += shared * len(names)
+    return drawn
 
 
 def _key(name: str, folder: str, key: Key, run: RecordedRun, number: int, colour: Any) -> Key:
