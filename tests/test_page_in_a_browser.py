@@ -29,7 +29,7 @@ NOW = f"{FIGURES}.map((f) => f.center.find((p) => p.type === 'Span' && p.dimensi
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    """A flow beside two descents, and a sweep of networks, each with its page."""
+    """A flow beside two descents, one beside noise, both side by side, and a sweep of networks, each with its page."""
     X, y = gaussian_teacher(np.random.default_rng(0), 20, 3)
     problem, samples = flowsim.LinearRegression(X, y), flowsim.EmpiricalRisk(X, y, flowsim.losses.SquaredError())
     place = tmp_path_factory.mktemp("pages")
@@ -43,6 +43,7 @@ def folder(tmp_path_factory):
         return flowsim.DeepLinear.gaussian(widths=[3, 3, 1], scale=scale, key=key)
 
     flowsim.sweep(make, problem, over, repetitions=3, steps=100).save(place / "sweep")
+    flowsim.side_by_side(place / "runs", place / "long").save(place / "both")
     return place
 
 
@@ -83,7 +84,7 @@ def slide(page, share):
     return page.locator("output").inner_text()
 
 
-@pytest.mark.parametrize("name", ["runs", "sweep"])
+@pytest.mark.parametrize("name", ["runs", "sweep", "both"])
 @pytest.mark.parametrize("viewport", [DESK, PHONE], ids=["desk", "phone"])
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_a_page_opens_without_a_network_and_without_a_complaint(opened, name, viewport, scheme):
@@ -100,7 +101,7 @@ def test_a_page_opens_without_a_network_and_without_a_complaint(opened, name, vi
     assert ink == ("#ececec" if scheme == "dark" else "#1a1a1a")
 
 
-@pytest.mark.parametrize("name", ["runs", "sweep"])
+@pytest.mark.parametrize("name", ["runs", "sweep", "both"])
 def test_a_touch_of_a_curve_shows_its_values(opened, name):
     page = opened(name)
     plot = page.locator(".canvas").first
@@ -125,6 +126,17 @@ def test_a_touch_of_a_curve_shows_its_values(opened, name):
     page.wait_for_selector(".bk-Tooltip", state="attached")
     tips = page.evaluate("[...document.querySelectorAll('.bk-Tooltip')].map((tip) => tip.shadowRoot.textContent)")
     assert any(place["label"] in tip and place["told"] in tip for tip in tips), tips
+
+
+def test_the_bounds_of_one_folder_have_its_colour_and_go_with_its_flow(opened):
+    page = opened("both")
+    dotted = "one.type === 'Span' && String(one.line_dash) === '2,3'"
+    bounds = f"Bokeh.documents[0].get_model_by_name('sharpness').center.filter((one) => {dotted})"
+    flow = page.locator("label", has_text="runs: GF")
+    colour = flow.locator("line").get_attribute("stroke")
+    assert page.evaluate(f"{bounds}.map((one) => one.line_color.value ?? one.line_color)") == [colour, colour]
+    flow.locator("input").uncheck()
+    assert page.evaluate(f"{bounds}.map((one) => one.visible)") == [False, False]
 
 
 def test_the_slider_moves_all_plots_and_tells_the_values_there(opened, folder):

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import xarray
-import yaml
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from rich.table import Table
@@ -17,10 +16,11 @@ from rich.text import Text
 from ..formatting import finite_or_none
 from ..formatting.html import as_html
 from ..formatting.presentation import Shown
-from ..formatting.terminal import empty_table, printable
+from ..formatting.terminal import printable
 from ..results import ResultFolder, Results, StoreError, open_results, refuse_obstacles
 from ..results.schema import BOUNDS, CRITICAL, RUN
 from ..results.store import FIGURES, PAGE, SCENARIO, SUMMARY, SWEEP, THEORY, TRAJECTORIES
+from .differences import differences, differences_table
 from .figures import figures_of_folders, plot_folders
 from .frame import runs_frame
 from .table import ended_as_expected, render_folders, rows, warnings_of_runs
@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     import pandas
 
 _KEY = "side_by_side"  # of a summary, by which a folder of ours is known
-_ABSENT = "–"
 _OF_PROBLEM = ("data", "loss", "weight_decay")
 
 
@@ -59,9 +58,7 @@ class SideBySide(Shown):
 
         A scenario that does not have a key is not among its values, nor are results without a scenario.
         """
-        flat = {name: dict(_flattened(results.scenario)) for name, results in self.results.items() if results.scenario}
-        found = {key: {name: keys[key] for name, keys in flat.items() if key in keys} for key in _keys(flat.values())}
-        return {key: values for key, values in found.items() if not _is_same(values, len(flat))}
+        return differences({name: results.scenario for name, results in self.results.items()})
 
     @property
     def remarks(self) -> list[str]:
@@ -94,20 +91,9 @@ class SideBySide(Shown):
 
         Where no key differs, a text says so.
         """
-        differences = self.differences
-        shown: list[Table | Text] = []
-        if differences:
-            table = empty_table("what differs between the scenarios", [], gap=2)
-            table.add_column("", no_wrap=True)
-            for name in self.results:
-                table.add_column(printable(name))
-            for key, values in differences.items():
-                table.add_row(key, *(_as_yaml(values[name]) if name in values else _ABSENT for name in self.results))
-            shown.append(table)
-        elif any(results.scenario for results in self.results.values()):
-            shown.append(Text("the scenarios are the same"))
+        shown = differences_table({name: results.scenario for name, results in self.results.items()})
         named = {printable(name): dataset for name, dataset in self.datasets.items()}
-        return [*shown, render_folders(named, "runs side by side", self.remarks)]
+        return [*([] if shown is None else [shown]), render_folders(named, "runs side by side", self.remarks)]
 
     def to_dataset(self) -> xarray.Dataset:
         """Return the labelled arrays of all runs over (run, record), of which `folder` is one more coordinate.
@@ -121,12 +107,15 @@ class SideBySide(Shown):
         import pandas
 
         frames = {name: runs_frame(dataset) for name, dataset in self.datasets.items()}
+        said = {key: {} for key in ("long_name", "units")}
         for name, frame in frames.items():
             frame.insert(0, "folder", name)
-        said = {key: {k: v for frame in frames.values() for k, v in frame.attrs[key].items()} for key in _SAID}
-        for frame in frames.values():
-            frame.attrs = said
-        return pandas.concat(frames.values(), ignore_index=True)
+            for key, words in said.items():
+                words.update(frame.attrs[key])
+            frame.attrs.clear()  # what is of one folder
+        joined = pandas.concat(frames.values(), ignore_index=True)
+        joined.attrs.update(said)
+        return joined
 
     def figures(self) -> dict[str, Figure]:
         """Return the figures by name, the sharpness first, with the curves of all folders over each other."""
@@ -168,9 +157,6 @@ class SideBySide(Shown):
         """Return the numbers of the tables in the types of JSON."""
         runs = [{"folder": name, **_plain(row)} for name, dataset in self.datasets.items() for row in rows(dataset)]
         return {"folders": list(self.results), "differences": self.differences, "runs": runs, "figures": figures}
-
-
-_SAID = ("long_name", "units")
 
 
 def side_by_side(*results: str | Path | Results) -> SideBySide:
@@ -254,31 +240,6 @@ def _contents(results: Results) -> str:
     return " and ".join(name for name, dataset in known.items() if dataset is not None)
 
 
-def _flattened(section: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, Any]]:
-    for key, value in section.items():
-        if isinstance(value, dict) and value:
-            yield from _flattened(value, f"{above}{key}.")
-        else:
-            yield f"{above}{key}", value
-
-
-def _keys(flat: Any) -> list[str]:
-    """Return all keys, those of one section together."""
-    keys = list(dict.fromkeys(key for one in flat for key in one))
-    sections = list(dict.fromkeys(key.split(".")[0] for key in keys))
-    return sorted(keys, key=lambda key: sections.index(key.split(".")[0]))
-
-
-def _is_same(values: Mapping[str, Any], count: int) -> bool:
-    """Tell whether all of so many scenarios have the same value."""
-    return len(values) == count and len(set(map(_as_yaml, values.values()))) <= 1
-
-
-def _as_yaml(value: Any) -> str:
-    text = yaml.safe_dump(value, default_flow_style=True, allow_unicode=True, width=float("inf"))
-    return printable(text.removesuffix("\n").removesuffix("\n...").strip())
-
-
 def _plain(row: Mapping[str, Any]) -> dict[str, Any]:
     return {key: value if isinstance(value, str | int) else finite_or_none(value) for key, value in row.items()}
 
@@ -290,7 +251,7 @@ def _joined(datasets: Mapping[str, xarray.Dataset]) -> xarray.Dataset:
         if dim != RUN
     }
     words = {str(name): dataset[name] for dataset in datasets.values() for name in dataset.coords}
-    parts = []
+    parts: list[xarray.Dataset] = []
     for name, dataset in datasets.items():
         count = dataset.sizes[RUN]
         padding = {dim: (0, size - dataset.sizes[dim]) for dim, size in sizes.items() if dim in dataset.dims}

@@ -10,7 +10,7 @@ import xarray
 from ...results.runs import Recorded, RecordedRun, Run, read_runs
 from ..style import folder_colour, side_by_side_look
 from .panel import INK, Axis, Curve, Guide, Key, Panel, subsample
-from .trajectories import TrajectoryPanels, is_calm
+from .trajectories import LIMIT_KEY, TrajectoryPanels, is_calm
 from .view import time_view
 
 
@@ -127,7 +127,7 @@ class SideBySidePanels:
             looks.setdefault(run.run.label, key.look)
         if len(looks) > 1:
             for label, look in looks.items():
-                grey = look | {"color": "0.35"} | ({"markeredgecolor": "0.35"} if "marker" in look else {})
+                grey = {**look, "color": "0.35"} | ({"markeredgecolor": "0.35"} if "marker" in look else {})
                 yield Curve(Key(INK, label, label, grey), none, none)
 
 
@@ -183,11 +183,15 @@ def _union(axes: Sequence[Axis]) -> Axis:
 
 
 def _overlays(known: Mapping[str, TrajectoryPanels], panels: Sequence[Panel]) -> Iterator[Curve]:
-    """Yield what a figure draws over the curves, lines in the colours of the folders, each name once in the legend."""
+    """Yield what a figure draws over the curves, lines in the colours of the folders, each name once in the legend.
+
+    The limits of the flow, of which there is a panel, are left out.
+    """
     named: set[str] = set()
     for part, panel in zip(known.values(), panels, strict=True):
         for curve in panel.overlays:
-            look = curve.key.look | ({"color": part.keys[0].look["color"]} if curve.line else {})
-            is_new = curve.named and curve.key.label not in named
-            named |= {curve.key.label} if curve.named else set()
-            yield replace(curve, key=replace(curve.key, look=look), named=is_new)
+            if curve.key.name != LIMIT_KEY:
+                look = {**curve.key.look, **({"color": part.keys[0].look["color"]} if curve.line else {})}
+                is_new = curve.named and curve.key.label not in named
+                named |= {curve.key.label} if curve.named else set()
+                yield replace(curve, key=replace(curve.key, look=look), named=is_new)

@@ -17,6 +17,9 @@ from .oscillation import envelope_of, oscillates
 from .panel import HEADINGS, Axis, Curve, Guide, Key, Limits, Panel, label_of, subsample
 from .view import Series, TimeView, linear_limits, log_limits, sharpness_limits, time_view
 
+LIMIT_KEY = "limit"
+"""The name of the key of the flow's limits from points of the runs, which a figure draws over their sharpness."""
+
 
 @dataclass(frozen=True)
 class TrajectoryPanels:
@@ -226,5 +229,5 @@ def _limit_curves(limits: Sequence[tuple[RecordedRun, Series]]) -> Iterator[Curv
     """Yield the limits of the flow: between the sharpness of each run and all guides, under one name."""
     for number, (run, drawn) in enumerate(limits):
         look: dict[str, Any] = LIMITS | {"marker": run_look(run.run)["marker"]}
-        key = Key("limit", "limit of GF from there", "limit of GF from there", look)
+        key = Key(LIMIT_KEY, "limit of GF from there", "limit of GF from there", look)
         yield Curve(key, drawn.times, drawn.values, named=number == 0)
