@@ -17,7 +17,7 @@ from ..panels import HEADINGS, INK, Axis, Curve, Key, Panel, SideBySidePanels, T
 from ..panels.sweep import CRITICAL, SweepPanels, quantities
 from ..panels.theory import TheoryPanels
 from ..panels.trajectories import columns
-from ..probes_table import probe_names
+from ..probes_table import own_probes, probe_names
 from ..style import FLOW
 
 _ABOUT_RUNS = (
@@ -83,9 +83,10 @@ def group_of_runs(dataset: xarray.Dataset) -> Group:
 def group_of_folders(datasets: Mapping[str, xarray.Dataset], *, curves: int = 20) -> Group:
     """Return the panels of several data sets of trajectories over each other, by the names of their folders.
 
-    Each shows at most so many `curves`, see `SideBySidePanels`; the sharpness comes first.
+    Each shows at most so many `curves`, see `SideBySidePanels`; the sharpness comes first. What models alone record has
+    no panel, as it has no figure.
     """
-    probes = [name for dataset in datasets.values() for name in probe_names(dataset)]
+    probes = [name for dataset in datasets.values() for name in own_probes(dataset)]
     panels = SideBySidePanels.of(datasets, most=curves)
     said = " ".join([_ABOUT_FOLDERS, *panels.remarks])
     return _along_runs(panels, [*dict.fromkeys((SHARPNESS, *HEADINGS, *probes))], "The runs overlaid", said)
