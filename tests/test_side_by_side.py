@@ -121,13 +121,16 @@ def test_one_data_set_holds_all_runs_with_the_folder_as_a_coordinate(two):
 
 def test_what_one_folder_alone_recorded_is_joined_too(tmp_path):
     probe = (("run", "record", "probe_0"), np.ones((3, 30, 2)), {"long_name": "a probe", "symbol": "p", "units": "1"})
-    a, b = stored(tmp_path / "a", probe=probe), stored(tmp_path / "b", rates=(0.3,))
+    layers = (("run", "record", "layers_0"), np.ones((3, 30, 2)), {"long_name": "", "symbol": "l", "drawn": "layers"})
+    a, b = stored(tmp_path / "a", probe=probe, layers=layers), stored(tmp_path / "b", rates=(0.3,))
     both = flowsim.side_by_side(a, b)
     joined = both.to_dataset()["probe"]
     assert joined.shape == (5, 30, 2)
     assert np.isnan(joined[3:]).all()
     assert (joined[:3] == 1).all()
+    # Of layers there is a map in the report of their folder; of other arrays the first number is drawn.
     assert list(both.figures()) == ["sharpness", "squared_distance", "distance", "probe"]
+    assert len(SideBySidePanels.of(both.datasets).panel("probe").curves) == 3
 
 
 def test_colours_tell_folders_apart_and_dashes_and_marks_the_runs(two):

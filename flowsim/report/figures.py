@@ -16,7 +16,7 @@ from .models import model_figures
 from .panels import SideBySidePanels, TrajectoryPanels
 from .panels.sweep import DIVERGED, SweepPanels, quantities
 from .plane import PATH, SHARPEST, plane_figures
-from .probes_table import file_name, own_probes
+from .probes_table import file_name, overlaid_probes, own_probes
 from .render_paper import draw_panel, draw_sweep_panel, figure_of, figure_of_facets
 from .style import STYLE
 from .sweeps import runs
@@ -105,11 +105,10 @@ def sweep_figures(dataset: xarray.Dataset, *, facets: int = 4, others: int = 6) 
 def figures_of_folders(datasets: Mapping[str, xarray.Dataset]) -> dict[str, Figure]:
     """Return the figures of several data sets of trajectories over each other, as `figures` has them; not of models."""
     panels = SideBySidePanels.of(datasets)
-    probes = [name for dataset in datasets.values() for name in own_probes(dataset)]
     beside = any(part.shown.others and part.shown.has_flow for part in panels.parts.values())
     known = [*filter(panels.is_followed, [SHARPNESS]), panels.measure_of_progress, *(["distance"] if beside else [])]
-    asked = [*known, *filter(panels.is_followed, probes)]
-    return {re.sub(r"\W+", "_", name): figure_of(panels.panel(name), size=_ACROSS) for name in dict.fromkeys(asked)}
+    asked = [*known, *filter(panels.is_followed, overlaid_probes(datasets.values()))]
+    return {file_name(name): figure_of(panels.panel(name), size=_ACROSS) for name in dict.fromkeys(asked)}
 
 
 def plot_folders(datasets: Mapping[str, xarray.Dataset], quantity: str, ax: Axes | None = None) -> Axes:

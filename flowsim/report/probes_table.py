@@ -1,7 +1,7 @@
 """What the probes of a scenario measured at the ends of its runs: the columns of a table, and numbers for a file."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -37,6 +37,12 @@ def own_probes(dataset: xarray.Dataset) -> tuple[str, ...]:
     """Return the names of the probes that a user asked for: without what models and limits record beside them."""
     taken = {label.name for label in COLUMNS} if DISTANCE.name in dataset else set()
     return tuple(name for name in probe_names(dataset) if name not in taken)
+
+
+def overlaid_probes(datasets: Iterable[xarray.Dataset]) -> tuple[str, ...]:
+    """Return the probes of several data sets that are drawn over each other: those of which no map is drawn."""
+    found = ((name, dataset[name].attrs) for dataset in datasets for name in own_probes(dataset))
+    return tuple(dict.fromkeys(name for name, attributes in found if attributes.get("drawn") != "layers"))
 
 
 def file_name(probe: str) -> str:

@@ -17,7 +17,7 @@ from ..panels import HEADINGS, INK, Axis, Curve, Key, Panel, SideBySidePanels, T
 from ..panels.sweep import CRITICAL, SweepPanels, quantities
 from ..panels.theory import TheoryPanels
 from ..panels.trajectories import columns
-from ..probes_table import own_probes, probe_names
+from ..probes_table import overlaid_probes, probe_names
 from ..style import FLOW
 
 _ABOUT_RUNS = (
@@ -28,7 +28,8 @@ _ABOUT_RUNS = (
 _ABOUT_FOLDERS = (
     "Colours tell the folders apart, dashes and marks the runs; thick lines are the flows. The slider moves through "
     "all plots at once; of an oscillation the band is its range and the line the middle of that; dashed lines are "
-    "edges of stability, dotted ones the bounds of Theorem 2 on S_min. Distances are from the flow of the same folder."
+    "edges of stability, dotted ones the bounds of Theorem 2 on S_min. Distances are from the flow of the same "
+    "folder; of an array of numbers the first is drawn."
 )
 _ABOUT_SWEEP = (
     "Medians over the repetitions, of the flow at its limits or where it was to stop, with a band from the first "
@@ -86,7 +87,7 @@ def group_of_folders(datasets: Mapping[str, xarray.Dataset], *, curves: int = 20
     Each shows at most so many `curves`, see `SideBySidePanels`; the sharpness comes first. What models alone record has
     no panel, as it has no figure.
     """
-    probes = [name for dataset in datasets.values() for name in own_probes(dataset)]
+    probes = overlaid_probes(datasets.values())
     panels = SideBySidePanels.of(datasets, most=curves)
     said = " ".join([_ABOUT_FOLDERS, *panels.remarks])
     return _along_runs(panels, [*dict.fromkeys((SHARPNESS, *HEADINGS, *probes))], "The runs overlaid", said)

@@ -46,7 +46,8 @@ class SideBySidePanels:
                 if run.run.name in drawn or run is whole.shown.leading
             ]
             shown = replace(whole.shown, runs=tuple(run for _, run in keyed))
-            parts[name] = replace(whole, shown=shown, view=view, keys=tuple(key for key, _ in keyed))
+            keys = tuple(key for key, _ in keyed)
+            parts[name] = replace(whole, shown=shown, view=view, keys=keys, lines=1)  # of an array the first number
         return cls(parts, sum(len(shown.runs) for shown in found.values()))
 
     @property
