@@ -1,10 +1,11 @@
 """Bring benchmarks/README.md into the site; its figures lie in `pictures/benchmarks`."""
 
+from collections.abc import Iterator
 from pathlib import Path
-
-import mkdocs_gen_files
 
 README = Path(__file__).parents[2] / "benchmarks" / "README.md"
 
-with mkdocs_gen_files.open("results/benchmarks.md", "w") as written:
-    written.write(README.read_text(encoding="utf-8").replace("](figures/", "](../pictures/benchmarks/"))
+
+def made() -> Iterator[tuple[str, str]]:
+    """Yield the page."""
+    yield "results/benchmarks.md", README.read_text(encoding="utf-8").replace("](figures/", "](../pictures/benchmarks/")

@@ -3,8 +3,7 @@
 import os
 import subprocess
 import sys
-
-import mkdocs_gen_files
+from collections.abc import Iterator
 
 from flowsim.cli.command import SUBCOMMANDS
 
@@ -23,12 +22,8 @@ def helped(*words: str) -> str:
     return done.stdout
 
 
-def page() -> str:
-    """Return the page: the command, and every subcommand."""
+def made() -> Iterator[tuple[str, str]]:
+    """Yield the page: the command, and every subcommand."""
     parts = [f"## `python -m flowsim`\n\n```text\n{helped()}```\n"]
     parts += [f"## `python -m flowsim {name}`\n\n```text\n{helped(name)}```\n" for name in SUBCOMMANDS]
-    return "\n".join([HEAD, *parts])
-
-
-with mkdocs_gen_files.open("reference/command_line.md", "w") as written:
-    written.write(page())
+    yield "reference/command_line.md", "\n".join([HEAD, *parts])

@@ -1,18 +1,19 @@
 """Show the lecture's notebook as a page, with the outputs that are stored in it."""
 
+from collections.abc import Iterator
 from pathlib import Path
 
-import mkdocs_gen_files
 import nbformat
 from nbconvert import MarkdownExporter
 
 NOTEBOOK = Path(__file__).parents[2] / "examples" / "lecture.ipynb"
 NOTE = "\n*This page is `examples/lecture.ipynb`: open it in Jupyter to change the numbers.*\n"
 
-body, resources = MarkdownExporter().from_notebook_node(nbformat.read(NOTEBOOK, as_version=4))
-title, _, rest = body.partition("\n")
-with mkdocs_gen_files.open("lecture.md", "w") as written:
-    written.write(f"{title}\n{NOTE}{rest}")
-for name, content in resources["outputs"].items():
-    with mkdocs_gen_files.open(name, "wb") as picture:
-        picture.write(content)
+
+def made() -> Iterator[tuple[str, str | bytes]]:
+    """Yield the page and its pictures."""
+    notebook = nbformat.read(NOTEBOOK, as_version=4)
+    body, resources = MarkdownExporter().from_notebook_node(notebook, {"output_files_dir": "pictures/lecture"})
+    title, _, rest = body.partition("\n")
+    yield "lecture.md", f"{title}\n{NOTE}{rest}"
+    yield from resources["outputs"].items()

@@ -2,23 +2,22 @@
 
 import json
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
-
-import mkdocs_gen_files
 
 ROOT = Path(__file__).parents[2]
 TEMPLATE = ROOT / "docs" / "scripts" / "paper.md"
 VERDICTS = {True: "holds", False: "**fails**", None: "not measured"}
 
 
-def page() -> str:
-    """Return the page: its words, and for each figure the picture, its runs and its claims."""
+def made() -> Iterator[tuple[str, str]]:
+    """Yield the page: its words, and for each figure the picture, its runs and its claims."""
     words = TEMPLATE.read_text(encoding="utf-8")
     folders = sorted((ROOT / "results" / "paper").glob("figure*"))
     summaries = {folder.name: json.loads((folder / "summary.json").read_text(encoding="utf-8")) for folder in folders}
     words = words.replace("{overview}", _overview(summaries))
-    return words + "".join(_figure(name, summary) for name, summary in summaries.items())
+    yield "results/paper.md", words + "".join(_figure(name, summary) for name, summary in summaries.items())
 
 
 def _overview(summaries: dict[str, Any]) -> str:
@@ -52,7 +51,3 @@ def _figure(name: str, summary: dict[str, Any]) -> str:
 
 def _cell(words: str) -> str:
     return words.replace("|", r"\|").replace("w*", r"w\*")
-
-
-with mkdocs_gen_files.open("results/paper.md", "w") as written:
-    written.write(page())

@@ -1,17 +1,18 @@
 """Bring the stored figures into the site: `pictures/gallery/*.png`, `pictures/paper/figure*.png`."""
 
+from collections.abc import Iterator
 from pathlib import Path
 
-import mkdocs_gen_files
-
 ROOT = Path(__file__).parents[2]
+FOLDERS = {
+    "gallery": "results/gallery/*.png",
+    "paper": "results/paper/*/figures/figure*.png",
+    "benchmarks": "benchmarks/figures/*.png",
+}
 
-for picture in sorted(ROOT.glob("results/gallery/*.png")):
-    with mkdocs_gen_files.open(f"pictures/gallery/{picture.name}", "wb") as copy:
-        copy.write(picture.read_bytes())
-for picture in sorted(ROOT.glob("results/paper/*/figures/figure*.png")):
-    with mkdocs_gen_files.open(f"pictures/paper/{picture.name}", "wb") as copy:
-        copy.write(picture.read_bytes())
-for picture in sorted(ROOT.glob("benchmarks/figures/*.png")):
-    with mkdocs_gen_files.open(f"pictures/benchmarks/{picture.name}", "wb") as copy:
-        copy.write(picture.read_bytes())
+
+def made() -> Iterator[tuple[str, bytes]]:
+    """Yield the pictures."""
+    for folder, pattern in FOLDERS.items():
+        for picture in sorted(ROOT.glob(pattern)):
+            yield f"pictures/{folder}/{picture.name}", picture.read_bytes()

@@ -4,7 +4,6 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
-import mkdocs_gen_files
 import yaml
 
 from flowsim.scenarios import scenario_json_schema
@@ -19,9 +18,11 @@ be there. Whatever has a `kind` may be one of your own, `my_module:MyKind`.
 Node = dict[str, Any]
 
 
-def page(schema: Node) -> str:
-    """Return the page: a section for every key at the top, with the keys below it."""
-    return HEAD + "".join(_section(name, node, schema) for name, node in schema["properties"].items())
+def made() -> Iterator[tuple[str, str]]:
+    """Yield the page: a section for every key at the top, with the keys below it."""
+    schema = scenario_json_schema()
+    sections = (_section(name, node, schema) for name, node in schema["properties"].items())
+    yield "reference/scenario_keys.md", HEAD + "".join(sections)
 
 
 def _section(name: str, node: Node, schema: Node) -> str:
@@ -107,7 +108,3 @@ def _yaml(value: Any) -> str:
         return f"{value:g}"
     text = yaml.safe_dump(value, default_flow_style=True, allow_unicode=True, width=10_000, sort_keys=False)
     return text.removesuffix("...\n").strip() if not isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-
-
-with mkdocs_gen_files.open("reference/scenario_keys.md", "w") as written:
-    written.write(page(scenario_json_schema()))

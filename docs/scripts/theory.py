@@ -5,22 +5,20 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import mkdocs_gen_files
-
 ROOT = Path(__file__).parents[2]
 TEMPLATE = ROOT / "docs" / "scripts" / "theory.md"
 PLURALS = {"holds": "hold", "fails": "fail"}
 
 
-def page() -> str:
-    """Return the page: its words, with a table in the place of each `{name of a scenario}`."""
+def made() -> Iterator[tuple[str, str]]:
+    """Yield the page: its words, with a table in the place of each `{name of a scenario}`."""
     words = TEMPLATE.read_text(encoding="utf-8")
     for path in sorted((ROOT / "results" / "gallery" / "theory").glob("*.json")):
         place = f"{{{path.stem}}}"
         if words.count(place) != 1:
             raise ValueError(f"{TEMPLATE} must hold {place} once")
         words = words.replace(place, "\n".join(_lines(json.loads(path.read_text(encoding="utf-8")))))
-    return words
+    yield "results/theory.md", words
 
 
 def _lines(found: dict[str, Any]) -> Iterator[str]:
@@ -64,7 +62,3 @@ def _lemma_3(cells: list[dict[str, Any]]) -> Iterator[str]:
 
 def _cell(words: str) -> str:
     return words.replace("|", r"\|").replace("*", r"\*")
-
-
-with mkdocs_gen_files.open("results/theory.md", "w") as written:
-    written.write(page())

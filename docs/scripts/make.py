@@ -1,0 +1,41 @@
+"""Write the pages and pictures that are made from code, results and notebooks into docs/, where git ignores them.
+
+python docs/scripts/make.py    # before mkdocs build and mkdocs serve, and again when one of these has changed
+"""
+
+from pathlib import Path
+
+import command_line
+import lecture
+import paper
+import pictures
+import project
+import scenario_keys
+import theory
+
+import benchmarks
+
+ROOT = Path(__file__).parents[2]
+DOCS = ROOT / "docs"
+MAKERS = (pictures, scenario_keys, command_line, paper, theory, benchmarks, lecture, project)
+
+
+def make() -> None:
+    """Write what has changed, and remove pictures that are no more."""
+    contents = {name: content for maker in MAKERS for name, content in maker.made()}
+    ignored = (ROOT / ".gitignore").read_text(encoding="utf-8").splitlines()
+    if wrong := [name for name in contents if name.endswith(".md") and f"/docs/{name}" not in ignored]:
+        raise SystemExit(f"{', '.join(wrong)}: made, so git is to ignore it; write /docs/{wrong[0]} into .gitignore")
+    for name, content in contents.items():
+        written = content if isinstance(content, bytes) else content.encode()
+        path = DOCS / name
+        if not path.is_file() or path.read_bytes() != written:  # `mkdocs serve` builds anew for what is written
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(written)
+    for path in (DOCS / "pictures").rglob("*.png"):
+        if path.relative_to(DOCS).as_posix() not in contents:
+            path.unlink()
+
+
+if __name__ == "__main__":
+    make()
