@@ -1,6 +1,6 @@
 """What the documentation shows is there, and what it says of options and names is so."""
 
-import importlib
+import importlib.util
 import inspect
 import re
 import subprocess
@@ -106,6 +106,33 @@ def test_a_page_that_shows_what_cannot_be_is_found_out(block, message, tmp_path)
     page.write_text(f"# A page\n\n{block}\n")
     with pytest.raises((AssertionError, ValueError), match=message):
         check(page)
+
+
+def _site_check():
+    spec = importlib.util.spec_from_file_location("check_site", ROOT / "docs" / "scripts" / "check_site.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.mark.parametrize(
+    ("shown", "found"),
+    [
+        (r"a step of $\eta$", r"\eta"),
+        ("it costs 3 $ a day", "3 $ a"),
+        (r"<math><mi>\badly</mi></math>", r"\badly"),
+        ("<math><merror><mtext>?</mtext></merror></math>", "an error in MathML"),
+        (
+            "<p><code>$HOME</code></p><pre><code>r'$\\eta$'</code></pre><script>$(a)</script><math><mi>η</mi></math>",
+            None,
+        ),
+    ],
+)
+def test_a_site_with_a_formula_that_was_not_set_is_found_out(shown, found, tmp_path):
+    (tmp_path / "page.html").write_text(f"<html><title>$</title><body>{shown}</body></html>")
+    wrong = _site_check().unset(tmp_path)
+    assert len(wrong) == (found is not None)
+    assert all(found in one for one in wrong)
 
 
 @pytest.mark.parametrize("example", sorted((ROOT / "examples").glob("*.py")), ids=names)
