@@ -94,7 +94,6 @@ def docs(session: nox.Session) -> None:
     """The documentation as a site, without a warning and without anything fetched, and the lecture's notebook."""
     session.install(".[docs]")
     site = session.create_tmp()
-    session.run("python", str(ROOT / "docs" / "scripts" / "make.py"))
     session.run("mkdocs", "build", "--strict", "--site-dir", site, env={"DISABLE_MKDOCS_2_WARNING": "true"})
     session.run("python", str(ROOT / "docs" / "scripts" / "check_site.py"), site)
     session.run("python", "-m", "pytest", "-n", "0", str(ROOT / "tests" / "test_formulas.py"))

@@ -1,9 +1,12 @@
 """Write the pages and pictures that are made from code, results and notebooks into docs/, where git ignores them.
 
-python docs/scripts/make.py    # before mkdocs build and mkdocs serve, and again when one of these has changed
+`mkdocs build` and `mkdocs serve` do so when they start. By hand, where one of those has changed since:
+
+python docs/scripts/make.py
 """
 
 from pathlib import Path
+from typing import Any
 
 import command_line
 import lecture
@@ -35,6 +38,11 @@ def make() -> None:
     for path in (DOCS / "pictures").rglob("*.png"):
         if path.relative_to(DOCS).as_posix() not in contents:
             path.unlink()
+
+
+def on_startup(**options: Any) -> None:
+    """Make them for MkDocs, once before it reads docs/."""
+    make()
 
 
 if __name__ == "__main__":
