@@ -96,7 +96,7 @@ def docs(session: nox.Session) -> None:
     site = session.create_tmp()
     session.run("mkdocs", "build", "--strict", "--site-dir", site, env={"DISABLE_MKDOCS_2_WARNING": "true"})
     session.run("python", str(ROOT / "docs" / "scripts" / "check_site.py"), site)
-    session.run("python", "-m", "pytest", "-n", "0", str(ROOT / "tests" / "test_formulas.py"))
+    session.run("python", "-m", "pytest", "-n", "0", str(ROOT / "tests" / "test_docs_scripts.py"))
     session.run("python", str(ROOT / "docs" / "scripts" / "run_lecture.py"))
 
 

@@ -1,7 +1,9 @@
 """What the documentation shows is there, and what it says of options and names is so."""
 
+import doctest
 import importlib.util
 import inspect
+import operator
 import re
 import subprocess
 import sys
@@ -10,6 +12,8 @@ from pathlib import Path
 import pytest
 import yaml
 from shown_outputs import MADE, ROOT, check, difference, pages
+
+import flowsim
 
 README = (ROOT / "README.md").read_text()
 NAMESPACES = ("", "losses", "data", "solvers", "curvature", "probes", "theory", "report")
@@ -70,14 +74,45 @@ def test_every_page_is_in_the_navigation():
 def test_every_public_name_has_its_place_in_the_reference(namespace):
     module = importlib.import_module(f"flowsim.{namespace}".rstrip("."))
     public = {name for name, value in inspect.getmembers(module) if name[0] != "_" and not inspect.ismodule(value)}
-    text = (ROOT / "docs" / "reference" / f"{namespace or 'flowsim'}.md").read_text()
+    text = "\n".join(page.read_text() for page in sorted((ROOT / "docs" / "reference").rglob("*.md")))
     documented = re.findall(rf"^::: {re.escape(module.__name__)}\.(\w+)$", text, re.MULTILINE)
     assert sorted(public) == sorted(documented)
+    if not namespace:
+        listed = re.findall(r"\[`(\w+)`\]\(\w+\.md#flowsim\.\1\)", (ROOT / "docs/reference/flowsim.md").read_text())
+        assert sorted(public) == sorted(listed)
+
+
+# The functions that users call most: help and reference list their arguments, and show a call.
+BY_ARGUMENT = ("integrate", "descend", "compare", "sweep", "open_results", "sharpness", "scenarios.run")
+BY_ARGUMENT += ("curvature.top_eigenpairs", "curvature.sharpness_along", "DeepLinear.gaussian")
+
+
+@pytest.mark.parametrize("name", BY_ARGUMENT)
+def test_a_function_called_most_says_what_each_argument_is_what_comes_back_and_what_is_raised(name):
+    function = operator.attrgetter(name)(flowsim)
+    *_, arguments, returned, raised, examples = re.split(
+        r"^(?:Args|Returns|Raises|Examples):\n", inspect.getdoc(function) or "", flags=re.MULTILINE
+    )
+    said = re.findall(r"^    \*{0,2}(\w+): \S.*\.$", re.sub(r"\n {8,}", " ", arguments), re.MULTILINE)
+    assert said == list(inspect.signature(function).parameters)
+    assert re.match(r"    \S", returned)
+    assert re.match(r"    \w+Error: |    \w+: ", raised)
+    assert re.match(r"    >>> ", examples)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", BY_ARGUMENT)
+def test_the_example_of_a_function_called_most_runs(name, monkeypatch):
+    monkeypatch.chdir(ROOT)
+    function = operator.attrgetter(name)(flowsim)
+    (example,) = doctest.DocTestFinder(recurse=False).find(function, name, globs={})
+    assert example.examples
+    assert doctest.DocTestRunner().run(example).failed == 0
 
 
 @pytest.mark.slow
 def test_every_name_of_the_reference_is_there_after_import_flowsim_alone():
-    pages_of_names = (ROOT / "docs" / "reference").glob("*.md")
+    pages_of_names = (ROOT / "docs" / "reference").rglob("*.md")
     listed = [name for page in pages_of_names for name in re.findall(r"^::: (\S+)", page.read_text(), re.MULTILINE)]
     assert "flowsim.report.Figure" in listed
     looked_up = "import operator, sys, flowsim\nfor name in sys.argv[1:]: operator.attrgetter(name)(flowsim)"
@@ -149,8 +184,6 @@ def test_the_lecture_is_stored_with_its_outputs_and_small():
 
 
 def _exported():
-    import flowsim
-
     return [
         (name, thing) for name, thing in inspect.getmembers(flowsim) if name[0] != "_" and not inspect.ismodule(thing)
     ]

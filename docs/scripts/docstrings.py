@@ -1,4 +1,4 @@
-"""How mkdocstrings reads flowsim: prose with symbols (w*), and classes whose constructor is made for them."""
+"""How mkdocstrings reads flowsim: prose with symbols (w*) and with what is raised, constructors that are made."""
 
 import importlib
 import inspect
@@ -9,15 +9,21 @@ import griffe
 
 # An asterisk after a letter is the paper's w*, unless it is doubled or stands in code.
 _STARRED = re.compile(r"(`[^`]*`)|(?<=[\w)])\*(?!\*)")
+# The sentence of a docstring that says what is raised, the exceptions in it, and what stands between two of its parts.
+_RAISING = re.compile(r"(?:(?<=[.:;]\s)|(?<=\n)|^)Raises\s+(?=`)(.*?)\.(?=\s|$)", re.DOTALL)
+_PART = re.compile(r"((?:`\w+`(?: or | and )?)+),? (?=[a-z(])(.+)")
+_BETWEEN = re.compile(r"[,;](?: and)? (?=`\w+`,? (?:for|where|if|without|as) )")
+_NAME = re.compile(r"`(\w+)`")
 
 
 class Docstrings(griffe.Extension):
-    """Escape w*, and show the arguments of classes that have no `__init__` in their source."""
+    """Escape w*, list what is raised, and show the arguments of classes that have no `__init__` in their source."""
 
     def on_instance(self, *, obj: griffe.Object, **kwargs: Any) -> None:
-        """Escape the asterisks of a docstring."""
+        """Escape the asterisks of a docstring, and make a list of what it says is raised."""
         if obj.docstring is not None:
-            obj.docstring.value = _STARRED.sub(lambda found: found[1] or r"\*", obj.docstring.value)
+            text = _STARRED.sub(lambda found: found[1] or r"\*", obj.docstring.value)
+            obj.docstring.value = listed_raises(text)
 
     def on_package(self, *, pkg: griffe.Module, loader: griffe.GriffeLoader, **kwargs: Any) -> None:
         """Give every class the parameters that its constructor takes, and every function its name."""
@@ -27,6 +33,22 @@ class Docstrings(griffe.Extension):
                 cls.set_member("__init__", made)
         loader.resolve_aliases(implicit=True)
         _prefer_functions(pkg, pkg)
+
+
+def listed_raises(text: str) -> str:
+    """Return a docstring with a section for what it raises, in place of the sentence that says so.
+
+    A sentence of another form than "Raises `A` or `B` for this, and `C` for that." stays as it is.
+    """
+    found = _RAISING.search(text)
+    if found is None or "\nRaises:\n" in text:
+        return text
+    parts = [_PART.fullmatch(part) for part in _BETWEEN.split(" ".join(found[1].split()))]
+    if not all(parts):
+        return text
+    lines = [f"    {' | '.join(_NAME.findall(one[1]))}: {one[2][0].upper()}{one[2][1:]}." for one in parts if one]
+    prose = text[: found.start()] + text[found.end() :].lstrip(" ")
+    return "\n".join([prose.rstrip(), "", "Raises:", *lines])
 
 
 def _prefer_functions(module: griffe.Module, root: griffe.Module) -> None:

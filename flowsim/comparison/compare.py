@@ -97,29 +97,51 @@ def compare(
 ) -> Comparison:
     """Run gradient flow, and gradient descent with each of `learning_rates`, from `network`.
 
-    The flow runs to its limit, or to time `t1` if that comes first. Each descent takes `steps` steps; by default as
-    many as reach `t1`, ⌈t1/η⌉, and 4000 where there is no `t1`. `optimizer` makes another descent of each learning
-    rate, such as `flowsim.HeavyBall`, with its own time per step, and its own threshold of stability where that is
-    known; that of a preconditioned descent is met by the probe "preconditioned_sharpness". `probes` and `diagnostics`
-    (as in `integrate`) are recorded along all runs.
+    The flow runs to its limit, or to time `t1` if that comes first. All runs share the criterion `stopping`, and record
+    their weights at about `records` times each; the flow records at all of these times together, so that every distance
+    is taken at equal times. That keeps 2 × (number of rates) × `records` copies of the weights.
 
-    From a step of each descent `forks` go on with another rate, batch or optimizer (`Fork`), as rows of their own.
+    With a model of descent, descents record threes of steps, of which the mean is the centre of their oscillation; the
+    distances from it, the amplitude and the mean risk are called `centre_distance`, `oscillation` and `mean_risk`, the
+    sharpness there `centre_sharpness`.
 
-    `models` names flows that are to follow the descents, once for each learning rate: "edge", or `my_module:MyModel`
-    (a `flowsim.DescentModel`, which holds its own tolerances); "gradient" is there in any case. With a model, descents
-    record threes of steps, of which the mean is the centre of their oscillation; the distances from it, the amplitude
-    and the mean risk are called `centre_distance`, `oscillation` and `mean_risk`, the sharpness there
-    `centre_sharpness`.
+    Args:
+        network: The weights from which all runs start: any pytree of arrays, such as an Equinox module.
+        problem: The risk R.
+        learning_rates: η of each descent.
+        steps: How many steps each descent takes; by default as many as reach `t1`, ⌈t1/η⌉, and 4000 without a `t1`.
+        t1: The time at which runs end at the latest.
+        models: Flows that are to follow the descents, once for each learning rate: "edge", or `my_module:MyModel` (a
+            `flowsim.DescentModel`, which holds its own tolerances); "gradient" is there in any case.
+        optimizer: Makes another descent of each learning rate, such as `flowsim.HeavyBall`, with its own time per step,
+            and its own threshold of stability where that is known; that of a preconditioned descent is met by the probe
+            "preconditioned_sharpness".
+        diagnostics: Functions of the network, by name, recorded along all runs.
+        probes: What else is recorded along all runs: a `flowsim.Probe`, or a function of the network.
+        sharpness: How the sharpness is followed along all runs; with False it is only known at their ends.
+        limits: With these, descents record the sharpness that the gradient flow would reach from some of their points.
+        forks: What goes on from a step of each descent with another rate, batch or optimizer, as rows of their own.
+        records: Records of a run, about; by default 250, fewer for a network so large that they would take more than
+            4 GB.
+        stopping: When a run has arrived, as in `integrate`.
+        progress: With True a bar shows how far each run is, and the time left of it (see `integrate`); a function is
+            called with a `flowsim.Progress`, which is a text: what runs.
+        **flow_options: Further options of `integrate`: `rtol`, `solver`, ….
 
-    All runs share the criterion `stopping`, and record their weights at about `records` times each; the flow records at
-    all of these times together, so that every distance is taken at equal times. That keeps 2 × (number of rates) ×
-    `records` copies of the weights: by default 250 records, fewer for a network so large that they would take more than
-    4 GB. The sharpness is followed along all runs as a `SharpnessAlong` says, and only known at their ends with False.
-    With `limits`, descents record the sharpness that the gradient flow would reach from some of their points
-    (`FlowLimits`). `flow_options` go to `integrate` (`rtol`, `solver`, …). With `progress=True` a bar shows how far
-    each run is, and the time left of it (see `integrate`); a function is called with a `flowsim.Progress`, which is a
-    text: what runs. Raises `ValueError` for numbers that cannot be, and as `integrate` and `descend` do, and
-    `Interrupted`, which has the runs that had ended, for Ctrl-C after the first.
+    Returns:
+        All runs, which print as a table, are drawn as figures, and can be saved.
+
+    Raises:
+        ValueError: For numbers that cannot be, and as `integrate` and `descend` do.
+        TypeError: As `integrate` and `descend` do.
+        Interrupted: For Ctrl-C after the first run; it has the runs that had ended.
+
+    Examples:
+        >>> import flowsim, jax.numpy as jnp
+        >>> bowl = flowsim.Risk(lambda w: w[0] ** 2 + 3 * w[1] ** 2)
+        >>> both = flowsim.compare(jnp.array([1.0, 1.0]), bowl, [0.1, 0.4], steps=50)
+        >>> print([str(one.trajectory.outcome) for one in both.descents])
+        ['STEP_LIMIT', 'DIVERGED']
     """
     learning_rates, t1 = _rates(learning_rates, network), _end_time(t1)
     along = _sharpness_along(sharpness, network, probes, diagnostics)

@@ -33,17 +33,32 @@ def sharpness(
 ) -> float | Float[Array, ""]:
     """Return the sharpness S(W), the largest *algebraic* eigenvalue of the Hessian of the risk.
 
-    A Python float; inside of transformations of JAX, a scalar array. `dense` and `rtol`, 4e-11 in float64 and 2e-5 in
-    float32 by default, are as in `top_eigenpair`: a part of the spectral radius, the largest |λ|. Beside λ_min = −1e6
-    an S of 1 is thus known to 20 in float32, and to 4e-5 in float64. Where the eigenvalue could not be certified,
-    raises `RuntimeError`; inside of transformations, which cannot raise, the value is NaN: read `top_eigenpair` for the
-    certificate.
-
     `jax.grad`, `jax.jvp`, `jax.jacfwd`, … differentiate it in whatever it depends on, the weights, the arrays of the
     problem and those that its functions read: dS = uᵀ(dH)u with u the unit eigenvector (Hellmann and Feynman; Magnus
     1985, theorem 1), at the price of a Hessian–vector product and its derivative. NaN where S is not certified, and one
-    of many where the largest eigenvalue is not simple, as `sharpness_gradient` tells. Second derivatives need those of
-    u, and raise `RuntimeError`.
+    of many where the largest eigenvalue is not simple, as `sharpness_gradient` tells.
+
+    Args:
+        network: The weights W: any pytree of arrays, such as an Equinox module.
+        problem: The risk R.
+        dense: Whether the whole Hessian is decomposed, or Lanczos searches; by default, dense up to 256 weights.
+        rtol: How exact, as a part of the spectral radius, the largest |λ|; by default 4e-11, in float32 2e-5. Beside
+            λ_min = −1e6 an S of 1 is thus known to 20 in float32, and to 4e-5 in float64.
+
+    Returns:
+        A Python float; inside of transformations of JAX, a scalar array, which is NaN where the eigenvalue could not be
+        certified: read `top_eigenpair` for the certificate.
+
+    Raises:
+        RuntimeError: Where the eigenvalue could not be certified, outside of transformations, which cannot raise; and
+            for second derivatives, which need those of u.
+        ValueError: For an `rtol` that the precision of the weights cannot meet.
+
+    Examples:
+        >>> import flowsim, jax.numpy as jnp
+        >>> bowl = flowsim.Risk(lambda w: w[0] ** 2 + 3 * w[1] ** 2)
+        >>> round(flowsim.sharpness(jnp.array([1.0, 1.0]), bowl), 3)
+        6.0
     """
     found = differentiable_sharpness(network, problem, dense=dense, rtol=rtol)
     if isinstance(found.value, Tracer):
@@ -100,11 +115,33 @@ def top_eigenpairs(
 ) -> Eigenpairs:
     """Return the `count` largest eigenpairs of the Hessian of the risk, in decreasing order, each with its residual.
 
-    `vectors` are weights, as the network, with a leading axis of `count`. An eigenvalue is returned as often as it
-    occurs, if not more often than `block`, the number of random vectors that Lanczos starts from: by default `count`,
-    which is always enough. Fewer take fewer products where eigenvalues are simple. Memory:
-    some 2(dimension + block) + 5 times the weights, with a dimension of 24, or 3 count + 2 block if that is more.
-    Raises `ValueError` for a count beyond the number of weights, a block below one, and as `top_eigenpair`.
+    Memory of Lanczos: some 2(dimension + block) + 5 times the weights.
+
+    Args:
+        network: The weights W: any pytree of arrays, such as an Equinox module.
+        problem: The risk R.
+        count: How many eigenpairs.
+        block: The number of random vectors that Lanczos starts from: by default `count`, which is always enough. An
+            eigenvalue is returned as often as it occurs, if not more often than this. Fewer take fewer products where
+            eigenvalues are simple.
+        dense: Whether the whole Hessian is decomposed, or Lanczos searches; by default, dense up to 256 weights.
+        dimension: That of the Krylov spaces; by default 24, or 3 count + 2 block if that is more.
+        rtol: A bound on the residuals, relative to the largest |λ|; by default 4e-11, in float32 2e-5.
+        max_restarts: How often Lanczos may begin anew.
+
+    Returns:
+        Values, residuals and whether they are certified, of shape (count,), and `vectors`, which are weights, as the
+        network, with a leading axis of `count`.
+
+    Raises:
+        ValueError: For a count beyond the number of weights, a block below one, and as `top_eigenpair`.
+
+    Examples:
+        >>> import flowsim, jax.numpy as jnp
+        >>> bowl = flowsim.Risk(lambda w: w[0] ** 2 + 3 * w[1] ** 2)
+        >>> pairs = flowsim.curvature.top_eigenpairs(jnp.array([1.0, 1.0]), bowl, count=2)
+        >>> print(pairs.values.round(3), pairs.converged.all())
+        [6. 2.] True
     """
     if block is not None and block < 1:
         raise ValueError(f"block={block}: expected one vector or more to start from")

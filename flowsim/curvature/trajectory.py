@@ -19,7 +19,26 @@ from .line import numbers_of, shape_of
 
 
 def sharpness_along(path: PyTree, problem: Problem, *, rtol: float | None = None) -> Float[np.ndarray, " records"]:
-    """Return the sharpness of every network of `path`, as `eigenvalues_along` does the largest eigenvalues."""
+    """Return the sharpness of every network of a path, as `eigenvalues_along` does the largest eigenvalues.
+
+    Args:
+        path: The weights, with a leading axis of records, such as `Trajectory.path`.
+        problem: The risk R.
+        rtol: How exact, as in `top_eigenpair`; the last point, where a run ends, has the default.
+
+    Returns:
+        The largest eigenvalue of the Hessian at each record, NaN where it could not be certified.
+
+    Raises:
+        ValueError: For an `rtol` that the precision of the weights cannot meet.
+
+    Examples:
+        >>> import flowsim, jax.numpy as jnp
+        >>> bowl = flowsim.Risk(lambda w: w[0] ** 4 + w[1] ** 2)
+        >>> path = jnp.array([[2.0, 1.0], [1.0, 1.0], [0.0, 1.0]])
+        >>> print(flowsim.curvature.sharpness_along(path, bowl).round(3))
+        [48. 12.  2.]
+    """
     indices = np.arange(jax.tree.leaves(split(path)[0])[0].shape[0])
     return eigenvalues_along(path, problem, indices, rtol=rtol)[:, 0]
 

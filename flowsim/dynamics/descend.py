@@ -62,20 +62,51 @@ def descend(
 ) -> Trajectory:
     """Run gradient descent W ← W − η∇R(W) for at most `steps` steps with `learning_rate` η, or another `optimizer`.
 
-    It ends early by the criteria of `stopping` (as in `integrate`), when the risk diverges, or when a step
-    changes no weight in floating point, where all later steps would stay. Time is η·k after k steps, or what else the
-    optimizer says of its steps (`Descent.time_of_step`), so that it is that of the flow that they follow. Records
-    are made at the increasing step numbers `record_steps` and at the end (default:
-    `default_record_steps(steps)`, some 250, dense at first); what they hold is as
-    in `integrate`. An `optimizer` is a `flowsim.Descent`, which holds its learning rate itself, or any
-    `optax.GradientTransformation`, the steps of which count one by one (`flowsim.Optax` gives them another time).
+    It ends early by the criteria of `stopping`, when the risk diverges, or when a step changes no weight in floating
+    point, where all later steps would stay. A run that diverges is returned, not raised. Time is η·k after k steps, or
+    what else the optimizer says of its steps (`Descent.time_of_step`), so that it is that of the flow that they follow.
+    What records hold is as in `integrate`.
+
     A learning rate, that of an optimizer too, may change in time (`flowsim.LearningRate`), as `flowsim.WarmUp` does, or
     any function of time, not of steps as Optax's: then it is recorded, and with it the edge of stability that moves.
-    `progress` is as in `integrate`, and counts steps of `steps`, fewer where the run ends early.
 
     Works without `checkpoint` under `jax.jit` and `jax.vmap`, with a traced `learning_rate` too, and under `jax.jvp`
-    and `jax.jacfwd`. Raises `ValueError` or `TypeError` for invalid arguments, and `RuntimeError` where it
-    is differentiated backwards; a run that diverges is returned, not raised.
+    and `jax.jacfwd`.
+
+    Args:
+        network: The weights before the first step: any pytree of arrays, such as an Equinox module.
+        problem: The risk R.
+        learning_rate: η of gradient descent; not beside an `optimizer`.
+        optimizer: A `flowsim.Descent`, which holds its learning rate itself, or any `optax.GradientTransformation`, the
+            steps of which count one by one (`flowsim.Optax` gives them another time).
+        steps: The largest number of steps.
+        record_steps: Increasing numbers of the steps at which records are made, beside the one at the end; by default
+            `default_record_steps(steps)`, some 250, dense at first.
+        stopping: When the run has arrived, as in `integrate`.
+        diagnostics: Functions of the network, by name, which return floating-point arrays to be recorded.
+        probes: What else is recorded: a `flowsim.Probe`, or a function of the network.
+        sharpness: Whether to record the sharpness.
+        weights: Whether to record the weights.
+        states: Whether to record what the optimizer remembers, from which another descent may go on.
+        after: The record of another run, `run.branch(step)`, from which this one goes on.
+        checkpoint: A file for the state of the run, as in `integrate`.
+        checkpoint_seconds: Seconds between two checkpoints.
+        progress: As in `integrate`; it counts steps of `steps`, fewer where the run ends early.
+
+    Returns:
+        The run: its records, where it ended, and why.
+
+    Raises:
+        ValueError: For arguments that cannot be right.
+        TypeError: For arguments of another type.
+        RuntimeError: Where it is differentiated backwards.
+
+    Examples:
+        >>> import flowsim, jax.numpy as jnp
+        >>> bowl = flowsim.Risk(lambda w: w[0] ** 2 + 3 * w[1] ** 2)
+        >>> descent = flowsim.descend(jnp.array([1.0, 1.0]), bowl, learning_rate=0.1, steps=20)
+        >>> print(descent.outcome, int(descent.steps))
+        STEP_LIMIT 20
     """
     _, rest, dtype = checked_parts(network)
     begin, made = None, 0

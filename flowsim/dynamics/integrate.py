@@ -60,38 +60,61 @@ def integrate(
 ) -> Trajectory:
     """Integrate a flow from `network` to its limit: the gradient flow dW/dt = −∇R(W), or another `model`.
 
-    Steps adapt to `rtol` and `atol` (default 1e-6 and 1e-3·rtol; in float32, 1e-4). The run ends with `stopping`
-    (default: ‖∇R‖ ≤ 1e-8; in float32, 1e-4), at time `t1`, or after `max_steps` steps, accepted and rejected, whichever
-    comes first: see `Trajectory.outcome`. `solver` is any Diffrax ODE solver with an error estimate; the default
-    follows from the problem (`flowsim.solvers.default_solver`), and `Trajectory.method` names it. The steps of
-    an explicit Diffrax solver never exceed what the sharpness allows it (`SharpnessLimitedController`).
-    `stepsize_controller` replaces the step control altogether, and then holds the tolerances.
+    Steps adapt to `rtol` and `atol`. The run ends with `stopping`, at time `t1`, or after `max_steps` steps, whichever
+    comes first: see `Trajectory.outcome`. A run that does not converge is returned, not raised.
 
-    Records are made at the increasing times `ts`, reached exactly, and at the end, and with `between` also where
-    much happens between them; without `ts`, at the ends of up to `records` steps (default: 128), half as many at least,
-    spread over plateau, fast phase and approach. Steps are kept short enough for that: `ts=[]` leaves only the record
-    at the end, and is the fastest way to the limit. Each record holds the risk, excess risk, squared distance and
-    gradient norm, what the functions of the network in `diagnostics` return (floating-point arrays), what the `probes`
-    measure (`flowsim.Probe`, or functions of the network), and on request the `sharpness` and the `weights`, both of
-    which cost more than the flow.
-
-    With `checkpoint`, a path, the state is written to that file every `checkpoint_seconds` and at the end. Where the
-    file exists, the run goes on from it and ends, bit for bit, as without the interruption.
-
-    `model` is a dynamics with adaptive steps (`flowsim.Dynamics`), which holds its solver and tolerances itself.
+    Each record holds the risk, excess risk, squared distance and gradient norm, and what `diagnostics`, `probes`,
+    `sharpness` and `weights` ask for. Without `ts`, records are spread over plateau, fast phase and approach, and steps
+    are kept short enough for that: `ts=[]` leaves only the record at the end, and is the fastest way to the limit.
 
     Where the gradient jumps, as that of a ReLU network does, no step meets its tolerance: flowsim's explicit solvers
     loosen it then, and a warning says by how much, as does `loosened`.
 
-    With `progress=True` a bar on standard error, or in a notebook, shows the time left; a function is called with a
-    `flowsim.Progress` about twice a second. What counts is the nearest of the criteria that may end the run: time of a
-    finite `t1`, steps of `max_steps`, or the decades by which ‖∇R‖, the risk or the excess risk has fallen of those
-    that it has to fall, so that a plateau shows as one. It changes no result and compiles nothing; under `jax.jit` and
-    `jax.vmap` it is left out.
+    Works under `jax.jit` and `jax.vmap` without `checkpoint`.
 
-    Works under `jax.jit` and `jax.vmap` without `checkpoint`. Raises `ValueError` or `TypeError` for arguments that
-    cannot be right, and `RuntimeError` where it is differentiated; a run that does not converge is returned, not
-    raised.
+    Args:
+        network: The weights at time 0: any pytree of arrays, such as an Equinox module.
+        problem: The risk R.
+        model: Dynamics with adaptive steps, which holds its solver and tolerances itself; by default the gradient flow.
+        solver: Any Diffrax ODE solver with an error estimate. The default follows from the problem
+            (`flowsim.solvers.default_solver`), and `Trajectory.method` names it. The steps of an explicit Diffrax
+            solver never exceed what the sharpness allows it (`SharpnessLimitedController`).
+        rtol: Relative tolerance of a step; by default 1e-6, in float32 1e-4.
+        atol: Absolute tolerance of a step; by default 1e-3·rtol.
+        t1: The time at which the run ends at the latest.
+        max_steps: The number of steps, accepted and rejected, after which it ends.
+        ts: Increasing times of records, reached exactly; there is one at the end in any case.
+        between: Whether to record where much happens between the times `ts`, too.
+        records: Without `ts`, the largest number of records, half as many at least; by default 128.
+        stopping: When the run has arrived; by default ‖∇R‖ ≤ 1e-8, in float32 1e-4.
+        diagnostics: Functions of the network, by name, which return floating-point arrays to be recorded.
+        probes: What else is recorded: a `flowsim.Probe`, or a function of the network.
+        sharpness: Whether to record the sharpness, which costs more than the flow.
+        weights: Whether to record the weights, which costs more than the flow.
+        stepsize_controller: Replaces the step control altogether, and then holds the tolerances.
+        checkpoint: A file to which the state is written every `checkpoint_seconds` and at the end. Where it exists, the
+            run goes on from it and ends, bit for bit, as without the interruption.
+        checkpoint_seconds: Seconds between two checkpoints.
+        progress: With True a bar on standard error, or in a notebook, shows the time left; a function is called with a
+            `flowsim.Progress` about twice a second. What counts is the nearest of the criteria that may end the run:
+            time of a finite `t1`, steps of `max_steps`, or the decades by which ‖∇R‖, the risk or the excess risk has
+            fallen of those that it has to fall, so that a plateau shows as one. It changes no result and compiles
+            nothing; under `jax.jit` and `jax.vmap` it is left out.
+
+    Returns:
+        The run: its records, where it ended, and why.
+
+    Raises:
+        ValueError: For arguments that cannot be right.
+        TypeError: For arguments of another type.
+        RuntimeError: Where it is differentiated.
+
+    Examples:
+        >>> import flowsim, jax.numpy as jnp
+        >>> bowl = flowsim.Risk(lambda w: w[0] ** 2 + 3 * w[1] ** 2)
+        >>> flow = flowsim.integrate(jnp.array([1.0, 1.0]), bowl)
+        >>> print(flow.outcome)
+        CONVERGED
     """
     _, rest, dtype = checked_parts(network)
     dynamics = checked_flow(dtype, model, solver, stepsize_controller, rtol, atol, max_steps)

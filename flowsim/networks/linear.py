@@ -87,9 +87,26 @@ class DeepLinear(LinearNetwork):
         key: Array,
         dtype: jnp.dtype | None = None,
     ) -> "DeepLinear":
-        """Draw a multi-layer perceptron with independent N(0, scale²) entries; `widths` are d_0, …, d_L.
+        """Draw a multi-layer perceptron with independent N(0, scale²) entries.
 
-        With `fan_in` the entries of W_k are N(0, scale²/d_{k−1}).
+        Args:
+            widths: d_0, …, d_L, from the features of a sample to the outputs.
+            scale: The standard deviation of an entry.
+            fan_in: Whether the entries of W_k are N(0, scale²/d_{k−1}) instead.
+            key: A key of `jax.random`.
+            dtype: The type of the weights; by default JAX's own for floats.
+
+        Returns:
+            The network, with layers W_k of shape (d_k, d_{k−1}).
+
+        Raises:
+            ValueError: For widths that are no positive whole numbers.
+
+        Examples:
+            >>> import flowsim, jax
+            >>> network = flowsim.DeepLinear.gaussian(widths=[5, 4, 1], scale=0.5, key=jax.random.key(0))
+            >>> [weight.shape for weight in network.weights]
+            [(4, 5), (1, 4)]
         """
         return cls(layers.gaussian(widths, scale, key=key, dtype=dtype, fan_in=fan_in))
 

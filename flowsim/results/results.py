@@ -171,10 +171,26 @@ class Results(Shown):
 def open_results(folder: str | Path, *, trust: bool = False) -> Results:
     """Read the results in `folder`, as `python -m flowsim` and `Comparison.save` leave them.
 
-    A scenario may ask for figures in modules of its author's. They are left out, and named in `left_out`, unless
-    `trust`: then the modules are imported, which runs what stands in them.
-    Raises `StoreError`, with one line that says what to do, for a folder without results, and for files that are
-    damaged or hold what flowsim does not write.
+    Args:
+        folder: Where they lie.
+        trust: Whether modules of the scenario's author are imported, which runs what stands in them, for the figures
+            that the scenario asks for. Otherwise these are left out, and named in `left_out`.
+
+    Returns:
+        What is stored there, which shows itself as what was saved did.
+
+    Raises:
+        StoreError: With one line that says what to do, for a folder without results, and for files that are damaged or
+            hold what flowsim does not write.
+
+    Examples:
+        >>> import tempfile, flowsim, jax.numpy as jnp
+        >>> bowl = flowsim.Risk(lambda w: w[0] ** 2 + 3 * w[1] ** 2)
+        >>> folder = tempfile.mkdtemp() + "/mine"
+        >>> both = flowsim.compare(jnp.array([1.0, 1.0]), bowl, [0.1], steps=50)
+        >>> _ = both.save(folder)
+        >>> print(flowsim.open_results(folder).trajectories["dynamics"].values)
+        ['gradient_flow' 'gradient_descent']
     """
     folder = Path(folder)
     refuse_missing(folder)

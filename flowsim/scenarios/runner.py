@@ -58,9 +58,29 @@ def run(
     *,
     progress: bool | ProgressCallback = False,
 ) -> Comparison:
-    """Run `scenario` on what `build` made of it; `progress` is that of `compare`.
+    """Run a scenario on what `build` made of it.
 
-    Raises `ScenarioError` where a run fails of which a probe, or a kind of a user's own, is part.
+    Args:
+        scenario: What to run, as `read_scenario` reads it.
+        problem: Its risk.
+        network: Its network before the first step.
+        probes: What it records.
+        progress: That of `compare`.
+
+    Returns:
+        The flow and the descents of the scenario, as `compare` returns them.
+
+    Raises:
+        ScenarioError: Where a run fails of which a probe, or a kind of a user's own, is part.
+
+    Examples:
+        >>> from pathlib import Path
+        >>> import flowsim
+        >>> path = Path("scenarios/residual.yaml")
+        >>> scenario = flowsim.scenarios.read_scenario(path)
+        >>> both = flowsim.scenarios.run(scenario, *flowsim.scenarios.build(scenario, path.parent))
+        >>> print(both.flow.outcome)
+        CONVERGED
     """
     own = [
         *own_kinds(scenario, scenario.descent.kinds()),

@@ -65,26 +65,58 @@ def sweep(
 ) -> Sweep:
     """Integrate the flow at every point of a grid, from several initializations, and descents from the same ones.
 
-    `over` maps names to lists of numbers or words. `make_network(key, **values)` returns a network, and `problem` is a
-    problem, or a function `problem(key, **values)` that returns one; each is given those names that it takes, and both
-    may leave out the key. The name `learning_rate` is that of descents of `steps` steps from the same initializations,
-    `optimizer` what makes them; `rtol`, `atol`, `t1` and `max_steps` are those of the flow. Each of the `models` named,
-    "edge" or `my_module:MyModel`, follows each descent to where the centre of its oscillation is last known: results
-    have the distance from that, in the row of the descent that of the gradient flow, what both say of the oscillation,
-    and when it begins (`centre_distance`, `centre_sharpness`, `oscillation`, `mean_risk`, `oscillation_onset`; see
-    `compare`). The key of a network depends on `seed`, its repetition and the values of its functions alone, that of a
-    problem on `seed`: so what a cell finds does not depend on which others run. Minibatches and noise are drawn by the
-    seed of the `optimizer`, and alike in all repetitions.
+    A run that does not converge, or diverges, is a result, and so is a cell that raises: see `failures`. The key of a
+    network depends on `seed`, its repetition and the values of its functions alone, that of a problem on `seed`: so
+    what a cell finds does not depend on which others run. Minibatches and noise are drawn by the seed of the
+    `optimizer`, and alike in all repetitions.
 
-    With a `folder`, what is finished is kept there: a sweep that was killed goes on from it and ends, bit for bit, as
-    without, one with more values or repetitions computes these alone, and data set, summary and figures stand there in
-    the end, for `flowsim.open_results`. `jobs` processes share the work; they import what makes networks, so that has
-    to stand in a module, or in a script under `if __name__ == "__main__":`. With `progress=True`
-    a bar shows how far it is and the time left, and a function is called with a `flowsim.Progress`, in initializations.
+    Args:
+        make_network: A function `make_network(key, **values)` that returns a network. It is given those names of `over`
+            that it takes, and may leave out the key.
+        problem: The risk R, or a function `problem(key, **values)` that returns one, in the same way.
+        over: Names, and the numbers or words that each goes through. The name `learning_rate` is that of descents from
+            the same initializations; `rtol`, `atol`, `t1` and `max_steps` are those of the flow.
+        repetitions: Initializations at every point.
+        seed: From which the keys are made.
+        flow: Whether the gradient flow runs.
+        steps: Steps of a descent.
+        optimizer: Makes a descent of each learning rate.
+        models: Each of those named, "edge" or `my_module:MyModel`, follows each descent to where the centre of its
+            oscillation is last known: results have the distance from that, in the row of the descent that of the
+            gradient flow, what both say of the oscillation, and when it begins (`centre_distance`, `centre_sharpness`,
+            `oscillation`, `mean_risk`, `oscillation_onset`; see `compare`).
+        solver: The solver of the flow, as in `integrate`.
+        rtol: Relative tolerance of the flow, as in `integrate`.
+        atol: Absolute tolerance of the flow, as in `integrate`.
+        t1: The time at which the flow ends at the latest.
+        max_steps: The number of steps after which the flow ends.
+        stopping: When a run has arrived, as in `integrate`.
+        probes: What else is measured at the end of every run.
+        folder: Where what is finished is kept. A sweep that was killed goes on from it and ends, bit for bit, as
+            without, one with more values or repetitions computes these alone, and data set, summary and figures stand
+            there in the end, for `flowsim.open_results`.
+        overwrite: Whether the folder may hold another sweep, which is then lost.
+        jobs: Processes that share the work. They import what makes networks, so that has to stand in a module, or in a
+            script under `if __name__ == "__main__":`.
+        progress: With True a bar shows how far it is and the time left; a function is called with a `flowsim.Progress`,
+            in initializations.
 
-    The other options are those of `integrate`. A run that does not converge, or diverges, is a result, and so is a cell
-    that raises: see `failures`. Raises `ValueError` or `TypeError` for what cannot be right, the first network of each
-    point and its problem among it, and `StoreError` where the folder holds another sweep, unless `overwrite`.
+    Returns:
+        All cells, which print as a table, are drawn as figures, and can be saved.
+
+    Raises:
+        ValueError: For what cannot be right, the first network of each point and its problem among it.
+        TypeError: For arguments of another type.
+        StoreError: Where the folder holds another sweep, unless `overwrite`.
+
+    Examples:
+        >>> import flowsim, jax, jax.numpy as jnp
+        >>> bowl = flowsim.Risk(lambda w: w[0] ** 2 + 3 * w[1] ** 2)
+        >>> def start(key, scale):
+        ...     return scale * jax.random.normal(key, (2,))
+        >>> swept = flowsim.sweep(start, bowl, {"scale": [0.1, 1.0]}, repetitions=2)
+        >>> swept.to_dataset().sizes["scale"], len(swept.failures)
+        (2, 0)
     """
     check_progress(progress)
     axes = _axes(over)

@@ -1,4 +1,4 @@
-"""Formulas of the documentation become MathML; `nox -s docs` runs this, where math-core is."""
+"""Formulas of the documentation become MathML, and docstrings lists of what is raised; `nox -s docs` runs this."""
 
 import importlib.util
 
@@ -6,15 +6,25 @@ import pytest
 from shown_outputs import ROOT
 
 pytest.importorskip("math_core", reason="pip install '.[docs]'")
+pytest.importorskip("griffe", reason="pip install '.[docs]'")
 import markdown
+
+
+def script(name):
+    spec = importlib.util.spec_from_file_location(name, ROOT / "docs" / "scripts" / f"{name}.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
 
 
 @pytest.fixture(scope="module")
 def formulas():
-    spec = importlib.util.spec_from_file_location("formulas", ROOT / "docs" / "scripts" / "formulas.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return script("formulas")
+
+
+@pytest.fixture(scope="module")
+def listed_raises():
+    return script("docstrings").listed_raises
 
 
 @pytest.fixture(scope="module")
@@ -50,3 +60,20 @@ def test_a_formula_that_github_would_tear_is_refused(formula, formulas):
 def test_a_formula_with_a_mistake_is_refused(formula, formulas):
     with pytest.raises(ValueError, match=r"^\$.*\$: "):
         formulas.mathml(formula, display=False)
+
+
+def test_the_sentence_that_says_what_is_raised_becomes_a_list(listed_raises):
+    said = "Read. Raises `TypeError` or `ValueError` for one\nthat is wrong, and `OSError` where none is. And so on."
+    listed = "Raises:\n    TypeError | ValueError: For one that is wrong.\n    OSError: Where none is."
+    assert listed_raises(said) == f"Read. And so on.\n\n{listed}"
+
+
+@pytest.mark.parametrize(
+    "said", ["Raises as `read` does.", "`f` raises.", "Do.\n\nRaises:\n    ValueError: For `a`. Raises `B` if c."]
+)
+def test_what_is_no_such_sentence_stays_as_it_is(said, listed_raises):
+    assert listed_raises(said) == said
+
+
+def test_paragraphs_stay_apart_where_such_a_sentence_stood_between_them(listed_raises):
+    assert listed_raises("One.\n\nRaises `A` for b. Two.").startswith("One.\n\nTwo.\n\nRaises:")
