@@ -1,4 +1,4 @@
-"""Write the page of a scenario's keys from the JSON Schema by which scenarios are read."""
+"""Write the pages of a scenario's keys from the JSON Schema by which scenarios are read."""
 
 import json
 from collections.abc import Iterator
@@ -12,17 +12,29 @@ HEAD = """# Keys of a scenario
 
 A scenario is one YAML file: see [how to write one](../how_to/scenario.md). This page is made from the JSON Schema by
 which scenarios are checked; `python -m flowsim --schema` prints that schema for editors. Only `data` and `network` must
-be there. Whatever has a `kind` may be one of your own, `my_module:MyKind`.
+be there. Whatever has a `kind` may be one of your own, `my_module:MyKind`. Pages of their own have
+[`data`, `network` and `loss`](scenario_kinds.md) and [`record`](scenario_probes.md).
 """
+KINDS = """# Keys of a scenario: data, network and loss
+
+What is trained on what. [The other keys](scenario_keys.md).
+"""
+PROBES = """# Keys of a scenario: record
+
+What is recorded beside what always is. [The other keys](scenario_keys.md), [probes of your own](../how_to/probes.md).
+"""
+APART = {"scenario_kinds": (KINDS, ("data", "network", "loss")), "scenario_probes": (PROBES, ("record",))}
 
 Node = dict[str, Any]
 
 
 def made() -> Iterator[tuple[str, str]]:
-    """Yield the page: a section for every key at the top, with the keys below it."""
+    """Yield the pages: a section for every key at the top, with the keys below it."""
     schema = scenario_json_schema()
-    sections = (_section(name, node, schema) for name, node in schema["properties"].items())
-    yield "reference/scenario_keys.md", HEAD + "".join(sections)
+    sections = {name: _section(name, node, schema) for name, node in schema["properties"].items()}
+    for page, (head, names) in APART.items():
+        yield f"reference/{page}.md", head + "".join(sections.pop(name) for name in names)
+    yield "reference/scenario_keys.md", HEAD + "".join(sections.values())
 
 
 def _section(name: str, node: Node, schema: Node) -> str:

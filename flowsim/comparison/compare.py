@@ -139,7 +139,7 @@ def compare(
     Examples:
         >>> import flowsim, jax.numpy as jnp
         >>> bowl = flowsim.Risk(lambda w: w[0] ** 2 + 3 * w[1] ** 2)
-        >>> both = flowsim.compare(jnp.array([1.0, 1.0]), bowl, [0.1, 0.4], steps=50)
+        >>> both = flowsim.compare(jnp.array([1.0, 1.0]), bowl, [0.1, 1.0], steps=50)
         >>> print([str(one.trajectory.outcome) for one in both.descents])
         ['STEP_LIMIT', 'DIVERGED']
     """
