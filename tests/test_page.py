@@ -3,6 +3,7 @@
 import base64
 import dataclasses
 import json
+import os
 import re
 import shutil
 from html.parser import HTMLParser
@@ -12,6 +13,7 @@ import jax
 import numpy as np
 import pytest
 import xarray
+import yaml
 from rich.console import Console
 
 import flowsim
@@ -23,6 +25,8 @@ from flowsim.report.page.render import Group, group_of_runs, plain
 from flowsim.report.panels import Axis, Curve, Key, Panel
 from flowsim.report.panels.panel import data_limits
 from flowsim.results.runs import read_runs
+from flowsim.results.store import StoreError
+from flowsim.scenarios import header_comment
 
 # What may stand where a browser would load something: a part of the page, the data itself, or a file beside it.
 HERE = re.compile(r"#[\w-]+|data:[\w/,.;=+-]*|(figures/)?[\w-]+\.(pdf|nc|json|yaml)")
@@ -291,3 +295,44 @@ def test_a_scenario_that_ran_quick_is_not_shortened_twice(folder, tmp_path):
     text = page(results, "figure-quick", tables=[], warnings=[], complete=True, panels=[])
     assert "<code>python -m flowsim figure-quick.yaml</code>" in text
     assert "<code>python -m flowsim report figure-quick</code>" in text
+
+
+@pytest.mark.slow
+def test_the_comment_of_a_scenario_stands_at_the_top_of_its_page(folder, tmp_path):
+    shutil.copytree(folder, tmp_path / "said")
+    comment = "Two <descents>\n\nOne follows the flow,\nthe other diverges."
+    (tmp_path / "said" / "scenario.yaml").write_text(yaml.safe_dump({"comment": comment, "scenario": {"seed": 0}}))
+    text = page(flowsim.open_results(tmp_path / "said"), "said", tables=[], warnings=[], complete=True, panels=[])
+    top = text[text.index("<header>") : text.index("</header>")]
+    assert '<p class="comment title">Two &lt;descents&gt;</p>' in top
+    assert '<p class="comment">One follows the flow, the other diverges.</p>' in top
+    nothing = page(flowsim.open_results(folder), "mine", tables=[], warnings=[], complete=True, panels=[])
+    assert 'class="comment' not in nothing
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("comment", [3, ["a", "b"]])
+def test_a_comment_that_is_no_text_is_one_message(folder, tmp_path, comment):
+    shutil.copytree(folder, tmp_path / "said")
+    (tmp_path / "said" / "scenario.yaml").write_text(yaml.safe_dump({"comment": comment, "scenario": {}}))
+    with pytest.raises(StoreError, match=r"comment is .*, not a text"):
+        _ = flowsim.open_results(tmp_path / "said").comment
+
+
+@pytest.mark.parametrize(
+    ("written", "said"),
+    [
+        ("# Title\n#\n# More,\n#   and more\nseed: 0\n# not this\n", "Title\n\nMore,\nand more"),
+        ("# yaml-language-server: $schema=s.json\n\n---\n## Title\n\n# of the data\ndata: 1\n", "Title"),
+        ("seed: 0 # no\n# nor this\n", ""),
+        ("", ""),
+    ],
+)
+def test_the_first_lines_of_a_scenario_are_its_comment(tmp_path, written, said):
+    (tmp_path / "s.yaml").write_text(written)
+    assert header_comment(tmp_path / "s.yaml") == said
+
+
+def test_a_pipe_is_not_read_twice_for_its_comment(tmp_path):
+    os.mkfifo(tmp_path / "pipe.yaml")
+    assert header_comment(tmp_path / "pipe.yaml") == ""

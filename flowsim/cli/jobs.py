@@ -17,6 +17,7 @@ from ..scenarios import (
     Scenario,
     ScenarioError,
     build,
+    header_comment,
     parse_overrides,
     read_scenario,
     resolved,
@@ -27,11 +28,12 @@ from ..sweeps import BlockStore
 
 @dataclass(frozen=True)
 class Job:
-    """A scenario, where its results go, and what is made of it."""
+    """A scenario and the comment of its file, where its results go, and what is made of it."""
 
     path: Path
     name: str
     scenario: Scenario
+    comment: str
     folder: ResultFolder
     problem: Problem
     network: eqx.Module
@@ -88,6 +90,7 @@ def _job(path: Path, name: str, scenario: Scenario, options: argparse.Namespace)
         if chunk is not None and needed is not None:
             taken = f"a pass over all samples takes about {in_bytes(needed)} of memory"
             _print_notice(f"{path}: {taken}, so it is made in chunks of {chunk}")
-        return Job(path, name, scenario, folder, problem, network, probes, theory_cells(scenario, path.parent))
+        cells = theory_cells(scenario, path.parent)
+        return Job(path, name, scenario, header_comment(path), folder, problem, network, probes, cells)
     except ScenarioError as error:
         raise ScenarioError(f"{path}: {error}") from None

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from ..results import StoreError, refuse_unwritable, write_atomically
 from ..runtime.signals import ending_at_once
-from ..scenarios import ScenarioError
+from ..scenarios import ScenarioError, header_comment
 from .options import Subcommand
 
 _PACKAGE = Path(__file__).parents[1]
@@ -35,8 +35,7 @@ def shipped_scenarios() -> dict[str, ShippedScenario]:
     """Return the shipped scenarios by their names, those of the paper last."""
     folder = scenario_folder()
     paths = [*sorted(folder.glob("*.yaml")), *sorted(folder.glob("*/*.yaml"))]
-    first_lines = [path.read_text(encoding="utf-8").partition("\n")[0] for path in paths]  # comments: what they show
-    titles = [line.removeprefix("#").strip() for line in first_lines]
+    titles = [header_comment(path).partition("\n")[0] for path in paths]
     return {path.stem: ShippedScenario(path.stem, path, title) for path, title in zip(paths, titles, strict=True)}
 
 

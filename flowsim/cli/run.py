@@ -111,7 +111,7 @@ def store(job: Job, comparison: Comparison | None, theory: TheoryResults | None,
     content = resolved(job.scenario)
     attributes = {"scenario": json.dumps(content)}
     trajectories = None if comparison is None else comparison.to_dataset(attributes)
-    paths = [job.folder.write_scenario(content, environment())]
+    paths = [job.folder.write_scenario(content, environment(), job.comment)]
     if trajectories is not None:
         paths.append(job.folder.write_dataset(trajectories))
     if theory is not None:

@@ -107,6 +107,14 @@ class Results(Shown):
         return self._section("environment")
 
     @property
+    def comment(self) -> str:
+        """What the scenario's file says of itself in its first lines: a title, then what it shows; or nothing."""
+        found = self._run.get("comment") or ""
+        if not isinstance(found, str):
+            raise _damaged(self.folder / SCENARIO, ValueError(f"comment is {reprlib.repr(found)}, not a text"))
+        return found
+
+    @property
     def is_first_look(self) -> bool:
         """Whether the sweep took fewer steps and repetitions than it was to, as `--quick` makes it."""
         sweep = self.scenario.get("sweep")

@@ -131,9 +131,10 @@ class ResultFolder:
         """Look for other results. Raises `StoreError` where they are to stay."""
         self._others = self.find_others()
 
-    def write_scenario(self, resolved: Mapping[str, Any], environment: Mapping[str, Any]) -> Path:
-        """Write scenario.yaml: what ran, and under which versions, device and precision."""
-        content = {"scenario": _plain(resolved), "environment": _plain(environment)}
+    def write_scenario(self, resolved: Mapping[str, Any], environment: Mapping[str, Any], comment: str = "") -> Path:
+        """Write scenario.yaml: what ran, under which versions, device and precision, and what its author says of it."""
+        said = {"comment": comment} if comment else {}
+        content = said | {"scenario": _plain(resolved), "environment": _plain(environment)}
         return self._write(SCENARIO, yaml.safe_dump(content, sort_keys=False, allow_unicode=True).encode())
 
     def write_summary(self, summary: Mapping[str, Any]) -> Path:

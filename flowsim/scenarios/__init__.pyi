@@ -1,5 +1,6 @@
 from .document import (
     ScenarioError as ScenarioError,
+    header_comment as header_comment,
     parse_overrides as parse_overrides,
     read_document as read_document,
 )

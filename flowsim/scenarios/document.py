@@ -75,6 +75,23 @@ def read_document(path: Path, *, most_bytes: int = 2**20) -> Document:
     return document
 
 
+def header_comment(path: Path) -> str:
+    """Return the comment with which a scenario file begins, without its marks: its title, then what it shows.
+
+    It ends at the first line that is no comment. A line for an editor's language server is no part of it. It is empty
+    where there is none, and for what can be read only once, such as a pipe.
+    """
+    if not path.is_file():
+        return ""
+    found: list[str] = []
+    for line in path.read_text(encoding="utf-8-sig").splitlines():
+        if line.startswith("#"):
+            found += [] if "yaml-language-server:" in line else [line.lstrip("#").strip()]
+        elif found or line.strip() not in ("", "---"):
+            break
+    return "\n".join(found).strip()
+
+
 def _unreadable(path: Path, error: Exception) -> str:
     kinds = {
         FileNotFoundError: "no such file",

@@ -61,6 +61,7 @@ def page(
     return _page(
         [make(dataset) for dataset, make in parts if dataset is not None],
         title=title,
+        comment=[" ".join(part.split()) for part in results.comment.split("\n\n") if part.strip()],
         subtitle=_subtitle(results),
         warnings=warnings,
         complete=complete,
