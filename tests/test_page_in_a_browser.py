@@ -4,6 +4,7 @@ It takes a Chromium, found on the path or named by CHROMIUM; without one these t
 """
 
 import os
+import re
 import shutil
 from functools import partial
 
@@ -196,12 +197,12 @@ def test_scales_are_switched_between_linear_and_logarithmic(opened):
     page = opened("runs")
     kinds = f"{FIGURES}.map((f) => [f.x_scale.type, f.y_scale.type, f.y_range.start])"
     before = page.evaluate(kinds)
-    scale, time = page.locator("[data-scale-of]").first, page.locator("[data-time-scale]")
+    scale, time = page.locator("[data-scale-of]").nth(1), page.locator("[data-time-scale]")
     assert scale.input_value() == "logarithmic"
     scale.select_option("linear")
     after = page.evaluate(kinds)
-    assert before[0][1] != after[0][1]
-    assert before[1:] == after[1:]
+    assert before[1][1] != after[1][1]
+    assert (before[0], before[2:]) == (after[0], after[2:])
     said = slide(page, 0.3)
     assert time.input_value() == "linear"
     time.select_option("logarithmic")
@@ -221,14 +222,32 @@ def test_all_of_time_can_be_seen_where_runs_go_on_beyond_the_flow(opened, folder
     assert float(slide(page, 1.0).removeprefix("t = ")) == pytest.approx(end, rel=1e-4)
 
 
+def test_every_level_has_a_name_in_the_margin_apart_from_the_others(opened):
+    page = opened("runs")
+    heading = page.locator("#runs h3").first.inner_text()
+    axis = f"{FIGURES}[0].right[0]"
+    names = f"[...{axis}.major_label_overrides].map(([at, name]) => [name, at])"
+    found, bounds = dict(page.evaluate(names)), page.locator(".tables").inner_text()
+    low, high = page.evaluate(f"[{FIGURES}[0].y_range.start, {FIGURES}[0].y_range.end]")
+    assert heading == "Sharpness"
+    lower = re.search(r"Theorem 2: (\S+) ≤ S_min", bounds)[1]
+    assert any(name.startswith("S_min ≥ ") and float(name.split()[-1]) == float(f"{float(lower):.3g}") for name in found)
+    assert "2/η = 6.67" in found
+    assert (np.diff(sorted(found.values())) >= 0.0599 * (high - low)).all()
+    page.locator("[data-key]").last.uncheck()
+    assert set(dict(page.evaluate(names))) == set(found) - {"2/η = 6.67"}
+    page.evaluate(f"{FIGURES}[0].y_range.setv({{start: 1e3, end: 2e3}})")
+    assert page.evaluate(names) == []
+
+
 @pytest.mark.parametrize(("low", "high"), [(0.094, 1.1), (1e-7, 1.0), (2.0, 9.0), (0.41, 0.44)])
 def test_a_logarithmic_axis_has_labels_however_short_it_is(opened, low, high):
     page = opened("runs")
-    page.evaluate(f"{FIGURES}[0].y_range.setv({{start: {low}, end: {high}}})")
+    page.evaluate(f"{FIGURES}[1].y_range.setv({{start: {low}, end: {high}}})")
     page.wait_for_function("Bokeh.documents[0].is_idle")
     ticks = page.evaluate(
         """() => {
-          const figure = Bokeh.documents[0].roots()[0];
+          const figure = Bokeh.documents[0].roots()[1];
           const { ticker } = figure.left.find((one) => one.visible);
           const { start, end } = figure.y_range;
           return Array.from(ticker.get_ticks(start, end, figure.y_range, NaN).major);

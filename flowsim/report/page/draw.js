@@ -8,6 +8,8 @@ const flowsim = (() => {
   const INK = "ink";
   // How wide a line is to a hand that looks for it: one that nobody sees lies under each.
   const REACH = 12;
+  // How high a line of text is, as a share of a plot.
+  const LINE = 0.06;
 
   function decoded(value) {
     if (Array.isArray(value)) return value.map(decoded);
@@ -39,6 +41,20 @@ const flowsim = (() => {
     return new Bokeh.BasicTicker();  // on so short a piece it is nearly linear
   }
 
+  // Heights in ascending order, moved as little as possible to stand `space` apart, in the sense of least squares.
+  function apart(heights, space) {
+    const blocks = [];
+    heights.forEach((height, place) => {
+      let block = { mean: height - space * place, count: 1 };
+      while (blocks.length > 0 && blocks.at(-1).mean > block.mean) {
+        const { mean, count } = blocks.pop();
+        block = { mean: (mean * count + block.mean * block.count) / (count + block.count), count: count + block.count };
+      }
+      blocks.push(block);
+    });
+    return blocks.flatMap(({ mean, count }) => Array(count).fill(mean)).map((base, place) => base + space * place);
+  }
+
   // A plot in a page: its figure, and what belongs to each key.
   class Drawn {
     constructor(plot, keys, xRange, xLog, dark) {
@@ -46,6 +62,7 @@ const flowsim = (() => {
       this.keys = new Map(keys.map((key) => [key.name, key]));
       this.parts = new Map([...this.keys.keys(), INK].map((name) => [name, []]));
       this.axes = [];
+      this.hidden = new Set();
       const [start, end] = plot.logarithmic ? plot.log : plot.linear;
       this.figure = Bokeh.Plotting.figure({
         name: plot.name, height: HEIGHT, sizing_mode: "stretch_width", x_range: xRange,
@@ -62,7 +79,10 @@ const flowsim = (() => {
       this.hover = this.hoverTool();
       this.figure.add_tools(this.hover);
       for (const curve of plot.curves) this.addCurve(curve);
-      for (const level of plot.levels) this.addLevel(level);
+      this.levels = plot.levels.filter(({ value }) => value !== null);  // a bound may be infinite
+      for (const level of this.levels) this.addLevel(level);
+      this.addNames();
+      this.name();
       this.addNow(keys);
       // Or what shares its numbers with what is touched would be drawn in a colour that stands for nothing.
       for (const drawn of this.figure.renderers) drawn.hover_glyph = null;
@@ -134,11 +154,34 @@ const flowsim = (() => {
     }
 
     addLevel({ value, key, dotted }) {
-      if (value === null) return;  // a bound that is infinite
       const level = new Bokeh.Span({ location: value, dimension: "width", line_width: 1.4,
         line_dash: dotted ? [2, 3] : [7, 4] });
       this.figure.add_layout(level);
       this.parts.get(key ?? INK).push(level);
+    }
+
+    // The names of the levels in the margin on the right, where no curve ends: labels of an axis without a line.
+    addNames() {
+      if (this.levels.every(({ words }) => words === "")) return;
+      this.names = new Bokeh.LinearAxis({ axis_line_color: null, major_tick_line_color: null, major_tick_in: 0,
+        major_tick_out: 0, major_label_standoff: 4, minor_tick_line_color: null });
+      this.figure.add_layout(this.names, "right");
+      for (const end of ["start", "end"]) this.figure.y_range.properties[end].change.connect(() => this.name());
+    }
+
+    // Have the names stand beside the levels that are in view, a line of text apart at least.
+    name() {
+      if (this.names === undefined) return;
+      const { y_range, y_scale } = this.figure;
+      const [measure, value] = y_scale.type === "LogScale" ? [Math.log, Math.exp] : [Number, Number];
+      const [low, high] = [measure(y_range.start), measure(y_range.end)];
+      const height = (level) => (measure(level.value) - low) / (high - low);
+      const known = new Map(this.levels.map((level) => [level.words, level]));  // one name for what is one line
+      const seen = [...known.values()].filter((level) => level.words && !this.hidden.has(level.key)
+        && height(level) >= 0 && height(level) <= 1).sort((one, other) => one.value - other.value);
+      const ticks = apart(seen.map(height), Math.min(LINE, 1 / seen.length)).map((at) => value(low + at * (high - low)));
+      this.names.setv({ ticker: new Bokeh.FixedTicker({ ticks, minor_ticks: [] }),
+        major_label_overrides: new Map(ticks.map((tick, place) => [tick, seen[place].words])) });
     }
 
     // The line at the time that the slider points at, and a mark on each curve there.
@@ -159,6 +202,7 @@ const flowsim = (() => {
           major_tick_line_color: ink, minor_tick_line_color: ink });
         lines.grid_line_color = grid;
       }
+      this.names?.setv({ major_label_text_color: ink });
       for (const [name, parts] of this.parts) {
         for (const part of parts) {
           for (const property of ["line_color", "fill_color"]) {
@@ -177,10 +221,13 @@ const flowsim = (() => {
       for (const one of this.axes) {
         if (one.dimension === dimension) one.axis.visible = one.grid.visible = (one.kind === "log") === logarithmic;
       }
+      this.name();
     }
 
     show(name, visible) {
       for (const part of this.parts.get(name)) part.visible = visible;
+      if (visible) this.hidden.delete(name); else this.hidden.add(name);
+      this.name();
     }
 
     // Point at `time`: there each key has its last record, at `times`, with these values, NaN for none.

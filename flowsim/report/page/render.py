@@ -23,7 +23,7 @@ from ..style import FLOW
 _ABOUT_RUNS = (
     "Every quantity that was recorded, of all runs, against one time. The slider moves through all plots at once; "
     "of an oscillation the band is its range and the line the middle of that; dashed lines are edges of stability, 2/η "
-    "for gradient descent, dotted ones the bounds of Theorem 2 on S_min."
+    "for gradient descent, dotted ones the bounds of Theorem 2 on the least sharpness of a minimizer, S_min."
 )
 _ABOUT_FOLDERS = (
     "Colours tell the folders apart, dashes and marks the runs; thick lines are the flows. The slider moves through "
@@ -155,7 +155,12 @@ def _plot(panel: Panel, points: int) -> dict[str, Any]:
         "x": x.limits,
         "x_log": x.logarithmic,
         "levels": [
-            {"value": guide.value, "key": guide.key and guide.key.name, "dotted": guide.dotted}
+            {
+                "value": guide.value,
+                "key": guide.key and guide.key.name,
+                "dotted": guide.dotted,
+                "words": guide.words,
+            }
             for guide in panel.guides
         ],
         "ticks": x.ticks,

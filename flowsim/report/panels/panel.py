@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from ...comparison.sharpness_along import LIMIT
+from ...formatting import format_number
 
 Limits = tuple[float, float]
 FURTHEST = 1e150
@@ -24,10 +25,10 @@ LABELS = {
     "gradient_norm": r"gradient norm $\Vert \nabla R \Vert$",
 }
 HEADINGS = {
+    "sharpness": ("Sharpness", "sharpness S"),
     "squared_distance": ("Squared distance to the optimum", "‖π − w*‖²"),
     "excess_risk": ("Excess risk", "R − R_min"),
     "risk": ("Risk", "R"),
-    "sharpness": ("Sharpness", "sharpness S"),
     "distance": ("Distance from the gradient flow", "‖W − W_GF‖"),
     "gradient_norm": ("Gradient norm", "‖∇R‖"),
     LIMIT.name: ("Sharpness of the flow's limit from there", "sharpness of the limit"),
@@ -101,12 +102,14 @@ class Curve:
 class Guide:
     """A line across a panel: dashed an edge of stability; `dotted` a bound.
 
-    It has the colour of `key`, or that of text; `label` is its name in the margin of a figure.
+    It has the colour of `key`, or that of text; `label` is its name in the margin of a figure, and `words` that in the
+    margin of the page, in plain text.
     """
 
     value: float
     key: Key | None = None
     label: str | None = None
+    words: str = ""
     dotted: bool = False
 
 
@@ -142,6 +145,11 @@ def subsample(entries: Sequence[Any], most: int) -> list[Any]:
     if len(entries) <= most:
         return list(entries)
     return [entries[i] for i in np.linspace(0, len(entries) - 1, most).round().astype(int)]
+
+
+def edge_in_words(level: float, *, of_descent: bool) -> str:
+    """Return the name of an edge of stability in plain text: 2/η of gradient descent, or that of another descent."""
+    return f"{'2/η' if of_descent else 'edge'} = {format_number(level, 3)}"
 
 
 def label_of(name: str, attributes: Mapping[Any, Any]) -> str:

@@ -7,12 +7,13 @@ from typing import Any
 import numpy as np
 import xarray
 
+from ...formatting import format_number
 from ...results.runs import GRADIENT_DESCENT, Run
 from ...results.schema import MEASURES
 from ..style import BOUND, INITIAL, POINTS, run_look
 from ..sweeps import runs
 from ..sweeps.intervals import Interval, quartiles, share_interval
-from .panel import FURTHEST, INK, Axis, Curve, Guide, Key, Panel, data_limits, label_of, subsample
+from .panel import FURTHEST, INK, Axis, Curve, Guide, Key, Panel, data_limits, edge_in_words, label_of, subsample
 
 DIVERGED, CRITICAL = "diverged", "critical"
 MEDIANS = "medians of runs that did not diverge, of GF at its limits or where it was to stop; bands: quartiles"
@@ -182,11 +183,12 @@ class SweepPanels:
             return
         for index, run in enumerate(self.runs):
             if run.threshold < FURTHEST:
-                yield Guide(float(run.threshold), _key(index, run))
+                words = edge_in_words(float(run.threshold), of_descent=run.has_edge_of_descent)
+                yield Guide(float(run.threshold), _key(index, run), words=words)
         if _has_bound(part):
             bound = np.ravel(part["sharpness_lower_bound"].values)
             if is_constant(bound):
-                yield Guide(float(bound[0]), dotted=True)
+                yield Guide(float(bound[0]), words=f"S_min ≥ {format_number(float(bound[0]), 3)}", dotted=True)
 
 
 _START = Key("sweep-start", "initialization", "initialization", INITIAL)

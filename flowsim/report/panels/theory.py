@@ -102,7 +102,7 @@ class TheoryPanels:
                 logarithmic=True,
             ),
             tuple(curves),
-            guides=(Guide(1.0, dotted=True),),
+            guides=(Guide(1.0, words="lower bound", dotted=True),),
             told=(("Λ/λ", "x"), ("S / bound", "y")),
         )
 

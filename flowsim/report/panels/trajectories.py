@@ -10,11 +10,12 @@ import xarray
 from ...comparison.models import SHARPNESS as CENTRE_SHARPNESS
 from ...comparison.sharpness_along import LIMIT
 from ...dynamics import Outcome
+from ...formatting import format_number
 from ...results.runs import Recorded, RecordedRun, read_runs
 from ...results.schema import MEASURES
 from ..style import CROSSING, LIMITS, THRESHOLD, run_look
 from .oscillation import envelope_of, oscillates
-from .panel import HEADINGS, Axis, Curve, Guide, Key, Limits, Panel, label_of, subsample
+from .panel import HEADINGS, Axis, Curve, Guide, Key, Limits, Panel, edge_in_words, label_of, subsample
 from .view import Series, TimeView, linear_limits, log_limits, sharpness_limits, time_view
 
 LIMIT_KEY = "limit"
@@ -156,12 +157,14 @@ class TrajectoryPanels:
         visible = sorted({level for _, level in edges if level <= top}) if quantity == "sharpness" else []
         named = subsample(visible, self.margin_names)
         for (rate, level), index in edges.items():
-            name = r"$2/\eta,\ " if self.shown.ordered[index].run.has_edge_of_descent else r"edge, $"
+            of_descent = self.shown.ordered[index].run.has_edge_of_descent
+            name = r"$2/\eta,\ " if of_descent else r"edge, $"
             label = rf"{name}\eta = {rate:.3g}$" if level in named and rate is not None else None
-            yield Guide(level, self.keys[index], label)
+            yield Guide(level, self.keys[index], label, edge_in_words(level, of_descent=of_descent))
         if quantity == "sharpness":
-            for bound, side in zip(self.shown.bounds or (), ("lower", "upper"), strict=False):
-                yield Guide(bound, label=f"Theorem 2, {side}", dotted=True)
+            for bound, side, sign in zip(self.shown.bounds or (), ("lower", "upper"), "≥≤", strict=False):
+                words = f"S_min {sign} {format_number(bound, 3)}"
+                yield Guide(bound, label=f"Theorem 2, {side}", words=words, dotted=True)
 
     def _moving_edges(self, quantity: str) -> Iterator[Curve]:
         """Yield the edges of stability that move, as the learning rate changes: each once, in the look of its run."""
