@@ -3,10 +3,12 @@
 It takes a Chromium, found on the path or named by CHROMIUM; without one these tests are passed over.
 """
 
+import csv
 import os
 import re
 import shutil
 from functools import partial
+from xml.etree import ElementTree
 
 import jax
 import numpy as np
@@ -231,7 +233,9 @@ def test_every_level_has_a_name_in_the_margin_apart_from_the_others(opened):
     low, high = page.evaluate(f"[{FIGURES}[0].y_range.start, {FIGURES}[0].y_range.end]")
     assert heading == "Sharpness"
     lower = re.search(r"Theorem 2: (\S+) ≤ S_min", bounds)[1]
-    assert any(name.startswith("S_min ≥ ") and float(name.split()[-1]) == float(f"{float(lower):.3g}") for name in found)
+    assert any(
+        name.startswith("S_min ≥ ") and float(name.split()[-1]) == float(f"{float(lower):.3g}") for name in found
+    )
     assert "2/η = 6.67" in found
     assert (np.diff(sorted(found.values())) >= 0.0599 * (high - low)).all()
     page.locator("[data-key]").last.uncheck()
@@ -281,6 +285,134 @@ def test_a_page_on_paper_is_dark_on_white(opened):
     page.emulate_media(media="print")
     assert page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
     assert not page.locator(".through").is_visible()
+
+
+def test_a_page_of_runs_prints_on_two_sheets_with_pictures_of_its_plots(opened):
+    page = opened("runs", color_scheme="dark")
+    page.evaluate("window.dispatchEvent(new Event('beforeprint'))")
+    ink = "[...document.querySelectorAll('.canvas > svg')].map((one) => one.outerHTML.includes('#1a1a1a'))"
+    assert page.evaluate(ink) == [True] * page.locator(".canvas").count()
+    page.evaluate("window.dispatchEvent(new Event('afterprint'))")
+    assert page.locator(".canvas > svg").count() == 0
+    sheets = re.findall(rb"/Type\s*/Page\b", page.pdf(format="A4"))
+    assert len(sheets) == 2
+
+
+def share(page):
+    return int(page.locator("input[type=range]").input_value()) / 1000
+
+
+def test_time_is_played_and_paused(opened):
+    page = opened("runs")
+    play = page.locator(".play")
+    play.focus()
+    page.keyboard.press("Enter")
+    assert play.get_attribute("aria-label") == "Pause"
+    page.wait_for_function("document.querySelector('input[type=range]').value > 50")
+    page.keyboard.press("Enter")
+    stopped = share(page)
+    assert 0 < stopped < 1
+    page.wait_for_timeout(200)
+    assert share(page) == stopped
+    assert play.get_attribute("aria-label") == "Play through time"
+
+
+def test_where_motion_is_reduced_time_goes_step_by_step(opened):
+    page = opened("runs", reduced_motion="reduce")
+    for place in (0.1, 0.2):
+        page.locator(".play").click()
+        assert share(page) == place
+    page.wait_for_timeout(200)
+    assert share(page) == 0.2
+
+
+def test_a_table_is_copied_with_tabs(opened):
+    page = opened("runs", permissions=["clipboard-read", "clipboard-write"])
+    page.locator(".tables button").first.click()
+    page.get_by_text("Copied").wait_for()
+    rows = [row.split("\t") for row in page.evaluate("navigator.clipboard.readText()").splitlines()]
+    assert {len(row) for row in rows} == {len(rows[0])}
+    assert [row[0] for row in rows] == ["", "GF", "GD", "GD"]
+    assert rows[2][1] == "0.1"
+
+
+def test_a_table_is_copied_where_the_clipboard_is_not_given_away(opened):
+    page = opened("runs", permissions=["clipboard-read"])
+    page.evaluate("() => { navigator.clipboard.writeText = () => Promise.reject(new Error()); }")
+    page.locator(".readout button").click()
+    page.get_by_text("Copied").wait_for()
+    assert page.evaluate("navigator.clipboard.readText()").startswith("\tGF\tη = 0.1\tη = 0.3\nt of the record\t")
+
+
+def saved(page, kind):
+    with page.expect_download() as waited:
+        page.locator("[data-tools-of=sharpness]").get_by_text(kind).click()
+    assert waited.value.suggested_filename == f"runs-sharpness.{kind.lower()}"
+    return waited.value.path()
+
+
+def test_the_numbers_of_a_plot_are_saved(opened, folder):
+    page = opened("runs")
+    page.locator("[data-key]").nth(1).uncheck()
+    with open(saved(page, "CSV"), encoding="utf-8", newline="") as file:
+        rows = list(csv.DictReader(file))
+    flow = flowsim.open_results(folder / "runs").trajectories.isel(run=0)
+    known = np.isfinite(flow["sharpness"].values)
+    drawn = [row for row in rows if row["curve"] == "GF"]
+    assert [float(row["sharpness S"]) for row in drawn] == flow["sharpness"].values[known].tolist()
+    assert [float(row["time t = ηk"]) for row in drawn] == flow["time"].values[known].tolist()
+    assert {row["curve"] for row in rows} >= {"GF", "η = 0.3", "2/η = 6.67"}
+    assert not {"η = 0.1", "2/η = 20"} & {row["curve"] for row in rows}
+
+
+def test_a_plot_is_saved_as_a_picture_for_paper(opened):
+    page = opened("runs", color_scheme="dark")
+    page.locator("[data-key]").nth(1).uncheck()
+    picture = ElementTree.parse(saved(page, "SVG")).getroot()
+    words = [found.text for found in picture.iter("{http://www.w3.org/2000/svg}text")]
+    assert {"GF", "η = 0.3", "sharpness S", "2/η = 6.67"} <= set(words)
+    assert "η = 0.1" not in words
+    lines = {found.get("stroke") for found in picture.iter("{http://www.w3.org/2000/svg}path")}
+    assert "#000000" in lines
+    assert "#f2f2f2" not in lines
+
+
+def test_a_link_keeps_the_view(opened):
+    page = opened("runs")
+    page.locator("[data-key]").nth(1).uncheck()
+    page.locator("[data-scale-of=risk]").select_option("linear")
+    page.locator("[data-time-scale]").select_option("logarithmic")
+    said = slide(page, 0.4)
+    page.wait_for_function("location.hash.startsWith('#view=')")
+    page.wait_for_timeout(400)
+    length = page.evaluate("history.length")
+    page.reload()
+    page.wait_for_selector("html[data-ready=yes]")
+    assert page.locator("output").inner_text() == said
+    assert [box.is_checked() for box in page.locator("[data-key]").all()] == [True, False, True]
+    assert page.locator("[data-scale-of=risk]").input_value() == "linear"
+    assert page.evaluate(f"{FIGURES}.find((f) => f.name === 'risk').y_scale.type") == "LinearScale"
+    assert page.locator("[data-time-scale]").input_value() == "logarithmic"
+    assert page.evaluate("history.length") == length
+    page.locator("nav a").first.click()
+    page.go_back()
+    assert page.locator("output").inner_text() == said
+    page.evaluate("location.hash = '#view=curve.run-2:false'")
+    page.wait_for_function("document.querySelectorAll('[data-key]')[1].checked")
+    assert not page.locator("[data-key]").nth(2).is_checked()
+    assert page.locator("[data-time-scale]").input_value() == "linear"
+
+
+@pytest.mark.parametrize(
+    "wrong", ["%", "time.runs:soon;axis.runs:round;curve.run-1:maybe", "curve.run-9:false;:;;a:b"]
+)
+def test_a_wrong_view_is_passed_over(opened, wrong):
+    page = opened("runs")
+    before = page.locator("output").inner_text()
+    page.evaluate("(wrong) => { location.hash = '#view=' + wrong; }", wrong)
+    page.wait_for_timeout(50)
+    assert page.locator("output").inner_text() == before
+    assert all(box.is_checked() for box in page.locator("[data-key]").all())
 
 
 def test_critical_learning_rates_of_a_sweep_are_drawn_below_what_theory_allows(folder):

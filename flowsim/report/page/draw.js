@@ -86,7 +86,7 @@ const flowsim = (() => {
       this.addNow(keys);
       // Or what shares its numbers with what is touched would be drawn in a colour that stands for nothing.
       for (const drawn of this.figure.renderers) drawn.hover_glyph = null;
-      this.colour(dark);
+      this.showIn(dark);
     }
 
     addAxes(dimension, side, axis_label, logarithmic) {
@@ -214,6 +214,27 @@ const flowsim = (() => {
       this.now.line_color = ink;
       this.marks.glyph.line_color = ink;
       this.points.data = { ...this.points.data, colour: [...this.keys.keys()].map(tint) };
+    }
+
+    // The picture as it is on paper, dark on white, an element of SVG of its own.
+    picture() {
+      this.colour(false);
+      for (const drawn of this.figure.renderers) {  // which take on colours a little later, and printers do not wait
+        const { glyph, all_indices } = Bokeh.index.find_one(drawn);
+        glyph.set_visuals(drawn.data_source, all_indices);
+      }
+      const { ctx } = Bokeh.index.find_one(this.figure).export("svg");
+      this.colour(this.dark);
+      const parsed = new DOMParser().parseFromString(ctx.get_serialized_svg(true), "image/svg+xml");
+      const made = document.adoptNode(parsed.documentElement);
+      made.setAttribute("viewBox", `0 0 ${made.getAttribute("width")} ${made.getAttribute("height")}`);
+      return made;
+    }
+
+    // Have the screen show light colours or dark ones.
+    showIn(dark) {
+      this.dark = dark;
+      this.colour(dark);
     }
 
     rescale(dimension, logarithmic) {

@@ -4,6 +4,7 @@
   const groups = flowsim.decoded(JSON.parse(document.getElementById("content").textContent));
   const dark = matchMedia("(prefers-color-scheme: dark)");
   const drawn = await flowsim.draw(groups, dark.matches);
+  const view = new View();
   const shown = (value) => (Number.isFinite(value) ? String(Number(value.toPrecision(5))) : "–");
 
   // The place of the last record made by `time`, −1 for none; a run that rests stays where it is, others have no more.
@@ -42,6 +43,60 @@
     table.replaceChildren(table.caption, head, body);
   }
 
+  // Have the view keep a box or a choice, which is as it is now where nothing is said.
+  function keep(name, control, property = "value") {
+    const usual = String(control[property]);
+    const possible = property === "checked" ? ["true", "false"] : Array.from(control.options, (one) => one.value);
+    const read = () => String(control[property]);
+    view.keep(name, () => (read() === usual ? "" : read()), (text) => {
+      const wanted = possible.includes(text) ? text : usual;
+      if (wanted === read()) return;
+      control[property] = property === "checked" ? wanted === "true" : wanted;
+      control.dispatchEvent(new Event("change"));
+    });
+  }
+
+  // A button that goes through all of time in `seconds`, or where motion is to be reduced a tenth of it at a touch.
+  function play(button, slider, goTo, seconds = 10) {
+    const reduced = matchMedia("(prefers-reduced-motion: reduce)");
+    let [frame, began] = [null, 0];
+    const here = () => (slider.value === slider.max ? 0 : slider.value / slider.max);
+
+    function say() {
+      const [words, label] = reduced.matches ? ["Step", "One step on through time"]
+        : frame === null ? ["Play", "Play through time"] : ["Pause", "Pause"];
+      button.textContent = words;
+      button.setAttribute("aria-label", label);
+    }
+
+    function stop() {
+      cancelAnimationFrame(frame);
+      frame = null;
+      say();
+    }
+
+    function advance(now) {
+      const share = Math.min((now - began) / (1000 * seconds), 1);
+      goTo(share);
+      if (share < 1) frame = requestAnimationFrame(advance); else stop();
+    }
+
+    button.addEventListener("click", () => {
+      if (frame !== null) {
+        stop();
+      } else if (reduced.matches) {
+        goTo(Math.min(here() + 0.1, 1));
+      } else {
+        began = performance.now() - 1000 * seconds * here();
+        frame = requestAnimationFrame(advance);
+        say();
+      }
+    });
+    slider.addEventListener("input", stop);
+    reduced.addEventListener("change", stop);
+    say();
+  }
+
   function slide(group, section, hidden) {
     const slider = section.querySelector("input[type=range]");
     const said = section.querySelector("output");
@@ -74,12 +129,16 @@
       slider.value = slider.max * (logarithmic ? Math.log(time / first) / Math.log(end / first) : time / end);
     }
 
-    slider.addEventListener("input", () => {
-      const share = slider.value / slider.max;
+    function goTo(share) {
       time = logarithmic ? first * (end / first) ** share : end * share;
       pointed = true;
+      follow();
       move();
-    });
+      view.remember();
+    }
+
+    slider.addEventListener("input", () => goTo(slider.value / slider.max));
+    play(section.querySelector(".play"), slider, goTo);
     choice.value = logarithmic ? "logarithmic" : "linear";  // some browsers remember how a page was left
     choice.addEventListener("change", () => {
       logarithmic = choice.value.startsWith("logarithmic");
@@ -88,6 +147,15 @@
       const plots = drawn.get(group.name);
       flowsim.setRange(plots[0].figure.x_range, [logarithmic ? first : start, end]);
       for (const plot of plots) plot.rescale(0, logarithmic);
+      move();
+    });
+    keep(`axis.${group.name}`, choice);
+    view.keep(`time.${group.name}`, () => (pointed && time < end ? String(Number(time.toPrecision(8))) : ""), (text) => {
+      if (text === "" && !pointed) return;
+      const asked = Number(text);
+      time = text !== "" && Number.isFinite(asked) ? asked : end;
+      pointed = true;
+      follow();
       move();
     });
     move();
@@ -100,11 +168,15 @@
     const move = group.time ? slide(group, section, hidden) : () => {};
     for (const box of section.querySelectorAll("[data-key]")) {
       box.checked = true;  // some browsers remember how a page was left
+      keep(`curve.${box.dataset.key}`, box, "checked");
       box.addEventListener("change", () => {
         if (box.checked) hidden.delete(box.dataset.key); else hidden.add(box.dataset.key);
         for (const plot of drawn.get(group.name)) plot.show(box.dataset.key, box.checked);
         move();
       });
+    }
+    for (const plot of drawn.get(group.name)) {
+      section.querySelector(`[data-tools-of="${CSS.escape(plot.plot.name)}"]`).append(...files.buttons(plot));
     }
     for (const choice of section.querySelectorAll("[data-scale-of]")) {
       const one = drawn.get(group.name).find(({ plot }) => plot.name === choice.dataset.scaleOf);
@@ -114,11 +186,12 @@
         flowsim.setRange(one.figure.y_range, logarithmic ? one.plot.log : one.plot.linear);
         one.rescale(1, logarithmic);
       });
+      keep(`scale.${choice.dataset.scaleOf}`, choice);
     }
   }
 
   function colour(isDark) {
-    for (const plots of drawn.values()) for (const plot of plots) plot.colour(isDark);
+    for (const plots of drawn.values()) for (const plot of plots) plot.showIn(isDark);
     const keys = new Map(groups.flatMap((group) => group.keys).map((key) => [key.name, key]));
     for (const mark of document.querySelectorAll("[data-colour]")) {
       const tint = keys.get(mark.dataset.colour)[isDark ? "dark" : "light"];
@@ -127,9 +200,24 @@
   }
 
   groups.forEach(listen);
+  for (const place of document.querySelectorAll(".keys")) {
+    place.append(clipboard.button("Copy link", "Copy a link to what is shown", () => view.link()));
+  }
+  document.addEventListener("change", () => view.remember());
+  window.addEventListener("hashchange", () => view.restore());
   colour(dark.matches);
+  view.restore();
   dark.addEventListener("change", () => colour(dark.matches));
-  window.addEventListener("beforeprint", () => colour(false));
-  window.addEventListener("afterprint", () => colour(dark.matches));
+  // On paper stand pictures of the plots, which fit its width.
+  window.addEventListener("beforeprint", () => {
+    colour(false);
+    for (const plots of drawn.values()) {
+      for (const plot of plots) document.getElementById(`plot-${plot.plot.name}`).append(plot.picture());
+    }
+  });
+  window.addEventListener("afterprint", () => {
+    colour(dark.matches);
+    for (const picture of document.querySelectorAll(".canvas > svg")) picture.remove();
+  });
   document.documentElement.dataset.ready = "yes";
 })();

@@ -36,7 +36,7 @@ _FILES = {
 }
 # Bokeh, without its widgets, tables and formulas, and with what draws from a script.
 _LIBRARY = ("bokeh", "bokeh-api")
-_SCRIPTS = ("draw.js", "page.js")
+_SCRIPTS = ("draw.js", "save.js", "view.js", "page.js")
 
 
 def page(
@@ -143,6 +143,7 @@ def _page(made: Sequence[Group], *, warnings: Sequence[str], complete: bool, tab
         library=Markup(_library()) if groups else "",
         # Nothing in this JSON can end the script that holds it.
         content=Markup(json.dumps(groups, allow_nan=False, separators=(",", ":")).replace("<", "\\u003c")),
+        tables_script=Markup(_text("tables.js")),
         scripts=[Markup(_text(name)) for name in _SCRIPTS],
         **said,
     )
