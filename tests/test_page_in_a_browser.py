@@ -403,9 +403,7 @@ def test_a_link_keeps_the_view(opened):
     assert page.locator("[data-time-scale]").input_value() == "linear"
 
 
-@pytest.mark.parametrize(
-    "wrong", ["%", "time.runs:soon;axis.runs:round;curve.run-1:maybe", "curve.run-9:false;:;;a:b"]
-)
+@pytest.mark.parametrize("wrong", ["%", "time.runs:soon;axis.runs:round;curve.run-1:maybe", "curve.run-9:false;:;;a:b"])
 def test_a_wrong_view_is_passed_over(opened, wrong):
     page = opened("runs")
     before = page.locator("output").inner_text()

@@ -92,7 +92,7 @@ def compare(
     forks: Sequence[Fork] = (),
     records: int | None = None,
     stopping: Stopping | None = None,
-    progress: bool | ProgressCallback = False,
+    progress: bool | ProgressCallback | None = None,
     **flow_options: Any,
 ) -> Comparison:
     """Run gradient flow, and gradient descent with each of `learning_rates`, from `network`.

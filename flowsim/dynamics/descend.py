@@ -58,7 +58,7 @@ def descend(
     after: BranchPoint | None = None,
     checkpoint: str | os.PathLike | None = None,
     checkpoint_seconds: float = 60.0,
-    progress: bool | ProgressCallback = False,
+    progress: bool | ProgressCallback | None = None,
 ) -> Trajectory:
     """Run gradient descent W ← W − η∇R(W) for at most `steps` steps with `learning_rate` η, or another `optimizer`.
 

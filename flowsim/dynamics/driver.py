@@ -13,7 +13,7 @@ import numpy as np
 
 from ..formatting import Progress, ProgressCallback, check_progress, report_progress
 from ..networks.weights import weight_count
-from ..runtime.compiling import in_full_precision, is_traced
+from ..runtime.compiling import compilations_told, in_full_precision, is_traced
 from ..runtime.threads import few_blas_threads, knows_lapack
 from .checkpoint import Checkpoint
 from .descent import words
@@ -53,7 +53,7 @@ class CallLength:
 def drive(
     request: Request,
     *,
-    progress: bool | ProgressCallback,
+    progress: bool | ProgressCallback | None,
     measure: "Callable[[Request], DescentProgress | FlowProgress]",
     checkpoint: str | os.PathLike | None,
     checkpoint_seconds: float,
@@ -62,9 +62,9 @@ def drive(
 
     With a `checkpoint`, a path, the state is kept in that file, and the run goes on from it where the file exists.
     `progress` is called with the progress that `measure` computes: before anything is compiled, at the start, and after
-    each call of the compiled loop, about every half a second; not under a transformation of JAX, which never returns to
-    Python. Raises `ValueError` for a checkpoint under a transformation of JAX, `TypeError` for an invalid `progress`,
-    and what the problem raises for a network that it cannot start from.
+    each call of the compiled loop, about every half a second, and when JAX begins to compile a program; not under a
+    transformation of JAX, which never returns to Python. Raises `ValueError` for a checkpoint under a transformation of
+    JAX, `TypeError` for an invalid `progress`, and what the problem raises for a network that it cannot start from.
     """
     traced = is_traced(request)
     if not traced or not is_traced((request.network, request.problem)):
@@ -79,15 +79,22 @@ def drive(
         with in_full_precision():
             return run_to_end(request)
     calls = CallLength()
-    with report_progress(progress) as callback:
+    latest: Progress | None = None
+
+    def tell_of_compilation() -> None:
+        nonlocal latest
+        if latest is not None and not latest.compiling:
+            latest = latest.while_compiling()
+            callback(latest)
+
+    with report_progress(progress) as callback, compilations_told(tell_of_compilation):
         measured = None if callback.callback is None else measure(request)
-        latest: Progress | None = None
 
         def report(state: RunState | None) -> None:
             nonlocal latest
             if measured is not None:
                 before, latest = latest, measured(state)
-                if before is None or (latest.done, latest.total) != (before.done, before.total):
+                if before is None or before.compiling or (latest.done, latest.total) != (before.done, before.total):
                     callback(latest)
 
         report(None)

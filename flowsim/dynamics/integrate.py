@@ -56,7 +56,7 @@ def integrate(
     stepsize_controller: diffrax.AbstractAdaptiveStepSizeController | None = None,
     checkpoint: str | os.PathLike | None = None,
     checkpoint_seconds: float = 60.0,
-    progress: bool | ProgressCallback = False,
+    progress: bool | ProgressCallback | None = None,
 ) -> Trajectory:
     """Integrate a flow from `network` to its limit: the gradient flow dW/dt = −∇R(W), or another `model`.
 
@@ -95,11 +95,12 @@ def integrate(
         checkpoint: A file to which the state is written every `checkpoint_seconds` and at the end. Where it exists, the
             run goes on from it and ends, bit for bit, as without the interruption.
         checkpoint_seconds: Seconds between two checkpoints.
-        progress: With True a bar on standard error, or in a notebook, shows the time left; a function is called with a
-            `flowsim.Progress` about twice a second. What counts is the nearest of the criteria that may end the run:
-            time of a finite `t1`, steps of `max_steps`, or the decades by which ‖∇R‖, the risk or the excess risk has
-            fallen of those that it has to fall, so that a plateau shows as one. It changes no result and compiles
-            nothing; under `jax.jit` and `jax.vmap` it is left out.
+        progress: With True a bar on standard error, or in a notebook, shows the time left; with None it does so at a
+            prompt or in a notebook, after two seconds, and never in scripts. A function is called with a
+            `flowsim.Progress` about twice a second, and when something is compiled. What counts is the nearest of the
+            criteria that may end the run: time of a finite `t1`, steps of `max_steps`, or the decades by which ‖∇R‖,
+            the risk or the excess risk has fallen of those that it has to fall, so that a plateau shows as one. It
+            changes no result and compiles nothing; under `jax.jit` and `jax.vmap` it is left out.
 
     Returns:
         The run: its records, where it ended, and why.

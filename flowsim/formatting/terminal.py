@@ -4,12 +4,13 @@ import copy
 import io
 import shutil
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 from rich import box
-from rich.console import Console, Group, RenderableType
+from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
 from rich.measure import Measurement
+from rich.segment import Segment
 from rich.table import Column, Table
 from rich.text import Text
 
@@ -41,7 +42,7 @@ def printed(table: Table | Text, width: int | None = None) -> str:
     # Or, in a notebook, rich would show the table itself.
     console = Console(file=stream, width=wide, force_jupyter=False, color_system=None, markup=False, emoji=False)
     console.print(fitted(table, wide))
-    return "\n".join(line.rstrip() for line in stream.getvalue().splitlines()).rstrip("\n")
+    return stream.getvalue().rstrip("\n")
 
 
 def printable(text: str) -> str:
@@ -52,19 +53,37 @@ def printable(text: str) -> str:
 def fitted(table: Table | Text, width: int) -> RenderableType:
     """Return a table as it is printed in `width` columns, title above and remarks below; a text as it is.
 
+    No line of it ends in blanks.
+
     The lines of a column's name join where there is room. Where the table is too wide all the same, columns of text are
     wrapped between words, the widest first; and where that is not enough, columns go below each other, those that say
     which row is which, up to the one without a name, again and again.
     """
     if isinstance(table, Text):
-        return table
+        return _Trimmed(table)
     title, remarks = table.title, table.caption
     bare = copy.copy(table)
     bare.title = bare.caption = None  # which rich would wrap to the width of the columns
     parts: list[RenderableType] = [Text(str(title), style="table.title")] if title is not None and str(title) else []
     parts += _pieces(bare, width)
     parts += [remarks] if remarks is not None and str(remarks) else []
-    return Group(*parts)
+    return _Trimmed(Group(*parts))
+
+
+@dataclass(frozen=True)
+class _Trimmed:
+    """What it holds, without blanks at the ends of its lines."""
+
+    inside: RenderableType
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        for line in console.render_lines(self.inside, options, pad=False):
+            while line and not line[-1].text.strip():
+                line.pop()
+            if line:
+                line[-1] = Segment(line[-1].text.rstrip(), line[-1].style)
+            yield from line
+            yield Segment.line()
 
 
 def _pieces(table: Table, width: int) -> list[RenderableType]:

@@ -3,8 +3,9 @@
 import functools
 import os
 import warnings
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any
 
@@ -66,6 +67,9 @@ def _flat(function: Callable, options: Mapping[str, Any], donate: str) -> Callab
     known = {name: value for name, value in options.items() if name in names}
 
     def flat(kept: list, donated: list, others: tuple, structure: Any) -> tuple[list, _Others]:
+        if (tell := _told.get()) is not None:
+            with jax.ensure_compile_time_eval():  # what it computes is no part of the program
+                tell()
         args, kwargs = _joined(structure, others, kept, donated)
         with in_full_precision():
             leaves, structure = jax.tree.flatten(function(*args, **kwargs))
@@ -85,6 +89,22 @@ def _flat(function: Callable, options: Mapping[str, Any], donate: str) -> Callab
         return _joined(rest.structure, rest.leaves, made)
 
     return call
+
+
+@contextmanager
+def compilations_told(tell: Callable[[], object] | None) -> Iterator[None]:
+    """Have `tell` called whenever JAX begins to trace a program of flowsim, to compile it or load what was kept of it.
+
+    That is in this thread, until the call of the program returns.
+    """
+    token = _told.set(tell)
+    try:
+        yield
+    finally:
+        _told.reset(token)
+
+
+_told: ContextVar[Callable[[], object] | None] = ContextVar("told", default=None)
 
 
 def in_full_precision() -> AbstractContextManager:

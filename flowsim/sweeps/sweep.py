@@ -61,7 +61,7 @@ def sweep(
     folder: str | Path | None = None,
     overwrite: bool = False,
     jobs: int = 1,
-    progress: bool | ProgressCallback = False,
+    progress: bool | ProgressCallback | None = None,
 ) -> Sweep:
     """Integrate the flow at every point of a grid, from several initializations, and descents from the same ones.
 
@@ -164,7 +164,7 @@ def _is_wide() -> bool:
     return bool(jax.config.jax_enable_x64)  # pyright: ignore[reportAttributeAccessIssue]  (set at run time)
 
 
-def _compute(planned: Planned, store: BlockStore | None, jobs: int, progress: bool | ProgressCallback) -> Sweep:
+def _compute(planned: Planned, store: BlockStore | None, jobs: int, progress: bool | ProgressCallback | None) -> Sweep:
     with report_progress(progress) as report, workers(jobs) as pool:
 
         def advanced(run: SweepRun) -> None:
