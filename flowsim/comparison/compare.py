@@ -124,8 +124,8 @@ def compare(
         records: Records of a run, about; by default 250, fewer for a network so large that they would take more than
             4 GB.
         stopping: When a run has arrived, as in `integrate`.
-        progress: With True a bar shows how far each run is, and the time left of it (see `integrate`); a function is
-            called with a `flowsim.Progress`, which is a text: what runs.
+        progress: With True a bar shows how far each run is, and the time left of it, with `None` where someone waits
+            (see `integrate`); a function is called with a `flowsim.Progress`, which is a text: what runs.
         **flow_options: Further options of `integrate`: `rtol`, `solver`, ….
 
     Returns:

@@ -37,7 +37,6 @@ from .sharpness import (
     top_eigenpairs as top_eigenpairs,
 )
 from .spectrum import (
-    EXACT_UP_TO as EXACT_UP_TO,
     Spectrum as Spectrum,
     check_spectrum as check_spectrum,
     spectrum as spectrum,

@@ -95,7 +95,7 @@ def integrate(
         checkpoint: A file to which the state is written every `checkpoint_seconds` and at the end. Where it exists, the
             run goes on from it and ends, bit for bit, as without the interruption.
         checkpoint_seconds: Seconds between two checkpoints.
-        progress: With True a bar on standard error, or in a notebook, shows the time left; with None it does so at a
+        progress: With True a bar on standard error, or in a notebook, shows the time left; with `None` it does so at a
             prompt or in a notebook, after two seconds, and never in scripts. A function is called with a
             `flowsim.Progress` about twice a second, and when something is compiled. What counts is the nearest of the
             criteria that may end the run: time of a finite `t1`, steps of `max_steps`, or the decades by which ‖∇R‖,

@@ -20,8 +20,8 @@ class Progress(str):
     """An event: which `stage` of some work is running, and how much of it is done.
 
     That is `done` of `total`, in `unit`s, or without a unit as a fraction. `total` is `None` where the length of the
-    work is not known, and may change, as where a run ends early. `compiling` tells that JAX has begun to trace a
-    program and to compile it, which nothing is done meanwhile. An event is also a text, such as "gradient flow: 40%"
+    work is not known, and may change, as where a run ends early. `compiling` tells that JAX has begun to trace and
+    compile a program, and until the next event nothing is done. An event is also a text, such as "gradient flow: 40%"
     (at the beginning of a stage the name of the stage alone), so that any function of a text is a callback, `print`
     among them.
     """

@@ -4,7 +4,8 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PyTree
 
-from ..curvature import EXACT_UP_TO, check_spectrum, layer_sharpness, spectrum
+from ..curvature import check_spectrum, layer_sharpness, spectrum
+from ..curvature.spectrum import EXACT_UP_TO
 from ..networks import numbered_layers
 from ..networks.weights import weight_count
 from .probe import OF_EIGENPAIR, PROBES, Label, Moment, Probe

@@ -98,8 +98,8 @@ def sweep(
         overwrite: Whether the folder may hold another sweep, which is then lost.
         jobs: Processes that share the work. They import what makes networks, so that has to stand in a module, or in a
             script under `if __name__ == "__main__":`.
-        progress: With True a bar shows how far it is and the time left; a function is called with a `flowsim.Progress`,
-            in initializations.
+        progress: With True a bar shows how far it is and the time left, with `None` where someone waits (see
+            `integrate`); a function is called with a `flowsim.Progress`, in initializations.
 
     Returns:
         All cells, which print as a table, are drawn as figures, and can be saved.

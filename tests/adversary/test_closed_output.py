@@ -40,7 +40,7 @@ def test_all_scenarios_are_run_and_the_exit_code_is_theirs(tmp_path, monkeypatch
     def reported(folder, name, written, console):
         console.print("a table")
         done.append(name)
-        results = SimpleNamespace(folder=folder.path)
+        results = SimpleNamespace(folder=folder.path, scenario={}, asked_figures=())
         return SimpleNamespace(complete=not codes[len(done) - 1], results=results, warnings=(), panels={}, figures={})
 
     monkeypatch.setattr(RUN, "run", found)

@@ -96,6 +96,7 @@ def page_of_folders(
     group = group_of_folders({name: results.required("trajectories") for name, results in found.items()})
     return _page(
         [group],
+        comment=[],
         title=" | ".join(found) if len(found) <= 4 else f"{len(found)} folders side by side",
         subtitle="; ".join(said if len(kinds) == 1 else f"{name}: {said}" for said, name in kinds.items()),
         warnings=warnings,
