@@ -36,11 +36,7 @@ from .sharpness import (
     top_eigenpair as top_eigenpair,
     top_eigenpairs as top_eigenpairs,
 )
-from .spectrum import (
-    Spectrum as Spectrum,
-    check_spectrum as check_spectrum,
-    spectrum as spectrum,
-)
+from .spectrum import Spectrum as Spectrum, check_spectrum as check_spectrum, spectrum as spectrum
 from .third_derivative import (
     Contractions as Contractions,
     SharpnessGradient as SharpnessGradient,
