@@ -28,6 +28,7 @@ from flowsim.probes import (
     SpectralDensity,
     TangentKernel,
 )
+from flowsim.report.figures import figures, pictures
 from flowsim.report.maps import _edges, _shares, layer_figure, spectrum_figure
 from flowsim.report.plane import _components
 from flowsim.results import open_results
@@ -42,11 +43,14 @@ SAMPLES = flowsim.EmpiricalRisk(X, Y, loss=flowsim.losses.SquaredError())
 PERCEPTRON = flowsim.Perceptron.gaussian(widths=[3, 6, 6, 1], scale=0.7, biases=True, key=KEY)
 RESIDUAL = ResidualPerceptron.gaussian(features=3, width=4, depth=2, hidden=3, scale=0.5, key=KEY)
 ORDINARY = eqx.nn.MLP(3, "scalar", 5, 2, activation=jnp.tanh, key=KEY)
+CONVOLUTIONAL = flowsim.Convolutional.gaussian((1, 4, 4), [2], 1, dense=[3], key=KEY)
+IMAGES = flowsim.EmpiricalRisk(np.random.default_rng(2).standard_normal((6, 1, 4, 4)), Y[:6])
 NETWORKS = {
     "linear": (LINEAR, REGRESSION, ("1", "2", "3")),
     "perceptron": (PERCEPTRON, SAMPLES, ("1", "2", "3")),
     "residual": (RESIDUAL, SAMPLES, ("1", "2", "3", "4")),
     "ordinary": (ORDINARY, SAMPLES, ("layers[0]", "layers[1]", "layers[2]")),
+    "convolutional": (CONVOLUTIONAL, IMAGES, ("convolutions[0]", "head.1", "head.2")),
 }
 
 
@@ -101,18 +105,18 @@ class TestSpectrum:
         assert abs(found.negative - exact.negative) <= found.negative_error
         np.testing.assert_allclose(found.nodes.max(), exact.nodes.max(), rtol=1e-9)
         nearest = np.abs(np.asarray(found.nodes)[..., None] - np.asarray(exact.nodes[0])).min(axis=-1)
-        assert np.all(nearest <= np.asarray(found.residuals) + 1e-9)
+        assert np.all(nearest <= np.asarray(found.residuals))
 
     def test_its_moments_are_those_of_each_random_vector(self):
         # An m-point quadrature is exact up to the power 2m − 1: the third of two nodes, not the fourth.
         network, problem, _ = NETWORKS["perceptron"]
         matrix = hessian(network, problem)
-        few, many = (spectrum(network, problem, exact=False, vectors=3, products=m) for m in (2, 40))
+        few, many = (spectrum(network, problem, exact=False, vectors=30, products=m) for m in (2, 40))
         for power, same in ((1, True), (2, True), (3, True), (4, False)):
             one, other = (np.sum(np.asarray(s.weights) * np.asarray(s.nodes) ** power, axis=1) for s in (few, many))
             assert np.allclose(one, other, rtol=1e-9) == same
-        moments = np.sum(np.asarray(many.weights) * np.asarray(many.nodes) ** 2, axis=1)
-        assert abs(moments.mean() * len(matrix) - np.sum(matrix**2)) < np.sum(matrix**2)
+        moments = len(matrix) * np.sum(np.asarray(many.weights) * np.asarray(many.nodes) ** 2, axis=1)
+        assert abs(moments.mean() - np.sum(matrix**2)) < 3 * moments.std(ddof=1) / 30**0.5
 
     def test_a_density_is_that_of_the_eigenvalues_and_integrates_to_one(self):
         exact = spectrum(LINEAR, REGRESSION)
@@ -135,6 +139,17 @@ class TestSpectrum:
         assert float(found.nodes.max()) == pytest.approx(25)
         assert abs(found.trace - 25) <= 3 * found.trace_error
 
+    def test_of_weights_that_are_no_numbers_nothing_is_known(self):
+        gone = jax.tree.map(lambda leaf: jnp.full_like(leaf, jnp.nan), LINEAR)
+        for exact in (True, False):
+            found = spectrum(gone, REGRESSION, exact=exact)
+            assert np.isnan([found.trace, found.negative, found.negative_error]).all()
+
+    def test_a_gap_at_zero_tells_the_number_of_negative_eigenvalues(self):
+        curvatures = jnp.where(jnp.arange(400) < 40, -1.0, 2.0)
+        found = spectrum(jnp.ones(400), flowsim.Risk(lambda w: jnp.dot(curvatures, w**2) / 2), exact=False, vectors=30)
+        assert found.negative == pytest.approx(40, abs=float(found.negative_error))
+
     def test_single_precision_finds_the_same(self):
         network, problem, _ = NETWORKS["perceptron"]
         single = flowsim.networks.cast(network, jnp.float32)
@@ -154,8 +169,9 @@ class TestSpectrum:
 
 
 class TestLayers:
-    @pytest.mark.parametrize("name", NETWORKS)
-    @pytest.mark.parametrize("dense", [True, False])
+    @pytest.mark.parametrize(
+        ("name", "dense"), [("linear", True), *((name, False) for name in NETWORKS if name != "ordinary")]
+    )
     def test_their_sharpness_is_that_of_blocks_of_the_dense_hessian(self, name, dense):
         network, problem, names = NETWORKS[name]
         matrix, layer = hessian(network, problem), layer_of_each_weight(network)
@@ -194,6 +210,14 @@ class TestMatrices:
         found = measured(SingularValues(), RESIDUAL, SAMPLES)
         assert found.keys() == {"singular_values_matrices"}
         assert found["singular_values_matrices"].shape == (6, 3)
+
+    def test_kernels_are_matrices_and_biases_are_none(self):
+        network = eqx.nn.Conv2d(2, 3, 3, key=KEY)  # its bias is (3, 1, 1)
+        found = measured(SingularValues(), network, flowsim.Risk(lambda n: jnp.sum(n.weight)))
+        expected = np.linalg.svd(np.asarray(network.weight).reshape(3, -1), compute_uv=False)
+        np.testing.assert_allclose(found["singular_values_matrices"], expected[None])
+        inner = measured(SingularValues(), CONVOLUTIONAL, IMAGES)["singular_values_matrices"]
+        assert inner.shape[0] == 3  # the kernels, and two layers of the head
 
     def test_effective_rank_counts_equal_singular_values(self):
         network = flowsim.DeepLinear([2.0 * np.eye(4), np.ones((4, 4)), np.diag([1.0, 1.0, 0.0, 0.0])])
@@ -400,6 +424,7 @@ class TestPath:
         np.testing.assert_allclose(np.abs(axes @ columns[:, :-3:-1]), np.eye(2), atol=1e-10)
         np.testing.assert_allclose(shares, values[:-3:-1] / values.sum())
 
+    @pytest.mark.slow
     def test_a_quadratic_is_drawn_along_its_sharpest_direction(self):
         def risk(w):
             return jnp.dot(jnp.array([1.0, 10.0, 2.0]), w**2) / 2
@@ -412,6 +437,27 @@ class TestPath:
         assert flow.get_ydata()[-1] == pytest.approx(1, abs=1e-6)  # from 1 to 0 along the second axis, drawn upwards
         # W − 1 there is (1 − 10 η)^k − 1 after k steps of descent.
         np.testing.assert_allclose(descent.get_ydata()[:5], 1 - (1 - 1.9) ** np.arange(5), atol=1e-9)
+
+    def test_a_fork_goes_on_from_the_start_of_its_run(self):
+        forks = [flowsim.Fork(5, learning_rate=0.02)]
+        asked = {"steps": 10, "probes": [Path(), DistanceTravelled()], "forks": forks}
+        both = flowsim.compare(LINEAR, REGRESSION, [0.05], **asked)
+        runs = read_runs(both.to_dataset()).runs
+        fork = next(run for run in runs if run.run.fork)
+        parent = next(run for run in runs if run.run.is_descent and not run.run.fork)
+        at_fork = np.searchsorted(parent.along("time"), fork.along("time")[0])
+        np.testing.assert_allclose(fork.along("path_weights")[0], parent.along("path_weights")[at_fork])
+        assert fork.along("distance_travelled")[0] > 0
+
+    def test_where_nothing_is_finite_there_is_no_figure(self):
+        found = flowsim.compare(LINEAR, REGRESSION, [0.05], steps=3).to_dataset()
+        known = ("path_weights", "nothing"), ("path_sharpest", "nothing"), ("spectrum_nodes", "nothing")
+        for name, drawn in (*known, ("layer_sharpness", "layers")):
+            gone = np.full((*found["time"].shape, 5), np.nan)
+            attributes = {"long_name": name, "symbol": name, "logarithmic": 1, "drawn": drawn}
+            found[name] = ("run", "record", f"{name}_0"), gone, attributes
+        assert not {"plane", "sharpest_plane", "spectrum", "layer_sharpness"} & figures(found).keys()
+        assert "layer_sharpness" in pictures(found)  # the page leaves out what is not drawn
 
     def test_options_that_cannot_be_right_are_refused(self):
         with pytest.raises(ValueError, match="count is 1: expected"):

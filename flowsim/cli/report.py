@@ -82,7 +82,8 @@ def conclude(documents: "Sequence[Document]", console: Console, together: Path |
     for document in documents:
         # The figure that stands for the results: one of the scenario's, the sharpness, or whichever there is.
         sharpness = (name for name in document.figures if name.endswith("sharpness"))
-        figure = next(iter([*document.panels, *sharpness, *document.figures]), None)
+        asked = document.panels if document.results.asked_figures else ()
+        figure = next(iter([*asked, *sharpness, *document.figures]), None)
         name = document.results.folder.resolve().name
         entries.append(Entry(name, document.complete, document.warnings, figure, heading(document.results)))
     beside = together.name if together is not None and together.resolve().parent == parent.resolve() else None

@@ -157,7 +157,8 @@ def compare(
     if not isinstance(records, int | np.integer) or isinstance(records, bool) or records < 2:
         raise ValueError(f"records must be a whole number, two or more, got {records!r}")
     records = int(records)
-    shared: dict[str, Any] = {"stopping": stopping, "probes": probes, "diagnostics": diagnostics}
+    begun = [probe_of(entry).begin(network) for entry in probes] if isinstance(probes, list | tuple) else probes
+    shared: dict[str, Any] = {"stopping": stopping, "probes": begun, "diagnostics": diagnostics}
     optimizers = [_descent_at(optimizer, eta) for eta in learning_rates]
     kinds = check_models(models, optimizers, weight_dtype(network))
     in_a_row, forks = 3 if kinds else 2, check_forks(forks)

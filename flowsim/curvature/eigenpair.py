@@ -90,6 +90,12 @@ def decomposition(matrix: Float[Array, "n n"]) -> tuple[Float[Array, " n"], Floa
     return values, columns
 
 
+@sequential_vmap
+def eigenvalues(matrix: Float[Array, "n n"]) -> Float[Array, " n"]:
+    """Return the eigenvalues of a symmetric matrix in increasing order."""
+    return jnp.linalg.eigvalsh(matrix)
+
+
 def default_rtol(dtype: jnp.dtype) -> float:
     """Return the tolerance that rounding leaves within reach: ε^(2/3), which is 4e-11 in float64, 2e-5 in float32."""
     return float(jnp.finfo(dtype).eps) ** (2 / 3)

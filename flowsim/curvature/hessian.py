@@ -54,16 +54,22 @@ def quadratic_form(objective: Objective, weights: PyTree, direction: PyTree) -> 
     return vectors.inner_product(direction, image)
 
 
-def dense_hessian(objective: Objective, weights: PyTree) -> Float[Array, "p p"]:
-    """Return the Hessian as a symmetric matrix over the flattened weights, by one product for each weight."""
-    rows = hessian_rows(objective, weights)
+def dense_hessian(objective: Objective, weights: PyTree, *, batch_size: int | None = None) -> Float[Array, "p p"]:
+    """Return the Hessian as a symmetric matrix over the flattened weights, by one product for each weight.
+
+    `batch_size` products are made at a time, by default all of them.
+    """
+    rows = hessian_rows(objective, weights, batch_size=batch_size)
     return (rows + rows.T) / 2
 
 
-def hessian_rows(objective: Objective, weights: PyTree) -> Float[Array, "p p"]:
-    """Return the Hessian as computed, row by row: symmetric up to rounding."""
+def hessian_rows(objective: Objective, weights: PyTree, *, batch_size: int | None = None) -> Float[Array, "p p"]:
+    """Return the Hessian as computed, row by row, `batch_size` of them at a time: symmetric up to rounding."""
     product, flat = hessian_operator(objective, weights)
-    return eqx.filter_vmap(product)(jnp.eye(flat.size, dtype=flat.dtype))
+    units = jnp.eye(flat.size, dtype=flat.dtype)
+    if batch_size is None or batch_size >= flat.size:
+        return eqx.filter_vmap(product)(units)
+    return jax.lax.map(product, units, batch_size=batch_size)
 
 
 def is_decomposed(weights: PyTree, dense: bool | None = None, *, up_to: int = 256) -> bool:

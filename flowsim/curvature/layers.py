@@ -51,7 +51,7 @@ def _layer_sharpness(
 
     else:
         product = hessian_product(objective, weights)
-        (scattered,) = (vectors.row(scattered_starts(weights, 1), 0),)
+        scattered = vectors.row(scattered_starts(weights, 1), 0)
 
         def found(layer: Array) -> Eigenpairs:
             return _of_block(product, layers, layer, scattered, **options)
@@ -68,7 +68,7 @@ def _of_block(product, layers: NumberedLayers, layer: Array, scattered: PyTree, 
     """Return the largest eigenpair of a block by Lanczos.
 
     The operator is PHP + ρ(1 − P), P the projection onto the block and ρ the Rayleigh quotient of a vector within it:
-    that is no larger than what is sought, so that random directions which Lanczos takes up outside are in no way.
+    that is no larger than what is sought, so that random directions which Lanczos takes up outside do no harm.
     """
     start = layers.restricted(scattered, layer)
     start = vectors.divided(start, vectors.length(start))

@@ -4,16 +4,18 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, ArrayLike, Float, PyTree
+from jaxtyping import Array, ArrayLike, Bool, Float, PyTree
 
 from ..networks import weight_dtype
 from ..problems import Problem
 from ..runtime.compiling import compiled
 from . import krylov, vectors
-from .eigenpair import decomposition, default_rtol
+from .eigenpair import decomposition, default_rtol, eigenvalues
 from .hessian import dense_hessian, hessian_product, is_decomposed, objective_of
 from .line import numbers_of, shape_of
 
+ROWS_AT_ONCE = 64
+"""How many rows of the Hessian are computed at a time, each in the memory of a pass over all samples."""
 EXACT_UP_TO = 2000
 """Of how many weights the Hessian is decomposed as a whole, unless something else is asked for."""
 
@@ -65,25 +67,30 @@ class Spectrum(eqx.Module):
 
     @property
     def negative(self) -> Float[Array, ""]:
-        """The number of eigenvalues below −`resolution`, estimated by mass: no whole number where it is not exact."""
-        return jnp.mean(self._negatives)
+        """The number of eigenvalues below −`resolution`, estimated by mass: no whole number where it is not exact.
+
+        NaN where the Hessian is not finite.
+        """
+        return jnp.where(self._is_finite, jnp.mean(self._negatives), jnp.nan)
 
     @property
     def negative_error(self) -> Float[Array, ""]:
         """How far off `negative` may be: the standard error over the vectors, and what the nodes leave open.
 
-        A measure with these nodes may have any part of the weights of the two nodes about −`resolution` on either side
-        of it (Chebyshev, Markov and Stieltjes: Szegő 1975, section 3.41). Where many eigenvalues lie at zero, which a
-        node there stands for, that is large, and the number known only when it is computed exactly.
+        A measure with these nodes may have up to the weight of the last node below −`resolution` above it, or up to
+        that of the first node above it below (Chebyshev, Markov and Stieltjes: Szegő 1975, section 3.41). Where many
+        eigenvalues lie at zero, which a node there stands for, that is large, and the number known only when it is
+        computed exactly.
         """
         if self.exact:
-            return jnp.zeros_like(self.trace)
+            return jnp.where(self._is_finite, jnp.zeros_like(self.trace), jnp.nan)
         below = self.nodes < -self.resolution
         last = jnp.max(jnp.where(below, self.nodes, -jnp.inf), axis=1, keepdims=True)
         first = jnp.min(jnp.where(below, jnp.inf, self.nodes), axis=1, keepdims=True)
-        beside = (self.nodes == last) | (self.nodes == first)
-        open_mass = jnp.mean(jnp.sum(jnp.where(beside, self.weights, 0), axis=1))
-        return _standard_error(self._negatives, exact=False) + self.size * open_mass
+        open_masses = [jnp.sum(jnp.where(self.nodes == node, self.weights, 0), axis=1) for node in (last, first)]
+        open_mass = jnp.maximum(*map(jnp.mean, open_masses))
+        error = _standard_error(self._negatives, exact=False) + self.size * open_mass
+        return jnp.where(self._is_finite, error, jnp.nan)
 
     def density(
         self, at: ArrayLike, *, width: ArrayLike | None = None
@@ -103,6 +110,10 @@ class Spectrum(eqx.Module):
             return jnp.mean(rows), _standard_error(rows, self.exact)
 
         return jax.lax.map(at_point, points)
+
+    @property
+    def _is_finite(self) -> Bool[Array, ""]:
+        return jnp.all(jnp.isfinite(self.nodes))
 
     @property
     def _traces(self) -> Float[Array, " vectors"]:
@@ -156,7 +167,7 @@ def _spectrum(
     objective, weights = objective_of(network, problem)
     size, dtype = vectors.size_of(weights), weight_dtype(network)
     if is_decomposed(weights, exact, up_to=EXACT_UP_TO):
-        values = decomposition(dense_hessian(objective, weights))[0]
+        values = eigenvalues(dense_hessian(objective, weights, batch_size=ROWS_AT_ONCE))
         return Spectrum(values[None], jnp.full((1, size), 1 / size, dtype), jnp.zeros((1, size), dtype), size, True)
     product, steps = hessian_product(objective, weights), min(products, size)
 
@@ -166,8 +177,8 @@ def _spectrum(
         space = krylov.begin(start, steps)
         space = jax.lax.fori_loop(0, steps, lambda _, space: krylov.widen(product, space), space)
         values, columns = decomposition(space.projection())
-        residuals = jnp.linalg.norm(space.remainders(columns), axis=0)
-        return values, columns[0] ** 2, residuals
+        rounding = 10 * jnp.finfo(dtype).eps * jnp.max(jnp.abs(values))
+        return values, columns[0] ** 2, jnp.linalg.norm(space.remainders(columns), axis=0) + rounding
 
     nodes, shares, residuals = jax.lax.map(quadrature, first + jnp.arange(count, dtype=jnp.int32))
     return Spectrum(nodes, shares, residuals, size, False)

@@ -3,7 +3,11 @@
 from .convolution import Convolution as Convolution, with_slices as with_slices
 from .image_network import Convolutional as Convolutional, ConvolutionalNetwork as ConvolutionalNetwork
 from .linear import DeepLinear as DeepLinear, LinearNetwork as LinearNetwork, ResidualNetwork as ResidualNetwork
-from .numbered_layers import NumberedLayers as NumberedLayers, numbered_layers as numbered_layers
+from .numbered_layers import (
+    Layered as Layered,
+    NumberedLayers as NumberedLayers,
+    numbered_layers as numbered_layers,
+)
 from .perceptron import Perceptron as Perceptron, PerceptronNetwork as PerceptronNetwork
 from .recipe import (
     NETWORKS as NETWORKS,

@@ -14,6 +14,7 @@ from pydantic_core import PydanticCustomError
 from ..kinds import validation_error
 from ..kinds.values import Depth, Scale
 from . import layers
+from .numbered_layers import Layered
 from .recipe import NETWORKS, Keys, NetworkRecipe
 from .weights import Fixed
 
@@ -50,7 +51,7 @@ class LinearNetwork(eqx.Module):
         return None
 
 
-class DeepLinear(LinearNetwork):
+class DeepLinear(LinearNetwork, Layered):
     """A deep linear network x ↦ pᵀ W_L ⋯ W_1 x (Marion and Chizat 2024, equation 3).
 
     `weights` are W_1, …, W_L, with W_k of shape (d_k, d_{k−1}); an entry of shape (n, d, d) stands for n of

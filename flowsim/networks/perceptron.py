@@ -16,6 +16,7 @@ from ..kinds import Named, Registry, validation_error
 from ..kinds.values import Count, Depth, Scale
 from . import layers
 from .linear import DeepLinear
+from .numbered_layers import Layered
 from .recipe import NETWORKS, Keys, NetworkRecipe
 
 LINEAR = "linear"
@@ -29,7 +30,7 @@ ACTIVATIONS.register("softplus")(jax.nn.softplus)
 ACTIVATIONS.register("relu")(jax.nn.relu)  # the one here that is not smooth
 
 
-class Perceptron(eqx.Module):
+class Perceptron(Layered):
     """A multi-layer perceptron x ↦ W_L φ(W_{L−1} ⋯ φ(W_1 x + b_1) ⋯ + b_{L−1}) + b_L with an
     activation φ.
 

@@ -12,12 +12,13 @@ from pydantic import Field
 
 from ..kinds import Named
 from ..kinds.values import Count, Depth, Scale
+from .numbered_layers import Layered
 from .perceptron import ACTIVATIONS, activation_of
 from .recipe import NETWORKS, Inputs, Keys, NetworkRecipe
 from .weights import Fixed, standard_normal
 
 
-class ResidualPerceptron(eqx.Module):
+class ResidualPerceptron(Layered):
     """x ↦ C h_L with h_k = h_{k−1} + s V_k φ(W_k h_{k−1} + b_k) and h_0 = A x, depth costing no compile time.
 
     `first` is A (width, features), `inner` holds all W_k (L, hidden, width), `biases` all b_k (L, hidden), `outer` all

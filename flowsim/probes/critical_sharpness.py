@@ -1,4 +1,4 @@
-"""Cheap measures of the edge of stability: how far the risk falls along the next step, without an eigenvalue."""
+"""Cheap measures of the edge of stability: how far the risk falls along the gradient, without an eigenvalue."""
 
 from collections.abc import Callable
 
@@ -14,7 +14,7 @@ from .probe import PROBES, Label, Moment, Probe
 
 
 class _AlongStep(eqx.Module):
-    """The next step of a descent: −η `step`, along which the risk falls at the rate `slope`, from what it is `here`."""
+    """A step −η `step`, along which the risk falls at the rate `slope`, from what it is `here`."""
 
     objective: Callable[[PyTree], Array] = eqx.field(static=True)
     weights: PyTree
@@ -40,10 +40,12 @@ class _AlongStep(eqx.Module):
 
 @PROBES.register("critical_sharpness")
 class CriticalSharpness(Probe):
-    """2/η_c, with η_c the least learning rate at which a step raises the risk (Kalra et al. 2026, arXiv:2601.16979).
+    """2/η_c, with η_c the learning rate from which on a step raises the risk (Kalra et al. 2026, arXiv:2601.16979).
 
-    It takes passes forward alone: η is doubled or halved until the risk rises, and then bisected to the relative
-    `precision`. A step is along ∇R, or where a preconditioner P is known along P⁻¹∇R.
+    It takes passes forward alone: η is doubled or halved until the risk begins to rise, and then bisected to the
+    relative `precision`. Where the risk along the step rises, falls and rises again, it is one of several such rates. A
+    step is along ∇R, or where a preconditioner P is known along P⁻¹∇R: without momentum, and of the full gradient. At
+    the ends of the runs of a sweep no preconditioner is known.
 
     On a quadratic risk that is `DirectionalSharpness`: at most S, and close to S only where the gradient points along
     the top eigenvector, as at the edge of stability. So it does not tell S where descent is below the edge: in
@@ -59,7 +61,7 @@ class CriticalSharpness(Probe):
         static=True,
         default=Label(
             "critical_sharpness",
-            "critical sharpness 2/η_c, η_c the least learning rate at which a step raises the risk",
+            "critical sharpness 2/η_c, η_c the learning rate from which on a step along the gradient raises the risk",
             r"critical sharpness $2/\eta_c$",
             logarithmic=False,
         ),
@@ -69,13 +71,16 @@ class CriticalSharpness(Probe):
         if not 0 < self.precision < 1:
             raise ValueError(f"precision is {self.precision!r}: expected a number between 0 and 1")
 
+    def gradients(self, network: PyTree) -> float:
+        """Return about those of a search and a bisection, of passes forward."""
+        return 8.0
+
     def measure(self, moment: Moment) -> Float[Array, ""]:
         """Return the critical sharpness."""
         along = _AlongStep.of(moment)
-        first = moment.learning_rate
-        if first is None:
-            first = _length(along.weights) / _length(along.step)
-        rate = _least_that(along.rises, jnp.asarray(first, along.slope.dtype), self.precision)
+        first = (_length(along.weights) / _length(along.step)).astype(along.slope.dtype)
+        precision = max(self.precision, 8 * float(jnp.finfo(first.dtype).eps))
+        rate = _least_that(along.rises, first, precision)
         # A fall by less than rounding looks like a rise: the predicted one must stand out.
         visible = rate * along.slope > 100 * jnp.finfo(along.slope.dtype).eps * jnp.abs(along.here)
         return jnp.where((along.slope > 0) & jnp.isfinite(rate) & visible, 2 / rate, jnp.nan)
@@ -83,15 +88,16 @@ class CriticalSharpness(Probe):
 
 @PROBES.register("directional_sharpness")
 class DirectionalSharpness(Probe):
-    """⟨u, Hu⟩/⟨∇R, u⟩ along the next step u, by one Hessian–vector product: at 2/η its second order cancels its first.
+    """⟨u, Hu⟩/⟨∇R, u⟩ along a step u, by one product: at 2/η the second order of the risk cancels the first.
 
-    Along u = ∇R it is ⟨∇R, H∇R⟩/‖∇R‖², a mean of the eigenvalues by the squared components of the gradient: at most S.
-    Where a preconditioner P is known, u = P⁻¹∇R. NaN where the gradient is zero.
+    See Kalra et al. (2026, arXiv:2601.16979). Along u = ∇R it is ⟨∇R, H∇R⟩/‖∇R‖², a mean of the eigenvalues by the
+    squared components of the gradient: at most S. Where a preconditioner P is known, u = P⁻¹∇R. NaN where the gradient
+    is zero.
     """
 
     label = Label(
         "directional_sharpness",
-        "directional sharpness, the curvature along the next step",
+        "directional sharpness, the curvature along the gradient",
         r"directional sharpness $\langle u, H u \rangle / \langle \nabla R, u \rangle$",
         logarithmic=False,
     )
@@ -111,7 +117,7 @@ def _length(tree: PyTree) -> Float[Array, ""]:
 def _least_that(
     rises: Callable[[Float[Array, ""]], Bool[Array, ""]], first: Float[Array, ""], precision: float, most: int = 60
 ) -> Float[Array, ""]:
-    """Return the least number at which `rises` begins to hold, from `first` on, ∞ where it is not found."""
+    """Return a number from which on `rises` holds, the next to `first` of powers of two, ∞ where there is none."""
     factor = jnp.where(rises(first), 0.5, 2.0).astype(first.dtype)
 
     def is_searching(state: tuple) -> Bool[Array, ""]:

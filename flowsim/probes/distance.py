@@ -15,9 +15,10 @@ from .probe import PROBES, Label, Moment, Probe
 
 @PROBES.register("distance_travelled")
 class DistanceTravelled(Probe):
-    """‖W(t) − W(0)‖, the distance of the weights to those at which the run began; of a fork, to where it goes on from.
+    """‖W(t) − W(0)‖, the distance of the weights to those at which the run began.
 
-    NaN where the start of a run is not known.
+    Of a fork that is where the run began that it goes on from, as `compare` knows; `descend(..., after=...)` by itself
+    begins anew. NaN where the start of a run is not known.
     """
 
     start: PyTree = None
@@ -33,7 +34,7 @@ class DistanceTravelled(Probe):
 
     def begin(self, network: PyTree) -> Self:
         """Return the probe of a run that begins at this network."""
-        return replace(self, start=split(network)[0])
+        return self if self.start is not None else replace(self, start=split(network)[0])
 
     def measure(self, moment: Moment) -> Float[Array, ""]:
         """Return the distance."""

@@ -31,7 +31,8 @@ def _of_matrices(network: PyTree) -> list[Float[Array, "matrices rank"]]:
     weights, found = split(network)[0], []
     for leaf, numbers in zip(jax.tree.leaves(weights), jax.tree.leaves(numbered_layers(network).numbers), strict=True):
         stack = leaf if np.ndim(numbers) else leaf[None]
-        if stack.ndim >= 3:
+        is_vector = stack.ndim < 3 or (stack.ndim > 3 and np.prod(stack.shape[2:]) == 1)  # a bias (out, 1, 1), too
+        if not is_vector:
             found.append(jax.vmap(_singular_values)(stack.reshape(*stack.shape[:2], -1)))
     return found
 
@@ -100,7 +101,7 @@ class EffectiveRank(Probe):
         "effective rank of each weight matrix",
         r"effective rank of $W_k$",
         logarithmic=False,
-        drawn="layers",
+        drawn="matrices",
     )
 
     def check(self, network: PyTree, problem: Problem) -> None:
@@ -143,9 +144,10 @@ def _imbalance(network: DeepLinear) -> list[Float[Array, "pairs width width"]]:
 class Balancedness(Probe):
     """How far a deep linear network is from balanced: the norm of all W_{k+1}ᵀW_{k+1} − W_kW_kᵀ, and its `drift`.
 
-    Gradient flow of the risk conserves each of these matrices (Arora, Cohen and Hazan 2018, theorem 1); the drift is
-    the norm of their change since the run began: the error of an integrator, or what the steps of descent do. Both are
-    zero for a single layer. NaN is the drift where the start of a run is not known.
+    Gradient flow without weight decay conserves each of these matrices (Du, Hu and Lee 2018, theorem 2.2). The drift is
+    the norm of their change since the run began: along that flow the error of the integrator, else what the steps of
+    descent, weight decay or a model do. Both are zero for a single layer. The drift is NaN where the start of a run is
+    not known.
     """
 
     start: DeepLinear | None = None
@@ -164,7 +166,7 @@ class Balancedness(Probe):
                 ),
                 Label(
                     "balancedness_drift",
-                    "norm of their change since the run began, zero along a gradient flow",
+                    "norm of their change since the run began, zero along a gradient flow without weight decay",
                     r"drift of $W_{k+1}^\top W_{k+1} - W_k W_k^\top$",
                 ),
             ),
@@ -178,7 +180,7 @@ class Balancedness(Probe):
 
     def begin(self, network: PyTree) -> Self:
         """Return the probe of a run that begins at this network."""
-        return replace(self, start=network)
+        return self if self.start is not None else replace(self, start=network)
 
     def measure(self, moment: Moment) -> dict[str, Float[Array, ""]]:
         """Return the norm of the differences, and that of their change."""

@@ -21,8 +21,10 @@ class Path(Probe):
     """W(t) − W(0) in at most `count` coordinates, and with `sharpest` the top eigenvector of the Hessian in the same.
 
     Of no more weights than that they are the weights themselves. Of more, they are inner products with as many random
-    vectors, the same ones for all runs, scaled so that lengths are kept in the mean: to a part √(2/count) of them, one
-    standard deviation (Johnson and Lindenstrauss 1984). `report` draws the paths of all runs in the plane of their two
+    vectors, the same ones for all runs, scaled so that squared lengths are kept in the mean: to a part √(2/count) of
+    them, one standard deviation (Johnson and Lindenstrauss 1984), and inner products of vectors to 1/√count of the
+    product of their lengths. So a movement along the sharpest direction is seen there where it is larger than 6 % of
+    the whole path, for the default. `report` draws the paths of all runs in the plane of their two
     principal components, and with `sharpest` in that of the sharpest direction where the first run ends and the first
     component across it. Each record takes `count` passes over the weights, and a search for an eigenvector.
     NaN where the start of a run is not known.
@@ -53,7 +55,7 @@ class Path(Probe):
 
     def begin(self, network: PyTree) -> Self:
         """Return the probe of a run that begins at this network."""
-        return replace(self, start=split(network)[0])
+        return self if self.start is not None else replace(self, start=split(network)[0])
 
     def gradients(self, network: PyTree) -> float:
         """Return about those of a search, where the sharpest direction is recorded."""

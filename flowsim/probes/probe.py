@@ -21,7 +21,8 @@ class Label:
 
     `name` is a word without spaces, `meaning` a phrase, `symbol` for the axis of a figure (TeX between dollars),
     `unit` that of UDUNITS, and `logarithmic` says which axis suits it. `drawn` says how arrays are shown: as "curves",
-    one for each number; of one number for each layer as a map of "layers" over time; or as "nothing" by themselves. A
+    one for each number; of one number for each layer, or matrix, as a map of "layers", or "matrices", over time; or as
+    "nothing" by themselves. A
     probe that measures a dict fills one column for each of its keys, called `name_key`, and may say in `parts` what
     each is called, by labels of these names.
     Raises `TypeError` for `parts` that are no tuple of labels, and `ValueError` for another way to be drawn.
@@ -36,8 +37,8 @@ class Label:
     drawn: str = "curves"
 
     def __post_init__(self):
-        if self.drawn not in ("curves", "layers", "nothing"):
-            raise ValueError(f"drawn is {self.drawn!r}: expected curves, layers or nothing")
+        if self.drawn not in ("curves", "layers", "matrices", "nothing"):
+            raise ValueError(f"drawn is {self.drawn!r}: expected curves, layers, matrices or nothing")
         if not isinstance(self.parts, tuple) or not all(isinstance(part, Label) for part in self.parts):
             raise TypeError(
                 f"the parts of the label {self.name} are {reprlib.repr(self.parts)}: expected a tuple of labels; "
@@ -115,7 +116,10 @@ class Probe(eqx.Module):
         return 1.0
 
     def begin(self, network: PyTree) -> "Probe":
-        """Return the probe of a run that begins at `network`, by default this one itself."""
+        """Return the probe of a run that begins at `network`, by default this one itself.
+
+        One that knows a start already keeps it: so forks of a run begin where that began.
+        """
         return self
 
     @abc.abstractmethod

@@ -18,7 +18,10 @@ _RESIDUALS = Label("spectrum_residuals", "distance of a node to an eigenvalue, a
 _TRACE = Label("spectrum_trace", "trace of the Hessian", r"trace $\mathrm{tr}\,H$", logarithmic=False)
 _TRACE_ERROR = Label("spectrum_trace_error", "standard error of the trace", "standard error of the trace")
 _NEGATIVE = Label(
-    "spectrum_negative", "number of negative eigenvalues of the Hessian", "negative eigenvalues", logarithmic=False
+    "spectrum_negative",
+    "number of negative eigenvalues of the Hessian, below −1e-6 of the largest in size (float32: −2e-5)",
+    "negative eigenvalues",
+    logarithmic=False,
 )
 _NEGATIVE_ERROR = Label(
     "spectrum_negative_error",
@@ -64,7 +67,7 @@ class SpectralDensity(Probe):
         """Return the number of products."""
         weights = weight_count(network)
         exact = weights <= EXACT_UP_TO if self.exact is None else self.exact
-        return weights if exact else 1.5 * self.vectors * self.products  # with what makes vectors orthogonal
+        return 2.0 * weights if exact else 1.5 * self.vectors * self.products  # with what makes vectors orthogonal
 
     def measure(self, moment: Moment) -> dict[str, Float[Array, "..."]]:
         """Return the spectrum, and what follows from it."""

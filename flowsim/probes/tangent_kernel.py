@@ -23,8 +23,9 @@ class TangentKernel(Probe):
     G is the Jacobian in the weights of the outputs for all samples, each scaled by a root of its loss's second
     derivative, as `Problem.curved_outputs`: of the mean squared error of n samples, K is 2/n times the neural tangent
     kernel (Jacot, Gabriel and Hongler 2018). Its nonzero eigenvalues are those of the Gauss–Newton matrix
-    GᵀG, and with weak residuals those of the Hessian: so `largest` beside S tells how much of S the residuals make.
-    `alignment` is the share of ‖∇R‖² along the top eigenvector of GᵀG, from 0 to 1, NaN where the gradient is zero.
+    GᵀG, and where residuals are small those of the Hessian: so `largest` beside S tells what residuals make of S.
+    `alignment` is the share of ‖∇R‖² along the top eigenvector of GᵀG, from 0 to 1, NaN where the gradient is zero;
+    with weight decay its gradient is part of ∇R, and G is not.
     Both are NaN where the eigenvalue could not be certified. K is never formed: some tens of products at each record.
     """
 

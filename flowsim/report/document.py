@@ -67,7 +67,8 @@ class Document:
         paths = [folder.write_summary(self.summary)]
         drawn = {name: folder.write_figure(name, figure) for name, figure in figures.items()}
         paths += [path for both in drawn.values() for path in both]
-        panels = [(name, drawn[name][0].read_bytes(), words) for name, words in self.panels.items()]
+        shown = {name: words for name, words in self.panels.items() if name in drawn}
+        panels = [(name, drawn[name][0].read_bytes(), words) for name, words in shown.items()]
         said = {"tables": [as_html(self.tables)], "warnings": self.warnings, "complete": self.complete}
         return [*paths, folder.write_page(page(self.results, self.title, panels=panels, **said))]
 

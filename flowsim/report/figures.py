@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 
 from ..results.runs import RUN
 from ..results.schema import RECORD, SHARPNESS
-from .maps import NODES, layer_figure, spectrum_figure
+from .maps import NODES, ROWS, layer_figure, spectrum_figure
 from .models import model_figures
 from .panels import SideBySidePanels, TrajectoryPanels
 from .panels.sweep import DIVERGED, SweepPanels, quantities
@@ -32,12 +32,13 @@ def figures(dataset: xarray.Dataset) -> dict[str, Figure]:
     asked for, and one of the models of each descent.
     """
     panels = TrajectoryPanels.of(dataset)
-    made = plane_figures(dataset) if PATH in dataset else {}
+    drawn: dict[str, Figure | None] = {**plane_figures(dataset)} if PATH in dataset else {}
     for name in own_probes(dataset):
-        layers = dataset[name].attrs.get("drawn") == "layers"
-        made[file_name(name)] = layer_figure(dataset, name) if layers else figure_of(panels.panel(name))
+        as_map = dataset[name].attrs.get("drawn") in ROWS
+        drawn[file_name(name)] = layer_figure(dataset, name) if as_map else figure_of(panels.panel(name))
     if NODES in dataset:
-        made["spectrum"] = spectrum_figure(dataset)
+        drawn["spectrum"] = spectrum_figure(dataset)
+    made = {name: figure for name, figure in drawn.items() if figure is not None}
     made["squared_distance"] = figure_of(panels.panel(panels.measure_of_progress))
     if panels.is_followed("sharpness"):
         made["sharpness"] = figure_of(panels.panel("sharpness"))
@@ -57,7 +58,7 @@ def pictures(dataset: xarray.Dataset) -> dict[str, str]:
         found["spectrum"] = (
             "Above the eigenvalues of the Hessian over time, below their distribution at the start and at the end."
         )
-    layers = (name for name in own_probes(dataset) if dataset[name].attrs.get("drawn") == "layers")
+    layers = (name for name in own_probes(dataset) if dataset[name].attrs.get("drawn") in ROWS)
     return found | {file_name(name): f"Over time: {dataset[name].attrs['long_name']}." for name in layers}
 
 

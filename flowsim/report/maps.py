@@ -20,14 +20,21 @@ from .panels.view import TimeView
 from .style import FLOW, STYLE, THRESHOLD, run_look, set_ticks
 
 NODES, _WEIGHTS, _RESIDUALS = "spectrum_nodes", "spectrum_weights", "spectrum_residuals"
+ROWS = {"layers": "layer", "matrices": "matrix"}
+"""What a row of a map is, by how a label says that it is drawn."""
 MOST = 4
 """How many runs stand beside each other: the flow, and of the others those that are spread over all."""
 
 
-def layer_figure(dataset: xarray.Dataset, name: str) -> Figure:
-    """Return the map of a quantity of each layer over time, one for each run, in one scale of colours."""
+def layer_figure(dataset: xarray.Dataset, name: str) -> Figure | None:
+    """Return the map of a quantity of each layer over time, one for each run, in one scale of colours.
+
+    `None` where none of it is finite.
+    """
     panels = TrajectoryPanels.of(dataset)
-    runs = _chosen(panels)
+    runs = _chosen(panels, name)
+    if not runs:
+        return None
     values = [run.along(name).astype(float).reshape(len(run.along("time")), -1) for run in runs]
     scale = _scale(values, logarithmic=bool(dataset[name].attrs.get("logarithmic", 1)))
     with matplotlib.rc_context(STYLE):
@@ -39,20 +46,24 @@ def layer_figure(dataset: xarray.Dataset, name: str) -> Figure:
             axes.yaxis.set_major_locator(MaxNLocator(5, integer=True))
             axes.set_title(run.run.label, fontsize=8)
             axes.set_xlabel(panels.time.label)
-        row[0].set_ylabel("layer")
+        row[0].set_ylabel(ROWS[dataset[name].attrs["drawn"]])
         figure.colorbar(maps[-1], ax=list(row), label=label_of(name, dataset[name].attrs), pad=0.02)
     return figure
 
 
-def spectrum_figure(dataset: xarray.Dataset, bins: int = 60) -> Figure:
+def spectrum_figure(dataset: xarray.Dataset, bins: int = 60) -> Figure | None:
     """Return the density of the eigenvalues of the Hessian along each run, and where it begins and ends.
+
+    `None` where none of them is finite.
 
     Eigenvalues stand on an axis that is linear about zero and logarithmic beyond. The colour is the share of all of
     them in a bin, and lines are the sharpness and its edge. Where random vectors estimate it, what a node stands for is
     spread over the distance to an eigenvalue that its residual leaves open, and below stands the error of the mean.
     """
     panels = TrajectoryPanels.of(dataset)
-    runs = [run for run in _chosen(panels) if np.isfinite(run.along(NODES)).any()]
+    runs = _chosen(panels, NODES)
+    if not runs:
+        return None
     measures = [_measures(run) for run in runs]
     largest = max(float(np.nanmax(np.abs(nodes))) for nodes, _, _ in measures) or 1.0
     linear = 1e-3 * largest
@@ -86,10 +97,11 @@ def spectrum_figure(dataset: xarray.Dataset, bins: int = 60) -> Figure:
     return figure
 
 
-def _chosen(panels: TrajectoryPanels) -> list[RecordedRun]:
-    """Return the flow, if there is one, and of the other runs those that are spread over all."""
-    shown, flow = panels.shown.ordered, panels.shown.ordered[: int(panels.shown.has_flow)]
-    return [*flow, *subsample(shown[len(flow) :], MOST - len(flow))]
+def _chosen(panels: TrajectoryPanels, name: str) -> list[RecordedRun]:
+    """Return the flow, if it recorded the quantity, and of the other runs that did those that are spread over all."""
+    known = [run for run in panels.shown.ordered if np.isfinite(run.along(name)).any()]
+    flow = [run for run in known[:1] if run.run.is_flow]
+    return [*flow, *subsample(known[len(flow) :], MOST - len(flow))]
 
 
 def _grid(rows: int, runs: Sequence[RecordedRun]) -> tuple[Figure, np.ndarray]:
@@ -140,12 +152,13 @@ def _measures(run: RecordedRun) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     nodes = nodes.reshape(len(nodes), -1, nodes.shape[-1])
     known = np.isfinite(nodes)
     if _WEIGHTS in run.part and np.isfinite(run.along(_WEIGHTS)).any():
-        return nodes, run.along(_RESIDUALS), np.where(known, run.along(_WEIGHTS), 0)
+        weights = np.where(known, run.along(_WEIGHTS), 0)
+        return nodes, run.along(_RESIDUALS), np.where(weights > 1e-12, weights, 0)  # less is rounding
     return nodes, np.zeros(nodes.shape), known / np.maximum(known.sum(axis=-1, keepdims=True), 1)
 
 
 def _edges(least: float, largest: float, linear: float, bins: int) -> np.ndarray:
-    """Return edges of bins that are even on the axis of the figure, zero within one of them."""
+    """Return edges of bins that are nearly even on the axis of the figure, zero in the middle of one of them."""
 
     def place(value: float) -> float:
         return float(np.sign(value) * np.log1p(abs(value) / linear))
