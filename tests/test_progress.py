@@ -58,9 +58,8 @@ def test_an_event_is_a_text_and_knows_how_much_is_done():
 
 @pytest.mark.parametrize("wrong", [(), "yes", 3])
 def test_who_cannot_hear_is_refused_at_the_call(mlp, problem, wrong):
-    with pytest.raises(
-        TypeError, match=r"progress must be True for a bar, False, or a function of a flowsim\.Progress"
-    ):
+    said = r"progress must be True for a bar, None for one at a prompt, False, or a function of a flowsim\.Progress"
+    with pytest.raises(TypeError, match=said):
         flowsim.integrate(mlp, problem, progress=wrong)
     with pytest.raises(TypeError, match="progress must be True"):
         flowsim.compare(mlp, problem, [0.02], progress=wrong)

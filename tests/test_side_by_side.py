@@ -15,7 +15,7 @@ import flowsim
 from flowsim import cli
 from flowsim.dynamics import Outcome
 from flowsim.report.panels import INK, SideBySidePanels
-from flowsim.report.side_by_side import names_of
+from flowsim.report.side_by_side import names_of, refuse_foreign
 from flowsim.results import ResultFolder, StoreError
 from flowsim.results.runs import FLOW, GRADIENT_DESCENT, Run, run_coordinates
 from flowsim.results.schema import MEASURES, RECORD, RUN, attributes
@@ -196,6 +196,38 @@ def test_a_quantity_is_drawn_into_given_axes_and_an_unknown_one_is_named(two):
     plt.close()
     with pytest.raises(ValueError, match="'nothing' was not recorded: there are risk"):
         both.plot("nothing")
+
+
+def test_the_table_says_of_each_folder_what_its_own_table_says(two, tmp_path):
+    stored(tmp_path / "loose", loosened=(RUN, np.array([50.0, 1.0, 1.0])), distance_time=(RUN, np.full(3, 3.0)))
+    said = flowsim.report.printed(flowsim.side_by_side(two[0], tmp_path / "loose"))
+    said = " ".join(said.split())
+    assert "loose: The gradient jumps on the way" in said
+    assert "loose: Distance taken at t = 3" in said
+    assert "deep: Theorem 2: 15 ≤ S_min ≤ 30" in said
+
+
+def test_rates_that_are_rounded_to_the_same_name_are_different_runs(tmp_path):
+    first = stored(tmp_path / "first", rates=(0.1001, 0.1004))
+    second = stored(tmp_path / "second", rates=(0.1001,))
+    panels = SideBySidePanels.of(flowsim.side_by_side(first, second).datasets)
+    looks = [(key.look["linestyle"], key.look["marker"]) for key, run in panels.keyed_runs if not run.run.is_flow]
+    assert looks[0] == looks[2]
+    assert looks[0] != looks[1]
+
+
+def test_what_only_undrawn_runs_know_is_said(tmp_path):
+    folders = [stored(tmp_path / f"f{number}", rates=(0.01,)) for number in range(12)]
+    with pytest.raises(ValueError, match="'distance' is known only of runs that are not drawn"):
+        flowsim.side_by_side(*folders).plot("distance")
+
+
+def test_a_broken_summary_of_an_earlier_call_lists_nothing_to_delete(two, tmp_path):
+    out = tmp_path / "both"
+    flowsim.side_by_side(*two).save(out)
+    for named in (3, "sharpness and more", {"sharpness": 1}):
+        (out / "summary.json").write_text(json.dumps({"side_by_side": {"figures": named}}))
+        assert {path.name for path in refuse_foreign(out)} == {"summary.json", "report.html"}
 
 
 def test_other_problems_other_seeds_and_versions_are_said(tmp_path):

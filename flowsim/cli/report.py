@@ -20,6 +20,10 @@ if TYPE_CHECKING:
     from ..report import Document
 
 
+SIDE_BY_SIDE = "side_by_side"
+"""The folder of the page of runs side by side, beside theirs."""
+
+
 class Terminal(Console):
     """A console that falls silent once its output is closed.
 
@@ -73,6 +77,7 @@ def conclude(documents: "Sequence[Document]", console: Console, together: Path |
     if len(documents) == 1 or parent is None:
         return worst
     from ..report.page import MARK, Entry, heading, index_page
+    from ..report.side_by_side import is_side_by_side
 
     path = parent / "index.html"
     if path.exists() and MARK not in path.read_text(encoding="utf-8", errors="replace"):
@@ -86,6 +91,8 @@ def conclude(documents: "Sequence[Document]", console: Console, together: Path |
         figure = next(iter([*asked, *sharpness, *document.figures]), None)
         name = document.results.folder.resolve().name
         entries.append(Entry(name, document.complete, document.warnings, figure, heading(document.results)))
+    kept = parent / SIDE_BY_SIDE  # of an earlier call
+    together = kept if together is None and is_side_by_side(kept) else together
     beside = together.name if together is not None and together.resolve().parent == parent.resolve() else None
     write_atomically(path, lambda temporary: temporary.write_text(index_page(entries, beside), encoding="utf-8"))
     _print_line(console, f"wrote {printable(str(path))}")
@@ -123,6 +130,8 @@ def report_stored(arguments: Sequence[str]) -> int:
             raise StoreError(f"--out: is for the page of two folders or more with runs; found {len(with_runs)} of them")
         refuse_foreign(options.out)
     console = Terminal()
+    for folder in (folder for folder in options.folders if folder not in folders):
+        _print_line(console, f"left out {printable(str(folder))}: it is a page of runs side by side")
     documents = [_report_folder(folder, options.trust) for folder in folders]
     if len(with_runs) < 2:
         if len(folders) > 1:
@@ -139,7 +148,7 @@ def _put_side_by_side(folders: Sequence[Path], out: Path | None, console: Consol
     for table in made.tables():
         console.print(fitted(table, console.width))
     if out is None and parent is not None:
-        out = parent / "side_by_side"
+        out = parent / SIDE_BY_SIDE
         try:
             refuse_foreign(out)
         except StoreError as error:  # nobody asked for it

@@ -110,7 +110,7 @@ def compare(
         problem: The risk R.
         learning_rates: η of each descent.
         steps: How many steps each descent takes; by default as many as reach `t1`, ⌈t1/η⌉, and 4000 without a `t1`.
-        t1: The time at which runs end at the latest.
+        t1: The time at which the flow ends at the latest; without `steps`, descents make as many as reach it.
         models: Flows that are to follow the descents, once for each learning rate: "edge", or `my_module:MyModel` (a
             `flowsim.DescentModel`, which holds its own tolerances); "gradient" is there in any case.
         optimizer: Makes another descent of each learning rate, such as `flowsim.HeavyBall`, with its own time per step,
@@ -123,7 +123,7 @@ def compare(
         forks: What goes on from a step of each descent with another rate, batch or optimizer, as rows of their own.
         records: Records of a run, about; by default 250, fewer for a network so large that they would take more than
             4 GB.
-        stopping: When a run has arrived, as in `integrate`.
+        stopping: When a run counts as converged, as in `integrate`.
         progress: With True a bar shows how far each run is, and the time left of it, with `None` where someone waits
             (see `integrate`); a function is called with a `flowsim.Progress`, which is a text: what runs.
         **flow_options: Further options of `integrate`: `rtol`, `solver`, ….

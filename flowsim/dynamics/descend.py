@@ -82,7 +82,7 @@ def descend(
         steps: The largest number of steps.
         record_steps: Increasing numbers of the steps at which records are made, beside the one at the end; by default
             `default_record_steps(steps)`, some 250, dense at first.
-        stopping: When the run has arrived, as in `integrate`.
+        stopping: When the run counts as converged, as in `integrate`.
         diagnostics: Functions of the network, by name, which return floating-point arrays to be recorded.
         probes: What else is recorded: a `flowsim.Probe`, or a function of the network.
         sharpness: Whether to record the sharpness.

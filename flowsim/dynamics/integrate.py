@@ -86,7 +86,7 @@ def integrate(
         ts: Increasing times of records, reached exactly; there is one at the end in any case.
         between: Whether to record where much happens between the times `ts`, too.
         records: Without `ts`, the largest number of records, half as many at least; by default 128.
-        stopping: When the run has arrived; by default ‖∇R‖ ≤ 1e-8, in float32 1e-4.
+        stopping: When the run counts as converged; by default ‖∇R‖ ≤ 1e-8, in float32 1e-4.
         diagnostics: Functions of the network, by name, which return floating-point arrays to be recorded.
         probes: What else is recorded: a `flowsim.Probe`, or a function of the network.
         sharpness: Whether to record the sharpness, which costs more than the flow.
@@ -96,7 +96,7 @@ def integrate(
             run goes on from it and ends, bit for bit, as without the interruption.
         checkpoint_seconds: Seconds between two checkpoints.
         progress: With True a bar on standard error, or in a notebook, shows the time left; with `None` it does so at a
-            prompt or in a notebook, after two seconds, and never in scripts. A function is called with a
+            prompt or in a notebook, after two seconds, not in scripts that `python` runs. A function is called with a
             `flowsim.Progress` about twice a second, and when something is compiled. What counts is the nearest of the
             criteria that may end the run: time of a finite `t1`, steps of `max_steps`, or the decades by which ‖∇R‖,
             the risk or the excess risk has fallen of those that it has to fall, so that a plateau shows as one. It

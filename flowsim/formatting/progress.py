@@ -85,7 +85,8 @@ def check_progress(progress: object) -> None:
     """Raise `TypeError` for what is neither True, False, `None` nor a function."""
     if not (progress is None or isinstance(progress, bool) or callable(progress)):
         raise TypeError(
-            f"progress must be True for a bar, False, or a function of a flowsim.Progress, got {progress!r}"
+            "progress must be True for a bar, None for one at a prompt, False, or a function of a flowsim.Progress, "
+            f"got {progress!r}"
         )
 
 
@@ -141,6 +142,8 @@ def show_progress_bar(
         return
     columns = (TextColumn("{task.description}", markup=False), BarColumn(24), TextColumn("{task.fields[part]}"))
     options = {"console": console, "transient": True, "refresh_per_second": drawings_per_second}
+    if after > 0:  # it comes in the middle of a call, which may have begun to print
+        options |= {"redirect_stdout": False, "redirect_stderr": False}
     bars = Bars(*columns, TimeRemainingColumn(), speed_estimate_period=math.inf, **options)
     reporter = ProgressReporter(_Bar(bars, bars.add_task(name, total=None, part=""), name))
     starter = Timer(after, bars.start)  # a thread, as nothing is reported while a program is compiled

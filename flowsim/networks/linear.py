@@ -101,7 +101,7 @@ class DeepLinear(LinearNetwork, Layered):
             The network, with layers W_k of shape (d_k, d_{k−1}).
 
         Raises:
-            ValueError: For widths that are no positive whole numbers.
+            ValueError: For widths that are no positive whole numbers, and a scale that is no number from zero on.
 
         Examples:
             >>> import flowsim, jax

@@ -11,12 +11,12 @@ from matplotlib.figure import Figure
 
 from ..results.runs import RUN
 from ..results.schema import RECORD, SHARPNESS
-from .maps import NODES, ROWS, layer_figure, spectrum_figure
+from .maps import NODES, layer_figure, spectrum_figure
 from .models import model_figures
 from .panels import SideBySidePanels, TrajectoryPanels
 from .panels.sweep import DIVERGED, SweepPanels, quantities
 from .plane import PATH, SHARPEST, plane_figures
-from .probes_table import file_name, overlaid_probes, own_probes
+from .probes_table import ROWS, file_name, overlaid_probes, own_probes
 from .render_paper import draw_panel, draw_sweep_panel, figure_of, figure_of_facets
 from .style import STYLE
 from .sweeps import runs

@@ -17,11 +17,10 @@ from ..results.schema import SHARPNESS
 from .panels import TrajectoryPanels, subsample
 from .panels.panel import label_of
 from .panels.view import TimeView
+from .probes_table import ROWS
 from .style import FLOW, STYLE, THRESHOLD, run_look, set_ticks
 
 NODES, _WEIGHTS, _RESIDUALS = "spectrum_nodes", "spectrum_weights", "spectrum_residuals"
-ROWS = {"layers": "layer", "matrices": "matrix"}
-"""What a row of a map is, by how a label says that it is drawn."""
 MOST = 4
 """How many runs stand beside each other: the flow, and of the others those that are spread over all."""
 

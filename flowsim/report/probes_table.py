@@ -17,6 +17,8 @@ from ..results.schema import MEASURES, RECORD
 
 Ends = dict[str, np.ndarray]
 _FINAL = "final_"
+ROWS = {"layers": "layer", "matrices": "matrix"}
+"""What a row of a map over time is, by how a label says that it is drawn."""
 _LIMITS = tuple(label.name for label in LIMITS)
 
 
@@ -42,7 +44,7 @@ def own_probes(dataset: xarray.Dataset) -> tuple[str, ...]:
 def overlaid_probes(datasets: Iterable[xarray.Dataset]) -> tuple[str, ...]:
     """Return the probes of several data sets that are drawn over each other: those of which no map is drawn."""
     found = ((name, dataset[name].attrs) for dataset in datasets for name in own_probes(dataset))
-    return tuple(dict.fromkeys(name for name, attributes in found if attributes.get("drawn") != "layers"))
+    return tuple(dict.fromkeys(name for name, attributes in found if attributes.get("drawn") not in ROWS))
 
 
 def file_name(probe: str) -> str:

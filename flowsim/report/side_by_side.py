@@ -18,12 +18,13 @@ from ..formatting.html import as_html
 from ..formatting.presentation import Shown
 from ..formatting.terminal import printable
 from ..results import ResultFolder, Results, StoreError, open_results, refuse_obstacles
+from ..results.runs import read_runs
 from ..results.schema import BOUNDS, CRITICAL, RUN
 from ..results.store import FIGURES, PAGE, SCENARIO, SUMMARY, SWEEP, THEORY, TRAJECTORIES
 from .differences import differences, differences_table
 from .figures import figures_of_folders, plot_folders
 from .frame import runs_frame
-from .table import ended_as_expected, render_folders, rows, warnings_of_runs
+from .table import ended_as_expected, remarks_of_runs, render_folders, rows, warnings_of_runs
 
 if TYPE_CHECKING:
     import pandas
@@ -93,7 +94,9 @@ class SideBySide(Shown):
         """
         shown = differences_table({name: results.scenario for name, results in self.results.items()})
         named = {printable(name): dataset for name, dataset in self.datasets.items()}
-        return [*([] if shown is None else [shown]), render_folders(named, "runs side by side", self.remarks)]
+        own = [f"{name}: {said}" for name, dataset in named.items() for said in remarks_of_runs(read_runs(dataset))]
+        remarks = [*own, *self.remarks]
+        return [*([] if shown is None else [shown]), render_folders(named, "runs side by side", remarks)]
 
     def to_dataset(self) -> xarray.Dataset:
         """Return the labelled arrays of all runs over (run, record), of which `folder` is one more coordinate.
@@ -135,8 +138,8 @@ class SideBySide(Shown):
     def save(self, folder: str | Path) -> list[Path]:
         """Write page, summary and figures into `folder`, and return their paths.
 
-        What an earlier call left there is replaced, as it can be made again. Raises `StoreError` where the folder holds
-        anything else, and where it cannot be written.
+        What an earlier call left there is replaced, as it can be made again, and other files stay. Raises `StoreError`
+        where the folder holds something and no earlier call made it, and where it cannot be written.
         """
         folder = Path(folder)
         refuse_foreign(folder)
@@ -205,13 +208,15 @@ def is_side_by_side(folder: Path) -> bool:
 
 
 def refuse_foreign(folder: Path) -> list[Path]:
-    """Return the files in `folder` that `SideBySide.save` left; raise `StoreError` where it holds anything else."""
+    """Return the files in `folder` that `SideBySide.save` left; raise `StoreError` where it did not make the folder."""
     refuse_obstacles(folder)
     stored = _stored(folder)
     is_empty = not folder.is_dir() or all(path.name.startswith(".") for path in folder.iterdir())
     if not is_empty and not is_side_by_side(folder):
         raise StoreError(f"{folder}: holds something else than runs side by side; give another folder with --out")
-    figures = [path for path in (folder / FIGURES).glob("*.*") if path.stem in stored.get("figures", ())]
+    named = stored.get("figures")
+    known = {name for name in named if isinstance(name, str)} if isinstance(named, list) else set()
+    figures = [path for path in (folder / FIGURES).glob("*.*") if path.stem in known]
     return [path for path in (folder / SUMMARY, folder / PAGE, *figures) if path.exists()]
 
 

@@ -65,7 +65,7 @@ def tables(dataset: xarray.Dataset, title: str) -> tuple[Table, ...]:
 def render(dataset: xarray.Dataset, title: str) -> Table:
     """Return the table for the terminal; the lines of a column's name join where there is room: see `fitted`."""
     shown = read_runs(dataset)
-    table = empty_table(title, _remarks(shown))
+    table = empty_table(title, remarks_of_runs(shown))
     _add_rows(table, {"": shown})
     return table
 
@@ -111,7 +111,7 @@ def _add_rows(table: Table, found: Mapping[str, Recorded]) -> None:
         table.add_section()
 
 
-def _remarks(shown: Recorded) -> list[str]:
+def remarks_of_runs(shown: Recorded) -> list[str]:
     """Return the lines under the table: how the flow was integrated, what Theorem 2 says, and why it ended early."""
     flow = shown.leading
     count = flow.number("gradients")

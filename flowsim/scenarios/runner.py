@@ -65,7 +65,7 @@ def run(
         problem: Its risk.
         network: Its network before the first step.
         probes: What it records.
-        progress: That of `compare`.
+        progress: That of `compare`; by default nothing is shown.
 
     Returns:
         The flow and the descents of the scenario, as `compare` returns them.

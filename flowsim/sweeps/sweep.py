@@ -90,7 +90,7 @@ def sweep(
         atol: Absolute tolerance of the flow, as in `integrate`.
         t1: The time at which the flow ends at the latest.
         max_steps: The number of steps after which the flow ends.
-        stopping: When a run has arrived, as in `integrate`.
+        stopping: When a run counts as converged, as in `integrate`.
         probes: What else is measured at the end of every run.
         folder: Where what is finished is kept. A sweep that was killed goes on from it and ends, bit for bit, as
             without, one with more values or repetitions computes these alone, and data set, summary and figures stand

@@ -90,6 +90,7 @@ def page_of_folders(
     """
     links = [] if here is None else list(_links(found, figures, here))
     folders = " ".join(shlex.quote(str(results.folder)) for results in found.values())
+    command = f"python -m flowsim report {folders}" + ("" if here is None else f" --out {shlex.quote(str(here))}")
     kinds: dict[str, str] = {}  # what was run, and in which folders
     for name, results in found.items():
         kinds[_subtitle(results)] = ", ".join(filter(None, (kinds.get(_subtitle(results)), name)))
@@ -105,7 +106,7 @@ def page_of_folders(
         panels=[],
         environment={name: ", ".join(_ran_on(results)) or "not known" for name, results in found.items()},
         scenario="",
-        commands=[("This page again, from the stored data, without computing:", f"python -m flowsim report {folders}")],
+        commands=[("This page again, from the stored data, without computing:", command)],
         files=links,
         version=version("flowsim"),
     )
@@ -119,7 +120,10 @@ def _links(found: Mapping[str, Results], figures: Sequence[str], here: Path) -> 
     for name, results in found.items():
         path = results.folder.resolve() / PAGE
         if path.exists():
-            link = quote(Path(os.path.relpath(path, here.resolve())).as_posix())
+            try:
+                link = quote(Path(os.path.relpath(path, here.resolve())).as_posix())
+            except ValueError:  # on another drive
+                link = path.as_uri()
             about = f"the page of {name} alone, with its data and its scenario"
             yield {"name": f"{name}/{PAGE}", "about": about, "link": link, "inline": False}
 
@@ -217,15 +221,20 @@ def _inline(content: bytes, kind: str) -> str:
 
 def _swatch(key: Mapping[str, Any]) -> Markup:
     """Return the mark of a curve as a piece of SVG, in the middle of a box of 40 by 14."""
-    corners = {"square": (4, 45), "triangle": (3, 90), "diamond": (4, 0), "inverted_triangle": (3, -90)}
+    # The distances of the corners from the middle, and the angle of the first.
+    corners = {"square": ([5], 4, 45), "triangle": ([5], 3, 90), "diamond": ([5], 4, 0)}
+    corners |= {"inverted_triangle": ([5], 3, -90), "hex": ([5], 6, 0), "star": ([5.5, 2.2], 5, 90)}
+    corners |= {"cross": ([5.5, 2], 4, 0), "x": ([5.5, 2], 4, 45)}
     if not key["marker"]:
         return Markup("")
     look = Markup('data-colour="{}" fill="{}"').format(key["name"], key["light"])
     if key["marker"] not in corners:
         return Markup('<circle cx="20" cy="7" r="4" {}/>').format(look)
-    count, turn = corners[key["marker"]]
-    angles = [math.radians(turn + 360 * corner / count) for corner in range(count)]
-    points = " ".join(f"{20 + 5 * math.cos(angle):.2f},{7 - 5 * math.sin(angle):.2f}" for angle in angles)
+    radii, count, turn = corners[key["marker"]]
+    lengths = radii * count
+    angles = [math.radians(turn + 360 * corner / len(lengths)) for corner in range(len(lengths))]
+    ends = [(length * math.cos(angle), length * math.sin(angle)) for length, angle in zip(lengths, angles, strict=True)]
+    points = " ".join(f"{20 + x:.2f},{7 - y:.2f}" for x, y in ends)
     return Markup('<polygon points="{}" {}/>').format(points, look)
 
 

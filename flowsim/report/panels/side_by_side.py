@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import xarray
 
+from ...formatting.terminal import printable
 from ...results.runs import Recorded, RecordedRun, Run, read_runs
 from ..style import folder_colour, side_by_side_look
 from .panel import INK, Axis, Curve, Guide, Key, Panel, subsample
@@ -41,9 +42,9 @@ class SideBySidePanels:
         for place, (name, dataset) in enumerate(datasets.items()):
             whole, colour = TrajectoryPanels.of(dataset), folder_colour(place, len(datasets))
             keyed = [
-                (_key(f"run-{place}-{index}", name, key, run, numbers.get(run.run.name, 0), colour), run)
+                (_key(f"run-{place}-{index}", name, key, run, numbers.get(_identity(run.run), 0), colour), run)
                 for index, (key, run) in enumerate(zip(whole.keys, whole.shown.ordered, strict=True))
-                if run.run.name in drawn or run is whole.shown.leading
+                if _identity(run.run) in drawn or run is whole.shown.leading
             ]
             shown = replace(whole.shown, runs=tuple(run for _, run in keyed))
             keys = tuple(key for key, _ in keyed)
@@ -85,9 +86,14 @@ class SideBySidePanels:
         return any(part.is_followed(quantity) for part in self.parts.values())
 
     def panel(self, quantity: str) -> Panel:
-        """Return the panel of a quantity that some run knows, with a curve for each run that does."""
+        """Return the panel of a quantity, with a curve for each run that knows it.
+
+        Raises `ValueError` where none that is drawn does.
+        """
         known = {name: part for name, part in self.parts.items() if _knows(part, quantity)}
         panels = [part.panel(quantity) for part in known.values()]
+        if not panels:
+            raise ValueError(f"{quantity!r} is known only of runs that are not drawn: plot it of their folder alone")
         curves = [replace(curve, named=False) for panel in panels for curve in panel.curves]
         return replace(
             panels[0],
@@ -122,12 +128,14 @@ class SideBySidePanels:
         none = np.zeros(0)
         for name, part in known.items():
             look = {"color": part.keys[0].look["color"], "linewidth": 1.8}
-            yield Curve(Key(INK, name, name.replace("$", r"\$"), look), none, none)
-        looks: dict[str, Mapping[str, Any]] = {}
+            shown = printable(name).replace("$", r"\$")
+            # Matplotlib leaves out of a legend what begins with an underscore.
+            yield Curve(Key(INK, name, f" {shown}" if shown.startswith("_") else shown, look), none, none)
+        looks: dict[Any, tuple[str, Mapping[str, Any]]] = {}
         for key, run in (pair for part in known.values() for pair in part.keyed_runs):
-            looks.setdefault(run.run.label, key.look)
+            looks.setdefault(_identity(run.run), (run.run.label, key.look))
         if len(looks) > 1:
-            for label, look in looks.items():
+            for label, look in looks.values():
                 grey = {**look, "color": "0.35"} | ({"markeredgecolor": "0.35"} if "marker" in look else {})
                 yield Curve(Key(INK, label, label, grey), none, none)
 
@@ -135,21 +143,29 @@ class SideBySidePanels:
 _INK = Key(INK, "", "", {"color": "0.35"})
 
 
-def _beside_flows(found: Iterable[Recorded]) -> dict[str, list[Run]]:
-    """Return the runs beside the flows by what they are called: those of one dynamics together, by their rates."""
-    runs: dict[str, list[Run]] = {}
+_Identity = tuple[str, float | None, int, str]
+
+
+def _identity(run: Run) -> _Identity:
+    """Return what makes runs of several folders the same one, however their rates are rounded in names."""
+    return run.dynamics, run.learning_rate, run.fork, run.branch
+
+
+def _beside_flows(found: Iterable[Recorded]) -> dict[_Identity, list[Run]]:
+    """Return the runs beside the flows by what makes them the same: those of one dynamics together, by their rates."""
+    runs: dict[_Identity, list[Run]] = {}
     for run in (run.run for shown in found for run in shown.others):
-        runs.setdefault(run.name, []).append(run)
+        runs.setdefault(_identity(run), []).append(run)
     order = list(dict.fromkeys(same[0].dynamics for same in runs.values()))
     return dict(sorted(runs.items(), key=lambda one: (order.index(one[1][0].dynamics), one[1][0].learning_rate or 0.0)))
 
 
-def _drawn(beside: Mapping[str, Sequence[Run]], most: int) -> set[str]:
-    """Return the names of runs of which there are `most` at most: first those that most folders share, models last."""
-    groups: dict[tuple[int, bool], list[str]] = {}
+def _drawn(beside: Mapping[_Identity, Sequence[Run]], most: int) -> set[_Identity]:
+    """Return the runs of which there are `most` at most: first those that most folders share, models last."""
+    groups: dict[tuple[int, bool], list[_Identity]] = {}
     for name, runs in beside.items():
         groups.setdefault((-len(runs), bool(runs[0].models)), []).append(name)
-    drawn: set[str] = set()
+    drawn: set[_Identity] = set()
     for (shared, _), names in sorted(groups.items()):
         room = max(most, 0) // -shared
         drawn |= set(subsample(names, room)) if room else set()
