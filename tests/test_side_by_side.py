@@ -200,8 +200,7 @@ def test_a_quantity_is_drawn_into_given_axes_and_an_unknown_one_is_named(two):
 
 def test_the_table_says_of_each_folder_what_its_own_table_says(two, tmp_path):
     stored(tmp_path / "loose", loosened=(RUN, np.array([50.0, 1.0, 1.0])), distance_time=(RUN, np.full(3, 3.0)))
-    said = flowsim.report.printed(flowsim.side_by_side(two[0], tmp_path / "loose"))
-    said = " ".join(said.split())
+    said = " ".join(str(flowsim.side_by_side(two[0], tmp_path / "loose")).split())
     assert "loose: The gradient jumps on the way" in said
     assert "loose: Distance taken at t = 3" in said
     assert "deep: Theorem 2: 15 ≤ S_min ≤ 30" in said
