@@ -142,7 +142,7 @@ class TestPage:
             )
         group = group_of_runs(dataset).content()
         json.dumps(group, allow_nan=False)
-        assert group["plots"][0]["name"] in ("squared_distance", "risk")
+        assert group["plots"][0]["name"] == "sharpness"
         assert 0 < group["time"]["first"] <= group["time"]["end"] < math.inf
         for plot in group["plots"]:
             for low, high in filter(None, (plot["linear"], plot["log"])):
