@@ -73,13 +73,13 @@ def _drawn(
     The sign of a vector is free: the first run goes to the right and up.
     """
     axes = np.where(axes @ (points[0][-1] - points[0][0]) < 0, -1, 1)[:, None] * axes
-    looks = {run.run.name: key for run, key in zip(panels.shown.ordered, panels.keys, strict=True)}
+    keys = [key for key, run in panels.keyed_runs if _known(run).any()]
     with matplotlib.rc_context(STYLE):
         figure = Figure(figsize=(3.3, 3.0), layout="constrained")
         drawn = figure.add_subplot()
         set_ticks(drawn)
-        for run, path in zip(runs, points, strict=True):
-            key, (x, y) = looks[run.run.name], axes @ path.T
+        for key, run, path in zip(keys, runs, points, strict=True):
+            x, y = axes @ path.T
             look = {**key.look, "marker": "none"}
             drawn.plot(x, y, label=key.label, **look)
             if run.outcome.name != "DIVERGED":
