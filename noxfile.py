@@ -7,6 +7,7 @@ import os
 import shutil
 import subprocess
 import sys
+import zipfile
 from pathlib import Path
 
 import nox
@@ -72,9 +73,18 @@ def oldest(session: nox.Session) -> None:
 
 
 @nox.session
-def main_job(session: nox.Session) -> None:
-    """The first command of the README, in an environment that has nothing but the package."""
-    session.install(".")
+def package(session: nox.Session) -> None:
+    """The source distribution, the wheel that is built from it, and the main job with nothing but that wheel."""
+    session.install("build", "twine")
+    out = Path(session.create_tmp(), "dist")
+    shutil.rmtree(out, ignore_errors=True)
+    session.run("python", "-m", "build", "--quiet", "--outdir", str(out))
+    (wheel,), (source,) = out.glob("*.whl"), out.glob("*.tar.gz")
+    session.run("twine", "check", "--strict", str(wheel), str(source))
+    kept = {str(path.relative_to(ROOT)) for path in (ROOT / "flowsim").rglob("*.py*") if path.suffix != ".pyc"}
+    if missing := kept - set(zipfile.ZipFile(wheel).namelist()):
+        session.error(f"{wheel.name} lacks {', '.join(sorted(missing))}")
+    session.install("--force-reinstall", str(wheel))
     _run_main_job(session)
 
 

@@ -24,8 +24,8 @@ def names(path):
 
 
 def test_the_readme_is_read_in_one_sitting():
-    assert README.count("\n") <= 120
-    assert max(map(len, README.splitlines())) <= 180
+    assert README.count("\n") <= 85
+    assert max(map(len, README.splitlines())) <= 190
 
 
 def test_every_figure_shown_in_the_readme_is_in_the_repository():

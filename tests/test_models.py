@@ -86,7 +86,12 @@ def test_tables_and_figures_show_the_models_and_no_others_do(modelled):
     check_fits(tables(dataset, "a name"))
     assert len(tables(dataset, "")) == 3  # of runs, models and statements
     assert "closer" in str(modelled)
-    assert {"models_eta_0.05", "models_eta_0.1"} <= set(figures(dataset))
+    drawn = figures(dataset)
+    assert {"models_eta_0.05", "models_eta_0.1"} <= set(drawn)
+    (sharpness,) = drawn["models_sharpness_eta_0.1"].axes
+    above, _, _ = drawn["models_eta_0.1"].axes
+    for alone, beside in zip(sharpness.lines, above.lines, strict=True):
+        np.testing.assert_array_equal(alone.get_xydata(), beside.get_xydata())
     recorded_beside = {"oscillation", "mean_risk", "mean_excess_risk", "centre_distance", "centre_sharpness"}
     assert recorded_beside <= set(dataset)
     assert not recorded_beside & set(figures(dataset))

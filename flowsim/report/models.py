@@ -111,36 +111,47 @@ def models_table(dataset: xarray.Dataset, title: str) -> Table | None:
 
 
 def model_figures(dataset: xarray.Dataset) -> dict[str, Figure]:
-    """Return a figure for each learning rate with models, by its name: "models", of several "models_eta_0.1".
+    """Return two figures for each learning rate with models: "models" and "models_sharpness".
 
-    Above the sharpness, with 2/η; in the middle the excess risk in the mean over the oscillation (the risk where its
-    minimum is not known); below, how far the gradient flow and the models are from the centre of descent's oscillation.
+    The first shows above the sharpness, with 2/η; in the middle the excess risk in the mean over the oscillation (the
+    risk where its minimum is not known); below, how far the gradient flow and the models are from the centre of
+    descent's oscillation. The second shows the sharpness alone. With several learning rates their names end with it:
+    "models_eta_0.1".
     """
     shown = read_runs(dataset)
     found = _modelled(shown)
-    names = ["models" if len(found) == 1 else f"models_eta_{descent.run.learning_rate:.3g}" for descent, _ in found]
-    return {name: _figure(shown, descent, beside) for name, (descent, beside) in zip(names, found, strict=True)}
+    made = {}
+    for descent, models in found:
+        name = "" if len(found) == 1 else f"_eta_{descent.run.learning_rate:.3g}"
+        made[f"models{name}"] = _figure(shown, descent, models)
+        made[f"models_sharpness{name}"] = _figure(shown, descent, models, panels=1)
+    return made
 
 
-def _figure(shown: Recorded, descent: RecordedRun, models: Sequence[RecordedRun], first_steps: int = 3) -> Figure:
-    """Return the figure of one descent, whose logarithmic axis begins so many steps after the start."""
+def _figure(shown: Recorded, descent: RecordedRun, models: Sequence[RecordedRun], *, panels: int = 3) -> Figure:
+    """Return the figure of one descent with its first panels: sharpness, risk, distance."""
+    draw = (_draw_sharpness, _draw_risk, _draw_distance)[:panels]
     with matplotlib.rc_context(STYLE):
-        figure = Figure(figsize=(3.3, 4.6), layout="constrained")
-        sharpness, risk, distance = figure.subplots(3, sharex=True)
-        for axes in (sharpness, risk, distance):
+        figure = Figure(figsize=(3.3, 1 + 1.2 * panels), layout="constrained")
+        rows = figure.subplots(panels, sharex=True, squeeze=False)[:, 0]
+        for axes in rows:
             set_ticks(axes)
-        times = descent.along("time")
-        end = times[np.isfinite(descent.along(MEAN_RISK.name))].max(initial=0)
-        first = times[times > 0].min(initial=end)
-        if end > first > 0:
-            distance.set_xscale("log")
-            distance.set_xlim(min(first_steps * first, end / 2), end)
-        distance.set_xlabel(r"time $t = \eta k$" if descent.run.is_descent else r"time $t$")
-        _draw_sharpness(sharpness, shown.flow, descent, models)
-        _draw_risk(risk, shown.flow, descent, models)
-        _draw_distance(distance, descent, models)
+        _set_times(rows[-1], descent)
+        for draw_panel, axes in zip(draw, rows, strict=True):
+            draw_panel(axes, shown.flow, descent, models)
         legend_above(figure)
     return figure
+
+
+def _set_times(axes: Axes, descent: RecordedRun, first_steps: int = 3) -> None:
+    """Let the axis of times be logarithmic, from so many steps after the start to where the centre is last known."""
+    times = descent.along("time")
+    end = times[np.isfinite(descent.along(MEAN_RISK.name))].max(initial=0)
+    first = times[times > 0].min(initial=end)
+    if end > first > 0:
+        axes.set_xscale("log")
+        axes.set_xlim(min(first_steps * first, end / 2), end)
+    axes.set_xlabel(r"time $t = \eta k$" if descent.run.is_descent else r"time $t$")
 
 
 def _draw_sharpness(
@@ -176,7 +187,7 @@ def _draw_risk(axes: Axes, flow: RecordedRun, descent: RecordedRun, models: Sequ
         axes.set_ylim(float(np.nanmin(centre[centre > 0])) / 3, 2 * float(np.nanmax(centre)))
 
 
-def _draw_distance(axes: Axes, descent: RecordedRun, models: Sequence[RecordedRun]) -> None:
+def _draw_distance(axes: Axes, _: RecordedRun, descent: RecordedRun, models: Sequence[RecordedRun]) -> None:
     axes.set_ylabel(f"distance from\ncentre of {descent.run.method}")
     axes.set_yscale("log")
     _draw(axes, descent, DISTANCE.name, _GRADIENT_FLOW)
