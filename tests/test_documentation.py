@@ -25,7 +25,7 @@ def names(path):
 
 def test_the_readme_is_read_in_one_sitting():
     assert README.count("\n") <= 85
-    assert max(map(len, README.splitlines())) <= 190
+    assert max(map(len, README.splitlines())) <= 180
 
 
 def test_every_figure_shown_in_the_readme_is_in_the_repository():
