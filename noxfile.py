@@ -48,7 +48,7 @@ def _run_main_job(session: nox.Session) -> None:
     """Run the scenario of the README away from the repository, so with the package as it is installed."""
     out = session.create_tmp()
     with session.chdir(out):
-        session.run("python", "-m", "flowsim", str(ROOT / "scenarios" / "residual.yaml"), "--out", out, "--overwrite")
+        session.run("python", "-m", "flowsim", str(ROOT / "scenarios" / "residual.yaml"), "--out", ".", "--overwrite")
 
 
 @nox.session(python=PYTHONS)
