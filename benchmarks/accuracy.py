@@ -62,7 +62,7 @@ def integration_row(case: Case, rtol: float, limit: np.ndarray, reference_second
     (seconds,) = warm_seconds(run)
     counts = (int(end.steps), int(end.rejected_steps))
     ratio = reference_seconds / seconds
-    drift = largest_drift(run(weights=True).path)
+    drift = largest_drift(run(weights=True).weights)
     return (
         "",
         rtol,
@@ -82,7 +82,7 @@ def descent_row(case: Case) -> tuple:
     for rate in LEARNING_RATES:
         steps = round(GRADIENT_DESCENT_TIME / rate)
         run = flowsim.descend(case.network, case.problem, learning_rate=rate, steps=steps, weights=True)
-        drifts.append(largest_drift(run.path))
+        drifts.append(largest_drift(run.weights))
     slope = np.polyfit(np.log(LEARNING_RATES), np.log(drifts), 1)[0]
     return (case.name, *drifts, float(slope))
 

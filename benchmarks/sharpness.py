@@ -49,7 +49,7 @@ def accuracy_row(case: Case) -> tuple:
     hessian = jax.jit(jax.hessian(plain.risk))
     end = flowsim.integrate(case.network, case.problem, sharpness=True, weights=True)
     chosen = np.unique(np.linspace(0, len(end.times) - 1, POINTS_ON_PATH + 2).round().astype(int))
-    networks = [network_at(end.path, index) for index in chosen]
+    networks = [network_at(end.weights, index) for index in chosen]
     spectra = [np.linalg.eigvalsh(hessian(jnp.asarray(flat(network)))) for network in networks]
     exact = np.array([spectrum[-1] for spectrum in spectra])
     dense, lanczos = (differences(case, networks, exact, dense=dense) for dense in (True, False))

@@ -58,7 +58,7 @@ CASES: dict[str, Callable[[int], tuple[flowsim.Problem, Any]]] = {
 
 def distances(run: flowsim.Trajectory, other: flowsim.Trajectory) -> np.ndarray:
     """Return the distances of two runs at their records but the last."""
-    apart = vectors.difference(*(eqx.filter(one.path, eqx.is_array) for one in (run, other)))
+    apart = vectors.difference(*(eqx.filter(one.weights, eqx.is_array) for one in (run, other)))
     return np.asarray(jax.vmap(vectors.length)(apart))[: len(TIMES)]
 
 

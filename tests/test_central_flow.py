@@ -93,8 +93,8 @@ def one_tide():
 def test_one_eigenvalue_comes_to_the_edge_slides_along_it_and_leaves_as_in_closed_form(one_tide):
     run, edge = one_tide
     x, z, variance = exact_tide(0.0, np.asarray(run.times))
-    np.testing.assert_allclose(np.asarray(run.path["x"])[:, 0], x, atol=1e-6)
-    np.testing.assert_allclose(np.asarray(run.path["z"])[:, 0], z, atol=1e-6)
+    np.testing.assert_allclose(np.asarray(run.weights["x"])[:, 0], x, atol=1e-6)
+    np.testing.assert_allclose(np.asarray(run.weights["z"])[:, 0], z, atol=1e-6)
     np.testing.assert_allclose(np.trace(edge["covariance"], axis1=1, axis2=2), variance, atol=1e-6)
 
 
@@ -128,7 +128,7 @@ def check_complementarity(edge):
 def test_at_the_edge_the_field_is_the_gradient_projected_off_that_of_the_sharpness(one_tide):
     run, edge = one_tide
     place = np.argmax(edge["active"] > 0) + 3
-    weights = jax.tree.map(lambda leaf: leaf[place], run.path)
+    weights = jax.tree.map(lambda leaf: leaf[place], run.weights)
     found = flowsim.sharpness_gradient(weights, tide)
     gradient = ravel_pytree(jax.grad(tide)(weights))[0]
     normal = ravel_pytree(found.gradient)[0]
@@ -159,8 +159,8 @@ def test_copies_that_do_not_see_each_other_each_follow_their_own_closed_form(hei
     run, edge = central(tide_from(*heights), tide, t1=8.0)
     for copy, height in enumerate(heights):
         x, z, _ = exact_tide(height, np.asarray(run.times))
-        np.testing.assert_allclose(np.asarray(run.path["x"])[:, copy], x, atol=2e-6)
-        np.testing.assert_allclose(np.asarray(run.path["z"])[:, copy], z, atol=2e-6)
+        np.testing.assert_allclose(np.asarray(run.weights["x"])[:, copy], x, atol=2e-6)
+        np.testing.assert_allclose(np.asarray(run.weights["z"])[:, copy], z, atol=2e-6)
     variances = sum(exact_tide(height, np.asarray(run.times))[2] for height in heights)
     np.testing.assert_allclose(np.trace(edge["covariance"], axis1=1, axis2=2), variances, atol=2e-6)
     assert edge["active"].max() == len(heights)
@@ -239,7 +239,7 @@ def test_two_coupled_eigenvalues_are_followed_as_by_scipy_from_dense_matrices():
         g = np.asarray(gradient(w))
         return -g - t.T @ np.linalg.solve(t @ t.T, -t @ g)
 
-    path = flat(run.path)
+    path = flat(run.weights)
     reference = scipy.integrate.solve_ivp(slope, ts, path[0], method="DOP853", rtol=1e-9, atol=1e-11)
     np.testing.assert_allclose(path[1], reference.y[:, -1], atol=1e-6)
     assert len(where) == path.shape[1]
@@ -317,7 +317,7 @@ def test_a_sharpness_beyond_the_edge_that_falls_below_by_itself_in_one_step_is_l
         start, flowsim.Risk(lambda w: 15 * w["b"] * w["a"] ** 2 + w["b"]), t1=0.3, records=2, stopping=FOREVER
     )
     assert run.outcome is flowsim.Outcome.TIME_LIMIT
-    np.testing.assert_allclose(run.path["b"], 0.43 - run.times, atol=1e-12)
+    np.testing.assert_allclose(run.weights["b"], 0.43 - run.times, atol=1e-12)
     assert (edge["active"][0], edge["active"][-1]) == (0, 0)
     np.testing.assert_array_equal(edge["oscillation"], 0)
 
@@ -335,8 +335,8 @@ def test_the_central_flow_runs_in_single_precision():
     start = jax.tree.map(lambda leaf: leaf.astype(jnp.float32), tide_from(0.0))
     run, edge = central(start, tide, rtol=1e-4, t1=8.0)
     x, z, _ = exact_tide(0.0, np.asarray(run.times))
-    np.testing.assert_allclose(np.asarray(run.path["x"])[:, 0], x, atol=4e-3)
-    np.testing.assert_allclose(np.asarray(run.path["z"])[:, 0], z, atol=4e-3)
+    np.testing.assert_allclose(np.asarray(run.weights["x"])[:, 0], x, atol=4e-3)
+    np.testing.assert_allclose(np.asarray(run.weights["z"])[:, 0], z, atol=4e-3)
     assert edge["switches"][-1] <= 4
 
 
@@ -381,10 +381,10 @@ def test_at_the_edge_of_a_network_the_flow_stays_near_the_mean_of_descent(at_the
     descent = flowsim.descend(
         network, problem, learning_rate=0.1, steps=411, record_steps=np.arange(412), weights=True, stopping=FOREVER
     )
-    path = flat(descent.path)
+    path = flat(descent.weights)
     means = np.stack([path[k - 10 : k + 10].mean(axis=0) for k in (200, 400)])
     run, edge = central(network, problem, eta=0.1, rtol=1e-6, t1=40.0, ts=[20.0, 40.0], records=None)
-    distances = np.linalg.norm(flat(run.path)[:2] - means, axis=1)
+    distances = np.linalg.norm(flat(run.weights)[:2] - means, axis=1)
     np.testing.assert_allclose(distances, [0.046, 0.042], rtol=0.05)
     np.testing.assert_allclose(edge["values"][:2, 0], 20, rtol=1e-8)
 

@@ -77,8 +77,8 @@ def test_x_passes_the_edge_until_the_oscillation_is_large_enough_and_comes_back(
     (x, z), held = reference(first_amplitude(begin), times)
     assert x.max() > 3.7
     run = run_of(begin, times, 1e-8)
-    np.testing.assert_allclose(np.asarray(run.path["x"])[:24], x, atol=1e-4)
-    np.testing.assert_allclose(np.asarray(run.path["z"])[:24], z, atol=1e-4)
+    np.testing.assert_allclose(np.asarray(run.weights["x"])[:24], x, atol=1e-4)
+    np.testing.assert_allclose(np.asarray(run.weights["z"])[:24], z, atol=1e-4)
     oscillates = np.asarray(run.diagnostics["oscillation"])[:24] > 0
     assert oscillates.tolist() == (times > held).tolist()
 
@@ -88,7 +88,7 @@ def test_the_tighter_the_tolerance_the_smaller_the_error_of_order_two():
     times = np.array([8.0, 11.5])
     (x, z), _ = reference(first_amplitude(1e-3), times)
     for rtol, expected in ((1e-3, 1e-2), (1e-5, 5e-3), (1e-7, 2e-3), (1e-9, 2e-4)):
-        path = run_of(1e-3, times, rtol).path
+        path = run_of(1e-3, times, rtol).weights
         error = np.hypot(np.asarray(path["x"])[:2] - x, np.asarray(path["z"])[:2] - z)
         assert error.max() < expected
 
@@ -98,8 +98,8 @@ def test_order_two_runs_in_single_precision_and_under_vmap(compiled_quickly):
     times = np.linspace(0.5, 12.0, 24)
     (x, _), _ = reference(first_amplitude(1e-3), times)
     run = run_of(np.float32(1e-3), times, 1e-4, dtype=jnp.float32)
-    assert run.path["x"].dtype == jnp.float32
-    np.testing.assert_allclose(np.asarray(run.path["x"])[:24], x, atol=2e-3)
+    assert run.weights["x"].dtype == jnp.float32
+    np.testing.assert_allclose(np.asarray(run.weights["x"])[:24], x, atol=2e-3)
 
     def end(amplitude):
         return run_of(amplitude, times[-1:], 1e-6).network["x"]
@@ -177,7 +177,7 @@ def test_from_a_minimum_beyond_the_edge_it_comes_down_when_descent_does(begun):
     model = flowsim.CentralFlow(eta, order=2)
     start = jnp.array([begun, 3.6])
     run = flowsim.integrate(start, risk, model=model, ts=times, t1=80.0, max_steps=1000, weights=True, stopping=FOREVER)
-    held = np.asarray(run.path)[:, 1]
+    held = np.asarray(run.weights)[:, 1]
     beyond = [times[: len(along)][along > (top + 2 / eta) / 2] for along in (np.array(heights), held)]
     assert np.ptp(beyond[0]) > 20  # descent stays there for a while
     np.testing.assert_allclose(*([along[0], along[-1]] for along in beyond), atol=1.5)

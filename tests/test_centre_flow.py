@@ -163,11 +163,11 @@ def test_a_run_begins_with_the_steps_of_the_descent(mlp, problem, name):
     run = flowsim.integrate(
         mlp, problem, model=flowsim.CentreFlow(optimizer), ts=tau * np.arange(1, 5), t1=4 * tau, **options
     )
-    for theirs, own in zip(*(jax.tree.leaves(split(one.path)[0]) for one in (descent, run)), strict=True):
+    for theirs, own in zip(*(jax.tree.leaves(split(one.weights)[0]) for one in (descent, run)), strict=True):
         np.testing.assert_allclose(own[:4], theirs[:4], rtol=1e-9, atol=1e-12)
     # Between two steps it is on the line from one to the next.
     half = flowsim.integrate(mlp, problem, model=flowsim.CentreFlow(optimizer), ts=[1.5 * tau], t1=1.5 * tau, **options)
-    for theirs, own in zip(*(jax.tree.leaves(split(one.path)[0]) for one in (descent, half)), strict=True):
+    for theirs, own in zip(*(jax.tree.leaves(split(one.weights)[0]) for one in (descent, half)), strict=True):
         np.testing.assert_allclose(own[0], (theirs[0] + theirs[1]) / 2, rtol=1e-9, atol=1e-12)
 
 

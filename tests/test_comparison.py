@@ -101,6 +101,6 @@ def test_a_nonlinear_network_is_compared_without_bounds():
 
 def test_the_copies_that_records_keep_are_those_of_the_run(comparison, mlp, problem):
     copies = sum(run.trajectory.path.stacks[0].shape[0] for run in comparison.descents)
-    copies += comparison.flow.path.stacks[0].shape[0]
+    copies += comparison.flow.weights.stacks[0].shape[0]
     expected = 2 * 3 * RecordBudget().of_runs(mlp, 3)
     assert copies <= expected <= 3 * copies

@@ -58,7 +58,7 @@ def test_the_one_dimensional_network_of_ones_has_sharpness_2L(depth):
 @pytest.mark.parametrize("dense", [slow(True), False])
 @pytest.mark.slow
 def test_sharpness_equals_numpy_at_init_on_the_path_and_at_the_end(dense, mlp, problem):
-    path = flowsim.integrate(mlp, problem, ts=[0.0, 1.0, 2.0], weights=True).path
+    path = flowsim.integrate(mlp, problem, ts=[0.0, 1.0, 2.0], weights=True).weights
     for record in range(4):
         network = jax.tree.map(lambda leaf, record=record: leaf[record], path)
         expected = np.linalg.eigvalsh(plain_hessian(network, problem))[-1]

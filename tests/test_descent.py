@@ -101,7 +101,7 @@ def test_descent_from_a_minimum_that_it_cannot_keep_leaves_it_and_finds_a_flatte
     assert gd.outcome is Outcome.STEP_LIMIT
     assert float(gd.excess_risk.max()) > 1e-2
     assert gd.final_sharpness < mlp_flow.final_sharpness
-    assert gd.path.weights[0].shape == (len(gd.times), 5, 5)
+    assert gd.weights.weights[0].shape == (len(gd.times), 5, 5)
 
 
 @pytest.mark.slow
@@ -121,7 +121,7 @@ def test_records_are_made_at_the_steps_asked_for(mlp, problem):
     gd = flowsim.descend(mlp, problem, learning_rate=0.02, steps=100, record_steps=[0, 1, 10, 99, 500], weights=True)
     np.testing.assert_allclose(gd.times, 0.02 * np.array([0, 1, 10, 99, 100]), rtol=1e-15)
     partial = flowsim.descend(mlp, problem, learning_rate=0.02, steps=10, record_steps=[0])
-    np.testing.assert_array_equal(gd.path.stacks[0][2], partial.network.stacks[0])
+    np.testing.assert_array_equal(gd.weights.stacks[0][2], partial.network.stacks[0])
 
 
 def test_default_records_start_at_zero_and_end_at_the_last_step():

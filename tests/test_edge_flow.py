@@ -122,7 +122,7 @@ def descent_at_the_edge(at_the_edge):
     run = flowsim.descend(
         network, problem, learning_rate=0.1, steps=401, record_steps=np.arange(402), weights=True, stopping=FOREVER
     )
-    return centres(run.path)
+    return centres(run.weights)
 
 
 @pytest.mark.slow
@@ -135,7 +135,7 @@ def test_at_the_edge_the_centre_of_descent_is_followed_where_the_gradient_flow_l
 
     def distances(**options):
         run = flowsim.integrate(network, problem, ts=ts, t1=40.0, weights=True, **options)
-        return np.linalg.norm(flat(run.path)[:2] - centre[places], axis=1), run
+        return np.linalg.norm(flat(run.weights)[:2] - centre[places], axis=1), run
 
     plain, _ = distances()
     first, _ = distances(model=flowsim.EdgeFlow(0.1, order=1))

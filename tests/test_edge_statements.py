@@ -297,7 +297,7 @@ def test_the_sharpness_of_the_flows_limit_falls_on_a_scalar_network():
     (about,) = both.statements
     assert [one.verdict for one in about.statements] == [Verdict.HOLDS]
     run = both.descents[0].trajectory
-    c = np.asarray(run.path["a"] ** 2 - run.path["b"] ** 2)
+    c = np.asarray(run.weights["a"] ** 2 - run.weights["b"] ** 2)
     exact = 2 * np.sqrt(c**2 + 4)
     error = np.asarray(run.diagnostics["limit_sharpness_error"])
     assert (np.abs(run.diagnostics["limit_sharpness"] - exact) <= error).all()

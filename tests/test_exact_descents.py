@@ -20,7 +20,7 @@ def test_quadratic_modes_under_descent_have_the_rates_of_their_logarithms():
     problem = LinearRegression(np.diag(np.sqrt(5 * products / eta / 2)), np.zeros(5))
     options = {"learning_rate": eta, "steps": steps, "stopping": NEVER, "weights": True}
     run = flowsim.descend(DeepLinear([np.ones((1, 5))]), problem, **options)
-    modes, times = np.asarray(run.path.weights[0])[:, 0], np.asarray(run.times)[:, None]
+    modes, times = np.asarray(run.weights.weights[0])[:, 0], np.asarray(run.times)[:, None]
     # S is off by some ε of itself, as it passes through a singular value; 1 − ηS then by 8ε at most, in every step.
     error = 8 * EPS * steps / np.abs(1 - products)
     exact = (1 - products) ** np.arange(steps + 1)[:, None]
@@ -39,7 +39,7 @@ def catapult_run(layers, eta, steps):
     """The layers u and v along descent, after 0, …, `steps` steps: two arrays (steps + 1, n)."""
     start = {name: jnp.asarray(layer) for name, layer in zip("uv", layers, strict=True)}
     run = flowsim.descend(start, catapult_risk(), learning_rate=eta, steps=steps, stopping=NEVER, weights=True)
-    return np.asarray(run.path["u"]), np.asarray(run.path["v"]), run
+    return np.asarray(run.weights["u"]), np.asarray(run.weights["v"]), run
 
 
 def state(u, v, number=float):

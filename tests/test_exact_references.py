@@ -80,7 +80,7 @@ def test_balanced_scalar_layers_follow_their_equation_in_time(depth):
         closed = target * grown / (grown - 1 + target / start)
         assert_allclose(expected, closed, rtol=1e-10)  # SciPy's steps, a hundred at 1e-12 each
         expected = closed
-    assert_allclose(np.prod(flow.path, axis=1), expected, rtol=BY_TOLERANCE)
+    assert_allclose(np.prod(flow.weights, axis=1), expected, rtol=BY_TOLERANCE)
 
 
 ETAS = [0.05, 0.1, 0.2]
@@ -167,7 +167,7 @@ def test_two_whitened_layers_follow_the_matrix_riccati_equation(inputs, hidden, 
     other = scipy.integrate.solve_ivp(field, (0, 2), start, method="DOP853", rtol=1e-12, atol=1e-14, t_eval=times)
     network, problem = whitened(layers, target)
     options = {"rtol": RTOL, "ts": times, "t1": 2.0, "stopping": NEVER, "weights": True}
-    path = flowsim.integrate(network, problem, **options).path.weights
+    path = flowsim.integrate(network, problem, **options).weights.weights
     for index, time in enumerate(times):
         expected = riccati(layers, target, difference, time)
         parts = np.split(other.y[:, index], [layers[0].size])
@@ -196,7 +196,7 @@ def test_the_weight_of_one_logistic_sample_grows_as_lamberts_function(start):
     times = np.array([0.5, 5.0, 50.0, 500.0, 1e6])
     options = {"rtol": RTOL, "ts": times, "t1": 1e6, "stopping": NEVER, "weights": True}
     flow = flowsim.integrate(DeepLinear([np.full((1, 1), start)]), problem, **options)
-    weights, known = np.asarray(flow.path.weights[0]).ravel(), times + start + np.exp(start)
+    weights, known = np.asarray(flow.weights.weights[0]).ravel(), times + start + np.exp(start)
     assert_allclose(weights + np.exp(weights), known, rtol=BY_TOLERANCE)
     exact = known[:4] - scipy.special.lambertw(np.exp(known[:4])).real
     # c − W cancels up to eʷ, which is t: an absolute error of t ε.

@@ -113,7 +113,7 @@ class TestDistance:
             error = 2 * (hidden @ second.T - y[:, None]) / len(X)  # the risk is the mean of squares
             first, second = first - 0.03 * second.T @ error.T @ X, second - 0.03 * error.T @ hidden
         flow = flowsim.integrate(network, problem, ts=[3.0], t1=3.0, weights=True, rtol=1e-9)
-        theirs = [np.asarray(stack[-1, 0]) for stack in flow.path.stacks]
+        theirs = [np.asarray(stack[-1, 0]) for stack in flow.weights.stacks]
         expected = np.sqrt(np.sum((first - theirs[0]) ** 2) + np.sum((second - theirs[1]) ** 2))
         (descent,) = both.descents
         assert (int(descent.trajectory.steps), descent.distance_time) == (100, pytest.approx(3.0, rel=1e-14))
@@ -238,7 +238,7 @@ class TestSharpness:
             assert 10 <= len(known) <= 14 < len(values)
             assert known[-1] == len(values) - 1
             for place in known[::4]:
-                there = jax.tree.map(lambda leaf, place=place: leaf[place], run.path)
+                there = jax.tree.map(lambda leaf, place=place: leaf[place], run.weights)
                 np.testing.assert_allclose(values[place], flowsim.sharpness(there, problem), rtol=1e-6)
             np.testing.assert_allclose(values[-1], flowsim.sharpness(run.network, problem), rtol=1e-10)
 

@@ -73,7 +73,7 @@ def test_one_layer_follows_the_closed_form(problem):
     flow = flowsim.integrate(flowsim.DeepLinear([np.ones((1, 5))]), problem, ts=ts, weights=True, rtol=1e-10)
     covariance, optimum = np.asarray(problem.covariance), np.asarray(problem.optimum)
     expected = [optimum + expm(-2 * covariance * t) @ (1 - optimum) for t in ts]
-    np.testing.assert_allclose(flow.path.stacks[0][:4, 0, 0], expected, atol=1e-9)
+    np.testing.assert_allclose(flow.weights.stacks[0][:4, 0, 0], expected, atol=1e-9)
 
 
 @pytest.mark.slow
@@ -85,7 +85,7 @@ def test_two_balanced_scalar_layers_follow_the_logistic_curve():
     ts = np.linspace(0, 3, 13)
     flow = flowsim.integrate(network, problem, ts=ts, weights=True, rtol=1e-10)
     logistic = 1 / (1 + (1 / start - 1) * np.exp(-4 * ts))
-    np.testing.assert_allclose(np.prod(flow.path.stacks[0][:13], axis=1).ravel(), logistic, atol=1e-8)
+    np.testing.assert_allclose(np.prod(flow.weights.stacks[0][:13], axis=1).ravel(), logistic, atol=1e-8)
     np.testing.assert_allclose(flow.squared_distance[:13], (1 - logistic) ** 2, atol=1e-8)
 
 
@@ -191,7 +191,7 @@ def test_times_asked_for_are_reached_exactly_and_the_end_is_added(mlp, problem, 
     assert flow.times.shape == (4,)
     assert flow.outcome is Outcome.CONVERGED
     np.testing.assert_allclose(flat(flow.network), flat(mlp_flow.network), atol=1e-6)
-    np.testing.assert_array_equal(flow.path.stacks[0][-1], flow.network.stacks[0])
+    np.testing.assert_array_equal(flow.weights.stacks[0][-1], flow.network.stacks[0])
 
 
 @pytest.mark.slow

@@ -23,7 +23,7 @@ def descent():
 @pytest.mark.slow
 def test_the_limits_from_the_iterates_of_a_scalar_network_are_those_of_the_closed_form(descent):
     run = flowsim.FlowLimits(records=61).added_to(descent)
-    expected = limit_of_two(np.asarray(run.path["a"]), np.asarray(run.path["b"]), 1.0)
+    expected = limit_of_two(np.asarray(run.weights["a"]), np.asarray(run.weights["b"]), 1.0)
     np.testing.assert_allclose(run.diagnostics["limit_sharpness"], expected, rtol=1e-5)
 
 

@@ -95,7 +95,7 @@ def test_probes_of_weight_decay_tell_risk_and_norm_apart():
     network = Diagonal(3, scale=2.0)
     probes = [flowsim.probes.UnregularizedRisk(), flowsim.probes.SquaredNorm()]
     run = flowsim.integrate(network, decayed, ts=[0.5], t1=0.5, probes=probes, weights=True)
-    at = jax.tree.map(lambda leaf: leaf[0], run.path)
+    at = jax.tree.map(lambda leaf: leaf[0], run.weights)
     assert float(run.diagnostics["unregularized_risk"][0]) == pytest.approx(float(problem(at)), rel=1e-12)
     assert float(run.diagnostics["squared_norm"][0]) == pytest.approx(
         float(jnp.sum(at.first**2) + jnp.sum(at.last**2)), rel=1e-12

@@ -252,7 +252,7 @@ def test_the_distance_travelled_is_that_to_the_start():
     run = flowsim.integrate(LINEAR, REGRESSION, weights=True, probes=[DistanceTravelled()])
     start = np.asarray(ravel_pytree(LINEAR)[0])
     for number in (0, 5, -1):
-        here = ravel_pytree(jax.tree.map(lambda leaf, at=number: leaf[at], split(run.path)[0]))[0]
+        here = ravel_pytree(jax.tree.map(lambda leaf, at=number: leaf[at], split(run.weights)[0]))[0]
         assert float(run.diagnostics["distance_travelled"][number]) == pytest.approx(np.linalg.norm(here - start))
     assert np.isnan(measured(DistanceTravelled(), LINEAR, REGRESSION)["distance_travelled"])
 
@@ -404,7 +404,7 @@ class TestPath:
         run = flowsim.descend(LINEAR, REGRESSION, learning_rate=0.05, steps=5, weights=True, probes=[Path()])
         found = run.diagnostics["path"]["weights"]
         start = np.asarray(ravel_pytree(LINEAR)[0])
-        last = np.asarray(ravel_pytree(jax.tree.map(lambda leaf: leaf[-1], split(run.path)[0]))[0])
+        last = np.asarray(ravel_pytree(jax.tree.map(lambda leaf: leaf[-1], split(run.weights)[0]))[0])
         np.testing.assert_allclose(found[-1], last - start)
         assert np.all(np.asarray(found[0]) == 0)
 

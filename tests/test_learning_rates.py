@@ -59,7 +59,7 @@ def test_a_descent_takes_the_rate_of_the_time_at_which_each_step_begins(name):
     changing, rate = RATES[name]
     run = flowsim.descend(jnp.asarray(START), BOWL, learning_rate=changing, steps=60, weights=True, stopping=NEVER)
     weights, times = recursion(rate, 60)
-    np.testing.assert_allclose(run.path, weights, rtol=1e-12, atol=1e-15)
+    np.testing.assert_allclose(run.weights, weights, rtol=1e-12, atol=1e-15)
     np.testing.assert_allclose(run.times, times, rtol=1e-14)
     np.testing.assert_allclose(run.diagnostics["scheduled_rate"], [rate(t) for t in times], rtol=1e-12)
     np.testing.assert_allclose(run.diagnostics["moving_edge"], [2 / rate(t) for t in times], rtol=1e-12)
@@ -72,7 +72,7 @@ def test_momentum_and_preconditioners_take_it_too():
     optimizer = flowsim.HeavyBall(BOTH, momentum=0.5)
     run = flowsim.descend(jnp.asarray(START), BOWL, optimizer=optimizer, steps=40, weights=True, stopping=NEVER)
     weights, times = recursion(RATES["both"][1], 40, beta=0.5)
-    np.testing.assert_allclose(run.path, weights, rtol=1e-12, atol=1e-15)
+    np.testing.assert_allclose(run.weights, weights, rtol=1e-12, atol=1e-15)
     np.testing.assert_allclose(run.times, times, rtol=1e-14)
     np.testing.assert_allclose(run.diagnostics["moving_edge"] * run.diagnostics["scheduled_rate"], 3, rtol=1e-12)
 
@@ -177,7 +177,7 @@ def test_a_function_that_stops_to_be_a_learning_rate_ends_a_run():
 def test_a_rate_within_a_schedule_may_be_a_function():
     nested, own = WarmUp(lambda t: 0.3 / (1 + t), time=4.0), lambda t: 0.3 / (1 + t) * warm_up(t)
     run = flowsim.descend(jnp.asarray(START), BOWL, learning_rate=nested, steps=40, weights=True, stopping=NEVER)
-    np.testing.assert_allclose(run.path, recursion(own, 40)[0], rtol=1e-12)
+    np.testing.assert_allclose(run.weights, recursion(own, 40)[0], rtol=1e-12)
     starts = jnp.stack([jnp.asarray(START)] * 2)
     for make in (
         lambda rate: flowsim.GradientDescent(WarmUp(lambda t: rate / (1 + t), time=4.0)),
@@ -220,7 +220,7 @@ def test_the_central_flow_stays_at_an_edge_that_moves(rtol):
     rate = WarmUp(0.5, time=20.0, start=0.4, linear_in="time")
     run = held(rate, 3.0, 24.0, rtol=rtol)
     times, eta = np.asarray(run.times), np.asarray(run.diagnostics["scheduled_rate"])
-    y, sizes = np.asarray(run.path[:, 1]), np.asarray(run.diagnostics["oscillation"])
+    y, sizes = np.asarray(run.weights[:, 1]), np.asarray(run.diagnostics["oscillation"])
     meets = np.searchsorted(3.0 + times - 2 / eta, 0)
     np.testing.assert_allclose(y[:meets], 3.0 + times[:meets], rtol=3 * rtol)
     np.testing.assert_allclose(y[meets:], 2 / eta[meets:], rtol=1e-9)
@@ -233,7 +233,7 @@ def test_the_central_flow_stays_at_an_edge_that_moves(rtol):
 def test_the_central_flow_leaves_an_edge_that_rises_faster_and_comes_back_to_it():
     rate = CosineDecay(0.5, time=8.0, final=0.25)
     run = held(rate, 3.9, 16.0, rtol=1e-8)
-    times, y, edge = np.asarray(run.times), np.asarray(run.path[:, 1]), np.asarray(run.diagnostics["moving_edge"])
+    times, y, edge = np.asarray(run.times), np.asarray(run.weights[:, 1]), np.asarray(run.diagnostics["moving_edge"])
     at_edge = np.isclose(y, edge, rtol=1e-9)
     assert at_edge[times < 2.0].sum() > 3
     assert at_edge[-1]
@@ -277,7 +277,7 @@ def test_so_does_that_of_the_flow_of_a_centre(beta, rate, error):
     times = times_of_steps(heavy, steps=160)
     options = {"steps": 160, "weights": True, "record_steps": np.arange(161), "stopping": NEVER}
     run = flowsim.descend(jnp.array([1e-4, 1e-7]), BOWL, optimizer=heavy, **options)
-    size = np.abs(np.asarray(run.path)[:, 1])
+    size = np.abs(np.asarray(run.weights)[:, 1])
     exact = np.log(size[150] / size[100])
     assert abs(grown(flowsim.CentreFlow(heavy, rtol=1e-8), times[[100, 150]]) / exact - 1) < error
 

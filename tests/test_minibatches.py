@@ -114,7 +114,7 @@ def test_a_batch_of_all_samples_is_gradient_descent():
 def test_records_hold_the_full_risk_and_gradient_wherever_they_are_made():
     run = flowsim.descend(NETWORK, RISK, optimizer=SGD(0.05, 5), steps=30, record_steps=[0, 1, 6, 30], weights=True)
     for number in range(4):
-        network = Linear(run.path.weight[number])
+        network = Linear(run.weights.weight[number])
         np.testing.assert_allclose(run.risk[number], RISK(network), rtol=1e-13)
         np.testing.assert_allclose(run.gradient_norm[number], np.linalg.norm(flat(jax.grad(RISK)(network))), rtol=1e-12)
 

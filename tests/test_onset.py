@@ -79,7 +79,7 @@ def test_an_oscillation_is_noticed_when_descents_is():
             weights=True,
             stopping=FOREVER,
         )
-        centre, distances = centre_of(descent.path), []
+        centre, distances = centre_of(descent.weights), []
         for model in (None, flowsim.EdgeFlow(eta)):
             run = flowsim.integrate(network, problem, model=model, t1=steps * eta, ts=[], stopping=FOREVER)
             distances.append(float(jnp.linalg.norm(ravel_pytree(split(run.network)[0])[0] - centre)))

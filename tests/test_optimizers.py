@@ -367,7 +367,7 @@ def test_the_preconditioned_sharpness_is_that_of_the_dense_matrix(optimizer, tan
         probes=[flowsim.probes.PreconditionedSharpness()],
         weights=True,
     )
-    weights, rest = eqx.partition(run.path, eqx.is_inexact_array)
+    weights, rest = eqx.partition(run.weights, eqx.is_inexact_array)
     flat = jax.vmap(lambda tree: ravel_pytree(tree)[0])(weights)
     unravel = ravel_pytree(jax.tree.map(lambda leaf: leaf[0], weights))[1]
     risk = lambda vector: problem(eqx.combine(unravel(vector), rest))  # noqa: E731

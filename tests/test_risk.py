@@ -86,6 +86,13 @@ def test_a_descent_of_any_pytree_is_the_exact_one(kind):
     np.testing.assert_allclose(np.append(*parts(descent.network)), descended_to(7, 0.1), rtol=1e-12)
 
 
+def test_weights_that_are_asked_for_are_found_under_that_name():
+    network, parts = PYTREES["a dict"]
+    run = flowsim.descend(network, flowsim.Risk(quadratic(parts)), learning_rate=0.1, steps=7, weights=True)
+    np.testing.assert_array_equal(run.weights["params"]["a"][-1], run.network["params"]["a"])
+    assert run.path is run.weights  # the name of before
+
+
 @pytest.mark.slow
 def test_the_sharpness_of_a_dict_is_exact():
     network, parts = PYTREES["a dict"]
@@ -93,7 +100,7 @@ def test_the_sharpness_of_a_dict_is_exact():
     descent = flowsim.descend(network, risk, learning_rate=0.1, steps=7, sharpness=True, weights=True)
     np.testing.assert_allclose(descent.sharpness, EIGENVALUES[-1], rtol=1e-9)
     assert flowsim.sharpness(network, risk) == pytest.approx(EIGENVALUES[-1], rel=1e-12)
-    assert descent.path["params"]["a"].shape == (8, 3)
+    assert descent.weights["params"]["a"].shape == (8, 3)
 
 
 @pytest.mark.slow

@@ -273,7 +273,7 @@ def test_bent_valleys_with_large_residuals_do_not_keep_steps_short():
     without = flowsim.integrate(network, problem, ts=[], solver=LowRankExtrapolation(followed=0), **criterion)
     assert without.outcome is flowsim.Outcome.STEP_LIMIT
     assert float(flow.times[0]) == 40
-    assert_as_radau(network, problem, 40.0, jax.tree.map(lambda leaf: leaf[0], split(flow.path)[0]))
+    assert_as_radau(network, problem, 40.0, jax.tree.map(lambda leaf: leaf[0], split(flow.weights)[0]))
 
 
 @pytest.mark.slow
@@ -488,7 +488,7 @@ def test_a_flow_with_explicit_steps_traces_the_network_twice():
     flow = flowsim.integrate(Counting(jnp.ones(4)), problem, t1=30.0, solver=StabilitySwitching(), weights=True)
     assert len(traced) == 2
     assert flow.products == 0 < flow.gradients - 6 * (flow.steps + flow.rejected_steps) - 1  # the power iteration
-    np.testing.assert_allclose(flow.risk, eqx.filter_vmap(problem)(flow.path), rtol=1e-13)
+    np.testing.assert_allclose(flow.risk, eqx.filter_vmap(problem)(flow.weights), rtol=1e-13)
 
 
 class HeunByProposals(ProposingSolver):
@@ -520,8 +520,8 @@ class HeunByProposals(ProposingSolver):
 def test_a_solver_of_ones_own_that_keeps_no_objective_has_the_risk_in_its_records():
     problem = flowsim.Risk(lambda w: jnp.sum(w**4) / 4)
     flow = flowsim.integrate(jnp.array([1.0, -2.0]), problem, t1=1.0, solver=HeunByProposals(), weights=True)
-    np.testing.assert_allclose(flow.risk, jax.vmap(problem)(flow.path), rtol=1e-13)
-    np.testing.assert_allclose(flow.path[-1], np.array([1, -2]) / np.sqrt(1 + 2 * np.array([1, 4])), rtol=1e-4)
+    np.testing.assert_allclose(flow.risk, jax.vmap(problem)(flow.weights), rtol=1e-13)
+    np.testing.assert_allclose(flow.weights[-1], np.array([1, -2]) / np.sqrt(1 + 2 * np.array([1, 4])), rtol=1e-4)
 
 
 @pytest.mark.slow

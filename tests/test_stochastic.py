@@ -160,7 +160,7 @@ def test_repetitions_are_the_runs_with_their_seeds(optimizer):
     for row, seed in enumerate([3, 11]):
         seeded = eqx.tree_at(lambda descent: descent.seed, optimizer, np.uint32(seed))
         one = flowsim.descend(network, RISK, optimizer=seeded, stopping=flowsim.Stopping(gradient_norm=None), **options)
-        np.testing.assert_allclose(many.path.weight[row], one.path.weight, rtol=1e-12)
+        np.testing.assert_allclose(many.weights.weight[row], one.weights.weight, rtol=1e-12)
         np.testing.assert_allclose(many.probes["risk"][row], one.risk, rtol=1e-12)
         np.testing.assert_allclose(many.probes["gradient_norm"][row], one.gradient_norm, rtol=1e-12)
         np.testing.assert_allclose(many.times, one.times, rtol=1e-15)

@@ -112,7 +112,7 @@ def test_one_layer_is_ridge_regression(decay, dtype):
     start = np.ravel(matrices(network)[0])
     after = limit + columns @ (np.exp(-0.7 * values) * (columns.T @ (start - limit)))
     digits = 1e-6 if dtype == jnp.float64 else 2e-4
-    np.testing.assert_allclose(np.ravel(run.path.stacks[0][0]), after, atol=digits)
+    np.testing.assert_allclose(np.ravel(run.weights.stacks[0][0]), after, atol=digits)
     np.testing.assert_allclose(np.ravel(matrices(run.network)[0]), limit, atol=10 * digits)
     assert run.outcome is Outcome.CONVERGED
     assert run.final_sharpness == pytest.approx(values[-1], rel=1e-4)
@@ -126,7 +126,7 @@ def test_what_the_gradient_flow_conserves_decays_at_twice_the_rate_of_the_weight
     run = flowsim.integrate(
         DEEP, RegularizedRisk(LEAST_SQUARES, decay), rtol=1e-10, ts=times / decay, t1=3 / decay, weights=True
     )
-    at = [eqx.combine(jax.tree.map(lambda leaf, i=i: leaf[i], split(run.path)[0]), split(DEEP)[1]) for i in range(3)]
+    at = [eqx.combine(jax.tree.map(lambda leaf, i=i: leaf[i], split(run.weights)[0]), split(DEEP)[1]) for i in range(3)]
     for time, network in zip(times, at, strict=True):
         np.testing.assert_allclose(imbalances(network), imbalances(DEEP) * np.exp(-2 * time), atol=1e-8)
 
@@ -148,7 +148,7 @@ def test_the_norm_flow_has_the_closed_forms_of_deep_linear_networks():
     times = np.array([0.3, 1.0, 2.5])
     run = flowsim.integrate(limit.network, LEAST_SQUARES, model=NormFlow(rtol=1e-9), ts=times, weights=True)
     assert run.outcome is Outcome.CONVERGED
-    at = [eqx.combine(jax.tree.map(lambda leaf, i=i: leaf[i], split(run.path)[0]), split(DEEP)[1]) for i in range(3)]
+    at = [eqx.combine(jax.tree.map(lambda leaf, i=i: leaf[i], split(run.weights)[0]), split(DEEP)[1]) for i in range(3)]
     for time, network in zip(times, at, strict=True):
         np.testing.assert_allclose(imbalances(network), imbalances(limit.network) * np.exp(-2 * time), atol=1e-8)
     assert np.max(np.asarray(run.excess_risk)[:4]) < 1e-18
@@ -169,8 +169,8 @@ def test_as_the_decay_vanishes_its_flow_becomes_the_norm_flow_at_the_same_cost(f
         assert run.outcome is Outcome.TIME_LIMIT
         apart.append(
             np.linalg.norm(
-                flat(eqx.filter(run.path, eqx.is_inexact_array))[0]
-                - flat(eqx.filter(slow.path, eqx.is_inexact_array))[0]
+                flat(eqx.filter(run.weights, eqx.is_inexact_array))[0]
+                - flat(eqx.filter(slow.weights, eqx.is_inexact_array))[0]
             )
         )
         work.append(int(run.gradients))

@@ -68,7 +68,7 @@ def compare_to_flow(flow: Trajectory, run: Trajectory, learning_rate: float, edg
     flow_times, times = np.asarray(flow.times), np.asarray(run.times)
     # A time ηk may miss the end of the flow by rounding alone.
     index = np.minimum(np.searchsorted(flow_times, times), len(flow_times) - 1)
-    distance = np.array(distances(split(run.path)[0], split(flow.path)[0], index))
+    distance = np.array(distances(split(run.weights)[0], split(flow.weights)[0], index))
     rounding = 4 * np.finfo(times.dtype).eps
     beyond = times > flow_times[-1] * (1 + rounding)
     # Where a run ended at a time of its own, the flow has no record.

@@ -95,7 +95,7 @@ class Centres:
         of_all = isinstance(time_of_step, np.ndarray)
         steps = _nearest(time_of_step, times) if of_all else np.round(times / time_of_step)
         records = 1 + np.flatnonzero((steps[2:] - steps[1:-1] == 1) & (steps[1:-1] - steps[:-2] == 1))
-        weights, amplitude = _means(split(descent.path)[0], records)
+        weights, amplitude = _means(split(descent.weights)[0], records)
         means = (
             (risk[records - 1] + 2 * risk[records] + risk[records + 1]) / 4
             for risk in (np.asarray(descent.risk), np.asarray(descent.excess_risk))
@@ -106,7 +106,7 @@ class Centres:
         """Return the distance of a run that kept its weights from each centre; NaN where it has no record then."""
         times = np.asarray(run.times, float)
         index, known = records_at(times, self.times, stays=run.outcome.stays)
-        found = np.asarray(distances(self.weights, split(run.path)[0], index))
+        found = np.asarray(distances(self.weights, split(run.weights)[0], index))
         return np.where(known, found, np.nan)
 
     def record_on(self, descent: Trajectory, flow: Trajectory, along: SharpnessAlong) -> Trajectory:

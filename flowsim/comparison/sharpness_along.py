@@ -83,7 +83,7 @@ class SharpnessAlong:
         if self.at_the_end_alone:
             return run
         _check_path(run)
-        values = self.eigenvalues(run.path, np.asarray(run.times, float), run, pairs=pairs)
+        values = self.eigenvalues(run.weights, np.asarray(run.times, float), run, pairs=pairs)
         top = {TopEigenvalues(count=self.count).label: values} if self.count > 1 else {}
         return with_columns(dataclasses.replace(run, sharpness=jax.device_put(values[:, 0])), top)
 
@@ -169,7 +169,7 @@ class FlowLimits:
         return with_columns(run, {LIMIT: values.astype(dtype), ERROR: errors.astype(dtype)})
 
     def _limit_from(self, run: Trajectory, record: int) -> tuple[float, float]:
-        network = records_of(run.path, np.array(record))
+        network = records_of(run.weights, np.array(record))
         value, looser = (self._limit(network, run, factor) for factor in (1.0, self.looser))
         return value, abs(value - looser) + default_rtol(weight_dtype(network)) * abs(value)
 
@@ -216,7 +216,7 @@ def spread_over(times: Float[np.ndarray, " records"], count: int, *, pairs: bool
 
 
 def _check_path(run: Trajectory) -> None:
-    if run.path is None:
+    if run.weights is None:
         raise ValueError("the run did not keep its weights: pass weights=True to integrate or descend")
 
 

@@ -22,7 +22,7 @@ def sharpness_along(path: PyTree, problem: Problem, *, rtol: float | None = None
     """Return the sharpness of every network of a path, as `eigenvalues_along` does the largest eigenvalues.
 
     Args:
-        path: The weights, with a leading axis of records, such as `Trajectory.path`.
+        path: The weights, with a leading axis of records, such as `Trajectory.weights`.
         problem: The risk R.
         rtol: How exact, as in `top_eigenpair`; the last point, where a run ends, has the default.
 

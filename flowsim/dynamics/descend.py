@@ -86,7 +86,7 @@ def descend(
         diagnostics: Functions of the network, by name, which return floating-point arrays to be recorded.
         probes: What else is recorded: a `flowsim.Probe`, or a function of the network.
         sharpness: Whether to record the sharpness.
-        weights: Whether to record the weights.
+        weights: Whether to record the weights, as `Trajectory.weights`.
         states: Whether to record what the optimizer remembers, from which another descent may go on.
         after: The record of another run, `run.branch(step)`, from which this one goes on.
         checkpoint: A file for the state of the run, as in `integrate`.

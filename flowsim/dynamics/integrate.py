@@ -90,7 +90,7 @@ def integrate(
         diagnostics: Functions of the network, by name, which return floating-point arrays to be recorded.
         probes: What else is recorded: a `flowsim.Probe`, or a function of the network.
         sharpness: Whether to record the sharpness, which costs more than the flow.
-        weights: Whether to record the weights, which costs more than the flow.
+        weights: Whether to record the weights, as `Trajectory.weights`, which costs more than the flow.
         stepsize_controller: Replaces the step control altogether, and then holds the tolerances.
         checkpoint: A file to which the state is written every `checkpoint_seconds` and at the end. Where it exists, the
             run goes on from it and ends, bit for bit, as without the interruption.

@@ -36,7 +36,7 @@ class Repetitions:
 
     `steps` are the numbers of the recorded steps and `times` their times, (records,). `probes` maps the name of each
     probe to what it measured, or to a dict of that: NumPy arrays with the axes (seeds, records, …). `network` is the
-    network at the end, its weights with a leading axis of seeds, `path` that with the axes (seeds, records, …) where
+    network at the end, its weights with a leading axis of seeds, `weights` that with the axes (seeds, records, …) where
     weights were kept, else `None`. `outcomes` is DIVERGED or STEP_LIMIT, (seeds,); of a repetition that diverges probes
     are NaN from the record on where that shows.
     """
@@ -46,7 +46,7 @@ class Repetitions:
     times: Float[np.ndarray, " records"]
     probes: dict[str, Any]
     network: PyTree
-    path: PyTree | None
+    weights: PyTree | None
     outcomes: Int[np.ndarray, " seeds"]
 
     def __repr__(self) -> str:
@@ -117,7 +117,7 @@ def repeat(
         times=along["times"][0],
         probes=jax.tree.map(lambda values: np.where(_like(lost, values), np.nan, values), along["probes"]),
         network=eqx.combine(dynamics.weights(states), rest),
-        path=eqx.combine(along["weights"], rest) if weights else None,
+        weights=eqx.combine(along["weights"], rest) if weights else None,
         outcomes=np.where(gone[-1], Outcome.DIVERGED, Outcome.STEP_LIMIT),
     )
 

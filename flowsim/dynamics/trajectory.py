@@ -37,7 +37,7 @@ class Trajectory(Drawn, eqx.Module):
     Along the path, one entry for each record, the last one at the end of the run: `times`, `risk`,
     `excess_risk`, `squared_distance` (‖π − w*‖², NaN without a regressor), `gradient_norm`, `diagnostics` by
     name, which holds the values of further probes too, with their `labels`, and, on request, `sharpness`, NaN where it
-    was not measured, and `path` (the network, with a leading axis of records in every weight). A record is made at
+    was not measured, and `weights` (the network, with a leading axis of records in every weight). A record is made at
     `times` + `time_remainders`, a sum of two numbers that keeps the digits for which one has no room at the end of a
     long plateau. Inside `jax.jit` and `jax.vmap` shapes are fixed, so entries from `count` on are NaN.
 
@@ -68,7 +68,7 @@ class Trajectory(Drawn, eqx.Module):
     gradient_norm: Float[Array, " records"]
     diagnostics: dict[str, PyTree]
     sharpness: Float[Array, " records"] | None
-    path: PyTree
+    weights: PyTree
     network: PyTree
     problem: Problem
     time: Float[Array, ""]
@@ -85,6 +85,11 @@ class Trajectory(Drawn, eqx.Module):
     method: str = eqx.field(static=True)
     dynamics: str = eqx.field(static=True)
     labels: dict[str, Label] = eqx.field(static=True)
+
+    @property
+    def path(self) -> PyTree:
+        """The same as `weights`."""
+        return self.weights
 
     @property
     def outcome(self) -> Any:
@@ -193,7 +198,7 @@ def trajectory_of(state: RunState, request: Request, rest: PyTree) -> Trajectory
         **standard,
         diagnostics=measured,
         sharpness=along,
-        path=None if slots["weights"] is None else eqx.combine(slots["weights"], rest),
+        weights=None if slots["weights"] is None else eqx.combine(slots["weights"], rest),
         network=eqx.combine(weights, rest),
         problem=request.problem,
         time=state.clock.time,

@@ -122,7 +122,7 @@ class ModelledDescent:
 
         It is all of it where W_{k+1} = W_{k−1}, and next to nothing along a smooth path.
         """
-        path, records = split(self.run.path)[0], self.centres.records
+        path, records = split(self.run.weights)[0], self.centres.records
         steps = np.asarray(distances(jax.tree.map(lambda leaf: leaf[records], path), path, records + 1))
         return 2 * self.centres.amplitude >= share * steps
 

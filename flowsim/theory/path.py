@@ -173,14 +173,14 @@ def path_of(phases: Sequence[Trajectory], initial: DeepLinear, *, rtol: float, a
     `atol` are what each step was allowed to err by; for gradient descent, what it would be allowed as an integration of
     the flow. Raises `ValueError` if the weights were not recorded.
     """
-    if any(phase.path is None for phase in phases):
+    if any(phase.weights is None for phase in phases):
         raise ValueError("the theory looks at the weights along the path: integrate(..., weights=True)")
     clocks, ahead = [np.asarray(phases[-1].times, np.float64)], 0.0
     for phase in phases[-2::-1]:
         # Each part from its own end, so that a short one is not lost beside a long one before it.
         clocks.insert(0, _times_from_the_end(phase) - ahead)
         ahead += float(phase.time)
-    weights = [[np.asarray(w, np.float64) for w in phase.path.weights] for phase in phases]  # pyright: ignore
+    weights = [[np.asarray(w, np.float64) for w in phase.weights.weights] for phase in phases]  # pyright: ignore
     return FlowPath(
         problem=phases[-1].problem,  # pyright: ignore[reportArgumentType]
         initial=initial,

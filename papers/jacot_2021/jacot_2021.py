@@ -188,7 +188,7 @@ class SaddleCourse(Probe):
         def stop(rank: Array) -> dict[str, Array]:
             within = (learned == rank) & jnp.isfinite(run.times)
             slowest = jnp.argmin(jnp.where(within, run.gradient_norm, jnp.inf))
-            weights, rest = split(jax.tree.map(lambda leaf: leaf[slowest], run.path))
+            weights, rest = split(jax.tree.map(lambda leaf: leaf[slowest], run.weights))
             best = (left * jnp.where(jnp.arange(teacher.size) < rank, teacher, 0)[None]) @ right
             hessian = dense_hessian(lambda moved: problem.objective(eqx.combine(moved, rest)), weights)
             found = {
