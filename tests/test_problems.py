@@ -85,6 +85,26 @@ def test_an_excess_risk_can_be_a_criterion_once_the_infimum_is_declared():
         flowsim.integrate(START, Quartic(jnp.array(1.0)), stopping=stopping)
 
 
+@pytest.mark.parametrize("kind", ["linear regression", "empirical", "any function", "with weight decay", "one's own"])
+def test_every_problem_tells_its_risk_by_name(kind):
+    network = flowsim.DeepLinear.gaussian(widths=[5, 3, 1], scale=0.5, key=jax.random.key(0))
+    X, y = np.random.default_rng(0).standard_normal((7, 5)), np.arange(7.0)
+    residuals = y - X @ np.asarray(network.regressor())
+    square = np.sum(np.asarray(network.weights[0]) ** 2) + np.sum(np.asarray(network.weights[1]) ** 2)
+    of_samples = flowsim.EmpiricalRisk(X, y)
+    risk, known = {
+        "linear regression": (lambda: flowsim.LinearRegression(X, y).risk(network), np.mean(residuals**2)),
+        "empirical": (lambda: of_samples.risk(network), np.mean(residuals**2)),
+        "any function": (lambda: flowsim.Risk(lambda w: jnp.sum(w**3)).risk(jnp.array([2.0, 1.0])), 9.0),
+        "with weight decay": (
+            lambda: flowsim.RegularizedRisk(of_samples, 0.3).risk(network),
+            np.mean(residuals**2) + 0.15 * square,
+        ),
+        "one's own": (lambda: Quartic(jnp.array(1.0)).risk(START), 4.0),
+    }[kind]
+    np.testing.assert_allclose(risk(), known, rtol=1e-12)
+
+
 class Duck:
     """A risk that is no `Problem`."""
 

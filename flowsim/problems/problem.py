@@ -33,6 +33,10 @@ class Problem(eqx.Module):
     def __call__(self, network: Any, /) -> Float[Array, ""]:
         """Return the risk R, a scalar."""
 
+    def risk(self, network: Any, /) -> Float[Array, ""]:
+        """Return the risk R of a network, a scalar: `problem.risk(network)` is `problem(network)` by name."""
+        return self(network)
+
     @property
     def infimum(self) -> Float[Array, ""] | float:
         """The infimum of the risk, R_min; NaN where it is not known."""
