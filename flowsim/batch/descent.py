@@ -17,7 +17,7 @@ from ..dynamics.gradient_descent import GradientDescent
 from ..dynamics.learning_rates import check_learning_rate, is_of_function, with_rate
 from ..dynamics.outcome import Outcome
 from ..dynamics.termination import divergence_ceiling
-from ..networks import cast, records
+from ..networks import cast, records, split
 from ..problems import Problem, check_problem
 from ..runtime.compiling import with_options
 from ..solvers.field import checked_parts
@@ -202,7 +202,8 @@ def descend_batch(
     STEP_LIMIT. Raises `ValueError` or `TypeError` for arguments that cannot be right.
     """
     check_problem(problem)
-    weights, rest, dtype = checked_parts(networks)
+    networks, rest, dtype = checked_parts(networks)
+    weights, _ = split(networks)
     batch = _batch_size(networks)
     fixed, static = eqx.partition(rest, eqx.is_array)
     rates = _for_each_run(learning_rates, batch, "learning_rates")

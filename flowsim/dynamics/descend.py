@@ -108,7 +108,7 @@ def descend(
         >>> print(descent.outcome, int(descent.steps))
         STEP_LIMIT 20
     """
-    _, rest, dtype = checked_parts(network)
+    network, rest, dtype = checked_parts(network)
     begin, made = None, 0
     if after is not None:
         network = _continued(network, after)

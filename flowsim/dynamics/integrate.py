@@ -117,7 +117,7 @@ def integrate(
         >>> print(flow.outcome)
         CONVERGED
     """
-    _, rest, dtype = checked_parts(network)
+    network, rest, dtype = checked_parts(network)
     dynamics = checked_flow(dtype, model, solver, stepsize_controller, rtol, atol, max_steps)
     check_end_time(t1)
     request = Request(

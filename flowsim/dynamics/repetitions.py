@@ -89,7 +89,7 @@ def repeat(
     arguments that cannot be right, as an optimizer that draws nothing.
     """
     check_problem(problem)
-    _, rest, dtype = checked_parts(network)
+    network, rest, dtype = checked_parts(network)
     drawn_by = _as_seeds(optimizer, seeds)
     known = jnp.asarray(drawn_by)
     dynamics = optimizer.checked(dtype)

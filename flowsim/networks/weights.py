@@ -29,21 +29,26 @@ class Fixed(eqx.Module):
 def split(network: Tree) -> tuple[Tree, Tree]:
     """Split `network` into its weights and all the rest; `equinox.combine` joins them again.
 
-    The weights are its floating-point arrays that are not wrapped in `Fixed`. Both parts have the tree
-    structure of the network, with `None` where the other part has something.
+    The weights are its floating-point arrays that are not wrapped in `Fixed`; those of NumPy become JAX's. Both parts
+    have the tree structure of the network, with `None` where the other part has something.
     """
     leaves, structure = jax.tree.flatten(network, is_leaf=_is_fixed)
     movable = [eqx.is_inexact_array(leaf) for leaf in leaves]
-    weights = [leaf if moves else None for leaf, moves in zip(leaves, movable, strict=True)]
+    weights = [_as_jax(leaf) if moves else None for leaf, moves in zip(leaves, movable, strict=True)]
     rest = [None if moves else leaf for leaf, moves in zip(leaves, movable, strict=True)]
     return jax.tree.unflatten(structure, weights), jax.tree.unflatten(structure, rest)
+
+
+def _as_jax(leaf: Any) -> Any:
+    """Return an array as it is, one of NumPy, or a number of a type of NumPy, as one of JAX."""
+    return jnp.asarray(leaf) if isinstance(leaf, np.ndarray | np.generic) else leaf
 
 
 def weight_dtype(network: PyTree) -> jnp.dtype:
     """Return the one floating-point type of the weights of `network`; `ValueError` for none or several.
 
-    Raises `TypeError` for weights that are complex, or NumPy's arrays, which no transformation of JAX differentiates,
-    and `ValueError` for those in double precision where that has been switched off since.
+    Raises `TypeError` for weights that are complex, and `ValueError` for those in double precision where that has been
+    switched off since.
     """
     if inspect.isclass(network):
         raise TypeError(f"the network is the class {network.__name__} itself: expected an object of it, with weights")
@@ -70,12 +75,10 @@ def weight_count(network: PyTree) -> int:
 
 
 def _check_weights(weights: PyTree) -> None:
-    """Raise `TypeError` for a leaf that is not a real JAX array, with its place in the network."""
+    """Raise `TypeError` for a leaf that is complex, with its place in the network."""
     for path, leaf in jax.tree_util.tree_leaves_with_path(weights):
-        place = jax.tree_util.keystr(path)
-        if not isinstance(leaf, jax.Array):
-            raise TypeError(f"the network holds a {type(leaf).__name__} of NumPy at {place}: write jnp.asarray(...)")
         if jnp.iscomplexobj(leaf):
+            place = jax.tree_util.keystr(path)
             raise TypeError(f"the network holds {leaf.dtype} at {place}: expected real weights; write both parts apart")
 
 

@@ -43,7 +43,7 @@ def compiled(
         leaves, structure = jax.tree.flatten((args, kwargs))
         counted = leaves if sized_by is None else jax.tree.leaves([args[index] for index in sized_by])
         known = jax.default_backend() == "cpu" and not is_traced(leaves)
-        few = known and sum(leaf.size for leaf in counted if isinstance(leaf, jax.Array)) <= few_numbers
+        few = known and sum(leaf.size for leaf in counted if eqx.is_array(leaf)) <= few_numbers
         return program(few)(leaves, structure)
 
     return call

@@ -107,7 +107,7 @@ def gradient_field(network: PyTree, problem: Problem) -> tuple[GradientField, Py
 
 
 def checked_parts(network: PyTree) -> tuple[PyTree, PyTree, jnp.dtype]:
-    """Return the weights of a network, all the rest of it, and the type of the weights.
+    """Return a network, its weights as arrays of JAX, all the rest of it, and the type of the weights.
 
     Raises `ValueError` if they have several types or are not finite.
     """
@@ -115,7 +115,7 @@ def checked_parts(network: PyTree) -> tuple[PyTree, PyTree, jnp.dtype]:
     weights, rest = split(network)
     if not all(_finite(leaf) for leaf in jax.tree.leaves(weights)):
         raise ValueError("the network has weights that are not finite (NaN or infinity) before its first step")
-    return weights, rest, dtype
+    return eqx.combine(weights, rest), rest, dtype
 
 
 def _finite(leaf: Array) -> bool:

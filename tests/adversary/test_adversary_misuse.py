@@ -107,8 +107,6 @@ MODELS = {
     "a function": (lambda: descended(lambda x: x.sum(), RISK), "function holds no weights"),
     "a class": (lambda: descended(flowsim.DeepLinear), "the network is the class DeepLinear itself: expected an obj"),
     "a nonlinear one": (lambda: descended(perceptron()), "needs a linear network with a regressor(), got Perceptron: "),
-    "weights of NumPy": (lambda: descended(Model(np.ones(3)), RISK), "holds a ndarray of NumPy at .weight: write jnp."),
-    "weights of NumPy, flown": (lambda: flown(Model(np.ones(3)), RISK), "of NumPy at .weight: write jnp.asarray(...)"),
     "complex weights": (lambda: descended(Model(jnp.ones(3) * 1j), RISK), "holds complex128 at .weight: expected real"),
     "whole weights": (lambda: descended(Model(jnp.ones(3, int)), RISK), "Model holds no weights: expected floating-po"),
     "a number as weight": (lambda: descended(Model(1.0), RISK), "Model holds no weights"),
