@@ -59,7 +59,7 @@ def test_curved_outputs_in_chunks_are_those_of_one_pass():
         outputs = eqx.filter_jit(lambda network, problem=problem: problem.curved_outputs(network)(network))(NETWORK)
         field, weights = gradient_field(NETWORK, problem)
         found.append(
-            (outputs, eqx.filter_jit(lambda w, p=problem, f=field: gauss_newton(p, f.network, w).gram)(weights))
+            (outputs, eqx.filter_jit(lambda w, p=problem, f=field: gauss_newton(w, p, f.network).gram)(weights))
         )
     for chunked, whole in zip(*found, strict=True):
         np.testing.assert_allclose(chunked, whole, rtol=1e-12, atol=1e-14)

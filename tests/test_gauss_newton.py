@@ -45,7 +45,7 @@ CASES = {name: (network, problem) for name, network, problem in cases()}
 def of_stored_rows(network, problem):
     """Return GᵀG and GGᵀ as they are found."""
     field, weights = gradient_field(network, problem)
-    operator = gauss_newton(problem, field.network, weights)
+    operator = gauss_newton(weights, problem, field.network)
     return dense(operator, weights), operator.gram
 
 
@@ -89,7 +89,7 @@ def test_without_forming_the_rows_it_is_the_same(name):
 @eqx.filter_jit
 def resolved(network, problem, h):
     field, weights = gradient_field(network, problem)
-    operator = gauss_newton(problem, field.network, weights)
+    operator = gauss_newton(weights, problem, field.network)
     return operator.resolvent(h)(weights), weights
 
 
@@ -141,7 +141,7 @@ def test_a_loss_of_its_own_weighs_the_outputs_by_its_curvature():
 @eqx.filter_jit
 def with_rows(network, problem, rows, v):
     field, weights = gradient_field(network, problem)
-    operator = gauss_newton(problem, field.network, weights)
+    operator = gauss_newton(weights, problem, field.network)
     longer = operator.with_rows(rows)
     applied = longer.resolvent(jnp.asarray(0.7))(ravel_pytree(weights)[1](v))
     return dense(operator, weights), dense(longer, weights), longer.gram, ravel_pytree(applied)[0]
@@ -165,7 +165,7 @@ def looked(network, problem, known, count):
     """Return what is known of C = H − GᵀG after `count` more looks, and C itself."""
     field, weights = gradient_field(network, problem)
     _, unravel = ravel_pytree(weights)
-    C = dense_hessian(field.objective, weights) - dense(gauss_newton(problem, field.network, weights), weights)
+    C = dense_hessian(field.objective, weights) - dense(gauss_newton(weights, problem, field.network), weights)
     known = jax.lax.fori_loop(0, count, lambda _, now: now.update(lambda v: unravel(C @ ravel_pytree(v)[0])), known)
     return known, C
 

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 import flowsim
+from flowsim import curvature
 from flowsim.batch import descend_batch
 from flowsim.curvature import gauss_newton
 from flowsim.networks import LinearNetwork
@@ -128,6 +129,30 @@ def test_what_is_no_problem_is_refused_with_what_to_subclass(problem, given):
             run()
 
 
+@pytest.mark.parametrize(
+    "asked",
+    [
+        flowsim.integrate,
+        lambda *given: flowsim.descend(*given, learning_rate=0.1, steps=1),
+        lambda *given: flowsim.compare(*given, [0.1]),
+        flowsim.sharpness,
+        curvature.top_eigenpair,
+        lambda *given: curvature.top_eigenpairs(*given, count=1),
+        curvature.spectral_bounds,
+        curvature.spectrum,
+        curvature.layer_sharpness,
+        curvature.sharpness_gradient,
+        curvature.sharpness_along,
+        lambda *given: curvature.eigenpairs_along(*given, np.arange(1)),
+        lambda *given: curvature.contractions(*given, START),
+        lambda *given: curvature.preconditioned_eigenpair(*given, START),
+    ],
+)
+def test_a_problem_in_the_place_of_the_network_is_named(asked):
+    with pytest.raises(TypeError, match="the network is a Quartic, which is a problem: write the network first, then"):
+        asked(Quartic(jnp.array(1.0)), START)
+
+
 def test_a_problem_without_outputs_is_refused_by_the_solver_that_needs_them():
     with pytest.raises(TypeError, match="curved_outputs of the problem; Quartic has none: use StabilitySwitching"):
         flowsim.integrate(START, Quartic(jnp.array(1.0)), solver=flowsim.solvers.LowRankExtrapolation())
@@ -154,7 +179,7 @@ def test_a_linear_network_of_ones_own_needs_its_regressor_only(problem):
     assert problem.output_gram(network) is None
     outputs = 2**0.5 * np.asarray(problem.root)
     expected = np.hstack([outputs * np.asarray(network.second), outputs * np.asarray(network.first)])
-    np.testing.assert_allclose(gauss_newton(problem, field.network, weights).gram, expected @ expected.T, atol=1e-13)
+    np.testing.assert_allclose(gauss_newton(weights, problem, field.network).gram, expected @ expected.T, atol=1e-13)
     flow = flowsim.integrate(network, problem)
     assert flow.converged
     assert flow.method == "StiffnessSwitching"

@@ -1,6 +1,7 @@
 """Any scalar function of any pytree, with a gradient of one's own or without."""
 
 import re
+import warnings
 from functools import partial
 from typing import NamedTuple
 
@@ -110,6 +111,28 @@ def test_weights_of_numpy_are_as_those_of_jax(asked):
     risk = flowsim.Risk(quadratic(PYTREES["a dict"][1]))
     found, expected = asked(network, risk), asked(PYTREES["a dict"][0], risk)
     jax.tree.map(np.testing.assert_array_equal, found, expected)
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        lambda net, risk: flowsim.descend(net, risk, learning_rate=0.1, steps=7).network,
+        lambda net, risk: flowsim.curvature.top_eigenpair(net, risk).vector,
+        slow(lambda net, risk: flowsim.integrate(net, risk).network),
+        slow(lambda net, risk: flowsim.compare(net, risk, [0.1], steps=7).flow.network),
+        slow(lambda net, risk: flowsim.sweep(lambda: net, risk, {}).to_dataset()["final_risk"]),
+    ],
+    ids=["descend", "eigenpair", "integrate", "compare", "sweep"],
+)
+def test_single_precision_is_named_where_x64_is_on(asked):
+    drawn = jax.tree.map(lambda leaf: leaf.astype("float32"), PYTREES["a dict"][0])  # as Flax draws them
+    risk = flowsim.Risk(lambda net: quadratic(PYTREES["a dict"][1])(net).astype(net["params"]["b"].dtype))
+    with pytest.warns(UserWarning, match=r"are float32 while x64 is .* for float64 write flowsim.networks.cast\("):
+        found = asked(drawn, risk)
+    assert {leaf.dtype for leaf in jax.tree.leaves(found) if isinstance(leaf, jax.Array)} <= {np.dtype("float32")}
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        asked(flowsim.networks.cast(drawn, "float64"), risk)
 
 
 def test_weights_that_are_asked_for_are_found_under_that_name():

@@ -72,7 +72,7 @@ def test_gradient_and_hessian_are_those_of_the_risk_and_of_half_the_squared_norm
 def test_the_gauss_newton_matrix_holds_the_decay_as_a_multiple_of_the_identity():
     weights, rest = split(TANH)
     operators = [
-        gauss_newton(problem, lambda moved: eqx.combine(moved, rest), weights)
+        gauss_newton(weights, problem, lambda moved: eqx.combine(moved, rest))
         for problem in (EMPIRICAL, RegularizedRisk(EMPIRICAL, 0.37))
     ]
     vector, unravel = flat(TANH)

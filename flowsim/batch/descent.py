@@ -18,7 +18,7 @@ from ..dynamics.learning_rates import check_learning_rate, is_of_function, with_
 from ..dynamics.outcome import Outcome
 from ..dynamics.termination import divergence_ceiling
 from ..networks import cast, records, split
-from ..problems import Problem, check_problem
+from ..problems import Problem
 from ..runtime.compiling import with_options
 from ..solvers.field import checked_parts
 from .kernel import Kernel, kernel_for
@@ -201,8 +201,7 @@ def descend_batch(
     if a step changes no weight (FIXED_POINT, with the state that it would have at the last step); else it ends at
     STEP_LIMIT. Raises `ValueError` or `TypeError` for arguments that cannot be right.
     """
-    check_problem(problem)
-    networks, rest, dtype = checked_parts(networks)
+    networks, rest, dtype = checked_parts(networks, problem)
     weights, _ = split(networks)
     batch = _batch_size(networks)
     fixed, static = eqx.partition(rest, eqx.is_array)

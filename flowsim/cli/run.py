@@ -41,6 +41,7 @@ def run_scenarios(options: argparse.Namespace) -> int:
         jobs = read_jobs(options)
         keep_programs()
     warnings.filterwarnings("ignore", message="the gradient jumps")  # the table says it
+    warnings.filterwarnings("ignore", message="the weights are")  # the scenario's precision says it
     with worker_pool(jobs, options) as pool:
         return run_all(jobs, pool)
 

@@ -121,7 +121,7 @@ class GaussNewton:
         return apply
 
 
-def gauss_newton(problem: Problem, as_network: Callable[[PyTree], Any], weights: PyTree) -> GaussNewton:
+def gauss_newton(weights: PyTree, problem: Problem, as_network: Callable[[PyTree], Any]) -> GaussNewton:
     """Return the Gauss–Newton matrix of `problem` at `weights`, where `as_network(weights)` is the network.
 
     G is stored, m times the weights, while it has at most 2²² entries, or 2¹² where GGᵀ has a closed form; beyond, it
@@ -141,7 +141,7 @@ def gauss_newton(problem: Problem, as_network: Callable[[PyTree], Any], weights:
     return found.shifted(problem.identity_curvature)
 
 
-def gauss_newton_passes(problem: Problem, as_network: Callable[[PyTree], Any], weights: PyTree) -> int | None:
+def gauss_newton_passes(weights: PyTree, problem: Problem, as_network: Callable[[PyTree], Any]) -> int | None:
     """Return the `passes` that `gauss_newton` takes, without computing it; `None` where there is no such matrix."""
     network = as_network(weights)
     if problem.rank(network) is None:
@@ -150,7 +150,7 @@ def gauss_newton_passes(problem: Problem, as_network: Callable[[PyTree], Any], w
     return problem.jacobian_passes(network) if stored else problem.rank(network)
 
 
-def knows_gram(problem: Problem, network: Any) -> bool:
+def knows_gram(network: Any, problem: Problem) -> bool:
     """Tell whether GGᵀ has a closed form, without computing it."""
     return eqx.filter_eval_shape(problem.output_gram, network) is not None
 
@@ -165,7 +165,7 @@ def _is_stored(
     """
     rank = problem.rank(network)
     assert rank is not None  # as the caller has looked
-    most = entries_with_gram if knows_gram(problem, network) else entries
+    most = entries_with_gram if knows_gram(network, problem) else entries
     return rank * vectors.size_of(weights) <= most
 
 

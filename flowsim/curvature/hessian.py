@@ -11,7 +11,7 @@ import jax.numpy as jnp
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Float, PyTree
 
-from ..networks import FlattenedParameters, cast, split, weight_dtype
+from ..networks import FlattenedParameters, cast, split, warn_of_single_precision, weight_dtype
 from ..problems import Problem, check_problem
 from ..runtime.compiling import compiled, is_traced
 from ..runtime.threads import few_blas_threads
@@ -23,7 +23,7 @@ Objective = Callable[[PyTree], Float[Array, ""]]
 
 def objective_of(network: PyTree, problem: Problem) -> tuple[Objective, PyTree]:
     """Return the objective as a function of the weights, computed in their precision, and the weights of `network`."""
-    check_problem(problem)
+    check_problem(problem, network)
     weights, rest = split(network)
     problem = cast(problem, weight_dtype(network))
     return lambda moved: problem.objective(eqx.combine(moved, rest)), weights
@@ -82,6 +82,8 @@ def is_decomposed(weights: PyTree, dense: bool | None = None, *, up_to: int = 25
 
 def end_pairs(network: PyTree, problem: Problem, **options: Any) -> Eigenpairs:
     """Return eigenpairs at the ends of the spectrum of the Hessian, the vectors as weights; `options` as below."""
+    check_problem(problem, network)
+    warn_of_single_precision(network)
     if is_traced((network, problem)):
         return _end_pairs(network, problem, **options)
     with few_blas_threads(vectors.size_of(split(network)[0])):

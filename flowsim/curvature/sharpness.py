@@ -220,7 +220,7 @@ def differentiable_sharpness(network: PyTree, problem: Problem, *, dense: bool |
     It comes without its vector, and the other fields are taken for constants. Raises `RuntimeError` where a second
     derivative is taken, and as `top_eigenpair` does.
     """
-    check_problem(problem)
+    check_problem(problem, network)
     if is_traced((network, problem)):
         return _found(network, bring_closures_into_fields(network, problem), dense=dense, rtol=rtol)
     try:

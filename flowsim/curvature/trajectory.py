@@ -10,7 +10,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int, PyTree
 
 from ..networks import records, split
-from ..problems import Problem
+from ..problems import Problem, check_problem
 from ..runtime.compiling import compiled
 from . import vectors
 from .eigenpair import Eigenpairs, are_products_dear, default_rtol, resolve_rtol
@@ -39,6 +39,7 @@ def sharpness_along(path: PyTree, problem: Problem, *, rtol: float | None = None
         >>> print(flowsim.curvature.sharpness_along(path, bowl).round(3))
         [48. 12.  2.]
     """
+    check_problem(problem, path)
     indices = np.arange(jax.tree.leaves(split(path)[0])[0].shape[0])
     return eigenvalues_along(path, problem, indices, rtol=rtol)[:, 0]
 
@@ -142,6 +143,7 @@ def _search_along(
 
     One compiled program searches at `block` points, one after the other.
     """
+    check_problem(problem, path)
     weights, rest = split(path)
     dtype = vectors.dtype_of(weights)
     tolerances = np.full(len(indices), resolve_rtol(rtol, dtype), dtype)

@@ -14,7 +14,7 @@ from equinox.internal import nondifferentiable_backward
 from jaxtyping import Array, ArrayLike, Float, Int, PyTree
 
 from ..formatting import ProgressCallback
-from ..networks import split
+from ..networks import split, warn_of_single_precision
 from ..probes import Probe
 from ..problems import Problem
 from ..runtime.compiling import compiled, is_traced
@@ -108,7 +108,8 @@ def descend(
         >>> print(descent.outcome, int(descent.steps))
         STEP_LIMIT 20
     """
-    network, rest, dtype = checked_parts(network)
+    network, rest, dtype = checked_parts(network, problem)
+    warn_of_single_precision(network)
     begin, made = None, 0
     if after is not None:
         network = _continued(network, after)

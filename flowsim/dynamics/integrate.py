@@ -15,6 +15,7 @@ from jaxtyping import Array, ArrayLike, Float, PyTree
 
 from ..formatting import ProgressCallback
 from ..kinds import got
+from ..networks import warn_of_single_precision
 from ..probes import Probe
 from ..problems import Problem
 from ..runtime.compiling import is_traced
@@ -117,7 +118,8 @@ def integrate(
         >>> print(flow.outcome)
         CONVERGED
     """
-    network, rest, dtype = checked_parts(network)
+    network, rest, dtype = checked_parts(network, problem)
+    warn_of_single_precision(network)
     dynamics = checked_flow(dtype, model, solver, stepsize_controller, rtol, atol, max_steps)
     check_end_time(t1)
     request = Request(

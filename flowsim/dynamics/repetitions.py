@@ -11,9 +11,10 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, ArrayLike, Bool, Float, Int, PyTree, UInt32
 
+from ..networks import warn_of_single_precision
 from ..networks.weights import weight_count
 from ..probes import Probe
-from ..problems import Problem, check_problem
+from ..problems import Problem
 from ..runtime.compiling import compiled
 from ..solvers.field import GradientField, check_step_count, checked_parts, gradient_field
 from .descend import default_record_steps
@@ -88,8 +89,8 @@ def repeat(
     record to record, and takes the memory of so many gradients at once. Raises `ValueError` or `TypeError` for
     arguments that cannot be right, as an optimizer that draws nothing.
     """
-    check_problem(problem)
-    network, rest, dtype = checked_parts(network)
+    network, rest, dtype = checked_parts(network, problem)
+    warn_of_single_precision(network)
     drawn_by = _as_seeds(optimizer, seeds)
     known = jnp.asarray(drawn_by)
     dynamics = optimizer.checked(dtype)

@@ -28,5 +28,6 @@ from .weights import (
     stacked as stacked,
     strongly_typed as strongly_typed,
     unstacked as unstacked,
+    warn_of_single_precision as warn_of_single_precision,
     weight_dtype as weight_dtype,
 )

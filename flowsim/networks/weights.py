@@ -3,6 +3,7 @@
 import functools
 import inspect
 import math
+import warnings
 from collections.abc import Sequence
 from functools import partial
 from typing import Any, Self, TypeVar
@@ -67,6 +68,21 @@ def weight_dtype(network: PyTree) -> jnp.dtype:
             f"True), or cast the weights to {computed}"
         )
     return dtype
+
+
+def warn_of_single_precision(network: PyTree) -> None:
+    """Warn of weights with fewer digits than x64 gives to all else, as those of Flax are where nothing is said.
+
+    Python says a warning once for each line that warns: that is this one, whoever calls.
+    """
+    dtype = weight_dtype(network)
+    if dtype.itemsize < np.dtype(jnp.result_type(float)).itemsize == 8:
+        warnings.warn(
+            f"the weights are {dtype} while x64 is switched on, as Flax makes them by default: all is computed in "
+            f"{dtype}, to its tolerances; for float64 write flowsim.networks.cast(network, 'float64'), or give Flax's "
+            "layers param_dtype='float64'",
+            stacklevel=1,
+        )
 
 
 def weight_count(network: PyTree) -> int:

@@ -64,7 +64,7 @@ class MeanSquareSharpness(BatchProbe):
         """Return the mean-square sharpness."""
         self.check(moment.network, moment.problem)
         weights, rest = split(moment.network)
-        gram = gauss_newton(_of_samples(moment.problem), lambda moved: eqx.combine(moved, rest), weights).gram
+        gram = gauss_newton(weights, _of_samples(moment.problem), lambda moved: eqx.combine(moved, rest)).gram
         count, share = moment.problem.sample_count() or 1, self.sampler().variance_factor(moment.problem)
         values, vectors = decomposition(gram)
         values = jnp.maximum(values, 0)

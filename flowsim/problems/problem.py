@@ -183,10 +183,15 @@ def has_identity_curvature(problem: Problem) -> bool:
     return isinstance(curvature, Tracer) or float(curvature) != 0
 
 
-def check_problem(problem: object) -> None:
-    """Raise `TypeError` for what is not a `Problem`."""
+def check_problem(problem: object, network: object = None) -> None:
+    """Raise `TypeError` for what is not a `Problem`, and for one that stands in the place of the `network`."""
+    if isinstance(network, Problem):
+        raise TypeError(
+            f"the network is a {type(network).__name__}, which is a problem: write the network first, then the problem"
+        )
     if not isinstance(problem, Problem):
         given = f"the class {problem.__name__} itself" if isinstance(problem, type) else f"a {type(problem).__name__}"
+        given = "an array" if isinstance(problem, jax.Array) else given  # a tracer, too
         raise TypeError(
             f"the problem is {given}: expected a flowsim.LinearRegression, a flowsim.EmpiricalRisk, a "
             "flowsim.Risk(function), or an object of a class of your own that subclasses flowsim.Problem and defines "

@@ -3,6 +3,7 @@
 import platform
 import sysconfig
 import traceback
+import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from functools import partial
@@ -88,7 +89,8 @@ def run(
     ]
     flow, own = scenario.flow, list(dict.fromkeys(own))
     limits = None if flow.limits is None else FlowLimits(flow.limits, rtol=flow.rtol, max_steps=flow.max_steps)
-    with _forking(), failing(f"a run with {', '.join(own)}") if own else nullcontext():
+    with warnings.catch_warnings(), _forking(), failing(f"a run with {', '.join(own)}") if own else nullcontext():
+        warnings.filterwarnings("ignore", message="the weights are")  # the scenario's precision says it
         return compare(
             network,
             problem,
@@ -146,7 +148,7 @@ def build(scenario: Scenario, folder: Path) -> tuple[Problem, eqx.Module, tuple[
     network = build_network(scenario, scenario.network.inputs_for(data.shape), data.outputs)
     with failing(f"a network of kind {scenario.network.kind}, on data of kind {scenario.data.kind},"):
         problem = training_problem(scenario, data)
-        checked_parts(network)
+        checked_parts(network, problem)
         eqx.filter_eval_shape(problem, network)
         probes = build_probes(scenario, data)
     try:

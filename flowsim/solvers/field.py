@@ -12,7 +12,7 @@ from jaxtyping import Array, Float, PyTree
 from ..curvature import GaussNewton, gauss_newton, gauss_newton_passes, knows_gram
 from ..networks import FlattenedParameters, cast, split, weight_dtype
 from ..networks.weights import norm as norm, norms as norms
-from ..problems import Problem
+from ..problems import Problem, check_problem
 
 
 class Measured(eqx.Module):
@@ -81,7 +81,7 @@ class GradientField(eqx.Module):
 
     def gauss_newton(self, weights: PyTree) -> GaussNewton:
         """Return the Gauss–Newton matrix at `weights`."""
-        return gauss_newton(self.problem, self.network, weights)
+        return gauss_newton(weights, self.problem, self.network)
 
     def rank(self, weights: PyTree) -> int | None:
         """Return the largest rank that the Gauss–Newton matrix can have, `None` if the problem does not know."""
@@ -89,11 +89,11 @@ class GradientField(eqx.Module):
 
     def gauss_newton_passes(self, weights: PyTree) -> int | None:
         """Return what the Gauss–Newton matrix costs in passes over the data, `None` where the rank is."""
-        return gauss_newton_passes(self.problem, self.network, weights)
+        return gauss_newton_passes(weights, self.problem, self.network)
 
     def knows_gram(self, weights: PyTree) -> bool:
         """Tell whether GGᵀ has a closed form, without computing it."""
-        return knows_gram(self.problem, self.network(weights))
+        return knows_gram(self.network(weights), self.problem)
 
     def has_several_outputs(self, weights: PyTree) -> bool:
         """Tell whether a linear network has more than one output."""
@@ -106,11 +106,12 @@ def gradient_field(network: PyTree, problem: Problem) -> tuple[GradientField, Py
     return GradientField(cast(problem, weight_dtype(network)), rest), weights
 
 
-def checked_parts(network: PyTree) -> tuple[PyTree, PyTree, jnp.dtype]:
+def checked_parts(network: PyTree, problem: Problem) -> tuple[PyTree, PyTree, jnp.dtype]:
     """Return a network, its weights as arrays of JAX, all the rest of it, and the type of the weights.
 
-    Raises `ValueError` if they have several types or are not finite.
+    Raises `ValueError` if they have several types or are not finite, and `TypeError` for what is no problem.
     """
+    check_problem(problem, network)
     dtype = weight_dtype(network)
     weights, rest = split(network)
     if not all(_finite(leaf) for leaf in jax.tree.leaves(weights)):

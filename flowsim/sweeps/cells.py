@@ -14,7 +14,7 @@ import numpy as np
 
 from ..dynamics import GradientFlow, as_descent, check_end_time, stopping_for
 from ..kinds import reason_of, seeds
-from ..networks import weight_dtype
+from ..networks import warn_of_single_precision, weight_dtype
 from ..probes import Probe
 from ..problems import Problem, check_problem
 from ..runtime.identity import digest_of
@@ -241,7 +241,8 @@ def _check_point(ingredients: Ingredients, values: dict[str, Any]) -> tuple[str,
     """Return what programs depend on at a point, and the bounds of Theorem 2 there, NaN where it does not speak."""
     try:
         problem, network = ingredients.problem_at(values), ingredients.network_at(values, 0)
-        checked_parts(network)
+        checked_parts(network, problem)
+        warn_of_single_precision(network)
         risk = eqx.filter_eval_shape(problem, network)
         options, dtype = ingredients.flow_at(values), weight_dtype(network)
         check_end_time(options["t1"])

@@ -10,6 +10,7 @@ import os
 import signal
 import threading
 import time
+import warnings
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, CancelledError, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
@@ -268,6 +269,7 @@ def _terminal_held() -> Iterator[None]:
 
 def _begin_worker(device: str | None, programs: str | None) -> None:
     """Leave the terminal to the main process, and end with it, however it ends."""
+    warnings.filterwarnings("ignore", message="the weights are")  # the process that planned the sweep has warned
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     if programs is not None and programs != programs_folder():  # what the environment says holds here already
         keep_programs_in(programs)
