@@ -1,4 +1,6 @@
-"""A loss of one's own: errors beyond one count less, so that an outlier moves the regressor less.
+"""A loss of one's own.
+
+How much less does an outlier move the regressor, where errors beyond one count less?
 
 python examples/own_loss.py
 """
@@ -30,9 +32,9 @@ class Cauchy(flowsim.losses.Loss):
 
 
 X = np.random.default_rng(0).standard_normal((30, 2))
-y = X @ np.array([0.5, -0.5])
-y[0] += 20  # the outlier
+y = X @ np.array([0.5, -0.5]) + 20 * (np.arange(30) == 0)  # with one outlier
+start = flowsim.DeepLinear.gaussian(widths=[2, 4, 1], scale=0.3, key=jax.random.key(0))
 for loss in (flowsim.losses.SquaredError(), Cauchy()):
-    network = flowsim.DeepLinear.gaussian(widths=[2, 4, 1], scale=0.3, key=jax.random.key(0))
-    flow = flowsim.integrate(network, flowsim.EmpiricalRisk(X, y, loss), ts=[])
-    print(type(loss).__name__, flow.outcome, flow.network.regressor().round(3), "S =", round(flow.final_sharpness, 2))
+    flow = flowsim.integrate(start, flowsim.EmpiricalRisk(X, y, loss), ts=[])
+    found = f"{flow.network.regressor().round(3)} S = {flow.final_sharpness:.2f}"
+    print(type(loss).__name__, flow.outcome, found)

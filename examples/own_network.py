@@ -1,4 +1,6 @@
-"""A network of one's own: gradient flow and descent from the same weights, as a table and a picture.
+"""A network of one's own.
+
+How far apart are gradient flow and descent, from the same weights of any network?
 
 python examples/own_network.py
 """
@@ -22,8 +24,8 @@ class Gated(eqx.Module):
 
     def __init__(self, features, width, *, key):
         shapes = [(width, features), (width, features), (width,)]
-        keys = jax.random.split(key, 3)
-        self.A, self.B, self.w = (0.7 * jax.random.normal(k, s) for k, s in zip(keys, shapes, strict=True))
+        drawn = map(jax.random.normal, jax.random.split(key, 3), shapes)
+        self.A, self.B, self.w = (0.7 * weights for weights in drawn)
 
     def __call__(self, x):
         """Return the prediction for one sample."""
@@ -32,6 +34,7 @@ class Gated(eqx.Module):
 
 X = np.random.default_rng(0).standard_normal((20, 3))
 problem = flowsim.EmpiricalRisk(X, X[:, 0] * X[:, 1], flowsim.losses.SquaredError())
-both = flowsim.compare(Gated(3, 6, key=jax.random.key(0)), problem, [0.01, 0.05], t1=20)
+network = Gated(3, 6, key=jax.random.key(0))
+both = flowsim.compare(network, problem, [0.01, 0.05], t1=20)
 print(both)
-both.figures()["sharpness"].savefig("sharpness.png", dpi=150)
+both.figures()["sharpness"].savefig("own_network.png", dpi=150)

@@ -36,6 +36,7 @@ from flowsim.scenarios import parse_overrides, read_scenario
 ROOT = Path(__file__).parents[1]
 # Pages that docs/scripts/make.py writes, which git ignores.
 MADE = set(re.findall(r"^/docs/(.+\.md)$", (ROOT / ".gitignore").read_text(encoding="utf-8"), re.MULTILINE))
+_MADE_FOLDERS = set(re.findall(r"^/docs/(.+)/$", (ROOT / ".gitignore").read_text(encoding="utf-8"), re.MULTILINE))
 _BASE = ROOT / "scenarios" / "residual.yaml"
 _NUMBER = re.compile(r"(?<![\w.])[-−]?\d+(?:\.\d+)?(?:e[-+]?\d+)?(?!\w)")
 # Other versions of JAX and other processors round otherwise, and a run may take a step more or less for that.
@@ -48,8 +49,9 @@ _COLUMNS = "80"
 def pages() -> list[Path]:
     """Return README.md, those of the papers, and the pages that are written by hand."""
     papers = [*(ROOT / "flowsim" / "papers").glob("*/README.md"), *(ROOT / "papers").rglob("README.md")]
-    docs = ROOT / "docs"
-    written = [page for page in sorted(docs.rglob("*.md")) if page.relative_to(docs).as_posix() not in MADE]
+    docs, made = ROOT / "docs", MADE | _MADE_FOLDERS
+    places = {page: page.relative_to(docs) for page in sorted(docs.rglob("*.md"))}
+    written = [page for page, place in places.items() if {place.as_posix(), place.parts[0]}.isdisjoint(made)]
     return [ROOT / "README.md", *sorted(papers), *written]
 
 

@@ -7,7 +7,10 @@ import nbformat
 from nbconvert import MarkdownExporter
 
 NOTEBOOK = Path(__file__).parents[2] / "examples" / "lecture.ipynb"
-NOTE = "\n*This page is `examples/lecture.ipynb`: open it in Jupyter to change the numbers.*\n"
+NOTE = (
+    "\n*This page is `examples/lecture.ipynb`, [to download](gallery/files/examples/lecture.ipynb){ download }: "
+    "open it in Jupyter to change the numbers.*\n"
+)
 
 
 def made() -> Iterator[tuple[str, str | bytes]]:

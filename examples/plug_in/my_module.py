@@ -1,4 +1,4 @@
-"""A kind of everything that flowsim lets a module of one's own bring: named in scenario.yaml as my_module:Name."""
+"""One kind of everything of one's own, named in scenario.yaml as my_module:Name."""
 
 from typing import ClassVar
 
@@ -17,7 +17,7 @@ from flowsim.results.runs import runs_of
 
 
 class Waves(DataSource):
-    """Samples of a sine wave over a few random directions, with outliers among the labels."""
+    """Samples of a sine of a random projection, with outliers among the labels."""
 
     samples: int = Field(default=40, ge=2, examples=[40])
     """Number of samples."""
@@ -47,7 +47,11 @@ class TanhBlocks(eqx.Module):
 
     def __call__(self, x):
         """Return the output for one sample, a scalar."""
-        hidden, _ = jax.lax.scan(lambda h, w: (h + w @ jnp.tanh(h), None), self.first @ x, self.blocks)
+
+        def step(hidden, block):
+            return hidden + block @ jnp.tanh(hidden), None
+
+        hidden, _ = jax.lax.scan(step, self.first @ x, self.blocks)
         return self.last @ hidden
 
 
@@ -59,23 +63,23 @@ class ResidualTanh(NetworkRecipe):
     width: int = Field(default=5, ge=1, examples=[5])
     """Width of the hidden layers."""
     scale: float = Field(default=0.5, gt=0, examples=[0.5])
-    """Standard deviation of the weights at the start, times one over the root of the width."""
+    """Standard deviation of the weights at the start, times the root of the width."""
 
     start_options: ClassVar[frozenset[str]] = frozenset({"scale"})
 
     def build(self, inputs, outputs, *, key, shared):
         """Draw the network."""
-        size = self.scale / self.width**0.5
-        keys = jax.random.split(key, 3)
+        width, size = self.width, self.scale / self.width**0.5
+        first, middle, last = jax.random.split(key, 3)
         return TanhBlocks(
-            first=size * jax.random.normal(keys[0], (self.width, inputs)),
-            blocks=size * jax.random.normal(keys[1], (self.depth, self.width, self.width)),
-            last=size * jax.random.normal(keys[2], (self.width,)),
+            first=size * jax.random.normal(first, (width, inputs)),
+            blocks=size * jax.random.normal(middle, (self.depth, width, width)),
+            last=size * jax.random.normal(last, (width,)),
         )
 
 
 class Huber(flowsim.losses.Loss):
-    """r²/2 for |r| ≤ δ, and δ(|r| − δ/2) beyond, with r = prediction − target (Huber 1964)."""
+    """r²/2 for |r| ≤ δ, else δ(|r| − δ/2), r = prediction − target (Huber 1964)."""
 
     delta: float = 1.0
 
@@ -85,7 +89,8 @@ class Huber(flowsim.losses.Loss):
     def __call__(self, prediction, target):
         """Return the loss of one sample."""
         size = jnp.abs(prediction - target)
-        return jnp.sum(jnp.where(size <= self.delta, size**2 / 2, self.delta * (size - self.delta / 2)))
+        linear = self.delta * (size - self.delta / 2)
+        return jnp.sum(jnp.where(size <= self.delta, size**2 / 2, linear))
 
     def curvature(self, prediction, target):
         """Return the second derivative: one inside, zero outside."""
@@ -105,14 +110,23 @@ class HeavyBall(flowsim.Descent):
 
     def step(self, weights, gradient, memory):
         """Return the weights after a step, and the velocity."""
-        velocity = jax.tree.map(lambda v, g: self.momentum * v - self.learning_rate * g, memory, gradient)
+
+        def kept(velocity, slope):
+            return self.momentum * velocity - self.learning_rate * slope
+
+        velocity = jax.tree.map(kept, memory, gradient)
         return jax.tree.map(jnp.add, weights, velocity), velocity
 
 
 class LayerNorms(flowsim.Probe):
     """‖W_k‖_F of every block."""
 
-    label = flowsim.Label("layer_norms", "norm of each block", r"$\Vert W_k \Vert_F$", logarithmic=False)
+    label = flowsim.Label(
+        "layer_norms",
+        "norm of each block",
+        r"$\Vert W_k \Vert_F$",
+        logarithmic=False,
+    )
 
     def measure(self, moment):
         """Return one number for each block."""
@@ -120,7 +134,7 @@ class LayerNorms(flowsim.Probe):
 
 
 class NormsFigure(Figure):
-    """The norm of every block: along single runs, or at the end of the runs of a sweep over the scale."""
+    """The norm of every block: along single runs, or at the end of those of a sweep."""
 
     name = "layer_norms"
 
@@ -136,10 +150,12 @@ class NormsFigure(Figure):
             if results.sweep is None:
                 lines = axes.plot(one["time"], one["layer_norms"], color=f"C{number}")
             else:
-                ends = one["final_layer_norms"].mean("repetition")
-                lines = axes.plot(one["scale"], ends.transpose("scale", ...), "o-", color=f"C{number}")
+                means = one["final_layer_norms"].mean("repetition")
+                means = means.transpose("scale", ...)
+                lines = axes.plot(one["scale"], means, "o-", color=f"C{number}")
             lines[0].set_label(run.label)
-        axes.set_xlabel("time" if results.sweep is None else "scale of the initialization")
+        scaled = "scale of the initialization"
+        axes.set_xlabel("time" if results.sweep is None else scaled)
         axes.set_ylabel(LayerNorms.label.symbol)
         axes.legend(fontsize=7)
         return figure
