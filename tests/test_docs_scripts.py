@@ -77,3 +77,59 @@ def test_what_is_no_such_sentence_stays_as_it_is(said, listed_raises):
 
 def test_paragraphs_stay_apart_where_such_a_sentence_stood_between_them(listed_raises):
     assert listed_raises("One.\n\nRaises `A` for b. Two.").startswith("One.\n\nTwo.\n\nRaises:")
+
+
+@pytest.fixture(scope="module")
+def gallery():
+    pytest.importorskip("nbconvert", reason="pip install '.[docs]'")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(str(ROOT / "docs" / "scripts"))
+        return script("gallery")
+
+
+def test_every_scenario_and_every_example_has_its_page_and_its_card_in_the_gallery(gallery):
+    found = [*(ROOT / "scenarios").rglob("*.yaml"), *(ROOT / "papers").rglob("*.yaml")]
+    found += [*(ROOT / "examples").glob("*.py"), *(ROOT / "examples").rglob("*.yaml")]
+    made = dict(gallery.made())
+    for path in found:
+        name = f"{'_'.join(path.parent.relative_to(ROOT).parts)}_{path.stem}" if "examples" in path.parts else path.stem
+        if name != "all_keys":
+            assert f"]({name}.md)" in made["gallery/index.md"]
+            assert path.relative_to(ROOT).as_posix() in made[f"gallery/{name}.md"]
+            assert made[f"gallery/files/{path.relative_to(ROOT).as_posix()}"] == path.read_bytes()
+
+
+def test_what_a_scenario_needs_is_downloaded_with_it(gallery):
+    made = dict(gallery.made())
+    assert made["gallery/files/scenarios/data/diabetes.csv"] == (ROOT / "scenarios/data/diabetes.csv").read_bytes()
+    assert "(files/papers/wu_2024/wu_2024.py)" in made["gallery/logistic.md"]
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("mine.yaml", "# A title\n#\n# It shows this. Does it?\nseed: 0\n"),
+        ("mine.yaml", "# Is a title enough?\nseed: 0\n"),
+        ("mine.yaml", "seed: 0\n"),
+        ("mine.py", '"""A title.\n\npython mine.py\n"""\n'),
+    ],
+)
+def test_a_file_without_a_question_has_no_card_and_is_told_what_to_write(name, text, gallery, tmp_path):
+    path = tmp_path / name
+    path.write_text(text)
+    with pytest.raises(ValueError, match=rf"{name}: .*expected a question.*write a title, an empty line"):
+        gallery.said(path)
+
+
+def test_a_file_says_its_title_its_question_and_the_rest(gallery, tmp_path):
+    path = tmp_path / "mine.yaml"
+    path.write_text("# A title\n#\n# Does it go on\n# to here? It does.\nseed: 0\n")
+    assert gallery.said(path) == ("A title", "Does it go on to here?", "It does.")
+
+
+def test_a_picture_of_no_file_is_refused(gallery, tmp_path, monkeypatch):
+    (tmp_path / "results" / "gallery").mkdir(parents=True)
+    (tmp_path / "results" / "gallery" / "mine.png").touch()
+    monkeypatch.setattr(gallery, "ROOT", tmp_path)
+    with pytest.raises(ValueError, match=r"mine\.png: of no scenario"):
+        gallery._pictures([])

@@ -144,6 +144,18 @@ def test_a_page_that_shows_what_cannot_be_is_found_out(block, message, tmp_path)
         check(page)
 
 
+@pytest.mark.parametrize("page", [*pages(), *sorted((ROOT / "examples").rglob("*.py"))], ids=names)
+def test_code_that_the_site_shows_is_read_without_broken_lines(page):
+    if page.is_relative_to(ROOT / "docs") or page.suffix == ".py":
+        text = page.read_text()
+        blocks = (
+            [text]
+            if page.suffix == ".py"
+            else re.findall(r"^ *```python\n(.*?)^ *```$", text, re.MULTILINE | re.DOTALL)
+        )
+        assert [line for block in blocks for line in block.splitlines() if len(line) > 88] == []
+
+
 def _site_check():
     spec = importlib.util.spec_from_file_location("check_site", ROOT / "docs" / "scripts" / "check_site.py")
     module = importlib.util.module_from_spec(spec)

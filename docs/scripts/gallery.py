@@ -1,8 +1,8 @@
-"""Write the gallery: a card for each scenario and each example, and a page with its picture, question, code and command.
+"""Write the gallery: a card for each scenario and each example, and a page of its own.
 
 A file says itself what it is: the comment with which a scenario begins, and the docstring of an example, have a title,
 an empty line, a question of one sentence, and whatever else there is to say. Its pictures are those of results/gallery/
-and results/paper/ whose name is that of the file, alone or with `_` and a word; `examples_` stands before those of examples.
+and results/paper/ that are named as the file is, alone or with `_` and a word: `examples_own_loss.png` for own_loss.py.
 """
 
 import ast
@@ -10,13 +10,14 @@ import io
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 import lecture
 import pictures
 from PIL import Image
 
-from flowsim.scenarios import header_comment, read_scenario
+from flowsim.scenarios import header_comment
 
 ROOT = Path(__file__).parents[2]
 # A file is in the first group that names it: a new one has a place without any change here.
@@ -143,8 +144,8 @@ def _files(path: Path) -> list[Path]:
     """Return the file and what it needs beside it: modules that it names, and data."""
     text = path.read_text(encoding="utf-8")
     modules = [module for module in sorted(path.parent.glob("*.py")) if re.search(rf"\b{module.stem}:\w", text)]
-    data = read_scenario(path).data.files_read() if path.suffix == ".yaml" else ()
-    return [path, *modules, *(path.parent / name for name in data)]
+    data = [path.parent / word for word in re.findall(r"[\w/]+\.(?:csv|npz)", text)]
+    return [path, *modules, *(file for file in data if file.is_file())]
 
 
 def _group(title: str, cards: list[Card]) -> str:
@@ -210,7 +211,7 @@ def _paper(path: Path) -> str | None:
 
 
 def _mentions(card: Card) -> list[tuple[str, str]]:
-    """Return the pages, with their titles, that name the file or show a picture of it, and how such files are written."""
+    """Return the pages, with titles, that name the file or show a picture of it, and how such files are written."""
     names = [card.file, *(f"/{picture.name}" for picture in card.pictures)]
     pages = {page: text for page, text in _pages().items() if any(name in text for name in names)}
     how_to = "how_to/scenario.md" if card.path.suffix == ".yaml" else "start.md"
@@ -220,6 +221,7 @@ def _mentions(card: Card) -> list[tuple[str, str]]:
     return [(page, text.partition("\n")[0].removeprefix("# ")) for page, text in pages.items() if page != "index.md"]
 
 
+@cache
 def _pages() -> dict[str, str]:
     """Return the pages that are written by hand, and the words of those that are made of results, by their place."""
     docs = ROOT / "docs"
