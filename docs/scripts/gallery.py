@@ -175,7 +175,7 @@ def _page(card: Card, files: list[Path]) -> str:
     for picture in card.pictures:
         words = described.get(picture.name, card.title)
         lines += [f"![{_plain(words)}](../pictures/{picture.parent.name}/{picture.name}){{ .picture }}\n"]
-    lines += [f"{_plain(part)}\n" for part in card.told.split("\n\n") if scenario and part]
+    lines += [f"{_plain(part)}\n" for part in card.told.split("\n\n") if not part.startswith("python ")]
     command = f"python {'-m flowsim ' if scenario else ''}{card.file}"
     lines += ["## Run it\n", f"```sh\n{command}\n```\n", *_links(card, files)]
     for file in files:
@@ -192,7 +192,8 @@ def _code(path: Path) -> str:
 
 
 def _links(card: Card, files: list[Path]) -> Iterator[str]:
-    loads = ", ".join(f"[{file.name}](files/{file.relative_to(ROOT).as_posix()}){{ download }}" for file in files)
+    places = {file.relative_to(card.path.parent).as_posix(): file.relative_to(ROOT).as_posix() for file in files}
+    loads = ", ".join(f"[{shown}](files/{place}){{ download }}" for shown, place in places.items())
     yield f"* To download{', into one folder' if len(files) > 1 else ''}: {loads}"
     if paper := _paper(card.path):
         yield f"* The paper: {paper}"
