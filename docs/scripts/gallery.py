@@ -75,8 +75,11 @@ def made() -> Iterator[tuple[str, str | bytes]]:
     """Yield the page of cards, thumbnails, a page for each card, and the files to download."""
     groups = _groups()
     cards = [card for group in groups.values() for card in group]
-    first = next(content for name, content in lecture.made() if name.endswith(".png"))
-    yield "gallery/index.md", HEAD + "".join(_group(title, group) for title, group in groups.items())
+    items = {title: [_item(card) for card in group] for title, group in groups.items()}
+    shown = dict(lecture.made())
+    items[next(iter(GROUPS))].insert(0, _lecture(str(shown.pop("lecture.md"))))
+    yield "gallery/index.md", HEAD + "".join(_group(title, listed) for title, listed in items.items())
+    first = next(content for name, content in shown.items() if name.endswith(".png"))
     yield "gallery/thumbnails/lecture.png", _thumbnail(io.BytesIO(first))
     yield f"gallery/files/examples/{lecture.NOTEBOOK.name}", lecture.NOTEBOOK.read_bytes()
     for card in cards:
@@ -106,15 +109,19 @@ def said(path: Path) -> tuple[str, str, str]:
     scenario = path.suffix == ".yaml"
     text = header_comment(path) if scenario else ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or ""
     title, _, rest = text.partition("\n\n")
+    return title.rstrip("."), *_question(path, "comment at its top" if scenario else "docstring", rest)
+
+
+def _question(path: Path, place: str, rest: str) -> tuple[str, str]:
+    """Return the question with which the words after a title begin, and what follows it."""
     question, mark, told = rest.partition("?")
-    if not mark or re.search(r"[.!:]\s", question) or "\n" in title:
-        kind = "comment at its top" if scenario else "docstring"
-        sentence = " ".join(rest.split())[:60] or "nothing"
+    if not mark or re.search(r"[.!:]\s", question):
+        found = " ".join(rest.split())[:60] or "nothing"
         raise ValueError(
-            f"{path}: after its title the {kind} says {sentence!r}; expected a question, for its card in the gallery; "
+            f"{path}: after its title the {place} says {found!r}; expected a question, for its card in the gallery; "
             "write a title, an empty line, and a sentence that ends with '?'"
         )
-    return title.rstrip("."), " ".join(question.split()) + "?", told.strip()
+    return " ".join(question.split()) + "?", told.strip()
 
 
 def _pictures(paths: list[Path]) -> dict[Path, tuple[Path, ...]]:
@@ -148,23 +155,25 @@ def _files(path: Path) -> list[Path]:
     return [path, *modules, *(file for file in data if file.is_file())]
 
 
-def _group(title: str, cards: list[Card]) -> str:
-    items = [_item(card.title, card.question, f"{card.name}.md", card.name, bool(card.pictures)) for card in cards]
-    if title == next(iter(GROUPS)):
-        items.insert(0, _lecture())
+def _group(title: str, items: list[str]) -> str:
     listed = "\n".join(items)
     return f'\n## {title}\n\n<div class="grid cards gallery" markdown>\n\n{listed}\n</div>\n'
 
 
-def _lecture() -> str:
-    page = next(content for name, content in lecture.made() if name == "lecture.md")
-    title, _, told = str(page).removeprefix("# ").partition("\n")
-    question = told.replace(lecture.NOTE, "").partition("?")[0]
-    return _item(title, " ".join(question.split()) + "?", "../lecture.md", "lecture", True)
+def _item(card: Card) -> str:
+    pictured, without = f"![](thumbnails/{card.name}.png){{ loading=lazy }}", "*no picture: it prints numbers*{ .none }"
+    shown = pictured if card.pictures else without
+    return _card(shown, card.title, f"{card.name}.md", card.question)
 
 
-def _item(title: str, question: str, page: str, name: str, pictured: bool) -> str:
-    shown = f"![](thumbnails/{name}.png){{ loading=lazy }}" if pictured else "*no picture: it prints numbers*{ .none }"
+def _lecture(page: str) -> str:
+    """Return the card of the lecture, whose page begins with its title, a note, and a question."""
+    title, _, told = page.removeprefix("# ").partition("\n")
+    question, _ = _question(lecture.NOTEBOOK, "first cell", told.replace(lecture.NOTE, ""))
+    return _card("![](thumbnails/lecture.png){ loading=lazy }", title, "../lecture.md", question)
+
+
+def _card(shown: str, title: str, page: str, question: str) -> str:
     return f"-   {shown}\n\n    **[{_plain(title)}]({page})**\n\n    {_plain(question)}\n"
 
 

@@ -27,7 +27,10 @@ ALL_MADE = ("gallery", "pictures")  # folders of docs/ that hold nothing else
 
 def make() -> None:
     """Write what has changed, and remove what is no more from the folders in which everything is made."""
-    contents = {name: content for maker in MAKERS for name, content in maker.made()}
+    try:
+        contents = {name: content for maker in MAKERS for name, content in maker.made()}
+    except ValueError as error:  # what a file lacks, in words
+        raise SystemExit(str(error)) from error
     ignored = (ROOT / ".gitignore").read_text(encoding="utf-8").splitlines()
     pages = [name for name in contents if name.endswith(".md") and name.partition("/")[0] not in ALL_MADE]
     if wrong := [name for name in pages if f"/docs/{name}" not in ignored]:
