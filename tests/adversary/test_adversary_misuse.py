@@ -226,7 +226,7 @@ NUMBERS = {
 }
 THINGS = {
     "the class of a problem": (lambda: descended(problem=flowsim.LinearRegression), "the class LinearRegression itsel"),
-    "problem and network swapped": (lambda: descended(REGRESSION, NETWORK), "the problem is a DeepLinear: expected a "),
+    "problem and network swapped": (lambda: descended(REGRESSION, NETWORK), "the network is a LinearRegression, which"),
     "a function as problem": (lambda: descended(problem=lambda network: 0.0), "the problem is a function: expected"),
     "no problem for a sharpness": (lambda: flowsim.sharpness(NETWORK, None), "the problem is a NoneType: expected"),
     "a sharpness swapped": (lambda: flowsim.sharpness(REGRESSION, NETWORK), "the problem is a DeepLinear: expected"),
