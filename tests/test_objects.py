@@ -160,7 +160,7 @@ class TestPrinted:
 
     @pytest.mark.slow
     def test_a_notebook_gets_tables_with_header_cells(self, both, descent, swept):
-        for shown, headers in ((both, "distance at last common t"), (descent, "verdict"), (swept, "settled")):
+        for shown, headers in ((both, "distance to the flow"), (descent, "verdict"), (swept, "settled")):
             named = ["".join(cell.itertext()) for cell in _page(shown).findall(".//th[@scope='col']")]
             assert headers in named
 

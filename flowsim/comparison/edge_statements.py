@@ -100,7 +100,8 @@ def edge_statements(dataset: "xarray.Dataset", criteria: EdgeCriteria | None = N
     * mean excess risk and oscillation are nearer to those of descent than the gradient flow's, in the median over the
       records from where descent came to the edge: |ln(predicted/measured)| of the one, |predicted/measured − 1| of the
       other, of which the gradient flow, without any oscillation, has 1;
-    * at the last common time it is no further from the centre of descent's oscillation than the gradient flow.
+    * at the last time at which all runs have records it is no further from the centre of descent's oscillation than
+      the gradient flow.
 
     They apply to a descent that came to the edge, ηS = 2, and oscillates with period two (see `EdgeCriteria`). Where
     the minimum of the risk is not known, the risk stands in place of its excess. Empty without limits and models.
@@ -260,7 +261,10 @@ def _amplitude(oscillation: _Oscillation) -> Statement:
 
 
 def _centre_distance(oscillation: _Oscillation, time: float) -> Statement:
-    claim = "at the last common time, the model is no further from the centre of descent than the gradient flow"
+    claim = (
+        "at the last time at which all runs have records, the model is no further from the centre of descent than the "
+        "gradient flow"
+    )
     common = Assumption("there is a time that all reach", math.isfinite(time), f"t = {time:.4g}")
     at = (run.along(DISTANCE.name)[run.along("time") == time] for run in (oscillation.model, oscillation.descent))
     own, of_flow = (float(values[0]) if len(values) else math.nan for values in at)

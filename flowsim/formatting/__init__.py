@@ -1,6 +1,10 @@
 """How numbers, tables and progress look; nothing here knows of the subject."""
 
-from .numbers import finite_or_none as finite_or_none, format_number as format_number
+from .numbers import (
+    finite_or_none as finite_or_none,
+    format_number as format_number,
+    with_entries as with_entries,
+)
 from .progress import (
     Progress as Progress,
     ProgressCallback as ProgressCallback,

@@ -1,6 +1,7 @@
 """Numbers in tables and in JSON."""
 
 import math
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 
@@ -14,6 +15,15 @@ def format_number(value: float | None, digits: int, *, width: int = 8) -> str:
     if 1 <= abs(value) < 1e6:  # no exponent yet
         shown = f"{float(shown):.10g}"
     return shown if len(shown) <= width else f"{value:.{digits - 1}g}"
+
+
+def with_entries(columns: Iterable[tuple[str, str, Any]], rows: Sequence[Mapping[str, Any]]) -> list[tuple]:
+    """Return the columns of a table, each a header, a key of the rows and a form, without those of dashes alone."""
+    return [column for column in columns if any(_is_known(row[column[1]]) for row in rows)]
+
+
+def _is_known(value: Any) -> bool:
+    return value is not None and not (isinstance(value, float) and math.isnan(value))
 
 
 def finite_or_none(value: Any) -> float | None:

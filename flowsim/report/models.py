@@ -13,7 +13,7 @@ from rich.table import Table
 
 from ..comparison.edge_statements import common_time, models_of
 from ..comparison.models import DISTANCE, MEAN_EXCESS_RISK, MEAN_RISK, OSCILLATION, SHARPNESS
-from ..formatting import format_number
+from ..formatting import format_number, with_entries
 from ..formatting.terminal import empty_table
 from ..results.runs import Recorded, RecordedRun, read_runs
 from .render_paper import legend_above
@@ -21,14 +21,14 @@ from .style import FLOW, STYLE, THRESHOLD, set_ticks
 
 _PREDICTED = ("sharpness", OSCILLATION.name, MEAN_RISK.name, MEAN_EXCESS_RISK.name)
 _REMARKS = (
-    "distance to the centre of descent's oscillation, at the last time that all of one η have known",
-    "S there, √tr Σ the amplitude of the oscillation, R in the mean over it: of descent as measured",
+    "distance to the centre of descent's oscillation, at the last time at which all runs of one η have records",
+    "S there, √tr Σ the amplitude of the oscillation, R the cycle-averaged risk: of descent as measured",
 )
 _COLUMNS = (
     ("η", "learning_rate", 4),
     ("t", "time", 4),
     ("distance\nto centre", "distance", 3),
-    ("closer\nthan GF", "closer", 3),
+    ("error\nreduction\nrelative\nto GF", "closer", 3),
     ("S at\ncentre", "sharpness", 5),
     ("√tr Σ", "oscillation", 3),
 )
@@ -101,8 +101,8 @@ def models_table(dataset: xarray.Dataset, title: str) -> Table | None:
     table.add_column("", no_wrap=True)
     # Where the minimum of the risk is unknown, so is the excess: then the risk itself is shown.
     unknown = all(math.isnan(row["mean_excess_risk"]) for row in rows)
-    risk = ("mean R", "mean_risk", 3) if unknown else ("mean R\n− R_min", "mean_excess_risk", 3)
-    columns = (*_COLUMNS, risk)
+    symbol, name = ("R", "mean_risk") if unknown else ("R − R_min", "mean_excess_risk")
+    columns = with_entries((*_COLUMNS, (f"cycle-averaged\n{symbol}", name, 3)), rows)
     for header, _, _ in columns:
         table.add_column(header, justify="right", no_wrap=True)
     for row in rows:

@@ -10,7 +10,7 @@ from rich.table import Table
 
 from ..comparison.sharpness_along import ERROR, LIMIT
 from ..dynamics import Outcome
-from ..formatting import finite_or_none, format_number
+from ..formatting import finite_or_none, format_number, with_entries
 from ..formatting.terminal import empty_table
 from ..results.runs import Recorded, RecordedRun, read_runs
 from ..results.schema import MEASURES, SHARPNESS
@@ -94,17 +94,18 @@ def _add_rows(table: Table, found: Mapping[str, Recorded]) -> None:
         *([("S /\nlower\nbound", "ratio", 3)] if any(shown.bounds is not None for shown in every) else []),
         ("2/η" if all(shown.plain for shown in every) else "stable\nup to\nS", "threshold", 4),
         *(
-            [("distance\nat last\ncommon t", "distance_to_flow", 3)]
+            [("distance\nto the\nflow", "distance_to_flow", 3)]
             if any(shown.has_flow and shown.others for shown in every)
             else []
         ),
     ]
+    rows_of = {name: [_row(run, shown.bounds) for run in shown.runs] for name, shown in found.items()}
+    columns = with_entries(columns, [row for rows in rows_of.values() for row in rows])
     for header, _, _ in columns:
         table.add_column(header, justify="right", no_wrap=True)
     table.add_column("verdict")
-    for name, shown in found.items():
-        for place, run in enumerate(shown.runs):
-            row = _row(run, shown.bounds)
+    for name, rows in rows_of.items():
+        for place, row in enumerate(rows):
             numbers = (format_number(row[key], digits) if digits else str(row[key]) for _, key, digits in columns)
             folder = [name if place == 0 else ""] if is_named else []
             table.add_row(*folder, row["method"], *numbers, row["outcome"].lower().replace("_", " "))

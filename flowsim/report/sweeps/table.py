@@ -9,7 +9,7 @@ import numpy as np
 import xarray
 from rich.table import Table
 
-from ...formatting import finite_or_none, format_number
+from ...formatting import finite_or_none, format_number, with_entries
 from ...formatting.terminal import empty_table
 from ...results.runs import Run
 from ..panels import subsample
@@ -96,6 +96,7 @@ def _table_of(dataset: xarray.Dataset, title: str, shown: list[dict[str, Any]], 
         ("S /\nlower\nbound", "over_lower_bound", three),
     )
     table = empty_table(title, _remarks(dataset, len(shown), every))
+    columns = with_entries(columns, shown)
     for header, _, _ in columns:
         table.add_column(header, justify="right" if header else "left", no_wrap=True)
     for row in shown:
