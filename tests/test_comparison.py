@@ -1,4 +1,5 @@
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -8,7 +9,7 @@ from flowsim.comparison.compare import RecordBudget
 
 
 def weights_at(trajectory, record):
-    return np.concatenate([np.ravel(stack[record]) for stack in trajectory.path.stacks])
+    return np.concatenate([np.ravel(stack[record]) for stack in trajectory.weights.stacks])
 
 
 @pytest.mark.slow
@@ -100,7 +101,43 @@ def test_a_nonlinear_network_is_compared_without_bounds():
 
 
 def test_the_copies_that_records_keep_are_those_of_the_run(comparison, mlp, problem):
-    copies = sum(run.trajectory.path.stacks[0].shape[0] for run in comparison.descents)
+    copies = sum(run.trajectory.weights.stacks[0].shape[0] for run in comparison.descents)
     copies += comparison.flow.weights.stacks[0].shape[0]
     expected = 2 * 3 * RecordBudget().of_runs(mlp, 3)
     assert copies <= expected <= 3 * copies
+
+
+@pytest.mark.slow
+def test_several_optimizers_are_compared_and_told_apart():
+    bowl, start = flowsim.Risk(lambda w: w[0] ** 2 + 3 * w[1] ** 2), jnp.array([1.0, 1.0])
+    given = [0.05, flowsim.HeavyBall(0.05, momentum=0.5), flowsim.Adam(1e-2)]
+    both = flowsim.compare(start, bowl, given, steps=12)
+    alone = [flowsim.descend(start, bowl, learning_rate=0.05, steps=12)]
+    alone += [flowsim.descend(start, bowl, optimizer=optimizer, steps=12) for optimizer in given[1:]]
+    for one, run in zip(both.descents, alone, strict=True):
+        assert (one.trajectory.dynamics, one.learning_rate) == (run.dynamics, float(run.learning_rate))
+        np.testing.assert_allclose(one.trajectory.network, run.network, rtol=1e-12)
+    rows = [line.split()[:3] for line in str(both).splitlines()]
+    assert [row for row in rows if row[:1] in (["GD"], ["heavy"], ["adam"])] == [
+        ["GD", "0.05", "12"],
+        ["heavy", "ball", "0.05"],
+        ["adam", "0.01", "12"],
+    ]
+    assert len(set(both.to_dataset()["dynamics"].values.tolist())) == 4
+
+
+@pytest.mark.parametrize(
+    ("rates", "options", "message"),
+    [
+        ([flowsim.HeavyBall(0.1), flowsim.HeavyBall(0.1, momentum=0.5)], {}, "learning_rates: found 0.1 twice"),
+        (
+            [0.1, flowsim.HeavyBall(0.1)],
+            {"models": ["centre"]},
+            "found 0.1 of gradient_descent and of heavy_ball, whose",
+        ),
+        (flowsim.HeavyBall(0.1), {}, "must be a list of numbers, as"),
+    ],
+)
+def test_optimizers_that_results_could_not_tell_apart_are_refused(rates, options, message):
+    with pytest.raises(ValueError, match=message):
+        flowsim.compare(jnp.array([1.0, 1.0]), flowsim.Risk(lambda w: w @ w), rates, steps=3, **options)

@@ -16,6 +16,7 @@ from table_checks import check_fits
 import flowsim
 from flowsim import report
 from flowsim.curvature.eigenpair import eigenpairs_dense
+from flowsim.formatting import with_entries
 from flowsim.results import StoreError
 from flowsim.theory import Assumption, Claim, Statement, Statements, Verdict, judge
 
@@ -338,3 +339,18 @@ def test_importing_flowsim_brings_no_tables_and_no_figures():
     code = "import flowsim, sys; print([m for m in ('pandas', 'xarray', 'matplotlib', 'rich') if m in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "[]\n"
+
+
+@pytest.mark.slow
+def test_the_table_of_a_flow_alone_has_no_columns_of_dashes():
+    lines = str(flowsim.integrate(make(jax.random.key(0), 0.6), regression())).splitlines()
+    rule = next(number for number, line in enumerate(lines) if line.startswith("──"))
+    assert lines[rule + 1].startswith("GF")
+    assert "–" not in lines[rule + 1]
+    assert "η" not in " ".join(lines[:rule])
+
+
+def test_columns_without_entries_are_left_out():
+    columns = [("a", "a", 3), ("b", "b", 3), ("c", "c", 3)]
+    rows = [{"a": None, "b": float("nan"), "c": "GF"}, {"a": 0.0, "b": None, "c": "GD"}]
+    assert [header for header, _, _ in with_entries(columns, rows)] == ["a", "c"]

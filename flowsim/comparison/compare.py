@@ -31,6 +31,7 @@ from ..dynamics import (
     times_of_steps,
     whole_if_close,
 )
+from ..dynamics.learning_rates import with_rate
 from ..formatting import Progress, ProgressCallback, check_progress, report_progress
 from ..networks import split, weight_dtype
 from ..probes import Probe, probe_of
@@ -79,7 +80,7 @@ def _interruptible() -> Iterator[list[Trajectory]]:
 def compare(
     network: PyTree,
     problem: Problem,
-    learning_rates: Sequence[float],
+    learning_rates: Sequence[float | Descent],
     *,
     steps: int | None = None,
     t1: float | None = None,
@@ -108,7 +109,7 @@ def compare(
     Args:
         network: The weights from which all runs start: any pytree of arrays, such as an Equinox module.
         problem: The risk R.
-        learning_rates: η of each descent.
+        learning_rates: η of each descent, or a descent, which holds its own: `[0.02, flowsim.Adam(1e-3)]`.
         steps: How many steps each descent takes; by default as many as reach `t1`, ⌈t1/η⌉, and 4000 without a `t1`.
         t1: The time at which the flow ends at the latest; without `steps`, descents make as many as reach it.
         models: Flows that are to follow the descents, once for each learning rate: "edge", or `my_module:MyModel` (a
@@ -143,7 +144,8 @@ def compare(
         >>> print([str(one.trajectory.outcome) for one in both.descents])
         ['STEP_LIMIT', 'DIVERGED']
     """
-    learning_rates, t1 = _rates(learning_rates, network), _end_time(t1)
+    learning_rates, makers = _rates_and_makers(learning_rates, optimizer, network)
+    t1 = _end_time(t1)
     along = _sharpness_along(sharpness, network, probes, diagnostics)
     if limits is not None and not isinstance(limits, FlowLimits):
         raise TypeError(f"limits must be None or flowsim.FlowLimits(records=..., rtol=...), got {limits!r}")
@@ -159,13 +161,13 @@ def compare(
     records = int(records)
     begun = [probe_of(entry).begin(network) for entry in probes] if isinstance(probes, list | tuple) else probes
     shared: dict[str, Any] = {"stopping": stopping, "probes": begun, "diagnostics": diagnostics}
-    optimizers = [_descent_at(optimizer, eta) for eta in learning_rates]
+    optimizers = [_descent_at(maker, eta) for eta, maker in zip(learning_rates, makers, strict=True)]
     kinds = check_models(models, optimizers, weight_dtype(network))
+    _check_told_apart(optimizers, learning_rates, modelled=bool(kinds))
     in_a_row, forks = 3 if kinds else 2, check_forks(forks)
-    forking = partial(_forked_descent, optimizer, network)
     planned = [
-        planned_forks(forks, eta, steps_of_descent(descent, steps, t1), forking)
-        for eta, descent in zip(learning_rates, optimizers, strict=True)
+        planned_forks(forks, eta, steps_of_descent(descent, steps, t1), partial(_forked_descent, maker, network))
+        for eta, descent, maker in zip(learning_rates, optimizers, makers, strict=True)
     ]
     with report_progress(progress) as report, _interruptible() as finished:
         for eta, descent in zip(learning_rates, optimizers, strict=True):
@@ -293,17 +295,48 @@ def times_of(descent: Descent, run: Trajectory) -> float | np.ndarray:
     return times_of_steps(descent, steps=int(run.steps)) if descent.is_scheduled() else float(descent.time_of_step())
 
 
-def _rates(given: Sequence[float], network: PyTree) -> tuple[float, ...]:
-    """Return the learning rates; `ValueError` for anything but a list of positive numbers, each of them once."""
-    array = np.asarray(given)
+def _rates_and_makers(
+    given: Sequence[Any], optimizer: Any, network: PyTree
+) -> tuple[tuple[float, ...], list[Callable[[float], Any]]]:
+    """Return the learning rates, and what makes the descents of each: the `optimizer`, or a descent that is given.
+
+    Raises `ValueError` for anything but a list of positive numbers and descents.
+    """
+    entries = list(given) if isinstance(given, list | tuple) else np.asarray(given)
+    array = (
+        np.asarray([one.rate_of_descent() if isinstance(one, Descent) else one for one in entries])
+        if isinstance(entries, list)
+        else entries
+    )
     if array.ndim != 1 or (array.size and array.dtype.kind not in "iuf"):
-        raise ValueError(f"learning_rates must be a list of numbers, as [0.02, 0.1], got {given!r}")
+        raise ValueError(
+            "learning_rates must be a list of numbers, as [0.02, 0.1], or of descents, as [flowsim.Adam(1e-3)], got "
+            f"{given!r}"
+        )
     rates = tuple(array.tolist())
     for rate in rates:
         check_learning_rate(rate, weight_dtype(network))
-        if rates.count(rate) > 1:
-            raise ValueError(f"learning_rates: found {rate!r} twice; expected no repetitions; write every entry once")
-    return rates
+    return rates, [partial(_with_rate, one) if isinstance(one, Descent) else optimizer for one in entries]
+
+
+def _with_rate(descent: Descent, rate: float) -> Descent:
+    """Return a descent as it is for its own learning rate, else with another."""
+    return descent if float(descent.rate_of_descent()) == rate else with_rate(descent, rate)
+
+
+def _check_told_apart(descents: Sequence[Descent], rates: Sequence[float], *, modelled: bool) -> None:
+    """Raise `ValueError` for descents of one kind and rate, which results could not tell apart, nor models by rate."""
+    for number, (descent, rate) in enumerate(zip(descents, rates, strict=True)):
+        for other in (one for one, its_rate in zip(descents[:number], rates, strict=False) if its_rate == rate):
+            if descent.kind() == other.kind():
+                raise ValueError(
+                    f"learning_rates: found {rate!r} twice; expected no repetitions; write every entry once"
+                )
+            if modelled:
+                raise ValueError(
+                    f"learning_rates: found {rate!r} of {other.kind()} and of {descent.kind()}, whose models could not "
+                    "be told apart; give them other rates, or compare each alone"
+                )
 
 
 def steps_and_marks(descent: Descent, steps: int | None, t1: float, records: int, *, in_a_row: int) -> dict[str, Any]:
