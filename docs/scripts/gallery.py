@@ -161,7 +161,7 @@ def _group(title: str, items: list[str]) -> str:
 
 
 def _item(card: Card) -> str:
-    pictured, without = f"![](thumbnails/{card.name}.png){{ loading=lazy }}", "*no picture: it prints numbers*{ .none }"
+    pictured, without = f"![](thumbnails/{card.name}.png){{ loading=lazy }}", "*no picture is stored*{ .none }"
     shown = pictured if card.pictures else without
     return _card(shown, card.title, f"{card.name}.md", card.question)
 
@@ -224,7 +224,8 @@ def _mentions(card: Card) -> list[tuple[str, str]]:
     """Return the pages, with titles, that name the file or show a picture of it, and how such files are written."""
     names = [card.file, *(f"/{picture.name}" for picture in card.pictures)]
     pages = {page: text for page, text in _pages().items() if any(name in text for name in names)}
-    how_to = "how_to/scenario.md" if card.path.suffix == ".yaml" else "start.md"
+    own = f"how_to/{card.path.stem.removeprefix('own_')}.md"
+    how_to = "how_to/scenario.md" if card.path.suffix == ".yaml" else own if own in _pages() else "start.md"
     if card.path.parent == ROOT / "scenarios" / "paper":
         pages["results/paper.md"] = _pages()["results/paper.md"]
     pages[how_to] = _pages()[how_to]
