@@ -20,6 +20,7 @@ from . import (
     solvers as solvers,
     sweeps as sweeps,
     theory as theory,
+    torch as torch,
 )
 from .comparison import (
     Comparison as Comparison,

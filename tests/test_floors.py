@@ -21,6 +21,7 @@ FLOORS = {
             "networks",
             "losses",
             "problems",
+            "torch",
             "curvature",
             "probes",
             "solvers",

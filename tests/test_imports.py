@@ -98,3 +98,10 @@ assert code == {COMMANDS[words]}
 print()
 """
     assert modules_after(code).isdisjoint({"jax", "equinox", "diffrax", "matplotlib", "xarray"})
+
+
+def test_without_pytorch_its_room_is_there_and_says_what_to_install():
+    code = "import sys; sys.modules['torch'] = None; import flowsim; flowsim.torch.network(None, None)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    said = "ImportError: flowsim.torch needs PyTorch, which is not there: pip install 'flowsim[torch]'"
+    assert done.stderr.splitlines()[-1] == said

@@ -1,0 +1,284 @@
+"""From modules and losses of PyTorch to networks and risks, and weights back into a module."""
+
+import operator
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array
+
+from ..kinds import reason_of
+from ..losses import Loss
+from ..networks import Fixed
+from ..problems import EmpiricalRisk
+from .aten import OPERATIONS
+from .lowered import Lowered, Operation, Program, Value
+
+# Computed as PyTorch does where its decomposition overflows.
+_KEPT_WHOLE = ("softplus",)
+
+
+def network(module: Any, X: Any, *, checked: int = 8) -> Lowered:
+    """Return a `torch.nn.Module` as a network, lowered to JAX: any derivative of it can be taken.
+
+    `X` is (n, …), a tensor or an array, and tells the shape of a sample. The module maps a batch (k, …) to predictions
+    (k, …), each of its own sample alone; its weights are float32 or float64, and so are the network's. A parameter with
+    `requires_grad=False` is held, a shared one is there once. The module is not changed, nor looked at again.
+
+    The predictions for the first `checked` samples are compared with PyTorch's own. Raises `ImportError` without
+    PyTorch, `TypeError` for what is no module, and `ValueError` where the risk would be no function of the weights: for
+    batch normalization in training mode, active dropout and other randomness, buffers that a pass changes, and samples
+    that are not independent; for operations that are not known here, control flow that depends on values, weights of
+    other types, and float64 where JAX has x64 switched off.
+    """
+    torch = _torch()
+    if not isinstance(module, torch.nn.Module):
+        raise TypeError(f"the module is a {type(module).__name__}: expected an object of a torch.nn.Module")
+    _check_normalization(torch, module)
+    dtype, device = _type_of_weights(torch, module)
+    samples = _tensor(torch, "X", X, dtype, device)[:checked]
+    lowered = _lower(torch, module, (samples[:1],), f"the module, a {type(module).__name__},", dtype)
+    with torch.no_grad():
+        together, apart = module(samples), torch.cat([module(samples[i : i + 1]) for i in range(len(samples))])
+    if not _close(together.cpu(), apart.cpu()):
+        raise ValueError(
+            "the module predicts another value for a sample alone than among others: expected one that maps every "
+            "sample of a batch by itself, or the risk is no mean over samples"
+        )
+    _check_lowered(lowered, (samples,), apart.cpu(), "the module")
+    return lowered
+
+
+def risk(network: Lowered, X: Any, y: Any, loss: Any, **options: Any) -> EmpiricalRisk:
+    """Return the risk of a network with a loss of PyTorch, such as `torch.nn.functional.cross_entropy`.
+
+    `X` is (n, …) and `y` is (n,) or (n, …), tensors or arrays, and `options` are those of `flowsim.EmpiricalRisk`. The
+    loss, a function or module of (predictions, targets) of a batch, is the mean of those of its samples. Of such a loss
+    infimum and margins are unknown: `flowsim.losses.CrossEntropy()` knows more than PyTorch's, and is taken here, too.
+
+    Raises `ImportError` without PyTorch, and `ValueError` for a loss that is no mean over samples, as with
+    `reduction="sum"` or weights of classes, and, as `network` and `flowsim.EmpiricalRisk` do, for what fits nothing.
+    """
+    torch = _torch()
+    dtype = torch.from_numpy(np.zeros(0, jax.tree.leaves(network.weights)[0].dtype)).dtype
+    inputs, targets = (_tensor(torch, name, part, dtype, "cpu") for name, part in (("X", X), ("y", y)))
+    if not isinstance(loss, Loss):
+        loss = _lower_loss(torch, network, inputs, targets, loss)
+    return EmpiricalRisk(_array(inputs), _array(targets), loss, **options)
+
+
+def load(module: Any, network: Lowered) -> None:
+    """Write the weights of a network into the parameters of the `torch.nn.Module` that it was made of, in place.
+
+    `network` is what `flowsim.torch.network` or a run returns. Raises `ImportError` without PyTorch, `TypeError` for
+    what was not lowered from a module, and `ValueError` for a module whose trained parameters have other names or
+    shapes; then nothing is written.
+    """
+    torch = _torch()
+    if not isinstance(network, Lowered):
+        raise TypeError(f"the network is a {type(network).__name__}: expected one that flowsim.torch.network returned")
+    given = {_joined(part, name): leaf for part, of in network.weights.items() for name, leaf in of.items()}
+    parameters = {name: part for name, part in module.named_parameters() if part.requires_grad}
+    shapes = [{name: tuple(part.shape) for name, part in each.items()} for each in (given, parameters)]
+    if shapes[0] != shapes[1]:
+        differing = sorted(name for name in {*given, *parameters} if shapes[0].get(name) != shapes[1].get(name))
+        found = ", ".join(f"{name} {shapes[0].get(name)} and {shapes[1].get(name)}" for name in differing[:3])
+        raise ValueError(f"network and module differ in {found}: expected the module that the network was made of")
+    with torch.no_grad():
+        for name, parameter in parameters.items():
+            parameter.copy_(torch.from_numpy(np.array(given[name])))
+
+
+def _torch() -> Any:
+    try:
+        import torch
+    except ImportError:
+        raise ImportError("flowsim.torch needs PyTorch, which is not there: pip install 'flowsim[torch]'") from None
+    return torch
+
+
+def _joined(module: str, name: str) -> str:
+    return f"{module}.{name}" if module else name
+
+
+def _check_normalization(torch: Any, module: Any) -> None:
+    for name, part in module.named_modules():
+        if isinstance(part, torch.nn.modules.batchnorm._BatchNorm) and (part.training or part.running_mean is None):
+            raise ValueError(
+                f"the submodule {name or 'itself'!r}, a {type(part).__name__}, normalizes by the statistics of the "
+                "batch, and changes its buffers with every pass, so that the risk would be no function of the weights: "
+                "write module.eval(), which holds the statistics, or GroupNorm or LayerNorm in its place"
+            )
+
+
+def _type_of_weights(torch: Any, module: Any) -> tuple[Any, Any]:
+    parameters = list(module.parameters())
+    found = {parameter.dtype for parameter in parameters}
+    if not any(parameter.requires_grad for parameter in parameters):
+        raise ValueError("the module has no parameter with requires_grad=True: expected weights to train")
+    if len(found) > 1 or not found <= {torch.float32, torch.float64}:
+        names = ", ".join(sorted(map(str, found)))
+        raise ValueError(f"the parameters are {names}: expected float32 or float64; write module.double()")
+    (dtype,) = found
+    if dtype == torch.float64 and not jax.config.jax_enable_x64:  # pyright: ignore[reportAttributeAccessIssue]
+        raise ValueError(
+            "the parameters are torch.float64, and x64 is switched off in JAX: write "
+            "jax.config.update('jax_enable_x64', True), or module.float()"
+        )
+    return dtype, parameters[0].device
+
+
+def _tensor(torch: Any, name: str, given: Any, dtype: Any, device: Any) -> Any:
+    """Return data as a tensor, real numbers in the type of the weights."""
+    tensor = given.detach() if isinstance(given, torch.Tensor) else torch.from_numpy(np.array(given))
+    if tensor.ndim < 1 or tensor.shape[0] == 0:
+        raise ValueError(f"{name} has shape {tuple(tensor.shape)}: expected samples along its first axis")
+    return tensor.to(device=device, dtype=dtype if tensor.is_floating_point() else tensor.dtype)
+
+
+def _array(tensor: Any) -> Array:
+    return jnp.asarray(tensor.detach().cpu().numpy())
+
+
+def _close(one: Any, other: Any) -> bool:
+    """Tell whether numbers are the same to rounding: half of their digits tell a mistake from that."""
+    first, second = (np.asarray(part) for part in (one, other))
+    scale = np.max(np.abs(second), initial=np.finfo(second.dtype).tiny)
+    apart = np.max(np.abs(first - second), initial=0) if first.shape == second.shape else np.inf
+    return bool(apart <= np.finfo(second.dtype).eps ** 0.5 * scale)
+
+
+def _check_lowered(lowered: Lowered, batch: Sequence[Any], expected: Any, name: str) -> None:
+    """Raise `ValueError` where what was lowered does not compute what PyTorch does."""
+    with jax.default_matmul_precision("highest"):
+        found = jax.jit(jax.vmap(lowered))(*map(_array, batch))
+    if not _close(found, expected):
+        raise ValueError(
+            f"{name} was lowered to something else than PyTorch computes: for the first sample {np.ravel(found)[:3]} "
+            f"in place of {np.ravel(expected)[:3]}; write it with other operations, or as an Equinox module"
+        )
+
+
+def _lower_loss(torch: Any, network: Lowered, inputs: Any, targets: Any, loss: Callable) -> Lowered:
+    name = f"the loss, {getattr(loss, '__name__', type(loss).__name__)},"
+    made = np.array(jax.jit(jax.vmap(network))(_array(inputs)))
+    predictions = torch.from_numpy(made.reshape(targets.shape) if made.size == targets.numel() else made)
+
+    class Module(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.loss = loss
+
+        def forward(self, prediction, target):
+            return self.loss(prediction, target)[None]
+
+    pairs = [(predictions[i : i + 1], targets[i : i + 1]) for i in range(len(targets))]
+    lowered = _lower(torch, Module(), pairs[0], name, predictions.dtype)
+    together, apart = Module()(predictions, targets), torch.cat([Module()(*pair) for pair in pairs])
+    if not _close(together, apart.mean()[None]):
+        raise ValueError(
+            f"{name} is {float(together):g} for all samples together, and the mean of those of one sample is "
+            f"{float(apart.mean()):g}: expected a mean over samples, with reduction='mean' and without weights of "
+            "classes"
+        )
+    _check_lowered(lowered, (predictions, targets), apart, name)
+    return lowered
+
+
+def _lower(torch: Any, module: Any, sample: tuple[Any, ...], name: str, dtype: Any) -> Lowered:
+    """Return a module that maps batches of one sample as a function of one; checked but for what it computes."""
+    shapes = tuple(tuple(part.shape[1:]) for part in sample)
+    try:
+        table = torch.export.default_decompositions()
+        for kept in _KEPT_WHOLE:
+            table.pop(getattr(torch.ops.aten, kept).default, None)
+        exported = torch.export.export(module, sample, strict=False).run_decompositions(table)
+    except Exception as error:  # whatever the code of a user does
+        said = " and ".join(map(str, shapes))
+        raise ValueError(
+            f"torch.export fails on {name} for one sample of shape {said} ({reason_of(error)}): expected tensor "
+            "operations, without control flow that depends on values"
+        ) from error
+    signature = exported.graph_signature
+    if signature.buffers_to_mutate:
+        raise ValueError(
+            f"{name} changes its buffers {', '.join(sorted(signature.buffers_to_mutate.values()))} with every pass, so "
+            "that the risk would be no function of the weights: write module.eval()"
+        )
+    nodes = [node for node in exported.graph.nodes if node.op == "call_function" and node.users]
+    for node in nodes:
+        _check_operation(torch, node, name)
+    places = _places(exported)
+    names = {id(part): key for key, part in reversed(list(module.named_parameters(remove_duplicate=False)))}
+    weights: dict[str, dict[str, Array]] = {}
+    fixed: dict[str, dict[str, Array]] = {}
+    held = []
+    for place, tensor in places.values():
+        shared = names.get(id(tensor), place)
+        trained = isinstance(tensor, torch.nn.Parameter) and tensor.requires_grad
+        part, _, own = shared.rpartition(".")
+        (weights if trained else fixed).setdefault(part, {})[own] = _array(tensor)
+        held.append(("weights" if trained else "fixed", part, own))
+    numbers = {node: Value(i) for i, node in enumerate([*_user_inputs(exported), *places, *nodes])}
+    operations = tuple(_operation(torch, node, numbers, dtype) for node in nodes)
+    (output,) = next(node for node in exported.graph.nodes if node.op == "output").args
+    if len(output) != 1 or output[0].meta["val"].shape[:1] != (1,):
+        raise ValueError(
+            f"{name} returns no single tensor with an axis of samples in front: return the predictions alone"
+        )
+    return Lowered(weights, Fixed(fixed), Program(shapes, tuple(held), operations, numbers[output[0]]))
+
+
+def _user_inputs(exported: Any) -> list[Any]:
+    given = exported.graph_signature.user_inputs
+    return [node for node in exported.graph.nodes if node.op == "placeholder" and node.name in given]
+
+
+def _places(exported: Any) -> dict[Any, tuple[str, Any]]:
+    """Return the name and the tensor of each parameter, buffer and constant that the graph reads."""
+    signature = exported.graph_signature
+    named = {
+        **signature.inputs_to_parameters,
+        **signature.inputs_to_buffers,
+        **signature.inputs_to_lifted_tensor_constants,
+    }
+    tensors = {**exported.constants, **exported.state_dict}
+    nodes = [node for node in exported.graph.nodes if node.op == "placeholder" and node.name in named]
+    return {node: (named[node.name], tensors[named[node.name]]) for node in nodes}
+
+
+def _check_operation(torch: Any, node: Any, name: str) -> None:
+    place = next((path for path, _ in reversed((node.meta.get("nn_module_stack") or {}).values()) if path), "")
+    where = f"the submodule {place!r} of {name}" if place else name
+    if torch.Tag.nondeterministic_seeded in getattr(node.target, "tags", ()):
+        raise ValueError(
+            f"{where} draws random numbers ({node.target}), so that the risk would be no function of the weights: "
+            "write module.eval(), or p=0 for dropout"
+        )
+    if _name(node) not in OPERATIONS:
+        raise ValueError(
+            f"{where} computes {node.target}, which flowsim does not know in JAX: write it with other operations, or "
+            "as an Equinox module"
+        )
+
+
+def _name(node: Any) -> str:
+    return "getitem" if node.target is operator.getitem else str(node.target).removeprefix("aten.").partition(".")[0]
+
+
+def _operation(torch: Any, node: Any, numbers: dict[Any, Value], dtype: Any) -> Operation:
+    def plain(part: Any) -> Any:
+        if isinstance(part, torch.fx.Node):
+            return numbers[part]
+        if isinstance(part, list | tuple):
+            return tuple(map(plain, part))
+        return part if isinstance(part, int | float | str) else None  # types and devices are those of the results
+
+    options = tuple((name, plain(part)) for name, part in node.kwargs.items())
+    result = node.meta["val"]
+    kind = None
+    if isinstance(result, torch.Tensor):
+        kind = "weights" if result.dtype == dtype else str(result.dtype).removeprefix("torch.")
+    return Operation(_name(node), plain(node.args), options, kind)
