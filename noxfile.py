@@ -99,6 +99,14 @@ def newest(session: nox.Session) -> None:
     session.run("python", "-m", "pytest", *session.posargs)
 
 
+@nox.session(default=False)
+def torch(session: nox.Session) -> None:
+    """What speaks to PyTorch: under Linux its packages of PyPI are gigabytes, so this runs when it is asked for."""
+    session.install(".[test,torch]")
+    files = ["tests/test_torch.py", "tests/test_documentation_how_to.py"]
+    session.run("python", "-m", "pytest", "-m", "slow or not slow", "-k", "torch", *files, *session.posargs)
+
+
 @nox.session
 def docs(session: nox.Session) -> None:
     """The documentation as a site, without a warning and without anything fetched, and the lecture's notebook."""

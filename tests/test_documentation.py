@@ -16,7 +16,7 @@ from shown_outputs import MADE, ROOT, check, difference, pages
 import flowsim
 
 README = (ROOT / "README.md").read_text()
-NAMESPACES = ("", "losses", "data", "solvers", "curvature", "probes", "theory", "report")
+NAMESPACES = ("", "losses", "data", "solvers", "curvature", "probes", "theory", "report", "torch")
 
 
 def names(path):

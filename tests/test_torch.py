@@ -33,7 +33,7 @@ class Attention(nn.Module):
 
 
 class WrittenLayerNorm(nn.LayerNorm):
-    """The formula of a layer norm: of PyTorch's own the third derivative is wrong (a fifth of it, in 2.14)."""
+    """The formula of a layer norm: of PyTorch's own the third derivative is wrong (its issue 175754)."""
 
     def forward(self, x):
         apart = x - x.mean(-1, keepdim=True)

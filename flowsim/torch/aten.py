@@ -222,7 +222,7 @@ def _windows(
             count -= 1
         beyond = max(0, (count - 1) * step + reach - length - 2 * around)
         for value, sides in zip(fill, ((around, around), (0, beyond)), strict=True):
-            there = [(*sides, 0) if i == axis else (0, 0, 0) for i in range(x.ndim)]
+            there = [(sides[0], sides[1], 0) if i == axis else (0, 0, 0) for i in range(x.ndim)]
             x = lax.pad(x, jnp.asarray(value, x.dtype), there)
         last = (count - 1) * step + 1
         seen = [lax.slice_in_dim(x, apart * i, apart * i + last, step, axis) for i in range(size)]
