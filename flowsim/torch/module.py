@@ -11,7 +11,7 @@ from jaxtyping import Array
 
 from ..kinds import reason_of
 from ..losses import Loss
-from ..networks import Fixed
+from ..networks import Fixed, weight_dtype
 from ..problems import EmpiricalRisk
 from .aten import OPERATIONS
 from .lowered import Lowered, Operation, Program, Value
@@ -51,7 +51,7 @@ def network(module: Any, X: Any, *, checked: int = 8) -> Lowered:
     return lowered
 
 
-def risk(network: Lowered, X: Any, y: Any, loss: Any, **options: Any) -> EmpiricalRisk:
+def risk(network: Callable[[Array], Array], X: Any, y: Any, loss: Any, **options: Any) -> EmpiricalRisk:
     """Return the risk of a network with a loss of PyTorch, such as `torch.nn.functional.cross_entropy`.
 
     `X` is (n, …) and `y` is (n,) or (n, …), tensors or arrays, and `options` are those of `flowsim.EmpiricalRisk`. The
@@ -62,7 +62,7 @@ def risk(network: Lowered, X: Any, y: Any, loss: Any, **options: Any) -> Empiric
     `reduction="sum"` or weights of classes, and, as `network` and `flowsim.EmpiricalRisk` do, for what fits nothing.
     """
     torch = _torch()
-    dtype = torch.from_numpy(np.zeros(0, jax.tree.leaves(network.weights)[0].dtype)).dtype
+    dtype = getattr(torch, str(weight_dtype(network)))
     inputs, targets = (_tensor(torch, name, part, dtype, "cpu") for name, part in (("X", X), ("y", y)))
     if not isinstance(loss, Loss):
         loss = _lower_loss(torch, network, inputs, targets, loss)
@@ -139,7 +139,7 @@ def _tensor(torch: Any, name: str, given: Any, dtype: Any, device: Any) -> Any:
 
 
 def _array(tensor: Any) -> Array:
-    return jnp.asarray(tensor.detach().cpu().numpy())
+    return jnp.array(tensor.detach().cpu().numpy())  # a copy: PyTorch writes to its tensors in place
 
 
 def _close(one: Any, other: Any) -> bool:
@@ -161,7 +161,7 @@ def _check_lowered(lowered: Lowered, batch: Sequence[Any], expected: Any, name: 
         )
 
 
-def _lower_loss(torch: Any, network: Lowered, inputs: Any, targets: Any, loss: Callable) -> Lowered:
+def _lower_loss(torch: Any, network: Callable[[Array], Array], inputs: Any, targets: Any, loss: Callable) -> Lowered:
     name = f"the loss, {getattr(loss, '__name__', type(loss).__name__)},"
     made = np.array(jax.jit(jax.vmap(network))(_array(inputs)))
     predictions = torch.from_numpy(made.reshape(targets.shape) if made.size == targets.numel() else made)
