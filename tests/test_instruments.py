@@ -29,8 +29,9 @@ from flowsim.probes import (
     TangentKernel,
 )
 from flowsim.report.figures import figures, pictures
-from flowsim.report.maps import _edges, _shares, layer_figure, spectrum_figure
-from flowsim.report.plane import _components
+from flowsim.report.maps import layer_figure, spectrum_figure
+from flowsim.report.panels.plane import _components
+from flowsim.report.panels.spectrum import _edges, _shares
 from flowsim.results import open_results
 from flowsim.results.runs import read_runs
 from flowsim.sweeps.measures import measure_probes

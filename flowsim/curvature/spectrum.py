@@ -92,6 +92,21 @@ class Spectrum(eqx.Module):
         error = _standard_error(self._negatives, exact=False) + self.size * open_mass
         return jnp.where(self._is_finite, error, jnp.nan)
 
+    def largest(self, count: int, *, rtol: float = 1e-3) -> Float[Array, " count"]:
+        """Return the `count` largest eigenvalues, from the largest on, or as many as there are nodes of a vector.
+
+        Of an estimate the i-th is the largest of the i-th largest nodes of all vectors, none of which is above the i-th
+        largest eigenvalue (Cauchy's interlacing); NaN where its residual is more than the part `rtol` of the largest
+        |λ|. There an eigenvalue is counted once, however often it occurs: vectors alone do not tell.
+        """
+        count = min(count, self.nodes.shape[1])
+        order = jnp.argsort(self.nodes, axis=1, descending=True)[:, :count]
+        values, residuals = (jnp.take_along_axis(part, order, axis=1) for part in (self.nodes, self.residuals))
+        best = jnp.argmax(values, axis=0)[None]
+        value, residual = (jnp.take_along_axis(part, best, axis=0)[0] for part in (values, residuals))
+        known = residual <= rtol * jnp.max(jnp.abs(self.nodes))
+        return jnp.where(known, value, jnp.nan)
+
     def density(
         self, at: ArrayLike, *, width: ArrayLike | None = None
     ) -> tuple[Float[Array, " points"], Float[Array, " points"]]:

@@ -123,7 +123,14 @@ class EffectiveRank(Probe):
 class LayerNorms(Probe):
     """The norm of each layer, over all its weights together: of a matrix the Frobenius norm."""
 
-    label = Label("layer_norms", "norm of the weights of each layer", r"norm $\Vert W_\ell \Vert$", drawn="layers")
+    label: Label = eqx.field(
+        static=True,
+        default=Label("layer_norms", "norm of the weights of each layer", r"norm $\Vert W_\ell \Vert$", drawn="layers"),
+    )
+
+    def begin(self, network: PyTree) -> Self:
+        """Return the probe with the names of the layers."""
+        return replace(self, label=replace(self.label, rows=numbered_layers(network).names))
 
     def measure(self, moment: Moment) -> Float[Array, " layers"]:
         """Return the norm of each layer."""

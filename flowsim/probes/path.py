@@ -24,9 +24,10 @@ class Path(Probe):
     vectors, the same ones for all runs, scaled so that squared lengths are kept in the mean: to a part √(2/count) of
     them, one standard deviation (Johnson and Lindenstrauss 1984), and inner products of vectors to 1/√count of the
     product of their lengths. So a movement along the sharpest direction is seen there where it is larger than 6 % of
-    the whole path, for the default. `report` draws the paths of all runs in the plane of their two
-    principal components, and with `sharpest` in that of the sharpest direction where the first run ends and the first
-    component across it. Each record takes `count` passes over the weights, and a search for an eigenvector.
+    the whole path, for the default. The axes of the figures name the projections. `report` draws the paths of all runs
+    in the plane of their two principal components, and with `sharpest` in that of the sharpest direction where the
+    first run ends and the first component across it. Each record takes `count` passes over the weights, and a search
+    for an eigenvector.
     NaN where the start of a run is not known.
     """
 
@@ -43,8 +44,8 @@ class Path(Probe):
             "path of the weights in few coordinates",
             "path",
             parts=(
-                Label("path_weights", "coordinates of W(t) − W(0)", "coordinates", "1", False, drawn="nothing"),
-                Label("path_sharpest", "those of the top eigenvector", "coordinates", "1", False, drawn="nothing"),
+                Label("path_weights", "coordinates of W(t) − W(0)", "", "1", False, drawn="nothing"),
+                Label("path_sharpest", "those of the top eigenvector", "", "1", False, drawn="nothing"),
             ),
         ),
     )
@@ -55,7 +56,11 @@ class Path(Probe):
 
     def begin(self, network: PyTree) -> Self:
         """Return the probe of a run that begins at this network."""
-        return self if self.start is not None else replace(self, start=split(network)[0])
+        if self.start is not None:
+            return self
+        projected = f"of {self.count} random projections" if weight_count(network) > self.count else ""
+        parts = tuple(replace(part, symbol=projected) for part in self.label.parts)
+        return replace(self, start=split(network)[0], label=replace(self.label, parts=parts))
 
     def gradients(self, network: PyTree) -> float:
         """Return about those of a search, where the sharpest direction is recorded."""

@@ -22,9 +22,9 @@ class Label:
     `name` is a word without spaces, `meaning` a phrase, `symbol` for the axis of a figure (TeX between dollars),
     `unit` that of UDUNITS, and `logarithmic` says which axis suits it. `drawn` says how arrays are shown: as "curves",
     one for each number; of one number for each layer, or matrix, as a map of "layers", or "matrices", over time; or as
-    "nothing" by themselves. A
-    probe that measures a dict fills one column for each of its keys, called `name_key`, and may say in `parts` what
-    each is called, by labels of these names.
+    "nothing" by themselves. The rows of a map are numbered, or have the names `rows`. A probe that measures a dict
+    fills one column for each of its keys, called `name_key`, and may say in `parts` what each is called, by labels of
+    these names.
     Raises `TypeError` for `parts` that are no tuple of labels, and `ValueError` for another way to be drawn.
     """
 
@@ -35,6 +35,7 @@ class Label:
     logarithmic: bool = True
     parts: tuple["Label", ...] = ()
     drawn: str = "curves"
+    rows: tuple[str, ...] = ()
 
     def __post_init__(self):
         if self.drawn not in ("curves", "layers", "matrices", "nothing"):

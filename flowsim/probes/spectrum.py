@@ -1,5 +1,8 @@
 """The whole spectrum of the Hessian along a run, and the sharpness of each layer."""
 
+from dataclasses import replace
+from typing import Self
+
 import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PyTree
@@ -17,6 +20,12 @@ _WEIGHTS = Label("spectrum_weights", "share of the spectrum that a node stands f
 _RESIDUALS = Label("spectrum_residuals", "distance of a node to an eigenvalue, at most", "residual", drawn="nothing")
 _TRACE = Label("spectrum_trace", "trace of the Hessian", r"trace $\mathrm{tr}\,H$", logarithmic=False)
 _TRACE_ERROR = Label("spectrum_trace_error", "standard error of the trace", "standard error of the trace")
+_TOP = Label(
+    "spectrum_top",
+    "largest eigenvalues of the Hessian, from its spectrum",
+    r"eigenvalues $\lambda_i$ of the Hessian",
+    logarithmic=False,
+)
 _NEGATIVE = Label(
     "spectrum_negative",
     "number of negative eigenvalues of the Hessian, below −1e-6 of the largest in size (float32: −2e-5)",
@@ -33,7 +42,7 @@ _NEGATIVE_ERROR = Label(
 
 @PROBES.register("spectrum")
 class SpectralDensity(Probe):
-    """The spectrum of the Hessian of the risk: `nodes` and `weights`, `trace`, and the number of `negative` ones.
+    """The spectrum of the Hessian: `nodes` and `weights`, the `top` ones, `trace`, and the number of `negative` ones.
 
     Exact, as by default up to 2000 weights, `nodes` are all eigenvalues in increasing order, from as many products and
     a full decomposition at each record, and there are no `weights` and `residuals`. Else the estimate of
@@ -50,18 +59,22 @@ class SpectralDensity(Probe):
     """How many products an estimate makes with each of them."""
     seed: int = 0
     """What the random vectors of an estimate are drawn by."""
+    top: int = 5
+    """How many of the largest eigenvalues are recorded by themselves; of fewer weights, or products, as many."""
     label: Label = eqx.field(
         static=True,
         default=Label(
             "spectrum",
             "spectrum of the Hessian of the risk",
             "spectrum of the Hessian",
-            parts=(_NODES, _WEIGHTS, _RESIDUALS, _TRACE, _TRACE_ERROR, _NEGATIVE, _NEGATIVE_ERROR),
+            parts=(_NODES, _WEIGHTS, _RESIDUALS, _TOP, _TRACE, _TRACE_ERROR, _NEGATIVE, _NEGATIVE_ERROR),
         ),
     )
 
     def __check_init__(self):
         check_spectrum(self.vectors, self.products, self.seed)
+        if not isinstance(self.top, int) or isinstance(self.top, bool) or self.top < 1:
+            raise ValueError(f"top is {self.top!r}: expected how many of the largest eigenvalues to record, 1 or more")
 
     def gradients(self, network: PyTree) -> float:
         """Return the number of products."""
@@ -73,7 +86,7 @@ class SpectralDensity(Probe):
         """Return the spectrum, and what follows from it."""
         options = {"vectors": self.vectors, "products": self.products, "seed": self.seed}
         found = spectrum(moment.network, moment.problem, exact=self.exact, **options)
-        told = {"trace": found.trace, "negative": found.negative}
+        told = {"top": found.largest(self.top), "trace": found.trace, "negative": found.negative}
         if found.exact:
             return {"nodes": found.nodes[0], **told}
         errors = {"trace_error": found.trace_error, "negative_error": found.negative_error}
@@ -88,12 +101,19 @@ class LayerSharpness(Probe):
     See `flowsim.curvature.layer_sharpness`: a search for each layer at every record.
     """
 
-    label = Label(
-        "layer_sharpness",
-        "sharpness of each layer, the largest eigenvalue of its block of the Hessian",
-        r"sharpness $S_\ell$ of layer $\ell$",
-        drawn="layers",
+    label: Label = eqx.field(
+        static=True,
+        default=Label(
+            "layer_sharpness",
+            "sharpness of each layer, the largest eigenvalue of its block of the Hessian",
+            r"sharpness $S_\ell$ of layer $\ell$",
+            drawn="layers",
+        ),
     )
+
+    def begin(self, network: PyTree) -> Self:
+        """Return the probe with the names of the layers."""
+        return replace(self, label=replace(self.label, rows=numbered_layers(network).names))
 
     def gradients(self, network: PyTree) -> float:
         """Return about those of a search for each layer."""

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import xarray
+from matplotlib.cm import ScalarMappable
 from matplotlib.figure import Figure
 from rich.text import Text
 
@@ -68,7 +69,7 @@ class Document:
         drawn = {name: folder.write_figure(name, figure) for name, figure in figures.items()}
         paths += [path for both in drawn.values() for path in both]
         shown = {name: words for name, words in self.panels.items() if name in drawn}
-        panels = [(name, drawn[name][0].read_bytes(), words) for name, words in shown.items()]
+        panels = [(name, drawn[name][0].read_bytes(), words, _has_map(figures[name])) for name, words in shown.items()]
         said = {"tables": [as_html(self.tables)], "warnings": self.warnings, "complete": self.complete}
         return [*paths, folder.write_page(page(self.results, self.title, panels=panels, **said))]
 
@@ -126,6 +127,11 @@ def document(results: Results, title: str) -> Document:
         warnings=(*left_out, *warnings, *warnings_of_claims(claims)),
         complete=all(part.complete for part in parts),
     )
+
+
+def _has_map(figure: Figure) -> bool:
+    """Tell whether colours in a figure stand for numbers."""
+    return bool(figure.findobj(lambda part: isinstance(part, ScalarMappable) and part.get_array() is not None))
 
 
 def _claimed(figure: AskedFigure, results: Results) -> Sequence[Claim]:

@@ -11,11 +11,11 @@ from matplotlib.figure import Figure
 
 from ..results.runs import RUN
 from ..results.schema import RECORD, SHARPNESS
-from .maps import NODES, layer_figure, spectrum_figure
+from .maps import layer_figure, spectrum_figure
 from .models import model_figures
-from .panels import SideBySidePanels, TrajectoryPanels
+from .panels import NODES, PATH, SideBySidePanels, TrajectoryPanels
 from .panels.sweep import DIVERGED, SweepPanels, quantities
-from .plane import PATH, SHARPEST, plane_figures
+from .plane import plane_figures
 from .probes_table import ROWS, file_name, overlaid_probes, own_probes
 from .render_paper import draw_panel, draw_sweep_panel, figure_of, figure_of_facets
 from .style import STYLE
@@ -48,12 +48,8 @@ def figures(dataset: xarray.Dataset) -> dict[str, Figure]:
 
 
 def pictures(dataset: xarray.Dataset) -> dict[str, str]:
-    """Return which figures of a data set of trajectories are no curves over time, each with what it shows in words."""
+    """Return which figures of a data set of trajectories the page shows as they are: maps, each with what it shows."""
     found = {}
-    if PATH in dataset:
-        found["plane"] = "The paths of the weights in the plane of their two principal components."
-    if SHARPEST in dataset:
-        found["sharpest_plane"] = "The paths of the weights along the sharpest direction of the first run, and across."
     if NODES in dataset:
         found["spectrum"] = (
             "Above the eigenvalues of the Hessian over time, below their distribution at the start and at the end."

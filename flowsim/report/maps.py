@@ -1,5 +1,6 @@
 """Maps over time: what is measured of each layer, and the spectrum of the Hessian, as colours beside each other."""
 
+import json
 from collections.abc import Sequence
 
 import matplotlib
@@ -14,23 +15,23 @@ from matplotlib.ticker import MaxNLocator, NullLocator
 
 from ..results.runs import RecordedRun
 from ..results.schema import SHARPNESS
-from .panels import TrajectoryPanels, subsample
+from .panels import NODES, Spectra, TrajectoryPanels, subsample
 from .panels.panel import label_of
 from .panels.view import TimeView
 from .probes_table import ROWS
 from .style import FLOW, STYLE, THRESHOLD, run_look, set_ticks
 
-NODES, _WEIGHTS, _RESIDUALS = "spectrum_nodes", "spectrum_weights", "spectrum_residuals"
 MOST = 4
 """How many runs stand beside each other: the flow, and of the others those that are spread over all."""
 
 
-def layer_figure(dataset: xarray.Dataset, name: str) -> Figure | None:
+def layer_figure(dataset: xarray.Dataset, name: str, *, most_names: int = 12) -> Figure | None:
     """Return the map of a quantity of each layer over time, one for each run, in one scale of colours.
 
-    `None` where none of it is finite.
+    Layers are called by their names where there are at most so many. `None` where none of it is finite.
     """
     panels = TrajectoryPanels.of(dataset)
+    names = json.loads(dataset[name].attrs.get("rows", "[]"))
     runs = _chosen(panels, name)
     if not runs:
         return None
@@ -45,12 +46,14 @@ def layer_figure(dataset: xarray.Dataset, name: str) -> Figure | None:
             axes.yaxis.set_major_locator(MaxNLocator(5, integer=True))
             axes.set_title(run.run.label, fontsize=8)
             axes.set_xlabel(panels.time.label)
+        if 0 < len(names) <= most_names:
+            row[0].set_yticks(range(1, len(names) + 1), names)
         row[0].set_ylabel(ROWS[dataset[name].attrs["drawn"]])
         figure.colorbar(maps[-1], ax=list(row), label=label_of(name, dataset[name].attrs), pad=0.02)
     return figure
 
 
-def spectrum_figure(dataset: xarray.Dataset, bins: int = 60) -> Figure | None:
+def spectrum_figure(dataset: xarray.Dataset) -> Figure | None:
     """Return the density of the eigenvalues of the Hessian along each run, and where it begins and ends.
 
     `None` where none of them is finite.
@@ -63,18 +66,14 @@ def spectrum_figure(dataset: xarray.Dataset, bins: int = 60) -> Figure | None:
     runs = _chosen(panels, NODES)
     if not runs:
         return None
-    measures = [_measures(run) for run in runs]
-    largest = max(float(np.nanmax(np.abs(nodes))) for nodes, _, _ in measures) or 1.0
-    linear = 1e-3 * largest
-    edges = _edges(min(float(np.nanmin(nodes)) for nodes, _, _ in measures), largest, linear, bins)
-    shares = [_shares(*measure, edges) for measure in measures]
-    means = [np.where(found.mean(axis=1) > 0, found.mean(axis=1), np.nan) for found in shares]
+    spectra = Spectra.of(runs)
+    edges, linear, bottom = spectra.edges, spectra.linear, spectra.bottom
+    means = spectra.means
     scale = _scale(means, logarithmic=True)
-    bottom = 0.5 * min(float(np.nanmin(mean)) for mean in means)
     with matplotlib.rc_context(STYLE):
         figure, (above, below) = _grid(2, runs)
         maps = []
-        for axes, low, run, found, mean in zip(above, below, runs, shares, means, strict=True):
+        for axes, low, run, found, mean in zip(above, below, runs, spectra.shares, means, strict=True):
             maps.append(_draw_map(axes, run, edges, mean, scale, panels.view))
             _draw_sharpness(axes, run)
             axes.set_yscale("symlog", linthresh=linear, linscale=0.5)
@@ -88,7 +87,7 @@ def spectrum_figure(dataset: xarray.Dataset, bins: int = 60) -> Figure | None:
             low.set_ylim(bottom=bottom)
             low.set_xlabel(r"eigenvalue $\lambda$")
         for axes in (*above, *below):
-            _space_ticks(axes, linear, largest, upright=axes in set(above))
+            _space_ticks(axes, spectra.ticks(step=1 if axes in set(above) else 2), upright=axes in set(above))
         above[0].set_ylabel(r"eigenvalue $\lambda$")
         below[0].set_ylabel("share in a bin")
         below[0].legend(loc="upper right")
@@ -142,54 +141,6 @@ def _scale(values: Sequence[np.ndarray], *, logarithmic: bool) -> Normalize:
     return Normalize(known.min(), known.max())
 
 
-def _measures(run: RecordedRun) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return nodes, residuals and weights, (records, vectors, nodes) all: of all eigenvalues no residuals.
-
-    Where a run has none, nodes are NaN and weights zero.
-    """
-    nodes = run.along(NODES).astype(float)
-    nodes = nodes.reshape(len(nodes), -1, nodes.shape[-1])
-    known = np.isfinite(nodes)
-    if _WEIGHTS in run.part and np.isfinite(run.along(_WEIGHTS)).any():
-        weights = np.where(known, run.along(_WEIGHTS), 0)
-        return nodes, run.along(_RESIDUALS), np.where(weights > 1e-12, weights, 0)  # less is rounding
-    return nodes, np.zeros(nodes.shape), known / np.maximum(known.sum(axis=-1, keepdims=True), 1)
-
-
-def _edges(least: float, largest: float, linear: float, bins: int) -> np.ndarray:
-    """Return edges of bins that are nearly even on the axis of the figure, zero in the middle of one of them."""
-
-    def place(value: float) -> float:
-        return float(np.sign(value) * np.log1p(abs(value) / linear))
-
-    low, high = place(min(least, 0.0)), place(largest)
-    width = (high - low) / bins
-    steps = np.arange(np.floor(low / width - 0.5), np.ceil(high / width + 0.5) + 1)
-    places = (steps + 0.5) * width
-    return np.sign(places) * linear * np.expm1(np.abs(places))
-
-
-def _shares(
-    nodes: np.ndarray, residuals: np.ndarray, weights: np.ndarray, edges: np.ndarray
-) -> Float[np.ndarray, "records vectors bins"]:
-    """Return the share of the spectrum in each bin, of each random vector.
-
-    What a node stands for is spread evenly over its residual to both sides, at most halfway to the next nodes.
-    """
-    halves = (nodes[..., 1:] - nodes[..., :-1]) / 2
-    beyond = np.full((*nodes.shape[:-1], 1), np.inf)
-    below = nodes - np.minimum(residuals, np.concatenate([beyond, halves], axis=-1))
-    above = nodes + np.minimum(residuals, np.concatenate([halves, beyond], axis=-1))
-    shares = []
-    for low, high, mass in zip(below, above, np.where(np.isfinite(nodes), weights, 0), strict=True):
-        low, high = np.clip(low, edges[0], None)[..., None], np.clip(high, None, edges[-1])[..., None]
-        # A node without a width is on the side of an edge that it stands on.
-        width = np.where(high > low, high - low, 1.0)
-        passed = np.where(high > low, np.clip((edges - low) / width, 0, 1), edges > low)
-        shares.append(np.diff(np.einsum("vn,vne->ve", mass, np.nan_to_num(passed)), axis=-1))
-    return np.stack(shares)
-
-
 def _draw_sharpness(axes: Axes, run: RecordedRun) -> None:
     """Draw the sharpness over the map, and its edge of stability."""
     look = run_look(run.run)
@@ -216,9 +167,8 @@ def _draw_ends(axes: Axes, edges: np.ndarray, shares: np.ndarray, bottom: float)
             )
 
 
-def _space_ticks(axes: Axes, linear: float, largest: float, *, upright: bool) -> None:
-    """Put ticks at zero and at few powers of ten on the axis of eigenvalues."""
-    powers = 10.0 ** np.arange(np.floor(np.log10(largest)), np.log10(linear) + 0.5, -1 if upright else -2)[::-1]
+def _space_ticks(axes: Axes, ticks: Sequence[float], *, upright: bool) -> None:
+    """Put ticks at few eigenvalues alone."""
     axis = axes.yaxis if upright else axes.xaxis
-    axis.set_ticks([*-powers[::-1], 0.0, *powers])
+    axis.set_ticks(ticks)
     axis.set_minor_locator(NullLocator())

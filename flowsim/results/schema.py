@@ -68,7 +68,8 @@ def attributes(name: str, label: Label | None = None) -> dict[str, Any]:
     if label is not None:
         place = next((f", {place}" for prefix, place in _PLACES.items() if name.startswith(prefix)), "")
         known = {"long_name": label.meaning + place, "units": label.unit, "symbol": label.symbol}
-        return known | {"logarithmic": int(label.logarithmic), "drawn": label.drawn}
+        rows = {"rows": json.dumps(label.rows)} if label.rows else {}
+        return known | {"logarithmic": int(label.logarithmic), "drawn": label.drawn} | rows
     if name == "outcome":
         # As the CF conventions want codes and their names.
         names = {NOT_ASKED: "NOT_ASKED"} | {int(outcome): outcome.name for outcome in Outcome}

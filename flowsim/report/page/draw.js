@@ -8,6 +8,8 @@ const flowsim = (() => {
   const INK = "ink";
   // How wide a line is to a hand that looks for it: one that nobody sees lies under each.
   const REACH = 12;
+  // How strong the part of a path is that lies ahead.
+  const FAINT = 0.3;
   // How high a line of text is, as a share of a plot.
   const LINE = 0.06;
 
@@ -55,6 +57,17 @@ const flowsim = (() => {
     return blocks.flatMap(({ mean, count }) => Array(count).fill(mean)).map((base, place) => base + space * place);
   }
 
+  // The place of the last record made by `time`, −1 for none; a run that rests stays where it is, others have no more.
+  function recordAt(times, time, stays) {
+    let [low, high] = [0, times.length];
+    while (low < high) {
+      const middle = (low + high) >> 1;
+      if (times[middle] <= time * (1 + 1e-9)) low = middle + 1; else high = middle;
+    }
+    const over = low === times.length && times[low - 1] < time * (1 - 1e-9);
+    return over && !stays ? -1 : low - 1;
+  }
+
   // A plot in a page: its figure, and what belongs to each key.
   class Drawn {
     constructor(plot, keys, xRange, xLog, dark) {
@@ -62,6 +75,7 @@ const flowsim = (() => {
       this.keys = new Map(keys.map((key) => [key.name, key]));
       this.parts = new Map([...this.keys.keys(), INK].map((name) => [name, []]));
       this.axes = [];
+      this.moving = [];
       this.hidden = new Set();
       const [start, end] = plot.logarithmic ? plot.log : plot.linear;
       this.figure = Bokeh.Plotting.figure({
@@ -80,36 +94,49 @@ const flowsim = (() => {
       this.figure.add_tools(this.hover);
       for (const curve of plot.curves) this.addCurve(curve);
       this.levels = plot.levels.filter(({ value }) => value !== null);  // a bound may be infinite
-      for (const level of this.levels) this.addLevel(level);
+      for (const level of this.levels) if (level.line) this.addLevel(level);  // others name a curve that is no level
       this.addNames();
       this.name();
       this.addNow(keys);
-      // Or what shares its numbers with what is touched would be drawn in a colour that stands for nothing.
-      for (const drawn of this.figure.renderers) drawn.hover_glyph = null;
       this.showIn(dark);
     }
 
     addAxes(dimension, side, axis_label, logarithmic) {
-      for (const kind of ["linear", "log"]) {
-        const options = { axis_label, visible: (kind === "log") === logarithmic, axis_label_text_font_style: "normal" };
-        if (dimension === 0 && this.plot.ticks) {
-          options.ticker = new Bokeh.FixedTicker({ ticks: this.plot.ticks.map((_, place) => place) });
-          options.major_label_overrides = new Map(this.plot.ticks.map((name, place) => [place, name]));
-        }
-        const axis = kind === "log" ? new Bokeh.LogAxis(options) : new Bokeh.LinearAxis(options);
-        if (kind === "log" && !options.ticker) this.keepLabelled(axis, dimension);
-        const grid = new Bokeh.Grid({ axis, dimension, visible: options.visible, grid_line_alpha: 0.5 });
-        this.figure.add_layout(axis, side);
-        this.figure.add_layout(grid);
-        this.axes.push({ dimension, kind, axis, grid });
+      const axis = new Bokeh.LinearAxis({ axis_label, axis_label_text_font_style: "normal" });
+      const grid = new Bokeh.Grid({ axis, dimension, grid_line_alpha: 0.5 });
+      this.figure.add_layout(axis, side);
+      this.figure.add_layout(grid);
+      const range = dimension === 0 ? this.figure.x_range : this.figure.y_range;
+      const one = { dimension, axis, grid, range, logarithmic };
+      this.axes.push(one);
+      if (dimension === 0 && this.plot.ticks) {
+        const { at, names } = this.plot.ticks;
+        axis.setv({ ticker: new Bokeh.FixedTicker({ ticks: at }), major_label_overrides: new Map(names.map(
+          (name, place) => [at[place], name])) });
+        return;
       }
+      for (const end of ["start", "end"]) range.properties[end].change.connect(() => {
+        if (one.logarithmic) axis.ticker = logTicker(range.start, range.end);
+      });
+      this.label(one);
     }
 
-    keepLabelled(axis, dimension) {
-      const range = dimension === 0 ? this.figure.x_range : this.figure.y_range;
-      const label = () => { axis.ticker = logTicker(range.start, range.end); };
-      for (const end of ["start", "end"]) range.properties[end].change.connect(label);
-      label();
+    // Have an axis, unless it has names of its own, show the ticks of its scale.
+    label({ dimension, axis, range, logarithmic }) {
+      if (dimension === 0 && this.plot.ticks) return;
+      axis.setv(logarithmic
+        ? { ticker: logTicker(range.start, range.end), formatter: new Bokeh.LogTickFormatter() }
+        : { ticker: new Bokeh.BasicTicker(), formatter: new Bokeh.BasicTickFormatter() });
+    }
+
+    // Draw a glyph at the columns of a source. It looks the same whether selected or not: nothing on the page is.
+    add(kind, data_source, options, view = new Bokeh.CDSView()) {
+      const up = kind === "VArea" ? { y1: { field: "low" }, y2: { field: "high" } } : { y: { field: "y" } };
+      const glyph = new Bokeh[kind]({ x: { field: "x" }, ...up, ...options });
+      const drawn = new Bokeh.GlyphRenderer({ data_source, view, glyph, selection_glyph: glyph,
+        nonselection_glyph: glyph, muted_glyph: glyph });
+      this.figure.add_renderers(drawn);
+      return drawn;
     }
 
     hoverTool() {
@@ -123,26 +150,29 @@ const flowsim = (() => {
       });
     }
 
-    addCurve({ key, columns, line, marks, size, alpha, dash, told }) {
+    addCurve(curve) {
+      const { key, columns, line, marks, size, alpha, dash, told, times, frames } = curve;
       const known = this.keys.get(key);
       const label = Array.from(columns.x, () => known?.label ?? "");
       const source = new Bokeh.ColumnDataSource({ data: { ...columns, label } });
       const parts = this.parts.get(key);
       if (columns.low !== undefined) {
-        parts.push(this.figure.varea({ x: { field: "x" }, y1: { field: "low" }, y2: { field: "high" }, source,
-          fill_alpha: 0.16 }));
+        parts.push(this.add("VArea", source, { fill_alpha: 0.16 }));
       }
       if (line) {
-        const drawn = this.figure.line({ x: { field: "x" }, y: { field: "y" }, source, line_alpha: alpha,
-          line_width: known?.width ?? 1.4, line_dash: dash ?? known?.dash ?? [] });
-        parts.push(drawn);
-        if (told) this.tell(this.figure.line({ x: { field: "x" }, y: { field: "y" }, source, line_alpha: 0,
-          line_width: REACH }), parts);
+        const kind = frames ? "Step" : "Line";
+        const look = { line_width: known?.width ?? 1.4, line_dash: dash ?? known?.dash ?? [],
+          ...(frames ? { mode: "center" } : {}) };
+        const past = times && !frames ? new Bokeh.ColumnDataSource({ data: { x: columns.x, y: columns.y } }) : source;
+        if (past !== source) parts.push(this.add(kind, source, { ...look, line_alpha: FAINT }));
+        parts.push(this.add(kind, past, { ...look, line_alpha: alpha }));
+        if (told) this.tell(this.add("Line", source, { line_alpha: 0, line_width: REACH }), parts);
+        if (times) this.moving.push({ curve, source, past, stays: known.stays });
       }
       if (marks.length > 0) {
         const view = new Bokeh.CDSView({ filter: new Bokeh.IndexFilter({ indices: marks }) });
-        const drawn = this.figure.scatter({ x: { field: "x" }, y: { field: "y" }, source, view, size, alpha,
-          marker: known?.marker || "circle" });
+        const drawn = this.add("Scatter", source, { size, fill_alpha: alpha, line_alpha: alpha,
+          marker: known?.marker || "circle" }, view);
         if (told && !line) this.tell(drawn, parts); else parts.push(drawn);
       }
     }
@@ -190,8 +220,8 @@ const flowsim = (() => {
       this.figure.add_layout(this.now);
       const none = keys.map(() => NaN);
       this.points = new Bokeh.ColumnDataSource({ data: { x: none, y: none, colour: keys.map((key) => key.light) } });
-      this.marks = this.figure.scatter({ x: { field: "x" }, y: { field: "y" }, source: this.points, size: 9,
-        fill_color: { field: "colour" }, visible: false });
+      this.marks = this.add("Scatter", this.points, { size: 9, fill_color: { field: "colour" } });
+      this.marks.visible = false;
     }
 
     colour(dark) {
@@ -239,8 +269,9 @@ const flowsim = (() => {
 
     rescale(dimension, logarithmic) {
       this.figure.setv({ [dimension === 0 ? "x_scale" : "y_scale"]: scale(logarithmic) });
-      for (const one of this.axes) {
-        if (one.dimension === dimension) one.axis.visible = one.grid.visible = (one.kind === "log") === logarithmic;
+      for (const one of this.axes.filter((axis) => axis.dimension === dimension)) {
+        one.logarithmic = logarithmic;
+        this.label(one);
       }
       this.name();
     }
@@ -257,30 +288,56 @@ const flowsim = (() => {
       this.marks.visible = true;
       this.points.data = { ...this.points.data, x: times, y: values };
     }
+
+    // Have what moves show `time`: curves their values there, paths how far they have come, with a mark at their head.
+    goTo(time) {
+      const heads = new Map();
+      for (const { curve, source, past, stays } of this.moving) {
+        const { key, columns, times, frames } = curve;
+        const record = recordAt(times, time, stays);
+        if (frames) {
+          const count = columns.x.length;
+          columns.y = record < 0 ? columns.x.map(() => NaN) : frames.slice(record * count, (record + 1) * count);
+          source.data = { ...source.data, y: columns.y };
+        } else {
+          const gone = record < 0 && time >= times[0] ? times.length : record + 1;
+          past.data = { x: columns.x.slice(0, gone), y: columns.y.slice(0, gone) };
+          if (record >= 0 && !this.hidden.has(key)) heads.set(key, record);
+        }
+      }
+      const head = (name) => [...this.keys.keys()].map((key) => {
+        const moved = heads.has(key) && this.moving.find(({ curve }) => curve.key === key);
+        return moved ? moved.curve.columns[name][heads.get(key)] : NaN;
+      });
+      this.marks.visible = heads.size > 0;
+      this.points.data = { ...this.points.data, x: head("x"), y: head("y") };
+    }
   }
 
   function setRange(range, [start, end]) {
     range.setv({ start, end, reset_start: start, reset_end: end });
   }
 
-  // Draw the plots of all groups into their places, and return those of each group.
+  // Draw the plots of all groups into their places, and return those of each group. The browser shows each as soon as
+  // it is drawn, and the first ones while others are not yet.
   async function draw(groups, dark) {
     const drawing = new Bokeh.Document();
-    const [places, made] = [[], new Map()];
-    for (const group of groups) {
-      const { time } = group;
+    const places = groups.flatMap(({ plots }) => plots.map(({ name }) => document.getElementById(`plot-${name}`)));
+    await Bokeh.embed.add_document_standalone(drawing, document.body, places);  // and what is added to it from now on
+    const made = new Map(groups.map(({ name }) => [name, []]));
+    for (const { name, keys, plots, time } of groups) {
       const shared = time && new Bokeh.Range1d({ start: time.logarithmic ? time.first : time.start, end: time.end });
-      made.set(group.name, group.plots.map((plot) => {
-        const range = shared ?? new Bokeh.Range1d({ start: plot.x[0], end: plot.x[1] });
-        const drawn = new Drawn(plot, group.keys, range, time ? time.logarithmic : plot.x_log, dark);
+      for (const plot of plots) {
+        const own = !time || plot.moving;
+        const range = own ? new Bokeh.Range1d({ start: plot.x[0], end: plot.x[1] }) : shared;
+        const drawn = new Drawn(plot, keys, range, own ? plot.x_log : time.logarithmic, dark);
+        made.get(name).push(drawn);
         drawing.add_root(drawn.figure);
-        places.push(document.getElementById(`plot-${plot.name}`));
-        return drawn;
-      }));
+        do await new Promise((next) => { setTimeout(next); }); while (!Bokeh.index.find_one(drawn.figure));
+      }
     }
-    await Bokeh.embed.add_document_standalone(drawing, document.body, places);
     return made;
   }
 
-  return { decoded, draw, setRange };
+  return { decoded, draw, recordAt, setRange };
 })();

@@ -3,20 +3,10 @@
 (async () => {
   const groups = flowsim.decoded(JSON.parse(document.getElementById("content").textContent));
   const dark = matchMedia("(prefers-color-scheme: dark)");
+  tint(dark.matches);
   const drawn = await flowsim.draw(groups, dark.matches);
   const view = new View();
   const shown = (value) => (Number.isFinite(value) ? String(Number(value.toPrecision(5))) : "–");
-
-  // The place of the last record made by `time`, −1 for none; a run that rests stays where it is, others have no more.
-  function recordAt(times, time, stays) {
-    let [low, high] = [0, times.length];
-    while (low < high) {
-      const middle = (low + high) >> 1;
-      if (times[middle] <= time * (1 + 1e-9)) low = middle + 1; else high = middle;
-    }
-    const over = low === times.length && times[low - 1] < time * (1 - 1e-9);
-    return over && !stays ? -1 : low - 1;
-  }
 
   function valueAt(values, record) {
     let place = values === undefined ? -1 : record;
@@ -36,7 +26,7 @@
     const head = document.createElement("thead");
     head.insertRow().append(cell("td", ""), ...group.keys.map((key) => cell("th", key.label, "col")));
     const body = document.createElement("tbody");
-    ["t of the record", ...group.plots.map((plot) => plot.heading)].forEach((title, index) => {
+    ["t of the record", ...group.plots.filter((plot) => !plot.moving).map((plot) => plot.heading)].forEach((title, index) => {
       const values = columns.map((column) => cell("td", shown(column[index])));
       body.insertRow().append(cell("th", title, "row"), ...values);
     });
@@ -111,7 +101,7 @@
       slider.setAttribute("aria-valuetext", said.textContent);
       const columns = group.keys.map((key) => {
         const series = group.series[key.name];
-        const record = recordAt(series.time, time, key.stays);
+        const record = flowsim.recordAt(series.time, time, key.stays);
         const reached = record < 0 ? NaN : series.time[record];
         return [reached, ...group.plots.map((plot) => valueAt(series[plot.name], record))];
       });
@@ -119,7 +109,8 @@
       if (!pointed) return;
       const seen = columns.map((column, index) => (hidden.has(group.keys[index].name) ? column.map(() => NaN) : column));
       drawn.get(group.name).forEach((plot, place) => {
-        plot.point(time, seen.map((column) => column[0]), seen.map((column) => column[place + 1]));
+        if (plot.plot.moving) plot.goTo(time);
+        else plot.point(time, seen.map((column) => column[0]), seen.map((column) => column[place + 1]));
       });
     }
 
@@ -144,7 +135,7 @@
       logarithmic = choice.value.startsWith("logarithmic");
       end = choice.value.endsWith("all") ? last : group.time.end;
       follow();
-      const plots = drawn.get(group.name);
+      const plots = drawn.get(group.name).filter(({ plot }) => !plot.moving);
       flowsim.setRange(plots[0].figure.x_range, [logarithmic ? first : start, end]);
       for (const plot of plots) plot.rescale(0, logarithmic);
       move();
@@ -192,6 +183,11 @@
 
   function colour(isDark) {
     for (const plots of drawn.values()) for (const plot of plots) plot.showIn(isDark);
+    tint(isDark);
+  }
+
+  // Have the marks beside the names of the curves show light colours or dark ones.
+  function tint(isDark) {
     const keys = new Map(groups.flatMap((group) => group.keys).map((key) => [key.name, key]));
     for (const mark of document.querySelectorAll("[data-colour]")) {
       const tint = keys.get(mark.dataset.colour)[isDark ? "dark" : "light"];
@@ -205,7 +201,6 @@
   }
   document.addEventListener("change", () => view.remember());
   window.addEventListener("hashchange", () => view.restore());
-  colour(dark.matches);
   view.restore();
   dark.addEventListener("change", () => colour(dark.matches));
   // On paper stand pictures of the plots, which fit its width.

@@ -46,12 +46,12 @@ def page(
     tables: Sequence[str],
     warnings: Sequence[str],
     complete: bool,
-    panels: Sequence[tuple[str, bytes, str]],
+    panels: Sequence[tuple[str, bytes, str, bool]],
 ) -> str:
     """Return the page of `results` as HTML: with `tables`, pieces of HTML, and `panels`, figures as they are.
 
-    Of these it needs the name, the bytes of a PNG, and alternative text. `warnings` stand at the top, loudly unless all
-    that counts is `complete`.
+    Of these it needs the name, the bytes of a PNG, alternative text, and whether colours in it stand for numbers.
+    `warnings` stand at the top, loudly unless all that counts is `complete`.
     """
     parts = (
         (results.trajectories, group_of_runs),
@@ -66,7 +66,10 @@ def page(
         warnings=warnings,
         complete=complete,
         tables=tables,
-        panels=[{"name": name, "source": _inline(png, "image/png"), "alt": alt} for name, png, alt in panels],
+        panels=[
+            {"name": name, "source": _inline(png, "image/png"), "alt": alt, "map": has_map}
+            for name, png, alt, has_map in panels
+        ],
         environment=results.environment,
         scenario=yaml.safe_dump(results.scenario, sort_keys=False, allow_unicode=True) if results.scenario else "",
         commands=_commands(results, title),

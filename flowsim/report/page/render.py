@@ -13,7 +13,21 @@ from matplotlib.colors import to_hex, to_rgb
 from ...formatting import format_number
 from ...results import theory_from_dataset
 from ...results.schema import SHARPNESS
-from ..panels import HEADINGS, INK, Axis, Curve, Key, Panel, SideBySidePanels, TrajectoryPanels, subsample
+from ..panels import (
+    HEADINGS,
+    INK,
+    NODES,
+    PATH,
+    Axis,
+    Curve,
+    Key,
+    Panel,
+    SideBySidePanels,
+    TrajectoryPanels,
+    plane_panels,
+    spectrum_panel,
+    subsample,
+)
 from ..panels.sweep import CRITICAL, SweepPanels, quantities
 from ..panels.theory import TheoryPanels
 from ..panels.trajectories import columns
@@ -77,8 +91,10 @@ class Group:
 
 def group_of_runs(dataset: xarray.Dataset) -> Group:
     """Return the panels of a data set of trajectories, of every quantity that was recorded along a run."""
-    known = [*HEADINGS, *probe_names(dataset)]
-    return _along_runs(TrajectoryPanels.of(dataset), known, "Along the runs", _ABOUT_RUNS)
+    known, panels = [*HEADINGS, *probe_names(dataset)], TrajectoryPanels.of(dataset)
+    through = [*(plane_panels(panels) if PATH in dataset else ()), spectrum_panel(panels) if NODES in dataset else None]
+    moving = [panel for panel in through if panel is not None]
+    return _along_runs(panels, known, "Along the runs", _ABOUT_RUNS, moving=moving)
 
 
 def group_of_folders(datasets: Mapping[str, xarray.Dataset], *, curves: int = 20) -> Group:
@@ -99,11 +115,12 @@ def _along_runs(
     heading: str,
     about: str,
     *,
+    moving: Sequence[Panel] = (),
     most_panels: int = 24,
     points: int = 3000,
     light: int = 60_000,
 ) -> Group:
-    """Return the panels of the `known` quantities that were followed.
+    """Return the panels of the `known` quantities that were followed, and behind them those that are `moving` in time.
 
     All curves together have at most `light` points, so that the page stays light; the data sets have all.
     """
@@ -114,7 +131,7 @@ def _along_runs(
         along = {name: columns(run, name, 1)[0] for name in ("time", *names)}
         kept = np.array(subsample(range(len(along["time"])), points), int)
         series[key.name] = {name: column[kept] for name, column in along.items() if np.isfinite(column).any()}
-    drawn = [panels.panel(name) for name in names]
+    drawn = [*map(panels.panel, names), *moving]
     return Group("runs", heading, about, drawn, panels.keys, panels.time, series, points)
 
 
@@ -160,10 +177,17 @@ def _plot(panel: Panel, points: int) -> dict[str, Any]:
                 "key": guide.key and guide.key.name,
                 "dotted": guide.dotted,
                 "words": guide.words,
+                "line": True,
             }
             for guide in panel.guides
+        ]
+        + [
+            {"value": float(curve.y[-1]), "key": None, "dotted": True, "words": curve.key.words, "line": False}
+            for curve in panel.curves
+            if curve.key.name == INK and np.isfinite(curve.y[-1:]).any()
         ],
-        "ticks": x.ticks,
+        "ticks": x.ticks and {"at": x.at, "names": x.ticks},
+        "moving": any(curve.times is not None for curve in panel.curves),
     }
 
 
@@ -213,11 +237,16 @@ def _curve(curve: Curve, places: Sequence[str], points: int, most_marks: int = 1
         return None
     if len(places) == len(curve.x):
         parts["place"] = np.array(places)
+    if curve.frames is not None:  # whole, and without marks, which would move
+        whole = {"times": curve.times, "frames": curve.frames}
+        return made | {"columns": parts, "told": True, "dash": None} | whole
+    if curve.times is not None:
+        parts["t"] = curve.times
     if curve.side:
         parts["side"] = np.full(len(curve.x), curve.side)
     kept = np.array(subsample(known.tolist(), points), int)
-    marks = range(len(kept))
-    if curve.marks is not None:
+    marks = range(len(kept)) if curve.alpha == 1.0 else []
+    if curve.alpha == 1.0 and curve.marks is not None:
         marks = np.searchsorted(kept, np.intersect1d(known, np.searchsorted(curve.x, curve.marks)))
     marked = subsample(np.unique(np.minimum(marks, len(kept) - 1)).tolist(), most_marks)
     return made | {
@@ -225,6 +254,7 @@ def _curve(curve: Curve, places: Sequence[str], points: int, most_marks: int = 1
         "marks": [0] if len(kept) == 1 else marked if curve.key.look.get("marker", "") in _MARKERS else [],
         "dash": _dash(curve.look) or ([] if curve.side else None),
         "told": True,
+        "times": None if curve.times is None else curve.times[kept],
     }
 
 

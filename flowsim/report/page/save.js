@@ -17,8 +17,8 @@ const files = (() => {
       const label = keys.get(key)?.label ?? "";
       Array.from(columns.x, (x, at) => rows.push([label, x, columns.y[at], ...extra.map((name) => columns[name]?.[at])]));
     }
-    for (const { value, key, words } of plot.levels) {
-      if (value !== null && !hidden.has(key)) rows.push([words || "level", "", value, ...extra.map(() => "")]);
+    for (const { value, key, words, line } of plot.levels) {
+      if (line && value !== null && !hidden.has(key)) rows.push([words || "level", "", value, ...extra.map(() => "")]);
     }
     return rows.map((row) => row.map(quoted).join(",") + "\r\n").join("");
   }

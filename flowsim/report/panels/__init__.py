@@ -13,6 +13,8 @@ from .panel import (
     Panel as Panel,
     subsample as subsample,
 )
+from .plane import PATH as PATH, plane_panels as plane_panels
 from .side_by_side import SideBySidePanels as SideBySidePanels
+from .spectrum import NODES as NODES, Spectra as Spectra, spectrum_panel as spectrum_panel
 from .trajectories import TrajectoryPanels as TrajectoryPanels
 from .view import TimeView as TimeView

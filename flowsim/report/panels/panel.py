@@ -42,8 +42,8 @@ class Axis:
 
     `logarithmic` is the scale at first, and `log` is `None` where nothing is positive. With `linear_until` a figure's
     logarithmic axis is linear up to there. `last` is where the last curve ends, which may be far beyond the limits.
-    `ticks` name the places 0, 1, 2, … where the values are no numbers. `at` are the points that all curves share, in
-    words `places`.
+    `at` are the points that all curves share, in words `places`. An axis with names of its own has them in `ticks`, at
+    the places `at`, as where the values are no numbers.
     """
 
     label: str
@@ -83,6 +83,9 @@ class Curve:
 
     Markers stand at the values `marks` of x. `named` tells whether it is in the legend of a figure. Of two curves of
     one key, as the sides of a statement, `side` says which this is. `look` holds how it differs from its key's.
+
+    Where x is not time, a point may be where the run was at one of the `times`; with `frames`, a row for each of the
+    `times`, the whole curve changes: `y` is the last row.
     """
 
     key: Key
@@ -96,6 +99,8 @@ class Curve:
     named: bool = True
     look: Mapping[str, Any] = field(default_factory=dict)
     side: str = ""
+    times: np.ndarray | None = None
+    frames: np.ndarray | None = None
 
 
 @dataclass(frozen=True)

@@ -18,6 +18,8 @@ from .oscillation import envelope_of, oscillates
 from .panel import HEADINGS, Axis, Curve, Guide, Key, Limits, Panel, edge_in_words, label_of, subsample
 from .view import Series, TimeView, linear_limits, log_limits, sharpness_limits, time_view
 
+_FROM_SHARPNESS = ("top_eigenvalues", "spectrum_top")
+"""Eigenvalues of the Hessian of which the first is the sharpness."""
 LIMIT_KEY = "limit"
 """The name of the key of the flow's limits from points of the runs, which a figure draws over their sharpness."""
 
@@ -200,7 +202,7 @@ class TrajectoryPanels:
 
 def _curvature(quantity: str) -> str:
     """Return the curvature that a quantity is, of which there may be an edge."""
-    return "sharpness" if quantity == CENTRE_SHARPNESS.name else quantity
+    return "sharpness" if quantity in (CENTRE_SHARPNESS.name, *_FROM_SHARPNESS) else quantity
 
 
 def columns(run: RecordedRun, quantity: str, most: int) -> list[np.ndarray]:

@@ -1,0 +1,94 @@
+"""The panels of the paths of all runs in a plane of the weights."""
+
+from collections.abc import Sequence
+
+import numpy as np
+from jaxtyping import Float
+
+from ...results.runs import RecordedRun
+from ..style import CROSSING
+from .panel import Axis, Curve, Key, Panel, data_limits
+from .trajectories import TrajectoryPanels
+
+PATH, SHARPEST = "path_weights", "path_sharpest"
+_START = Key("start", "start", "start", CROSSING)
+
+
+def plane_panels(panels: TrajectoryPanels) -> list[Panel]:
+    """Return the panels of the paths: "plane", and "sharpest_plane" where the top eigenvector is known.
+
+    There are none where no path is known. A second line of the names of the axes says if the weights are projected.
+    """
+    runs = [run for run in panels.shown.ordered if _known(run).any()]
+    if not runs:
+        return []
+    points = [run.along(PATH).astype(float)[_known(run)] for run in runs]
+    calm = [path for run, path in zip(runs, points, strict=True) if run.outcome.name != "DIVERGED"] or points
+    axes, shares = _components(np.concatenate(calm), 2)
+    words = [f"component {number} ({share:.0%} of the variance)" for number, share in enumerate(shares, 1)]
+    heading, said = "Paths of the weights", "paths of the weights in the plane of their two principal components"
+    made = [_panel("plane", heading, said, panels, points, calm, axes, words)]
+    sharpest = _sharpest(runs)
+    if sharpest is not None:
+        flat = np.concatenate(calm)
+        across, _ = _components(flat - np.outer(flat @ sharpest, sharpest), 1)
+        both = np.stack([across[0], sharpest])
+        words = ["first component across", "along the sharpest direction"]
+        heading, said = (
+            "Paths along the sharpest direction",
+            "paths along the sharpest direction where the first run ends",
+        )
+        made.append(_panel("sharpest_plane", heading, f"{said}, and across", panels, points, calm, both, words))
+    return made
+
+
+def _known(run: RecordedRun) -> np.ndarray:
+    return np.asarray(np.isfinite(run.along(PATH).reshape(len(run.along("time")), -1)).all(axis=1))
+
+
+def _components(points: np.ndarray, count: int) -> tuple[Float[np.ndarray, "count p"], Float[np.ndarray, " count"]]:
+    """Return the first principal components of points about their mean, and the shares of the variance along them."""
+    _, sizes, rows = np.linalg.svd(points - points.mean(axis=0), full_matrices=False)
+    shares = sizes**2 / max(float(np.sum(sizes**2)), np.finfo(float).tiny)
+    missing = max(0, count - len(rows))
+    return np.pad(rows, ((0, missing), (0, 0)))[:count], np.pad(shares, (0, missing))[:count]
+
+
+def _sharpest(runs: Sequence[RecordedRun]) -> Float[np.ndarray, " p"] | None:
+    """Return the last top eigenvector that is known of the first run that knows one, of length one."""
+    for run in runs:
+        found = run.along(SHARPEST).reshape(len(run.along("time")), -1).astype(float)
+        known = np.flatnonzero(np.isfinite(found).all(axis=1))
+        if known.size and found.shape[1] > 1:
+            return found[known[-1]] / np.linalg.norm(found[known[-1]])
+    return None
+
+
+def _panel(
+    name: str,
+    heading: str,
+    said: str,
+    panels: TrajectoryPanels,
+    points: Sequence[np.ndarray],
+    seen: Sequence[np.ndarray],
+    axes: Float[np.ndarray, "2 p"],
+    words: Sequence[str],
+) -> Panel:
+    """Return the panel of the paths in the plane of two vectors, in view what is `seen`.
+
+    The sign of a vector is free: the first run goes to the right and up.
+    """
+    axes = np.where(axes @ (points[0][-1] - points[0][0]) < 0, -1, 1)[:, None] * axes
+    keyed = [(key, run) for key, run in panels.keyed_runs if _known(run).any()]
+    curves = []
+    for (key, run), path in zip(keyed, points, strict=True):
+        x, y = axes @ path.T
+        curves.append(Curve(key, x, y, times=run.along("time")[_known(run)]))
+    start = Curve(_START, *(axes @ points[0][:1].T), line=False)
+    limits = [data_limits(values) or (0.0, 1.0) for values in axes @ np.concatenate(seen).T]
+    beside = str(panels.dataset[PATH].attrs.get("symbol", ""))
+    named = [f"{word}\n{beside}".strip() for word in words]
+    x, y = (Axis(one, one, limit) for one, limit in zip(named, limits, strict=True))
+    description = f"{said}{f', {beside}' if beside else ''}; strong up to the time of the slider"
+    told = (("t", "t"), (words[0].partition(" (")[0], "x"), (words[1].partition(" (")[0], "y"))
+    return Panel(name, heading, description, x, y, tuple(curves), overlays=(start,), told=told)
