@@ -87,6 +87,7 @@ from .problems import (
     RegularizedRisk as RegularizedRisk,
     Risk as Risk,
 )
+from .report.page.slider import slider as slider
 from .report.side_by_side import side_by_side as side_by_side
 from .results import open_results as open_results
 from .solvers.step_control import SharpnessLimitedController as SharpnessLimitedController

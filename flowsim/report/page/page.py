@@ -141,35 +141,40 @@ def _page(made: Sequence[Group], *, warnings: Sequence[str], complete: bool, tab
     headline = "Everything ended as expected: flows at their limits, and no statement fails."
     if warnings:
         headline = "Everything that counts ended as expected. Also note:"
-    return _render(
+    return rendered(
         "page.html",
         warnings=warnings,
         complete=complete,
         headline=headline if complete else "Not everything ended as expected:",
         tables=[Markup(table) for table in tables],
         groups=[(group, [key | {"swatch": _swatch(key)} for key in group["keys"]]) for group in groups],
-        library=Markup(_library()) if groups else "",
-        # Nothing in this JSON can end the script that holds it.
-        content=Markup(json.dumps(groups, allow_nan=False, separators=(",", ":")).replace("<", "\\u003c")),
-        tables_script=Markup(_text("tables.js")),
-        scripts=[Markup(_text(name)) for name in _SCRIPTS],
+        library=Markup(library()) if groups else "",
+        content=as_script(groups),
+        tables_script=Markup(script("tables.js")),
+        scripts=[Markup(script(name)) for name in _SCRIPTS],
         **said,
     )
 
 
-def _render(name: str, **values: Any) -> str:
+def rendered(name: str, **values: Any) -> str:
     """Return a template with its values, where text is text: no name or message is ever taken for HTML."""
     loader = FileSystemLoader(_HERE)
     found = Environment(loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
-    return found.get_template(name).render(mark=Markup(MARK), style=Markup(_text("page.css")), **values)
+    return found.get_template(name).render(mark=Markup(MARK), style=Markup(script("page.css")), **values)
 
 
-def _text(name: str) -> str:
+def as_script(content: Any) -> Markup:
+    """Return content in the types of JSON for a script of a page: nothing in it can end the script that holds it."""
+    return Markup(json.dumps(content, allow_nan=False, separators=(",", ":")).replace("<", "\\u003c"))
+
+
+def script(name: str) -> str:
     """Return a style sheet, or a script, as it stands."""
     return (_HERE / name).read_text(encoding="utf-8")
 
 
-def _library() -> str:
+def library() -> str:
+    """Return the scripts of Bokeh that the plots of a page need."""
     from bokeh.resources import Resources  # not above: it takes a moment to import
 
     return "\n".join(Resources(mode="inline", components=list(_LIBRARY)).js_raw)
@@ -266,4 +271,4 @@ def index_page(entries: Sequence[Entry], together: str | None = None) -> str:
         f"{said}, all ended as expected" if not lacking else f"{said}, of which {lacking} did not end as expected"
     )
     groups = {name: [entry for entry in entries if entry.group == name] for name in (entry.group for entry in entries)}
-    return _render("index.html", groups=groups, together=together, headline=headline, lacking=lacking)
+    return rendered("index.html", groups=groups, together=together, headline=headline, lacking=lacking)

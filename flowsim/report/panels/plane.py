@@ -19,20 +19,25 @@ def plane_panels(panels: TrajectoryPanels) -> list[Panel]:
 
     There are none where no path is known. A second line of the names of the axes says if the weights are projected.
     """
-    runs = [run for run in panels.shown.ordered if _known(run).any()]
+    runs = [run for run in panels.shown.ordered if _has_path(run).any()]
     if not runs:
         return []
-    points = [run.along(PATH).astype(float)[_known(run)] for run in runs]
+    points = [run.along(PATH).astype(float)[_has_path(run)] for run in runs]
     calm = [path for run, path in zip(runs, points, strict=True) if run.outcome.name != "DIVERGED"] or points
-    axes, shares = _components(np.concatenate(calm), 2)
-    words = [f"component {number} ({share:.0%} of the variance)" for number, share in enumerate(shares, 1)]
-    heading, said = "Paths of the weights", "paths of the weights in the plane of their two principal components"
+    heading, said = "Paths of the weights", "paths of the weights"
+    if calm[0].shape[1] == 2:
+        axes, words = np.eye(2), ["change of the first weight", "change of the second weight"]
+    else:
+        axes, shares = _components(np.concatenate(calm), 2)
+        axes = _turned(axes, points[0])
+        words = [f"component {number} ({share:.0%} of the variance)" for number, share in enumerate(shares, 1)]
+        said += " in the plane of their two principal components"
     made = [_panel("plane", heading, said, panels, points, calm, axes, words)]
     sharpest = _sharpest(runs)
     if sharpest is not None:
         flat = np.concatenate(calm)
         across, _ = _components(flat - np.outer(flat @ sharpest, sharpest), 1)
-        both = np.stack([across[0], sharpest])
+        both = _turned(np.stack([across[0], sharpest]), points[0])
         words = ["first component across", "along the sharpest direction"]
         heading, said = (
             "Paths along the sharpest direction",
@@ -42,7 +47,8 @@ def plane_panels(panels: TrajectoryPanels) -> list[Panel]:
     return made
 
 
-def _known(run: RecordedRun) -> np.ndarray:
+def _has_path(run: RecordedRun) -> np.ndarray:
+    """Return at which records the place of the weights is known."""
     return np.asarray(np.isfinite(run.along(PATH).reshape(len(run.along("time")), -1)).all(axis=1))
 
 
@@ -64,6 +70,11 @@ def _sharpest(runs: Sequence[RecordedRun]) -> Float[np.ndarray, " p"] | None:
     return None
 
 
+def _turned(axes: Float[np.ndarray, "2 p"], path: Float[np.ndarray, "records p"]) -> Float[np.ndarray, "2 p"]:
+    """Return vectors, whose signs are free, with those by which a path goes to the right and up."""
+    return np.where(axes @ (path[-1] - path[0]) < 0, -1, 1)[:, None] * axes
+
+
 def _panel(
     name: str,
     heading: str,
@@ -74,16 +85,12 @@ def _panel(
     axes: Float[np.ndarray, "2 p"],
     words: Sequence[str],
 ) -> Panel:
-    """Return the panel of the paths in the plane of two vectors, in view what is `seen`.
-
-    The sign of a vector is free: the first run goes to the right and up.
-    """
-    axes = np.where(axes @ (points[0][-1] - points[0][0]) < 0, -1, 1)[:, None] * axes
-    keyed = [(key, run) for key, run in panels.keyed_runs if _known(run).any()]
+    """Return the panel of the paths in the plane of two vectors, in view what is `seen`."""
+    keyed = [(key, run) for key, run in panels.keyed_runs if _has_path(run).any()]
     curves = []
     for (key, run), path in zip(keyed, points, strict=True):
         x, y = axes @ path.T
-        curves.append(Curve(key, x, y, times=run.along("time")[_known(run)]))
+        curves.append(Curve(key, x, y, times=run.along("time")[_has_path(run)]))
     start = Curve(_START, *(axes @ points[0][:1].T), line=False)
     limits = [data_limits(values) or (0.0, 1.0) for values in axes @ np.concatenate(seen).T]
     beside = str(panels.dataset[PATH].attrs.get("symbol", ""))

@@ -1,0 +1,139 @@
+"""The page with a slider through learning rates: what it holds, and in a browser, if there is one, what it shows."""
+
+import base64
+import json
+import os
+import re
+import shutil
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import flowsim
+from flowsim.data import gaussian_teacher
+from flowsim.results.store import StoreError
+
+RATES = [0.03, 0.08, 0.16]  # descent follows the flow, is thrown to a flatter minimizer, diverges
+BROWSER = os.environ.get("CHROMIUM") or next(filter(None, map(shutil.which, ("chromium", "google-chrome"))), None)
+
+
+@pytest.fixture(scope="module")
+def both():
+    risk = flowsim.Risk(lambda w: (w[0] * w[1] - 1) ** 2, infimum=0.0)
+    path = flowsim.probes.Path()
+    return flowsim.compare(jnp.array([3.8, 0.1]), risk, RATES, steps=60, records=40, probes=[path])
+
+
+@pytest.fixture(scope="module")
+def page(both, tmp_path_factory):
+    return flowsim.slider(both, tmp_path_factory.mktemp("slider") / "slider.html", title="Two <weights>")
+
+
+def content(path):
+    found = re.search(r'<script type="application/json" id="content">(.*?)</script>', path.read_text())
+    return json.loads(found[1])
+
+
+def numbers(column):
+    return np.frombuffer(base64.b64decode(column["doubles"]), "<f8")
+
+
+def test_each_learning_rate_has_its_runs_and_their_ends(both, page):
+    rates = content(page)["rates"]
+    assert [one["rate"] for one in rates] == RATES
+    for one, run in zip(rates, both.descents, strict=True):
+        (name,) = one["keys"]
+        ended = run.trajectory.outcome.name.lower().replace("_", " ")
+        assert ended in one["said"]
+        if ended != "diverged":
+            assert one["ends"][name] == pytest.approx(run.trajectory.final_sharpness)
+    assert "diverged" in rates[-1]["said"]
+
+
+def test_the_plane_of_two_weights_is_that_of_the_weights(both, page):
+    (plane,) = [plot for plot in content(page)["plots"] if plot["name"] == "plane"]
+    drawn = {curve["key"]: curve["columns"] for curve in plane["curves"]}
+    for one, run in zip(content(page)["rates"][:2], both.descents, strict=False):
+        path = np.asarray(run.trajectory.diagnostics["path"]["weights"])
+        shown = np.stack([numbers(drawn[one["keys"][0]][axis]) for axis in "xy"], axis=1)
+        np.testing.assert_allclose(shown, path)
+        for axis, (low, high) in zip(path.T, (plane["x"], plane["linear"]), strict=True):
+            assert low <= axis.min() <= axis.max() <= high
+
+
+def test_the_ends_stand_below_the_edge_and_what_diverged_has_none(page):
+    (ends,) = [plot for plot in content(page)["plots"] if plot["name"] == "ends"]
+    edge, sharpness = (curve["columns"] for curve in ends["curves"])
+    np.testing.assert_allclose(numbers(edge["y"]), 2 / np.array(RATES))
+    assert numbers(sharpness["x"]).tolist() == RATES[:2]
+    assert (numbers(sharpness["y"]) < 2 / np.array(RATES[:2])).all()
+
+
+def test_the_page_of_a_folder_is_that_of_the_runs(both, page, tmp_path):
+    both.save(tmp_path / "runs")
+    stored = flowsim.slider(tmp_path / "runs", tmp_path / "stored.html", title="Two <weights>")
+    assert content(stored) == content(page)
+    opened = flowsim.slider(flowsim.open_results(tmp_path / "runs"), tmp_path / "opened.html", title="Two <weights>")
+    assert opened.read_bytes() == stored.read_bytes()
+
+
+def test_the_page_is_one_light_file_that_asks_for_nothing(page):
+    text = page.read_text()
+    assert len(text.encode()) < 5e6
+    assert "<h1>Two &lt;weights&gt;</h1>" in text
+    markup = re.sub(r"<script.*?</script>", "", text, flags=re.DOTALL)
+    assert re.findall(r'(?:src|href)="(?!data:,)', markup) == []
+
+
+def test_of_more_weights_the_plane_is_that_of_two_components_and_without_paths_there_is_none(tmp_path):
+    X, y = gaussian_teacher(np.random.default_rng(0), 10, 2)
+    network = flowsim.DeepLinear.gaussian(widths=[2, 2, 1], scale=0.6, key=jax.random.key(0))
+    problem, path = flowsim.LinearRegression(X, y), flowsim.probes.Path()
+    options = {"steps": 20, "records": 10, "sharpness": False}
+    with_path = flowsim.compare(network, problem, RATES[:2], probes=[path], **options)
+    (plane,) = [p for p in content(flowsim.slider(with_path, tmp_path / "a.html"))["plots"] if p["name"] == "plane"]
+    shares = [int(re.search(r"(\d+)% of the variance", plane[side])[1]) for side in ("across", "up")]
+    assert 100 >= shares[0] >= shares[1] >= 0
+    without = flowsim.compare(network, problem, RATES[:2], **options)
+    assert "plane" not in [plot["name"] for plot in content(flowsim.slider(without, tmp_path / "b.html"))["plots"]]
+    one = flowsim.compare(network, problem, RATES[:1], **options)
+    with pytest.raises(ValueError, match=r"two learning rates or more, found 0\.03"):
+        flowsim.slider(one, tmp_path / "c.html")
+    assert not (tmp_path / "c.html").exists()
+
+
+def test_a_folder_without_runs_is_refused(tmp_path):
+    with pytest.raises(StoreError, match="nowhere"):
+        flowsim.slider(tmp_path / "nowhere", tmp_path / "slider.html")
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(BROWSER is None, reason="no Chromium is here")
+@pytest.mark.parametrize("width", [1280, 390])
+def test_the_slider_shows_the_runs_of_one_learning_rate(page, width):
+    sync_api = pytest.importorskip("playwright.sync_api")
+    complaints = []
+    seen = """() => Object.fromEntries(Bokeh.documents[0].roots().map((f) => [f.name,
+      f.renderers.filter((one) => one.glyph.type === "Line" && one.glyph.line_alpha.value !== 0 && one.visible)
+        .map((one) => one.data_source.data.label[0])]))"""
+    with sync_api.sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=BROWSER, args=["--no-sandbox"])
+        opened = browser.new_context(viewport={"width": width, "height": 900}, offline=True).new_page()
+        opened.on("pageerror", lambda error: complaints.append(str(error)))
+        opened.goto(page.as_uri())
+        opened.wait_for_selector("html[data-ready=yes]")
+        slider = opened.locator("input[type=range]")
+        for place, rate in enumerate(RATES):
+            slider.fill(str(place))
+            assert opened.locator("output").inner_text() == f"η = {rate}"
+            assert set(opened.evaluate(seen)["plane"]) == {"gradient flow", f"η = {rate}"}
+        opened.wait_for_url("**#view=rate:2")
+        assert opened.evaluate("document.documentElement.scrollWidth <= innerWidth")
+        opened.reload()
+        opened.wait_for_selector("html[data-ready=yes]")
+        assert opened.locator("output").inner_text() == f"η = {RATES[-1]}"
+        browser.close()
+    assert complaints == []
