@@ -168,15 +168,14 @@ AtRate = Callable[[float], "Descent | optax.GradientTransformation"]
 
 
 class Ends(eqx.Module):
-    """How many descents ended: one run for each, in the order in which they were given.
-
-    `networks`: the last state of each, the batch axis first. `outcomes`: the numbers of its `Outcome`. `steps`: the
-    steps that it took; fixed points are searched every 32 steps, and counted with the steps up to there.
-    """
+    """How many descents ended: one run for each, in the order in which they were given."""
 
     networks: PyTree
+    """The last state of each, the batch axis first."""
     outcomes: Int[np.ndarray, " batch"]
+    """The numbers of its `Outcome`."""
     steps: Int[np.ndarray, " batch"]
+    """The steps that it took; fixed points are searched every 32 steps, and counted with the steps up to there."""
 
 
 def descend_batch(
@@ -190,16 +189,26 @@ def descend_batch(
 ) -> Ends:
     """Run gradient descent W ← W − η∇R(W), or another descent, from each of many networks on one problem.
 
-    `networks` is one network whose arrays all have a leading batch axis, as from `jax.vmap` of a constructor.
-    `learning_rates` holds η for each run, `steps` one number of steps, or one for each run. The precision is that
-    of the weights. `optimizer` makes the descent, or a transformation of Optax, with a learning rate. A run ends
-    early, RISK_REACHED, where the problem's `objective` is at its entry of `floors`, or below: one number, or one for
-    each run.
-
     Each run does what `descend` does without a `stopping`, and its end does not depend, to the last bit, on the other
-    runs. It ends early if its risk diverges (DIVERGED, with the state in which that showed) or
-    if a step changes no weight (FIXED_POINT, with the state that it would have at the last step); else it ends at
-    STEP_LIMIT. Raises `ValueError` or `TypeError` for arguments that cannot be right.
+    runs. It ends early if its risk diverges (DIVERGED, with the state in which that showed) or if a step changes no
+    weight (FIXED_POINT, with the state that it would have at the last step); else it ends at STEP_LIMIT. The precision
+    is that of the weights.
+
+    Args:
+        networks: One network whose arrays all have a leading batch axis, as from `jax.vmap` of a constructor.
+        problem: The risk R.
+        learning_rates: η of each run, of shape (batch,).
+        steps: One number of steps, or one for each run.
+        optimizer: What makes the descent, or a transformation of Optax, with a learning rate.
+        floors: A run ends early, RISK_REACHED, where the problem's `objective` is at this or below: one number, or one
+            for each run.
+
+    Returns:
+        How each run ended, in the order of the networks.
+
+    Raises:
+        ValueError: For arguments that cannot be right.
+        TypeError: For arguments of another type.
     """
     networks, rest, dtype = checked_parts(networks, problem)
     weights, _ = split(networks)

@@ -54,10 +54,12 @@ _FLOW_OPTIONS = ("model", "solver", "stepsize_controller", "rtol", "atol", "max_
 
 
 class Interrupted(KeyboardInterrupt):
-    """Ctrl-C in `compare` after the first of its runs: `finished` are those that had ended.
+    """Ctrl-C in `compare` after the first of its runs.
 
-    They are the descents in the order of their learning rates, and then the flow. In a notebook they are
-    `sys.last_value.finished` after it was interrupted.
+    In a notebook those that had ended are `sys.last_value.finished`.
+
+    Args:
+        finished: The runs that had ended: the descents in the order of their learning rates, and then the flow.
     """
 
     def __init__(self, finished: Sequence[Trajectory]):

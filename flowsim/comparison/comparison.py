@@ -27,21 +27,22 @@ if TYPE_CHECKING:
 class Comparison(Drawn):
     """The flow, the descents, and what theory says of the minimum that they reach.
 
-    `bounds` are those of Theorem 2 on the smallest sharpness S_min of all minimizers, and
-    `critical_learning_rate` is 2 over the lower one; both are `None` where the theorem does not apply
-    (nonlinear networks, several outputs). `models` are flows that model the descents, one after the other for each
-    learning rate.
-
     Printed, it is the table of the command line, as wide as the terminal, and so it is in a notebook; `repr` is a line.
     Table, figures and all else are those of the data set (`to_dataset`), and so the same once it is stored: only the
     trajectories here have networks, weights and paths. The first of these calls computes the sharpnesses at the ends.
     """
 
     flow: Trajectory
+    """The run of the gradient flow."""
     descents: tuple[ComparedRun, ...]
+    """Those of the descents, in the order of their learning rates."""
     bounds: tuple[float, float] | None
+    """Those of Theorem 2 on the smallest sharpness S_min of all minimizers; `None` where it does not apply (nonlinear
+    networks, several outputs)."""
     critical_learning_rate: float | None
+    """2 over the lower bound, or `None`."""
     models: tuple[ComparedRun, ...] = ()
+    """Flows that model the descents, one after the other for each learning rate."""
 
     def to_dataset(self, attrs: Mapping[str, Any] | None = None) -> "xarray.Dataset":
         """Return all runs as labelled arrays over (run, record), with `attrs` among the attributes."""

@@ -37,16 +37,19 @@ MODELS = "what a model of descent is for"
 class EdgeCriteria:
     """Which oscillations the statements apply to.
 
-    Descent is of period two where the lengths of two steps in a row differ by less than `period_two` of their mean, in
-    the median: measured on deep linear networks and GELU perceptrons, that is 0.001 to 0.06 where models follow
-    descent, and 0.34 to 0.66 where its oscillations are chaotic. An amplitude of less than `rounding_errors` rounding
-    errors of its largest value is rounding itself. Below `lasting` of its largest value the oscillation has died out:
-    it makes a ten thousandth of the largest variance, and ratios to it say nothing.
+    By default those of deep linear networks and perceptrons that models have been seen to follow; `edge_statements`
+    takes others.
     """
 
     period_two: float = 0.25
+    """Descent is of period two where the lengths of two steps in a row differ by less than this part of their mean, in
+    the median: measured on deep linear networks and GELU perceptrons, that is 0.001 to 0.06 where models follow
+    descent, and 0.34 to 0.66 where its oscillations are chaotic."""
     rounding_errors: float = 1e3
+    """An amplitude of less than so many rounding errors of its largest value is rounding itself."""
     lasting: float = 0.01
+    """Below this part of its largest value the oscillation has died out: it makes a ten thousandth of the largest
+    variance, and ratios to it say nothing."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -57,7 +60,9 @@ class RunStatements(Shown):
     """
 
     run: Run
+    """Which run they are about."""
     statements: tuple[Statement, ...]
+    """The statements, with their verdicts."""
 
     def __repr__(self) -> str:
         return f"RunStatements({self.run.name}: {', '.join(f'{s.name} {s.verdict}' for s in self.statements)})"
@@ -103,9 +108,18 @@ def edge_statements(dataset: "xarray.Dataset", criteria: EdgeCriteria | None = N
     * at the last time at which all runs have records it is no further from the centre of descent's oscillation than
       the gradient flow.
 
-    They apply to a descent that came to the edge, ηS = 2, and oscillates with period two (see `EdgeCriteria`). Where
-    the minimum of the risk is not known, the risk stands in place of its excess. Empty without limits and models.
-    Raises `ValueError` for models without the gradient flow.
+    They apply to a descent that came to the edge, ηS = 2, and oscillates with period two. Where the minimum of the risk
+    is not known, the risk stands in place of its excess.
+
+    Args:
+        dataset: The data set of a comparison, as `Comparison.to_dataset` returns it.
+        criteria: Which oscillations they apply to; by default those of `EdgeCriteria`.
+
+    Returns:
+        The statements about each run; empty without limits and models.
+
+    Raises:
+        ValueError: For models without the gradient flow.
     """
     criteria = EdgeCriteria() if criteria is None else criteria
     shown = read_runs(dataset)

@@ -19,16 +19,18 @@ from ..solvers.field import check_step_count
 
 @dataclass(frozen=True)
 class Fork:
-    """A descent that goes on from a `step` of each descent of a comparison.
+    """A descent that goes on from a step of each descent of a comparison.
 
-    It has the `learning_rate`, by default that of the run, and the `optimizer` of one, by default that of the
-    comparison. A fork of the same kind takes the memory of the run over, with the same batches their order, too: one
-    that changes nothing is the run itself, bit for bit. It ends at the time at which the run was to end.
+    A fork of the same kind takes the memory of the run over, with the same batches their order, too: one that changes
+    nothing is the run itself, bit for bit. It ends at the time at which the run was to end.
     """
 
     step: int
+    """The number of the step from which it goes on."""
     learning_rate: float | None = None
+    """Its learning rate; by default that of the run."""
     optimizer: Callable[[float], Any] | None = None
+    """What makes its descent of a learning rate; by default that of the comparison."""
 
     def __post_init__(self):
         check_step_count("step", self.step)

@@ -35,25 +35,29 @@ COLUMNS = (LIMIT, ERROR)
 class SharpnessAlong:
     """How the sharpness is followed along the runs of a comparison, or a run that kept its weights (`added_to`).
 
-    It is measured at about `records` of the records of each run, spread over its records and its time alike, and NaN
-    at the others; at 0 of them, only at the end. By default at all of them for up to `few_weights` weights, and from
-    there on at as many as take about as much work as the run itself, within `records_of_many`: a record takes some 16
-    products, of two gradients each. `rtol` bounds the residual of an eigenvalue relative to its size: by default 4e-11
-    (2e-5 in float32), and `rtol_of_many` beyond `few_weights`; at the end of a run it is never looser than that of
-    `flowsim.sharpness`. A looser one may follow an eigenvalue that another has overtaken. With a `count` above one, as
-    many of the largest eigenvalues are recorded under the name `top_eigenvalues`.
-
-    Raises `ValueError` for numbers that cannot be.
+    It is measured at some of the records of each run, spread over its records and its time alike, and NaN at the
+    others. A record takes some 16 products, of two gradients each. Raises `ValueError` for numbers that cannot be.
     """
 
     records: int | None = None
+    """At about how many records; at 0 of them, only at the end. By default at all of them for up to `few_weights`
+    weights, and from there on at as many as take about as much work as the run itself."""
     rtol: float | None = None
+    """A bound on the residual of an eigenvalue relative to its size: by default 4e-11, in float32 2e-5, and for many
+    weights `rtol_of_many`; at the end of a run never looser than that of `flowsim.sharpness`. A looser one may follow
+    an eigenvalue that another has overtaken."""
     count: int = 1
+    """How many of the largest eigenvalues are followed: above one they are recorded under the name
+    `top_eigenvalues`."""
     _: dataclasses.KW_ONLY
     few_weights: int = 2048
+    """Up to how many weights the sharpness is measured at all records."""
     rtol_of_many: float = 1e-6
+    """The default of `rtol` beyond."""
     records_of_many: tuple[int, int] = (32, 64)
+    """The least and the largest number of records beyond."""
     gradients_per_record: int = 32
+    """What a record is taken to cost."""
 
     def __post_init__(self):
         if self.records is not None and not (_is_whole(self.records) and self.records >= 0):
@@ -128,23 +132,27 @@ class SharpnessAlong:
 
 @dataclasses.dataclass(frozen=True)
 class FlowLimits:
-    """The sharpness that the gradient flow would reach from about `records` of the records of a run.
+    """The sharpness that the gradient flow would reach from some of the records of a run.
 
     Kreisler, Nacson, Soudry and Carmon (2023, "Gradient descent monotonically decreases the sharpness of gradient flow
-    solutions in scalar networks and beyond") prove that it falls along descent for scalar networks, where the
-    sharpness itself rises and oscillates. For each, a flow runs to its limit with tolerances `closer` times as tight as
-    `integrate` would take them: `rtol`, and those of its default `Stopping`. It is NaN where the flow does not come to
-    rest within `max_steps`. A second flow, with tolerances `looser` times as large, gives the error: the difference of
-    the two, and the tolerance to which the eigenvalue is certified. With less than a hundred, steps that are bounded by
-    stability may have the same errors in both; and from points near the limit an `rtol` as in `integrate` would be too
-    loose to make the first flow more accurate than the second. Raises `ValueError` for a number of records below one.
+    solutions in scalar networks and beyond") prove that it falls along descent for scalar networks, where the sharpness
+    itself rises and oscillates. For each of the records, a flow runs to its limit; it is NaN where the flow does not
+    come to rest. A second flow, with looser tolerances, gives the error: the difference of the two, and the tolerance
+    to which the eigenvalue is certified. Raises `ValueError` for a number of records below one.
     """
 
     records: int = 32
+    """From about how many of the records flows start."""
     rtol: float | None = None
+    """Relative tolerance of the flows, before it is made closer; by default that of `integrate`."""
     max_steps: int = 10_000
+    """The number of steps in which a flow has to come to rest."""
     looser: float = dataclasses.field(default=100.0, kw_only=True)
+    """How many times as large the tolerances of the second flow are. With less than a hundred, steps that are bounded
+    by stability may have the same errors in both."""
     closer: float = dataclasses.field(default=10.0, kw_only=True)
+    """How many times as tight as `integrate` would take them the tolerances of the first are: `rtol`, and those of its
+    default `Stopping`. From points near the limit they would be too loose to make it more accurate than the second."""
 
     def __post_init__(self):
         if not (_is_whole(self.records) and self.records >= 1):

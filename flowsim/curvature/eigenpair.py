@@ -21,18 +21,19 @@ Operator = Callable[[Float[Array, " p"]], Float[Array, " p"]]
 class Eigenpair(Shown, eqx.Module):
     """An eigenvalue estimate that carries its own certificate.
 
-    Some eigenvalue lies within `residual` of `value`: it is ‖Hv − value·v‖ plus the rounding of Hv. `converged` says
-    that it is below the tolerance asked for; `products` counts the Hessian–vector products that it took. `vector` has
-    length one; it is an array (p,), or a pytree as the weights.
-
     `repr` is a line; printed, and shown in a notebook, it is a table, but for a batch and inside `jax.jit`.
     """
 
     value: Float[Array, ""]
+    """The eigenvalue."""
     vector: PyTree
+    """Its vector, of length one: an array (p,), or a pytree as the weights."""
     residual: Float[Array, ""]
+    """Some eigenvalue lies within this of `value`: ‖Hv − value·v‖ plus the rounding of Hv."""
     converged: Bool[Array, ""]
+    """Whether the residual is below the tolerance asked for."""
     products: Int[Array, ""]
+    """The Hessian–vector products that it took."""
 
     def __repr__(self) -> str:
         return f"Eigenpair({certified(self.value, self.residual, self.converged)}{after(self.products)})"
@@ -44,18 +45,19 @@ class Eigenpair(Shown, eqx.Module):
 class Eigenpairs(Shown, eqx.Module):
     """Several eigenvalue estimates in decreasing order, each with its own certificate.
 
-    `vectors` are orthonormal: the weights with a leading axis of k. Some eigenvalue lies within `residuals[i]` of
-    `values[i]`: it is ‖Hv − value·v‖ plus the rounding of Hv, which is measured. `converged[i]` says that it is below
-    the tolerance asked for. `products` counts the products with the operator that all took together.
-
     `repr` is a line; printed, and shown in a notebook, it is a table, but for a batch and inside `jax.jit`.
     """
 
     values: Float[Array, " k"]
+    """The eigenvalues."""
     vectors: PyTree
+    """Their vectors, orthonormal: the weights with a leading axis of k."""
     residuals: Float[Array, " k"]
+    """Some eigenvalue lies within each of its value: ‖Hv − value·v‖ plus the rounding of Hv, which is measured."""
     converged: Bool[Array, " k"]
+    """Whether each residual is below the tolerance asked for."""
     products: Int[Array, ""]
+    """The products with the operator that all took together."""
 
     def __repr__(self) -> str:
         values = numbers_of(self.values)
@@ -107,7 +109,18 @@ def least_rtol(dtype: jnp.dtype) -> float:
 
 
 def resolve_rtol(rtol: float | None, dtype: jnp.dtype) -> float | Array:
-    """Return the tolerance asked for or the default; raise `ValueError` for one that the precision cannot meet."""
+    """Return the tolerance asked for, or the default.
+
+    Args:
+        rtol: What was asked for; `None` for the default.
+        dtype: The type of the weights.
+
+    Returns:
+        The tolerance.
+
+    Raises:
+        ValueError: For one that the precision cannot meet.
+    """
     if rtol is None:
         return default_rtol(dtype)
     if isinstance(rtol, Tracer):
@@ -146,7 +159,21 @@ def eigenpair_lanczos(
     rtol: float | None = None,
     max_restarts: int = 500,
 ) -> Eigenpair:
-    """Return the largest algebraic eigenpair of a symmetric operator on flat vectors: see `eigenpairs_lanczos`."""
+    """Return the largest algebraic eigenpair of a symmetric operator on flat vectors: see `eigenpairs_lanczos`.
+
+    Args:
+        product: The operator: it maps (p,) to (p,).
+        start: The first vector, of shape (p,).
+        dimension: That of the Krylov spaces.
+        rtol: A bound on the residual, relative to the largest |λ|; by default 4e-11, in float32 2e-5.
+        max_restarts: How often Lanczos may begin anew.
+
+    Returns:
+        The eigenvalue, its vector of shape (p,) and its residual.
+
+    Raises:
+        ValueError: For a dimension below 3, and a tolerance that the precision cannot meet.
+    """
     found = eigenpairs_lanczos(product, start[None], dimension=dimension, rtol=rtol, max_restarts=max_restarts)
     return found.pair(0)
 
@@ -161,25 +188,37 @@ def eigenpairs_lanczos(
     rtol: float | None = None,
     max_restarts: int = 500,
 ) -> Eigenpairs:
-    """Return the `largest` and the `smallest` eigenpairs of a symmetric operator by thick-restart Lanczos.
+    """Return the largest and the smallest eigenpairs of a symmetric operator by thick-restart Lanczos.
 
-    `product` maps a pytree to one of the same structure; `start` is such a pytree with a leading axis of one or more
-    first vectors, the block. Nothing is flattened, so sharded leaves stay where they are. Works under `jax.jit` and
-    `jax.vmap`.
+    Nothing is flattened, so sharded leaves stay where they are. Works under `jax.jit` and `jax.vmap`.
 
     Each round widens a Krylov space to `dimension` vectors with full reorthogonalization, and keeps the wanted Ritz
     vectors and a third of the others for the next: a single vector would stagnate where the ends of the spectrum are
     crowded (Wu and Simon 2000). Rounds end when the residuals that the recurrence predicts are below a quarter of
-    `rtol` (default: 4e-11 in float64, 2e-5 in float32) times the largest absolute Ritz value, or after `max_restarts`.
-    The certificate is then computed from one more product for each pair, and counts as rounding what differs from the
-    prediction: Lanczos vectors that fail it come back with `converged` false, as they do where H is not finite.
+    `rtol` times the largest absolute Ritz value, or after `max_restarts`. The certificate is then computed from one
+    more product for each pair, and counts as rounding what differs from the prediction: Lanczos vectors that fail it
+    come back with `converged` false, as they do where H is not finite.
 
     A residual certifies that *an* eigenvalue is there, not that none is further out. A block of b random vectors has
     every eigenvalue up to b times almost surely; further copies of one can be missed.
 
     Memory: some dimension + block + 6 vectors besides what `product` needs; twice as many with JAX 0.6, whose XLA holds
-    the basis twice. The default dimension is 24, or 3(largest + smallest) + 2 block if that is more. Raises
-    `ValueError` for a dimension, a number of pairs or a tolerance that cannot be.
+    the basis twice.
+
+    Args:
+        product: The operator: it maps a pytree to one of the same structure.
+        start: Such a pytree with a leading axis of one or more first vectors, the block.
+        largest: How many of the largest eigenpairs.
+        smallest: How many of the smallest.
+        dimension: That of the Krylov spaces; by default 24, or 3(largest + smallest) + 2 block if that is more.
+        rtol: A bound on the residuals, relative to the largest |λ|; by default 4e-11, in float32 2e-5.
+        max_restarts: How often Lanczos may begin anew.
+
+    Returns:
+        The largest and then the smallest, in decreasing order, with vectors as rows of `start`.
+
+    Raises:
+        ValueError: For a dimension, a number of pairs or a tolerance that cannot be.
     """
     block = jax.tree.leaves(start)[0].shape[0]
     size = vectors.size_of(start) // block

@@ -16,8 +16,12 @@ from .eigenpair import decomposition
 class GaussNewton:
     """The operator A = GᵀG + μI, with G of shape (m, weights), as a linearly implicit method uses it.
 
-    `inner` is v ↦ Gv, from the weights to (m,), `outer` is c ↦ Gᵀc, `gram` is GGᵀ, (m, m), and `shift` is μ, zero or
-    more. `passes` is the number of linearized passes over all data that G took, by default m.
+    Args:
+        inner: v ↦ Gv, from the weights to (m,).
+        outer: c ↦ Gᵀc, from (m,) to the weights.
+        gram: GGᵀ.
+        passes: The linearized passes over all data that G took; by default m.
+        shift: μ, zero or more.
     """
 
     def __init__(
@@ -42,7 +46,15 @@ class GaussNewton:
 
     @classmethod
     def of_rows(cls, rows: PyTree, passes: int | None = None) -> "GaussNewton":
-        """Return the operator for G given as the weights with a leading axis of m rows."""
+        """Return the operator of a matrix G that is given by its rows.
+
+        Args:
+            rows: The weights with a leading axis of m rows.
+            passes: The linearized passes over all data that G took; by default m.
+
+        Returns:
+            The operator GᵀG.
+        """
         leaves, structure = jax.tree.flatten(rows)
         matrices = [leaf.reshape(leaf.shape[0], -1) for leaf in leaves]
 
@@ -61,9 +73,15 @@ class GaussNewton:
     def matrix_free(
         cls, outputs: Callable[[PyTree], Array], weights: PyTree, gram: Float[Array, "m m"] | None
     ) -> "GaussNewton":
-        """Return the operator for the Jacobian G of `outputs` at `weights`, applied by derivatives of it.
+        """Return the operator of the Jacobian G of some outputs, applied by derivatives of them.
 
-        Without `gram`, GGᵀ is built by m products with G and with Gᵀ, one after the other.
+        Args:
+            outputs: A function of the weights that returns m numbers.
+            weights: Where its Jacobian is taken.
+            gram: GGᵀ; with `None` it is built by m products with G and with Gᵀ, one after the other.
+
+        Returns:
+            The operator GᵀG.
         """
         value, inner = jax.linearize(outputs, weights)
         transpose = jax.linear_transpose(inner, weights)
@@ -122,10 +140,21 @@ class GaussNewton:
 
 
 def gauss_newton(weights: PyTree, problem: Problem, as_network: Callable[[PyTree], Any]) -> GaussNewton:
-    """Return the Gauss–Newton matrix of `problem` at `weights`, where `as_network(weights)` is the network.
+    """Return the Gauss–Newton matrix of a problem.
 
     G is stored, m times the weights, while it has at most 2²² entries, or 2¹² where GGᵀ has a closed form; beyond, it
-    is applied by derivatives. Raises `TypeError` for a problem without `curved_outputs`.
+    is applied by derivatives.
+
+    Args:
+        weights: Where it is taken.
+        problem: The risk, which knows its `curved_outputs`.
+        as_network: What makes the network of the weights.
+
+    Returns:
+        The operator GᵀG.
+
+    Raises:
+        TypeError: For a problem without `curved_outputs`.
     """
     network = as_network(weights)
     if problem.rank(network) is None:
@@ -142,7 +171,16 @@ def gauss_newton(weights: PyTree, problem: Problem, as_network: Callable[[PyTree
 
 
 def gauss_newton_passes(weights: PyTree, problem: Problem, as_network: Callable[[PyTree], Any]) -> int | None:
-    """Return the `passes` that `gauss_newton` takes, without computing it; `None` where there is no such matrix."""
+    """Return the `passes` that `gauss_newton` takes, without computing it.
+
+    Args:
+        weights: Where it would be taken.
+        problem: The risk.
+        as_network: What makes the network of the weights.
+
+    Returns:
+        The number of linearized passes over all data; `None` where there is no such matrix.
+    """
     network = as_network(weights)
     if problem.rank(network) is None:
         return None
@@ -151,7 +189,15 @@ def gauss_newton_passes(weights: PyTree, problem: Problem, as_network: Callable[
 
 
 def knows_gram(network: Any, problem: Problem) -> bool:
-    """Tell whether GGᵀ has a closed form, without computing it."""
+    """Tell whether GGᵀ has a closed form, without computing it.
+
+    Args:
+        network: The network that it would be computed of.
+        problem: The risk, whose outputs G is the Jacobian of.
+
+    Returns:
+        Whether it has.
+    """
     return eqx.filter_eval_shape(problem.output_gram, network) is not None
 
 
@@ -193,8 +239,15 @@ def dominant_curvature(product: Callable[[PyTree], PyTree], start: PyTree, dimen
     """Return A = GᵀG, the positive part of a symmetric operator on a Krylov space of the rows of `start`.
 
     Its largest Ritz pairs are those of the operator, nearly, after few products; of the others A holds some average.
-    `product` maps a pytree to one of the same structure, `start` has a leading axis of rows. Costs `dimension` products
-    and some 2·dimension vectors.
+    Costs `dimension` products and some 2·dimension vectors.
+
+    Args:
+        product: The operator: it maps a pytree to one of the same structure.
+        start: Such a pytree with a leading axis of one or more rows.
+        dimension: That of the Krylov space.
+
+    Returns:
+        The operator A, with its rows G.
     """
     dimension = min(dimension, vectors.size_of(start) // jax.tree.leaves(start)[0].shape[0])
     space = krylov.begin(start, dimension)
@@ -208,22 +261,31 @@ def dominant_curvature(product: Callable[[PyTree], PyTree], start: PyTree, dimen
 class ResidualCurvature(eqx.Module):
     """The part of C = H − GᵀG, residuals times second derivatives of the outputs, that curves most.
 
-    It is RᵀR, with `rows` R: C on its eigenvectors of largest absolute eigenvalue, those below zero left out. They are
-    followed along a path by subspace iteration: an update makes the `directions` orthonormal, and takes one product
-    with C for each, which turns them towards the eigenvectors. `size` is the length of the longest product, a lower
-    bound of the norm of C. Rows and directions are the weights with a leading axis.
+    It is RᵀR: C on its eigenvectors of largest absolute eigenvalue, those below zero left out. They are followed along
+    a path by subspace iteration: an update makes the directions orthonormal, and takes one product with C for each,
+    which turns them towards the eigenvectors.
     """
 
     rows: PyTree
+    """R: the weights with a leading axis."""
     directions: PyTree
+    """The directions that are followed: the weights with a leading axis."""
     size: Float[Array, ""]
+    """The length of the longest product, a lower bound of the norm of C."""
 
     @classmethod
     def unknown(cls, weights: PyTree, count: int) -> "ResidualCurvature":
-        """Return the state before the first update, for `count` directions, at most as many as there are weights.
+        """Return the state before the first update.
 
-        They are odd functions of the weights, entry by entry: hidden units that are equal, which a flow keeps so, are
-        equal in every direction too. Random ones would lead a flow away from a saddle that it converges to.
+        Its directions are odd functions of the weights, entry by entry: hidden units that are equal, which a flow keeps
+        so, are equal in every direction too. Random ones would lead a flow away from a saddle that it converges to.
+
+        Args:
+            weights: Where it begins.
+            count: How many directions are followed, at most as many as there are weights.
+
+        Returns:
+            The state, without curvature.
         """
         count, unit = min(count, vectors.size_of(weights)), vectors.peak(weights)
         rows = jax.tree.map(lambda leaf: _odd_chebyshev(leaf, count), vectors.divided(weights, unit))

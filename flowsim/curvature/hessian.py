@@ -33,6 +33,13 @@ def hessian_operator(objective: Objective, weights: PyTree) -> tuple[Operator, F
     """Return v ↦ ∇²objective(weights) v on flat vectors, and the weights flattened.
 
     Forward over reverse; the linearization is done once, so each product costs about one gradient.
+
+    Args:
+        objective: The function of the weights.
+        weights: Where its Hessian is taken: a pytree of p numbers.
+
+    Returns:
+        The product, from (p,) to (p,), and the weights, of shape (p,).
     """
     flat, unravel = ravel_pytree(weights)
     gradient = jax.grad(lambda vector: objective(unravel(vector)))
@@ -41,9 +48,16 @@ def hessian_operator(objective: Objective, weights: PyTree) -> tuple[Operator, F
 
 
 def hessian_product(objective: Objective, weights: PyTree) -> Callable[[PyTree], PyTree]:
-    """Return v ↦ ∇²objective(weights) v on pytrees as the weights, each leaf shaped and sharded as its weights.
+    """Return v ↦ ∇²objective(weights) v on pytrees as the weights.
 
     Forward over reverse, linearized once, as `hessian_operator`.
+
+    Args:
+        objective: The function of the weights.
+        weights: Where its Hessian is taken.
+
+    Returns:
+        The product, each leaf of which is shaped and sharded as its weights.
     """
     return jax.linearize(jax.grad(objective), weights)[1]
 
@@ -57,7 +71,13 @@ def quadratic_form(objective: Objective, weights: PyTree, direction: PyTree) -> 
 def dense_hessian(objective: Objective, weights: PyTree, *, batch_size: int | None = None) -> Float[Array, "p p"]:
     """Return the Hessian as a symmetric matrix over the flattened weights, by one product for each weight.
 
-    `batch_size` products are made at a time, by default all of them.
+    Args:
+        objective: The function of the weights.
+        weights: Where its Hessian is taken: a pytree of p numbers.
+        batch_size: How many products are made at a time; by default all of them.
+
+    Returns:
+        The matrix, of shape (p, p).
     """
     rows = hessian_rows(objective, weights, batch_size=batch_size)
     return (rows + rows.T) / 2
@@ -150,11 +170,23 @@ def preconditioned_eigenpair(
 ) -> Eigenpair:
     """Return the largest algebraic eigenpair of P^(−1/2) H P^(−1/2), with its residual, by Lanczos.
 
-    H is the Hessian of the risk over all weights together; `preconditioner` holds the diagonal of P, positive numbers,
-    as the weights: the floating-point arrays of the network. That is the spectrum of P⁻¹H, and the Hessian in the
+    H is the Hessian of the risk over all weights together. That is the spectrum of P⁻¹H, and the Hessian in the
     coordinates P^½ W, in which a descent preconditioned by P takes steps along the plain gradient (Cohen et al. 2022,
-    arXiv 2207.14484). The vector is one of these coordinates, a pytree. Options are as in `top_eigenpair`. Raises
-    `ValueError` for a preconditioner of another structure or shape than the weights, and as `top_eigenpair`.
+    arXiv 2207.14484).
+
+    Args:
+        network: The weights W: any pytree of arrays, such as an Equinox module.
+        problem: The risk R.
+        preconditioner: The diagonal of P, positive numbers, as the weights: the floating-point arrays of the network.
+        dimension: That of the Krylov spaces.
+        rtol: A bound on the residual, relative to the largest |λ|; by default 4e-11, in float32 2e-5.
+        max_restarts: How often Lanczos may begin anew.
+
+    Returns:
+        The eigenpair, whose vector is one of the coordinates P^½ W, a pytree.
+
+    Raises:
+        ValueError: For a preconditioner of another structure or shape than the weights, and as `top_eigenpair`.
     """
     objective, weights = objective_of(network, problem)
     dtype = weight_dtype(network)

@@ -17,14 +17,17 @@ class LocalQuadraticModel(eqx.Module):
     """The local quadratic model R + gᵀv + vᵀHv/2 at a point: eigenvalues and eigenvectors of H, in increasing order.
 
     Up to 256 weights these are all eigenvalues. Beyond, they are the Ritz values of a Krylov space of g, whose smallest
-    are those of the slow directions once the fast ones have died out. The vectors are the `columns`, of flattened
-    weights or, where there is one, of the `frame`, orthonormal rows.
+    are those of the slow directions once the fast ones have died out.
     """
 
     values: Float[Array, " k"]
+    """The eigenvalues."""
     columns: Float[Array, "m k"]
+    """The vectors: of flattened weights or, where there is one, of the frame."""
     frame: PyTree
+    """Orthonormal rows, which are weights; `None` where the columns are of all weights."""
     like: PyTree
+    """Weights, whose shapes flattened ones take again."""
 
     @property
     def radius(self) -> Float[Array, ""]:
@@ -67,9 +70,16 @@ class LocalQuadraticModel(eqx.Module):
 def local_quadratic_model(
     objective: Objective, weights: PyTree, gradient: PyTree, *, dimension: int = 32
 ) -> LocalQuadraticModel:
-    """Return the local quadratic model at `weights`, where the objective has this `gradient`.
+    """Return the local quadratic model of an objective at some weights.
 
-    `dimension` is that of the Krylov space which represents the Hessian of more than 256 weights.
+    Args:
+        objective: The function of the weights.
+        weights: The point of the model.
+        gradient: The gradient of the objective there.
+        dimension: That of the Krylov space which represents the Hessian of more than 256 weights.
+
+    Returns:
+        The eigenvalues and eigenvectors of the model.
     """
     if is_decomposed(weights):
         values, columns = decomposition(dense_hessian(objective, weights))
@@ -85,8 +95,15 @@ def local_quadratic_model(
 def extreme_eigenpairs(objective: Objective, weights: PyTree, *, max_restarts: int = 40) -> Eigenpairs:
     """Return the largest and the smallest eigenvalue of the Hessian, each with a residual that bounds its error.
 
-    Up to 256 weights by a full decomposition, beyond by a Lanczos run of at most `max_restarts`
-    rounds, to the residual √ε/8 times the largest.
+    Up to 256 weights by a full decomposition, beyond by a Lanczos run to the residual √ε/8 times the largest.
+
+    Args:
+        objective: The function of the weights.
+        weights: Where its Hessian is taken.
+        max_restarts: How often Lanczos may begin anew.
+
+    Returns:
+        Both eigenpairs, the largest first; of a single weight, its one.
     """
     if not is_decomposed(weights):
         start = jax.tree.map(lambda leaf: leaf[None], vectors.scattered_like(weights, 0))

@@ -90,11 +90,28 @@ def top_eigenpair(
 ) -> Eigenpair:
     """Return the largest algebraic eigenpair of the Hessian of the risk, with its residual.
 
-    `dense` chooses between a full decomposition and restarted Lanczos; by default, dense up to 256 weights. `rtol`
-    bounds the residual relative to the largest absolute eigenvalue. For Lanczos (`eigenpairs_lanczos`), `start` is the
-    first vector (p,), by default random, and `dimension` that of the Krylov spaces. Raises `ValueError` for a start of
-    another shape, and outside jit for one that is zero or not finite; for a dimension below 3; for an `rtol` that
-    the precision of the weights cannot meet.
+    Args:
+        network: The weights W: any pytree of arrays, such as an Equinox module.
+        problem: The risk R.
+        dense: Whether the whole Hessian is decomposed, or Lanczos searches; by default, dense up to 256 weights.
+        start: The first vector of Lanczos, (p,) for p weights; by default random.
+        dimension: That of the Krylov spaces.
+        rtol: A bound on the residual, relative to the largest |λ|; by default 4e-11, in float32 2e-5.
+        max_restarts: How often Lanczos may begin anew.
+
+    Returns:
+        The eigenvalue, its vector of shape (p,), its residual, and whether it is certified.
+
+    Raises:
+        ValueError: For a start of another shape, and outside jit for one that is zero or not finite; for a dimension
+            below 3; for an `rtol` that the precision of the weights cannot meet.
+
+    Examples:
+        >>> import flowsim, jax.numpy as jnp
+        >>> bowl = flowsim.Risk(lambda w: w[0] ** 2 + 3 * w[1] ** 2)
+        >>> pair = flowsim.curvature.top_eigenpair(jnp.array([1.0, 1.0]), bowl)
+        >>> print(pair.value.round(3), pair.converged)
+        6.0 True
     """
     block = None if start is None else _check_start(network, start)
     options = {"dense": dense, "dimension": dimension, "rtol": rtol, "max_restarts": max_restarts}
@@ -152,17 +169,21 @@ def top_eigenpairs(
 class SpectralBounds(Shown, eqx.Module):
     """Both ends of a spectrum: an eigenvalue lies within each residual of each value, none (almost surely) outside.
 
-    `converged` says that both residuals are below the tolerance asked for.
-
     `repr` is a line; printed, and shown in a notebook, it is a table, but for a batch and inside `jax.jit`.
     """
 
     smallest: Float[Array, ""]
+    """The smallest eigenvalue."""
     largest: Float[Array, ""]
+    """The largest eigenvalue."""
     smallest_residual: Float[Array, ""]
+    """The residual of the smallest."""
     largest_residual: Float[Array, ""]
+    """The residual of the largest."""
     converged: Bool[Array, ""]
+    """Whether both residuals are below the tolerance asked for."""
     products: Int[Array, ""]
+    """The Hessian–vector products that they took."""
 
     def __repr__(self) -> str:
         ends = ((self.smallest, self.smallest_residual), (self.largest, self.largest_residual))
@@ -190,7 +211,19 @@ def spectral_bounds(
 ) -> SpectralBounds:
     """Return the smallest and the largest algebraic eigenvalue of the Hessian of the risk, from one Lanczos run.
 
-    Options and errors as for `top_eigenpair`. For a network of one weight the two are the same.
+    Args:
+        network: The weights W: any pytree of arrays, such as an Equinox module.
+        problem: The risk R.
+        dense: Whether the whole Hessian is decomposed, or Lanczos searches; by default, dense up to 256 weights.
+        dimension: That of the Krylov spaces.
+        rtol: A bound on the residuals, relative to the largest |λ|; by default 4e-11, in float32 2e-5.
+        max_restarts: How often Lanczos may begin anew.
+
+    Returns:
+        Both ends with their residuals. For a network of one weight the two are the same.
+
+    Raises:
+        ValueError: As `top_eigenpair`.
     """
     both = _size(network) > 1
     options = {"dense": dense, "dimension": dimension, "rtol": rtol, "max_restarts": max_restarts}

@@ -23,18 +23,22 @@ EXACT_UP_TO = 2000
 class Spectrum(eqx.Module):
     """The eigenvalues of the Hessian of p weights, or what random vectors tell of them.
 
-    Row i of `nodes` and `weights` stands for the measure Σ_j w_ij δ(λ − θ_ij) of mass one, by which ∫f dμ is
-    vᵢᵀf(H)vᵢ / vᵢᵀvᵢ for a random vector vᵢ: exact for polynomials of a degree below twice the number of nodes (Golub
-    and Meurant 2010, theorem 6.2; Ubaru, Chen and Saad 2017). The mean over vectors is the spectral density. An
-    eigenvalue lies within each of the `residuals` of its node: a node with a large one stands for many. With
-    `exact` there is one row, of all p eigenvalues in increasing order and weights 1/p. `size` is p.
+    Row i of `nodes` and `weights` stands for the measure Σ_j w_ij δ(λ − θ_ij) of mass one, by which ∫f dμ is vᵢᵀf(H)vᵢ
+    / vᵢᵀvᵢ for a random vector vᵢ: exact for polynomials of a degree below twice the number of nodes (Golub and Meurant
+    2010, theorem 6.2; Ubaru, Chen and Saad 2017). The mean over vectors is the spectral density. Where all eigenvalues
+    were computed there is one row, of weights 1/p.
     """
 
     nodes: Float[Array, "vectors nodes"]
+    """θ_ij, or all eigenvalues in increasing order."""
     weights: Float[Array, "vectors nodes"]
+    """w_ij."""
     residuals: Float[Array, "vectors nodes"]
+    """An eigenvalue lies within each of its node: a node with a large one stands for many."""
     size: int = eqx.field(static=True)
+    """p."""
     exact: bool = eqx.field(static=True)
+    """Whether all eigenvalues were computed."""
 
     def __repr__(self) -> str:
         nodes = numbers_of(self.nodes)
@@ -157,10 +161,28 @@ def spectrum(
 ) -> Spectrum:
     """Return the spectrum of the Hessian of the risk, with what its trace and negative part are.
 
-    With `exact`, by default up to 2000 weights, all eigenvalues, from p products and a full decomposition. Else
-    `products` steps of Lanczos, with full orthogonalization, from each of so many random `vectors` of signs, drawn by
-    `seed`: the memory of products + 1 vectors as the weights at a time. Raises `ValueError` for numbers that are not
-    whole or too small.
+    All eigenvalues take p products and a full decomposition. An estimate takes `products` steps of Lanczos, with full
+    orthogonalization, from each of the random vectors: the memory of products + 1 vectors as the weights at a time.
+
+    Args:
+        network: The weights W: any pytree of arrays, such as an Equinox module.
+        problem: The risk R.
+        exact: Whether all eigenvalues are computed; by default up to 2000 weights.
+        vectors: How many random vectors of signs an estimate averages over.
+        products: How many products it makes with each of them.
+        seed: What they are drawn by.
+
+    Returns:
+        The eigenvalues, or for each vector a measure that stands for them.
+
+    Raises:
+        ValueError: For numbers that are not whole or too small.
+
+    Examples:
+        >>> import flowsim, jax.numpy as jnp
+        >>> bowl = flowsim.Risk(lambda w: w[0] ** 2 + 3 * w[1] ** 2)
+        >>> print(flowsim.curvature.spectrum(jnp.array([1.0, 1.0]), bowl).nodes.round(3))
+        [[2. 6.]]
     """
     check_spectrum(vectors, products, seed)
     first = (_FIRST_SEED + seed * vectors) % 2**31
@@ -168,7 +190,13 @@ def spectrum(
 
 
 def check_spectrum(vectors: int, products: int, seed: int) -> None:
-    """Raise `ValueError` for options of `spectrum` that cannot be right."""
+    """Raise `ValueError` for options of `spectrum` that cannot be right.
+
+    Args:
+        vectors: How many random vectors, one or more.
+        products: How many products with each, one or more.
+        seed: What the vectors are drawn by, zero or more.
+    """
     least = {"vectors": (vectors, 1), "products": (products, 2), "seed": (seed, 0)}
     for name, (found, bound) in least.items():
         if not isinstance(found, int | np.integer) or isinstance(found, bool) or not bound <= found < 2**31:

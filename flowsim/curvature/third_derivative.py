@@ -20,16 +20,17 @@ from .line import after, certified, is_no_number, scalar_of
 class Contractions(eqx.Module):
     """What k directions u_1, …, u_k have of the third derivative: T_ij = ∇_W(u_iᵀH(W)u_j) = D³R[u_i, u_j, ·].
 
-    `gradients` holds T_ij for i ≤ j, in the order of `numpy.triu_indices(k)`: the weights with a leading axis of
-    k(k + 1)/2. Of the central flow (Cohen, Damian, Talwalkar, Kolter and Lee 2024) are `gram`, B_ijkl = ½⟨T_ij, T_kl⟩,
-    (k, k, k, k), and `sharpening`, A_ij = −⟨T_ij, ∇R⟩, (k, k): the rate at which u_iᵀHu_j changes along the gradient
-    flow. `hessian` is u_iᵀHu_j itself, (k, k).
+    `gram` and `sharpening` are those of the central flow (Cohen, Damian, Talwalkar, Kolter and Lee 2024).
     """
 
     gradients: PyTree
+    """T_ij for i ≤ j, in the order of `numpy.triu_indices(k)`: the weights with a leading axis of k(k + 1)/2."""
     gram: Float[Array, "k k k k"]
+    """B_ijkl = ½⟨T_ij, T_kl⟩."""
     sharpening: Float[Array, "k k"]
+    """A_ij = −⟨T_ij, ∇R⟩, the rate at which u_iᵀHu_j changes along the gradient flow."""
     hessian: Float[Array, "k k"]
+    """u_iᵀHu_j itself."""
 
     def gradient(self, one: int, other: int) -> PyTree:
         """Return T_ij as the weights; T_ij = T_ji."""
@@ -53,9 +54,19 @@ def contraction(objective: Objective, weights: PyTree, one: PyTree, other: PyTre
 def contractions(network: PyTree, problem: Problem, directions: PyTree) -> Contractions:
     """Return the third derivative of the risk on a few directions, such as the `vectors` of `top_eigenpairs`.
 
-    `directions` are k rows: the weights, as the network holds them, with a leading axis of k. T_ij takes one Hessian–
-    vector product and its derivative for each of the k(k + 1)/2 pairs, one after the other; ∇R one gradient. Works
-    under `jax.jit` and `jax.vmap`. Raises `ValueError` for directions that are no rows of weights.
+    T_ij takes one Hessian–vector product and its derivative for each of the k(k + 1)/2 pairs, one after the other; ∇R
+    one gradient. Works under `jax.jit` and `jax.vmap`.
+
+    Args:
+        network: The weights W: any pytree of arrays, such as an Equinox module.
+        problem: The risk R.
+        directions: The k directions as rows: the weights, as the network holds them, with a leading axis of k.
+
+    Returns:
+        T_ij = ∇_W(u_iᵀH(W)u_j) for all pairs, with its products with itself and with ∇R.
+
+    Raises:
+        ValueError: For directions that are no rows of weights.
     """
     objective, weights = objective_of(network, problem)
     directions, _ = split(directions)
@@ -99,29 +110,31 @@ def _check_directions(weights: PyTree, directions: PyTree) -> int:
 class SharpnessGradient(eqx.Module):
     """The sharpness S = λ_max(H), its gradient ∇S = ∇_W(uᵀH(W)u) at fixed u, and how well both are known.
 
-    `value`, `vector` (u, of length one, as the weights) and `residual` are as in `Eigenpair`; `gradient` is as the
-    weights. `gap` is the least distance of `value` to the second eigenvalue, whose own residual is taken off; infinite
-    for one weight. `angle`, in radians, bounds that between `vector` and the eigenvector: sin θ ≤ residual/gap (Davis
-    and Kahan 1970; Parlett 1998, theorem 11.7.1), and is π/2 where nothing is known.
-
-    To first order ∇S is off by 2 sin θ ‖Mw‖, for M = D³R[u, ·, ·] and some unit w at right angles to u.
-    `relative_error` is the estimate 2 sin θ ‖M‖/‖∇S‖ of that, rounding apart: an estimate, not a bound, as ‖M‖ is
-    approached from below by ‖Mg‖, g = ∇S/‖∇S‖. NaN where ∇S = 0.
-
-    `converged` says that both eigenvalues are certified, and the angle is at most √rtol: half of the digits. Otherwise
-    the largest eigenvalue is not simple to the precision asked for, and S may have no derivative here. `products`
-    counts the Hessian–vector products of the search. `repr` is a line.
+    To first order ∇S is off by 2 sin θ ‖Mw‖, for M = D³R[u, ·, ·] and some unit w at right angles to u. `repr` is a
+    line.
     """
 
     value: Float[Array, ""]
+    """S."""
     gradient: PyTree
+    """∇S, as the weights."""
     vector: PyTree
+    """u, of length one, as the weights."""
     residual: Float[Array, ""]
+    """As in `Eigenpair`."""
     gap: Float[Array, ""]
+    """The least distance of S to the second eigenvalue, whose own residual is taken off; infinite for one weight."""
     angle: Float[Array, ""]
+    """A bound, in radians, on the angle θ between `vector` and the eigenvector: sin θ ≤ residual/gap (Davis and Kahan
+    1970; Parlett 1998, theorem 11.7.1). It is π/2 where nothing is known."""
     relative_error: Float[Array, ""]
+    """The estimate 2 sin θ ‖M‖/‖∇S‖ of the error of ∇S, rounding apart: an estimate, not a bound, as ‖M‖ is approached
+    from below by ‖Mg‖, g = ∇S/‖∇S‖. NaN where ∇S = 0."""
     converged: Bool[Array, ""]
+    """Whether both eigenvalues are certified, and the angle is at most √rtol: half of the digits. Otherwise the largest
+    eigenvalue is not simple to the precision asked for, and S may have no derivative here."""
     products: Int[Array, ""]
+    """The Hessian–vector products of the search."""
 
     def __repr__(self) -> str:
         error = (
@@ -145,9 +158,29 @@ def sharpness_gradient(
 
     Lanczos finds the two largest eigenpairs, from a block of two vectors, which sees an eigenvalue that is there twice.
     Then ∇S = d²/ds² ∇R(W + su) at s = 0, forward over forward over reverse, at the price of some two products, and as
-    much for the estimate of its error. Memory: that of `top_eigenpairs` for two, some 57 times the weights. Options,
-    their defaults and errors are as there: it raises `ValueError` for those that cannot be right. Works under `jax.jit`
-    and `jax.vmap`.
+    much for the estimate of its error. Memory: that of `top_eigenpairs` for two, some 57 times the weights. Works under
+    `jax.jit` and `jax.vmap`.
+
+    Args:
+        network: The weights W: any pytree of arrays, such as an Equinox module.
+        problem: The risk R.
+        dense: Whether the whole Hessian is decomposed, or Lanczos searches; by default, dense up to 256 weights.
+        dimension: That of the Krylov spaces; by default as in `top_eigenpairs`.
+        rtol: A bound on the residuals, relative to the largest |λ|; by default 4e-11, in float32 2e-5.
+        max_restarts: How often Lanczos may begin anew.
+
+    Returns:
+        S, ∇S as the weights, the eigenvector, and how well they are known.
+
+    Raises:
+        ValueError: For options that cannot be right, as `top_eigenpairs`.
+
+    Examples:
+        >>> import flowsim, jax.numpy as jnp
+        >>> bowl = flowsim.Risk(lambda w: w[0] ** 2 + 3 * w[1] ** 2 + w[0] * w[1] ** 2)
+        >>> found = flowsim.sharpness_gradient(jnp.array([1.0, 0.0]), bowl)
+        >>> print(found.value.round(3), found.gradient.round(3))
+        8.0 [2. 0.]
     """
     objective, weights = objective_of(network, problem)
     count = min(2, vectors.size_of(weights))

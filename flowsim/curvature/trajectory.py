@@ -52,30 +52,41 @@ def eigenvalues_along(
     count: int = 1,
     rtol: float | None = None,
 ) -> Float[np.ndarray, "points count"]:
-    """Return the `count` largest eigenvalues of the Hessian at those records of `path` that have these `indices`.
+    """Return the largest eigenvalues of the Hessian at some records of a path.
 
-    The weights of `path` have a leading axis of records. Lanczos starts from the eigenvectors of the point before, with
-    a share of everything else. `rtol` is as in `top_eigenpair`; the last point, where a run ends, has the default. An
-    eigenvalue that overtakes another by about sqrt(p)·rtol of its size, for p weights, is seen at once, in a closer
-    race perhaps only later. A value is NaN where it could not be certified, as where the weights are not finite.
+    Lanczos starts from the eigenvectors of the point before, with a share of everything else. An eigenvalue that
+    overtakes another by about sqrt(p)·rtol of its size, for p weights, is seen at once, in a closer race perhaps only
+    later.
+
+    Args:
+        path: The network with a leading axis of records in every weight, as `weights=True` records it.
+        problem: The risk R.
+        indices: The numbers of the records to look at.
+        count: How many eigenvalues of each.
+        rtol: A bound on the residuals, as in `top_eigenpair`; the last point, where a run ends, has the default.
+
+    Returns:
+        The eigenvalues in decreasing order, of shape (points, count): NaN where one could not be certified, as where
+        the weights are not finite.
     """
     return _search_along(path, problem, indices, count, rtol, keep=_certified_values)
 
 
 class EigenpairsAlong(eqx.Module):
-    """The `count` largest eigenpairs of the Hessian at points along a path, in decreasing order at each.
-
-    `values`, `residuals` and `converged` are (points, count) and as in `Eigenpairs`, `vectors` as the weights with axes
-    (points, count) in front. `branches`, (points, count), says which eigenvalue continues which: those of one number
-    are one curve, which goes straight through a crossing, as it follows its eigenvector. At the first point they are 0,
-    1, …; an eigenvalue gets a number of its own where its vector is none of those before, by overlap (`branches_of`).
-    """
+    """The largest eigenpairs of the Hessian at points along a path, in decreasing order at each."""
 
     values: Float[np.ndarray, "points count"]
+    """The eigenvalues."""
     vectors: PyTree
+    """Their vectors: the weights with axes (points, count) in front."""
     residuals: Float[np.ndarray, "points count"]
+    """As in `Eigenpairs`."""
     converged: Bool[np.ndarray, "points count"]
+    """Whether each residual is below the tolerance asked for."""
     branches: Int[np.ndarray, "points count"]
+    """Which eigenvalue continues which: those of one number are one curve, which goes straight through a crossing, as
+    it follows its eigenvector. At the first point they are 0, 1, …; an eigenvalue gets a number of its own where its
+    vector is none of those before, by overlap (`branches_of`)."""
 
     def __repr__(self) -> str:
         sure = numbers_of(self.converged)
@@ -100,10 +111,20 @@ def eigenpairs_along(
     count: int = 1,
     rtol: float | None = None,
 ) -> EigenpairsAlong:
-    """Return the `count` largest eigenpairs of the Hessian at those records of `path` that have these `indices`.
+    """Return the largest eigenpairs of the Hessian at some records of a path.
 
     The search and its cost are those of `eigenvalues_along`; it also stores `count` vectors for each of the indices, as
     weights, in the memory of the host.
+
+    Args:
+        path: The network with a leading axis of records in every weight, as `weights=True` records it.
+        problem: The risk R.
+        indices: The numbers of the records to look at.
+        count: How many eigenpairs of each.
+        rtol: A bound on the residuals, as in `eigenvalues_along`.
+
+    Returns:
+        Values, vectors and residuals at the points, and which eigenvalue continues which.
     """
     found = _search_along(path, problem, indices, count, rtol, keep=_everything)
     overlaps = np.asarray(_overlaps(found.vectors))

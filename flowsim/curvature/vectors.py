@@ -45,7 +45,15 @@ def inner_products(rows: PyTree, vector: PyTree) -> Float[Array, " k"]:
 
 
 def inner_product(one: PyTree, other: PyTree) -> Float[Array, ""]:
-    """Return the inner product of two vectors."""
+    """Return the inner product of two vectors.
+
+    Args:
+        one: A pytree of arrays.
+        other: Another of the same structure.
+
+    Returns:
+        The sum of the products of all entries.
+    """
     return sum_of(jax.tree.leaves(jax.tree.map(lambda a, b: jnp.sum(a * b), one, other)))
 
 

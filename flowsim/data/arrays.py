@@ -25,9 +25,19 @@ class DataError(UserError, ValueError):
 
 
 def paired_arrays(X: ArrayLike, y: ArrayLike, *, X_place: str = "X", y_place: str = "y") -> tuple[Array, Array]:
-    """Return X (n, d) and y, (n,) or (n, m), in float64; the places are what an error calls them.
+    """Return samples and labels in float64.
 
-    Raises `DataError` as `real_array` does, and for different numbers of rows.
+    Args:
+        X: The samples, (n, d).
+        y: The labels, (n,) or (n, m).
+        X_place: What an error calls the samples.
+        y_place: What an error calls the labels.
+
+    Returns:
+        X and y.
+
+    Raises:
+        DataError: As `real_array`, and for different numbers of rows.
     """
     X, y = real_array(X, (2,), place=X_place), real_array(y, (1, 2), place=y_place)
     check_pair(X, y, X_place=X_place, y_place=y_place)
@@ -58,10 +68,18 @@ def check_labelled(X: NDArray, y: NDArray, *, X_place: str, y_place: str) -> Non
 
 
 def real_array(given: ArrayLike, dimensions: tuple[int, ...], *, place: str) -> Array:
-    """Return `given` in float64, with one of the `dimensions` 1 and 2; `place` is what an error calls it.
+    """Return an array in float64.
 
-    Raises `DataError` for other numbers of axes, an empty axis, and entries that are not finite real
-    numbers.
+    Args:
+        given: What it is made of.
+        dimensions: How many axes it may have: some of 1 and 2.
+        place: What an error calls it.
+
+    Returns:
+        The array.
+
+    Raises:
+        DataError: For other numbers of axes, an empty axis, and entries that are not finite real numbers.
     """
     try:
         array = np.asarray(given)

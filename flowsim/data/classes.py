@@ -21,16 +21,16 @@ from .source import Data, DataSource, Labels, Samples
 
 @dataclass(frozen=True)
 class Labelled:
-    """Samples X (n, …) and the labels (n,) of their classes as they were read.
-
-    `limits` are the range of the inputs, where it is known. `others` are further samples and labels, where the source
-    has a test set of its own.
-    """
+    """Samples and the labels of their classes as they were read."""
 
     X: NDArray
+    """The samples, (n, …)."""
     labels: NDArray
+    """Their labels, (n,)."""
     limits: tuple[float, float] | None = None
+    """The range of the inputs, where it is known."""
     others: Samples | None = None
+    """Further samples and labels, where the source has a test set of its own."""
 
 
 def _class_name(value: Any) -> Any:

@@ -97,13 +97,30 @@ def gaussian_teacher(
 ) -> tuple[Array, Array]:
     """Draw y = X w_true + noise·ζ with X, w_true and ζ standard Gaussian, then divide y by ‖w*‖.
 
-    `samples` is n, `features` is d, `noise` the standard deviation of the noise. w* is the least-squares
-    regressor of minimal norm (Frobenius norm for several outputs), so that the y returned has ‖w*‖ = 1
-    (Marion and Chizat 2024, experiments). Returns X (n, d) and y: (n,), or (n, m) for m = `outputs` > 1.
-    With `condition`, X keeps its singular vectors and gets singular values for which the eigenvalues of XᵀX/n fall
-    geometrically from 1 to 1/`condition`. The draws do not depend on `noise` and `condition`. Raises `DataError` for
-    sizes that are not positive whole numbers, a `noise` that is negative or not finite, and a `condition` below one,
-    infinite, or other than one where there is one eigenvalue only.
+    w* is the least-squares regressor of minimal norm (Frobenius norm for several outputs), so that the y returned has
+    ‖w*‖ = 1 (Marion and Chizat 2024, experiments). The draws do not depend on `noise` and `condition`.
+
+    Args:
+        rng: What draws.
+        samples: The number of samples n.
+        features: The number of features d.
+        noise: The standard deviation of the noise.
+        outputs: The number of labels m of one sample.
+        condition: Where it is given, X keeps its singular vectors and gets singular values for which the eigenvalues of
+            XᵀX/n fall geometrically from 1 to 1/`condition`.
+
+    Returns:
+        X (n, d) and y: (n,), or (n, m) for m > 1.
+
+    Raises:
+        DataError: For sizes that are not positive whole numbers, a `noise` that is negative or not finite, and a
+            `condition` below one, infinite, or other than one where there is one eigenvalue only.
+
+    Examples:
+        >>> import flowsim, numpy as np
+        >>> X, y = flowsim.data.gaussian_teacher(np.random.default_rng(0), 50, 5)
+        >>> X.shape, y.shape
+        ((50, 5), (50,))
     """
     options = {"noise": noise, "outputs": outputs, "condition": condition}
     return gaussian_teacher_with_test(rng, samples, features, test_samples=0, **options)[:2]
@@ -119,10 +136,24 @@ def gaussian_teacher_with_test(
     outputs: int = 1,
     condition: float | None = None,
 ) -> tuple[Array, Array, Array, Array]:
-    """Draw X and y as `gaussian_teacher` does, and `test_samples` more, of the same teacher and in the same units.
+    """Draw X and y as `gaussian_teacher` does, and further samples of the same teacher and in the same units.
 
-    Returns X, y, X_test and y_test; X and y do not depend on the number of test samples, whose inputs are standard
-    Gaussian whatever the `condition`. Raises as `gaussian_teacher`.
+    X and y do not depend on the number of test samples, whose inputs are standard Gaussian whatever the `condition`.
+
+    Args:
+        rng: What draws.
+        samples: The number of samples n.
+        features: The number of features d.
+        test_samples: The number of further samples.
+        noise: The standard deviation of the noise.
+        outputs: The number of labels m of one sample.
+        condition: Λ/λ of XᵀX/n, as in `gaussian_teacher`.
+
+    Returns:
+        X, y, X_test and y_test.
+
+    Raises:
+        DataError: As `gaussian_teacher`.
     """
     for name, size in {"samples": samples, "features": features, "outputs": outputs}.items():
         if not isinstance(size, Integral) or size < 1:

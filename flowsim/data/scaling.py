@@ -9,9 +9,17 @@ from .arrays import Array, DataError, paired_arrays, real_array
 def unit_regressor(X: ArrayLike, y: ArrayLike) -> Array:
     """Return y / ‖w*‖, for which the least-squares regressor of minimal norm has norm one.
 
-    With X = U S Vᵀ over its nonzero singular values, ‖w*‖ = ‖S⁻¹ Uᵀ y‖. `X` is (n, d), `y` is (n,) or (n,
-    m), and so is the result. Raises `DataError` for shapes that do not fit, entries that are not finite
-    real numbers, and w* = 0 up to rounding.
+    With X = U S Vᵀ over its nonzero singular values, ‖w*‖ = ‖S⁻¹ Uᵀ y‖.
+
+    Args:
+        X: The samples, (n, d).
+        y: The labels, (n,) or (n, m).
+
+    Returns:
+        The labels scaled, of the shape of y.
+
+    Raises:
+        DataError: For shapes that do not fit, entries that are not finite real numbers, and w* = 0 up to rounding.
     """
     X, y = paired_arrays(X, y)
     exponent = np.frexp(np.abs(X).max())[1]

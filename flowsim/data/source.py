@@ -19,16 +19,17 @@ Labels = Literal["auto", "index", "one_hot", "sign"]
 
 @dataclass(frozen=True)
 class Data:
-    """The samples (X, y) to train on, X (n, …) and y (n,) or (n, m), and those that training does not see, if any.
-
-    With `classes`, their number K, y is (n,) and holds the numbers 0, …, K − 1 of classes. `labels` says how they are
-    to be written for the loss: as "index", "one_hot" or "sign"; "auto" leaves that to the loss.
-    """
+    """The samples of a source."""
 
     training: Samples
+    """The samples (X, y) to train on, X (n, …) and y (n,) or (n, m)."""
     held_out: Samples | None = None
+    """Those that training does not see, if any."""
     classes: int | None = None
+    """The number K of classes, where y, (n,), holds their numbers 0, …, K − 1."""
     labels: Labels = "auto"
+    """How the numbers of classes are to be written for the loss: as "index", "one_hot" or "sign"; "auto" leaves that to
+    the loss."""
 
     @property
     def shape(self) -> tuple[int, ...]:

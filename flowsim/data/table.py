@@ -38,19 +38,23 @@ _NO_LABEL = frozenset(["", "?", "na", "n/a", "nan"])
 
 
 def read_table(path: str | PathLike[str], target: Names, features: Names | None = None) -> tuple[Array, Array]:
-    """Read X (n, d) and y, (n,) or (n, m), in float64 from a `.csv` or `.npz` file.
+    """Read X and y in float64 from a `.csv` or `.npz` file.
 
-    CSV: commas, UTF-8, the first row names the columns, blank rows are skipped. `target` names the column
-    of y, or is a list of m names for a y of shape (n, m). `features` names the columns of X, in the order
-    wanted; without it they are all others. Columns not named may hold anything.
+    CSV: commas, UTF-8, the first row names the columns, blank rows are skipped. Columns not named may hold anything.
+    NPZ: `target` and `features` name one array of the archive each; nothing is unpickled.
 
-    NPZ: `target` and `features` (`"X"` if not given) name one array of the archive each; nothing is
-    unpickled.
+    Args:
+        path: The file.
+        target: The column of y, or a list of m names for a y of shape (n, m).
+        features: The columns of X, in the order wanted; by default all others, of an archive the array `"X"`.
 
-    Raises `DataError`, with the file, the row as counted in the file from 1 (the header of a CSV is a row)
-    and the column: for a file that is absent or not what its name says, for names that are unknown,
-    repeated or blank, for shapes that do not fit, and for entries that are missing, infinite or not real
-    numbers.
+    Returns:
+        X (n, d) and y, (n,) or (n, m).
+
+    Raises:
+        DataError: With the file, the row as counted in the file from 1 (the header of a CSV is a row) and the column:
+            for a file that is absent or not what its name says, for names that are unknown, repeated or blank, for
+            shapes that do not fit, and for entries that are missing, infinite or not real numbers.
     """
     return _read(path, {".csv": _numbers_of_csv, ".npz": _numbers_of_npz}, target, features)
 
@@ -60,9 +64,17 @@ def read_labelled(
 ) -> tuple[NDArray, NDArray[np.str_] | NDArray[np.int64]]:
     """Read samples and the labels of their classes from a `.csv` or `.npz` file as `read_table` does.
 
-    X is (n, d), or from an NPZ file also images (n, channels, height, width), which may be saved without channels, in
-    the type that they have there. The labels (n,) are whole numbers, or text in a CSV file. Raises `DataError` for
-    labels that are missing, and for numbers that are not whole.
+    Args:
+        path: The file.
+        target: The column, or the array of an archive, of the labels.
+        features: The columns of X, or its array, as in `read_table`.
+
+    Returns:
+        X, (n, d), or from an NPZ file also images (n, channels, height, width), which may be saved without channels, in
+        the type that they have there; and the labels (n,), whole numbers, or text in a CSV file.
+
+    Raises:
+        DataError: For labels that are missing, for numbers that are not whole, and as `read_table`.
     """
     return _read(path, {".csv": _labelled_of_csv, ".npz": _labelled_of_npz}, target, features)
 

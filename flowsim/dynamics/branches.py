@@ -49,13 +49,12 @@ class KeptStates(eqx.Module):
 
 
 class BranchPoint(eqx.Module):
-    """Where a descent was at one of its records, from which another goes on: `descend(..., after=run.branch(400))`.
-
-    `state` is that of the run without its records, `run` what it is a state of.
-    """
+    """Where a descent was at one of its records, from which another goes on: `descend(..., after=run.branch(400))`."""
 
     state: PyTree
+    """That of the run without its records."""
     run: KeptStates
+    """What it is a state of."""
 
     @property
     def dynamics(self) -> Descent:

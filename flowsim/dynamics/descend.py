@@ -175,13 +175,19 @@ def _optimizer(learning_rate: Any, optimizer: "Descent | optax.GradientTransform
 def default_record_steps(
     steps: int, records: int = 250, *, in_a_row: int = 2, evenly: bool = False
 ) -> Int[np.ndarray, " marks"]:
-    """Return about `records` of the steps 0, …, `steps`: most of them one by one, then pairs k, k + 1 spread
-    geometrically, or so many `in_a_row`.
-
-    Or a quarter of them one by one, and the others spread `evenly`, for what may happen late in a run.
+    """Return some of the steps 0, …, `steps`, to be recorded: most of them one by one, the others spread geometrically.
 
     At the edge of stability iterates alternate from one step to the next: single records far apart would show a beat
     that does not exist.
+
+    Args:
+        steps: The number of the last step.
+        records: About how many are returned.
+        in_a_row: How many of those that are spread stand next to each other: by default pairs k, k + 1.
+        evenly: Whether only a quarter are one by one, and the others spread evenly, for what may happen late in a run.
+
+    Returns:
+        The numbers of the steps, in increasing order.
     """
     if steps < records:
         return np.arange(steps + 1)
@@ -192,9 +198,17 @@ def default_record_steps(
 
 
 def steps_until(t1: float, time_of_step: float) -> int:
-    """Return ⌈t1/`time_of_step`⌉, up to rounding: how many steps of a descent reach the finite time `t1`.
+    """Return how many steps of a descent reach a time: ⌈t1/τ⌉, up to rounding, where a step takes τ.
 
-    Of gradient descent, that is ⌈t1/η⌉. Raises `ValueError` for more than can be counted.
+    Args:
+        t1: The time, finite.
+        time_of_step: The time τ of a step; of gradient descent, η.
+
+    Returns:
+        The number of steps.
+
+    Raises:
+        ValueError: For more than can be counted.
     """
     ratio, most = whole_if_close(t1 / time_of_step), np.iinfo(np.int32).max + 1  # steps are counted in int32
     if not ratio < most:
@@ -208,9 +222,19 @@ def steps_until(t1: float, time_of_step: float) -> int:
 def times_of_steps(
     descent: Descent, *, steps: int | None = None, t1: float = math.inf, begin: float = 0.0
 ) -> Float[np.ndarray, " steps"]:
-    """Return the times at which steps of a descent end, `begin` the first: so many `steps`, or those that reach `t1`.
+    """Return the times at which steps of a descent end.
 
-    Raises `ValueError` for more than 10⁷ steps to `t1`.
+    Args:
+        descent: The descent, whose learning rate may change.
+        steps: How many steps; by default those that reach `t1`.
+        t1: The time that is to be reached.
+        begin: The time at which they begin.
+
+    Returns:
+        `begin`, and the time after each step.
+
+    Raises:
+        ValueError: For more than 10⁷ steps to `t1`.
     """
     if not descent.is_scheduled():
         length = float(descent.time_of_step())

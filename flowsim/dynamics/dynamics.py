@@ -16,7 +16,9 @@ class Clock(eqx.Module):
     """The time of a run as an unevaluated sum of two numbers, which keeps its digits at the end of a long plateau."""
 
     time: Float[Array, ""]
+    """The time, rounded."""
     remainder: Float[Array, ""]
+    """What the rounding left out."""
 
     def after(self, length: Float[ArrayLike, ""]) -> "Clock":
         """Return the time so much later (Knuth's two-sum)."""
@@ -27,18 +29,18 @@ class Clock(eqx.Module):
 
 
 class Attempt(eqx.Module):
-    """The result of one attempted step.
-
-    `kept` says whether the step is accepted, the constant `True` where every step is. `state` is the state after it,
-    or after its rejection. `length` is its length in time, and `cut` whether that is shorter than the dynamics
-    proposed. `fault` is the number of the `Outcome` that ends the run here, or RUNNING.
-    """
+    """The result of one attempted step."""
 
     kept: Bool[Array, ""] | bool
+    """Whether the step is accepted, the constant `True` where every step is."""
     state: PyTree
+    """The state after it, or after its rejection."""
     length: Float[Array, ""]
+    """Its length in time."""
     cut: Bool[Array, ""]
+    """Whether that is shorter than the dynamics proposed."""
     fault: Int[Array, ""]
+    """The number of the `Outcome` that ends the run here, or RUNNING."""
 
 
 class Dynamics(eqx.Module):

@@ -146,17 +146,19 @@ class Flow(Dynamics):
 
 @DYNAMICS.register("gradient_flow")
 class GradientFlow(Flow):
-    """dW/dt = −∇R(W), by a Diffrax `solver` within `rtol` and `atol`.
+    """dW/dt = −∇R(W), by a Diffrax solver.
 
-    The default solver follows from the structure of the problem, default tolerances from the precision.
-    `stepsize_controller` replaces the step control altogether, and then holds the tolerances. A run raises `ValueError`
-    and `TypeError` for what `checked` refuses.
+    A run raises `ValueError` and `TypeError` for what `checked` refuses.
     """
 
     solver: diffrax.AbstractAdaptiveSolver | None = None
+    """Any Diffrax solver with an error estimate; the default follows from the structure of the problem."""
     stepsize_controller: diffrax.AbstractAdaptiveStepSizeController | None = None
+    """Replaces the step control altogether, and then holds the tolerances."""
     rtol: ArrayLike | None = None
+    """Relative tolerance of a step; the default follows from the precision."""
     atol: ArrayLike | None = None
+    """Absolute tolerance of a step; by default 1e-3·rtol."""
 
     def __init_subclass__(cls, **options: Any):
         super().__init_subclass__(**options)

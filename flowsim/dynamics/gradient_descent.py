@@ -13,13 +13,14 @@ from .learning_rates import Scalar
 @DESCENTS.register("gradient_descent")
 @DYNAMICS.register("gradient_descent")
 class GradientDescent(Descent):
-    """W ← W − η∇R(W), with η = `learning_rate`, in the time η of the flow that it discretizes by Euler's method.
+    """W ← W − η∇R(W), in the time η of the flow that it discretizes by Euler's method.
 
     Stable up to the sharpness 2/η. A run raises `ValueError` for a learning rate that is not positive and finite in the
     precision of the weights.
     """
 
     learning_rate: Scalar
+    """η, a number or a `flowsim.LearningRate`."""
 
     shapes_count: ClassVar[bool] = False
 

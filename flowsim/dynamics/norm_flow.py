@@ -46,22 +46,23 @@ class NormFlow(Flow):
         slow = flowsim.integrate(limit.network, problem, model=flowsim.NormFlow())
 
     Beside it, `flowsim.RegularizedRisk(problem, 1e-4)` is the risk whose gradient flow it approximates to order λ. The
-    norm of the gradient in its records and criteria is √(‖PW‖² + ‖∇R‖²). It has converged where that is small and
-    ‖W‖ has a minimum among the minimizers near: where no direction along them has negative curvature, by the Hessian
-    of ‖W‖²/2 − νᵀ(outputs), ν its multipliers.
+    norm of the gradient in its records and criteria is √(‖PW‖² + ‖∇R‖²). It has converged where that is small and ‖W‖
+    has a minimum among the minimizers near: where no direction along them has negative curvature, by the Hessian of
+    ‖W‖²/2 − νᵀ(outputs), ν its multipliers.
 
     The problem has to know its `curved_outputs`, smooth functions of the weights, and the minimizers to be those of all
     outputs: samples that are fitted (or regressors that are optimal). Where they are not, a run ends without
     convergence, as it comes to points at which ∇R is not zero. So it does where precision cannot tell outputs apart:
-    eigenvalues of GGᵀ of less than 10mε of the largest, m being their number, are taken for zero, which in
-    float32 is soon a real one. Each evaluation takes the Jacobian of the outputs and the eigenvectors of GGᵀ. Steps
-    adapt to `rtol` (default 1e-6; in float32, 1e-4) and `atol` (1e-3·rtol), and are linearly implicit. A run raises
-    `ValueError` for a start that is not near a minimizer, for a problem that has none, knows no outputs or has weight
-    decay, and for tolerances that the precision cannot meet.
+    eigenvalues of GGᵀ of less than 10mε of the largest, m being their number, are taken for zero, which in float32 is
+    soon a real one. Each evaluation takes the Jacobian of the outputs and the eigenvectors of GGᵀ. Steps are linearly
+    implicit. A run raises `ValueError` for a start that is not near a minimizer, for a problem that has none, knows no
+    outputs or has weight decay, and for tolerances that the precision cannot meet.
     """
 
     rtol: ArrayLike | None = None
+    """Relative tolerance of a step; by default 1e-6, in float32 1e-4."""
     atol: ArrayLike | None = None
+    """Absolute tolerance of a step; by default 1e-3·rtol."""
 
     attraction: ClassVar[float] = 10.0
     """κ, the rate at which it returns to the minimizers."""

@@ -33,22 +33,25 @@ Seeds = UInt32[Array, " seeds"]
 
 @dataclass(frozen=True, eq=False)
 class Repetitions:
-    """What many repetitions of a descent recorded.
+    """What many repetitions of a descent recorded: what `flowsim.repeat` returns.
 
-    `steps` are the numbers of the recorded steps and `times` their times, (records,). `probes` maps the name of each
-    probe to what it measured, or to a dict of that: NumPy arrays with the axes (seeds, records, …). `network` is the
-    network at the end, its weights with a leading axis of seeds, `weights` that with the axes (seeds, records, …) where
-    weights were kept, else `None`. `outcomes` is DIVERGED or STEP_LIMIT, (seeds,); of a repetition that diverges probes
-    are NaN from the record on where that shows.
+    Of a repetition that diverges probes are NaN from the record on where that shows.
     """
 
     seeds: UInt32[np.ndarray, " seeds"]
+    """The seed of each."""
     steps: Int[np.ndarray, " records"]
+    """The numbers of the recorded steps."""
     times: Float[np.ndarray, " records"]
+    """Their times."""
     probes: dict[str, Any]
+    """What each probe measured, by its name, or a dict of that: NumPy arrays with the axes (seeds, records, …)."""
     network: PyTree
+    """The network at the end, its weights with a leading axis of seeds."""
     weights: PyTree | None
+    """The network with the axes (seeds, records, …) where weights were kept, else `None`."""
     outcomes: Int[np.ndarray, " seeds"]
+    """The numbers of DIVERGED or STEP_LIMIT."""
 
     def __repr__(self) -> str:
         diverged = int(np.sum(self.outcomes == Outcome.DIVERGED))
@@ -81,13 +84,38 @@ def repeat(
     sharpness: bool = False,
     weights: bool = False,
 ) -> Repetitions:
-    """Run a descent with a `seed`, such as `SGD`, once for each of `seeds`, all of them in one program.
+    """Run a descent with a `seed`, such as `SGD`, once for each of many seeds, all of them in one program.
 
-    Each repetition makes the steps that `descend` makes with that seed, from the same weights, `steps` in all: none
-    ends early, and of one that diverges records are NaN from then on. The full risk and its gradient are computed at
-    records alone, which `record_steps`, `probes`, `sharpness` and `weights` are about as in `descend`. It runs from
-    record to record, and takes the memory of so many gradients at once. Raises `ValueError` or `TypeError` for
-    arguments that cannot be right, as an optimizer that draws nothing.
+    Each repetition makes the steps that `descend` makes with that seed, from the same weights: none ends early, and of
+    one that diverges records are NaN from then on. The full risk and its gradient are computed at records alone. It
+    runs from record to record, and takes the memory of so many gradients at once.
+
+    Args:
+        network: The weights at step 0: any pytree of arrays, such as an Equinox module.
+        problem: The risk R, with samples.
+        optimizer: The descent, which has a `seed`.
+        seeds: The seeds, of shape (seeds,), in place of its own.
+        steps: The number of steps of each.
+        record_steps: Increasing numbers of the steps that are recorded; by default as in `descend`.
+        probes: What is recorded: a `flowsim.Probe`, or a function of the network.
+        sharpness: Whether to record the sharpness.
+        weights: Whether to record the weights.
+
+    Returns:
+        The records of all repetitions, with a leading axis of seeds.
+
+    Raises:
+        ValueError: For arguments that cannot be right.
+        TypeError: For arguments of another type, as an optimizer that draws nothing.
+
+    Examples:
+        >>> import flowsim, jax, numpy as np
+        >>> X, y = flowsim.data.gaussian_teacher(np.random.default_rng(0), 20, 3)
+        >>> problem = flowsim.EmpiricalRisk(X, y)
+        >>> network = flowsim.DeepLinear.gaussian(widths=[3, 1], scale=0.5, key=jax.random.key(0))
+        >>> many = flowsim.repeat(network, problem, optimizer=flowsim.SGD(0.05, batch=4), seeds=[0, 1], steps=30)
+        >>> print(many.network.weights[0].shape)
+        (2, 1, 3)
     """
     network, rest, dtype = checked_parts(network, problem)
     warn_of_single_precision(network)

@@ -19,36 +19,38 @@ class _OfThePrecision(float):
 
 
 class Stopping(eqx.Module):
-    """The criterion at which a run counts as converged; `None` switches a part off.
+    """The criterion at which a run counts as converged; `None` switches a part off. With several on, the first to come
+    ends the run.
 
-    `gradient_norm`: ‖∇R(W)‖ (Euclidean, all weights together) at or below this (default: 1e-8, in float32 1e-4), at a
-    minimum, and
-    `remaining`: the distance to the minimizer by second derivatives, relative to the distance from the start
-    (default: 1e-6, in float32 1e-3; infinity, which leaves it out, where `gradient_norm` is larger than by default:
-    where the limit is then not known to be a minimum, the run ends with GRADIENT_REACHED, unless the Hessian is visibly
-    that of a saddle).
-    `relative_gradient_norm`: a gradient that fell to this share of the largest in the run counts as small too, as in
-    the units of the problem 1e-8 may be out of reach (default: 1e3·ε, which is 2e-13, in float32 1e-4; nothing where
-    `gradient_norm` is given).
-    `excess_risk`: R − R_min at or below this. `risk`: R at or below this, for a network that can fit its data while
-    R_min is not known. With several on, the first to come ends the run. Raises `ValueError` for a negative number,
-    and for what is none.
+    A gradient that is small counts at a minimum alone: that is where the distance to the minimizer, by second
+    derivatives, is small, too. Raises `ValueError` for a negative number, and for what is none.
 
-    Two more are for a loss without a minimizer on separable data. `margin`: the least margin of all samples at or above
-    this. `direction`: the angle between the weights and −∇R, in radians, at or below this, from where on every sample
-    is on the right side and the risk a hundredth of that of the prediction zero. At the limit of a homogeneous network
-    that angle is zero (Ji and Telgarsky 2020). For one linear layer −∇R turns to the direction of largest margin much
+    `margin` and `direction` are for a loss without a minimizer on separable data. At the limit of a homogeneous network
+    the angle is zero (Ji and Telgarsky 2020). For one linear layer −∇R turns to the direction of largest margin much
     sooner than the weights do, by 1/log t (Soudry et al. 2018): then it is of the size of the angle that they have left
     to go. It is no bound of that: it is small too where the weights turn back on their way.
     """
 
     gradient_norm: float | Float[Array, ""] | None = _OfThePrecision(1e-8)
+    """‖∇R(W)‖ (Euclidean, all weights together) at or below this; by default 1e-8, in float32 1e-4."""
     excess_risk: float | Float[Array, ""] | None = None
+    """R − R_min at or below this."""
     risk: float | Float[Array, ""] | None = None
+    """R at or below this, for a network that can fit its data while R_min is not known."""
     remaining: float | Float[Array, ""] | None = None
+    """The distance to the minimizer by second derivatives, relative to the distance from the start. By default 1e-6, in
+    float32 1e-3; infinity, which leaves it out, where `gradient_norm` is larger than by default: where the limit is
+    then not known to be a minimum, the run ends with GRADIENT_REACHED, unless the Hessian is visibly that of a
+    saddle."""
     margin: float | Float[Array, ""] | None = None
+    """The least margin of all samples at or above this."""
     direction: float | Float[Array, ""] | None = None
+    """The angle between the weights and −∇R, in radians, at or below this, from where on every sample is on the right
+    side and the risk a hundredth of that of the prediction zero."""
     relative_gradient_norm: float | Float[Array, ""] | None = None
+    """A gradient that fell to this share of the largest in the run counts as small too, as in the units of the problem
+    1e-8 may be out of reach. By default 1e3·ε, which is 2e-13, in float32 1e-4; nothing where `gradient_norm` is
+    given."""
 
     def __check_init__(self):
         for name, value in vars(self).items():

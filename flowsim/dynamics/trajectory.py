@@ -34,24 +34,10 @@ if TYPE_CHECKING:
 class Trajectory(Drawn, eqx.Module):
     """A run of gradient flow or gradient descent: its records, its end, and how it ended.
 
-    Along the path, one entry for each record, the last one at the end of the run: `times`, `risk`,
-    `excess_risk`, `squared_distance` (‖π − w*‖², NaN without a regressor), `gradient_norm`, `diagnostics` by
-    name, which holds the values of further probes too, with their `labels`, and, on request, `sharpness`, NaN where it
-    was not measured, and `weights` (the network, with a leading axis of records in every weight). A record is made at
-    `times` + `time_remainders`, a sum of two numbers that keeps the digits for which one has no room at the end of a
-    long plateau. Inside `jax.jit` and `jax.vmap` shapes are fixed, so entries from `count` on are NaN.
-
-    At the end: `final_risk`, `final_excess_risk`, `final_squared_distance`, `final_gradient_norm`, `final_sharpness`,
-    also of a batch of runs; `network`, `time`, `steps` (accepted steps of a flow, steps of a descent),
-    `rejected_steps`, and `code`, the number of the `outcome`. What it took: `dynamics`, the name of what moved the
-    weights ("gradient_flow", "gradient_descent", or `my_module:MyKind`); `method`, that of the solver; `gradients`,
-    evaluations of the gradient (`None` where Diffrax does not say); `products`, Hessian–vector products and,
-    for the low-rank solver, linearized passes over the data for the Jacobian of the outputs; `loosened`, the largest
-    factor by which the tolerance had to be loosened where the gradient jumps, one for a smooth one. `learning_rate` is
-    η of a descent, and of the flow that models one, and `sharpness_threshold` the sharpness up to which it is stable,
-    2/η for gradient descent; `None` where there is none, or it is not known. Of a learning rate that changes in time
-    both are those of its nominal rate, and `diagnostics` have `scheduled_rate` and `moving_edge` along the path.
-    `states` is what `branch` goes on from, of a descent that was told to keep it.
+    Records have one entry each, the last one at the end of the run. Inside `jax.jit` and `jax.vmap` shapes are fixed,
+    so entries from `count` on are NaN. `final_risk`, `final_excess_risk`, `final_squared_distance`,
+    `final_gradient_norm` and `final_sharpness` are those at the end, also of a batch of runs. Of a learning rate that
+    changes in time `diagnostics` have `scheduled_rate` and `moving_edge` along the path.
 
     In a debugger, an interactive session and inside `jax.jit` it is one line (`repr`), of which nothing is computed.
     Printed, and shown in a notebook, it is the table of the command line with its one row: for that the sharpness at
@@ -61,30 +47,58 @@ class Trajectory(Drawn, eqx.Module):
     """
 
     times: Float[Array, " records"]
+    """The times of the records."""
     time_remainders: Float[Array, " records"]
+    """What is to be added to them, which keeps the digits for which one number has no room at the end of a long
+    plateau."""
     risk: Float[Array, " records"]
+    """R at the records."""
     excess_risk: Float[Array, " records"]
+    """R − R_min, NaN where the minimum is not known."""
     squared_distance: Float[Array, " records"]
+    """‖π − w*‖², NaN without a regressor."""
     gradient_norm: Float[Array, " records"]
+    """‖∇R‖ at the records."""
     diagnostics: dict[str, PyTree]
+    """What diagnostics and probes measured, by their names."""
     sharpness: Float[Array, " records"] | None
+    """S at the records, NaN where it was not measured; `None` unless it was asked for."""
     weights: PyTree
+    """The network at the records, with a leading axis of them in every weight; `None` unless weights were asked for."""
     network: PyTree
+    """The network at the end."""
     problem: Problem
+    """The risk R."""
     time: Float[Array, ""]
+    """The time at the end."""
     steps: Int[Array, ""]
+    """The accepted steps of a flow, the steps of a descent."""
     rejected_steps: Int[Array, ""]
+    """The rejected steps of a flow."""
     code: Int[Array, ""]
+    """The number of the `outcome`."""
     count: Int[Array, ""]
+    """The number of records."""
     gradients: Int[Array, ""] | None
+    """The evaluations of the gradient; `None` where Diffrax does not say."""
     products: Int[Array, ""]
+    """Hessian–vector products and, for the low-rank solver, linearized passes over the data for the Jacobian of the
+    outputs."""
     loosened: Float[Array, ""]
+    """The largest factor by which the tolerance had to be loosened where the gradient jumps, one for a smooth one."""
     learning_rate: Float[Array, ""] | None
+    """η of a descent, and of the flow that models one, `None` where there is none; of one that changes, the nominal
+    rate."""
     sharpness_threshold: Float[Array, ""] | None
+    """The sharpness up to which it is stable, 2/η for gradient descent; `None` where that is not known."""
     states: KeptStates | None
+    """What `branch` goes on from, of a descent that was told to keep it."""
     method: str = eqx.field(static=True)
+    """The name of the solver."""
     dynamics: str = eqx.field(static=True)
+    """The name of what moved the weights: "gradient_flow", "gradient_descent", or `my_module:MyKind`."""
     labels: dict[str, Label] = eqx.field(static=True)
+    """What the diagnostics are called in tables and figures."""
 
     @property
     def path(self) -> PyTree:

@@ -25,16 +25,16 @@ from .onset import Beginning
 @MODELS.register("central")
 @DYNAMICS.register("central")
 class CentralFlow(DescentModel):
-    """The flow of Cohen, Damian, Talwalkar, Kolter and Lee (2024) for gradient descent with `learning_rate` η.
+    """The flow of Cohen, Damian, Talwalkar, Kolter and Lee (2024) for gradient descent with the learning rate η.
 
     It is the gradient flow where the sharpness S is below 2/η, and from there on that which descent follows on average
     over its oscillation: dW/dt = −∇R − ½∇⟨H, Σ⟩, in the time t = ηk of descent, where the covariance Σ ⪰ 0 of the
     oscillation lies on the eigenvectors at the edge and is what keeps all eigenvalues of the Hessian at 2/η or below
-    (`flowsim.edge.central_field` has the equations). With one eigenvalue at the edge that is −∇R projected off ∇S.
-    A run that begins beyond 2/η comes down to it within some η, and ends as `DIVERGED`, as descent does, where the
+    (`flowsim.edge.central_field` has the equations). With one eigenvalue at the edge that is −∇R projected off ∇S. A
+    run that begins beyond 2/η comes down to it within some η, and ends as `DIVERGED`, as descent does, where the
     sharpness does not fall in any direction.
 
-    `order` two adds what the published flow, of order one in η, leaves out (`flowsim.edge.central_field`): the gradient
+    Order two adds what the published flow, of order one in η, leaves out (`flowsim.edge.central_field`): the gradient
     of (η/4)‖∇R‖², by which descent differs from its flow everywhere, and the onset. Past 2/η the sharpness goes on
     rising until the oscillation, which begins as that of `flowsim.EdgeFlow`, is as large as Σ, and then comes down as
     that of a run which begins beyond. As there, a run from where ηS > 1 begins at the centre of the oscillation, and up
@@ -46,23 +46,27 @@ class CentralFlow(DescentModel):
     enough, beyond 2/(lower bound of the sharpness of minimizers), descent has no centre to stay near to: there a
     central flow may be no closer to it than the gradient flow.
 
-    Up to `most` eigenvalues are held at the edge at once; where one more comes to it the run ends as `SOLVER_FAILED`,
-    and wants a larger number. A flow that comes to rest at the edge with ∇R ≠ 0, as no minimum is flat enough, ends as
-    `FIXED_POINT`, and one that comes to where ∇S vanishes, so that no Σ holds the sharpness, as `STALLED`.
+    Where one more eigenvalue comes to the edge than `most`, the run ends as `SOLVER_FAILED`. A flow that comes to rest
+    at the edge with ∇R ≠ 0, as no minimum is flat enough, ends as `FIXED_POINT`, and one that comes to where ∇S
+    vanishes, so that no Σ holds the sharpness, as `STALLED`.
 
-    Steps adapt to `rtol` and `atol` (default: those of the gradient flow). They are linearly implicit
-    (`flowsim.edge.central_steps`), and end where an eigenvalue comes to the edge: the first to ten digits, others
-    to `rtol`, 1e-5 at most; those that Σ holds are then put onto it. Besides gradients they take products with the
-    Hessian: some twenty in every step, and at the edge some five to 35 in every evaluation of the field, the more
-    eigenvalues are there. Memory: some 250 vectors of the size of the weights for `most` = 4, and 2·most² more for a
-    larger one. A run raises `ValueError` for what `checked` refuses.
+    Steps are linearly implicit (`flowsim.edge.central_steps`), and end where an eigenvalue comes to the edge: the first
+    to ten digits, others to `rtol`, 1e-5 at most; those that Σ holds are then put onto it. Besides gradients they take
+    products with the Hessian: some twenty in every step, and at the edge some five to 35 in every evaluation of the
+    field, the more eigenvalues are there. Memory: some 250 vectors of the size of the weights for `most` = 4, and
+    2·most² more for a larger one. A run raises `ValueError` for what `checked` refuses.
     """
 
     learning_rate: Scalar
+    """η of gradient descent, a number or a `flowsim.LearningRate`."""
     rtol: ArrayLike | None = None
+    """Relative tolerance of a step; by default that of the gradient flow."""
     atol: ArrayLike | None = None
+    """Absolute tolerance of a step; by default that of the gradient flow."""
     most: int = eqx.field(static=True, default=4)
+    """How many eigenvalues are held at the edge at once, at most."""
     order: int = eqx.field(static=True, default=1)
+    """One, as published, or two."""
 
     def checked(self, dtype: jnp.dtype) -> Self:
         """Return the flow with its numbers as arrays, and the tolerances that it leaves open filled in.

@@ -54,8 +54,8 @@ class CentreFlow(DescentModel):
     It follows weights and memory of the descent, momentum and preconditioner with them, and what has changed its sign
     from each step to the next (`flowsim.edge.centre_field` has the equations), in the time of the descent. With
     momentum it holds the sharpness at that threshold, and with a preconditioner the preconditioned sharpness, as the
-    oscillation grows where it is above (Cohen et al. 2024, arXiv 2410.24206, derive central flows so for RMSProp).
-    For gradient descent `flowsim.EdgeFlow` does the same at a fraction of the cost. Weights, risk and sharpness are
+    oscillation grows where it is above (Cohen et al. 2024, arXiv 2410.24206, derive central flows so for RMSProp). For
+    gradient descent `flowsim.EdgeFlow` does the same at a fraction of the cost. Weights, risk and sharpness are
     recorded at the centre.
 
     In its first steps a descent is neither smooth nor alternating: momentum sets in, preconditioners are unknown, steep
@@ -64,17 +64,19 @@ class CentreFlow(DescentModel):
     From there it is nothing but the flow. With what the oscillation begins, it learns from the descent, too, which is
     followed up to its edge, for at most 1000 steps (`flowsim.edge.orbit`).
 
-    Steps adapt to `rtol` (default 1e-4) and `atol` (1e-3·rtol, of the weights): errors are measured in the root mean
-    square of all weights, and of each array of the memory, but those of a mean of squares entry by entry; those of what
-    alternates may be ten times as large. Steps are explicit, as the derivative of a descent's step is not symmetric,
-    and so no longer than one or two of the descent: a run costs 35 to 150 times its gradients. Where steps would have
-    to be as short as 1e-8 of the descent's, at a singularity, a run ends as `STALLED`. A run raises `ValueError` for
-    what `checked` refuses.
+    Errors of a step are measured in the root mean square of all weights, and of each array of the memory, but those of
+    a mean of squares entry by entry; those of what alternates may be ten times as large. Steps are explicit, as the
+    derivative of a descent's step is not symmetric, and so no longer than one or two of the descent: a run costs 35 to
+    150 times its gradients. Where steps would have to be as short as 1e-8 of the descent's, at a singularity, a run
+    ends as `STALLED`. A run raises `ValueError` for what `checked` refuses.
     """
 
     optimizer: Descent
+    """The descent that it follows."""
     rtol: ArrayLike | None = None
+    """Relative tolerance of a step; by default 1e-4."""
     atol: ArrayLike | None = None
+    """Absolute tolerance of a step, of the weights; by default 1e-3·rtol."""
 
     oscillates: ClassVar[bool] = True
     shortest: ClassVar[float] = 1e-8

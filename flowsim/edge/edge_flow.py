@@ -17,30 +17,33 @@ from .oscillation_flow import OscillationFlow
 @MODELS.register("edge")
 @DYNAMICS.register("edge")
 class EdgeFlow(OscillationFlow):
-    """The flow that gradient descent with `learning_rate` η follows while it oscillates from one step to the next.
+    """The flow that gradient descent with the learning rate η follows while it oscillates from one step to the next.
 
     It follows the centre of the oscillation, in which weights, risk and sharpness are recorded, its direction and its
-    amplitude (`flowsim.edge.edge_field` has the equations), in the time t = ηk of descent. Where the sharpness is
-    below 2/η it is the gradient flow, up to what descent's steps change in it: nothing for `order` one, −(η/2)H∇R for
-    order two. At 2/η the oscillation grows, and holds the sharpness there.
+    amplitude (`flowsim.edge.edge_field` has the equations), in the time t = ηk of descent. Where the sharpness is below
+    2/η it is the gradient flow, up to what descent's steps change in it. At 2/η the oscillation grows, and holds the
+    sharpness there.
 
     When it is noticed depends on how small it begins, and that on how fast descent came to the edge: anything between
     rounding and the oscillation itself. So before its first step a run follows descent to where the sharpness first
-    passes 2/η, for at most 1000 steps (counted in the run's gradients and products), and measures what alternates
-    there (`flowsim.edge.onset`). It is nothing more that the model takes from descent. Up to there r is held at that.
+    passes 2/η, for at most 1000 steps (counted in the run's gradients and products), and measures what alternates there
+    (`flowsim.edge.onset`). It is nothing more that the model takes from descent. Up to there r is held at that.
 
     The model takes descent to be smooth or to alternate. With learning rates far beyond 2/S, or while the weights cross
     a large part of their distance to the limit within a few steps, descent does neither, and no flow follows it.
 
-    Steps adapt to `rtol` (default 1e-4, as the model itself is a matter of η²) and `atol` (1e-3·rtol). They are
-    linearly implicit (`flowsim.solvers.LowRankExtrapolation`): accuracy alone limits them, so that a run along the edge
-    may cost far fewer gradients than descent. A run raises `ValueError` for what `checked` refuses.
+    Steps are linearly implicit (`flowsim.solvers.LowRankExtrapolation`): accuracy alone limits them, so that a run
+    along the edge may cost far fewer gradients than descent. A run raises `ValueError` for what `checked` refuses.
     """
 
     learning_rate: Scalar
+    """η of gradient descent, a number or a `flowsim.LearningRate`."""
     order: int = eqx.field(static=True, default=2)
+    """What descent's steps change in the gradient flow: nothing for order one, −(η/2)H∇R for order two."""
     rtol: ArrayLike | None = None
+    """Relative tolerance of a step; by default 1e-4, as the model itself is a matter of η²."""
     atol: ArrayLike | None = None
+    """Absolute tolerance of a step; by default 1e-3·rtol."""
 
     def checked(self, dtype: jnp.dtype) -> Self:
         """Return the flow with its numbers as arrays, and the tolerances that it leaves open filled in.

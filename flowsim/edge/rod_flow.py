@@ -33,7 +33,7 @@ from .oscillation_flow import OscillationFlow
 @MODELS.register("rod")
 @DYNAMICS.register("rod")
 class RodFlow(OscillationFlow):
-    """The flow of the rod between two consecutive iterates of gradient descent with `learning_rate` η.
+    """The flow of the rod between two consecutive iterates of gradient descent with the learning rate η.
 
     It follows the midpoint of the rod, in which weights, risk and sharpness are recorded, and the part of half its
     length that alternates, with its direction, in the time t = ηk of descent (`flowsim.edge.rod_flow` has the equations
@@ -44,13 +44,15 @@ class RodFlow(OscillationFlow):
     sides. At the edge its amplitude is of first order in η, and bursts of the oscillation end somewhere else. While ηh
     is small its direction turns slowly, so that it is late at an edge which comes within some ten steps.
 
-    Steps adapt to `rtol` (default 1e-4, as the model itself is a matter of η²) and `atol` (1e-3·rtol), and are linearly
-    implicit, as those of the edge flow. A run raises `ValueError` for what `checked` refuses.
+    Steps are linearly implicit, as those of the edge flow. A run raises `ValueError` for what `checked` refuses.
     """
 
     learning_rate: Scalar
+    """η of gradient descent, a number or a `flowsim.LearningRate`."""
     rtol: ArrayLike | None = None
+    """Relative tolerance of a step; by default 1e-4, as the model itself is a matter of η²."""
     atol: ArrayLike | None = None
+    """Absolute tolerance of a step; by default 1e-3·rtol."""
 
     def vector_field(self, field: GradientField) -> "RodField":
         """Return the right-hand side for midpoint, direction and amplitude."""

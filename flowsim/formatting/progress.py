@@ -17,20 +17,22 @@ if TYPE_CHECKING:
 
 
 class Progress(str):
-    """An event: which `stage` of some work is running, and how much of it is done.
+    """An event: which stage of some work is running, and how much of it is done.
 
-    That is `done` of `total`, in `unit`s, or without a unit as a fraction. `total` is `None` where the length of the
-    work is not known, and may change, as where a run ends early. `compiling` tells that JAX has begun to trace and
-    compile a program, and until the next event nothing is done. An event is also a text, such as "gradient flow: 40%"
-    (at the beginning of a stage the name of the stage alone), so that any function of a text is a callback, `print`
-    among them.
+    An event is also a text, such as "gradient flow: 40%" (at the beginning of a stage the name of the stage alone), so
+    that any function of a text is a callback, `print` among them.
     """
 
     stage: str
+    """What is running."""
     done: float
+    """How much of it is done."""
     total: float | None
+    """How much there is to do; `None` where that is not known. It may change, as where a run ends early."""
     unit: str
+    """In what both are counted; without one they are fractions."""
     compiling: bool
+    """Whether JAX has begun to trace and compile a program: until the next event nothing is done."""
 
     def __new__(
         cls, stage: str, done: float = 0.0, total: float | None = None, unit: str = "", *, compiling: bool = False

@@ -32,10 +32,15 @@ def empty_table(title: str, remarks: Sequence[str], *, gap: int = 1) -> Table:
 
 
 def printed(table: Table | Text, width: int | None = None) -> str:
-    """Return the text of a table, or of what is said below one, without colours, in `width` columns.
+    """Return the text of a table, or of what is said below one, without colours.
 
-    By default as wide as the terminal, but 80 columns at least and 160 at most; 100 where there is no terminal, as in a
-    notebook or a pipe.
+    Args:
+        table: The table or text.
+        width: How many columns of characters it may take. By default as many as the terminal has, but 80 at least and
+            160 at most; 100 where there is no terminal, as in a notebook or a pipe.
+
+    Returns:
+        The text.
     """
     stream = io.StringIO()
     wide = min(max(shutil.get_terminal_size(fallback=(100, 0)).columns, 80), 160) if width is None else width
@@ -51,13 +56,18 @@ def printable(text: str) -> str:
 
 
 def fitted(table: Table | Text, width: int) -> RenderableType:
-    """Return a table as it is printed in `width` columns, title above and remarks below; a text as it is.
+    """Return a table as it is printed in so many columns, title above and remarks below; a text as it is.
 
-    No line of it ends in blanks.
+    No line of it ends in blanks. The lines of a column's name join where there is room. Where the table is too wide all
+    the same, columns of text are wrapped between words, the widest first; and where that is not enough, columns go
+    below each other, those that say which row is which, up to the one without a name, again and again.
 
-    The lines of a column's name join where there is room. Where the table is too wide all the same, columns of text are
-    wrapped between words, the widest first; and where that is not enough, columns go below each other, those that say
-    which row is which, up to the one without a name, again and again.
+    Args:
+        table: The table or text.
+        width: How many columns of characters there are.
+
+    Returns:
+        What Rich prints.
     """
     if isinstance(table, Text):
         return _Trimmed(table)

@@ -119,7 +119,16 @@ class Loss(eqx.Module):
 def differentiated_curvature(
     loss: Callable[[Array, Array], Array], prediction: Float[Array, "*outputs"], target: Array
 ) -> Float[Array, "m m"]:
-    """Return the second derivative of a loss in the prediction by automatic differentiation."""
+    """Return the second derivative of a loss in the prediction by automatic differentiation.
+
+    Args:
+        loss: A function of prediction and target that returns a scalar.
+        prediction: That of one sample: of m numbers.
+        target: The target of that sample.
+
+    Returns:
+        The matrix of second derivatives, of shape (m, m).
+    """
     return jax.hessian(lambda entries: loss(entries.reshape(prediction.shape), target))(prediction.ravel())
 
 

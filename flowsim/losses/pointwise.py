@@ -19,6 +19,7 @@ class PointwiseLoss(Loss):
     """A function (prediction, target) ↦ scalar of one sample, of which nothing else is known."""
 
     function: Callable[[Array, Array], Array] = eqx.field(converter=static_function)
+    """The function."""
 
     infimum: ClassVar[float] = float("nan")
     attained: ClassVar[bool] = False

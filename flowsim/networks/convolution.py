@@ -14,16 +14,19 @@ from .weights import standard_normal
 class Convolution(eqx.Module):
     """Image ↦ Σ weight · shifted image + bias: what `equinox.nn.Conv2d` computes (a cross-correlation), to rounding.
 
-    `weight` is (out, channels, size, size), `bias` (out,); the image (channels, height, width) is padded with `padding`
-    zeros on every side, and the output has every `stride`-th place. On CPUs, XLA's own convolution leaves its
-    threaded kernel behind inside the loops that integrate a flow; a product of matrices does not. Raises `ValueError`
-    for a weight or bias of another shape, and for an image that does not fit.
+    It maps an image (channels, height, width). On CPUs, XLA's own convolution leaves its threaded kernel behind inside
+    the loops that integrate a flow; a product of matrices does not. Raises `ValueError` for a weight or bias of another
+    shape, and for an image that does not fit.
     """
 
     weight: Float[Array, "out channels size size"]
+    """The kernels, (out, channels, size, size)."""
     bias: Float[Array, " out"]
+    """What is added to each channel, (out,)."""
     stride: int = eqx.field(static=True, default=1)
+    """From one place of a kernel to the next."""
     padding: int = eqx.field(static=True, default=0)
+    """How many zeros are put on every side of the image."""
 
     axes: ClassVar[str] = "(channels, height, width)"
 
@@ -48,7 +51,21 @@ class Convolution(eqx.Module):
         key: Array,
         dtype: jnp.dtype | None = None,
     ) -> "Convolution":
-        """Draw independent N(0, scale²/(channels·size²)) weights; biases start at 0."""
+        """Draw independent N(0, scale²/(channels·size²)) weights; biases start at 0.
+
+        Args:
+            channels: The channels of the image.
+            out: The channels that are made.
+            size: The side of a kernel.
+            scale: The standard deviation, times one over the root of the inputs of a unit.
+            stride: From one place of a kernel to the next.
+            padding: How many zeros are put on every side of the image.
+            key: A key of `jax.random`.
+            dtype: The type of the weights; by default JAX's own for floats.
+
+        Returns:
+            The convolution.
+        """
         dtype = jnp.dtype(jnp.result_type(float) if dtype is None else dtype)
         drawn = standard_normal(key, 0, (out, channels, size, size), dtype)
         weight = jnp.asarray(scale / (channels * size**2) ** 0.5 * drawn, dtype)

@@ -28,9 +28,13 @@ class Convolutional(eqx.Module):
     """
 
     convolutions: tuple[Convolution, ...]
+    """The convolutions, in their order."""
     head: Perceptron
+    """What maps what they make to the outputs: a perceptron with biases."""
     activation: Callable[[Array], Array] = eqx.field(static=True)
+    """What follows each convolution: a function on arrays."""
     pooling: int = eqx.field(static=True)
+    """The side of the squares that are averaged after each."""
 
     @classmethod
     def gaussian(
@@ -48,10 +52,26 @@ class Convolutional(eqx.Module):
         key: Array,
         dtype: jnp.dtype | None = None,
     ) -> "Convolutional":
-        """Draw a network for images of `shape` (channels, height, width), weights N(0, scale²/fan-in), biases 0.
+        """Draw a network for images, weights N(0, scale²/fan-in), biases 0.
 
-        `channels` are those after each convolution, whose kernels are `size` by `size` and padded by (size − 1) // 2
-        zeros; `dense` are the widths between them and the outputs. Raises `ValueError` where an image is too small.
+        Args:
+            shape: That of an image: (channels, height, width).
+            channels: Those after each convolution.
+            outputs: How many numbers are predicted.
+            size: The side of the kernels, whose images are padded by (size − 1) // 2 zeros.
+            stride: From one place of a kernel to the next.
+            pooling: The side of the squares that are averaged after each convolution.
+            dense: The widths of hidden layers between the last convolution and the outputs.
+            scale: The standard deviation of the weights, times one over the root of the inputs of a unit.
+            activation: Its name, or a function, as in `Perceptron`.
+            key: A key of `jax.random`.
+            dtype: The type of the weights; by default JAX's own for floats.
+
+        Returns:
+            The network.
+
+        Raises:
+            ValueError: Where an image is too small.
         """
         made = shapes_along(tuple(shape), channels, size, stride, pooling)
         keys = jax.random.split(key, len(channels) + 1)

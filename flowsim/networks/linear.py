@@ -54,10 +54,14 @@ class LinearNetwork(eqx.Module):
 class DeepLinear(LinearNetwork, Layered):
     """A deep linear network x ↦ pᵀ W_L ⋯ W_1 x (Marion and Chizat 2024, equation 3).
 
-    `weights` are W_1, …, W_L, with W_k of shape (d_k, d_{k−1}); an entry of shape (n, d, d) stands for n of
-    them, which spares a deep network the list. `projection` is p, of shape (d_L,), which the flow does not
-    move. Without it the outputs are W_L ⋯ W_1 x themselves: d_L of them, or one number if d_L = 1. Raises
-    `ValueError` where shapes do not fit.
+    Args:
+        weights: W_1, …, W_L, with W_k of shape (d_k, d_{k−1}); an entry of shape (n, d, d) stands for n of them, which
+            spares a deep network the list.
+        projection: p, of shape (d_L,), which the flow does not move. Without it the outputs are W_L ⋯ W_1 x themselves:
+            d_L of them, or one number if d_L = 1.
+
+    Raises:
+        ValueError: Where shapes do not fit.
     """
 
     stacks: layers.Stacks
@@ -124,8 +128,27 @@ class DeepLinear(LinearNetwork, Layered):
     ) -> "DeepLinear":
         """Draw a residual network, W_k = I + s/√(Ld) N_k with N_k standard Gaussian.
 
-        `width` is d, `depth` is L, `scale` is s (Marion and Chizat 2024, equation 2). `projection` is p, of
-        shape (d,); without it the network has d outputs (their Theorem 5).
+        Equation 2 of Marion and Chizat (2024).
+
+        Args:
+            width: d, that of every layer.
+            depth: The number of layers L.
+            scale: s.
+            projection: p, of shape (d,); without it the network has d outputs (their Theorem 5).
+            key: A key of `jax.random`.
+            dtype: The type of the weights; by default JAX's own for floats.
+
+        Returns:
+            The network, with layers of shape (d, d).
+
+        Raises:
+            ValueError: For a width or depth that is no positive whole number, and a projection of another shape.
+
+        Examples:
+            >>> import flowsim, jax
+            >>> network = flowsim.DeepLinear.residual(width=3, depth=4, scale=0.5, key=jax.random.key(0))
+            >>> [weight.shape for weight in network.weights]
+            [(3, 3), (3, 3), (3, 3), (3, 3)]
         """
         layers.check_widths([width, depth])
         (noise,) = layers.gaussian([width] * (depth + 1), scale, key=key, dtype=dtype)

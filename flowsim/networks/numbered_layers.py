@@ -14,14 +14,13 @@ from .weights import split
 
 
 class NumberedLayers(NamedTuple):
-    """The layers of a network in order: their `names`, and the number of the layer, from zero, of every weight.
-
-    `numbers` are as the weights: of each array one number, or one for each entry of its leading axis, along which
-    layers are stacked.
-    """
+    """The layers of a network in order."""
 
     numbers: PyTree[Int[np.ndarray, "..."]]
+    """The number of the layer, from zero, of every weight: of each array one number, or one for each entry of its
+    leading axis, along which layers are stacked."""
     names: tuple[str, ...]
+    """What the layers are called."""
 
     def restricted(self, vector: PyTree, layer: int | Int[Array, ""]) -> PyTree:
         """Return a vector as the weights with zeros in all other layers."""

@@ -31,13 +31,18 @@ ACTIVATIONS.register("relu")(jax.nn.relu)  # the one here that is not smooth
 
 
 class Perceptron(Layered):
-    """A multi-layer perceptron x ↦ W_L φ(W_{L−1} ⋯ φ(W_1 x + b_1) ⋯ + b_{L−1}) + b_L with an
-    activation φ.
+    """A multi-layer perceptron x ↦ W_L φ(W_{L−1} ⋯ φ(W_1 x + b_1) ⋯ + b_{L−1}) + b_L with an activation φ.
 
-    `weights` are W_1, …, W_L with W_k of shape (d_k, d_{k−1}); `biases`, if given, are b_1, …, b_L.
-    `activation` is one of "gelu", "tanh", "softplus", "relu", the place `my_module:my_function` of another, or any
-    function on arrays. Flows are exact where it is smooth; at a kink, such as that of relu, accuracy is limited.
-    Raises `ValueError` where shapes do not fit or the name is unknown.
+    Flows are exact where φ is smooth; at a kink, such as that of relu, accuracy is limited.
+
+    Args:
+        weights: W_1, …, W_L with W_k of shape (d_k, d_{k−1}).
+        biases: b_1, …, b_L with b_k of shape (d_k,); by default there are none.
+        activation: One of "gelu", "tanh", "softplus", "relu", the place `my_module:my_function` of another, or any
+            function on arrays.
+
+    Raises:
+        ValueError: Where shapes do not fit or the name is unknown.
     """
 
     stacks: layers.Stacks
@@ -67,9 +72,28 @@ class Perceptron(Layered):
         key: Array,
         dtype: jnp.dtype | None = None,
     ) -> "Perceptron":
-        """Draw weights with independent N(0, scale²) entries; `widths` are d_0, …, d_L; biases, if any, start at 0.
+        """Draw weights with independent N(0, scale²) entries.
 
-        With `fan_in` the entries of W_k are N(0, scale²/d_{k−1}).
+        Args:
+            widths: d_0, …, d_L, from the features of a sample to the outputs.
+            scale: The standard deviation of an entry.
+            activation: Its name, or a function, as in `Perceptron`.
+            biases: Whether every layer has a bias, which starts at 0.
+            fan_in: Whether the entries of W_k are N(0, scale²/d_{k−1}) instead.
+            key: A key of `jax.random`.
+            dtype: The type of the weights; by default JAX's own for floats.
+
+        Returns:
+            The network, with layers W_k of shape (d_k, d_{k−1}).
+
+        Raises:
+            ValueError: For widths that are no positive whole numbers, and an activation that is unknown.
+
+        Examples:
+            >>> import flowsim, jax
+            >>> network = flowsim.Perceptron.gaussian(widths=[5, 4, 1], scale=0.5, key=jax.random.key(0))
+            >>> [weight.shape for weight in network.weights]
+            [(4, 5), (1, 4)]
         """
         stacks = layers.gaussian(widths, scale, key=key, dtype=dtype, fan_in=fan_in)
         zeros = [jnp.zeros(stack.shape[:2], stack.dtype) for stack in stacks] if biases else None

@@ -21,18 +21,23 @@ from .weights import Fixed, standard_normal
 class ResidualPerceptron(Layered):
     """x ↦ C h_L with h_k = h_{k−1} + s V_k φ(W_k h_{k−1} + b_k) and h_0 = A x, depth costing no compile time.
 
-    `first` is A (width, features), `inner` holds all W_k (L, hidden, width), `biases` all b_k (L, hidden), `outer` all
-    V_k (L, width, hidden), `last` is C (outputs, width); `scale` is s, which the flow does not move. It maps
-    (features,) to a scalar, or to (outputs,); `ResidualPerceptron.gaussian` draws one.
+    It maps (features,) to a scalar, or to (outputs,); `ResidualPerceptron.gaussian` draws one.
     """
 
     first: Float[Array, "width features"]
+    """A."""
     inner: Float[Array, "depth hidden width"]
+    """All W_k."""
     biases: Float[Array, "depth hidden"]
+    """All b_k."""
     outer: Float[Array, "depth width hidden"]
+    """All V_k."""
     last: Float[Array, "outputs width"]
+    """C."""
     scale: Fixed
+    """s, which the flow does not move."""
     activation: Callable[[Array], Array] = eqx.field(static=True)
+    """φ, a function on arrays."""
 
     @classmethod
     def gaussian(
@@ -48,7 +53,22 @@ class ResidualPerceptron(Layered):
         key: Array,
         dtype: jnp.dtype | None = None,
     ) -> "ResidualPerceptron":
-        """Draw every matrix with independent N(0, 1/fan-in) entries; biases start at 0."""
+        """Draw every matrix with independent N(0, 1/fan-in) entries; biases start at 0.
+
+        Args:
+            features: How many numbers a sample has.
+            width: That of what runs through the blocks.
+            depth: The number of blocks L.
+            hidden: The number of activations in a block.
+            outputs: How many numbers are predicted.
+            scale: s, what every block is multiplied with.
+            activation: Its name, or a function, as in `Perceptron`.
+            key: A key of `jax.random`.
+            dtype: The type of the weights; by default JAX's own for floats.
+
+        Returns:
+            The network.
+        """
         dtype = jnp.dtype(jnp.result_type(float) if dtype is None else dtype)
         shapes = [(width, features), (depth, hidden, width), (depth, width, hidden), (outputs, width)]
         first, inner, outer, last = (

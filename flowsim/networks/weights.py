@@ -25,6 +25,7 @@ class Fixed(eqx.Module):
     """
 
     value: Any
+    """The array, or a pytree of them."""
 
 
 def split(network: Tree) -> tuple[Tree, Tree]:

@@ -66,6 +66,7 @@ class CriticalSharpness(Probe):
             logarithmic=False,
         ),
     )
+    """What it is called in tables and figures."""
 
     def __check_init__(self):
         if not 0 < self.precision < 1:

@@ -39,18 +39,20 @@ class Alignment(Probe):
 
 
 class Angle(Probe):
-    """The angle between what `of` returns of the network, by default its weights, and `direction`, in radians.
+    """The angle between what `of` returns of the network and a direction, in radians; NaN where one of the two is zero.
 
-    `direction` is of the same structure: an array for `of=flowsim.DeepLinear.regressor`, such as that of
-    `flowsim.theory.max_margin`, and by default another network. NaN where one of the two is zero. Raises `ValueError`,
-    when it measures, for a direction of another structure or other shapes.
+    Raises `ValueError`, when it measures, for a direction of another structure or other shapes.
     """
 
     direction: PyTree
+    """The direction, of the same structure: an array for `of=flowsim.DeepLinear.regressor`, such as that of
+    `flowsim.theory.max_margin`, and by default another network."""
     of: Callable[[Any], PyTree] = eqx.field(static=True, default=_weights)
+    """A function of the network; by default its weights."""
     label: Label = eqx.field(
         static=True, default=Label("angle", "angle to a given direction", "angle to a given direction", "radian")
     )
+    """What it is called in tables and figures."""
 
     def measure(self, moment: Moment) -> Float[Array, ""]:
         """Return the angle."""

@@ -31,6 +31,7 @@ class DistanceTravelled(Probe):
             r"$\Vert W(t) - W(0) \Vert$",
         ),
     )
+    """What it is called in tables and figures."""
 
     def begin(self, network: PyTree) -> Self:
         """Return the probe of a run that begins at this network."""

@@ -23,10 +23,12 @@ class TestRisk(Probe):
     """
 
     test_problem: Problem
+    """The risk on these samples."""
     label: Label = eqx.field(
         static=True,
         default=Label("test_risk", "risk on samples that training does not see", r"test risk $R_\mathrm{test}$"),
     )
+    """What it is called in tables and figures."""
 
     def measure(self, moment: Moment) -> Float[Array, ""]:
         """Return the risk of the network on the other problem."""
@@ -35,14 +37,14 @@ class TestRisk(Probe):
 
 @PROBES.register("test_accuracy")
 class TestAccuracy(Probe):
-    """The share of samples (X, y) that training does not see whose class is the one that the network predicts.
+    """The share of samples that training does not see whose class is the one that the network predicts.
 
-    `y` holds the numbers of classes (n,), or ones and zeros (n, K), where the largest of K predictions decides; or ±1,
-    where the sign of the one prediction does, NaN where labels are 0. In a scenario they are those that `test_samples`
-    of the data holds out.
+    In a scenario they are those that `test_samples` of the data holds out.
     """
 
     test_samples: tuple[Array, Array]
+    """The samples (X, y): y holds the numbers of classes (n,), or ones and zeros (n, K), where the largest of K
+    predictions decides; or ±1, where the sign of the one prediction does, NaN where labels are 0."""
     label: Label = eqx.field(
         static=True,
         default=Label(
@@ -52,6 +54,7 @@ class TestAccuracy(Probe):
             logarithmic=False,
         ),
     )
+    """What it is called in tables and figures."""
 
     def measure(self, moment: Moment) -> Float[Array, ""]:
         """Return the share of the samples that are classified as they are labelled."""

@@ -52,6 +52,7 @@ class NormalizedMargin(Probe):
             logarithmic=False,
         ),
     )
+    """What it is called in tables and figures."""
 
     def __check_init__(self):
         if self.degree is not None and (isinstance(self.degree, str | bool) or jnp.ndim(self.degree)):

@@ -179,6 +179,7 @@ class Balancedness(Probe):
             ),
         ),
     )
+    """What it is called in tables and figures."""
 
     def check(self, network: PyTree, problem: Problem) -> None:
         """Raise `ValueError` for a network that is not deep linear."""

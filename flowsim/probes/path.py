@@ -49,6 +49,7 @@ class Path(Probe):
             ),
         ),
     )
+    """What it is called in tables and figures."""
 
     def __check_init__(self):
         if not isinstance(self.count, int) or isinstance(self.count, bool) or self.count < 2:

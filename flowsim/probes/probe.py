@@ -19,23 +19,27 @@ from ..runtime.identity import static_function
 class Label:
     """What tables, figures and stored arrays call what a probe measures.
 
-    `name` is a word without spaces, `meaning` a phrase, `symbol` for the axis of a figure (TeX between dollars),
-    `unit` that of UDUNITS, and `logarithmic` says which axis suits it. `drawn` says how arrays are shown: as "curves",
-    one for each number; of one number for each layer, or matrix, as a map of "layers", or "matrices", over time; or as
-    "nothing" by themselves. The rows of a map are numbered, or have the names `rows`. A probe that measures a dict
-    fills one column for each of its keys, called `name_key`, and may say in `parts` what each is called, by labels of
-    these names.
-    Raises `TypeError` for `parts` that are no tuple of labels, and `ValueError` for another way to be drawn.
+    A probe that measures a dict fills one column for each of its keys, called `name_key`. Raises `TypeError` for
+    `parts` that are no tuple of labels, and `ValueError` for another way to be drawn.
     """
 
     name: str
+    """A word without spaces."""
     meaning: str
+    """What is measured, as a phrase."""
     symbol: str
+    """That for the axis of a figure (TeX between dollars)."""
     unit: str = "1"
+    """That of UDUNITS."""
     logarithmic: bool = True
+    """Whether a logarithmic axis suits it."""
     parts: tuple["Label", ...] = ()
+    """What each key of a dict is called, by labels of these names."""
     drawn: str = "curves"
+    """How arrays are shown: as "curves", one for each number; of one number for each layer, or matrix, as a map of
+    "layers", or "matrices", over time; or as "nothing" by themselves."""
     rows: tuple[str, ...] = ()
+    """The names of the rows of such a map, which are numbered where there are none."""
 
     def __post_init__(self):
         if self.drawn not in ("curves", "layers", "matrices", "nothing"):
@@ -58,24 +62,31 @@ class Label:
 class Moment(eqx.Module):
     """A run at one time, as a probe sees it.
 
-    `state` is the dynamics' own, whose weights are those of `network`. At the starts and the ends of the runs of a
-    sweep, which are measured afterwards, it is `None` and `time` is NaN. `preconditioner` is the diagonal of P as the
-    weights where the steps go along P⁻¹ times a gradient, else `None`. `oscillation` are vectors vᵢ as the weights,
-    with a leading axis, if the dynamics predicts an oscillation of covariance Σᵢ vᵢvᵢᵀ about them, else `None`.
-    `objective` is that of the problem where the dynamics holds it, `learning_rate` that of a descent at this time, or
-    of the flow that models one, and `threshold` the curvature up to which its steps are stable; else they are `None`.
+    At the starts and the ends of the runs of a sweep, which are measured afterwards, `state` is `None` and `time` is
+    NaN.
     """
 
     network: PyTree
+    """The network at this time."""
     problem: Problem
+    """The risk R."""
     state: PyTree
+    """That of the dynamics, whose weights are those of the network."""
     time: Float[Array, ""]
+    """The time of the run."""
     gradient_norm: Float[Array, ""]
+    """‖∇R‖ here."""
     preconditioner: PyTree | None = None
+    """The diagonal of P as the weights where the steps go along P⁻¹ times a gradient, else `None`."""
     oscillation: PyTree | None = None
+    """Vectors vᵢ as the weights, with a leading axis, if the dynamics predicts an oscillation of covariance Σᵢ vᵢvᵢᵀ
+    about them, else `None`."""
     objective: Float[Array, ""] | None = None
+    """That of the problem where the dynamics holds it, else `None`."""
     learning_rate: Float[Array, ""] | None = None
+    """That of a descent at this time, or of the flow that models one, else `None`."""
     threshold: Float[Array, ""] | None = None
+    """The curvature up to which its steps are stable, else `None`."""
 
     @property
     def risk(self) -> Float[Array, ""]:
@@ -136,7 +147,9 @@ class FunctionProbe(Probe):
     """A function of the network as a probe, under a name."""
 
     function: Callable[[Any], PyTree] = eqx.field(converter=static_function)
+    """The function, which returns floating-point arrays."""
     label: Label = eqx.field(static=True)
+    """What it is called in tables and figures."""
 
     def measure(self, moment: Moment) -> PyTree:
         """Return the function's value."""
@@ -163,9 +176,17 @@ PROBES: Registry[Any] = Registry(
 
 
 def probe_of(entry: Probe | Callable[[Any], PyTree], name: str | None = None) -> Probe:
-    """Return a probe as it is, and a function of the network as one, called `name` or else as the function is.
+    """Return a probe as it is, and a function of the network as one.
 
-    Raises `TypeError` for anything else.
+    Args:
+        entry: A probe, or a function of the network.
+        name: What a function is called; by default as it calls itself.
+
+    Returns:
+        The probe.
+
+    Raises:
+        TypeError: For anything else.
     """
     if isinstance(entry, Probe):
         return entry

@@ -75,6 +75,7 @@ class TopEigenvalues(Probe):
             logarithmic=False,
         ),
     )
+    """What it is called in tables and figures."""
 
     def __check_init__(self):
         if not isinstance(self.count, int) or isinstance(self.count, bool) or self.count < 1:

@@ -70,6 +70,7 @@ class SpectralDensity(Probe):
             parts=(_NODES, _WEIGHTS, _RESIDUALS, _TOP, _TRACE, _TRACE_ERROR, _NEGATIVE, _NEGATIVE_ERROR),
         ),
     )
+    """What it is called in tables and figures."""
 
     def __check_init__(self):
         check_spectrum(self.vectors, self.products, self.seed)

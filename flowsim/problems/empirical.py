@@ -33,16 +33,23 @@ _SQUARED_ERROR = SquaredError()
 class EmpiricalRisk(Problem):
     """The risk R = (1/n) Σ_i loss(network(x_i), y_i) of any Equinox model that maps one sample.
 
-    `X` is (n, …) and `y` is (n,) or (n, m); `loss` is one of `flowsim.losses`, or any function (prediction, target)
-    that returns a scalar for one sample. Data are neither centred nor rescaled, and integers, such as tokens, stay
-    integers. The minimum is in general unknown: then excess risks are NaN, and only `lower_bound` is known. Give
-    `minimal_risk` where it is. Raises `ValueError` for shapes that do not fit, entries that are not finite, targets
-    that the loss does not take, such as labels 0 and 1 with `Logistic`, and a `minimal_risk` below the lower bound;
-    when it is called, for a network whose predictions do not fit the targets. Traced values are not checked.
+    Data are neither centred nor rescaled, and integers, such as tokens, stay integers. The minimum is in general
+    unknown: then excess risks are NaN, and only `lower_bound` is known. Results do not depend on how many samples are
+    computed at a time, up to rounding. Traced values are not checked.
 
-    Risk and derivatives are computed `chunk_size` samples at a time, which bounds the memory at the price of one more
-    forward pass. By default all at once, unless a pass is predicted to take half of the memory (`pass_bytes`), or where
-    the samples are spread over devices. Results are the same up to rounding.
+    Args:
+        X: The samples, (n, …).
+        y: Their targets, (n,) or (n, m).
+        loss: One of `flowsim.losses`, or any function (prediction, target) that returns a scalar for one sample.
+        minimal_risk: The minimum of the risk, where it is known.
+        chunk_size: How many samples risk and derivatives are computed of at a time, which bounds the memory at the
+            price of one more forward pass. By default all at once, unless a pass is predicted to take half of the
+            memory (`pass_bytes`), or where the samples are spread over devices.
+
+    Raises:
+        ValueError: For shapes that do not fit, entries that are not finite, targets that the loss does not take, such
+            as labels 0 and 1 with `Logistic`, and a `minimal_risk` below the lower bound; when it is called, for a
+            network whose predictions do not fit the targets.
     """
 
     X: Array

@@ -14,17 +14,18 @@ from .problem import Problem, on_samples
 
 
 class Draw(eqx.Module):
-    """Where a sequence of minibatches is: the number `count` of the next one, counted from 0.
-
-    `order` is the permutation of all samples of this epoch, `None` where none is drawn; an epoch has
-    so many `batches` of the `samples`. `largest` is the largest norm of a gradient of its batches so far.
-    """
+    """Where a sequence of minibatches is."""
 
     count: Int[Array, ""]
+    """The number of the next one, counted from 0."""
     order: Integer[Array, " n"] | None
+    """The permutation of all samples of this epoch, `None` where none is drawn."""
     largest: Float[Array, ""]
+    """The largest norm of a gradient of its batches so far."""
     samples: int = eqx.field(static=True)
+    """The number of all samples."""
     batches: int = eqx.field(static=True)
+    """How many batches an epoch has."""
 
     @property
     def ends_epoch(self) -> Bool[Array, ""]:
@@ -46,17 +47,20 @@ def as_seed(seed: int) -> Any:
 
 
 class Minibatches(eqx.Module):
-    """Minibatches of `size` samples, drawn by a `seed`.
+    """Minibatches of a fixed number of samples.
 
-    Without `replacement` every epoch has a new order of all n samples, cut into ⌊n/size⌋ batches; the n mod size
-    samples at its end sit it out. With it every batch is independent, and ⌊n/size⌋ of them count as an epoch. Batch k
-    is the same in every process, under `jax.jit` and `jax.vmap`, and after a checkpoint. Raises `ValueError` for a size
-    or seed that cannot be.
+    Without replacement every epoch has a new order of all n samples, cut into ⌊n/size⌋ batches; the n mod size samples
+    at its end sit it out. With it every batch is independent, and ⌊n/size⌋ of them count as an epoch. Batch k is the
+    same in every process, under `jax.jit` and `jax.vmap`, and after a checkpoint. Raises `ValueError` for a size or
+    seed that cannot be.
     """
 
     size: int = eqx.field(static=True)
+    """The number of samples in one."""
     seed: Any = eqx.field(converter=as_seed)  # a scalar of uint32, from whatever was given
+    """What they are drawn by: a number or a scalar array, which becomes one of uint32."""
     replacement: bool = eqx.field(static=True, default=False)
+    """Whether samples are drawn with replacement."""
 
     def __check_init__(self):
         if not isinstance(self.size, int) or isinstance(self.size, bool) or self.size < 1:

@@ -20,14 +20,20 @@ from .problem import Outputs, Problem
 class LinearRegression(Problem):
     """The risk R = (1/n)‖y − Xπ‖² of a linear network with regressor π.
 
-    `X` is (n, d) and `y` is (n,) or (n, m); one column in `y` is the same as none. The data enter through Σ
-    = XᵀX/n, the least-squares regressor w* of minimal norm, and R_min alone (Marion and Chizat 2024, section
-    2), so once reduced, no cost depends on n. Any n ≥ 1 will do, n < d, collinear and constant columns
-    included. With `keep_samples` it holds the samples besides, for descents by minibatches and probes of them. Raises
-    `DataError` (a `ValueError`) for shapes that do not fit, and for data that are not finite real numbers.
+    The data enter through Σ = XᵀX/n, the least-squares regressor w* of minimal norm, and R_min alone (Marion and Chizat
+    2024, section 2), so once reduced, no cost depends on n. Any n ≥ 1 will do, n < d, collinear and constant columns
+    included.
 
     The reduction is a QR factorization of [X y] and a singular value decomposition of its triangle, in double
     precision: XᵀX, whose condition number is the square of that of X, is never inverted.
+
+    Args:
+        X: The samples, (n, d).
+        y: Their labels, (n,) or (n, m); one column is the same as none.
+        keep_samples: Whether it holds the samples besides, for descents by minibatches and probes of them.
+
+    Raises:
+        DataError: A `ValueError`, for shapes that do not fit, and for data that are not finite real numbers.
     """
 
     root: Float[Array, "rank d"]

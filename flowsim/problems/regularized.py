@@ -15,19 +15,26 @@ from .problem import Outputs, Problem, check_problem, on_samples
 
 
 class RegularizedRisk(Problem):
-    """R + (λ/2)‖W‖², the risk R of any `problem` with λ = `weight_decay`, and ‖W‖² the sum of all squared weights.
+    """R + (λ/2)‖W‖², with ‖W‖² the sum of all squared weights.
 
     Its gradient is ∇R + λW and its Hessian that of R plus λI, which linearly implicit steps take as it is
     (`identity_curvature`): a flow of small λ costs hardly more than one of large λ, though it needs a time of order
     1/λ. Where λ is less than the rounding of the Hessian, ε times its largest eigenvalue, no limit is certified. Risk
-    and excess risk are those of the sum, whose infimum is not known, so excess risks are NaN, also for λ = 0, and
-    the theorems on deep linear networks, which are about R alone, are not applied to it. Distances to w*, margins,
-    samples and label noise are those of the `problem`; a sample's risk is R's on that sample plus the whole of the
-    decay, and so is that of a minibatch. The weights are all arrays of floats that a run moves, biases too.
+    and excess risk are those of the sum, whose infimum is not known, so excess risks are NaN, also for λ = 0, and the
+    theorems on deep linear networks, which are about R alone, are not applied to it. Distances to w*, margins, samples
+    and label noise are those of the `problem`; a sample's risk is R's on that sample plus the whole of the decay, and
+    so is that of a minibatch. The weights are all arrays of floats that a run moves, biases too.
 
     What decays apart from the gradient, as in AdamW, is `flowsim.DecoupledDecay`, and the flow that is left as λ → 0
-    `flowsim.NormFlow`. Raises `TypeError` for what is no problem, and `ValueError` for a λ that is not a finite number,
-    zero or more.
+    `flowsim.NormFlow`.
+
+    Args:
+        problem: The problem whose risk is R.
+        weight_decay: λ, a finite number, zero or more.
+
+    Raises:
+        TypeError: For what is no problem.
+        ValueError: For a λ that cannot be.
     """
 
     problem: Problem

@@ -23,16 +23,20 @@ from .validation import call, real_number, real_scalar
 class Risk(Problem):
     """The risk R = function(network) of any pytree of arrays: nested dicts, as of Flax, tuples, Equinox modules.
 
-    `function` returns a real scalar, and is differentiated automatically; or `gradient`, another function of the
-    network, returns ∇R in the structure of the network. Then flow, descent and Hessian–vector products take that: they
-    differentiate the gradient that was given, once. `infimum` is that of the function, where it is known; excess risks
-    are NaN without.
-
     What the functions read besides the network becomes a constant of the compiled program. Large data are better kept
-    in the fields of an Equinox module with a method `__call__`, as are arrays that change. Raises `TypeError` for what
-    is no function, and `ValueError` for an infimum that is no number; when it is called, `ValueError` for a value that
-    is no real scalar, and for a gradient of another structure than the network's; at the start of a run, for a gradient
-    that is not that of the function.
+    in the fields of an Equinox module with a method `__call__`, as are arrays that change.
+
+    Args:
+        function: A function of the network that returns a real scalar.
+        gradient: Another, which returns ∇R in the structure of the network. Flow, descent and Hessian–vector products
+            take that and differentiate it once; by default the function is differentiated automatically.
+        infimum: That of the function, where it is known; excess risks are NaN without.
+
+    Raises:
+        TypeError: For what is no function.
+        ValueError: For an infimum that is no number; when it is called, for a value that is no real scalar, and for a
+            gradient of another structure than the network's; at the start of a run, for a gradient that is not that of
+            the function.
     """
 
     function: Callable[[Any], Array]

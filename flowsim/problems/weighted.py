@@ -10,14 +10,15 @@ from .problem import Problem
 
 
 class WeightedRisk(Problem):
-    """Σ_i c_i R_i, with R_i the risk of a `problem` on its sample i, and c_i its entry in `weights`, (n,).
+    """Σ_i c_i R_i, with R_i the risk of a problem on its sample i. With c_i = 1/n it is the risk of the problem.
 
-    With c_i = 1/n it is the risk of the problem. Weights may be negative. Raises `ValueError` for another number of
-    weights than of samples.
+    Raises `ValueError` for another number of weights than of samples.
     """
 
     problem: Problem
+    """The problem."""
     weights: Float[Array, " n"]
+    """c_i, which may be negative."""
 
     def __check_init__(self):
         count = self.problem.sample_count()

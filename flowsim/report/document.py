@@ -39,21 +39,24 @@ from .theory_table import theory_summary, theory_tables, warnings_of_theory
 
 @dataclass(frozen=True)
 class Document:
-    """What is made of stored results: tables for the terminal, the summary, and figures by name.
-
-    `warnings` are sentences about what did not converge, or does not hold; `complete` tells whether the flows reached
-    their limits, no statement fails, and every cell of a sweep was computed. `panels` names the figures that the page
-    shows as they are, with alternative text.
-    """
+    """What is made of stored results."""
 
     results: Results
+    """The results."""
     title: str
+    """What stands above the tables."""
     tables: tuple[Any, ...]
+    """Tables and texts for the terminal."""
     summary: dict[str, Any]
+    """The numbers, in the types of JSON."""
     draw: Callable[[], dict[str, Figure]]
+    """Draws the figures, by name."""
     panels: dict[str, str]
+    """The figures that the page shows as they are, with alternative text."""
     warnings: tuple[str, ...]
+    """Sentences about what did not converge, or does not hold."""
     complete: bool
+    """Whether the flows reached their limits, no statement fails, and every cell of a sweep was computed."""
 
     @cached_property
     def figures(self) -> dict[str, Figure]:
@@ -88,9 +91,17 @@ class _Part:
 
 
 def document(results: Results, title: str) -> Document:
-    """Return the document of `results`, with the figures that their scenario asks for.
+    """Return the document of stored results, with the figures that their scenario asks for.
 
-    Raises `StoreError` where a figure is asked for that is not there, or whose claims lack a data set.
+    Args:
+        results: The results.
+        title: What stands above the tables.
+
+    Returns:
+        The tables, the summary and the figures.
+
+    Raises:
+        StoreError: Where a figure is asked for that is not there, or whose claims lack a data set.
     """
     try:
         asked = figures_of(results.asked_figures)
@@ -191,14 +202,31 @@ def _of_sweep(results: Results, title: str) -> _Part:
 
 
 def sweep_shown(dataset: xarray.Dataset, title: str) -> tuple[Any, ...]:
-    """Return the tables of a sweep, and what it lacks, as they are printed."""
+    """Return the tables of a sweep, and what it lacks, as they are printed.
+
+    Args:
+        dataset: The data set of the sweep.
+        title: What stands above them.
+
+    Returns:
+        Tables and texts, in their order.
+    """
     return (*sweep_tables(dataset, title), *map(Text, warnings_of_sweep(dataset)))
 
 
 def save(dataset: xarray.Dataset, folder: Path, *, overwrite: bool = False) -> list[Path]:
-    """Write a data set of trajectories with its summary and figures into `folder`, and return the paths.
+    """Write a data set of trajectories with its summary and figures into a folder.
 
-    Raises `StoreError` where `folder` holds other results, unless `overwrite`, and where it cannot be written.
+    Args:
+        dataset: The data set, as `Comparison.to_dataset` returns it.
+        folder: The folder, which comes into being with the first file.
+        overwrite: Whether other results that it holds are replaced.
+
+    Returns:
+        The paths of the files.
+
+    Raises:
+        StoreError: Where the folder holds other results, unless `overwrite`, and where it cannot be written.
     """
     refuse_obstacles(folder)
     here = ResultFolder(folder, lambda: _others(folder, bytes(dataset.to_netcdf(engine="h5netcdf")), overwrite))
@@ -221,9 +249,18 @@ def _others(folder: Path, content: bytes, overwrite: bool) -> list[Path]:
 
 
 def save_sweep(dataset: xarray.Dataset, folder: Path, *, overwrite: bool = False) -> list[Path]:
-    """Write the data set of a sweep from Python with its summary and figures into `folder`, and return the paths.
+    """Write the data set of a sweep from Python with its summary and figures into a folder.
 
-    Raises `StoreError` where `folder` holds other results, unless `overwrite`, and where it cannot be written.
+    Args:
+        dataset: The data set, as `Sweep.to_dataset` returns it.
+        folder: The folder, which comes into being with the first file.
+        overwrite: Whether other results that it holds are replaced.
+
+    Returns:
+        The paths of the files.
+
+    Raises:
+        StoreError: Where the folder holds other results, unless `overwrite`, and where it cannot be written.
     """
     with sweep_folder(folder, dataset.attrs, overwrite=overwrite) as here:
         return write_sweep(dataset, here)

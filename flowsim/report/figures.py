@@ -85,11 +85,18 @@ def distance_figure(dataset: xarray.Dataset) -> Figure:
 def sweep_figures(dataset: xarray.Dataset, *, facets: int = 4, others: int = 6) -> dict[str, Figure]:
     """Return the figures of a sweep by name: "sharpness", that of how far runs came, "divergence", "critical".
 
-    They go along the first dimension of the sweep, with a panel for each of up to four combinations of the values of
-    the others, and a curve for each of up to six learning rates, spread over all there are. "squared_distance" is
-    called "excess_risk" or "risk" where that is what is known; "divergence" is there if a run diverged, and "critical"
-    if critical learning rates were searched for. Curves are medians, with bands from the first quartile to the third,
-    as in the table and the summary; a line below the panels says so.
+    They go along the first dimension of the sweep, with panels for the values of the others, and curves for learning
+    rates. "squared_distance" is called "excess_risk" or "risk" where that is what is known; "divergence" is there if a
+    run diverged, and "critical" if critical learning rates were searched for. Curves are medians, with bands from the
+    first quartile to the third, as in the table and the summary; a line below the panels says so.
+
+    Args:
+        dataset: The data set of the sweep.
+        facets: The largest number of panels, one for each combination of the values.
+        others: The largest number of learning rates in a panel, spread over all there are.
+
+    Returns:
+        The figures.
     """
     made = {}
     for quantity in quantities(dataset):

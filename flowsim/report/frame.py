@@ -62,7 +62,15 @@ def sweep_frame(dataset: xarray.Dataset) -> "pandas.DataFrame":
 def statements_frame(
     found: Sequence[Statement], about: Sequence[Mapping[str, Any]] | None = None
 ) -> "pandas.DataFrame":
-    """Return a row for each statement, with what it is `about` in front: name, claim, sides, margin, verdict, note."""
+    """Return statements as a table of pandas.
+
+    Args:
+        found: The statements.
+        about: What each is about, by name: columns that stand in front.
+
+    Returns:
+        A row for each statement: name, claim, sides, margin, verdict, note.
+    """
     import pandas
 
     rows = [

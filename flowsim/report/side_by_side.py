@@ -35,14 +35,16 @@ _OF_PROBLEM = ("data", "loss", "weight_decay")
 
 @dataclass(frozen=True, repr=False, eq=False)
 class SideBySide(Shown):
-    """The runs from one initialization of several folders side by side, `results` by the names of the folders.
+    """The runs from one initialization of several folders side by side.
 
     Printed, it is a table of the keys of the scenarios that differ, and one of the ends of all runs; so it is in a
-    notebook. `left_out` are sentences about what of the folders is not put side by side. Nothing is computed.
+    notebook. Nothing is computed.
     """
 
     results: Mapping[str, Results]
+    """Those of the folders, by the names of the folders."""
     left_out: tuple[str, ...] = ()
+    """Sentences about what of the folders is not put side by side."""
 
     def __repr__(self) -> str:
         counts = (f"{name}, {dataset.sizes[RUN]} runs" for name, dataset in self.datasets.items())
@@ -163,11 +165,19 @@ class SideBySide(Shown):
 
 
 def side_by_side(*results: str | Path | Results) -> SideBySide:
-    """Put the stored runs of two or more folders side by side, given as paths or as what `open_results` returns.
+    """Put the stored runs of two or more folders side by side.
 
     Sweeps and statements of the theory are left out, and named in `left_out`; so is a folder that holds nothing else.
-    Raises `StoreError` where fewer than two folders hold runs from one initialization, for a folder that is given
-    twice, and as `open_results` does.
+
+    Args:
+        *results: Paths of folders, or what `open_results` returns of them.
+
+    Returns:
+        The runs, which print as a table of what differs in the scenarios and one of all ends.
+
+    Raises:
+        StoreError: Where fewer than two folders hold runs from one initialization, for a folder that is given twice,
+            and as `open_results` does.
     """
     found = [one if isinstance(one, Results) else open_results(one) for one in results]
     refuse_repeated([one.folder for one in found])

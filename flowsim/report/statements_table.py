@@ -25,7 +25,15 @@ def statements_table(dataset: xarray.Dataset, title: str) -> Table | None:
 
 
 def table_of_run_statements(found: Sequence[RunStatements], title: str) -> Table:
-    """Return the table of statements about runs, of which there is one at least."""
+    """Return the table of statements about runs.
+
+    Args:
+        found: The statements, of which there is one at least.
+        title: What stands above it.
+
+    Returns:
+        The table.
+    """
     rows = []
     for about, statement in _shown(found):
         rate = format_number(about.run.learning_rate, 4)
@@ -79,7 +87,12 @@ def failing_statements(dataset: xarray.Dataset) -> list[tuple[RunStatements, Sta
 def claims_table(found: Sequence[Claim], title: str) -> Table:
     """Return the table of claims for the terminal: what is said and expected, what was measured, and the verdict.
 
-    Below it stands why claims are undecided, each reason once.
+    Args:
+        found: The claims.
+        title: What stands above it.
+
+    Returns:
+        The table. Below it stands why claims are undecided, each reason once.
     """
     counts = Counter(claim.verdict for claim in found)
     counted = ", ".join(f"{counts[verdict]} {verdict}" for verdict in Verdict if counts[verdict])

@@ -57,13 +57,29 @@ def _row(run: RecordedRun, bounds: tuple[float, float] | None) -> dict[str, Any]
 
 
 def tables(dataset: xarray.Dataset, title: str) -> tuple[Table, ...]:
-    """Return all tables for the terminal: of the runs, and where there are any, of models, statements and probes."""
+    """Return all tables for the terminal: of the runs, and where there are any, of models, statements and probes.
+
+    Args:
+        dataset: The data set of trajectories.
+        title: What stands above the first.
+
+    Returns:
+        The tables, in their order.
+    """
     others = (models_table(dataset, title), statements_table(dataset, title), probes_table(dataset, title))
     return (render(dataset, title), *(table for table in others if table is not None))
 
 
 def render(dataset: xarray.Dataset, title: str) -> Table:
-    """Return the table for the terminal; the lines of a column's name join where there is room: see `fitted`."""
+    """Return the table for the terminal; the lines of a column's name join where there is room: see `fitted`.
+
+    Args:
+        dataset: The data set of trajectories.
+        title: What stands above it.
+
+    Returns:
+        The table.
+    """
     shown = read_runs(dataset)
     table = empty_table(title, remarks_of_runs(shown))
     _add_rows(table, {"": shown})

@@ -24,7 +24,12 @@ _PLURALS = {
 def theory_tables(results: TheoryResults, title: str) -> list[Table]:
     """Return the table of the statements, and that of Lemma 3, as far as there is something in them.
 
-    A row is a statement at one depth, with the least margin of all flows and the sides where it is met.
+    Args:
+        results: What was checked.
+        title: What stands above the first.
+
+    Returns:
+        The tables. A row is a statement at one depth, with the least margin of all flows and the sides where it is met.
     """
     tables = []
     if results.flows:
@@ -35,7 +40,15 @@ def theory_tables(results: TheoryResults, title: str) -> list[Table]:
 
 
 def table_of_statements(found: Sequence[Statement], title: str = "") -> Table:
-    """Return the table of statements about one thing, with what is known of those that do not hold below it."""
+    """Return the table of statements about one thing, with what is known of those that do not hold below it.
+
+    Args:
+        found: The statements.
+        title: What stands above it.
+
+    Returns:
+        The table.
+    """
     silent = [one.name for one in found if one.verdict is Verdict.NOT_APPLICABLE]
     shown = [one for one in found if one.verdict is not Verdict.NOT_APPLICABLE]
     return sides_table(title, _remarks(shown, silent), (), [(one, (), str(one.verdict)) for one in shown])

@@ -42,7 +42,9 @@ class StoredRuns(Shown):
     """
 
     dataset: xarray.Dataset
+    """The data set of trajectories."""
     title: str = ""
+    """What stands above the tables."""
 
     def __repr__(self) -> str:
         shown = read_runs(self.dataset)
@@ -84,7 +86,9 @@ class StoredSweep(Shown):
     """A sweep as its data set has it: it answers as a `Sweep` does."""
 
     dataset: xarray.Dataset
+    """The data set of the sweep."""
     title: str = ""
+    """What stands above the tables."""
 
     def __repr__(self) -> str:
         sizes = " × ".join(f"{self.dataset.sizes[name]} {name}" for name in runs.grid(self.dataset)) or "one point"

@@ -33,19 +33,23 @@ _AGAIN = "run the scenario again, with --overwrite"
 class Results(Shown):
     """What stands in a folder of results; a data set that the run did not make is `None`.
 
-    `trajectories` holds the runs from one initialization over (run, record), `sweep` those of a grid over (grid,
-    repetition, run), `theory` the statements that were checked. `comparison` and `swept` answer as the `Comparison`,
-    the `Trajectory` and the `Sweep` that were stored do, but for networks and weights, which are not stored.
+    `comparison` and `swept` answer as the `Comparison`, the `Trajectory` and the `Sweep` that were stored do, but for
+    networks and weights, which are not stored.
 
-    Printed, it is the tables of the command line, and so it is in a notebook; `repr` is a line. Nothing is computed,
-    and no module but flowsim's own is imported unless `trust`: `left_out` names the figures that would need one.
+    Printed, it is the tables of the command line, and so it is in a notebook; `repr` is a line. Nothing is computed.
+    `left_out` names the figures that are not drawn without `trust`.
     """
 
     folder: Path
+    """The folder."""
     trajectories: "xarray.Dataset | None"
+    """The runs from one initialization over (run, record)."""
     sweep: "xarray.Dataset | None"
+    """Those of a grid over (grid, repetition, run)."""
     theory: "xarray.Dataset | None"
+    """The statements that were checked."""
     trust: bool = False
+    """Whether modules other than flowsim's own may be imported, for a figure that needs one."""
 
     @property
     def comparison(self) -> Any:

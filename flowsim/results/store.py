@@ -108,13 +108,14 @@ def _sync(path: Path) -> None:
 class ResultFolder:
     """The folder of one scenario's results; it comes into being with the first file written.
 
-    `find_others` returns the files of other results, which are removed once the first new file is complete, just before
-    it gets its name: at no moment do results stand with a scenario that they are not of. It raises `StoreError` where
-    they are to stay.
+    Files of other results are removed once the first new file is complete, just before it gets its name: at no moment
+    do results stand with a scenario that they are not of.
     """
 
     path: Path
+    """The folder."""
     find_others: Callable[[], list[Path]] = list
+    """Returns the files of other results. Raises `StoreError` where they are to stay."""
     _others: list[Path] = field(default_factory=list)
 
     @property
@@ -207,10 +208,20 @@ class ResultFolder:
 
 
 def result_folder(out: Path, name: str, resolved: Mapping[str, Any], overwrite: bool = False) -> ResultFolder:
-    """Return the folder `out/name` for the results of the scenario `resolved`, having written nothing.
+    """Return the folder for the results of a scenario, having written nothing.
 
-    Raises `StoreError` if the folder could not be written, and, without `overwrite`, if it holds the results
-    of a different scenario.
+    Args:
+        out: The folder in which it lies.
+        name: Its own name, that of the scenario.
+        resolved: The scenario, every default filled in.
+        overwrite: Whether results of a different scenario are replaced.
+
+    Returns:
+        The folder `out/name`.
+
+    Raises:
+        StoreError: If the folder could not be written, and, without `overwrite`, if it holds the results of a different
+            scenario.
     """
     if name in ("", ".", "..") or Path(name).name != name:
         raise StoreError(f"{name!r}: is no name for a folder of results; give the scenario file another name")

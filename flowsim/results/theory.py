@@ -61,25 +61,33 @@ class CheckedFlow:
     """What the statements came to on one flow of the grid, and how that flow ended."""
 
     depth: int
+    """The number of layers."""
     features: int
+    """The number of features."""
     condition: float
+    """The condition number Λ/λ of the covariance."""
     repetition: int
+    """The number of the repetition."""
     outcome: Outcome
+    """How the flow ended."""
     steps: int
+    """The steps that it took."""
     time: float
+    """The time at its end."""
     statements: tuple[Statement, ...]
+    """What the statements came to."""
 
 
 @dataclass(frozen=True)
 class TheoryResults:
-    """Everything that the theory sections of a scenario ask for.
-
-    `convergence` is Theorem 4 as a frequency, one statement for each depth at which there are several flows.
-    """
+    """Everything that the theory sections of a scenario ask for."""
 
     flows: tuple[CheckedFlow, ...]
+    """What was checked on each flow."""
     convergence: dict[int, Statement]
+    """Theorem 4 as a frequency, one statement for each depth at which there are several flows."""
     large_products: tuple[LargeProductsSample, ...]
+    """What was found of Lemma 3, one for each case."""
 
     @property
     def failed(self) -> bool:

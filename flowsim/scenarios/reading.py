@@ -29,12 +29,22 @@ from .wording import complaints, custom_complaint, unknown_key
 def read_scenario(
     path: str | Path, overrides: Iterable[Override] = (), *, notice: Callable[[str], None] = lambda text: None
 ) -> Scenario:
-    """Read the scenario in the YAML file `path`, with `overrides` in place of what the file says.
+    """Read the scenario in a YAML file.
 
-    `notice` is called with every part that takes long, before the points of a sweep are checked, which may be one.
     A key of the file that an overridden `kind` does not have is left out. Modules that it names are looked for in its
-    folder too, from now on. Raises `ScenarioError`, one line for each thing wrong, for a file that cannot be read, is
-    not YAML, or breaks the schema, and for a data file that is not there.
+    folder too, from now on.
+
+    Args:
+        path: The file.
+        overrides: What stands in place of what the file says, from `parse_overrides`.
+        notice: Called with every part that takes long, before the points of a sweep are checked, which may be one.
+
+    Returns:
+        The scenario, checked.
+
+    Raises:
+        ScenarioError: One line for each thing wrong, for a file that cannot be read, is not YAML, or breaks the schema,
+            and for a data file that is not there.
     """
     look_in(Path(path).parent)
     written, overrides = read_document(Path(path)), tuple(overrides)

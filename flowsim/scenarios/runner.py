@@ -139,10 +139,21 @@ def _forking() -> Iterator[None]:
 
 
 def build(scenario: Scenario, folder: Path) -> tuple[Problem, eqx.Module, tuple[Probe, ...]]:
-    """Return the problem, the network and the probes of `scenario`, whose data file, if any, is found from `folder`.
+    """Return the problem, the network and the probes of a scenario.
 
     Needs 64-bit JAX (`jax_enable_x64`), also for precision float32, so that both precisions start from the same
-    numbers. Raises `DataError` for data that cannot be used, and `ScenarioError` where they do not fit the network.
+    numbers.
+
+    Args:
+        scenario: The scenario.
+        folder: Where its data file, if any, is found from.
+
+    Returns:
+        The risk, the network at the start, and what is recorded.
+
+    Raises:
+        DataError: For data that cannot be used.
+        ScenarioError: Where they do not fit the network.
     """
     data = read_data(scenario, folder)
     network = build_network(scenario, scenario.network.inputs_for(data.shape), data.outputs)

@@ -42,7 +42,19 @@ class Cell:
 
 
 def theory_cells(scenario: Scenario, folder: Path) -> tuple[Cell, ...]:
-    """Build what the theory section of `scenario` asks for, before anything is computed. Raises as `build` does."""
+    """Build what the theory section of a scenario asks for, before anything is computed.
+
+    Args:
+        scenario: The scenario.
+        folder: Where its data file, if any, is found from.
+
+    Returns:
+        A cell for each flow.
+
+    Raises:
+        DataError: For data that cannot be used.
+        ScenarioError: Where they do not fit the network, or the theory does not speak of them.
+    """
     cells = []
     for varied, repetition in _grid(scenario):
         built, made, _ = build(varied, folder)
@@ -62,9 +74,15 @@ def theory_cells(scenario: Scenario, folder: Path) -> tuple[Cell, ...]:
 def check_theory(
     scenario: Scenario, cells: tuple[Cell, ...], *, progress: bool | ProgressCallback = False
 ) -> TheoryResults | None:
-    """Run the flow of every cell and check it, and draw what Lemma 3 asks for; `None` if there is neither.
+    """Run the flow of every cell and check it, and draw what Lemma 3 asks for.
 
-    `progress` is as in `compare`, in flows and cases.
+    Args:
+        scenario: The scenario.
+        cells: What `theory_cells` built of it.
+        progress: As in `compare`, in flows and cases.
+
+    Returns:
+        What was found; `None` if the scenario asks for neither.
     """
     if scenario.theory is None and scenario.lemma_3 is None:
         return None

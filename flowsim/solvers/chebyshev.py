@@ -32,17 +32,21 @@ class RungeKuttaChebyshev(MeasuringSolver):
     """The Runge–Kutta–Chebyshev method of order 2 (RKC2; Sommeijer, Shampine and Verwer 1998).
 
     It is explicit, with s stages whose stability interval on the negative real axis is (s² − 1)/1.54 long, so a stiff
-    problem with a symmetric Jacobian of spectral radius ρ costs √ρ where another explicit method costs ρ. The number
-    of stages of each step, one of a table, follows from ρ at its start, by `iterations` steps of power iteration that
-    go on from those of the step before. Where it would pass `max_stages`, the step is shortened instead. Memory: y0 and
-    six arrays of its size, for any number of stages.
+    problem with a symmetric Jacobian of spectral radius ρ costs √ρ where another explicit method costs ρ. The number of
+    stages of each step, one of a table, follows from ρ at its start, by power iteration that goes on from that of the
+    step before. Memory: y0 and six arrays of its size, for any number of stages.
     """
 
     rtol: float | Float[Array, ""] | None = None
+    """Relative tolerance of a step; filled in by `flowsim.integrate`."""
     atol: float | Float[Array, ""] | None = None
+    """Absolute tolerance of a step; filled in by `flowsim.integrate`."""
     max_stages: int = eqx.field(static=True, default=MOST_STAGES)
+    """The largest number of stages: where a step would need more, it is shortened instead."""
     iterations: int = eqx.field(static=True, default=2)
+    """The steps of power iteration for each step."""
     measure: Callable[[PyTree], Measured] | None = None
+    """Evaluates f and the objective; filled in by `flowsim.integrate`."""
     cap: float = eqx.field(static=True, default=0.8)
     """The share of the longest stable step that is asked for: ρ may have risen by the next one."""
 

@@ -36,15 +36,26 @@ def default_solver(
 ) -> diffrax.AbstractAdaptiveSolver:
     """Return the solver for a problem: by what its curvature costs.
 
-    For a linear network, where GGᵀ has a closed form, up to rank 2048, it is `LowRankExtrapolation`, whose steps
-    accuracy alone limits; but with several outputs at the saddles between the singular values that are learned one
-    after the other, where what the Gauss–Newton matrix leaves out keeps them short, it is the Hessian, of at most 512
-    weights, by `StiffnessSwitching`. For others it is that, too, explicit while that is cheap, then with the
-    Gauss–Newton matrix where that costs less than some 45 gradients for each step, for up to 512 samples and one
-    output, 31 samples and ten; and where it costs more, or the problem does not know its outputs, with the Hessian.
-    Beyond it is `StabilitySwitching`, explicit, which changes its formula with what limits its step. Up to the
-    `largest_rank` factorizations of the outputs' matrix cost no more than the gradients of a step; for the
-    `largest_overhead`, in gradients, explicit stabilized steps have a reach hρ of some 700.
+    For a linear network, where GGᵀ has a closed form, it is `LowRankExtrapolation`, whose steps accuracy alone limits;
+    but with several outputs at the saddles between the singular values that are learned one after the other, where what
+    the Gauss–Newton matrix leaves out keeps them short, it is the Hessian by `StiffnessSwitching`. For others it is
+    that, too, explicit while that is cheap, then with the Gauss–Newton matrix where that costs little, for up to 512
+    samples and one output, 31 samples and ten; and where it costs more, or the problem does not know its outputs, with
+    the Hessian. Beyond it is `StabilitySwitching`, explicit, which changes its formula with what limits its step.
+
+    Args:
+        field: The vector field −∇R.
+        weights: Where it starts.
+        rtol: Relative tolerance of a step.
+        atol: Absolute tolerance of a step.
+        largest_rank: Up to which rank factorizations of the outputs' matrix GGᵀ cost no more than the gradients of a
+            step.
+        largest_overhead: Up to which price for each step, in gradients, the Gauss–Newton matrix is taken: explicit
+            stabilized steps of that price have a reach hρ of some 700.
+        largest_hessian: Up to how many weights the Hessian is.
+
+    Returns:
+        The solver, with all that it takes filled in.
     """
     rank, passes, count = field.rank(weights), field.gauss_newton_passes(weights), size_of(weights)
     columns = 5 if jax.tree.leaves(weights)[0].dtype.itemsize < 8 else 8

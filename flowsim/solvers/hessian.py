@@ -90,20 +90,28 @@ class HessianExtrapolation(ExtrapolatedSolver):
     directions turn, a length that was rejected is not tried again soon. Memory: four matrices over all weights and
     `columns` + 6 arrays of the size of y0.
 
-    f is to have a symmetric derivative, as a gradient flow has. `columns` is the largest order, and `overhead` the
-    price of a step beside its evaluations of f and its products with H, of which each costs `product_price`, with what
-    factors and eigenvectors take; both in evaluations of f.
+    f is to have a symmetric derivative, as a gradient flow has.
     """
 
     rtol: float | Float[Array, ""] | None = None
+    """Relative tolerance of a step; filled in by `flowsim.integrate`."""
     atol: float | Float[Array, ""] | None = None
+    """Absolute tolerance of a step; filled in by `flowsim.integrate`."""
     columns: int = eqx.field(static=True, default=8)
+    """The largest order."""
     overhead: float = eqx.field(static=True, default=6.0)
+    """The price of a step beside its evaluations of f and its products with H, in evaluations of f: that of factors and
+    eigenvectors."""
     product_price: float = eqx.field(static=True, default=0.5)
+    """The price of a product with H, in evaluations of f."""
     kept: int = eqx.field(static=True, default=8)
+    """For how many steps A is kept, at most."""
     frozen_up_to: float = eqx.field(static=True, default=100.0)
+    """Up to which hλ a step keeps A in all of its substeps."""
     still: float = eqx.field(static=True, default=1e3)
+    """A step beyond that keeps A, too, where it leads less far than (still·rtol)^½ of the weights."""
     measure: Callable[[PyTree], Measured] | None = None
+    """Evaluates f and the objective; filled in by `flowsim.integrate`."""
     rounding: float = eqx.field(static=True, default=10.0)
     """Eigenvalues of H below so many roundings of the largest are not told from zero."""
     seen: float = eqx.field(static=True, default=0.01)

@@ -37,34 +37,40 @@ class LowRankExtrapolation(ExtrapolatedSolver):
     For a step of length h, row j of the extrapolation table takes j substeps y ← y + (h/j)(I + (h/j)A)⁻¹ f(y). A = GᵀG,
     and λI beside it with weight decay, is the `GaussNewton` matrix `curvature(y0)`, frozen, or in very stiff steps
     `curvature(y)` of each substep. The rank of GᵀG is small, so a substep costs one evaluation of f and a system of
-    that size. Polynomial extrapolation to h/j → 0 over
-    rows 1, …, k gives order k with *any* A (a W-method); with A near −∂f/∂y in the stiff directions, accuracy alone
-    limits the step, not stability. Rows are added until the difference of the last two columns is below the tolerance,
-    and below a tenth of the increment of the step, so easy steps stay cheap, and the next step is as long as makes work
-    per time least (Deuflhard 1985; Hairer and Wanner 1996, section IV.9).
+    that size. Polynomial extrapolation to h/j → 0 over rows 1, …, k gives order k with *any* A (a W-method); with A
+    near −∂f/∂y in the stiff directions, accuracy alone limits the step, not stability. Rows are added until the
+    difference of the last two columns is below the tolerance, and below a tenth of the increment of the step, so easy
+    steps stay cheap, and the next step is as long as makes work per time least (Deuflhard 1985; Hairer and Wanner 1996,
+    section IV.9).
 
-    In bent valleys with large residuals what A leaves out of the Hessian H = −∂f/∂y would keep steps below some
-    10/‖H − A‖. It is `followed` in so many directions, those in which it curves most, and added to A where it curves
-    upwards (`flowsim.curvature.ResidualCurvature`). That costs a product with H for each, in every step long enough to
-    feel it, and in every eighth of the others; zero switches it off. Memory: y0, `columns` + 6 arrays of its size and
-    some four for each direction, and G where it is stored.
+    In bent valleys with large residuals what A leaves out of the Hessian H = −∂f/∂y would keep steps below some 10/‖H −
+    A‖. It is `followed` in so many directions, those in which it curves most, and added to A where it curves upwards
+    (`flowsim.curvature.ResidualCurvature`). That costs a product with H for each, in every step long enough to feel it,
+    and in every eighth of the others. Memory: y0, `columns` + 6 arrays of its size and some four for each direction,
+    and G where it is stored.
 
-    `flowsim.integrate` fills in `curvature` for a problem that knows its outputs. `columns` is the largest order, and
-    `overhead` the price of G and of the factorizations of one step, in evaluations of f. Stiff directions turn as the
-    solution moves: steps with hλ beyond `frozen_up_to`, λ being the largest curvature, feel it, and take A anew in each
-    substep. An f that is made of more than one gradient is given as `counted` besides, which returns f(y) and the
-    linearized passes that it took.
+    Stiff directions turn as the solution moves: steps with hλ beyond `frozen_up_to`, λ being the largest curvature,
+    feel it, and take A anew in each substep.
     """
 
     curvature: Callable[[PyTree], GaussNewton] | None = None
+    """Returns the Gauss–Newton matrix at y; filled in by `flowsim.integrate` for a problem that knows its outputs."""
     rtol: float | Float[Array, ""] | None = None
+    """Relative tolerance of a step; filled in by `flowsim.integrate`."""
     atol: float | Float[Array, ""] | None = None
+    """Absolute tolerance of a step; filled in by `flowsim.integrate`."""
     columns: int = eqx.field(static=True, default=8)
+    """The largest order."""
     followed: int = eqx.field(static=True, default=8)
+    """In how many directions the rest of the Hessian is followed; 0: in none."""
     overhead: float = eqx.field(static=True, default=6.0)
+    """The price of G and of the factorizations of one step, in evaluations of f."""
     frozen_up_to: float = eqx.field(static=True, default=100.0)
+    """Up to which hλ a step keeps A in all of its substeps."""
     measure: Callable[[PyTree], Measured] | None = None
+    """Evaluates f and the objective; filled in by `flowsim.integrate`."""
     counted: Callable[[PyTree], tuple[PyTree, Int[Array, ""]]] | None = None
+    """For an f that is made of more than one gradient: returns f(y) and the linearized passes that it took."""
     felt: float = eqx.field(static=True, default=0.3)
     """A step of length h feels C = H − A where h‖C‖ is more than this."""
     looks_every: int = eqx.field(static=True, default=8)

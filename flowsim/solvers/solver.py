@@ -35,13 +35,16 @@ for _solver in (
 
 
 class Work(eqx.Module):
-    """Evaluations of the gradient, and linearized passes over all data: Hessian–vector products, or rows of a Jacobian.
+    """What steps have cost.
 
-    A row is the derivative of one output on every sample, which a network computes sample by sample in one pass.
+    A row of a Jacobian is the derivative of one output on every sample, which a network computes sample by sample in
+    one pass.
     """
 
     gradients: Int[Array, ""]
+    """Evaluations of the gradient."""
     products: Int[Array, ""]
+    """Linearized passes over all data: Hessian–vector products, or rows of a Jacobian."""
 
     def __add__(self, other: "Work") -> "Work":
         return Work(self.gradients + other.gradients, self.products + other.products)
@@ -66,10 +69,11 @@ class CountsWork(eqx.Module):
 class Proposal(eqx.Module):
     """What a solver that chooses its steps returns of one in place of an error.
 
-    `size` is the error in units of the tolerance, up to one where the step may be kept, and `factor` leads from its
-    length to that of the next, or of the next attempt. `rough` says that the error is larger than that of so short a
-    step in any field without jumps, and `aimed` that the next is to end where something is looked for, so that the
-    step control obeys to the digit.
+    Args:
+        size: The error in units of the tolerance, up to one where the step may be kept.
+        factor: What leads from its length to that of the next, or of the next attempt.
+        rough: Whether the error is larger than that of so short a step in any field without jumps.
+        aimed: Whether the next is to end where something is looked for, so that the step control obeys to the digit.
     """
 
     size: Float[Array, ""]
@@ -207,13 +211,15 @@ class MeasuringSolver(ProposingSolver):
 class ProposedSteps(diffrax.AbstractAdaptiveStepSizeController):
     """The step control of a `ProposingSolver`: it accepts, rejects and lengthens steps as the solver proposes.
 
-    For use with `diffrax.diffeqsolve`; `flowsim.integrate` takes it by itself. `rtol` and `atol`, by which the first
-    step is guessed, are to be those of the solver.
+    For use with `diffrax.diffeqsolve`; `flowsim.integrate` takes it by itself.
     """
 
     rtol: float | Float[Array, ""]
+    """The relative tolerance of the solver, by which the first step is guessed."""
     atol: float | Float[Array, ""]
+    """The absolute one."""
     after_accepted: tuple[float, float] = eqx.field(static=True, default=(1.0, 10.0))
+    """Bounds of the factor to the next step after an accepted one, which does not shorten it."""
     after_rejected: tuple[float, float] = eqx.field(static=True, default=(0.2, 0.9))
     """Bounds of the factor to the next step: an accepted step does not shorten it, and a rejected one must."""
 

@@ -180,13 +180,18 @@ class _LimitState(eqx.Module):
 
 
 class SharpnessLimitedController(diffrax.AbstractAdaptiveStepSizeController, CountsWork):
-    """Limits the steps of another adaptive controller to `safety` · `interval` / ρ, with ρ the spectral
-    radius of the Hessian.
+    """Limits the steps of another adaptive controller to `safety` · `interval` / ρ, with ρ the spectral radius of the
+    Hessian.
 
-    It works with any explicit Diffrax solver: `controller` is for instance a `diffrax.PIDController`,
-    `field` the vector field f(t, y, args), whose Jacobian must be symmetric, and `interval` the
-    `stability_interval` of the solver. ρ = max |eigenvalue| is followed by `iterations` steps of power
-    iteration for each *accepted* step, each as cheap as a Hessian–vector product.
+    It works with any explicit Diffrax solver. ρ = max |eigenvalue| is followed by power iteration for each *accepted*
+    step, whose steps are each as cheap as a Hessian–vector product.
+
+    Args:
+        controller: The other controller, such as a `diffrax.PIDController`.
+        field: The vector field f(t, y, args), whose Jacobian must be symmetric.
+        interval: The `stability_interval` of the solver.
+        safety: The share of the longest stable step that is allowed.
+        iterations: The steps of power iteration for each accepted step.
     """
 
     controller: diffrax.AbstractAdaptiveStepSizeController

@@ -74,10 +74,15 @@ class StiffnessSwitching(ProposingSolver):
     """
 
     first: StabilitySwitching | LowRankExtrapolation = StabilitySwitching()
+    """The solver that is taken while its steps are cheap."""
     second: LowRankExtrapolation | HessianExtrapolation = LowRankExtrapolation()
+    """The one where it covers more time at its cost."""
     rtol: float | Float[Array, ""] | None = None
+    """Relative tolerance of a step; filled in by `flowsim.integrate`."""
     atol: float | Float[Array, ""] | None = None
+    """Absolute tolerance of a step; filled in by `flowsim.integrate`."""
     jumps: ArrayLike = False
+    """Whether the gradient jumps, which `loosen` says: then all steps are those of `first`."""
     only: bool | None = eqx.field(static=True, default=None)
     """With True all steps are those of `second`, with False those of `first`, with `None` those whose turn it is."""
     tried_after: int = eqx.field(static=True, default=5)

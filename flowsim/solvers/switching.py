@@ -89,10 +89,15 @@ class StabilitySwitching(MeasuringSolver):
     """
 
     rtol: float | Float[Array, ""] | None = None
+    """Relative tolerance of a step; filled in by `flowsim.integrate`."""
     atol: float | Float[Array, ""] | None = None
+    """Absolute tolerance of a step; filled in by `flowsim.integrate`."""
     max_stages: int = eqx.field(static=True, default=MOST_STAGES)
+    """The largest number of stages of a stabilized step."""
     iterations: int = eqx.field(static=True, default=3)
+    """The steps of power iteration where ρ is followed."""
     measure: Callable[[PyTree], Measured] | None = None
+    """Evaluates f and the objective; filled in by `flowsim.integrate`."""
     cap: float = eqx.field(static=True, default=RungeKuttaChebyshev.cap)
     """The share of the longest stable step that is asked for."""
     stiff: float = eqx.field(static=True, default=1.5)
@@ -104,7 +109,9 @@ class StabilitySwitching(MeasuringSolver):
     forgetting: float = eqx.field(static=True, default=1.2)
     """By which the remembered length of a step of order four grows in each other step."""
     short: float = eqx.field(static=True, default=1.0)
+    """Up to which hρ a step is short, so that a large error of it tells of a jump."""
     rough: float = eqx.field(static=True, default=0.02)
+    """The error of Tsit5, in units of hρ‖h f‖, beyond which f itself jumps."""
     rounding: float = eqx.field(static=True, default=1e3)
     """In a step with hρ < `short`, h f changes by hρ‖h f‖ at most. In units of that the error of Tsit5 is some 10⁻⁵ for
     smooth networks, up to 10⁻³ at the end of a plateau, and in few steps more than 10⁻² where the derivative of f jumps

@@ -37,7 +37,9 @@ class Sweep(Drawn):
     """
 
     dataset: "xarray.Dataset"
+    """Everything over (grid, repetition, run)."""
     failures: tuple[Failure, ...]
+    """The cells that could not be computed."""
 
     def to_dataset(self) -> "xarray.Dataset":
         """Return all numbers as labelled arrays, in the form that sweeps of scenarios have."""
@@ -136,9 +138,22 @@ def run_sweep(
     *,
     progress: ProgressCallback = lambda event: None,
 ) -> Sweep:
-    """Compute what is not in `store` yet, and put all of it together.
+    """Compute the blocks of a sweep that are not stored yet, and put all of it together.
 
-    Every block is stored as soon as it is done. Raises `StoreError` where it cannot be.
+    Every block is stored as soon as it is done.
+
+    Args:
+        scenario: The scenario, with a `sweep`.
+        folder: Where its data file, if any, is found from.
+        store: Where blocks are kept.
+        workers: What computes them: this process, others, or a cluster.
+        progress: Called with a `flowsim.Progress` as blocks are done.
+
+    Returns:
+        What was found.
+
+    Raises:
+        StoreError: Where a block cannot be stored.
     """
     sweep = SweepRun(planned(scenario, folder), store)
     run_sweeps([sweep], workers, lambda sweep: progress(sweep.progress))

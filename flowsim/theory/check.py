@@ -66,17 +66,44 @@ SUBJECTS = {
 def check(
     network: DeepLinear, problem: LinearRegression, *, subjects: Collection[str] = tuple(SUBJECTS), **flow_options: Any
 ) -> Statements:
-    """Integrate the flow from `network` to its limit, and return what the statements of the paper come to on it.
+    """Integrate the flow from a network to its limit, and check the statements of the paper on it.
 
-    `flow_options` go to `follow`. Raises `ValueError` for an unknown subject, and as `follow` does.
+    Args:
+        network: The network at time zero.
+        problem: The regression.
+        subjects: Which statements: some of `SUBJECTS`, by default all.
+        **flow_options: What `follow` takes besides.
+
+    Returns:
+        The statements, in the order of the paper; printed, they are a table.
+
+    Raises:
+        ValueError: For an unknown subject, and as `follow`.
+        TypeError: As `follow`.
+
+    Examples:
+        >>> import flowsim, jax, numpy as np
+        >>> X, y = flowsim.data.gaussian_teacher(np.random.default_rng(0), 20, 3)
+        >>> network = flowsim.DeepLinear.gaussian(widths=[3, 3, 1], scale=0.3, key=jax.random.key(0))
+        >>> found = flowsim.theory.check(network, flowsim.LinearRegression(X, y))
+        >>> print(found[0].name, found[0].verdict.name)
+        Theorem 1 HOLDS
     """
     return statements(follow(network, problem, **flow_options), subjects=subjects)
 
 
 def statements(path: FlowPath, *, subjects: Collection[str] = tuple(SUBJECTS)) -> Statements:
-    """Return the statements about the given `subjects` on a path, in the order of the paper.
+    """Return the statements about the given subjects on a path, in the order of the paper.
 
-    Raises `ValueError` for an unknown subject.
+    Args:
+        path: The path of a flow.
+        subjects: Which statements: some of `SUBJECTS`, by default all.
+
+    Returns:
+        The statements.
+
+    Raises:
+        ValueError: For an unknown subject.
     """
     for subject in subjects:
         if subject not in SUBJECTS:

@@ -51,15 +51,18 @@ def norm(array: np.ndarray, axis: int | tuple[int, ...] = -1) -> np.ndarray:
 
 @dataclass(frozen=True, eq=False)
 class GradientsAlong:
-    """The gradients of the risk of a deep linear network at every record of its `weights`, W_1, …, W_L.
+    """The gradients of the risk of a deep linear network at every record.
 
-    Equations 5 and 6 of Marion and Chizat (2024). Excess risk and gradients are computed from one residual,
-    Σ^{1/2}(π − w*), so that inequalities between them keep their digits down to the limit.
+    Equations 5 and 6 of Marion and Chizat (2024). Excess risk and gradients are computed from one residual, Σ^{1/2}(π −
+    w*), so that inequalities between them keep their digits down to the limit.
     """
 
     problem: LinearRegression
+    """The regression."""
     weights: tuple[Matrices, ...]
+    """W_1, …, W_L, each with a leading axis of records."""
     projection: Float[np.ndarray, " outputs"] | None
+    """p, or `None`."""
 
     @cached_property
     def above(self) -> list[Float[np.ndarray, "records _width _outputs"]]:

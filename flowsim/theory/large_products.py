@@ -17,15 +17,16 @@ _CLAIM = "P(some θ in the ball breaks a bound on a Π_{k:1}) ≤ 8 exp(−du²/
 
 @dataclass(frozen=True)
 class LargeProducts:
-    """One case of Lemma 3 in the form of the slides: W_k = I + s/√(Ld) N_k + θ_k/L with N_k standard Gaussian.
-
-    `deviation` is u > 0, `scale` is s, `width` is d, `depth` is L.
-    """
+    """One case of Lemma 3 in the form of the slides: W_k = I + s/√(Ld) N_k + θ_k/L with N_k standard Gaussian."""
 
     deviation: float
+    """u > 0."""
     scale: float
+    """s."""
     width: int
+    """d."""
     depth: int
+    """L."""
 
     def __post_init__(self):
         if not (self.deviation > 0 and self.scale > 0 and self.width >= 1 and self.depth >= 1):
@@ -54,18 +55,20 @@ class LargeProducts:
 
 @dataclass(frozen=True)
 class LargeProductsSample:
-    """How many of `initializations` break the bounds of Lemma 3, with θ drawn at random and with θ chosen against it.
-
-    `random_failures` are found by θ drawn on the boundary of the ball, `failures` by any of the θ tried. `largest` and
-    `least` are the extreme singular values met, relative to their bounds: a failure is largest > 1 or least < 1.
-    """
+    """How many initializations break the bounds of Lemma 3, with θ drawn at random and with θ chosen against it."""
 
     case: LargeProducts
+    """The case."""
     initializations: int
+    """How many were drawn."""
     random_failures: int
+    """How many θ drawn on the boundary of the ball breaks."""
     failures: int
+    """How many any of the θ tried breaks."""
     largest: float
+    """The largest singular value met, relative to its bound: a failure is above 1."""
     least: float
+    """The least one, relative to its bound: a failure is below 1."""
 
     @property
     def probability(self) -> float:
@@ -93,7 +96,17 @@ def binomial_interval(successes: int, trials: int, confidence: float = 0.95) -> 
     """Return the exact two-sided confidence interval of a probability (Clopper and Pearson 1934).
 
     Its ends are quantiles of beta distributions; SciPy's `binomtest` finds the same by bisection, to nine digits.
-    Raises `ValueError` unless 0 ≤ successes ≤ trials with one trial or more.
+
+    Args:
+        successes: How many trials succeeded.
+        trials: How many there were.
+        confidence: The probability with which the interval holds it, at least.
+
+    Returns:
+        Both ends.
+
+    Raises:
+        ValueError: Unless 0 ≤ successes ≤ trials with one trial or more.
     """
     if not 0 <= successes <= trials or trials < 1:
         raise ValueError(f"expected 0 ≤ successes ≤ trials and a trial, got {successes} of {trials}")
@@ -108,11 +121,21 @@ def binomial_interval(successes: int, trials: int, confidence: float = 0.95) -> 
 def sample_large_products(
     case: LargeProducts, initializations: int, *, rng: np.random.Generator
 ) -> LargeProductsSample:
-    """Draw `initializations` of a case of Lemma 3 and count those at which some θ that is tried breaks a bound.
+    """Draw initializations of a case of Lemma 3 and count those at which some θ that is tried breaks a bound.
 
     Three θ are tried, each in the ball ‖θ_k‖_2 ≤ radius for all k at once: random on its boundary, after a few steps of
     ascent on the largest ‖Π_{k:1}‖_2, and after as many of descent on the least σ_min(Π_{k:1}). Every k is checked.
-    Raises `ValueError` for less than one initialization.
+
+    Args:
+        case: The case.
+        initializations: How many are drawn.
+        rng: What draws.
+
+    Returns:
+        How many break a bound, and how far.
+
+    Raises:
+        ValueError: For less than one initialization.
     """
     if initializations < 1:
         raise ValueError(f"expected one initialization or more, got {initializations}")

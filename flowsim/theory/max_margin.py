@@ -10,14 +10,14 @@ from ..problems import EmpiricalRisk
 
 
 class Separator(NamedTuple):
-    """A regressor of unit norm whose least margin is the largest: `direction`, (d,) or (d, m), and that `margin`.
-
-    `support` are the numbers of the samples on which it depends: the support vectors.
-    """
+    """A regressor of unit norm whose least margin is the largest."""
 
     direction: Float[np.ndarray, "..."]
+    """The regressor, (d,) or (d, m)."""
     margin: float
+    """Its least margin."""
     support: Int[np.ndarray, " k"]
+    """The numbers of the samples on which it depends: the support vectors."""
 
 
 def max_margin(problem: EmpiricalRisk, *, resolution: float = 1e-7) -> Separator:
@@ -26,10 +26,19 @@ def max_margin(problem: EmpiricalRisk, *, resolution: float = 1e-7) -> Separator
     Gradient flow and descent of one linear layer under a logistic loss or cross-entropy on separable data tend to its
     direction, with an angle like 1/log t (Soudry et al. 2018); so does the regressor of deeper linear networks (Ji and
     Telgarsky 2019). It is π/‖π‖ for the least ‖π‖ with all margins at one or more, found by non-negative least squares
-    (Lawson and Hanson 1974, chapter 23). A margin below `resolution` times the largest sample counts as none.
+    (Lawson and Hanson 1974, chapter 23).
 
-    Raises `TypeError` for another problem than an `EmpiricalRisk`, and `ValueError` for targets that stand for no
-    classes, samples that are no vectors, and classes that no linear network separates by more than rounding.
+    Args:
+        problem: The risk on samples of classes.
+        resolution: A margin below this part of the largest sample counts as none.
+
+    Returns:
+        The direction, its margin and the support vectors.
+
+    Raises:
+        TypeError: For another problem than an `EmpiricalRisk`.
+        ValueError: For targets that stand for no classes, samples that are no vectors, and classes that no linear
+            network separates by more than rounding.
     """
     if not isinstance(problem, EmpiricalRisk):
         raise TypeError(f"a margin is that of a flowsim.EmpiricalRisk, got {type(problem).__name__}")

@@ -18,12 +18,30 @@ from .statement import ROUNDING, Assumption, Statement, judge, not_applicable
 def minimal_sharpness_bounds(
     problem: LinearRegression, depth: int, *, projection_norm: float = 1.0
 ) -> tuple[float, float]:
-    """Return the bounds of Theorem 2 on S_min, the smallest sharpness of all minimizers of a deep linear
-    network.
+    """Return the bounds of Theorem 2 on S_min, the least sharpness of all minimizers of a deep linear network.
 
-    2 ‖w*‖^{2−2/L} ‖p‖^{2/L} L a  ≤  S_min  ≤  2 ‖w*‖^{2−2/L} ‖p‖^{2/L} √((2L−1) Λ² + (L−1)² a²), with a =
-    (w*/‖w*‖)ᵀ Σ (w*/‖w*‖) and L = `depth`. Raises `ValueError` if `depth` is not a positive whole number, if
-    there are several outputs, of which the theorem does not speak, or if w* = 0.
+    2 ‖w*‖^{2−2/L} ‖p‖^{2/L} L a  ≤  S_min  ≤  2 ‖w*‖^{2−2/L} ‖p‖^{2/L} √((2L−1) Λ² + (L−1)² a²), with a = (w*/‖w*‖)ᵀ Σ
+    (w*/‖w*‖) (Marion and Chizat 2024).
+
+    Args:
+        problem: The regression.
+        depth: The number of layers L.
+        projection_norm: ‖p‖.
+
+    Returns:
+        The lower and the upper bound.
+
+    Raises:
+        ValueError: If the depth is not a positive whole number, if there are several outputs, of which the theorem does
+            not speak, or if w* = 0.
+        TypeError: For another problem.
+
+    Examples:
+        >>> import flowsim, numpy as np
+        >>> X, y = flowsim.data.gaussian_teacher(np.random.default_rng(0), 50, 5)
+        >>> lower, upper = flowsim.theory.minimal_sharpness_bounds(flowsim.LinearRegression(X, y), depth=10)
+        >>> print(round(lower, 2), round(upper, 2))
+        21.05 22.91
     """
     if not isinstance(problem, LinearRegression):
         raise TypeError(f"Theorem 2 is about a flowsim.LinearRegression, got {type(problem).__name__}")
@@ -44,11 +62,16 @@ def minimal_sharpness_bounds(
 def minimal_sharpness_bounds_of(
     network: PyTree, problem: Problem, *, depth: int | None = None
 ) -> tuple[float, float] | None:
-    """Return the bounds of Theorem 2 on the minimizers of `problem` among networks like `network`.
+    """Return the bounds of Theorem 2 on the minimizers of a problem among networks like the one given.
 
-    `None` where the theorem does not speak of them: for other problems than a regression of one output on features
-    that explain some of it, and for networks that are not deep linear. In place of such a network, the deep linear one
-    of a `depth` may be meant, to compare with.
+    Args:
+        network: The network.
+        problem: The risk.
+        depth: That of the deep linear network which is meant in place of another, to compare with.
+
+    Returns:
+        The lower and the upper bound; `None` where the theorem does not speak of them: for other problems than a
+        regression of one output on features that explain some of it, and for networks that are not deep linear.
     """
     if not isinstance(problem, LinearRegression) or problem.optimum.ndim != 1 or not jnp.any(problem.optimum != 0):
         return None
@@ -59,11 +82,22 @@ def minimal_sharpness_bounds_of(
 
 
 def critical_learning_rate(problem: LinearRegression, depth: int, *, projection_norm: float = 1.0) -> float:
-    """Return 2/S with S the lower bound of Theorem 2 on S_min, which is 1/(L a ‖w*‖²) for large L and ‖p‖ =
-    1.
+    """Return 2/S with S the lower bound of Theorem 2 on S_min (Marion and Chizat 2024).
 
-    Above this learning rate no minimizer is stable under gradient descent, so it cannot converge to one. The
-    exact threshold 2/S_min lies between 2/upper and 2/lower. Raises as `minimal_sharpness_bounds`.
+    For large L and ‖p‖ = 1 it is 1/(L a ‖w*‖²). Above this learning rate no minimizer is stable under gradient descent,
+    so it cannot converge to one. The exact threshold 2/S_min lies between 2/upper and 2/lower.
+
+    Args:
+        problem: The regression.
+        depth: The number of layers L.
+        projection_norm: ‖p‖.
+
+    Returns:
+        The learning rate.
+
+    Raises:
+        ValueError: As `minimal_sharpness_bounds`.
+        TypeError: For another problem.
     """
     lower, _ = minimal_sharpness_bounds(problem, depth, projection_norm=projection_norm)
     return 2 / lower
@@ -72,7 +106,17 @@ def critical_learning_rate(problem: LinearRegression, depth: int, *, projection_
 def layer_norm_bound(network: DeepLinear, problem: LinearRegression) -> float:
     """Return 2 a ‖w*‖^{2−1/L} ‖p‖^{1/L} Σ_k 1/‖W_k‖_F, the least sharpness of a minimizer with these layer norms.
 
-    First line of Theorem 2 of Marion and Chizat (2024). Raises `ValueError` for several outputs and for w* = 0.
+    First line of Theorem 2 of Marion and Chizat (2024).
+
+    Args:
+        network: The network whose layers have these norms.
+        problem: The regression.
+
+    Returns:
+        The bound.
+
+    Raises:
+        ValueError: For several outputs and for w* = 0.
     """
     lower, _ = minimal_sharpness_bounds(problem, network.depth, projection_norm=float(network.projection_norm))
     least_norm = (float(jnp.linalg.norm(problem.optimum)) / float(network.projection_norm)) ** (1 / network.depth)
@@ -84,11 +128,21 @@ def layer_norm_bound(network: DeepLinear, problem: LinearRegression) -> float:
 def flat_minimizer(
     problem: LinearRegression, widths: Sequence[int], *, projection: ArrayLike | None = None
 ) -> DeepLinear:
-    """Return the minimizer by which the proof of Theorem 2 bounds S_min from above.
+    """Return the minimizer by which the proof of Theorem 2 bounds S_min from above (Marion and Chizat 2024).
 
     Every W_k is of rank one and norm (‖w*‖/‖p‖)^{1/L}, the first right singular vector along w*, the last left one
-    along p, consecutive ones aligned. `widths` are d_0, …, d_L, with d_L = 1 if there is no `projection`. Raises
-    `ValueError` for several outputs, for p = 0, for w* = 0 from depth 2 on, and for widths that do not fit.
+    along p, consecutive ones aligned.
+
+    Args:
+        problem: The regression.
+        widths: d_0, …, d_L, with d_L = 1 if there is no projection.
+        projection: p, of shape (d_L,).
+
+    Returns:
+        The network.
+
+    Raises:
+        ValueError: For several outputs, for p = 0, for w* = 0 from depth 2 on, and for widths that do not fit.
     """
     last = np.ones(1) if projection is None else np.asarray(projection, float)
     optimum = np.asarray(problem.optimum, float)
@@ -109,10 +163,19 @@ def flat_minimizer(
 
 
 def sharp_minimizer(network: DeepLinear, factor: float) -> DeepLinear:
-    """Return (C W_1, W_2/C, W_3, …), which implements the same regressor; `factor` is C > 0.
+    """Return (C W_1, W_2/C, W_3, …), which implements the same regressor.
 
-    Of a minimizer it makes one as sharp as one likes (section 3 of Marion and Chizat 2024). Raises `ValueError` for
-    one layer only, and for a factor that is not positive.
+    Of a minimizer it makes one as sharp as one likes (section 3 of Marion and Chizat 2024).
+
+    Args:
+        network: The network W_1, …, W_L.
+        factor: C > 0.
+
+    Returns:
+        The network with the two layers scaled.
+
+    Raises:
+        ValueError: For one layer only, and for a factor that is not positive.
     """
     if network.depth < 2 or not factor > 0:
         raise ValueError(f"expected two layers or more and a factor C > 0, got {network.depth} and C = {factor}")
@@ -123,8 +186,15 @@ def sharp_minimizer(network: DeepLinear, factor: float) -> DeepLinear:
 def sharp_minimizer_bound(network: DeepLinear, problem: LinearRegression, factor: float) -> float:
     """Return 2 λ ‖w*‖^{2−1/L} ‖p‖^{1/L} C/‖W_2‖_F, below the sharpness of `sharp_minimizer(network, factor)`.
 
-    Section 3 of Marion and Chizat (2024), for a minimizer `network`; λ is the smallest nonzero eigenvalue of Σ.
-    Infinite for W_2 = 0, which no minimizer has unless w* = 0.
+    Section 3 of Marion and Chizat (2024); λ is the smallest nonzero eigenvalue of Σ.
+
+    Args:
+        network: A minimizer W_1, …, W_L.
+        problem: The regression.
+        factor: C > 0.
+
+    Returns:
+        The bound: infinite for W_2 = 0, which no minimizer has unless w* = 0.
     """
     size = float(jnp.linalg.norm(problem.optimum))
     scale = size ** (2 - 1 / network.depth) * float(network.projection_norm) ** (1 / network.depth)
@@ -168,10 +238,18 @@ def _at_the_limit(path: FlowPath, lower: float) -> list[Statement]:
 def flat_minimizer_statements(
     network: DeepLinear, problem: LinearRegression, bounds: tuple[float, float], *, rounding: float = ROUNDING
 ) -> list[Statement]:
-    """Return what Theorem 2 says of its construction, for a `network` that is said to be that flat minimizer.
+    """Return what Theorem 2 says of its construction.
 
-    `bounds` are those on S_min (`minimal_sharpness_bounds`). That R = R_min is a statement of its own, and what the
-    others rest on.
+    That R = R_min is a statement of its own, and what the others rest on.
+
+    Args:
+        network: What is said to be that flat minimizer.
+        problem: The regression.
+        bounds: Those on S_min (`minimal_sharpness_bounds`).
+        rounding: The relative error of the sides that counts as rounding.
+
+    Returns:
+        The statements.
     """
     at_zero = float(problem.excess_risk(jnp.zeros_like(problem.optimum)))  # w*ᵀΣw*
     residual = float(np.sqrt(float(problem.excess_risk(network)) / at_zero))

@@ -20,23 +20,27 @@ from .statement import ROUNDING, Assumption
 
 @dataclass(frozen=True, eq=False)
 class FlowPath:
-    """The weights of a deep linear network along a run, in float64 on the host.
-
-    `weights` are W_1, …, W_L, each with a leading axis of records; `times` counts from the escape: negative on the
-    plateau before it, where a clock from the start would keep no digit of what follows. `escape_time` is the time of
-    the escape on that clock from the start. `rtol` and `atol` are the tolerances of each of the `steps` of the
-    integration.
-    """
+    """The weights of a deep linear network along a run, in float64 on the host."""
 
     problem: LinearRegression
+    """The regression."""
     initial: DeepLinear
+    """The network at the start."""
     end: Trajectory
+    """The last part of the run."""
     weights: tuple[Matrices, ...]
+    """W_1, …, W_L, each with a leading axis of records."""
     times: Float[np.ndarray, " records"]
+    """Those of the records, from the escape: negative on the plateau before it, where a clock from the start would keep
+    no digit of what follows."""
     escape_time: float
+    """The time of the escape on the clock from the start."""
     rtol: float
+    """The relative tolerance of each step."""
     atol: float
+    """The absolute one."""
     steps: int
+    """The number of steps of the integration."""
 
     @property
     def depth(self) -> int:
@@ -117,7 +121,15 @@ class FlowPath:
 def deep_linear(network: object, problem: object) -> tuple[DeepLinear, LinearRegression]:
     """Return a deep linear network and a least-squares regression as what they are.
 
-    Raises `TypeError` for anything else, of which the theory does not speak.
+    Args:
+        network: What is to be a `flowsim.DeepLinear`.
+        problem: What is to be a `flowsim.LinearRegression`.
+
+    Returns:
+        Both, as they are.
+
+    Raises:
+        TypeError: For anything else, of which the theory does not speak.
     """
     if isinstance(network, DeepLinear) and isinstance(problem, LinearRegression):
         return network, problem
@@ -136,13 +148,27 @@ def follow(
     stopping: Stopping | None = None,
     **options: Any,
 ) -> FlowPath:
-    """Integrate the flow from `network` to its limit, and return its path.
+    """Integrate the flow from a network to its limit, and return its path.
 
-    The run is made in parts, the last of them from the escape from the plateau, where the excess risk has lost one
-    part in a thousand. Each has a clock of its own: on one clock, the last 10¹² of a plateau that lasts 10²⁸ would be
-    one moment. `t1` and `max_steps` are for each part. `atol` (default: 1e-3·rtol times the largest weight at the
-    start, one at most) must be small beside the weights. `options` go to `integrate`. Raises `TypeError` for other
-    networks and problems than deep linear networks on a least-squares regression, and as `integrate` does.
+    The run is made in parts, the last of them from the escape from the plateau, where the excess risk has lost one part
+    in a thousand. Each has a clock of its own: on one clock, the last 10¹² of a plateau that lasts 10²⁸ would be one
+    moment. `t1` and `max_steps` are for each part.
+
+    Args:
+        network: The network at time zero.
+        problem: The regression.
+        rtol: Relative tolerance of a step; by default that of `integrate`.
+        atol: Absolute tolerance of a step, which must be small beside the weights; by default 1e-3·rtol times the
+            largest weight at the start, one at most.
+        stopping: When the run counts as converged, as in `integrate`.
+        **options: What `integrate` takes besides.
+
+    Returns:
+        The weights along the run.
+
+    Raises:
+        TypeError: For other networks and problems than deep linear networks on a least-squares regression.
+        ValueError: As `integrate`.
     """
     deep_linear(network, problem)
     dtype = network.stacks[0].dtype
@@ -169,9 +195,18 @@ def follow(
 def path_of(phases: Sequence[Trajectory], initial: DeepLinear, *, rtol: float, atol: float = 0.0) -> FlowPath:
     """Return the path of a run in parts, each of which starts where the one before ended, the last at the escape.
 
-    Each must have recorded its weights. A single part counts as its own escape, at time zero. `rtol` and
-    `atol` are what each step was allowed to err by; for gradient descent, what it would be allowed as an integration of
-    the flow. Raises `ValueError` if the weights were not recorded.
+    Args:
+        phases: The parts, which have recorded their weights. A single one counts as its own escape, at time zero.
+        initial: The network at the start.
+        rtol: What each step was allowed to err by, relatively; for gradient descent, what it would be allowed as an
+            integration of the flow.
+        atol: The same, absolutely.
+
+    Returns:
+        The weights along the run.
+
+    Raises:
+        ValueError: If the weights were not recorded.
     """
     if any(phase.weights is None for phase in phases):
         raise ValueError("the theory looks at the weights along the path: integrate(..., weights=True)")

@@ -33,6 +33,13 @@ def assumption_1(network: DeepLinear, problem: LinearRegression) -> Assumption:
 
     R(0) − R(W) = 2 w*ᵀΣπ − πᵀΣπ is computed as it stands here: for small weights the difference of the risks has no
     digit left.
+
+    Args:
+        network: The network at time zero.
+        problem: The regression.
+
+    Returns:
+        The assumption, and whether it is met.
     """
     energy, agreement = _risk_terms(network, problem)
     projection = None if network.projection is None else np.asarray(network.projection, np.float64)
@@ -54,6 +61,13 @@ def assumption_2(network: DeepLinear, problem: LinearRegression) -> Assumption:
     The form is that of the slides, by which the corollaries are judged; the paper's has technical conditions besides,
     which are not checked. For ‖w*‖ < 1 the statement is taken at unit ‖w*‖, to which W_k ↦ W_k/‖w*‖^{1/L} brings every
     flow: 32 L √ε ≤ ‖w*‖^{1/L}, which is stricter.
+
+    Args:
+        network: The network at time zero.
+        problem: The regression.
+
+    Returns:
+        The assumption, and whether it is met.
     """
     left = 32 * network.depth * initialization_epsilon(network.weights) ** 0.5
     full = has_full_rank(problem)
@@ -80,6 +94,7 @@ class LeadingSingular:
     """
 
     weights: tuple[Matrices, ...]
+    """W_1, …, W_L, each with a leading axis of records."""
 
     @cached_property
     def _decompositions(self) -> list[tuple[np.ndarray, np.ndarray, np.ndarray]]:

@@ -42,11 +42,14 @@ class Verdict(enum.Enum):
 
 @dataclass(frozen=True)
 class Assumption:
-    """What a statement asks for; `met` is `None` where it could not be checked, `found` says what was seen."""
+    """What a statement asks for."""
 
     name: str
+    """What it is called."""
     met: bool | None
+    """Whether it is met; `None` where it could not be checked."""
     found: str = ""
+    """What was seen."""
 
     def __post_init__(self):
         if self.met is not None:
@@ -59,24 +62,32 @@ class Assumption:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Statement(Shown):
-    """One statement, "smaller ≤ larger", as numbers (arrays without axes) or as series over `times`.
+    """One statement, "smaller ≤ larger", as numbers (arrays without axes) or as series over time.
 
-    `times` is time since the escape, as in `FlowPath`. `larger` is `None` where the theory names a constant without
-    its value, and both sides are where the statement does not apply. "Holds" cannot be said without assumptions, nor
-    with one that is not met: `ValueError`.
+    Both sides are `None` where the statement does not apply. "Holds" cannot be said without assumptions, nor with one
+    that is not met: `ValueError`.
 
     `repr` is a line, without arrays; printed, and shown in a notebook, it is the table of the command line.
     """
 
     name: str
+    """What it is called."""
     claim: str
+    """What it says, in words."""
     verdict: Verdict
+    """What became of it."""
     smaller: Side | None = None
+    """The left side."""
     larger: Side | None = None
+    """The right side; `None` also where the theory names a constant without its value."""
     times: Float[np.ndarray, " records"] | None = None
+    """The times of a series since the escape, as in `FlowPath`."""
     assumptions: tuple[Assumption, ...] = ()
+    """What it rests on, as checked."""
     note: str = ""
+    """What is to be said besides."""
     source: str = "Marion and Chizat (2024)"
+    """Where it stands."""
 
     def __post_init__(self):
         unchecked = [assumption for assumption in self.assumptions if assumption.met is not True]
@@ -134,6 +145,7 @@ class Statements(Shown, Sequence[Statement]):
     """
 
     found: tuple[Statement, ...] = ()
+    """The statements."""
 
     def __len__(self) -> int:
         return len(self.found)
@@ -170,9 +182,25 @@ def judge(
     """Return the verdict on `smaller` ≤ `larger`.
 
     It *holds* if every assumption is met and no record has `smaller` above `larger` by more than `rounding` times the
-    larger of the two; it *fails* if one does by more than that and `error`, a bound on the numerical error of the
-    sides. What lies between, and sides that are no numbers, are beyond what this run resolves: an assumption of its
-    own, which is not met. Raises `ValueError` without assumptions: a theorem has some.
+    larger of the two; it *fails* if one does by more than that and `error`. What lies between, and sides that are no
+    numbers, are beyond what this run resolves: an assumption of its own, which is not met.
+
+    Args:
+        name: What the statement is called.
+        claim: What it says, in words.
+        smaller: The left side, a number or one for each record.
+        larger: The right side.
+        assumptions: What it rests on, one at least: a theorem has some.
+        error: A bound on the numerical error of the sides.
+        rounding: The relative error that counts as rounding.
+        times: The times of the records.
+        note: What is to be said besides.
+
+    Returns:
+        The statement.
+
+    Raises:
+        ValueError: Without assumptions.
     """
     if not assumptions:
         raise ValueError(f"{name} needs its assumptions, as checked; got none")
@@ -225,22 +253,27 @@ def measured(
 
 @dataclass(frozen=True, repr=False)
 class Claim(Shown):
-    """What a figure is said to show (`text`), the criterion (`expected`), and what was found.
+    """What a figure is said to show, and what was found.
 
-    `measured` is for reading, `numbers` has the same by name. `holds` is `None` where nothing could be measured, and
-    where `undecided` says why these runs cannot tell. A claim `of_absence` says that something does not happen, as that
-    no run diverges; one that is not `of_sweep` is about runs beside it, which `--quick` leaves as they are.
     Printed, and shown in a notebook, it is the table of the command line; `repr` is a line.
     """
 
     text: str
+    """What is said."""
     expected: str
+    """The criterion."""
     measured: str
+    """What was found, for reading."""
     holds: bool | None
+    """Whether it is so; `None` where nothing could be measured, and where these runs cannot tell."""
     numbers: Mapping[str, float] = field(default_factory=dict)
+    """What was found, by name."""
     of_absence: bool = False
+    """Whether it says that something does not happen, as that no run diverges."""
     of_sweep: bool = True
+    """Whether it is about the sweep; one about runs beside it `--quick` leaves as it is."""
     undecided: str = ""
+    """Why these runs cannot tell."""
 
     def __repr__(self) -> str:
         return f"Claim({self.text}: {self.verdict})"
@@ -267,7 +300,16 @@ class Claim(Shown):
 
 
 def unmeasured(text: str, expected: str, reason: str) -> Claim:
-    """Return a claim about which these runs say nothing, and why."""
+    """Return a claim about which these runs say nothing, and why.
+
+    Args:
+        text: What is said.
+        expected: The criterion.
+        reason: Why nothing was measured.
+
+    Returns:
+        The claim, undecided.
+    """
     return Claim(text, expected, reason, None)
 
 
@@ -277,5 +319,13 @@ def mark_outside_sweep(claims: Iterable[Claim]) -> list[Claim]:
 
 
 def listed(numbers: Mapping[str, float], form: str = ".3g") -> str:
-    """Return numbers by name in one line: "η = 0.02: 0.97, η = 0.07: 1"."""
+    """Return numbers by name in one line: "η = 0.02: 0.97, η = 0.07: 1".
+
+    Args:
+        numbers: The numbers, by name.
+        form: How each is written.
+
+    Returns:
+        The line.
+    """
     return ", ".join(f"{name}: {value:{form}}" for name, value in numbers.items())

@@ -16,6 +16,7 @@ class CosineDecay(LearningRate):
     """
 
     rate: Scalar
+    """η at time 0, a number or another `flowsim.LearningRate`."""
     time: float
     """How long it falls."""
     final: float = 0.01

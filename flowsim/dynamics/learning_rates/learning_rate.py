@@ -40,6 +40,7 @@ class LearningRate(eqx.Module):
     """
 
     rate: eqx.AbstractVar[Scalar]
+    """The nominal rate, or another learning rate that changes."""
 
     @abc.abstractmethod
     def factor(self, time: Float[Array, ""]) -> Float[ArrayLike, ""]:

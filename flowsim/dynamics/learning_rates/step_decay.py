@@ -17,6 +17,7 @@ class StepDecay(LearningRate):
     """
 
     rate: Scalar
+    """η at time 0, a number or another `flowsim.LearningRate`."""
     times: tuple[float, ...]
     """When it falls, in increasing order."""
     decay: float = 0.1

@@ -19,6 +19,7 @@ class WarmUp(LearningRate):
     """
 
     rate: Scalar
+    """η from `time` on, a number or another `flowsim.LearningRate`."""
     time: float
     """How long it rises."""
     start: float = 0.1

@@ -21,11 +21,12 @@ class Adam(Transformed):
     """m ← β₁m + (1 − β₁)∇R(W), ν ← β₂ν + (1 − β₂)∇R(W)², W ← W − η P⁻¹m (Kingma and Ba 2015): `optax.adam`.
 
     P = (1 − β₁ᵗ)·diag(√(ν/(1 − β₂ᵗ) + `eps_root`) + `eps`) in step t, counted from 1; β₁ and β₂ are `b1` and `b2`. The
-    mean m has the size of a gradient, so a step takes the time η of the flow dW/dt = −P⁻¹∇R(W). Raises `ValueError`
-    for options that cannot be.
+    mean m has the size of a gradient, so a step takes the time η of the flow dW/dt = −P⁻¹∇R(W). Raises `ValueError` for
+    options that cannot be.
     """
 
     learning_rate: Scalar
+    """η, a number or a `flowsim.LearningRate`."""
     b1: float = 0.9
     """β₁, by which the mean of gradients forgets: at least 0, less than 1."""
     b2: float = 0.999

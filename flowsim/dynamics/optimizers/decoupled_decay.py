@@ -33,7 +33,9 @@ class DecoupledDecay(Descent):
     """
 
     optimizer: Descent
+    """The descent, one of flowsim's."""
     weight_decay: ArrayLike
+    """λ, a finite number, zero or more."""
 
     def __init__(self, optimizer: Descent, weight_decay: ArrayLike):
         if not isinstance(optimizer, Descent) or isinstance(optimizer, Optax):

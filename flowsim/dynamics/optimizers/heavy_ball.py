@@ -21,6 +21,7 @@ class HeavyBall(Transformed):
     """
 
     learning_rate: Scalar
+    """η, a number or a `flowsim.LearningRate`."""
     momentum: float = 0.9
     """β, the part of the velocity that a step keeps: at least 0, less than 1."""
 

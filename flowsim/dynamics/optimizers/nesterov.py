@@ -22,6 +22,7 @@ class Nesterov(Transformed):
     """
 
     learning_rate: Scalar
+    """η, a number or a `flowsim.LearningRate`."""
     momentum: float = 0.9
     """β, the part of the velocity that a step keeps: at least 0, less than 1."""
 

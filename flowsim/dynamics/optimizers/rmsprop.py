@@ -20,11 +20,12 @@ if TYPE_CHECKING:
 class RMSProp(Transformed):
     """ν ← βν + (1 − β)∇R(W)², W ← W − η∇R(W)/√(ν + ε), with the `decay` β and `eps` ε: `optax.rmsprop`.
 
-    `momentum` is added as in the heavy ball; with `None` there is none. Time is that of the flow
-    dW/dt = −P⁻¹∇R(W) with P = diag √(ν + ε). Raises `ValueError` for options that cannot be.
+    `momentum` is added as in the heavy ball. Time is that of the flow dW/dt = −P⁻¹∇R(W) with P = diag √(ν + ε). Raises
+    `ValueError` for options that cannot be.
     """
 
     learning_rate: Scalar
+    """η, a number or a `flowsim.LearningRate`."""
     decay: float = 0.9
     """β, by which the mean of squared gradients forgets: at least 0, less than 1."""
     eps: float = 1e-8

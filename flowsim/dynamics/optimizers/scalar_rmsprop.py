@@ -23,6 +23,7 @@ class ScalarRMSProp(Descent):
     """
 
     learning_rate: Scalar
+    """η, a number or a `flowsim.LearningRate`."""
     decay: float = 0.99
     """β, by which the mean of squared norms forgets: at least 0, less than 1."""
     eps: float = 1e-8

@@ -32,6 +32,7 @@ class SGD(Descent):
     """
 
     learning_rate: Scalar
+    """η, a number or a `flowsim.LearningRate`."""
     batch: int = eqx.field(static=True)
     """Number of samples in one minibatch."""
     seed: int = eqx.field(default=0, converter=as_seed)

@@ -88,13 +88,20 @@ def check_regularizer(name: str, value: Any, *, positive: bool) -> None:
 
 @DYNAMICS.register("optax")
 class Optax(Transformed):
-    """A descent by any `optax.GradientTransformation`: a step takes `time_per_step`, so that by default steps count.
+    """A descent by any `optax.GradientTransformation`.
 
     The transformation holds its learning rate, and what else it has, as constants of the compiled program; where it
     searches along a line, it is handed `value`, `grad` and `value_fn`. `descend(..., optimizer=optax.lion(1e-3))` makes
-    one by itself. Give `time_per_step`, as in `flowsim.Optax(optax.lion(1e-3), time_per_step=1e-3)`, to
-    compare it with a flow. Raises `TypeError` for anything but a transformation, `ValueError` for an invalid time, and
-    for any time where the learning rate follows a schedule.
+    one by itself.
+
+    Args:
+        transformation: The transformation.
+        time_per_step: The time of a step, to compare it with a flow, as in `flowsim.Optax(optax.lion(1e-3),
+            time_per_step=1e-3)`; by default steps count.
+
+    Raises:
+        TypeError: For anything but a transformation.
+        ValueError: For an invalid time, and for any time where the learning rate follows a schedule.
     """
 
     init: Any

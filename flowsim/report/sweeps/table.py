@@ -75,6 +75,13 @@ def sweep_table(dataset: xarray.Dataset, title: str) -> Table:
     """Return the table for the terminal, of at most 24 rows: a choice of learning rates and combinations of the grid.
 
     Both are spread evenly over all there are, which the summary holds.
+
+    Args:
+        dataset: The data set of the sweep.
+        title: What stands above it.
+
+    Returns:
+        The table.
     """
     return sweep_tables(dataset, title)[0]
 
