@@ -223,7 +223,7 @@ def test_the_risk_is_the_loss_of_pytorch(loss):
     targets = labels if of_classes else nn.functional.one_hot(labels, 3).double()
     network = flowsim.torch.network(module, samples)
     problem = flowsim.torch.risk(network, samples.numpy(), targets.numpy(), loss)
-    assert float(problem(network)) == pytest.approx(float(loss(module(samples), targets)), rel=1e-12)
+    assert float(problem(network)) == pytest.approx(loss(module(samples), targets).item(), rel=1e-12)
 
 
 @pytest.mark.parametrize("loss", [nn.MSELoss(reduction="sum"), nn.CrossEntropyLoss(weight=torch.tensor([1.0, 2, 3.0]))])
@@ -336,6 +336,6 @@ def test_what_was_lowered_is_the_same_when_it_is_lowered_again_and_needs_no_pyto
     )
     command = [sys.executable, "-c", code, str(tmp_path / "network")]
     printed = subprocess.run(command, capture_output=True, text=True, check=True).stdout
-    assert float(printed) == pytest.approx(float(module(samples).sum()), rel=1e-12)
+    assert float(printed) == pytest.approx(module(samples).sum().item(), rel=1e-12)
     with pytest.raises(ValueError, match=re.escape("lowered for one sample of shape (4, 4), and is given (4,)")):
         network(jnp.zeros(4))
