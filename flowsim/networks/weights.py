@@ -100,7 +100,15 @@ def _check_weights(weights: PyTree) -> None:
 
 
 def cast(tree: Tree, dtype: jnp.dtype) -> Tree:
-    """Return `tree` with every floating-point array in precision `dtype`."""
+    """Return a pytree with every floating-point array in another precision.
+
+    Args:
+        tree: The pytree, such as a network.
+        dtype: The precision, as "float64".
+
+    Returns:
+        The pytree; what is no such array is as it was.
+    """
     return jax.tree.map(lambda leaf: leaf.astype(dtype) if eqx.is_inexact_array(leaf) else leaf, tree)
 
 

@@ -127,6 +127,7 @@ class LayerNorms(Probe):
         static=True,
         default=Label("layer_norms", "norm of the weights of each layer", r"norm $\Vert W_\ell \Vert$", drawn="layers"),
     )
+    """What it is called in tables and figures; its rows bear the names of the layers of the run."""
 
     def begin(self, network: PyTree) -> Self:
         """Return the probe with the names of the layers."""

@@ -111,6 +111,7 @@ class LayerSharpness(Probe):
             drawn="layers",
         ),
     )
+    """What it is called in tables and figures; its rows bear the names of the layers of the run."""
 
     def begin(self, network: PyTree) -> Self:
         """Return the probe with the names of the layers."""

@@ -64,14 +64,16 @@ def _filled(part: Any, values: list[Any]) -> Any:
 class Lowered(eqx.Module):
     """A PyTorch module, or a loss, as a function of JAX arrays of one sample, which may have any derivative.
 
-    `weights` holds the parameters that are trained, by the name of their submodule and their own,
-    `weights["0"]["bias"]`, and shared ones once. `fixed` holds buffers, constants, and parameters with
-    `requires_grad=False`. PyTorch is not needed any more: processes without it can run what was lowered.
+    PyTorch is not needed any more: processes without it can run what was lowered.
     """
 
     weights: dict[str, dict[str, Array]]
+    """The parameters that are trained, by the name of their submodule and their own, `weights["0"]["bias"]`; shared
+    ones are there once."""
     fixed: Fixed
+    """Buffers, constants, and parameters with `requires_grad=False`."""
     program: Program = eqx.field(static=True)
+    """The operations."""
 
     def __call__(self, *sample: Array) -> Array:
         """Return the output for one sample; `ValueError` for one of another shape than it was lowered for."""

@@ -23,15 +23,25 @@ _KEPT_WHOLE = ("softplus",)
 def network(module: Any, X: Any, *, checked: int = 8) -> Lowered:
     """Return a `torch.nn.Module` as a network, lowered to JAX: any derivative of it can be taken.
 
-    `X` is (n, …), a tensor or an array, and tells the shape of a sample. The module maps a batch (k, …) to predictions
-    (k, …), each of its own sample alone; its weights are float32 or float64, and so are the network's. A parameter with
-    `requires_grad=False` is held, a shared one is there once. The module is not changed, nor looked at again.
+    The precision is that of the module. A parameter with `requires_grad=False` is held, a shared one is there once. The
+    module is not changed, nor looked at again.
 
-    The predictions for the first `checked` samples are compared with PyTorch's own. Raises `ImportError` without
-    PyTorch, `TypeError` for what is no module, and `ValueError` where the risk would be no function of the weights: for
-    batch normalization in training mode, active dropout and other randomness, buffers that a pass changes, and samples
-    that are not independent; for operations that are not known here, control flow that depends on values, weights of
-    other types, and float64 where JAX has x64 switched off.
+    Args:
+        module: The `torch.nn.Module`, which maps a batch (k, …) to predictions (k, …), each of its own sample alone;
+            its weights are float32 or float64.
+        X: Samples (n, …), a tensor or an array, which tell the shape of one.
+        checked: For so many of them, the first, predictions are compared with PyTorch's own.
+
+    Returns:
+        The network, a function of one sample.
+
+    Raises:
+        ImportError: Without PyTorch.
+        TypeError: For what is no module.
+        ValueError: Where the risk would be no function of the weights: for batch normalization in training mode, active
+            dropout and other randomness, buffers that a pass changes, and samples that are not independent; for
+            operations that are not known here, control flow that depends on values, weights of other types, and
+            float64 where JAX has x64 switched off.
     """
     torch = _torch()
     if not isinstance(module, torch.nn.Module):
@@ -54,12 +64,23 @@ def network(module: Any, X: Any, *, checked: int = 8) -> Lowered:
 def risk(network: Callable[[Array], Array], X: Any, y: Any, loss: Any, **options: Any) -> EmpiricalRisk:
     """Return the risk of a network with a loss of PyTorch, such as `torch.nn.functional.cross_entropy`.
 
-    `X` is (n, …) and `y` is (n,) or (n, …), tensors or arrays, and `options` are those of `flowsim.EmpiricalRisk`. The
-    loss, a function or module of (predictions, targets) of a batch, is the mean of those of its samples. Of such a loss
-    infimum and margins are unknown: `flowsim.losses.CrossEntropy()` knows more than PyTorch's, and is taken here, too.
+    Of such a loss infimum and margins are unknown: `flowsim.losses.CrossEntropy()` knows more than PyTorch's.
 
-    Raises `ImportError` without PyTorch, and `ValueError` for a loss that is no mean over samples, as with
-    `reduction="sum"` or weights of classes, and, as `network` and `flowsim.EmpiricalRisk` do, for what fits nothing.
+    Args:
+        network: What `flowsim.torch.network` returns, or any function of one sample.
+        X: The inputs (n, …), a tensor or an array.
+        y: The targets (n,) or (n, …).
+        loss: A function or module of (predictions, targets) of a batch, the mean of the losses of its samples; or a
+            loss of flowsim.
+        **options: Those of `flowsim.EmpiricalRisk`.
+
+    Returns:
+        The risk, in the precision of the network.
+
+    Raises:
+        ImportError: Without PyTorch.
+        ValueError: For a loss that is no mean over samples, as with `reduction="sum"` or weights of classes, and, as
+            `network` and `flowsim.EmpiricalRisk` do, for what fits nothing.
     """
     torch = _torch()
     dtype = getattr(torch, str(weight_dtype(network)))
@@ -72,9 +93,14 @@ def risk(network: Callable[[Array], Array], X: Any, y: Any, loss: Any, **options
 def load(module: Any, network: Lowered) -> None:
     """Write the weights of a network into the parameters of the `torch.nn.Module` that it was made of, in place.
 
-    `network` is what `flowsim.torch.network` or a run returns. Raises `ImportError` without PyTorch, `TypeError` for
-    what was not lowered from a module, and `ValueError` for a module whose trained parameters have other names or
-    shapes; then nothing is written.
+    Args:
+        module: The module.
+        network: What `flowsim.torch.network` or a run returns.
+
+    Raises:
+        ImportError: Without PyTorch.
+        TypeError: For what was not lowered from a module.
+        ValueError: For a module whose trained parameters have other names or shapes; then nothing is written.
     """
     torch = _torch()
     if not isinstance(network, Lowered):
