@@ -1,6 +1,7 @@
 """From modules and losses of PyTorch to networks and risks, and weights back into a module."""
 
 import operator
+import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -220,7 +221,9 @@ def _lower(torch: Any, module: Any, sample: tuple[Any, ...], name: str, dtype: A
         table = torch.export.default_decompositions()
         for kept in _KEPT_WHOLE:
             table.pop(getattr(torch.ops.aten, kept).default, None)
-        exported = torch.export.export(module, sample, strict=False).run_decompositions(table)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", FutureWarning)  # of PyTorch 2.13, about its own code
+            exported = torch.export.export(module, sample, strict=False).run_decompositions(table)
     except Exception as error:  # whatever the code of a user does
         said = " and ".join(map(str, shapes))
         raise ValueError(
