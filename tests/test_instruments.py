@@ -11,7 +11,7 @@ from jax.flatten_util import ravel_pytree
 
 import flowsim
 from flowsim.cli import main
-from flowsim.curvature import dense_hessian, layer_sharpness, spectrum
+from flowsim.curvature import Spectrum, dense_hessian, layer_sharpness, spectrum
 from flowsim.curvature.hessian import objective_of
 from flowsim.networks import ResidualPerceptron, numbered_layers, split
 from flowsim.probes import (
@@ -107,6 +107,16 @@ class TestSpectrum:
         np.testing.assert_allclose(found.nodes.max(), exact.nodes.max(), rtol=1e-9)
         nearest = np.abs(np.asarray(found.nodes)[..., None] - np.asarray(exact.nodes[0])).min(axis=-1)
         assert np.all(nearest <= np.asarray(found.residuals))
+        largest = found.largest(2)
+        np.testing.assert_allclose(exact.largest(2), exact.nodes[0, :-3:-1])
+        np.testing.assert_allclose(largest[0], exact.nodes.max(), rtol=1e-6)
+        assert np.isnan(largest[1]) or np.abs(exact.nodes[0] - largest[1]).min() <= 1e-3 * exact.nodes.max()
+
+    def test_an_eigenvalue_that_is_not_certain_is_not_said(self):
+        nodes, weights = jnp.array([[-1.0, 2.0, 9.0], [-1.0, 4.0, 8.0]]), jnp.full((2, 3), 1 / 3)
+        residuals = jnp.array([[0.0, 0.0, 1e-3], [0.0, 1.0, 1.0]])
+        found = Spectrum(nodes, weights, residuals, size=10, exact=False)
+        np.testing.assert_array_equal(found.largest(7), [9.0, np.nan, -1.0])
 
     def test_its_moments_are_those_of_each_random_vector(self):
         # An m-point quadrature is exact up to the power 2m − 1: the third of two nodes, not the fourth.
@@ -362,6 +372,14 @@ def test_what_cannot_be_recorded_of_a_network_is_refused(tmp_path, capsys):
     assert not (tmp_path / "out" / "s" / "trajectories.nc").exists()
 
 
+def test_a_map_has_the_names_of_the_layers():
+    network = eqx.nn.MLP(3, "scalar", 4, 1, jnp.tanh, key=jax.random.key(0))
+    samples = flowsim.EmpiricalRisk(X, Y, flowsim.losses.SquaredError())
+    found = flowsim.compare(network, samples, [0.05], steps=3, probes=[LayerNorms()]).to_dataset()
+    labels = layer_figure(found, "layer_norms").axes[0].get_yticklabels()
+    assert [label.get_text() for label in labels] == ["layers[0]", "layers[1]"]
+
+
 def test_bins_hold_every_node_once_and_zero_in_their_middle():
     nodes = np.array([[[-2.0, -1e-9, 0.0, 3.0]], [[-1.0, 0.0, 1e-9, 5.0]]])
     edges = _edges(-2.0, 5.0, 5e-3, 20)
@@ -417,6 +435,10 @@ class TestPath:
             for other, beside in zip(points, found, strict=True):
                 size = np.linalg.norm(one) * np.linalg.norm(other)
                 assert abs(theirs @ beside - one @ other) / size < 4 * (2 / 2048) ** 0.5
+
+    def test_the_label_of_projected_weights_says_so(self):
+        few, many = (Path(count=count).begin(LINEAR).label.of("path_weights").symbol for count in (256, 3))
+        assert (few, many) == ("", "of 3 random projections")
 
     def test_components_are_those_of_a_decomposition_of_the_covariance(self):
         points = np.random.default_rng(0).standard_normal((40, 6)) * np.arange(1, 7)

@@ -45,6 +45,8 @@ def folder(tmp_path_factory):
     def make(key, scale):
         return flowsim.DeepLinear.gaussian(widths=[3, 3, 1], scale=scale, key=key)
 
+    probes = [flowsim.probes.Path(), flowsim.probes.SpectralDensity()]
+    flowsim.compare(network, problem, [0.1], steps=100, records=40, probes=probes).save(place / "moving")
     flowsim.sweep(make, problem, over, repetitions=3, steps=100).save(place / "sweep")
     flowsim.side_by_side(place / "runs", place / "long").save(place / "both")
     return place
@@ -129,6 +131,27 @@ def test_a_touch_of_a_curve_shows_its_values(opened, name):
     page.wait_for_selector(".bk-Tooltip", state="attached")
     tips = page.evaluate("[...document.querySelectorAll('.bk-Tooltip')].map((tip) => tip.shadowRoot.textContent)")
     assert any(place["label"] in tip and place["told"] in tip for tip in tips), tips
+
+
+def test_paths_and_the_spectrum_go_through_time_with_the_slider(opened, folder):
+    page = opened("moving")
+    stored = xarray.open_dataset(folder / "moving" / "trajectories.nc", engine="h5netcdf")
+    descent = stored.isel(run=int(np.flatnonzero(stored["learning_rate"] > 0)[0]))
+    figure = "Bokeh.documents[0].get_model_by_name"
+    gone = f"{figure}('plane').renderers.filter((one) => one.glyph.type === 'Line' && !one.data_source.data.label)"
+    ahead = f"{gone}.map((one) => one.data_source.data.x.length)"
+    shares = f"{figure}('spectrum').renderers.filter((one) => one.glyph.type === 'Step')[1].data_source.data.y"
+    whole, last = page.evaluate(ahead), page.evaluate(f"Array.from({shares})")
+    slide(page, 0.2)
+    time = float(page.locator("output").inner_text().removeprefix("t = "))
+    passed = int((descent["time"] <= time * (1 + 1e-4)).sum())
+    assert page.evaluate(ahead)[1] == passed < whole[1]
+    now = page.evaluate(f"Array.from({shares})")
+    assert now != last
+    assert sum(share for share in now if share > 0.9 / descent.sizes["spectrum_nodes_0"]) == pytest.approx(1)
+    slide(page, 1.0)
+    assert page.evaluate(ahead) == whole
+    assert page.evaluate(f"Array.from({shares})") == last
 
 
 def test_the_bounds_of_one_folder_have_its_colour_and_go_with_its_flow(opened):

@@ -8,6 +8,8 @@ const flowsim = (() => {
   const INK = "ink";
   // How wide a line is to a hand that looks for it: one that nobody sees lies under each.
   const REACH = 12;
+  // How many plots are shown while others are not drawn yet: the first row, which is what a reader sees at first.
+  const ABOVE = 2;
   // How strong the part of a path is that lies ahead.
   const FAINT = 0.3;
   // How high a line of text is, as a share of a plot.
@@ -318,8 +320,12 @@ const flowsim = (() => {
     range.setv({ start, end, reset_start: start, reset_end: end });
   }
 
-  // Draw the plots of all groups into their places, and return those of each group. The browser shows each as soon as
-  // it is drawn, and the first ones while others are not yet.
+  // Let the browser show what is drawn so far: a page that nobody looks at has no frames, and goes on without.
+  const later = (wait) => new Promise((next) => { setTimeout(next, wait); });
+  const shown = () => Promise.race([later(100), new Promise((next) => { requestAnimationFrame(next); }).then(later)]);
+
+  // Draw the plots of all groups into their places, and return those of each group. The browser shows the
+  // first ones while others are not drawn yet.
   async function draw(groups, dark) {
     const drawing = new Bokeh.Document();
     const places = groups.flatMap(({ plots }) => plots.map(({ name }) => document.getElementById(`plot-${name}`)));
@@ -333,7 +339,8 @@ const flowsim = (() => {
         const drawn = new Drawn(plot, keys, range, own ? plot.x_log : time.logarithmic, dark);
         made.get(name).push(drawn);
         drawing.add_root(drawn.figure);
-        do await new Promise((next) => { setTimeout(next); }); while (!Bokeh.index.find_one(drawn.figure));
+        const isAbove = drawing.roots().length <= ABOVE;
+        do await (isAbove ? shown() : later(0)); while (!Bokeh.index.find_one(drawn.figure));
       }
     }
     return made;

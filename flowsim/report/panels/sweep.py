@@ -172,7 +172,7 @@ class SweepPanels:
             x = positions(part)
             bound = np.broadcast_to(part["sharpness_lower_bound"].values, x.shape)
             if not is_constant(bound):
-                yield Curve(Key(INK, "S_min ≥", "", BOUND), x, bound, named=False)
+                yield Curve(Key(INK, "bound on S_min", "", BOUND), x, bound, named=False)
 
     def _guides(self, part: xarray.Dataset, quantity: str) -> Iterator[Guide]:
         """Yield the edges of stability, and the bound where it is the same everywhere.
