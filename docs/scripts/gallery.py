@@ -161,7 +161,7 @@ def _group(title: str, items: list[str]) -> str:
 
 
 def _item(card: Card) -> str:
-    pictured, without = f"![](thumbnails/{card.name}.png){{ loading=lazy }}", "*no picture is stored*{ .none }"
+    pictured, without = f"![](thumbnails/{card.name}.png)", "*no picture is stored*{ .none }"
     shown = pictured if card.pictures else without
     return _card(shown, card.title, f"{card.name}.md", card.question)
 
@@ -170,7 +170,7 @@ def _lecture(page: str) -> str:
     """Return the card of the lecture, whose page begins with its title, a note, and a question."""
     title, _, told = page.removeprefix("# ").partition("\n")
     question, _ = _question(lecture.NOTEBOOK, "first cell", told.replace(lecture.NOTE, ""))
-    return _card("![](thumbnails/lecture.png){ loading=lazy }", title, "../lecture.md", question)
+    return _card("![](thumbnails/lecture.png)", title, "../lecture.md", question)
 
 
 def _card(shown: str, title: str, page: str, question: str) -> str:
