@@ -274,7 +274,7 @@ def descended(network=W, function=lambda net: jnp.sum(net["w"] ** 2), **options)
 
 # fmt: off
 MISUSES = {
-    "no arrays": (lambda: descended({"n": 3}), "dict holds no weights: expected floating-point JAX arrays"),
+    "no arrays": (lambda: descended({"n": 3}), "dict holds no weights: expected floating-point arrays"),
     "an empty dict": (lambda: descended({}), "dict holds no weights"),
     "whole numbers": (lambda: descended({"w": jnp.ones(3, int)}), "dict holds no weights"),
     "complex weights": (lambda: descended({"w": jnp.ones(3) * 1j}), "complex128 at ['w']: expected real weights"),

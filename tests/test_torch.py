@@ -306,8 +306,12 @@ def test_weights_of_another_module_are_refused_and_nothing_is_written():
     network = flowsim.torch.network(module, samples)
     other = nn.Sequential(nn.Linear(4, 4), nn.Tanh(), nn.Linear(4, 5), nn.Tanh(), nn.Linear(5, 3)).double()
     before = copy.deepcopy(other.state_dict())
-    with pytest.raises(ValueError, match=re.escape("2.bias (4,) and (5,)")):
+    with pytest.raises(ValueError, match=re.escape("2.bias, float64 (4,) and float64 (5,)")):
         flowsim.torch.load(other, network)
+    with pytest.raises(ValueError, match=re.escape("0.bias, float64 (4,) and float32 (4,)")):
+        flowsim.torch.load(copy.deepcopy(module).float(), network)
+    with pytest.raises(TypeError, match="the module is a NoneType"):
+        flowsim.torch.load(None, network)
     assert all(torch.equal(before[name], part) for name, part in other.state_dict().items())
 
 
@@ -322,6 +326,28 @@ def test_weights_of_another_module_are_refused_and_nothing_is_written():
 def test_what_is_no_module_with_weights_is_refused(module, error, message):
     with pytest.raises(error, match=message):
         flowsim.torch.network(module, np.zeros((2, 4)))
+
+
+def test_an_index_that_an_embedding_does_not_have_is_no_prediction():
+    module = nn.Sequential(nn.Embedding(5, 4), nn.Flatten(), nn.Linear(4, 3)).double()
+    tokens, labels = torch.tensor([[0], [1], [2], [3], [9]]), torch.arange(5) % 3
+    network = flowsim.torch.network(module, tokens, checked=4)
+    with pytest.raises(ValueError, match="the prediction for sample 4 is not finite"):
+        flowsim.torch.risk(network, tokens, labels, CROSS_ENTROPY)
+    with pytest.raises(TypeError, match="write flowsim.torch.network"):
+        flowsim.torch.risk(module, tokens, labels, CROSS_ENTROPY)
+    with pytest.raises(TypeError, match="expected a function"):
+        flowsim.torch.risk(network, tokens[:4], labels[:4], nn.CrossEntropyLoss)
+
+
+def test_a_layer_in_single_precision_inside_a_module_in_double_precision_is_known():
+    class Inside(nn.Linear):
+        def forward(self, x):
+            return super().forward(x).float().softmax(1).double()
+
+    module, samples = Inside(4, 3).double(), torch.randn(6, 4, dtype=torch.float64)
+    predictions = jax.vmap(flowsim.torch.network(module, samples))(jnp.asarray(samples.numpy()))
+    np.testing.assert_allclose(predictions, module(samples).detach().numpy(), rtol=1e-6)
 
 
 def test_what_was_lowered_is_the_same_when_it_is_lowered_again_and_needs_no_pytorch(tmp_path):

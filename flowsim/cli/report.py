@@ -86,7 +86,7 @@ def conclude(documents: "Sequence[Document]", console: Console, together: Path |
     entries = []
     for document in documents:
         # The figure that stands for the results: one of the scenario's, the sharpness, or whichever there is.
-        sharpness = (name for name in document.figures if name.endswith("sharpness"))
+        sharpness = sorted((name for name in document.figures if name.endswith("sharpness")), key="sharpness".__ne__)
         asked = document.panels if document.results.asked_figures else ()
         figure = next(iter([*asked, *sharpness, *document.figures]), None)
         name = document.results.folder.resolve().name

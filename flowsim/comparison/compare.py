@@ -304,13 +304,10 @@ def _rates_and_makers(
 
     Raises `ValueError` for anything but a list of positive numbers and descents.
     """
-    entries = list(given) if isinstance(given, list | tuple) else np.asarray(given)
-    array = (
-        np.asarray([one.rate_of_descent() if isinstance(one, Descent) else one for one in entries])
-        if isinstance(entries, list)
-        else entries
-    )
-    if array.ndim != 1 or (array.size and array.dtype.kind not in "iuf"):
+    entries = list(given) if isinstance(given, list | tuple) or np.ndim(given) == 1 else [None]
+    found = [one.rate_of_descent() if isinstance(one, Descent) else one for one in entries]
+    array = np.asarray(found if all(np.ndim(one) == 0 for one in found) else [None])
+    if array.size and array.dtype.kind not in "iuf":
         raise ValueError(
             "learning_rates must be a list of numbers, as [0.02, 0.1], or of descents, as [flowsim.Adam(1e-3)], got "
             f"{given!r}"
@@ -330,9 +327,14 @@ def _check_told_apart(descents: Sequence[Descent], rates: Sequence[float], *, mo
     """Raise `ValueError` for descents of one kind and rate, which results could not tell apart, nor models by rate."""
     for number, (descent, rate) in enumerate(zip(descents, rates, strict=True)):
         for other in (one for one, its_rate in zip(descents[:number], rates, strict=False) if its_rate == rate):
-            if descent.kind() == other.kind():
+            if bool(descent == other):
                 raise ValueError(
                     f"learning_rates: found {rate!r} twice; expected no repetitions; write every entry once"
+                )
+            if descent.kind() == other.kind():
+                raise ValueError(
+                    f"learning_rates: found {rate!r} of {descent.kind()} twice, which results could not tell apart; "
+                    "give them other rates, or compare each alone"
                 )
             if modelled:
                 raise ValueError(

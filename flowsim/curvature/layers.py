@@ -5,7 +5,7 @@ import jax.numpy as jnp
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Float, PyTree
 
-from ..networks import NumberedLayers, numbered_layers, weight_dtype
+from ..networks import NumberedLayers, numbered_layers, warn_of_single_precision, weight_dtype
 from ..problems import Problem
 from ..runtime.compiling import compiled
 from . import vectors
@@ -48,6 +48,7 @@ def layer_sharpness(
         [2. 6.]
     """
     resolve_rtol(rtol, weight_dtype(network))
+    warn_of_single_precision(network)
     return _layer_sharpness(network, problem, dense, rtol, max_restarts)
 
 

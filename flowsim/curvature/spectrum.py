@@ -6,7 +6,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, ArrayLike, Bool, Float, PyTree
 
-from ..networks import weight_dtype
+from ..networks import warn_of_single_precision, weight_dtype
 from ..problems import Problem
 from ..runtime.compiling import compiled
 from . import krylov, vectors
@@ -185,6 +185,7 @@ def spectrum(
         [[2. 6.]]
     """
     check_spectrum(vectors, products, seed)
+    warn_of_single_precision(network)
     first = (_FIRST_SEED + seed * vectors) % 2**31
     return _spectrum(network, problem, exact, vectors, products, np.asarray(first, np.int32))
 
@@ -194,7 +195,7 @@ def check_spectrum(vectors: int, products: int, seed: int) -> None:
 
     Args:
         vectors: How many random vectors, one or more.
-        products: How many products with each, one or more.
+        products: How many products with each, two or more.
         seed: What the vectors are drawn by, zero or more.
     """
     least = {"vectors": (vectors, 1), "products": (products, 2), "seed": (seed, 0)}

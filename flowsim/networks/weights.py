@@ -31,8 +31,8 @@ class Fixed(eqx.Module):
 def split(network: Tree) -> tuple[Tree, Tree]:
     """Split `network` into its weights and all the rest; `equinox.combine` joins them again.
 
-    The weights are its floating-point arrays that are not wrapped in `Fixed`; those of NumPy become JAX's. Both parts
-    have the tree structure of the network, with `None` where the other part has something.
+    The weights are its floating-point arrays that are not wrapped in `Fixed`; those of NumPy become JAX's, without x64
+    in float32. Both parts have the tree structure of the network, with `None` where the other part has something.
     """
     leaves, structure = jax.tree.flatten(network, is_leaf=_is_fixed)
     movable = [eqx.is_inexact_array(leaf) for leaf in leaves]
@@ -43,7 +43,9 @@ def split(network: Tree) -> tuple[Tree, Tree]:
 
 def _as_jax(leaf: Any) -> Any:
     """Return an array as it is, one of NumPy, or a number of a type of NumPy, as one of JAX."""
-    return jnp.asarray(leaf) if isinstance(leaf, np.ndarray | np.generic) else leaf
+    if not isinstance(leaf, np.ndarray | np.generic):
+        return leaf
+    return jnp.asarray(leaf.astype(leaf.dtype.newbyteorder("=")))
 
 
 def weight_dtype(network: PyTree) -> jnp.dtype:
@@ -58,7 +60,7 @@ def weight_dtype(network: PyTree) -> jnp.dtype:
     _check_weights(weights)
     found = {leaf.dtype for leaf in jax.tree.leaves(weights) if leaf.size}
     if not found:
-        raise ValueError(f"{type(network).__name__} holds no weights: expected floating-point JAX arrays in its fields")
+        raise ValueError(f"{type(network).__name__} holds no weights: expected floating-point arrays in its fields")
     if len(found) > 1:
         names = ", ".join(sorted(str(dtype) for dtype in found))
         raise ValueError(f"the weights have several types ({names}): cast them to one, for instance float64")

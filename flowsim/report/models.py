@@ -120,9 +120,11 @@ def model_figures(dataset: xarray.Dataset) -> dict[str, Figure]:
     """
     shown = read_runs(dataset)
     found = _modelled(shown)
+    names = [""] if len(found) == 1 else [f"_eta_{descent.run.learning_rate:.3g}" for descent, _ in found]
+    if len(set(names)) < len(names):
+        names = [f"_eta_{descent.run.learning_rate!r}" for descent, _ in found]
     made = {}
-    for descent, models in found:
-        name = "" if len(found) == 1 else f"_eta_{descent.run.learning_rate:.3g}"
+    for name, (descent, models) in zip(names, found, strict=True):
         made[f"models{name}"] = _figure(shown, descent, models)
         made[f"models_sharpness{name}"] = _figure(shown, descent, models, panels=1)
     return made

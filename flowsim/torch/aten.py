@@ -130,7 +130,7 @@ def _gathered(x: Array, dim: int, index: Array, **_: Any) -> Array:
 def _embedding(weight: Array, indices: Array, padding_index: int = -1, *_: Any) -> Array:
     if padding_index >= 0:  # a row that is not trained
         weight = weight.at[padding_index].set(lax.stop_gradient(weight[padding_index]))
-    return weight[indices]
+    return jnp.take(weight, indices, axis=0)  # NaN of an index that is none
 
 
 def _of_channels(numbers: Array, x: Array) -> Array:
@@ -340,7 +340,7 @@ OPERATIONS: dict[str, Callable[..., Any]] = {
     "repeat": jnp.tile,
     "diagonal": jnp.diagonal,
     "gather": _gathered,
-    "index": lambda x, indices: x[tuple(slice(None) if index is None else index for index in indices)],
+    "index": lambda x, indices: x.at[tuple(slice(None) if one is None else one for one in indices)].get(mode="fill"),
     "index_select": lambda x, dim, index: jnp.take(x, index, axis=dim),
     "embedding": _embedding,
     "arange": lambda start, end, step=1, **_: jnp.arange(start, end, step),

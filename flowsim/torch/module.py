@@ -39,14 +39,15 @@ def network(module: Any, X: Any, *, checked: int = 8) -> Lowered:
     Raises:
         ImportError: Without PyTorch.
         TypeError: For what is no module.
-        ValueError: Where the risk would be no function of the weights: for batch normalization in training mode, active
-            dropout and other randomness, buffers that a pass changes, and samples that are not independent; for
-            operations that are not known here, control flow that depends on values, weights of other types, and
-            float64 where JAX has x64 switched off.
+        ValueError: For `checked` below one; where the risk would be no function of the weights: for batch normalization
+            in training mode, active dropout and other randomness, buffers that a pass changes, and samples that are not
+            independent; for operations that are not known here, control flow that depends on values, weights of other
+            types, and float64 where JAX has x64 switched off.
     """
     torch = _torch()
-    if not isinstance(module, torch.nn.Module):
-        raise TypeError(f"the module is a {type(module).__name__}: expected an object of a torch.nn.Module")
+    _check_module(torch, module)
+    if checked < 1:
+        raise ValueError(f"checked is {checked}: expected one sample or more")
     _check_normalization(torch, module)
     dtype, device = _type_of_weights(torch, module)
     samples = _tensor(torch, "X", X, dtype, device)[:checked]
@@ -80,10 +81,14 @@ def risk(network: Callable[[Array], Array], X: Any, y: Any, loss: Any, **options
 
     Raises:
         ImportError: Without PyTorch.
-        ValueError: For a loss that is no mean over samples, as with `reduction="sum"` or weights of classes, and, as
-            `network` and `flowsim.EmpiricalRisk` do, for what fits nothing.
+        TypeError: For a module in place of the network, and for a loss that is no function.
+        ValueError: For predictions that are not finite, as of an index that an embedding does not have; for a loss that
+            is no mean over samples, as with `reduction="sum"` or weights of classes; and, as `network` and
+            `flowsim.EmpiricalRisk` do, for what fits nothing.
     """
     torch = _torch()
+    if isinstance(network, torch.nn.Module):
+        raise TypeError("the network is a torch.nn.Module: write flowsim.torch.network(module, X) first")
     dtype = getattr(torch, str(weight_dtype(network)))
     inputs, targets = (_tensor(torch, name, part, dtype, "cpu") for name, part in (("X", X), ("y", y)))
     if not isinstance(loss, Loss):
@@ -100,18 +105,19 @@ def load(module: Any, network: Lowered) -> None:
 
     Raises:
         ImportError: Without PyTorch.
-        TypeError: For what was not lowered from a module.
-        ValueError: For a module whose trained parameters have other names or shapes; then nothing is written.
+        TypeError: For what was not lowered from a module, or is none.
+        ValueError: For a module whose trained parameters have other names, shapes or types; then nothing is written.
     """
     torch = _torch()
+    _check_module(torch, module)
     if not isinstance(network, Lowered):
         raise TypeError(f"the network is a {type(network).__name__}: expected one that flowsim.torch.network returned")
     given = {_joined(part, name): leaf for part, of in network.weights.items() for name, leaf in of.items()}
     parameters = {name: part for name, part in module.named_parameters() if part.requires_grad}
-    shapes = [{name: tuple(part.shape) for name, part in each.items()} for each in (given, parameters)]
-    if shapes[0] != shapes[1]:
-        differing = sorted(name for name in {*given, *parameters} if shapes[0].get(name) != shapes[1].get(name))
-        found = ", ".join(f"{name} {shapes[0].get(name)} and {shapes[1].get(name)}" for name in differing[:3])
+    said = [{name: _said(part) for name, part in each.items()} for each in (given, parameters)]
+    if said[0] != said[1]:
+        differing = sorted(name for name in {*given, *parameters} if said[0].get(name) != said[1].get(name))
+        found = ", ".join(f"{name}, {said[0].get(name)} and {said[1].get(name)}" for name in differing[:3])
         raise ValueError(f"network and module differ in {found}: expected the module that the network was made of")
     with torch.no_grad():
         for name, parameter in parameters.items():
@@ -124,6 +130,16 @@ def _torch() -> Any:
     except ImportError:
         raise ImportError("flowsim.torch needs PyTorch, which is not there: pip install 'flowsim[torch]'") from None
     return torch
+
+
+def _check_module(torch: Any, module: Any) -> None:
+    if not isinstance(module, torch.nn.Module):
+        raise TypeError(f"the module is a {type(module).__name__}: expected an object of a torch.nn.Module")
+
+
+def _said(part: Any) -> str:
+    """Return the type and the shape of a tensor or an array in words."""
+    return f"{str(part.dtype).removeprefix('torch.')} {tuple(part.shape)}"
 
 
 def _joined(module: str, name: str) -> str:
@@ -169,28 +185,39 @@ def _array(tensor: Any) -> Array:
     return jnp.array(tensor.detach().cpu().numpy())  # a copy: PyTorch writes to its tensors in place
 
 
-def _close(one: Any, other: Any) -> bool:
-    """Tell whether numbers are the same to rounding: half of their digits tell a mistake from that."""
+def _close(one: Any, other: Any, *computed_in: Any) -> bool:
+    """Tell whether numbers are the same to rounding, in the least precise of the types that they were `computed_in`.
+
+    Half of their digits tell a mistake from that.
+    """
     first, second = (np.asarray(part) for part in (one, other))
     scale = np.max(np.abs(second), initial=np.finfo(second.dtype).tiny)
     apart = np.max(np.abs(first - second), initial=0) if first.shape == second.shape else np.inf
-    return bool(apart <= np.finfo(second.dtype).eps ** 0.5 * scale)
+    rounding = max(float(jnp.finfo(dtype).eps) for dtype in (second.dtype, *computed_in))
+    return bool(apart <= rounding**0.5 * scale)
 
 
 def _check_lowered(lowered: Lowered, batch: Sequence[Any], expected: Any, name: str) -> None:
     """Raise `ValueError` where what was lowered does not compute what PyTorch does."""
     with jax.default_matmul_precision("highest"):
         found = jax.jit(jax.vmap(lowered))(*map(_array, batch))
-    if not _close(found, expected):
+    types = {operation.dtype for operation in lowered.program.operations}
+    if not _close(found, expected, *types & {"float32", "float16", "bfloat16"}):
+        first, own = (np.ravel(part)[:3].tolist() for part in (found, expected))
         raise ValueError(
-            f"{name} was lowered to something else than PyTorch computes: for the first sample {np.ravel(found)[:3]} "
-            f"in place of {np.ravel(expected)[:3]}; write it with other operations, or as an Equinox module"
+            f"{name} was lowered to something else than PyTorch computes: for the first sample {first} in place of "
+            f"{own}; write it with other operations, or as an Equinox module"
         )
 
 
 def _lower_loss(torch: Any, network: Callable[[Array], Array], inputs: Any, targets: Any, loss: Callable) -> Lowered:
+    if not callable(loss) or isinstance(loss, type):
+        raise TypeError(f"the loss is {loss!r}: expected a function, or an object such as torch.nn.MSELoss()")
     name = f"the loss, {getattr(loss, '__name__', type(loss).__name__)},"
     made = np.array(jax.jit(jax.vmap(network))(_array(inputs)))
+    if not np.isfinite(made).all():
+        (sample, *_), *_ = np.argwhere(~np.isfinite(made))
+        raise ValueError(f"the prediction for sample {sample} is not finite: expected samples that the network takes")
     predictions = torch.from_numpy(made.reshape(targets.shape) if made.size == targets.numel() else made)
 
     class Module(torch.nn.Module):
@@ -202,13 +229,16 @@ def _lower_loss(torch: Any, network: Callable[[Array], Array], inputs: Any, targ
             return self.loss(prediction, target)[None]
 
     pairs = [(predictions[i : i + 1], targets[i : i + 1]) for i in range(len(targets))]
+    together = Module()(predictions, targets)
+    if together.numel() != 1:
+        raise ValueError(f"{name} is {together.numel()} numbers for all samples: expected one, with reduction='mean'")
     lowered = _lower(torch, Module(), pairs[0], name, predictions.dtype)
-    together, apart = Module()(predictions, targets), torch.cat([Module()(*pair) for pair in pairs])
+    apart = torch.cat([Module()(*pair) for pair in pairs])
     if not _close(together, apart.mean()[None]):
         raise ValueError(
             f"{name} is {float(together):g} for all samples together, and the mean of those of one sample is "
-            f"{float(apart.mean()):g}: expected a mean over samples, with reduction='mean' and without weights of "
-            "classes"
+            f"{float(apart.mean()):g}: expected a mean over samples, with reduction='mean', without weights of "
+            "classes, and without targets that it ignores"
         )
     _check_lowered(lowered, (predictions, targets), apart, name)
     return lowered

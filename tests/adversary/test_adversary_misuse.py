@@ -102,7 +102,7 @@ MODELS = {
     "a list": (lambda: descended([jnp.ones(3)], RISK), "the network is a list: expected an Equinox module"),
     "an array": (lambda: descended(jnp.ones(3), RISK), "expected an Equinox module that maps one sample"),
     "a dict on a regression": (lambda: descended({"w": jnp.ones(3)}), "needs a linear network with a regressor(), got"),
-    "nothing": (lambda: descended(None), "NoneType holds no weights: expected floating-point JAX arrays"),
+    "nothing": (lambda: descended(None), "NoneType holds no weights: expected floating-point arrays"),
     "a word": (lambda: descended("network"), "str holds no weights"),
     "a function": (lambda: descended(lambda x: x.sum(), RISK), "function holds no weights"),
     "a class": (lambda: descended(flowsim.DeepLinear), "the network is the class DeepLinear itself: expected an obj"),

@@ -157,6 +157,7 @@ const flowsim = (() => {
       const known = this.keys.get(key);
       const label = Array.from(columns.x, () => known?.label ?? "");
       const source = new Bokeh.ColumnDataSource({ data: { ...columns, label } });
+      if (frames) this.setShares(source, columns.y);
       const parts = this.parts.get(key);
       if (columns.low !== undefined) {
         parts.push(this.add("VArea", source, { fill_alpha: 0.16 }));
@@ -165,11 +166,12 @@ const flowsim = (() => {
         const kind = frames ? "Step" : "Line";
         const look = { line_width: known?.width ?? 1.4, line_dash: dash ?? known?.dash ?? [],
           ...(frames ? { mode: "center" } : {}) };
-        const past = times && !frames ? new Bokeh.ColumnDataSource({ data: { x: columns.x, y: columns.y } }) : source;
+        const moves = this.plot.moving && times;
+        const past = moves && !frames ? new Bokeh.ColumnDataSource({ data: { x: columns.x, y: columns.y } }) : source;
         if (past !== source) parts.push(this.add(kind, source, { ...look, line_alpha: FAINT }));
         parts.push(this.add(kind, past, { ...look, line_alpha: alpha }));
         if (told) this.tell(this.add("Line", source, { line_alpha: 0, line_width: REACH }), parts);
-        if (times) this.moving.push({ curve, source, past, stays: known.stays });
+        if (moves) this.moving.push({ curve, source, past, stays: known.stays });
       }
       if (marks.length > 0) {
         const view = new Bokeh.CDSView({ filter: new Bokeh.IndexFilter({ indices: marks }) });
@@ -269,12 +271,19 @@ const flowsim = (() => {
       this.colour(dark);
     }
 
+    // Have a curve of shares show others: a logarithmic axis has no zero, so empty bins stand at its bottom.
+    setShares(source, share) {
+      const bottom = this.axes.find(({ dimension }) => dimension === 1).logarithmic ? this.plot.log[0] : -Infinity;
+      source.data = { ...source.data, share, y: share.map((value) => Math.max(value, bottom)) };
+    }
+
     rescale(dimension, logarithmic) {
       this.figure.setv({ [dimension === 0 ? "x_scale" : "y_scale"]: scale(logarithmic) });
       for (const one of this.axes.filter((axis) => axis.dimension === dimension)) {
         one.logarithmic = logarithmic;
         this.label(one);
       }
+      for (const { curve, source } of this.moving) if (curve.frames) this.setShares(source, curve.columns.y);
       this.name();
     }
 
@@ -300,7 +309,8 @@ const flowsim = (() => {
         if (frames) {
           const count = columns.x.length;
           columns.y = record < 0 ? columns.x.map(() => NaN) : frames.slice(record * count, (record + 1) * count);
-          source.data = { ...source.data, y: columns.y };
+          columns.t = columns.x.map(() => (record < 0 ? NaN : times[record]));
+          this.setShares(source, columns.y);
         } else {
           const gone = record < 0 && time >= times[0] ? times.length : record + 1;
           past.data = { x: columns.x.slice(0, gone), y: columns.y.slice(0, gone) };

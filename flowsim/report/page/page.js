@@ -106,11 +106,12 @@
         return [reached, ...group.plots.map((plot) => valueAt(series[plot.name], record))];
       });
       tell(section.querySelector(".readout table"), group, columns);
+      const [moving, others] = [true, false].map((one) => drawn.get(group.name).filter(({ plot }) => plot.moving === one));
+      for (const plot of moving) plot.goTo(time);
       if (!pointed) return;
       const seen = columns.map((column, index) => (hidden.has(group.keys[index].name) ? column.map(() => NaN) : column));
-      drawn.get(group.name).forEach((plot, place) => {
-        if (plot.plot.moving) plot.goTo(time);
-        else plot.point(time, seen.map((column) => column[0]), seen.map((column) => column[place + 1]));
+      others.forEach((plot, place) => {
+        plot.point(time, seen.map((column) => column[0]), seen.map((column) => column[place + 1]));
       });
     }
 

@@ -3,7 +3,7 @@
 import base64
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -35,7 +35,8 @@ from ..probes_table import overlaid_probes, probe_names
 from ..style import FLOW
 
 _ABOUT_RUNS = (
-    "Every quantity that was recorded, of all runs, against one time. The slider moves through all plots at once; "
+    "Every quantity that was recorded, of all runs, against one time, and what there is to see of their paths and of "
+    "spectra at the time of the slider, which moves through all plots at once; "
     "of an oscillation the band is its range and the line the middle of that; dashed lines are edges of stability, 2/η "
     "for gradient descent, dotted ones the bounds of Theorem 2 on the least sharpness of a minimizer, S_min."
 )
@@ -81,7 +82,7 @@ class Group:
             "name": self.name,
             "heading": self.heading,
             "about": self.about,
-            "plots": [_plot(panel, self.points) for panel in self.panels],
+            "plots": [_plot(panel, self.points, moves=self.time is not None) for panel in self.panels],
             "keys": [_key(key) for key in self.keys],
             "time": None if self.time is None else _time(self.time),
             "series": self.series,
@@ -92,8 +93,10 @@ class Group:
 def group_of_runs(dataset: xarray.Dataset) -> Group:
     """Return the panels of a data set of trajectories, of every quantity that was recorded along a run."""
     known, panels = [*HEADINGS, *probe_names(dataset)], TrajectoryPanels.of(dataset)
-    through = [*(plane_panels(panels) if PATH in dataset else ()), spectrum_panel(panels) if NODES in dataset else None]
-    moving = [panel for panel in through if panel is not None]
+    planes = plane_panels(panels) if PATH in dataset else []
+    spectrum = spectrum_panel(panels) if NODES in dataset else None
+    moving = [replace(one, description=f"{one.description}; strong up to the time of the slider") for one in planes]
+    moving += [] if spectrum is None else [spectrum]
     return _along_runs(panels, known, "Along the runs", _ABOUT_RUNS, moving=moving)
 
 
@@ -154,8 +157,11 @@ def group_of_theory(dataset: xarray.Dataset, *, depths: int = 8) -> Group:
     return Group("theory", "The theory along the flow", _ABOUT_THEORY, shown, panels.keys)
 
 
-def _plot(panel: Panel, points: int) -> dict[str, Any]:
-    """Return a panel without its overlays: the page has panels of their own for these."""
+def _plot(panel: Panel, points: int, *, moves: bool) -> dict[str, Any]:
+    """Return a panel without its overlays: the page has panels of their own for these.
+
+    It `moves` where a slider goes through time, if it shows what a run does there.
+    """
     x, y = panel.x, panel.y
     curves = (_curve(curve, x.places, points) for curve in panel.curves)
     return {
@@ -187,7 +193,7 @@ def _plot(panel: Panel, points: int) -> dict[str, Any]:
             if curve.key.name == INK and np.isfinite(curve.y[-1:]).any()
         ],
         "ticks": x.ticks and {"at": x.at, "names": x.ticks},
-        "moving": any(curve.times is not None for curve in panel.curves),
+        "moving": moves and any(curve.times is not None for curve in panel.curves),
     }
 
 

@@ -11,7 +11,7 @@ const files = (() => {
 
   // The points of the curves that are seen, as they are drawn, and the levels: a row for each.
   function csv({ plot, keys, hidden }) {
-    const extra = ["low", "high", "place", "side"].filter((name) => plot.curves.some(({ columns }) => columns[name]));
+    const extra = ["t", "low", "high", "place", "side"].filter((name) => plot.curves.some(({ columns }) => columns[name]));
     const rows = [["curve", plot.across, plot.up, ...extra]];
     for (const { key, columns } of plot.curves.filter((curve) => !hidden.has(curve.key))) {
       const label = keys.get(key)?.label ?? "";

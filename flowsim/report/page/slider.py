@@ -91,7 +91,7 @@ def _at(panels: TrajectoryPanels, rate: float) -> dict[str, Any]:
     """Return which keys are shown at a learning rate, with their sharpness at the end, and what is said of the runs."""
     there = [(key, run) for key, run in panels.keyed_runs if run.run.learning_rate == rate]
     said = "; ".join(_said(run) for _, run in there)
-    ends = {key.name: run.number("final_sharpness") for key, run in there if run.run.is_descent}
+    ends = {key.name: run.number("final_sharpness") for key, run in there if not (run.run.models or run.run.fork)}
     return {"rate": rate, "keys": [key.name for key, _ in there], "ends": ends, "said": said}
 
 
@@ -106,18 +106,25 @@ def _said(run: RecordedRun) -> str:
 
 
 def _ends(panels: TrajectoryPanels, rates: Sequence[float]) -> Panel:
-    """Return the panel of the sharpness at the ends of all descents over their learning rates, with 2/η."""
-    descents = [run for run in panels.shown.by_rate if run.run.is_descent and not run.run.fork]
-    x = np.array([run.run.learning_rate for run in descents], float)
+    """Return the panel of the sharpness at the ends of all descents over their learning rates, with their edges."""
+    descents = [run for run in panels.shown.by_rate if not (run.run.models or run.run.fork)]
     y = np.array([run.number("final_sharpness") for run in descents], float)
-    edges = np.array([run.last_threshold for run in descents], float)
+    curves = []
+    for dynamics in dict.fromkeys(run.run.dynamics for run in descents):
+        alike = [run for run in descents if run.run.dynamics == dynamics]
+        x = np.array([run.run.learning_rate for run in alike], float)
+        curves.append(Curve(_ENDS, x, np.array([run.number("final_sharpness") for run in alike], float), marks=x))
+        edges = np.array([run.last_threshold for run in alike], float)
+        if all(run.run.has_edge_of_descent and not run.is_scheduled for run in alike):
+            x = np.unique([*x, *np.geomspace(x.min(), x.max(), 100)])
+            edges = 2 / x
+        curves.append(Curve(Key(INK, "", "", {"color": "0.3"}), x, edges))
     guides = [
         Guide(sharp, key, words="gradient flow")
         for key, run in panels.keyed_runs
         if run.run.is_flow and math.isfinite(sharp := run.number("final_sharpness"))
     ]
     top = max([*y[np.isfinite(y)], *(guide.value for guide in guides), 0.0]) or 1.0
-    curves = (Curve(Key(INK, "", "", {"color": "0.3"}), x, edges), Curve(_ENDS, x, y, marks=x))
     across = Axis(r"$\eta$", "learning rate η", _with_margin(np.array(rates)))
     up = Axis(LABELS["sharpness"], "sharpness S at the end", (0.0, 1.15 * top))
     return Panel(
@@ -126,7 +133,7 @@ def _ends(panels: TrajectoryPanels, rates: Sequence[float]) -> Panel:
         "sharpness at the ends of descents that did not diverge, dotted their edges of stability, dashed the flow's",
         across,
         up,
-        curves,
+        tuple(curves),
         tuple(guides),
         told=(("η", "x"), ("S", "y")),
     )

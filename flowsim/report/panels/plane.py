@@ -25,7 +25,7 @@ def plane_panels(panels: TrajectoryPanels) -> list[Panel]:
     points = [run.along(PATH).astype(float)[_has_path(run)] for run in runs]
     calm = [path for run, path in zip(runs, points, strict=True) if run.outcome.name != "DIVERGED"] or points
     heading, said = "Paths of the weights", "paths of the weights"
-    if calm[0].shape[1] == 2:
+    if calm[0].shape[1] == 2 and not _projected(panels):
         axes, words = np.eye(2), ["change of the first weight", "change of the second weight"]
     else:
         axes, shares = _components(np.concatenate(calm), 2)
@@ -41,10 +41,16 @@ def plane_panels(panels: TrajectoryPanels) -> list[Panel]:
         words = ["first component across", "along the sharpest direction"]
         heading, said = (
             "Paths along the sharpest direction",
-            "paths along the sharpest direction where the first run ends",
+            "paths along the sharpest direction where the first run last knows it",
         )
         made.append(_panel("sharpest_plane", heading, f"{said}, and across", panels, points, calm, both, words))
     return made
+
+
+def _projected(panels: TrajectoryPanels) -> str:
+    """Return what axes say of weights that are projected, nothing of others."""
+    said = str(panels.dataset[PATH].attrs.get("symbol", ""))
+    return said if said.startswith("of ") else ""
 
 
 def _has_path(run: RecordedRun) -> np.ndarray:
@@ -93,9 +99,9 @@ def _panel(
         curves.append(Curve(key, x, y, times=run.along("time")[_has_path(run)]))
     start = Curve(_START, *(axes @ points[0][:1].T), line=False)
     limits = [data_limits(values) or (0.0, 1.0) for values in axes @ np.concatenate(seen).T]
-    beside = str(panels.dataset[PATH].attrs.get("symbol", ""))
+    beside = _projected(panels)
     named = [f"{word}\n{beside}".strip() for word in words]
     x, y = (Axis(one, one, limit) for one, limit in zip(named, limits, strict=True))
-    description = f"{said}{f', {beside}' if beside else ''}; strong up to the time of the slider"
+    description = f"{said}, {beside}" if beside else said
     told = (("t", "t"), (words[0].partition(" (")[0], "x"), (words[1].partition(" (")[0], "y"))
     return Panel(name, heading, description, x, y, tuple(curves), overlays=(start,), told=told)

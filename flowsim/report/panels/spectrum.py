@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Float
 
+from ...dynamics import Outcome
 from ...formatting import format_number
 from ...results.runs import RecordedRun
 from .panel import Axis, Curve, Panel, data_limits, subsample
@@ -27,11 +28,15 @@ class Spectra:
 
     @classmethod
     def of(cls, runs: Sequence[RecordedRun], bins: int = 60) -> "Spectra":
-        """Return the shares in about so many bins, which all runs have in common."""
+        """Return the shares in about so many bins, which all runs have in common.
+
+        What lies beyond them, of runs that diverged, is in none: there are others, which stay in view.
+        """
         measures = [_measures(run) for run in runs]
-        largest = max(float(np.nanmax(np.abs(nodes))) for nodes, _, _ in measures) or 1.0
+        calm = [one for run, one in zip(runs, measures, strict=True) if run.outcome is not Outcome.DIVERGED] or measures
+        largest = max(float(np.nanmax(np.abs(nodes))) for nodes, _, _ in calm) or 1.0
         linear = 1e-3 * largest
-        edges = _edges(min(float(np.nanmin(nodes)) for nodes, _, _ in measures), largest, linear, bins)
+        edges = _edges(min(float(np.nanmin(nodes)) for nodes, _, _ in calm), largest, linear, bins)
         return cls(tuple(_shares(*measure, edges) for measure in measures), edges, linear)
 
     @property
@@ -42,7 +47,7 @@ class Spectra:
     @property
     def bottom(self) -> float:
         """Half the least share of all, where an axis of shares may begin."""
-        return 0.5 * min(float(np.nanmin(mean)) for mean in self.means)
+        return 0.5 * float(np.nanmin(np.concatenate(self.means)))
 
     def ticks(self, *, step: int) -> list[float]:
         """Return zero and few powers of ten, every `step`-th, to both sides of it."""
@@ -67,8 +72,9 @@ def spectrum_panel(panels: TrajectoryPanels, *, light: int = 60_000, frames: int
     for (key, run), mean in zip(keyed, spectra.means, strict=True):
         known = np.flatnonzero(np.isfinite(mean).any(axis=1))
         kept = np.array(subsample(known.tolist(), most), int)
-        rows = np.where(np.isfinite(mean[kept]), mean[kept], bottom)
-        curves.append(Curve(key, _place(middles, linear), rows[-1], times=run.along("time")[kept], frames=rows))
+        rows = np.nan_to_num(mean[kept])
+        if len(kept):
+            curves.append(Curve(key, _place(middles, linear), rows[-1], times=run.along("time")[kept], frames=rows))
     ticks = [tick for tick in spectra.ticks(step=1) if edges[0] <= tick <= edges[-1]]
     name = "eigenvalue λ of the Hessian"
     x = Axis(
@@ -77,13 +83,13 @@ def spectrum_panel(panels: TrajectoryPanels, *, light: int = 60_000, frames: int
         (float(_place(edges[0], linear)), float(_place(edges[-1], linear))),
         ticks=tuple(format_number(tick, 3) for tick in ticks),
         at=tuple(float(_place(tick, linear)) for tick in ticks),
-        places=tuple(format_number(float(middle), 3) for middle in middles),
+        places=tuple(format_number(float(middle), 4) for middle in middles),
     )
     every = np.concatenate([np.ravel(curve.frames) for curve in curves])
-    log = data_limits(every, logarithmic=True)
+    log = data_limits(every[every > 0], logarithmic=True)
     y = Axis("share in a bin", "share in a bin", (0.0, 1.05 * float(every.max())), log and (bottom, log[1]), True)
-    said = "share of the eigenvalues in each bin at the time of the slider; empty bins stand at the bottom"
-    told = (("eigenvalue about", "place"), ("share", "y"))
+    said = "share of the eigenvalues in each bin at the time of the slider"
+    told = (("eigenvalue about", "place"), ("share", "share"))
     return Panel("spectrum", "Spectrum of the Hessian", said, x, y, tuple(curves), told=told)
 
 

@@ -216,7 +216,7 @@ def _critical_curves(part: xarray.Dataset) -> Iterator[Curve]:
     yield _interval_curve(part, _CRITICAL, quartiles(found.values))
     x = positions(part)
     allowed = np.broadcast_to(2 / part["sharpness_lower_bound"].values, x.shape)
-    yield Curve(Key(INK, "1/(La‖w*‖^…)", r"$1/(La \Vert w^\star \Vert^{2-2/L})$", BOUND), x, allowed)
+    yield Curve(Key(INK, "1/(La‖w*‖^(2−2/L))", r"$1/(La \Vert w^\star \Vert^{2-2/L})$", BOUND), x, allowed)
 
 
 def _interval_curve(part: xarray.Dataset, key: Key, found: Interval) -> Curve:
