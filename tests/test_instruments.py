@@ -85,7 +85,7 @@ def layer_of_each_weight(network):
 
 
 class TestSpectrum:
-    @pytest.mark.parametrize("name", ["linear", "perceptron"])
+    @pytest.mark.parametrize("name", ["linear", pytest.param("perceptron", marks=pytest.mark.slow)])
     def test_all_eigenvalues_are_those_of_the_dense_hessian(self, name):
         network, problem, _ = NETWORKS[name]
         found, expected = spectrum(network, problem), np.linalg.eigvalsh(hessian(network, problem))
@@ -95,7 +95,7 @@ class TestSpectrum:
         assert float(found.negative) == pytest.approx((expected < -1e-6 * np.abs(expected).max()).sum())
         assert float(found.trace_error) == float(found.negative_error) == 0
 
-    @pytest.mark.parametrize("name", ["perceptron", "residual"])
+    @pytest.mark.parametrize("name", ["perceptron", pytest.param("residual", marks=pytest.mark.slow)])
     def test_an_estimate_is_right_within_its_errors(self, name):
         network, problem, _ = NETWORKS[name]
         exact, found = spectrum(network, problem), spectrum(network, problem, exact=False, vectors=40, products=30)
@@ -181,7 +181,16 @@ class TestSpectrum:
 
 class TestLayers:
     @pytest.mark.parametrize(
-        ("name", "dense"), [("linear", True), *((name, False) for name in NETWORKS if name != "ordinary")]
+        ("name", "dense"),
+        [
+            ("linear", True),
+            ("linear", False),
+            *(
+                pytest.param(name, False, marks=pytest.mark.slow)
+                for name in NETWORKS
+                if name not in ("linear", "ordinary")
+            ),
+        ],
     )
     def test_their_sharpness_is_that_of_blocks_of_the_dense_hessian(self, name, dense):
         network, problem, names = NETWORKS[name]

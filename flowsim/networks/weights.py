@@ -79,10 +79,10 @@ def warn_of_single_precision(network: PyTree) -> None:
     Python says a warning once for each line that warns: that is this one, whoever calls.
     """
     dtype = weight_dtype(network)
-    if dtype.itemsize < np.dtype(jnp.result_type(float)).itemsize == 8:
+    if dtype == jnp.float32 and jnp.result_type(float) == jnp.float64:
         warnings.warn(
-            f"the weights are {dtype} while x64 is switched on, as Flax makes them by default: all is computed in "
-            f"{dtype}, to its tolerances; for float64 write flowsim.networks.cast(network, 'float64'), or give Flax's "
+            "the weights are float32 while x64 is switched on, as Flax makes them by default: all is computed in "
+            "float32, to its tolerances; for float64 write flowsim.networks.cast(network, 'float64'), or give Flax's "
             "layers param_dtype='float64'",
             stacklevel=1,
         )

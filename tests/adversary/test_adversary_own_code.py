@@ -82,11 +82,6 @@ class NotFinite(NetworkRecipe):
         return Line(jnp.full(inputs, jnp.nan))
 
 
-class OfNumPy(NetworkRecipe):
-    def build(self, inputs, outputs, *, key, shared):
-        return Line(np.ones(inputs))
-
-
 class AsDict(NetworkRecipe):
     def build(self, inputs, outputs, *, key, shared):
         return {"weight": jnp.ones(inputs)}
@@ -134,7 +129,6 @@ FAILURES = {
     "an activation of NumPy": (DATA + NETWORK.replace("0.5", "0.5, activation: 'own:of_numpy'"),
         "fails on one sample of shape (3,) (TracerArrayConversionError"),
     "weights that are not finite": (own_network("NotFinite"), "weights that are not finite (NaN or infinity) before i"),
-    "weights of NumPy": (own_network("OfNumPy"), "TypeError: the network holds a ndarray of NumPy at .weight: write j"),
     "a dict": (own_network("AsDict"), "TypeError: the network is a dict: expected an Equinox module"),
     "no data": (own_data("NoData"), "data of kind own:NoData fails: TypeError: load returns a NoneType: expected Data"),
     "data in lists": (own_data("Lists"), "TypeError: load returns X as a list: expected an array of NumPy"),
