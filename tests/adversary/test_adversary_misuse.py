@@ -229,7 +229,7 @@ THINGS = {
     "problem and network swapped": (lambda: descended(REGRESSION, NETWORK), "the network is a LinearRegression, which"),
     "a function as problem": (lambda: descended(problem=lambda network: 0.0), "the problem is a function: expected"),
     "no problem for a sharpness": (lambda: flowsim.sharpness(NETWORK, None), "the problem is a NoneType: expected"),
-    "a sharpness swapped": (lambda: flowsim.sharpness(REGRESSION, NETWORK), "the network is a LinearRegression, which is a p"),
+    "a sharpness swapped": (lambda: flowsim.sharpness(REGRESSION, NETWORK), "the network is a LinearRegression, wh"),
     "bounds of another problem": (lambda: flowsim.theory.minimal_sharpness_bounds(RISK, 2), "about a flowsim.LinearRe"),
     "the class of a solver": (lambda: flown(solver=diffrax.Tsit5), "got the class Tsit5 itself: write Tsit5()"),
     "a solver in quotes": (lambda: flown(solver="Tsit5"), "pass a solver such as diffrax.Tsit5()"),
