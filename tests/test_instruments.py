@@ -30,6 +30,7 @@ from flowsim.probes import (
 )
 from flowsim.report.figures import figures, pictures
 from flowsim.report.maps import layer_figure, spectrum_figure
+from flowsim.report.panels import Spectra, TrajectoryPanels, spectrum_panel
 from flowsim.report.panels.plane import _components
 from flowsim.report.panels.spectrum import _edges, _shares
 from flowsim.results import open_results
@@ -85,6 +86,21 @@ def layer_of_each_weight(network):
 
 
 class TestSpectrum:
+    def test_a_run_that_diverged_leaves_the_spectrum_of_others_in_view(self):
+        risk = flowsim.Risk(lambda w: (w[0] * w[1] - 1) ** 2, infimum=0.0)
+        both = flowsim.compare(
+            jnp.array([3.8, 0.1]), risk, [0.03, 0.3], steps=60, records=20, probes=[SpectralDensity()]
+        )
+        panels = TrajectoryPanels.of(both.to_dataset())
+        panel = spectrum_panel(panels)
+        assert both.descents[1].trajectory.outcome is flowsim.Outcome.DIVERGED
+        found = Spectra.of([run for _, run in panels.keyed_runs])
+        assert found.edges[-1] < 100
+        for curve in panel.curves[
+            :2
+        ]:  # of the flow, and of the descent that stays: every bin is counted, none is lifted
+            np.testing.assert_allclose(curve.frames.sum(axis=1), 1)
+
     @pytest.mark.parametrize("name", ["linear", pytest.param("perceptron", marks=pytest.mark.slow)])
     def test_all_eigenvalues_are_those_of_the_dense_hessian(self, name):
         network, problem, _ = NETWORKS[name]

@@ -65,10 +65,22 @@ def test_the_plane_of_two_weights_is_that_of_the_weights(both, page):
 
 def test_the_ends_stand_below_the_edge_and_what_diverged_has_none(page):
     (ends,) = [plot for plot in content(page)["plots"] if plot["name"] == "ends"]
-    edge, sharpness = (curve["columns"] for curve in ends["curves"])
-    np.testing.assert_allclose(numbers(edge["y"]), 2 / np.array(RATES))
+    sharpness, edge = (curve["columns"] for curve in ends["curves"])
+    np.testing.assert_allclose(numbers(edge["y"]), 2 / numbers(edge["x"]))
+    assert set(RATES) <= set(numbers(edge["x"]))
     assert numbers(sharpness["x"]).tolist() == RATES[:2]
     assert (numbers(sharpness["y"]) < 2 / np.array(RATES[:2])).all()
+
+
+def test_the_ends_of_other_descents_are_there_too(tmp_path):
+    bowl = flowsim.Risk(lambda w: w[0] ** 2 + 3 * w[1] ** 2, infimum=0.0)
+    rates = [0.1, 0.3, flowsim.HeavyBall(0.3, 0.5)]
+    both = flowsim.compare(jnp.array([1.0, 1.0]), bowl, rates, steps=200)
+    (ends,) = [plot for plot in content(flowsim.slider(both, tmp_path / "a.html"))["plots"] if plot["name"] == "ends"]
+    (descent, _, heavy_ball, edge) = (curve["columns"] for curve in ends["curves"])
+    assert numbers(descent["x"]).tolist() == [0.1, 0.3]
+    np.testing.assert_allclose(numbers(heavy_ball["y"]), [6.0])
+    np.testing.assert_allclose(numbers(edge["y"]), [2 * (1 + 0.5) / 0.3])
 
 
 def test_the_page_of_a_folder_is_that_of_the_runs(both, page, tmp_path):
