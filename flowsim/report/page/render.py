@@ -35,8 +35,8 @@ from ..probes_table import overlaid_probes, probe_names
 from ..style import FLOW
 
 _ABOUT_RUNS = (
-    "Every quantity that was recorded, of all runs, against one time, and what there is to see of their paths and of "
-    "spectra at the time of the slider, which moves through all plots at once; "
+    "Every quantity that was recorded, of all runs, against one time. The slider moves through all plots at once, and "
+    "paths and spectra are those at its time; "
     "of an oscillation the band is its range and the line the middle of that; dashed lines are edges of stability, 2/η "
     "for gradient descent, dotted ones the bounds of Theorem 2 on the least sharpness of a minimizer, S_min."
 )
