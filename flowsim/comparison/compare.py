@@ -305,7 +305,7 @@ def _rates_and_makers(
     Raises `ValueError` for anything but a list of positive numbers and descents.
     """
     entries = list(given) if isinstance(given, list | tuple) or np.ndim(given) == 1 else [None]
-    found = [one.rate_of_descent() if isinstance(one, Descent) else one for one in entries]
+    found: list[Any] = [one.rate_of_descent() if isinstance(one, Descent) else one for one in entries]
     array = np.asarray(found if all(np.ndim(one) == 0 for one in found) else [None])
     if array.size and array.dtype.kind not in "iuf":
         raise ValueError(
