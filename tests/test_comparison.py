@@ -129,7 +129,8 @@ def test_several_optimizers_are_compared_and_told_apart():
 @pytest.mark.parametrize(
     ("rates", "options", "message"),
     [
-        ([flowsim.HeavyBall(0.1), flowsim.HeavyBall(0.1, momentum=0.5)], {}, "learning_rates: found 0.1 twice"),
+        ([flowsim.HeavyBall(0.1), flowsim.HeavyBall(0.1)], {}, "learning_rates: found 0.1 twice; expected no repet"),
+        ([flowsim.HeavyBall(0.1), flowsim.HeavyBall(0.1, momentum=0.5)], {}, "found 0.1 of heavy_ball twice, which"),
         (
             [0.1, flowsim.HeavyBall(0.1)],
             {"models": ["centre"]},
