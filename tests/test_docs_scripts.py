@@ -1,6 +1,7 @@
 """Formulas of the documentation become MathML, and docstrings lists of what is raised; `nox -s docs` runs this."""
 
 import importlib.util
+import re
 
 import pytest
 from shown_outputs import ROOT
@@ -97,6 +98,9 @@ def test_every_scenario_and_every_example_has_its_page_and_its_card_in_the_galle
             assert f"]({name}.md)" in made["gallery/index.md"]
             assert path.relative_to(ROOT).as_posix() in made[f"gallery/{name}.md"]
             assert made[f"gallery/files/{path.relative_to(ROOT).as_posix()}"] == path.read_bytes()
+    there = dict(gallery.pictures.made())
+    pages = [text for name, text in made.items() if name.endswith(".md")]
+    assert set(re.findall(r"\]\(\.\./(pictures/[^)]+)\)", "".join(pages))) <= there.keys()
 
 
 def test_what_a_scenario_needs_is_downloaded_with_it(gallery):

@@ -14,6 +14,7 @@ from functools import cache
 from pathlib import Path
 
 import lecture
+import nbformat
 import pictures
 from PIL import Image
 
@@ -76,7 +77,7 @@ def made() -> Iterator[tuple[str, str | bytes]]:
     groups = _groups()
     cards = [card for group in groups.values() for card in group]
     items = {title: [_item(card) for card in group] for title, group in groups.items()}
-    shown = dict(lecture.made())
+    shown = dict(lecture.shown(nbformat.read(lecture.NOTEBOOK, as_version=4)))
     items[next(iter(GROUPS))].insert(0, _lecture(str(shown.pop("lecture.md"))))
     yield "gallery/index.md", HEAD + "".join(_group(title, listed) for title, listed in items.items())
     first = next(content for name, content in shown.items() if name.endswith(".png"))
@@ -183,7 +184,8 @@ def _page(card: Card, files: list[Path]) -> str:
     lines = [f"# {_plain(card.title)}\n", f"**{_plain(card.question)}** [All of the gallery](index.md)\n"]
     for picture in card.pictures:
         words = described.get(picture.name, card.title)
-        lines += [f"![{_plain(words)}](../pictures/{picture.parent.name}/{picture.name}){{ .picture }}\n"]
+        folder = "gallery" if picture.parent.name == "gallery" else "paper"
+        lines += [f"![{_plain(words)}](../pictures/{folder}/{picture.name}){{ .picture }}\n"]
     lines += [f"{_plain(part)}\n" for part in card.told.split("\n\n") if not part.startswith("python ")]
     command = f"python {'-m flowsim ' if scenario else ''}{card.file}"
     lines += ["## Run it\n", f"```sh\n{command}\n```\n", *_links(card, files)]

@@ -21,11 +21,16 @@ SLIDER, TAG = "two_weights.html", "page"
 def made() -> Iterator[tuple[str, str | bytes]]:
     """Yield the page, its pictures, and the page with the slider, which is computed in seconds."""
     notebook = nbformat.read(NOTEBOOK, as_version=4)
+    yield from shown(notebook)
+    yield SLIDER, _slider(notebook)
+
+
+def shown(notebook: nbformat.NotebookNode) -> Iterator[tuple[str, str | bytes]]:
+    """Yield the page and its pictures."""
     body, resources = MarkdownExporter().from_notebook_node(notebook, {"output_files_dir": "pictures/lecture"})
     title, _, rest = body.partition("\n")
     yield "lecture.md", f"{title}\n{NOTE}{rest}"
     yield from resources["outputs"].items()
-    yield SLIDER, _slider(notebook)
 
 
 def _slider(notebook: nbformat.NotebookNode) -> str:
