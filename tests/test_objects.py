@@ -139,7 +139,9 @@ class TestPrinted:
         assert lines[rule + 2].startswith("GD by")
         assert "distance" not in str(descent)
 
-    @pytest.mark.parametrize(("error", "said"), [(RuntimeError("no"), "–"), (TypeError("no jvp"), "no table: TypeErr")])
+    @pytest.mark.parametrize(
+        ("error", "said"), [(RuntimeError("no"), "2/η  verdict"), (TypeError("no jvp"), "no table: Ty")]
+    )
     @pytest.mark.slow
     def test_printing_a_trajectory_never_raises(self, descent, monkeypatch, error, said):
         def refuse(*arguments, **options):
@@ -148,7 +150,7 @@ class TestPrinted:
         monkeypatch.setattr("flowsim.dynamics.trajectory.sharpness", refuse)
         alone = jax.tree.map(lambda leaf: leaf, descent)
         alone = type(alone)(**{name: getattr(alone, name) for name in alone.__dataclass_fields__} | {"sharpness": None})
-        assert said in str(alone)
+        assert said in str(alone)  # without the sharpness, which is not known
 
     @pytest.mark.slow
     def test_everything_fits_eighty_columns(self, both, descent, swept):
