@@ -575,7 +575,7 @@ def test_other_dimensions_have_panels_of_their_own(bisected):
 @pytest.mark.slow
 def test_the_table_of_a_sweep_fits_a_screen_and_its_summary_has_all(bisected):
     printed = _text(report.sweep_table(bisected, "two dimensions"), width=80)
-    assert "Critical learning rate over 1/(La‖w*‖²): median 2, from 2 to 2" in printed
+    assert "Critical learning rate over 1/(La‖w*‖^(2−2/L)): median 2, from 2 to 2" in printed
     summary = json.loads(json.dumps(report.sweep_summary(bisected), allow_nan=False))
     assert len(summary["rows"]) == len(SCALES) * 2 * (1 + len(RATES))
     assert [row["method"] for row in summary["rows"][:3]] == ["GF", "η = 0.02", "η = 0.06"]

@@ -159,7 +159,7 @@ def _remarks(dataset: xarray.Dataset, shown: int, every: int) -> list[str]:
         known = ratios.values[~np.isnan(ratios.values)]
         quantiles = np.quantile(known, [0, 0.5, 1]).tolist() if len(known) else [math.nan] * 3
         low, middle, high = (format_number(value, 3) for value in quantiles)
-        remarks.append(f"Critical learning rate over 1/(La‖w*‖²): median {middle}, from {low} to {high}")
+        remarks.append(f"Critical learning rate over 1/(La‖w*‖^(2−2/L)): median {middle}, from {low} to {high}")
     return remarks
 
 
