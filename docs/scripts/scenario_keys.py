@@ -19,11 +19,16 @@ KINDS = """# Keys of a scenario: data, network and loss
 
 What is trained on what. [The other keys](scenario_keys.md).
 """
-PROBES = """# Keys of a scenario: record
+PROBES = """# Keys of a scenario: record, a to m
 
-What is recorded beside what always is. [The other keys](scenario_keys.md), [probes of your own](../how_to/probes.md).
+What is recorded beside what always is, and its kinds from a to m; those [from n to z](scenario_probes_n_to_z.md).
+[The other keys](scenario_keys.md), [probes of your own](../how_to/probes.md).
 """
-APART = {"scenario_kinds": (KINDS, ("data", "network", "loss")), "scenario_probes": (PROBES, ("record",))}
+MORE_PROBES = """# Keys of a scenario: record, n to z
+
+The kinds of `record` from n to z; those [from a to m](scenario_probes.md).
+
+"""
 
 Node = dict[str, Any]
 
@@ -31,30 +36,33 @@ Node = dict[str, Any]
 def made() -> Iterator[tuple[str, str]]:
     """Yield the pages: a section for every key at the top, with the keys below it."""
     schema = scenario_json_schema()
-    sections = {name: _section(name, node, schema) for name, node in schema["properties"].items()}
-    for page, (head, names) in APART.items():
-        yield f"reference/{page}.md", head + "".join(sections.pop(name) for name in names)
+    below = {name: list(_below(node, schema)) for name, node in schema["properties"].items()}
+    probes = sorted(below["record"])
+    below["record"] = [(kind, text) for kind, text in probes if kind < "n"]
+    sections = {name: _section(name, node, below[name]) for name, node in schema["properties"].items()}
+    yield "reference/scenario_probes.md", PROBES + sections.pop("record")
+    yield "reference/scenario_probes_n_to_z.md", MORE_PROBES + "\n\n".join(text for kind, text in probes if kind >= "n")
+    yield "reference/scenario_kinds.md", KINDS + "".join(sections.pop(name) for name in ("data", "network", "loss"))
     yield "reference/scenario_keys.md", HEAD + "".join(sections.values())
 
 
-def _section(name: str, node: Node, schema: Node) -> str:
+def _section(name: str, node: Node, below: list[tuple[str, str]]) -> str:
     parts = [f"\n## `{name}`\n", _said(node), f"Default: {_value(node['default'])}." if "default" in node else ""]
     if "examples" in node:
         parts.append(f"Example: `{name}: {_yaml(node['examples'][0])}`.")
-    parts += list(_below(node, schema))
+    parts += [text for _, text in below]
     return "\n\n".join(part for part in parts if part) + "\n"
 
 
-def _below(node: Node, schema: Node) -> Iterator[str]:
-    """Yield the tables of the keys under `node`: those of its section, or of each of its kinds."""
+def _below(node: Node, schema: Node) -> Iterator[tuple[str, str]]:
+    """Yield the tables of the keys under `node`: that of its section, or those of its kinds, each with its kind."""
     for one in _alternatives(node, schema):
         keys = one.get("properties", {})
-        kind = keys.get("kind", {}).get("const")
-        if kind is not None:
-            yield f"### `kind: {kind}`\n\n{_said(one)}"
+        kind = keys.get("kind", {}).get("const", "")
         rows = [(name, key) for name, key in keys.items() if name != "kind"]
-        if rows:
-            yield _table(rows, one.get("required", []), schema)
+        parts = [f"### `kind: {kind}`\n\n{_said(one)}"] if kind else []
+        parts += [_table(rows, one.get("required", []), schema)] if rows else []
+        yield kind, "\n\n".join(parts)
 
 
 def _alternatives(node: Node, schema: Node) -> Iterator[Node]:
