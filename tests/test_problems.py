@@ -150,6 +150,7 @@ def test_what_is_no_problem_is_refused_with_what_to_subclass(problem, given):
         lambda *given: curvature.eigenpairs_along(*given, np.arange(1)),
         lambda *given: curvature.contractions(*given, START),
         lambda *given: curvature.preconditioned_eigenpair(*given, START),
+        flowsim.theory.minimal_sharpness_bounds_of,
     ],
 )
 def test_a_problem_in_the_place_of_the_network_is_named(asked):

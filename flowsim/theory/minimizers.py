@@ -10,7 +10,7 @@ from jaxtyping import ArrayLike, PyTree
 
 from ..curvature import sharpness
 from ..networks import DeepLinear
-from ..problems import LinearRegression, Problem
+from ..problems import LinearRegression, Problem, check_problem
 from .path import FlowPath
 from .statement import ROUNDING, Assumption, Statement, judge, not_applicable
 
@@ -72,7 +72,11 @@ def minimal_sharpness_bounds_of(
     Returns:
         The lower and the upper bound; `None` where the theorem does not speak of them: for other problems than a
         regression of one output on features that explain some of it, and for networks that are not deep linear.
+
+    Raises:
+        TypeError: The problem is no `Problem`, or stands in the place of the network.
     """
+    check_problem(problem, network)
     if not isinstance(problem, LinearRegression) or problem.optimum.ndim != 1 or not jnp.any(problem.optimum != 0):
         return None
     length = 1.0
