@@ -271,4 +271,4 @@ def index_page(entries: Sequence[Entry], together: str | None = None) -> str:
         f"{said}, all ended as expected" if not lacking else f"{said}, of which {lacking} did not end as expected"
     )
     groups = {name: [entry for entry in entries if entry.group == name] for name in (entry.group for entry in entries)}
-    return rendered("index.html", groups=groups, together=together, headline=headline, lacking=lacking)
+    return rendered("index.html", title="Results", groups=groups, together=together, headline=headline, lacking=lacking)
