@@ -5,7 +5,7 @@ import pytest
 
 import flowsim
 from flowsim import Outcome
-from flowsim.comparison.compare import RecordBudget
+from flowsim.comparison.records import RecordBudget
 
 
 def weights_at(trajectory, record):

@@ -13,7 +13,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Int, PyTree
 from rich.console import Console
 
-from ..comparison.compare import RecordBudget
+from ..comparison.records import RecordBudget
 from ..dynamics import GradientFlow
 from ..networks import split
 from ..networks.weights import weight_count

@@ -9,8 +9,8 @@ from pydantic import BeforeValidator, Field
 from pydantic_core import PydanticCustomError
 
 from ..comparison import Fork, SharpnessAlong
-from ..comparison.compare import steps_of_descent
 from ..comparison.models import GRADIENT
+from ..comparison.records import steps_of_descent
 from ..curvature import least_rtol
 from ..data import DataSource
 from ..dynamics import Descent

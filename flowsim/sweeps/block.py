@@ -10,7 +10,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from ..comparison.compare import DEFAULT_STEPS
+from ..comparison.records import DEFAULT_STEPS
 from ..kinds import seeds
 from ..kinds.registry import look_in, source_of
 from ..scenarios.grid import Point, points

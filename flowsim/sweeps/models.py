@@ -10,7 +10,6 @@ import jax
 import numpy as np
 from jaxtyping import Bool, Float
 
-from ..comparison.compare import RecordBudget, steps_and_marks, times_of
 from ..comparison.models import (
     COLUMNS,
     DISTANCE,
@@ -22,6 +21,7 @@ from ..comparison.models import (
     distances,
     run_models,
 )
+from ..comparison.records import RecordBudget, steps_and_marks, times_of
 from ..dynamics import Descent, Stopping, Trajectory, descend, integrate
 from ..edge import DescentModel
 from ..formatting import report_progress

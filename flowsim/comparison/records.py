@@ -1,0 +1,85 @@
+"""How many steps descents take that are compared, and when they and the flow beside them are recorded."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import numpy as np
+from jaxtyping import PyTree
+
+from ..dynamics import Descent, Trajectory, default_record_steps, steps_until, times_of_steps, whole_if_close
+from ..networks import split
+
+DEFAULT_STEPS = 4000
+
+
+def steps_of_descent(descent: Descent, steps: int | None, t1: float) -> int:
+    """Return the number of steps of one descent: `steps`, or as many as reach a finite `t1`, or else 4000."""
+    if steps is not None:
+        return steps
+    if math.isinf(t1):
+        return DEFAULT_STEPS
+    scheduled = descent.is_scheduled()
+    return len(times_of_steps(descent, t1=t1)) - 1 if scheduled else steps_until(t1, float(descent.time_of_step()))
+
+
+def end_of(descent: Descent, steps: int | None, t1: float) -> float:
+    """Return the time at which a descent is to end."""
+    count = steps_of_descent(descent, steps, t1)
+    scheduled = descent.is_scheduled()
+    return float(times_of_steps(descent, steps=count)[-1]) if scheduled else count * float(descent.time_of_step())
+
+
+def times_of(descent: Descent, run: Trajectory) -> float | np.ndarray:
+    """Return the time that each step of a run takes, or the times of all of them where these differ."""
+    return times_of_steps(descent, steps=int(run.steps)) if descent.is_scheduled() else float(descent.time_of_step())
+
+
+def steps_and_marks(descent: Descent, steps: int | None, t1: float, records: int, *, in_a_row: int) -> dict[str, Any]:
+    """Return how many steps a descent takes, and at which of them it is recorded, as `descend` calls them.
+
+    Among these is the last one up to `t1`. They are padded to a fixed number by steps that are never reached, so that
+    descents of several lengths share one program.
+    """
+    count = steps_of_descent(descent, steps, t1)
+    if descent.is_scheduled():
+        times = times_of_steps(descent, steps=count)
+        last = np.searchsorted(times, t1 * (1 + 4 * np.finfo(float).eps), side="right") - 1
+    else:
+        last = whole_if_close(t1 / float(descent.time_of_step()))
+    marks = default_record_steps(count, records, in_a_row=in_a_row, evenly=descent.is_scheduled())
+    marks = np.union1d(marks, [math.floor(last)]) if last < count else marks
+    return {"steps": count, "record_steps": np.append(marks, count + 1 + np.arange(records + 1 - len(marks)))}
+
+
+def common_times(runs: Sequence[Trajectory], records: int) -> np.ndarray:
+    """Return the recorded times of all descents, padded by infinity to a fixed number.
+
+    So another comparison with the same settings does not compile again.
+    """
+    times = np.unique(np.concatenate([np.asarray(run.times) for run in runs]))
+    times = times[np.isfinite(times)]  # a descent that diverged at once may have none
+    return np.append(times, np.full(len(runs) * (records + 2) - len(times), np.inf))
+
+
+@dataclass(frozen=True)
+class RecordBudget:
+    """How often the weights of runs are recorded by default.
+
+    That is `records` times, enough for a smooth curve, or as often as all descents together fit into `memory` bytes;
+    the flow, which records at the times of all of them, takes as much again.
+    """
+
+    records: int = 250
+    memory: int = 2 * 10**9
+
+    def of_runs(self, network: PyTree, rates: int) -> int:
+        """Return how often descents with so many learning rates are recorded, twice at least."""
+        size = sum(leaf.nbytes for leaf in jax.tree.leaves(split(network)[0]))
+        return int(np.clip(self.memory // (max(rates, 1) * max(size, 1)), 2, self.records))
+
+    def affords_path(self, network: PyTree) -> bool:
+        """Tell whether a flow alone may keep its weights at every record."""
+        return self.of_runs(network, 1) == self.records
