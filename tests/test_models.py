@@ -85,7 +85,7 @@ def test_tables_and_figures_show_the_models_and_no_others_do(modelled):
     dataset = modelled.to_dataset()
     check_fits(tables(dataset, "a name"))
     assert len(tables(dataset, "")) == 3  # of runs, models and statements
-    assert "closer" in str(modelled)
+    assert "error reduction" in str(modelled)
     drawn = figures(dataset)
     assert {"models_eta_0.05", "models_eta_0.1"} <= set(drawn)
     (sharpness,) = drawn["models_sharpness_eta_0.1"].axes

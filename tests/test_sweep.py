@@ -428,18 +428,20 @@ def test_a_critical_learning_rate_outside_the_range_is_said_to_be_there(tmp_path
     assert bracket(lowest=5.0, highest=50.0, steps=50) == [0.0, 5.0]
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("sweep", "known"),
     [
-        (CRITICAL, "critical_learning_rate_lower"),
-        (f"{CRITICAL}  over: {{network.scale: [0.4, 0.6]}}\n", "critical_learning_rate_lower"),
+        pytest.param(CRITICAL, "critical_learning_rate_lower", marks=pytest.mark.slow),
+        pytest.param(
+            f"{CRITICAL}  over: {{network.scale: [0.4, 0.6]}}\n", "critical_learning_rate_lower", marks=pytest.mark.slow
+        ),
         ("sweep: {flow: false, over: {network.scale: [0.4, 0.6]}}", "initial_sharpness"),
     ],
 )
-def test_a_sweep_without_runs_is_reported_and_read_back(tmp_path, sweep, known):
+def test_a_sweep_without_runs_is_reported_and_read_back(tmp_path, sweep, known, capsys):
     scenario(tmp_path, sweep)
     assert cli.main([str(tmp_path / "tiny.yaml"), "--out", str(tmp_path / "out"), "--jobs", "1"]) == 0
+    assert "no run to tell of" in capsys.readouterr().out
     assert (flowsim.open_results(tmp_path / "out" / "tiny").required("sweep")[known] > 0.01).all()
     assert cli.main(["report", str(tmp_path / "out" / "tiny")]) == 0
 

@@ -149,6 +149,8 @@ def _shown(value: Any) -> str:
 
 
 def _about_rows(shown: int, every: int) -> list[str]:
+    if not every:
+        return ["Neither the flow nor a learning rate was asked for: no run to tell of"]
     return [_MEDIANS] + ([f"{shown} of {every} rows; all are in summary.json"] if shown < every else [])
 
 
