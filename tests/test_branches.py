@@ -70,6 +70,7 @@ def test_a_branch_that_changes_nothing_is_the_run_bit_for_bit(name):
     np.testing.assert_array_equal(later.time, run.time)
 
 
+@pytest.mark.slow
 def test_another_rate_keeps_the_memory_and_goes_on_in_time():
     run = whole(HeavyBall(0.03))
     branch = descend(HeavyBall(0.06), 10, after=run.branch(40), record_steps=np.arange(40, 51), weights=True)

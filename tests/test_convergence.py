@@ -62,6 +62,7 @@ def test_float32_looks_at_what_float64_sees():
     assert flow.final_sharpness == pytest.approx(flowsim.integrate(SMALL, problem, ts=[]).final_sharpness, rel=1e-2)
 
 
+@pytest.mark.slow
 def test_what_remains_may_be_left_to_the_gradient_norm_alone():
     problem = ill_conditioned(1e8)
     short = flowsim.integrate(SMALL, problem, ts=[], stopping=Stopping(remaining=np.inf))

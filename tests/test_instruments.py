@@ -86,6 +86,7 @@ def layer_of_each_weight(network):
 
 
 class TestSpectrum:
+    @pytest.mark.slow
     def test_a_run_that_diverged_leaves_the_spectrum_of_others_in_view(self):
         risk = flowsim.Risk(lambda w: (w[0] * w[1] - 1) ** 2, infimum=0.0)
         both = flowsim.compare(
@@ -111,7 +112,8 @@ class TestSpectrum:
         assert float(found.negative) == pytest.approx((expected < -1e-6 * np.abs(expected).max()).sum())
         assert float(found.trace_error) == float(found.negative_error) == 0
 
-    @pytest.mark.parametrize("name", ["perceptron", pytest.param("residual", marks=pytest.mark.slow)])
+    @pytest.mark.parametrize("name", ["perceptron", "residual"])
+    @pytest.mark.slow
     def test_an_estimate_is_right_within_its_errors(self, name):
         network, problem, _ = NETWORKS[name]
         exact, found = spectrum(network, problem), spectrum(network, problem, exact=False, vectors=40, products=30)
@@ -134,6 +136,7 @@ class TestSpectrum:
         found = Spectrum(nodes, weights, residuals, size=10, exact=False)
         np.testing.assert_array_equal(found.largest(7), [9.0, np.nan, -1.0])
 
+    @pytest.mark.slow
     def test_its_moments_are_those_of_each_random_vector(self):
         # An m-point quadrature is exact up to the power 2m − 1: the third of two nodes, not the fourth.
         network, problem, _ = NETWORKS["perceptron"]
@@ -177,6 +180,7 @@ class TestSpectrum:
         found = spectrum(jnp.ones(400), flowsim.Risk(lambda w: jnp.dot(curvatures, w**2) / 2), exact=False, vectors=30)
         assert found.negative == pytest.approx(40, abs=float(found.negative_error))
 
+    @pytest.mark.slow
     def test_single_precision_finds_the_same(self):
         network, problem, _ = NETWORKS["perceptron"]
         single = flowsim.networks.cast(network, jnp.float32)
@@ -293,7 +297,9 @@ def test_the_distance_travelled_is_that_to_the_start():
     assert np.isnan(measured(DistanceTravelled(), LINEAR, REGRESSION)["distance_travelled"])
 
 
-@pytest.mark.parametrize("name", ["linear", "perceptron", "ordinary"])
+@pytest.mark.parametrize(
+    "name", ["linear", *(pytest.param(name, marks=pytest.mark.slow) for name in ("perceptron", "ordinary"))]
+)
 def test_the_tangent_kernel_is_that_of_the_jacobian(name):
     network, _, _ = NETWORKS[name]
     weights, rest = split(network)
@@ -397,6 +403,7 @@ def test_what_cannot_be_recorded_of_a_network_is_refused(tmp_path, capsys):
     assert not (tmp_path / "out" / "s" / "trajectories.nc").exists()
 
 
+@pytest.mark.slow
 def test_a_map_has_the_names_of_the_layers():
     network = eqx.nn.MLP(3, "scalar", 4, 1, jnp.tanh, key=jax.random.key(0))
     samples = flowsim.EmpiricalRisk(X, Y, flowsim.losses.SquaredError())
@@ -419,6 +426,7 @@ def test_bins_hold_every_node_once_and_zero_in_their_middle():
     np.testing.assert_allclose(spread[0, 0], [0, 0.25, 0.25, 0, 0.1, 0.1, 0.1, 0.1, 0.1])
 
 
+@pytest.mark.slow
 def test_probes_in_a_sweep_know_where_runs_began():
     def network(key, scale):
         return flowsim.DeepLinear.gaussian(widths=[3, 3, 1], scale=scale, key=key)
@@ -486,6 +494,7 @@ class TestPath:
         # W − 1 there is (1 − 10 η)^k − 1 after k steps of descent.
         np.testing.assert_allclose(descent.get_ydata()[:5], 1 - (1 - 1.9) ** np.arange(5), atol=1e-9)
 
+    @pytest.mark.slow
     def test_a_fork_goes_on_from_the_start_of_its_run(self):
         forks = [flowsim.Fork(5, learning_rate=0.02)]
         asked = {"steps": 10, "probes": [Path(), DistanceTravelled()], "forks": forks}
@@ -497,6 +506,7 @@ class TestPath:
         np.testing.assert_allclose(fork.along("path_weights")[0], parent.along("path_weights")[at_fork])
         assert fork.along("distance_travelled")[0] > 0
 
+    @pytest.mark.slow
     def test_where_nothing_is_finite_there_is_no_figure(self):
         found = flowsim.compare(LINEAR, REGRESSION, [0.05], steps=3).to_dataset()
         known = ("path_weights", "nothing"), ("path_sharpest", "nothing"), ("spectrum_nodes", "nothing")

@@ -99,7 +99,7 @@ def radius_in_mean_square(eta, hessians, share):
 
 
 @pytest.mark.parametrize("batch", [1, 3, SAMPLES])
-@pytest.mark.parametrize("outputs", [1, 2])
+@pytest.mark.parametrize("outputs", [1, pytest.param(2, marks=pytest.mark.slow)])
 def test_the_mean_square_sharpness_is_where_the_second_moment_begins_to_grow(batch, outputs):
     """Of a linear network with one layer, whose Hessian is the Gauss–Newton matrix."""
     problem = flowsim.EmpiricalRisk(X, np.tile(Y[:, None], outputs))
@@ -214,6 +214,7 @@ def test_more_is_drawn_for_a_smaller_tolerance_and_no_more_than_allowed():
     assert few["error"] > 0.02 * few["mean"]
 
 
+@pytest.mark.slow
 def test_repetitions_draw_batches_of_their_own():
     run = flowsim.repeat(
         NETWORK,

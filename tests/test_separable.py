@@ -76,6 +76,7 @@ def test_descent_on_separable_classes_has_no_minimizer_either():
     assert descent.steps < 2000
 
 
+@pytest.mark.slow
 def test_weights_far_out_from_which_all_samples_come_to_the_right_side_are_not_at_a_minimizer():
     """As large steps throw them: the way to where the risk is next to nothing is short beside such weights."""
     problem = SEPARABLE["logistic"][1]

@@ -215,6 +215,7 @@ def test_rates_that_are_rounded_to_the_same_name_are_different_runs(tmp_path):
     assert looks[0] != looks[1]
 
 
+@pytest.mark.slow
 def test_what_only_undrawn_runs_know_is_said(tmp_path):
     folders = [stored(tmp_path / f"f{number}", rates=(0.01,)) for number in range(12)]
     with pytest.raises(ValueError, match="'distance' is known only of runs that are not drawn"):
@@ -315,12 +316,14 @@ class TestReport:
             ("shallow", None),
         ]
 
+    @pytest.mark.slow
     def test_a_second_time_it_is_made_anew_and_is_no_folder_of_runs(self, two, tmp_path, reported):
         reported()
         before = files(tmp_path)
         assert reported(*two, tmp_path / "side_by_side") == 0
         assert files(tmp_path) == before
 
+    @pytest.mark.slow
     def test_an_index_groups_results_of_other_problems(self, two, tmp_path, reported):
         other = stored(tmp_path / "mlp", scenario=with_keys(network={"kind": "mlp"}))
         reported(*two, other)

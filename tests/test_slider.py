@@ -72,6 +72,7 @@ def test_the_ends_stand_below_the_edge_and_what_diverged_has_none(page):
     assert (numbers(sharpness["y"]) < 2 / np.array(RATES[:2])).all()
 
 
+@pytest.mark.slow
 def test_the_ends_of_other_descents_are_there_too(tmp_path):
     bowl = flowsim.Risk(lambda w: w[0] ** 2 + 3 * w[1] ** 2, infimum=0.0)
     rates = [0.1, 0.3, flowsim.HeavyBall(0.3, 0.5)]
@@ -99,6 +100,7 @@ def test_the_page_is_one_light_file_that_asks_for_nothing(page):
     assert re.findall(r'(?:src|href)="(?!data:,)', markup) == []
 
 
+@pytest.mark.slow
 def test_of_more_weights_the_plane_is_that_of_two_components_and_without_paths_there_is_none(tmp_path):
     X, y = gaussian_teacher(np.random.default_rng(0), 10, 2)
     network = flowsim.DeepLinear.gaussian(widths=[2, 2, 1], scale=0.6, key=jax.random.key(0))

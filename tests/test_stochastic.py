@@ -113,6 +113,7 @@ def test_label_noise_has_in_every_mode_the_variance_of_the_closed_form():
     assert_covariance(found, np.diag(2 * eta * deviation**2 / (SAMPLES * (2 - eta * values))))
 
 
+@pytest.mark.slow
 def test_label_noise_moves_the_weights_down_the_trace_of_the_hessian():
     """f = w₁w₂ x fits y = x on the curve w₁w₂ = 1, on which tr H = 2(w₁² + w₂²) is least at w₁ = w₂."""
 

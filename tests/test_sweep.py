@@ -418,6 +418,7 @@ def test_the_critical_learning_rate_lies_in_a_narrow_bracket_that_gradient_desce
             assert bool(reached) is reaches
 
 
+@pytest.mark.slow
 def test_a_critical_learning_rate_outside_the_range_is_said_to_be_there(tmp_path):
     def bracket(**settings):
         asked = ", ".join(f"{key}: {value}" for key, value in settings.items())

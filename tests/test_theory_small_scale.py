@@ -149,6 +149,7 @@ def test_a2_asks_for_a_small_scale_and_full_rank(problem):
     assert not theory.assumption_2(small(3), eqx.tree_at(lambda p: p.optimum, faint, 1e-6 * faint.optimum)).met
 
 
+@pytest.mark.slow
 def test_large_initializations_keep_lemma_2_and_lose_the_corollaries(problem, mlp):
     found = by_name(theory.follow(mlp, problem))
     assert found["Lemma 2 (i)"].verdict is Verdict.HOLDS

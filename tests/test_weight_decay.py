@@ -319,6 +319,7 @@ def test_descents_in_a_batch_are_those_that_run_alone(network):
 WHOLE = {"steps": 30, "weights": True, "stopping": NEVER, "record_steps": [10, 30]}
 
 
+@pytest.mark.slow
 def test_around_adam_it_is_adamw():
     ours = flowsim.descend(TANH, EMPIRICAL, optimizer=DecoupledDecay(flowsim.Adam(0.02), 0.3), **WHOLE)
     theirs = flowsim.descend(TANH, EMPIRICAL, optimizer=optax.adamw(0.02, weight_decay=0.3), **WHOLE)
