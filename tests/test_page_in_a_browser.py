@@ -17,6 +17,7 @@ import xarray
 
 import flowsim
 from flowsim.data import gaussian_teacher
+from flowsim.report.page import Entry, index_page
 from flowsim.report.page.render import group_of_sweep
 
 sync_api = pytest.importorskip("playwright.sync_api")
@@ -291,12 +292,26 @@ def test_what_is_touched_keeps_its_colour(opened):
     assert page.evaluate(f"{FIGURES}.every((f) => f.renderers.every((one) => one.hover_glyph === null))")
 
 
-@pytest.mark.parametrize("name", ["runs", "sweep"])
-def test_no_column_of_a_table_is_cut_on_paper(opened, name):
+@pytest.mark.parametrize("name", ["runs", "sweep", "both"])
+def test_no_column_of_a_table_is_cut_on_paper_and_no_number_broken(opened, name):
     page = opened(name, {"width": 718, "height": 1000})  # A4 between its margins
     page.emulate_media(media="print")
     cut = "[...document.querySelectorAll('.tables figure')].filter((one) => one.scrollWidth > one.clientWidth).length"
     assert page.evaluate(cut) == 0
+    page.set_viewport_size({"width": 400, "height": 1000})  # where all else is broken
+    lines = """(cell) => { const words = document.createRange(); words.selectNodeContents(cell);
+        return new Set(Array.from(words.getClientRects(), (line) => Math.round(line.top))).size }"""
+    numbers = page.locator(".tables td").filter(has_text=re.compile(r"^[\d.]+(e-\d+)?$")).all()
+    assert {number.evaluate(lines) for number in numbers} == {1}
+
+
+def test_the_index_shows_the_pictures_beside_it(browser, folder):
+    picture = next((folder / "runs" / "figures").glob("*.png"))
+    (folder / "index.html").write_text(index_page([Entry("runs", True, (), picture.stem)]))
+    page = browser.new_page()
+    page.goto((folder / "index.html").as_uri())
+    page.wait_for_function("document.images.length === 1 && document.images[0].naturalWidth > 0")
+    page.close()
 
 
 def test_zooming_in_time_zooms_all_plots(opened):

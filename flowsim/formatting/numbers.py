@@ -18,8 +18,11 @@ def format_number(value: float | None, digits: int, *, width: int = 8) -> str:
 
 
 def with_entries(columns: Iterable[tuple[str, str, Any]], rows: Sequence[Mapping[str, Any]]) -> list[tuple]:
-    """Return the columns of a table, each a header, a key of the rows and a form, without those of dashes alone."""
-    return [column for column in columns if any(_is_known(row[column[1]]) for row in rows)]
+    """Return the columns of a table, each a header, a key of the rows and a form, without those of dashes alone.
+
+    Without rows there are no dashes either, and every column stays.
+    """
+    return [column for column in columns if not rows or any(_is_known(row[column[1]]) for row in rows)]
 
 
 def _is_known(value: Any) -> bool:

@@ -97,8 +97,6 @@ class _Trimmed:
 
 
 def _pieces(table: Table, width: int) -> list[RenderableType]:
-    if not table.columns:  # as of a sweep without runs: its remarks tell of it
-        return []
     most = max(len(str(column.header).split("\n")) for column in table.columns)
     for lines in range(1, 1 + most):
         named = _with(table, [_renamed(column, lines) for column in table.columns])
