@@ -1,4 +1,4 @@
-"""Strict settings for every test, and the problems and runs that many tests look at."""
+"""Strict settings for every test, and which of them run; the runs that many tests share are in `shared_runs.py`."""
 
 import os
 import signal
@@ -8,36 +8,22 @@ from importlib import import_module
 from pathlib import Path
 from zlib import crc32
 
+import pytest
+
 # Decompositions of small matrices: more threads than one only wait for each other.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 # The command line keeps compiled programs in the user's folder; what tests compile is not for it.
 os.environ.setdefault("JAX_ENABLE_COMPILATION_CACHE", "false")
 
-import jax
-import numpy as np
-import pytest
-from jaxtyping import install_import_hook
-
-# What speaks of arrays; to check all of the package would take each process some seconds more.
-_CHECKED = ["data", "networks", "losses", "problems", "curvature", "probes", "solvers", "dynamics", "edge", "batch"]
-_CHECKED += ["theory", "comparison"]
-with install_import_hook([f"flowsim.{name}" for name in _CHECKED], "shape_checks.checked"):
-    import flowsim
-    from flowsim.data import gaussian_teacher
-    from flowsim.runtime.compiling import with_options
-
-    for _name in _CHECKED:  # flowsim imports them where they are first asked for, and then nothing would check them
-        import_module(f"flowsim.{_name}")
-
 # Each paper is a module in its own folder, found from its scenario as any plug-in is.
 sys.path += map(str, sorted((Path(__file__).parents[1] / "papers").glob("*/")))
 
-jax.config.update("jax_enable_x64", True)
-jax.config.update("jax_numpy_rank_promotion", "raise")
-
+# The rooms that speak of arrays.
+_CHECKED = ["data", "networks", "losses", "problems", "curvature", "probes", "solvers", "dynamics", "edge", "batch"]
+_CHECKED += ["theory", "comparison"]
 
 # Nearly all the time of a test goes into compiling programs that then run for milliseconds.
-_QUICK_COMPILATION = [
+QUICK_COMPILATION = [
     "--xla_backend_optimization_level=0",
     "--xla_llvm_disable_expensive_passes=true",
     "--xla_cpu_parallel_codegen_split_count=1",
@@ -50,6 +36,8 @@ _OWN_COMPILATION = ["--xla_backend_optimization_level=1", "--xla_cpu_use_fusion_
 def pytest_addoption(parser):
     text = "run one of N shares of the tests: a module whole, but a test over files that are shipped file by file"
     parser.addoption("--share", metavar="I/N", help=text)
+    text = "check what annotations say of arrays at every call, as a run of the slow tests always does"
+    parser.addoption("--check-shapes", action="store_true", help=text)
 
 
 def pytest_collection_modifyitems(config, items):
@@ -77,95 +65,36 @@ def pytest_configure(config):
     """
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as in the background of a shell; interrupts are tested
         signal.signal(signal.SIGINT, signal.default_int_handler)
+    quickly = config.option.markexpr == "not slow"
     if "XLA_FLAGS" not in os.environ:
-        quickly = config.option.markexpr == "not slow"
-        os.environ["XLA_FLAGS"] = _known(_QUICK_COMPILATION if quickly else _OWN_COMPILATION)
+        os.environ["XLA_FLAGS"] = known_flags(QUICK_COMPILATION if quickly else _OWN_COMPILATION)
+    distributes = config.getoption("dist", "no") != "no" and not config.option.collectonly
+    if distributes and not hasattr(config, "workerinput"):
+        return  # the workers run the tests: this process needs neither JAX nor flowsim
+    if config.option.check_shapes or not quickly:
+        _check_shapes()
+    _be_strict()
+    config.pluginmanager.import_plugin("shared_runs")
 
 
-def _known(flags: list[str]) -> str:
+def _be_strict() -> None:
+    import jax
+
+    jax.config.update("jax_enable_x64", True)
+    jax.config.update("jax_numpy_rank_promotion", "raise")
+
+
+def _check_shapes() -> None:
+    """Check the annotations of arrays at every call. It makes tracing slower by a fifth, and each start by seconds."""
+    from jaxtyping import install_import_hook
+
+    with install_import_hook([f"flowsim.{name}" for name in _CHECKED], "shape_checks.checked"):
+        for name in _CHECKED:  # flowsim imports them where they are first asked for, and then nothing would check them
+            import_module(f"flowsim.{name}")
+
+
+def known_flags(flags: list[str]) -> str:
     code = "from jaxlib import xla_client; xla_client.make_cpu_client()"
     environment = os.environ | {"XLA_FLAGS": " ".join(flags)}
     tried = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, check=False)
     return " ".join(flag for flag in flags if flag.encode() not in tried.stderr)
-
-
-@pytest.fixture(scope="session")
-def quick_environment():
-    """The environment for a process that is killed and started again, many times perhaps: it compiles quickly."""
-    return os.environ | {"JAX_PLATFORMS": "cpu", "XLA_FLAGS": _known(_QUICK_COMPILATION)}
-
-
-@pytest.fixture(scope="session")
-def compiled_quickly():
-    """Return a function that compiles another, one that runs once, with as little optimization as XLA knows."""
-    return lambda function: with_options(function, {"xla_backend_optimization_level": 0})
-
-
-@pytest.fixture
-def write(tmp_path):
-    """Return a function that writes a scenario, beside a table of data, and returns its path."""
-    (tmp_path / "table.csv").write_text("a,b,y\n1,2,3\n")
-
-    def write(content: str | bytes) -> Path:
-        path = tmp_path / "scenario.yaml"
-        path.write_bytes(content.encode() if isinstance(content, str) else content)
-        return path
-
-    return write
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _compiled_programs_are_let_go():
-    """Let go of compiled programs before they are too many for a process (65 530 memory maps under Linux)."""
-    yield
-    maps = Path("/proc/self/maps")
-    if not maps.exists() or maps.read_bytes().count(b"\n") > 30_000:
-        jax.clear_caches()
-
-
-@pytest.fixture(scope="session")
-def problem():
-    """The paper's data: 50 samples, 5 features, ‖w*‖ = 1."""
-    return flowsim.LinearRegression(*gaussian_teacher(np.random.default_rng(0), 50, 5))
-
-
-@pytest.fixture(scope="session")
-def residual():
-    """A residual network of depth 10 with s = 0.5."""
-    projection = np.random.default_rng(1).standard_normal(5)
-    projection /= np.linalg.norm(projection)
-    return flowsim.DeepLinear.residual(width=5, depth=10, scale=0.5, projection=projection, key=jax.random.key(0))
-
-
-@pytest.fixture(scope="session")
-def mlp():
-    """A multi-layer perceptron of depth 10 with scale 0.35."""
-    return flowsim.DeepLinear.gaussian(widths=[5] * 10 + [1], scale=0.35, key=jax.random.key(0))
-
-
-@pytest.fixture(scope="session")
-def residual_flow(residual, problem):
-    """The flow of the residual network to its limit, at default settings."""
-    return flowsim.integrate(residual, problem)
-
-
-@pytest.fixture(scope="session")
-def mlp_flow(mlp, problem):
-    """The flow of the perceptron to its limit, at default settings."""
-    return flowsim.integrate(mlp, problem)
-
-
-@pytest.fixture(scope="session")
-def comparison(mlp, problem):
-    """The perceptron's flow beside descents that converge, meet the edge of stability, and diverge."""
-    return flowsim.compare(mlp, problem, [0.02, 0.08, 0.5], steps=4000)
-
-
-@pytest.fixture(scope="session")
-def compiled():
-    """Return a function that counts the programs compiled so far in this process."""
-    events = []
-    jax.monitoring.register_event_duration_secs_listener(
-        lambda name, seconds, **_: events.append(name) if name.endswith("backend_compile_duration") else None
-    )
-    return lambda: len(events)

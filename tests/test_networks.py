@@ -129,7 +129,8 @@ def test_networks_that_cannot_be_right_are_refused(build, message):
         build()
 
 
-def test_the_shapes_that_annotations_promise_are_checked_in_tests():
+@pytest.mark.slow
+def test_the_shapes_that_annotations_promise_are_checked_in_slow_tests():
     network = flowsim.DeepLinear.gaussian(widths=[3, 2, 1], scale=1.0, key=KEY)
     with pytest.raises(TypeCheckError, match="parameter 'x'"):
         network(jnp.zeros((3, 1)))

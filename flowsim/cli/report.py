@@ -169,9 +169,10 @@ def _report_folder(path: Path, trust: bool) -> "Document":
             return report(folder, path.resolve().name, [], Terminal(), trust=trust)
         except UserError:
             raise
-        except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
-            reason = reason_of(error)
-            raise StoreError(f"{path}: holds what flowsim does not write ({reason}); run the scenario again") from error
+        except (ArithmeticError, LookupError, ValueError) as error:
+            # Values that the checks of `open_results` let pass, or an error of flowsim: the folder is not to blame alone.
+            remedy = "run the scenario again; if this message stays, it is an error in flowsim: please report it"
+            raise StoreError(f"{path}: cannot be reported ({reason_of(error)}); {remedy}") from error
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -47,9 +47,8 @@ def upper_bound(dataset: xarray.Dataset) -> np.ndarray | None:
 
     It is about perceptrons on data whose covariance has full rank.
     """
-    content = runs.scenario(dataset)
-    network, data = content.get("network", {}), content.get("data", {})
-    if network.get("kind") != "mlp" or data.get("samples", 0) < data.get("features", 0):
+    network = runs.scenario(dataset).get("network", {})
+    if network.get("kind") != "mlp" or not runs.has_unique_optimum(dataset):
         return None
     return 8 * network["depth"] * dataset["largest_eigenvalue"].values
 

@@ -115,15 +115,17 @@ def critical_rates(dataset: xarray.Dataset) -> xarray.DataArray:
 
 
 def progress_measure(dataset: xarray.Dataset) -> str:
-    """Return what tells how far runs have come: the squared distance, else the excess risk, else the risk.
+    """Return the quantity that measures progress: the squared distance, else the excess risk, else the risk.
 
-    With fewer samples than features, minimizers implement many regressors, and the distance to one of them says little.
+    Where several regressors minimize the risk, the distance to one of them does not measure progress.
     """
-    data = scenario(dataset).get("data", {})
-    many = data.get("samples", 1) < data.get("features", 1)
-    measures = ("excess_risk",) if many else ("squared_distance", "excess_risk")
-    known = (quantity for quantity in measures if knows(dataset, quantity))
-    return next(known, "risk")
+    measures = ("squared_distance", "excess_risk") if has_unique_optimum(dataset) else ("excess_risk",)
+    return next((quantity for quantity in measures if knows(dataset, quantity)), "risk")
+
+
+def has_unique_optimum(dataset: xarray.Dataset) -> bool:
+    """Tell whether one regressor alone minimizes the risk at every point of the grid, as far as that is stored."""
+    return "covariance_nullity" not in dataset or not dataset["covariance_nullity"].any()
 
 
 def scenario(dataset: xarray.Dataset) -> dict[str, Any]:
