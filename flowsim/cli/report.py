@@ -170,7 +170,7 @@ def _report_folder(path: Path, trust: bool) -> "Document":
         except UserError:
             raise
         except (ArithmeticError, LookupError, ValueError) as error:
-            # Values that the checks of `open_results` let pass, or an error of flowsim: the folder is not to blame alone.
+            # Values that the checks of `open_results` let pass, or an error of flowsim: not the folder alone.
             remedy = "run the scenario again; if this message stays, it is an error in flowsim: please report it"
             raise StoreError(f"{path}: cannot be reported ({reason_of(error)}); {remedy}") from error
 

@@ -51,7 +51,7 @@ _LONG_NAMES = {
     "minimal_risk": "least risk of all linear regressors",
     "largest_eigenvalue": "largest eigenvalue of the empirical covariance, Λ",
     "smallest_eigenvalue": "smallest eigenvalue of the empirical covariance, λ",
-    "covariance_nullity": "dimension of the null space of the empirical covariance, 0 if one regressor alone is optimal",
+    "covariance_nullity": "dimension of the null space of the covariance, 0 if one regressor alone is optimal",
     "optimum_norm": "norm of the optimal regressor, ‖w*‖",
     "sharpness_lower_bound": "lower bound on the least sharpness of all minimizers (Theorem 2)",
     "sharpness_upper_bound": "upper bound on the least sharpness of all minimizers (Theorem 2)",
